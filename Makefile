@@ -1,0 +1,36 @@
+# Each target sets up everything it needs in .venv, from the versions in constraints.txt.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# The newest Triton beside the pinned one: `make conformance-newest` runs the same suites with it.
+NEWEST_TRITON ?= 3.9.0
+NEWEST := $(VENV)/triton-$(NEWEST_TRITON)
+ARGS ?=
+
+.PHONY: conformance conformance-newest test lint clean
+
+conformance: $(VENV)/installed
+	$(BIN)/python -m pytest -n auto --tier quick $(ARGS)
+
+conformance-newest: $(VENV)/installed $(NEWEST)/installed
+	PYTHONPATH=$(NEWEST) $(BIN)/python -m pytest -n auto --tier quick $(ARGS)
+
+test: $(VENV)/installed
+	$(BIN)/python -m pytest tests -n auto $(ARGS)
+
+lint: $(VENV)/installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+$(VENV)/installed: constraints.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[stack,dev]"
+	touch $@
+
+$(NEWEST)/installed:
+	$(BIN)/python -m pip install --quiet --no-deps --target $(NEWEST) triton==$(NEWEST_TRITON)
+	touch $@
+
+clean:
+	rm -rf $(VENV)

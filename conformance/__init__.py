@@ -1,0 +1,1 @@
+"""A conformance harness for Triton's GEMM kernels."""

@@ -1,0 +1,151 @@
+"""Persistent TMA kernels against the library's own matrix products, as a ratio measured in one run.
+
+``python -m conformance.benchmark`` prints, for each size, every config of the kernel's config space that ran, and for the
+fastest the ratio to ``torch.mm`` or ``torch._scaled_mm``: both are timed in turn, round by round, so that a drift of
+the clock moves both. A ratio above 1 means that the kernel is faster. Nothing is asserted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from conformance import targets
+from conformance.execution.compilation import CompilePool, CompileRequest
+from conformance.execution.device import DeviceExecutor
+from conformance.kernels import catalogue
+from conformance.kernels.kernel import Kernel, NotApplicable, Plan, Variant
+from conformance.problems import DTYPES, Gemm, Layout, mm, scaled_mm
+from conformance.records import Status
+from conformance.targets import Target
+
+#: Launches in one timed round: long enough for the clock's resolution, short enough to alternate often.
+LAUNCHES = 20
+
+
+@dataclass(frozen=True)
+class Contest:
+    """A kernel's problem and the library's call for the same operands."""
+
+    kernel: str
+    problem: Gemm
+    library: Callable[[dict[str, Tensor]], object]
+    library_name: str
+
+
+def contests(sizes: Sequence[int]) -> list[Contest]:
+    """bf16 mm against torch.mm and fp8 scaled mm, fast accumulation and row-wise scales, against torch._scaled_mm."""
+    found = []
+    for size in sizes:
+        found.append(
+            Contest(
+                "mm_persistent_tma",
+                mm(size, size, size, "bf16", layout_b=Layout("col")),
+                lambda t: torch.mm(t["a"], t["b"], out=t["out"]),
+                "torch.mm",
+            )
+        )
+        found.append(
+            Contest(
+                "scaled_mm_persistent_tma",
+                scaled_mm(size, size, size, "e4m3", fast_accum=True),
+                lambda t: torch._scaled_mm(
+                    t["a"], t["b"], t["scale_a"], t["scale_b"], out_dtype=torch.bfloat16, use_fast_accum=True
+                ),
+                "torch._scaled_mm",
+            )
+        )
+    return found
+
+
+def operands(problem: Gemm, device: torch.device, seed: int = 0) -> dict[str, Tensor]:
+    """Random operands of ``problem`` and an output, on ``device``. Never zeros: a GPU is faster on zeros."""
+    generator = torch.Generator(device).manual_seed(seed)
+    tensors: dict[str, Tensor] = {}
+    for operand in (*problem.operands, problem.output):
+        shape = operand.shape
+        turned = len(shape) == 2 and operand.strides[0] == 1 and shape[1] > 1
+        dense = torch.randn(shape[::-1] if turned else shape, device=device, generator=generator)
+        tensors[operand.name] = (dense.t() if turned else dense).to(DTYPES[operand.dtype])
+    return tensors
+
+
+def milliseconds(call: Callable[[], object]) -> float:
+    """Mean time of one of LAUNCHES calls, by device events."""
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    for _ in range(LAUNCHES):
+        call()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) / LAUNCHES
+
+
+def plans(kernel: Kernel, problem: Gemm, target: Target) -> list[Plan]:
+    """Every config of the kernel with each store, subtile and loop form that applies."""
+    found = []
+    for config, subtile, flatten in itertools.product(kernel.configs, (1, 2), (False, True)):
+        try:
+            variant = Variant(tma_store=True, epilogue_subtile=subtile, flatten=flatten)
+            found.append(kernel.plan(problem, config, target, variant))
+        except NotApplicable:
+            continue
+    return found
+
+
+def run(contest: Contest, executor: DeviceExecutor, target: Target, pool: CompilePool, rounds: int) -> list[str]:
+    """Lines of the report for one contest."""
+    kernel, problem = catalogue.get(contest.kernel), contest.problem
+    tensors = operands(problem, executor.device)
+    candidates = plans(kernel, problem, target)
+    handles = [pool.submit(CompileRequest("conformance.kernels.catalogue:meta_launch", plan, target)) for plan in candidates]
+    ready = [plan for plan, handle in zip(candidates, handles, strict=True) if handle.result().status is Status.PASS]
+    calls: dict[Plan, Callable[[], object]] = {}
+    for plan in ready:
+        launch = kernel.launch(plan, tensors)
+        try:
+            executor.run(launch)  # a config that needs more than the device has is refused here
+        except Exception as error:
+            print(f"  {plan.config.id} {plan.variant.id}: {type(error).__name__}: {error}".split("\n", 1)[0])
+            continue
+        runner = launch.function[launch.grid]
+        calls[plan] = lambda runner=runner, launch=launch: runner(**launch.arguments, **launch.options)  # type: ignore[misc]
+    times = {plan: min(milliseconds(call) for _ in range(2)) for plan, call in calls.items()}
+    best = min(times, key=times.__getitem__)
+    operations = 2 * problem.M * problem.N * problem.K
+    lines = [
+        f"  {plan.config.id:20} {plan.variant.id:16} {operations / times[plan] / 1e9:8.0f} TFLOP/s"
+        for plan in sorted(times, key=times.__getitem__)[:6]
+    ]
+    pairs = [(milliseconds(calls[best]), milliseconds(lambda: contest.library(tensors))) for _ in range(rounds)]
+    ours, library = (statistics.median(column) for column in zip(*pairs, strict=True))
+    ratio = statistics.median(theirs / own for own, theirs in pairs)
+    lines.append(
+        f"{contest.kernel} {problem.M}^3 {problem.dtype}: {best.config.id} {best.variant.id} "
+        f"{operations / ours / 1e9:.0f} TFLOP/s, {contest.library_name} {operations / library / 1e9:.0f} TFLOP/s, "
+        f"ratio {ratio:.3f} (median of {rounds} rounds in turn)"
+    )
+    return lines
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[4096, 8192])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--workers", type=int, default=12, help="processes that compile")
+    chosen = parser.parse_args(arguments)
+    executor, target = DeviceExecutor(), targets.devices()[0]
+    with CompilePool(chosen.workers) as pool:
+        for contest in contests(chosen.sizes):
+            print("\n".join(run(contest, executor, target, pool, chosen.rounds)), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

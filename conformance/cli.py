@@ -1,0 +1,217 @@
+"""The ``conformance`` command. Reading records needs no torch or triton; what needs them is imported when used."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from conformance.records import RUN_FILE, CaseRecord, Reading, RecordError, read_records, read_run
+from conformance.reporting.text import clean, indented
+
+PLUGIN = "conformance.plugin"
+SUITES = "conformance.suites"
+OK, FAILED, USAGE = 0, 1, 2
+
+
+class CommandError(Exception):
+    """A command cannot do what was asked; the message says why and what to do."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line ``arguments`` (those of the process unless given). Returns 0 if all is well, 1 if the
+    answer is a failure, 2 if the command could not be carried out; ``run`` returns pytest's own code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    parser = _parser()
+    given, rest = parser.parse_known_args(words)
+    if rest and not given.passes_on:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    try:
+        return int(given.command(given, rest))
+    except CommandError as error:
+        print(f"conformance: {error}", file=sys.stderr)
+        return USAGE
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader had enough
+        return OK
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="conformance", description="Conformance of Triton's GEMM kernels.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, function: object, text: str, passes_on: bool = False) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        sub.set_defaults(command=function, passes_on=passes_on)
+        return sub
+
+    command("targets", targets, "Show devices and compile targets, and which capabilities they have or lack.")
+    for name, function, text in (
+        ("list", list_cases, "List case ids; further options go to pytest (such as -k, --kernel, --target, --tier)."),
+        ("run", run, "Run the suites; further options go to pytest (such as -n auto, -k, --tier)."),
+    ):
+        sub = command(name, function, text, passes_on=True)
+        sub.add_argument("--suite", action="append", default=[], metavar="NAME", help="only this suite, repeatable")
+    sub = command("show", show, "Show a case's verdicts, artefacts and reproducing command, from its record.")
+    sub.add_argument("case", metavar="CASE", help="the case's id, or a part of it that no other case has")
+    sub.add_argument("--run", metavar="DIR", help="the run's folder (default: the newest under ./reports)")
+    command("calibrate", calibrate, "Measure the arithmetic that the contracts assume, on a device.", passes_on=True)
+    return parser
+
+
+def targets(given: argparse.Namespace, rest: Sequence[str]) -> int:
+    try:
+        from conformance import targets as module
+    except ImportError as error:
+        raise CommandError(
+            f"targets needs torch and triton: {error}; pip install 'triton-conformance[stack]'"
+        ) from None
+    groups = {"devices": module.devices(), "compile-only targets": module.compile_targets()}
+    for title, found in groups.items():
+        print(f"{title}:" if found else f"{title}: none")
+        for target in found:
+            known = [target.capability(name) for name in module.CAPABILITIES]
+            print(f"  {target.id}  {target.name}")
+            print("    has    " + ", ".join(capability.name for capability in known if capability.available))
+            for capability in known:
+                if not capability.available:
+                    print(f"    lacks  {capability.name}: {capability.why.removeprefix(f'{target.id}: ')}")
+    unavailable = module.unavailable_targets()
+    if unavailable:
+        print("cannot be compiled for here:")
+    for name, reason in sorted(unavailable.items()):
+        print(f"  {name}  {reason}")
+    return OK
+
+
+def _suite_arguments(suites: Sequence[str]) -> list[str]:
+    """What makes pytest collect the suites, or those named, with the plugin loaded wherever this package lies."""
+    folder = Path(__file__).resolve().parent / "suites"
+    for name in suites:
+        if not (folder / f"test_{name}.py").exists():
+            known = sorted(file.stem.removeprefix("test_") for file in folder.glob("test_*.py"))
+            raise CommandError(f"there is no suite {name!r}: choose from {', '.join(known)}")
+    modules = [f"{SUITES}.test_{name}" for name in suites] or [SUITES]
+    return ["-p", PLUGIN, "--pyargs", *modules]
+
+
+def run(given: argparse.Namespace, rest: Sequence[str]) -> int:
+    import pytest
+
+    return int(pytest.main([*_suite_arguments(given.suite), *rest]))
+
+
+def list_cases(given: argparse.Namespace, rest: Sequence[str]) -> int:
+    import pytest
+
+    from conformance.plugin.selection import CaseIds
+
+    class Lister:
+        """Prints the cases in place of pytest's terminal, which is switched off, and what went wrong to stderr."""
+
+        count = 0
+
+        def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+            if report.failed:
+                print(report.longreprtext, file=sys.stderr)
+
+        @pytest.hookimpl(trylast=True)
+        def pytest_collection_finish(self, session: pytest.Session) -> None:
+            case_ids = CaseIds(session.config)
+            cases = [case for case in (case_ids(item.nodeid) for item in session.items) if case is not None]
+            self.count = len(cases)
+            print(*cases, sep="\n", end="\n" if cases else "")
+
+    lister = Lister()
+    options = ["--collect-only", "-p", "no:terminal", "-p", "no:cacheprovider"]
+    code = pytest.main([*_suite_arguments(given.suite), *options, *rest], plugins=[lister])
+    if code == pytest.ExitCode.NO_TESTS_COLLECTED:
+        raise CommandError("no case matches these filters")
+    if code == pytest.ExitCode.OK:
+        print(f"{lister.count} cases", file=sys.stderr)
+    return int(code)
+
+
+def show(given: argparse.Namespace, rest: Sequence[str]) -> int:
+    folder = Path(given.run) if given.run else _newest_run(Path("reports"))
+    try:
+        reading = read_records(folder)
+    except OSError as error:
+        raise CommandError(str(error)) from None
+    for problem in reading.problems:
+        print(f"conformance: {clean(problem)}", file=sys.stderr)
+    record = _one_case(given.case, reading, folder)
+    print(describe(record, folder))
+    return OK
+
+
+def _newest_run(reports: Path) -> Path:
+    """The folder below ``reports`` whose run started last."""
+    runs = []
+    for file in reports.glob(f"*/{RUN_FILE}"):
+        try:
+            runs.append((read_run(file.parent).started, file.parent))
+        except (OSError, RecordError) as error:
+            print(f"conformance: {file}: {clean(str(error))}", file=sys.stderr)
+    if not runs:
+        raise CommandError(f"no run lies under {reports.resolve()}: give --run DIR, or run the suites first")
+    return max(runs)[1]
+
+
+def _one_case(wanted: str, reading: Reading, folder: Path) -> CaseRecord:
+    exact = [record for record in reading.records if record.case == wanted]
+    found = exact or [record for record in reading.records if wanted in record.case]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise CommandError(f"none of the {len(reading.records)} records in {folder} has {wanted!r} in its case id")
+    listed = "\n".join(f"  {record.status.value:15} {clean(record.case)}" for record in found[:50])
+    raise CommandError(f"{len(found)} cases match {wanted!r}; give more of the id:\n{listed}")
+
+
+def describe(record: CaseRecord, folder: Path) -> str:
+    """What a record says, for people."""
+    identity: list[tuple[str, object]] = [("case", record.case), ("status", record.status.value)]
+    identity += [("reason", record.reason)]
+    identity += [("kernel", record.kernel), ("problem", record.problem and record.problem.get("id"))]
+    identity += [("config", record.config and record.config.get("id")), ("target", record.target)]
+    identity += [("options", _pairs(record.options)), ("executor", record.executor), ("tier", record.tier)]
+    identity += [("seed", record.seed), ("stack", _pairs(record.stack)), ("observed", _pairs(record.observed))]
+    identity += [("seconds", _pairs(record.durations)), ("worker", record.worker), ("GPU", record.gpu)]
+    lines = [f"{label + ':':10}{clean(str(value))}" for label, value in identity if value not in (None, "")]
+    if record.verdicts:
+        lines.append("verdicts:")
+    for verdict in record.verdicts:
+        details = _pairs(verdict.details)
+        text = "; ".join(filter(None, [verdict.text, details]))
+        lines.append(
+            clean(f"  {'pass' if verdict.passed else 'FAIL'}  {verdict.check}" + (f": {text}" if text else ""))
+        )
+    if record.artefacts:
+        lines.append("artefacts:")
+        lines += [f"  {clean(stage)}: {clean(str(folder / path))}" for stage, path in sorted(record.artefacts.items())]
+    if record.diagnosis:
+        lines += ["diagnosis:", indented(clean(record.diagnosis))]
+    if record.repro:
+        lines.append(f"reproduce: {clean(record.repro)}")
+    return "\n".join(lines)
+
+
+def _pairs(values: object) -> str:
+    items = values.items() if hasattr(values, "items") else ()
+    return ", ".join(f"{key} {value}" for key, value in items if value is not None)
+
+
+def calibrate(given: argparse.Namespace, rest: Sequence[str]) -> int:
+    try:
+        from conformance import calibration
+    except ImportError as error:
+        raise CommandError(
+            f"calibrate needs torch and triton: {error}; pip install 'triton-conformance[stack]'"
+        ) from None
+    return int(calibration.main(list(rest)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,336 @@
+"""Isolated, parallel compilation: a pool of spawned processes, each compiling one request at a time.
+
+A compiler that aborts, hangs or raises is the result of the one request that caused it; its process is replaced and
+the others go on. Nothing is forked, ``TRITON_INTERPRET`` is removed from the children's environment, and no child
+touches a GPU: they compile through a stub driver. Triton's cache keys hold the backend, the architecture and the
+options, not the device, so what a child compiles for a device's architecture is a cache hit for the real launch.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import json
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from multiprocessing.connection import Pipe
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from conformance.records import Status
+from conformance.targets import Target
+
+from .resources import Resources
+
+#: Seconds that a child may take to import torch and triton; generous for a cold network file system.
+START_SECONDS = 180.0
+#: Seconds between a child's own deadline, at which it writes where it hangs, and its being killed from outside.
+GRACE_SECONDS = 1.0
+#: Characters of compiler output that an error keeps.
+OUTPUT_LIMIT = 20_000
+
+
+@dataclass(frozen=True)
+class CompileRequest:
+    """``factory`` ("package.module:function") called with ``payload`` and ``target`` in the child returns the
+    :class:`~conformance.kernels.launch.Launch` to compile, over tensors without memory. ``payload`` is pickled."""
+
+    factory: str
+    payload: Any
+    target: Target
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """One compiled kernel. ``stages`` maps "source", "ttir", "ttgir", "llir", "ptx" or "amdgcn", "cubin" or "hsaco"
+    and "json" to files; ``key`` is the digest of the specialisation; ``seconds`` is what compiling took and
+    ``cached`` whether Triton's cache had it."""
+
+    target_id: str
+    kernel_name: str
+    key: str
+    stages: Mapping[str, Path]
+    resources: Resources
+    metadata: Mapping[str, Any]
+    seconds: float
+    cached: bool
+
+    def text(self, stage: str) -> str:
+        """The text of ``stage``; raises KeyError naming the stages there are."""
+        if stage not in self.stages:
+            raise KeyError(f"{self.kernel_name} for {self.target_id} has no stage {stage!r}: {', '.join(self.stages)}")
+        return self.stages[stage].read_text()
+
+
+@dataclass(frozen=True)
+class CompileResult:
+    """``status`` is PASS, COMPILE_ERROR, CRASH or TIMEOUT; ``error`` the message and what the compiler wrote."""
+
+    status: Status
+    artefact: Artefact | None
+    error: str
+    seconds: float
+
+
+@dataclass
+class _Job:
+    """A request on its way: ``blob`` is the pickled request, which also identifies it."""
+
+    blob: bytes
+    future: concurrent.futures.Future[CompileResult] = field(default_factory=concurrent.futures.Future)
+
+
+class CompilePool:
+    """Compiles requests in at most ``workers`` processes, each request within ``deadline`` seconds.
+
+    Processes start when there is work for them. Equal requests share one compilation and one result. ``artefact_dir``
+    receives copies of the stage files; without it they stay where Triton's cache keeps them. :meth:`submit` returns a
+    future whose ``result()`` is a :class:`CompileResult`; it raises CancelledError if the pool is closed first, and
+    nothing else.
+    """
+
+    def __init__(self, workers: int, deadline: float = 120.0, artefact_dir: Path | None = None) -> None:
+        if workers < 1 or deadline <= 0:
+            raise ValueError(f"a compile pool of {workers} workers and {deadline} s: both must be above zero")
+        self.deadline = deadline
+        self.artefact_dir = artefact_dir
+        self._limit = workers
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._known: dict[bytes, _Job] = {}
+        self._workers: list[_Worker] = []
+        self._waiting = 0  # jobs that no worker has taken yet
+        self._idle = 0  # workers that wait for one
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def submit(self, request: CompileRequest) -> concurrent.futures.Future[CompileResult]:
+        """Queues ``request``. Raises RuntimeError if the pool is closed and TypeError if it cannot be pickled."""
+        try:
+            blob = pickle.dumps(request)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise TypeError(
+                f"the payload of {request.factory} cannot be pickled ({error}): give plain data such as a frozen "
+                "dataclass, and let the factory build the launch from it"
+            ) from None
+        with self._lock:
+            if self._closed:
+                raise RuntimeError(f"{request.factory} was submitted to a compile pool that is closed")
+            if blob in self._known:
+                return self._known[blob].future
+            job = self._known[blob] = _Job(blob)
+            self._waiting += 1
+            self._jobs.put(job)
+            if self._waiting > self._idle and len(self._workers) < self._limit:
+                worker = _Worker(self)
+                self._workers.append(worker)
+                worker.thread.start()
+        return job.future
+
+    def close(self) -> None:
+        """Ends the processes. Requests without a result are cancelled. Returns at once, and may be called again."""
+        with self._lock:
+            self._closed = True
+            workers, jobs = list(self._workers), list(self._known.values())
+            for job in jobs:
+                job.future.cancel()
+            for _ in workers:
+                self._jobs.put(None)
+        for worker in workers:
+            worker.end()
+        for worker in workers:
+            worker.thread.join(timeout=10)
+
+    def __enter__(self) -> CompilePool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Called by the workers' threads
+
+    def next_job(self) -> _Job | None:
+        """The next job to do, waiting for one; None when the pool closes."""
+        while True:
+            with self._lock:
+                self._idle += 1
+            job = self._jobs.get()
+            with self._lock:
+                self._idle -= 1
+                self._waiting -= job is not None
+                if job is None or self._closed:
+                    return None
+            if job.future.set_running_or_notify_cancel():
+                return job
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+
+class _Worker:
+    """A thread that owns one child process and replaces it when it is lost."""
+
+    def __init__(self, pool: CompilePool) -> None:
+        self.pool = pool
+        self.thread = threading.Thread(target=self._serve, name="compile-worker", daemon=True)
+        self._child: _Child | None = None
+        self._lock = threading.Lock()
+
+    def end(self) -> None:
+        """Ends the child, which wakes the thread if it waits for an answer."""
+        with self._lock:
+            if self._child is not None:
+                self._child.kill()
+
+    def _serve(self) -> None:
+        while (job := self.pool.next_job()) is not None:
+            started = time.monotonic()
+            try:
+                result = self._answer(job)
+            except Exception as error:  # a fault of ours must not leave a caller waiting
+                result = _failed(Status.CRASH, f"the compile pool failed: {error!r}", started)
+            if self.pool.closed:
+                job.future.set_exception(concurrent.futures.CancelledError("the compile pool was closed"))
+            else:
+                job.future.set_result(result)
+        self.end()
+        if self._child is not None:
+            self._child.end()
+
+    def _answer(self, job: _Job) -> CompileResult:
+        started = time.monotonic()
+        child = self._ready_child()
+        if child is None:
+            return _failed(Status.CRASH, "the compile pool was closed", started)
+        if not child.started:
+            return _failed(Status.CRASH, f"the compile process did not start: {self._lose(child)}", started)
+        started = time.monotonic()  # starting the child is no part of compiling
+        child.mark()
+        try:
+            child.pipe.send_bytes(job.blob)
+            if child.pipe.poll(self.pool.deadline + GRACE_SECONDS):
+                status, artefact, message = pickle.loads(child.pipe.recv_bytes())
+                error = "" if status is Status.PASS else _joined(message, child.output())
+                return CompileResult(status, artefact, error, time.monotonic() - started)
+        except (EOFError, OSError):
+            pass  # the child is gone: what is left of it says why
+        late = time.monotonic() - started >= self.pool.deadline
+        ending = self._lose(child)
+        if late:
+            text = f"compilation did not end within {self.pool.deadline:g} s and was stopped: {ending}"
+            return _failed(Status.TIMEOUT, text, started)
+        return _failed(Status.CRASH, f"the compiler died: {ending}", started)
+
+    def _lose(self, child: _Child) -> str:
+        """Ends ``child``, so that the next job gets a new one, and says how it ended and what it wrote."""
+        with self._lock:
+            self._child = None
+        return child.end()
+
+    def _ready_child(self) -> _Child | None:
+        with self._lock:
+            if self.pool.closed:
+                return None
+            if self._child is None:
+                self._child = _Child(self.pool.deadline, self.pool.artefact_dir)
+            child = self._child
+        child.wait_until_started()
+        return child
+
+
+class _Child:
+    """One spawned process in a process group of its own, with a pipe for requests and a file for what it prints."""
+
+    def __init__(self, deadline: float, artefact_dir: Path | None) -> None:
+        self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the process
+        self._mark = 0
+        self.started = False
+        self.pipe, theirs = Pipe(duplex=True)
+        setup = {
+            "path": [str(entry) for entry in sys.path],
+            "pipe": theirs.fileno(),
+            "deadline": deadline,
+            "artefact_dir": str(artefact_dir) if artefact_dir else None,
+        }
+        code = (
+            "import json, sys; setup = json.loads(sys.argv[1]); sys.path[:] = setup.pop('path'); "
+            "from conformance.execution.compile_worker import main; main(**setup)"
+        )
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code, json.dumps(setup)],
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=self._output,
+            env=child_environment(),
+            pass_fds=(theirs.fileno(),),
+            start_new_session=True,
+        )
+        theirs.close()  # else this process would keep the child's end open and never see it close
+
+    def wait_until_started(self) -> None:
+        """Waits for the child's first word; ``started`` stays False if it died or was not ready in time."""
+        if self.started:
+            return
+        try:
+            if self.pipe.poll(START_SECONDS):
+                self.pipe.recv_bytes()
+                self.started = True
+        except (EOFError, OSError):
+            pass
+
+    def mark(self) -> None:
+        """From here on :meth:`output` is about the next request."""
+        self._mark = os.fstat(self._output.fileno()).st_size
+
+    def output(self) -> str:
+        """What the child and its own children have written since :meth:`mark`, cut in the middle if it is long."""
+        size = os.fstat(self._output.fileno()).st_size - self._mark
+        text = os.pread(self._output.fileno(), size, self._mark).decode(errors="replace").strip()
+        half = OUTPUT_LIMIT // 2
+        return text if len(text) <= OUTPUT_LIMIT else f"{text[:half]}\n[...]\n{text[-half:]}"
+
+    def kill(self) -> None:
+        """Ends the child and every process it has started, such as ptxas."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def end(self) -> str:
+        """Ends the child if it still runs; how it ended and what it wrote."""
+        try:  # its own end, if it has one: a kill would hide the signal
+            code = self.process.wait(timeout=GRACE_SECONDS)
+            ending = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        except subprocess.TimeoutExpired:
+            ending = "it was killed"
+        self.kill()
+        self.process.wait()
+        self.pipe.close()
+        text = _joined(ending, self.output())
+        self._output.close()
+        return text
+
+
+def child_environment() -> dict[str, str]:
+    """The environment of a child: never interpreted, no GPU in sight, one thread of its own for torch."""
+    kept = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    hidden = dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), "")
+    return {**kept, **hidden, "OMP_NUM_THREADS": "1"}
+
+
+def _joined(message: str, output: str) -> str:
+    return f"{message}\n--- the compiler wrote ---\n{output}" if output else message
+
+
+def _failed(status: Status, error: str, started: float) -> CompileResult:
+    return CompileResult(status, None, error, time.monotonic() - started)

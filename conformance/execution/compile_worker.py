@@ -1,0 +1,156 @@
+"""The main function of a compile process: one request at a time, through a driver that has no device."""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import json
+import os
+import pickle
+import queue
+import shutil
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from conformance.execution.compilation import Artefact, CompileRequest
+from conformance.execution.resources import read_resources
+from conformance.execution.specialisation import bound_arguments, specialisation
+from conformance.kernels.launch import Launch
+from conformance.records import Status
+from conformance.targets import Target
+
+Answer = tuple[Status, Artefact | None, str]
+
+
+class StubDriver:
+    """Stands in for Triton's driver of a device of ``target``.
+
+    Triton keeps compiled kernels per device index, so each target must have an ``index`` of its own: with a shared
+    one, the second target is silently handed the first one's kernel.
+    """
+
+    def __init__(self, target: Any, index: int) -> None:
+        self.target = target
+        self.index = index
+
+    def get_current_target(self) -> Any:
+        return self.target
+
+    def get_current_device(self) -> int:
+        return self.index
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+class Compiler:
+    """Compiles launches and remembers what it has compiled, by specialisation."""
+
+    def __init__(self, artefact_dir: Path | None) -> None:
+        self._artefact_dir = artefact_dir
+        self._drivers: dict[tuple[str, int | str, int], StubDriver] = {}
+        self._done: dict[str, Artefact] = {}
+
+    def answer(self, request: CompileRequest) -> Answer:
+        """Status, artefact and message for ``request``; never raises."""
+        try:
+            module, _, function = request.factory.partition(":")
+            launch = getattr(importlib.import_module(module), function)(request.payload, request.target)
+            return Status.PASS, self.compile(launch, request.target), ""
+        except Exception as error:  # whatever the compiler raises is this request's result
+            where = "".join(traceback.format_tb(error.__traceback__)[-3:])
+            return Status.COMPILE_ERROR, None, f"{type(error).__name__}: {error}\n{where}".strip()
+
+    def compile(self, launch: Launch, target: Target) -> Artefact:
+        """The artefact of ``launch`` for ``target``."""
+        started = time.perf_counter()
+        key = specialisation(launch, target).key
+        if key not in self._done:
+            self._done[key] = self._compile(launch, target, key, started)
+        return self._done[key]
+
+    def _compile(self, launch: Launch, target: Target, key: str, started: float) -> Artefact:
+        from triton.runtime import driver
+
+        stub = self._driver(target)
+        driver.set_active(stub)
+        arguments = bound_arguments(launch.function, launch.arguments)
+        before = time.time()
+        kernel = launch.function.warmup(**arguments, grid=launch.grid, **launch.options)
+        if kernel.metadata.target != stub.target:
+            raise AssertionError(f"compiled for {kernel.metadata.target}, asked for {stub.target}")
+        # A compiled kernel holds the text of every stage, and this process lives long; the files are enough.
+        launch.function.device_caches[stub.index][0].clear()
+        files = {Path(path).suffix[1:]: Path(path) for path in kernel.metadata_group.values()}
+        metadata = json.loads(files["json"].read_text())
+        return Artefact(
+            target_id=target.id,
+            kernel_name=kernel.metadata.name,
+            key=key,
+            stages=self._kept(files, target, kernel.metadata.name, key),
+            resources=read_resources(files, metadata),
+            metadata=metadata,
+            seconds=time.perf_counter() - started,
+            # the record of a kernel is written last, when it is compiled
+            cached=files["json"].stat().st_mtime < before,
+        )
+
+    def _driver(self, target: Target) -> StubDriver:
+        from triton.backends.compiler import GPUTarget
+
+        identity = (target.backend, target.arch, target.warp_size)
+        if identity not in self._drivers:
+            self._drivers[identity] = StubDriver(GPUTarget(*identity), len(self._drivers))
+        return self._drivers[identity]
+
+    def _kept(self, files: Mapping[str, Path], target: Target, name: str, key: str) -> dict[str, Path]:
+        if self._artefact_dir is None:
+            return dict(files)
+        folder = self._artefact_dir / target.id / f"{name}-{key[:16]}"
+        folder.mkdir(parents=True, exist_ok=True)
+        return {stage: Path(shutil.copy2(path, folder / path.name)) for stage, path in files.items()}
+
+
+def main(pipe: int, deadline: float, artefact_dir: str | None) -> None:
+    """Serves pickled requests from the connection with descriptor ``pipe`` until it closes."""
+    faulthandler.enable()
+    os.set_inheritable(pipe, False)  # Triton starts ptxas with every inheritable descriptor open
+    connection = Connection(pipe)
+    # Imported before the first request, so that no request's deadline pays for it.
+    importlib.import_module("torch")
+    importlib.import_module("triton")
+    connection.send_bytes(b"ready")
+    requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(connection, requests), daemon=True).start()
+    compiler = Compiler(Path(artefact_dir) if artefact_dir else None)
+    while True:
+        blob = requests.get()
+        # Written by a thread that needs no interpreter lock: where it hangs is known even in native code, and a child
+        # whose parent is gone does not outlive its deadline.
+        faulthandler.dump_traceback_later(deadline, exit=True, file=sys.stderr)
+        answer = _answer(compiler, blob)
+        faulthandler.cancel_dump_traceback_later()
+        connection.send_bytes(answer)
+
+
+def _answer(compiler: Compiler, blob: bytes) -> bytes:
+    try:
+        return pickle.dumps(compiler.answer(pickle.loads(blob)))
+    except Exception as error:  # an import that the payload needs and that fails, a result that cannot be pickled
+        return pickle.dumps((Status.COMPILE_ERROR, None, f"{type(error).__name__}: {error}"))
+
+
+def _receive(connection: Connection, requests: queue.SimpleQueue[bytes]) -> None:
+    """Passes requests on; when the parent is gone, ends this process and whatever it has started, at any moment."""
+    try:
+        while True:
+            requests.put(connection.recv_bytes())
+    except (EOFError, OSError):
+        os.killpg(os.getpid(), signal.SIGKILL)

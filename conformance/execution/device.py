@@ -1,0 +1,82 @@
+"""A real device as an executor: launches on the accelerator this process is bound to."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from conformance.kernels.launch import Launch
+
+from .observation import Ran
+
+
+class DeviceExecutor:
+    """Runs launches on accelerator ``index`` and waits for them; a fault surfaces as the launch's own exception."""
+
+    name = "device"
+
+    def __init__(self, index: int = 0) -> None:
+        accelerator = torch.accelerator.current_accelerator()
+        if accelerator is None or not torch.accelerator.is_available():
+            raise RuntimeError("no accelerator is available to torch: run with --no-gpu, or check the driver")
+        self.device = torch.device(accelerator.type, index)
+        self._profiled = False
+
+    def run(self, launch: Launch, programs: Sequence[int] | None = None, *, observe: bool = False) -> Ran:
+        """Runs ``launch``. With ``observe`` the grid in the result is the one that the profiler saw on the device.
+
+        Raises ValueError if ``programs`` is given: a device runs whole grids only.
+        """
+        if programs is not None:
+            raise ValueError("a device cannot run part of a grid: use the interpreter")
+        if launch.empty:
+            return Ran(self.name, launch.grid, 0, 0.0)
+        _offer_scratch()
+        started = time.perf_counter()
+        if observe:
+            compiled, grid = self._observed(launch)
+        else:
+            compiled, grid = self._launch(launch), None
+        return Ran(self.name, grid, None, time.perf_counter() - started, compiled)
+
+    def _launch(self, launch: Launch) -> Any:
+        with torch.device(self.device):
+            compiled = launch.function[launch.grid](**launch.arguments, **launch.options)
+        torch.accelerator.synchronize(self.device)
+        return compiled
+
+    def _observed(self, launch: Launch) -> tuple[Any, tuple[int, ...]]:
+        """Launches under the profiler and reads the grid from the kernel's event in the exported trace."""
+        from torch.profiler import ProfilerActivity, profile
+
+        activity = ProfilerActivity.CUDA if self.device.type == "cuda" else ProfilerActivity.XPU
+        name = launch.function.fn.__name__
+        with profile(activities=[activity]) as profiler:
+            compiled = self._launch(launch)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "trace.json"
+            profiler.export_chrome_trace(str(path))
+            events = json.loads(path.read_text())["traceEvents"]
+        grids = [event["args"]["grid"] for event in events if event.get("cat") == "kernel" and event["name"] == name]
+        if len(grids) != 1:
+            raise RuntimeError(f"the profiler saw {len(grids)} launches of {name}, one was made")
+        return compiled, tuple(grids[0])[: len(launch.grid)]
+
+
+def _offer_scratch() -> None:
+    """Device-side descriptors live in scratch memory that the caller must provide."""
+    import triton
+
+    if hasattr(triton, "set_allocator"):
+        triton.set_allocator(_scratch)
+
+
+def _scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
+    # torch's allocations start at multiples of 512 bytes, more than any descriptor asks for.
+    return torch.empty(size, dtype=torch.int8, device=torch.accelerator.current_accelerator())

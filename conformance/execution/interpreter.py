@@ -1,0 +1,251 @@
+"""Triton's interpreter, mended, as an executor: numerics without a GPU.
+
+In every released Triton the interpreter multiplies the bit patterns of bf16 operands, truncates where it should round
+when it narrows to bf16, and rounds wrongly to fp8. While a kernel of ours runs, the builder methods concerned convert
+through torch instead; `prove` compares them with torch before the first use. Everything is put back after each launch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from conformance.kernels.launch import Launch
+from conformance.records import Reason, ReasonCode
+
+from .observation import Ran
+
+
+class InterpreterUnsupported(Exception):
+    """The installed interpreter lacks a name that mending needs; ``reason`` says which."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+#: triton dtype name -> (torch dtype, numpy dtype in which the interpreter holds its bits)
+_STORED_AS_BITS = {
+    "bf16": (torch.bfloat16, np.uint16),
+    "fp8e4nv": (torch.float8_e4m3fn, np.uint8),
+    "fp8e5": (torch.float8_e5m2, np.uint8),
+}
+_FLOATS = {"fp16": np.float16, "fp32": np.float32, "fp64": np.float64}
+_BUILDER_METHODS = ("create_dot", "create_fp_to_fp", "cast_impl", "binary_op")
+
+
+def _from_bits(data: np.ndarray, name: str) -> np.ndarray:
+    """Values of an array that holds the bits of dtype ``name``, as fp32."""
+    dtype, _ = _STORED_AS_BITS[name]
+    signed = np.int16 if data.dtype.itemsize == 2 else np.uint8
+    bits = torch.from_numpy(np.ascontiguousarray(data).view(signed))
+    return bits.view(dtype).to(torch.float32).numpy().reshape(data.shape)
+
+
+def _to_bits(values: np.ndarray, name: str) -> np.ndarray:
+    """Bits of ``values`` rounded to nearest even in dtype ``name``. fp8 saturates, as the hardware conversion does."""
+    dtype, stored = _STORED_AS_BITS[name]
+    tensor = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))
+    if stored is np.uint8:
+        largest = torch.finfo(dtype).max
+        tensor = tensor.clamp(-largest, largest)  # NaN stays NaN
+    rounded = tensor.to(dtype)
+    return rounded.view(torch.int16 if stored is np.uint16 else torch.uint8).numpy().view(stored).reshape(values.shape)
+
+
+def _as_numbers(data: np.ndarray, name: str) -> np.ndarray:
+    return _from_bits(data, name) if name in _STORED_AS_BITS else data
+
+
+def _mended_methods(interpreter: Any) -> dict[str, Callable[..., Any]]:
+    """Replacements for the builder methods that are wrong for bf16 and fp8."""
+    handle = interpreter.TensorHandle
+    original = interpreter.InterpreterBuilder
+
+    def convert(data: np.ndarray, source: str, target: str) -> np.ndarray:
+        numbers = _as_numbers(data, source)
+        if target in _STORED_AS_BITS:
+            return _to_bits(numbers, target)
+        with np.errstate(over="ignore"):  # past the largest fp16 is infinity, as asked for
+            return numbers.astype(_FLOATS[target])
+
+    def concerns(source: Any, target: Any) -> bool:
+        names = {source.name, target.name}
+        return bool(names & _STORED_AS_BITS.keys()) and names <= _STORED_AS_BITS.keys() | _FLOATS.keys()
+
+    def create_dot(self: Any, a: Any, b: Any, d: Any, input_precision: Any, max_num_imprecise_acc: Any) -> Any:
+        a_type, b_type = a.dtype.scalar, b.dtype.scalar
+        if not (a_type.is_floating() and b_type.is_floating()):
+            return original_dot(self, a, b, d, input_precision, max_num_imprecise_acc)
+        # fp32 holds every fp16, bf16 and fp8 product exactly, so this is fp32 arithmetic throughout.
+        product = np.matmul(
+            _as_numbers(a.data, a_type.name).astype(d.data.dtype, copy=False),
+            _as_numbers(b.data, b_type.name).astype(d.data.dtype, copy=False),
+        )
+        return handle(product + d.data, d.dtype.scalar)
+
+    def create_fp_to_fp(self: Any, src: Any, dst_type: Any, rounding_mode: Any) -> Any:
+        if concerns(src.dtype.scalar, dst_type.scalar):
+            return handle(convert(src.data, src.dtype.scalar.name, dst_type.scalar.name), dst_type.scalar)
+        return original_fp_to_fp(self, src, dst_type, rounding_mode)
+
+    def cast_impl(self: Any, src: Any, dst_type: Any) -> Any:
+        if concerns(src.dtype.scalar, dst_type.scalar):
+            return handle(convert(src.data, src.dtype.scalar.name, dst_type.scalar.name), dst_type.scalar)
+        if dst_type.scalar.name in _STORED_AS_BITS and not src.dtype.scalar.is_floating():
+            return handle(_to_bits(src.data.astype(np.float32), dst_type.scalar.name), dst_type.scalar)
+        return original_cast(self, src, dst_type)
+
+    def binary_op(self: Any, lhs: Any, rhs: Any, op: Any) -> Any:
+        name = lhs.dtype.scalar.name
+        if name not in _STORED_AS_BITS:
+            return original_binary(self, lhs, rhs, op)
+        result = op(_from_bits(lhs.data, name), _from_bits(rhs.data, name))
+        if result.dtype == np.bool_:
+            return handle(result, lhs.dtype.scalar)
+        return handle(_to_bits(result, name), lhs.dtype.scalar)
+
+    original_dot = original.create_dot
+    original_fp_to_fp = original.create_fp_to_fp
+    original_cast = original.cast_impl
+    original_binary = original.binary_op
+    return {
+        "create_dot": create_dot,
+        "create_fp_to_fp": create_fp_to_fp,
+        "cast_impl": cast_impl,
+        "binary_op": binary_op,
+    }
+
+
+@contextlib.contextmanager
+def _replaced(owner: Any, names: dict[str, Any]) -> Iterator[None]:
+    before = {name: owner.__dict__[name] for name in names if name in owner.__dict__}
+    for name, value in names.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for name in names:
+            if name in before:
+                setattr(owner, name, before[name])
+            else:
+                delattr(owner, name)
+
+
+def _patch_once(interpreter: Any) -> dict[str, Any]:
+    """The interpreter patches ``triton.language`` again for every device function called; once per launch is enough."""
+    original = getattr(interpreter, "_patch_lang", None)
+    if original is None or not hasattr(interpreter, "_LangPatchScope"):
+        return {}
+    import triton.language as tl
+
+    scopes: dict[frozenset[int], Any] = {}
+
+    def patch(fn: Any) -> Any:
+        modules = frozenset(id(value) for value in fn.__globals__.values() if value is tl or value is tl.core)
+        if modules in scopes:
+            return interpreter._LangPatchScope()
+        scopes[modules] = original(fn)
+        return scopes[modules]
+
+    return {"_patch_lang": patch}
+
+
+class InterpreterExecutor:
+    """Runs launches in the interpreter on CPU tensors, and reports the grid that its executor walked."""
+
+    name = "interpreter"
+    device = torch.device("cpu")
+
+    def __init__(self) -> None:
+        if os.environ.get("TRITON_INTERPRET") != "1":
+            raise RuntimeError("the interpreter runs only with TRITON_INTERPRET=1, set before triton is imported")
+        from triton.runtime import interpreter
+
+        builder = interpreter.InterpreterBuilder
+        for method in (*_BUILDER_METHODS, "set_grid_dim", "set_grid_idx"):
+            if not hasattr(builder, method):
+                detail = f"this Triton's InterpreterBuilder has no {method}, which mending replaces"
+                raise InterpreterUnsupported(Reason(ReasonCode.NO_INTERPRETER, method, detail))
+        self._interpreter = interpreter
+        self._methods = _mended_methods(interpreter)
+        prove(interpreter, self._methods)
+
+    def run(self, launch: Launch, programs: Sequence[int] | None = None) -> Ran:
+        """Runs ``launch``; ``programs`` restricts it to these program ids of the first grid dimension.
+
+        Raises whatever the interpreter raises (an InterpreterError for a fault inside the kernel).
+        """
+        started = time.perf_counter()
+        if launch.empty:
+            return Ran(self.name, launch.grid, 0, 0.0)
+        interpreter, builder = self._interpreter, self._interpreter.InterpreterBuilder
+        walked: list[tuple[int, int, int]] = []
+        seen: list[tuple[int, ...]] = []
+        set_dim, set_idx = builder.set_grid_dim, builder.set_grid_idx
+
+        def grid_dim(self: Any, x: int, y: int, z: int) -> None:
+            full = (x, y, z) if programs is None else (launch.grid[0], y, z)
+            seen.append(full)
+            set_dim(self, *full)
+
+        def grid_idx(self: Any, x: int, y: int, z: int) -> None:
+            x = x if programs is None else programs[x]
+            walked.append((x, y, z))
+            set_idx(self, x, y, z)
+
+        methods = {**self._methods, "set_grid_dim": grid_dim, "set_grid_idx": grid_idx}
+        executor = {"_restore_args_dev": lambda *arguments: None}  # arguments are host memory already
+        grid = launch.grid if programs is None else (len(programs), *launch.grid[1:])
+        arguments = {name: getattr(value, "value", value) for name, value in launch.arguments.items()}
+        with (
+            _replaced(builder, methods),
+            _replaced(interpreter.GridExecutor, executor),
+            _replaced(interpreter, _patch_once(interpreter)),
+            np.errstate(all="ignore"),
+        ):
+            launch.function[grid](**arguments)
+        return Ran(self.name, _trim(seen[-1], len(launch.grid)), len(set(walked)), time.perf_counter() - started)
+
+
+def _trim(grid: tuple[int, ...], length: int) -> tuple[int, ...]:
+    return grid[:length]
+
+
+def prove(interpreter: Any, methods: dict[str, Callable[..., Any]]) -> None:
+    """Compares the mended conversions and dot with torch on every code; raises RuntimeError naming what differs."""
+    import triton.language as tl
+
+    builder = interpreter.interpreter_builder
+    types = {"bf16": tl.bfloat16, "fp8e4nv": tl.float8e4nv, "fp8e5": tl.float8e5}
+    for name, (dtype, stored) in _STORED_AS_BITS.items():
+        codes = np.arange(2 ** (8 * np.dtype(stored).itemsize), dtype=stored)
+        source = interpreter.TensorHandle(codes, types[name])
+        widened = methods["cast_impl"](builder, source, tl.float32).data
+        expected = torch.from_numpy(codes.view(np.int16 if stored is np.uint16 else np.uint8)).view(dtype).float().numpy()
+        if not np.array_equal(widened, expected, equal_nan=True):
+            raise RuntimeError(f"the mended interpreter widens {name} wrongly")
+        finite = np.sort(expected[np.isfinite(expected)])
+        between = np.unique(np.concatenate([finite, ((finite[1:].astype(np.float64) + finite[:-1]) / 2).astype(np.float32)]))
+        narrowed = methods["create_fp_to_fp"](builder, interpreter.TensorHandle(between, tl.float32), types[name], None)
+        wanted = torch.from_numpy(between).to(dtype).float().numpy()
+        if not np.array_equal(_from_bits(narrowed.data, name), wanted):
+            raise RuntimeError(f"the mended interpreter narrows to {name} wrongly")
+        a = methods["create_fp_to_fp"](builder, interpreter.TensorHandle(_small(), tl.float32), types[name], None)
+        zero = interpreter.TensorHandle(np.zeros((16, 16), np.float32), tl.float32)
+        product = methods["create_dot"](builder, a, a, zero, None, None).data
+        if not np.array_equal(product, _small() @ _small()):
+            raise RuntimeError(f"the mended interpreter multiplies {name} wrongly")
+
+
+@functools.cache
+def _small() -> np.ndarray:
+    """A 16 x 16 matrix of integers that every dtype holds exactly."""
+    return (np.arange(256, dtype=np.float32).reshape(16, 16) * 7 % 9) - 4

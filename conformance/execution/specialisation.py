@@ -1,0 +1,182 @@
+"""What a launch specialises on: the one function behind deduplication, predicted compile counts and cache checks.
+
+Triton compiles a kernel once per combination of argument classes. The classes, measured on 3.4 to 3.9:
+
+* an integer equal to 1 becomes a constant; any other is 32-bit, 64-bit or unsigned 64-bit, and a multiple of 16 or not;
+* a float is fp32 whatever its value (0.0 and 1.0 too), a bool is one bit;
+* a pointer has an element type and is 16-byte aligned or not; AMD's backend also asks whether its storage is below
+  2 GiB, when buffer operations are on;
+* a host tensor descriptor has an element type and a block shape, and neither sizes nor strides count;
+* constexpr parameters count with their value, None is a constant.
+
+Parameters marked ``do_not_specialize`` and annotated types take part as Triton's own documentation of ``jit`` says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from conformance.kernels.launch import Launch
+from conformance.targets import Target
+
+DIVISOR = 16
+INT32 = range(-(2**31), 2**31)
+INT64 = range(-(2**63), 2**63)
+UINT64 = range(2**63, 2**64)
+BUFFER_LIMIT = 2**31 - 1  # bytes that AMD's buffer instructions can address
+
+
+@dataclass(frozen=True)
+class Specialisation:
+    """What one compilation serves. Equal specialisations need one compilation, different ones need two.
+
+    ``arguments`` holds (parameter, class) pairs such as ("M", "i32:16"), ("a_ptr", "*bf16:16") or ("BLOCK", "=64");
+    ``options`` the compile options by name; ``kernel`` Triton's hash of the source and all that it calls.
+    """
+
+    name: str
+    kernel: str
+    target_id: str
+    arguments: tuple[tuple[str, str], ...]
+    options: tuple[tuple[str, str], ...]
+
+    @cached_property
+    def key(self) -> str:
+        """Hex digest of all of it."""
+        return hashlib.sha256(repr((self.kernel, self.target_id, self.arguments, self.options)).encode()).hexdigest()
+
+    def __str__(self) -> str:
+        arguments = ", ".join(f"{name}: {text}" for name, text in self.arguments)
+        options = "".join(f", {name}={text}" for name, text in self.options)
+        return f"{self.name}({arguments}{options}) on {self.target_id}"
+
+    def differences(self, other: Specialisation) -> list[str]:
+        """What keeps ``self`` and ``other`` from sharing a compilation, one readable line each."""
+        lines = [
+            f"{what}: {mine} / {theirs}"
+            for what, mine, theirs in (
+                ("kernel", self.name, other.name),
+                ("source", self.kernel, other.kernel),
+                ("target", self.target_id, other.target_id),
+            )
+            if mine != theirs
+        ]
+        for mine, theirs in ((self.arguments, other.arguments), (self.options, other.options)):
+            left, right = dict(mine), dict(theirs)
+            for name in {**left, **right}:
+                if left.get(name) != right.get(name):
+                    lines.append(f"{name}: {left.get(name, 'absent')} / {right.get(name, 'absent')}")
+        return lines
+
+
+def specialisation(launch: Launch, target: Target) -> Specialisation:
+    """What compiling ``launch`` for ``target`` depends on; the grid is not part of it.
+
+    Raises TypeError for an argument that Triton cannot take, OverflowError for an integer outside 64 bits and
+    ValueError for arguments that do not match the kernel's parameters. Constexpr values count by type and value:
+    True, 1 and 1.0 are three specialisations, though a process that has compiled one of them hands it to the others
+    (Triton looks its cache up by Python equality), so a kernel should keep to one type per parameter.
+    """
+    kernel = launch.function
+    arguments = bound_arguments(kernel, launch.arguments)
+    classes = tuple((p.name, _parameter_class(p, arguments[p.name], target)) for p in kernel.params)
+    options = tuple(sorted((name, repr(value)) for name, value in launch.options.items()))
+    return Specialisation(kernel.fn.__name__, kernel.cache_key, target.id, classes, options)
+
+
+def bound_arguments(kernel: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """``given`` completed with the kernel's default values.
+
+    Raises ValueError naming the parameters that are missing or unknown.
+    """
+    parameters = {parameter.name: parameter for parameter in kernel.params}
+    unknown = sorted(set(given) - set(parameters))
+    missing = sorted(name for name, p in parameters.items() if name not in given and not p.has_default)
+    if unknown or missing:
+        raise ValueError(
+            f"{kernel.fn.__name__}: unknown arguments {unknown}, missing arguments {missing}; "
+            f"its parameters are {list(parameters)}"
+        )
+    return {name: given.get(name, p.default) for name, p in parameters.items()}
+
+
+def _parameter_class(parameter: Any, value: Any, target: Target) -> str:
+    if parameter.is_constexpr:
+        return _constant(value)
+    specialise = not parameter.do_not_specialize
+    align = specialise and not parameter.do_not_specialize_on_alignment
+    own = _argument_class(value, target, parameter.is_const, specialise, align)
+    annotated = parameter.annotation_type
+    if not annotated:
+        return own
+    # An annotation replaces the type; of floats and bools nothing else counts, of integers and pointers the value does.
+    if annotated == "u1" or annotated.startswith(("fp", "bf")):
+        return str(annotated)
+    return f"{annotated}({own})" if own.startswith("=") else annotated + "".join(own.partition(":")[1:])
+
+
+def _argument_class(
+    value: Any, target: Target, const: bool = False, specialise: bool = True, align: bool = True
+) -> str:
+    if value is None:
+        return _constant(None)
+    if isinstance(value, bool):
+        return "u1"
+    if isinstance(value, int):
+        return _integer_class(value, specialise, align)
+    if isinstance(value, float):
+        return "fp32"
+    if isinstance(value, tuple):
+        return f"({', '.join(_argument_class(part, target) for part in value)})"  # marks do not reach inside
+    if hasattr(value, "data_ptr"):
+        return _pointer_class(value, target, const, specialise, align)
+    if hasattr(value, "block_shape") and hasattr(value, "base"):
+        return f"tensordesc<{_element_type(value.base)}{list(value.block_shape)}>"
+    if hasattr(value, "cache_key") or type(value).__name__ == "constexpr":
+        return _constant(value)
+    raise TypeError(
+        f"{value!r} ({type(value).__name__}) is no kernel argument: give a tensor, a tensor descriptor, an int, a "
+        "float, a bool, None or a tuple of them"
+    )
+
+
+def _constant(value: Any) -> str:
+    value = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
+    return f"={getattr(value, 'cache_key', None) or repr(value)}"
+
+
+def _integer_class(value: int, specialise: bool, align: bool) -> str:
+    if specialise and value == 1:
+        return _constant(1)
+    for name, values in (("i32", INT32), ("i64", INT64), ("u64", UINT64)):
+        if value in values:
+            return name + (f":{DIVISOR}" if align and value % DIVISOR == 0 else "")
+    raise OverflowError(f"integer argument {value} does not fit in 64 bits: a kernel takes -2**63 to 2**64 - 1")
+
+
+def _pointer_class(tensor: Any, target: Target, const: bool, specialise: bool, align: bool) -> str:
+    text = f"*{'k' if const else ''}{_element_type(tensor)}"
+    if not specialise:
+        return text
+    classes = [str(DIVISOR)] if align and tensor.data_ptr() % DIVISOR == 0 else []
+    if target.backend == "hip" and _buffer_addressable(tensor):
+        classes.append("2GiB")
+    return ":".join([text, *classes])
+
+
+def _buffer_addressable(tensor: Any) -> bool:
+    from triton import knobs
+
+    if not knobs.amd.use_buffer_ops:
+        return False
+    if hasattr(tensor, "ptr_range"):
+        return bool(tensor.ptr_range() <= BUFFER_LIMIT)
+    return bool(tensor.untyped_storage().size() <= BUFFER_LIMIT)
+
+
+def _element_type(tensor: Any) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

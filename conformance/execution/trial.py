@@ -1,0 +1,166 @@
+"""One planned launch, judged: every fill its contract allows, twice, in guarded memory, with the grid that ran."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from conformance.inputs.fills import Fill, fills
+from conformance.inputs.guarded import GuardedTensor
+from conformance.kernels.kernel import Kernel, Plan
+from conformance.kernels.launch import Launch
+from conformance.numerics.contract import Contract
+from conformance.numerics.diagnosis import diagnose
+from conformance.numerics.rounding import bits
+from conformance.numerics.verdict import judge
+from conformance.problems import Gemm, Layout
+from conformance.records import Verdict
+
+from .observation import Ran
+
+#: Each fill runs once with each poison pattern around its operands and as each sentinel in its output.
+PATTERNS = (0, 1)
+
+
+class Executor(Protocol):
+    """Where launches run: the interpreter or a device."""
+
+    name: str
+    device: torch.device
+
+    def run(self, launch: Launch, programs: Sequence[int] | None = None) -> Ran: ...
+
+
+@dataclass
+class Trial:
+    """Verdicts of one plan on one executor. ``grid`` is the one that ran, ``outputs`` the dense result of each fill."""
+
+    plan: Plan
+    contract: Contract
+    verdicts: list[Verdict] = field(default_factory=list)
+    grid: tuple[int, ...] | None = None
+    programs: int | None = None
+    outputs: dict[str, Tensor] = field(default_factory=dict)
+    diagnosis: str = ""
+    compiled: object = None
+    run_seconds: float = 0.0
+    check_seconds: float = 0.0
+
+    @property
+    def passed(self) -> bool:
+        return all(verdict.passed for verdict in self.verdicts)
+
+
+def _dense(problem: Gemm) -> Gemm:
+    """``problem`` without its layouts, on which the values of a fill do not depend."""
+    plain: dict[str, object] = {"layout_a": Layout(), "layout_b": Layout(), "layout_out": Layout()}
+    if problem.bias is not None:
+        plain["bias"] = dataclasses.replace(problem.bias, layout=Layout())
+    return dataclasses.replace(problem, **plain)  # type: ignore[arg-type]
+
+
+@functools.lru_cache(maxsize=32)
+def _cached_fills(problem: Gemm, contract: Contract, seed: int) -> tuple[Fill, ...]:
+    return fills(problem, contract, seed)
+
+
+def fills_for(problem: Gemm, contract: Contract, seed: int) -> tuple[Fill, ...]:
+    """The fills of ``problem``, shared by all its layouts."""
+    return _cached_fills(_dense(problem), contract, seed)
+
+
+def place(
+    problem: Gemm, inputs: Mapping[str, Tensor], pattern: int, device: torch.device
+) -> dict[str, GuardedTensor]:
+    """Every operand and the output ("out") in guarded memory on ``device``, strided and aligned as the problem asks."""
+    placed = {
+        operand.name: GuardedTensor.place(inputs[operand.name], operand, device=device, pattern=pattern)
+        for operand in problem.operands
+    }
+    placed["out"] = GuardedTensor.place(None, problem.output, device=device, pattern=pattern)
+    return placed
+
+
+def run_guarded(
+    launcher: Callable[[Mapping[str, Tensor]], Launch],
+    problem: Gemm,
+    inputs: Mapping[str, Tensor],
+    executor: Executor,
+    pattern: int,
+    **run_options: object,
+) -> tuple[Tensor, list[str], Ran]:
+    """Runs once over guarded memory: the dense output on the CPU, what was disturbed outside it, and what ran."""
+    placed = place(problem, inputs, pattern, executor.device)
+    ran = executor.run(launcher({name: tensor.view for name, tensor in placed.items()}), **run_options)  # type: ignore[arg-type]
+    disturbed = [str(violation) for tensor in placed.values() for violation in tensor.violations()]
+    return placed["out"].view.contiguous().cpu(), disturbed, ran
+
+
+def trial(
+    kernel: Kernel, plan: Plan, executor: Executor, *, seed: int = 0, names: Sequence[str] | None = None
+) -> Trial:
+    """Judges ``plan``: for each fill the numbers, the memory around every operand, and two runs that must agree.
+
+    ``names`` restricts the fills. The first run is observed, and its grid must be the plan's.
+    """
+    problem = plan.problem
+    result = Trial(plan, kernel.contract(plan, executor.name))
+    chosen = [fill for fill in fills_for(problem, result.contract, seed) if names is None or fill.name in names]
+    for fill in chosen:
+        outputs = []
+        for pattern in PATTERNS:
+            observe = {"observe": True} if executor.name == "device" and result.grid is None else {}
+            started = time.perf_counter()
+            launcher = functools.partial(kernel.launch, plan)
+            out, disturbed, ran = run_guarded(launcher, problem, fill.inputs, executor, pattern, **observe)
+            result.run_seconds += time.perf_counter() - started
+            result.compiled = ran.compiled or result.compiled
+            if result.grid is None:
+                result.grid, result.programs = ran.grid, ran.programs
+            if disturbed:
+                text = f"{len(disturbed)} disturbed: " + "; ".join(disturbed[:4])
+                result.verdicts.append(Verdict(f"memory/{fill.name}", False, text, {"pattern": pattern}))
+            outputs.append(out)
+        started = time.perf_counter()
+        _judge_fill(result, fill, outputs)
+        result.check_seconds += time.perf_counter() - started
+    if not any(verdict.check.startswith("memory/") for verdict in result.verdicts):
+        text = f"operands and surroundings untouched in {len(chosen) * len(PATTERNS)} runs"
+        result.verdicts.append(Verdict("memory", True, text))
+    result.verdicts.append(_grid_verdict(plan, result))
+    return result
+
+
+def _judge_fill(result: Trial, fill: Fill, outputs: list[Tensor]) -> None:
+    problem, contract = result.plan.problem, result.contract
+    result.outputs[fill.name] = outputs[0]
+    verdicts = [judge(problem, contract, fill, out) for out in outputs]
+    worst = next((verdict for verdict in verdicts if not verdict.passed), verdicts[0])
+    result.verdicts.append(Verdict(f"numerics/{fill.name}", worst.passed, worst.text, worst.to_dict()))
+    if not torch.equal(bits(outputs[0]), bits(outputs[1])):
+        differ = (bits(outputs[0]) != bits(outputs[1])).nonzero()
+        text = (
+            f"two runs with different poison around the operands differ in {len(differ)} elements, first "
+            f"{differ[0].tolist()}: an element was not written, memory outside an operand was read, or the kernel is "
+            f"not deterministic"
+        )
+        result.verdicts.append(Verdict(f"repeat/{fill.name}", False, text))
+    if not worst.passed and not result.diagnosis:
+        config = result.plan.config
+        failed = outputs[verdicts.index(worst)]
+        found = diagnose(problem, contract, fill, failed, block=(config.block_m, config.block_n, config.block_k))
+        result.diagnosis = found.text
+
+
+def _grid_verdict(plan: Plan, result: Trial) -> Verdict:
+    seen = f"grid {result.grid} ran" + ("" if result.programs is None else f", {result.programs} programs")
+    if result.grid == plan.grid:
+        return Verdict("grid", True, seen, {"grid": list(plan.grid)})
+    return Verdict("grid", False, f"{seen}, {plan.grid} was planned", {"grid": list(result.grid or ())})

@@ -1,0 +1,189 @@
+"""Tensors in guarded memory: what is around and between their elements is poisoned before a run and watched after it.
+
+Reads outside an operand are caught by two runs with different poison whose outputs must agree bitwise; writes outside
+it, and any change of an input, are found by comparing memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from conformance.problems import BASE_ALIGNMENT, DTYPES, Operand, itemsize
+
+#: Byte around and between the elements of inputs, by pattern: NaN in every float format (-1 as int8), and a large
+#: finite number in every float format (123 as int8).
+POISON = (0xFF, 0x7B)
+#: The same for outputs, whose own bytes are filled too. Different from POISON, so that poison copied from an input
+#: shows in the output's surroundings.
+SENTINEL = (0xFE, 0x7D)
+#: Guarded bytes on each side at least; behind an operand also up to REDZONE_ROWS of its rows, to REDZONE_LIMIT bytes.
+REDZONE = 4096
+REDZONE_ROWS = 256
+REDZONE_LIMIT = 1 << 20
+#: An allocation larger than this is watched only near its elements.
+WHOLE_LIMIT = 1 << 26
+
+
+@dataclass(frozen=True)
+class Violation:
+    """Changed bytes of one operand in one place: "before", "after", in a "gap" between elements, or "inside" an input.
+
+    ``count`` bytes changed, the first at element ``offset`` from the operand's first element; for "gap" and "inside"
+    ``lines`` and ``positions`` are the first and last line (index along the largest stride) and position in it.
+    """
+
+    operand: str
+    where: str
+    count: int
+    offset: int
+    lines: tuple[int, int] | None = None
+    positions: tuple[int, int] | None = None
+
+    def __str__(self) -> str:
+        place = {"before": "before", "after": "behind", "gap": "in the gaps of", "inside": "inside"}[self.where]
+        text = f"{self.count} bytes changed {place} {self.operand!r}, first at element offset {self.offset}"
+        if self.lines is not None and self.positions is not None:
+            text += f" (lines {self.lines[0]}..{self.lines[1]}, positions {self.positions[0]}..{self.positions[1]})"
+        return text
+
+
+class GuardedTensor:
+    """An operand inside a larger allocation of bytes; made by :meth:`place`.
+
+    Small allocations (up to 64 MiB) and dense ones are poisoned and watched whole. In larger ones whose lines lie far
+    apart only a band of 4 KiB on both sides of each line is: the memory between stays untouched, so an operand with a
+    pitch of gigabytes costs only the pages that are used (address space on a CPU; real memory on a GPU).
+    """
+
+    def __init__(self, operand: Operand, view: Tensor, watched: Tensor, own: Tensor, start: int, output: bool) -> None:
+        self.operand = operand
+        self.view = view
+        self._watched = watched  # bytes (lines, width), a view of the allocation
+        self._before = watched.clone()
+        self._own = own  # which of them are the operand's elements
+        self._start = start  # first watched byte, relative to the operand's first element
+        self._output = output
+
+    @classmethod
+    def place(
+        cls, values: Tensor | None, operand: Operand, *, device: torch.device | str, pattern: int
+    ) -> GuardedTensor:
+        """Place ``values`` (operand.shape and dtype, any device), or None for an output, in fresh guarded memory.
+
+        ``view`` then has the operand's shape and strides and lies operand.offset elements behind a 256-byte boundary.
+        ``pattern`` 0 or 1 picks the poison. Dimensions of stride 0 hold one element: values must not vary along them.
+        Raises ValueError for values of another shape or dtype, an unknown pattern or strides by which elements overlap.
+        """
+        if pattern not in (0, 1):
+            raise ValueError(f"poison pattern {pattern!r} is unknown: use 0 or 1")
+        shape, strides = _distinct(operand)
+        size = itemsize(operand.dtype)
+        fill = (SENTINEL if values is None else POISON)[pattern]
+        pitch = max(strides, default=1) * size
+        behind = max(REDZONE, min(REDZONE_ROWS * pitch, REDZONE_LIMIT))
+        length = REDZONE + 2 * BASE_ALIGNMENT + (operand.offset + operand.span) * size + behind
+        memory = torch.empty(length // 8 * 8 + 8, dtype=torch.uint8, device=device)
+        first = REDZONE + (-(memory.data_ptr() + REDZONE)) % BASE_ALIGNMENT + operand.offset * size
+        watched, start = _watch(memory, first, shape, strides, size)
+        watched.fill_(fill)
+        view = torch.as_strided(memory.view(DTYPES[operand.dtype]), operand.shape, operand.strides, first // size)
+        if values is not None:
+            _copy(values, operand, memory, first, shape, strides, size)
+        own = _ownership(watched, start, shape, strides, size)
+        return cls(operand, view, watched, own, start, values is None)
+
+    def violations(self) -> list[Violation]:
+        """Places where watched bytes changed since placing: outside the elements and, for inputs, also inside."""
+        changed = self._watched != self._before
+        if self._output:
+            changed &= ~self._own
+        if not bool(changed.any()):
+            return []
+        return self._describe(changed)
+
+    def _describe(self, changed: Tensor) -> list[Violation]:
+        lines, columns = changed.nonzero(as_tuple=True)
+        step = self._watched.stride(0)
+        position = lines * step + columns + self._start
+        size = itemsize(self.operand.dtype)
+        element = torch.div(position, size, rounding_mode="floor")
+        own = self._own[lines, columns]
+        before = position < 0
+        after = position >= self.operand.span * size
+        places = {"before": before, "after": after, "gap": ~(before | after | own), "inside": own}
+        return [self._violation(where, element[mask]) for where, mask in places.items() if bool(mask.any())]
+
+    def _violation(self, where: str, elements: Tensor) -> Violation:
+        offset, count = int(elements.min()), elements.numel()
+        if where in ("before", "after"):
+            return Violation(self.operand.name, where, count, offset)
+        pitch = max(1, max(self.operand.strides, default=1))
+        line, place = elements // pitch, elements % pitch
+        lines, places = (int(line.min()), int(line.max())), (int(place.min()), int(place.max()))
+        return Violation(self.operand.name, where, count, offset, lines, places)
+
+
+def _distinct(operand: Operand) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shape and strides of the elements in memory: broadcast dimensions have extent 1. ValueError on overlap."""
+    shape = tuple(min(e, 1) if s == 0 else e for e, s in zip(operand.shape, operand.strides, strict=True))
+    reach = 0
+    for stride, extent in sorted((s, e) for s, e in zip(operand.strides, shape, strict=True) if e > 1):
+        if stride <= reach:
+            raise ValueError(
+                f"operand {operand.name!r}: elements overlap with shape {operand.shape} and strides {operand.strides}; "
+                "only a stride of 0 may repeat an element"
+            )
+        reach += (extent - 1) * stride
+    return shape, operand.strides
+
+
+def _watch(
+    memory: Tensor, first: int, shape: tuple[int, ...], strides: tuple[int, ...], size: int
+) -> tuple[Tensor, int]:
+    """The watched bytes as a (lines, width) view, and their first byte relative to the operand's first element."""
+    whole = memory.view(1, -1)
+    if memory.numel() <= WHOLE_LIMIT or 0 in shape:
+        return whole, -first
+    outer = max(range(len(shape)), key=lambda d: (strides[d], shape[d]))
+    inner = 1 + sum((e - 1) * s for d, (e, s) in enumerate(zip(shape, strides, strict=True)) if d != outer)
+    width, pitch = inner * size + 2 * REDZONE, strides[outer] * size
+    if pitch < width:
+        return whole, -first
+    return torch.as_strided(memory, (shape[outer], width), (pitch, 1), first - REDZONE), -REDZONE
+
+
+def _ownership(watched: Tensor, start: int, shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> Tensor:
+    """Which watched bytes belong to the operand's elements."""
+    own = torch.zeros(watched.shape, dtype=torch.bool, device=watched.device)
+    if watched.shape[0] > 1:  # lines of a far-strided operand: the outer dimension walks over rows of `own`
+        outer = max(range(len(shape)), key=lambda d: (strides[d], shape[d]))
+        steps = tuple(own.stride(0) if d == outer else s * size for d, s in enumerate(strides))
+    else:
+        steps = tuple(s * size for s in strides)
+    if 0 not in shape:
+        torch.as_strided(own, (*shape, size), (*steps, 1), -start).fill_(True)
+    return own
+
+
+def _copy(
+    values: Tensor,
+    operand: Operand,
+    memory: Tensor,
+    first: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    size: int,
+) -> None:
+    if tuple(values.shape) != operand.shape or values.dtype != DTYPES[operand.dtype]:
+        raise ValueError(
+            f"operand {operand.name!r} got values of {tuple(values.shape)} {values.dtype}: "
+            f"it takes {operand.shape} {DTYPES[operand.dtype]}"
+        )
+    stored = values[tuple(slice(0, extent) for extent in shape)].contiguous()
+    steps = tuple(s * size for s in strides)
+    raw = torch.as_strided(memory, (*shape, size), (*steps, 1), first)
+    # as bytes, so that NaN payloads survive
+    raw.copy_(stored.view(*stored.shape, 1).view(torch.uint8))

@@ -1,0 +1,86 @@
+"""The catalogue: every kernel by name, ours and those that installed packages add, and the choice among them."""
+
+from __future__ import annotations
+
+import functools
+from importlib.metadata import entry_points
+
+import torch
+from torch import Tensor
+
+from conformance.problems import DTYPES, Gemm, Operand
+from conformance.records import Reason, ReasonCode
+from conformance.targets import Target
+
+from .gemm import KERNELS
+from .kernel import Kernel, NoApplicableKernel, NotApplicable, Plan, Variant
+from .launch import Launch
+
+ENTRY_POINT_GROUP = "conformance.kernels"
+
+
+@functools.cache
+def catalogue() -> dict[str, Kernel]:
+    """All kernels by name: ours first, then those of the entry-point group ``conformance.kernels``.
+
+    An entry point names a Kernel, or a callable that returns kernels. Raises TypeError for anything else and
+    ValueError if two kernels have one name.
+    """
+    kernels: dict[str, Kernel] = {}
+    for kernel in KERNELS:
+        kernels[kernel.name] = kernel
+    for entry in entry_points(group=ENTRY_POINT_GROUP):
+        loaded = entry.load()
+        found = [loaded] if isinstance(loaded, Kernel) else list(loaded())
+        for kernel in found:
+            if not isinstance(kernel, Kernel):
+                raise TypeError(
+                    f"entry point {entry.name!r} of group {ENTRY_POINT_GROUP} ({entry.value}) gave {kernel!r}: "
+                    "it must name a conformance.kernels.kernel.Kernel or a callable that returns some"
+                )
+            if kernel.name in kernels:
+                raise ValueError(f"entry point {entry.name!r}: a kernel named {kernel.name!r} is already in the catalogue")
+            kernels[kernel.name] = kernel
+    return kernels
+
+
+def get(name: str) -> Kernel:
+    """The kernel called ``name``; KeyError naming those that exist."""
+    try:
+        return catalogue()[name]
+    except KeyError:
+        raise KeyError(f"no kernel is called {name!r}: the catalogue has {', '.join(catalogue())}") from None
+
+
+def select(problem: Gemm, target: Target, variant: Variant = Variant()) -> list[Plan]:
+    """One plan for each kernel that takes ``problem``, with the first of its configs that it accepts.
+
+    Raises NoApplicableKernel, with each kernel's reason for its first config, if there is none.
+    """
+    plans: list[Plan] = []
+    reasons: dict[str, Reason] = {}
+    for name, kernel in catalogue().items():
+        for config in kernel.configs:
+            try:
+                plans.append(kernel.plan(problem, config, target, variant))
+            except NotApplicable as refusal:
+                reasons.setdefault(name, refusal.reason)
+                if refusal.reason.code not in (ReasonCode.CONFIG, ReasonCode.SHARED_MEMORY, ReasonCode.BLOCK_BYTES):
+                    break  # another config would be refused for the same reason
+            else:
+                break
+    if not plans:
+        raise NoApplicableKernel(problem, reasons)
+    return plans
+
+
+def meta_tensor(operand: Operand) -> Tensor:
+    """``operand`` without memory: its shape, strides and dtype, and an offset that gives the pointer its alignment."""
+    storage = torch.empty(operand.offset + max(operand.span, 1), dtype=DTYPES[operand.dtype], device="meta")
+    return storage.as_strided(operand.shape, operand.strides, operand.offset)
+
+
+def meta_launch(plan: Plan, target: Target) -> Launch:
+    """The launch of ``plan`` over tensors without memory, for compilation where there is no device."""
+    tensors = {operand.name: meta_tensor(operand) for operand in (*plan.problem.operands, plan.problem.output)}
+    return get(plan.kernel).launch(plan, tensors)

@@ -1,0 +1,174 @@
+"""What every kernel of the catalogue declares, and the plan it makes for one problem, config and target."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from conformance.numerics.contract import Contract
+from conformance.problems import Gemm
+from conformance.records import Reason, ReasonCode
+
+from .launch import Config, Launch
+
+if TYPE_CHECKING:
+    from conformance.codegen_checks import Feature
+    from conformance.targets import Target
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How a kernel is asked to do its work, beyond the config.
+
+    ``descriptors``: built on the "device" or by the "host"; ``tma_store``: C is written through a descriptor;
+    ``epilogue_subtile``: C leaves in 1, 2 or 4 column blocks per tile; ``flatten``: tile and K loop are one;
+    ``static``: sizes are compile-time constants; ``sms``: SMs to assume instead of the target's own number.
+    """
+
+    descriptors: str = "device"
+    tma_store: bool = False
+    epilogue_subtile: int = 1
+    flatten: bool = False
+    static: bool = False
+    sms: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.descriptors not in ("device", "host"):
+            raise ValueError(f"descriptors {self.descriptors!r} is unknown: use 'device' or 'host'")
+        if self.epilogue_subtile not in (1, 2, 4):
+            raise ValueError(f"epilogue_subtile {self.epilogue_subtile} is unknown: use 1, 2 or 4")
+
+    @property
+    def id(self) -> str:
+        """Text naming what differs from the default, such as ``host.store.sub2.static``; empty for the default."""
+        parts = ["host"] if self.descriptors == "host" else []
+        parts += ["store"] if self.tma_store else []
+        parts += [f"sub{self.epilogue_subtile}"] if self.epilogue_subtile > 1 else []
+        parts += ["flat"] if self.flatten else []
+        parts += ["static"] if self.static else []
+        parts += [f"sms{self.sms}"] if self.sms is not None else []
+        return ".".join(parts)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A problem that a kernel has accepted: what will be launched, picklable, without tensors."""
+
+    kernel: str
+    problem: Gemm
+    config: Config
+    variant: Variant
+    target: Target
+    grid: tuple[int, ...]
+
+
+class NotApplicable(Exception):
+    """A kernel cannot take a problem, config or tensor; ``reason`` says why."""
+
+    def __init__(self, kernel: str, reason: Reason) -> None:
+        super().__init__(f"{kernel} refuses: {reason}")
+        self.kernel = kernel
+        self.reason = reason
+
+
+class NoApplicableKernel(Exception):
+    """Nothing in the catalogue takes a problem; ``reasons`` holds each kernel's typed reason by name."""
+
+    def __init__(self, problem: Gemm, reasons: Mapping[str, Reason]) -> None:
+        lines = "".join(f"\n  {name}: {reason}" for name, reason in reasons.items())
+        super().__init__(f"no kernel takes {problem.id}:{lines}")
+        self.problem = problem
+        self.reasons = dict(reasons)
+
+
+class Kernel(abc.ABC):
+    """One kernel of the catalogue. A kernel from elsewhere subclasses this and is named in the entry-point group
+    ``conformance.kernels``; the suites then judge it like any other."""
+
+    #: unique name in the catalogue
+    name: str
+    #: operations it computes: "mm", "addmm", "scaled_mm"
+    operations: frozenset[str]
+    #: operand dtypes it takes, in the order in which suites sample them
+    dtypes: tuple[str, ...]
+    #: config space, in the order of the published table
+    configs: tuple[Config, ...]
+    #: whether the grid is min(SMs - carveout, tiles) and each program loops over tiles
+    persistent: bool = False
+    #: whether operands are loaded through tensor descriptors
+    descriptors: bool = False
+    #: whether A may be column-major and B row-major; otherwise A is row-major and B column-major
+    any_order: bool = True
+
+    @abc.abstractmethod
+    def refusal(self, problem: Gemm, config: Config, target: Target, variant: Variant) -> Reason | None:
+        """Why this kernel cannot take the problem as asked; None if it can."""
+
+    @abc.abstractmethod
+    def grid(self, problem: Gemm, config: Config, target: Target, variant: Variant) -> tuple[int, ...]:
+        """Programs to launch."""
+
+    @abc.abstractmethod
+    def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """The launch of ``plan`` over ``tensors`` (the problem's operands and "out" by name).
+
+        Raises NotApplicable if a tensor is not what the plan was made for.
+        """
+
+    @abc.abstractmethod
+    def contract(self, plan: Plan, executor: str) -> Contract:
+        """What the kernel promises of its arithmetic; ``executor`` is "interpreter" or "device"."""
+
+    @abc.abstractmethod
+    def features(self, plan: Plan) -> tuple[frozenset[Feature], frozenset[Feature]]:
+        """Codegen features that the compiled kernel must have, and must not have, on the plan's target."""
+
+    def plan(
+        self, problem: Gemm, config: Config, target: Target, variant: Variant = Variant(), *, force: bool = False
+    ) -> Plan:
+        """The plan for a problem; raises NotApplicable with a typed reason if the kernel cannot take it.
+
+        ``force`` skips that check, for cases that show what happens past it.
+        """
+        reason = None if force else self.refusal(problem, config, target, variant)
+        if reason is not None:
+            raise NotApplicable(self.name, reason)
+        return Plan(self.name, problem, config, variant, target, self.grid(problem, config, target, variant))
+
+
+def check_tensors(kernel: str, problem: Gemm, tensors: Mapping[str, Tensor]) -> None:
+    """Raises NotApplicable if a tensor is missing or differs from the operand it stands for.
+
+    Shape, dtype and every stride of a dimension longer than 1 must agree; the base must have the alignment that the
+    operand's offset implies up to 16 bytes.
+    """
+    from conformance.problems import DTYPES, itemsize
+
+    for operand in (*problem.operands, problem.output):
+        tensor = tensors.get(operand.name)
+        code = {"scale_a": ReasonCode.SCALE, "scale_b": ReasonCode.SCALE, "bias": ReasonCode.BIAS}.get(operand.name)
+        if tensor is None:
+            code = code or ReasonCode.OPERATION
+            raise NotApplicable(kernel, Reason(code, operand.name, f"operand {operand.name} is missing: pass a tensor"))
+        if tensor.dtype != DTYPES[operand.dtype]:
+            detail = f"{operand.name} is {tensor.dtype}, {DTYPES[operand.dtype]} is required: convert it"
+            raise NotApplicable(kernel, Reason(code or ReasonCode.DTYPE, operand.name, detail))
+        single = operand.numel == 1 and tensor.numel() == 1
+        if tuple(tensor.shape) != operand.shape and not single:
+            detail = f"{operand.name} has shape {tuple(tensor.shape)}, {operand.shape} is required"
+            raise NotApplicable(kernel, Reason(code or ReasonCode.LAYOUT, operand.name, detail))
+        strides = [(have, want) for extent, have, want in zip(operand.shape, tensor.stride(), operand.strides) if extent > 1]
+        if operand.numel and any(have != want for have, want in strides) and not single:
+            detail = f"{operand.name} has strides {tensor.stride()}, the plan was made for {operand.strides}"
+            raise NotApplicable(kernel, Reason(code or ReasonCode.LAYOUT, operand.name, detail))
+        expected = operand.offset * itemsize(operand.dtype) % 16
+        if operand.numel and tensor.data_ptr() % 16 != expected:
+            detail = (
+                f"the first byte of {operand.name} lies {tensor.data_ptr() % 16} bytes past a 16-byte boundary, "
+                f"the plan was made for {expected}"
+            )
+            raise NotApplicable(kernel, Reason(ReasonCode.ALIGNMENT_BASE, operand.name, detail))

@@ -1,0 +1,53 @@
+"""What a kernel promises of its arithmetic for one problem, config, target and executor.
+
+Fills and bounds are derived from the contract and from nothing else: not from the kernel's name, and not from its
+output. The constants are those of published measurements of the hardware (MMA-Sim, arXiv 2511.10909; Khattak and
+Mikaitis, arXiv 2512.07004) and are confirmed on a device by ``conformance calibrate``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Accumulator:
+    """How products are summed.
+
+    One step of the unit sums ``chunk`` products and the running sum: every term is aligned to the largest and cut
+    to ``alignment_bits`` fraction bits, and the result keeps ``result_bits`` fraction bits. ``promote`` is the
+    number of consecutive k after which the partial sum is added to an fp32 sum (None: never). ``kind`` "fma" is a
+    chain of correctly rounded fp32 operations, for which the other figures are those of fp32 itself.
+    ``assumed`` marks figures that no measurement has confirmed for this device.
+    """
+
+    kind: str = "tensor-core"
+    alignment_bits: int = 25
+    result_bits: int = 23
+    chunk: int = 16
+    promote: int | None = None
+    assumed: bool = False
+
+    @property
+    def exact_bits(self) -> int:
+        """b such that integers whose every partial sum stays below 2**b units are summed without any rounding."""
+        return min(24, self.result_bits + 1, self.alignment_bits) if self.result_bits >= 23 else self.result_bits
+
+
+@dataclass(frozen=True)
+class Contract:
+    """``operand``: what the unit sees of an operand: "exact" (its value) or "tf32" (rounded to 11 significant bits;
+    fills hold only representable values). ``overflow``: what a result past the largest finite value becomes:
+    "ieee" (infinity), "saturate" (largest finite) or "nan". ``flushes_subnormals``: results below the smallest normal
+    may become zero. ``out_dtype`` is a key of ``problems.DTYPES``.
+    """
+
+    out_dtype: str
+    accumulator: Accumulator
+    operand: str = "exact"
+    overflow: str = "ieee"
+    flushes_subnormals: bool = False
+
+
+#: fp32 arithmetic, one fused or separate multiply-add per k: the interpreter, and fp32 "ieee" dots on every target.
+FMA = Accumulator(kind="fma", alignment_bits=24, result_bits=23, chunk=1)

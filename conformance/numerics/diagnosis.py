@@ -1,0 +1,291 @@
+"""Where an output is wrong, and why, as far as the data prove it.
+
+On an exact fill every hypothesis predicts the output bit for bit, so a cause is named only if its prediction equals
+what was found in every element of a tile, right ones included. Nothing here decides whether a kernel passes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from conformance.numerics import hypotheses
+from conformance.numerics.contract import Contract
+from conformance.numerics.fill import Fill
+from conformance.numerics.hypotheses import Hypothesis, Scene
+from conformance.numerics.rounding import FORMATS, bits, round_to
+from conformance.problems import Gemm
+
+#: Bytes of an output that nobody has written; those of ``conformance.inputs.guarded``.
+SENTINEL = (0xFE, 0x7D)
+#: With fewer wrong elements than this almost any hypothesis may fit by chance: they are listed instead.
+ENOUGH = 8
+#: Tiles whose cause is searched for, and seconds spent on it.
+ANALYSED_TILES = 6
+SECONDS = 2.0
+#: Largest heat map, in tiles.
+MAP_ROWS, MAP_COLUMNS = 24, 64
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """``causes`` are proven by the data, the one that explains most tiles first; "X, or Y" where both fit alike.
+    ``tile`` is the first tile (row, column) with a wrong element, ``first`` that element; None if nothing is wrong."""
+
+    causes: tuple[str, ...]
+    text: str
+    tile: tuple[int, int] | None
+    first: tuple[int, int] | None
+
+
+def diagnose(
+    problem: Gemm, contract: Contract, fill: Fill, out: Tensor, *, block: tuple[int, int, int]
+) -> Diagnosis:
+    """Localise what is wrong with ``out`` ((M, N), output dtype, dense, CPU); ``block`` is (BLOCK_M, _N, _K).
+
+    Never raises: an error of the diagnosis itself becomes its text.
+    """
+    try:
+        return _diagnose(problem, contract, fill, out, block)
+    except Exception as error:
+        text = f"FAIL {fill.method}/{fill.name} seed {fill.seed} | the diagnosis itself failed: {type(error).__name__}: {error}"
+        return Diagnosis((), text, None, None)
+
+
+def _diagnose(problem: Gemm, contract: Contract, fill: Fill, out: Tensor, block: tuple[int, int, int]) -> Diagnosis:
+    label = f"{fill.method}/{fill.name} seed {fill.seed}"
+    if out.numel() == 0:
+        return Diagnosis((), f"{label}: the output is empty", None, None)
+    expected = fill.expected.cpu()
+    bad, low, high = _wrong(contract, fill, out, expected)
+    if not bool(bad.any()):
+        return Diagnosis((), f"{label}: every element is right", None, None)
+    unwritten = bad & _sentinel(out)
+    row, column = (int(index) for index in bad.nonzero()[0])
+    tile = row // block[0], column // block[1]
+    grid = _tile_counts(bad, block)
+    causes: list[str] = []
+    if bool(unwritten.any()):
+        causes.append(_unwritten_text(unwritten, block))
+    notes: list[str] = []
+    rest = bad & ~unwritten
+    if fill.method == "exact" and int(rest.sum()) >= ENOUGH:
+        found, late = _causes(Scene(problem, contract, fill, block), out.double(), rest, unwritten)
+        causes += found
+        notes += ["the search for causes stopped at its time limit"] if late else []
+    if not causes:
+        notes += _observations(contract, fill, out, expected, rest)
+    if fill.error is not None:
+        notes.append(_telemetry(contract, fill, out, expected))
+    want = f"{low:.9g}" if low == high else f"{float(expected[row, column]):.9g} ({low:.9g} to {high:.9g})"
+    head = [
+        f"FAIL {label}",
+        f"tile ({tile[0]},{tile[1]}) {_span('rows', tile[0], block[0], out.shape[0])} "
+        f"{_span('cols', tile[1], block[1], out.shape[1])}",
+        f"{int(bad.sum())}/{out.numel()} wrong in {int((grid[0] > 0).sum())} of {grid[0].numel()} tiles",
+        f"first [{row},{column}] got {float(out[row, column]):.9g} want {want}",
+    ]
+    head += [f"CAUSE {cause}" for cause in causes]
+    lines = [" | ".join(head), *notes]
+    if grid[0].numel() > 1:
+        lines.append(_heat_map(grid, _tile_counts(unwritten, block)[0]))
+    return Diagnosis(tuple(causes), "\n".join(lines), tile, (row, column))
+
+
+def _wrong(contract: Contract, fill: Fill, out: Tensor, expected: Tensor) -> tuple[Tensor, float, float]:
+    """Which elements are wrong, and the limits of the first of them."""
+    error = torch.zeros_like(expected) if fill.error is None else fill.error.cpu()
+    error = torch.where(expected.isfinite(), error, 0.0)
+    low, high = (
+        round_to(end, contract.out_dtype, overflow=contract.overflow).double()
+        for end in (expected - error, expected + error)
+    )
+    found = out.double()
+    nan = low.isnan() | high.isnan()
+    good = ((found >= low) & (found <= high)) | (nan & (found.isnan() | ~expected.isnan()))
+    if contract.flushes_subnormals:
+        smallest = FORMATS[contract.out_dtype].smallest_normal
+        good |= (found == 0) & (expected.abs() < smallest)
+    first = int((~good).flatten().to(torch.uint8).argmax())
+    return ~good, float(low.flatten()[first]), float(high.flatten()[first])
+
+
+def _sentinel(out: Tensor) -> Tensor:
+    raw = out.contiguous().view(torch.uint8).reshape(*out.shape, out.element_size())
+    held = torch.zeros(out.shape, dtype=torch.bool)
+    for byte in SENTINEL:
+        held |= (raw == byte).all(-1)
+    # a format of one byte has results with these bits too: only many of them prove anything
+    return held if out.element_size() > 1 or int(held.sum()) >= ENOUGH else torch.zeros_like(held)
+
+
+def _unwritten_text(unwritten: Tensor, block: tuple[int, int, int]) -> str:
+    written = _tile_counts(unwritten, block)
+    whole = (written[0] == written[1]).nonzero()
+    count = int(unwritten.sum())
+    if len(whole) and int(written[1][tuple(whole.T)].sum()) == count:
+        names = ", ".join(f"({i},{j})" for i, j in whole[:4].tolist()) + (", ..." if len(whole) > 4 else "")
+        return f"not written: {len(whole)} whole tiles: {names}" if len(whole) > 1 else f"not written: tile {names}"
+    rows, cols = unwritten.any(1).nonzero()[:, 0], unwritten.any(0).nonzero()[:, 0]
+    return f"not written: {count} elements, rows {rows[0]}..{rows[-1]} cols {cols[0]}..{cols[-1]}"
+
+
+# The search
+
+
+def _causes(scene: Scene, found: Tensor, bad: Tensor, unwritten: Tensor) -> tuple[list[str], bool]:
+    """Causes of the wrong elements, most explained tiles first, and whether time ran out."""
+    deadline = time.monotonic() + SECONDS
+    counts = _tile_counts(bad, (scene.block_m, scene.block_n, scene.block_k))[0]
+    waiting = [(int(i), int(j)) for i, j in (counts > 0).nonzero()]
+    total, causes = len(waiting), list[str]()
+    single = list(hypotheses.about_one_element(scene, found, bad))
+    for _ in range(ANALYSED_TILES):
+        if not waiting:
+            break
+        tile = max(waiting, key=lambda t: int(counts[t]))
+        fits = [h for h in _fitting(scene, tile, single, found, bad, unwritten, deadline)]
+        covered = {h: [t for t in waiting if t == tile or _explains(scene, h, t, found, unwritten)] for h in fits}
+        proven = {h: tiles for h, tiles in covered.items() if sum(int(counts[t]) for t in tiles) >= ENOUGH}
+        if proven:
+            most = max(len(tiles) for tiles in proven.values())
+            best = [h for h, tiles in proven.items() if len(tiles) == most]
+            names = list(dict.fromkeys(h.cause for h in best))
+            share = f" [{most} of {total} wrong tiles]" if most < total else ""
+            causes.append(", or ".join(names[:3]) + (", or others" if len(names) > 3 else "") + share)
+            waiting = [t for t in waiting if t not in proven[best[0]]]
+        waiting = [t for t in waiting if t != tile]
+        if time.monotonic() > deadline:
+            return causes, True
+    return causes, False
+
+
+def _fitting(
+    scene: Scene,
+    tile: tuple[int, int],
+    single: list[Hypothesis],
+    found: Tensor,
+    bad: Tensor,
+    unwritten: Tensor,
+    deadline: float,
+) -> list[Hypothesis]:
+    """The hypotheses that explain every element of ``tile``."""
+    rows, cols = scene.tile(*tile)
+    here = bad[rows][:, cols]
+    # a few wrong lines first: most hypotheses fail there, at little cost
+    probe_rows, probe_cols = rows[here.any(1)][:8], cols[here.any(0)][:32]
+
+    def candidates() -> Iterator[Hypothesis]:
+        yield from single
+        yield from hypotheses.about_tile(scene, *tile)
+        yield from hypotheses.about_order(scene, found, rows, cols)
+
+    fits = []
+    for hypothesis in candidates():
+        if _matches(scene, hypothesis, probe_rows, probe_cols, found, unwritten):
+            if _matches(scene, hypothesis, rows, cols, found, unwritten):
+                fits.append(hypothesis)
+        if time.monotonic() > deadline:
+            break
+    return fits
+
+
+def _explains(scene: Scene, hypothesis: Hypothesis, tile: tuple[int, int], found: Tensor, unwritten: Tensor) -> bool:
+    return _matches(scene, hypothesis, *scene.tile(*tile), found, unwritten)
+
+
+def _matches(
+    scene: Scene, hypothesis: Hypothesis, rows: Tensor, cols: Tensor, found: Tensor, unwritten: Tensor
+) -> bool:
+    predicted, held = scene.round(hypothesis.predict(rows, cols)), found[rows][:, cols]
+    same = (predicted == held) | (predicted.isnan() & held.isnan()) | unwritten[rows][:, cols]
+    return bool(same.all())
+
+
+# What can be said without a cause
+
+
+def _observations(contract: Contract, fill: Fill, out: Tensor, expected: Tensor, bad: Tensor) -> list[str]:
+    """Facts about the wrong elements: NaN, single elements, distances in units in the last place."""
+    count, found = int(bad.sum()), out.double()
+    if not count:
+        return []
+    notes = []
+    nan = bad & found.isnan()
+    if bool(nan.any()):
+        rows, cols = nan.any(1).sum(), nan.any(0).sum()
+        poison = ": poison was read from outside an operand, or infinities met" if fill.method == "exact" else ""
+        notes.append(f"OBSERVED {int(nan.sum())} elements are NaN, in {int(rows)} rows and {int(cols)} columns{poison}")
+    wanted = round_to(expected, contract.out_dtype, overflow=contract.overflow)
+    distance = (_ordered(out) - _ordered(wanted))[bad & ~nan]
+    if not distance.numel():
+        return notes
+    if count < ENOUGH:
+        places = bad.nonzero().tolist()
+        listed = [f"[{r},{c}] got {float(found[r, c]):.9g} want {float(wanted[r, c]):.9g}" for r, c in places]
+        notes.append(f"ELEMENTS too few to prove a cause: {'; '.join(listed)}")
+    size, above = distance.abs().double(), int((distance > 0).sum())
+    notes.append(
+        f"OBSERVED distance from the right value in units of the last place: median {float(size.median()):.3g}, "
+        f"largest {float(size.max()):.3g}; {above} above, {distance.numel() - above} below"
+    )
+    return notes
+
+
+def _ordered(values: Tensor) -> Tensor:
+    """Integers in the order of the values: neighbours in the format differ by one."""
+    code = bits(values.contiguous()).to(torch.int64)
+    return torch.where(code < 0, -(code - torch.iinfo(bits(values).dtype).min), code)
+
+
+def _telemetry(contract: Contract, fill: Fill, out: Tensor, expected: Tensor) -> str:
+    """How much of the bound was used. A signed mean far from 0 shows truncation; it is never a verdict."""
+    assert fill.error is not None
+    error = fill.error.cpu()
+    used = (out.double() - expected) / error
+    used = used[expected.isfinite() & used.isfinite() & (error > 0)]
+    if not used.numel():
+        return "TELEMETRY no finite element"
+    size = used.abs()
+    # sorted by hand: torch.quantile refuses large inputs
+    ranked = size.sort().values
+    p50, p99 = (float(ranked[int(share * (len(ranked) - 1))]) for share in (0.5, 0.99))
+    deviation = float(used.std()) / len(used) ** 0.5 if len(used) > 1 else 0.0
+    bias = f", t-statistic of the sign {float(used.mean()) / deviation:.1f}" if deviation else ""
+    return f"TELEMETRY |error|/bound: max {float(size.max()):.3g}, p50 {p50:.3g}, p99 {p99:.3g}{bias}"
+
+
+# Presentation
+
+
+def _span(name: str, index: int, block: int, extent: int) -> str:
+    return f"{name} {index * block}..{min((index + 1) * block, extent) - 1}"
+
+
+def _tile_counts(mask: Tensor, block: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
+    """Per tile: how many elements of ``mask`` are set, and how many elements there are."""
+    found = []
+    for values in (mask, torch.ones_like(mask)):
+        m, n = values.shape
+        padded = torch.nn.functional.pad(values.double(), (0, -n % block[1], 0, -m % block[0]))
+        shape = (padded.shape[0] // block[0], block[0], padded.shape[1] // block[1], block[1])
+        found.append(padded.reshape(shape).sum((1, 3)).long())
+    return found[0], found[1]
+
+
+def _heat_map(grid: tuple[Tensor, Tensor], unwritten: Tensor) -> str:
+    wrong, size = grid
+    lines = [f"tiles ({wrong.shape[0]} x {wrong.shape[1]}): . right, + some wrong, # all wrong, o not written"]
+    for i in range(min(wrong.shape[0], MAP_ROWS)):
+        line = ""
+        for j in range(min(wrong.shape[1], MAP_COLUMNS)):
+            bad, elements = int(wrong[i, j]), int(size[i, j])
+            line += "o" if int(unwritten[i, j]) == elements else "." if not bad else "#" if bad == elements else "+"
+        lines.append("  " + line + ("..." if wrong.shape[1] > MAP_COLUMNS else ""))
+    if wrong.shape[0] > MAP_ROWS:
+        lines.append("  ...")
+    return "\n".join(lines)

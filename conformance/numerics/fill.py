@@ -1,0 +1,28 @@
+"""A fill: one set of inputs with what the output must be, and by which method that is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Fill:
+    """``method`` is "exact" (bitwise), "bounded" (interval) or "special" (class of NaN and infinity, else interval).
+
+    ``inputs``: dense CPU tensors of the operands' dtypes and shapes by operand name. ``expected``: the fp64 value
+    (M, N), before output rounding. ``error``: its fp64 bound, None for exact fills. ``meta``: what the fill measured
+    about itself (unit exponents, budget, trust). ``cache`` holds what a verdict derives once and reuses.
+    """
+
+    name: str
+    seed: int
+    method: str
+    inputs: Mapping[str, Tensor]
+    expected: Tensor
+    error: Tensor | None
+    meta: dict[str, Any] = field(default_factory=dict)
+    cache: dict[Any, Any] = field(default_factory=dict, repr=False)

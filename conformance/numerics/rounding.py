@@ -1,0 +1,113 @@
+"""Rounding from fp64 to an output format: once, to nearest even, on the bits, with a stated rule for overflow.
+
+Framework conversions are not used: they differ between releases and devices, and some round twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from conformance.problems import DTYPES
+
+OVERFLOWS = ("ieee", "saturate", "nan")
+
+_LARGEST = torch.finfo(torch.float64).max
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+@dataclass(frozen=True)
+class Format:
+    """A binary format: ``significand`` bits with the hidden one, ``emin`` the exponent of the smallest normal,
+    ``largest`` the largest finite value, the storage ``width`` in bits and the bit patterns at the top of the range.
+    ``spare`` low bits of the storage are zero (tf32 is kept in fp32). ``infinity`` is None where the format has none.
+    """
+
+    significand: int
+    emin: int
+    largest: float
+    width: int
+    largest_code: int
+    infinity: int | None
+    nan: int
+    spare: int = 0
+
+    @property
+    def smallest_normal(self) -> float:
+        return 2.0**self.emin
+
+    @property
+    def smallest_subnormal(self) -> float:
+        return 2.0 ** (self.emin - self.significand + 1)
+
+    @property
+    def max_exponent(self) -> int:
+        """Largest e with 2**e finite."""
+        return 1 - self.emin + (1 if self.infinity is None else 0)
+
+
+def _ieee(exponent_bits: int, significand: int, spare: int = 0) -> Format:
+    bias = 2 ** (exponent_bits - 1) - 1
+    infinity = (2**exponent_bits - 1) << (significand - 1)
+    largest = (2.0 - 2.0 ** (1 - significand)) * 2.0**bias
+    nan = infinity | (1 << (significand - 2))
+    width = exponent_bits + significand + spare
+    return Format(significand, 1 - bias, largest, width, infinity - 1, infinity, nan, spare)
+
+
+#: Formats by the names of ``problems.DTYPES``, and "tf32" (11 significant bits, stored in fp32).
+FORMATS: dict[str, Format] = {
+    "fp64": _ieee(11, 53),
+    "fp32": _ieee(8, 24),
+    "tf32": _ieee(8, 11, spare=13),
+    "fp16": _ieee(5, 11),
+    "bf16": _ieee(8, 8),
+    "e5m2": _ieee(5, 3),
+    # OCP 8-bit floating point specification, "fn": no infinity, the all-ones code is NaN
+    "e4m3": Format(significand=4, emin=-6, largest=448.0, width=8, largest_code=0x7E, infinity=None, nan=0x7F),
+}
+
+
+def bits(t: Tensor) -> Tensor:
+    """The bit patterns of ``t`` as signed integers of the same width and shape."""
+    return t.view(_INTEGERS[t.dtype.itemsize])
+
+
+def round_to(x: Tensor, dtype: str, *, overflow: str = "ieee") -> Tensor:
+    """``x`` (fp64, any shape and device) rounded once to nearest even in the format ``dtype``.
+
+    ``dtype`` is a key of :data:`FORMATS`; the result has the torch dtype of that name (float32 for "tf32").
+    Subnormals and the sign of zero are kept, NaN becomes the format's quiet NaN. A value that rounds past the largest
+    finite one, infinity included, becomes by ``overflow``: "ieee" infinity (NaN in a format without infinity),
+    "saturate" the largest finite value, "nan" NaN. Raises TypeError unless x is fp64, ValueError for unknown names.
+    """
+    if x.dtype != torch.float64:
+        raise TypeError(f"round_to got {x.dtype}: it rounds once and from fp64, so pass float64")
+    if dtype not in FORMATS:
+        raise ValueError(f"format {dtype!r} is unknown: use one of {', '.join(FORMATS)}")
+    if overflow not in OVERFLOWS:
+        raise ValueError(f"overflow rule {overflow!r} is unknown: use one of {', '.join(OVERFLOWS)}")
+    if dtype == "fp64":
+        return x.clone()
+    form = FORMATS[dtype]
+    # NaN is set at the end; infinity stands in as the largest fp64, which overflows every narrower format
+    size = torch.nan_to_num(x.abs(), nan=0.0, posinf=_LARGEST)
+    quantum = (size.view(torch.int64) >> 52).sub_(1023).clamp_(min=form.emin).sub_(form.significand - 1)
+    # 2**-quantum from its bits: between 2**-1000 and 2**149, so the product is exact
+    scale = (1023 - quantum).bitwise_left_shift_(52).view(torch.float64)
+    steps = size.mul_(scale).round_().to(torch.int64)
+    lowest = form.emin - form.significand + 1
+    # a carry out of the significand moves into the exponent field by itself, subnormal to normal included
+    code = quantum.sub_(lowest).bitwise_left_shift_(form.significand - 1).add_(steps)
+    code.masked_fill_(code > form.largest_code, _overflow_code(form, overflow))
+    code.masked_fill_(x.isnan(), form.nan)
+    code.bitwise_left_shift_(form.spare).sub_(x.signbit().to(torch.int64), alpha=1 << (form.width - 1))
+    return code.to(_INTEGERS[form.width // 8]).view(torch.float32 if dtype == "tf32" else DTYPES[dtype])
+
+
+def _overflow_code(form: Format, overflow: str) -> int:
+    if overflow == "saturate":
+        return form.largest_code
+    return form.nan if overflow == "nan" or form.infinity is None else form.infinity

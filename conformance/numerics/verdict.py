@@ -1,0 +1,177 @@
+"""The decision about one output of one fill: bitwise for exact fills, a rigorous interval for all others.
+
+There is no tolerance here. The interval ``RN(C - e) <= out <= RN(C + e)`` is rigorous because rounding is monotone:
+a computed value within e of C cannot be rounded outside it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conformance.numerics.contract import Contract
+from conformance.numerics.fill import Fill
+from conformance.numerics.rounding import FORMATS, bits, round_to
+from conformance.problems import DTYPES, Gemm
+
+
+@dataclass(frozen=True)
+class FillVerdict:
+    """What one fill says of one output.
+
+    ``wrong`` of ``total`` elements; of the ``first`` wrong one (row, column) what was ``got`` and wanted: ``want`` is
+    the rounded value of an exact fill and the fp64 value of others, whose interval is ``low`` to ``high``.
+    ``worst_ratio`` is telemetry, never a verdict: the largest share of the bound that was used, half a unit of the
+    output format set aside for its rounding.
+    """
+
+    fill: str
+    method: str
+    seed: int
+    passed: bool
+    wrong: int
+    total: int
+    first: tuple[int, int] | None = None
+    got: float | None = None
+    want: float | None = None
+    low: float | None = None
+    high: float | None = None
+    worst_ratio: float | None = None
+    text: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields, ready for JSON: NaN and infinities as the strings "nan", "inf" and "-inf"."""
+        return {name: _plain(entry) for name, entry in asdict(self).items()}
+
+
+@dataclass(frozen=True)
+class _Interval:
+    """Limits on one device: ``low <= out <= high``, or NaN where ``nan`` holds (None: nowhere)."""
+
+    low: Tensor
+    high: Tensor
+    nan: Tensor | None
+    value: Tensor
+    slack: Tensor  # half a unit of the output at the value
+    weight: Tensor  # 1 / error; 0 where the value is not finite or past the largest finite output
+
+
+def judge(problem: Gemm, contract: Contract, fill: Fill, out: Tensor) -> FillVerdict:
+    """Judge ``out`` ((M, N), the contract's output dtype, any strides and device) against ``fill``.
+
+    Raises ValueError for an output of the wrong shape or dtype: that is an error of the harness, not of a kernel.
+    """
+    if tuple(out.shape) != (problem.M, problem.N) or out.dtype != DTYPES[contract.out_dtype]:
+        given, wanted = f"{tuple(out.shape)} {out.dtype}", f"{(problem.M, problem.N)} {DTYPES[contract.out_dtype]}"
+        raise ValueError(f"{problem.id}: the output to judge is {given}, it must be {wanted}")
+    if fill.method == "exact":
+        return _judge_exact(contract, fill, out)
+    return _judge_interval(contract, fill, out)
+
+
+def _judge_exact(contract: Contract, fill: Fill, out: Tensor) -> FillVerdict:
+    key = ("exact", contract, out.device)
+    if key not in fill.cache:
+        wanted = round_to(fill.expected.to(out.device), contract.out_dtype, overflow=contract.overflow)
+        fill.cache[key] = wanted, _without_negative_zero(wanted)
+    wanted, wanted_bits = fill.cache[key]
+    found = _without_negative_zero(out)
+    if torch.equal(found, wanted_bits):
+        return _verdict(contract, fill, out, None)
+    bad = found != wanted_bits
+    if contract.flushes_subnormals:
+        small = wanted.double().abs() < FORMATS[contract.out_dtype].smallest_normal
+        bad &= ~(small & (found == 0))
+    return _verdict(contract, fill, out, bad, wanted=wanted)
+
+
+def _judge_interval(contract: Contract, fill: Fill, out: Tensor) -> FillVerdict:
+    key = ("interval", contract, out.device)
+    if key not in fill.cache:
+        fill.cache[key] = _interval(contract, fill, out.device)
+    limits: _Interval = fill.cache[key]
+    found = out.double() if out.dtype == torch.float64 else out.float()
+    good = (found >= limits.low) & (found <= limits.high)
+    if limits.nan is not None:
+        good |= limits.nan & found.isnan()
+    ratio = None
+    if out.numel():
+        used = float((((found - limits.value).abs_() - limits.slack) * limits.weight).max())
+        ratio = max(used, 0.0) if math.isfinite(used) else None
+    if bool(good.all()):
+        return _verdict(contract, fill, out, None, ratio=ratio)
+    return _verdict(contract, fill, out, ~good, ratio=ratio, limits=limits)
+
+
+def _interval(contract: Contract, fill: Fill, device: torch.device) -> _Interval:
+    if fill.error is None:
+        raise ValueError(f"fill {fill.name!r} has method {fill.method!r} and no error bound: it needs one")
+    form = FORMATS[contract.out_dtype]
+    value = fill.expected.to(device)
+    finite = value.isfinite()
+    error = torch.where(finite, fill.error.to(device), 0.0)
+    compared = torch.float64 if contract.out_dtype == "fp64" else torch.float32
+    ends = []
+    for end, outward, inward in ((value - error, -form.largest, math.inf), (value + error, form.largest, -math.inf)):
+        rounded = round_to(end, contract.out_dtype, overflow=contract.overflow).to(compared)
+        # where overflow gives NaN: an end beyond its own side stops at the largest finite value, beyond the other side
+        # it leaves no finite value at all
+        beyond = torch.where((end > 0) == (outward > 0), outward, inward).to(compared)
+        ends.append((torch.where(rounded.isnan(), beyond, rounded), rounded.isnan()))
+    (low, low_nan), (high, high_nan) = ends
+    low = torch.where(value.isnan(), math.inf, low)  # nothing but NaN
+    nan = low_nan | high_nan
+    exponent = torch.frexp(value)[1] - 1
+    slack = torch.exp2(exponent.clamp(min=form.emin).double() - form.significand)
+    within = finite & (value.abs() <= form.largest)
+    weight = torch.where(within, 1 / error, 0.0)
+    return _Interval(low, high, nan if bool(nan.any()) else None, torch.where(within, value, 0.0), slack, weight)
+
+
+def _without_negative_zero(t: Tensor) -> Tensor:
+    pattern = bits(t)
+    return torch.where(pattern == torch.iinfo(pattern.dtype).min, 0, pattern)
+
+
+def _verdict(
+    contract: Contract,
+    fill: Fill,
+    out: Tensor,
+    bad: Tensor | None,
+    *,
+    wanted: Tensor | None = None,
+    limits: _Interval | None = None,
+    ratio: float | None = None,
+) -> FillVerdict:
+    wrong = 0 if bad is None else int(bad.sum())
+    label = f"{fill.method}/{fill.name} seed {fill.seed}"
+    assumed = " (contract assumed)" if contract.accumulator.assumed and fill.method != "exact" else ""
+    if not wrong or bad is None:
+        text = f"PASS {label}{assumed}: {out.numel()} elements"
+        return FillVerdict(fill.name, fill.method, fill.seed, True, 0, out.numel(), worst_ratio=ratio, text=text)
+    position = int(bad.flatten().to(torch.uint8).argmax())
+    first = (position // out.shape[1], position % out.shape[1])
+    got = float(out[first].double())
+    low = high = None
+    if limits is not None:
+        low, high = float(limits.low[first]), float(limits.high[first])
+        want = float(fill.expected[first])
+        need = "NaN" if low > high else f"{want:.9g}, allowed {low:.9g} to {high:.9g}"
+    else:
+        assert wanted is not None
+        want = float(wanted[first].double())
+        need = f"{want:.9g}"
+    text = f"FAIL {label}{assumed}: {wrong}/{out.numel()} wrong, first {list(first)} got {got:.9g} want {need}"
+    return FillVerdict(
+        fill.name, fill.method, fill.seed, False, wrong, out.numel(), first, got, want, low, high, ratio, text
+    )
+
+
+def _plain(entry: Any) -> Any:
+    if isinstance(entry, float) and not math.isfinite(entry):
+        return "nan" if math.isnan(entry) else ("inf" if entry > 0 else "-inf")
+    return list(entry) if isinstance(entry, tuple) else entry

@@ -1,0 +1,142 @@
+"""The pytest plugin. It does nothing unless the conformance suites are among what is collected.
+
+The entry point bears this module's name, so that a checkout's conftest and an install load one plugin, not two.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.plugin import options, selection
+from conformance.plugin.collecting import Collecting
+from conformance.plugin.items import ItemRecording, Process
+from conformance.plugin.machine import core_count, worker_count, worker_environment
+from conformance.plugin.recording import recorder
+from conformance.plugin.run import JUNIT_FILE, Run, new_folder, own_stderr
+from conformance.plugin.selection import CaseIds, is_active
+
+__all__ = ["recorder"]  # a fixture is known by being here
+
+#: Replacing a worker is how a crash or a hang costs one case only, so xdist's default limit is not ours.
+WORKER_RESTARTS = 100_000
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    options.add_options(parser)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser) -> None:
+    if selection.early_selects_suites(early_config):
+        options.add_short_names(parser)
+
+
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    if not is_active(config):
+        return None  # xdist's own answer
+    return worker_count(len(options.settings(config).gpus.entries), core_count())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    if not is_active(config):
+        return
+    config.addinivalue_line("markers", "scenario(...): the cases of a conformance test; see plugin/scenarios.py")
+    if hasattr(config, "workerinput"):
+        _configure_worker(config, config.workerinput)
+    else:
+        _configure_main(config)
+
+
+def _configure_main(config: pytest.Config) -> None:
+    """The process that the user started: it leads the workers, or runs the cases itself if there are none."""
+    settings, case_ids, workers = options.settings(config), CaseIds(config), _workers(config)
+    gpu = None if workers else next(iter(settings.gpus.entries), None)
+    _prepare_process(config, gpu, max(workers, 1), executes=not workers)
+    if _only_looks(config):
+        return
+    stderr = own_stderr()
+    config.add_cleanup(stderr.close)
+    run = Run(settings, new_folder(settings, config.invocation_params.dir), max(workers, 1), case_ids, stderr)
+    config.pluginmanager.register(run, "conformance-run")
+    if hasattr(config.option, "xmlpath") and not config.option.xmlpath:
+        config.option.xmlpath = str(run.folder / JUNIT_FILE)
+    if not workers:
+        process = Process(run.folder, "main", gpu, run.stack, stderr, run.abort)
+        config.pluginmanager.register(ItemRecording(settings, process, case_ids), "conformance-items")
+
+
+def _configure_worker(config: pytest.Config, given: Mapping[str, Any]) -> None:
+    """A worker of xdist; ``given`` is what :class:`Run` told it."""
+    gpu = given["conformance_gpu"]
+    _prepare_process(config, gpu, given["conformance_workers"], executes=True)
+    process = Process(Path(given["conformance_folder"]), given["workerid"], gpu, dict(given["conformance_stack"]))
+    recording = ItemRecording(options.settings(config), process, CaseIds(config))
+    config.pluginmanager.register(recording, "conformance-items")
+
+
+def _workers(config: pytest.Config) -> int:
+    """Processes that xdist will start for this run; 0 without it. Sees to it that it can replace those that die."""
+    mode = getattr(config.option, "dist", "no")
+    if mode == "no" or not config.option.tx:
+        return 0
+    if mode != "load":
+        raise pytest.UsageError(f"--dist={mode}: after a worker died this mode hangs or repeats cases; use --dist=load")
+    if config.option.maxworkerrestart is None:
+        config.option.maxworkerrestart = str(WORKER_RESTARTS)
+    return len(config.option.tx)
+
+
+def _only_looks(config: pytest.Config) -> bool:
+    """Whether pytest was asked to list something rather than to run."""
+    return any(
+        getattr(config.option, name, False) for name in ("collectonly", "showfixtures", "show_fixtures_per_test")
+    )
+
+
+def _prepare_process(config: pytest.Config, gpu: str | None, workers: int, executes: bool) -> None:
+    """Sets the environment before torch and triton read it, and loads what needs them. ``executes``: whether this
+    process collects and runs cases; if not, it only passes the environment on."""
+    settings = options.settings(config)
+    interpret = not settings.has_gpu
+    if executes and interpret and "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
+        raise pytest.UsageError(
+            "triton was imported before the conformance plugin could choose its interpreter: find the conftest or "
+            "plugin that imports it, or set TRITON_INTERPRET=1 (no GPU was found, or --no-gpu was given)"
+        )
+    for variable, value in worker_environment(settings.gpus, gpu, interpret, workers).items():
+        config.add_cleanup(partial(_restore, variable, os.environ.get(variable)))
+        os.environ[variable] = value
+    if executes:
+        config.pluginmanager.register(Collecting(settings, CaseIds(config)), "conformance-collecting")
+        if selection.selects_package(config):
+            _load_judging(config)
+
+
+def _load_judging(config: pytest.Config) -> None:
+    """Registers the fixture ``conform``; torch and triton come with it."""
+    try:
+        judging = importlib.import_module("conformance.plugin.judging")
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "triton"):
+            raise
+        raise pytest.UsageError(
+            f"the conformance suites need {error.name}: install your vendor's build, or triton-conformance[stack]"
+        ) from None
+    config.pluginmanager.register(judging, "conformance-judging")
+
+
+def _restore(variable: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(variable, None)
+    else:
+        os.environ[variable] = value

@@ -1,0 +1,251 @@
+"""The ``conform`` fixture: plans, compiles, runs and judges one case in full, and records what it saw."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from conformance import codegen_checks, targets
+from conformance.codegen_checks import Feature
+from conformance.execution.compilation import Artefact, CompilePool, CompileRequest, CompileResult
+from conformance.execution.resources import over_limits
+from conformance.execution.trial import Executor, Trial, trial
+from conformance.kernels.kernel import Kernel, NotApplicable, Plan, Variant
+from conformance.kernels.launch import Config
+from conformance.problems import Gemm
+from conformance.records import CompileFailure, ConformanceFailure, Reason, ReasonCode, Status, Verdict
+from conformance.targets import Target
+
+from .options import Settings, settings
+from .recording import CaseRecorder
+from .scenarios import parametrize
+
+#: Interpreted trials kept for the targets that follow: they are neighbours in the order of the cases.
+SHARED_TRIALS = 64
+
+#: Seconds that one specialisation may take to compile.
+COMPILE_DEADLINE = 120.0
+
+
+def chosen_targets(chosen: Settings) -> tuple[Target, ...]:
+    """The targets of this run: as asked, else the device, else every target that can be compiled for, sm_90 first."""
+    if chosen.targets:
+        return tuple(targets.find(spec) for spec in chosen.targets)
+    if chosen.has_gpu:
+        return targets.devices()[:1]
+    return tuple(sorted(targets.compile_targets(), key=lambda target: target.arch != 90))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    chosen = settings(metafunc.config)
+    parametrize(metafunc, _targets(metafunc.config), chosen.tier, chosen.kernels)
+
+
+_TARGETS = pytest.StashKey[tuple[Target, ...]]()
+
+
+def _targets(config: pytest.Config) -> tuple[Target, ...]:
+    if _TARGETS not in config.stash:
+        config.stash[_TARGETS] = chosen_targets(settings(config))
+    return config.stash[_TARGETS]
+
+
+class Harness:
+    """What the cases of one process share: the executor, the compile pool and the numerics already judged."""
+
+    def __init__(self, chosen: Settings) -> None:
+        self.settings = chosen
+        self.targets = chosen_targets(chosen)
+        self.pool = CompilePool(1, COMPILE_DEADLINE)
+        self._trials: dict[object, Trial] = {}
+
+    @functools.cached_property
+    def executor(self) -> Executor | Reason:
+        """The device, else the interpreter, else the reason why there is neither."""
+        if self.settings.has_gpu:
+            from conformance.execution.device import DeviceExecutor
+
+            return DeviceExecutor()
+        from conformance.execution.interpreter import InterpreterExecutor, InterpreterUnsupported
+
+        try:
+            return InterpreterExecutor()
+        except InterpreterUnsupported as error:
+            return error.reason
+
+    def trial(self, kernel: Kernel, plan: Plan, names: tuple[str, ...] | None) -> Trial:
+        """Judges ``plan`` on the executor. The interpreter's numbers are computed once and shared by every target for
+        which the launch is the same."""
+        assert not isinstance(self.executor, Reason)
+        if self.executor.name == "device":
+            return trial(kernel, plan, self.executor, seed=self.settings.seed, names=names)
+        key = (kernel.name, plan.problem, plan.config, plan.variant, plan.grid, kernel.contract(plan, "interpreter"), names)
+        if key not in self._trials:
+            while len(self._trials) >= SHARED_TRIALS:
+                self._trials.pop(next(iter(self._trials)))
+            self._trials[key] = trial(kernel, plan, self.executor, seed=self.settings.seed, names=names)
+        return self._trials[key]
+
+    def first_target(self, kernel: Kernel) -> Target:
+        """The first target of this run that has what the kernel needs; the first of all if none has."""
+        ready = [target for target in self.targets if not kernel.descriptors or target.capability("tma").available]
+        return (ready or list(self.targets))[0]
+
+
+@pytest.fixture(scope="session")
+def harness(pytestconfig: pytest.Config) -> Iterator[Harness]:
+    """The session's :class:`Harness`."""
+    import torch
+
+    torch.set_num_threads(1)  # the workers share the cores among themselves
+    shared = Harness(settings(pytestconfig))
+    yield shared
+    shared.pool.close()
+
+
+@dataclass
+class Run:
+    """One case that was judged. ``trial`` is None if nothing could run it, ``artefact`` if nothing was compiled."""
+
+    plan: Plan
+    trial: Trial | None
+    artefact: Artefact | None
+    _recorder: CaseRecorder
+
+    def requires(self, *features: Feature) -> None:
+        """Asserts that the compiled code has ``features``."""
+        self._check(features, ())
+
+    def forbids(self, *features: Feature) -> None:
+        """Asserts that the compiled code has none of ``features``."""
+        self._check((), features)
+
+    def _check(self, required: Iterable[Feature], forbidden: Iterable[Feature]) -> None:
+        if self.artefact is None:
+            raise ConformanceFailure(f"nothing was compiled for {self.plan.problem.id}: it has no code to check")
+        found = _codegen_verdicts(self.artefact, self.plan.target, required, forbidden)
+        for verdict in found:
+            self._recorder.verdict(verdict.check, verdict.passed, verdict.text, **verdict.details)
+        _raise_if_failed(found, "")
+
+
+Conform = Callable[..., Run]
+
+
+@pytest.fixture
+def conform(harness: Harness, recorder: CaseRecorder) -> Conform:
+    """``conform(kernel, problem, config=..., target=..., **variant fields)`` judges a case in full and returns its run.
+
+    ``fills`` restricts the fills, for a topic that is not about numbers. The case ends as not-applicable if the kernel refuses it. Numbers, memory, repeatability and grid are judged on the
+    device, or in the interpreter if there is none; the code compiled for the target must have the features that the
+    kernel declares and stay within the target's limits.
+    """
+
+    def judge(
+        kernel: Kernel,
+        problem: Gemm,
+        *,
+        config: Config,
+        target: Target,
+        fills: tuple[str, ...] | None = None,
+        **fields: Any,
+    ) -> Run:
+        variant = Variant(**fields)
+        recorder.set(kernel=kernel, problem=problem, config=config, target=target, options={"variant": variant.id})
+        recorder.run_created(kernel.name)
+        try:
+            plan = kernel.plan(problem, config, target, variant)
+        except NotApplicable as refusal:
+            recorder.run_judged(kernel.name)
+            recorder.not_applicable(refusal.reason)
+        run = _judged(harness, recorder, kernel, plan, fills)
+        recorder.run_judged(kernel.name)
+        return run
+
+    return judge
+
+
+def _judged(
+    harness: Harness, recorder: CaseRecorder, kernel: Kernel, plan: Plan, names: tuple[str, ...] | None
+) -> Run:
+    """Compiles and runs ``plan`` and raises ConformanceFailure or CompileFailure if a check fails."""
+    found: list[Verdict] = []
+    artefact: Artefact | None = None
+    handle = None
+    if 0 not in plan.grid:
+        handle = harness.pool.submit(CompileRequest("conformance.kernels.catalogue:meta_launch", plan, plan.target))
+    if harness.settings.has_gpu and handle is not None:
+        artefact = _compiled(recorder, handle)  # before the launch, so that a compiler that dies takes nothing with it
+    judged: Trial | None = None
+    if isinstance(harness.executor, Reason):
+        recorder.set(executor=None)
+    else:
+        judged = _run(harness, recorder, kernel, plan, names)
+        found += judged.verdicts
+    if handle is not None and artefact is None:
+        artefact = _compiled(recorder, handle)
+    if artefact is not None:
+        with recorder.timed("check"):
+            found += _codegen_verdicts(artefact, plan.target, *kernel.features(plan))
+            found.append(_resource_verdict(artefact, plan.target))
+        recorder.set(artefacts=artefact.stages, observed={"resources": dataclasses.asdict(artefact.resources)})
+    for verdict in found:
+        recorder.verdict(verdict.check, verdict.passed, verdict.text, **verdict.details)
+    _raise_if_failed(found, judged.diagnosis if judged else "")
+    if isinstance(harness.executor, Reason):
+        recorder.not_run(harness.executor)
+    return Run(plan, judged, artefact, recorder)
+
+
+def _run(
+    harness: Harness, recorder: CaseRecorder, kernel: Kernel, plan: Plan, names: tuple[str, ...] | None
+) -> Trial:
+    executor = harness.executor
+    assert not isinstance(executor, Reason)
+    recorder.set(executor=executor.name)
+    with recorder.timed("run"):
+        judged = harness.trial(kernel, plan, names)
+    recorder.set(observed={"grid": judged.grid, "programs": judged.programs})
+    return judged
+
+
+def _compiled(recorder: CaseRecorder, handle: Any) -> Artefact:
+    with recorder.timed("compile"):
+        result: CompileResult = handle.result()
+    if result.status is not Status.PASS or result.artefact is None:
+        raise CompileFailure(result.status, result.error)
+    return result.artefact
+
+
+def _codegen_verdicts(
+    artefact: Artefact, target: Target, required: Iterable[Feature], forbidden: Iterable[Feature]
+) -> list[Verdict]:
+    return [
+        Verdict(
+            f"codegen/{'requires' if found.required else 'forbids'}/{found.feature.name}",
+            found.passed,
+            found.text,
+            {"stage": found.stage, "path": str(found.path)},
+        )
+        for found in codegen_checks.check(artefact, target, required, forbidden)
+    ]
+
+
+def _resource_verdict(artefact: Artefact, target: Target) -> Verdict:
+    excess = over_limits(artefact.resources, target)
+    return Verdict("resources", not excess, "; ".join(excess) or "within the target's limits")
+
+
+def _raise_if_failed(verdicts: Iterable[Verdict], diagnosis: str) -> None:
+    failed = [verdict for verdict in verdicts if not verdict.passed]
+    if failed:
+        lines = [f"{verdict.check}: {verdict.text}" for verdict in failed]
+        raise ConformanceFailure("\n".join([diagnosis, *lines] if diagnosis else lines))
+
+
+__all__ = ["Conform", "Harness", "Run", "ReasonCode", "chosen_targets", "conform", "harness"]

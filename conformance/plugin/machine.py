@@ -1,0 +1,133 @@
+"""The GPUs and cores of this machine, and who gets which. Starts no CUDA and imports no torch."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+#: More processes than this on one GPU only add contexts: its time is already shared out.
+WORKERS_PER_GPU = 16
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """``entries`` of the environment variable that makes GPUs visible, one per GPU; ``names`` and ``driver`` as far as
+    they could be found without starting the GPU's runtime."""
+
+    variable: str = "CUDA_VISIBLE_DEVICES"
+    entries: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    driver: str | None = None
+
+
+def find_gpus(wanted: int | None = None) -> Gpus:
+    """The GPUs to use: those visible, or ``wanted`` of them (believed even where none is found). Raises ValueError if
+    ``wanted`` is negative or more than a visible-devices list that is already set holds."""
+    if wanted is not None and wanted < 0:
+        raise ValueError(f"--gpus {wanted}: a number of GPUs, 0 or more, is required")
+    found = _nvidia_gpus()
+    amd = 0 if found.entries else _amd_gpu_count()
+    if amd:
+        found = Gpus("HIP_VISIBLE_DEVICES", tuple(map(str, range(amd))))
+    if wanted == 0 or (wanted is None and not found.entries):
+        return Gpus(found.variable)
+    visible = _preset(found.variable)
+    if visible is not None:
+        if wanted is not None and wanted > len(visible):
+            raise ValueError(
+                f"--gpus {wanted}: {found.variable} shows {len(visible)} ({','.join(visible)}); "
+                "ask for at most that many or set it to more"
+            )
+        entries = visible
+    else:
+        entries = tuple(map(str, range(len(found.entries) if wanted is None else wanted)))
+    return Gpus(found.variable, entries[:wanted], found.names, found.driver)
+
+
+def _preset(variable: str) -> tuple[str, ...] | None:
+    """The list that ``variable`` holds, cut at its first negative entry as the runtime does; None if it is unset."""
+    text = os.environ.get(variable)
+    if text is None:
+        return None
+    entries = [entry.strip() for entry in text.split(",") if entry.strip()]
+    hidden = next((i for i, entry in enumerate(entries) if entry.startswith("-")), len(entries))
+    return tuple(entries[:hidden])
+
+
+@functools.cache
+def _nvidia_gpus() -> Gpus:
+    query = ["nvidia-smi", "--query-gpu=index,name,driver_version", "--format=csv,noheader"]
+    try:
+        output = subprocess.run(query, capture_output=True, text=True, timeout=60, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        nodes = [node for node in Path("/dev").glob("nvidia[0-9]*") if node.name[6:].isdigit()]
+        return Gpus(entries=tuple(map(str, range(len(nodes)))))
+    rows = [[cell.strip() for cell in line.split(",")] for line in output.splitlines() if line.count(",") == 2]
+    return Gpus(
+        entries=tuple(row[0] for row in rows),
+        names=tuple(row[1] for row in rows),
+        driver=rows[0][2] if rows else None,
+    )
+
+
+def _amd_gpu_count() -> int:
+    """GPUs that the kernel's amdkfd driver lists; its nodes without SIMDs are CPUs."""
+    count = 0
+    for node in Path("/sys/class/kfd/kfd/topology/nodes").glob("*/properties"):
+        try:
+            properties = dict(line.split(maxsplit=1) for line in node.read_text().splitlines() if " " in line)
+        except OSError:
+            continue  # a node of another container
+        count += int(properties.get("simd_count", "0")) > 0
+    return count
+
+
+def core_count() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def worker_count(gpus: int, cores: int) -> int:
+    """Processes for ``-n auto``: one per core without a GPU; else the same number on every GPU, at least one and at
+    most :data:`WORKERS_PER_GPU`, with a core left to the controller."""
+    if gpus == 0:
+        return max(cores, 1)
+    return gpus * max(1, min(WORKERS_PER_GPU, (cores - 1) // gpus))
+
+
+class GpuLeases:
+    """Gives each new worker the GPU that serves the fewest living ones."""
+
+    def __init__(self, entries: Sequence[str]) -> None:
+        self.entries = tuple(entries)
+        self._held: dict[str, str] = {}
+
+    def take(self, worker: str) -> str | None:
+        """The entry for ``worker``, or None if there is no GPU."""
+        if not self.entries:
+            return None
+        load = list(self._held.values())
+        entry = min(self.entries, key=load.count)  # the first of equals: round robin at the start
+        self._held[worker] = entry
+        return entry
+
+    def give_back(self, worker: str) -> None:
+        self._held.pop(worker, None)
+
+
+def worker_environment(gpus: Gpus, entry: str | None, interpret: bool, workers: int) -> Mapping[str, str]:
+    """Environment variables of a process that runs cases, to be set before torch or triton is imported.
+
+    ``entry`` is its GPU; ``interpret`` runs the kernels in Triton's interpreter and hides every GPU; ``workers`` share
+    the cores, so that each takes only its part of them for numpy's and torch's own threads.
+    """
+    variables = {} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(max(1, core_count() // workers))}
+    if interpret:
+        return {**variables, "TRITON_INTERPRET": "1", gpus.variable: "-1"}
+    return {**variables, gpus.variable: entry} if entry is not None else variables

@@ -1,0 +1,124 @@
+"""The command-line options, and the settings made of them.
+
+Each option is always known as ``--conformance-<name>``. The short ``--<name>`` exists only where the suites are
+selected, because another project's conftest may define a ``--seed`` or ``--target`` of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.plugin import selection
+from conformance.plugin.machine import Gpus, find_gpus
+
+TIERS = ("quick", "default", "full", "exhaustive")
+DEFAULT_SEED = 0
+DEFAULT_CASE_TIMEOUT_S = 300.0
+
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "tier": {"choices": TIERS, "help": "how much to run (default: 'default' with a GPU, else 'quick')"},
+    "target": {
+        "action": "append",
+        "metavar": "SPEC",
+        "help": "target to judge, repeatable (default: the device if there is one, else the compile-only targets)",
+    },
+    "kernel": {"action": "append", "metavar": "NAME", "help": "only the cases of this kernel, repeatable"},
+    "seed": {"type": int, "metavar": "N", "help": f"seed of every fill (default: {DEFAULT_SEED})"},
+    "run-dir": {"metavar": "DIR", "help": "new folder for this run's records (default: reports/<run id>)"},
+    "gpus": {"type": int, "metavar": "N", "help": "number of GPUs to use (default: all that are visible)"},
+    "no-gpu": {"action": "store_true", "help": "use no GPU: interpreter and cross-compilation only"},
+    "case-timeout": {
+        "type": float,
+        "metavar": "SECONDS",
+        "help": f"deadline of one case (default: {DEFAULT_CASE_TIMEOUT_S:g})",
+    },
+}
+
+
+def add_options(parser: pytest.Parser) -> None:
+    group = parser.getgroup("conformance", "conformance suites")
+    for name, attributes in _OPTIONS.items():
+        group.addoption(f"--conformance-{name}", dest=_dest(name), default=None, **attributes)
+    group.addoption(
+        "--conformance-case", metavar="ID", default=None, help="run the one case of this id (see a record or 'list')"
+    )
+    parser.addini(
+        selection.SUITES_INI,
+        "directories whose tests are recorded as conformance cases, beside the package's own",
+        type="paths",
+        default=[],
+    )
+
+
+def add_short_names(parser: pytest.Parser) -> None:
+    """Adds ``--tier`` and the like; again is harmless."""
+    group = parser.getgroup("conformance, short names")
+    if not group.options:
+        for name, attributes in _OPTIONS.items():
+            group.addoption(f"--{name}", dest=_dest(name), default=None, **attributes)
+
+
+def _dest(name: str) -> str:
+    return "conformance_" + name.replace("-", "_")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What this run was asked for. ``targets`` empty means the default; ``run_dir`` None a new folder under reports."""
+
+    tier: str
+    targets: tuple[str, ...]
+    kernels: tuple[str, ...]
+    seed: int
+    run_dir: Path | None
+    gpus: Gpus
+    case: str | None
+    case_timeout_s: float
+
+    @property
+    def has_gpu(self) -> bool:
+        return bool(self.gpus.entries)
+
+    def includes(self, tier: str) -> bool:
+        """Whether cases of ``tier`` belong to this run: the tiers are nested."""
+        return TIERS.index(tier) <= TIERS.index(self.tier)
+
+
+_SETTINGS = pytest.StashKey[Settings]()
+
+
+def settings(config: pytest.Config) -> Settings:
+    """The settings of this run. Raises pytest.UsageError for values that make no sense."""
+    if _SETTINGS not in config.stash:
+        config.stash[_SETTINGS] = _settings(config)
+    return config.stash[_SETTINGS]
+
+
+def _settings(config: pytest.Config) -> Settings:
+    option = config.option
+    wanted = 0 if option.conformance_no_gpu else option.conformance_gpus
+    if option.conformance_no_gpu and option.conformance_gpus:
+        raise pytest.UsageError(f"--no-gpu contradicts --gpus {option.conformance_gpus}: give one of them")
+    worker = getattr(config, "workerinput", None)
+    try:
+        gpus = Gpus(**worker["conformance_gpus"]) if worker else find_gpus(wanted)
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
+    timeout = option.conformance_case_timeout
+    if timeout is not None and timeout <= 0:
+        raise pytest.UsageError(f"--case-timeout {timeout:g}: seconds greater than 0 are required")
+    run_dir = option.conformance_run_dir
+    return Settings(
+        tier=option.conformance_tier or ("default" if gpus.entries else "quick"),
+        targets=tuple(option.conformance_target or ()),
+        kernels=tuple(option.conformance_kernel or ()),
+        seed=DEFAULT_SEED if option.conformance_seed is None else option.conformance_seed,
+        run_dir=config.invocation_params.dir / run_dir if run_dir else None,
+        gpus=gpus,
+        case=option.conformance_case,
+        case_timeout_s=DEFAULT_CASE_TIMEOUT_S if timeout is None else timeout,
+    )

@@ -1,0 +1,221 @@
+"""What happens to one case, collected while it runs and written as one flushed line when it ends.
+
+The interface between a judging fixture and the plugin is :class:`CaseRecorder`, reached through the fixture
+``recorder`` (or ``item.stash[RECORDER]``).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from conformance.records import CaseRecord, Reason, Status, Verdict, jsonable, replace_file
+
+_NAMED = {"kernel": "name", "target": "id"}  # fields that take an object and keep the attribute that names it
+_WHOLE = ("problem", "config")  # objects kept with their id and all their fields
+_MERGED = ("options", "observed")  # mappings that grow
+_EXECUTORS = ("device", "interpreter", None)
+
+
+class TypedSkip(pytest.skip.Exception):  # type: ignore[name-defined]  # pytest names no public class
+    """Ends a case that cannot be judged here: ``status`` is not-applicable or not-run, ``reason`` says why."""
+
+    def __init__(self, status: Status, reason: Reason) -> None:
+        super().__init__(f"{status.value}: {reason}")
+        self.status = status
+        self.reason = reason
+
+
+class CaseRecorder:
+    """Collects the record of one case.
+
+    ``status`` is what the case amounts to so far. A run that was announced with :meth:`run_created` must be followed
+    by :meth:`run_judged`, and a case that passes must have judged something (a run, or any :meth:`verdict`): else it
+    fails when it is torn down. ``on_change`` is called after each change, so that what is known outlives the process.
+    """
+
+    def __init__(self, case: str, suite: str = "", base: Path | None = None, **fixed: Any) -> None:
+        self.case = case
+        self.status = Status.PASS
+        self.reason: Reason | None = None
+        self.diagnosis = ""
+        self.outcome = ""
+        self.stage: str | None = None
+        self.durations: dict[str, float] = {}
+        self.verdicts: list[Verdict] = []
+        self.on_change: Callable[[], None] = lambda: None
+        self._base = base
+        self._fields: dict[str, Any] = {"suite": suite, "options": {}, "observed": {}, "artefacts": {}, **fixed}
+        self._created: Counter[str] = Counter()
+        self._judged: Counter[str] = Counter()
+        self._started = time.perf_counter()
+
+    def set(self, **fields: Any) -> None:
+        """Says what the case is: ``kernel`` (its name or an object with one), ``problem``, ``config``, ``target``
+        (its id or an object with one), ``executor`` ("device" or "interpreter"), ``options`` and ``observed``
+        (mappings, merged into what was set before), ``artefacts`` (stage to path, merged). TypeError for others."""
+        known = {*_NAMED, *_WHOLE, *_MERGED, "executor", "artefacts"}
+        unknown = fields.keys() - known
+        if unknown:
+            raise TypeError(f"a record has no field {sorted(unknown)}: set {', '.join(sorted(known))}")
+        if fields.get("executor") not in _EXECUTORS:
+            raise ValueError(f"executor {fields['executor']!r}: 'device', 'interpreter' or None is required")
+        for name, value in fields.items():
+            if name in _NAMED and value is not None:
+                self._fields[name] = str(getattr(value, _NAMED[name], value))
+            elif name in _WHOLE and value is not None:
+                plain = jsonable(value)
+                self._fields[name] = plain if isinstance(plain, dict) else {"id": str(plain)}
+            elif name in _MERGED:
+                self._fields[name].update(jsonable(value))
+            elif name == "artefacts":
+                self._fields[name].update({stage: self._relative(Path(path)) for stage, path in value.items()})
+            else:
+                self._fields[name] = value
+        self.on_change()
+
+    def _relative(self, path: Path) -> str:
+        """Relative to the run's folder where it lies there, so that the folder can be moved."""
+        if self._base is not None and path.is_relative_to(self._base):
+            path = path.relative_to(self._base)
+        return path.as_posix()
+
+    def verdict(self, check: str, passed: bool, text: str = "", **details: Any) -> None:
+        """Adds what ``check`` said. A failed one fails the case even if nothing is raised."""
+        self.verdicts.append(Verdict(check, bool(passed), text, jsonable(details)))
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Adds the seconds of the block to ``stage``: "compile", "run" or "check"."""
+        outer, self.stage = self.stage, stage
+        self.on_change()
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.durations[stage] = self.durations.get(stage, 0.0) + time.perf_counter() - start
+            self.stage = outer
+
+    def run_created(self, name: str) -> None:
+        self._created[name] += 1
+
+    def run_judged(self, name: str) -> None:
+        self._judged[name] += 1
+
+    @property
+    def created_runs(self) -> int:
+        return self._created.total()
+
+    @property
+    def judged_runs(self) -> int:
+        return self._judged.total()
+
+    @property
+    def judged(self) -> bool:
+        """Whether anything was judged."""
+        return bool(self._judged or self.verdicts)
+
+    def not_applicable(self, reason: Reason) -> NoReturn:
+        """Ends the test: kernel or target cannot take this case, for a typed reason."""
+        raise TypedSkip(Status.NOT_APPLICABLE, reason)
+
+    def not_run(self, reason: Reason) -> NoReturn:
+        """Ends the test: what is left of it cannot be run here, for a typed reason."""
+        raise TypedSkip(Status.NOT_RUN, reason)
+
+    def conclude(self, status: Status, diagnosis: str = "", reason: Reason | None = None) -> None:
+        """Sets the status. A case that is no longer passing keeps its first finding; what comes later is added."""
+        if self.status is Status.PASS or (self.reason and status not in (Status.NOT_APPLICABLE, Status.NOT_RUN)):
+            self.status, self.reason = status, reason
+        self.diagnosis = "\n".join(text for text in (self.diagnosis, diagnosis) if text)
+
+    def objection(self) -> str | None:
+        """Why a case that did not fail must: a failed verdict, or nothing judged. None if it may stand."""
+        if self.status not in (Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN):
+            return None
+        failed = [verdict for verdict in self.verdicts if not verdict.passed]
+        if failed:
+            return f"check {failed[0].check} failed and the test went on: {failed[0].text}"
+        if self.status is not Status.PASS:
+            return None
+        unjudged = sorted((self._created - self._judged).elements())
+        if unjudged:
+            return f"run {', '.join(unjudged)} was created and never judged"
+        if not self.judged:
+            return "the test passed without judging anything: use conform(...) or recorder.verdict(...)"
+        return None
+
+    def record(self, status: Status | None = None, diagnosis: str | None = None) -> CaseRecord:
+        """The record as of now; ``status`` and ``diagnosis`` stand in for those so far."""
+        total = time.perf_counter() - self._started
+        return CaseRecord(
+            case=self.case,
+            status=status or self.status,
+            reason=None if status else self.reason,
+            durations={stage: round(s, 6) for stage, s in {**self.durations, "total": total}.items()},
+            verdicts=tuple(self.verdicts),
+            outcome=self.outcome,
+            diagnosis=self.diagnosis if diagnosis is None else diagnosis,
+            **self._fields,
+        )
+
+
+class RecordFile:
+    """One process's records: each is one line, on the disk before :meth:`write` returns. Beside it lies the record
+    that would be right if the process died now."""
+
+    def __init__(self, folder: Path, worker: str) -> None:
+        self.path = folder / f"records-{worker}.jsonl"
+        self._in_flight = in_flight_file(folder, worker)
+        self._written: set[str] = set()
+        self._lock = threading.Lock()
+
+    def write(self, record: CaseRecord) -> None:
+        """Appends ``record``, unless its case was written already: the main thread and the watchdog may race."""
+        with self._lock:
+            if record.case in self._written:
+                return
+            self._written.add(record.case)
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            try:
+                with open(descriptor, "ab", closefd=False) as file:
+                    file.write(record.to_line().encode())
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            self._in_flight.unlink(missing_ok=True)
+
+    def foresee(self, record: CaseRecord) -> None:
+        """Keeps ``record`` for the case that the process dies before it writes one of its own."""
+        with self._lock:
+            if record.case not in self._written:
+                replace_file(self._in_flight, record.to_line())
+
+
+def in_flight_file(folder: Path, worker: str) -> Path:
+    return folder / f"inflight-{worker}.json"
+
+
+def stacks_file(folder: Path, worker: str) -> Path:
+    """Where a worker's stacks are dumped when a case runs past its deadline."""
+    return folder / f"stacks-{worker}.txt"
+
+
+RECORDER = pytest.StashKey[CaseRecorder]()
+
+
+@pytest.fixture
+def recorder(request: pytest.FixtureRequest) -> CaseRecorder:
+    """The recorder of this case. Only tests below a suites directory have one."""
+    if RECORDER not in request.node.stash:
+        raise pytest.UsageError(f"{request.node.nodeid} is no case of the conformance suites: it is not recorded")
+    found: CaseRecorder = request.node.stash[RECORDER]
+    return found

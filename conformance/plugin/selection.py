@@ -1,0 +1,113 @@
+"""Which tests are conformance cases, and the id of each.
+
+A case's id is its file's path below the suites directory and what follows it in pytest's node id, so that records of
+a checkout, of an install and of two machines join.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pytest
+
+SUITES_PACKAGE = "conformance.suites"
+PACKAGE_SUITES = Path(__file__).resolve().parents[1] / "suites"
+SUITES_INI = "conformance_suites"
+
+_INSTALLED = {"site-packages", "dist-packages"}
+_UNSTABLE = re.compile(r"(?:^|[\[\-_=:(, ])/\w|[A-Za-z]:\\|0x[0-9a-f]{6,}")
+
+
+def suites_dirs(config: pytest.Config) -> tuple[Path, ...]:
+    """The package's suites and the directories that the project's ini names beside them."""
+    return (PACKAGE_SUITES, *(Path(path).resolve() for path in config.getini(SUITES_INI)))
+
+
+def selects_suites(arguments: Sequence[str], pyargs: bool, base: Path, suites: Sequence[Path]) -> bool:
+    """Whether collecting ``arguments`` (paths relative to ``base``, or module names if ``pyargs``) reaches a suites
+    directory. Cheap, and no for a project that merely has this package installed somewhere below it."""
+    for argument in arguments:
+        name = argument.split("::", 1)[0]
+        if pyargs and (name in ("conformance", SUITES_PACKAGE) or name.startswith(SUITES_PACKAGE + ".")):
+            return True
+        path = (base / name).resolve()
+        for directory in suites:
+            if path.is_relative_to(directory):
+                return True
+            if directory.is_relative_to(path) and not _INSTALLED & set(directory.relative_to(path).parts):
+                return True
+    return False
+
+
+def early_selects_suites(config: pytest.Config) -> bool:
+    """:func:`selects_suites` before the command line is parsed in full: values of options that are not known yet look
+    like arguments. It may say yes too often in a project whose testpaths name the suites, never in another."""
+    known = config.known_args_namespace
+    base = config.invocation_params.dir
+    arguments = [str(name) for name in known.file_or_dir if known.pyargs or (base / str(name).split("::")[0]).exists()]
+    testpaths = [str(config.rootpath / path) for path in config.getini("testpaths")]
+    return selects_suites([*(arguments or ["."]), *testpaths], known.pyargs, base, suites_dirs(config))
+
+
+def selects_package(config: pytest.Config) -> bool:
+    """Whether the package's own suites are reached, which ``conform`` judges; suites that only the ini names have
+    the ``recorder`` alone."""
+    return selects_suites(config.args, config.option.pyargs, config.invocation_params.dir, (PACKAGE_SUITES,))
+
+
+_ACTIVE = pytest.StashKey[bool]()
+
+
+def is_active(config: pytest.Config) -> bool:
+    """Whether this pytest run reaches the conformance suites; everything else in the plugin asks this first."""
+    if _ACTIVE not in config.stash:
+        base = config.invocation_params.dir
+        config.stash[_ACTIVE] = selects_suites(config.args, config.option.pyargs, base, suites_dirs(config))
+    return config.stash[_ACTIVE]
+
+
+class CaseIds:
+    """Translates pytest's node ids, whose file part depends on the root directory, to case ids."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.suites = suites_dirs(config)
+        self._bases = (config.rootpath, config.invocation_params.dir, *self.suites)
+        self._files: dict[str, str | None] = {}
+
+    def __call__(self, nodeid: str) -> str | None:
+        """The case id of ``nodeid``, or None if it lies outside the suites."""
+        file, separator, rest = nodeid.partition("::")
+        if file not in self._files:
+            self._files[file] = self._below_suites(file)
+        below = self._files[file]
+        return None if below is None else below + separator + rest
+
+    def _below_suites(self, file: str) -> str | None:
+        for base in self._bases:
+            path = (base / file).resolve()
+            for directory in self.suites:
+                if path.is_relative_to(directory) and path.exists():
+                    return path.relative_to(directory).as_posix()
+        return None
+
+
+def suite_of(case: str) -> str:
+    """The suite's name: ``transposition`` for a case in ``test_transposition.py``."""
+    return Path(case.split("::", 1)[0]).stem.removeprefix("test_")
+
+
+def check_case_ids(cases: Iterable[str]) -> None:
+    """Raises pytest.UsageError if two cases share an id or an id holds a path or address of this machine."""
+    cases = list(cases)
+    twice = sorted(case for case, count in Counter(cases).items() if count > 1)
+    if twice:
+        raise pytest.UsageError(f"case ids must be unique; these are shared by several cases: {', '.join(twice[:10])}")
+    unstable = [case for case in cases if _UNSTABLE.search(case)]
+    if unstable:
+        raise pytest.UsageError(
+            "case ids must be the same on every machine; give these parameters an id without a path or an address: "
+            + ", ".join(unstable[:10])
+        )

@@ -1,0 +1,344 @@
+"""Status, typed reasons and the record of one case. Imports neither torch nor triton.
+
+A run's folder holds ``run.json`` (:class:`RunInfo`) and ``records.jsonl``: one :class:`CaseRecord` per line. While the
+run goes on, or when it was killed, each worker's lines are in a ``records-<worker>.jsonl`` of its own instead. What is
+read back is not trusted: every line is checked, and what cannot be used is reported, never skipped in silence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+SCHEMA = 1  # of a record's line and of run.json; raised whenever the meaning of a field changes
+RECORDS_FILE = "records.jsonl"
+RUN_FILE = "run.json"
+TEXT_LIMIT = 20_000  # characters of one text in a record: a line stays readable whatever a compiler printed
+
+
+class Status(str, Enum):
+    """The outcome of one case. ``NOT_RUN`` and ``NOT_APPLICABLE`` never count as passed."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    COMPILE_ERROR = "compile-error"
+    CRASH = "crash"
+    TIMEOUT = "timeout"
+    OOM = "oom"
+    FLAKY = "flaky"
+    NOT_APPLICABLE = "not-applicable"
+    NOT_RUN = "not-run"
+    NOT_CLAIMED = "not-claimed"
+    WAIVED = "waived"
+    UNEXPECTED_PASS = "unexpected-pass"
+    MISSING = "missing"
+
+
+class ReasonCode(str, Enum):
+    """Why a kernel or target cannot take a case. Every skip and every refusal carries one."""
+
+    OPERATION = "operation"  # the kernel computes something else
+    DTYPE = "dtype"  # operand, output or bias dtype not taken
+    PRECISION = "precision"  # the requested fp32 precision is not offered by this target
+    LAYOUT = "layout"  # operand order or inner stride not taken
+    ALIGNMENT_BASE = "alignment-base"  # first byte not on the boundary that a descriptor needs
+    ALIGNMENT_PITCH = "alignment-pitch"  # leading stride in bytes not a multiple of 16
+    ALIGNMENT_EXTENT = "alignment-extent"  # inner extent in bytes not a multiple of 16: a descriptor store would spill
+    BLOCK_BYTES = "block-bytes"  # a descriptor block's inner dimension is shorter than 16 bytes
+    SCALE = "scale"  # shape, length, stride or dtype of a scale
+    BIAS = "bias"  # shape, stride or dtype of the bias
+    CONFIG = "config"  # block sizes, stages or warps that the kernel cannot use
+    SHARED_MEMORY = "shared-memory"  # needs more shared memory than the target has
+    CAPABILITY = "capability"  # the target lacks a hardware feature or the installed Triton cannot use it
+    EXTENT = "extent"  # a size or a stride past what the kernel or descriptor can address
+    NO_DEVICE = "no-device"  # this check needs a device and there is none
+    NO_INTERPRETER = "no-interpreter"  # the interpreter cannot run this dtype or operation
+    TIER = "tier"  # not part of the chosen tier
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A typed reason: ``code``, what it is about (``subject``: an operand, option or capability) and a sentence
+    that says what was given, what is required and what to do."""
+
+    code: ReasonCode
+    subject: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.code.value} ({self.subject}): {self.detail}"
+
+
+class ConformanceFailure(AssertionError):
+    """A check of a case failed; the message is its diagnosis."""
+
+
+class CompileFailure(Exception):
+    """A case's kernel did not compile: ``status`` says how (compile-error, crash, timeout, oom)."""
+
+    def __init__(self, status: Status, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class RecordError(ValueError):
+    """A line or file that is not a valid record; the message says what was found and what is required."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one check said: ``check`` names it (such as "numerics/wide-a"), ``details`` hold its figures."""
+
+    check: str
+    passed: bool
+    text: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CaseRecord:
+    """The evidence of one case. ``durations`` are seconds by stage (compile, run, check, total); ``artefacts`` maps
+    a stage to a path, relative to the run's folder where the file lies in it; ``outcome`` is what pytest said."""
+
+    case: str
+    suite: str
+    status: Status
+    reason: Reason | None = None
+    kernel: str | None = None
+    problem: Mapping[str, Any] | None = None
+    config: Mapping[str, Any] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    target: str | None = None
+    executor: str | None = None
+    tier: str | None = None
+    seed: int | None = None
+    stack: Mapping[str, Any] = field(default_factory=dict)
+    durations: Mapping[str, float] = field(default_factory=dict)
+    verdicts: tuple[Verdict, ...] = ()
+    observed: Mapping[str, Any] = field(default_factory=dict)
+    artefacts: Mapping[str, str] = field(default_factory=dict)
+    worker: str = ""
+    gpu: str | None = None
+    outcome: str = ""
+    diagnosis: str = ""
+    repro: str = ""
+    schema: int = SCHEMA
+
+    def to_line(self) -> str:
+        """One line of strict JSON, newline included."""
+        return json.dumps(jsonable(self), allow_nan=False, separators=(",", ":")) + "\n"
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What ``run.json`` holds. ``wall_s`` is None until the run ended; ``problems`` are sentences about the run as a
+    whole, such as records that are missing; ``gpus`` are the entries of the visible-devices list."""
+
+    id: str
+    started: str
+    tier: str
+    seed: int
+    targets: tuple[str, ...] = ()
+    workers: int = 0
+    gpus: tuple[str, ...] = ()
+    stack: Mapping[str, Any] = field(default_factory=dict)
+    selected: int | None = None
+    wall_s: float | None = None
+    problems: tuple[str, ...] = ()
+    schema: int = SCHEMA
+
+
+def jsonable(value: Any) -> Any:
+    """``value`` as strict JSON data: dataclasses become objects (with their ``id`` property, if any), numbers that
+    JSON lacks become text, long text is cut and anything unknown becomes its ``str``."""
+    if isinstance(value, Enum):
+        return jsonable(value.value)
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else repr(value)
+    if isinstance(value, str):
+        return value if len(value) <= TEXT_LIMIT else value[:TEXT_LIMIT] + f" ... ({len(value)} characters)"
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        named = {"id": value.id} if hasattr(value, "id") else {}
+        return jsonable({**named, **{f.name: getattr(value, f.name) for f in dataclasses.fields(value)}})
+    if isinstance(value, Mapping):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [jsonable(item) for item in (sorted(value, key=str) if isinstance(value, (set, frozenset)) else value)]
+    return jsonable(str(value))
+
+
+_OBJECT = (dict,)
+_TEXT_OR_NONE = (str, type(None))
+_RECORD_FIELDS: dict[str, tuple[type, ...]] = {
+    "case": (str,),
+    "suite": (str,),
+    "status": (str,),
+    "reason": (dict, type(None)),
+    "kernel": _TEXT_OR_NONE,
+    "problem": (dict, type(None)),
+    "config": (dict, type(None)),
+    "options": _OBJECT,
+    "target": _TEXT_OR_NONE,
+    "executor": _TEXT_OR_NONE,
+    "tier": _TEXT_OR_NONE,
+    "seed": (int, type(None)),
+    "stack": _OBJECT,
+    "durations": _OBJECT,
+    "verdicts": (list,),
+    "observed": _OBJECT,
+    "artefacts": _OBJECT,
+    "worker": (str,),
+    "gpu": _TEXT_OR_NONE,
+    "outcome": (str,),
+    "diagnosis": (str,),
+    "repro": (str,),
+}
+_RUN_FIELDS: dict[str, tuple[type, ...]] = {
+    "id": (str,),
+    "started": (str,),
+    "tier": (str,),
+    "seed": (int,),
+    "targets": (list,),
+    "workers": (int,),
+    "gpus": (list,),
+    "stack": _OBJECT,
+    "selected": (int, type(None)),
+    "wall_s": (int, float, type(None)),
+    "problems": (list,),
+}
+
+
+def from_line(line: str) -> CaseRecord:
+    """The record on ``line``. Raises :class:`RecordError` that says what is wrong with it."""
+    data = _checked(line, _RECORD_FIELDS)
+    try:
+        data["status"] = Status(data["status"])
+        if data["reason"] is not None:
+            code, subject, detail = (_text(data["reason"], key) for key in ("code", "subject", "detail"))
+            data["reason"] = Reason(ReasonCode(code), subject, detail)
+    except ValueError as error:
+        raise RecordError(f"case {data['case']!r}: {error}") from None
+    data["verdicts"] = tuple(_verdict(item) for item in data["verdicts"])
+    for key, types in (("durations", (int, float)), ("artefacts", (str,))):
+        wrong = {name: item for name, item in data[key].items() if not isinstance(item, types)}
+        if wrong:
+            raise RecordError(f"{key} must hold {' or '.join(t.__name__ for t in types)}, got {wrong!r}")
+    return CaseRecord(**data)
+
+
+def _checked(text: str, fields: Mapping[str, tuple[type, ...]]) -> dict[str, Any]:
+    """The fields of the JSON object in ``text``, each of its declared type; unknown ones are dropped."""
+    try:
+        data = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"not a line of JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise RecordError(f"a JSON object is required, got {type(data).__name__}")
+    if data.get("schema") != SCHEMA:
+        raise RecordError(f"schema {data.get('schema')!r}: this version reads schema {SCHEMA}")
+    for name, types in fields.items():
+        if name not in data:
+            raise RecordError(f"field {name!r} is missing")
+        if not isinstance(data[name], types) or (isinstance(data[name], bool) and bool not in types):
+            expected = " or ".join("null" if t is type(None) else t.__name__ for t in types)
+            raise RecordError(f"field {name!r} must be {expected}, got {data[name]!r:.80}")
+    return {name: data[name] for name in fields}
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _text(data: Mapping[str, Any], key: str) -> str:
+    if not isinstance(data.get(key), str):
+        raise RecordError(f"a reason's {key!r} must be text, got {data.get(key)!r:.80}")
+    return str(data[key])
+
+
+def _verdict(data: Any) -> Verdict:
+    if not isinstance(data, dict):
+        raise RecordError(f"a verdict must be an object, got {data!r:.80}")
+    check, passed, text, details = (data.get(key) for key in ("check", "passed", "text", "details"))
+    if not (isinstance(check, str) and isinstance(passed, bool) and isinstance(text, str)):
+        raise RecordError(f"a verdict needs check (text), passed (true or false) and text, got {data!r:.120}")
+    if not isinstance(details, dict):
+        raise RecordError(f"a verdict's details must be an object, got {details!r:.80}")
+    return Verdict(check, passed, text, details)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What was found on disk: the valid records, and a sentence for every line that could not be used."""
+
+    records: tuple[CaseRecord, ...]
+    problems: tuple[str, ...] = ()
+
+
+def record_files(folder: Path) -> list[Path]:
+    """The files that hold a run's records: the merged one, or those of the workers while there is none."""
+    merged = folder / RECORDS_FILE
+    return [merged] if merged.exists() else sorted(folder.glob("records-*.jsonl"))
+
+
+def read_records(path: str | os.PathLike[str]) -> Reading:
+    """Reads a records file, or those of a run's folder. A last line that was cut short (its writer died) and every
+    invalid line become problems. Raises FileNotFoundError if there is nothing to read."""
+    path = Path(path)
+    files = record_files(path) if path.is_dir() else [path]
+    if not files or not all(file.exists() for file in files):
+        raise FileNotFoundError(f"{path} holds no records: give a run's folder or a {RECORDS_FILE}")
+    records: list[CaseRecord] = []
+    problems: list[str] = []
+    for file in files:
+        lines = file.read_bytes().decode("utf-8", errors="replace").split("\n")
+        for number, line in enumerate(lines, 1):
+            if not line and number == len(lines):
+                continue  # what follows the last newline
+            try:
+                records.append(from_line(line))
+            except RecordError as error:
+                torn = "torn last line: " if number == len(lines) else ""
+                problems.append(f"{file.name}:{number}: {torn}{error}")
+    return Reading(tuple(records), tuple(problems))
+
+
+def read_run(folder: str | os.PathLike[str]) -> RunInfo:
+    """The ``run.json`` of a run's folder. Raises FileNotFoundError or :class:`RecordError`."""
+    file = Path(folder) / RUN_FILE
+    data = _checked(file.read_text(encoding="utf-8"), _RUN_FIELDS)
+    for key in ("targets", "gpus", "problems"):
+        data[key] = tuple(str(item) for item in data[key])
+    return RunInfo(**data)
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Writes ``text`` to ``path`` so that a reader finds the old content or the new one, never a part."""
+    scratch = path.with_name(path.name + ".tmp")
+    scratch.write_text(text, encoding="utf-8")
+    os.replace(scratch, path)
+
+
+def incompleteness(selected: Iterable[str], records: Iterable[CaseRecord]) -> list[str]:
+    """Sentences about every difference between the selected case ids and the recorded ones; empty if they agree."""
+    wanted, found = set(selected), Counter(record.case for record in records)
+    groups = {
+        "selected but not recorded": sorted(wanted - found.keys()),
+        "recorded but not selected": sorted(found.keys() - wanted),
+        "recorded more than once": sorted(case for case, count in found.items() if count > 1),
+    }
+    return [f"{len(cases)} {what}: {_listed(cases)}" for what, cases in groups.items() if cases]
+
+
+def _listed(cases: list[str], most: int = 20) -> str:
+    shown = ", ".join(cases[:most])
+    return f"{shown} and {len(cases) - most} more" if len(cases) > most else shown

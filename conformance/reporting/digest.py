@@ -1,0 +1,33 @@
+"""A compact account of a run, to publish beside its summary."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from conformance.records import SCHEMA, CaseRecord, Status
+from conformance.reporting.summary import count_by, is_verified
+
+
+def digest(records: Iterable[CaseRecord]) -> dict[str, Any]:
+    """Counts by status in all and by kernel, suite and target, and ``sha256`` over the sorted lines "case status":
+    two runs with the same outcomes have the same sum, whatever their order, machine or duration."""
+    records = list(records)
+    lines = sorted(f"{record.case} {record.status.value}\n" for record in records)
+
+    def counts(key: Callable[[CaseRecord], str]) -> dict[str, dict[str, int]]:
+        groups = count_by(records, key)
+        return {name: {s.value: group[s] for s in Status if group[s]} for name, group in groups.items()}
+
+    return {
+        "schema": SCHEMA,
+        "cases": len(records),
+        "verified": len({record.case for record in records if is_verified(record)}),
+        "statuses": counts(lambda record: "all").get("all", {}),
+        "kernels": counts(lambda record: record.kernel or "(none)"),
+        "suites": counts(lambda record: record.suite),
+        "targets": counts(lambda record: record.target or "(none)"),
+        "stacks": sorted({", ".join(f"{k} {v}" for k, v in sorted(r.stack.items()) if v) for r in records}),
+        "sha256": hashlib.sha256("".join(lines).encode()).hexdigest(),
+    }

@@ -1,0 +1,177 @@
+"""The summary of a run: counted from its records, shown as text in the terminal and as Markdown in its folder."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from conformance.records import CaseRecord, RunInfo, Status
+from conformance.reporting.text import clean, indented, markdown_table, text_table
+
+SLOWEST = 5  # cases listed by duration
+FAILURES_SHOWN = 20  # failures shown in full; the records have all
+_SKIPS = (Status.NOT_APPLICABLE, Status.NOT_RUN, Status.NOT_CLAIMED)
+_FAILURES = tuple(status for status in Status if status not in (Status.PASS, Status.WAIVED, *_SKIPS))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """``verified`` counts distinct passed cases of at least 2 x 2 tiles that carry a verdict, the unit of the rate;
+    ``busy_s`` maps a worker or GPU to the seconds it spent on cases."""
+
+    run: RunInfo
+    statuses: Mapping[Status, int]
+    by_kernel: Mapping[str, Mapping[Status, int]]
+    by_suite: Mapping[str, Mapping[Status, int]]
+    skips: Mapping[str, int]
+    verified: int
+    busy_s: Mapping[str, float]
+    gpu_busy_s: Mapping[str, float]
+    slowest: Sequence[tuple[str, float]]
+    failures: Sequence[CaseRecord]
+
+    @property
+    def rate(self) -> float | None:
+        """Verified cases per second of wall-clock time; None while the run has not ended."""
+        return self.verified / self.run.wall_s if self.run.wall_s else None
+
+
+def summarise(records: Iterable[CaseRecord], run: RunInfo) -> Summary:
+    records = sorted(records, key=lambda record: record.case)
+    slowest = sorted(records, key=lambda record: -record.durations.get("total", 0.0))[:SLOWEST]
+    return Summary(
+        run=run,
+        statuses=Counter(record.status for record in records),
+        by_kernel=count_by(records, lambda record: record.kernel or "(none)"),
+        by_suite=count_by(records, lambda record: record.suite),
+        skips=Counter(record.reason.code.value for record in records if record.reason and record.status in _SKIPS),
+        verified=len({record.case for record in records if is_verified(record)}),
+        busy_s=_busy(records, lambda record: record.worker),
+        gpu_busy_s=_busy(records, lambda record: record.gpu),
+        slowest=[(record.case, record.durations["total"]) for record in slowest if "total" in record.durations],
+        failures=[record for record in records if record.status in _FAILURES],
+    )
+
+
+def count_by(records: Iterable[CaseRecord], key: Callable[[CaseRecord], str]) -> dict[str, Counter[Status]]:
+    """Number of records of each status, by ``key``, sorted by it."""
+    groups: defaultdict[str, Counter[Status]] = defaultdict(Counter)
+    for record in records:
+        groups[key(record)][record.status] += 1
+    return dict(sorted(groups.items()))
+
+
+def is_verified(record: CaseRecord) -> bool:
+    """Whether the case counts towards a rate: passed, with a verdict, over at least 2 x 2 tiles."""
+    return (
+        record.status is Status.PASS and bool(record.verdicts) and _tiles(record, "M") > 1 and _tiles(record, "N") > 1
+    )
+
+
+def _tiles(record: CaseRecord, extent: str) -> int:
+    """Tiles along M or N; 0 if the record does not say."""
+    size = (record.problem or {}).get(extent)
+    block = (record.config or {}).get(f"block_{extent.lower()}")
+    return -(-size // block) if isinstance(size, int) and isinstance(block, int) and block > 0 else 0
+
+
+def _busy(records: Iterable[CaseRecord], key: Callable[[CaseRecord], str | None]) -> dict[str, float]:
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for record in records:
+        name = key(record)
+        if name is not None:
+            seconds[name] += record.durations.get("total", 0.0)
+    return dict(sorted(seconds.items()))
+
+
+Rows = list[list[str]]
+
+
+def _status_rows(title: str, groups: Mapping[str, Mapping[Status, int]], statuses: Mapping[Status, int]) -> Rows:
+    """A header, a row per group and a total; only the statuses that occur have a column."""
+    columns = [status for status in Status if statuses.get(status)]
+    rows = [[title, *(status.value for status in columns)]]
+    for name, counts in (*groups.items(), ("total", statuses)):
+        rows.append([clean(name), *(str(counts.get(status, 0)) for status in columns)])
+    return rows
+
+
+def _facts(summary: Summary) -> list[tuple[str, str]]:
+    """What there is to say in one line each."""
+    run = summary.run
+    facts = [
+        ("cases", ", ".join(f"{summary.statuses[s]} {s.value}" for s in Status if summary.statuses.get(s)) or "none")
+    ]
+    if summary.skips:
+        facts.append(("skip reasons", ", ".join(f"{code} {count}" for code, count in sorted(summary.skips.items()))))
+    if summary.rate is not None:
+        text = f"{summary.rate:.2f} verified cases per second: {summary.verified} in {run.wall_s:.1f} s"
+        facts.append(("rate", f"{text} (passed, judged, at least 2 x 2 tiles)"))
+    for label, busy in (("busy by worker", summary.busy_s), ("busy by GPU", summary.gpu_busy_s)):
+        if busy:
+            facts.append((label, ", ".join(f"{clean(name)} {seconds:.1f} s" for name, seconds in busy.items())))
+    return facts
+
+
+def _stack(run: RunInfo) -> str:
+    return ", ".join(f"{name} {clean(str(version))}" for name, version in run.stack.items() if version is not None)
+
+
+def _failure(record: CaseRecord) -> str:
+    lines = [clean(record.diagnosis)]
+    failed = [f"{verdict.check}: {verdict.text}" for verdict in record.verdicts if not verdict.passed]
+    lines += [text for text in failed if text not in record.diagnosis]
+    lines += [f"reproduce: {record.repro}"] if record.repro else []
+    return clean("\n".join(line for line in lines if line))
+
+
+def _unshown(summary: Summary) -> str:
+    hidden = len(summary.failures) - FAILURES_SHOWN
+    return f"... and {hidden} more; the records have all of them" if hidden > 0 else ""
+
+
+def render_text(summary: Summary) -> str:
+    """The summary for a terminal."""
+    blocks = []
+    if summary.statuses:
+        blocks.append(text_table(_status_rows("kernel", summary.by_kernel, summary.statuses)))
+        blocks.append(text_table(_status_rows("suite", summary.by_suite, summary.statuses)))
+    blocks.append("\n".join(f"{label}: {text}" for label, text in _facts(summary)))
+    if summary.slowest:
+        blocks.append(
+            "slowest:\n" + "\n".join(f"  {seconds:8.2f} s  {clean(case)}" for case, seconds in summary.slowest)
+        )
+    for record in summary.failures[:FAILURES_SHOWN]:
+        blocks.append(f"{record.status.value.upper()} {clean(record.case)}\n{indented(_failure(record))}")
+    blocks += filter(None, [_unshown(summary)])
+    blocks += [f"PROBLEM {clean(problem)}" for problem in summary.run.problems]
+    return "\n\n".join(blocks)
+
+
+def render_markdown(summary: Summary) -> str:
+    """The same as Markdown, with the stack."""
+    run = summary.run
+    facts = [
+        ("run", run.id),
+        ("started", run.started),
+        ("stack", _stack(run)),
+        ("tier", run.tier),
+        ("seed", str(run.seed)),
+    ]
+    facts += [("targets", ", ".join(run.targets) or "default"), ("workers", str(run.workers))]
+    facts += [("GPUs", ", ".join(run.gpus) or "none"), *_facts(summary)]
+    blocks = ["# Conformance run", markdown_table([["", ""], *([label, clean(text)] for label, text in facts)])]
+    blocks += [f"**Problem:** {clean(problem)}" for problem in run.problems]
+    if summary.statuses:
+        blocks += ["## By kernel", markdown_table(_status_rows("kernel", summary.by_kernel, summary.statuses))]
+        blocks += ["## By suite", markdown_table(_status_rows("suite", summary.by_suite, summary.statuses))]
+    if summary.slowest:
+        rows = [[clean(case), f"{seconds:.2f}"] for case, seconds in summary.slowest]
+        blocks += ["## Slowest cases", markdown_table([["case", "seconds"], *rows])]
+    if summary.failures:
+        blocks.append("## Failures")
+    for record in summary.failures[:FAILURES_SHOWN]:
+        blocks += [f"### {record.status.value}: `{clean(record.case)}`", indented(_failure(record))]
+    blocks += filter(None, [_unshown(summary)])
+    return "\n\n".join(blocks) + "\n"

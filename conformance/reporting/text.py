@@ -1,0 +1,31 @@
+"""Text tables, and text from records made safe to print."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def clean(text: str) -> str:
+    """``text`` with control characters escaped: a record is not to move the cursor or rename the window."""
+    return "".join(char if char.isprintable() or char in "\n\t" else f"\\x{ord(char):02x}" for char in text)
+
+
+def indented(text: str) -> str:
+    return "\n".join("    " + line for line in text.splitlines())
+
+
+def text_table(rows: Sequence[Sequence[str]]) -> str:
+    """Columns aligned: the first to the left, the others, which hold numbers, to the right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    """The first row is the header."""
+    lines = ["| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in rows]
+    lines.insert(1, "|" + "---|" * len(rows[0]))
+    return "\n".join(lines)

@@ -1,0 +1,83 @@
+"""What a descriptor cannot describe is refused for a typed reason; forced past the check, what happens is recorded."""
+
+import dataclasses
+
+from conformance.execution.forced import forced_trial
+from conformance.kernels import catalogue
+from conformance.kernels.kernel import NoApplicableKernel, NotApplicable, Variant
+from conformance.plugin.scenarios import problem_for, ragged, scenario, where
+from conformance.problems import Layout, itemsize
+from conformance.records import Reason, ReasonCode
+
+#: fault -> (operand, reason code, rule that the refusal must state)
+FAULTS = {
+    "a-base": ("a", ReasonCode.ALIGNMENT_BASE, "16-byte boundary"),
+    "a-pitch": ("a", ReasonCode.ALIGNMENT_PITCH, "multiple of 16"),
+    "b-base": ("b", ReasonCode.ALIGNMENT_BASE, "16-byte boundary"),
+    "b-pitch": ("b", ReasonCode.ALIGNMENT_PITCH, "multiple of 16"),
+    "out-base": ("out", ReasonCode.ALIGNMENT_BASE, "16-byte boundary"),
+    "out-pitch": ("out", ReasonCode.ALIGNMENT_PITCH, "multiple of 16"),
+    "out-extent": ("out", ReasonCode.ALIGNMENT_EXTENT, "multiples of 16 bytes"),
+    "a-inner-stride": ("a", ReasonCode.LAYOUT, "unit"),
+}
+
+
+def misaligned(kernel, dtype, config, fault):
+    """A problem with exactly one fault: bases and pitches off by one element, or an inner extent short by one."""
+    M, N, K = ragged(config, dtype, aligned=True)
+    if fault == "out-extent":
+        N -= 1
+    plain = problem_for(kernel, dtype, M, N, K)
+    name, kind = fault.split("-", 1)
+    fields = {"layout_a": plain.layout_a, "layout_b": plain.layout_b, "layout_out": plain.layout_out}
+    if fault == "out-extent":
+        step = 16 // min(itemsize(plain.output_dtype), itemsize(plain.dtype))
+        fields["layout_out"] = Layout(pad=1 + step)
+        if plain.layout_b.order == "row":
+            fields["layout_b"] = Layout(pad=1)
+    changes = {"base": {"offset": 1}, "pitch": {"pad": 1}, "inner-stride": {"step": 2}}.get(kind, {})
+    key = f"layout_{name}"
+    fields[key] = dataclasses.replace(fields[key], **changes)
+    return dataclasses.replace(plain, **fields)
+
+
+@scenario(where(persistent=True), fault=list(FAULTS), descriptors=["device", "host"], configs=2)
+def test_refusal_names_operand_bytes_and_rule(recorder, kernel, target, dtype, config, fault, descriptors):
+    """The kernel's refusal, and the same reason in what the catalogue raises when nothing else applies."""
+    problem = misaligned(kernel, dtype, config, fault)
+    operand, code, rule = FAULTS[fault]
+    variant = Variant(descriptors=descriptors, tma_store=True)
+    recorder.set(kernel=kernel, problem=problem, config=config, target=target, options={"variant": variant.id})
+    reason = None
+    try:
+        kernel.plan(problem, config, target, variant)
+    except NotApplicable as refusal:
+        reason = refusal.reason
+    recorder.verdict("refused", reason is not None, str(reason))
+    if reason is not None:
+        # fp8 kernels take unit inner strides only, and say so before any descriptor is considered.
+        recorder.verdict("typed", (reason.code, reason.subject) == (code, operand), f"{code.value} of {operand} expected")
+        recorder.verdict("rule", rule in reason.detail and any(c.isdigit() for c in reason.detail), reason.detail)
+    try:
+        catalogue.select(problem, target, variant)
+        carried = None
+    except NoApplicableKernel as error:
+        carried = error.reasons
+    recorder.verdict("in NoApplicableKernel", carried is not None and carried.get(kernel.name) is not None, str(carried))
+    complete = carried is not None and carried.keys() == catalogue.catalogue().keys()
+    recorder.verdict("every kernel gives its reason", complete, str(sorted(carried or ())))
+
+
+@scenario(where(persistent=True, any_order=True, name="mm_persistent_tma"), fault=["a-pitch", "b-pitch", "out-extent", "a-base"], configs=1, dtypes=("bf16",))
+def test_forced_past_the_check(harness, recorder, kernel, target, dtype, config, fault):
+    """Without the refusal: on a device the harness must see the damage, in a process of its own; which it is, is kept."""
+    problem = misaligned(kernel, dtype, config, fault)
+    variant = Variant(tma_store=fault.startswith("out"), sms=3)
+    recorder.set(kernel=kernel, problem=problem, config=config, target=target, options={"variant": variant.id})
+    if not harness.settings.has_gpu:
+        recorder.not_run(Reason(ReasonCode.NO_DEVICE, fault, "what a device does with a misaligned descriptor needs one"))
+    plan = kernel.plan(problem, config, target, variant, force=True)
+    with recorder.timed("run"):
+        seen = forced_trial(plan, seed=harness.settings.seed)
+    recorder.set(executor="device", observed={"forced": seen.kind, "detail": seen.text})
+    recorder.verdict("damage seen", seen.kind != "clean", f"{fault}: {seen.kind}: {seen.text}")

@@ -1,0 +1,146 @@
+"""Sizes that are known only when launching: what the compiler specialises on, and every shape class it must serve."""
+
+import dataclasses
+
+import pytest
+
+from conformance.execution.specialisation import specialisation
+from conformance.kernels.catalogue import meta_launch
+from conformance.kernels.kernel import Variant
+from conformance.plugin.scenarios import problem_for, ragged, scenario, where
+from conformance.problems import Layout, itemsize
+from conformance.records import ConformanceFailure
+
+#: What is added to each ragged size, in units of 16 bytes for descriptor kernels and of 16 elements for pointer ones.
+#: Every size class keeps to one class of specialisation: multiples of 16, or sizes that are neither that nor 1.
+CLASSES = {
+    "multiples-of-16": [(0, 0, 0), (16, 32, 16), (48, 16, 64)],
+    "outer": [(0, 0, 0), (2, 0, 0), (18, 0, 0)],
+    "all-other": [(2, 2, 2), (6, 10, 18), (22, 14, 6)],
+}
+
+
+def _sizes(kernel, dtype, config, name, step):
+    """Three (M, N, K) of one class: ``step`` elements are the least that keeps every pitch legal for the kernel."""
+    M, N, K = (-(-size // 16) * 16 for size in ragged(config, dtype, aligned=True))
+    if name != "multiples-of-16":
+        M += step if step % 16 else 0
+    for more in CLASSES[name]:
+        scaled = [part // 2 * step if name != "multiples-of-16" else part for part in more]
+        yield M + scaled[0], N + scaled[1], K + scaled[2]
+
+
+def _padded(kernel, M, N, K, dtype):
+    """Layouts whose pitches are multiples of 16 elements whatever the sizes, so that only the sizes change class."""
+    pad = {"a": -K % 16, "b": -N % 16, "out": -N % 16}
+    fields = {"layout_a": Layout(pad=pad["a"]), "layout_out": Layout(pad=pad["out"])}
+    fields["layout_b"] = Layout(pad=pad["b"]) if kernel.any_order else Layout("col", pad=-K % 16)
+    return fields
+
+
+@scenario(where(), size_class=list(CLASSES), configs=2)
+def test_one_compilation_serves_a_class(conform, recorder, kernel, target, dtype, config, size_class):
+    """Three shapes of one size class are judged in full and must come from one compilation, as predicted."""
+    keys, compiled = [], []
+    for M, N, K in _sizes(kernel, dtype, config, size_class, step=2):
+        problem = problem_for(kernel, dtype, M, N, K, **_padded(kernel, M, N, K, dtype))
+        run = conform(kernel, problem, config=config, target=target)
+        keys.append(specialisation(meta_launch(run.plan, target), target).key)
+        compiled.append(run.artefact.key if run.trial is None or run.trial.compiled is None else run.trial.compiled.hash)
+    recorder.verdict(
+        "specialisations",
+        len(set(keys)) == len(set(compiled)) == 1,
+        f"{len(keys)} shapes: {len(set(keys))} specialisations predicted, {len(set(compiled))} compiled, 1 expected",
+    )
+
+
+#: One operand or size moved to each class in turn: name -> fields that change a problem whose sizes are multiples of 16.
+MOVES = {
+    "multiples-of-16": {},
+    "M=1": {"M": 1},
+    "N=1": {"N": 1},
+    "K=1": {"K": 1},
+    "M-other": {"M": 35},
+    "N-other": {"N": 50},
+    "K-other": {"K": 99},
+    "A-misaligned": {"layout_a": Layout(pad=16, offset=1)},
+    "A-64-bit-stride": {"layout_a": Layout(pad=2**31)},
+}
+
+
+@scenario(where(persistent=False, any_order=True), dtypes=("bf16",), configs=1)
+def test_predicted_specialisations(harness, recorder, kernel, target, dtype, config):
+    """Each class of each size, of a pointer's alignment and of a stride's width: as many compilations as predicted."""
+    from conformance.execution.compilation import CompileRequest
+
+    keys, compiled = {}, {}
+    base = problem_for(kernel, dtype, 48, 64, 96)
+    base = dataclasses.replace(base, layout_a=Layout(pad=16), layout_b=Layout(pad=16), layout_out=Layout(pad=16))
+    recorder.set(kernel=kernel, problem=base, config=config, target=target)
+    handles = {}
+    for name, fields in MOVES.items():
+        problem = dataclasses.replace(base, **fields)
+        # Pitches that stay multiples of 16, so that each move changes one class only.
+        pads = {"layout_b": Layout(pad=-problem.N % 16 + 16), "layout_out": Layout(pad=-problem.N % 16 + 16)}
+        if "layout_a" not in fields:
+            pads["layout_a"] = Layout(pad=-problem.K % 16 + 16)
+        plan = kernel.plan(dataclasses.replace(problem, **pads), config, target)
+        keys[name] = specialisation(meta_launch(plan, target), target).key
+        request = CompileRequest("conformance.kernels.catalogue:meta_launch", plan, target)
+        handles[name] = harness.pool.submit(request)
+    with recorder.timed("compile"):
+        for name, handle in handles.items():
+            result = handle.result()
+            if result.artefact is None:
+                raise ConformanceFailure(f"{name}: {result.status.value}: {result.error}")
+            compiled[name] = result.artefact.key
+    for first in MOVES:
+        for second in MOVES:
+            if (keys[first] == keys[second]) != (compiled[first] == compiled[second]):
+                recorder.verdict("specialisations", False, f"{first} and {second}: prediction and compiler disagree")
+    count, predicted = len(set(compiled.values())), len(set(keys.values()))
+    recorder.verdict("specialisations", count == predicted == len(MOVES), f"{predicted} predicted, {count} compiled")
+
+
+SIZES = {
+    "unit-M": lambda c, s: (1, c.block_n + s, 3 * c.block_k + s),
+    "unit-N": lambda c, s: (c.block_m + s, 1, 3 * c.block_k + s),
+    "unit-K": lambda c, s: (c.block_m + s, c.block_n + s, 1),
+    "primes": lambda c, s: (127, 251, 3 * c.block_k + 1 if c.block_k % 3 else 97),
+    "K-just-above-block": lambda c, s: (c.block_m + 1, c.block_n + s, c.block_k + 1),
+    "smaller-than-a-tile": lambda c, s: (c.block_m // 2 - 3, c.block_n // 2 - 3, c.block_k // 2 + 1),
+}
+
+
+@scenario(where(), sizes=list(SIZES), static=[False, True])
+def test_awkward_sizes(conform, kernel, target, dtype, config, sizes, static):
+    """Sizes 1, primes, one k past a block and less than a tile, as constants and as arguments.
+
+    Pitches of descriptor kernels are padded to 16 bytes; the extents stay as they are.
+    """
+    name = "fp32" if dtype == "tf32" else dtype
+    step = 16 // itemsize(name)
+    M, N, K = SIZES[sizes](config, step)
+    fields = _padded(kernel, M, N, K, dtype) if kernel.descriptors else {}
+    conform(kernel, problem_for(kernel, dtype, M, N, K, **fields), config=config, target=target, static=static)
+
+
+@pytest.mark.parametrize("name", ["M", "N", "K"])
+def test_sizes_as_constants_are_specialised(recorder, name):
+    """The static half differs for every size, the dynamic half does not: the two cannot be mistaken for one another."""
+    from conformance import targets
+    from conformance.kernels import catalogue
+
+    kernel = catalogue.get("mm")
+    target = targets.compile_targets()[0]
+    recorder.set(kernel=kernel, target=target)
+    keys = {}
+    for static in (False, True):
+        for size in (96, 112):
+            fields = {"M": 96, "N": 96, "K": 96, name: size}
+            pads = {"layout_a": Layout(pad=128 - fields["K"]), "layout_b": Layout(pad=128 - fields["N"])}
+            problem = problem_for(kernel, "bf16", **fields, **pads, layout_out=Layout(pad=128 - fields["N"]))
+            plan = kernel.plan(problem, kernel.configs[5], target, Variant(static=static))
+            keys[static, size] = specialisation(meta_launch(plan, target), target).key
+    recorder.verdict("dynamic", keys[False, 96] == keys[False, 112], "one specialisation for both sizes")
+    recorder.verdict("static", keys[True, 96] != keys[True, 112], "one specialisation for each size")

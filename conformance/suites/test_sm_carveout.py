@@ -1,0 +1,48 @@
+"""Persistent kernels leave the SMs free that torch's carveout reserves, and compute the same bits on any number."""
+
+import pytest
+import torch
+
+from conformance.kernels import carveout
+from conformance.numerics.rounding import bits
+from conformance.plugin.scenarios import problem_for, scenario, where
+
+#: Fills that this suite judges: the carveout changes which program computes a tile, not how.
+FILLS = ("transparent", "randn")
+
+#: SMs to assume without a device: more than the largest fixed carveout, few enough to be interpreted.
+ASSUMED_SMS = 30
+
+
+@scenario(where(persistent=True), reserve=[None, 0, 27, "all-but-one"], configs=2)
+def test_grid_leaves_reserved_sms(conform, harness, recorder, kernel, target, dtype, config, reserve):
+    """The grid that ran is min(SMs - carveout, tiles), and its bits are those of the grid without a carveout."""
+    sms = target.limits.multiprocessors if harness.settings.has_gpu else ASSUMED_SMS
+    side = 2
+    while side * side < sms + 3:
+        side += 1
+    problem = problem_for(kernel, dtype, side * config.block_m, side * config.block_n, config.block_k + 16)
+    count = sms - 1 if reserve == "all-but-one" else reserve
+    before = carveout.current()
+    with carveout.reserved(None):
+        plain = conform(kernel, problem, config=config, target=target, sms=sms, fills=FILLS)
+    with carveout.reserved(count):
+        run = conform(kernel, problem, config=config, target=target, sms=sms, fills=FILLS)
+    expected = (min(sms - (count or 0), side * side),)
+    recorder.verdict("grid planned", run.plan.grid == expected, f"{run.plan.grid}, {expected} expected")
+    if run.trial is not None:
+        recorder.verdict("grid ran", run.trial.grid == expected, f"{run.trial.grid}, {expected} expected")
+        for name, out in run.trial.outputs.items():
+            same = torch.equal(bits(out), bits(plain.trial.outputs[name]))
+            recorder.verdict(f"same bits/{name}", same, f"grid {run.trial.grid} and {plain.trial.grid}")
+    recorder.verdict("restored", carveout.current() == before, f"carveout {carveout.current()}, {before} before")
+
+
+@pytest.mark.parametrize("outer", [None, 5])
+def test_carveout_is_restored_after_a_failure(recorder, outer):
+    """Whatever happens inside, the global is what it was."""
+    with carveout.reserved(outer):
+        with pytest.raises(ZeroDivisionError), carveout.reserved(27):
+            recorder.verdict("set", carveout.current() == 27, f"carveout {carveout.current()}")
+            raise ZeroDivisionError
+        recorder.verdict("restored", carveout.current() == (outer or 0), f"carveout {carveout.current()}")

@@ -1,0 +1,78 @@
+"""Operands that are views: padded rows, inner strides, shifted bases, strides past 2**31 elements."""
+
+from conformance.plugin.scenarios import problem_for, ragged, scenario, where
+from conformance.problems import Bias, Layout, itemsize
+
+
+def _step(dtype):
+    return 16 // itemsize("fp32" if dtype == "tf32" else dtype)
+
+
+POINTER_VIEWS = {
+    "padded": {"layout_a": Layout(pad=7), "layout_b": Layout(pad=3), "layout_out": Layout(pad=5)},
+    "padded-transposed": {
+        "layout_a": Layout("col", pad=7),
+        "layout_b": Layout("col", pad=3),
+        "layout_out": Layout("col", pad=5),
+    },
+    "every-other": {"layout_a": Layout(step=2), "layout_b": Layout("col", step=3), "layout_out": Layout(step=2, pad=1)},
+    "shifted": {"layout_a": Layout(offset=1), "layout_b": Layout(offset=3), "layout_out": Layout(offset=5)},
+}
+
+
+@scenario(where(persistent=False, any_order=True), view=list(POINTER_VIEWS), static=[False, True])
+def test_pointer_views(conform, kernel, target, dtype, config, view, static):
+    """Any strides: padded, transposed, with gaps between elements, not aligned."""
+    problem = problem_for(kernel, dtype, *ragged(config, dtype, aligned=False), **POINTER_VIEWS[view])
+    conform(kernel, problem, config=config, target=target, static=static)
+
+
+DESCRIPTOR_ORDERS = {"row-row": ("row", "row"), "col-col": ("col", "col"), "row-col": ("row", "col")}
+
+
+@scenario(
+    where(persistent=True),
+    view=list(DESCRIPTOR_ORDERS),
+    padded=["a", "b", "out", "all"],
+    rotate={"tma_store": [False, True], "descriptors": ["device", "host"]},
+)
+def test_padded_pitches(conform, kernel, target, dtype, config, view, padded, tma_store, descriptors):
+    """The pitch is the leading stride, not the extent: each operand padded alone and all together, in each order."""
+    order_a, order_b = DESCRIPTOR_ORDERS[view] if kernel.any_order else ("row", "col")
+    pads = {name: _step(dtype) * more if padded in (name, "all") else 0 for name, more in (("a", 1), ("b", 3))}
+    out = 2 * _step(dtype) if padded in ("out", "all") else 0
+    fields = {
+        "layout_a": Layout(order_a, pad=pads["a"]),
+        "layout_b": Layout(order_b, pad=pads["b"]),
+        "layout_out": Layout(pad=out),
+    }
+    problem = problem_for(kernel, dtype, *ragged(config, dtype, aligned=True), **fields)
+    conform(kernel, problem, config=config, target=target, sms=3, tma_store=tma_store, descriptors=descriptors)
+
+
+BIASES = {
+    "vector": Bias("n"),
+    "strided-vector": Bias("n", layout=Layout(step=2)),
+    "row-matrix": Bias("1n"),
+    "column": Bias("m1"),
+    "matrix": Bias("mn"),
+    "padded-matrix": Bias("mn", layout=Layout(pad=5)),
+    "transposed-matrix": Bias("mn", layout=Layout("col", pad=2)),
+}
+
+
+@scenario(where(operation="addmm"), bias=list(BIASES))
+def test_bias_views(conform, kernel, target, dtype, config, bias):
+    """A bias of every shape that broadcasts to M x N, read with its own strides."""
+    problem = problem_for(kernel, dtype, *ragged(config, dtype, aligned=True), bias=BIASES[bias])
+    conform(kernel, problem, config=config, target=target, sms=3 if kernel.persistent else None)
+
+
+@scenario(where(any_order=True), far=["a", "b", "out"], dtypes=("bf16", "fp16"), configs=1)
+def test_strides_past_2_31_elements(conform, kernel, target, dtype, config, far):
+    """Offsets of the last rows need more than 32 bits; only the rows themselves are touched."""
+    M, N, K = ragged(config, dtype, aligned=True)
+    rows = {"a": M, "b": K, "out": M}[far]
+    pad = -(-(2**31) // (rows - 1)) // 16 * 16
+    problem = problem_for(kernel, dtype, M, N, K, **{f"layout_{far}": Layout(pad=pad)})
+    conform(kernel, problem, config=config, target=target, sms=3 if kernel.persistent else None)

@@ -1,0 +1,46 @@
+"""C leaves through a descriptor exactly when asked to, whole or in subtiles, and never touches a neighbour."""
+
+from conformance.codegen_checks import POINTER_STORE, TMA_STORE
+from conformance.kernels.kernel import NotApplicable, Variant
+from conformance.plugin.scenarios import problem_for, ragged, scenario, where
+from conformance.problems import Layout, itemsize
+from conformance.records import ReasonCode
+
+
+@scenario(
+    where(persistent=True),
+    tma_store=[False, True],
+    subtile=[1, 2, 4],
+    rotate={"descriptors": ["device", "host"], "flatten": [False, True]},
+)
+def test_store_as_asked(conform, kernel, target, dtype, config, tma_store, subtile, descriptors, flatten):
+    """Rows of C are padded, so that every byte after a row is watched while the store writes to its edge."""
+    M, N, K = ragged(config, dtype, aligned=True)
+    pad = 32 // itemsize("fp32" if dtype == "tf32" else dtype)
+    problem = problem_for(kernel, dtype, M, N, K, layout_out=Layout(pad=pad - N % pad))
+    variant = {"tma_store": tma_store, "epilogue_subtile": subtile, "descriptors": descriptors, "flatten": flatten}
+    run = conform(kernel, problem, config=config, target=target, sms=3, **variant)
+    run.requires(TMA_STORE if tma_store else POINTER_STORE)
+    run.forbids(POINTER_STORE if tma_store else TMA_STORE)
+
+
+@scenario(where(persistent=True), short=[1, 3], descriptors=["device", "host"], configs=3)
+def test_inner_extent_not_a_multiple_of_16_bytes(conform, recorder, kernel, target, dtype, config, short, descriptors):
+    """A descriptor store would overwrite up to the next 16 bytes: it is refused; the pointer store keeps to its row."""
+    M, N, K = ragged(config, dtype, aligned=True)
+    out = problem_for(kernel, dtype, M, N, K).output_dtype
+    N -= short
+    step = 16 // min(itemsize(out), itemsize("fp32" if dtype == "tf32" else dtype))
+    fields = {"layout_out": Layout(pad=-N % step + step)}
+    if kernel.any_order:
+        fields["layout_b"] = Layout(pad=-N % step)
+    problem = problem_for(kernel, dtype, M, N, K, **fields)
+    reason = None
+    try:
+        kernel.plan(problem, config, target, Variant(tma_store=True, descriptors=descriptors))
+    except NotApplicable as refusal:
+        reason = refusal.reason
+    expected = reason is not None and reason.code is ReasonCode.ALIGNMENT_EXTENT and reason.subject == "out"
+    recorder.verdict("refusal", expected, str(reason))
+    run = conform(kernel, problem, config=config, target=target, sms=3, descriptors=descriptors)
+    run.forbids(TMA_STORE)

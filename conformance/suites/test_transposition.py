@@ -1,0 +1,42 @@
+"""Every order of the operands in memory, with sizes known when compiling and when launching, each store."""
+
+from conformance.codegen_checks import POINTER_STORE, TMA_STORE
+from conformance.plugin.scenarios import problem_for, ragged, scenario, where
+from conformance.problems import Layout
+
+ORDERS = [("row", "row"), ("row", "col"), ("col", "row"), ("col", "col")]
+
+
+@scenario(where(persistent=False, any_order=True), order=ORDERS, static=[False, True])
+def test_transposed_operands(conform, kernel, target, dtype, config, order, static):
+    """A and B in both orders, odd sizes, so that no dimension is a multiple of a tile or of 16."""
+    a, b = (Layout(name) for name in order)
+    problem = problem_for(kernel, dtype, *ragged(config, dtype, aligned=False), layout_a=a, layout_b=b)
+    conform(kernel, problem, config=config, target=target, static=static)
+
+
+@scenario(
+    where(persistent=True, any_order=True),
+    order=ORDERS,
+    static=[False, True],
+    tma_store=[False, True],
+    rotate={"descriptors": ["device", "host"], "flatten": [False, True]},
+)
+def test_transposed_descriptors(
+    conform, kernel, target, dtype, config, order, static, tma_store, descriptors, flatten
+):
+    """The same through descriptors; three programs share the tiles, so that each computes more than one."""
+    a, b = (Layout(name) for name in order)
+    problem = problem_for(kernel, dtype, *ragged(config, dtype, aligned=True), layout_a=a, layout_b=b)
+    variant = {"static": static, "tma_store": tma_store, "descriptors": descriptors, "flatten": flatten, "sms": 3}
+    run = conform(kernel, problem, config=config, target=target, **variant)
+    run.requires(TMA_STORE if tma_store else POINTER_STORE)
+    run.forbids(POINTER_STORE if tma_store else TMA_STORE)
+
+
+@scenario(where(operation="scaled_mm"), static=[False, True], scaling=["tensor", "row"], fast_accum=[False, True])
+def test_column_major_weight(conform, kernel, target, dtype, config, static, scaling, fast_accum):
+    """fp8 products take A row-major and B column-major only; the other orders are refusals (test_alignment)."""
+    fields = {"scaling": scaling, "fast_accum": fast_accum}
+    problem = problem_for(kernel, dtype, *ragged(config, dtype, aligned=True), **fields)
+    conform(kernel, problem, config=config, target=target, static=static, sms=3 if kernel.persistent else None)

@@ -1,0 +1,73 @@
+"""Empty operands, and a result so large that a 32-bit product of its sizes is zero."""
+
+import itertools
+
+import pytest
+import torch
+
+from conformance.execution.window import window_of, whole_in_panels
+from conformance.kernels import catalogue
+from conformance.plugin.scenarios import problem_for, scenario, where
+from conformance.problems import DTYPES, Layout
+from conformance.records import Reason, ReasonCode
+
+EMPTY = ["".join(names) for count in (1, 2, 3) for names in itertools.combinations("MNK", count)]
+
+
+@scenario(where(persistent=False), empty=EMPTY, static=[False, True], configs=2)
+def test_empty(conform, recorder, kernel, target, dtype, config, empty, static):
+    """K == 0 gives zeros plus the bias in every element; M or N == 0 gives an empty result and launches nothing."""
+    run = conform(kernel, _problem(kernel, dtype, empty), config=config, target=target, static=static)
+    _judge_result(recorder, run, empty)
+
+
+@scenario(
+    where(persistent=True), empty=EMPTY, tma_store=[False, True], rotate={"descriptors": ["device", "host"]}, configs=2
+)
+def test_empty_descriptors(conform, recorder, kernel, target, dtype, config, empty, tma_store, descriptors):
+    """The same, and no descriptor is built over an operand that is empty."""
+    problem = _problem(kernel, dtype, empty)
+    run = conform(kernel, problem, config=config, target=target, tma_store=tma_store, descriptors=descriptors, sms=3)
+    _judge_result(recorder, run, empty)
+
+
+def _problem(kernel, dtype, empty):
+    sizes = {name: 0 if name in empty else size for name, size in (("M", 208), ("N", 240), ("K", 192))}
+    return problem_for(kernel, dtype, **sizes, layout_out=Layout(pad=16))
+
+
+def _judge_result(recorder, run, empty):
+    problem = run.plan.problem
+    launched = 0 not in run.plan.grid
+    recorder.verdict("launch", launched == (problem.M * problem.N > 0), f"grid {run.plan.grid}")
+    if run.trial is None:
+        return
+    for name, out in run.trial.outputs.items():
+        shape = tuple(out.shape) == (problem.M, problem.N)
+        recorder.verdict(f"shape/{name}", shape, f"{tuple(out.shape)}, ({problem.M}, {problem.N}) expected")
+        recorder.verdict(f"dtype/{name}", out.dtype == DTYPES[problem.output_dtype], str(out.dtype))
+        if "K" in empty and problem.bias is None:
+            recorder.verdict(f"zeros/{name}", not out.double().any(), "every element is zero")
+    recorder.verdict("stride", problem.output.strides == (problem.N + 16 if problem.N else 17, 1), "as asked")
+
+
+@pytest.mark.parametrize("persistent", [False, True], ids=["mm", "mm_persistent_tma"])
+def test_result_of_65536_by_65536(harness, recorder, persistent):
+    """M * N is 2**32, zero in 32 bits: every element is written. Without a device a window of programs at the far end,
+    where offsets need 33 bits, over memory that is only touched there."""
+    kernel = catalogue.get("mm_persistent_tma" if persistent else "mm")
+    problem = problem_for(kernel, "fp16", 65536, 65536, 32, layout_b=Layout("col"))
+    config = kernel.configs[1] if persistent else kernel.configs[-2]
+    if isinstance(harness.executor, Reason):
+        recorder.not_run(harness.executor)
+    if harness.executor.name == "device":
+        free, _ = torch.cuda.mem_get_info() if torch.cuda.is_available() else (0, 0)
+        if free < 20 * 2**30:
+            detail = f"the result, its sentinel and panels need 20 GiB of device memory, {free / 2**30:.1f} GiB are free"
+            recorder.not_run(Reason(ReasonCode.NO_DEVICE, "memory", detail))
+    target = harness.first_target(kernel)
+    recorder.set(kernel=kernel, problem=problem, config=config, target=target, executor=harness.executor.name)
+    with recorder.timed("run"):
+        judge = whole_in_panels if harness.executor.name == "device" else window_of
+        for verdict in judge(kernel, problem, config, target, harness.executor, seed=harness.settings.seed):
+            recorder.verdict(verdict.check, verdict.passed, verdict.text)

@@ -1,0 +1,440 @@
+"""Where a kernel runs: real devices, compile-only targets, and what each of them can do.
+
+What a target can do has two sources, never a version string: the hardware's facts (one table below) and what the
+installed Triton offers (what is importable, what its backend options list, which tools its wheel carries).
+torch and triton are imported when they are first asked, so importing this module is cheap.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+import mmap
+import os
+import subprocess
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from conformance.records import Reason, ReasonCode
+
+ENTRY_POINTS = "conformance.targets"
+KIB = 1024
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A compile-only target that is looked for in the installed Triton, and facts of the product it is named after.
+
+    ``shared_memory``: bytes (LDS) that one block may ask for, from the CUDA programming guide's technical
+    specifications per compute capability and the CDNA3, CDNA4 and RDNA4 ISA guides (gfx1250: LLVM's AMDGPU target).
+    ``multiprocessors``: SMs or compute units of the product, which sets the grid of a persistent kernel.
+    """
+
+    backend: str
+    arch: int | str
+    product: str
+    shared_memory: int
+    multiprocessors: int | None
+
+
+KNOWN: tuple[Architecture, ...] = (
+    Architecture("cuda", 80, "NVIDIA A100", 163 * KIB, 108),
+    Architecture("cuda", 89, "NVIDIA L40S", 99 * KIB, 142),
+    Architecture("cuda", 90, "NVIDIA H100", 227 * KIB, 132),
+    Architecture("cuda", 100, "NVIDIA B200", 227 * KIB, 148),
+    Architecture("cuda", 103, "NVIDIA B300", 227 * KIB, 148),
+    Architecture("cuda", 120, "NVIDIA RTX 5090", 99 * KIB, 170),
+    Architecture("hip", "gfx942", "AMD MI300X", 64 * KIB, 304),
+    Architecture("hip", "gfx950", "AMD MI355X", 160 * KIB, 256),
+    Architecture("hip", "gfx1250", "AMD gfx1250", 320 * KIB, None),
+    Architecture("hip", "gfx1201", "AMD RX 9070 XT", 64 * KIB, 64),
+)
+
+#: Shared memory of an architecture that is not in the table: every NVIDIA and AMD GPU has at least this.
+LEAST_SHARED_MEMORY = 48 * KIB
+
+CAPABILITIES = (
+    "fp16",
+    "bf16",
+    "ieee",
+    "tf32",
+    "e4m3",
+    "e5m2",
+    "tensor-descriptor",
+    "host-descriptor",
+    "tma",
+    "wgmma",
+    "tcgen05",
+    "mfma",
+    "wmma",
+    "warp-specialization",
+)
+
+
+@dataclass(frozen=True)
+class Capability:
+    """Whether a target can do something, and ``why`` (a sentence that names the hardware or the missing API)."""
+
+    name: str
+    available: bool
+    why: str
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one block may use. None means unknown or not limited in this way.
+
+    ``shared_memory`` in bytes per block, ``registers`` per thread, ``block_registers`` per block (32-bit registers),
+    ``tensor_memory`` in columns, ``multiprocessors`` of the whole device.
+    """
+
+    shared_memory: int
+    registers: int | None = None
+    block_registers: int | None = None
+    tensor_memory: int | None = None
+    multiprocessors: int | None = None
+
+
+@dataclass(frozen=True)
+class Target:
+    """One place to compile for, and to run on if ``device_index`` is given.
+
+    ``backend`` is Triton's name ("cuda", "hip"), ``arch`` an integer such as 90 or a text such as "gfx942",
+    ``warp_size`` the lanes of a warp, ``name`` for people. ``shared_memory`` (bytes per block) and ``multiprocessors``
+    are what a device reported, kept here so that a process without it knows them. A vendor with a backend of its
+    own may subclass this and override :meth:`capability` and :attr:`limits`; the subclass must be picklable.
+    """
+
+    backend: str
+    arch: int | str
+    warp_size: int
+    device_index: int | None = None
+    name: str = ""
+    shared_memory: int | None = None
+    multiprocessors: int | None = None
+
+    def __post_init__(self) -> None:
+        wanted = {"cuda": int, "hip": str}.get(self.backend)
+        if wanted is not None and not isinstance(self.arch, wanted):
+            raise TypeError(
+                f"target {self.backend}:{self.arch}: arch is {type(self.arch).__name__} and must be "
+                f"{wanted.__name__} for this backend, such as {'90' if wanted is int else chr(39) + 'gfx942' + chr(39)}"
+            )
+
+    @property
+    def id(self) -> str:
+        """Stable text: "sm_90", "gfx942". A device has the id of its architecture, for the code is the same."""
+        if self.backend == "cuda":
+            return f"sm_{self.arch}"
+        return str(self.arch) if self.backend == "hip" else f"{self.backend}_{self.arch}"
+
+    @property
+    def is_device(self) -> bool:
+        """Whether kernels can run here, and not only be compiled."""
+        return self.device_index is not None
+
+    @property
+    def family(self) -> str:
+        """Whose code this is: "nvidia", "amd", or the backend's own name."""
+        return {"cuda": "nvidia", "hip": "amd"}.get(self.backend, self.backend)
+
+    @property
+    def limits(self) -> Limits:
+        """Limits of one block: as the device reported them, else those of the architecture."""
+        table = {known.arch: known.shared_memory for known in KNOWN}
+        shared = self.shared_memory or table.get(self.arch, LEAST_SHARED_MEMORY)
+        if self.family == "nvidia":
+            tensor_memory = 512 if _has_tcgen05(self.arch) else None
+            return Limits(shared, 255, 65536, tensor_memory, self.multiprocessors)
+        return Limits(shared, multiprocessors=self.multiprocessors)
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """Names of :data:`CAPABILITIES` that are available here."""
+        return frozenset(name for name in CAPABILITIES if self.capability(name).available)
+
+    def capability(self, name: str) -> Capability:
+        """Whether the hardware has ``name`` and the installed Triton can use it, with the reason.
+
+        Raises ValueError for a name that is not in :data:`CAPABILITIES`.
+        """
+        if name not in CAPABILITIES:
+            raise ValueError(f"capability {name!r} is unknown: use one of {', '.join(CAPABILITIES)}")
+        available, why = _PREDICATES[name](self)
+        return Capability(name, available, f"{self.id}: {why}")
+
+
+def compile_targets() -> tuple[Target, ...]:
+    """The known targets, and those of installed extensions, that the installed Triton can compile for."""
+    known = tuple(target for target in _known_targets() if _why_not(target) is None)
+    return known + tuple(target for target in _extension_targets() if not target.is_device)
+
+
+def unavailable_targets() -> dict[str, Reason]:
+    """Target id -> why the installed Triton cannot compile for it."""
+    reasons = {target.id: _why_not(target) for target in _known_targets()}
+    return {name: Reason(ReasonCode.CAPABILITY, name, detail) for name, detail in reasons.items() if detail is not None}
+
+
+def devices() -> tuple[Target, ...]:
+    """The GPUs that torch sees, and the devices of installed extensions, in torch's order."""
+    return _torch_devices() + tuple(target for target in _extension_targets() if target.is_device)
+
+
+def find(spec: str) -> Target:
+    """The target that ``spec`` names: "sm_90", "cuda:90", "gfx942", "hip:gfx942", "device" or "device:1".
+
+    Raises LookupError when there is no such target, saying what exists and why this one does not.
+    """
+    word, _, number = spec.partition(":")
+    if word == "device":
+        found = devices()
+        index = int(number) if number.isdigit() else 0
+        if (number and not number.isdigit()) or index >= len(found):
+            raise LookupError(
+                f"target {spec!r}: this machine has {len(found)} device(s); use 'device:<index>' below that"
+            )
+        return found[index]
+    wanted = f"sm_{number}" if word == "cuda" else number if word == "hip" else spec
+    offered = compile_targets()
+    for target in offered:
+        if target.id == wanted:
+            return target
+    reason = unavailable_targets().get(wanted)
+    why = f" ({reason.detail})" if reason else ""
+    raise LookupError(
+        f"target {spec!r} is not available{why}: use one of {', '.join(target.id for target in offered)}"
+        " or 'device:<index>'"
+    )
+
+
+# --- what exists ------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _known_targets() -> tuple[Target, ...]:
+    return tuple(
+        Target(a.backend, a.arch, _warp_size(a.backend, a.arch), None, a.product, a.shared_memory, a.multiprocessors)
+        for a in KNOWN
+    )
+
+
+def _warp_size(backend: str, arch: int | str) -> int:
+    """32 on NVIDIA and RDNA and from gfx12 on; 64 on CDNA (gfx9)."""
+    return 64 if backend == "hip" and str(arch).startswith("gfx9") else 32
+
+
+@functools.cache
+def _torch_devices() -> tuple[Target, ...]:
+    torch = importlib.import_module("torch")
+    if not torch.cuda.is_available():
+        return ()
+    return tuple(_torch_device(torch, index) for index in range(torch.cuda.device_count()))
+
+
+def _torch_device(torch: Any, index: int) -> Target:
+    properties = torch.cuda.get_device_properties(index)
+    if torch.version.hip:
+        arch: int | str = properties.gcnArchName.split(":")[0]
+        return Target(
+            "hip", arch, _warp_size("hip", arch), index, properties.name, None, properties.multi_processor_count
+        )
+    arch = properties.major * 10 + properties.minor
+    shared = getattr(properties, "shared_memory_per_block_optin", None)
+    return Target("cuda", arch, 32, index, properties.name, shared, properties.multi_processor_count)
+
+
+@functools.cache
+def _extension_targets() -> tuple[Target, ...]:
+    found: list[Target] = []
+    for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
+        given = entry.load()()
+        targets = [given] if isinstance(given, Target) else list(given)
+        strangers = [target for target in targets if not isinstance(target, Target)]
+        if strangers:
+            raise TypeError(
+                f"entry point {entry.value!r} of group {ENTRY_POINTS!r} returned {strangers[0]!r}: "
+                "it must return a conformance.targets.Target or an iterable of them"
+            )
+        found += targets
+    return tuple(found)
+
+
+# --- what the installed Triton can compile for ------------------------------------------------------------------------
+
+
+@functools.cache
+def _why_not(target: Target) -> str | None:
+    """Why the installed Triton cannot compile for ``target``, or None if it can."""
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed: pip install 'triton-conformance[stack]'"
+    backends = importlib.import_module("triton.backends").backends
+    name = {"cuda": "nvidia", "hip": "amd"}[target.backend]
+    if name not in backends:
+        return f"the installed Triton has no {name!r} backend, only {', '.join(sorted(backends))}"
+    if target.backend == "cuda":
+        return _ptxas_lacks(int(target.arch)) or _llvm_lacks(f"sm_{target.arch}a" if int(target.arch) > 100 else None)
+    return _linker_lacks(backends["amd"].compiler) or _llvm_lacks(str(target.arch))
+
+
+def _ptxas_lacks(arch: int) -> str | None:
+    path = nvidia_tool("ptxas-blackwell" if arch >= 100 else "ptxas") or nvidia_tool("ptxas")
+    if path is None:
+        return "no ptxas was found: the wheel carries none and TRITON_PTXAS_PATH names none"
+    if f"sm_{arch}" not in _help_text(path):
+        return f"{path} does not list sm_{arch}"
+    return None
+
+
+def nvidia_tool(name: str) -> Path | None:
+    """Where ``ptxas``, ``ptxas-blackwell``, ``cuobjdump`` or ``nvdisasm`` of the installed Triton lies, if anywhere.
+
+    Triton's own environment variable (``TRITON_PTXAS_PATH`` and so on) goes before the wheel's copy.
+    """
+    named = os.environ.get(f"TRITON_{name.upper().replace('-', '_')}_PATH")
+    package = importlib.util.find_spec("triton")
+    bundled = Path(package.origin).parent / "backends" / "nvidia" / "bin" / name if package and package.origin else None
+    for path in (Path(named) if named else None, bundled):
+        if path is not None and os.access(path, os.X_OK):
+            return path
+    return None
+
+
+@functools.cache
+def _help_text(path: Path) -> str:
+    return subprocess.run([str(path), "--help"], capture_output=True, text=True, timeout=60, check=False).stdout
+
+
+def _linker_lacks(compiler: Any) -> str | None:
+    """AMD's wheels of some releases carry no ld.lld; later ones link inside the process."""
+    native = importlib.import_module("triton._C.libtriton")
+    if hasattr(native.amd, "link_hsaco"):
+        return None
+    try:
+        compiler.path_to_rocm_lld()
+    except Exception as error:  # the backend raises a bare Exception here
+        return f"the wheel carries no ROCm linker: {error}"
+    return None
+
+
+@functools.cache
+def _llvm_lacks(processor: str | None) -> str | None:
+    """Whether the compiler's LLVM lacks ``processor``: LLVM ends the process when it is asked for one it lacks, and
+    offers no query, so its table of processor names is looked up in the library itself."""
+    if processor is None:
+        return None
+    package = importlib.util.find_spec("triton")
+    if package is None or package.origin is None:
+        return "Triton is not installed"
+    root = Path(package.origin).parent
+    libraries = [*(root / "_C").glob("libtriton*"), *(root / "backends" / "amd" / "lib").glob("*.so")]
+    for library in libraries:
+        with open(library, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            if data.find(b"\0" + processor.encode() + b"\0") >= 0:
+                return None
+    return f"LLVM in the installed Triton does not know the processor {processor}"
+
+
+# --- capabilities -----------------------------------------------------------------------------------------------------
+
+_Predicate = Callable[[Target], tuple[bool, str]]
+
+
+def _arch(target: Target) -> int:
+    """NVIDIA's architecture as a number; -1 for any other family, so that every comparison with it is false."""
+    return int(target.arch) if target.family == "nvidia" else -1
+
+
+def _has_tcgen05(arch: int | str) -> bool:
+    return isinstance(arch, int) and 100 <= arch < 120
+
+
+@functools.cache
+def _options(target: Target) -> Any:
+    """Triton's default compile options for ``target``: what its backend says it supports."""
+    make_backend = importlib.import_module("triton.compiler.compiler").make_backend
+    gpu_target = importlib.import_module("triton.backends.compiler").GPUTarget
+    return make_backend(gpu_target(target.backend, target.arch, target.warp_size)).parse_options({})
+
+
+def _hardware(present: Callable[[Target], bool], yes: str) -> _Predicate:
+    def predicate(target: Target) -> tuple[bool, str]:
+        return (True, yes) if present(target) else (False, f"the hardware has not: {yes}")
+
+    return predicate
+
+
+def _listed(option: str, entry: str, present: Callable[[Target], bool] = lambda target: True) -> _Predicate:
+    """Available if the backend's ``option`` lists ``entry`` and the hardware takes it."""
+
+    def predicate(target: Target) -> tuple[bool, str]:
+        listed = tuple(getattr(_options(target), option, ()))
+        if not present(target):
+            return False, f"the hardware has no {entry}"
+        return entry in listed, f"Triton's {option} here: {', '.join(listed) or 'none'}"
+
+    return predicate
+
+
+def _importable(module: str, attribute: str) -> tuple[bool, str]:
+    try:
+        found = hasattr(importlib.import_module(module), attribute)
+    except ImportError:
+        found = False
+    return found, f"the installed Triton has {'' if found else 'no '}{module}.{attribute}"
+
+
+def _device_descriptor(target: Target) -> tuple[bool, str]:
+    found, why = _importable("triton.language", "make_tensor_descriptor")
+    return (found, why) if not found else _descriptor_lowering(target)
+
+
+def _host_descriptor(target: Target) -> tuple[bool, str]:
+    found, why = _importable("triton.tools.tensor_descriptor", "TensorDescriptor")
+    return (found, why) if not found else _descriptor_lowering(target)
+
+
+def _descriptor_lowering(target: Target) -> tuple[bool, str]:
+    """Triton lowers descriptors to TMA where there is one and to pointers elsewhere. gfx1250 has its own unit, which
+    takes a pass that gives descriptors a layout: releases without it fail to compile any kernel with a descriptor."""
+    if target.arch == "gfx1250":
+        passes = importlib.import_module("triton._C.libtriton").amd.passes.ttgpuir
+        ready = hasattr(passes, "add_optimize_descriptor_encoding")
+        return ready, f"Triton's AMD backend has {'' if ready else 'no '}lowering of descriptors for this hardware"
+    return True, "lowered to TMA" if _arch(target) >= 90 else "rewritten to pointer loads and stores"
+
+
+def _warp_specialization(target: Target) -> tuple[bool, str]:
+    language = importlib.import_module("triton.language")
+    offered = "warp_specialize" in inspect.signature(language.range.__init__).parameters
+    if not offered:
+        return False, "the installed Triton's tl.range has no warp_specialize"
+    return _arch(target) >= 90, "tl.range(warp_specialize=True) takes effect on NVIDIA from sm_90 on"
+
+
+_PREDICATES: dict[str, _Predicate] = {
+    "fp16": _hardware(lambda t: True, "fp16 matrix products"),
+    "bf16": _hardware(lambda t: t.family != "nvidia" or _arch(t) >= 80, "bf16 matrix products (NVIDIA from sm_80 on)"),
+    "ieee": _listed("allowed_dot_input_precisions", "ieee"),
+    "tf32": _listed("allowed_dot_input_precisions", "tf32", lambda t: t.family != "nvidia" or _arch(t) >= 80),
+    "e4m3": _listed("supported_fp8_dtypes", "fp8e4nv"),
+    "e5m2": _listed("supported_fp8_dtypes", "fp8e5"),
+    "tensor-descriptor": _device_descriptor,
+    "host-descriptor": _host_descriptor,
+    "tma": _hardware(lambda t: _arch(t) >= 90, "a tensor memory accelerator (NVIDIA from sm_90 on)"),
+    "wgmma": _hardware(lambda t: _arch(t) == 90, "wgmma (sm_90 only)"),
+    "tcgen05": _hardware(lambda t: t.family == "nvidia" and _has_tcgen05(t.arch), "tcgen05 (sm_100 to sm_110)"),
+    "mfma": _hardware(lambda t: t.family == "amd" and str(t.arch).startswith("gfx9"), "MFMA (AMD gfx9)"),
+    "wmma": _hardware(lambda t: t.family == "amd" and str(t.arch)[:5] in ("gfx11", "gfx12"), "WMMA (gfx11, gfx12)"),
+    "warp-specialization": _warp_specialization,
+}
+
+
+def ids(targets: Iterable[Target]) -> list[str]:
+    """Ids of ``targets``, for parametrised tests and messages."""
+    return [target.id for target in targets]

@@ -1,0 +1,73 @@
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from conformance import reference
+from conformance.inputs.fills import fills
+from conformance.numerics.bounds import U, error_bound, growth
+from conformance.numerics.contract import FMA, Accumulator, Contract
+from conformance.problems import Bias, addmm, mm, scaled_mm
+
+
+def test_growth_figures():
+    wide = Accumulator(alignment_bits=25, result_bits=23, chunk=16)
+    # ((16 + 1) / 4 + 1) / 16 < 1, so that one k costs one unit of the result
+    assert growth(wide, 88) == pytest.approx((1 + 2.0**-23) ** 96 - 1, rel=1e-12)
+    narrow_alignment = replace(wide, alignment_bits=23, chunk=4)
+    assert growth(narrow_alignment, 88) == pytest.approx((1 + 1.5 * 2.0**-23) ** 96 - 1, rel=1e-12)
+    assert growth(replace(wide, assumed=True), 88) == pytest.approx((1 + 2.0**-22) ** 96 - 1, rel=1e-12)
+    assert growth(FMA, 88) == pytest.approx((1 + U) ** 90 - 1, rel=1e-12)
+    assert growth(FMA, 88, fused=True) == pytest.approx((1 + U) ** 92 - 1, rel=1e-12)
+    fp8 = Accumulator(alignment_bits=13, result_bits=13, chunk=32)
+    assert growth(fp8, 1031) == pytest.approx((1 + 36 * 2.0**-13) ** 33 * (1 + U) ** 34 - 1, rel=1e-12)
+    assert growth(replace(fp8, promote=128), 1031) == pytest.approx(
+        (1 + 36 * 2.0**-13) ** 4 * (1 + U) ** 42 - 1, rel=1e-12
+    )
+    assert growth(fp8, 0) == 0
+
+
+def bound(problem, contract, inputs):
+    value = reference.value(problem, inputs)
+    return error_bound(problem, contract, value, reference.magnitude(problem, inputs), inputs)
+
+
+def test_epilogues_add_their_roundings():
+    contract = Contract("fp16", Accumulator())
+    shape = (12, 14, 40)
+    inputs = {fill.name: fill.inputs for fill in fills(addmm(*shape), contract)}["randn"]
+    plain = bound(mm(*shape), contract, inputs)
+    value = reference.value(addmm(*shape), inputs).abs()
+    whole = bound(addmm(*shape), contract, inputs)
+    assert bool((whole > 2 * plain + 2 * U * value).all())
+    assert bool((bound(addmm(*shape, beta=0.0), contract, inputs) < whole).all())
+    ignored = {**inputs, "bias": torch.full_like(inputs["bias"], math.nan)}
+    assert bool(bound(addmm(*shape, beta=0.0), contract, ignored).isfinite().all())
+    nothing = bound(mm(12, 14, 0), contract, {"a": inputs["a"][:, :0], "b": inputs["b"][:0]})
+    assert bool(((nothing > 0) & (nothing < 1e-40)).all())
+
+
+def test_scales_scale_the_bound():
+    problem = scaled_mm(12, 14, 40, bias=Bias())
+    contract = Contract("bf16", Accumulator(alignment_bits=13, result_bits=13, chunk=32))
+    inputs = fills(problem, contract, names=["randn"])[0].inputs
+    eight = {**inputs, "scale_a": inputs["scale_a"] * 8}
+    ratio = bound(problem, contract, eight) / bound(problem, contract, inputs)
+    assert bool(((ratio > 7.9) & (ratio <= 8.001)).all())
+
+
+def test_flushing_admits_the_smallest_normal_of_the_output():
+    problem = mm(12, 14, 40)
+    contract = Contract("fp16", Accumulator())
+    inputs = fills(problem, contract, names=["randn"])[0].inputs
+    more = bound(problem, replace(contract, flushes_subnormals=True), inputs) - bound(problem, contract, inputs)
+    assert bool((more >= 2.0**-14).all())
+    assert bool((more < 2.0**-13).all())
+
+
+def test_a_bound_without_the_references_own_error_would_alarm():
+    """Where the exact sum is tiny against its terms, fp64 itself errs by more than an integer accumulator does."""
+    problem = mm(1, 1, 3, "fp64")
+    inputs = {"a": torch.tensor([[1e16, 1.0, -1e16]]).double(), "b": torch.ones(3, 1).double()}
+    assert abs(float(reference.value(problem, inputs)) - 1.0) <= float(bound(problem, Contract("fp64", FMA), inputs))

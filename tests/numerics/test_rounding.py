@@ -1,0 +1,124 @@
+"""Rounding against tables of every value of the narrow formats, decoded here from the bit patterns."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from conformance.numerics.rounding import FORMATS, bits, round_to
+from conformance.problems import DTYPES
+
+# exponent bits, fraction bits, codes of the largest finite value
+NARROW = {"e4m3": (4, 3, 0x7E), "e5m2": (5, 2, 0x7B), "fp16": (5, 10, 0x7BFF), "bf16": (8, 7, 0x7F7F)}
+
+
+def decoded(name):
+    """All finite values >= 0 in the order of their codes, exact in fp64."""
+    exponent_bits, fraction_bits, largest = NARROW[name]
+    bias = 2 ** (exponent_bits - 1) - 1
+    values = []
+    for code in range(largest + 1):
+        field, fraction = code >> fraction_bits, code & (2**fraction_bits - 1)
+        if field == 0:
+            values.append(math.ldexp(fraction, 1 - bias - fraction_bits))
+        else:
+            values.append(math.ldexp(2**fraction_bits + fraction, field - bias - fraction_bits))
+    return np.array(values)
+
+
+def codes(x, name, **options):
+    width = FORMATS[name].width
+    return bits(round_to(torch.as_tensor(x, dtype=torch.float64), name, **options)).numpy().astype(np.int64) % 2**width
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_every_code_midpoint_and_neighbour(name):
+    values = decoded(name)
+    code = np.arange(len(values))
+    sign = 1 << (FORMATS[name].width - 1)
+    middle = (values[1:] + values[:-1]) / 2
+    even = code[:-1] + code[:-1] % 2
+    for x, wanted in (
+        (values, code),
+        (middle, even),
+        (np.nextafter(middle, -np.inf), code[:-1]),
+        (np.nextafter(middle, np.inf), code[1:]),
+        (np.nextafter(values[1:], -np.inf), code[1:]),
+        (np.nextafter(values, np.inf), code),
+    ):
+        np.testing.assert_array_equal(codes(x, name), wanted)
+        np.testing.assert_array_equal(codes(-x, name), wanted | sign)
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_overflow_rules(name):
+    values = decoded(name)
+    largest, step = values[-1], values[-1] - values[-2]
+    tie = largest + step / 2
+    past = [np.nextafter(tie, np.inf), largest * 2, 1e300, np.inf]
+    top = len(values) - 1
+    # the tie goes to the even code: down where the largest code is even, past the range where it is odd
+    assert codes([tie], name, overflow="saturate")[0] == top
+    assert (codes([tie], name, overflow="ieee")[0] == top) == (top % 2 == 0)
+    assert (codes([np.nextafter(tie, 0)], name) == top).all()
+    assert (codes(past, name, overflow="saturate") == top).all()
+    for rule in ("ieee", "nan"):
+        found = codes(past, name, overflow=rule)
+        expected = FORMATS[name].nan if rule == "nan" or name == "e4m3" else top + 1
+        assert (found == expected).all()
+    for rule in ("ieee", "saturate", "nan"):
+        assert codes([np.nan], name, overflow=rule)[0] == FORMATS[name].nan
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_codes_mean_what_torch_says(name):
+    form = FORMATS[name]
+    values = torch.from_numpy(decoded(name))
+    assert torch.equal(round_to(values, name).to(torch.float64), values)
+    assert float(values[-1]) == form.largest
+    assert float(values[1]) == form.smallest_subnormal
+    assert math.isnan(float(round_to(torch.tensor([math.nan], dtype=torch.float64), name).float()[0]))
+
+
+def test_fp32_against_numpy():
+    patterns = np.random.PCG64(5).random_raw(200_000)
+    x = np.concatenate([patterns.view(np.float64), np.ldexp(1 + patterns / 2.0**64, np.arange(200_000) % 300 - 152)])
+    # fp32 midpoints, subnormal ones included
+    single = (patterns >> np.uint64(33)).astype(np.uint32).view(np.float32)
+    single = single[np.isfinite(single)].astype(np.float64)
+    after = np.nextafter(single.astype(np.float32), np.float32(np.inf)).astype(np.float64)
+    middle = ((single + after) / 2)[np.isfinite(after)]
+    x = np.concatenate([x, middle, np.nextafter(middle, 0), np.nextafter(middle, np.inf), [0.0, -0.0, np.inf, -np.inf]])
+    with np.errstate(all="ignore"):
+        wanted = x.astype(np.float32)
+    numbers = ~np.isnan(x)
+    np.testing.assert_array_equal(codes(x, "fp32")[numbers], wanted.view(np.uint32)[numbers])
+    assert np.isnan(round_to(torch.from_numpy(x), "fp32").numpy()[~numbers]).all()
+
+
+def test_tf32_against_fractions():
+    x = np.ldexp(1 + np.random.PCG64(7).random_raw(500) / 2.0**64, np.arange(500) % 250 - 140)
+    x = np.concatenate([x, [1 + 2.0**-11, 1 + 3 * 2.0**-11, 2.0**-137, 3 * 2.0**-137]])
+    for value, found in zip(x, round_to(torch.from_numpy(x), "tf32").tolist(), strict=True):
+        quantum = Fraction(2) ** (max(math.frexp(value)[1] - 1, -126) - 10)
+        assert Fraction(found) == round(Fraction(value) / quantum) * quantum  # Fraction rounds half to even
+
+
+def test_shapes_strides_and_fp64():
+    x = torch.randn(5, 7, dtype=torch.float64).T
+    assert torch.equal(round_to(x, "bf16"), round_to(x.contiguous(), "bf16"))
+    assert torch.equal(round_to(x, "fp64"), x)
+    assert round_to(torch.zeros(0, 3, dtype=torch.float64), "e5m2").shape == (0, 3)
+    assert {name: round_to(x, name).dtype for name in DTYPES} == DTYPES
+
+
+def test_bad_arguments():
+    x = torch.zeros(1, dtype=torch.float64)
+    with pytest.raises(TypeError, match="from fp64"):
+        round_to(x.float(), "fp16")
+    with pytest.raises(ValueError, match="'fp12' is unknown"):
+        round_to(x, "fp12")
+    with pytest.raises(ValueError, match="'wrap' is unknown"):
+        round_to(x, "fp16", overflow="wrap")

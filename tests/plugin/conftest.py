@@ -1,0 +1,75 @@
+"""A project of its own with tiny suites, run by a pytest of its own."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from conformance.records import CaseRecord, Reading, RunInfo, read_records, read_run
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Project:
+    """``run`` runs pytest in the project; ``records`` and the others read what its only run left."""
+
+    def __init__(self, pytester: pytest.Pytester) -> None:
+        self.pytester = pytester
+        self.path = pytester.path
+
+    def suite(self, name: str, source: str) -> None:
+        header = "import os, time, pytest\nfrom conformance.records import *\n"
+        (self.path / "suites").mkdir(exist_ok=True)
+        (self.path / "suites" / f"test_{name}.py").write_text(header + source)
+
+    def run(self, *arguments: str) -> pytest.RunResult:
+        return self.pytester.runpytest_subprocess("-p", "conformance.plugin", *arguments, timeout=60)
+
+    @property
+    def folder(self) -> Path:
+        (folder,) = (self.path / "reports").iterdir()
+        return folder
+
+    @property
+    def reading(self) -> Reading:
+        return read_records(self.folder)
+
+    @property
+    def records(self) -> dict[str, CaseRecord]:
+        """The records by the name of the test function with its parameters."""
+        found = {record.case.split("::")[-1]: record for record in self.reading.records}
+        assert len(found) == len(self.reading.records)
+        return found
+
+    @property
+    def statuses(self) -> dict[str, str]:
+        return {name: record.status.value for name, record in self.records.items()}
+
+    @property
+    def info(self) -> RunInfo:
+        return read_run(self.folder)
+
+
+@pytest.fixture
+def bare(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project without suites."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    for variable in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "TRITON_INTERPRET", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(variable, raising=False)
+    for variable in [name for name in os.environ if name.startswith("PYTEST_")]:
+        monkeypatch.delenv(variable)
+    return Project(pytester)
+
+
+@pytest.fixture
+def project(bare: Project) -> Project:
+    """A project whose folder ``suites`` holds conformance suites; no GPU unless a test asks for some."""
+    (bare.path / "pytest.ini").write_text(
+        "[pytest]\n"
+        "conformance_suites = suites\n"
+        "testpaths = suites\n"
+        "addopts = -p no:cacheprovider --conformance-gpus 0\n"
+    )
+    return bare

@@ -1,0 +1,123 @@
+"""What was selected is what was recorded, or the run fails."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+GOOD = """
+@pytest.mark.parametrize("i", range(4))
+def test_good(recorder, i): recorder.verdict("x", True)
+"""
+
+TAMPER = """
+import pytest
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workerinput"): return
+    for file in (session.config.rootpath / "reports").glob("*/records-*.jsonl"):
+        lines = file.read_text().splitlines(keepends=True)
+        file.write_text("".join({tampered}))
+"""
+
+TAMPERINGS = {
+    "lost": ("[x for x in lines if 'good[2]' not in x]", ["1 selected but not recorded: test_good.py::test_good[[]2]"]),
+    "twice": ("[x for x in lines for _ in range(1 + ('good[2]' in x))]", ["1 recorded more than once: *good[[]2]"]),
+    "strange": ("[x.replace('good[2]', 'good[9]') for x in lines]", ["*not recorded*", "1 recorded but not selected*"]),
+    "torn": ("[x if 'good[2]' not in x else x[:-20] for x in lines[:3]]", ["*not a line of JSON*", "*not recorded*"]),
+}
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
+@pytest.mark.parametrize("tampering", TAMPERINGS)
+def test_difference_fails_the_session(project, tampering, workers):
+    if workers and tampering != "lost":
+        pytest.skip("one way is enough")
+    expression, expected = TAMPERINGS[tampering]
+    project.suite("good", GOOD)
+    (project.path / "conftest.py").write_text(TAMPER.format(tampered=expression))
+    result = project.run(*workers)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines([f"PROBLEM {text}" for text in expected])
+    assert len(project.info.problems) == len(expected)
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
+def test_stopping_early_leaves_cases_missing(project, workers):
+    project.suite("bad", "@pytest.mark.parametrize('i', range(9))\ndef test_bad(recorder, i): assert False\n")
+    result = project.run("-x", *workers)
+    assert result.ret != 0
+    assert "selected but not recorded" in project.info.problems[0]
+
+
+def test_deselected_cases_are_not_missed(project):
+    project.suite("good", GOOD)
+    assert project.run("-k", "good and 2").ret == 0
+    assert list(project.records) == ["test_good[2]"]
+    assert project.info.selected == 1
+
+
+@pytest.mark.parametrize(
+    ("identifier", "message"),
+    [("/usr/lib/x", "*the same on every machine*/usr/lib/x*"), ("at 0x7f0012ab", "*the same on every machine*")],
+)
+def test_unstable_ids_are_refused(project, identifier, message):
+    project.suite("bad", f"@pytest.mark.parametrize('i', [1], ids=['{identifier}'])\ndef test_a(i): pass\n")
+    result = project.run()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([message])
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
+def test_duplicate_ids_are_refused(project, workers):
+    """Two suites directories with a file of the same name."""
+    project.suite("good", GOOD)
+    (project.path / "more").mkdir()
+    (project.path / "more" / "test_good.py").write_text((project.path / "suites" / "test_good.py").read_text())
+    ini = (project.path / "pytest.ini").read_text().replace("suites = suites", "suites = suites more")
+    (project.path / "pytest.ini").write_text(ini)
+    result = project.run("suites", "more", "--import-mode=importlib", *workers)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*case ids must be unique*test_good.py::test_good*"])
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
+def test_one_case_by_its_id(project, workers):
+    project.suite("good", GOOD)
+    assert project.run("--conformance-case", "test_good.py::test_good[3]", *workers).ret == 0
+    assert list(project.records) == ["test_good[3]"]
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
+def test_unknown_case_id(project, workers):
+    project.suite("good", GOOD)
+    result = project.run("--conformance-case", "test_good.py::test_good[7]", *workers)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*no collected case has the id 'test_good.py::test_good[[]7]'*"])
+
+
+def test_kernel_filter(project):
+    project.suite(
+        "kernels",
+        """
+@pytest.mark.parametrize("kernel", ["mm", "addmm"])
+def test_a(recorder, kernel): recorder.verdict("x", True)
+""",
+    )
+    assert project.run("--kernel", "mm").ret == 0
+    assert list(project.records) == ["test_a[mm]"]
+
+
+def test_case_ids_do_not_depend_on_the_invocation(project):
+    project.suite("good", GOOD)
+    (project.path / "suites" / "deeper").mkdir()
+    (project.path / "suites" / "deeper" / "test_more.py").write_text(
+        "def test_b(recorder): recorder.verdict('x', True)\n"
+    )
+    commands = [(), ("--rootdir=suites", "-c", "pytest.ini"), ("suites/deeper", "suites/test_good.py")]
+    for number, command in enumerate(commands):
+        assert project.run("--run-dir", f"run{number}", *command).ret == 0
+    selected = [set((project.path / f"run{n}" / "selected.txt").read_text().split()) for n in range(len(commands))]
+    assert selected[0] == {*(f"test_good.py::test_good[{i}]" for i in range(4)), "deeper/test_more.py::test_b"}
+    assert selected[0] == selected[1] == selected[2]

@@ -1,0 +1,154 @@
+"""One record per case, whatever the case does."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+OUTCOMES = """
+class OutOfMemoryError(RuntimeError): pass
+
+def test_pass(recorder):
+    with recorder.timed("run"):
+        recorder.set(kernel="mm", problem={"id": "p", "M": 2}, target="cpu", executor="interpreter")
+        recorder.set(observed={"grid": (1,)})
+    recorder.run_created("r"); recorder.run_judged("r")
+    recorder.verdict("numerics", True, "bitwise", ulp=0.0, worst=float("nan"))
+
+def test_fail(recorder):
+    recorder.verdict("memory", False, "guard overwritten")
+    raise ConformanceFailure("tile (0, 1) is wrong")
+
+def test_error(recorder): raise KeyError("x")
+def test_compile(recorder): raise CompileFailure(Status.COMPILE_ERROR, "no such intrinsic")
+def test_oom(recorder): raise OutOfMemoryError("2 TiB")
+def test_not_run(recorder): recorder.not_run(Reason(ReasonCode.NO_DEVICE, "device", "none here"))
+def test_not_applicable(recorder): recorder.not_applicable(Reason(ReasonCode.DTYPE, "a", "fp8"))
+
+def test_plain_skip(): pytest.skip("lazy")
+@pytest.mark.skipif(True, reason="lazy mark")
+def test_marked_skip(): pass
+@pytest.mark.xfail(reason="known", strict=False)
+def test_xfail(): assert False
+@pytest.mark.xfail(reason="known", strict=False)
+def test_xpass(recorder): recorder.verdict("x", True)
+
+def test_unjudged_run(recorder):
+    recorder.verdict("other", True)
+    recorder.run_created("r"); recorder.run_created("r"); recorder.run_judged("r")
+def test_judged_nothing(recorder): pass
+def test_failed_verdict_ignored(recorder): recorder.verdict("memory", False, "guard overwritten")
+def test_failed_verdict_then_skip(recorder):
+    recorder.verdict("memory", False, "guard overwritten")
+    recorder.not_run(Reason(ReasonCode.NO_DEVICE, "device", "none here"))
+
+@pytest.fixture
+def broken(): raise RuntimeError("no setup")
+def test_setup(broken): pass
+@pytest.fixture
+def untidy():
+    yield
+    raise RuntimeError("no teardown")
+def test_teardown(recorder, untidy): recorder.verdict("x", True)
+def test_skip_then_teardown(recorder, untidy): recorder.not_run(Reason(ReasonCode.NO_DEVICE, "d", "none"))
+"""
+
+EXPECTED = {
+    "test_pass": "pass",
+    "test_fail": "fail",
+    "test_error": "fail",
+    "test_compile": "compile-error",
+    "test_oom": "oom",
+    "test_not_run": "not-run",
+    "test_not_applicable": "not-applicable",
+    "test_plain_skip": "fail",
+    "test_marked_skip": "fail",
+    "test_xfail": "fail",
+    "test_xpass": "fail",
+    "test_unjudged_run": "fail",
+    "test_judged_nothing": "fail",
+    "test_failed_verdict_ignored": "fail",
+    "test_failed_verdict_then_skip": "fail",
+    "test_setup": "fail",
+    "test_teardown": "fail",
+    "test_skip_then_teardown": "fail",
+}
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
+def test_every_outcome_has_its_status(project, workers):
+    project.suite("outcomes", OUTCOMES)
+    result = project.run(*workers)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert project.statuses == EXPECTED
+    assert project.info.problems == ()
+    records = project.records
+    assert records["test_not_run"].reason.code.value == "no-device"
+    for name, text in {
+        "test_fail": "tile (0, 1) is wrong",
+        "test_error": "KeyError: 'x'",
+        "test_plain_skip": "without a typed reason (lazy)",
+        "test_marked_skip": "without a typed reason",
+        "test_xfail": "without a typed reason (known)",
+        "test_unjudged_run": "run r was created and never judged",
+        "test_judged_nothing": "without judging anything",
+        "test_failed_verdict_ignored": "check memory failed and the test went on: guard overwritten",
+        "test_setup": "no setup",
+        "test_teardown": "no teardown",
+    }.items():
+        assert text in records[name].diagnosis
+    passed = records["test_pass"]
+    assert (passed.suite, passed.kernel, passed.executor) == ("outcomes", "mm", "interpreter")
+    assert passed.case == "test_outcomes.py::test_pass"
+    assert passed.observed == {"grid": [1]}
+    assert passed.verdicts[0].details == {"ulp": 0.0, "worst": "nan"}
+    assert passed.durations["total"] >= passed.durations["run"] > 0
+    assert (passed.outcome, records["test_setup"].outcome) == ("passed", "failed in setup")
+    assert "--conformance-case test_outcomes.py::test_fail" in records["test_fail"].repro
+    result.stdout.fnmatch_lines(["*tile (0, 1) is wrong*"])
+    assert {file.name for file in project.folder.iterdir()} == {
+        "junit.xml",
+        "records.jsonl",
+        "run.json",
+        "selected.txt",
+        "summary.md",
+    }
+
+
+def test_good_run_exits_zero_and_counts_typed_skips(project):
+    project.suite(
+        "good",
+        """
+def test_a(recorder): recorder.verdict("x", True)
+def test_b(recorder): recorder.not_run(Reason(ReasonCode.NO_DEVICE, "device", "none here"))
+""",
+    )
+    result = project.run()
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["*cases: 1 pass, 1 not-run", "*skip reasons: no-device 1"])
+
+
+def test_user_options_for_folder_and_junit_win(project):
+    project.suite("good", "def test_a(recorder): recorder.verdict('x', True)\n")
+    assert project.run("--run-dir", "mine", "--junit-xml", "mine.xml", "--seed", "7").ret == 0
+    assert not (project.path / "reports").exists()
+    assert not (project.path / "mine" / "junit.xml").exists()
+    assert (project.path / "mine.xml").exists()
+    again = project.run("--run-dir", "mine")
+    assert again.ret == pytest.ExitCode.USAGE_ERROR
+    again.stderr.fnmatch_lines(["*mine: exists and is not an empty folder; give a new one"])
+
+
+def test_uncollectable_and_self_skipping_modules_are_failures(project):
+    project.suite("broken", "import nothing_of_this_name\n")
+    project.suite("hiding", "pytest.skip('not today', allow_module_level=True)\n")
+    project.suite("good", "def test_a(recorder): recorder.verdict('x', True)\n")
+    result = project.run("--continue-on-collection-errors")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert {record.case: record.status.value for record in project.reading.records} == {
+        "test_broken.py": "fail",
+        "test_hiding.py": "fail",
+        "test_good.py::test_a": "pass",
+    }
+    assert project.info.problems == ()

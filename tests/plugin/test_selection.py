@@ -1,0 +1,55 @@
+"""Which command lines reach the suites."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conformance.plugin.selection import PACKAGE_SUITES, check_case_ids, selects_suites, suite_of
+
+INSTALLED = Path("/home/me/app/.venv/lib/python3.12/site-packages/conformance/suites")
+CHECKOUT = Path("/home/me/app/third_party/conformance/suites")
+APP = Path("/home/me/app")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "pyargs", "suites", "expected"),
+    [
+        (["."], False, INSTALLED, False),
+        (["."], False, CHECKOUT, True),
+        (["tests", "src/x.py::test_a"], False, CHECKOUT, False),
+        ([str(INSTALLED)], False, INSTALLED, True),
+        ([f"{INSTALLED}/test_a.py::test_b[c]"], False, INSTALLED, True),
+        (["conformance.suites"], True, INSTALLED, True),
+        (["conformance.suites.test_a::test_b"], True, INSTALLED, True),
+        (["conformance"], True, INSTALLED, True),
+        (["conformance.suites"], False, INSTALLED, False),
+        (["other.suites", "conformance_of_others"], True, INSTALLED, False),
+        ([], False, CHECKOUT, False),
+    ],
+)
+def test_selects_suites(arguments, pyargs, suites, expected):
+    assert selects_suites(arguments, pyargs, APP, [suites]) is expected
+
+
+def test_package_suites_is_the_package():
+    import conformance
+
+    assert Path(conformance.__file__).parent / "suites" == PACKAGE_SUITES
+
+
+def test_suite_of():
+    assert suite_of("test_tma_store.py::test_a[x.py::y]") == "tma_store"
+
+
+@pytest.mark.parametrize(
+    "case", ["a.py::b[/tmp/x]", "a.py::b[x-/tmp]", "a.py::b[C:\\x]", "a.py::b[<f at 0x7f00aa11bb>]"]
+)
+def test_unstable_ids_are_refused(case):
+    with pytest.raises(pytest.UsageError, match="the same on every machine"):
+        check_case_ids([case])
+
+
+def test_stable_ids_are_taken():
+    check_case_ids(["sub/a.py::b[mm-1x2x3-fp8/e4m3-row.col+8@2-0x10]", "sub/a.py::b[0.5]"])

@@ -1,0 +1,171 @@
+"""The ``conformance`` command."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from conformance import cli
+from conformance.records import CaseRecord, RunInfo, Status, Verdict, jsonable
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORD = CaseRecord(
+    case="test_a.py::test_x[mm]",
+    suite="a",
+    status=Status.FAIL,
+    kernel="mm",
+    problem={"id": "mm-5x5x5"},
+    verdicts=(Verdict("numerics", True, "bitwise"), Verdict("memory", False, "guard overwritten", {"bytes": 16})),
+    artefacts={"ttgir": "artefacts/x.ttgir"},
+    diagnosis="tile (0, 1) is wrong\x1b[2J",
+    repro="python -m pytest --conformance-case x",
+)
+
+
+@pytest.fixture
+def reports(tmp_path, monkeypatch):
+    """./reports with two runs, of which the one whose name sorts first is the newer."""
+    monkeypatch.chdir(tmp_path)
+    for name, started, status in (("a", "2026-02-02", Status.FAIL), ("b", "2026-01-01", Status.PASS)):
+        folder = tmp_path / "reports" / name
+        folder.mkdir(parents=True)
+        (folder / "run.json").write_text(json.dumps(jsonable(RunInfo(name, started, "quick", 0))))
+        records = [RECORD, *(dataclasses.replace(RECORD, case=f"test_a.py::test_y[{i}]") for i in (1, 11))]
+        (folder / "records.jsonl").write_text("".join(dataclasses.replace(r, status=status).to_line() for r in records))
+    return tmp_path / "reports"
+
+
+def test_show_reads_the_newest_run(reports, capsys):
+    assert cli.main(["show", "x[mm]"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for line in (
+        "case:     test_a.py::test_x[mm]",
+        "status:   fail",
+        "problem:  mm-5x5x5",
+        "  pass  numerics: bitwise",
+        "  FAIL  memory: guard overwritten; bytes 16",
+        "  ttgir: reports/a/artefacts/x.ttgir",
+        "    tile (0, 1) is wrong\\x1b[2J",
+        "reproduce: python -m pytest --conformance-case x",
+    ):
+        assert line in lines
+
+
+def test_show_of_a_given_run(reports, capsys):
+    assert cli.main(["show", "x[mm]", "--run", str(reports / "b")]) == 0
+    assert "status:   pass" in capsys.readouterr().out
+
+
+def test_show_takes_an_exact_id_that_is_part_of_another(reports, capsys):
+    records = reports / "a" / "records.jsonl"
+    records.write_text(records.read_text() + dataclasses.replace(RECORD, case=RECORD.case + "[more]").to_line())
+    assert cli.main(["show", RECORD.case]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["show", "test_y"], "2 cases match 'test_y'; give more of the id:\n  fail            test_a.py::test_y[1]"),
+        (["show", "nothing"], "none of the 3 records in reports/a has 'nothing' in its case id"),
+        (["show", "x", "--run", "nowhere"], "nowhere"),
+        (["run", "--suite", "astrology"], "there is no suite 'astrology': choose from"),
+    ],
+)
+def test_clear_errors(reports, capsys, words, message):
+    assert cli.main(words) == cli.USAGE
+    assert message in capsys.readouterr().err
+
+
+def test_no_run_at_all(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["show", "x"]) == cli.USAGE
+    assert "no run lies under" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [[], ["show"], ["fly"], ["show", "x", "--colour"], ["targets", "x"]])
+def test_usage_errors(words, capsys):
+    with pytest.raises(SystemExit) as error:
+        cli.main(words)
+    assert error.value.code == cli.USAGE
+
+
+def test_damaged_lines_are_reported(reports, capsys):
+    with open(reports / "a" / "records.jsonl", "a") as file:
+        file.write('{"torn')
+    assert cli.main(["show", "x[mm]"]) == 0
+    assert "records.jsonl:4: torn last line" in capsys.readouterr().err
+
+
+def test_show_needs_no_stack(reports):
+    """Neither torch, triton, numpy nor pytest."""
+    blocked = "".join(f"sys.modules[{name!r}] = None; " for name in ("torch", "triton", "numpy", "pytest"))
+    code = f"import sys; {blocked}from conformance.cli import main; sys.exit(main(['show', 'x[mm]']))"
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=reports.parent, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "status:   fail" in result.stdout
+
+
+def test_calibrate_delegates(monkeypatch):
+    import conformance
+
+    seen = []
+    module = types.SimpleNamespace(main=lambda words: seen.append(words) or 1)
+    monkeypatch.setitem(sys.modules, "conformance.calibration", module)
+    monkeypatch.setattr(conformance, "calibration", module, raising=False)
+    assert cli.main(["calibrate", "--dtype", "bf16"]) == 1
+    assert seen == [["--dtype", "bf16"]]
+
+
+def test_run_passes_options_on(monkeypatch):
+    seen = []
+    monkeypatch.setattr(pytest, "main", lambda words: seen.append(words) or pytest.ExitCode.TESTS_FAILED)
+    assert cli.main(["run", "-n", "4", "-k", "mm and not fp8", "--tier", "full"]) == 1
+    suites = ["-p", "conformance.plugin", "--pyargs", "conformance.suites"]
+    assert seen == [[*suites, "-n", "4", "-k", "mm and not fp8", "--tier", "full"]]
+
+
+@pytest.fixture
+def fake_targets(monkeypatch):
+    import conformance
+
+    def capability(name):
+        return types.SimpleNamespace(name=name, available=name == "tma", why=f"sm_90: because {name}")
+
+    target = types.SimpleNamespace(id="sm_90", name="H100", capability=capability)
+    module = types.SimpleNamespace(
+        CAPABILITIES=("mfma", "tma"),
+        devices=lambda: (),
+        compile_targets=lambda: (target,),
+        unavailable_targets=lambda: {"gfx1250": "capability (gfx1250): too new"},
+    )
+    monkeypatch.setitem(sys.modules, "conformance.targets", module)
+    monkeypatch.setattr(conformance, "targets", module, raising=False)
+
+
+def test_targets(fake_targets, capsys):
+    assert cli.main(["targets"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "devices: none",
+        "compile-only targets:",
+        "  sm_90  H100",
+        "    has    tma",
+        "    lacks  mfma: because mfma",
+        "cannot be compiled for here:",
+        "  gfx1250  capability (gfx1250): too new",
+    ]
+
+
+def test_targets_without_the_stack(monkeypatch, capsys):
+    import conformance
+
+    monkeypatch.setitem(sys.modules, "conformance.targets", None)
+    monkeypatch.delattr(conformance, "targets", raising=False)
+    assert cli.main(["targets"]) == cli.USAGE
+    assert "pip install 'triton-conformance[stack]'" in capsys.readouterr().err

@@ -1,0 +1,150 @@
+"""Records survive the way to disk and back, and what is damaged is reported."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from conformance.records import (
+    TEXT_LIMIT,
+    CaseRecord,
+    CompileFailure,
+    ConformanceFailure,
+    Reason,
+    ReasonCode,
+    RecordError,
+    RunInfo,
+    Status,
+    Verdict,
+    from_line,
+    incompleteness,
+    jsonable,
+    read_records,
+    read_run,
+)
+
+RECORD = CaseRecord(
+    case="test_a.py::test_b[mm]",
+    suite="a",
+    status=Status.NOT_RUN,
+    reason=Reason(ReasonCode.NO_DEVICE, "device", "none here"),
+    kernel="mm",
+    problem={"id": "mm-2x3x4", "M": 2},
+    durations={"run": 0.5, "total": 1},
+    verdicts=(Verdict("numerics", True, "bitwise", {"ulp": 0}),),
+    artefacts={"ttir": "artefacts/a.ttir"},
+    diagnosis="line\nline \u2028 \x1b[2J",
+)
+
+
+def test_round_trip():
+    line = RECORD.to_line()
+    assert line.count("\n") == 1
+    assert from_line(line) == RECORD
+
+
+def test_jsonable():
+    @dataclass(frozen=True)
+    class Tile:
+        m: int
+        inner: object
+
+        @property
+        def id(self) -> str:
+            return f"tile{self.m}"
+
+    value = {1: Tile(3, (Status.PASS, float("inf"), Path("a/b"))), "s": {"b", "a"}}
+    assert jsonable(value) == {"1": {"id": "tile3", "m": 3, "inner": ["pass", "inf", "a/b"]}, "s": ["a", "b"]}
+    assert len(jsonable("x" * (TEXT_LIMIT * 2))) < TEXT_LIMIT + 40
+
+
+def _changed(**fields: object) -> str:
+    data = json.loads(RECORD.to_line())
+    data.update(fields)
+    return json.dumps({key: value for key, value in data.items() if value != "absent"})
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "not a line of JSON"),
+        (RECORD.to_line()[:50], "not a line of JSON"),
+        ("[]", "a JSON object is required, got list"),
+        ("[" * 100_000, "not a line of JSON"),
+        (_changed(schema=2), "schema 2: this version reads schema 1"),
+        (_changed(case="absent"), "field 'case' is missing"),
+        (_changed(case=7), "field 'case' must be str, got 7"),
+        (_changed(seed=True), "field 'seed' must be int or null, got True"),
+        (_changed(status="splendid"), "'splendid' is not a valid Status"),
+        (_changed(reason={"code": "whim", "subject": "", "detail": ""}), "'whim' is not a valid ReasonCode"),
+        (_changed(reason={"code": "dtype"}), "a reason's 'subject' must be text"),
+        (_changed(verdicts=[1]), "a verdict must be an object"),
+        (_changed(verdicts=[{"check": "a", "passed": 1, "text": "", "details": {}}]), "a verdict needs check"),
+        (_changed(durations={"run": "long"}), "durations must hold int or float"),
+        (_changed(artefacts={"ttir": 3}), "artefacts must hold str"),
+        (RECORD.to_line().replace("0.5", "NaN"), "NaN is no JSON number"),
+    ],
+)
+def test_invalid_lines_are_refused(line, message):
+    with pytest.raises(RecordError) as error:
+        from_line(line)
+    assert message in str(error.value)
+
+
+def test_unknown_fields_are_ignored():
+    assert from_line(_changed(later="x")) == RECORD
+
+
+def test_torn_last_line_is_reported(tmp_path):
+    file = tmp_path / "records.jsonl"
+    file.write_text(RECORD.to_line() + "{}\n" + RECORD.to_line()[:-30])
+    reading = read_records(file)
+    assert reading.records == (RECORD,)
+    assert [problem[:40] for problem in reading.problems] == [
+        "records.jsonl:2: schema None: this versi",
+        "records.jsonl:3: torn last line: not a l",
+    ]
+
+
+def test_merged_file_is_read_before_those_of_workers(tmp_path):
+    with pytest.raises(FileNotFoundError, match="holds no records"):
+        read_records(tmp_path)
+    (tmp_path / "records-gw0.jsonl").write_text(RECORD.to_line())
+    (tmp_path / "records-gw1.jsonl").write_text(RECORD.to_line())
+    assert len(read_records(tmp_path).records) == 2
+    (tmp_path / "records.jsonl").write_text(RECORD.to_line())
+    assert len(read_records(tmp_path).records) == 1
+    with pytest.raises(FileNotFoundError):
+        read_records(tmp_path / "none.jsonl")
+
+
+def test_run_info_round_trip(tmp_path):
+    info = RunInfo("r", "2026-01-01T00:00:00+00:00", "quick", 0, ("sm_90",), 2, ("0",), {"torch": "2"}, 3, 1.5, ("p",))
+    (tmp_path / "run.json").write_text(json.dumps(jsonable(info)))
+    assert read_run(tmp_path) == info
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(RecordError):
+        read_run(tmp_path)
+
+
+def test_incompleteness():
+    def records(*cases: str) -> list[CaseRecord]:
+        return [CaseRecord(case, "s", Status.PASS) for case in cases]
+
+    assert incompleteness(["a", "b"], records("b", "a")) == []
+    assert incompleteness(["a", "b"], records("a", "c", "c")) == [
+        "1 selected but not recorded: b",
+        "1 recorded but not selected: c",
+        "1 recorded more than once: c",
+    ]
+    many = incompleteness([f"{i:03}" for i in range(100)], [])
+    assert many[0].startswith("100 selected but not recorded: 000, 001")
+    assert many[0].endswith("and 80 more")
+
+
+def test_failures_carry_what_the_recorder_needs():
+    assert issubclass(ConformanceFailure, AssertionError)
+    assert CompileFailure(Status.TIMEOUT, "x").status is Status.TIMEOUT

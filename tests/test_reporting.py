@@ -1,0 +1,249 @@
+"""What people read is what the records say."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import expecttest
+
+from conformance.records import CaseRecord, Reason, ReasonCode, RunInfo, Status, Verdict
+from conformance.reporting.digest import digest
+from conformance.reporting.summary import FAILURES_SHOWN, is_verified, render_markdown, render_text, summarise
+from conformance.reporting.text import clean, markdown_table, text_table
+
+RUN = RunInfo(
+    id="20260102-030405-beef",
+    started="2026-01-02T03:04:05+00:00",
+    tier="quick",
+    seed=0,
+    workers=2,
+    gpus=("0",),
+    stack={"torch": "2.11", "triton": "3.6.0", "driver": None},
+    selected=5,
+    wall_s=4.0,
+    problems=("1 selected but not recorded: test_a.py::test_lost",),
+)
+JUDGED = {
+    "problem": {"id": "mm-5x5x5", "M": 5, "N": 5},
+    "config": {"id": "4x4x4", "block_m": 4, "block_n": 4},
+    "verdicts": (Verdict("numerics", True),),
+}
+RECORDS = (
+    CaseRecord(
+        "test_a.py::test_x[1]", "a", Status.PASS, kernel="mm", durations={"total": 1.5}, worker="gw0", gpu="0", **JUDGED
+    ),
+    CaseRecord(
+        "test_a.py::test_x[2]",
+        "a",
+        Status.PASS,
+        kernel="mm",
+        durations={"total": 0.25},
+        worker="gw1",
+        gpu="0",
+        **JUDGED,
+    ),
+    CaseRecord(
+        "test_b.py::test_y",
+        "b",
+        Status.NOT_RUN,
+        reason=Reason(ReasonCode.NO_DEVICE, "device", "none"),
+        kernel="mm",
+        durations={"total": 0.5},
+        worker="gw1",
+    ),
+    CaseRecord(
+        "test_b.py::test_z|",
+        "b",
+        Status.FAIL,
+        kernel="scaled_mm",
+        durations={"total": 2.0},
+        worker="gw0",
+        gpu="0",
+        verdicts=(Verdict("memory", False, "guard overwritten"),),
+        diagnosis="tile (0, 1)\nk-block 2 skipped \x1b[31m",
+        repro="python -m pytest x",
+    ),
+)
+
+
+class TestSummary(expecttest.TestCase):
+    maxDiff = None
+
+    def test_text(self):
+        self.assertExpectedInline(
+            render_text(summarise(RECORDS, RUN)),
+            """\
+kernel     pass  fail  not-run
+mm            2     0        1
+scaled_mm     0     1        0
+total         2     1        1
+
+suite  pass  fail  not-run
+a         2     0        0
+b         0     1        1
+total     2     1        1
+
+cases: 2 pass, 1 fail, 1 not-run
+skip reasons: no-device 1
+rate: 0.50 verified cases per second: 2 in 4.0 s (passed, judged, at least 2 x 2 tiles)
+busy by worker: gw0 3.5 s, gw1 0.8 s
+busy by GPU: 0 3.8 s
+
+slowest:
+      2.00 s  test_b.py::test_z|
+      1.50 s  test_a.py::test_x[1]
+      0.50 s  test_b.py::test_y
+      0.25 s  test_a.py::test_x[2]
+
+FAIL test_b.py::test_z|
+    tile (0, 1)
+    k-block 2 skipped \\x1b[31m
+    memory: guard overwritten
+    reproduce: python -m pytest x
+
+PROBLEM 1 selected but not recorded: test_a.py::test_lost""",
+        )
+
+    def test_markdown(self):
+        self.assertExpectedInline(
+            render_markdown(summarise(RECORDS, RUN)),
+            """\
+# Conformance run
+
+|  |  |
+|---|---|
+| run | 20260102-030405-beef |
+| started | 2026-01-02T03:04:05+00:00 |
+| stack | torch 2.11, triton 3.6.0 |
+| tier | quick |
+| seed | 0 |
+| targets | default |
+| workers | 2 |
+| GPUs | 0 |
+| cases | 2 pass, 1 fail, 1 not-run |
+| skip reasons | no-device 1 |
+| rate | 0.50 verified cases per second: 2 in 4.0 s (passed, judged, at least 2 x 2 tiles) |
+| busy by worker | gw0 3.5 s, gw1 0.8 s |
+| busy by GPU | 0 3.8 s |
+
+**Problem:** 1 selected but not recorded: test_a.py::test_lost
+
+## By kernel
+
+| kernel | pass | fail | not-run |
+|---|---|---|---|
+| mm | 2 | 0 | 1 |
+| scaled_mm | 0 | 1 | 0 |
+| total | 2 | 1 | 1 |
+
+## By suite
+
+| suite | pass | fail | not-run |
+|---|---|---|---|
+| a | 2 | 0 | 0 |
+| b | 0 | 1 | 1 |
+| total | 2 | 1 | 1 |
+
+## Slowest cases
+
+| case | seconds |
+|---|---|
+| test_b.py::test_z\\| | 2.00 |
+| test_a.py::test_x[1] | 1.50 |
+| test_b.py::test_y | 0.50 |
+| test_a.py::test_x[2] | 0.25 |
+
+## Failures
+
+### fail: `test_b.py::test_z|`
+
+    tile (0, 1)
+    k-block 2 skipped \\x1b[31m
+    memory: guard overwritten
+    reproduce: python -m pytest x
+""",
+        )
+
+    def test_empty_run(self):
+        run = dataclasses.replace(RUN, problems=(), wall_s=None)
+        self.assertExpectedInline(render_text(summarise([], run)), """cases: none""")
+
+    def test_digest(self):
+        self.assertExpectedInline(
+            json.dumps(digest(RECORDS), indent=1),
+            """\
+{
+ "schema": 1,
+ "cases": 4,
+ "verified": 2,
+ "statuses": {
+  "pass": 2,
+  "fail": 1,
+  "not-run": 1
+ },
+ "kernels": {
+  "mm": {
+   "pass": 2,
+   "not-run": 1
+  },
+  "scaled_mm": {
+   "fail": 1
+  }
+ },
+ "suites": {
+  "a": {
+   "pass": 2
+  },
+  "b": {
+   "fail": 1,
+   "not-run": 1
+  }
+ },
+ "targets": {
+  "(none)": {
+   "pass": 2,
+   "fail": 1,
+   "not-run": 1
+  }
+ },
+ "stacks": [
+  ""
+ ],
+ "sha256": "250ef3dd811da2e4e31826994ff6bc410a2e4f1ff52ded8e7bd30c0198f0d3d3"
+}""",
+        )
+
+
+def test_digest_does_not_depend_on_order_or_time():
+    slower = [dataclasses.replace(record, durations={"total": 99.0}) for record in reversed(RECORDS)]
+    assert digest(slower) == digest(RECORDS)
+    other = [*RECORDS[1:], dataclasses.replace(RECORDS[0], status=Status.FAIL)]
+    assert digest(other)["sha256"] != digest(RECORDS)["sha256"]
+
+
+def test_only_judged_passes_of_several_tiles_are_verified():
+    good = RECORDS[0]
+    assert is_verified(good)
+    assert not is_verified(dataclasses.replace(good, status=Status.FAIL))
+    assert not is_verified(dataclasses.replace(good, verdicts=()))
+    assert not is_verified(dataclasses.replace(good, problem={"M": 4, "N": 5}))
+    assert not is_verified(dataclasses.replace(good, config=None))
+    assert not is_verified(dataclasses.replace(good, config={"block_m": 0, "block_n": "4"}))
+
+
+def test_long_lists_of_failures_say_what_is_left_out():
+    failures = [CaseRecord(f"test_a.py::test_x[{i:03}]", "a", Status.CRASH) for i in range(FAILURES_SHOWN + 7)]
+    text = render_text(summarise(failures, RUN))
+    assert text.count("CRASH test_a") == FAILURES_SHOWN
+    assert "... and 7 more" in text
+
+
+def test_text_from_records_cannot_steer_the_terminal():
+    assert clean("a\x1b]0;title\x07\r\n\tb\u202e") == "a\\x1b]0;title\\x07\\x0d\n\tb\\x202e"
+
+
+def test_tables():
+    rows = [["name", "n"], ["a|b", "12"]]
+    assert text_table(rows) == "name   n\na|b   12"
+    assert markdown_table(rows) == "| name | n |\n|---|---|\n| a\\|b | 12 |"
