@@ -10,8 +10,6 @@ from pathlib import Path
 from conformance.records import RUN_FILE, CaseRecord, Reading, RecordError, read_records, read_run
 from conformance.reporting.text import clean, indented
 
-PLUGIN = "conformance.plugin"
-SUITES = "conformance.suites"
 OK, FAILED, USAGE = 0, 1, 2
 
 
@@ -47,12 +45,9 @@ def _parser() -> argparse.ArgumentParser:
         return sub
 
     command("targets", targets, "Show devices and compile targets, and which capabilities they have or lack.")
-    for name, function, text in (
-        ("list", list_cases, "List case ids; further options go to pytest (such as -k, --kernel, --target, --tier)."),
-        ("run", run, "Run the suites; further options go to pytest (such as -n auto, -k, --tier)."),
-    ):
-        sub = command(name, function, text, passes_on=True)
-        sub.add_argument("--suite", action="append", default=[], metavar="NAME", help="only this suite, repeatable")
+    filters = "such as --suite, --kernel, --target, --tier, -k"
+    command("list", list_cases, f"List case ids; options go to pytest ({filters}).", passes_on=True)
+    command("run", run, f"Run the suites; options go to pytest ({filters}, -n auto).", passes_on=True)
     sub = command("show", show, "Show a case's verdicts, artefacts and reproducing command, from its record.")
     sub.add_argument("case", metavar="CASE", help="the case's id, or a part of it that no other case has")
     sub.add_argument("--run", metavar="DIR", help="the run's folder (default: the newest under ./reports)")
@@ -85,21 +80,14 @@ def targets(given: argparse.Namespace, rest: Sequence[str]) -> int:
     return OK
 
 
-def _suite_arguments(suites: Sequence[str]) -> list[str]:
-    """What makes pytest collect the suites, or those named, with the plugin loaded wherever this package lies."""
-    folder = Path(__file__).resolve().parent / "suites"
-    for name in suites:
-        if not (folder / f"test_{name}.py").exists():
-            known = sorted(file.stem.removeprefix("test_") for file in folder.glob("test_*.py"))
-            raise CommandError(f"there is no suite {name!r}: choose from {', '.join(known)}")
-    modules = [f"{SUITES}.test_{name}" for name in suites] or [SUITES]
-    return ["-p", PLUGIN, "--pyargs", *modules]
+#: What makes pytest collect the suites, with the plugin loaded wherever this package lies.
+SUITE_ARGUMENTS = ["-p", "conformance.plugin", "--pyargs", "conformance.suites"]
 
 
 def run(given: argparse.Namespace, rest: Sequence[str]) -> int:
     import pytest
 
-    return int(pytest.main([*_suite_arguments(given.suite), *rest]))
+    return int(pytest.main([*SUITE_ARGUMENTS, *rest]))
 
 
 def list_cases(given: argparse.Namespace, rest: Sequence[str]) -> int:
@@ -125,7 +113,7 @@ def list_cases(given: argparse.Namespace, rest: Sequence[str]) -> int:
 
     lister = Lister()
     options = ["--collect-only", "-p", "no:terminal", "-p", "no:cacheprovider"]
-    code = pytest.main([*_suite_arguments(given.suite), *options, *rest], plugins=[lister])
+    code = pytest.main([*SUITE_ARGUMENTS, *options, *rest], plugins=[lister])
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
         raise CommandError("no case matches these filters")
     if code == pytest.ExitCode.OK:
@@ -183,8 +171,8 @@ def describe(record: CaseRecord, folder: Path) -> str:
     if record.verdicts:
         lines.append("verdicts:")
     for verdict in record.verdicts:
-        details = _pairs(verdict.details)
-        text = "; ".join(filter(None, [verdict.text, details]))
+        details = {} if verdict.passed else {k: v for k, v in verdict.details.items() if k not in ("passed", "text")}
+        text = "; ".join(filter(None, [verdict.text, _pairs(details)]))
         lines.append(
             clean(f"  {'pass' if verdict.passed else 'FAIL'}  {verdict.check}" + (f": {text}" if text else ""))
         )

@@ -279,7 +279,7 @@ def _why_not(target: Target) -> str | None:
         return f"the installed Triton has no {name!r} backend, only {', '.join(sorted(backends))}"
     if target.backend == "cuda":
         return _ptxas_lacks(int(target.arch)) or _llvm_lacks(f"sm_{target.arch}a" if int(target.arch) > 100 else None)
-    return _linker_lacks(backends["amd"].compiler) or _llvm_lacks(str(target.arch))
+    return _linker_lacks(backends["amd"].compiler) or _llvm_lacks(str(target.arch)) or _amd_lacks(str(target.arch))
 
 
 def _ptxas_lacks(arch: int) -> str | None:
@@ -322,6 +322,14 @@ def _linker_lacks(compiler: Any) -> str | None:
     return None
 
 
+def _amd_lacks(arch: str) -> str | None:
+    """A backend from before gfx1250's tensor data mover knows the name only: it emits no matrix instructions for it
+    and what it emits does not always link."""
+    if arch == "gfx1250" and not hasattr(importlib.import_module("triton._C.libtriton").amd, "supports_tdm"):
+        return "the installed Triton's AMD backend knows gfx1250 by name only: no matrix instructions, no descriptors"
+    return None
+
+
 @functools.cache
 def _llvm_lacks(processor: str | None) -> str | None:
     """Whether the compiler's LLVM lacks ``processor``: LLVM ends the process when it is asked for one it lacks, and
@@ -332,7 +340,7 @@ def _llvm_lacks(processor: str | None) -> str | None:
     if package is None or package.origin is None:
         return "Triton is not installed"
     root = Path(package.origin).parent
-    libraries = [*(root / "_C").glob("libtriton*"), *(root / "backends" / "amd" / "lib").glob("*.so")]
+    libraries = [*(root / "_C").glob("libtriton*.so"), *(root / "backends" / "amd" / "lib").glob("*.so")]
     for library in libraries:
         with open(library, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             if data.find(b"\0" + processor.encode() + b"\0") >= 0:

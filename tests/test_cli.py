@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 import types
@@ -74,7 +75,6 @@ def test_show_takes_an_exact_id_that_is_part_of_another(reports, capsys):
         (["show", "test_y"], "2 cases match 'test_y'; give more of the id:\n  fail            test_a.py::test_y[1]"),
         (["show", "nothing"], "none of the 3 records in reports/a has 'nothing' in its case id"),
         (["show", "x", "--run", "nowhere"], "nowhere"),
-        (["run", "--suite", "astrology"], "there is no suite 'astrology': choose from"),
     ],
 )
 def test_clear_errors(reports, capsys, words, message):
@@ -129,6 +129,33 @@ def test_run_passes_options_on(monkeypatch):
     assert cli.main(["run", "-n", "4", "-k", "mm and not fp8", "--tier", "full"]) == 1
     suites = ["-p", "conformance.plugin", "--pyargs", "conformance.suites"]
     assert seen == [[*suites, "-n", "4", "-k", "mm and not fp8", "--tier", "full"]]
+
+
+def test_list_prints_the_ids_that_are_left(tmp_path):
+    (tmp_path / "pytest.ini").write_text("[pytest]\nconformance_suites = suites\n")
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "test_a.py").write_text(
+        "import pytest\n@pytest.mark.parametrize('kernel', ['mm', 'addmm'])\ndef test_x(kernel): pass\n"
+    )
+    code = "from conformance import cli; cli.SUITE_ARGUMENTS = ['-p', 'conformance.plugin', 'suites']; import sys; "
+    command = [sys.executable, "-c", code + "sys.exit(cli.main(sys.argv[1:]))", "list", "--no-gpu"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+
+    def listed(*words: str) -> subprocess.CompletedProcess[str]:
+        words = (*command, *words)
+        return subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
+
+    every = listed()
+    assert (every.returncode, every.stderr) == (0, "2 cases\n")
+    assert every.stdout == "test_a.py::test_x[mm]\ntest_a.py::test_x[addmm]\n"
+    assert listed("--kernel", "mm").stdout == "test_a.py::test_x[mm]\n"
+    none = listed("-k", "nothing")
+    assert none.returncode == cli.USAGE
+    assert "no case matches" in none.stderr
+    (tmp_path / "suites" / "test_b.py").write_text("import nothing_of_this_name\n")
+    broken = listed()
+    assert broken.returncode == cli.USAGE
+    assert "nothing_of_this_name" in broken.stderr
 
 
 @pytest.fixture

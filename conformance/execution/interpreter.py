@@ -229,11 +229,15 @@ def prove(interpreter: Any, methods: dict[str, Callable[..., Any]]) -> None:
         codes = np.arange(2 ** (8 * np.dtype(stored).itemsize), dtype=stored)
         source = interpreter.TensorHandle(codes, types[name])
         widened = methods["cast_impl"](builder, source, tl.float32).data
-        expected = torch.from_numpy(codes.view(np.int16 if stored is np.uint16 else np.uint8)).view(dtype).float().numpy()
+        expected = (
+            torch.from_numpy(codes.view(np.int16 if stored is np.uint16 else np.uint8)).view(dtype).float().numpy()
+        )
         if not np.array_equal(widened, expected, equal_nan=True):
             raise RuntimeError(f"the mended interpreter widens {name} wrongly")
         finite = np.sort(expected[np.isfinite(expected)])
-        between = np.unique(np.concatenate([finite, ((finite[1:].astype(np.float64) + finite[:-1]) / 2).astype(np.float32)]))
+        between = np.unique(
+            np.concatenate([finite, ((finite[1:].astype(np.float64) + finite[:-1]) / 2).astype(np.float32)])
+        )
         narrowed = methods["create_fp_to_fp"](builder, interpreter.TensorHandle(between, tl.float32), types[name], None)
         wanted = torch.from_numpy(between).to(dtype).float().numpy()
         if not np.array_equal(_from_bits(narrowed.data, name), wanted):

@@ -59,7 +59,7 @@ def read_resources(stages: Mapping[str, Path], metadata: Mapping[str, Any]) -> R
     except (OSError, ValueError, TypeError):
         pass  # not there yet, or written by another version
     found = _from_cubin(binary, stages, metadata) if "cubin" in stages else _from_amdgcn(stages["amdgcn"], metadata)
-    _write_whole(kept, json.dumps(dataclasses.asdict(found)))
+    write_whole(kept, json.dumps(dataclasses.asdict(found)))
     return found
 
 
@@ -183,7 +183,7 @@ def parse_amdgcn(text: str, kernel: str) -> dict[str, int] | None:
     return numbers
 
 
-def _write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
     """Writes ``path`` so that another process sees all of it or nothing; a read-only cache is left as it is."""
     try:
         with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name, delete=False) as file:

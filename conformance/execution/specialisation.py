@@ -15,6 +15,7 @@ Parameters marked ``do_not_specialize`` and annotated types take part as Triton'
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,7 +36,8 @@ class Specialisation:
     """What one compilation serves. Equal specialisations need one compilation, different ones need two.
 
     ``arguments`` holds (parameter, class) pairs such as ("M", "i32:16"), ("a_ptr", "*bf16:16") or ("BLOCK", "=64");
-    ``options`` the compile options by name; ``kernel`` Triton's hash of the source and all that it calls.
+    ``options`` the compile options by name; ``kernel`` Triton's hash of the source and all that it calls, or the
+    kernel's name in a process that interprets.
     """
 
     name: str
@@ -83,9 +85,22 @@ def specialisation(launch: Launch, target: Target) -> Specialisation:
     """
     kernel = launch.function
     arguments = bound_arguments(kernel, launch.arguments)
-    classes = tuple((p.name, _parameter_class(p, arguments[p.name], target)) for p in kernel.params)
+    classes = tuple((p.name, _parameter_class(p, arguments[p.name], target)) for p in parameters(kernel))
     options = tuple(sorted((name, repr(value)) for name, value in launch.options.items()))
-    return Specialisation(kernel.fn.__name__, kernel.cache_key, target.id, classes, options)
+    # In a process with TRITON_INTERPRET=1 a kernel has no hash of its source, and cannot change either.
+    identity = getattr(kernel, "cache_key", None) or f"{kernel.fn.__module__}:{kernel.fn.__qualname__}"
+    return Specialisation(kernel.fn.__name__, identity, target.id, classes, options)
+
+
+def parameters(kernel: Any) -> list[Any]:
+    """Triton's description of each parameter of ``kernel``, compiled or interpreted."""
+    if hasattr(kernel, "params"):
+        return list(kernel.params)
+    from triton.runtime.jit import KernelParam
+
+    marks = [kernel.kwargs.get(mark) or () for mark in ("do_not_specialize", "do_not_specialize_on_alignment")]
+    signature = inspect.signature(kernel.fn).parameters.values()
+    return [KernelParam(i, p, *(i in mark or p.name in mark for mark in marks)) for i, p in enumerate(signature)]
 
 
 def bound_arguments(kernel: Any, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,15 +108,15 @@ def bound_arguments(kernel: Any, given: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises ValueError naming the parameters that are missing or unknown.
     """
-    parameters = {parameter.name: parameter for parameter in kernel.params}
-    unknown = sorted(set(given) - set(parameters))
-    missing = sorted(name for name, p in parameters.items() if name not in given and not p.has_default)
+    known = {parameter.name: parameter for parameter in parameters(kernel)}
+    unknown = sorted(set(given) - set(known))
+    missing = sorted(name for name, p in known.items() if name not in given and not p.has_default)
     if unknown or missing:
         raise ValueError(
             f"{kernel.fn.__name__}: unknown arguments {unknown}, missing arguments {missing}; "
-            f"its parameters are {list(parameters)}"
+            f"its parameters are {list(known)}"
         )
-    return {name: given.get(name, p.default) for name, p in parameters.items()}
+    return {name: given.get(name, p.default) for name, p in known.items()}
 
 
 def _parameter_class(parameter: Any, value: Any, target: Target) -> str:

@@ -19,7 +19,7 @@ from conformance.kernels.launch import Launch
 from conformance.numerics.contract import Contract
 from conformance.numerics.diagnosis import diagnose
 from conformance.numerics.rounding import bits
-from conformance.numerics.verdict import judge
+from conformance.numerics.verdict import FillVerdict, judge
 from conformance.problems import Gemm, Layout
 from conformance.records import Verdict
 
@@ -76,9 +76,7 @@ def fills_for(problem: Gemm, contract: Contract, seed: int) -> tuple[Fill, ...]:
     return _cached_fills(_dense(problem), contract, seed)
 
 
-def place(
-    problem: Gemm, inputs: Mapping[str, Tensor], pattern: int, device: torch.device
-) -> dict[str, GuardedTensor]:
+def place(problem: Gemm, inputs: Mapping[str, Tensor], pattern: int, device: torch.device) -> dict[str, GuardedTensor]:
     """Every operand and the output ("out") in guarded memory on ``device``, strided and aligned as the problem asks."""
     placed = {
         operand.name: GuardedTensor.place(inputs[operand.name], operand, device=device, pattern=pattern)
@@ -143,7 +141,7 @@ def _judge_fill(result: Trial, fill: Fill, outputs: list[Tensor]) -> None:
     result.outputs[fill.name] = outputs[0]
     verdicts = [judge(problem, contract, fill, out) for out in outputs]
     worst = next((verdict for verdict in verdicts if not verdict.passed), verdicts[0])
-    result.verdicts.append(Verdict(f"numerics/{fill.name}", worst.passed, worst.text, worst.to_dict()))
+    result.verdicts.append(Verdict(f"numerics/{fill.name}", worst.passed, worst.text, _figures(worst)))
     if not torch.equal(bits(outputs[0]), bits(outputs[1])):
         differ = (bits(outputs[0]) != bits(outputs[1])).nonzero()
         text = (
@@ -157,6 +155,12 @@ def _judge_fill(result: Trial, fill: Fill, outputs: list[Tensor]) -> None:
         failed = outputs[verdicts.index(worst)]
         found = diagnose(problem, contract, fill, failed, block=(config.block_m, config.block_n, config.block_k))
         result.diagnosis = found.text
+
+
+def _figures(verdict: FillVerdict) -> dict[str, object]:
+    """What the text of a verdict does not say, or says for readers only."""
+    kept = ("wrong", "total", "worst_ratio") if verdict.passed else ("wrong", "total", "worst_ratio", "first", "got", "want")
+    return {name: value for name, value in verdict.to_dict().items() if name in kept and value is not None}
 
 
 def _grid_verdict(plan: Plan, result: Trial) -> Verdict:

@@ -95,8 +95,10 @@ def room(problem: Gemm, contract: Contract) -> Room:
     a, b = (_format(problem, contract, name) for name in "ab")
     out = FORMATS[contract.out_dtype]
     factor = 2 ** (_spread(problem, "scale_a") + _spread(problem, "scale_b"))
-    # the operands' smallest normals limit the unit from below, the output's range then limits the integers
+    # the inputs' smallest normals limit the output's unit from below, the output's range then limits the integers
     lowest = a.emin + b.emin + _epilogue_exponent(problem)
+    if problem.reads_bias:
+        lowest = max(lowest, FORMATS[problem.operand("bias").dtype].emin + _exponent_of_beta(problem))
     whole = 2 ** min(EPILOGUE_BITS, out.max_exponent - lowest)
     shown = 2 ** min(EPILOGUE_BITS, out.significand)
     bias = 0
@@ -250,9 +252,11 @@ def _assemble(
     largest_chunk, largest_total = subset_sums(a_int, b_int, space.chunk if problem.has_product else 1)
     check_budget(problem, contract, name, largest_chunk, largest_total)
 
-    out = FORMATS[contract.out_dtype]
     size = max(1, largest_total * space.factor + space.bias)
-    unit_out = min(0, out.max_exponent - (size - 1).bit_length())
+    unit_out = min(0, FORMATS[contract.out_dtype].max_exponent - (size - 1).bit_length())
+    if problem.reads_bias:
+        bias_range = FORMATS[problem.operand("bias").dtype].max_exponent - space.bias.bit_length()
+        unit_out = min(unit_out, bias_range + _exponent_of_beta(problem))
     unit_a, unit_b = _units(problem, contract, unit_out - _epilogue_exponent(problem))
     inputs: dict[str, Tensor] = {}
     for operand in problem.operands:
@@ -328,10 +332,15 @@ def _units(problem: Gemm, contract: Contract, exponent: int) -> tuple[int, int]:
 def _bias(problem: Gemm, contract: Contract, operand: Operand, draws: Draws, space: Room, unit_out: int) -> Tensor:
     if not problem.reads_bias:
         return ignored(operand)
-    exponent = factor_exponent(problem.beta)
-    assert exponent is not None
-    unit = unit_out - exponent
+    unit = unit_out - _exponent_of_beta(problem)
     return _exactly(draws.nonzero(space.bias, operand.shape), unit, operand, contract)
+
+
+def _exponent_of_beta(problem: Gemm) -> int:
+    exponent = factor_exponent(problem.beta)
+    if exponent is None:
+        raise FillError(f"{problem.id}: beta {problem.beta} is no power of two, so its exact fills do not exist")
+    return exponent
 
 
 def _exactly(integers: Any, unit: Any, operand: Operand, contract: Contract) -> Tensor:

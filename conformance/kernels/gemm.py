@@ -68,6 +68,12 @@ class GemmKernel(Kernel):
         names = {problem.a_dtype, problem.second_dtype, problem.output_dtype} & {*FP8, "bf16", "fp16"}
         if problem.a_dtype == "fp32":
             names.add(problem.precision)
+        if problem.dtype == "fp32" and target.family == "amd" and not target.capability("mfma").available:
+            detail = (
+                f"{target.id} has no matrix instruction for fp32 operands: a tile unrolls into single multiply-adds, "
+                "which the compiler does not finish in minutes. Use fp16 or bf16"
+            )
+            return Reason(ReasonCode.PRECISION, problem.precision, detail)
         for name in sorted(names):
             capability = target.capability(name)
             if not capability.available:
@@ -91,7 +97,7 @@ class GemmKernel(Kernel):
         if config.block_k < minimum or min(config.block_m, config.block_n) < 16:
             detail = f"{config.id}: {problem.dtype} needs BLOCK_M and BLOCK_N >= 16 and BLOCK_K >= {minimum}"
             return Reason(ReasonCode.CONFIG, "block size", detail)
-        needed = self._shared_memory(problem, config)
+        needed = self._shared_memory(problem, config, variant)
         limit = target.limits.shared_memory
         if needed > limit:
             detail = (
@@ -101,7 +107,7 @@ class GemmKernel(Kernel):
             return Reason(ReasonCode.SHARED_MEMORY, config.id, detail)
         return None
 
-    def _shared_memory(self, problem: Gemm, config: Config) -> int:
+    def _shared_memory(self, problem: Gemm, config: Config, variant: Variant) -> int:
         """Bytes of the pipelined operand tiles: (BLOCK_M + BLOCK_N) * BLOCK_K * itemsize * num_stages."""
         return (config.block_m + config.block_n) * config.block_k * itemsize(problem.dtype) * config.num_stages
 
@@ -143,8 +149,6 @@ class GemmKernel(Kernel):
         if not problem.has_product:
             return None
         if target.family == "amd":
-            if problem.dtype == "fp32" and not target.capability("mfma").available:
-                return None
             return codegen.MFMA if target.capability("mfma").available else codegen.WMMA
         if problem.dtype == "fp32" and problem.precision == "ieee":
             return None
@@ -259,6 +263,15 @@ class PersistentTmaGemm(GemmKernel):
             detail = f"{config.id} in {variant.epilogue_subtile} subtiles: a stored block needs at least 16 columns"
             return Reason(ReasonCode.CONFIG, "epilogue_subtile", detail)
         return super()._config(problem, config, target, variant) or self._descriptors(problem, config, variant)
+
+    def _shared_memory(self, problem: Gemm, config: Config, variant: Variant) -> int:
+        """With tile and K loop flattened, the block of C that is being stored, or the fp32 block to which a bias is
+        added, lies beside the operand tiles that are already being loaded for the next tile."""
+        needed = super()._shared_memory(problem, config, variant)
+        if not variant.flatten:
+            return needed
+        staged = 4 if problem.reads_bias else itemsize(problem.output_dtype) if variant.tma_store else 0
+        return needed + config.block_m * config.block_n // variant.epilogue_subtile * staged
 
     def _descriptors(self, problem: Gemm, config: Config, variant: Variant) -> Reason | None:
         """What the descriptor of each operand, and of the output if it is stored through one, demands of memory."""

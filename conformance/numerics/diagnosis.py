@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -74,9 +74,10 @@ def _diagnose(problem: Gemm, contract: Contract, fill: Fill, out: Tensor, block:
     notes: list[str] = []
     rest = bad & ~unwritten
     if fill.method == "exact" and int(rest.sum()) >= ENOUGH:
-        found, late = _causes(Scene(problem, contract, fill, block), out.double(), rest, unwritten)
-        causes += found
-        notes += ["the search for causes stopped at its time limit"] if late else []
+        search = _causes(Scene(problem, contract, fill, block), out.double(), rest, unwritten)
+        causes += search.causes
+        notes += [f"POSSIBLE, not proven: {search.possible}"] if search.possible and not search.causes else []
+        notes += ["the search for causes stopped at its time limit"] if search.late else []
     if not causes:
         notes += _observations(contract, fill, out, expected, rest)
     if fill.error is not None:
@@ -137,31 +138,51 @@ def _unwritten_text(unwritten: Tensor, block: tuple[int, int, int]) -> str:
 # The search
 
 
-def _causes(scene: Scene, found: Tensor, bad: Tensor, unwritten: Tensor) -> tuple[list[str], bool]:
-    """Causes of the wrong elements, most explained tiles first, and whether time ran out."""
+@dataclass
+class _Search:
+    """Proven ``causes``; what is ``possible`` but not proven, where nothing finite was found; ``late``: time ran out."""
+
+    causes: list[str] = field(default_factory=list)
+    possible: str = ""
+    late: bool = False
+
+
+def _causes(scene: Scene, found: Tensor, bad: Tensor, unwritten: Tensor) -> _Search:
+    """Causes of the wrong elements, those of the most damaged tile first."""
     deadline = time.monotonic() + SECONDS
-    counts = _tile_counts(bad, (scene.block_m, scene.block_n, scene.block_k))[0]
+    block = (scene.block_m, scene.block_n, scene.block_k)
+    counts = _tile_counts(bad, block)[0]
     waiting = [(int(i), int(j)) for i, j in (counts > 0).nonzero()]
-    total, causes = len(waiting), list[str]()
+    total, search = len(waiting), _Search()
     single = list(hypotheses.about_one_element(scene, found, bad))
+    # poison was read where a result is NaN or infinite: many addresses give that, so it proves none of them
+    proof = _tile_counts(bad & found.isfinite(), block)[0]
     for _ in range(ANALYSED_TILES):
         if not waiting:
             break
         tile = max(waiting, key=lambda t: int(counts[t]))
-        fits = [h for h in _fitting(scene, tile, single, found, bad, unwritten, deadline)]
+        fits = _fitting(scene, tile, single, found, bad, unwritten, deadline)
         covered = {h: [t for t in waiting if t == tile or _explains(scene, h, t, found, unwritten)] for h in fits}
-        proven = {h: tiles for h, tiles in covered.items() if sum(int(counts[t]) for t in tiles) >= ENOUGH}
+        shown = {h: sum(int((counts if h.special else proof)[t]) for t in tiles) for h, tiles in covered.items()}
+        proven = {h: tiles for h, tiles in covered.items() if shown[h] >= ENOUGH}
         if proven:
             most = max(len(tiles) for tiles in proven.values())
             best = [h for h, tiles in proven.items() if len(tiles) == most]
-            names = list(dict.fromkeys(h.cause for h in best))
             share = f" [{most} of {total} wrong tiles]" if most < total else ""
-            causes.append(", or ".join(names[:3]) + (", or others" if len(names) > 3 else "") + share)
+            search.causes.append(_either(best, ", or ") + share)
             waiting = [t for t in waiting if t not in proven[best[0]]]
+        elif covered and not search.possible:
+            search.possible = _either(list(covered), "; ")
         waiting = [t for t in waiting if t != tile]
         if time.monotonic() > deadline:
-            return causes, True
-    return causes, False
+            search.late = True
+            break
+    return search
+
+
+def _either(fits: list[Hypothesis], separator: str) -> str:
+    names = list(dict.fromkeys(hypothesis.cause for hypothesis in fits))
+    return separator.join(names[:3]) + (f"{separator}{len(names) - 3} others" if len(names) > 3 else "")
 
 
 def _fitting(

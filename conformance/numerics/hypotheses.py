@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -30,10 +30,12 @@ Predict = Callable[[Tensor, Tensor], Tensor]
 @dataclass(frozen=True, eq=False)
 class Hypothesis:
     """``predict(rows, cols)`` is the fp64 output, before the output rounding, of those rows and columns if ``cause``
-    is what happened. Values that are representable in the output dtype already stand for themselves."""
+    is what happened. Values that are representable in the output dtype already stand for themselves. ``special``: it
+    is about NaN or infinity, so that these are evidence too."""
 
     cause: str
     predict: Predict
+    special: bool = False
 
 
 class Scene:
@@ -171,19 +173,23 @@ def about_epilogue(scene: Scene) -> Iterator[Hypothesis]:
     """Scales, factors and bias: absent, doubled, exchanged, indexed wrongly."""
     problem, product = scene.problem, scene.product
 
-    def changed(cause: str, **replace: Callable[[Tensor, Tensor], Tensor | float]) -> Hypothesis:
+    def changed(cause: str, **swapped: Callable[[Tensor, Tensor], Tensor | float]) -> Hypothesis:
         def predict(rows: Tensor, cols: Tensor) -> Tensor:
-            values = {name: make(rows, cols) for name, make in replace.items()}
+            values = {name: make(rows, cols) for name, make in swapped.items()}
             return scene.finish(product(rows, cols), rows, cols, **values)  # type: ignore[arg-type]
 
         return Hypothesis(cause, predict)
 
     if scene.k:
-        yield scene.from_raw("the product is absent (no k was summed)", lambda r, c: torch.zeros(len(r), len(c)).double())
+        yield scene.from_raw(
+            "the product is absent: no k was summed, or an operand was read as zeros",
+            lambda r, c: torch.zeros(len(r), len(c), dtype=torch.float64),
+        )
     elif problem.K and problem.alpha == 0:
         yield Hypothesis(
             "the product contributes although alpha is 0 (0 * NaN is NaN)",
             lambda r, c: torch.full((len(r), len(c)), torch.nan, dtype=torch.float64),
+            special=True,
         )
     if problem.op == "addmm" and scene.k:
         yield changed("alpha is not applied", alpha=lambda r, c: 1.0)
@@ -238,7 +244,8 @@ def _about_bias(scene: Scene, changed: Callable[..., Hypothesis]) -> Iterator[Hy
         return scene.scale_a[r][:, None] * scene.scale_b[c][None, :]
 
     if not problem.reads_bias:
-        yield changed("the bias contributes although beta is 0 (0 * NaN is NaN)", bias=at)
+        read = changed("the bias contributes although beta is 0 (0 * NaN is NaN)", bias=at)
+        yield replace(read, special=True)
         return
     yield changed("the bias is absent", beta=lambda r, c: 0.0)
     yield changed("the bias is added twice", beta=lambda r, c: 2 * scene.beta)
@@ -360,11 +367,8 @@ def about_k_blocks(scene: Scene) -> Iterator[Hypothesis]:
 
 def about_memory(scene: Scene) -> Iterator[Hypothesis]:
     """Addresses: what the kernel would have read, had it computed them otherwise."""
-    for name in "ab":
-        for image in scene.images.get(name, ()):
-            yield from _about_addresses(scene, name, image)
     tail = torch.arange(scene.k, scene.k_blocks * scene.block_k)
-    if "a" not in scene.images or "b" not in scene.images:
+    if not {"a", "b"} <= scene.images.keys():
         return
     strides_a, strides_b = (scene.problem.operand(name).strides for name in "ab")
     for image_a, image_b in zip(scene.images["a"], scene.images["b"], strict=True):
@@ -385,6 +389,9 @@ def about_memory(scene: Scene) -> Iterator[Hypothesis]:
                 only = {"": "", "a": " (in B)", "b": " (in A)"}[masked]
                 span = f"k {int(ks[0])}..{int(ks[-1])}"
                 yield scene.from_raw(f"{what}{only}: {span} read", read)
+    for name in "ab":
+        for image in scene.images.get(name, ()):
+            yield from _about_addresses(scene, name, image)
 
 
 def _about_addresses(scene: Scene, name: str, image: Image) -> Iterator[Hypothesis]:
@@ -443,7 +450,7 @@ def about_other_tiles(scene: Scene, i: int, j: int) -> Iterator[Hypothesis]:
 
 def about_precision(scene: Scene) -> Iterator[Hypothesis]:
     """Roundings that the contract does not allow, replayed."""
-    out = FORMATS[scene.contract.out_dtype]
+    out, size = FORMATS[scene.contract.out_dtype], scene.block_k
 
     def value(r: Tensor, c: Tensor) -> Tensor:
         return scene.finish(scene.product(r, c), r, c)
@@ -452,16 +459,29 @@ def about_precision(scene: Scene) -> Iterator[Hypothesis]:
     for name in ("fp16", "bf16", "e5m2", "e4m3"):
         if FORMATS[name].significand <= out.significand or name in ("fp16", "bf16"):
             if name != scene.contract.out_dtype:
-                yield Hypothesis(f"the result passes through {name}", lambda r, c, n=name: round_to(value(r, c), n).double())
+                through = functools.partial(_through, value, name)
+                yield Hypothesis(f"the result passes through {name}", through, special=True)
+    for width in range(out.significand + 1, min(out.significand + 13, 24)):
+        yield Hypothesis(
+            f"the result is rounded to {width} bits before it is rounded to the output",
+            lambda r, c, w=width: _to_width(value(r, c), w),
+        )
     if not scene.k:
         return
+    for name in ("fp16", "bf16"):
+        if scene.problem.op != "mm":
+            yield scene.from_raw(
+                f"the product is rounded to {name} before the epilogue",
+                lambda r, c, n=name: round_to(scene.product(r, c), n).double(),
+            )
+            yield Hypothesis(f"the product is rounded to {name} before the bias", functools.partial(_before_bias, scene, name))
     for name in ("tf32", "bf16", "fp16", "e5m2", "e4m3"):
         yield from _about_operands(scene, name)
+    yield scene.from_raw("the accumulator is cut to 13 fraction bits after every k-block", functools.partial(_cut_sum, scene))
     for name in ("fp16", "bf16"):
-        yield scene.from_raw(f"the accumulator is {name}", functools.partial(_narrow_sum, scene, name, 1))
-        yield scene.from_raw(
-            f"the accumulator is rounded to {name} after every k-block", functools.partial(_narrow_sum, scene, name, 0)
-        )
+        for step, dot, when in ((1, False, "k"), (16, False, "16 k"), (size, False, "k-block"), (size, True, "k-block, as is its dot")):
+            cause = f"the accumulator is rounded to {name} after every {when}"
+            yield scene.from_raw(cause, functools.partial(_narrow_sum, scene, name, step, dot))
         for t in range(scene.k_blocks):
 
             def split(r: Tensor, c: Tensor, t: int = t, name: str = name) -> Tensor:
@@ -511,14 +531,39 @@ def _towards_zero(value: Tensor, scene: Scene) -> Tensor:
     return torch.where(too_large, code - 1, code).to(code.dtype).view(rounded.dtype).double()
 
 
-def _narrow_sum(scene: Scene, name: str, step: int, rows: Tensor, cols: Tensor) -> Tensor:
-    """The product with the running sum rounded to ``name`` after ``step`` k (0: after every k-block)."""
+def _narrow_sum(scene: Scene, name: str, step: int, dot: bool, rows: Tensor, cols: Tensor) -> Tensor:
+    """The product with the running sum, and with ``dot`` each partial product too, rounded to ``name`` every ``step`` k."""
     a, b = scene.a[rows], scene.b[:, cols]
-    step = step or scene.block_k
     total = torch.zeros(len(rows), len(cols), dtype=torch.float64)
     for k in range(0, scene.k, step):
-        total = round_to(total + a[:, k : k + step] @ b[k : k + step], name).double()
+        part = a[:, k : k + step] @ b[k : k + step]
+        total = round_to(total + (round_to(part, name).double() if dot else part), name).double()
     return total
+
+
+def _through(value: Predict, name: str, rows: Tensor, cols: Tensor) -> Tensor:
+    return round_to(value(rows, cols), name).double()
+
+
+def _cut_sum(scene: Scene, rows: Tensor, cols: Tensor) -> Tensor:
+    """The product with the running sum cut to 13 fraction bits, as Hopper's fp8 unit keeps it, after every k-block."""
+    total = torch.zeros(len(rows), len(cols), dtype=torch.float64)
+    for t in range(scene.k_blocks):
+        fraction, exponent = torch.frexp(total + scene.part(rows, cols, t, t))
+        total = torch.ldexp(torch.trunc(fraction * 2.0**14), exponent - 14)
+    return total
+
+
+def _before_bias(scene: Scene, name: str, rows: Tensor, cols: Tensor) -> Tensor:
+    whole = scene.finish(scene.product(rows, cols), rows, cols)
+    product = scene.finish(scene.product(rows, cols), rows, cols, beta=0.0)
+    return round_to(product, name).double() + (whole - product)
+
+
+def _to_width(value: Tensor, width: int) -> Tensor:
+    """``value`` rounded to nearest even at ``width`` significant bits."""
+    fraction, exponent = torch.frexp(value)
+    return torch.ldexp(torch.round(torch.ldexp(fraction, torch.tensor(width))), exponent - width)
 
 
 # Hypotheses read off the data
@@ -535,13 +580,22 @@ def about_order(scene: Scene, found: Tensor, rows: Tensor, cols: Tensor) -> Iter
             match = _lines_like(scene, found, axis, line, across)
             if len(match) and line not in match:
                 source[line] = match[0]
-        moved = source[lines] != lines
-        if bool(moved.any()):
-            yield scene.from_raw(_order_text(axis, source, lines), functools.partial(_reordered, scene, axis, source))
+        moved = lines[source[lines] != lines]
+        if not len(moved):
+            continue
+        flips = (source[moved] ^ moved).unique()
+        if len(flips) == 1:
+            everywhere = torch.arange(count) ^ flips
+            source = everywhere.clamp(max=count)  # past the last one lie masked zeros
+            text = f"{axis} are exchanged: {axis[:-1]} i holds the products of {axis[:-1]} i ^ {int(flips)}"
+        else:
+            text = _order_text(axis, source, moved)
+        yield scene.from_raw(text, functools.partial(_reordered, scene, axis, source))
 
 
 def _reordered(scene: Scene, axis: str, source: Tensor, rows: Tensor, cols: Tensor) -> Tensor:
-    return scene.product(source[rows], cols) if axis == "rows" else scene.product(rows, source[cols])
+    raw = _grown(scene.raw, scene.m + 1, scene.n + 1)
+    return raw[source[rows]][:, cols] if axis == "rows" else raw[rows][:, source[cols]]
 
 
 def _lines_like(scene: Scene, found: Tensor, axis: str, line: int, across: Tensor) -> list[int]:
@@ -558,8 +612,7 @@ def _lines_like(scene: Scene, found: Tensor, axis: str, line: int, across: Tenso
     return [int(index) for index in same.nonzero()[:, 0]]
 
 
-def _order_text(axis: str, source: Tensor, lines: Tensor) -> str:
-    moved = lines[source[lines] != lines]
+def _order_text(axis: str, source: Tensor, moved: Tensor) -> str:
     shift = (source[moved] - moved).unique()
     first, last = int(moved[0]), int(moved[-1])
     if len(shift) == 1:
@@ -582,25 +635,34 @@ def about_one_element(scene: Scene, found: Tensor, bad: Tensor) -> Iterator[Hypo
 
 
 def _misread(scene: Scene, found: Tensor, name: str, line: int, across: Tensor) -> Iterator[Hypothesis]:
-    factor = scene.alpha * scene.scale_a[:, None] * scene.scale_b[None, :]
-    right = scene.finish(scene.raw, torch.arange(scene.m), torch.arange(scene.n))
-    residual = (found - right) / factor
-    for k in range(scene.k):
-        partner = scene.b[k] if name == "A" else scene.a[:, k]
-        along = residual[line] if name == "A" else residual[:, line]
-        probe = across[partner[across] != 0]
-        if len(probe) < len(across):
-            continue  # a wrong element that this k does not reach
-        steps = (along[probe] / partner[probe]).unique()
-        if len(steps) != 1:
-            continue
-        step = float(steps[0])
-        held = float(scene.a[line, k] if name == "A" else scene.b[k, line])
-        where = f"A[{line},{k}]" if name == "A" else f"B[{k},{line}]"
+    """For each k the values of A[line, k] (B[k, line]) with which every output of that row (column) could round to
+    what was found: an interval per output, all of which must meet."""
+    form = FORMATS[scene.contract.out_dtype]
+    operand = scene.problem.operand(name.lower())
+    rows, cols = torch.arange(scene.m), torch.arange(scene.n)
+    lines = (torch.tensor([line]), cols) if name == "A" else (rows, torch.tensor([line]))
+    factor = (scene.alpha * scene.scale_a[lines[0]][:, None] * scene.scale_b[lines[1]][None, :]).flatten()
+    right = scene.finish(scene.product(*lines), *lines).flatten()
+    held_out = found[lines[0]][:, lines[1]].flatten()
+    unit = torch.exp2((torch.frexp(held_out)[1] - 1).clamp(min=form.emin).double() - (form.significand - 1))
+    partner = (scene.b if name == "A" else scene.a.T) * factor  # (K, outputs)
+    ends = torch.stack([(held_out - right + sign * unit) / partner for sign in (-1, 1)])
+    reached = partner != 0
+    low = torch.where(reached, ends.amin(0), -torch.inf).amax(1)
+    high = torch.where(reached, ends.amax(0), torch.inf).amin(1)
+    possible = (low <= high) & reached[:, across].all(1)
+    for k in possible.nonzero()[:, 0].tolist():
+        held = scene.a[line, k] if name == "A" else scene.b[k, line]
+        near = bits(round_to((held + (low[k] + high[k]) / 2).reshape(1), operand.dtype))
+        for neighbour in (0, -1, 1):
+            read = float((near + neighbour).view(DTYPES[operand.dtype]).double())
+            if low[k] <= read - held <= high[k]:
+                where = f"A[{line},{k}]" if name == "A" else f"B[{k},{line}]"
+                cause = f"{where} is {float(held):.9g} and was read as {read:.9g}"
+                yield scene.from_raw(cause, functools.partial(_one_changed, scene, name, line, k, read - float(held)))
 
-        def raw(r: Tensor, c: Tensor, k: int = k, step: float = step) -> Tensor:
-            row = torch.where(r == line, step, 0.0) if name == "A" else scene.a[r, k]
-            col = scene.b[k, c] if name == "A" else torch.where(c == line, step, 0.0)
-            return scene.product(r, c) + row.double()[:, None] * col.double()[None, :]
 
-        yield scene.from_raw(f"{where} is {held:.9g} and was read as {held + step:.9g}", raw)
+def _one_changed(scene: Scene, name: str, line: int, k: int, step: float, rows: Tensor, cols: Tensor) -> Tensor:
+    row = (rows == line).double() * step if name == "A" else scene.a[rows, k]
+    col = scene.b[k, cols] if name == "A" else (cols == line).double() * step
+    return scene.product(rows, cols) + row[:, None] * col[None, :]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conformance.plugin.options import Settings
-from conformance.plugin.selection import CaseIds
+from conformance.plugin.selection import CaseIds, suite_of
 
 
 class Collecting:
@@ -26,16 +26,24 @@ class Collecting:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        wanted, kernels = self.settings.case, self.settings.kernels
-        if wanted is None and not kernels:
-            return
         kept: list[pytest.Item] = []
         dropped: list[pytest.Item] = []
         for item in items:
-            chosen = wanted is None or self.case_ids(item.nodeid) == wanted
-            (kept if chosen and (not kernels or kernel_of(item) in kernels) else dropped).append(item)
-        config.hook.pytest_deselected(items=dropped)
-        items[:] = kept
+            (kept if self._is_wanted(item) else dropped).append(item)
+        if dropped:
+            config.hook.pytest_deselected(items=dropped)
+            items[:] = kept
+
+    def _is_wanted(self, item: pytest.Item) -> bool:
+        asked = self.settings
+        if item.get_closest_marker("no_case") is not None:
+            return False  # a scenario that has no case on the chosen targets
+        case = self.case_ids(item.nodeid)
+        if asked.case is not None and case != asked.case:
+            return False
+        if asked.suites and (case is None or suite_of(case) not in asked.suites):
+            return False
+        return not asked.kernels or kernel_of(item) in asked.kernels
 
 
 def kernel_of(item: pytest.Item) -> str | None:

@@ -85,6 +85,8 @@ class ItemRecording:
                 text = "\n".join(filter(None, (recorder.diagnosis, f"left its GPU unusable: {fault}")))
                 self._watchdog.finish(recorder, Status.CRASH, text)
         self.process.stack.update(imported_versions())
+        if recorder.status not in (Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN):
+            recorder.keep_artefacts()  # a failure is read later, and elsewhere
         self.file.write(recorder.record())
         return result
 

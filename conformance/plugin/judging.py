@@ -230,7 +230,7 @@ def _codegen_verdicts(
             f"codegen/{'requires' if found.required else 'forbids'}/{found.feature.name}",
             found.passed,
             found.text,
-            {"stage": found.stage, "path": str(found.path)},
+            {"stage": found.stage} if found.passed else {"stage": found.stage, "path": str(found.path)},
         )
         for found in codegen_checks.check(artefact, target, required, forbidden)
     ]

@@ -18,6 +18,7 @@ from conformance.plugin.machine import Gpus, find_gpus
 TIERS = ("quick", "default", "full", "exhaustive")
 DEFAULT_SEED = 0
 DEFAULT_CASE_TIMEOUT_S = 300.0
+DEBUGGER_CASE_TIMEOUT_S = 86_400.0  # with --pdb a person is at work
 
 _OPTIONS: dict[str, dict[str, Any]] = {
     "tier": {"choices": TIERS, "help": "how much to run (default: 'default' with a GPU, else 'quick')"},
@@ -27,6 +28,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "help": "target to judge, repeatable (default: the device if there is one, else the compile-only targets)",
     },
     "kernel": {"action": "append", "metavar": "NAME", "help": "only the cases of this kernel, repeatable"},
+    "suite": {"action": "append", "metavar": "NAME", "help": "only this suite (such as scaling), repeatable"},
     "seed": {"type": int, "metavar": "N", "help": f"seed of every fill (default: {DEFAULT_SEED})"},
     "run-dir": {"metavar": "DIR", "help": "new folder for this run's records (default: reports/<run id>)"},
     "gpus": {"type": int, "metavar": "N", "help": "number of GPUs to use (default: all that are visible)"},
@@ -73,6 +75,7 @@ class Settings:
     tier: str
     targets: tuple[str, ...]
     kernels: tuple[str, ...]
+    suites: tuple[str, ...]
     seed: int
     run_dir: Path | None
     gpus: Gpus
@@ -116,9 +119,10 @@ def _settings(config: pytest.Config) -> Settings:
         tier=option.conformance_tier or ("default" if gpus.entries else "quick"),
         targets=tuple(option.conformance_target or ()),
         kernels=tuple(option.conformance_kernel or ()),
+        suites=tuple(option.conformance_suite or ()),
         seed=DEFAULT_SEED if option.conformance_seed is None else option.conformance_seed,
         run_dir=config.invocation_params.dir / run_dir if run_dir else None,
         gpus=gpus,
         case=option.conformance_case,
-        case_timeout_s=DEFAULT_CASE_TIMEOUT_S if timeout is None else timeout,
+        case_timeout_s=timeout or (DEBUGGER_CASE_TIMEOUT_S if option.usepdb else DEFAULT_CASE_TIMEOUT_S),
     )

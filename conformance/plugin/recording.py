@@ -6,7 +6,9 @@ The interface between a judging fixture and the plugin is :class:`CaseRecorder`,
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 import threading
 import time
 from collections import Counter
@@ -88,8 +90,21 @@ class CaseRecorder:
             path = path.relative_to(self._base)
         return path.as_posix()
 
-    def verdict(self, check: str, passed: bool, text: str = "", **details: Any) -> None:
-        """Adds what ``check`` said. A failed one fails the case even if nothing is raised."""
+    def keep_artefacts(self) -> None:
+        """Copies the artefacts that lie elsewhere, such as in a compile cache, into the run's folder."""
+        if self._base is None:
+            return
+        name = hashlib.sha256(self.case.encode()).hexdigest()[:16]
+        for stage, path in self._fields["artefacts"].items():
+            source, copy = Path(path), self._base / "artefacts" / name / Path(path).name
+            if source.is_absolute() and source.is_file():
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, copy)
+                self._fields["artefacts"][stage] = self._relative(copy)
+
+    def verdict(self, check: str, passed: bool, text: str = "", /, **details: Any) -> None:
+        """Adds what ``check`` said. A failed one fails the case even if nothing is raised. ``details`` may have any
+        name, so the three before them have none."""
         self.verdicts.append(Verdict(check, bool(passed), text, jsonable(details)))
 
     @contextmanager

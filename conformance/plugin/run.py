@@ -117,12 +117,17 @@ class Run:
     def _select(self, nodeids: Sequence[str]) -> None:
         cases = [case for case in map(self._case_ids, nodeids) if case is not None]
         check_case_ids(cases)
-        if not cases and self._settings.case is not None:
-            raise pytest.UsageError(f"no collected case has the id {self._settings.case!r}: see 'conformance list'")
-        if not cases and self._settings.kernels:
-            raise pytest.UsageError(f"no collected case has kernel {', '.join(self._settings.kernels)}")
+        if not cases:
+            self._refuse_filters_that_match_nothing()
         self._selected = cases
         replace_file(self.folder / SELECTED_FILE, "".join(case + "\n" for case in cases))
+
+    def _refuse_filters_that_match_nothing(self) -> None:
+        asked = self._settings
+        filters = {"id": [asked.case] if asked.case else [], "kernel": asked.kernels, "suite": asked.suites}
+        given = " and ".join(f"{name} {' or '.join(values)}" for name, values in filters.items() if values)
+        if given:
+            raise pytest.UsageError(f"no collected case has {given}: see 'conformance list'")
 
     # Workers that die
 

@@ -75,6 +75,7 @@ class CaseIds:
     def __init__(self, config: pytest.Config) -> None:
         self.suites = suites_dirs(config)
         self._bases = (config.rootpath, config.invocation_params.dir, *self.suites)
+        self._arguments = config.args
         self._files: dict[str, str | None] = {}
 
     def __call__(self, nodeid: str) -> str | None:
@@ -86,12 +87,29 @@ class CaseIds:
         return None if below is None else below + separator + rest
 
     def _below_suites(self, file: str) -> str | None:
+        if not file:
+            return self._only_file()
         for base in self._bases:
             path = (base / file).resolve()
             for directory in self.suites:
                 if path.is_relative_to(directory) and path.exists():
                     return path.relative_to(directory).as_posix()
         return None
+
+    def _only_file(self) -> str | None:
+        """The file that is meant by no name at all: so pytest calls each file that was given as an argument and lies
+        outside the root directory. Raises pytest.UsageError if that is ambiguous."""
+        files = set()
+        for argument in self._arguments:
+            name = argument.split("::", 1)[0]
+            module = name.removeprefix(SUITES_PACKAGE + ".").replace(".", "/") + ".py"
+            files.add(self._below_suites(module if name.startswith(SUITES_PACKAGE + ".") else name))
+        if len(files) > 1:
+            raise pytest.UsageError(
+                "pytest gives the cases of several files outside its root directory the same ids: collect all of "
+                f"{SUITES_PACKAGE} and choose with --suite"
+            )
+        return files.pop() if files else None
 
 
 def suite_of(case: str) -> str:

@@ -112,7 +112,7 @@ SIZES = {
 }
 
 
-@scenario(where(), sizes=list(SIZES), static=[False, True])
+@scenario(where(), sizes=list(SIZES), rotate={"static": [False, True]}, configs=6)
 def test_awkward_sizes(conform, kernel, target, dtype, config, sizes, static):
     """Sizes 1, primes, one k past a block and less than a tile, as constants and as arguments.
 

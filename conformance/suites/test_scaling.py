@@ -17,6 +17,7 @@ from conformance.records import ReasonCode
     bias=[None, Bias("n")],
     fast_accum=[False, True],
     rotate={"out_dtype": ["bf16", "fp32", "fp16", "e4m3", "e5m2"]},
+    configs=5,
 )
 def test_scales(conform, kernel, target, dtype, config, scaling, bias, fast_accum, out_dtype):
     """Non-periodic scales that differ between A and B, none of them 1, with every output dtype."""
@@ -90,7 +91,7 @@ FACTORS = {
 }
 
 
-@scenario(where(operation="addmm"), factors=list(FACTORS), rotate={"kind": ["n", "mn", "m1"]})
+@scenario(where(operation="addmm"), factors=list(FACTORS), rotate={"kind": ["n", "mn", "m1"]}, configs=4)
 def test_alpha_and_beta(conform, kernel, target, dtype, config, factors, kind):
     """alpha 0 ignores a product and beta 0 a bias that hold NaN; other factors scale exactly or within the bound."""
     alpha, beta = FACTORS[factors]

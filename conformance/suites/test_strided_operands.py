@@ -20,7 +20,9 @@ POINTER_VIEWS = {
 }
 
 
-@scenario(where(persistent=False, any_order=True), view=list(POINTER_VIEWS), static=[False, True])
+@scenario(
+    where(persistent=False, any_order=True), view=list(POINTER_VIEWS), rotate={"static": [False, True]}, configs=4
+)
 def test_pointer_views(conform, kernel, target, dtype, config, view, static):
     """Any strides: padded, transposed, with gaps between elements, not aligned."""
     problem = problem_for(kernel, dtype, *ragged(config, dtype, aligned=False), **POINTER_VIEWS[view])
@@ -33,8 +35,8 @@ DESCRIPTOR_ORDERS = {"row-row": ("row", "row"), "col-col": ("col", "col"), "row-
 @scenario(
     where(persistent=True),
     view=list(DESCRIPTOR_ORDERS),
-    padded=["a", "b", "out", "all"],
-    rotate={"tma_store": [False, True], "descriptors": ["device", "host"]},
+    rotate={"padded": ["all", "a", "b", "out"], "tma_store": [False, True], "descriptors": ["device", "host"]},
+    configs=3,
 )
 def test_padded_pitches(conform, kernel, target, dtype, config, view, padded, tma_store, descriptors):
     """The pitch is the leading stride, not the extent: each operand padded alone and all together, in each order."""
@@ -61,7 +63,7 @@ BIASES = {
 }
 
 
-@scenario(where(operation="addmm"), bias=list(BIASES))
+@scenario(where(operation="addmm"), bias=list(BIASES), configs=4)
 def test_bias_views(conform, kernel, target, dtype, config, bias):
     """A bias of every shape that broadcasts to M x N, read with its own strides."""
     problem = problem_for(kernel, dtype, *ragged(config, dtype, aligned=True), bias=BIASES[bias])

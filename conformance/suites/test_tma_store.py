@@ -12,6 +12,7 @@ from conformance.records import ReasonCode
     tma_store=[False, True],
     subtile=[1, 2, 4],
     rotate={"descriptors": ["device", "host"], "flatten": [False, True]},
+    configs=4,
 )
 def test_store_as_asked(conform, kernel, target, dtype, config, tma_store, subtile, descriptors, flatten):
     """Rows of C are padded, so that every byte after a row is watched while the store writes to its edge."""

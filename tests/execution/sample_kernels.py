@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
+import concurrent.futures
+import functools
 import os
 import signal
 import time
@@ -13,18 +16,21 @@ import torch
 import triton
 import triton.language as tl
 
+from conformance.execution.compilation import Artefact, CompilePool, CompileRequest, CompileResult
 from conformance.kernels.launch import Launch
 from conformance.targets import Target
 
 
 @triton.jit
-def pointer_mm(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr):
+def pointer_mm(
+    a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr
+):
     columns = tl.cdiv(N, BN)
     rm = tl.program_id(0) // columns * BM + tl.arange(0, BM)
     rn = tl.program_id(0) % columns * BN + tl.arange(0, BN)
     rk = tl.arange(0, BK)
     acc = tl.zeros((BM, BN), tl.float32)
-    for k in range(0, tl.cdiv(K, BK)):
+    for k in range(tl.cdiv(K, BK)):
         a = tl.load(a_ptr + rm[:, None] * K + (k * BK + rk)[None, :], mask=rm[:, None] < M, other=0.0)
         b = tl.load(b_ptr + (k * BK + rk)[:, None] * N + rn[None, :], mask=rn[None, :] < N, other=0.0)
         acc = tl.dot(a, b, acc, input_precision=PRECISION, out_dtype=tl.float32)
@@ -71,7 +77,7 @@ def host_descriptor_mm(a, b, c_ptr, N, K, BM: tl.constexpr, BN: tl.constexpr, BK
     row = tl.program_id(0) // columns * BM
     column = tl.program_id(0) % columns * BN
     acc = tl.zeros((BM, BN), tl.float32)
-    for k in range(0, tl.cdiv(K, BK)):
+    for k in range(tl.cdiv(K, BK)):
         acc = tl.dot(a.load([row, k * BK]), b.load([k * BK, column]), acc, out_dtype=tl.float32)
     rm = row + tl.arange(0, BM)
     rn = column + tl.arange(0, BN)
@@ -99,6 +105,7 @@ class Sample:
     size: int = 256
     block: tuple[int, int, int] = (64, 64, 64)
     warps: int = 4
+    stages: int = 2
     precision: str = "ieee"
     store: bool = False
     specialise: bool = False
@@ -119,7 +126,7 @@ def launch(sample: Sample, target: Target) -> Launch:
     c = meta(size, torch.bfloat16 if sample.dtype.itemsize == 1 else sample.dtype)
     arguments: dict[str, Any] = {"a_ptr": a, "b_ptr": b, "c_ptr": c, "M": size, "N": size, "K": size}
     blocks = {"BM": bm, "BN": bn, "BK": bk}
-    options = {"num_warps": sample.warps, "num_stages": 2}
+    options = {"num_warps": sample.warps, "num_stages": sample.stages}
     if sample.maxnreg is not None:
         options["maxnreg"] = sample.maxnreg
     grid = (-(-size // bm) * -(-size // bn),)
@@ -183,3 +190,26 @@ def environment(names: tuple[str, ...], target: Target) -> Launch:
 
     seen = {name: os.environ.get(name) for name in names}
     raise RuntimeError(f"{seen} interpret={triton.knobs.runtime.interpret} cuda={torch.cuda.is_initialized()}")
+
+
+# For the tests themselves
+
+
+@functools.cache
+def pool() -> CompilePool:
+    """The compile pool that the tests of this process share."""
+    shared = CompilePool(2, deadline=300)
+    atexit.register(shared.close)
+    return shared
+
+
+def submit(sample: Sample, target: Target) -> concurrent.futures.Future[CompileResult]:
+    """Starts to compile ``sample``; the same sample and target are compiled once in a process."""
+    return pool().submit(CompileRequest(f"{__name__}:launch", sample, target))
+
+
+def compiled(sample: Sample, target: Target) -> Artefact:
+    """The artefact of ``sample``; fails the test that asks if it does not compile."""
+    result = submit(sample, target).result()
+    assert result.artefact is not None, f"{sample} on {target.id}: {result.status.value}: {result.error}"
+    return result.artefact

@@ -42,6 +42,8 @@ TYPICAL = [
     ),
     addmm(168, 248, 88, "fp16", alpha=-4.0, beta=0.0),
     addmm(168, 248, 88, "fp16", alpha=0.0),
+    addmm(168, 248, 88, "fp16", alpha=256.0, beta=-(2.0**-8)),
+    addmm(168, 248, 88, "fp16", alpha=-(2.0**-8), beta=256.0),
     *(
         scaled_mm(168, 248, 88, dtype, scaling=scaling, bias=bias, out_dtype=out)
         for dtype in ("e4m3", "e5m2")

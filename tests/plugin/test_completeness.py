@@ -29,11 +29,10 @@ TAMPERINGS = {
 }
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
-@pytest.mark.parametrize("tampering", TAMPERINGS)
+@pytest.mark.parametrize(
+    ("tampering", "workers"), [*((tampering, ()) for tampering in TAMPERINGS), ("lost", ("-n", "2"))]
+)
 def test_difference_fails_the_session(project, tampering, workers):
-    if workers and tampering != "lost":
-        pytest.skip("one way is enough")
     expression, expected = TAMPERINGS[tampering]
     project.suite("good", GOOD)
     (project.path / "conftest.py").write_text(TAMPER.format(tampered=expression))
@@ -94,19 +93,49 @@ def test_unknown_case_id(project, workers):
     project.suite("good", GOOD)
     result = project.run("--conformance-case", "test_good.py::test_good[7]", *workers)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*no collected case has the id 'test_good.py::test_good[[]7]'*"])
+    result.stderr.fnmatch_lines(["*no collected case has id test_good.py::test_good[[]7]: *"])
 
 
-def test_kernel_filter(project):
-    project.suite(
-        "kernels",
-        """
+KERNELS = """
 @pytest.mark.parametrize("kernel", ["mm", "addmm"])
 def test_a(recorder, kernel): recorder.verdict("x", True)
-""",
-    )
-    assert project.run("--kernel", "mm").ret == 0
-    assert list(project.records) == ["test_a[mm]"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cases"),
+    [
+        (("--kernel", "mm"), {"test_one.py::test_a[mm]", "test_two.py::test_a[mm]"}),
+        (("--suite", "one"), {"test_one.py::test_a[mm]", "test_one.py::test_a[addmm]"}),
+        (("--suite", "two", "--kernel", "addmm"), {"test_two.py::test_a[addmm]"}),
+    ],
+)
+def test_filters(project, arguments, cases):
+    project.suite("one", KERNELS)
+    project.suite("two", KERNELS)
+    assert project.run(*arguments).ret == 0
+    assert {record.case for record in project.reading.records} == cases
+
+
+def test_filters_that_match_nothing_are_refused(project):
+    project.suite("one", KERNELS)
+    result = project.run("--suite", "three", "--kernel", "mm")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*no collected case has kernel mm and suite three: see 'conformance list'*"])
+
+
+def test_files_outside_the_root_directory(project):
+    """pytest's own node ids have no file then."""
+    project.suite("one", KERNELS)
+    project.suite("two", KERNELS)
+    elsewhere = project.path / "elsewhere"
+    elsewhere.mkdir()
+    options = ("--rootdir", str(elsewhere), "-c", "pytest.ini")
+    assert project.run(*options, "suites/test_one.py", "--run-dir", "run").ret == 0
+    assert (project.path / "run" / "selected.txt").read_text().split()[0] == "test_one.py::test_a[mm]"
+    result = project.run(*options, "suites/test_one.py", "suites/test_two.py", "--run-dir", "run2")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*choose with --suite*"])
 
 
 def test_case_ids_do_not_depend_on_the_invocation(project):

@@ -14,7 +14,7 @@ def test_pass(recorder):
         recorder.set(kernel="mm", problem={"id": "p", "M": 2}, target="cpu", executor="interpreter")
         recorder.set(observed={"grid": (1,)})
     recorder.run_created("r"); recorder.run_judged("r")
-    recorder.verdict("numerics", True, "bitwise", ulp=0.0, worst=float("nan"))
+    recorder.verdict("numerics", True, "bitwise", ulp=0.0, passed=3, worst=float("nan"))
 
 def test_fail(recorder):
     recorder.verdict("memory", False, "guard overwritten")
@@ -102,7 +102,7 @@ def test_every_outcome_has_its_status(project, workers):
     assert (passed.suite, passed.kernel, passed.executor) == ("outcomes", "mm", "interpreter")
     assert passed.case == "test_outcomes.py::test_pass"
     assert passed.observed == {"grid": [1]}
-    assert passed.verdicts[0].details == {"ulp": 0.0, "worst": "nan"}
+    assert passed.verdicts[0].details == {"ulp": 0.0, "passed": 3, "worst": "nan"}
     assert passed.durations["total"] >= passed.durations["run"] > 0
     assert (passed.outcome, records["test_setup"].outcome) == ("passed", "failed in setup")
     assert "--conformance-case test_outcomes.py::test_fail" in records["test_fail"].repro
@@ -152,3 +152,22 @@ def test_uncollectable_and_self_skipping_modules_are_failures(project):
         "test_good.py::test_a": "pass",
     }
     assert project.info.problems == ()
+
+
+def test_artefacts_of_a_failure_move_with_its_record(project):
+    (project.path / "kernel.ptx").write_text("ptx")
+    project.suite(
+        "artefacts",
+        """
+@pytest.mark.parametrize("passed", [True, False])
+def test_a(recorder, passed):
+    recorder.set(artefacts={"ptx": os.path.abspath("kernel.ptx"), "lost": "/nowhere/kernel.ttir"})
+    recorder.verdict("x", passed)
+""",
+    )
+    project.run()
+    failed = project.records["test_a[False]"].artefacts
+    assert (project.folder / failed["ptx"]).read_text() == "ptx"
+    assert failed["ptx"].startswith("artefacts/")
+    assert failed["lost"] == "/nowhere/kernel.ttir"
+    assert project.records["test_a[True]"].artefacts["ptx"] == str(project.path / "kernel.ptx")

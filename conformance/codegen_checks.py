@@ -1,0 +1,358 @@
+"""What compiled code must contain: named features, each with FileCheck directives per stage and target family.
+
+A spelling is a property of a Triton release, so every one of them is in :data:`EVIDENCE` and nowhere else. A feature
+is required or forbidden. Required, every piece of its evidence must be there: a descriptor store in TTIR that is no
+bulk tensor copy in PTX is a lost one. Forbidden, none may be, where that piece proves it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import functools
+import io
+import re
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from conformance.execution.compilation import Artefact
+    from conformance.targets import Target
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A property of compiled code. ``meaning`` completes the sentence "the kernel ..."."""
+
+    name: str
+    meaning: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+TMA_LOAD = Feature("TMA_LOAD", "loads tiles by the tensor copy unit (NVIDIA's TMA, AMD's tensor data mover)")
+TMA_STORE = Feature("TMA_STORE", "stores tiles by the tensor copy unit")
+POINTER_LOAD = Feature("POINTER_LOAD", "loads through pointers")
+POINTER_STORE = Feature("POINTER_STORE", "stores through pointers")
+TENSOR_DESCRIPTOR = Feature("TENSOR_DESCRIPTOR", "keeps tensor descriptors, made on the host or on the device")
+ASYNC_COPY = Feature("ASYNC_COPY", "copies asynchronously from global to shared memory, through pointers")
+MMA = Feature("MMA", "multiplies with mma.sync")
+WGMMA = Feature("WGMMA", "multiplies with wgmma")
+TCGEN05 = Feature("TCGEN05", "multiplies with tcgen05.mma")
+MFMA = Feature("MFMA", "multiplies with AMD's MFMA")
+WMMA = Feature("WMMA", "multiplies with AMD's WMMA")
+WARP_SPECIALIZED = Feature("WARP_SPECIALIZED", "gives warps different work")
+SPILL = Feature("SPILL", "spills registers to memory")
+
+FEATURES = (
+    TMA_LOAD,
+    TMA_STORE,
+    POINTER_LOAD,
+    POINTER_STORE,
+    TENSOR_DESCRIPTOR,
+    ASYNC_COPY,
+    MMA,
+    WGMMA,
+    TCGEN05,
+    MFMA,
+    WMMA,
+    WARP_SPECIALIZED,
+    SPILL,
+)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One directive on one stage. ``proves_absence`` is False where a match does not show that the feature is there:
+    a global load in PTX may be a scale or a bias and not an operand. Directives see code only (see :func:`code`)."""
+
+    stage: str
+    directive: str
+    proves_absence: bool = True
+
+
+#: Family -> feature -> evidence, the strongest first. A feature that a family cannot have is not listed for it.
+#: SPILL has none: it is read from the binary's resources.
+EVIDENCE: dict[str, dict[Feature, tuple[Evidence, ...]]] = {
+    "nvidia": {
+        TMA_LOAD: (
+            # shared::cluster up to Triton 3.8, shared::cta from 3.9 on
+            Evidence("ptx", r"CHECK: {{^cp\.async\.bulk\.tensor\.[1-5]d\.shared::(cluster|cta)\.global\b}}"),
+            Evidence("ttir", r"CHECK: {{\btt\.descriptor_(load|gather)\b}}"),
+        ),
+        TMA_STORE: (
+            Evidence("ptx", r"CHECK: {{^cp\.async\.bulk\.tensor\.[1-5]d\.global\.shared::cta\b}}"),
+            Evidence("ttir", r"CHECK: {{\btt\.descriptor_(store|scatter)\b}}"),
+        ),
+        POINTER_LOAD: (
+            Evidence("ttir", r"CHECK: {{\btt\.load\b}}"),
+            Evidence("ptx", r"CHECK: {{^(ld\.global|cp\.async\.c[ag]\.shared)\b}}", proves_absence=False),
+        ),
+        POINTER_STORE: (
+            Evidence("ptx", r"CHECK: {{^st\.global\b}}"),
+            Evidence("ttir", r"CHECK: {{\btt\.store\b}}"),
+        ),
+        TENSOR_DESCRIPTOR: (Evidence("ttir", r"CHECK: {{!tt\.tensordesc<}}"),),
+        ASYNC_COPY: (
+            Evidence("ptx", r"CHECK: {{^cp\.async\.c[ag]\.shared\b}}"),
+            Evidence("ttgir", r"CHECK: {{\bttg\.async_copy_global_to_local\b}}"),
+        ),
+        MMA: (Evidence("ptx", r"CHECK: {{^mma\.sync\.aligned\b}}"),),
+        WGMMA: (
+            Evidence("ptx", r"CHECK: {{^wgmma\.mma_async\.sync\b}}"),
+            Evidence("ttgir", r"CHECK: {{\bttng\.warp_group_dot\b}}"),
+        ),
+        TCGEN05: (
+            Evidence("ptx", r"CHECK: {{^tcgen05\.mma\b}}"),
+            Evidence("ttgir", r"CHECK: {{\bttng\.tc_gen5_mma}}"),
+        ),
+        # Not tt.warp_specialize, which is the request on the loop and stays there when nothing comes of it.
+        WARP_SPECIALIZED: (Evidence("ttgir", r"CHECK: {{\bttg\.warp_specialize\(}}"),),
+    },
+    "amd": {
+        TMA_LOAD: (
+            Evidence("amdgcn", r"CHECK: {{^tensor_load_to_lds\b}}"),
+            Evidence("ttir", r"CHECK: {{\btt\.descriptor_(load|gather)\b}}"),
+        ),
+        TMA_STORE: (
+            Evidence("amdgcn", r"CHECK: {{^tensor_store_from_lds\b}}"),
+            Evidence("ttir", r"CHECK: {{\btt\.descriptor_(store|scatter)\b}}"),
+        ),
+        POINTER_LOAD: (
+            Evidence("ttir", r"CHECK: {{\btt\.load\b}}"),
+            Evidence("amdgcn", r"CHECK: {{^(buffer|global|flat)_load_}}", proves_absence=False),
+        ),
+        POINTER_STORE: (
+            Evidence("amdgcn", r"CHECK: {{^(buffer|global|flat)_store_}}"),
+            Evidence("ttir", r"CHECK: {{\btt\.store\b}}"),
+        ),
+        TENSOR_DESCRIPTOR: (Evidence("ttir", r"CHECK: {{!tt\.tensordesc<}}"),),
+        ASYNC_COPY: (
+            # gfx950 marks a load with the modifier lds, gfx1250 has an instruction of its own
+            Evidence("amdgcn", r"CHECK: {{^((buffer|global)_load_.*\blds|global_load_(async_to_)?lds_.*)$}}"),
+            Evidence("ttgir", r"CHECK: {{\b(ttg\.async_copy_global_to_local|amdg(pu)?\.buffer_load_to_local)\b}}"),
+        ),
+        MFMA: (Evidence("amdgcn", r"CHECK: {{^v_s?mfma}}"),),
+        WMMA: (Evidence("amdgcn", r"CHECK: {{^v_(wmma|swmmac)_}}"),),
+        WARP_SPECIALIZED: (Evidence("ttgir", r"CHECK: {{\bttg\.warp_specialize\(}}"),),
+    },
+}
+
+
+@dataclass(frozen=True)
+class FeatureVerdict:
+    """Whether a feature is there as ``required``, or absent as forbidden. ``text`` says what was looked for and what
+    was found, with the nearest lines if it failed; ``path`` is the file of ``stage`` that decided."""
+
+    feature: Feature
+    required: bool
+    passed: bool
+    stage: str
+    directive: str
+    text: str
+    path: Path | None
+
+
+def check(
+    artefact: Artefact, target: Target, requires: Iterable[Feature] = (), forbids: Iterable[Feature] = ()
+) -> list[FeatureVerdict]:
+    """One verdict per feature of ``requires`` and ``forbids``, in the order of :data:`FEATURES`.
+
+    Raises ValueError if ``artefact`` was compiled for another target or a feature is both required and forbidden.
+    """
+    required, forbidden = set(requires), set(forbids)
+    if artefact.target_id != target.id:
+        raise ValueError(f"the artefact is for {artefact.target_id}, it was to be checked for {target.id}")
+    if both := required & forbidden:
+        raise ValueError(f"required and forbidden at once: {', '.join(sorted(f.name for f in both))}")
+    order = {feature: index for index, feature in enumerate(FEATURES)}
+    wanted = sorted(required | forbidden, key=lambda feature: order.get(feature, len(order)))
+    return [_verdict(artefact, target.family, feature, feature in required) for feature in wanted]
+
+
+def present(artefact: Artefact, target: Target, feature: Feature) -> bool:
+    """Whether all the evidence for ``feature`` is there."""
+    return check(artefact, target, requires=[feature])[0].passed
+
+
+def _verdict(artefact: Artefact, family: str, feature: Feature, required: bool) -> FeatureVerdict:
+    if feature is SPILL:
+        return _spill_verdict(artefact, required)
+    evidence = EVIDENCE.get(family, {}).get(feature, ())
+    if not required:
+        evidence = tuple(piece for piece in evidence if piece.proves_absence)
+    if not evidence:
+        text = f"{family} code has no such thing: there is no evidence for {feature.name} on this family"
+        return FeatureVerdict(feature, required, not required, "", "", text, None)
+    verdicts = [_piece_verdict(artefact, feature, required, piece) for piece in evidence]
+    return next((verdict for verdict in verdicts if not verdict.passed), verdicts[0])
+
+
+def _piece_verdict(artefact: Artefact, feature: Feature, required: bool, piece: Evidence) -> FeatureVerdict:
+    path = artefact.stages.get(piece.stage)
+    if path is None or not path.stat().st_size:
+        have = ", ".join(sorted(artefact.stages))
+        text = (
+            f"{feature.name} is decided by {piece.stage}, which this artefact lacks or which is empty (it has {have})"
+        )
+        return FeatureVerdict(feature, required, False, piece.stage, piece.directive, text, path)
+    seen = _code_of(path, piece.stage)
+    found = filecheck(piece.directive, seen)
+    passed = found.passed == required
+    text = f"{piece.directive} in {piece.stage}: {'matches line ' + str(found.line) if found.passed else 'no match'}"
+    if not passed:
+        nearest = _around(path, found.line) if found.passed else _nearest(path, seen, piece.directive)
+        wish = "required" if required else "forbidden"
+        text = f"{feature.name} ({feature.meaning}) is {wish}; {text} in {path}\n{nearest}"
+    return FeatureVerdict(feature, required, passed, piece.stage, piece.directive, text, path)
+
+
+def _spill_verdict(artefact: Artefact, required: bool) -> FeatureVerdict:
+    used = artefact.resources
+    stage = next((name for name in ("cubin", "hsaco") if name in artefact.stages), used.source)
+    text = f"{used.spills} {used.spill_unit} spilled per thread, {used.registers} registers ({used.source})"
+    passed = used.source != "metadata" and (used.spills > 0) == required
+    if used.source == "metadata":
+        text = "the binary could not be read, so nothing is known of spills: is cuobjdump missing?"
+    return FeatureVerdict(SPILL, required, passed, stage, "spills > 0", text, artefact.stages.get(stage))
+
+
+# --- code without names and comments ----------------------------------------------------------------------------------
+
+_LOCATION = re.compile(r'\s*loc\((?:[^()"]|"[^"]*"|\((?:[^()"]|"[^"]*")*\))*\)')
+_SYMBOL = re.compile(r'@(?:"[^"]*"|[\w.$-]+)')
+
+
+def code(stage: str, text: str) -> str:
+    """``text`` of ``stage`` as a directive may see it: instructions only, each from the start of its line.
+
+    Comments, locations, symbols, labels, assembler directives and predicates are cut, so that neither a kernel's or a
+    file's name nor a comment can match; lines keep their numbers.
+    """
+    cut = {"ttir": _mlir_line, "ttgir": _mlir_line, "ptx": _ptx_line, "amdgcn": _amdgcn_line}.get(stage)
+    return text if cut is None else "\n".join(cut(line.strip()) for line in text.split("\n"))
+
+
+def _mlir_line(line: str) -> str:
+    if line.startswith(("#loc", "//")):
+        return ""
+    return _SYMBOL.sub("@", _LOCATION.sub("", line).partition("//")[0])
+
+
+def _ptx_line(line: str) -> str:
+    line = re.sub(r"^@!?%\w+\s+", "", line.partition("//")[0].strip())
+    return "" if line.startswith(".") or line.endswith(":") else line
+
+
+def _amdgcn_line(line: str) -> str:
+    line = line.partition(";")[0].strip()
+    return "" if line.startswith(".") or line.endswith(":") else line
+
+
+@functools.lru_cache(maxsize=64)
+def _code_of(path: Path, stage: str) -> str:
+    return code(stage, path.read_text())
+
+
+def _around(path: Path, line: int) -> str:
+    """The line that matched with one before and after it."""
+    lines = path.read_text().split("\n")
+    first = max(line - 2, 0)
+    return "\n".join(f"  {number}: {text}" for number, text in enumerate(lines[first : line + 1], first + 1))
+
+
+def _nearest(path: Path, seen: str, directive: str) -> str:
+    """Up to three lines whose instruction looks most like the one that ``directive`` asks for."""
+    wanted = re.sub(r"[^\w.: ]", "", directive.partition(":")[2].replace(r"\b", "").replace("\\.", ".")).strip()
+    first_of: dict[str, int] = {}
+    for number, line in enumerate(seen.split("\n"), 1):
+        operation = line.partition(" = ")[2] or line
+        if operation:
+            first_of.setdefault(re.split(r"[\s(<]", operation, maxsplit=1)[0], number)
+    near = difflib.get_close_matches(wanted, list(first_of), n=3, cutoff=0.3)
+    lines = path.read_text().split("\n")
+    shown = [f"  {first_of[name]}: {lines[first_of[name] - 1].strip()}" for name in near]
+    return "nearest:\n" + "\n".join(shown) if shown else "no line comes near it"
+
+
+# --- FileCheck --------------------------------------------------------------------------------------------------------
+
+_DIRECTIVE = re.compile(r"\s*CHECK(-NOT|-DAG|-SAME|-COUNT-[1-9]\d*)?:\s*\S")
+
+
+@dataclass(frozen=True)
+class FileCheckResult:
+    """``line`` (from 1) is where matching stood when it ended: the last match, or where the failing directive began
+    to look. ``message`` is empty if it passed."""
+
+    passed: bool
+    message: str
+    line: int
+
+
+def filecheck(directives: str, text: str) -> FileCheckResult:
+    """Runs FileCheck ``directives``, one per line, over ``text``, in this process.
+
+    CHECK, CHECK-NOT, CHECK-DAG, CHECK-SAME and CHECK-COUNT-n are taken; anything else raises ValueError, because the
+    package skips what it does not know without a word. The package looks for a trailing CHECK-NOT up to, but not
+    including, the last character, so the text gets an empty line at its end.
+    """
+    from filecheck.error import ParseError
+    from filecheck.finput import FInput
+    from filecheck.matcher import Matcher
+    from filecheck.options import Options
+    from filecheck.parser import Parser, pattern_for_opts
+
+    lines = [line for line in directives.splitlines() if line.strip()]
+    strange = [line for line in lines if not _DIRECTIVE.match(line)]
+    if strange or not lines:
+        raise ValueError(f"{strange[0]!r} is no FileCheck directive" if strange else "no FileCheck directive was given")
+    options = Options(match_filename="<directives>", input_file="<text>", allow_empty=True)
+    content = FInput("<text>", FInput.canonicalize_line_ends(text) + "\n\n")
+    printed = io.StringIO()
+    try:
+        operations = list(Parser(options, io.StringIO("\n".join(lines) + "\n"), *pattern_for_opts(options)))
+    except ParseError as error:
+        raise ValueError(f"{error.message} in the FileCheck directives {directives!r}") from None
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        failed = Matcher(options, content, operations).run() != 0  # type: ignore[arg-type]  # it only iterates
+    message = re.sub(r"\x1b\[[0-9;]*m", "", printed.getvalue()).strip() if failed else ""
+    if failed and (
+        "<directives>:" not in message or "Malformed regex" in message or "referenced before assignment" in message
+    ):
+        raise ValueError(f"the FileCheck directives {directives!r} cannot be used: {message}")
+    return FileCheckResult(not failed, message, content.line_no + 1)
+
+
+# --- SASS -------------------------------------------------------------------------------------------------------------
+
+
+def sass(artefact: Artefact) -> str:
+    """The machine code of an NVIDIA kernel as text, made on demand and kept beside the binary.
+
+    Raises ValueError for an artefact without a cubin and RuntimeError if it cannot be disassembled.
+    """
+    from conformance.execution.resources import write_whole
+    from conformance.targets import nvidia_tool
+
+    cubin = artefact.stages.get("cubin")
+    if cubin is None:
+        raise ValueError(f"{artefact.kernel_name} for {artefact.target_id} has no cubin, so it has no SASS")
+    kept = cubin.with_name(cubin.name + ".sass")
+    if kept.exists():
+        return kept.read_text()
+    tool = nvidia_tool("cuobjdump")
+    if tool is None:
+        raise RuntimeError(
+            "no cuobjdump was found: install a Triton wheel that carries it or set TRITON_CUOBJDUMP_PATH"
+        )
+    command = [str(tool), "-sass", str(cubin)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode or "Function :" not in done.stdout:
+        raise RuntimeError(f"{' '.join(command)} failed (exit {done.returncode}): {done.stderr.strip()[:500]}")
+    write_whole(kept, done.stdout)
+    return done.stdout

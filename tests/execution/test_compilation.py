@@ -1,0 +1,244 @@
+"""The compile pool: every way in which a compiler can end is the result of one request, and nothing ever waits."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conformance.execution.compilation import CompilePool, CompileRequest, CompileResult, child_environment
+from conformance.records import Status
+from conformance.targets import Target, find
+from tests.execution.sample_kernels import Sample, compiled, pool, submit
+
+SAMPLES = "tests.execution.sample_kernels"
+COPY = Sample("copy")
+SM80, SM90 = Target("cuda", 80, 32), Target("cuda", 90, 32)
+
+
+def request(function: str, payload: object, target: Target = SM80) -> CompileRequest:
+    return CompileRequest(f"{SAMPLES}:{function}", payload, target)
+
+
+def ask(where: CompilePool, function: str, payload: object) -> CompileResult:
+    return where.submit(request(function, payload)).result(timeout=120)
+
+
+def gone(pid: int, seconds: float = 20) -> bool:
+    """Whether process ``pid`` has ended, or is a zombie that nobody has collected, within ``seconds``."""
+    for _ in range(int(seconds * 20)):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.fixture(scope="module")
+def faulty() -> Iterator[CompilePool]:
+    """One worker with a short deadline, for the requests that go wrong."""
+    with CompilePool(1, deadline=2.0) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def single() -> Iterator[CompilePool]:
+    """One worker, so that all its requests are served by one process."""
+    with CompilePool(1) as made:
+        yield made
+
+
+# What comes back
+
+
+def test_two_targets_in_one_process_get_their_own_code(single: CompilePool) -> None:
+    samples = (Sample("copy", offset=3), SM90), (Sample("copy", offset=3), SM80), (Sample("copy", offset=5), SM90)
+    artefacts = [single.submit(request("launch", *each)).result().artefact for each in samples]
+    assert [artefact.target_id for artefact in artefacts] == ["sm_90", "sm_80", "sm_90"]
+    assert [artefact.metadata["target"]["arch"] for artefact in artefacts] == [90, 80, 90]
+    assert ".target sm_90a" in artefacts[0].text("ptx")
+    assert ".target sm_80" in artefacts[1].text("ptx")
+
+
+@pytest.mark.parametrize(
+    ("target", "stages"),
+    [
+        ("sm_90", {"source", "ttir", "ttgir", "llir", "ptx", "cubin", "json"}),
+        ("gfx942", {"source", "ttir", "ttgir", "llir", "amdgcn", "hsaco", "json"}),
+    ],
+)
+def test_stages_are_files(target: str, stages: set[str]) -> None:
+    artefact = compiled(COPY, find(target))
+    assert stages <= set(artefact.stages)
+    assert all(path.stat().st_size for path in artefact.stages.values())
+    assert artefact.metadata["name"] == artefact.kernel_name == "tma_store_wgmma_tcgen05"
+    with pytest.raises(KeyError, match="has no stage 'wasm'"):
+        artefact.text("wasm")
+
+
+def test_host_descriptors_compile_without_memory() -> None:
+    assert "tt.descriptor_load" in compiled(Sample("host"), SM90).text("ttir")
+
+
+def test_alignment_comes_from_the_offset_of_a_tensor_without_memory() -> None:
+    aligned, shifted = compiled(COPY, SM90), compiled(Sample("copy", offset=1), SM90)
+    assert aligned.key != shifted.key
+    assert aligned.text("ttir").count("tt.divisibility") == shifted.text("ttir").count("tt.divisibility") + 1
+
+
+def test_equal_requests_and_equal_specialisations_are_compiled_once(single: CompilePool) -> None:
+    assert submit(COPY, SM90) is submit(Sample("copy"), SM90)
+    first, second = (single.submit(request("launch", Sample("copy", size=n), SM90)).result() for n in (256, 512))
+    assert first.artefact is not None
+    assert first.artefact == second.artefact
+
+
+def test_another_pool_finds_what_was_compiled_and_copies_it(tmp_path: Path) -> None:
+    known = compiled(COPY, SM90)
+    with CompilePool(1, artefact_dir=tmp_path) as other:
+        found = other.submit(request("launch", COPY, SM90)).result().artefact
+    assert found is not None
+    assert found.cached
+    assert {path.relative_to(tmp_path).parts[0] for path in found.stages.values()} == {"sm_90"}
+    assert (found.key, found.resources, found.text("ptx")) == (known.key, known.resources, known.text("ptx"))
+
+
+# What goes wrong
+
+
+def test_a_compile_error_says_what_and_where() -> None:
+    result = submit(Sample("broken"), SM90).result()
+    assert (result.status, result.artefact) == (Status.COMPILE_ERROR, None)
+    assert "no_such_name" in result.error
+
+
+def test_what_the_compiler_wrote_is_in_the_error() -> None:
+    # 32 registers are too few for the instruction that sm_90 must use; only the assembler's output says so
+    result = submit(Sample("pointer", block=(128, 128, 64), maxnreg=32), SM90).result()
+    assert result.status is Status.COMPILE_ERROR
+    assert "register" in result.error.lower()
+
+
+@pytest.mark.parametrize("number", [signal.SIGABRT, signal.SIGSEGV])
+def test_a_crash_is_one_requests_result(faulty: CompilePool, number: signal.Signals) -> None:
+    result = ask(faulty, "die", int(number))
+    assert (result.status, result.artefact) == (Status.CRASH, None)
+    assert number.name in result.error
+    assert "LLVM ERROR: planted" in result.error
+    assert ask(faulty, "launch", COPY).status is Status.PASS
+
+
+def test_an_exit_is_a_crash(faulty: CompilePool) -> None:
+    result = ask(faulty, "leave", 3)
+    assert (result.status, "exit status 3" in result.error) == (Status.CRASH, True)
+
+
+def test_a_hang_ends_at_its_deadline_with_the_processes_it_started(faulty: CompilePool, tmp_path: Path) -> None:
+    started = time.monotonic()
+    result = ask(faulty, "hang", str(tmp_path / "pid"))
+    assert result.status is Status.TIMEOUT
+    assert time.monotonic() - started < 20
+    assert "did not end within 2 s" in result.error
+    assert "in hang" in result.error  # the Python stack
+    assert gone(int((tmp_path / "pid").read_text()))
+    assert ask(faulty, "launch", Sample("copy", offset=2)).status is Status.PASS
+
+
+def test_slow_is_not_late(faulty: CompilePool) -> None:
+    assert ask(faulty, "stubborn", 0.5).status is Status.PASS
+
+
+@pytest.mark.parametrize(
+    ("factory", "text"),
+    [("no.such.module:launch", "No module named"), (f"{SAMPLES}:no_such_function", "no_such_function")],
+)
+def test_a_factory_that_is_not_there(factory: str, text: str) -> None:
+    result = pool().submit(CompileRequest(factory, COPY, SM80)).result()
+    assert (result.status, text in result.error) == (Status.COMPILE_ERROR, True)
+
+
+def test_a_child_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", ["/nowhere"])
+    with CompilePool(1) as broken:
+        result = broken.submit(CompileRequest("a:b", 1, SM80)).result(timeout=60)
+    assert (result.status, "did not start" in result.error) == (Status.CRASH, True)
+
+
+def test_what_cannot_be_pickled_is_refused() -> None:
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pool().submit(request("launch", lambda: None))
+
+
+@pytest.mark.parametrize(("workers", "deadline"), [(0, 1.0), (1, 0.0)])
+def test_a_pool_needs_workers_and_time(workers: int, deadline: float) -> None:
+    with pytest.raises(ValueError, match="must be above zero"):
+        CompilePool(workers, deadline)
+
+
+# The process
+
+
+def test_children_never_interpret_and_see_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert "TRITON_INTERPRET" not in child_environment()
+    with CompilePool(1) as one:
+        error = one.submit(request("environment", ("TRITON_INTERPRET", "CUDA_VISIBLE_DEVICES"))).result().error
+        assert "{'TRITON_INTERPRET': None, 'CUDA_VISIBLE_DEVICES': ''} interpret=False cuda=False" in error
+        assert one.submit(request("launch", COPY)).result().status is Status.PASS
+
+
+def test_close_ends_what_runs_and_cancels_what_waits(tmp_path: Path) -> None:
+    one = CompilePool(1, deadline=300)
+    running = one.submit(request("hang", str(tmp_path / "pid")))
+    waiting = one.submit(request("launch", COPY))
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        time.sleep(0.05)
+    started = time.monotonic()
+    one.close()
+    assert time.monotonic() - started < 5
+    for handle in (running, waiting):
+        with pytest.raises(concurrent.futures.CancelledError):
+            handle.result(timeout=5)
+    assert gone(int((tmp_path / "pid").read_text()))
+    one.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        one.submit(request("launch", COPY))
+
+
+def test_children_end_with_their_parent(tmp_path: Path) -> None:
+    script = textwrap.dedent(f"""
+        import os, time
+        from conformance.execution.compilation import CompilePool, CompileRequest
+        from conformance.targets import Target
+        pool = CompilePool(1, deadline=300)
+        pool.submit(CompileRequest("{SAMPLES}:hang", {str(tmp_path / "pid")!r}, Target("cuda", 80, 32)))
+        while not os.path.exists({str(tmp_path / "pid")!r}):
+            time.sleep(0.05)
+        time.sleep(0.2)
+        child = next(iter(pool._workers))._child.process.pid
+        print(child, flush=True)
+        os._exit(1)
+    """)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert gone(int(done.stdout)), done.stderr
+    assert gone(int((tmp_path / "pid").read_text()))
+
+
+def test_results_can_be_pickled() -> None:
+    result = submit(COPY, SM90).result()
+    assert pickle.loads(pickle.dumps(result)) == result

@@ -1,0 +1,305 @@
+"""The diagnosis names what went wrong where the data prove it, and nothing where they do not.
+
+Faults are applied to the fp64 value of a fill, so the right name is known; planted faults in real kernels are in
+tests/planted.
+"""
+
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+
+from conformance import reference
+from conformance.inputs import guarded
+from conformance.inputs.fills import fills
+from conformance.numerics import diagnosis, hypotheses
+from conformance.numerics.contract import FMA, Accumulator, Contract
+from conformance.numerics.diagnosis import diagnose
+from conformance.numerics.rounding import round_to
+from conformance.problems import Bias, addmm, mm, scaled_mm
+
+BLOCK = (32, 32, 16)
+M, N, K = 72, 88, 72  # 3 x 3 ragged tiles, a tail of 8 in the fifth k-block
+MM = (mm(M, N, K), Contract("fp16", FMA))
+WIDE = (mm(M, N, K, out_dtype="fp32"), Contract("fp32", FMA))
+BF16 = (mm(M, N, K, "bf16"), Contract("bf16", FMA))
+ADDMM = (addmm(M, N, K, alpha=8.0, beta=0.25), Contract("fp16", FMA))
+ADDMM_ROWS = (addmm(M, N, K, bias=Bias("m1"), alpha=8.0, beta=0.25), Contract("fp16", FMA))
+SCALED = (scaled_mm(M, N, K, bias=Bias()), Contract("bf16", FMA))
+
+
+def fill_of(case, name="transparent", seed=3):
+    return fills(*case, seed, names=[name])[0]
+
+
+def rounded(case, value):
+    return round_to(value, case[1].out_dtype, overflow=case[1].overflow)
+
+
+def correct(case, fill):
+    return rounded(case, fill.expected)
+
+
+def found(case, fill, out, block=BLOCK):
+    return diagnose(*case, fill, out, block=block)
+
+
+def from_product(change):
+    """An output whose product is ``change(A, B)`` in fp64, with the right epilogue."""
+
+    def make(case, fill):
+        a, b = fill.inputs["a"].double(), fill.inputs["b"].double()
+        return rounded(case, reference.epilogue(case[0], fill.inputs, change(a, b)))
+
+    return make
+
+
+def from_inputs(**change):
+    """An output of the right computation on changed scales or bias."""
+
+    def make(case, fill):
+        inputs = {**fill.inputs, **{name: new(fill.inputs) for name, new in change.items()}}
+        return rounded(case, reference.value(case[0], inputs))
+
+    return make
+
+
+def k_block(t):
+    return slice(t * BLOCK[2], (t + 1) * BLOCK[2])
+
+
+def stale_b(a, b):
+    return a @ b - a[:, k_block(2)] @ b[k_block(2)] + a[:, k_block(2)] @ b[k_block(1)]
+
+
+def in_one_tile(change):
+    """``change`` in tile (1, 2) only."""
+
+    def mixed(a, b):
+        right = a @ b
+        right[32:64, 64:] = change(a, b)[32:64, 64:]
+        return right
+
+    return mixed
+
+
+def not_reset(a, b):
+    product = a @ b
+    product[32:64, 32:64] += (a @ b)[32:64, :32]
+    return product
+
+
+def element_of_a(a, b):
+    a = a.clone()
+    a[41, 30] *= 2
+    return a @ b
+
+
+def rows_moved(a, b):
+    a = a.clone()
+    a[32:40] = a[:8].clone()
+    return a @ b
+
+
+FOUND = {
+    "k-block skipped": (MM, from_product(lambda a, b: a @ b - a[:, k_block(3)] @ b[k_block(3)]), "k-block 3 of 5 (BLOCK_K=16) is skipped"),
+    "k-block twice": (MM, from_product(lambda a, b: a @ b + a[:, k_block(1)] @ b[k_block(1)]), "k-block 1 of 5 (BLOCK_K=16) is used twice"),
+    "k-block negated": (MM, from_product(in_one_tile(lambda a, b: a @ b - 2 * a[:, k_block(4)] @ b[k_block(4)])), "k-block 4 of 5 (BLOCK_K=16) is negated"),
+    "stale B": (MM, from_product(stale_b), "B of k-block 1 is used with A of k-block 2 (BLOCK_K=16): stale buffer"),
+    "last k": (MM, from_product(lambda a, b: a[:, :-1] @ b[:-1]), "the last k is dropped"),
+    "tail of ones": (MM, from_product(lambda a, b: a @ b + 8), "the K tail is filled with ones"),
+    "not reset": (MM, from_product(not_reset), "tile (1,1) also holds the sums of tile (1,0): the accumulator was not reset"),
+    "one element": (MM, from_product(element_of_a), "A[41,30] is"),
+    "rows moved": (MM, from_product(rows_moved), "rows 32..39 hold the products of rows 0..7"),
+    "rows exchanged": (MM, from_product(lambda a, b: a[torch.arange(M) ^ 4] @ b), "row i holds the products of row i ^ 4"),
+    "columns reversed": (MM, from_product(lambda a, b: a @ b.flip(1)), "columns are permuted: "),
+    "no product": (ADDMM, from_product(lambda a, b: 0 * (a @ b)), "the product is absent"),
+    "no bias": (ADDMM, from_inputs(bias=lambda i: 0 * i["bias"]), "the bias is absent"),
+    "bias twice": (ADDMM, from_inputs(bias=lambda i: 2 * i["bias"]), "the bias is added twice"),
+    "bias local": (ADDMM, from_inputs(bias=lambda i: i["bias"][torch.arange(N) % 32]), "the bias is indexed within the tile (columns)"),
+    "bias of rows local": (ADDMM_ROWS, from_inputs(bias=lambda i: i["bias"][torch.arange(M) % 32]), "the bias is indexed within the tile (rows)"),
+    "scale of the first": (SCALED, from_inputs(scale_b=lambda i: i["scale_b"][:, :1].expand(1, N)), "scale_b: the first one is used for all"),
+    "scale local": (SCALED, from_inputs(scale_a=lambda i: i["scale_a"][torch.arange(M) % 32]), "scale_a is indexed within the tile"),
+    "no scale": (SCALED, from_inputs(scale_a=lambda i: torch.ones(M, 1), scale_b=lambda i: torch.ones(1, N)), "no scale is applied"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_a_fault_is_named(name):
+    case, make, cause = FOUND[name]
+    fill = fill_of(case)
+    result = found(case, fill, make(case, fill))
+    assert len(result.causes) == 1
+    assert result.causes[0].startswith(cause), result.text
+    assert f"| CAUSE {cause}" in result.text
+
+
+ROUNDINGS = {
+    "towards zero": (BF16, lambda v: torch.where(round_to(v, "bf16").double().abs() > v.abs(), v * (1 - 2.0**-8), v), "the output is rounded towards zero"),
+    "twice": (BF16, lambda v: round_to(v.float().double(), "tf32").double(), "the result is rounded to 11 bits before"),
+    "through fp16": (WIDE, lambda v: round_to(v, "fp16").double(), "the result passes through fp16"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROUNDINGS)
+def test_a_rounding_is_named(name):
+    case, change, cause = ROUNDINGS[name]
+    fill = fill_of(case, "wide-A")
+    result = found(case, fill, rounded(case, change(fill.expected)))
+    assert cause in "; ".join(result.causes), result.text
+
+
+def test_narrow_accumulators_are_replayed():
+    fill = fill_of(WIDE)
+    a, b = fill.inputs["a"].double(), fill.inputs["b"].double()
+    total = torch.zeros(M, N, dtype=torch.float64)
+    for t in range(5):
+        total = round_to(total + a[:, k_block(t)] @ b[k_block(t)], "fp16").double()
+    assert "the accumulator is rounded to fp16 after every k-block" in found(WIDE, fill, rounded(WIDE, total)).causes[0]
+
+
+def test_operands_rounded_to_a_narrower_format():
+    case = (mm(M, N, K, "fp32"), Contract("fp32", FMA))
+    fill = fill_of(case, "wide-B")
+    inputs = {name: round_to(values.double(), "tf32") for name, values in fill.inputs.items()}
+    assert "rounded to tf32" in found(case, fill, rounded(case, reference.value(case[0], inputs))).causes[0]
+
+
+# What must not be named
+
+
+def test_a_right_output_has_no_cause():
+    fill = fill_of(MM)
+    result = found(MM, fill, correct(MM, fill))
+    assert result.causes == ()
+    assert result.first is None
+    assert "every element is right" in result.text
+
+
+@pytest.mark.parametrize("case", [MM, BF16, ADDMM, SCALED], ids=["fp16", "bf16", "addmm", "scaled"])
+@pytest.mark.parametrize("seed", range(4))
+def test_noise_has_no_cause(case, seed):
+    fill = fill_of(case, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.randint(-1, 2, (M, N), generator=generator) * 2.0 ** fill.meta["unit_out"]
+    result = found(case, fill, rounded(case, fill.expected + noise.double()))
+    assert result.causes == (), result.text
+    assert "OBSERVED distance from the right value" in result.text
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_few_elements_are_listed_and_not_explained(count):
+    fill = fill_of(MM)
+    out = correct(MM, fill)
+    out[40, :count] = 0  # which "the product is absent" would explain
+    result = found(MM, fill, out)
+    assert result.causes == ()
+    assert (result.tile, result.first) == ((1, 0), (40, 0))
+    assert "ELEMENTS too few to prove a cause: [40,0] got 0 want" in result.text
+
+
+def test_nan_proves_no_address():
+    fill = fill_of(MM)
+    result = found(MM, fill, torch.full((M, N), torch.nan).half())
+    assert result.causes == ()
+    assert "POSSIBLE, not proven: the K tail is not masked" in result.text
+    assert f"{M * N} elements are NaN" in result.text
+
+
+def test_two_causes_are_both_named_with_their_shares():
+    fill = fill_of(MM)
+    a, b = fill.inputs["a"].double(), fill.inputs["b"].double()
+    product = a @ b
+    product[:32, :32] -= (a[:, k_block(0)] @ b[k_block(0)])[:32, :32]
+    product[64:] += (a[:, k_block(2)] @ b[k_block(2)])[64:]
+    causes = found(MM, fill, rounded(MM, product)).causes
+    assert len(causes) == 2
+    assert any("k-block 0 of 5 (BLOCK_K=16) is skipped [1 of 4 wrong tiles]" in cause for cause in causes)
+    assert any("k-block 2 of 5 (BLOCK_K=16) is used twice [3 of 4 wrong tiles]" in cause for cause in causes)
+
+
+# Unwritten elements
+
+
+@pytest.mark.parametrize("byte", guarded.SENTINEL)
+@pytest.mark.parametrize("case", [MM, BF16, SCALED, WIDE], ids=["fp16", "bf16", "scaled", "fp32"])
+def test_elements_that_hold_the_sentinel(case, byte):
+    fill = fill_of(case)
+    out = correct(case, fill)
+    out.view(torch.uint8)[32:64, 32 * out.element_size() : 64 * out.element_size()] = byte
+    assert found(case, fill, out).causes == ("not written: tile (1,1)",)
+    out[-1].view(torch.uint8).fill_(byte)
+    assert found(case, fill, out).causes[0].startswith(f"not written: {32 * 32 + N} elements, rows 32..{M - 1} cols 0..{N - 1}")
+
+
+def test_one_byte_that_looks_like_the_sentinel_proves_nothing():
+    case = (replace(SCALED[0], out_dtype="e4m3"), Contract("e4m3", FMA, overflow="saturate"))
+    fill = fill_of(case)
+    out = correct(case, fill)
+    out.view(torch.uint8)[3, 5] = 0xFE  # -448 in e4m3
+    assert found(case, fill, out).causes == ()
+
+
+def test_constants_are_those_of_the_guards():
+    assert hypotheses.POISON == guarded.POISON
+    assert diagnosis.SENTINEL == guarded.SENTINEL
+
+
+# The text
+
+
+def test_the_line_and_the_map():
+    fill = fill_of(MM, seed=7)
+    a, b = fill.inputs["a"].double(), fill.inputs["b"].double()
+    product = in_one_tile(lambda a, b: a @ b - a[:, k_block(3)] @ b[k_block(3)])(a, b)
+    out = rounded(MM, product)
+    out[0, 0] += 1
+    out[64:, :32].view(torch.uint8).fill_(0xFE)
+    wrong = int((out.double() != fill.expected).sum())
+    lines = found(MM, fill, out).text.split("\n")
+    expected = f"FAIL exact/transparent seed 7 | tile (0,0) rows 0..31 cols 0..31 | {wrong}/{M * N} wrong in 3 of 9 tiles"
+    assert lines[0].startswith(f"{expected} | first [0,0] got {float(out[0, 0]):.9g} want {float(fill.expected[0, 0]):.9g}")
+    assert lines[-4] == "tiles (3 x 3): . right, + some wrong, # all wrong, o not written"
+    assert [line.strip()[:2] for line in lines[-3:]] == ["+.", "..", "o."]
+    assert lines[-2].strip()[2] in "+#"
+
+
+def test_bounded_fills_report_how_much_of_the_bound_was_used():
+    fill = fill_of(BF16, "randn")
+    out = rounded(BF16, fill.expected + 40 * fill.error + 2.0**-7 * fill.expected.abs())
+    text = found(BF16, fill, out).text
+    assert "TELEMETRY |error|/bound: max" in text
+    assert "p50" in text
+    assert "t-statistic of the sign" in text
+    assert "CAUSE" not in text
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 88, 72), (72, 1, 72), (8, 8, 0), (0, 8, 8), (72, 88, 3)])
+@pytest.mark.parametrize("make", [mm, addmm, scaled_mm], ids=["mm", "addmm", "scaled"])
+def test_every_shape_is_diagnosed(shape, make):
+    case = (problem := make(*shape), Contract(problem.output_dtype, FMA))
+    for fill in fills(*case, 1):
+        out = correct(case, fill)
+        out.view(torch.uint8).bitwise_xor_(0x21)
+        result = found(case, fill, out)
+        assert "the diagnosis itself failed" not in result.text
+
+
+def test_an_error_of_the_diagnosis_is_reported_and_not_raised():
+    fill = fill_of(MM)
+    result = found(MM, fill, correct(MM, fill)[:3])
+    assert result.causes == ()
+    assert "the diagnosis itself failed" in result.text
+
+
+@pytest.mark.parametrize("noise", [False, True], ids=["a cause", "no cause"])
+def test_large_outputs_are_diagnosed_in_bounded_time(noise):
+    case = (mm(1000, 1000, 1000, "bf16"), Contract("bf16", Accumulator()))
+    fill = fill_of(case)
+    a, b = fill.inputs["a"].double(), fill.inputs["b"].double()
+    value = fill.expected * 1.03 if noise else a @ b - a[:, 960:] @ b[960:]
+    started = time.perf_counter()
+    result = found(case, fill, rounded(case, value), (64, 64, 32))
+    assert time.perf_counter() - started < 2 * diagnosis.SECONDS
+    assert result.causes == (() if noise else ("the K tail is absent",)) or "k-block 31" in result.causes[0]

@@ -1,0 +1,54 @@
+"""Kernels with a fault in their source: the package of the kernels, copied, edited and imported under another name."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from faults import Fault
+
+import conformance.kernels
+from conformance.kernels.kernel import Kernel
+
+SOURCE = Path(conformance.kernels.__file__).parent
+
+
+class NotPlantable(Exception):
+    """The text that a fault replaces does not occur in the source as often as the table says."""
+
+
+def edited(fault: Fault) -> dict[str, str]:
+    """The changed files of ``fault`` by name. Raises NotPlantable."""
+    texts: dict[str, str] = {}
+    for edit in fault.edits:
+        text = texts.get(edit.file) or (SOURCE / edit.file).read_text()
+        if text.count(edit.old) != edit.count:
+            raise NotPlantable(
+                f"{fault.name}: {edit.file} holds {edit.old!r} {text.count(edit.old)} times, the table says {edit.count}: "
+                "the kernel's source has changed, bring the table up to date"
+            )
+        texts[edit.file] = text.replace(edit.old, edit.new)
+    return texts
+
+
+@contextlib.contextmanager
+def planted(fault: Fault) -> Iterator[Kernel]:
+    """The fault's kernel with the fault in it. The copy is a package of its own; nothing outside it changes."""
+    texts, name = edited(fault), f"planted_{fault.name}"
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(SOURCE, Path(folder) / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for file, text in texts.items():
+            (Path(folder) / name / file).write_text(text)
+        sys.path.insert(0, folder)
+        try:
+            kernels = importlib.import_module(f"{name}.gemm").KERNELS
+            yield next(kernel for kernel in kernels if kernel.name == fault.case.kernel)
+        finally:
+            sys.path.remove(folder)
+            for module in [module for module in sys.modules if module == name or module.startswith(f"{name}.")]:
+                del sys.modules[module]

@@ -1,0 +1,250 @@
+"""Runs every planted fault through a trial and prints what caught it: ``python tests/planted/table.py``.
+
+On a machine without an accelerator, or with TRITON_INTERPRET=1, kernels run in the interpreter, else on the device. The
+work is done in child processes, because a mutant may take its process down: that, too, is being caught.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+#: Seconds without a result after which a mutant counts as hanging.
+PATIENCE = 300
+
+
+@dataclass(frozen=True)
+class Row:
+    """One fault: the checks that failed ("crash" and the like where the process did not survive), the first line of the
+    diagnosis and its causes, and the checks that the unchanged kernel failed on the same case (none, or the row is void).
+    """
+
+    fault: str
+    caught_by: tuple[str, ...]
+    diagnosis: str = ""
+    baseline: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def cause(self) -> str:
+        return "; ".join(part.removeprefix("CAUSE ") for part in self.diagnosis.split("\n")[0].split(" | ") if part.startswith("CAUSE "))
+
+
+def has_device() -> bool:
+    """Whether kernels will run on an accelerator here."""
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        return False
+    import torch
+
+    return torch.accelerator.is_available()
+
+
+def run(names: Sequence[str], device: bool) -> Iterator[Row]:
+    """One row per fault called in ``names``, as they come."""
+    waiting = list(names)
+    while waiting:
+        for row in _child(waiting, device):
+            waiting.remove(row.fault)
+            yield row
+
+
+def _child(names: Sequence[str], device: bool) -> Iterator[Row]:
+    """Rows from one process; the last is about the fault that ended it, if one did."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    environment.pop("TRITON_INTERPRET", None)
+    if not device:
+        environment |= {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
+        environment.setdefault("OMP_NUM_THREADS", "1")
+    command = ["timeout", str(PATIENCE), sys.executable, str(HERE / "table.py"), "--child", *names]
+    started = ""
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if not line.startswith("@"):
+                continue
+            data = json.loads(line[1:])
+            if "started" in data:
+                started = data["started"]
+                continue
+            started = ""
+            yield Row(**{**data, "caught_by": tuple(data["caught_by"]), "baseline": tuple(data["baseline"])})
+    if started:
+        code = process.returncode
+        yield Row(started, ("timeout" if code == 124 else f"crash (exit status {code})",))
+    elif process.returncode and process.returncode != 3:
+        raise RuntimeError(f"the table's child process ended with {process.returncode} before any fault: see its stderr")
+
+
+# In the child: torch and triton are imported only here, after the parent has set the environment.
+
+
+def child(names: Sequence[str]) -> int:
+    """Runs faults, each announced before and reported after; 3 if the process is not fit for another one."""
+    from faults import FAULTS
+
+    executor, target = _executor()
+    for fault in (fault for fault in FAULTS if fault.name in names):
+        _say({"started": fault.name})
+        row, spoiled = _row(fault, executor, target)
+        _say(asdict(row))
+        if spoiled:
+            return 3
+    return 0
+
+
+def _say(data: dict[str, Any]) -> None:
+    print("@" + json.dumps(data), flush=True)
+
+
+def _executor() -> tuple[Any, Any]:
+    import torch
+
+    from conformance import targets
+
+    torch.set_num_threads(1)
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        from conformance.execution.interpreter import InterpreterExecutor
+
+        return InterpreterExecutor(), targets.find("sm_90")
+    from conformance.execution.device import DeviceExecutor
+
+    return DeviceExecutor(0), targets.devices()[0]
+
+
+def _row(fault: Any, executor: Any, target: Any) -> tuple[Row, bool]:
+    """The row of ``fault`` and whether this process may be spoiled by it."""
+    import time
+
+    from planting import planted
+
+    from conformance.execution.trial import trial
+
+    started = time.perf_counter()
+    baseline = _baseline(fault.case, executor, target)
+    spoiled, diagnosis = False, ""
+    with planted(fault) as kernel:
+        case = fault.case
+        try:
+            result = trial(kernel, kernel.plan(case.problem, case.config, target, case.variant, force=True), executor)
+            caught = tuple(verdict.check for verdict in result.verdicts if not verdict.passed)
+            diagnosis = result.diagnosis
+        except Exception as error:
+            caught = (f"exception {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:120],)
+            spoiled = executor.name == "device"
+    return Row(fault.name, caught, diagnosis, baseline, time.perf_counter() - started), spoiled
+
+
+@functools.cache
+def _baseline(case: Any, executor: Any, target: Any) -> tuple[str, ...]:
+    """What the unchanged kernel fails on ``case``."""
+    from conformance.execution.trial import trial
+    from conformance.kernels import catalogue
+
+    kernel = catalogue.get(case.kernel)
+    result = trial(kernel, kernel.plan(case.problem, case.config, target, case.variant), executor)
+    return tuple(f"{verdict.check}: {verdict.text}" for verdict in result.verdicts if not verdict.passed)
+
+
+# Presentation
+
+
+def summary(caught_by: Iterable[str]) -> str:
+    """Failed checks by kind, each with its fills: "numerics (wide-A, wide-B), repeat (6 fills)"."""
+    kinds: dict[str, list[str]] = {}
+    for check in caught_by:
+        kind, _, fill = check.partition("/") if not check.startswith(("crash", "exception")) else (check, "", "")
+        kinds.setdefault(kind, [])
+        if fill and fill not in kinds[kind]:
+            kinds[kind].append(fill)
+    texts = []
+    for kind, fills in kinds.items():
+        listed = ", ".join(fills) if len(fills) < 6 else f"all {len(fills)} fills"
+        texts.append(f"{kind} ({listed})" if fills else kind)
+    return ", ".join(texts)
+
+
+def complaints(rows: Iterable[Row], device: bool) -> list[str]:
+    """What is not as the table says: a baseline that fails, a fault that is not caught, a cause that is not named."""
+    from faults import FAULTS
+
+    faults = {fault.name: fault for fault in FAULTS}
+    found = []
+    for row in rows:
+        fault = faults[row.fault]
+        if row.baseline:
+            found.append(f"{row.fault}: the unchanged kernel fails {fault.case.id}: {row.baseline}")
+        if fault.equivalent and row.caught_by:
+            found.append(f"{row.fault} is said to change nothing ({fault.equivalent}), but {row.caught_by} failed")
+        if not fault.equivalent and not row.caught_by:
+            found.append(f"{row.fault} was NOT CAUGHT on {fault.case.id}")
+        if fault.memory and any(check.startswith("numerics/") for check in row.caught_by):
+            found.append(f"{row.fault} is said to leave the numbers alone, but {row.caught_by} failed")
+        if not device and fault.cause not in row.cause:
+            found.append(f"{row.fault}: cause {fault.cause!r} is expected, named was {row.cause!r}:\n{row.diagnosis}")
+    return found
+
+
+def markdown(rows: Iterable[Row], names: Iterable[str]) -> str:
+    """The table: fault | kernel and problem | caught by | named cause."""
+    from faults import FAULTS
+
+    done = {row.fault: row for row in rows}
+    wanted = set(names)
+    lines = ["| fault | group | case | caught by | named cause |", "|---|---|---|---|---|"]
+    for fault in FAULTS:
+        if fault.name not in wanted:
+            continue
+        row = done.get(fault.name)
+        if row is None:
+            caught, cause = "not run: needs a device", ""
+        elif fault.equivalent:
+            caught, cause = summary(row.caught_by) or "passes", f"equivalent: {fault.equivalent}"
+        else:
+            caught, cause = summary(row.caught_by) or "**NOT CAUGHT**", row.cause.replace("|", "\\|")
+        lines.append(f"| {fault.name} | {fault.group} | {fault.case.id} | {caught} | {cause} |")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="faults or groups to run (default: all)")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--output", type=Path, help="write the Markdown table here too")
+    parser.add_argument("--verbose", action="store_true", help="print each diagnosis")
+    options = parser.parse_args(arguments)
+    if options.child:
+        return child(options.names)
+    sys.path.insert(0, str(ROOT))
+    from faults import FAULTS
+
+    chosen = [f for f in FAULTS if not options.names or f.name in options.names or f.group in options.names]
+    device = has_device()
+    rows = []
+    for row in run([fault.name for fault in chosen if device or not fault.device_only], device):
+        rows.append(row)
+        if options.verbose:
+            print(f"== {row.fault} {row.seconds:.1f} s: {summary(row.caught_by) or 'not caught'}\n{row.diagnosis}\n", flush=True)
+    table = markdown(rows, [fault.name for fault in chosen])
+    wrong = complaints(rows, device)
+    killed = sum(bool(row.caught_by) for row in rows)
+    table += f"\n\n{killed} of {len(rows)} runs failed a check; {len(wrong)} differ from what the table says."
+    print(table)
+    for complaint in wrong:
+        print(f"\n- {complaint}")
+    if options.output:
+        options.output.write_text(table + "\n")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

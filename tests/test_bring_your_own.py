@@ -1,0 +1,50 @@
+"""A package outside the tree adds a kernel and a target through entry points; the suites judge the kernel."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conformance.records import Status, read_records
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+
+
+def _run(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "conformance.plugin"]
+    command += ["--pyargs", "conformance.suites", "--no-gpu", "--tier", "quick", "--kernel", "vendor_mm"]
+    command += ["--target", "sm_86", "-k", "transposed or awkward", "--run-dir", str(folder)]
+    path = os.pathsep.join([str(HERE / "bring_your_own"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TRITON_INTERPRET"))}
+    return subprocess.run(
+        command, cwd=folder.parent, env={**inherited, "PYTHONPATH": path, **environment}, capture_output=True, text=True
+    )
+
+
+def test_kernel_and_target_from_elsewhere_are_judged(tmp_path):
+    done = _run(tmp_path / "run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    records = read_records(tmp_path / "run").records
+    assert {record.kernel for record in records} == {"vendor_mm"}
+    assert {record.target for record in records} == {"sm_86"}
+    assert {record.status for record in records} == {Status.PASS}
+    checks = {verdict.check for verdict in records[0].verdicts}
+    assert {"numerics/transparent", "numerics/randn", "memory", "grid", "codegen/requires/POINTER_STORE"} <= checks
+
+
+def test_wrong_kernel_from_elsewhere_is_caught(tmp_path):
+    done = _run(tmp_path / "run", VENDOR_SKIPPED_BLOCKS="1")
+    assert done.returncode == 1, done.stdout + done.stderr
+    records = read_records(tmp_path / "run").records
+    assert {record.status for record in records} == {Status.FAIL}
+    caught = {verdict.check for record in records for verdict in record.verdicts if not verdict.passed}
+    assert "numerics/transparent" in caught, json.dumps(sorted(caught))
+
+
+@pytest.mark.parametrize("kind", ["kernels", "targets"])
+def test_entry_point_groups_are_those_of_the_readme(kind):
+    assert f"conformance.{kind}" in (ROOT / "README.md").read_text()

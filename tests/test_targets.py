@@ -1,0 +1,254 @@
+"""Targets: what there is, what each can do, and the errors when there is none."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from conformance import targets
+from conformance.records import ReasonCode
+from conformance.targets import CAPABILITIES, KNOWN, Target, compile_targets, devices, find, unavailable_targets
+
+CACHES = (
+    targets._known_targets,
+    targets._torch_devices,
+    targets._extension_targets,
+    targets._why_not,
+    targets._help_text,
+    targets._llvm_lacks,
+    targets._options,
+)
+SM90 = Target("cuda", 90, 32)
+
+
+@pytest.fixture
+def afresh() -> Iterator[None]:
+    """Nothing remembered from before, nor kept for later, where a test changes what is there."""
+    for cache in CACHES:
+        cache.cache_clear()
+    yield
+    for cache in CACHES:
+        cache.cache_clear()
+
+
+def test_importing_is_cheap() -> None:
+    script = "import conformance.targets, sys; print([m for m in ('torch', 'triton') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_known_architecture_is_a_target_or_has_a_reason() -> None:
+    can, cannot = {target.id for target in compile_targets()}, set(unavailable_targets())
+    assert not can & cannot
+    assert {targets._warp_size(a.backend, a.arch) for a in KNOWN} == {32, 64}
+    assert {"sm_80", "sm_90"} <= can
+    assert len(can | cannot) >= len(KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("target", "expected", "family", "warp"),
+    [
+        ("sm_90", "sm_90", "nvidia", 32),
+        ("cuda:90", "sm_90", "nvidia", 32),
+        ("hip:gfx942", "gfx942", "amd", 64),
+        ("gfx1201", "gfx1201", "amd", 32),
+    ],
+)
+def test_find(target: str, expected: str, family: str, warp: int) -> None:
+    found = find(target)
+    assert (found.id, found.family, found.warp_size, found.is_device) == (expected, family, warp, False)
+    assert pickle.loads(pickle.dumps(found)) == found
+
+
+@pytest.mark.parametrize("spec", ["sm_77", "cuda:77", "gfx1", "", "device:99", "device:x"])
+def test_find_says_what_exists(spec: str) -> None:
+    with pytest.raises(LookupError, match=r"sm_90|this machine has \d+ device"):
+        find(spec)
+
+
+@pytest.mark.parametrize(("backend", "arch"), [("cuda", "sm_90"), ("hip", 942)])
+def test_an_arch_of_the_wrong_type(backend: str, arch: Any) -> None:
+    with pytest.raises(TypeError, match="must be"):
+        Target(backend, arch, 32)
+
+
+HARDWARE = ("tma", "wgmma", "tcgen05", "mfma", "wmma")
+
+
+@pytest.mark.parametrize(
+    ("target", "has"),
+    [
+        (Target("cuda", 80, 32), set()),
+        (Target("cuda", 89, 32), set()),
+        (SM90, {"tma", "wgmma"}),
+        (Target("cuda", 100, 32), {"tma", "tcgen05"}),
+        (Target("cuda", 103, 32), {"tma", "tcgen05"}),
+        (Target("cuda", 120, 32), {"tma"}),
+        (Target("hip", "gfx942", 64), {"mfma"}),
+        (Target("hip", "gfx950", 64), {"mfma"}),
+        (Target("hip", "gfx1201", 32), {"wmma"}),
+        (Target("hip", "gfx1250", 32), {"wmma"}),
+    ],
+    ids=lambda value: value.id if isinstance(value, Target) else "",
+)
+def test_hardware(target: Target, has: set[str]) -> None:
+    assert {name for name in HARDWARE if target.capability(name).available} == has
+
+
+@pytest.mark.parametrize(
+    ("name", "has", "has_not"),
+    [
+        ("e4m3", [("cuda", 89), ("cuda", 90), ("hip", "gfx942")], [("cuda", 80)]),
+        ("e5m2", [("cuda", 80), ("cuda", 90)], []),
+        ("tf32", [("cuda", 80), ("hip", "gfx942")], [("hip", "gfx950"), ("hip", "gfx1201")]),
+        ("ieee", [("cuda", 80), ("hip", "gfx1201")], []),
+        ("warp-specialization", [("cuda", 90), ("cuda", 100)], [("cuda", 80), ("hip", "gfx950")]),
+    ],
+)
+def test_what_triton_offers(name: str, has: list[tuple[str, Any]], has_not: list[tuple[str, Any]]) -> None:
+    def found(backend: str, arch: Any) -> bool:
+        return Target(backend, arch, targets._warp_size(backend, arch)).capability(name).available
+
+    assert [each for each in has if not found(*each)] == []
+    assert [each for each in has_not if found(*each)] == []
+
+
+def test_every_capability_says_why() -> None:
+    for target in (SM90, Target("hip", "gfx942", 64)):
+        for name in CAPABILITIES:
+            capability = target.capability(name)
+            assert capability.why.startswith(f"{target.id}: ")
+            assert (name in target.capabilities) == capability.available
+    with pytest.raises(ValueError, match="capability 'telepathy' is unknown: use one of"):
+        SM90.capability("telepathy")
+
+
+def test_a_triton_without_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    import triton.language as tl
+
+    assert SM90.capability("tensor-descriptor").available
+    monkeypatch.delattr(tl, "make_tensor_descriptor")
+    assert not SM90.capability("tensor-descriptor").available
+    assert "no triton.language.make_tensor_descriptor" in SM90.capability("tensor-descriptor").why
+
+
+def test_limits_of_an_architecture_and_of_a_device() -> None:
+    assert SM90.limits.shared_memory == 232448
+    assert find("sm_90").limits.multiprocessors == 132
+    assert SM90.limits.multiprocessors is None
+    assert Target("cuda", 90, 32, 0, "a smaller one", 1000, 78).limits.multiprocessors == 78
+    assert Target("cuda", 90, 32, 0, "a smaller one", 1000, 78).limits.shared_memory == 1000
+    assert Target("cuda", 75, 32).limits.shared_memory == targets.LEAST_SHARED_MEMORY
+
+
+# What is missing is said
+
+
+@pytest.mark.usefixtures("afresh")
+def test_no_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = importlib.util.find_spec
+    monkeypatch.setattr(targets.importlib.util, "find_spec", lambda name: None if name == "triton" else known(name))
+    assert [target for target in compile_targets() if target.backend in ("cuda", "hip")] == []
+    reasons = unavailable_targets()
+    assert set(reasons) == {target.id for target in targets._known_targets()}
+    assert all(reason.code is ReasonCode.CAPABILITY for reason in reasons.values())
+    with pytest.raises(LookupError, match="Triton is not installed"):
+        find("sm_90")
+
+
+@pytest.mark.usefixtures("afresh")
+def test_a_ptxas_that_does_not_know_the_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "_help_text", lambda path: "sm_80 sm_90")
+    assert set(unavailable_targets()) >= {"sm_89", "sm_100", "sm_103", "sm_120"}
+    assert "does not list sm_120" in unavailable_targets()["sm_120"].detail
+
+
+@pytest.mark.usefixtures("afresh")
+def test_an_amd_backend_without_a_linker(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_linker() -> None:
+        raise Exception("ROCm linker /opt/rocm/llvm/bin/ld.lld not found")
+
+    native = SimpleNamespace(amd=SimpleNamespace())
+    known = importlib.import_module
+    monkeypatch.setattr(
+        targets.importlib, "import_module", lambda name: native if name.startswith("triton._C") else known(name)
+    )
+    assert "no ROCm linker" in str(targets._linker_lacks(SimpleNamespace(path_to_rocm_lld=no_linker)))
+    assert targets._linker_lacks(SimpleNamespace(path_to_rocm_lld=lambda: "/usr/bin/ld.lld")) is None
+
+
+def test_an_amd_backend_from_before_gfx1250(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets.importlib, "import_module", lambda name: SimpleNamespace(amd=SimpleNamespace()))
+    assert "by name only" in str(targets._amd_lacks("gfx1250"))
+    assert targets._amd_lacks("gfx942") is None
+
+
+def test_an_llvm_without_a_processor() -> None:
+    assert targets._llvm_lacks("sm_103a") is None
+    assert "does not know the processor gfx9999" in str(targets._llvm_lacks("gfx9999"))
+
+
+# Devices and extensions
+
+
+def _device(**given: Any) -> SimpleNamespace:
+    cuda = SimpleNamespace(
+        is_available=lambda: True,
+        device_count=lambda: 2,
+        get_device_properties=lambda index: SimpleNamespace(multi_processor_count=100 + index, **given),
+    )
+    return SimpleNamespace(cuda=cuda, version=SimpleNamespace(hip="6.4" if "gcnArchName" in given else None))
+
+
+@pytest.mark.usefixtures("afresh")
+@pytest.mark.parametrize(
+    ("torch", "identity", "shared"),
+    [
+        (_device(major=9, minor=0, name="H200", shared_memory_per_block_optin=4096), ("sm_90", "nvidia", 32), 4096),
+        (_device(major=9, minor=0, name="H200"), ("sm_90", "nvidia", 32), 232448),
+        (_device(gcnArchName="gfx942:sramecc+:xnack-", name="MI300X"), ("gfx942", "amd", 64), 65536),
+    ],
+)
+def test_devices(
+    monkeypatch: pytest.MonkeyPatch, torch: SimpleNamespace, identity: tuple[str, str, int], shared: int
+) -> None:
+    known = importlib.import_module
+    monkeypatch.setattr(targets.importlib, "import_module", lambda name: torch if name == "torch" else known(name))
+    first, second = devices()
+    assert (first.id, first.family, first.warp_size) == identity
+    assert (first.device_index, second.device_index) == (0, 1)
+    assert (second.limits.multiprocessors, second.limits.shared_memory) == (101, shared)
+    assert find("device") == first
+    assert find("device:1") == second
+
+
+class _Entry:
+    def __init__(self, given: Any) -> None:
+        self.given, self.value = given, "vendor.targets:ours"
+
+    def load(self) -> Any:
+        return lambda: self.given
+
+
+@pytest.mark.usefixtures("afresh")
+def test_targets_of_an_extension(monkeypatch: pytest.MonkeyPatch) -> None:
+    vendor, present = Target("vendor", "v1", 16), Target("vendor", "v2", 16, 0)
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [_Entry(vendor), _Entry([present])])
+    assert compile_targets()[-1] == vendor
+    assert devices()[-1] == present
+    assert find("vendor_v1") == vendor
+    assert vendor.family == "vendor"
+
+
+@pytest.mark.usefixtures("afresh")
+def test_an_extension_that_returns_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [_Entry(["sm_90"])])
+    with pytest.raises(TypeError, match=r"vendor\.targets:ours.*must return a conformance\.targets\.Target"):
+        compile_targets()
