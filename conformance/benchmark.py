@@ -1,7 +1,7 @@
 """Persistent TMA kernels against the library's own matrix products, as a ratio measured in one run.
 
-``python -m conformance.benchmark`` prints, for each size, every config of the kernel's config space that ran, and for the
-fastest the ratio to ``torch.mm`` or ``torch._scaled_mm``: both are timed in turn, round by round, so that a drift of
+``python -m conformance.benchmark`` prints, for each size, the fastest configs of the kernel's config space, and for the
+first the ratio to ``torch.mm`` or ``torch._scaled_mm``: both are timed in turn, round by round, so that a drift of
 the clock moves both. A ratio above 1 means that the kernel is faster. Nothing is asserted.
 """
 
@@ -84,7 +84,7 @@ def milliseconds(call: Callable[[], object]) -> float:
         call()
     end.record()
     torch.cuda.synchronize()
-    return start.elapsed_time(end) / LAUNCHES
+    return float(start.elapsed_time(end)) / LAUNCHES
 
 
 def plans(kernel: Kernel, problem: Gemm, target: Target) -> list[Plan]:
@@ -104,7 +104,9 @@ def run(contest: Contest, executor: DeviceExecutor, target: Target, pool: Compil
     kernel, problem = catalogue.get(contest.kernel), contest.problem
     tensors = operands(problem, executor.device)
     candidates = plans(kernel, problem, target)
-    handles = [pool.submit(CompileRequest("conformance.kernels.catalogue:meta_launch", plan, target)) for plan in candidates]
+    handles = [
+        pool.submit(CompileRequest("conformance.kernels.catalogue:meta_launch", plan, target)) for plan in candidates
+    ]
     ready = [plan for plan, handle in zip(candidates, handles, strict=True) if handle.result().status is Status.PASS]
     calls: dict[Plan, Callable[[], object]] = {}
     for plan in ready:

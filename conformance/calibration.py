@@ -62,11 +62,12 @@ class Measured:
     def text(self) -> str:
         at_least = ">= " if self.limited else ""
         rounding = "truncated" if self.truncates else "rounded to nearest"
-        return f"alignment {at_least}{self.alignment_bits} bits, result {self.result_bits} bits, {rounding}, step {self.chunk or '-'}"
+        alignment = f"alignment {at_least}{self.alignment_bits} bits"
+        return f"{alignment}, result {self.result_bits} bits, {rounding}, step {self.chunk or '-'}"
 
 
 def _dot(unit: Unit, terms: Mapping[int, tuple[int, int]], form: Format) -> float:
-    """A dot product of ``factor * 2**exponent`` at the given k, zero elsewhere; exponents are split over both operands."""
+    """A dot product of ``factor * 2**exponent`` at the given k, zero elsewhere, exponents split over both operands."""
     a, b = [0.0] * PROBE_K, [0.0] * PROBE_K
     for k, (factor, exponent) in terms.items():
         first = max(form.low, min(form.high, exponent // 2))
@@ -216,8 +217,8 @@ def device_probes() -> list[Probe]:
 def conversions() -> tuple[list[str], bool]:
     """What the device makes of overflow to fp8 and of subnormal operands and results, against the contracts."""
     from conformance import targets
-    from conformance.execution.trial import trial
     from conformance.execution.device import DeviceExecutor
+    from conformance.execution.trial import trial
     from conformance.kernels import catalogue
     from conformance.kernels.launch import Config
     from conformance.problems import Gemm, mm, scaled_mm
@@ -225,10 +226,12 @@ def conversions() -> tuple[list[str], bool]:
     executor, target = DeviceExecutor(), targets.devices()[0]
     config = Config(64, 64, 64, 2, 4)
     cases: list[tuple[str, Gemm]] = [
-        (f"special values, subnormals and overflow: {dtype}", mm(80, 72, 96, dtype)) for dtype in ("bf16", "fp16", "fp32")
+        (f"special values, subnormals and overflow: {dtype}", mm(80, 72, 96, dtype))
+        for dtype in ("bf16", "fp16", "fp32")
     ]
     cases += [
-        (f"overflow of scaled mm to {dtype}", scaled_mm(80, 80, 96, "e4m3", out_dtype=dtype)) for dtype in ("e4m3", "e5m2")
+        (f"overflow of scaled mm to {dtype}", scaled_mm(80, 80, 96, "e4m3", out_dtype=dtype))
+        for dtype in ("e4m3", "e5m2")
     ]
     lines, agrees = [], True
     for label, problem in cases:

@@ -11,16 +11,42 @@ import contextlib
 import difflib
 import functools
 import io
+import os
 import re
 import subprocess
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from conformance.execution.compilation import Artefact
-    from conformance.targets import Target
+from conformance.targets import Target, nvidia_tool
+
+
+class Resources(Protocol):
+    """What is read of a kernel's resources: see :class:`conformance.execution.resources.Resources`."""
+
+    @property
+    def registers(self) -> int: ...
+    @property
+    def spills(self) -> int: ...
+    @property
+    def spill_unit(self) -> str: ...
+    @property
+    def source(self) -> str: ...
+
+
+class Artefact(Protocol):
+    """What is read of a compiled kernel: see :class:`conformance.execution.compilation.Artefact`."""
+
+    @property
+    def target_id(self) -> str: ...
+    @property
+    def kernel_name(self) -> str: ...
+    @property
+    def stages(self) -> Mapping[str, Path]: ...
+    @property
+    def resources(self) -> Resources: ...
 
 
 @dataclass(frozen=True)
@@ -336,9 +362,6 @@ def sass(artefact: Artefact) -> str:
 
     Raises ValueError for an artefact without a cubin and RuntimeError if it cannot be disassembled.
     """
-    from conformance.execution.resources import write_whole
-    from conformance.targets import nvidia_tool
-
     cubin = artefact.stages.get("cubin")
     if cubin is None:
         raise ValueError(f"{artefact.kernel_name} for {artefact.target_id} has no cubin, so it has no SASS")
@@ -356,3 +379,13 @@ def sass(artefact: Artefact) -> str:
         raise RuntimeError(f"{' '.join(command)} failed (exit {done.returncode}): {done.stderr.strip()[:500]}")
     write_whole(kept, done.stdout)
     return done.stdout
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes ``path`` so that another process sees all of it or nothing; a read-only cache is left as it is."""
+    try:
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name, delete=False) as file:
+            file.write(text)
+        os.replace(file.name, path)
+    except OSError:
+        return

@@ -199,7 +199,10 @@ class Gemm:
         if self.scaling == "tensor":
             found += [Operand("scale_a", (), (), "fp32"), Operand("scale_b", (), (), "fp32")]
         elif self.scaling == "row":
-            found += [Operand("scale_a", (self.M, 1), (1, 1), "fp32"), Operand("scale_b", (1, self.N), (self.N, 1), "fp32")]
+            found += [
+                Operand("scale_a", (self.M, 1), (1, 1), "fp32"),
+                Operand("scale_b", (1, self.N), (self.N, 1), "fp32"),
+            ]
         if self.bias is not None:
             found.append(self._bias_operand(self.bias))
         return tuple(found)

@@ -19,10 +19,11 @@ def _run(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     command += ["--pyargs", "conformance.suites", "--no-gpu", "--tier", "quick", "--kernel", "vendor_mm"]
     command += ["--target", "sm_86", "-k", "transposed or awkward", "--run-dir", str(folder)]
     path = os.pathsep.join([str(HERE / "bring_your_own"), str(ROOT), os.environ.get("PYTHONPATH", "")])
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TRITON_INTERPRET"))}
-    return subprocess.run(
-        command, cwd=folder.parent, env={**inherited, "PYTHONPATH": path, **environment}, capture_output=True, text=True
-    )
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TRITON_INTERPRET"))
+    }
+    variables = {**inherited, "PYTHONPATH": path, **environment}
+    return subprocess.run(command, cwd=folder.parent, env=variables, capture_output=True, text=True, check=False)
 
 
 def test_kernel_and_target_from_elsewhere_are_judged(tmp_path):

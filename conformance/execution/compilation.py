@@ -43,11 +43,13 @@ OUTPUT_LIMIT = 20_000
 @dataclass(frozen=True)
 class CompileRequest:
     """``factory`` ("package.module:function") called with ``payload`` and ``target`` in the child returns the
-    :class:`~conformance.kernels.launch.Launch` to compile, over tensors without memory. ``payload`` is pickled."""
+    :class:`~conformance.kernels.launch.Launch` to compile, over tensors without memory. ``payload`` is pickled.
+    ``deduplicate`` False asks Triton even if the launch is predicted to be served by what was compiled before."""
 
     factory: str
     payload: Any
     target: Target
+    deduplicate: bool = True
 
 
 @dataclass(frozen=True)

@@ -63,16 +63,16 @@ class Compiler:
         try:
             module, _, function = request.factory.partition(":")
             launch = getattr(importlib.import_module(module), function)(request.payload, request.target)
-            return Status.PASS, self.compile(launch, request.target), ""
+            return Status.PASS, self.compile(launch, request.target, request.deduplicate), ""
         except Exception as error:  # whatever the compiler raises is this request's result
             where = "".join(traceback.format_tb(error.__traceback__)[-3:])
             return Status.COMPILE_ERROR, None, f"{type(error).__name__}: {error}\n{where}".strip()
 
-    def compile(self, launch: Launch, target: Target) -> Artefact:
+    def compile(self, launch: Launch, target: Target, deduplicate: bool = True) -> Artefact:
         """The artefact of ``launch`` for ``target``."""
         started = time.perf_counter()
         key = specialisation(launch, target).key
-        if key not in self._done:
+        if key not in self._done or not deduplicate:
             self._done[key] = self._compile(launch, target, key, started)
         return self._done[key]
 

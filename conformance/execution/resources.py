@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from conformance.codegen_checks import write_whole
 from conformance.targets import Target, nvidia_tool
 
 #: Shared memory that the system takes from each block from sm_90 on; ``cuobjdump`` counts it, a kernel cannot use it,
@@ -181,13 +180,3 @@ def parse_amdgcn(text: str, kernel: str) -> dict[str, int] | None:
             return None
         numbers[field] = int(found[1])
     return numbers
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Writes ``path`` so that another process sees all of it or nothing; a read-only cache is left as it is."""
-    try:
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name, delete=False) as file:
-            file.write(text)
-        os.replace(file.name, path)
-    except OSError:
-        return

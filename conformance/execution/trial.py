@@ -159,7 +159,11 @@ def _judge_fill(result: Trial, fill: Fill, outputs: list[Tensor]) -> None:
 
 def _figures(verdict: FillVerdict) -> dict[str, object]:
     """What the text of a verdict does not say, or says for readers only."""
-    kept = ("wrong", "total", "worst_ratio") if verdict.passed else ("wrong", "total", "worst_ratio", "first", "got", "want")
+    kept = (
+        ("wrong", "total", "worst_ratio")
+        if verdict.passed
+        else ("wrong", "total", "worst_ratio", "first", "got", "want")
+    )
     return {name: value for name, value in verdict.to_dict().items() if name in kept and value is not None}
 
 

@@ -26,9 +26,7 @@ def catalogue() -> dict[str, Kernel]:
     An entry point names a Kernel, or a callable that returns kernels. Raises TypeError for anything else and
     ValueError if two kernels have one name.
     """
-    kernels: dict[str, Kernel] = {}
-    for kernel in KERNELS:
-        kernels[kernel.name] = kernel
+    kernels: dict[str, Kernel] = {kernel.name: kernel for kernel in KERNELS}
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         loaded = entry.load()
         found = [loaded] if isinstance(loaded, Kernel) else list(loaded())
@@ -39,7 +37,9 @@ def catalogue() -> dict[str, Kernel]:
                     "it must name a conformance.kernels.kernel.Kernel or a callable that returns some"
                 )
             if kernel.name in kernels:
-                raise ValueError(f"entry point {entry.name!r}: a kernel named {kernel.name!r} is already in the catalogue")
+                raise ValueError(
+                    f"entry point {entry.name!r}: a kernel named {kernel.name!r} is already in the catalogue"
+                )
             kernels[kernel.name] = kernel
     return kernels
 
@@ -52,7 +52,7 @@ def get(name: str) -> Kernel:
         raise KeyError(f"no kernel is called {name!r}: the catalogue has {', '.join(catalogue())}") from None
 
 
-def select(problem: Gemm, target: Target, variant: Variant = Variant()) -> list[Plan]:
+def select(problem: Gemm, target: Target, variant: Variant | None = None) -> list[Plan]:
     """One plan for each kernel that takes ``problem``, with the first of its configs that it accepts.
 
     Raises NoApplicableKernel, with each kernel's reason for its first config, if there is none.
@@ -62,7 +62,7 @@ def select(problem: Gemm, target: Target, variant: Variant = Variant()) -> list[
     for name, kernel in catalogue().items():
         for config in kernel.configs:
             try:
-                plans.append(kernel.plan(problem, config, target, variant))
+                plans.append(kernel.plan(problem, config, target, variant or Variant()))
             except NotApplicable as refusal:
                 reasons.setdefault(name, refusal.reason)
                 if refusal.reason.code not in (ReasonCode.CONFIG, ReasonCode.SHARED_MEMORY, ReasonCode.BLOCK_BYTES):

@@ -21,6 +21,9 @@ from .launch import Config, Launch
 #: With fast accumulation off, an fp8 partial sum is added to an fp32 sum after this many k (or BLOCK_K if smaller).
 PROMOTION_CHUNK = 128
 
+#: Barriers of the load pipeline and descriptors, at most.
+BARRIER_BYTES = 1024
+
 #: TMA moves multiples of this many bytes: bases, leading strides and the inner extent of a stored tensor.
 TMA_BYTES = 16
 
@@ -265,13 +268,12 @@ class PersistentTmaGemm(GemmKernel):
         return super()._config(problem, config, target, variant) or self._descriptors(problem, config, variant)
 
     def _shared_memory(self, problem: Gemm, config: Config, variant: Variant) -> int:
-        """With tile and K loop flattened, the block of C that is being stored, or the fp32 block to which a bias is
-        added, lies beside the operand tiles that are already being loaded for the next tile."""
-        needed = super()._shared_memory(problem, config, variant)
-        if not variant.flatten:
-            return needed
-        staged = 4 if problem.reads_bias else itemsize(problem.output_dtype) if variant.tma_store else 0
-        return needed + config.block_m * config.block_n // variant.epilogue_subtile * staged
+        """Blocks of C lie beside the operand tiles: one that a descriptor stores, and one whose layout changes while
+        the tiles of the next are being loaded already (flattened, or a loop that the compiler knows the length of)."""
+        stored = int(variant.tma_store)
+        overlapped = int((variant.flatten or variant.static) and (problem.reads_bias or not stored))
+        block = config.block_m * config.block_n // variant.epilogue_subtile * itemsize(problem.output_dtype)
+        return super()._shared_memory(problem, config, variant) + (stored + overlapped) * block + BARRIER_BYTES
 
     def _descriptors(self, problem: Gemm, config: Config, variant: Variant) -> Reason | None:
         """What the descriptor of each operand, and of the output if it is stored through one, demands of memory."""
@@ -327,17 +329,16 @@ class PersistentTmaGemm(GemmKernel):
 
         problem, config = plan.problem, plan.config
         made: dict[str, Any] = {"a_desc": None, "b_desc": None, "c_desc": None}
-        if problem.has_product and not 0 in plan.grid:
+        if problem.has_product and 0 not in plan.grid:
             blocks = {"a": (config.block_m, config.block_k), "b": (config.block_k, config.block_n)}
             for name, block in blocks.items():
                 operand = problem.operand(name)
-                shape = operand.shape
-                if not _row_major(operand):
-                    shape, block = shape[::-1], block[::-1]
+                order = slice(None) if _row_major(operand) else slice(None, None, -1)
+                strides = [_leading(operand), 1]
                 made[f"{name}_desc"] = TensorDescriptor(
-                    tensors[name], list(shape), [_leading(operand), 1], list(block)
+                    tensors[name], list(operand.shape[order]), strides, list(block[order])
                 )
-        if plan.variant.tma_store and not 0 in plan.grid:
+        if plan.variant.tma_store and 0 not in plan.grid:
             block = (config.block_m, config.block_n // plan.variant.epilogue_subtile)
             strides = [problem.output.strides[0], 1]
             made["c_desc"] = TensorDescriptor(tensors["out"], list(problem.output.shape), strides, list(block))
@@ -376,7 +377,7 @@ def _leading(operand: Operand) -> int:
 
 
 def _undescribable(operand: Operand) -> Reason | None:
-    """Why a tensor descriptor cannot cover ``operand``: unit inner stride, aligned base and pitch, sizes below 2**31."""
+    """Why a descriptor cannot cover ``operand``: unit inner stride, aligned base and pitch, sizes below 2**31."""
     size = itemsize(operand.dtype)
     if 1 not in operand.strides:
         detail = f"{operand.name} has strides {operand.strides}: a descriptor needs unit stride in one dimension"
@@ -396,7 +397,9 @@ def _undescribable(operand: Operand) -> Reason | None:
         )
         return Reason(ReasonCode.ALIGNMENT_PITCH, operand.name, detail)
     if max(operand.shape) >= 2**31 or pitch >= 2**40:
-        detail = f"{operand.name} is {operand.shape} with a pitch of {pitch} bytes: sizes must be below 2**31, pitches 2**40"
+        detail = (
+            f"{operand.name} is {operand.shape} with a pitch of {pitch} bytes: sizes must be below 2**31, pitches 2**40"
+        )
         return Reason(ReasonCode.EXTENT, operand.name, detail)
     return None
 

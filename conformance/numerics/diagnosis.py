@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from conformance.numerics import hypotheses
+from conformance.numerics import hypotheses, replays
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
-from conformance.numerics.hypotheses import Hypothesis, Scene
 from conformance.numerics.rounding import FORMATS, bits, round_to
+from conformance.numerics.scene import Hypothesis, Scene
 from conformance.problems import Gemm
 
 #: Bytes of an output that nobody has written; those of ``conformance.inputs.guarded``.
@@ -42,9 +42,7 @@ class Diagnosis:
     first: tuple[int, int] | None
 
 
-def diagnose(
-    problem: Gemm, contract: Contract, fill: Fill, out: Tensor, *, block: tuple[int, int, int]
-) -> Diagnosis:
+def diagnose(problem: Gemm, contract: Contract, fill: Fill, out: Tensor, *, block: tuple[int, int, int]) -> Diagnosis:
     """Localise what is wrong with ``out`` ((M, N), output dtype, dense, CPU); ``block`` is (BLOCK_M, _N, _K).
 
     Never raises: an error of the diagnosis itself becomes its text.
@@ -52,7 +50,8 @@ def diagnose(
     try:
         return _diagnose(problem, contract, fill, out, block)
     except Exception as error:
-        text = f"FAIL {fill.method}/{fill.name} seed {fill.seed} | the diagnosis itself failed: {type(error).__name__}: {error}"
+        what = f"the diagnosis itself failed: {type(error).__name__}: {error}"
+        text = f"FAIL {fill.method}/{fill.name} seed {fill.seed} | {what}"
         return Diagnosis((), text, None, None)
 
 
@@ -140,7 +139,7 @@ def _unwritten_text(unwritten: Tensor, block: tuple[int, int, int]) -> str:
 
 @dataclass
 class _Search:
-    """Proven ``causes``; what is ``possible`` but not proven, where nothing finite was found; ``late``: time ran out."""
+    """Proven ``causes``; what is ``possible`` but not proven, as nothing finite was found; ``late``: time ran out."""
 
     causes: list[str] = field(default_factory=list)
     possible: str = ""
@@ -154,7 +153,7 @@ def _causes(scene: Scene, found: Tensor, bad: Tensor, unwritten: Tensor) -> _Sea
     counts = _tile_counts(bad, block)[0]
     waiting = [(int(i), int(j)) for i, j in (counts > 0).nonzero()]
     total, search = len(waiting), _Search()
-    single = list(hypotheses.about_one_element(scene, found, bad))
+    single = list(replays.about_one_element(scene, found, bad))
     # poison was read where a result is NaN or infinite: many addresses give that, so it proves none of them
     proof = _tile_counts(bad & found.isfinite(), block)[0]
     for _ in range(ANALYSED_TILES):
@@ -203,13 +202,13 @@ def _fitting(
     def candidates() -> Iterator[Hypothesis]:
         yield from single
         yield from hypotheses.about_tile(scene, *tile)
-        yield from hypotheses.about_order(scene, found, rows, cols)
+        yield from replays.about_order(scene, found, rows, cols)
 
     fits = []
     for hypothesis in candidates():
-        if _matches(scene, hypothesis, probe_rows, probe_cols, found, unwritten):
-            if _matches(scene, hypothesis, rows, cols, found, unwritten):
-                fits.append(hypothesis)
+        likely = _matches(scene, hypothesis, probe_rows, probe_cols, found, unwritten)
+        if likely and _matches(scene, hypothesis, rows, cols, found, unwritten):
+            fits.append(hypothesis)
         if time.monotonic() > deadline:
             break
     return fits

@@ -51,6 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not is_active(config):
         return
     config.addinivalue_line("markers", "scenario(...): the cases of a conformance test; see plugin/scenarios.py")
+    config.addinivalue_line("markers", "no_case: stands for a scenario without a case on the chosen targets")
     if hasattr(config, "workerinput"):
         _configure_worker(config, config.workerinput)
     else:
@@ -60,6 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def _configure_main(config: pytest.Config) -> None:
     """The process that the user started: it leads the workers, or runs the cases itself if there are none."""
     settings, case_ids, workers = options.settings(config), CaseIds(config), _workers(config)
+    _join_run_dir(config)
     gpu = None if workers else next(iter(settings.gpus.entries), None)
     _prepare_process(config, gpu, max(workers, 1), executes=not workers)
     if _only_looks(config):
@@ -73,6 +75,20 @@ def _configure_main(config: pytest.Config) -> None:
     if not workers:
         process = Process(run.folder, "main", gpu, run.stack, stderr, run.abort)
         config.pluginmanager.register(ItemRecording(settings, process, case_ids), "conformance-items")
+
+
+def _join_run_dir(config: pytest.Config) -> None:
+    """``--run-dir DIR`` becomes ``--run-dir=DIR`` in what workers are given: in a checkout that is not installed they
+    parse the command line before they know the option, and would take the folder, which exists by then, for a place
+    to look for tests and for their conftest."""
+    given = config.invocation_params
+    arguments: list[str] = []
+    for argument in map(str, given.args):
+        if arguments and arguments[-1] in ("--run-dir", "--conformance-run-dir"):
+            arguments[-1] += f"={argument}"
+        else:
+            arguments.append(argument)
+    config.invocation_params = type(given)(args=tuple(arguments), plugins=given.plugins, dir=given.dir)
 
 
 def _configure_worker(config: pytest.Config, given: Mapping[str, Any]) -> None:

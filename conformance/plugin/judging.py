@@ -18,7 +18,7 @@ from conformance.execution.trial import Executor, Trial, trial
 from conformance.kernels.kernel import Kernel, NotApplicable, Plan, Variant
 from conformance.kernels.launch import Config
 from conformance.problems import Gemm
-from conformance.records import CompileFailure, ConformanceFailure, Reason, ReasonCode, Status, Verdict
+from conformance.records import CompileFailure, ConformanceFailure, Reason, Status, Verdict
 from conformance.targets import Target
 
 from .options import Settings, settings
@@ -84,7 +84,15 @@ class Harness:
         assert not isinstance(self.executor, Reason)
         if self.executor.name == "device":
             return trial(kernel, plan, self.executor, seed=self.settings.seed, names=names)
-        key = (kernel.name, plan.problem, plan.config, plan.variant, plan.grid, kernel.contract(plan, "interpreter"), names)
+        key = (
+            kernel.name,
+            plan.problem,
+            plan.config,
+            plan.variant,
+            plan.grid,
+            kernel.contract(plan, "interpreter"),
+            names,
+        )
         if key not in self._trials:
             while len(self._trials) >= SHARED_TRIALS:
                 self._trials.pop(next(iter(self._trials)))
@@ -141,9 +149,10 @@ Conform = Callable[..., Run]
 def conform(harness: Harness, recorder: CaseRecorder) -> Conform:
     """``conform(kernel, problem, config=..., target=..., **variant fields)`` judges a case in full and returns its run.
 
-    ``fills`` restricts the fills, for a topic that is not about numbers. The case ends as not-applicable if the kernel refuses it. Numbers, memory, repeatability and grid are judged on the
-    device, or in the interpreter if there is none; the code compiled for the target must have the features that the
-    kernel declares and stay within the target's limits.
+    ``fills`` restricts the fills, for a topic that is not about numbers. The case ends as not-applicable if the kernel
+    refuses it. Numbers, memory, repeatability and grid are judged on the device, or in the interpreter if there is
+    none; the code compiled for the target must have the features that the kernel declares and stay within the
+    target's limits.
     """
 
     def judge(
@@ -170,9 +179,7 @@ def conform(harness: Harness, recorder: CaseRecorder) -> Conform:
     return judge
 
 
-def _judged(
-    harness: Harness, recorder: CaseRecorder, kernel: Kernel, plan: Plan, names: tuple[str, ...] | None
-) -> Run:
+def _judged(harness: Harness, recorder: CaseRecorder, kernel: Kernel, plan: Plan, names: tuple[str, ...] | None) -> Run:
     """Compiles and runs ``plan`` and raises ConformanceFailure or CompileFailure if a check fails."""
     found: list[Verdict] = []
     artefact: Artefact | None = None
@@ -193,6 +200,8 @@ def _judged(
         with recorder.timed("check"):
             found += _codegen_verdicts(artefact, plan.target, *kernel.features(plan))
             found.append(_resource_verdict(artefact, plan.target))
+            if judged is not None and judged.compiled is not None:
+                found.append(_identity_verdict(artefact, judged.compiled))
         recorder.set(artefacts=artefact.stages, observed={"resources": dataclasses.asdict(artefact.resources)})
     for verdict in found:
         recorder.verdict(verdict.check, verdict.passed, verdict.text, **verdict.details)
@@ -202,9 +211,7 @@ def _judged(
     return Run(plan, judged, artefact, recorder)
 
 
-def _run(
-    harness: Harness, recorder: CaseRecorder, kernel: Kernel, plan: Plan, names: tuple[str, ...] | None
-) -> Trial:
+def _run(harness: Harness, recorder: CaseRecorder, kernel: Kernel, plan: Plan, names: tuple[str, ...] | None) -> Trial:
     executor = harness.executor
     assert not isinstance(executor, Reason)
     recorder.set(executor=executor.name)
@@ -241,11 +248,14 @@ def _resource_verdict(artefact: Artefact, target: Target) -> Verdict:
     return Verdict("resources", not excess, "; ".join(excess) or "within the target's limits")
 
 
+def _identity_verdict(artefact: Artefact, launched: Any) -> Verdict:
+    """Whether the code that was checked is the code that ran: both bear Triton's hash of source and options."""
+    same = artefact.metadata["hash"] == launched.hash
+    return Verdict("codegen/judged-is-launched", same, f"judged {artefact.metadata['hash']}, launched {launched.hash}")
+
+
 def _raise_if_failed(verdicts: Iterable[Verdict], diagnosis: str) -> None:
     failed = [verdict for verdict in verdicts if not verdict.passed]
     if failed:
         lines = [f"{verdict.check}: {verdict.text}" for verdict in failed]
         raise ConformanceFailure("\n".join([diagnosis, *lines] if diagnosis else lines))
-
-
-__all__ = ["Conform", "Harness", "Run", "ReasonCode", "chosen_targets", "conform", "harness"]

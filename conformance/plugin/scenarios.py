@@ -2,8 +2,8 @@
 
 A test states what it is about and gets one case per row::
 
-    @scenario(kernels=where(persistent=True), layout=LAYOUTS, tma_store=[False, True], rotate={"flatten": [False, True]})
-    def test_x(conform, kernel, target, dtype, config, layout, tma_store, flatten): ...
+    @scenario(where(persistent=True), order=ORDERS, tma_store=[False, True], rotate={"flatten": [False, True]})
+    def test_x(conform, kernel, target, dtype, config, order, tma_store, flatten): ...
 
 The test's own parameters are always crossed in full. dtype, config, target and ``rotate`` are
 
@@ -87,7 +87,12 @@ def ragged(config: Config, dtype: str, *, aligned: bool) -> tuple[int, int, int]
     """(M, N, K) with 2 x 2 tiles and 4 k-blocks of ``config``, the last of each ragged. ``aligned`` keeps rows of every
     order at multiples of 16 bytes, as descriptors need; otherwise the sizes are odd where they can be."""
     step = 16 // itemsize("fp32" if dtype == "tf32" else dtype) if aligned else 1
-    return (7 * config.block_m // 4 // step * step - step, 7 * config.block_n // 4 // step * step - step, 3 * config.block_k + step)
+
+    def side(block: int) -> int:
+        """Just below 7/4 of a block; a block and a step where that is no more than one block."""
+        return max(7 * block // 4 // step * step - step, block + step)
+
+    return side(config.block_m), side(config.block_n), 3 * config.block_k + step
 
 
 def _kernel_dtypes(kernel: Kernel, scene: Scenario) -> list[str]:
@@ -105,7 +110,7 @@ def takes(kernel: Kernel, dtype: str, config: Config, target: Target) -> bool:
 
 
 def rows(scene: Scenario, kernel: Kernel, targets: Sequence[Target], tier: str) -> list[tuple[Any, ...]]:
-    """(target, dtype, config, *parameters, *rotated) for one kernel, targets innermost so that they can share numbers."""
+    """(target, dtype, config, *parameters, *rotated) of one kernel, targets innermost so that they share numbers."""
     combinations = list(itertools.product(*scene.parameters.values())) or [()]
     space = kernel.configs if tier in ("full", "exhaustive") else covering_sample(kernel.configs)
     space = space[: scene.configs] if scene.configs and tier == "quick" else space
@@ -184,7 +189,11 @@ def parametrize(metafunc: pytest.Metafunc, targets: Sequence[Target], tier: str,
             continue
         for row in rows(scene, kernel, targets, tier):
             values = dict(zip(names, (kernel, *row), strict=True))
-            text = [f"{identify(v)}" if n in ("kernel", "dtype", "config") else f"{n}={identify(v)}" for n, v in values.items() if n in asked and n != "target"]
+            text = [
+                f"{identify(v)}" if n in ("kernel", "dtype", "config") else f"{n}={identify(v)}"
+                for n, v in values.items()
+                if n in asked and n != "target"
+            ]
             if "target" in asked:
                 text.append(values["target"].id)
             cases.setdefault(tuple(values[name] for name in asked), "-".join(text))

@@ -56,26 +56,37 @@ def test_refusal_names_operand_bytes_and_rule(recorder, kernel, target, dtype, c
     recorder.verdict("refused", reason is not None, str(reason))
     if reason is not None:
         # fp8 kernels take unit inner strides only, and say so before any descriptor is considered.
-        recorder.verdict("typed", (reason.code, reason.subject) == (code, operand), f"{code.value} of {operand} expected")
+        recorder.verdict(
+            "typed", (reason.code, reason.subject) == (code, operand), f"{code.value} of {operand} expected"
+        )
         recorder.verdict("rule", rule in reason.detail and any(c.isdigit() for c in reason.detail), reason.detail)
     try:
         catalogue.select(problem, target, variant)
         carried = None
     except NoApplicableKernel as error:
         carried = error.reasons
-    recorder.verdict("in NoApplicableKernel", carried is not None and carried.get(kernel.name) is not None, str(carried))
+    recorder.verdict(
+        "in NoApplicableKernel", carried is not None and carried.get(kernel.name) is not None, str(carried)
+    )
     complete = carried is not None and carried.keys() == catalogue.catalogue().keys()
     recorder.verdict("every kernel gives its reason", complete, str(sorted(carried or ())))
 
 
-@scenario(where(persistent=True, any_order=True, name="mm_persistent_tma"), fault=["a-pitch", "b-pitch", "out-extent", "a-base"], configs=1, dtypes=("bf16",))
+@scenario(
+    where(persistent=True, any_order=True, name="mm_persistent_tma"),
+    fault=["a-pitch", "b-pitch", "out-extent", "a-base"],
+    configs=1,
+    dtypes=("bf16",),
+)
 def test_forced_past_the_check(harness, recorder, kernel, target, dtype, config, fault):
-    """Without the refusal: on a device the harness must see the damage, in a process of its own; which it is, is kept."""
+    """Without the refusal: on a device, in a process of its own, the harness must see the damage; its kind is kept."""
     problem = misaligned(kernel, dtype, config, fault)
     variant = Variant(tma_store=fault.startswith("out"), sms=3)
     recorder.set(kernel=kernel, problem=problem, config=config, target=target, options={"variant": variant.id})
     if not harness.settings.has_gpu:
-        recorder.not_run(Reason(ReasonCode.NO_DEVICE, fault, "what a device does with a misaligned descriptor needs one"))
+        recorder.not_run(
+            Reason(ReasonCode.NO_DEVICE, fault, "what a device does with a misaligned descriptor needs one")
+        )
     plan = kernel.plan(problem, config, target, variant, force=True)
     with recorder.timed("run"):
         seen = forced_trial(plan, seed=harness.settings.seed)

@@ -38,11 +38,15 @@ def test_grid_leaves_reserved_sms(conform, harness, recorder, kernel, target, dt
     recorder.verdict("restored", carveout.current() == before, f"carveout {carveout.current()}, {before} before")
 
 
+def _fail_inside(recorder):
+    recorder.verdict("set", carveout.current() == 27, f"carveout {carveout.current()}")
+    raise ZeroDivisionError
+
+
 @pytest.mark.parametrize("outer", [None, 5])
 def test_carveout_is_restored_after_a_failure(recorder, outer):
     """Whatever happens inside, the global is what it was."""
     with carveout.reserved(outer):
         with pytest.raises(ZeroDivisionError), carveout.reserved(27):
-            recorder.verdict("set", carveout.current() == 27, f"carveout {carveout.current()}")
-            raise ZeroDivisionError
+            _fail_inside(recorder)
         recorder.verdict("restored", carveout.current() == (outer or 0), f"carveout {carveout.current()}")

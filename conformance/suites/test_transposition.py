@@ -22,9 +22,7 @@ def test_transposed_operands(conform, kernel, target, dtype, config, order, stat
     tma_store=[False, True],
     rotate={"descriptors": ["device", "host"], "flatten": [False, True]},
 )
-def test_transposed_descriptors(
-    conform, kernel, target, dtype, config, order, static, tma_store, descriptors, flatten
-):
+def test_transposed_descriptors(conform, kernel, target, dtype, config, order, static, tma_store, descriptors, flatten):
     """The same through descriptors; three programs share the tiles, so that each computes more than one."""
     a, b = (Layout(name) for name in order)
     problem = problem_for(kernel, dtype, *ragged(config, dtype, aligned=True), layout_a=a, layout_b=b)

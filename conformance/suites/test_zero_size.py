@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from conformance.execution.window import window_of, whole_in_panels
+from conformance.execution.window import whole_in_panels, window_of
 from conformance.kernels import catalogue
 from conformance.plugin.scenarios import problem_for, scenario, where
 from conformance.problems import DTYPES, Layout
@@ -63,7 +63,9 @@ def test_result_of_65536_by_65536(harness, recorder, persistent):
     if harness.executor.name == "device":
         free, _ = torch.cuda.mem_get_info() if torch.cuda.is_available() else (0, 0)
         if free < 20 * 2**30:
-            detail = f"the result, its sentinel and panels need 20 GiB of device memory, {free / 2**30:.1f} GiB are free"
+            detail = (
+                f"the result, its sentinel and panels need 20 GiB of device memory, {free / 2**30:.1f} GiB are free"
+            )
             recorder.not_run(Reason(ReasonCode.NO_DEVICE, "memory", detail))
     target = harness.first_target(kernel)
     recorder.set(kernel=kernel, problem=problem, config=config, target=target, executor=harness.executor.name)

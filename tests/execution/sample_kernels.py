@@ -179,11 +179,6 @@ def stubborn(seconds: float, target: Target) -> Launch:
     return launch(Sample("copy"), target)
 
 
-def leave(code: int, target: Target) -> Launch:
-    """A library that ends the process without a signal."""
-    os._exit(code)
-
-
 def environment(names: tuple[str, ...], target: Target) -> Launch:
     """Fails with the process's environment in its message."""
     import triton.knobs

@@ -39,7 +39,15 @@ def refusal(name, problem, config=SMALL, target=HOPPER, **variant):
         ("mm_persistent_tma", mm(64, 64, 64), SMALL, AMPERE, {}, ReasonCode.CAPABILITY, "tma"),
         ("mm_persistent_tma", mm(64, 64, 60), SMALL, HOPPER, {}, ReasonCode.ALIGNMENT_PITCH, "a"),
         ("mm_persistent_tma", mm(64, 60, 64), SMALL, HOPPER, {}, ReasonCode.ALIGNMENT_PITCH, "b"),
-        ("mm_persistent_tma", mm(64, 64, 64, layout_a=Layout(offset=4)), SMALL, HOPPER, {}, ReasonCode.ALIGNMENT_BASE, "a"),
+        (
+            "mm_persistent_tma",
+            mm(64, 64, 64, layout_a=Layout(offset=4)),
+            SMALL,
+            HOPPER,
+            {},
+            ReasonCode.ALIGNMENT_BASE,
+            "a",
+        ),
         ("mm_persistent_tma", mm(64, 64, 64, layout_a=Layout(step=2)), SMALL, HOPPER, {}, ReasonCode.LAYOUT, "a"),
     ],
 )

@@ -13,7 +13,7 @@ import torch
 from conformance import reference
 from conformance.inputs import guarded
 from conformance.inputs.fills import fills
-from conformance.numerics import diagnosis, hypotheses
+from conformance.numerics import diagnosis, scene
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.numerics.diagnosis import diagnose
 from conformance.numerics.rounding import round_to
@@ -27,6 +27,15 @@ BF16 = (mm(M, N, K, "bf16"), Contract("bf16", FMA))
 ADDMM = (addmm(M, N, K, alpha=8.0, beta=0.25), Contract("fp16", FMA))
 ADDMM_ROWS = (addmm(M, N, K, bias=Bias("m1"), alpha=8.0, beta=0.25), Contract("fp16", FMA))
 SCALED = (scaled_mm(M, N, K, bias=Bias()), Contract("bf16", FMA))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Many small operations: threads would only wait for each other, the more so beside other tests."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def fill_of(case, name="transparent", seed=3):
@@ -102,27 +111,56 @@ def rows_moved(a, b):
     return a @ b
 
 
+def plus_block(factor, t):
+    """The product plus ``factor`` times the part of k-block t."""
+    return lambda a, b: a @ b + factor * a[:, k_block(t)] @ b[k_block(t)]
+
+
+#: name -> what was computed wrongly -> the cause, or its beginning
 FOUND = {
-    "k-block skipped": (MM, from_product(lambda a, b: a @ b - a[:, k_block(3)] @ b[k_block(3)]), "k-block 3 of 5 (BLOCK_K=16) is skipped"),
-    "k-block twice": (MM, from_product(lambda a, b: a @ b + a[:, k_block(1)] @ b[k_block(1)]), "k-block 1 of 5 (BLOCK_K=16) is used twice"),
-    "k-block negated": (MM, from_product(in_one_tile(lambda a, b: a @ b - 2 * a[:, k_block(4)] @ b[k_block(4)])), "k-block 4 of 5 (BLOCK_K=16) is negated"),
+    "k-block skipped": (MM, from_product(plus_block(-1, 3)), "k-block 3 of 5 (BLOCK_K=16) is skipped"),
+    "k-block twice": (MM, from_product(plus_block(1, 1)), "k-block 1 of 5 (BLOCK_K=16) is used twice"),
+    "negated": (MM, from_product(in_one_tile(plus_block(-2, 4))), "k-block 4 of 5 (BLOCK_K=16) is negated"),
     "stale B": (MM, from_product(stale_b), "B of k-block 1 is used with A of k-block 2 (BLOCK_K=16): stale buffer"),
     "last k": (MM, from_product(lambda a, b: a[:, :-1] @ b[:-1]), "the last k is dropped"),
     "tail of ones": (MM, from_product(lambda a, b: a @ b + 8), "the K tail is filled with ones"),
-    "not reset": (MM, from_product(not_reset), "tile (1,1) also holds the sums of tile (1,0): the accumulator was not reset"),
+    "not reset": (MM, from_product(not_reset), "tile (1,1) also holds the sums of tile (1,0): the accumulator was"),
     "one element": (MM, from_product(element_of_a), "A[41,30] is"),
     "rows moved": (MM, from_product(rows_moved), "rows 32..39 hold the products of rows 0..7"),
-    "rows exchanged": (MM, from_product(lambda a, b: a[torch.arange(M) ^ 4] @ b), "row i holds the products of row i ^ 4"),
-    "columns reversed": (MM, from_product(lambda a, b: a @ b.flip(1)), "columns are permuted: "),
+    "rows exchanged": (
+        MM,
+        from_product(lambda a, b: a[torch.arange(M) ^ 4] @ b),
+        "rows are exchanged: row i holds the products of row i ^ 4",
+    ),
     "no product": (ADDMM, from_product(lambda a, b: 0 * (a @ b)), "the product is absent"),
     "no bias": (ADDMM, from_inputs(bias=lambda i: 0 * i["bias"]), "the bias is absent"),
     "bias twice": (ADDMM, from_inputs(bias=lambda i: 2 * i["bias"]), "the bias is added twice"),
-    "bias local": (ADDMM, from_inputs(bias=lambda i: i["bias"][torch.arange(N) % 32]), "the bias is indexed within the tile (columns)"),
-    "bias of rows local": (ADDMM_ROWS, from_inputs(bias=lambda i: i["bias"][torch.arange(M) % 32]), "the bias is indexed within the tile (rows)"),
-    "scale of the first": (SCALED, from_inputs(scale_b=lambda i: i["scale_b"][:, :1].expand(1, N)), "scale_b: the first one is used for all"),
-    "scale local": (SCALED, from_inputs(scale_a=lambda i: i["scale_a"][torch.arange(M) % 32]), "scale_a is indexed within the tile"),
-    "no scale": (SCALED, from_inputs(scale_a=lambda i: torch.ones(M, 1), scale_b=lambda i: torch.ones(1, N)), "no scale is applied"),
-}  # fmt: skip
+    "bias local": (
+        ADDMM,
+        from_inputs(bias=lambda i: i["bias"][torch.arange(N) % 32]),
+        "the bias is indexed within the tile (columns)",
+    ),
+    "bias of rows local": (
+        ADDMM_ROWS,
+        from_inputs(bias=lambda i: i["bias"][torch.arange(M) % 32]),
+        "the bias is indexed within the tile (rows)",
+    ),
+    "scale of the first": (
+        SCALED,
+        from_inputs(scale_b=lambda i: i["scale_b"][:, :1].expand(1, N)),
+        "scale_b: the first one is used for all",
+    ),
+    "scale local": (
+        SCALED,
+        from_inputs(scale_a=lambda i: i["scale_a"][torch.arange(M) % 32]),
+        "scale_a is indexed within the tile",
+    ),
+    "no scale": (
+        SCALED,
+        from_inputs(scale_a=lambda i: torch.ones(M, 1), scale_b=lambda i: torch.ones(1, N)),
+        "no scale is applied",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", FOUND)
@@ -135,11 +173,16 @@ def test_a_fault_is_named(name):
     assert f"| CAUSE {cause}" in result.text
 
 
+def below(value):
+    """Values a little nearer to zero where bf16 would round away from it."""
+    return torch.where(round_to(value, "bf16").double().abs() > value.abs(), value * (1 - 2.0**-8), value)
+
+
 ROUNDINGS = {
-    "towards zero": (BF16, lambda v: torch.where(round_to(v, "bf16").double().abs() > v.abs(), v * (1 - 2.0**-8), v), "the output is rounded towards zero"),
-    "twice": (BF16, lambda v: round_to(v.float().double(), "tf32").double(), "the result is rounded to 11 bits before"),
+    "towards zero": (BF16, below, "the output is rounded towards zero"),
+    "twice": (BF16, lambda v: round_to(v, "tf32").double(), "the result is rounded to 11 bits before"),
     "through fp16": (WIDE, lambda v: round_to(v, "fp16").double(), "the result passes through fp16"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ROUNDINGS)
@@ -230,7 +273,11 @@ def test_elements_that_hold_the_sentinel(case, byte):
     out.view(torch.uint8)[32:64, 32 * out.element_size() : 64 * out.element_size()] = byte
     assert found(case, fill, out).causes == ("not written: tile (1,1)",)
     out[-1].view(torch.uint8).fill_(byte)
-    assert found(case, fill, out).causes[0].startswith(f"not written: {32 * 32 + N} elements, rows 32..{M - 1} cols 0..{N - 1}")
+    assert (
+        found(case, fill, out)
+        .causes[0]
+        .startswith(f"not written: {32 * 32 + N} elements, rows 32..{M - 1} cols 0..{N - 1}")
+    )
 
 
 def test_one_byte_that_looks_like_the_sentinel_proves_nothing():
@@ -242,7 +289,7 @@ def test_one_byte_that_looks_like_the_sentinel_proves_nothing():
 
 
 def test_constants_are_those_of_the_guards():
-    assert hypotheses.POISON == guarded.POISON
+    assert scene.POISON == guarded.POISON
     assert diagnosis.SENTINEL == guarded.SENTINEL
 
 
@@ -258,8 +305,12 @@ def test_the_line_and_the_map():
     out[64:, :32].view(torch.uint8).fill_(0xFE)
     wrong = int((out.double() != fill.expected).sum())
     lines = found(MM, fill, out).text.split("\n")
-    expected = f"FAIL exact/transparent seed 7 | tile (0,0) rows 0..31 cols 0..31 | {wrong}/{M * N} wrong in 3 of 9 tiles"
-    assert lines[0].startswith(f"{expected} | first [0,0] got {float(out[0, 0]):.9g} want {float(fill.expected[0, 0]):.9g}")
+    expected = (
+        f"FAIL exact/transparent seed 7 | tile (0,0) rows 0..31 cols 0..31 | {wrong}/{M * N} wrong in 3 of 9 tiles"
+    )
+    assert lines[0].startswith(
+        f"{expected} | first [0,0] got {float(out[0, 0]):.9g} want {float(fill.expected[0, 0]):.9g}"
+    )
     assert lines[-4] == "tiles (3 x 3): . right, + some wrong, # all wrong, o not written"
     assert [line.strip()[:2] for line in lines[-3:]] == ["+.", "..", "o."]
     assert lines[-2].strip()[2] in "+#"
@@ -298,8 +349,9 @@ def test_large_outputs_are_diagnosed_in_bounded_time(noise):
     case = (mm(1000, 1000, 1000, "bf16"), Contract("bf16", Accumulator()))
     fill = fill_of(case)
     a, b = fill.inputs["a"].double(), fill.inputs["b"].double()
-    value = fill.expected * 1.03 if noise else a @ b - a[:, 960:] @ b[960:]
+    value = fill.expected * 1.03 if noise else a @ b - a[:, 992:] @ b[992:]
     started = time.perf_counter()
     result = found(case, fill, rounded(case, value), (64, 64, 32))
+    # the rest is for a machine that is busy with other tests
     assert time.perf_counter() - started < 2 * diagnosis.SECONDS
-    assert result.causes == (() if noise else ("the K tail is absent",)) or "k-block 31" in result.causes[0]
+    assert [cause.split(" (")[0] for cause in result.causes] == ([] if noise else ["k-block 31 of 32"])

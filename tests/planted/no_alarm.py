@@ -70,11 +70,20 @@ def draw(random: random.Random, device: bool) -> tuple[str, Any, Any, Any]:
     if device:
         config = pick(kernel.configs)
     else:
-        config = Config(pick((16, 32)), pick((16, 32, 64)), pick((32, 64) if op == "scaled_mm" else (16, 32)), 2, 4, pick((1, 2, 8)))
+        config = Config(
+            pick((16, 32)), pick((16, 32, 64)), pick((32, 64) if op == "scaled_mm" else (16, 32)), 2, 4, pick((1, 2, 8))
+        )
     store = kernel.descriptors and random.random() < 0.5
     variant = Variant(static=pick((False, True)))
     if kernel.descriptors:
-        variant = Variant(pick(("device", "host")), store, pick((1, 2, 4)), pick((False, True)), pick((False, True)), pick((None, 2, 3)))
+        variant = Variant(
+            pick(("device", "host")),
+            store,
+            pick((1, 2, 4)),
+            pick((False, True)),
+            pick((False, True)),
+            pick((None, 2, 3)),
+        )
     return kernel.name, problem, config, variant
 
 
@@ -139,7 +148,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not has_device():
         environment |= {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
     started, totals, alarms, broken = time.perf_counter(), Counter[str](), [], 0
-    command = [sys.executable, str(HERE / "no_alarm.py"), *(f"--{name}={getattr(options, name)}" for name in ("count", "seed", "workers"))]
+    command = [
+        sys.executable,
+        str(HERE / "no_alarm.py"),
+        *(f"--{name}={getattr(options, name)}" for name in ("count", "seed", "workers")),
+    ]
     children = [
         subprocess.Popen([*command, f"--worker={worker}"], env=environment, stdout=subprocess.PIPE, text=True)
         for worker in range(options.workers)
@@ -153,8 +166,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         broken += not finished
     for alarm in alarms:
         print(f"ALARM {alarm['alarm']}\n{alarm['text']}\n")
-    kernels = ", ".join(f"{name.removeprefix('kernel ')} {count}" for name, count in sorted(totals.items()) if name.startswith("kernel "))
-    print(f"{len(alarms)} alarms in {totals['cases']} of {options.count} cases with {totals['fills']} fills ({kernels}), {time.perf_counter() - started:.0f} s")
+    kernels = ", ".join(
+        f"{name.removeprefix('kernel ')} {count}"
+        for name, count in sorted(totals.items())
+        if name.startswith("kernel ")
+    )
+    judged = f"{totals['cases']} of {options.count} cases with {totals['fills']} fills"
+    print(f"{len(alarms)} alarms in {judged} ({kernels}), {time.perf_counter() - started:.0f} s")
     if broken:
         print(f"{broken} of {options.workers} workers died before the end: see their stderr")
     return int(bool(alarms or broken or totals["cases"] < options.count))

@@ -29,8 +29,8 @@ def edited(fault: Fault) -> dict[str, str]:
         text = texts.get(edit.file) or (SOURCE / edit.file).read_text()
         if text.count(edit.old) != edit.count:
             raise NotPlantable(
-                f"{fault.name}: {edit.file} holds {edit.old!r} {text.count(edit.old)} times, the table says {edit.count}: "
-                "the kernel's source has changed, bring the table up to date"
+                f"{fault.name}: {edit.file} holds {edit.old!r} {text.count(edit.old)} times, the table says "
+                f"{edit.count}: the kernel's source has changed, bring the table up to date"
             )
         texts[edit.file] = text.replace(edit.old, edit.new)
     return texts

@@ -21,13 +21,14 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 #: Seconds without a result after which a mutant counts as hanging.
 PATIENCE = 300
+#: Exit status of a child whose device may have been left in a bad state.
+SPOILED = 3
 
 
 @dataclass(frozen=True)
 class Row:
-    """One fault: the checks that failed ("crash" and the like where the process did not survive), the first line of the
-    diagnosis and its causes, and the checks that the unchanged kernel failed on the same case (none, or the row is void).
-    """
+    """One fault: the checks that failed ("crash" and the like where the process did not survive), the diagnosis, and
+    what the unchanged kernel failed on the same case: nothing, or the row is void."""
 
     fault: str
     caught_by: tuple[str, ...]
@@ -37,7 +38,11 @@ class Row:
 
     @property
     def cause(self) -> str:
-        return "; ".join(part.removeprefix("CAUSE ") for part in self.diagnosis.split("\n")[0].split(" | ") if part.startswith("CAUSE "))
+        return "; ".join(
+            part.removeprefix("CAUSE ")
+            for part in self.diagnosis.split("\n")[0].split(" | ")
+            if part.startswith("CAUSE ")
+        )
 
 
 def has_device() -> bool:
@@ -82,14 +87,16 @@ def _child(names: Sequence[str], device: bool) -> Iterator[Row]:
         code = process.returncode
         yield Row(started, ("timeout" if code == 124 else f"crash (exit status {code})",))
     elif process.returncode and process.returncode != 3:
-        raise RuntimeError(f"the table's child process ended with {process.returncode} before any fault: see its stderr")
+        raise RuntimeError(
+            f"the table's child process ended with {process.returncode} before any fault: see its stderr"
+        )
 
 
 # In the child: torch and triton are imported only here, after the parent has set the environment.
 
 
 def child(names: Sequence[str]) -> int:
-    """Runs faults, each announced before and reported after; 3 if the process is not fit for another one."""
+    """Runs faults, each announced before and reported after; SPOILED if the process is not fit for more."""
     from faults import FAULTS
 
     executor, target = _executor()
@@ -98,7 +105,7 @@ def child(names: Sequence[str]) -> int:
         row, spoiled = _row(fault, executor, target)
         _say(asdict(row))
         if spoiled:
-            return 3
+            return SPOILED
     return 0
 
 
@@ -139,8 +146,10 @@ def _row(fault: Any, executor: Any, target: Any) -> tuple[Row, bool]:
             caught = tuple(verdict.check for verdict in result.verdicts if not verdict.passed)
             diagnosis = result.diagnosis
         except Exception as error:
-            caught = (f"exception {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:120],)
-            spoiled = executor.name == "device"
+            # the device's own errors are RuntimeErrors, and so far a mutant has no other way to raise one
+            spoiled = executor.name == "device" and isinstance(error, RuntimeError)
+            what = "device fault" if spoiled else "exception"
+            caught = (f"{what} {type(error).__name__}: {str(error).partition(chr(10))[0]}"[:120],)
     return Row(fault.name, caught, diagnosis, baseline, time.perf_counter() - started), spoiled
 
 
@@ -162,7 +171,11 @@ def summary(caught_by: Iterable[str]) -> str:
     """Failed checks by kind, each with its fills: "numerics (wide-A, wide-B), repeat (6 fills)"."""
     kinds: dict[str, list[str]] = {}
     for check in caught_by:
-        kind, _, fill = check.partition("/") if not check.startswith(("crash", "exception")) else (check, "", "")
+        kind, _, fill = (
+            check.partition("/")
+            if not check.startswith(("crash", "exception", "device fault", "timeout"))
+            else (check, "", "")
+        )
         kinds.setdefault(kind, [])
         if fill and fill not in kinds[kind]:
             kinds[kind].append(fill)
@@ -189,6 +202,8 @@ def complaints(rows: Iterable[Row], device: bool) -> list[str]:
             found.append(f"{row.fault} was NOT CAUGHT on {fault.case.id}")
         if fault.memory and any(check.startswith("numerics/") for check in row.caught_by):
             found.append(f"{row.fault} is said to leave the numbers alone, but {row.caught_by} failed")
+        if any(check.startswith("exception") for check in row.caught_by):
+            found.append(f"{row.fault}: {row.caught_by} is not a finding: the changed source must run")
         if not device and fault.cause not in row.cause:
             found.append(f"{row.fault}: cause {fault.cause!r} is expected, named was {row.cause!r}:\n{row.diagnosis}")
     return found
@@ -233,7 +248,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for row in run([fault.name for fault in chosen if device or not fault.device_only], device):
         rows.append(row)
         if options.verbose:
-            print(f"== {row.fault} {row.seconds:.1f} s: {summary(row.caught_by) or 'not caught'}\n{row.diagnosis}\n", flush=True)
+            print(
+                f"== {row.fault} {row.seconds:.1f} s: {summary(row.caught_by) or 'not caught'}\n{row.diagnosis}\n",
+                flush=True,
+            )
     table = markdown(rows, [fault.name for fault in chosen])
     wrong = complaints(rows, device)
     killed = sum(bool(row.caught_by) for row in rows)

@@ -13,7 +13,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import planting
 import table
-from faults import FAULTS, GROUPS, MM, Edit, Fault
+from cases import MM, Edit, Fault
+from faults import FAULTS, GROUPS
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -43,7 +44,9 @@ def test_text_that_is_not_in_the_source_is_refused():
 
 
 def _row(**fields):
-    return dataclasses.replace(table.Row("skip_last_k", ("numerics/randn",), "FAIL x | CAUSE k-block 2 of 3 (BLOCK_K=16) is skipped"), **fields)
+    return dataclasses.replace(
+        table.Row("skip_last_k", ("numerics/randn",), "FAIL x | CAUSE k-block 2 of 3 (BLOCK_K=16) is skipped"), **fields
+    )
 
 
 def test_what_the_table_complains_about():
@@ -52,6 +55,7 @@ def test_what_the_table_complains_about():
     assert "NOT CAUGHT" in table.complaints([_row(caught_by=())], device=True)[0]
     assert "unchanged kernel fails" in table.complaints([_row(baseline=("numerics/randn: x",))], device=True)[0]
     assert "is expected, named was ''" in table.complaints([_row(diagnosis="FAIL x")], device=False)[0]
+    assert "not a finding" in table.complaints([_row(caught_by=("exception NameError: x",))], device=True)[0]
     equivalent = table.Row("mload_nomask", ("numerics/randn",))
     assert "said to change nothing" in table.complaints([equivalent], device=True)[0]
     memory = table.Row("mstore_off1", ("numerics/randn",))

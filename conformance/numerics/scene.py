@@ -1,0 +1,167 @@
+"""What a diagnosis reasons about: one fill of a problem in fp64, its operands in memory, and hypotheses about both."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from conformance import reference
+from conformance.numerics.contract import Contract
+from conformance.numerics.fill import Fill
+from conformance.numerics.rounding import round_to
+from conformance.problems import DTYPES, Gemm, Operand, itemsize
+
+#: Bytes that may lie around operands while a fill runs; those of ``conformance.inputs.guarded``.
+POISON = (0xFF, 0x7B)
+#: Operands that span more elements than this are not modelled as memory.
+IMAGE_LIMIT = 1 << 26
+
+Predict = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Hypothesis:
+    """``predict(rows, cols)`` is the fp64 output, before the output rounding, of those rows and columns if ``cause``
+    is what happened. Values that are representable in the output dtype already stand for themselves. ``special``: it
+    is about NaN or infinity, so that these are evidence too."""
+
+    cause: str
+    predict: Predict
+    special: bool = False
+
+
+class Scene:
+    """One fill of a problem in fp64: operands, product and epilogue, each of which a hypothesis may replace."""
+
+    def __init__(self, problem: Gemm, contract: Contract, fill: Fill, block: tuple[int, int, int]) -> None:
+        self.problem, self.contract, self.fill = problem, contract, fill
+        self.block_m, self.block_n, self.block_k = block
+        self.m, self.n = problem.M, problem.N
+        self.k = problem.K if problem.has_product else 0
+        self.a = fill.inputs["a"].cpu().double()[:, : self.k]
+        self.b = fill.inputs["b"].cpu().double()[: self.k]
+        self.raw = reference.product(problem, fill.inputs, device="cpu")
+        ones = torch.ones((), dtype=torch.float64)
+        self.scale_a = self._input("scale_a", ones).reshape(-1, 1).expand(problem.M, 1)[:, 0]
+        self.scale_b = self._input("scale_b", ones).reshape(1, -1).expand(1, problem.N)[0]
+        self.bias = self._input("bias", 0 * ones).expand(problem.M, problem.N) if problem.bias is not None else None
+        self.alpha = problem.alpha if problem.has_product else 1.0
+        self.beta = problem.beta
+
+    def _input(self, name: str, default: Tensor) -> Tensor:
+        return self.fill.inputs[name].cpu().double() if name in self.fill.inputs else default
+
+    @property
+    def k_blocks(self) -> int:
+        return -(-self.k // self.block_k)
+
+    @property
+    def tiles(self) -> tuple[int, int]:
+        return -(-self.m // self.block_m), -(-self.n // self.block_n)
+
+    def tile(self, i: int, j: int) -> tuple[Tensor, Tensor]:
+        """Rows and columns of tile (i, j), cut at the edges of the output."""
+        rows = torch.arange(i * self.block_m, min((i + 1) * self.block_m, self.m))
+        return rows, torch.arange(j * self.block_n, min((j + 1) * self.block_n, self.n))
+
+    def round(self, value: Tensor) -> Tensor:
+        """``value`` (fp64) in the output dtype, as fp64."""
+        return round_to(value, self.contract.out_dtype, overflow=self.contract.overflow).double()
+
+    def finish(
+        self,
+        raw: Tensor,
+        rows: Tensor,
+        cols: Tensor,
+        *,
+        scale_a: Tensor | None = None,
+        scale_b: Tensor | None = None,
+        bias: Tensor | None = None,
+        alpha: float | None = None,
+        beta: float | None = None,
+    ) -> Tensor:
+        """The epilogue of ``raw`` (rows x cols); ``scale_a`` (rows), ``scale_b`` (cols), ``bias`` (rows x cols)."""
+        value = raw * (self.alpha if alpha is None else alpha)
+        if self.problem.scaling is not None:
+            value = value * (self.scale_a[rows] if scale_a is None else scale_a)[:, None]
+            value = value * (self.scale_b[cols] if scale_b is None else scale_b)[None, :]
+        if bias is None and self.problem.reads_bias and self.bias is not None:
+            bias = self.bias[rows][:, cols]
+        if bias is not None:
+            value = value + (self.beta if beta is None else beta) * bias
+        return value
+
+    def from_raw(self, cause: str, raw: Predict) -> Hypothesis:
+        """A hypothesis about the product, with the right epilogue."""
+        return Hypothesis(cause, lambda rows, cols: self.finish(raw(rows, cols), rows, cols))
+
+    def with_epilogue(self, cause: str, **changed: Callable[[Tensor, Tensor], Tensor | float]) -> Hypothesis:
+        """A hypothesis about the epilogue: arguments of :meth:`finish`, each as a function of rows and columns."""
+
+        def predict(rows: Tensor, cols: Tensor) -> Tensor:
+            values = {name: make(rows, cols) for name, make in changed.items()}
+            return self.finish(self.product(rows, cols), rows, cols, **values)  # type: ignore[arg-type]
+
+        return Hypothesis(cause, predict)
+
+    def product(self, rows: Tensor, cols: Tensor) -> Tensor:
+        return self.raw[rows][:, cols]
+
+    def block_of_a(self, t: int, rows: Tensor) -> Tensor:
+        """A's columns of k-block ``t``, padded with zeros to BLOCK_K; zeros for a block that does not exist."""
+        return _padded(self.a[rows], 1, t * self.block_k, self.block_k)
+
+    def block_of_b(self, t: int, cols: Tensor) -> Tensor:
+        return _padded(self.b[:, cols], 0, t * self.block_k, self.block_k)
+
+    def part(self, rows: Tensor, cols: Tensor, of_a: int, of_b: int) -> Tensor:
+        """Product of A's k-block ``of_a`` and B's k-block ``of_b``."""
+        return self.block_of_a(of_a, rows) @ self.block_of_b(of_b, cols)
+
+    @functools.cached_property
+    def images(self) -> dict[str, list[Image]]:
+        """Each operand as it lies in memory, once per poison; without those that are too large or not read."""
+        found: dict[str, list[Image]] = {}
+        for operand in self.problem.operands:
+            if operand.span <= IMAGE_LIMIT and operand.numel and (self.k or operand.name not in "ab"):
+                values = self.fill.inputs[operand.name].cpu().double()
+                found[operand.name] = [Image(operand, values, poison) for poison in POISON]
+        return found
+
+
+class Image:
+    """An operand's memory in fp64, with poison wherever no element lies."""
+
+    def __init__(self, operand: Operand, values: Tensor, poison: int) -> None:
+        self.operand = operand
+        pattern = torch.full((itemsize(operand.dtype),), poison, dtype=torch.uint8)
+        self.poison = float(pattern.view(DTYPES[operand.dtype]).double())
+        self.memory = torch.full((operand.span,), self.poison, dtype=torch.float64)
+        self.memory.as_strided(operand.shape, operand.strides).copy_(values)
+
+    def read(self, offset: Tensor) -> Tensor:
+        """The values at these offsets in elements from the first one."""
+        inside = (offset >= 0) & (offset < len(self.memory))
+        return torch.where(inside, self.memory[offset.clamp(0, len(self.memory) - 1)], self.poison)
+
+    def matrix(self, rows: Tensor, cols: Tensor, strides: tuple[int, ...], start: int = 0) -> Tensor:
+        return self.read(rows[:, None] * strides[0] + cols[None, :] * strides[1] + start)
+
+
+def _padded(matrix: Tensor, dim: int, start: int, length: int) -> Tensor:
+    shape = list(matrix.shape)
+    first, last = max(0, min(start, shape[dim])), max(0, min(start + length, shape[dim]))
+    part = matrix.narrow(dim, first, last - first)
+    shape[dim] = length - (last - first)
+    return torch.cat([part, part.new_zeros(shape)], dim)
+
+
+def grown(matrix: Tensor, rows: int, cols: int) -> Tensor:
+    """``matrix`` with zeros below and to the right of it, at least rows x cols large."""
+    larger = matrix.new_zeros(max(rows, matrix.shape[0]), max(cols, matrix.shape[1]))
+    larger[: matrix.shape[0], : matrix.shape[1]] = matrix
+    return larger

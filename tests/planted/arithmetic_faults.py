@@ -1,0 +1,333 @@
+"""Faults of the epilogue, of single values and of precision: what is computed from the elements."""
+
+import cases as on
+from cases import HOST, POINTER, TILES, Edit, Fault
+
+_DOT = "acc = tl.dot(a, b, acc, input_precision=PRECISION, max_num_imprecise_acc=PROMOTE, out_dtype=tl.float32)"
+_ADVANCE = "\n        a_tile += BLOCK_K * stride_ak"
+_ZEROS = "acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)\n    for k in range(0, tl.cdiv(K, BLOCK_K)):\n        "
+_STORED = "values.to(c_ptr.dtype.element_ty)"
+_BIAS_INSIDE = "inside = (rm < M)[:, None] & (rn < N)[None, :]\n        addend"
+_ELEMENT = "(rm == 33)[:, None] & (rn == 40)[None, :]"
+
+
+def _pointer_dot(new: str) -> Edit:
+    return Edit(TILES, _DOT + _ADVANCE, new + _ADVANCE)
+
+
+def _after_dot(new: str) -> Edit:
+    """Adds a statement behind the pointer kernel's dot."""
+    return _pointer_dot(f"{_DOT}\n        {new}")
+
+
+def _before_dot(new: str) -> Edit:
+    return _pointer_dot(f"{new}\n        {_DOT}")
+
+
+def _stored(new: str) -> Edit:
+    """Changes the conversion of the pointer store."""
+    return Edit(TILES, _STORED, f"({new}).to(c_ptr.dtype.element_ty)")
+
+
+def _element(new: str) -> Edit:
+    """Changes one accumulator element, [33, 40]."""
+    line = "store_pointers(acc, c_ptr"
+    return Edit(POINTER, line, f"acc = tl.where({_ELEMENT}, {new}, acc)\n    {line}")
+
+
+_SCALE_A = "tl.load(scale_a_ptr + rm * stride_scale_a, mask=rm < M"
+_SCALE_B = "tl.load(scale_b_ptr + rn * stride_scale_b, mask=rn < N"
+
+EPILOGUE = (
+    Fault(
+        "scale_swap",
+        "epilogue",
+        (
+            Edit(TILES, "scale_a_ptr + rm * stride_scale_a", "scale_b_ptr + rm * stride_scale_b"),
+            Edit(TILES, "scale_b_ptr + rn * stride_scale_b", "scale_a_ptr + rn * stride_scale_a"),
+        ),
+        on.SCALED,
+        "scale_a and scale_b are exchanged",
+    ),
+    Fault(
+        "scale_bcast0",
+        "epilogue",
+        (Edit(TILES, _SCALE_A, _SCALE_A.replace("rm * stride", "rm * 0 * stride")),),
+        on.SCALED,
+        "scale_a: the first one is used for all",
+    ),
+    Fault(
+        "scale_miss_last",
+        "epilogue",
+        (Edit(TILES, _SCALE_A, _SCALE_A.replace("rm < M", "rm < M - 1")),),
+        on.SCALED,
+        "the last scale_a is read as 0",
+    ),
+    Fault(
+        "scale_local_idx",
+        "epilogue",
+        (Edit(TILES, _SCALE_B, _SCALE_B.replace("rn *", "(rn % acc.shape[1]) *")),),
+        on.SCALED,
+        "scale_b is indexed within the tile",
+    ),
+    Fault(
+        "scale_absent",
+        "epilogue",
+        (Edit(TILES, "acc * scale_a[:, None] * scale_b[None, :]", "acc * scale_a[:, None]"),),
+        on.SCALED,
+        "scale_b is not applied",
+    ),
+    Fault(
+        "scale_bf16",
+        "epilogue",
+        (Edit(TILES, "acc * scale_a[:, None]", "acc * scale_a.to(tl.bfloat16).to(tl.float32)[:, None]"),),
+        on.SCALED,
+    ),
+    Fault(
+        "bias_scaled",
+        "epilogue",
+        (Edit(TILES, "addend = addend * beta", "addend = addend * beta * alpha"),),
+        on.ADDMM,
+        "the bias is scaled by alpha too",
+    ),
+    Fault(
+        "bias_row_scaled",
+        "epilogue",
+        (
+            Edit(
+                TILES,
+                "        acc = acc + addend",
+                "        if SCALED:\n            addend = addend * scale_a[:, None] * scale_b[None, :]\n"
+                "        acc = acc + addend",
+            ),
+        ),
+        on.SCALED_BIAS,
+        "the bias is scaled by scale_a and scale_b",
+    ),
+    Fault(
+        "bias_twice",
+        "epilogue",
+        (Edit(TILES, "acc = acc + addend", "acc = acc + addend + addend"),),
+        on.ADDMM,
+        "the bias is added twice",
+    ),
+    Fault("bias_absent", "epilogue", (Edit(TILES, "acc = acc + addend", "acc = acc"),), on.ADDMM, "the bias is absent"),
+    Fault(
+        "bias_rowidx",
+        "epilogue",
+        (
+            Edit(
+                TILES,
+                "rm[:, None] * stride_bias_m + rn[None, :] * stride_bias_n",
+                "rm[:, None] * stride_bias_n + rn[None, :] * stride_bias_m",
+            ),
+        ),
+        on.ADDMM,
+        "the bias is read along the other dimension",
+    ),
+    Fault(
+        "bias_transposed",
+        "epilogue",
+        (
+            Edit(
+                TILES,
+                "rm[:, None] * stride_bias_m + rn[None, :] * stride_bias_n",
+                "rm[:, None] * stride_bias_n + rn[None, :] * stride_bias_m",
+            ),
+        ),
+        on.ADDMM_MATRIX,
+        "the bias is read transposed",
+    ),
+    Fault(
+        "bias_local_idx",
+        "epilogue",
+        (Edit(TILES, "rn[None, :] * stride_bias_n", "(rn % acc.shape[1])[None, :] * stride_bias_n"),),
+        on.ADDMM,
+        "the bias is indexed within the tile (columns)",
+    ),
+    Fault(
+        "bias_miss_last",
+        "epilogue",
+        (Edit(TILES, _BIAS_INSIDE, _BIAS_INSIDE.replace("rn < N", "rn < N - 1")),),
+        on.ADDMM,
+        "the last element of the bias is read as 0",
+    ),
+    Fault(
+        "alpha_absent",
+        "epilogue",
+        (Edit(TILES, "acc = acc * alpha", "acc = acc * 1.0"),),
+        on.ADDMM,
+        "alpha is not applied",
+    ),
+    Fault(
+        "beta_absent",
+        "epilogue",
+        (Edit(TILES, "addend = addend * beta", "addend = addend * 1.0"),),
+        on.ADDMM,
+        "beta is not applied",
+    ),
+    Fault(
+        "alpha_beta_exchanged",
+        "epilogue",
+        (
+            Edit(TILES, "acc = acc * alpha", "acc = acc * beta"),
+            Edit(TILES, "addend = addend * beta", "addend = addend * alpha"),
+        ),
+        on.ADDMM,
+        "alpha and beta are exchanged",
+    ),
+    Fault(
+        "beta_zero_reads_bias",
+        "epilogue",
+        (Edit(HOST, "if problem.reads_bias else None", "if problem.bias is not None else None"),),
+        on.ADDMM_NO_BETA,
+        "although beta is 0",
+    ),
+    Fault(
+        "alpha_zero_reads_product",
+        "epilogue",
+        (Edit(HOST, "problem.K if problem.has_product else 0", "problem.K"),),
+        on.ADDMM_NO_ALPHA,
+        "although alpha is 0",
+    ),
+)
+
+DATA = (
+    Fault("elem_1ulp", "data", (_element("acc * (1 + 2.0**-10)"),), on.MM),
+    Fault("elem_8ulp", "data", (_element("acc * (1 + 2.0**-7)"),), on.MM),
+    Fault("elem_1pct", "data", (_element("acc * 1.01"),), on.MM),
+    Fault("elem_sign", "data", (_element("-acc"),), on.MM),
+    Fault(
+        "bitflip_lsb",
+        "data",
+        (
+            _before_dot(
+                "flipped = (a.to(tl.int16, bitcast=True) ^ 1).to(tl.float16, bitcast=True)\n"
+                "        a = tl.where((rm == 33)[:, None] & (rk + k * BLOCK_K == 17)[None, :], flipped, a)"
+            ),
+        ),
+        on.MM,
+        "A[33,17] is",
+    ),
+    Fault(
+        "bitflip_any",
+        "data",
+        (
+            _before_dot(
+                "flipped = (b.to(tl.int16, bitcast=True) ^ 512).to(tl.float16, bitcast=True)\n"
+                "        b = tl.where((rk + k * BLOCK_K == 17)[:, None] & (rn == 40)[None, :], flipped, b)"
+            ),
+        ),
+        on.MM,
+        "B[17,40] is",
+    ),
+    Fault(
+        "neg_kblock",
+        "data",
+        (_before_dot("a = tl.where(k == 1, -a, a)"),),
+        on.MM,
+        "k-block 1 of 3 (BLOCK_K=16) is negated",
+    ),
+)
+
+
+def _cut(name: str, mask: int) -> str:
+    """``name`` in fp32 with the low bits outside ``mask`` cleared: rounded towards zero."""
+    return f"({name}.to(tl.int32, bitcast=True) & {mask}).to(tl.float32, bitcast=True)"
+
+
+PRECISION = (
+    Fault(
+        "fp16_acc",
+        "precision",
+        (
+            Edit(TILES, _ZEROS + "if EVEN_K:", (_ZEROS + "if EVEN_K:").replace("float32", "float16")),
+            _pointer_dot(_DOT.replace("float32", "float16")),
+        ),
+        on.MM_LONG,
+    ),
+    Fault(
+        "fp16_acc_between",
+        "precision",
+        (_after_dot("acc = acc.to(tl.float16).to(tl.float32)"),),
+        on.MM_LONG,
+        "rounded to fp16 after every k-block",
+    ),
+    Fault(
+        "bf16_acc",
+        "precision",
+        (_after_dot("acc = acc.to(tl.bfloat16).to(tl.float32)"),),
+        on.MM_BF16,
+        "rounded to bf16 after every k-block",
+    ),
+    Fault("lowacc13", "precision", (_after_dot(f"acc = {_cut('acc', -1024)}"),), on.MM_LONG, "cut to 13 fraction bits"),
+    Fault(
+        "bf16_for_tf32",
+        "precision",
+        (_pointer_dot(_DOT.replace("a, b,", "a.to(tl.bfloat16), b.to(tl.bfloat16),")),),
+        on.MM_TF32,
+        "rounded to bf16",
+    ),
+    Fault(
+        "tf32_for_ieee",
+        "precision",
+        (_before_dot(f"a = {_cut('a', -8192)}\n        b = {_cut('b', -8192)}"),),
+        on.MM_IEEE,
+        "cut to tf32",
+    ),
+    Fault(
+        "tf32_instruction_for_ieee",
+        "precision",
+        (_pointer_dot(_DOT.replace("=PRECISION", '="tf32"')),),
+        on.MM_IEEE,
+        device_only=True,
+    ),
+    Fault("out_rz", "precision", (_stored(_cut("values", -65536)),), on.MM_BF16, "rounded towards zero"),
+    Fault(
+        "double_round",
+        "precision",
+        (
+            Edit(
+                TILES,
+                f"tl.store(target, {_STORED}",
+                "code = values.to(tl.int32, bitcast=True)\n    code = (code + 2047 + ((code >> 12) & 1)) & -4096\n"
+                "    values = code.to(tl.float32, bitcast=True)\n    tl.store(target, " + _STORED,
+            ),
+        ),
+        on.MM_BF16,
+    ),
+    Fault(
+        "out_through_fp16",
+        "precision",
+        (_stored("values.to(tl.float16).to(tl.float32)"),),
+        on.MM_BF16,
+        "passes through fp16",
+    ),
+    Fault(
+        "splitk_lowp",
+        "precision",
+        (_after_dot("acc = tl.where(k == 1, acc.to(tl.bfloat16).to(tl.float32), acc)"),),
+        on.MM_BF16,
+        "the sum of k-blocks 0..1 is rounded to bf16",
+    ),
+    Fault(
+        "product_rounded_before_bias",
+        "precision",
+        (Edit(TILES, "acc = acc + addend", "acc = acc.to(tl.bfloat16).to(tl.float32) + addend"),),
+        on.ADDMM_BF16,
+    ),
+    Fault(
+        "fast_accum_fp8",
+        "precision",
+        (Edit(TILES, "max_num_imprecise_acc=PROMOTE", "max_num_imprecise_acc=None", 2),),
+        on.WGMMA_FP8,
+        device_only=True,
+    ),
+    Fault(
+        "promotion_too_late",
+        "precision",
+        (Edit(TILES, "max_num_imprecise_acc=PROMOTE", "max_num_imprecise_acc=PROMOTE * 4", 2),),
+        on.WGMMA_FP8,
+        device_only=True,
+    ),
+)

@@ -1,0 +1,91 @@
+"""What a planted fault is, and the cases (kernel, problem, config, variant) on which faults must show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from conformance.kernels.kernel import Variant
+from conformance.kernels.launch import Config
+from conformance.problems import Bias, Gemm, Layout, addmm, mm, scaled_mm
+
+TILES, POINTER, PERSISTENT, HOST = "tiles.py", "pointer.py", "persistent_tma.py", "gemm.py"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Replace ``old``, which must occur ``count`` times in ``file``, by ``new``."""
+
+    file: str
+    old: str
+    new: str
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a mutant runs on; the unchanged kernel must pass it."""
+
+    kernel: str
+    problem: Gemm
+    config: Config
+    variant: Variant = field(default_factory=Variant)
+
+    @property
+    def id(self) -> str:
+        return "/".join(filter(None, (self.kernel, self.problem.id, self.config.id, self.variant.id)))
+
+
+@dataclass(frozen=True)
+class Fault:
+    """``cause``: text that the diagnosis must name ("" where the data cannot prove a cause). ``memory``: only checks
+    of memory can see it. ``equivalent``: why the changed source computes the same in every case, so that it must pass.
+    ``device_only``: the interpreter has not the arithmetic or the instruction that the fault is about."""
+
+    name: str
+    group: str
+    edits: tuple[Edit, ...]
+    case: Case
+    cause: str = ""
+    memory: bool = False
+    equivalent: str = ""
+    device_only: bool = False
+
+
+SMALL = Config(32, 32, 16, 2, 4)
+SMALL_FP8 = Config(32, 32, 32, 2, 4)
+PADDED = Layout("row", pad=8)
+TWO_SMS = Variant(sms=2)
+#: Such that a bias added twice, scaled by alpha and scaled by nothing all differ.
+FACTORS = {"alpha": 8.0, "beta": 0.25}
+
+# 2 x 2 ragged tiles and a ragged third k-block, in every case
+MM = Case("mm", mm(40, 56, 40), SMALL)
+MM_PADDED = Case("mm", mm(40, 56, 40, layout_a=PADDED, layout_b=PADDED, layout_out=PADDED), SMALL)
+MM_BF16 = Case("mm", mm(40, 56, 40, "bf16"), SMALL)
+MM_TF32 = Case("mm", mm(40, 56, 40, "fp32", precision="tf32"), SMALL)
+MM_IEEE = Case("mm", mm(40, 56, 40, "fp32"), SMALL)
+MM_LONG = Case("mm", mm(40, 56, 264), Config(32, 32, 64, 2, 4))
+MM_EMPTY_STATIC = Case("mm", mm(40, 56, 0), SMALL, Variant(static=True))
+MM_STATIC = Case("mm", mm(40, 56, 40), SMALL, Variant(static=True))
+ADDMM = Case("addmm", addmm(40, 56, 40, **FACTORS), SMALL)
+ADDMM_BF16 = Case("addmm", addmm(40, 56, 40, "bf16", **FACTORS), SMALL)
+ADDMM_MATRIX = Case("addmm", addmm(40, 56, 40, bias=Bias("mn"), **FACTORS), SMALL)
+ADDMM_NO_BETA = Case("addmm", addmm(40, 56, 40, beta=0.0), SMALL)
+ADDMM_NO_ALPHA = Case("addmm", addmm(40, 56, 40, alpha=0.0), SMALL)
+SCALED = Case("scaled_mm", scaled_mm(40, 56, 88), SMALL_FP8)
+SCALED_BIAS = Case("scaled_mm", scaled_mm(40, 56, 88, bias=Bias()), SMALL_FP8)
+TMA = Case("mm_persistent_tma", mm(40, 56, 40), SMALL, TWO_SMS)
+TMA_PADDED = Case("mm_persistent_tma", mm(40, 56, 40, layout_a=PADDED, layout_b=PADDED), SMALL, TWO_SMS)
+TMA_HOST = Case("mm_persistent_tma", mm(40, 56, 40, layout_a=PADDED), SMALL, Variant("host", sms=2))
+TMA_COLUMN = Case("mm_persistent_tma", mm(40, 56, 40, layout_a=Layout("col")), SMALL, TWO_SMS)
+TMA_EMPTY = Case("mm_persistent_tma", mm(40, 56, 0), SMALL, TWO_SMS)
+TMA_STORE = Case("mm_persistent_tma", mm(40, 56, 40), SMALL, Variant(tma_store=True, sms=2))
+TMA_SUBTILE = Case("mm_persistent_tma", mm(40, 56, 40), SMALL, Variant(epilogue_subtile=2, sms=2))
+#: Rows 32 and up begin 2**31 elements or more behind the first; the offset keeps wrapped addresses in the allocation.
+FAR = Case(
+    "scaled_mm",
+    scaled_mm(40, 56, 88, layout_a=Layout("row", pad=2**26 - 88, offset=2**31)),
+    SMALL_FP8,
+)
+#: Hopper's warpgroup instruction in fp8, long enough for its 14-bit sums to lose what promotion keeps.
+WGMMA_FP8 = Case("scaled_mm", scaled_mm(168, 248, 1032), Config(64, 64, 128, 3, 4))
