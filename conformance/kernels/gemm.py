@@ -265,7 +265,7 @@ class PersistentTmaGemm(GemmKernel):
         if config.block_n // variant.epilogue_subtile < 16:
             detail = f"{config.id} in {variant.epilogue_subtile} subtiles: a stored block needs at least 16 columns"
             return Reason(ReasonCode.CONFIG, "epilogue_subtile", detail)
-        return super()._config(problem, config, target, variant) or self._descriptors(problem, config, variant)
+        return self._descriptors(problem, config, variant) or super()._config(problem, config, target, variant)
 
     def _shared_memory(self, problem: Gemm, config: Config, variant: Variant) -> int:
         """Blocks of C lie beside the operand tiles: one that a descriptor stores, and one whose layout changes while
@@ -330,18 +330,18 @@ class PersistentTmaGemm(GemmKernel):
         problem, config = plan.problem, plan.config
         made: dict[str, Any] = {"a_desc": None, "b_desc": None, "c_desc": None}
         if problem.has_product and 0 not in plan.grid:
-            blocks = {"a": (config.block_m, config.block_k), "b": (config.block_k, config.block_n)}
+            blocks = {"a": [config.block_m, config.block_k], "b": [config.block_k, config.block_n]}
             for name, block in blocks.items():
                 operand = problem.operand(name)
                 order = slice(None) if _row_major(operand) else slice(None, None, -1)
-                strides = [_leading(operand), 1]
+                shape = list(operand.shape)
                 made[f"{name}_desc"] = TensorDescriptor(
-                    tensors[name], list(operand.shape[order]), strides, list(block[order])
+                    tensors[name], shape[order], [_leading(operand), 1], block[order]
                 )
         if plan.variant.tma_store and 0 not in plan.grid:
-            block = (config.block_m, config.block_n // plan.variant.epilogue_subtile)
+            block = [config.block_m, config.block_n // plan.variant.epilogue_subtile]
             strides = [problem.output.strides[0], 1]
-            made["c_desc"] = TensorDescriptor(tensors["out"], list(problem.output.shape), strides, list(block))
+            made["c_desc"] = TensorDescriptor(tensors["out"], list(problem.output.shape), strides, block)
         return made
 
     def features(self, plan: Plan) -> tuple[frozenset[codegen.Feature], frozenset[codegen.Feature]]:

@@ -161,12 +161,8 @@ def check_tensors(kernel: str, problem: Gemm, tensors: Mapping[str, Tensor]) -> 
         if tuple(tensor.shape) != operand.shape and not single:
             detail = f"{operand.name} has shape {tuple(tensor.shape)}, {operand.shape} is required"
             raise NotApplicable(kernel, Reason(code or ReasonCode.LAYOUT, operand.name, detail))
-        strides = [
-            (have, want)
-            for extent, have, want in zip(operand.shape, tensor.stride(), operand.strides, strict=False)
-            if extent > 1
-        ]
-        if operand.numel and any(have != want for have, want in strides) and not single:
+        strides = zip(operand.shape, tensor.stride(), operand.strides, strict=False)
+        if operand.numel and not single and any(have != want for extent, have, want in strides if extent > 1):
             detail = f"{operand.name} has strides {tensor.stride()}, the plan was made for {operand.strides}"
             raise NotApplicable(kernel, Reason(code or ReasonCode.LAYOUT, operand.name, detail))
         expected = operand.offset * itemsize(operand.dtype) % 16

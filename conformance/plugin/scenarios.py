@@ -126,8 +126,7 @@ def rows(scene: Scenario, kernel: Kernel, targets: Sequence[Target], tier: str) 
     dtypes = [dtype for dtype, configs in usable.items() if configs]
     found: dict[tuple[Any, ...], None] = {}
     for dtype, config, able, combination, turn in _chosen(dtypes, usable, combinations, rotated, tier):
-        for target in able:
-            found[(target, dtype, config, *combination, *turn)] = None
+        found |= {(target, dtype, config, *combination, *turn): None for target in able}
     return list(found)
 
 

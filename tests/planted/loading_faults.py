@@ -310,7 +310,7 @@ ADDRESSING = (
     Fault(
         "host_descriptor_pitch",
         "addressing",
-        (Edit(HOST, "list(shape), [_leading(operand), 1]", "list(shape), [shape[1], 1]"),),
+        (Edit(HOST, "[_leading(operand), 1]", "[operand.shape[1], 1]"),),
         on.TMA_HOST,
         "A is read as if it were contiguous",
     ),

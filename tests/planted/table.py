@@ -10,6 +10,7 @@ import argparse
 import functools
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +20,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-#: Seconds without a result after which a mutant counts as hanging.
+#: Seconds after which a mutant counts as hanging.
 PATIENCE = 300
 #: Exit status of a child whose device may have been left in a bad state.
 SPOILED = 3
@@ -70,7 +71,7 @@ def _child(names: Sequence[str], device: bool) -> Iterator[Row]:
     if not device:
         environment |= {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
         environment.setdefault("OMP_NUM_THREADS", "1")
-    command = ["timeout", str(PATIENCE), sys.executable, str(HERE / "table.py"), "--child", *names]
+    command = [sys.executable, str(HERE / "table.py"), "--child", *names]
     started = ""
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -83,13 +84,13 @@ def _child(names: Sequence[str], device: bool) -> Iterator[Row]:
                 continue
             started = ""
             yield Row(**{**data, "caught_by": tuple(data["caught_by"]), "baseline": tuple(data["baseline"])})
-    if started:
-        code = process.returncode
-        yield Row(started, ("timeout" if code == 124 else f"crash (exit status {code})",))
-    elif process.returncode and process.returncode != 3:
-        raise RuntimeError(
-            f"the table's child process ended with {process.returncode} before any fault: see its stderr"
-        )
+    code = process.returncode
+    if started and code == -signal.SIGALRM:
+        yield Row(started, (f"timeout after {PATIENCE} s",))
+    elif started and code < 0:  # a signal; anything else is an error of ours, which catches no fault
+        yield Row(started, (f"crash ({signal.Signals(-code).name})",))
+    elif code not in (0, SPOILED):
+        raise RuntimeError(f"the table's child process ended with {code} at {started or 'its start'}: see its stderr")
 
 
 # In the child: torch and triton are imported only here, after the parent has set the environment.
@@ -102,6 +103,7 @@ def child(names: Sequence[str]) -> int:
     executor, target = _executor()
     for fault in (fault for fault in FAULTS if fault.name in names):
         _say({"started": fault.name})
+        signal.alarm(PATIENCE)  # ends the process, whatever it is doing
         row, spoiled = _row(fault, executor, target)
         _say(asdict(row))
         if spoiled:
