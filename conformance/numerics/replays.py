@@ -167,7 +167,9 @@ def _orders(
     shifts = set.intersection(*({like - line for like in likes} for line, likes in moved.items()))
     first, last = min(moved), max(moved)
     picked = {line: line + min(shifts) if shifts else min(likes) for line, likes in moved.items()}
-    if shifts and last - first == len(moved) - 1:
+    if all(pick == count for pick in picked.values()):
+        text = f"{axis}s {first}..{last}, {len(moved)} of them, hold a product of zero, as masked {axis}s do"
+    elif shifts and last - first == len(moved) - 1:
         text = f"{axis}s {first}..{last} hold the products of {axis}s {picked[first]}..{picked[last]}"
     else:
         text = f"{axis}s are permuted: " + ", ".join(f"{line} holds {picked[line]}" for line in sorted(moved)[:4])
