@@ -21,7 +21,7 @@ from conformance.inputs.draws import Draws, Integers
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, Format, round_to
-from conformance.problems import Gemm, Operand
+from conformance.problems import DTYPES, Gemm, Operand
 
 #: fp32 epilogues are exact up to this many bits.
 EPILOGUE_BITS = 24
@@ -30,6 +30,8 @@ ROW_SCALES = {"scale_a": (1, 2), "scale_b": (-2, -1)}
 TENSOR_SCALES = {"scale_a": (1,), "scale_b": (-2,)}
 #: The factors alpha and beta of an exact fill are powers of two of at most this exponent.
 FACTOR_EXPONENT = 8
+#: Significant bits of each scale in the fill that is about scales: the product of two is exact in fp32.
+WIDE_SCALE_BITS = 12
 #: With fewer nonzero products than this per output, a full-width operand meets one-hot columns.
 ONE_HOT = 16
 
@@ -138,6 +140,16 @@ def wide(side: str, problem: Gemm, contract: Contract, seed: int, device: refere
         return _wide(side, problem, contract, seed, device, daring=False)
 
 
+def wide_scales(problem: Gemm, contract: Contract, seed: int, device: reference.Device) -> Fill:
+    """Products of +-1 under scales of twelve significant bits: scales that were cast down or rounded show."""
+    draws = Draws(seed, "wide-scales")
+    a = draws.signs((problem.M, problem.K))
+    b = np.zeros((problem.K, problem.N), dtype=np.int64)
+    columns = np.arange(problem.N)
+    b[draws.permutation(problem.K)[columns % problem.K], columns] = 1
+    return _assemble("wide-scales", problem, contract, seed, draws, a, b, device, scales_only=True)
+
+
 def _wide(side: str, problem: Gemm, contract: Contract, seed: int, device: reference.Device, *, daring: bool) -> Fill:
     name = f"wide-{side}"
     draws = Draws(seed, name)
@@ -243,8 +255,12 @@ def _assemble(
     a: Integers,
     b: Integers,
     device: reference.Device,
+    *,
+    scales_only: bool = False,
 ) -> Fill:
-    """Choose units, make tensors, compute the reference and check everything that the fill promises."""
+    """Choose units, make tensors, compute the reference and check everything that the fill promises.
+
+    ``scales_only``: scales of many bits and a bias of zero, for products that leave fp32 room for them."""
     space = room(problem, contract)
     a_int, b_int = torch.from_numpy(np.ascontiguousarray(a)), torch.from_numpy(np.ascontiguousarray(b))
     if device is not None:
@@ -265,12 +281,18 @@ def _assemble(
             inputs[operand.name] = (
                 _exactly(integers, unit, operand, contract) if problem.alpha != 0 else ignored(operand)
             )
+        elif operand.name == "bias" and scales_only:
+            inputs["bias"] = torch.zeros(operand.shape, dtype=DTYPES[operand.dtype])
         elif operand.name == "bias":
             inputs["bias"] = _bias(problem, contract, operand, draws, space, unit_out)
         else:
-            exponents = (ROW_SCALES if problem.scaling == "row" else TENSOR_SCALES)[operand.name]
+            exponents: tuple[int, ...] = (ROW_SCALES if problem.scaling == "row" else TENSOR_SCALES)[operand.name]
             picked = np.asarray(exponents)[draws.below(len(exponents), operand.shape)]
-            inputs[operand.name] = _exactly(np.ones(operand.shape), picked, operand, contract)
+            significand = np.ones(operand.shape)
+            if scales_only:
+                odd = 2 * draws.below(2 ** (WIDE_SCALE_BITS - 2), operand.shape) + 1
+                significand = 1 + np.ldexp(odd, 1 - WIDE_SCALE_BITS)
+            inputs[operand.name] = _exactly(significand, picked, operand, contract)
 
     raw = reference.product(problem, inputs, device=device)
     if problem.has_product:

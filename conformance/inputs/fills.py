@@ -19,7 +19,7 @@ from conformance.problems import Gemm
 __all__ = ["FILL_NAMES", "Fill", "FillError", "fills", "trust"]
 
 #: Every fill there is, in the order in which they are returned.
-FILL_NAMES = ("transparent", "wide-A", "wide-B", "randn", "hot", "special")
+FILL_NAMES = ("transparent", "wide-A", "wide-B", "wide-scales", "randn", "hot", "special")
 
 
 def fills(
@@ -33,7 +33,8 @@ def fills(
     """All fills that ``contract`` allows for ``problem``, or those of them in ``names``, in the order of FILL_NAMES.
 
     Exact fills need alpha and beta to be powers of two (of at most 2**8) where they act; without a product (K == 0 or
-    alpha == 0) there are "transparent" and "randn", with an empty output only the former. Inputs are CPU tensors;
+    alpha == 0) there are "transparent" and "randn", with an empty output only the former; "wide-scales" is for scaled
+    problems. Inputs are CPU tensors;
     ``device`` is where the fp64 products are computed and where ``expected`` and ``error`` live (None: the CPU).
     Raises ValueError for unknown names or a contract of another output dtype, FillError if a fill breaks its promise.
     """
@@ -62,6 +63,8 @@ def _allowed(problem: Gemm) -> tuple[str, ...]:
     if problem.M == 0 or problem.N == 0:
         return ("transparent",)
     names = FILL_NAMES if problem.has_product else ("transparent", "randn")
+    if problem.scaling is None:
+        names = tuple(name for name in names if name != "wide-scales")
     if exact.allows_exact(problem):
         return names
     return tuple(name for name in names if name not in ("transparent", "wide-A", "wide-B"))
@@ -70,6 +73,8 @@ def _allowed(problem: Gemm) -> tuple[str, ...]:
 def _build(name: str, problem: Gemm, contract: Contract, seed: int, device: reference.Device) -> Fill:
     if name == "transparent":
         return exact.transparent(problem, contract, seed, device)
+    if name == "wide-scales":
+        return exact.wide_scales(problem, contract, seed, device)
     if name.startswith("wide-"):
         return exact.wide(name[-1], problem, contract, seed, device)
     build = {"randn": bounded.randn, "hot": bounded.hot, "special": bounded.special}[name]

@@ -268,12 +268,15 @@ class PersistentTmaGemm(GemmKernel):
         return self._descriptors(problem, config, variant) or super()._config(problem, config, target, variant)
 
     def _shared_memory(self, problem: Gemm, config: Config, variant: Variant) -> int:
-        """Blocks of C lie beside the operand tiles: one that a descriptor stores, and one whose layout changes while
-        the tiles of the next are being loaded already (flattened, or a loop that the compiler knows the length of)."""
-        stored = int(variant.tma_store)
-        overlapped = int((variant.flatten or variant.static) and (problem.reads_bias or not stored))
-        block = config.block_m * config.block_n // variant.epilogue_subtile * itemsize(problem.output_dtype)
-        return super()._shared_memory(problem, config, variant) + (stored + overlapped) * block + BARRIER_BYTES
+        """Blocks of C lie beside the operand tiles: one that a descriptor stores, and one (in fp32 if a bias is added)
+        whose layout changes while the tiles of the next are being loaded already: in a flattened loop, or in one whose
+        length the compiler knows."""
+        result = itemsize(problem.output_dtype)
+        staged = result if variant.tma_store else 0
+        if variant.flatten or variant.static:
+            staged += 4 if problem.reads_bias else 0 if variant.tma_store else result
+        block = config.block_m * config.block_n // variant.epilogue_subtile
+        return super()._shared_memory(problem, config, variant) + block * staged + BARRIER_BYTES
 
     def _descriptors(self, problem: Gemm, config: Config, variant: Variant) -> Reason | None:
         """What the descriptor of each operand, and of the output if it is stored through one, demands of memory."""

@@ -71,3 +71,17 @@ def test_a_bound_without_the_references_own_error_would_alarm():
     problem = mm(1, 1, 3, "fp64")
     inputs = {"a": torch.tensor([[1e16, 1.0, -1e16]]).double(), "b": torch.ones(3, 1).double()}
     assert abs(float(reference.value(problem, inputs)) - 1.0) <= float(bound(problem, Contract("fp64", FMA), inputs))
+
+
+def test_subnormal_operands_count_as_the_smallest_normal_in_a_tensor_core():
+    """The unit aligns a product with a subnormal as if it were normal, so its neighbours lose more bits."""
+    problem = mm(1, 1, 4, "fp16", out_dtype="fp32")
+    a = torch.tensor([[2.0**-20, 1.0, 0.0, 0.0]], dtype=torch.float16)
+    b = torch.tensor([[2.0**15], [2.0**-7], [0.0], [0.0]], dtype=torch.float16)
+    inputs = {"a": a, "b": b}
+    contract = Contract("fp32", Accumulator())
+    aligned, plain = bound(problem, contract, inputs), bound(problem, replace(contract, accumulator=FMA), inputs)
+    assert float(aligned) >= growth(Accumulator(), 4) * 2.0**-14 * 2.0**15
+    assert float(plain) < float(aligned) / 16
+    normal = {"a": torch.tensor([[2.0**-14, 1.0, 0.0, 0.0]], dtype=torch.float16), "b": b}
+    assert float(bound(problem, contract, normal)) == pytest.approx(float(aligned), rel=1e-2)

@@ -323,11 +323,4 @@ PRECISION = (
         on.WGMMA_FP8,
         device_only=True,
     ),
-    Fault(
-        "promotion_too_late",
-        "precision",
-        (Edit(TILES, "max_num_imprecise_acc=PROMOTE", "max_num_imprecise_acc=PROMOTE * 4", 2),),
-        on.WGMMA_FP8,
-        device_only=True,
-    ),
 )
