@@ -62,7 +62,7 @@ def trust(fill: Fill, problem: Gemm) -> dict[str, float]:
 def _allowed(problem: Gemm) -> tuple[str, ...]:
     if problem.M == 0 or problem.N == 0:
         return ("transparent",)
-    names = FILL_NAMES if problem.has_product else ("transparent", "randn")
+    names: tuple[str, ...] = FILL_NAMES if problem.has_product else ("transparent", "randn")
     if problem.scaling is None:
         names = tuple(name for name in names if name != "wide-scales")
     if exact.allows_exact(problem):
