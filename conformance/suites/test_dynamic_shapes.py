@@ -108,7 +108,7 @@ SIZES = {
     "unit-M": lambda c, s: (1, c.block_n + s, 3 * c.block_k + s),
     "unit-N": lambda c, s: (c.block_m + s, 1, 3 * c.block_k + s),
     "unit-K": lambda c, s: (c.block_m + s, c.block_n + s, 1),
-    "primes": lambda c, s: (127, 251, 3 * c.block_k + 1 if c.block_k % 3 else 97),
+    "primes": lambda c, s: (41 if c.block_m < 64 else 127, 83 if c.block_n < 64 else 251, 197),
     "K-just-above-block": lambda c, s: (c.block_m + 1, c.block_n + s, c.block_k + 1),
     "smaller-than-a-tile": lambda c, s: (c.block_m // 2 - 3, c.block_n // 2 - 3, c.block_k // 2 + 1),
 }

@@ -1,0 +1,170 @@
+"""The mended interpreter: right where the released one is wrong, put back after each launch, honest about its grid."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PRELUDE = """
+import torch
+import triton
+import triton.language as tl
+from triton.runtime import interpreter
+
+from conformance.execution.interpreter import InterpreterExecutor, _mended_methods, prove
+from conformance.kernels.launch import Launch
+
+@triton.jit
+def double_dot(a, b, c, DTYPE: tl.constexpr):
+    r = tl.arange(0, 16)
+    at = r[:, None] * 16 + r[None, :]
+    acc = tl.dot(tl.load(a + at), tl.load(b + at), out_dtype=tl.float32)
+    tl.store(c + tl.program_id(0) * 256 + at, (acc * 2).to(c.dtype.element_ty))
+
+def operands(dtype, out=None, programs=1):
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(16, 16, generator=generator).to(dtype) for _ in "ab")
+    return a, b, torch.full((programs, 16, 16), float("nan")).to(out or dtype)
+"""
+
+
+def run(body: str, **environment: str) -> str:
+    """Runs ``body`` after the prelude in a process of its own, because the interpreter is chosen at import."""
+    code = PRELUDE + textwrap.dedent(body)
+    variables = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    done = subprocess.run(
+        [sys.executable, "-c", f"source = {code!r}\n{_LOADER}"],
+        env={**variables, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()
+
+
+# Triton reads a kernel's source from its file, so the code is written to one.
+_LOADER = """
+import pathlib, runpy, tempfile
+with tempfile.TemporaryDirectory() as folder:
+    path = pathlib.Path(folder) / "interpreted.py"
+    path.write_text(source)
+    runpy.run_path(str(path), run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2"])
+def test_dot_and_store_are_those_of_torch(dtype):
+    run(f"""
+        a, b, c = operands(torch.{dtype})
+        ran = InterpreterExecutor().run(Launch(double_dot, (1,), dict(a=a, b=b, c=c, DTYPE=0)))
+        wanted = (a.float() @ b.float() * 2).clamp(-57344, 57344)
+        if torch.{dtype} == torch.float8_e4m3fn:
+            wanted = wanted.clamp(-448, 448)
+        assert torch.equal(c[0].float(), wanted.to(torch.{dtype}).float()), (c[0].float() - wanted).abs().max()
+        assert ran.grid == (1,) and ran.programs == 1
+    """)
+
+
+def test_released_interpreter_is_wrong_where_it_is_mended():
+    """If this fails, Triton has been mended and ours may go."""
+    out = run("""
+        a, b, c = operands(torch.bfloat16)
+        double_dot[(1,)](a, b, c, 0)
+        print(torch.equal(c[0].float(), (a.float() @ b.float() * 2).bfloat16().float()))
+    """)
+    assert out == "False"
+
+
+def test_everything_is_put_back():
+    run("""
+        names = ("create_dot", "cast_impl", "create_fp_to_fp", "binary_op", "set_grid_dim", "set_grid_idx")
+        before = [getattr(interpreter.InterpreterBuilder, name) for name in names]
+        patches = interpreter._patch_lang, interpreter.GridExecutor._restore_args_dev
+        a, b, c = operands(torch.bfloat16)
+        InterpreterExecutor().run(Launch(double_dot, (1,), dict(a=a, b=b, c=c, DTYPE=0)))
+        try:
+            InterpreterExecutor().run(Launch(double_dot, (1,), dict(a=a, b=None, c=c, DTYPE=0)))
+        except Exception:
+            pass
+        else:
+            raise SystemExit("a kernel that fails must raise")
+        assert before == [getattr(interpreter.InterpreterBuilder, name) for name in names]
+        assert patches == (interpreter._patch_lang, interpreter.GridExecutor._restore_args_dev)
+    """)
+
+
+def test_part_of_a_grid():
+    run("""
+        a, b, c = operands(torch.float32, programs=5)
+        ran = InterpreterExecutor().run(Launch(double_dot, (5,), dict(a=a, b=b, c=c, DTYPE=0)), programs=[1, 4])
+        assert (ran.grid, ran.programs) == ((5,), 2)
+        assert [bool(c[i].isnan().all()) for i in range(5)] == [True, False, True, True, False]
+    """)
+
+
+def test_empty_grid_runs_nothing():
+    run("""
+        ran = InterpreterExecutor().run(Launch(double_dot, (0,), {}))
+        assert (ran.grid, ran.programs) == ((0,), 0)
+    """)
+
+
+@pytest.mark.parametrize(
+    ("method", "fault", "says"),
+    [
+        ("cast_impl", "lambda self, src, dst: interpreter.TensorHandle(src.data.astype('f4'), tl.float32)", "widens"),
+        (
+            "create_fp_to_fp",
+            "lambda self, src, dst, mode: interpreter.TensorHandle((src.data.view('u4') >> 16).astype('u2'), dst)",
+            "narrows",
+        ),
+        (
+            "create_dot",
+            "lambda self, a, b, d, *more: interpreter.TensorHandle(a.data.astype('f4') @ a.data.astype('f4'), d.dtype)",
+            "multiplies",
+        ),
+    ],
+)
+def test_a_wrong_mend_is_found_at_start(method, fault, says):
+    run(f"""
+        methods = {{**_mended_methods(interpreter), "{method}": {fault}}}
+        try:
+            prove(interpreter, methods)
+        except RuntimeError as error:
+            assert "{says}" in str(error) and "bf16" in str(error), error
+        else:
+            raise SystemExit("prove passed")
+    """)
+
+
+def test_a_missing_name_is_a_typed_reason():
+    run("""
+        from conformance.execution.interpreter import InterpreterUnsupported
+        del interpreter.InterpreterBuilder.create_dot
+        try:
+            InterpreterExecutor()
+        except InterpreterUnsupported as error:
+            assert error.reason.code.value == "no-interpreter" and error.reason.subject == "create_dot"
+        else:
+            raise SystemExit("accepted")
+    """)
+
+
+def test_needs_its_environment():
+    run(
+        """
+        try:
+            InterpreterExecutor()
+        except RuntimeError as error:
+            assert "TRITON_INTERPRET=1" in str(error)
+        else:
+            raise SystemExit("accepted")
+        """,
+        TRITON_INTERPRET="0",
+    )
