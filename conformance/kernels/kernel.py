@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from conformance.numerics.contract import Contract
-from conformance.problems import Gemm
+from conformance.problems import DTYPES, Gemm, itemsize
 from conformance.records import Reason, ReasonCode
 
 from .launch import Config, Launch
@@ -146,8 +146,6 @@ def check_tensors(kernel: str, problem: Gemm, tensors: Mapping[str, Tensor]) -> 
     Shape, dtype and every stride of a dimension longer than 1 must agree; the base must have the alignment that the
     operand's offset implies up to 16 bytes.
     """
-    from conformance.problems import DTYPES, itemsize
-
     for operand in (*problem.operands, problem.output):
         tensor = tensors.get(operand.name)
         code = {"scale_a": ReasonCode.SCALE, "scale_b": ReasonCode.SCALE, "bias": ReasonCode.BIAS}.get(operand.name)
