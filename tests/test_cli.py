@@ -140,6 +140,7 @@ def test_list_prints_the_ids_that_are_left(tmp_path):
     code = "from conformance import cli; cli.SUITE_ARGUMENTS = ['-p', 'conformance.plugin', 'suites']; import sys; "
     command = [sys.executable, "-c", code + "sys.exit(cli.main(sys.argv[1:]))", "list", "--no-gpu"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    environment["PYTEST_ADDOPTS"] = "-p no:benchmark"  # if installed, it warns on stderr
 
     def listed(*words: str) -> subprocess.CompletedProcess[str]:
         words = (*command, *words)

@@ -177,6 +177,24 @@ class InterpreterExecutor:
         self._interpreter = interpreter
         self._methods = _mended_methods(interpreter)
         prove(interpreter, self._methods)
+        self._count_a_loop()
+
+    def _count_a_loop(self) -> None:
+        """Every GEMM counts its k-blocks in a loop, which the interpreters of older Tritons cannot do under NumPy 2.4
+        and later: raises InterpreterUnsupported there."""
+        from .probe import count_blocks
+
+        out = torch.zeros(1, dtype=torch.int32)
+        try:
+            self.run(Launch(count_blocks, (1,), {"out": out, "size": 40, "BLOCK": 16}))
+        except self._interpreter.InterpreterError as error:
+            detail = (
+                f"this Triton's interpreter cannot count a loop with NumPy {np.__version__} ({error}): "
+                "install numpy<2.4, or Triton 3.7 or later"
+            )
+            raise InterpreterUnsupported(Reason(ReasonCode.NO_INTERPRETER, "numpy", detail)) from error
+        if out.item() != 3:
+            raise RuntimeError(f"the interpreter counts 40 in blocks of 16 as {out.item()}, 3 is right")
 
     def run(self, launch: Launch, programs: Sequence[int] | None = None) -> Ran:
         """Runs ``launch``; ``programs`` restricts it to these program ids of the first grid dimension.

@@ -156,6 +156,26 @@ def test_a_missing_name_is_a_typed_reason():
     """)
 
 
+def test_an_interpreter_that_cannot_count_is_a_typed_reason():
+    """As those of Triton up to 3.6 under NumPy 2.4 and later, planted here."""
+    run("""
+        from conformance.execution.interpreter import InterpreterUnsupported
+        original = interpreter._patch_lang_tensor
+        def without_index(tensor, *scope):
+            original(tensor, *scope)
+            def index(self):
+                raise TypeError("only 0-dimensional arrays can be converted to Python scalars")
+            tensor.__index__ = index
+        interpreter._patch_lang_tensor = without_index
+        try:
+            InterpreterExecutor()
+        except InterpreterUnsupported as error:
+            assert error.reason.subject == "numpy" and "numpy<2.4" in error.reason.detail, error.reason
+        else:
+            raise SystemExit("accepted")
+    """)
+
+
 def test_needs_its_environment():
     run(
         """
