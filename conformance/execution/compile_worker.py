@@ -88,7 +88,7 @@ class Compiler:
             raise AssertionError(f"compiled for {kernel.metadata.target}, asked for {stub.target}")
         # A compiled kernel holds the text of every stage, and this process lives long; the files are enough.
         launch.function.device_caches[stub.index][0].clear()
-        files = {Path(path).suffix[1:]: Path(path) for path in kernel.metadata_group.values()}
+        files = {Path(path).suffix[1:]: Path(path) for path in _stage_files(kernel)}
         metadata = json.loads(files["json"].read_text())
         return Artefact(
             target_id=target.id,
@@ -116,6 +116,17 @@ class Compiler:
         folder = self._artefact_dir / target.id / f"{name}-{key[:16]}"
         folder.mkdir(parents=True, exist_ok=True)
         return {stage: Path(shutil.copy2(path, folder / path.name)) for stage, path in files.items()}
+
+
+def _stage_files(kernel: Any) -> list[str]:
+    """Where Triton's cache keeps the stages of ``kernel``; releases that do not say are asked for the kernel's hash."""
+    if hasattr(kernel, "metadata_group"):
+        return list(kernel.metadata_group.values())
+    from triton.runtime.cache import get_cache_manager
+
+    longest = 150  # Triton cuts the names of its files here
+    group = get_cache_manager(kernel.hash).get_group(f"{kernel.metadata.name[:longest]}.json")
+    return list((group or {}).values())
 
 
 def main(pipe: int, deadline: float, artefact_dir: str | None) -> None:
