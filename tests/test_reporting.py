@@ -25,9 +25,9 @@ RUN = RunInfo(
     problems=("1 selected but not recorded: test_a.py::test_lost",),
 )
 JUDGED = {
-    "problem": {"id": "mm-5x5x5", "M": 5, "N": 5},
+    "problem": {"id": "mm-5x5x5", "M": 5, "N": 5, "K": 5},
     "config": {"id": "4x4x4", "block_m": 4, "block_n": 4},
-    "verdicts": (Verdict("numerics", True),),
+    "verdicts": (Verdict("numerics/randn", True), Verdict("numerics/special", True)),
 }
 RECORDS = (
     CaseRecord(
@@ -86,7 +86,7 @@ total     2     1        1
 
 cases: 2 pass, 1 fail, 1 not-run
 skip reasons: no-device 1
-rate: 0.50 verified cases per second: 2 in 4.0 s (passed, judged, at least 2 x 2 tiles)
+rate: 0.50 verified cases per second: 2 in 4.0 s (passed, every fill, at least 2 x 2 tiles)
 busy by worker: gw0 3.5 s, gw1 0.8 s
 busy by GPU: 0 3.8 s
 
@@ -123,7 +123,7 @@ PROBLEM 1 selected but not recorded: test_a.py::test_lost""",
 | GPUs | 0 |
 | cases | 2 pass, 1 fail, 1 not-run |
 | skip reasons | no-device 1 |
-| rate | 0.50 verified cases per second: 2 in 4.0 s (passed, judged, at least 2 x 2 tiles) |
+| rate | 0.50 verified cases per second: 2 in 4.0 s (passed, every fill, at least 2 x 2 tiles) |
 | busy by worker | gw0 3.5 s, gw1 0.8 s |
 | busy by GPU | 0 3.8 s |
 
@@ -222,11 +222,14 @@ def test_digest_does_not_depend_on_order_or_time():
     assert digest(other)["sha256"] != digest(RECORDS)["sha256"]
 
 
-def test_only_judged_passes_of_several_tiles_are_verified():
+def test_only_passes_of_several_tiles_judged_by_every_fill_are_verified():
     good = RECORDS[0]
     assert is_verified(good)
     assert not is_verified(dataclasses.replace(good, status=Status.FAIL))
     assert not is_verified(dataclasses.replace(good, verdicts=()))
+    assert not is_verified(dataclasses.replace(good, verdicts=(Verdict("typed", True),))), "a refusal is no product"
+    assert not is_verified(dataclasses.replace(good, verdicts=good.verdicts[:1])), "some fills only"
+    assert is_verified(dataclasses.replace(good, problem={**good.problem, "K": 0}, verdicts=good.verdicts[:1]))
     assert not is_verified(dataclasses.replace(good, problem={"M": 4, "N": 5}))
     assert not is_verified(dataclasses.replace(good, config=None))
     assert not is_verified(dataclasses.replace(good, config={"block_m": 0, "block_n": "4"}))

@@ -82,19 +82,37 @@ MOVES = {
 }
 
 
+def _moved(base, fields, more=0):
+    """``base`` with ``fields`` changed and the sizes that they leave alone larger by ``more``. Pitches stay multiples
+    of 16, so that each move changes one class only."""
+    sizes = {name: getattr(base, name) + more for name in "MNK" if name not in fields}
+    problem = dataclasses.replace(base, **{**sizes, **fields})
+    pads = {"layout_b": Layout(pad=-problem.N % 16 + 16), "layout_out": Layout(pad=-problem.N % 16 + 16)}
+    if "layout_a" not in fields:
+        pads["layout_a"] = Layout(pad=-problem.K % 16 + 16)
+    return dataclasses.replace(problem, **pads)
+
+
+@scenario(where(persistent=False, any_order=True), dtypes=("bf16",), configs=1, move=list(MOVES))
+def test_each_class_serves_three_shapes(harness, recorder, kernel, target, dtype, config, move):
+    """A size of 1, other sizes, a misaligned pointer, a 64-bit stride: whatever the class, one compilation serves the
+    shapes that differ in nothing else. Nothing is launched: operands with such strides would span the whole memory."""
+    base = problem_for(kernel, dtype, 48, 64, 96)
+    plans = {more: kernel.plan(_moved(base, MOVES[move], more), config, target) for more in (0, 16, 48)}
+    recorder.set(kernel=kernel, problem=plans[0].problem, config=config, target=target)
+    predicted = {specialisation(meta_launch(plan, target), target).key for plan in plans.values()}
+    compiled = set(_compiled(harness, recorder, plans).values())
+    shapes = len({plan.problem.id for plan in plans.values()})
+    text = f"{shapes} shapes: {len(predicted)} specialisations predicted, {len(compiled)} compiled, 1 expected"
+    recorder.verdict("specialisations", shapes == 3 and len(predicted) == len(compiled) == 1, text)
+
+
 @scenario(where(persistent=False, any_order=True), dtypes=("bf16",), configs=1)
 def test_predicted_specialisations(harness, recorder, kernel, target, dtype, config):
     """Each class of each size, of a pointer's alignment and of a stride's width: as many compilations as predicted."""
     base = problem_for(kernel, dtype, 48, 64, 96)
     recorder.set(kernel=kernel, problem=base, config=config, target=target)
-    plans = {}
-    for name, fields in MOVES.items():
-        problem = dataclasses.replace(base, **fields)
-        # Pitches that stay multiples of 16, so that each move changes one class only.
-        pads = {"layout_b": Layout(pad=-problem.N % 16 + 16), "layout_out": Layout(pad=-problem.N % 16 + 16)}
-        if "layout_a" not in fields:
-            pads["layout_a"] = Layout(pad=-problem.K % 16 + 16)
-        plans[name] = kernel.plan(dataclasses.replace(problem, **pads), config, target)
+    plans = {name: kernel.plan(_moved(base, fields), config, target) for name, fields in MOVES.items()}
     keys = {name: specialisation(meta_launch(plan, target), target).key for name, plan in plans.items()}
     compiled = _compiled(harness, recorder, plans)
     for first, second in itertools.combinations(MOVES, 2):
