@@ -1,13 +1,14 @@
-"""Persistent TMA kernels against the library's own matrix products, as a ratio measured in one run.
+"""Kernels against the library's own products, convolutions and attention, as a ratio measured in one run.
 
-``python -m conformance.benchmark`` prints, for each size, the fastest configs of the kernel's config space, and for the
-first the ratio to ``torch.mm`` or ``torch._scaled_mm``: both are timed in turn, round by round, so that a drift of
-the clock moves both. A ratio above 1 means that the kernel is faster. Nothing is asserted.
+``python -m conformance.benchmark`` prints, for each problem, the fastest configs of the kernel's config space, and for
+the first the ratio to the library: both are timed in turn, round by round, so that a drift of the clock moves both. A
+ratio above 1 means that the kernel is faster. Nothing is asserted.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import itertools
 import statistics
@@ -20,9 +21,13 @@ from torch import Tensor
 from conformance import targets
 from conformance.execution.compilation import CompilePool, CompileRequest
 from conformance.execution.device import DeviceExecutor
+from conformance.heuristics.configs import AnyConfig
+from conformance.heuristics.cuda import H100
+from conformance.inputs.random_tensors import random_tensors
 from conformance.kernels import catalogue
-from conformance.kernels.kernel import Kernel, NotApplicable, Plan, Variant
-from conformance.problems import DTYPES, Gemm, Layout, mm, scaled_mm
+from conformance.kernels.kernel import Kernel, Plan, Variant
+from conformance.kernels.launch import Launch
+from conformance.problems import Attention, Layout, Mask, Problem, bmm, conv2d, int_mm, mm, scaled_mm
 from conformance.records import Status
 from conformance.targets import Target
 
@@ -34,52 +39,109 @@ LAUNCHES = 20
 FINALISTS = 5
 
 
+Tensors = dict[str, Tensor]
+Call = Callable[[], object]
+
+
 @dataclass(frozen=True)
 class Contest:
-    """A kernel's problem and the library's call for the same operands."""
+    """A kernel's problem and what makes the library's call for the same operands. ``operations``: multiplications and
+    additions, in billions."""
 
     kernel: str
-    problem: Gemm
-    library: Callable[[dict[str, Tensor]], object]
+    problem: Problem
+    library: Callable[[Tensors], Call]
     library_name: str
+    operations: float
 
 
-def contests(sizes: Sequence[int]) -> list[Contest]:
-    """bf16 mm against torch.mm; fp8 scaled mm, fast accumulation, each kind of scales, against torch._scaled_mm."""
+def products(sizes: Sequence[int]) -> list[Contest]:
+    """bf16 mm against torch.mm; fp8 scaled mm, fast accumulation, each kind of scales, against torch._scaled_mm;
+    int8 against torch._int_mm and batches against torch.bmm."""
     found = []
     for size in sizes:
-        found.append(
-            Contest(
-                "mm_persistent_tma",
-                mm(size, size, size, "bf16", layout_b=Layout("col")),
-                lambda t: torch.mm(t["a"], t["b"], out=t["out"]),
-                "torch.mm",
-            )
-        )
+        work = 2 * size**3 / 1e9
+        plain = mm(size, size, size, "bf16", layout_b=Layout("col"))
+        integers = int_mm(size, size, size, layout_b=Layout("col"))
+        batch = bmm(size // 4, size // 4, size // 4, "bf16", batch=32)
+        found.append(Contest("mm_persistent_tma", plain, _mm, "torch.mm", work))
         for scaling in ("tensor", "row"):
-            found.append(
-                Contest(
-                    "scaled_mm_persistent_tma",
-                    scaled_mm(size, size, size, "e4m3", scaling=scaling, fast_accum=True),
-                    lambda t: torch._scaled_mm(
-                        t["a"], t["b"], t["scale_a"], t["scale_b"], out_dtype=torch.bfloat16, use_fast_accum=True
-                    ),
-                    "torch._scaled_mm",
-                )
-            )
+            problem = scaled_mm(size, size, size, "e4m3", scaling=scaling, fast_accum=True)
+            found.append(Contest("scaled_mm_persistent_tma", problem, _scaled_mm, "torch._scaled_mm", work))
+        found.append(Contest("int_mm", integers, _int_mm, "torch._int_mm", work))
+        found.append(Contest("bmm", batch, _bmm, "torch.bmm", work / 2))
     return found
 
 
-def operands(problem: Gemm, device: torch.device, seed: int = 0) -> dict[str, Tensor]:
-    """Random operands of ``problem`` and an output, on ``device``. Never zeros: a GPU is faster on zeros."""
-    generator = torch.Generator(device).manual_seed(seed)
-    tensors: dict[str, Tensor] = {}
-    for operand in (*problem.operands, problem.output):
-        shape = operand.shape
-        turned = len(shape) == 2 and operand.strides[0] == 1 and shape[1] > 1
-        dense = torch.randn(shape[::-1] if turned else shape, device=device, generator=generator)
-        tensors[operand.name] = (dense.t() if turned else dense).to(DTYPES[operand.dtype])
-    return tensors
+def _mm(t: Tensors) -> Call:
+    return lambda: torch.mm(t["a"], t["b"], out=t["out"])
+
+
+def _bmm(t: Tensors) -> Call:
+    return lambda: torch.bmm(t["a"], t["b"], out=t["out"])
+
+
+def _int_mm(t: Tensors) -> Call:
+    return lambda: torch._int_mm(t["a"], t["b"])
+
+
+def _scaled_mm(t: Tensors) -> Call:
+    a, b, scale_a, scale_b = (t[name] for name in ("a", "b", "scale_a", "scale_b"))
+    return lambda: torch._scaled_mm(a, b, scale_a, scale_b, out_dtype=torch.bfloat16, use_fast_accum=True)
+
+
+def convolutions() -> list[Contest]:
+    """3x3 and 1x1 windows on channels-last images, bf16, against the library's convolution (cuDNN on CUDA)."""
+    found = []
+    last = "channels-last"
+    for kernel, edge, channels, window in (
+        ("conv2d", 56, 256, 3),
+        ("conv2d", 28, 512, 3),
+        ("conv1x1_as_mm", 56, 512, 1),
+    ):
+        pad = window // 2
+        problem = conv2d(
+            16, channels, (edge, edge), channels, (window, window), padding=(pad, pad), dtype="bf16",
+            order_x=last, order_w=last, order_out=last,
+        )  # fmt: skip
+        work = 2 * 16 * edge**2 * channels**2 * window**2 / 1e9
+        found.append(Contest(kernel, problem, functools.partial(_conv2d, pad), "cuDNN", work))
+    return found
+
+
+def _conv2d(padding: int, t: Tensors) -> Call:
+    return lambda: torch.nn.functional.conv2d(t["x"], t["w"], padding=padding)
+
+
+def attentions() -> list[Contest]:
+    """Forward and backward in bf16 against scaled_dot_product_attention, two head dims, causal and not; decode."""
+    found = []
+    for head_dim, causal in ((64, False), (64, True), (128, False), (128, True)):
+        mask = Mask("causal") if causal else Mask()
+        work = 4 * 4 * 16 * 4096**2 * head_dim / 1e9 / (2 if causal else 1)
+        forward = Attention("attention", 4, 16, 4096, 4096, head_dim, "bf16", mask=mask)
+        backward = dataclasses.replace(forward, op="attention_backward")
+        found.append(Contest("attention", forward, functools.partial(_sdpa, causal), "SDPA", work))
+        gradients = functools.partial(_sdpa_backward, causal)
+        found.append(Contest("attention_backward", backward, gradients, "SDPA backward", 2.5 * work))
+    decode = Attention("attention", 8, 32, 1, 16384, 128, "bf16", kv_heads=8)
+    found.append(Contest("attention_decode", decode, _sdpa_grouped, "SDPA", 4 * 8 * 32 * 16384 * 128 / 1e9))
+    return found
+
+
+def _sdpa(causal: bool, t: Tensors) -> Call:
+    return lambda: torch.nn.functional.scaled_dot_product_attention(t["q"], t["k"], t["v"], is_causal=causal)
+
+
+def _sdpa_grouped(t: Tensors) -> Call:
+    return lambda: torch.nn.functional.scaled_dot_product_attention(t["q"], t["k"], t["v"], enable_gqa=True)
+
+
+def _sdpa_backward(causal: bool, t: Tensors) -> Call:
+    """The gradients alone: the forward pass is made here."""
+    q, k, v = (t[name].detach().requires_grad_() for name in "qkv")
+    out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    return lambda: torch.autograd.grad(out, (q, k, v), t["grad_out"], retain_graph=True)
 
 
 class Timed:
@@ -103,23 +165,36 @@ class Timed:
         return float(start.elapsed_time(end)) / LAUNCHES
 
 
-def plans(kernel: Kernel, problem: Gemm, target: Target) -> list[Plan]:
-    """Every config of the kernel with each descriptor, subtile and loop form that applies, and a descriptor store."""
+def plans(kernel: Kernel, problem: Problem, target: Target) -> list[Plan]:
+    """Every config of the kernel; for descriptor kernels with each descriptor, subtile and loop form that applies and
+    a descriptor store, for others with sizes that are constants and that are not."""
+    variants = [Variant(), Variant(static=True)]
+    if kernel.descriptors:
+        forms = itertools.product(("device", "host"), (1, 2, 4), (False, True))
+        variants = [Variant(where, True, subtile, flatten) for where, subtile, flatten in forms]
     found = []
-    forms = itertools.product(kernel.configs, ("device", "host"), (1, 2, 4), (False, True))
-    for config, descriptors, subtile, flatten in forms:
-        try:
-            variant = Variant(descriptors, tma_store=True, epilogue_subtile=subtile, flatten=flatten)
+    for config, variant in itertools.product(_configs(kernel, target), variants):
+        if kernel.refusal(problem, config, target, variant) is None:
             found.append(kernel.plan(problem, config, target, variant))
-        except NotApplicable:
-            continue
     return found
+
+
+def _configs(kernel: Kernel, target: Target) -> tuple[AnyConfig, ...]:
+    """The kernel's rows, and for attention forward the defaults for this kind of device."""
+    if kernel.name != "attention" or target.family != "nvidia":
+        return kernel.configs
+    return tuple(dict.fromkeys((*kernel.configs, *H100.values())))
+
+
+def _all_steps(launch: Launch) -> None:
+    for step in launch.steps:
+        step.function[step.grid](**step.arguments, **step.options)
 
 
 def run(contest: Contest, executor: DeviceExecutor, target: Target, pool: CompilePool, rounds: int) -> list[str]:
     """Lines of the report for one contest."""
     kernel, problem = catalogue.get(contest.kernel), contest.problem
-    tensors = operands(problem, executor.device)
+    tensors = random_tensors(problem, executor.device)
     candidates = plans(kernel, problem, target)
     handles = [
         pool.submit(CompileRequest("conformance.kernels.catalogue:meta_launch", plan, target)) for plan in candidates
@@ -133,19 +208,18 @@ def run(contest: Contest, executor: DeviceExecutor, target: Target, pool: Compil
         except Exception as error:
             print(f"  {plan.config.id} {plan.variant.id}: {type(error).__name__}: {error}".split("\n", 1)[0])
             continue
-        timed[plan] = Timed(functools.partial(launch.function[launch.grid], **launch.arguments, **launch.options))
-    library = Timed(lambda: contest.library(tensors))
+        timed[plan] = Timed(functools.partial(_all_steps, launch))
+    library = Timed(contest.library(tensors))
     times = {plan: min(call.milliseconds() for _ in range(2)) for plan, call in timed.items()}
     fastest = sorted(times, key=times.__getitem__)[:FINALISTS]
-    operations = 2 * problem.M * problem.N * problem.K / 1e9
     lines, ratios = [], {}
     for plan in fastest:
         pairs = [(timed[plan].milliseconds(), library.milliseconds()) for _ in range(rounds)]
         ours, theirs = (statistics.median(column) for column in zip(*pairs, strict=True))
         ratios[plan] = statistics.median(other / own for own, other in pairs)
         lines.append(
-            f"  {plan.config.id:20} {plan.variant.id:20} {operations / ours:6.0f} TFLOP/s, {contest.library_name} "
-            f"{operations / theirs:6.0f}, ratio {ratios[plan]:.3f}"
+            f"  {plan.config.id:20} {plan.variant.id:20} {contest.operations / ours:6.0f} TFLOP/s, "
+            f"{contest.library_name} {contest.operations / theirs:6.0f}, ratio {ratios[plan]:.3f}"
         )
     best = max(ratios, key=ratios.__getitem__)
     lines.append(
@@ -155,15 +229,26 @@ def run(contest: Contest, executor: DeviceExecutor, target: Target, pool: Compil
     return lines
 
 
+def chosen_contests(only: Sequence[str] | None, sizes: Sequence[int]) -> list[Contest]:
+    """The contests of the named kinds, or of all of them."""
+    kinds: dict[str, Callable[[], list[Contest]]] = {
+        "products": lambda: products(sizes),
+        "convolutions": convolutions,
+        "attentions": attentions,
+    }
+    return [contest for kind, make in kinds.items() if only is None or kind in only for contest in make()]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--sizes", type=int, nargs="+", default=[4096, 8192])
+    parser.add_argument("--only", choices=("products", "convolutions", "attentions"), nargs="+", help="default: all")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--workers", type=int, default=12, help="processes that compile")
     chosen = parser.parse_args(arguments)
     executor, target = DeviceExecutor(), targets.devices()[0]
     with CompilePool(chosen.workers) as pool:
-        for contest in contests(chosen.sizes):
+        for contest in chosen_contests(chosen.only, chosen.sizes):
             print("\n".join(run(contest, executor, target, pool, chosen.rounds)), flush=True)
     return 0
 

@@ -167,8 +167,8 @@ def device_probes() -> list[Probe]:
 
     from conformance import targets
     from conformance.execution.device import DeviceExecutor
+    from conformance.heuristics.configs import Config
     from conformance.kernels import catalogue
-    from conformance.kernels.launch import Config
     from conformance.problems import DTYPES, Gemm, Layout, mm, scaled_mm
 
     executor = DeviceExecutor()
@@ -219,8 +219,8 @@ def conversions() -> tuple[list[str], bool]:
     from conformance import targets
     from conformance.execution.device import DeviceExecutor
     from conformance.execution.trial import trial
+    from conformance.heuristics.configs import Config
     from conformance.kernels import catalogue
-    from conformance.kernels.launch import Config
     from conformance.problems import Gemm, mm, scaled_mm
 
     executor, target = DeviceExecutor(), targets.devices()[0]

@@ -51,6 +51,9 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("show", show, "Show a case's verdicts, artefacts and reproducing command, from its record.")
     sub.add_argument("case", metavar="CASE", help="the case's id, or a part of it that no other case has")
     sub.add_argument("--run", metavar="DIR", help="the run's folder (default: the newest under ./reports)")
+    sub = command("sweep", sweep, "Show what a sweep over config spaces found, from its records.")
+    sub.add_argument("run", metavar="DIR", nargs="?", help="the run's folder (default: the newest under ./reports)")
+    sub.add_argument("--spills", action="store_true", help="only the lines that declare the spills that were seen")
     command("calibrate", calibrate, "Measure the arithmetic that the contracts assume, on a device.", passes_on=True)
     return parser
 
@@ -122,16 +125,42 @@ def list_cases(given: argparse.Namespace, rest: Sequence[str]) -> int:
 
 
 def show(given: argparse.Namespace, rest: Sequence[str]) -> int:
-    folder = Path(given.run) if given.run else _newest_run(Path("reports"))
+    folder, reading = _read(given.run)
+    record = _one_case(given.case, reading, folder)
+    print(describe(record, folder))
+    return OK
+
+
+def sweep(given: argparse.Namespace, rest: Sequence[str]) -> int:
+    from conformance.reporting import sweep as reading
+
+    folder, records = _read(given.run)
+    found = reading.rows(records.records)
+    if not found:
+        raise CommandError(f"{folder} has no record of the suite {reading.SUITE}: run it with --suite {reading.SUITE}")
+    if given.spills:
+        for line in reading.spilling(found):
+            print(line)
+        return OK
+    for title, text in (
+        ("Rows", reading.outcomes(found)),
+        ("Fastest", reading.fastest(found)),
+        ("Shared memory: estimate / compiler", reading.estimates(found)),
+    ):
+        print(f"## {title}\n\n{text}\n")
+    return OK
+
+
+def _read(run: str | None) -> tuple[Path, Reading]:
+    """The folder of a run, the newest unless given, and its records; what is wrong with them goes to stderr."""
+    folder = Path(run) if run else _newest_run(Path("reports"))
     try:
         reading = read_records(folder)
     except OSError as error:
         raise CommandError(str(error)) from None
     for problem in reading.problems:
         print(f"conformance: {clean(problem)}", file=sys.stderr)
-    record = _one_case(given.case, reading, folder)
-    print(describe(record, folder))
-    return OK
+    return folder, reading
 
 
 def _newest_run(reports: Path) -> Path:

@@ -107,7 +107,8 @@ class Target:
     ``backend`` is Triton's name ("cuda", "hip"), ``arch`` an integer such as 90 or a text such as "gfx942",
     ``warp_size`` the lanes of a warp, ``name`` for people. ``shared_memory`` (bytes per block) and ``multiprocessors``
     are what a device reported, kept here so that a process without it knows them. A vendor with a backend of its
-    own may subclass this and override :meth:`capability` and :attr:`limits`; the subclass must be picklable.
+    own may subclass this and override :meth:`capability`, :attr:`limits` and :attr:`device_class`; the subclass must
+    be picklable.
     """
 
     backend: str
@@ -152,6 +153,11 @@ class Target:
             tensor_memory = 512 if _has_tcgen05(self.arch) else None
             return Limits(shared, 255, 65536, tensor_memory, self.multiprocessors)
         return Limits(shared, multiprocessors=self.multiprocessors)
+
+    @property
+    def device_class(self) -> object | None:
+        """A vendor's own config tables: a ``conformance.heuristics.device_class.DeviceClass``. None: the family's."""
+        return None
 
     @property
     def capabilities(self) -> frozenset[str]:

@@ -14,16 +14,21 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 
 
-def _run(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "conformance.plugin"]
-    command += ["--pyargs", "conformance.suites", "--no-gpu", "--tier", "quick", "--kernel", "vendor_mm"]
-    command += ["--target", "sm_86", "-k", "transposed or awkward", "--run-dir", str(folder)]
+def _python(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Python in ``folder`` with the vendor's package installed beside ours."""
     path = os.pathsep.join([str(HERE / "bring_your_own"), str(ROOT), os.environ.get("PYTHONPATH", "")])
     inherited = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TRITON_INTERPRET"))
     }
-    variables = {**inherited, "PYTHONPATH": path, **environment}
-    return subprocess.run(command, cwd=folder.parent, env=variables, capture_output=True, text=True, check=False)
+    command, variables = [sys.executable, *arguments], {**inherited, "PYTHONPATH": path, **environment}
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+
+
+def _run(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "conformance.plugin"]
+    command += ["--pyargs", "conformance.suites", "--no-gpu", "--tier", "quick", "--kernel", "vendor_mm"]
+    command += ["--target", "sm_86", "-k", "transposed or awkward", "--run-dir", str(folder)]
+    return _python(folder.parent, *command, **environment)
 
 
 def _records(folder: Path) -> tuple[CaseRecord, ...]:
@@ -52,6 +57,19 @@ def test_wrong_kernel_from_elsewhere_is_caught(tmp_path):
     assert {record.status for record in records} == {Status.FAIL}
     caught = {verdict.check for record in records for verdict in record.verdicts if not verdict.passed}
     assert "numerics/transparent" in caught, json.dumps(sorted(caught))
+
+
+def test_device_class_from_elsewhere_has_tables_of_its_own(tmp_path):
+    """The vendor's rows for plain products, our rows for the rest, and our own tables as they were."""
+    code = """
+from conformance.heuristics import cuda, lookup
+from conformance.targets import Target, find
+device = lookup.for_target(find("sm_86"))
+print(device.name, *(config.id for config in device.table("mm")), device.table("conv") == cuda.CUDA.table("conv"))
+print(lookup.for_target(Target("cuda", 86, 32)).name, len(cuda.CUDA.table("mm")))
+"""
+    done = _python(tmp_path, "-c", code)
+    assert done.stdout.splitlines() == ["vendor 32x32x32-s2-w4 True", "cuda 19"], done.stderr
 
 
 @pytest.mark.parametrize("kind", ["kernels", "targets"])

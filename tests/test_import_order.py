@@ -17,12 +17,13 @@ ORDER = [
     ("reporting", "gate"),  # readings of records; the plugin shows them
     ("problems",),
     ("targets",),
+    ("operations",),
     ("reference",),
     ("numerics",),
     ("inputs",),
     ("codegen_checks",),
-    ("kernels",),
     ("heuristics",),
+    ("kernels",),
     ("execution",),
     ("inductor",),
     ("calibration", "benchmark"),
@@ -34,7 +35,7 @@ RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
 RECORDS_ONLY = ("records", "reporting", "gate")
 STACK = ("torch", "triton")
 #: In the plugin, what needs torch and triton is loaded when the environment has been prepared.
-LATE_PLUGIN_MODULES = ("judging", "scenarios")
+LATE_PLUGIN_MODULES = ("judging", "scenarios", "config_space", "examples", "random_problems", "sweeping")
 
 
 def room_of(path: Path, package: Path) -> str:
@@ -102,7 +103,7 @@ def test_rooms_import_one_way():
     ("file", "source", "message"),
     [
         ("problems.py", "from conformance import plugin", "problems imports plugin"),
-        ("problems.py", "from .kernels.launch import Config", "problems imports kernels"),
+        ("problems.py", "from .kernels.launch import Launch", "problems imports kernels"),
         ("numerics/deep.py", "from ..execution import pool", "numerics imports execution"),
         ("inputs/__init__.py", "from ..suites import x", "inputs imports suites"),
         ("kernels/a.py", "def f():\n    import conformance.plugin.options", "kernels imports plugin"),

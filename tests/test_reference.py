@@ -4,7 +4,19 @@ import pytest
 import torch
 
 from conformance import reference
-from conformance.problems import Bias, addmm, mm, scaled_mm
+from conformance.problems import (
+    Bias,
+    Fusion,
+    addmm,
+    baddbmm,
+    bmm,
+    fused_mm,
+    int_mm,
+    mixed_mm,
+    mm,
+    mm_plus_mm,
+    scaled_mm,
+)
 
 
 def integers(*shape, dtype=torch.float16, seed=0):
@@ -74,6 +86,108 @@ def test_empty_problems(M, N, K):
     biased = addmm(M, N, K)
     inputs = inputs_of(biased)
     assert torch.equal(reference.value(biased, inputs), (0.5 * inputs["bias"].double()).expand(M, N))
+
+
+def of(inputs, *names):
+    return [torch.tensor(inputs[name].tolist()).double() for name in names]
+
+
+def test_sum_of_two_products():
+    problem = mm_plus_mm(5, 4, 7)
+    inputs = {name: integers(*problem.operand(name).shape, seed=seed) for seed, name in enumerate("abcd")}
+    a, b, c, d = (inputs[name] for name in "abcd")
+    wanted = torch.tensor(slow(a, b)) + torch.tensor(slow(c, d))
+    assert reference.value(problem, inputs).tolist() == wanted.tolist()
+    sizes = torch.tensor(slow(a.abs(), b.abs())) + torch.tensor(slow(c.abs(), d.abs()))
+    assert reference.magnitude(problem, inputs).tolist() == sizes.tolist()
+
+
+@pytest.mark.parametrize("kind", ["n", "1n", "m1", "mn", "b1n", "bmn"])
+def test_batches(kind):
+    problem = baddbmm(5, 4, 7, batch=3, bias=Bias(kind), alpha=2.0, beta=-0.5)
+    inputs = inputs_of(problem)
+    bias = inputs["bias"].double().expand(3, 5, 4)
+    found = reference.value(problem, inputs)
+    for z in range(3):
+        raw = torch.tensor(slow(inputs["a"][z], inputs["b"][z])).double()
+        assert torch.equal(found[z], 2 * raw - 0.5 * bias[z])
+    plain = reference.value(bmm(5, 4, 7), {name: inputs[name] for name in "ab"})
+    assert torch.equal(plain[2], torch.tensor(slow(inputs["a"][2], inputs["b"][2])).double())
+    assert reference.value(bmm(5, 4, 0), inputs_of(bmm(5, 4, 0))).shape == (3, 5, 4)
+
+
+def test_integer_operands():
+    a, b = integers(5, 7, dtype=torch.int8), integers(7, 4, dtype=torch.int8, seed=1)
+    assert reference.value(int_mm(5, 4, 7), {"a": a, "b": b}).tolist() == slow(a, b)
+    assert reference.value(mixed_mm(5, 4, 7), {"a": a.half(), "b": b}).tolist() == slow(a, b)
+    assert reference.value(mixed_mm(5, 4, 7, b_dtype="uint8"), {"a": a.half(), "b": b.abs().byte()}).tolist() == slow(
+        a, b.abs()
+    )
+
+
+@pytest.mark.parametrize("scaling", ["1x128/1x128", "1x128/128x128", "128x128/1x128"])
+def test_scales_of_blocks(scaling):
+    problem = scaled_mm(130, 131, 260, scaling=scaling, bias=Bias())
+    inputs = {o.name: integers(*o.shape, dtype=torch.float32, seed=len(o.name)) for o in problem.operands}
+    a, b, scale_a, scale_b, bias = of(inputs, "a", "b", "scale_a", "scale_b", "bias")
+    found = reference.value(problem, inputs)
+    sizes = reference.magnitude(problem, inputs)
+    per_row, per_column = (kind == "1x128" for kind in scaling.split("/"))
+    for m, n in ((0, 0), (127, 128), (128, 127), (129, 130)):
+        terms = [
+            a[m, k]
+            * b[k, n]
+            * scale_a[m if per_row else m // 128, k // 128]
+            * scale_b[k // 128, n if per_column else n // 128]
+            for k in range(260)
+        ]
+        assert float(found[m, n]) == sum(terms) + bias[n]
+        assert float(sizes[m, n]) == sum(abs(term) for term in terms)
+
+
+def test_prologues():
+    stored = torch.tensor([[1 + 2.0**-9, 3.0], [1 + 2.0**-8 + 2.0**-20, -5.0]])
+    b = torch.eye(2).bfloat16()
+    cast = fused_mm(2, 2, 2, "bf16", fusion=Fusion("cast", "fp32"))
+    # to the nearest even of 8 bits: down to 1, and up past the midpoint
+    assert reference.product(cast, {"a": stored, "b": b}).tolist() == [[1.0, 3.0], [1 + 2.0**-7, -5.0]]
+    scale = fused_mm(2, 2, 2, "bf16", fusion=Fusion("scale"))
+    inputs = {
+        "a": torch.tensor([[1.0, 3.0], [1.5, -5.0]]).bfloat16(),
+        "b": b,
+        "row_scale": torch.tensor([3.0, 1 + 2.0**-8]),
+    }
+    assert reference.product(scale, inputs).tolist() == [[3.0, 9.0], [1.5078125, -5.03125]]
+    gather = fused_mm(2, 2, 2, "bf16", fusion=Fusion("gather"))
+    rows = torch.tensor([6, 2], dtype=torch.int32)
+    many = integers(7, 2, dtype=torch.bfloat16)
+    assert torch.equal(reference.product(gather, {"a": many, "b": b, "rows": rows}), many[[6, 2]].double())
+    double = fused_mm(2, 2, 2, "bf16", fusion=Fusion("cast", "fp64"))
+    with pytest.raises(ValueError, match="store A in fp32 or narrower"):
+        reference.product(double, {"a": stored.double(), "b": b})
+
+
+def test_fused_epilogue_keeps_its_order():
+    def value(*epilogue):
+        problem = fused_mm(1, 4, 1, fusion=Fusion(None, None, epilogue), bias=Bias() if "bias" in epilogue else None)
+        everything = {
+            "a": torch.ones(1, 1).half(),
+            "b": torch.tensor([[-3.0, -1.0, 2.0, 5.0]]).half(),
+            "bias": torch.tensor([2.0, 2.0, -3.0, 1.0]).half(),
+            "residual": torch.tensor([[-1.0, 1.0, 10.0, 20.0]]).half(),
+            "mask": torch.tensor([[1, 1, 0, 7]], dtype=torch.uint8),
+        }
+        return reference.value(problem, {o.name: everything[o.name] for o in problem.operands})[0].tolist()
+
+    assert value("bias", "relu") == [0, 1, 0, 6]
+    assert value("relu", "bias") == [2, 2, -1, 6]
+    assert value("relu", "residual") == [-1, 1, 12, 25]
+    assert value("residual", "relu") == [0, 0, 12, 25]
+    assert value("dropout", "residual") == [-7, -1, 10, 30]
+    assert value("residual", "dropout") == [-8, 0, 0, 50]
+    assert value("gelu") == pytest.approx(
+        [-0.0040496940948, -0.1586552539315, 1.9544997361036, 4.9999985667424], rel=1e-11
+    )
 
 
 def test_bad_inputs_are_named():

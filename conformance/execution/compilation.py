@@ -336,3 +336,35 @@ def _joined(message: str, output: str) -> str:
 
 def _failed(status: Status, error: str, started: float) -> CompileResult:
     return CompileResult(status, None, error, time.monotonic() - started)
+
+
+def process_group(target: Target) -> str:
+    """What may share a compiler process with ``target``.
+
+    Up to Triton 3.6 a process chooses the code of its fp8 conversions once, for the first NVIDIA architecture that it
+    compiles for, and uses it for all others: with instructions that the next one does not have, or without those that
+    it has. So architectures with fp8 instructions (89 and later) and without them are kept apart.
+    """
+    if target.family == "nvidia" and isinstance(target.arch, int):
+        return "nvidia with fp8" if target.arch >= 89 else "nvidia without fp8"
+    return target.family
+
+
+class CompilePools:
+    """A :class:`CompilePool` for each group of targets that may share a process; each starts when it is needed."""
+
+    def __init__(self, workers: int, deadline: float) -> None:
+        self._workers, self._deadline = workers, deadline
+        self._pools: dict[str, CompilePool] = {}
+
+    def submit(self, request: CompileRequest) -> concurrent.futures.Future[CompileResult]:
+        """Queues ``request`` where its target belongs; see :meth:`CompilePool.submit`."""
+        group = process_group(request.target)
+        if group not in self._pools:
+            self._pools[group] = CompilePool(self._workers, self._deadline)
+        return self._pools[group].submit(request)
+
+    def close(self) -> None:
+        """Closes every pool."""
+        for pool in self._pools.values():
+            pool.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import tempfile
 import time
 from collections.abc import Sequence
@@ -39,13 +40,19 @@ class DeviceExecutor:
             return Ran(self.name, launch.grid, 0, 0.0)
         _offer_scratch()
         started = time.perf_counter()
+        for step in launch.before:
+            self._launch(step)
         if observe:
             compiled, grid = self._observed(launch)
         else:
             compiled, grid = self._launch(launch), None
+        for step in launch.after:
+            self._launch(step)
         return Ran(self.name, grid, None, time.perf_counter() - started, compiled)
 
     def _launch(self, launch: Launch) -> Any:
+        if launch.empty:
+            return None
         with torch.device(self.device):
             compiled = launch.function[launch.grid](**launch.arguments, **launch.options)
         torch.accelerator.synchronize(self.device)
@@ -59,14 +66,35 @@ class DeviceExecutor:
         name = launch.function.fn.__name__
         with profile(activities=[activity]) as profiler:
             compiled = self._launch(launch)
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "trace.json"
-            profiler.export_chrome_trace(str(path))
-            events = json.loads(path.read_text())["traceEvents"]
-        grids = [event["args"]["grid"] for event in events if event.get("cat") == "kernel" and event["name"] == name]
-        if len(grids) != 1:
-            raise RuntimeError(f"the profiler saw {len(grids)} launches of {name}, one was made")
-        return compiled, tuple(grids[0])[: len(launch.grid)]
+        events = [event for event in _kernel_events(profiler) if event["name"] == name]
+        if len(events) != 1:
+            raise RuntimeError(f"the profiler saw {len(events)} launches of {name}, one was made")
+        return compiled, tuple(events[0]["args"]["grid"])[: len(launch.grid)]
+
+    def microseconds(self, launch: Launch, repeats: int = 7) -> float:
+        """Median device time of ``launch`` with all that belongs to it, by the profiler, after one run to warm up."""
+        from torch.profiler import ProfilerActivity, profile
+
+        activity = ProfilerActivity.CUDA if self.device.type == "cuda" else ProfilerActivity.XPU
+        self.run(launch)
+        with profile(activities=[activity]) as profiler:
+            for _ in range(repeats):
+                self.run(launch)
+        durations = [float(event["dur"]) for event in sorted(_kernel_events(profiler), key=lambda event: event["ts"])]
+        steps = len(durations) // repeats
+        if not steps or len(durations) != steps * repeats:
+            raise RuntimeError(f"the profiler saw {len(durations)} kernels in {repeats} runs of one launch")
+        times = [sum(durations[first : first + steps]) for first in range(0, len(durations), steps)]
+        return statistics.median(times)
+
+
+def _kernel_events(profiler: Any) -> list[Any]:
+    """The events of kernels in the exported trace: only there has an event its grid."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        events = json.loads(path.read_text())["traceEvents"]
+    return [event for event in events if event.get("cat") == "kernel"]
 
 
 def _offer_scratch() -> None:

@@ -158,6 +158,21 @@ def _patch_once(interpreter: Any) -> dict[str, Any]:
     return {"_patch_lang": patch}
 
 
+def _skipped_check(semantic: Any) -> dict[str, Any]:
+    """The interpreter interprets a check for overflow with every integer operation, half of its time, and looks at
+    what it finds in debug mode only; in any other mode the check is left out."""
+    name = "binary_op_sanitize_overflow_impl"
+    original = getattr(semantic, name, None)
+    if original is None:
+        return {}
+
+    def check(self: Any, lhs: Any, rhs: Any, binary_op: Callable[..., Any]) -> None:
+        if self.builder.options.debug:
+            original(self, lhs, rhs, binary_op)
+
+    return {name: check}
+
+
 class InterpreterExecutor:
     """Runs launches in the interpreter on CPU tensors, and reports the grid that its executor walked."""
 
@@ -167,6 +182,7 @@ class InterpreterExecutor:
     def __init__(self) -> None:
         if os.environ.get("TRITON_INTERPRET") != "1":
             raise RuntimeError("the interpreter runs only with TRITON_INTERPRET=1, set before triton is imported")
+        from triton.language.semantic import TritonSemantic
         from triton.runtime import interpreter
 
         builder = interpreter.InterpreterBuilder
@@ -176,6 +192,7 @@ class InterpreterExecutor:
                 raise InterpreterUnsupported(Reason(ReasonCode.NO_INTERPRETER, method, detail))
         self._interpreter = interpreter
         self._methods = _mended_methods(interpreter)
+        self._semantic, self._skipped_check = TritonSemantic, _skipped_check(TritonSemantic)
         prove(interpreter, self._methods)
         self._count_a_loop()
 
@@ -197,10 +214,19 @@ class InterpreterExecutor:
             raise RuntimeError(f"the interpreter counts 40 in blocks of 16 as {out.item()}, 3 is right")
 
     def run(self, launch: Launch, programs: Sequence[int] | None = None) -> Ran:
-        """Runs ``launch``; ``programs`` restricts it to these program ids of the first grid dimension.
+        """Runs ``launch`` and what belongs to it; ``programs`` restricts it to these program ids of the first grid
+        dimension. What is observed is the launch itself.
 
         Raises whatever the interpreter raises (an InterpreterError for a fault inside the kernel).
         """
+        for step in launch.before:
+            self._run(step)
+        ran = self._run(launch, programs)
+        for step in launch.after:
+            self._run(step)
+        return ran
+
+    def _run(self, launch: Launch, programs: Sequence[int] | None = None) -> Ran:
         started = time.perf_counter()
         if launch.empty:
             return Ran(self.name, launch.grid, 0, 0.0)
@@ -227,6 +253,7 @@ class InterpreterExecutor:
             _replaced(builder, methods),
             _replaced(interpreter.GridExecutor, executor),
             _replaced(interpreter, _patch_once(interpreter)),
+            _replaced(self._semantic, self._skipped_check),
             np.errstate(all="ignore"),
         ):
             launch.function[grid](**arguments)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from conformance.heuristics.configs import Config
 from conformance.inputs.fills import Fill, fills
 from conformance.inputs.guarded import GuardedTensor
 from conformance.kernels.kernel import Kernel, Plan
@@ -20,7 +20,7 @@ from conformance.numerics.contract import Contract
 from conformance.numerics.diagnosis import diagnose
 from conformance.numerics.rounding import bits
 from conformance.numerics.verdict import FillVerdict, judge
-from conformance.problems import Gemm, Layout
+from conformance.problems import Gemm, Problem
 from conformance.records import Verdict
 
 from .observation import Ran
@@ -40,7 +40,8 @@ class Executor(Protocol):
 
 @dataclass
 class Trial:
-    """Verdicts of one plan on one executor. ``grid`` is the one that ran, ``outputs`` the dense result of each fill."""
+    """Verdicts of one plan on one executor. ``grid`` is the one that ran, ``outputs`` the dense first output of each
+    fill."""
 
     plan: Plan
     contract: Contract
@@ -58,47 +59,43 @@ class Trial:
         return all(verdict.passed for verdict in self.verdicts)
 
 
-def _dense(problem: Gemm) -> Gemm:
-    """``problem`` without its layouts, on which the values of a fill do not depend."""
-    plain: dict[str, object] = {"layout_a": Layout(), "layout_b": Layout(), "layout_out": Layout()}
-    if problem.bias is not None:
-        plain["bias"] = dataclasses.replace(problem.bias, layout=Layout())
-    return dataclasses.replace(problem, **plain)  # type: ignore[arg-type]
-
-
 @functools.lru_cache(maxsize=32)
-def _cached_fills(problem: Gemm, contract: Contract, seed: int) -> tuple[Fill, ...]:
+def _cached_fills(problem: Problem, contract: Contract, seed: int) -> tuple[Fill, ...]:
     return fills(problem, contract, seed)
 
 
-def fills_for(problem: Gemm, contract: Contract, seed: int) -> tuple[Fill, ...]:
+def fills_for(problem: Problem, contract: Contract, seed: int) -> tuple[Fill, ...]:
     """The fills of ``problem``, shared by all its layouts."""
-    return _cached_fills(_dense(problem), contract, seed)
+    return _cached_fills(problem.dense, contract, seed)
 
 
-def place(problem: Gemm, inputs: Mapping[str, Tensor], pattern: int, device: torch.device) -> dict[str, GuardedTensor]:
-    """Every operand and the output ("out") in guarded memory on ``device``, strided and aligned as the problem asks."""
+def place(
+    problem: Problem, inputs: Mapping[str, Tensor], pattern: int, device: torch.device
+) -> dict[str, GuardedTensor]:
+    """Every operand and output in guarded memory on ``device``, strided and aligned as the problem asks."""
     placed = {
         operand.name: GuardedTensor.place(inputs[operand.name], operand, device=device, pattern=pattern)
         for operand in problem.operands
     }
-    placed["out"] = GuardedTensor.place(None, problem.output, device=device, pattern=pattern)
+    for output in problem.outputs:
+        placed[output.name] = GuardedTensor.place(None, output, device=device, pattern=pattern)
     return placed
 
 
 def run_guarded(
     launcher: Callable[[Mapping[str, Tensor]], Launch],
-    problem: Gemm,
+    problem: Problem,
     inputs: Mapping[str, Tensor],
     executor: Executor,
     pattern: int,
     **run_options: object,
-) -> tuple[Tensor, list[str], Ran]:
-    """Runs once over guarded memory: the dense output on the CPU, what was disturbed outside it, and what ran."""
+) -> tuple[dict[str, Tensor], list[str], Ran]:
+    """Runs once over guarded memory: the dense outputs on the CPU, what was disturbed around them, and what ran."""
     placed = place(problem, inputs, pattern, executor.device)
     ran = executor.run(launcher({name: tensor.view for name, tensor in placed.items()}), **run_options)  # type: ignore[arg-type]
     disturbed = [str(violation) for tensor in placed.values() for violation in tensor.violations()]
-    return placed["out"].view.contiguous().cpu(), disturbed, ran
+    outputs = {output.name: placed[output.name].view.contiguous().cpu() for output in problem.outputs}
+    return outputs, disturbed, ran
 
 
 def trial(
@@ -117,7 +114,7 @@ def trial(
             observe = {"observe": True} if executor.name == "device" and result.grid is None else {}
             started = time.perf_counter()
             launcher = functools.partial(kernel.launch, plan)
-            out, disturbed, ran = run_guarded(launcher, problem, fill.inputs, executor, pattern, **observe)
+            found, disturbed, ran = run_guarded(launcher, problem, fill.inputs, executor, pattern, **observe)
             result.run_seconds += time.perf_counter() - started
             result.compiled = ran.compiled or result.compiled
             if result.grid is None:
@@ -125,7 +122,7 @@ def trial(
             if disturbed:
                 text = f"{len(disturbed)} disturbed: " + "; ".join(disturbed[:4])
                 result.verdicts.append(Verdict(f"memory/{fill.name}", False, text, {"pattern": pattern}))
-            outputs.append(out)
+            outputs.append(found)
         started = time.perf_counter()
         _judge_fill(result, fill, outputs)
         result.check_seconds += time.perf_counter() - started
@@ -136,12 +133,20 @@ def trial(
     return result
 
 
-def _judge_fill(result: Trial, fill: Fill, outputs: list[Tensor]) -> None:
+def _judge_fill(result: Trial, fill: Fill, runs: list[dict[str, Tensor]]) -> None:
+    """Every output of every run of one fill; those of the first output keep the fill's plain name."""
+    problem = result.plan.problem
+    result.outputs[fill.name] = runs[0][problem.output.name]
+    for output in problem.outputs:
+        name = fill.name if output is problem.output else f"{fill.name}/{output.name}"
+        _judge_output(result, fill, output.name, name, [run[output.name] for run in runs])
+
+
+def _judge_output(result: Trial, fill: Fill, output: str, name: str, outputs: list[Tensor]) -> None:
     problem, contract = result.plan.problem, result.contract
-    result.outputs[fill.name] = outputs[0]
-    verdicts = [judge(problem, contract, fill, out) for out in outputs]
+    verdicts = [judge(problem, contract, fill, out, output) for out in outputs]
     worst = next((verdict for verdict in verdicts if not verdict.passed), verdicts[0])
-    result.verdicts.append(Verdict(f"numerics/{fill.name}", worst.passed, worst.text, _figures(worst)))
+    result.verdicts.append(Verdict(f"numerics/{name}", worst.passed, worst.text, _figures(worst)))
     if not torch.equal(bits(outputs[0]), bits(outputs[1])):
         differ = (bits(outputs[0]) != bits(outputs[1])).nonzero()
         text = (
@@ -149,9 +154,9 @@ def _judge_fill(result: Trial, fill: Fill, outputs: list[Tensor]) -> None:
             f"{differ[0].tolist()}: an element was not written, memory outside an operand was read, or the kernel is "
             f"not deterministic"
         )
-        result.verdicts.append(Verdict(f"repeat/{fill.name}", False, text))
-    if not worst.passed and not result.diagnosis:
-        config = result.plan.config
+        result.verdicts.append(Verdict(f"repeat/{name}", False, text))
+    config = result.plan.config
+    if not worst.passed and not result.diagnosis and isinstance(problem, Gemm) and isinstance(config, Config):
         failed = outputs[verdicts.index(worst)]
         found = diagnose(problem, contract, fill, failed, block=(config.block_m, config.block_n, config.block_k))
         result.diagnosis = found.text

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from conformance.heuristics.configs import Config
 from conformance.kernels.kernel import Kernel, Variant
-from conformance.kernels.launch import Config
 from conformance.numerics.rounding import bits, round_to
 from conformance.problems import DTYPES, Gemm
 from conformance.records import Verdict

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from conformance import reference
-from conformance.inputs.draws import Draws, Floats
-from conformance.inputs.exact import format_name, ignored
+from conformance.inputs.arrangement import Product, arrange, draw_rows, formats
+from conformance.inputs.draws import Draws, Floats, Shape
+from conformance.inputs.exact import ignored
 from conformance.numerics.bounds import error_bound
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
@@ -22,9 +24,10 @@ LARGEST_SCALE = 2.0
 
 
 def randn(problem: Gemm, contract: Contract, seed: int, device: reference.Device) -> Fill:
-    """Near-normal operands, bias and positive scales that are no powers of two."""
-    draws = Draws(seed, "randn")
-    a, b = draws.normal((problem.M, problem.K)), draws.normal((problem.K, problem.N))
+    """Near-normal operands, bias and positive scales that are no powers of two; integers over their whole range."""
+    draws, product = Draws(seed, "randn"), Product.of(problem)
+    a = draws.normal((product.rows, product.k))
+    b = _second(problem, draws.normal, draws, (product.k, product.cols))
     return _bounded("randn", problem, contract, seed, draws, a, b, device)
 
 
@@ -33,11 +36,21 @@ def hot(problem: Gemm, contract: Contract, seed: int, device: reference.Device) 
 
     Positive times positive shows biased truncation, which grows with K; lognormal shows lost small terms.
     """
-    draws = Draws(seed, "hot")
-    a, b = draws.lognormal((problem.M, problem.K)), draws.lognormal((problem.K, problem.N))
+    draws, product = Draws(seed, "hot"), Product.of(problem)
+    a = draws.lognormal((product.rows, product.k))
+    b = _second(problem, draws.lognormal, draws, (product.k, product.cols))
     a[1::2] = draws.uniform(a[1::2].shape)
-    b[:, 1::2] = draws.uniform(b[:, 1::2].shape)
+    b[:, 1::2] = np.abs(b[:, 1::2]) if problem.op == "mixed_mm" else draws.uniform(b[:, 1::2].shape)
     return _bounded("hot", problem, contract, seed, draws, a, b, device)
+
+
+def _second(problem: Gemm, draw: Callable[[Shape], Floats], draws: Draws, shape: Shape) -> Floats:
+    """B by ``draw``, or the integers of a mixed product over their whole range but for the lowest (|-128| is none)."""
+    if problem.op != "mixed_mm":
+        return draw(shape)
+    form = FORMATS[problem.second_dtype]
+    lowest = -form.largest if form.lowest else 0
+    return draws.below(int(form.largest - lowest) + 1, shape).astype(np.float64) + lowest
 
 
 def special(problem: Gemm, contract: Contract, seed: int, device: reference.Device) -> Fill:
@@ -46,29 +59,34 @@ def special(problem: Gemm, contract: Contract, seed: int, device: reference.Devi
     Single values lie at random k, those of A's first kind at the last k. Formats without infinity hold NaN only. For
     narrow outputs one row overflows the output. At most half of the rows and of the columns are special.
     """
-    draws = Draws(seed, "special")
-    a, b = draws.normal((problem.M, problem.K)), draws.normal((problem.K, problem.N))
+    draws, product = Draws(seed, "special"), Product.of(problem)
+    a = draws.normal((product.rows, product.k))
+    b = _second(problem, draws.normal, draws, (product.k, product.cols))
     taken: set[int] = set()
     # one after the other on (line, k) views of the operand and of its partner
     for matrix, partner, name in ((a, b.T, "a"), (b.T, a, "b")):
-        kinds = _kinds(problem.operand(name), contract)
+        kinds = _kinds(problem, name, contract)
         order = draws.permutation(matrix.shape[0])[: matrix.shape[0] // 2]
         if len(order) < len(kinds):
             kinds = [kinds[i] for i in draws.permutation(len(kinds))]
         for place, (line, kind) in enumerate(zip(order, kinds, strict=False)):
-            k = problem.K - 1 if place == 0 else int(draws.below(problem.K, ())[()])
+            k = product.k - 1 if place == 0 else int(draws.below(product.k, ())[()])
             _plant(kind, matrix, partner, int(line), k, problem.operand(name).dtype, taken)
     inputs = _tensors(problem, contract, draws, a, b)
     return _finish("special", "special", problem, contract, seed, inputs, device)
 
 
-def _kinds(operand: Operand, contract: Contract) -> list[str]:
-    kinds = ["nan", "zero", "largest"]
-    if FORMATS[operand.dtype].infinity is not None:
+def _kinds(problem: Gemm, name: str, contract: Contract) -> list[str]:
+    form = FORMATS[problem.operand(name).dtype]
+    if form.lowest is not None:
+        return []
+    # the largest value needs a partner that is small there, which integers are not
+    kinds = ["nan", "zero"] if problem.op == "mixed_mm" else ["nan", "zero", "largest"]
+    if form.infinity is not None:
         kinds += ["+inf", "-inf"]
     if not contract.flushes_subnormals:
         kinds.append("subnormal")
-    if operand.name == "a" and FORMATS[contract.out_dtype].largest < 2**20:
+    if name == "a" and FORMATS[contract.out_dtype].largest < 2**20:
         kinds.append("overflow")
     return kinds
 
@@ -110,37 +128,62 @@ def _fitted(problem: Gemm, contract: Contract, a: Floats, b: Floats, device: ref
     largest = FORMATS[contract.out_dtype].largest
     if largest > 2.0**100 or not problem.has_product or 0 in (problem.M, problem.N):
         return a, b
-    limit = largest / 4 / (LARGEST_SCALE**2 if problem.scaling else max(1.0, abs(problem.alpha)))
+    gain = LARGEST_SCALE**2 if problem.scaling else max(1.0, abs(problem.alpha))
+    if problem.fusion is not None:
+        gain = 2.0 * LARGEST_SCALE  # of a dropout and of a prologue
+    limit = largest / 4 / gain
     sizes = (torch.from_numpy(np.abs(array)).to(device or "cpu") for array in (a, b))
     size = float(torch.matmul(*sizes).max())
     shift = max(0, math.frexp(size / limit)[1])
-    return np.ldexp(a, -(shift - shift // 2)), np.ldexp(b, -(shift // 2))
+    part = 0 if problem.op == "mixed_mm" else shift // 2  # integers stay
+    return np.ldexp(a, -(shift - part)), np.ldexp(b, -part)
 
 
 def _tensors(problem: Gemm, contract: Contract, draws: Draws, a: Floats, b: Floats) -> dict[str, Tensor]:
+    arranged: dict[str, Tensor] = {}
+    if problem.alpha != 0:
+        held = (_held(values, formats(problem, contract, name)) for values, name in ((a, "a"), (b, "b")))
+        arranged = arrange(problem, *held)
     inputs: dict[str, Tensor] = {}
     for operand in problem.operands:
-        if operand.name in ("a", "b"):
-            name = format_name(operand, contract)
-            values = a if operand.name == "a" else b
-            if problem.alpha == 0:
-                inputs[operand.name] = ignored(operand)
-                continue
-            inputs[operand.name] = round_to(_clipped(values, name), name)
-        elif operand.name == "bias":
+        if operand.name in "abcd":
+            inputs[operand.name] = arranged[operand.name] if arranged else ignored(operand)
+        elif operand.name in ("bias", "residual"):
             addend = torch.from_numpy(draws.normal(operand.shape))
-            inputs["bias"] = round_to(addend, operand.dtype) if problem.reads_bias else ignored(operand)
+            read = operand.name == "residual" or problem.reads_bias
+            inputs[operand.name] = round_to(addend, operand.dtype) if read else ignored(operand)
+        elif operand.name == "rows":
+            inputs["rows"] = draw_rows(problem, draws)
+        elif operand.name == "mask":
+            inputs["mask"] = torch.from_numpy(draws.chance(0.5, operand.shape).astype(np.uint8))
         else:
-            scale = np.ldexp(1.0 + draws.uniform(operand.shape), -draws.below(2, operand.shape))
-            inputs[operand.name] = round_to(torch.from_numpy(np.asarray(scale)), "fp32")
+            inputs[operand.name] = round_to(torch.from_numpy(_scale(problem, operand, contract, draws)), "fp32")
     return inputs
 
 
-def _clipped(values: Floats, name: str) -> Tensor:
+def _scale(problem: Gemm, operand: Operand, contract: Contract, draws: Draws) -> Floats:
+    scale = np.ldexp(1.0 + draws.uniform(operand.shape), -draws.below(2, operand.shape))
+    if operand.name == "row_scale" and "tf32" in formats(problem, contract, "a"):
+        scale = np.ldexp(1.0, np.frexp(scale)[1])  # what the unit sees of A stays representable
+    return np.asarray(scale)
+
+
+def _held(values: Floats, forms: tuple[str, ...]) -> Tensor:
+    """``values`` as stored in the first of the formats, in the range of all; also representable in the last where that
+    is tf32, as units differ in how they round to it. Another conversion is the kernel's own, and rounds."""
+    tensor = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float64))
+    for form in forms:
+        tensor = _clipped(tensor, form)
+    if forms[-1] == "tf32":
+        tensor = round_to(tensor, "tf32").double()
+    return round_to(tensor, forms[0])
+
+
+def _clipped(values: Tensor, name: str) -> Tensor:
     """Finite values past the format's range are cut to it; NaN and infinities stay."""
-    largest = FORMATS[name].largest
-    tensor = torch.from_numpy(np.ascontiguousarray(values))
-    return torch.where(tensor.isinf(), tensor, tensor.clamp(-largest, largest))
+    form = FORMATS[name]
+    lowest = -form.largest if form.lowest is None else form.lowest
+    return torch.where(values.isinf(), values, values.clamp(lowest, form.largest))
 
 
 def _finish(

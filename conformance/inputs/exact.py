@@ -17,21 +17,30 @@ import torch
 from torch import Tensor
 
 from conformance import reference
+from conformance.inputs.arrangement import (
+    Product,
+    arrange,
+    draw_exponents,
+    draw_rows,
+    formats,
+    period,
+    scale_exponents,
+    value_range,
+)
 from conformance.inputs.draws import Draws, Integers
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
-from conformance.numerics.rounding import FORMATS, Format, round_to
+from conformance.numerics.rounding import FORMATS, round_to
 from conformance.problems import DTYPES, Gemm, Operand
 
 #: fp32 epilogues are exact up to this many bits.
 EPILOGUE_BITS = 24
-#: Exponents of the row scales of A and B (drawn), and of the tensor scales (fixed); no product of two is 1 throughout.
-ROW_SCALES = {"scale_a": (1, 2), "scale_b": (-2, -1)}
-TENSOR_SCALES = {"scale_a": (1,), "scale_b": (-2,)}
 #: The factors alpha and beta of an exact fill are powers of two of at most this exponent.
 FACTOR_EXPONENT = 8
 #: Significant bits of each scale in the fill that is about scales: the product of two is exact in fp32.
 WIDE_SCALE_BITS = 12
+#: Integers of the fill of large int8 sums: sizes of at least this. From K = 1100 most sums pass 2**24.
+LARGE_INT8 = 120
 #: With fewer nonzero products than this per output, a full-width operand meets one-hot columns.
 ONE_HOT = 16
 
@@ -46,11 +55,12 @@ class BudgetError(FillError):
 
 @dataclass(frozen=True)
 class Room:
-    """What the contract leaves for integers, in units of the product (``bias``: in units of the output).
+    """What the contract leaves for integers, in units of the product (``addend``: in units of the output).
 
-    ``k``: K; ``chunk``: number of k per accumulation chunk; ``chunk_total``: largest max(P, N) in a chunk; ``total``:
-    over all of K; ``cap``: largest |C| that the output's significand shows to the unit; ``bias``: largest bias;
-    ``factor``: largest scale product over the smallest.
+    ``k``: that of the plain product; ``chunk``: number of k per accumulation chunk; ``chunk_total``: largest max(P, N)
+    in a chunk; ``total``: over all k; ``cap``: largest |C| that the output's significand shows to the unit;
+    ``addend``: largest element of each of the ``addends``, bias and residual; ``factor``: largest scale product over
+    the smallest; ``doubling``: the factor of a dropout.
     """
 
     k: int
@@ -58,8 +68,10 @@ class Room:
     chunk_total: int
     total: int
     cap: int
-    bias: int
+    addend: int
+    addends: int
     factor: int
+    doubling: int
 
     @property
     def per_k(self) -> float:
@@ -74,57 +86,63 @@ def factor_exponent(factor: float) -> int | None:
 
 
 def allows_exact(problem: Gemm) -> bool:
-    """Whether alpha and beta, where they act, are powers of two: others round in the epilogue."""
+    """Whether the epilogue rounds nothing: alpha and beta, where they act, are powers of two, and there is no gelu."""
+    if problem.fusion is not None and "gelu" in problem.fusion.epilogue:
+        return problem.output.numel == 0
     product = not problem.has_product or factor_exponent(problem.alpha) is not None
     return product and (not problem.reads_bias or factor_exponent(problem.beta) is not None)
 
 
-def format_name(operand: Operand, contract: Contract) -> str:
-    """The format whose values the fill may use: the operand's, or tf32 for an fp32 A or B under a tf32 contract."""
-    return (
-        "tf32"
-        if operand.name in ("a", "b") and (operand.dtype, contract.operand) == ("fp32", "tf32")
-        else operand.dtype
+def addends(problem: Gemm) -> tuple[Operand, ...]:
+    """What the epilogue adds: the bias and the residual, those that are read."""
+    return tuple(
+        operand
+        for operand in problem.operands
+        if operand.name == "residual" or (operand.name == "bias" and problem.reads_bias)
     )
-
-
-def _format(problem: Gemm, contract: Contract, name: str) -> Format:
-    return FORMATS[format_name(problem.operand(name), contract)]
 
 
 def room(problem: Gemm, contract: Contract) -> Room:
     """The room that ``contract`` leaves; see :class:`Room`."""
-    a, b = (_format(problem, contract, name) for name in "ab")
-    out = FORMATS[contract.out_dtype]
-    factor = 2 ** (_spread(problem, "scale_a") + _spread(problem, "scale_b"))
+    a, b = (value_range(problem, contract, name) for name in "ab")
+    out, product, added = FORMATS[contract.out_dtype], Product.of(problem), addends(problem)
+    factor = 2 ** sum(max(exponents) - min(exponents) for exponents in _all_scale_exponents(problem))
+    doubling = 2 if problem.fusion is not None and "dropout" in problem.fusion.epilogue else 1
     # the inputs' smallest normals limit the output's unit from below, the output's range then limits the integers
-    lowest = a.emin + b.emin + _epilogue_exponent(problem)
-    if problem.reads_bias:
-        lowest = max(lowest, FORMATS[problem.operand("bias").dtype].emin + _exponent_of_beta(problem))
-    whole = 2 ** min(EPILOGUE_BITS, out.max_exponent - lowest)
-    shown = 2 ** min(EPILOGUE_BITS, out.significand)
-    bias = 0
-    if problem.reads_bias:
-        bias_form = FORMATS[problem.operand("bias").dtype]
-        bias = min(2**bias_form.significand - 1, max(1, shown // 4), 1023)
-    chunk = min(contract.accumulator.promote or problem.K, problem.K)
-    total = (whole - 1 - bias) // factor
+    units = (FORMATS[operand.dtype].emin + _addend_exponent(problem, operand) for operand in added)
+    lowest = max([a.emin + b.emin + _epilogue_exponent(problem), *units])
+    # fp32 holds what an epilogue computes; integers have none
+    held = contract.accumulator.exact_bits if problem.op == "int_mm" else EPILOGUE_BITS
+    reach = out.significand if problem.op == "int_mm" else out.max_exponent - lowest
+    whole = 2 ** min(held, reach) // doubling
+    shown = 2 ** min(held, out.significand) // doubling
+    addend = 0
+    if added:
+        significand = min(FORMATS[operand.dtype].significand for operand in added)
+        addend = min(2**significand - 1, max(1, shown // (4 * len(added))), 1023)
+    everything = len(added) * addend
+    chunk = min(contract.accumulator.promote or product.k, product.segment if product.scaled else product.k)
+    total = (whole - 1 - everything) // factor
     chunk_total = min(2**contract.accumulator.exact_bits - 1, total)
-    return Room(problem.K, chunk, chunk_total, total, max(1, (shown - bias) // factor), bias, factor)
+    cap = max(1, (shown - everything) // factor)
+    return Room(product.k, chunk, chunk_total, total, cap, addend, len(added), factor, doubling)
 
 
 def transparent(problem: Gemm, contract: Contract, seed: int, device: reference.Device) -> Fill:
     """Wide products whose sums fit the output's significand, so that output rounding hides nothing.
 
     Columns of A are paired at random, A[:,v] = A[:,u] and B[v] = -B[u] + E with E sparse in {-1, 0, 1}: what remains
-    is A[:,u] @ E. With fewer than four k, small integers are multiplied directly.
+    is A[:,u] @ E. With fewer than four k, small integers are multiplied directly. A B without signs is paired through
+    A[:,v] = -A[:,u]; k of different scales are not paired; int8 sums in int32 need no pairs.
     """
-    draws = Draws(seed, "transparent")
+    draws, product = Draws(seed, "transparent"), Product.of(problem)
     if not problem.has_product:
-        a = np.zeros((problem.M, problem.K), dtype=np.int64)
-        b = np.zeros((problem.K, problem.N), dtype=np.int64)
+        a = np.zeros((product.rows, product.k), dtype=np.int64)
+        b = np.zeros((product.k, product.cols), dtype=np.int64)
+    elif problem.op == "int_mm":  # int32 shows every sum in full
+        a, b = (draws.below(256, shape) - 128 for shape in ((product.rows, product.k), (product.k, product.cols)))
     else:
-        a, b = _direct(problem, contract, draws) if problem.K < 4 else _paired(problem, contract, draws)
+        a, b = _direct(problem, contract, draws) if product.k < 4 else _paired(problem, contract, draws)
     return _assemble("transparent", problem, contract, seed, draws, a, b, device)
 
 
@@ -132,8 +150,10 @@ def wide(side: str, problem: Gemm, contract: Contract, seed: int, device: refere
     """A full-significand operand (``side`` "A" or "B") times a small one: sums wider than the output.
 
     Signs lean to one side per output, so that sums come close to the accumulator's limit and, where the contract
-    promotes, pass the limit of one chunk.
+    promotes, pass the limit of one chunk. Sums of int8 are as large as they get: past 16 bits, and past fp32's 24.
     """
+    if problem.op == "int_mm":
+        return _large_sums(f"wide-{side}", problem, contract, seed, device)
     try:
         return _wide(side, problem, contract, seed, device, daring=True)
     except BudgetError:
@@ -142,59 +162,91 @@ def wide(side: str, problem: Gemm, contract: Contract, seed: int, device: refere
 
 def wide_scales(problem: Gemm, contract: Contract, seed: int, device: reference.Device) -> Fill:
     """Products of +-1 under scales of twelve significant bits: scales that were cast down or rounded show."""
-    draws = Draws(seed, "wide-scales")
-    a = draws.signs((problem.M, problem.K))
-    b = np.zeros((problem.K, problem.N), dtype=np.int64)
-    columns = np.arange(problem.N)
-    b[draws.permutation(problem.K)[columns % problem.K], columns] = 1
+    draws, product = Draws(seed, "wide-scales"), Product.of(problem)
+    a = draws.signs((product.rows, product.k))
+    b = np.zeros((product.k, product.cols), dtype=np.int64)
+    columns = np.arange(product.cols)
+    b[draws.permutation(product.k)[columns % product.k], columns] = 1
     return _assemble("wide-scales", problem, contract, seed, draws, a, b, device, scales_only=True)
+
+
+def _large_sums(name: str, problem: Gemm, contract: Contract, seed: int, device: reference.Device) -> Fill:
+    """int8 of one sign per row of A and column of B, all near the ends of the range."""
+    draws, product = Draws(seed, name), Product.of(problem)
+    found = []
+    for lines, k in ((product.rows, product.k), (product.cols, product.k)):
+        size = LARGE_INT8 + draws.below(128 - LARGE_INT8, (lines, k))
+        found.append(np.where(draws.chance(0.5, (lines, 1)), size, -1 - size))
+    return _assemble(name, problem, contract, seed, draws, found[0], found[1].T, device)
 
 
 def _wide(side: str, problem: Gemm, contract: Contract, seed: int, device: reference.Device, *, daring: bool) -> Fill:
     name = f"wide-{side}"
-    draws = Draws(seed, name)
-    sizes = (problem.M, problem.N) if side == "A" else (problem.N, problem.M)
-    wide_bits, small_bits = (_format(problem, contract, o).significand for o in ("ab" if side == "A" else "ba"))
+    draws, product = Draws(seed, name), Product.of(problem)
+    sizes = (product.rows, product.cols) if side == "A" else (product.cols, product.rows)
+    range_a, range_b = (value_range(problem, contract, o) for o in "ab")
+    wide_bits, small_bits = (r.bits for r in ((range_a, range_b) if side == "A" else (range_b, range_a)))
     full, small = _wide_pair(draws, room(problem, contract), sizes, wide_bits, small_bits, daring)
     a, b = (full, small) if side == "A" else (small.T, full.T)
+    if range_b.integer and range_b.signed and side == "B":
+        b = np.where(b < 0, b - 1, b)  # two's complement: from -128
+    if not range_b.signed:
+        b = np.abs(b)
+        if side == "A":  # some terms of each sum have the other sign, as small operands with signs give them
+            a = a * (1 - 2 * draws.chance(1 / 8, a.shape).astype(np.int64))
     return _assemble(name, problem, contract, seed, draws, a, b, device)
 
 
 def _direct(problem: Gemm, contract: Contract, draws: Draws) -> tuple[Integers, Integers]:
-    space = room(problem, contract)
-    bits_a, bits_b = (_format(problem, contract, name).significand for name in "ab")
-    product = max(1, min(int(space.per_k), space.cap // problem.K))
-    largest_a = min(2**bits_a - 1, math.isqrt(product))
-    largest_b = min(2**bits_b - 1, product // largest_a)
-    return draws.nonzero(largest_a, (problem.M, problem.K)), draws.nonzero(largest_b, (problem.K, problem.N))
+    space, product = room(problem, contract), Product.of(problem)
+    range_a, range_b = (value_range(problem, contract, name) for name in "ab")
+    size = max(1, min(int(space.per_k), space.cap // product.k))
+    largest_a = min(2**range_a.bits - 1, math.isqrt(size))
+    largest_b = min(2**range_b.bits - 1, size // largest_a)
+    a, b = draws.nonzero(largest_a, (product.rows, product.k)), draws.nonzero(largest_b, (product.k, product.cols))
+    return a, b if range_b.signed else np.abs(b)
+
+
+def _pairs(product: Product, draws: Draws) -> tuple[Integers, Integers, Integers]:
+    """All k in random pairs (u, v) and the rest; where segments have scales of their own, within each segment."""
+    found: list[tuple[Integers, Integers, Integers]] = []
+    for start in range(0, product.k, product.segment if product.scaled else product.k):
+        count = min(product.segment, product.k - start) if product.scaled else product.k
+        order, pairs = start + draws.permutation(count), count // 2
+        found.append((order[:pairs], order[pairs : 2 * pairs], order[2 * pairs :]))
+    u, v, rest = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return u, v, rest
 
 
 def _paired(problem: Gemm, contract: Contract, draws: Draws) -> tuple[Integers, Integers]:
-    space = room(problem, contract)
-    bits_a, bits_b = (_format(problem, contract, name).significand for name in "ab")
-    pairs = problem.K // 2
-    order = draws.permutation(problem.K)
-    u, v, rest = order[:pairs], order[pairs : 2 * pairs], order[2 * pairs :]
+    space, product = room(problem, contract), Product.of(problem)
+    range_a, range_b = (value_range(problem, contract, name) for name in "ab")
+    u, v, rest = _pairs(product, draws)
+    pairs = len(u)
     wanted = 8 if space.cap >= 64 else 3 if space.cap >= 3 else 1
-    balance = max(math.isqrt(int(space.per_k)), int(space.per_k) // (2**bits_b - 1), 1)
-    largest_a = max(1, min(2**bits_a - 1, space.cap // wanted, balance))
-    largest_b = max(2, min(2**bits_b - 1, int(space.per_k) // largest_a))
+    balance = max(math.isqrt(int(space.per_k)), int(space.per_k) // (2**range_b.bits - 1), 1)
+    largest_a = max(1, min(2**range_a.bits - 1, space.cap // wanted, balance))
+    largest_b = max(2, min(2**range_b.bits - 1, int(space.per_k) // largest_a))
     density = space.per_k / (largest_a * largest_b)
 
-    a = np.empty((problem.M, problem.K), dtype=np.int64)
-    a[:, u] = a[:, v] = draws.nonzero(largest_a, (problem.M, pairs))
-    a[:, rest] = draws.nonzero(largest_a, (problem.M, len(rest)))
-    b = np.empty((problem.K, problem.N), dtype=np.int64)
-    base = draws.nonzero(largest_b - 1, (pairs, problem.N))
+    a = np.empty((product.rows, product.k), dtype=np.int64)
+    a[:, u] = a[:, v] = draws.nonzero(largest_a, (product.rows, pairs))
+    a[:, rest] = draws.nonzero(largest_a, (product.rows, len(rest)))
+    b = np.empty((product.k, product.cols), dtype=np.int64)
+    base = draws.nonzero(largest_b - 1, (pairs, product.cols))
     if density < 1:
         base *= draws.chance(density, base.shape)
     b[u], b[v] = base, -base
-    b[rest] = draws.signs((len(rest), problem.N))
+    b[rest] = draws.signs((len(rest), product.cols))
     count = min(max(1, pairs // 2), max(1, space.cap // largest_a) - len(rest))
+    if not range_b.signed:
+        a[:, v] *= -1
+        b = np.abs(b)
     if count > 0:
         # evenly spaced from a random start per column: distinct, exactly `count`, and random in k through the pairing
-        where = (draws.below(pairs, (1, problem.N)) + (np.arange(count)[:, None] * pairs) // count) % pairs
-        b[v[where], np.arange(problem.N)[None, :]] += draws.signs(where.shape)
+        where = (draws.below(pairs, (1, product.cols)) + (np.arange(count)[:, None] * pairs) // count) % pairs
+        step = draws.signs(where.shape)
+        b[v[where], np.arange(product.cols)[None, :]] += step if range_b.signed else np.abs(step)
     return a, b
 
 
@@ -214,7 +266,7 @@ def _wide_pair(
     small_largest = max(1, min(2**small_bits - 1, int(space.per_k / largest)))
     density = space.per_k / (largest * small_largest)
     if daring:
-        small_largest, density = _likely(space, largest, 2**small_bits - 1)
+        small_largest, density = likely(space, largest, 2**small_bits - 1)
     small = 1 + draws.below(small_largest, shape)
     if density < 1:
         small *= draws.chance(density, shape)
@@ -222,7 +274,7 @@ def _wide_pair(
     return full, small
 
 
-def _likely(space: Room, largest: int, top: int) -> tuple[int, float]:
+def likely(space: Room, largest: int, top: int) -> tuple[int, float]:
     """Largest small integer (at most ``top``) and density for which max(P, N) stays in the room by six deviations.
 
     The worst case of all signs and sizes agreeing leaves three quarters of the room unused; whether the likely case
@@ -260,44 +312,47 @@ def _assemble(
 ) -> Fill:
     """Choose units, make tensors, compute the reference and check everything that the fill promises.
 
-    ``scales_only``: scales of many bits and a bias of zero, for products that leave fp32 room for them."""
-    space = room(problem, contract)
+    ``a`` and ``b`` are those of the plain product. ``scales_only``: scales of many bits and a bias of zero, for
+    products that leave fp32 room for them."""
+    space, product = room(problem, contract), Product.of(problem)
     a_int, b_int = torch.from_numpy(np.ascontiguousarray(a)), torch.from_numpy(np.ascontiguousarray(b))
     if device is not None:
         a_int, b_int = a_int.to(device), b_int.to(device)
-    largest_chunk, largest_total = subset_sums(a_int, b_int, space.chunk if problem.has_product else 1)
+    chunk = space.chunk if problem.has_product else 1
+    largest_chunk, largest_total = subset_sums(a_int, b_int, chunk, product.segment)
     check_budget(problem, contract, name, largest_chunk, largest_total)
 
-    size = max(1, largest_total * space.factor + space.bias)
-    unit_out = min(0, FORMATS[contract.out_dtype].max_exponent - (size - 1).bit_length())
-    if problem.reads_bias:
-        bias_range = FORMATS[problem.operand("bias").dtype].max_exponent - space.bias.bit_length()
-        unit_out = min(unit_out, bias_range + _exponent_of_beta(problem))
-    unit_a, unit_b = _units(problem, contract, unit_out - _epilogue_exponent(problem))
+    unit_out = output_unit(problem, contract, space, largest_total)
+    unit_a, unit_b = operand_units(problem, contract, unit_out - _epilogue_exponent(problem))
+    arranged: dict[str, Tensor] = {}
+    if problem.alpha != 0:
+        tensors = (
+            exactly(integers, unit, problem.operand(operand), formats(problem, contract, operand))
+            for operand, integers, unit in (("a", a, unit_a), ("b", b, unit_b))
+        )
+        arranged = arrange(problem, *tensors)
     inputs: dict[str, Tensor] = {}
     for operand in problem.operands:
-        if operand.name in ("a", "b"):
-            integers, unit = (a, unit_a) if operand.name == "a" else (b, unit_b)
-            inputs[operand.name] = (
-                _exactly(integers, unit, operand, contract) if problem.alpha != 0 else ignored(operand)
-            )
-        elif operand.name == "bias" and scales_only:
-            inputs["bias"] = torch.zeros(operand.shape, dtype=DTYPES[operand.dtype])
-        elif operand.name == "bias":
-            inputs["bias"] = _bias(problem, contract, operand, draws, space, unit_out)
+        if operand.name in "abcd":
+            inputs[operand.name] = arranged[operand.name] if arranged else ignored(operand)
+        elif operand.name in ("bias", "residual"):
+            inputs[operand.name] = _addend(problem, operand, draws, space, unit_out, zero=scales_only)
+        elif operand.name == "rows":
+            inputs["rows"] = draw_rows(problem, draws)
+        elif operand.name == "mask":
+            inputs["mask"] = torch.from_numpy(draws.chance(0.5, operand.shape).astype(np.uint8))
         else:
-            exponents: tuple[int, ...] = (ROW_SCALES if problem.scaling == "row" else TENSOR_SCALES)[operand.name]
-            picked = np.asarray(exponents)[draws.below(len(exponents), operand.shape)]
+            picked = draw_exponents(problem, operand.name, operand.shape, draws)
             significand = np.ones(operand.shape)
             if scales_only:
                 odd = 2 * draws.below(2 ** (WIDE_SCALE_BITS - 2), operand.shape) + 1
                 significand = 1 + np.ldexp(odd, 1 - WIDE_SCALE_BITS)
-            inputs[operand.name] = _exactly(significand, picked, operand, contract)
+            inputs[operand.name] = exactly(significand, picked, operand, (operand.dtype,))
 
     raw = reference.product(problem, inputs, device=device)
     if problem.has_product:
-        found = (raw * 2.0 ** -(unit_a + unit_b)).to(torch.int64)
-        if not reference.freivalds(a_int, b_int, found, seed):
+        units = _factor_units(problem, product, (unit_a, unit_b), scales_only)
+        if not _is_product(problem, reference.factors(problem, inputs, device=device), raw, units, seed):
             raise FillError(f"{problem.id}, fill {name}, seed {seed}: the fp64 reference is not A @ B (Freivalds)")
     expected = reference.epilogue(problem, inputs, raw)
     meta: dict[str, Any] = {
@@ -311,17 +366,47 @@ def _assemble(
     return Fill(name, seed, "exact", inputs, expected, None, meta)
 
 
-def subset_sums(a: Tensor, b: Tensor, chunk: int) -> tuple[int, int]:
-    """max(P, N) over all outputs of A @ B (int64 matrices), within one aligned chunk of k and in total."""
+def _is_product(problem: Gemm, factors: tuple[Tensor, Tensor], raw: Tensor, units: tuple[int, int], seed: int) -> bool:
+    """Whether ``raw`` is the product of ``factors`` (fp64; integers in these units), by :func:`reference.freivalds`."""
+    a, b = factors
+    if problem.batch is not None:  # a large batch repeats itself
+        repeat = period(problem)
+        if not torch.equal(raw[repeat:], raw[:-repeat]):
+            return False
+        a, b, raw = a[:repeat], b[:repeat], raw[:repeat]
+    a_int, b_int, found = (
+        (values * 2.0**-unit).to(torch.int64) for values, unit in ((a, units[0]), (b, units[1]), (raw, sum(units)))
+    )
+    return reference.freivalds(a_int, b_int, found, seed)
+
+
+def _factor_units(problem: Gemm, product: Product, units: tuple[int, int], scales_only: bool) -> tuple[int, int]:
+    """Units of the factors of the reference: with the scales that are part of them."""
+    unit_a, unit_b = units
+    unit_a += min(scale_exponents(problem, "row_scale"))
+    if product.scaled:
+        below = WIDE_SCALE_BITS - 1 if scales_only else 0
+        unit_a += min(scale_exponents(problem, "scale_a")) - below
+        unit_b += min(scale_exponents(problem, "scale_b")) - below
+    return unit_a, unit_b
+
+
+def subset_sums(a: Tensor, b: Tensor, chunk: int, segment: int | None = None) -> tuple[int, int]:
+    """max(P, N) over all outputs of A @ B (int64 matrices), within one aligned chunk of k and in total. Chunks begin
+    anew with each ``segment`` of k."""
     total = torch.zeros(a.shape[0], b.shape[1], dtype=torch.float64, device=a.device)
     total_size = torch.zeros_like(total)
-    largest = 0
-    for start in range(0, a.shape[1], max(1, chunk)):
-        left, right = a[:, start : start + chunk].double(), b[start : start + chunk].double()
-        part, size = left @ right, left.abs() @ right.abs()
-        largest = max(largest, _half_sum(part, size))
-        total += part
-        total_size += size
+    largest, k = 0, a.shape[1]
+    segment = max(1, segment or k)
+    for first in range(0, k, segment):
+        last = min(first + segment, k)
+        for start in range(first, last, max(1, chunk)):
+            stop = min(start + chunk, last)
+            left, right = a[:, start:stop].double(), b[start:stop].double()
+            part, size = left @ right, left.abs() @ right.abs()
+            largest = max(largest, _half_sum(part, size))
+            total += part
+            total_size += size
     return largest, _half_sum(total, total_size)
 
 
@@ -340,40 +425,58 @@ def check_budget(problem: Gemm, contract: Contract, name: str, chunk: int, total
         )
 
 
-def _units(problem: Gemm, contract: Contract, exponent: int) -> tuple[int, int]:
+def output_unit(problem: Gemm, contract: Contract, space: Room, largest: int) -> int:
+    """Exponent of the output's unit, for sums of at most ``largest`` units of the product."""
+    if problem.op == "int_mm":
+        return 0
+    size = max(1, (largest * space.factor + space.addends * space.addend) * space.doubling)
+    unit = min(0, FORMATS[contract.out_dtype].max_exponent - (size - 1).bit_length())
+    for operand in addends(problem):
+        reach = FORMATS[operand.dtype].max_exponent - space.addend.bit_length()
+        unit = min(unit, reach + _addend_exponent(problem, operand))
+    return unit
+
+
+def operand_units(problem: Gemm, contract: Contract, exponent: int) -> tuple[int, int]:
     """Unit exponents of A and B with the given sum, each within the range of its normals."""
-    ranges = []
-    for name in "ab":
-        form = _format(problem, contract, name)
-        ranges.append((form.emin, form.max_exponent - form.significand))
-    (low_a, high_a), (low_b, high_b) = ranges
+    (low_a, high_a), (low_b, high_b) = (value_range(problem, contract, name).units for name in "ab")
     unit_a = min(max(exponent // 2, low_a, exponent - high_b), high_a, exponent - low_b)
     return unit_a, exponent - unit_a
 
 
-def _bias(problem: Gemm, contract: Contract, operand: Operand, draws: Draws, space: Room, unit_out: int) -> Tensor:
-    if not problem.reads_bias:
+def _addend(problem: Gemm, operand: Operand, draws: Draws, space: Room, unit_out: int, *, zero: bool) -> Tensor:
+    """The bias or the residual: integers in the output's unit, or ``zero``."""
+    if zero:
+        return torch.zeros(operand.shape, dtype=DTYPES[operand.dtype])
+    if operand not in addends(problem):
         return ignored(operand)
-    unit = unit_out - _exponent_of_beta(problem)
-    return _exactly(draws.nonzero(space.bias, operand.shape), unit, operand, contract)
+    unit = unit_out - _addend_exponent(problem, operand)
+    return exactly(draws.nonzero(space.addend, operand.shape), unit, operand, (operand.dtype,))
 
 
-def _exponent_of_beta(problem: Gemm) -> int:
-    exponent = factor_exponent(problem.beta)
+def _addend_exponent(problem: Gemm, operand: Operand) -> int:
+    """Exponent by which the epilogue moves the unit of an addend."""
+    exponent = factor_exponent(problem.beta) if operand.name == "bias" else 0
     if exponent is None:
         raise FillError(f"{problem.id}: beta {problem.beta} is no power of two, so its exact fills do not exist")
     return exponent
 
 
-def _exactly(integers: Any, unit: Any, operand: Operand, contract: Contract) -> Tensor:
-    """``integers * 2**unit`` in the operand's format; FillError if that format cannot hold them."""
+def exactly(integers: Any, unit: Any, operand: Operand, forms: tuple[str, ...]) -> Tensor:
+    """``integers * 2**unit`` in the first of the formats ``forms``; FillError if one of them cannot hold it."""
     values = torch.from_numpy(np.asarray(np.ldexp(np.asarray(integers, dtype=np.float64), unit)))
-    name = format_name(operand, contract)
-    rounded = round_to(values, name)
-    if not torch.equal(rounded.double(), values):
-        largest = float(values.abs().max())
-        raise FillError(f"operand {operand.name!r}: integers up to {largest:g} with unit 2**{unit} do not fit {name}")
-    return rounded
+    found = []
+    for form in forms:
+        lowest = FORMATS[form].lowest
+        held = lowest is None or bool(((values >= lowest) & (values <= FORMATS[form].largest)).all())
+        if held:
+            found.append(round_to(values, form))
+        if not held or not torch.equal(found[-1].double(), values):
+            largest = float(values.abs().max())
+            raise FillError(
+                f"operand {operand.name!r}: integers up to {largest:g} with unit 2**{unit} do not fit {form}"
+            )
+    return found[0]
 
 
 def ignored(operand: Operand) -> Tensor:
@@ -381,13 +484,11 @@ def ignored(operand: Operand) -> Tensor:
     return round_to(torch.full(operand.shape, math.nan, dtype=torch.float64), operand.dtype)
 
 
-def _spread(problem: Gemm, name: str) -> int:
-    return max(ROW_SCALES[name]) - min(ROW_SCALES[name]) if problem.scaling == "row" else 0
+def _all_scale_exponents(problem: Gemm) -> list[tuple[int, ...]]:
+    return [scale_exponents(problem, name) for name in ("scale_a", "scale_b", "row_scale")]
 
 
 def _epilogue_exponent(problem: Gemm) -> int:
-    """Exponent by which the epilogue moves the product's unit at least."""
-    if problem.scaling is not None:
-        table = ROW_SCALES if problem.scaling == "row" else TENSOR_SCALES
-        return sum(min(exponents) for exponents in table.values())
-    return (factor_exponent(problem.alpha) or 0) if problem.has_product else 0
+    """Exponent by which scales and alpha move the product's unit at least."""
+    scales = sum(min(exponents) for exponents in _all_scale_exponents(problem))
+    return scales + ((factor_exponent(problem.alpha) or 0) if problem.has_product else 0)

@@ -75,7 +75,8 @@ class GuardedTensor:
 
         ``view`` then has the operand's shape and strides and lies operand.offset elements behind a 256-byte boundary.
         ``pattern`` 0 or 1 picks the poison. Dimensions of stride 0 hold one element: values must not vary along them.
-        Raises ValueError for values of another shape or dtype, an unknown pattern or strides by which elements overlap.
+        Raises ValueError for values that do or that have another shape or dtype, an unknown pattern or strides by which
+        elements overlap.
         """
         if pattern not in (0, 1):
             raise ValueError(f"poison pattern {pattern!r} is unknown: use 0 or 1")
@@ -183,7 +184,17 @@ def _copy(
             f"it takes {operand.shape} {DTYPES[operand.dtype]}"
         )
     stored = values[tuple(slice(0, extent) for extent in shape)].contiguous()
+    if shape != operand.shape and not torch.equal(_bytes(values), _bytes(stored.expand(operand.shape))):
+        raise ValueError(
+            f"operand {operand.name!r}: values vary along a dimension of stride 0, which holds one of them"
+        )
     steps = tuple(s * size for s in strides)
     raw = torch.as_strided(memory, (*shape, size), (*steps, 1), first)
-    # as bytes, so that NaN payloads survive
-    raw.copy_(stored.view(*stored.shape, 1).view(torch.uint8))
+    raw.copy_(_bytes(stored))
+
+
+def _bytes(values: Tensor) -> Tensor:
+    """The bytes of each element, so that NaN payloads survive and compare."""
+    # a copy: what is contiguous already may have any stride along a dimension of extent 1, which views cannot take
+    dense = values.clone(memory_format=torch.contiguous_format)
+    return dense.view(*dense.shape, 1).view(torch.uint8)

@@ -8,15 +8,34 @@ from importlib.metadata import entry_points
 import torch
 from torch import Tensor
 
-from conformance.problems import DTYPES, Gemm, Operand
+from conformance.problems import DTYPES, Operand, Problem
 from conformance.records import Reason, ReasonCode
 from conformance.targets import Target
 
-from .gemm import KERNELS
+from . import (
+    attention,
+    batched,
+    blackwell_gemm,
+    blockwise,
+    contiguous,
+    conv,
+    fused,
+    gemm,
+    grouped,
+    integer,
+    plus,
+    split_k,
+)
 from .kernel import Kernel, NoApplicableKernel, NotApplicable, Plan, Variant
 from .launch import Launch
 
 ENTRY_POINT_GROUP = "conformance.kernels"
+
+#: Where our kernels are, in the order in which suites take them.
+MODULES = (
+    *(gemm, batched, plus, integer, blockwise, split_k, contiguous, fused),
+    *(blackwell_gemm, grouped, conv, attention),
+)
 
 
 @functools.cache
@@ -26,7 +45,7 @@ def catalogue() -> dict[str, Kernel]:
     An entry point names a Kernel, or a callable that returns kernels. Raises TypeError for anything else and
     ValueError if two kernels have one name.
     """
-    kernels: dict[str, Kernel] = {kernel.name: kernel for kernel in KERNELS}
+    kernels: dict[str, Kernel] = {kernel.name: kernel for module in MODULES for kernel in module.KERNELS}
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         loaded = entry.load()
         found = [loaded] if isinstance(loaded, Kernel) else list(loaded())
@@ -44,6 +63,11 @@ def catalogue() -> dict[str, Kernel]:
     return kernels
 
 
+def beyond_core() -> tuple[str, ...]:
+    """Names of our kernels beyond mm, addmm and scaled mm in their pointer and persistent forms."""
+    return tuple(kernel.name for module in MODULES if module is not gemm for kernel in module.KERNELS)
+
+
 def get(name: str) -> Kernel:
     """The kernel called ``name``; KeyError naming those that exist."""
     try:
@@ -52,7 +76,7 @@ def get(name: str) -> Kernel:
         raise KeyError(f"no kernel is called {name!r}: the catalogue has {', '.join(catalogue())}") from None
 
 
-def select(problem: Gemm, target: Target, variant: Variant | None = None) -> list[Plan]:
+def select(problem: Problem, target: Target, variant: Variant | None = None) -> list[Plan]:
     """One plan for each kernel that takes ``problem``, with the first of its configs that it accepts.
 
     Raises NoApplicableKernel, with each kernel's reason for its first config, if there is none.
@@ -82,5 +106,11 @@ def meta_tensor(operand: Operand) -> Tensor:
 
 def meta_launch(plan: Plan, target: Target) -> Launch:
     """The launch of ``plan`` over tensors without memory, for compilation where there is no device."""
-    tensors = {operand.name: meta_tensor(operand) for operand in (*plan.problem.operands, plan.problem.output)}
+    tensors = {operand.name: meta_tensor(operand) for operand in plan.problem.tensors}
     return get(plan.kernel).launch(plan, tensors)
+
+
+def meta_step(step: tuple[Plan, int], target: Target) -> Launch:
+    """Launch number ``step[1]`` of all that ``step[0]`` makes, in order, over tensors without memory."""
+    plan, number = step
+    return meta_launch(plan, target).steps[number]

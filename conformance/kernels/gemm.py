@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import triton.language as tl
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
+from conformance.heuristics.base import BASE
+from conformance.heuristics.configs import Config
 from conformance.numerics.contract import FMA, Accumulator, Contract
-from conformance.problems import BASE_ALIGNMENT, FP8, Gemm, Operand, itemsize
+from conformance.problems import BASE_ALIGNMENT, BLOCK_SCALINGS, FP8, Gemm, Operand, itemsize
 from conformance.records import Reason, ReasonCode
 from conformance.targets import Target
 
-from . import carveout, configs, persistent_tma, pointer
+from . import carveout, persistent_tma, pointer
 from .kernel import Kernel, Plan, Variant, check_tensors
-from .launch import Config, Launch
+from .launch import Launch
 
 #: With fast accumulation off, an fp8 partial sum is added to an fp32 sum after this many k (or BLOCK_K if smaller).
 PROMOTION_CHUNK = 128
@@ -41,11 +44,12 @@ def _uses_wgmma(plan: Plan) -> bool:
 class GemmKernel(Kernel):
     """What the pointer and the persistent form share: requirements of the operation, contract, epilogue arguments."""
 
-    def __init__(self, name: str, operation: str, space: tuple[Config, ...]) -> None:
+    def __init__(self, name: str, operation: str, table: str) -> None:
         self.name = name
         self.operations = frozenset({operation})
         self.dtypes = FP8 if operation == "scaled_mm" else ("bf16", "fp16", "fp32")
-        self.configs = space
+        self.table = table
+        self.configs = BASE.table(table) if isinstance(table, str) else table
         self.any_order = operation != "scaled_mm"
 
     # Requirements
@@ -56,6 +60,10 @@ class GemmKernel(Kernel):
 
     def _operation(self, problem: Gemm, config: Config, target: Target, variant: Variant) -> Reason | None:
         if problem.op in self.operations:
+            if problem.scaling is not None and (problem.scaling in BLOCK_SCALINGS) != self.block_scaled:
+                takes = " or ".join(BLOCK_SCALINGS if self.block_scaled else ("tensor", "row"))
+                detail = f"scaling is {problem.scaling!r}, {self.name} takes {takes}"
+                return Reason(ReasonCode.SCALE, "scaling", detail)
             return None
         computes = ", ".join(sorted(self.operations))
         return Reason(ReasonCode.OPERATION, problem.op, f"{self.name} computes {computes}, not {problem.op}")
@@ -110,6 +118,10 @@ class GemmKernel(Kernel):
             return Reason(ReasonCode.SHARED_MEMORY, config.id, detail)
         return None
 
+    def shared_memory(self, problem: Gemm, config: Config, variant: Variant = Variant()) -> int:
+        """Bytes of shared memory that one block needs, by estimate: what :meth:`refusal` compares with the limit."""
+        return self._shared_memory(problem, config, variant)
+
     def _shared_memory(self, problem: Gemm, config: Config, variant: Variant) -> int:
         """Bytes of the pipelined operand tiles: (BLOCK_M + BLOCK_N) * BLOCK_K * itemsize * num_stages."""
         return (config.block_m + config.block_n) * config.block_k * itemsize(problem.dtype) * config.num_stages
@@ -142,7 +154,7 @@ class GemmKernel(Kernel):
         """Consecutive k between promotions of an fp8 partial sum to fp32; None where the compiler offers none."""
         if plan.problem.dtype not in FP8 or plan.problem.fast_accum or not _uses_wgmma(plan):
             return None
-        return min(PROMOTION_CHUNK, plan.config.block_k)
+        return min(PROMOTION_CHUNK, int(plan.config.block_k))
 
     # Code
 
@@ -157,7 +169,7 @@ class GemmKernel(Kernel):
             return None
         if _uses_wgmma(plan):
             return codegen.WGMMA
-        if target.capability("tcgen05").available and config.block_m >= 64 and config.num_warps % 4 == 0:
+        if target.capability("tcgen05").available and config.block_m >= 64 and config.num_warps in (4, 8):
             return codegen.TCGEN05
         return codegen.MMA
 
@@ -265,6 +277,9 @@ class PersistentTmaGemm(GemmKernel):
         if config.block_n // variant.epilogue_subtile < 16:
             detail = f"{config.id} in {variant.epilogue_subtile} subtiles: a stored block needs at least 16 columns"
             return Reason(ReasonCode.CONFIG, "epilogue_subtile", detail)
+        if (problem.dtype, problem.precision) == ("fp32", "tf32") and target.capability("tcgen05").available:
+            # sums leave tensor memory by way of shared memory, whatever the loop is
+            variant = replace(variant, flatten=True)
         return self._descriptors(problem, config, variant) or super()._config(problem, config, target, variant)
 
     def _shared_memory(self, problem: Gemm, config: Config, variant: Variant) -> int:
@@ -408,10 +423,10 @@ def _undescribable(operand: Operand) -> Reason | None:
 
 
 KERNELS: tuple[GemmKernel, ...] = (
-    PointerGemm("mm", "mm", configs.MM),
-    PointerGemm("addmm", "addmm", configs.MM),
-    PointerGemm("scaled_mm", "scaled_mm", configs.SCALED),
-    PersistentTmaGemm("mm_persistent_tma", "mm", configs.PERSISTENT),
-    PersistentTmaGemm("addmm_persistent_tma", "addmm", configs.PERSISTENT),
-    PersistentTmaGemm("scaled_mm_persistent_tma", "scaled_mm", configs.PERSISTENT_FP8),
+    PointerGemm("mm", "mm", "mm"),
+    PointerGemm("addmm", "addmm", "mm"),
+    PointerGemm("scaled_mm", "scaled_mm", "scaled_mm"),
+    PersistentTmaGemm("mm_persistent_tma", "mm", "persistent_mm"),
+    PersistentTmaGemm("addmm_persistent_tma", "addmm", "persistent_mm"),
+    PersistentTmaGemm("scaled_mm_persistent_tma", "scaled_mm", "persistent_fp8"),
 )

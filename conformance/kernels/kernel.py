@@ -5,15 +5,16 @@ from __future__ import annotations
 import abc
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from conformance.heuristics.configs import AnyConfig
 from conformance.numerics.contract import Contract
-from conformance.problems import DTYPES, Gemm, itemsize
+from conformance.problems import DTYPES, Problem, itemsize
 from conformance.records import Reason, ReasonCode
 
-from .launch import Config, Launch
+from .launch import Launch
 
 if TYPE_CHECKING:
     from conformance.codegen_checks import Feature
@@ -26,7 +27,8 @@ class Variant:
 
     ``descriptors``: built on the "device" or by the "host"; ``tma_store``: C is written through a descriptor;
     ``epilogue_subtile``: C leaves in 1, 2 or 4 column blocks per tile; ``flatten``: tile and K loop are one;
-    ``static``: sizes are compile-time constants; ``sms``: SMs to assume instead of the target's own number.
+    ``static``: sizes are compile-time constants; ``sms``: SMs to assume instead of the target's own number;
+    ``splits``: parts into which K, or the keys of attention, are split (None: the kernel's own choice).
     """
 
     descriptors: str = "device"
@@ -35,6 +37,7 @@ class Variant:
     flatten: bool = False
     static: bool = False
     sms: int | None = None
+    splits: int | None = None
 
     def __post_init__(self) -> None:
         if self.descriptors not in ("device", "host"):
@@ -51,16 +54,21 @@ class Variant:
         parts += ["flat"] if self.flatten else []
         parts += ["static"] if self.static else []
         parts += [f"sms{self.sms}"] if self.sms is not None else []
+        parts += [f"splits{self.splits}"] if self.splits is not None else []
         return ".".join(parts)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A problem that a kernel has accepted: what will be launched, picklable, without tensors."""
+    """A problem that a kernel has accepted: what will be launched, picklable, without tensors.
+
+    ``problem`` is a :class:`~conformance.problems.Problem` and ``config`` an
+    :class:`~conformance.heuristics.configs.AnyConfig` of the kernel's family.
+    """
 
     kernel: str
-    problem: Gemm
-    config: Config
+    problem: Any
+    config: Any
     variant: Variant
     target: Target
     grid: tuple[int, ...]
@@ -78,7 +86,7 @@ class NotApplicable(Exception):
 class NoApplicableKernel(Exception):
     """Nothing in the catalogue takes a problem; ``reasons`` holds each kernel's typed reason by name."""
 
-    def __init__(self, problem: Gemm, reasons: Mapping[str, Reason]) -> None:
+    def __init__(self, problem: Problem, reasons: Mapping[str, Reason]) -> None:
         lines = "".join(f"\n  {name}: {reason}" for name, reason in reasons.items())
         super().__init__(f"no kernel takes {problem.id}:{lines}")
         self.problem = problem
@@ -91,30 +99,36 @@ class Kernel(abc.ABC):
 
     #: unique name in the catalogue
     name: str
-    #: operations it computes: "mm", "addmm", "scaled_mm"
+    #: operations it computes, by the ``op`` of their problems
     operations: frozenset[str]
     #: operand dtypes it takes, in the order in which suites sample them
     dtypes: tuple[str, ...]
     #: config space, in the order of the published table
-    configs: tuple[Config, ...]
+    configs: tuple[AnyConfig, ...]
+    #: name of that table in ``conformance.heuristics``; None for a kernel with a table of its own
+    table: str | None = None
+    #: what its problems are: "gemm" (M, N, K), "conv", "attention" or "grouped"
+    family: str = "gemm"
     #: whether the grid is min(SMs - carveout, tiles) and each program loops over tiles
     persistent: bool = False
     #: whether operands are loaded through tensor descriptors
     descriptors: bool = False
+    #: whether its scales are per block of the operands, instead of per tensor or row
+    block_scaled: bool = False
     #: whether A may be column-major and B row-major; otherwise A is row-major and B column-major
     any_order: bool = True
 
     @abc.abstractmethod
-    def refusal(self, problem: Gemm, config: Config, target: Target, variant: Variant) -> Reason | None:
+    def refusal(self, problem: Any, config: Any, target: Target, variant: Variant) -> Reason | None:
         """Why this kernel cannot take the problem as asked; None if it can."""
 
     @abc.abstractmethod
-    def grid(self, problem: Gemm, config: Config, target: Target, variant: Variant) -> tuple[int, ...]:
+    def grid(self, problem: Any, config: Any, target: Target, variant: Variant) -> tuple[int, ...]:
         """Programs to launch."""
 
     @abc.abstractmethod
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """The launch of ``plan`` over ``tensors`` (the problem's operands and "out" by name).
+        """The launch of ``plan`` over ``tensors`` (the problem's operands and outputs by name).
 
         Raises NotApplicable if a tensor is not what the plan was made for.
         """
@@ -125,10 +139,10 @@ class Kernel(abc.ABC):
 
     @abc.abstractmethod
     def features(self, plan: Plan) -> tuple[frozenset[Feature], frozenset[Feature]]:
-        """Codegen features that the compiled kernel must have, and must not have, on the plan's target."""
+        """Codegen features that the compiled main launch must have, and must not have, on the plan's target."""
 
     def plan(
-        self, problem: Gemm, config: Config, target: Target, variant: Variant = Variant(), *, force: bool = False
+        self, problem: Problem, config: AnyConfig, target: Target, variant: Variant = Variant(), *, force: bool = False
     ) -> Plan:
         """The plan for a problem; raises NotApplicable with a typed reason if the kernel cannot take it.
 
@@ -140,13 +154,13 @@ class Kernel(abc.ABC):
         return Plan(self.name, problem, config, variant, target, self.grid(problem, config, target, variant))
 
 
-def check_tensors(kernel: str, problem: Gemm, tensors: Mapping[str, Tensor]) -> None:
+def check_tensors(kernel: str, problem: Problem, tensors: Mapping[str, Tensor]) -> None:
     """Raises NotApplicable if a tensor is missing or differs from the operand it stands for.
 
     Shape, dtype and every stride of a dimension longer than 1 must agree; the base must have the alignment that the
     operand's offset implies up to 16 bytes.
     """
-    for operand in (*problem.operands, problem.output):
+    for operand in problem.tensors:
         tensor = tensors.get(operand.name)
         code = {"scale_a": ReasonCode.SCALE, "scale_b": ReasonCode.SCALE, "bias": ReasonCode.BIAS}.get(operand.name)
         if tensor is None:

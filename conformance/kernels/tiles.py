@@ -34,6 +34,7 @@ def dot_pointers(
     WIDE_INDEX computes offsets in 64 bits, for operands that span 2**31 elements or more.
     """
     rk = tl.arange(0, BLOCK_K)
+    step = tl.full((), BLOCK_K, tl.int64 if WIDE_INDEX else tl.int32)
     if WIDE_INDEX:
         rm = rm.to(tl.int64)
         rn = rn.to(tl.int64)
@@ -52,8 +53,8 @@ def dot_pointers(
             a = tl.load(a_tile, mask=a_mask & inside[None, :], other=0.0)
             b = tl.load(b_tile, mask=b_mask & inside[:, None], other=0.0)
         acc = tl.dot(a, b, acc, input_precision=PRECISION, max_num_imprecise_acc=PROMOTE, out_dtype=tl.float32)
-        a_tile += BLOCK_K * stride_ak
-        b_tile += BLOCK_K * stride_bk
+        a_tile += step * stride_ak
+        b_tile += step * stride_bk
     return acc
 
 

@@ -14,14 +14,24 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from conformance import reference
 from conformance.numerics.contract import Accumulator, Contract
 from conformance.numerics.rounding import FORMATS
-from conformance.problems import Gemm
+from conformance.problems import BLOCK_SCALINGS, Gemm
+from conformance.problems.gemm import SCALE_BLOCK
 
 #: Unit roundoff of the fp32 arithmetic of epilogues.
 U = 2.0**-24
 #: Unit roundoff of the reference's own arithmetic.
 U64 = 2.0**-53
+#: Largest slope of gelu, rounded up (at sqrt(2): erf(1) / 2 + 1 / 2 + exp(-1) / sqrt(pi) = 1.1289...).
+GELU_SLOPE = 1.13
+#: Error of an fp32 gelu(x) = x * (1 + erf(x / sqrt(2))) / 2 over |x|. The sum errs by eight units of 2**-24 in erf
+#: (CUDA states two), one by its argument's two roundings (their slope z * erf'(z) is below 1/2) and one by its own, and
+#: half of that counts; the products' roundings make up the rest.
+GELU_ERROR = 8 * U
+#: A block-wise scaled sum adds a partial sum for each so many k at least.
+SMALLEST_PARTIAL = 16
 
 
 def growth(accumulator: Accumulator, k: int, *, fused: bool = False) -> float:
@@ -50,37 +60,78 @@ def growth(accumulator: Accumulator, k: int, *, fused: bool = False) -> float:
 def error_bound(
     problem: Gemm, contract: Contract, value: Tensor, magnitude: Tensor, inputs: Mapping[str, Tensor]
 ) -> Tensor:
-    """Bound, in fp64 and shape (M, N), of |computed - value| before the output rounding.
+    """Bound, in fp64 and the output's shape, of |computed - value| before the output rounding.
 
-    ``value`` and ``magnitude`` are those of ``conformance.reference`` (fp64, (M, N), on one device). Includes the
+    ``value`` and ``magnitude`` are those of ``conformance.reference`` (fp64, on one device). Includes the
     roundings of the epilogue (the constants alpha and beta themselves may be rounded to fp32), the reference's own
     error and underflow: the smallest subnormal of the accumulator per operation, or, where the contract flushes
     subnormals, its smallest normal and that of the output. Rounded up, so that fp64 evaluation keeps it a bound.
+    Sums of integers have no error.
     """
-    k = problem.K if problem.has_product else 0
-    fused = problem.op != "mm"
-    relative = growth(contract.accumulator, k, fused=fused) + (k + 8) * U64
+    if contract.accumulator.kind == "int":
+        return torch.zeros_like(value)
+    tiny = 2.0**-126 if contract.flushes_subnormals else 2.0 ** (-126 - contract.accumulator.result_bits)
+    error = _product_error(problem, contract, magnitude, inputs, tiny)
+    if problem.fusion is not None:
+        error = _fused_error(problem, inputs, error, value.device)
+    else:
+        error = _epilogue_error(problem, inputs, value, error)
+    error = error + 4 * tiny
+    if contract.flushes_subnormals:
+        error = error + FORMATS[contract.out_dtype].smallest_normal
+    return error * (1 + 2.0**-20)
+
+
+def _product_error(
+    problem: Gemm, contract: Contract, magnitude: Tensor, inputs: Mapping[str, Tensor], tiny: float
+) -> Tensor:
+    """Error of the product before the epilogue; the sum of scaled partial sums is part of it."""
+    k = problem.K * (2 if problem.op == "mm_plus_mm" else 1) if problem.has_product else 0
     if contract.accumulator.kind == "tensor-core" and k:
         magnitude = _aligned_magnitude(problem, magnitude, inputs)
-    tiny = 2.0**-126 if contract.flushes_subnormals else 2.0 ** (-126 - contract.accumulator.result_bits)
-    error = magnitude * relative + (k + 4) * tiny
+    if problem.scaling in BLOCK_SCALINGS and k:
+        # each block's sum errs by its growth; its scales round twice, and each addition of a scaled partial sum once
+        within = math.log1p(growth(contract.accumulator, min(k, SCALE_BLOCK), fused=True))
+        outside = (math.ceil(k / SMALLEST_PARTIAL) + 4) * math.log1p(U)
+        scales = [float(inputs[name].double().abs().max()) for name in ("scale_a", "scale_b")]
+        underflow = (2 * k + 8) * tiny * max(1.0, math.prod(scales)) * max(1.0, *scales)
+        return magnitude * (math.expm1(within + outside) + (k + 12) * U64) + underflow
+    relative = growth(contract.accumulator, k, fused=problem.op != "mm") + (k + 8) * U64
+    return magnitude * relative + (k + 4) * tiny
+
+
+def _epilogue_error(problem: Gemm, inputs: Mapping[str, Tensor], value: Tensor, error: Tensor) -> Tensor:
+    """``error`` of the product, carried through scales, alpha, beta and bias."""
     bias = torch.zeros((), dtype=torch.float64, device=value.device)
     if problem.reads_bias:
         bias = (problem.beta * inputs["bias"].to(value.device).double()).abs()
     size = value.abs() + bias  # at least the size of the product after its scaling
-    if problem.scaling is not None:
+    if problem.scaling in ("tensor", "row"):
         scale = (inputs["scale_a"].to(value.device).double() * inputs["scale_b"].to(value.device).double()).abs()
         error = error * scale
         error = error + 3 * U * (size + error)
-    elif problem.op == "addmm":
+    elif problem.op in ("addmm", "baddbmm"):
         error = error * abs(problem.alpha)
         error = error + 2 * U * (size + error) + 2 * U * bias
     if problem.reads_bias:
         error = error + 2 * U * (value.abs() + error)
-    error = error + 8 * U64 * size + 4 * tiny
-    if contract.flushes_subnormals:
-        error = error + FORMATS[contract.out_dtype].smallest_normal
-    return error * (1 + 2.0**-20)
+    return error + 8 * U64 * size
+
+
+def _fused_error(problem: Gemm, inputs: Mapping[str, Tensor], error: Tensor, device: torch.device) -> Tensor:
+    """``error`` of the product, carried through the steps of a fused epilogue: their slope times it, and their own."""
+    assert problem.fusion is not None
+    steps = reference.fused_steps(problem, inputs, reference.product(problem, inputs, device=device))
+    for name, before, after in zip(problem.fusion.epilogue, steps, steps[1:], strict=False):
+        if name in ("bias", "residual"):
+            error = error + 2 * U * (after.abs() + error) + 8 * U64 * (before.abs() + after.abs())
+        elif name == "gelu":
+            error = GELU_SLOPE * error + (GELU_ERROR + 16 * U64) * (before.abs() + error)
+        elif name == "dropout":
+            error = torch.where(inputs["mask"].to(device) != 0, 2 * error, 0.0)
+        # what relu and dropout make of an infinity or NaN is 0 without any error
+        error = torch.where(before.isfinite() | ~after.isfinite(), error, 0.0)
+    return error
 
 
 def _aligned_magnitude(problem: Gemm, magnitude: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
@@ -90,14 +141,22 @@ def _aligned_magnitude(problem: Gemm, magnitude: Tensor, inputs: Mapping[str, Te
     Found on an H200: fp16 sums of one subnormal times a large value with ordinary terms err by up to four times the
     bound without this.
     """
-    sizes, subnormal = [], False
-    for name in ("a", "b"):
-        smallest = FORMATS[problem.operand(name).dtype].smallest_normal
-        size = inputs[name].to(magnitude.device).double().abs()
+    subnormal = False
+
+    def lifted(name: str, values: Tensor) -> Tensor:
+        nonlocal subnormal
+        size = values.abs()
+        if name not in "abcd":
+            return size
+        # a converted operand is in the problem's dtype when the unit sees it
+        seen = problem.dtype if name in "ac" or problem.op == "mixed_mm" else problem.second_dtype
+        smallest = FORMATS[seen].smallest_normal
         small = (size > 0) & (size < smallest)
         subnormal |= bool(small.any())
-        sizes.append(torch.where(small, smallest, size))
-    return sizes[0] @ sizes[1] if subnormal else magnitude
+        return torch.where(small, smallest, size)
+
+    a, b = reference.factors(problem, inputs, device=magnitude.device, change=lifted)
+    return a @ b if subnormal else magnitude
 
 
 def _compound(unit: float, steps: int) -> float:

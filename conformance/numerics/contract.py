@@ -17,7 +17,8 @@ class Accumulator:
     One step of the unit sums ``chunk`` products and the running sum: every term is aligned to the largest and cut
     to ``alignment_bits`` fraction bits, and the result keeps ``result_bits`` fraction bits. ``promote`` is the
     number of consecutive k after which the partial sum is added to an fp32 sum (None: never). ``kind`` "fma" is a
-    chain of correctly rounded fp32 operations, for which the other figures are those of fp32 itself.
+    chain of correctly rounded fp32 operations, for which the other figures are those of fp32 itself, "int" the exact
+    sum of int8 products in int32.
     ``assumed`` marks figures that no measurement has confirmed for this device.
     """
 
@@ -31,7 +32,9 @@ class Accumulator:
     @property
     def exact_bits(self) -> int:
         """b such that integers whose every partial sum stays below 2**b units are summed without any rounding."""
-        return min(24, self.result_bits + 1, self.alignment_bits) if self.result_bits >= 23 else self.result_bits
+        if self.kind == "int" or self.result_bits < 23:
+            return self.result_bits
+        return min(24, self.result_bits + 1, self.alignment_bits)
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,8 @@ class Contract:
     """``operand``: what the unit sees of an operand: "exact" (its value) or "tf32" (rounded to 11 significant bits;
     fills hold only representable values). ``overflow``: what a result past the largest finite value becomes:
     "ieee" (infinity), "saturate" (largest finite) or "nan". ``flushes_subnormals``: results below the smallest normal
-    may become zero. ``out_dtype`` is a key of ``problems.DTYPES``.
+    may become zero. ``out_dtype`` is a key of ``problems.DTYPES``. ``intermediate``: the dtype to which the first
+    operand of a second product is rounded, such as the probabilities of attention; None where there is none.
     """
 
     out_dtype: str
@@ -47,7 +51,10 @@ class Contract:
     operand: str = "exact"
     overflow: str = "ieee"
     flushes_subnormals: bool = False
+    intermediate: str | None = None
 
 
 #: fp32 arithmetic, one fused or separate multiply-add per k: the interpreter, and fp32 "ieee" dots on every target.
 FMA = Accumulator(kind="fma", alignment_bits=24, result_bits=23, chunk=1)
+#: int32 sums of int8 products, exact on every target and in the interpreter.
+INT32 = Accumulator(kind="int", alignment_bits=31, result_bits=31, chunk=1)

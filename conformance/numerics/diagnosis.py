@@ -6,9 +6,11 @@ what was found in every element of a tile, right ones included. Nothing here dec
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
@@ -18,7 +20,7 @@ from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, bits, round_to
 from conformance.numerics.scene import Hypothesis, Scene
-from conformance.problems import Gemm
+from conformance.problems import BLOCK_SCALINGS, DTYPES, Gemm, Problem
 
 #: Bytes of an output that nobody has written; those of ``conformance.inputs.guarded``.
 SENTINEL = (0xFE, 0x7D)
@@ -34,25 +36,84 @@ MAP_ROWS, MAP_COLUMNS = 24, 64
 @dataclass(frozen=True)
 class Diagnosis:
     """``causes`` are proven by the data, the one that explains most tiles first; "X, or Y" where both fit alike.
-    ``tile`` is the first tile (row, column) with a wrong element, ``first`` that element; None if nothing is wrong."""
+    ``tile`` is the first tile (row, column) with a wrong element, ``first`` the index of that element; None if nothing
+    is wrong."""
 
     causes: tuple[str, ...]
     text: str
     tile: tuple[int, int] | None
-    first: tuple[int, int] | None
+    first: tuple[int, ...] | None
 
 
-def diagnose(problem: Gemm, contract: Contract, fill: Fill, out: Tensor, *, block: tuple[int, int, int]) -> Diagnosis:
-    """Localise what is wrong with ``out`` ((M, N), output dtype, dense, CPU); ``block`` is (BLOCK_M, _N, _K).
+def diagnose(
+    problem: Problem, contract: Contract, fill: Fill, out: Tensor, *, block: tuple[int, int, int]
+) -> Diagnosis:
+    """Localise what is wrong with ``out`` (output dtype, dense, CPU); ``block`` is (BLOCK_M, _N, _K).
 
-    Never raises: an error of the diagnosis itself becomes its text.
+    Causes are searched for in mm, addmm and scaled mm with scales per tensor or row. Of other operations it says which
+    elements are wrong. Never raises: an error of the diagnosis itself becomes its text.
     """
     try:
-        return _diagnose(problem, contract, fill, out, block)
+        if _can_explain(problem):
+            return _diagnose(problem, contract, fill, out, block)
+        return _describe(contract, fill, out, block)
     except Exception as error:
         what = f"the diagnosis itself failed: {type(error).__name__}: {error}"
         text = f"FAIL {fill.method}/{fill.name} seed {fill.seed} | {what}"
         return Diagnosis((), text, None, None)
+
+
+def _can_explain(problem: Problem) -> TypeGuard[Gemm]:
+    return (
+        isinstance(problem, Gemm)
+        and problem.op in ("mm", "addmm", "scaled_mm")
+        and problem.scaling not in BLOCK_SCALINGS
+    )
+
+
+def _describe(contract: Contract, fill: Fill, out: Tensor, block: tuple[int, int, int]) -> Diagnosis:
+    """Which elements of an output of any rank are wrong; the last two dimensions are those of a tile."""
+    label = f"{fill.method}/{fill.name} seed {fill.seed}"
+    if out.numel() == 0:
+        return Diagnosis((), f"{label}: the output is empty", None, None)
+    name = next(name for name, dtype in DTYPES.items() if dtype == out.dtype)
+    contract, expected = replace(contract, out_dtype=name), fill.expected.cpu()
+    bad, low, high = _wrong(contract, fill, out, expected)
+    if not bool(bad.any()):
+        return Diagnosis((), f"{label}: every element is right", None, None)
+    first = tuple(int(index) for index in bad.nonzero()[0])
+    tile = (first[-2] // block[0] if out.dim() > 1 else 0, first[-1] // block[1])
+    names = {1: ("elements",), 2: ("rows", "cols"), 3: ("matrices", "rows", "cols")}
+    axes = names.get(out.dim(), tuple(f"dim {axis}" for axis in range(out.dim())))
+    lines = (bad.movedim(axis, 0).flatten(1).any(1) if out.dim() > 1 else bad for axis in range(out.dim()))
+    places = [f"{axis} {_runs(line)} of {len(line)}" for axis, line in zip(axes, lines, strict=True)]
+    want = f"{low:.9g}" if low == high else f"{float(expected[first]):.9g} ({low:.9g} to {high:.9g})"
+    head = [
+        f"FAIL {label}",
+        f"{int(bad.sum())}/{out.numel()} wrong: {', '.join(places)}",
+        f"first {list(first)} in tile {tile} got {float(out[first]):.9g} want {want}",
+    ]
+    causes: tuple[str, ...] = ()
+    unwritten = int((bad & _sentinel(out)).sum())
+    if unwritten:
+        causes = (f"not written: {unwritten} elements",)
+        head.append(f"CAUSE {causes[0]}")
+    notes = []
+    nan = int((bad & out.double().isnan()).sum())
+    if nan:
+        notes.append(f"OBSERVED {nan} elements are NaN")
+    if fill.error is not None:
+        notes.append(_telemetry(contract, fill, out, expected))
+    return Diagnosis(causes, "\n".join([" | ".join(head), *notes]), tile, first)
+
+
+def _runs(mask: Tensor) -> str:
+    """The indices that are set, as runs: "0..3, 7"; the first four of them."""
+    found = []
+    for _, group in itertools.groupby(enumerate(mask.nonzero()[:, 0].tolist()), lambda pair: pair[1] - pair[0]):
+        run = [index for _, index in group]
+        found.append(f"{run[0]}..{run[-1]}" if len(run) > 1 else f"{run[0]}")
+    return ", ".join(found[:4]) + (", ..." if len(found) > 4 else "")
 
 
 def _diagnose(problem: Gemm, contract: Contract, fill: Fill, out: Tensor, block: tuple[int, int, int]) -> Diagnosis:

@@ -1,4 +1,4 @@
-"""A fill: one set of inputs with what the output must be, and by which method that is judged."""
+"""A fill: one set of inputs with what the outputs must be, and by which method that is judged."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from torch import Tensor
 class Fill:
     """``method`` is "exact" (bitwise), "bounded" (interval) or "special" (class of NaN and infinity, else interval).
 
-    ``inputs``: dense CPU tensors of the operands' dtypes and shapes by operand name. ``expected``: the fp64 value
-    (M, N), before output rounding. ``error``: its fp64 bound, None for exact fills. ``meta``: what the fill measured
-    about itself (unit exponents, budget, trust). ``cache`` holds what a verdict derives once and reuses.
+    ``inputs``: dense CPU tensors of the operands' dtypes and shapes by operand name. ``expected``: the fp64 value of
+    the first output, in its shape, before output rounding. ``error``: its fp64 bound, None for exact fills. ``meta``:
+    what the fill measured about itself (unit exponents, budget, trust). ``parts``: for each further output by name, a
+    fill with that output's method, value and bound. ``cache`` holds what a verdict derives once and reuses.
     """
 
     name: str
@@ -25,4 +26,9 @@ class Fill:
     expected: Tensor
     error: Tensor | None
     meta: dict[str, Any] = field(default_factory=dict)
+    parts: Mapping[str, Fill] = field(default_factory=dict)
     cache: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def of(self, output: str) -> Fill:
+        """The fill that says what ``output`` must be: its part, or, for the first output, this one."""
+        return self.parts.get(output, self)

@@ -1,6 +1,7 @@
 """Rounding from fp64 to an output format: once, to nearest even, on the bits, with a stated rule for overflow.
 
-Framework conversions are not used: they differ between releases and devices, and some round twice.
+Framework conversions are not used: they differ between releases and devices, and some round twice. Integer formats
+take integers in their range and nothing else: no operation here rounds to an integer.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ class Format:
     """A binary format: ``significand`` bits with the hidden one, ``emin`` the exponent of the smallest normal,
     ``largest`` the largest finite value, the storage ``width`` in bits and the bit patterns at the top of the range.
     ``spare`` low bits of the storage are zero (tf32 is kept in fp32). ``infinity`` is None where the format has none.
+    ``lowest`` is the lowest value of an integer format, whose ``significand`` is its bits without the sign and which
+    has no NaN; None for floating point.
     """
 
     significand: int
@@ -31,8 +34,9 @@ class Format:
     width: int
     largest_code: int
     infinity: int | None
-    nan: int
+    nan: int | None
     spare: int = 0
+    lowest: int | None = None
 
     @property
     def smallest_normal(self) -> float:
@@ -45,6 +49,8 @@ class Format:
     @property
     def max_exponent(self) -> int:
         """Largest e with 2**e finite."""
+        if self.lowest is not None:
+            return self.significand - 1
         return 1 - self.emin + (1 if self.infinity is None else 0)
 
 
@@ -57,6 +63,13 @@ def _ieee(exponent_bits: int, significand: int, spare: int = 0) -> Format:
     return Format(significand, 1 - bias, largest, width, infinity - 1, infinity, nan, spare)
 
 
+def _integer(width: int, *, signed: bool) -> Format:
+    significand = width - 1 if signed else width
+    code = 2**significand - 1
+    lowest = -(2**significand) if signed else 0
+    return Format(significand, 0, float(code), width, code, None, None, lowest=lowest)
+
+
 #: Formats by the names of ``problems.DTYPES``, and "tf32" (11 significant bits, stored in fp32).
 FORMATS: dict[str, Format] = {
     "fp64": _ieee(11, 53),
@@ -67,6 +80,9 @@ FORMATS: dict[str, Format] = {
     "e5m2": _ieee(5, 3),
     # OCP 8-bit floating point specification, "fn": no infinity, the all-ones code is NaN
     "e4m3": Format(significand=4, emin=-6, largest=448.0, width=8, largest_code=0x7E, infinity=None, nan=0x7F),
+    "int8": _integer(8, signed=True),
+    "uint8": _integer(8, signed=False),
+    "int32": _integer(32, signed=True),
 }
 
 
@@ -81,7 +97,8 @@ def round_to(x: Tensor, dtype: str, *, overflow: str = "ieee") -> Tensor:
     ``dtype`` is a key of :data:`FORMATS`; the result has the torch dtype of that name (float32 for "tf32").
     Subnormals and the sign of zero are kept, NaN becomes the format's quiet NaN. A value that rounds past the largest
     finite one, infinity included, becomes by ``overflow``: "ieee" infinity (NaN in a format without infinity),
-    "saturate" the largest finite value, "nan" NaN. Raises TypeError unless x is fp64, ValueError for unknown names.
+    "saturate" the largest finite value, "nan" NaN. Raises TypeError unless x is fp64, ValueError for unknown names and,
+    for an integer format, for values that are not integers in its range.
     """
     if x.dtype != torch.float64:
         raise TypeError(f"round_to got {x.dtype}: it rounds once and from fp64, so pass float64")
@@ -92,6 +109,9 @@ def round_to(x: Tensor, dtype: str, *, overflow: str = "ieee") -> Tensor:
     if dtype == "fp64":
         return x.clone()
     form = FORMATS[dtype]
+    if form.lowest is not None:
+        return _to_integer(x, dtype, form.lowest, form.largest)
+    assert form.nan is not None
     # NaN is set at the end; infinity stands in as the largest fp64, which overflows every narrower format
     size = torch.nan_to_num(x.abs(), nan=0.0, posinf=_LARGEST)
     quantum = (size.view(torch.int64) >> 52).sub_(1023).clamp_(min=form.emin).sub_(form.significand - 1)
@@ -107,7 +127,18 @@ def round_to(x: Tensor, dtype: str, *, overflow: str = "ieee") -> Tensor:
     return code.to(_INTEGERS[form.width // 8]).view(torch.float32 if dtype == "tf32" else DTYPES[dtype])
 
 
+def _to_integer(x: Tensor, dtype: str, lowest: int, largest: float) -> Tensor:
+    fits = (x >= lowest) & (x <= largest) & (x == x.round())
+    if not bool(fits.all()):
+        raise ValueError(
+            f"round_to {dtype} got {float(x[~fits][0]):.17g}: only integers from {lowest} to {largest:.0f} have a "
+            "value there; a fill whose results leave them must not exist"
+        )
+    return x.to(DTYPES[dtype])
+
+
 def _overflow_code(form: Format, overflow: str) -> int:
+    assert form.nan is not None
     if overflow == "saturate":
         return form.largest_code
     return form.nan if overflow == "nan" or form.infinity is None else form.infinity

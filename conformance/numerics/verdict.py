@@ -6,6 +6,7 @@ a computed value within e of C cannot be rounded outside it.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,14 +17,14 @@ from torch import Tensor
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, bits, round_to
-from conformance.problems import DTYPES, Gemm
+from conformance.problems import DTYPES, Problem
 
 
 @dataclass(frozen=True)
 class FillVerdict:
     """What one fill says of one output.
 
-    ``wrong`` of ``total`` elements; of the ``first`` wrong one (row, column) what was ``got`` and wanted: ``want`` is
+    ``wrong`` of ``total`` elements; of the ``first`` wrong one (its index) what was ``got`` and wanted: ``want`` is
     the rounded value of an exact fill and the fp64 value of others, whose interval is ``low`` to ``high``.
     ``worst_ratio`` is telemetry, never a verdict: the largest share of the bound that was used, half a unit of the
     output format set aside for its rounding.
@@ -35,7 +36,7 @@ class FillVerdict:
     passed: bool
     wrong: int
     total: int
-    first: tuple[int, int] | None = None
+    first: tuple[int, ...] | None = None
     got: float | None = None
     want: float | None = None
     low: float | None = None
@@ -60,14 +61,19 @@ class _Interval:
     weight: Tensor  # 1 / error; 0 where the value is not finite or past the largest finite output
 
 
-def judge(problem: Gemm, contract: Contract, fill: Fill, out: Tensor) -> FillVerdict:
-    """Judge ``out`` ((M, N), the contract's output dtype, any strides and device) against ``fill``.
+def judge(problem: Problem, contract: Contract, fill: Fill, out: Tensor, output: str | None = None) -> FillVerdict:
+    """Judge ``out``, which is the problem's ``output`` (the first unless named; its shape and dtype, any strides and
+    device), against ``fill``.
 
     Raises ValueError for an output of the wrong shape or dtype: that is an error of the harness, not of a kernel.
     """
-    if tuple(out.shape) != (problem.M, problem.N) or out.dtype != DTYPES[contract.out_dtype]:
-        given, wanted = f"{tuple(out.shape)} {out.dtype}", f"{(problem.M, problem.N)} {DTYPES[contract.out_dtype]}"
-        raise ValueError(f"{problem.id}: the output to judge is {given}, it must be {wanted}")
+    if output is not None and output != problem.output.name:
+        contract = dataclasses.replace(contract, out_dtype=problem.operand(output).dtype)
+        fill = fill.of(output)
+    shape = problem.operand(output or problem.output.name).shape
+    if tuple(out.shape) != shape or out.dtype != DTYPES[contract.out_dtype]:
+        given, wanted = f"{tuple(out.shape)} {out.dtype}", f"{shape} {DTYPES[contract.out_dtype]}"
+        raise ValueError(f"{problem.id}: the output {output or ''} to judge is {given}, it must be {wanted}")
     if fill.method == "exact":
         return _judge_exact(contract, fill, out)
     return _judge_interval(contract, fill, out)
@@ -133,6 +139,8 @@ def _interval(contract: Contract, fill: Fill, device: torch.device) -> _Interval
 
 
 def _without_negative_zero(t: Tensor) -> Tensor:
+    if not t.dtype.is_floating_point:
+        return t
     pattern = bits(t)
     return torch.where(pattern == torch.iinfo(pattern.dtype).min, 0, pattern)
 
@@ -154,7 +162,7 @@ def _verdict(
         text = f"PASS {label}{assumed}: {out.numel()} elements"
         return FillVerdict(fill.name, fill.method, fill.seed, True, 0, out.numel(), worst_ratio=ratio, text=text)
     position = int(bad.flatten().to(torch.uint8).argmax())
-    first = (position // out.shape[1], position % out.shape[1])
+    first = tuple(int(i) for i in torch.unravel_index(torch.tensor(position), out.shape))
     got = float(out[first].double())
     low = high = None
     if limits is not None:

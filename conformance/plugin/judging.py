@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +12,14 @@ import pytest
 
 from conformance import codegen_checks, targets
 from conformance.codegen_checks import Feature
-from conformance.execution.compilation import Artefact, CompilePool, CompileRequest, CompileResult
+from conformance.execution.compilation import Artefact, CompilePools, CompileRequest
 from conformance.execution.resources import over_limits
 from conformance.execution.trial import Executor, Trial, trial
+from conformance.heuristics.configs import AnyConfig
+from conformance.kernels.catalogue import meta_launch
 from conformance.kernels.kernel import Kernel, NotApplicable, Plan, Variant
-from conformance.kernels.launch import Config
-from conformance.problems import Gemm
-from conformance.records import CompileFailure, ConformanceFailure, Reason, Status, Verdict
+from conformance.problems import Problem
+from conformance.records import CompileFailure, ConformanceFailure, Reason, ReasonCode, Status, Verdict
 from conformance.targets import Target
 
 from .options import Settings, settings
@@ -43,7 +44,7 @@ def chosen_targets(chosen: Settings) -> tuple[Target, ...]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     chosen = settings(metafunc.config)
-    parametrize(metafunc, _targets(metafunc.config), chosen.tier, chosen.kernels)
+    parametrize(metafunc, _targets(metafunc.config), chosen.tier, chosen.kernels, compile_only=chosen.compile_only)
 
 
 _TARGETS = pytest.StashKey[tuple[Target, ...]]()
@@ -61,12 +62,14 @@ class Harness:
     def __init__(self, chosen: Settings) -> None:
         self.settings = chosen
         self.targets = chosen_targets(chosen)
-        self.pool = CompilePool(1, COMPILE_DEADLINE)
+        self.pool = CompilePools(1, COMPILE_DEADLINE)
         self._trials: dict[object, Trial] = {}
 
     @functools.cached_property
     def executor(self) -> Executor | Reason:
-        """The device, else the interpreter, else the reason why there is neither."""
+        """The device, else the interpreter, else the reason why there is neither or neither is wanted."""
+        if self.settings.compile_only:
+            return Reason(ReasonCode.NO_DEVICE, "compile-only", "nothing was to be run: --compile-only was given")
         if self.settings.has_gpu:
             from conformance.execution.device import DeviceExecutor
 
@@ -143,25 +146,27 @@ class Run:
 
 
 Conform = Callable[..., Run]
+Inspection = Callable[[Artefact], Verdict]
 
 
 @pytest.fixture
 def conform(harness: Harness, recorder: CaseRecorder) -> Conform:
     """``conform(kernel, problem, config=..., target=..., **variant fields)`` judges a case in full and returns its run.
 
-    ``fills`` restricts the fills, for a topic that is not about numbers. The case ends as not-applicable if the kernel
-    refuses it. Numbers, memory, repeatability and grid are judged on the device, or in the interpreter if there is
-    none; the code compiled for the target must have the features that the kernel declares and stay within the
-    target's limits.
+    ``fills`` restricts the fills, for a topic that is not about numbers, ``inspect`` adds a check of what was compiled.
+    The case ends as not-applicable if the kernel refuses it. Numbers, memory, repeatability and grid are judged on the
+    device, or in the interpreter if there is none; the code compiled for the target must have the features that the
+    kernel declares and stay within the target's limits.
     """
 
     def judge(
         kernel: Kernel,
-        problem: Gemm,
+        problem: Problem,
         *,
-        config: Config,
+        config: AnyConfig,
         target: Target,
         fills: tuple[str, ...] | None = None,
+        inspect: Inspection | None = None,
         **fields: Any,
     ) -> Run:
         variant = Variant(**fields)
@@ -172,37 +177,70 @@ def conform(harness: Harness, recorder: CaseRecorder) -> Conform:
         except NotApplicable as refusal:
             recorder.run_judged(kernel.name)
             recorder.not_applicable(refusal.reason)
-        run = _judged(harness, recorder, kernel, plan, fills)
+        run = _judged(harness, recorder, kernel, plan, fills, inspect)
         recorder.run_judged(kernel.name)
         return run
 
     return judge
 
 
-def _judged(harness: Harness, recorder: CaseRecorder, kernel: Kernel, plan: Plan, names: tuple[str, ...] | None) -> Run:
+@dataclass(frozen=True)
+class _Compiling:
+    """What is being compiled for one plan: the main launch, and by function name those before and after it."""
+
+    main: Any
+    others: Mapping[str, Any]
+
+    @classmethod
+    def submit(cls, pool: CompilePools, plan: Plan) -> _Compiling:
+        launch = meta_launch(plan, plan.target)
+        factory = "conformance.kernels.catalogue:meta_step"
+        main, others = None, {}
+        for number, step in enumerate(launch.steps):
+            if step.empty:
+                continue
+            handle = pool.submit(CompileRequest(factory, (plan, number), plan.target))
+            if step is launch:
+                main = handle
+            else:
+                others[step.function.fn.__name__] = handle
+        return cls(main, others)
+
+
+def _judged(
+    harness: Harness,
+    recorder: CaseRecorder,
+    kernel: Kernel,
+    plan: Plan,
+    names: tuple[str, ...] | None,
+    inspect: Inspection | None,
+) -> Run:
     """Compiles and runs ``plan`` and raises ConformanceFailure or CompileFailure if a check fails."""
     found: list[Verdict] = []
-    artefact: Artefact | None = None
-    handle = None
-    if 0 not in plan.grid:
-        handle = harness.pool.submit(CompileRequest("conformance.kernels.catalogue:meta_launch", plan, plan.target))
-    if harness.settings.has_gpu and handle is not None:
-        artefact = _compiled(recorder, handle)  # before the launch, so that a compiler that dies takes nothing with it
+    compiled: dict[str, Artefact] | None = None
+    compiling = None if 0 in plan.grid else _Compiling.submit(harness.pool, plan)
+    if harness.settings.has_gpu and compiling is not None:
+        compiled = _compiled(recorder, compiling)  # before the launch: a compiler that dies takes nothing with it
     judged: Trial | None = None
     if isinstance(harness.executor, Reason):
         recorder.set(executor=None)
     else:
         judged = _run(harness, recorder, kernel, plan, names)
         found += judged.verdicts
-    if handle is not None and artefact is None:
-        artefact = _compiled(recorder, handle)
-    if artefact is not None:
+    if compiling is not None and compiled is None:
+        compiled = _compiled(recorder, compiling)
+    artefact = compiled.pop("") if compiled is not None else None
+    if artefact is not None and compiled is not None:
         with recorder.timed("check"):
             found += _codegen_verdicts(artefact, plan.target, *kernel.features(plan))
-            found.append(_resource_verdict(artefact, plan.target))
+            found.append(_resource_verdict("resources", artefact, plan.target))
+            found += [_resource_verdict(f"resources/{name}", other, plan.target) for name, other in compiled.items()]
+            found += [inspect(artefact)] if inspect is not None else []
             if judged is not None and judged.compiled is not None:
                 found.append(_identity_verdict(artefact, judged.compiled))
-        recorder.set(artefacts=artefact.stages, observed={"resources": dataclasses.asdict(artefact.resources)})
+        observed: dict[str, Any] = {"resources": dataclasses.asdict(artefact.resources)}
+        observed |= {"compile_s": round(artefact.seconds, 3), "compile_cached": artefact.cached}
+        recorder.set(artefacts=artefact.stages, observed=observed)
     for verdict in found:
         recorder.verdict(verdict.check, verdict.passed, verdict.text, **verdict.details)
     _raise_if_failed(found, judged.diagnosis if judged else "")
@@ -221,12 +259,16 @@ def _run(harness: Harness, recorder: CaseRecorder, kernel: Kernel, plan: Plan, n
     return judged
 
 
-def _compiled(recorder: CaseRecorder, handle: Any) -> Artefact:
+def _compiled(recorder: CaseRecorder, compiling: _Compiling) -> dict[str, Artefact]:
+    """The artefact of the main launch under "", those of the others by name."""
     with recorder.timed("compile"):
-        result: CompileResult = handle.result()
-    if result.status is not Status.PASS or result.artefact is None:
-        raise CompileFailure(result.status, result.error)
-    return result.artefact
+        results = {name: handle.result() for name, handle in {"": compiling.main, **compiling.others}.items()}
+    artefacts: dict[str, Artefact] = {}
+    for name, result in results.items():
+        if result.status is not Status.PASS or result.artefact is None:
+            raise CompileFailure(result.status, f"{name}: {result.error}" if name else result.error)
+        artefacts[name] = result.artefact
+    return artefacts
 
 
 def _codegen_verdicts(
@@ -243,9 +285,9 @@ def _codegen_verdicts(
     ]
 
 
-def _resource_verdict(artefact: Artefact, target: Target) -> Verdict:
+def _resource_verdict(check: str, artefact: Artefact, target: Target) -> Verdict:
     excess = over_limits(artefact.resources, target)
-    return Verdict("resources", not excess, "; ".join(excess) or "within the target's limits")
+    return Verdict(check, not excess, "; ".join(excess) or "within the target's limits")
 
 
 def _identity_verdict(artefact: Artefact, launched: Any) -> Verdict:

@@ -33,6 +33,10 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "run-dir": {"metavar": "DIR", "help": "new folder for this run's records (default: reports/<run id>)"},
     "gpus": {"type": int, "metavar": "N", "help": "number of GPUs to use (default: all that are visible)"},
     "no-gpu": {"action": "store_true", "help": "use no GPU: interpreter and cross-compilation only"},
+    "compile-only": {
+        "action": "store_true",
+        "help": "compile and check the code, run nothing: every case that compiles ends as not-run",
+    },
     "case-timeout": {
         "type": float,
         "metavar": "SECONDS",
@@ -81,6 +85,7 @@ class Settings:
     gpus: Gpus
     case: str | None
     case_timeout_s: float
+    compile_only: bool = False
 
     @property
     def has_gpu(self) -> bool:
@@ -103,7 +108,8 @@ def settings(config: pytest.Config) -> Settings:
 
 def _settings(config: pytest.Config) -> Settings:
     option = config.option
-    wanted = 0 if option.conformance_no_gpu else option.conformance_gpus
+    compile_only = bool(option.conformance_compile_only)
+    wanted = 0 if option.conformance_no_gpu or compile_only else option.conformance_gpus
     if option.conformance_no_gpu and option.conformance_gpus:
         raise pytest.UsageError(f"--no-gpu contradicts --gpus {option.conformance_gpus}: give one of them")
     worker = getattr(config, "workerinput", None)
@@ -125,4 +131,5 @@ def _settings(config: pytest.Config) -> Settings:
         gpus=gpus,
         case=option.conformance_case,
         case_timeout_s=timeout or (DEBUGGER_CASE_TIMEOUT_S if option.usepdb else DEFAULT_CASE_TIMEOUT_S),
+        compile_only=compile_only,
     )

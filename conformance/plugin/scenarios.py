@@ -7,7 +7,8 @@ A test states what it is about and gets one case per row::
 
 The test's own parameters are always crossed in full. dtype, config, target and ``rotate`` are
 
-* *quick*: rotated, so that each of their values appears with some combination, and each combination appears once;
+* *quick*: rotated, so that each combination appears once with a kernel of the core, on two targets, and each kernel
+  beyond it takes :data:`QUICK_TURNS` of them, other ones for each kernel, on one;
 * *default*: dtypes crossed, the rest rotated several times around;
 * *full* and *exhaustive*: crossed.
 """
@@ -16,23 +17,28 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
-from conformance.kernels.catalogue import catalogue
-from conformance.kernels.configs import covering_sample
-from conformance.kernels.kernel import Kernel, NotApplicable, Variant
-from conformance.kernels.launch import Config
-from conformance.problems import Gemm, Layout, addmm, itemsize, mm, scaled_mm
+from conformance.heuristics.configs import AnyConfig, Config
+from conformance.heuristics.sampling import covering_sample
+from conformance.kernels.catalogue import beyond_core, catalogue
+from conformance.kernels.kernel import Kernel, Variant
+from conformance.problems import Gemm, Layout, Problem, itemsize
+from conformance.records import ReasonCode
 from conformance.targets import Target
 
-#: Rotations of dtype, config and ``rotate`` per combination in the default tier.
+from . import config_space
+from .examples import dtype_names, gemm, refusal, stored_dtype
+
+#: Rotations of dtype, config and ``rotate`` per combination in the default tier, for kernels of the core.
 DEFAULT_TURNS = 3
 
-#: The dtypes of a scenario: a problem's dtype, with "tf32" for fp32 operands in tf32 precision.
-DTYPE_NAMES = {"fp32": ("fp32", "tf32")}
+#: Combinations that a kernel beyond the core takes in the quick tier: the topic is covered by the core, and other
+#: kernels take other ones.
+QUICK_TURNS = 2
 
 
 @dataclass(frozen=True)
@@ -40,10 +46,11 @@ class Scenario:
     """The arguments of :func:`scenario`."""
 
     kernels: Callable[[Kernel], bool]
-    parameters: Mapping[str, Sequence[Any]]
+    parameters: Mapping[str, Sequence[Any] | Mapping[str, int]]
     rotate: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     dtypes: tuple[str, ...] | None = None
     configs: int | None = None
+    every_config: bool = False
 
 
 def scenario(
@@ -52,18 +59,22 @@ def scenario(
     rotate: Mapping[str, Sequence[Any]] | None = None,
     dtypes: tuple[str, ...] | None = None,
     configs: int | None = None,
-    **parameters: Sequence[Any],
+    every_config: bool = False,
+    **parameters: Sequence[Any] | Mapping[str, int],
 ) -> pytest.MarkDecorator:
     """Marks a test as a scenario. ``kernels`` selects from the catalogue (see :func:`where`), ``dtypes`` restricts the
-    dtypes, ``configs`` takes in the quick tier only that many of each kernel's covering sample, the rest are the test's
-    parameters."""
-    return pytest.mark.scenario(Scenario(kernels, parameters, rotate or {}, dtypes, configs))
+    dtypes, ``configs`` takes in the quick tier only that many of each kernel's covering sample, ``every_config`` makes
+    each of the sample appear in every tier, the rest are the test's parameters. A parameter given as a mapping from
+    tier to count takes that many numbers from 0."""
+    return pytest.mark.scenario(Scenario(kernels, parameters, rotate or {}, dtypes, configs, every_config))
 
 
-def where(**attributes: Any) -> Callable[[Kernel], bool]:
-    """Kernels whose attributes have these values; ``operation`` asks for one of the kernel's operations."""
+def where(*, family: str = "gemm", **attributes: Any) -> Callable[[Kernel], bool]:
+    """Kernels of ``family`` whose attributes have these values; ``operation`` asks for one of their operations."""
 
     def matches(kernel: Kernel) -> bool:
+        if kernel.family != family:
+            return False
         for name, value in attributes.items():
             if name == "operation":
                 if not kernel.operations & ({value} if isinstance(value, str) else set(value)):
@@ -75,18 +86,21 @@ def where(**attributes: Any) -> Callable[[Kernel], bool]:
     return matches
 
 
+def every_kernel(kernel: Kernel) -> bool:
+    """All kernels, of every family."""
+    return True
+
+
 def problem_for(kernel: Kernel, dtype: str, M: int, N: int, K: int, **fields: Any) -> Gemm:
-    """A problem of the kernel's operation; dtype "tf32" means fp32 operands in tf32 precision."""
-    if dtype == "tf32":
-        dtype, fields = "fp32", {**fields, "precision": "tf32"}
-    operation = next(name for name in ("mm", "addmm", "scaled_mm") if name in kernel.operations)
-    return {"mm": mm, "addmm": addmm, "scaled_mm": scaled_mm}[operation](M, N, K, dtype, **fields)
+    """A problem of the first operation of a kernel of the GEMM family; dtype "tf32" means fp32 operands in tf32
+    precision, "fp16xint8" a B of int8."""
+    return gemm(kernel, dtype, M, N, K, **fields)
 
 
 def ragged(config: Config, dtype: str, *, aligned: bool) -> tuple[int, int, int]:
     """(M, N, K) with 2 x 2 tiles and 4 k-blocks of ``config``, the last of each ragged. ``aligned`` keeps rows of every
     order at multiples of 16 bytes, as descriptors need; otherwise the sizes are odd where they can be."""
-    step = 16 // itemsize("fp32" if dtype == "tf32" else dtype) if aligned else 1
+    step = 16 // itemsize(stored_dtype(dtype)) if aligned else 1
 
     def side(block: int) -> int:
         """Just below 7/4 of a block; a block and a step where that is no more than one block."""
@@ -96,47 +110,115 @@ def ragged(config: Config, dtype: str, *, aligned: bool) -> tuple[int, int, int]
 
 
 def _kernel_dtypes(kernel: Kernel, scene: Scenario) -> list[str]:
-    names = [name for dtype in kernel.dtypes for name in DTYPE_NAMES.get(dtype, (dtype,))]
+    names = dtype_names(kernel)
+    if "mixed_mm" in kernel.operations:
+        names = [f"{name}x{second}" for name in names for second in ("int8", "uint8")]
     return [name for name in names if scene.dtypes is None or name in scene.dtypes]
 
 
-def takes(kernel: Kernel, dtype: str, config: Config, target: Target) -> bool:
-    """Whether the kernel takes a plain problem of this dtype with this config on this target."""
-    try:
-        kernel.plan(problem_for(kernel, dtype, *ragged(config, dtype, aligned=True)), config, target)
-    except NotApplicable:
-        return False
-    return True
+Usable = Mapping[str, Sequence[tuple[AnyConfig, list[Target]]]]
+
+#: dtype, config, targets, combination of the test's own parameters, values of ``rotate``.
+Choice = tuple[str, AnyConfig, list[Target], tuple[Any, ...], tuple[Any, ...]]
+
+
+#: Refusals that are about the target and not about a config: a sweep has no case for them.
+ABOUT_THE_TARGET = (ReasonCode.CAPABILITY, ReasonCode.DTYPE, ReasonCode.PRECISION)
+
+
+def _usable(scene: Scenario, kernel: Kernel, targets: Sequence[Target], tier: str) -> Usable:
+    """For each dtype the configs that come into question, each with the targets on which the kernel takes it. In a
+    whole sweep a config that a target's limits refuse is a case too."""
+    if scene.every_config:
+        spaces = {target: dict.fromkeys(config_space.space(kernel, target, tier)) for target in targets}
+    else:
+        listed = kernel.configs if tier in ("full", "exhaustive") else covering_sample(kernel.configs)
+        listed = listed[: scene.configs] if scene.configs and tier == "quick" else listed
+        spaces = dict.fromkeys(targets, dict.fromkeys(listed))
+    whole = scene.every_config and tier in ("full", "exhaustive")
+
+    def able(dtype: str, config: AnyConfig) -> list[Target]:
+        reasons = {target: refusal(kernel, dtype, config, target) for target in targets if config in spaces[target]}
+        return [
+            target
+            for target, reason in reasons.items()
+            if reason is None or (whole and reason.code not in ABOUT_THE_TARGET)
+        ]
+
+    configs = dict.fromkeys(config for known in spaces.values() for config in known)
+    return {
+        dtype: [(config, found) for config in configs if (found := able(dtype, config))]
+        for dtype in _kernel_dtypes(kernel, scene)
+    }
 
 
 def rows(scene: Scenario, kernel: Kernel, targets: Sequence[Target], tier: str) -> list[tuple[Any, ...]]:
     """(target, dtype, config, *parameters, *rotated) of one kernel, targets innermost so that they share numbers."""
-    combinations = list(itertools.product(*scene.parameters.values())) or [()]
-    space = kernel.configs if tier in ("full", "exhaustive") else covering_sample(kernel.configs)
-    space = space[: scene.configs] if scene.configs and tier == "quick" else space
+    values = [range(given[tier]) if isinstance(given, Mapping) else given for given in scene.parameters.values()]
+    combinations = list(itertools.product(*values)) or [()]
     rotated = list(itertools.product(*scene.rotate.values())) or [()]
-    usable = {
-        dtype: [
-            (config, able)
-            for config in space
-            if (able := [target for target in targets if takes(kernel, dtype, config, target)])
-        ]
-        for dtype in _kernel_dtypes(kernel, scene)
-    }
+    usable = _usable(scene, kernel, targets, tier)
     dtypes = [dtype for dtype, configs in usable.items() if configs]
+    core = kernel.name not in beyond_core()
+    if scene.every_config and tier in ("quick", "default"):
+        chosen = _swept(dtypes, usable, combinations, rotated, tier)
+    else:
+        quick = _quick_turns(kernel, max(len(combinations), len(dtypes), len(rotated)))
+        chosen = _chosen(dtypes, usable, combinations, rotated, tier, quick, core)
     found: dict[tuple[Any, ...], None] = {}
-    for dtype, config, able, combination, turn in _chosen(dtypes, usable, combinations, rotated, tier):
+    for dtype, config, able, combination, turn in chosen:
         found |= {(target, dtype, config, *combination, *turn): None for target in able}
     return list(found)
 
 
-def _chosen(
+def _quick_turns(kernel: Kernel, turns: int) -> range:
+    """Which turns of the rotation the quick tier takes of one kernel."""
+    if kernel.name not in beyond_core():
+        return range(turns)
+    first = QUICK_TURNS * (1 + beyond_core().index(kernel.name))
+    return range(first, first + min(turns, QUICK_TURNS))
+
+
+def _swept(
     dtypes: Sequence[str],
-    usable: Mapping[str, Sequence[tuple[Config, list[Target]]]],
+    usable: Usable,
     combinations: Sequence[tuple[Any, ...]],
     rotated: Sequence[tuple[Any, ...]],
     tier: str,
-) -> Iterable[tuple[str, Config, list[Target], tuple[Any, ...], tuple[Any, ...]]]:
+) -> Iterable[Choice]:
+    """Every config of a sample: in the quick tier with one of the dtypes that take it, on one target, otherwise with
+    each of them on all; the rest is rotated so that it keeps in step with neither."""
+    if tier == "quick":
+        configs = dict.fromkeys(config for dtype in dtypes for config, _ in usable[dtype])
+        for index, config in enumerate(configs):
+            takers = [(dtype, able) for dtype in dtypes for known, able in usable[dtype] if known == config]
+            dtype, able = takers[index % len(takers)]
+            turn = index + index // len(combinations)
+            others = combinations[turn % len(combinations)], rotated[turn % len(rotated)]
+            yield dtype, config, _rotated(able, turn), *others
+        return
+    for number, dtype in enumerate(dtypes):
+        count = len(usable[dtype])
+        for index in range(max(len(combinations), count, len(rotated))):
+            config, able = usable[dtype][index % count]
+            turn = index + index // count + number
+            yield dtype, config, able, combinations[turn % len(combinations)], rotated[turn % len(rotated)]
+
+
+def _rotated(able: Sequence[Target], index: int) -> list[Target]:
+    """One of the targets, another one for each index; none of none."""
+    return [able[index % len(able)]] if able else []
+
+
+def _chosen(
+    dtypes: Sequence[str],
+    usable: Usable,
+    combinations: Sequence[tuple[Any, ...]],
+    rotated: Sequence[tuple[Any, ...]],
+    tier: str,
+    quick: range,
+    core: bool,
+) -> Iterable[Choice]:
     if not dtypes:
         return
     if tier in ("full", "exhaustive"):
@@ -144,19 +226,18 @@ def _chosen(
             for config, able in usable[dtype]:
                 yield dtype, config, able, combination, turn
         return
-    most = max(len(configs) for configs in usable.values())
     if tier == "quick":
-        for index in range(max(len(combinations), len(dtypes), most, len(rotated))):
+        for index in quick:
             # The quotient keeps dtype, config and rotation from repeating in step with the combinations.
             lap = index // len(combinations)
             dtype = dtypes[(index + lap) % len(dtypes)]
             config, able = usable[dtype][index % len(usable[dtype])]
-            others = able[1:]
-            sampled = able[:1] + ([others[index % len(others)]] if others else [])
+            sampled = [*able[:1], *_rotated(able[1:], index)] if core else _rotated(able, index)
             yield dtype, config, sampled, combinations[index % len(combinations)], rotated[(index + lap) % len(rotated)]
         return
     for number, dtype in enumerate(dtypes):
-        for index in range(max(DEFAULT_TURNS * len(combinations), most, len(rotated))):
+        configs = len(usable[dtype]) if core else 1
+        for index in range(max((DEFAULT_TURNS if core else 1) * len(combinations), configs, len(rotated))):
             lap = index // len(combinations)
             config, able = usable[dtype][(index + lap + number) % len(usable[dtype])]
             turn = rotated[(index + lap + number) % len(rotated)]
@@ -167,19 +248,28 @@ def identify(value: Any) -> str:
     """The text of one parameter in a case id."""
     if isinstance(value, (Kernel,)):
         return value.name
-    if isinstance(value, (Target, Config, Layout, Gemm, Variant)):
+    if isinstance(value, (Target, AnyConfig, Layout, Problem, Variant)):
         return value.id or "plain"
     if isinstance(value, tuple):
         return ".".join(identify(item) for item in value)
     return str(value)
 
 
-def parametrize(metafunc: pytest.Metafunc, targets: Sequence[Target], tier: str, kernels: Sequence[str]) -> None:
+def parametrize(
+    metafunc: pytest.Metafunc,
+    targets: Sequence[Target],
+    tier: str,
+    kernels: Sequence[str],
+    *,
+    compile_only: bool = False,
+) -> None:
     """Gives a test marked as a scenario its cases. A test without the mark is left alone."""
     marker = metafunc.definition.get_closest_marker("scenario")
     if marker is None:
         return
     scene: Scenario = marker.args[0]
+    if compile_only and scene.every_config:  # the examples of every shape are served by one compilation
+        scene = replace(scene, parameters={**scene.parameters, "shape": ["ragged"]})
     names = ("kernel", "target", "dtype", "config", *scene.parameters, *scene.rotate)
     asked = [name for name in names if name in metafunc.fixturenames]
     cases: dict[tuple[Any, ...], str] = {}

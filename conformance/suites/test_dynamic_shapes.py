@@ -9,6 +9,7 @@ from conformance.execution.compilation import CompileRequest
 from conformance.execution.specialisation import specialisation
 from conformance.kernels.catalogue import meta_launch
 from conformance.kernels.kernel import Variant
+from conformance.plugin.examples import stored_dtype
 from conformance.plugin.scenarios import problem_for, ragged, scenario, where
 from conformance.problems import Layout, itemsize
 from conformance.records import CompileFailure
@@ -138,8 +139,7 @@ def test_awkward_sizes(conform, kernel, target, dtype, config, sizes, static):
 
     Pitches of descriptor kernels are padded to 16 bytes; the extents stay as they are.
     """
-    name = "fp32" if dtype == "tf32" else dtype
-    step = 16 // itemsize(name)
+    step = 16 // itemsize(stored_dtype(dtype))
     M, N, K = SIZES[sizes](config, step)
     fields = _padded(kernel, M, N, K, dtype) if kernel.descriptors else {}
     conform(kernel, problem_for(kernel, dtype, M, N, K, **fields), config=config, target=target, static=static)

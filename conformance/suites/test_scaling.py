@@ -12,7 +12,7 @@ from conformance.records import ReasonCode
 
 
 @scenario(
-    where(operation="scaled_mm"),
+    where(operation="scaled_mm", block_scaled=False),
     scaling=["tensor", "row"],
     bias=[None, Bias("n")],
     fast_accum=[False, True],
@@ -28,7 +28,12 @@ def test_scales(conform, kernel, target, dtype, config, scaling, bias, fast_accu
     conform(kernel, problem, config=config, target=target, sms=3 if kernel.persistent else None)
 
 
-@scenario(where(operation="scaled_mm"), pair=[("e4m3", "e5m2"), ("e5m2", "e4m3")], dtypes=("e4m3",), configs=2)
+@scenario(
+    where(operation="scaled_mm", block_scaled=False),
+    pair=[("e4m3", "e5m2"), ("e5m2", "e4m3")],
+    dtypes=("e4m3",),
+    configs=2,
+)
 def test_mixed_fp8_formats(conform, kernel, target, dtype, config, pair):
     """A and B of different fp8 formats."""
     first, second = pair
@@ -49,7 +54,7 @@ WRONG_SCALES = {
 }
 
 
-@scenario(where(operation="scaled_mm"), wrong=list(WRONG_SCALES), configs=1, dtypes=("e4m3",))
+@scenario(where(operation="scaled_mm", block_scaled=False), wrong=list(WRONG_SCALES), configs=1, dtypes=("e4m3",))
 def test_wrong_scales_are_refused(recorder, kernel, target, dtype, config, wrong):
     """Shape, length, stride and dtype of the scales are checked: a [1, 1] scale is not read as M of them."""
     problem = problem_for(kernel, dtype, *ragged(config, dtype, aligned=True))
@@ -68,7 +73,7 @@ def test_wrong_scales_are_refused(recorder, kernel, target, dtype, config, wrong
     recorder.verdict("refused", right, str(reason))
 
 
-@scenario(where(operation="scaled_mm"), shape=[(), (1,), (1, 1)], configs=1, dtypes=("e4m3",))
+@scenario(where(operation="scaled_mm", block_scaled=False), shape=[(), (1,), (1, 1)], configs=1, dtypes=("e4m3",))
 def test_single_scale_of_any_rank(recorder, kernel, target, dtype, config, shape):
     """One scale per tensor may have no dimension, or several of size 1; it is read once, with stride 0."""
     problem = problem_for(kernel, dtype, *ragged(config, dtype, aligned=True), scaling="tensor")

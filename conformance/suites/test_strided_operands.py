@@ -1,11 +1,12 @@
 """Operands that are views: padded rows, inner strides, shifted bases, strides past 2**31 elements."""
 
+from conformance.plugin.examples import stored_dtype
 from conformance.plugin.scenarios import problem_for, ragged, scenario, where
 from conformance.problems import Bias, Layout, itemsize
 
 
 def _step(dtype):
-    return 16 // itemsize("fp32" if dtype == "tf32" else dtype)
+    return 16 // itemsize(stored_dtype(dtype))
 
 
 POINTER_VIEWS = {
@@ -70,11 +71,14 @@ def test_bias_views(conform, kernel, target, dtype, config, bias):
     conform(kernel, problem, config=config, target=target, sms=3 if kernel.persistent else None)
 
 
-@scenario(where(any_order=True), far=["a", "b", "out"], dtypes=("bf16", "fp16"), configs=1)
+@scenario(where(any_order=True), far=["a", "b", "out", "block of a"], dtypes=("bf16", "fp16"), configs=1)
 def test_strides_past_2_31_elements(conform, kernel, target, dtype, config, far):
-    """Offsets of the last rows need more than 32 bits; only the rows themselves are touched."""
+    """Offsets of the last rows, or of one k-block from the next, need more than 32 bits; only rows are touched."""
     M, N, K = ragged(config, dtype, aligned=True)
-    rows = {"a": M, "b": K, "out": M}[far]
-    pad = -(-(2**31) // (rows - 1)) // 16 * 16
-    problem = problem_for(kernel, dtype, M, N, K, **{f"layout_{far}": Layout(pad=pad)})
+    if far == "block of a":
+        fields = {"layout_a": Layout("col", pad=2**31 // config.block_k)}
+    else:
+        rows = {"a": M, "b": K, "out": M}[far]
+        fields = {f"layout_{far}": Layout(pad=-(-(2**31) // (rows - 1)) // 16 * 16)}
+    problem = problem_for(kernel, dtype, M, N, K, **fields)
     conform(kernel, problem, config=config, target=target, sms=3 if kernel.persistent else None)

@@ -2,6 +2,7 @@
 
 from conformance.codegen_checks import POINTER_STORE, TMA_STORE
 from conformance.kernels.kernel import NotApplicable, Variant
+from conformance.plugin.examples import stored_dtype
 from conformance.plugin.scenarios import problem_for, ragged, scenario, where
 from conformance.problems import Layout, itemsize
 from conformance.records import ReasonCode
@@ -17,7 +18,7 @@ from conformance.records import ReasonCode
 def test_store_as_asked(conform, kernel, target, dtype, config, tma_store, subtile, descriptors, flatten):
     """Rows of C are padded, so that every byte after a row is watched while the store writes to its edge."""
     M, N, K = ragged(config, dtype, aligned=True)
-    pad = 32 // itemsize("fp32" if dtype == "tf32" else dtype)
+    pad = 32 // itemsize(stored_dtype(dtype))
     problem = problem_for(kernel, dtype, M, N, K, layout_out=Layout(pad=pad - N % pad))
     variant = {"tma_store": tma_store, "epilogue_subtile": subtile, "descriptors": descriptors, "flatten": flatten}
     run = conform(kernel, problem, config=config, target=target, sms=3, **variant)
@@ -31,7 +32,7 @@ def test_inner_extent_not_a_multiple_of_16_bytes(conform, recorder, kernel, targ
     M, N, K = ragged(config, dtype, aligned=True)
     out = problem_for(kernel, dtype, M, N, K).output_dtype
     N -= short
-    step = 16 // min(itemsize(out), itemsize("fp32" if dtype == "tf32" else dtype))
+    step = 16 // min(itemsize(out), itemsize(stored_dtype(dtype)))
     fields = {"layout_out": Layout(pad=-N % step + step)}
     if kernel.any_order:
         fields["layout_b"] = Layout(pad=-N % step)

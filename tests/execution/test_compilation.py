@@ -15,7 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from conformance.execution.compilation import CompilePool, CompileRequest, CompileResult, child_environment
+from conformance import targets
+from conformance.execution.compilation import (
+    CompilePool,
+    CompilePools,
+    CompileRequest,
+    CompileResult,
+    child_environment,
+    process_group,
+)
 from conformance.execution.specialisation import specialisation
 from conformance.records import Status
 from conformance.targets import Target, find
@@ -244,3 +252,27 @@ def test_children_end_with_their_parent(tmp_path: Path) -> None:
 def test_results_can_be_pickled() -> None:
     result = submit(COPY, SM90).result()
     assert pickle.loads(pickle.dumps(result)) == result
+
+
+def test_architectures_with_and_without_fp8_never_share_a_process():
+    """Up to Triton 3.6 the conversions of the first one compiled for would be used for the others."""
+    groups = {name: process_group(targets.Target("cuda", name, 32)) for name in (75, 80, 86, 89, 90, 100, 120)}
+    assert groups[75] == groups[80] == groups[86] != groups[89] == groups[90] == groups[100] == groups[120]
+    assert process_group(targets.Target("hip", "gfx942", 64)) not in groups.values()
+
+
+def test_pools_compile_fp8_for_one_architecture_after_the_other():
+    from conformance.kernels import catalogue
+    from conformance.problems import scaled_mm
+
+    kernel, pools = catalogue.get("scaled_mm"), CompilePools(1, 120.0)
+    problem = scaled_mm(48, 48, 80, "e5m2")
+    try:
+        for spec in ("sm_90", "sm_80"):
+            target = targets.find(spec)
+            plan = kernel.plan(problem, kernel.configs[-1], target)
+            request = CompileRequest("conformance.kernels.catalogue:meta_launch", plan, target)
+            result = pools.submit(request).result()
+            assert result.status is Status.PASS, result.error
+    finally:
+        pools.close()

@@ -190,3 +190,20 @@ def test_needs_its_environment():
         """,
         TRITON_INTERPRET="0",
     )
+
+
+def test_the_check_that_is_left_out_finds_nothing():
+    """Without debug mode an integer overflow wraps around, with the interpreter's own check or without it."""
+    body = """
+        @triton.jit
+        def multiply(out, factor):
+            tl.store(out + tl.arange(0, 16), tl.arange(0, 16) * factor)
+
+        for checks in (None, {}):
+            executor = InterpreterExecutor()
+            executor._skipped_check = executor._skipped_check if checks is None else checks
+            out = torch.zeros(16, dtype=torch.int64)
+            executor.run(Launch(multiply, (1,), {"out": out, "factor": 2**28}))
+            print(out[8].item(), end=" ")
+    """
+    assert run(body) == "-2147483648 -2147483648"

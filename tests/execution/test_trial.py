@@ -6,8 +6,8 @@ import torch
 from conformance import targets
 from conformance.execution.observation import Ran
 from conformance.execution.trial import trial
+from conformance.heuristics.configs import Config
 from conformance.kernels import catalogue
-from conformance.kernels.launch import Config
 from conformance.problems import Layout, mm
 
 KERNEL = catalogue.get("mm")

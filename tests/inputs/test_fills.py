@@ -292,7 +292,7 @@ def test_freivalds_check_trips(monkeypatch):
 def test_values_that_do_not_fit_are_refused():
     operand = mm(4, 4, 4).operand("a")
     with pytest.raises(FillError, match="do not fit fp16"):
-        exact._exactly([[4095.0]], 0, operand, Contract("fp16", Accumulator()))
+        exact.exactly([[4095.0]], 0, operand, ("fp16",))
 
 
 def test_trust_sees_poor_fills():

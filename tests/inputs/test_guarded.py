@@ -220,3 +220,49 @@ def test_bad_arguments():
         place(None, operand, 2)
     with pytest.raises(ValueError, match="elements overlap"):
         place(None, dataclasses.replace(operand, strides=(4, 1)))
+
+
+BATCHES = [
+    Layout(batch_pad=5),
+    Layout("col", pad=3, batch_pad=1, offset=1),
+    Layout(batch="inner"),
+    Layout("col", pad=2, batch="inner"),
+    Layout(batch="zero"),
+    Layout("col", pad=1, batch="zero"),
+]
+
+
+@pytest.mark.parametrize("layout", BATCHES, ids=lambda layout: layout.id)
+@pytest.mark.parametrize("dtype", ["fp16", "int8", "int32"])
+def test_batches_are_placed_as_asked(dtype, layout):
+    operand = operand_of(dtype, layout, (3, 6, 10))
+    values = values_of(operand)
+    if layout.batch == "zero":
+        values = values[:1].expand(3, -1, -1)
+    for pattern in (0, 1):
+        placed = place(values, operand, pattern)
+        assert placed.view.stride() == operand.strides
+        assert torch.equal(placed.view, values)
+        assert placed.violations() == []
+        bytes_at(placed, operand.span).bitwise_xor_(1)
+        assert [v.where for v in placed.violations()] == ["after"]
+
+
+@pytest.mark.parametrize("layout", [Layout(batch_pad=5), Layout(pad=2, batch="inner")], ids=lambda layout: layout.id)
+def test_a_write_between_the_matrices_of_a_batch_is_seen(layout):
+    operand = operand_of("int8", layout, (3, 6, 10))
+    placed = place(None, operand)
+    bytes_at(placed, 62 if layout.batch_pad else 32).bitwise_xor_(1)  # behind a plane of 60, or in 6 of padding
+    assert [v.where for v in placed.violations()] == ["gap"]
+
+
+def test_values_that_vary_where_memory_holds_one_are_refused():
+    operand = operand_of("fp16", Layout(batch="zero"), (3, 6, 10))
+    with pytest.raises(ValueError, match="'a': values vary along a dimension of stride 0"):
+        place(values_of(operand), operand)
+
+
+def test_values_with_odd_strides_along_a_single_element_are_placed():
+    values = torch.ones(3, 4, 1, dtype=torch.float16).as_strided((3, 4, 1), (4, 1, 256))
+    operand = Operand("a", (3, 4, 1), (4, 1, 1), "fp16")
+    assert torch.equal(GuardedTensor.place(values, operand, device="cpu", pattern=0).view, values)

@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 
 from conformance import targets
+from conformance.heuristics.configs import Config
 from conformance.kernels import carveout, catalogue
 from conformance.kernels.catalogue import meta_tensor
 from conformance.kernels.kernel import NoApplicableKernel, NotApplicable, Variant
-from conformance.kernels.launch import Config
 from conformance.problems import Bias, Gemm, Layout, addmm, mm, scaled_mm
 from conformance.records import ReasonCode
 

@@ -6,9 +6,9 @@ import torch
 
 from conformance import reference
 from conformance.inputs.fills import fills
-from conformance.numerics.bounds import U, error_bound, growth
-from conformance.numerics.contract import FMA, Accumulator, Contract
-from conformance.problems import Bias, addmm, mm, scaled_mm
+from conformance.numerics.bounds import GELU_ERROR, GELU_SLOPE, U, error_bound, growth
+from conformance.numerics.contract import FMA, INT32, Accumulator, Contract
+from conformance.problems import Bias, Fusion, addmm, fused_mm, int_mm, mm, mm_plus_mm, scaled_mm
 
 
 def test_growth_figures():
@@ -85,3 +85,60 @@ def test_subnormal_operands_count_as_the_smallest_normal_in_a_tensor_core():
     assert float(plain) < float(aligned) / 16
     normal = {"a": torch.tensor([[2.0**-14, 1.0, 0.0, 0.0]], dtype=torch.float16), "b": b}
     assert float(bound(problem, contract, normal)) == pytest.approx(float(aligned), rel=1e-2)
+
+
+def test_integer_sums_have_no_error():
+    problem, contract = int_mm(8, 9, 40), Contract("int32", INT32)
+    inputs = fills(problem, contract, names=["transparent"])[0].inputs
+    assert not bound(problem, contract, inputs).any()
+
+
+def test_a_sum_of_two_products_is_one_of_twice_the_length():
+    contract = Contract("fp16", FMA)
+    double, single = mm_plus_mm(12, 14, 40), mm(12, 14, 80)
+    inputs = fills(double, contract, names=["randn"])[0].inputs
+    joined = {"a": torch.cat([inputs["a"], inputs["c"]], 1), "b": torch.cat([inputs["b"], inputs["d"]], 0)}
+    ratio = bound(double, contract, inputs) / bound(single, contract, joined)
+    assert torch.allclose(ratio, torch.full_like(ratio, 84 / 82), rtol=1e-3)
+
+
+def test_block_scales_weigh_the_errors_of_their_blocks():
+    problem = scaled_mm(6, 7, 256, scaling="1x128/1x128", out_dtype="fp32")
+    contract = Contract("fp32", Accumulator(alignment_bits=13, result_bits=13, chunk=32))
+    inputs = dict(fills(problem, contract, names=["randn"])[0].inputs)
+    whole = bound(problem, contract, inputs)
+    for block in (0, 1):  # without the other block's terms
+        inputs_of_block = dict(inputs, scale_a=inputs["scale_a"].clone())
+        inputs_of_block["scale_a"][:, 1 - block] = 0
+        magnitude = reference.magnitude(problem, inputs_of_block)
+        part = bound(problem, contract, inputs_of_block)
+        assert bool((part < whole).all())
+        assert torch.allclose(part / magnitude, torch.full_like(part, 36 * 2.0**-13 * 4), rtol=2e-2)
+
+
+def test_gelu_is_within_its_bound():
+    """Every sign and size of fp32 argument: the fp32 formula, with an erf of torch's, errs by at most GELU_ERROR."""
+    x = torch.cat([torch.linspace(-12, 12, 400001), torch.logspace(-30, 2, 20001), -torch.logspace(-30, 2, 20001)])
+    right = 0.5 * x.double() * torch.erfc(x.double() * -math.sqrt(0.5))
+    found = 0.5 * x * (1 + torch.erf(x * 0.7071067811865476))
+    used = ((found.double() - right).abs() / (GELU_ERROR * x.double().abs()))[x != 0]
+    assert 0.05 < float(used.max()) < 1
+    slope = (right[1:400001] - right[:400000]) / (x[1:400001] - x[:400000]).double()
+    assert 1.12 < float(slope.max()) < GELU_SLOPE
+
+
+def test_fused_epilogues_carry_the_error():
+    contract = Contract("fp32", FMA)
+
+    def of(*epilogue, bias=None):
+        problem = fused_mm(12, 14, 40, out_dtype="fp32", fusion=Fusion(None, None, epilogue), bias=bias)
+        inputs = fills(problem, contract, names=["randn"])[0].inputs
+        return bound(problem, contract, inputs), inputs
+
+    plain, _ = of()
+    assert torch.equal(of("relu")[0], plain)
+    dropped, inputs = of("dropout")
+    assert torch.allclose(dropped[inputs["mask"] != 0], 2 * plain[inputs["mask"] != 0], rtol=1e-5)
+    assert float(dropped[inputs["mask"] == 0].max()) < 1e-40
+    assert bool((of("residual")[0] > plain).all())
+    assert bool((of("gelu")[0] > plain).all())

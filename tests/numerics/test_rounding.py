@@ -111,7 +111,22 @@ def test_shapes_strides_and_fp64():
     assert torch.equal(round_to(x, "bf16"), round_to(x.contiguous(), "bf16"))
     assert torch.equal(round_to(x, "fp64"), x)
     assert round_to(torch.zeros(0, 3, dtype=torch.float64), "e5m2").shape == (0, 3)
-    assert {name: round_to(x, name).dtype for name in DTYPES} == DTYPES
+    assert {name: round_to(x.sign().abs(), name).dtype for name in DTYPES} == DTYPES
+
+
+@pytest.mark.parametrize(
+    ("name", "lowest", "largest"), [("int8", -128, 127), ("uint8", 0, 255), ("int32", -(2**31), 2**31 - 1)]
+)
+def test_integers_of_the_range_and_nothing_else(name, lowest, largest):
+    inside = torch.tensor([lowest, 0, 1, largest], dtype=torch.float64)
+    assert round_to(inside, name).tolist() == [lowest, 0, 1, largest]
+    assert not bits(round_to(inside, name)).dtype.is_floating_point
+    for outside in (lowest - 1, largest + 1, 0.5, math.nan, math.inf):
+        with pytest.raises(ValueError, match=f"only integers from {lowest} to {largest}"):
+            round_to(torch.tensor([1, outside], dtype=torch.float64), name)
+    form = FORMATS[name]
+    assert (form.largest, form.lowest, 2**form.significand - 1) == (largest, lowest, largest)
+    assert 2**form.max_exponent <= largest < 2 ** (form.max_exponent + 1)
 
 
 def test_bad_arguments():

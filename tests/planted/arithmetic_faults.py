@@ -4,7 +4,7 @@ import cases as on
 from cases import HOST, POINTER, TILES, Edit, Fault
 
 _DOT = "acc = tl.dot(a, b, acc, input_precision=PRECISION, max_num_imprecise_acc=PROMOTE, out_dtype=tl.float32)"
-_ADVANCE = "\n        a_tile += BLOCK_K * stride_ak"
+_ADVANCE = "\n        a_tile += step * stride_ak"
 _ZEROS = "acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)\n    for k in range(0, tl.cdiv(K, BLOCK_K)):\n        "
 _STORED = "values.to(c_ptr.dtype.element_ty)"
 _BIAS_INSIDE = "inside = (rm < M)[:, None] & (rn < N)[None, :]\n        addend"

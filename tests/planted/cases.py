@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.kernel import Variant
-from conformance.kernels.launch import Config
-from conformance.problems import Bias, Gemm, Layout, addmm, mm, scaled_mm
+from conformance.problems import Bias, Layout, Problem, addmm, mm, scaled_mm
 
 TILES, POINTER, PERSISTENT, HOST = "tiles.py", "pointer.py", "persistent_tma.py", "gemm.py"
 
@@ -26,9 +26,11 @@ class Case:
     """What a mutant runs on; the unchanged kernel must pass it."""
 
     kernel: str
-    problem: Gemm
-    config: Config
+    problem: Problem
+    config: AnyConfig
     variant: Variant = field(default_factory=Variant)
+    #: what the kernel is planned for where there is no device; given for kernels that only this target takes
+    target: str | None = None
 
     @property
     def id(self) -> str:
@@ -49,6 +51,10 @@ class Fault:
     memory: bool = False
     equivalent: str = ""
     device_only: bool = False
+
+    def runs(self, device: bool) -> bool:
+        """Whether it can be run on the device, or in the interpreter."""
+        return self.case.target is None if device else not self.device_only
 
 
 SMALL = Config(32, 32, 16, 2, 4)
@@ -87,5 +93,7 @@ FAR = Case(
     scaled_mm(40, 56, 88, layout_a=Layout("row", pad=2**26 - 88, offset=2**31)),
     SMALL_FP8,
 )
+#: The second k-block begins 2**31 elements behind the first.
+FAR_BLOCKS = Case("mm", mm(40, 56, 40, layout_a=Layout("col", pad=2**27 - 40, offset=2**31)), SMALL)
 #: Hopper's warpgroup instruction in fp8, long enough for its 14-bit sums to lose what promotion keeps.
 WGMMA_FP8 = Case("scaled_mm", scaled_mm(168, 248, 1032), Config(64, 64, 128, 3, 4))

@@ -222,7 +222,7 @@ TILING = (
                 "rk[:, None] * stride_bk + rn[None, :] * stride_bn",
                 "rk[:, None] * stride_bn + rn[None, :] * stride_bk",
             ),
-            Edit(TILES, "b_tile += BLOCK_K * stride_bk", "b_tile += BLOCK_K * stride_bn"),
+            Edit(TILES, "b_tile += step * stride_bk", "b_tile += step * stride_bn"),
         ),
         on.Case("mm", on.mm(40, 56, 56), on.SMALL),
         "B is read with its strides exchanged",
@@ -330,8 +330,14 @@ ADDRESSING = (
     Fault(
         "ptr_overflow",
         "addressing",
-        (Edit(TILES, "rk = tl.arange(0, BLOCK_K)\n    if WIDE_INDEX:", "rk = tl.arange(0, BLOCK_K)\n    if False:"),),
+        (Edit(TILES, "else tl.int32)\n    if WIDE_INDEX:", "else tl.int32)\n    if False:"),),
         on.FAR,
+    ),
+    Fault(
+        "narrow_step",
+        "addressing",
+        (Edit(TILES, "tl.int64 if WIDE_INDEX else tl.int32", "tl.int32"),),
+        on.FAR_BLOCKS,
     ),
     Fault(
         "wide_index_never",
@@ -370,7 +376,7 @@ ADDRESSING = (
     Fault(
         "advance_by_one_less",
         "addressing",
-        (Edit(TILES, "a_tile += BLOCK_K * stride_ak", "a_tile += (BLOCK_K - 1) * stride_ak"),),
+        (Edit(TILES, "a_tile += step * stride_ak", "a_tile += (step - 1) * stride_ak"),),
         on.MM,
     ),
     Fault(

@@ -1,15 +1,15 @@
 """Correct kernels must raise no alarm: ``python tests/planted/no_alarm.py --count 2000 --seed 0 [--workers N]``.
 
-Draws distinct cases over all kernels, dtypes, layouts, biases, scales and variants (ragged sizes, K tails, primes,
-ones, zeros) and judges each. Runs in the interpreter where there is no accelerator or TRITON_INTERPRET is 1.
+Draws distinct cases over all kernels, dtypes, layouts and variants (see conformance.plugin.random_problems) and judges
+each. Runs in the interpreter where there is no accelerator or TRITON_INTERPRET is 1.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
-import random
 import subprocess
 import sys
 import time
@@ -20,99 +20,52 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-SIZES = (1, 2, 3, 7, 8, 13, 16, 17, 24, 31, 32, 33, 40, 47, 48, 56, 61, 64, 65, 72, 80, 88, 97)
-#: On a device the catalogue's own tile sizes are drawn, and sizes up to a few tiles of them.
-LARGE_SIZES = (*SIZES, 127, 128, 129, 168, 248, 257, 300, 384, 520)
-K_SIZES = (0, 1, 2, 3, 8, 15, 16, 17, 31, 32, 33, 40, 64, 88, 96, 127, 128, 131, 160)
-LARGE_K = (*K_SIZES, 256, 520, 1031, 2048)
+#: Tile sizes for the interpreter, where the listed ones take too long.
+SMALL = (16, 32, 64)
 
 
-def draw(random: random.Random, device: bool) -> tuple[str, Any, Any, Any]:
-    """(kernel name, problem, config, variant), not necessarily acceptable to the kernel."""
-    from conformance.kernels import catalogue
-    from conformance.kernels.kernel import Variant
-    from conformance.kernels.launch import Config
-    from conformance.problems import Bias, Gemm, Layout
+def small_configs(kernel: Any) -> tuple[Any, ...]:
+    """Configs of the kernel's kind with small tiles."""
+    from conformance.heuristics.configs import Config, FlexConfig, FlexDecodeConfig
 
-    kernel = random.choice(list(catalogue.catalogue().values()))
-    op, pick = next(iter(kernel.operations)), random.choice
-    dtype = pick(kernel.dtypes)
-    sizes, ks = (LARGE_SIZES, LARGE_K) if device else (SIZES, K_SIZES)
-    m, n, k = pick(sizes), pick(sizes), pick(ks)
-    if kernel.descriptors and random.random() < 0.8:  # otherwise nearly every pitch would be refused
-        n, k = -(-n // 8) * 8, -(-k // 16) * 16
-
-    def layout(order: str | None = None) -> Layout:
-        plain = kernel.descriptors or random.random() < 0.6
-        pad = pick((0, 0, 8, 16)) if plain else pick((0, 1, 3, 8))
-        step = 1 if plain or order else pick((1, 2))
-        return Layout(order or pick(("row", "col")), pad, step, pick((0, 0, 16)) if plain else pick((0, 1, 5)))
-
-    fields: dict[str, Any] = {"layout_out": layout("row" if kernel.descriptors else None)}
-    if op == "scaled_mm":
-        fields |= {
-            "layout_a": layout("row"),
-            "layout_b": layout("col"),
-            "scaling": pick(("tensor", "row")),
-            "fast_accum": pick((False, True)),
-            "out_dtype": pick(("bf16", "fp16", "fp32")),
-            "b_dtype": pick(kernel.dtypes),
-        }
-    else:
-        fields |= {"layout_a": layout(), "layout_b": layout(), "precision": pick(("ieee", "tf32"))}
-        if dtype != "fp32":
-            fields["out_dtype"] = pick((None, None, "fp32"))
-    if op == "addmm":
-        fields |= {"alpha": pick((1.0, 2.0, -0.5, 0.3, 0.0)), "beta": pick((1.0, 0.5, -4.0, 0.7, 0.0))}
-    if op == "addmm" or (op == "scaled_mm" and random.random() < 0.5):
-        fields["bias"] = Bias(pick(("n", "1n", "m1", "mn")))
-    problem = Gemm(op, m, n, k, dtype, **fields)
-    if device:
-        config = pick(kernel.configs)
-    else:
-        config = Config(
-            pick((16, 32)), pick((16, 32, 64)), pick((32, 64) if op == "scaled_mm" else (16, 32)), 2, 4, pick((1, 2, 8))
-        )
-    store = kernel.descriptors and random.random() < 0.5
-    variant = Variant(static=pick((False, True)))
-    if kernel.descriptors:
-        variant = Variant(
-            pick(("device", "host")),
-            store,
-            pick((1, 2, 4)),
-            pick((False, True)),
-            pick((False, True)),
-            pick((None, 2, 3)),
-        )
-    return kernel.name, problem, config, variant
+    kind = type(kernel.configs[0])
+    if kind is Config:
+        depths = (32, 64) if set(kernel.dtypes) & {"e4m3", "int8"} else (16, 32)
+        spaces = itertools.product(SMALL[:2], SMALL, depths, (1, 2, 8))
+        return tuple(Config(m, n, k, 2, 4, group_m=group) for m, n, k, group in spaces)
+    if kind is FlexDecodeConfig:
+        return tuple(FlexDecodeConfig(n, 1, 4) for n in SMALL)
+    return tuple(FlexConfig(m, n, 1, 4) for m in SMALL for n in SMALL if n % m == 0)
 
 
 def cases(count: int, seed: int, device: bool, target: Any) -> Iterator[tuple[Any, int]]:
-    """``count`` distinct plans, each with a seed of its fills."""
+    """``count`` distinct plans of all kernels in turn, each with a seed of its fills."""
     from conformance.kernels import catalogue
-    from conformance.kernels.kernel import NotApplicable
+    from conformance.plugin.examples import usable_on
+    from conformance.plugin.random_problems import random_plan
 
-    source, seen = random.Random(seed), set[Any]()
-    while len(seen) < count:
-        name, problem, config, variant = draw(source, device)
-        try:
-            plan = catalogue.get(name).plan(problem, config, target, variant)
-        except NotApplicable:
-            continue
-        key = (plan, fills_seed := source.randrange(2**31))
-        if key not in seen:
-            seen.add(key)
-            yield plan, fills_seed
+    kernels = [kernel for kernel in catalogue.catalogue().values() if usable_on(kernel, target)]
+    seen: set[Any] = set()
+    for number in itertools.count(1_000_000_000 * (seed + 1)):
+        kernel = kernels[number % len(kernels)]
+        plan = random_plan(kernel, number, target, large=device, configs=() if device else small_configs(kernel))
+        if len(seen) == count:
+            return
+        if plan not in seen:
+            seen.add(plan)
+            yield plan, number % 2**31
 
 
 def judge_share(count: int, seed: int, worker: int, workers: int) -> int:
     """Judges every ``workers``-th case and says each alarm, then the totals, as lines of JSON; returns the alarms."""
     from table import _executor
 
+    from conformance import targets
     from conformance.execution.trial import trial
     from conformance.kernels import catalogue
 
     executor, target = _executor()
+    target = target or targets.find("sm_90")
     alarms, kinds = 0, Counter[str]()
     for index, (plan, fills_seed) in enumerate(cases(count, seed, executor.name == "device", target)):
         if index % workers != worker:

@@ -13,6 +13,7 @@ from pathlib import Path
 from faults import Fault
 
 import conformance.kernels
+from conformance.kernels import catalogue
 from conformance.kernels.kernel import Kernel
 
 SOURCE = Path(conformance.kernels.__file__).parent
@@ -36,6 +37,11 @@ def edited(fault: Fault) -> dict[str, str]:
     return texts
 
 
+def _kernels(package: str) -> Iterator[Kernel]:
+    for module in catalogue.MODULES:
+        yield from importlib.import_module(f"{package}.{module.__name__.rpartition('.')[2]}").KERNELS
+
+
 @contextlib.contextmanager
 def planted(fault: Fault) -> Iterator[Kernel]:
     """The fault's kernel with the fault in it. The copy is a package of its own; nothing outside it changes."""
@@ -46,8 +52,7 @@ def planted(fault: Fault) -> Iterator[Kernel]:
             (Path(folder) / name / file).write_text(text)
         sys.path.insert(0, folder)
         try:
-            kernels = importlib.import_module(f"{name}.gemm").KERNELS
-            yield next(kernel for kernel in kernels if kernel.name == fault.case.kernel)
+            yield next(kernel for kernel in _kernels(name) if kernel.name == fault.case.kernel)
         finally:
             sys.path.remove(folder)
             for module in [module for module in sys.modules if module == name or module.startswith(f"{name}.")]:

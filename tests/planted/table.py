@@ -124,7 +124,7 @@ def _executor() -> tuple[Any, Any]:
     if os.environ.get("TRITON_INTERPRET") == "1":
         from conformance.execution.interpreter import InterpreterExecutor
 
-        return InterpreterExecutor(), targets.find("sm_90")
+        return InterpreterExecutor(), None
     from conformance.execution.device import DeviceExecutor
 
     return DeviceExecutor(0), targets.devices()[0]
@@ -144,7 +144,8 @@ def _row(fault: Any, executor: Any, target: Any) -> tuple[Row, bool]:
     with planted(fault) as kernel:
         case = fault.case
         try:
-            result = trial(kernel, kernel.plan(case.problem, case.config, target, case.variant, force=True), executor)
+            where = _target(case, target)
+            result = trial(kernel, kernel.plan(case.problem, case.config, where, case.variant, force=True), executor)
             caught = tuple(verdict.check for verdict in result.verdicts if not verdict.passed)
             diagnosis = result.diagnosis
         except Exception as error:
@@ -155,6 +156,13 @@ def _row(fault: Any, executor: Any, target: Any) -> tuple[Row, bool]:
     return Row(fault.name, caught, diagnosis, baseline, time.perf_counter() - started), spoiled
 
 
+def _target(case: Any, device: Any) -> Any:
+    """The device, or without one the target that the case asks for."""
+    from conformance import targets
+
+    return device or targets.find(case.target or "sm_90")
+
+
 @functools.cache
 def _baseline(case: Any, executor: Any, target: Any) -> tuple[str, ...]:
     """What the unchanged kernel fails on ``case``."""
@@ -162,7 +170,7 @@ def _baseline(case: Any, executor: Any, target: Any) -> tuple[str, ...]:
     from conformance.kernels import catalogue
 
     kernel = catalogue.get(case.kernel)
-    result = trial(kernel, kernel.plan(case.problem, case.config, target, case.variant), executor)
+    result = trial(kernel, kernel.plan(case.problem, case.config, _target(case, target), case.variant), executor)
     return tuple(f"{verdict.check}: {verdict.text}" for verdict in result.verdicts if not verdict.passed)
 
 
@@ -223,7 +231,7 @@ def markdown(rows: Iterable[Row], names: Iterable[str]) -> str:
             continue
         row = done.get(fault.name)
         if row is None:
-            caught, cause = "not run: needs a device", ""
+            caught, cause = f"not run: needs {fault.case.target or 'a device'}", ""
         elif fault.equivalent:
             caught, cause = summary(row.caught_by) or "passes", f"equivalent: {fault.equivalent}"
         else:
@@ -247,7 +255,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = [f for f in FAULTS if not options.names or f.name in options.names or f.group in options.names]
     device = has_device()
     rows = []
-    for row in run([fault.name for fault in chosen if device or not fault.device_only], device):
+    for row in run([fault.name for fault in chosen if fault.runs(device)], device):
         rows.append(row)
         if options.verbose:
             print(

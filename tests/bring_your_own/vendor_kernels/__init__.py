@@ -6,8 +6,11 @@ import triton
 import triton.language as tl
 
 from conformance import codegen_checks as codegen
+from conformance.heuristics.base import SPACES, TABLES
+from conformance.heuristics.configs import Config
+from conformance.heuristics.device_class import DeviceClass
 from conformance.kernels.kernel import Kernel, check_tensors
-from conformance.kernels.launch import Config, Launch
+from conformance.kernels.launch import Launch
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.records import Reason, ReasonCode
 from conformance.targets import Target
@@ -81,6 +84,16 @@ class VendorMm(Kernel):
 VENDOR_MM = VendorMm()
 
 
+class Board(Target):
+    """A board with an Ampere GPU of a size of its own, and configs of its own for plain products."""
+
+    @property
+    def device_class(self):
+        return VENDOR
+
+
+VENDOR = DeviceClass("vendor", {**TABLES, "mm": (Config(32, 32, 32, 2, 4),)}, SPACES)
+
+
 def board():
-    """A board with an Ampere GPU of a size of its own."""
-    return Target("cuda", 86, 32, name="Vendor board", shared_memory=99 * 1024, multiprocessors=16)
+    return Board("cuda", 86, 32, name="Vendor board", shared_memory=99 * 1024, multiprocessors=16)

@@ -1,0 +1,250 @@
+"""The base's tables: what every device class lists unless it has rows of its own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from .configs import Config, FlexConfig, FlexDecodeConfig
+from .device_class import DeviceClass, Space, Tables
+from .finalising import without_two_warps
+
+# Columns of every product and convolution: BLOCK_M, BLOCK_N, BLOCK_K, num_stages, num_warps. GROUP_M is 8.
+
+
+def _rows(*rows: tuple[int, int, int, int, int]) -> tuple[Config, ...]:
+    return tuple(Config(*row) for row in rows)
+
+
+MM = _rows(
+    (32, 32, 16, 1, 2),
+    (32, 32, 128, 2, 4),
+    (32, 64, 32, 5, 8),
+    (64, 32, 32, 5, 8),
+    (64, 32, 128, 5, 4),
+    (64, 64, 16, 2, 4),
+    (64, 64, 32, 2, 4),
+    (64, 64, 64, 3, 8),
+    (64, 64, 128, 5, 4),
+    (64, 128, 32, 3, 4),
+    (64, 128, 32, 4, 8),
+    (64, 128, 64, 3, 4),
+    (64, 128, 128, 4, 4),
+    (128, 64, 32, 3, 4),
+    (128, 64, 32, 4, 8),
+    (128, 128, 32, 2, 8),
+    (128, 128, 32, 3, 4),
+    (128, 128, 64, 3, 4),
+    (128, 128, 64, 5, 8),
+)
+
+#: Tried in addition to ``MM`` where a learned heuristic ranks the rows.
+EXTRA_MM = _rows(
+    (16, 32, 16, 3, 2),
+    (16, 32, 32, 4, 2),
+    (16, 32, 32, 5, 2),
+    (64, 64, 128, 3, 4),
+    (128, 64, 32, 2, 2),
+    (128, 64, 64, 3, 8),
+    (128, 64, 128, 4, 8),
+    (128, 128, 32, 4, 4),
+    (128, 128, 64, 3, 8),
+    (128, 128, 64, 5, 4),
+)
+
+INT8_MM = _rows(
+    (64, 64, 32, 2, 4),
+    (64, 128, 32, 3, 4),
+    (128, 64, 32, 3, 4),
+    (64, 128, 32, 4, 8),
+    (128, 64, 32, 4, 8),
+    (64, 32, 32, 5, 8),
+    (32, 64, 32, 5, 8),
+    (128, 128, 32, 2, 8),
+    (64, 64, 64, 3, 8),
+    (128, 256, 128, 3, 8),
+    (256, 128, 128, 3, 8),
+)
+
+#: For small M: tried in addition to ``MM``.
+MIXED_MM = _rows(
+    (16, 128, 256, 3, 4),
+    (16, 128, 256, 5, 8),
+)
+
+PERSISTENT_MM = _rows(
+    (128, 256, 64, 3, 8),
+    (128, 128, 64, 3, 8),
+    (128, 128, 128, 3, 8),
+    (128, 128, 128, 3, 4),
+    (128, 128, 64, 4, 8),
+    (128, 128, 64, 5, 8),
+    (256, 128, 64, 4, 8),
+    (128, 128, 64, 5, 4),
+)
+
+#: 17 large tiles, then 16- and 32-row tiles with 2 to 6 stages: two warps up to 64 columns, four above.
+SCALED_MM = _rows(
+    (128, 256, 32, 3, 8),
+    (256, 128, 32, 3, 8),
+    (256, 64, 32, 4, 4),
+    (64, 256, 32, 4, 4),
+    (128, 128, 32, 4, 4),
+    (128, 64, 32, 4, 4),
+    (64, 128, 32, 4, 4),
+    (128, 32, 32, 4, 4),
+    (64, 32, 32, 5, 2),
+    (256, 128, 128, 3, 8),
+    (256, 64, 128, 4, 4),
+    (64, 256, 128, 4, 4),
+    (128, 128, 128, 4, 4),
+    (128, 64, 64, 4, 4),
+    (64, 128, 64, 4, 4),
+    (128, 32, 64, 4, 4),
+    (64, 32, 64, 5, 2),
+) + tuple(
+    Config(m, n, k, stages, 2 if n <= 64 else 4)
+    for stages in (2, 3, 4, 5, 6)
+    for m in (16, 32)
+    for k in (32, 64)
+    for n in (32, 64, 128, 256)
+)
+
+SCALED_PERSISTENT_MM = _rows(
+    (128, 128, 64, 3, 8),
+    (128, 128, 128, 3, 8),
+    (128, 128, 128, 4, 8),
+    (128, 128, 128, 4, 4),
+    (128, 128, 128, 3, 4),
+    (128, 128, 128, 5, 4),
+    (128, 128, 128, 5, 8),
+    (128, 128, 128, 6, 8),
+    (128, 128, 64, 4, 8),
+)
+
+#: The last two rows are the harness's own: wide tiles, fastest for fp8 on an H200.
+PERSISTENT_FP8 = SCALED_PERSISTENT_MM + _rows(
+    (128, 256, 128, 3, 8),
+    (128, 256, 128, 4, 8),
+)
+
+MM_PLUS_MM = _rows(
+    (64, 64, 32, 2, 4),
+    (64, 64, 32, 3, 8),
+    (64, 64, 32, 4, 16),
+    (64, 32, 32, 4, 8),
+    (32, 64, 32, 4, 8),
+    (128, 128, 32, 1, 8),
+    (64, 64, 64, 1, 8),
+    (32, 32, 128, 1, 8),
+    (64, 64, 16, 2, 4),
+    (32, 32, 16, 1, 2),
+)
+
+#: Convolutions have no GROUP_M: their programs are not reordered.
+CONV = _rows(
+    (64, 256, 16, 2, 4),
+    (256, 64, 16, 2, 4),
+    (1024, 16, 16, 1, 8),
+    (128, 128, 32, 2, 8),
+    (64, 64, 32, 2, 4),
+    (64, 256, 32, 2, 8),
+    (256, 64, 32, 2, 8),
+)
+
+# Attention. Columns: BLOCK_M, BLOCK_N, num_stages, num_warps; with few queries BLOCK_N, num_stages, num_warps.
+
+FLEX_FWD = (
+    FlexConfig(128, 64, 3, 4),
+    FlexConfig(128, 128, 3, 4),
+    FlexConfig(128, 128, 2, 8),
+    FlexConfig(64, 128, 3, 4),
+    FlexConfig(64, 64, 3, 4),
+)
+
+FLEX_BWD = tuple(
+    FlexConfig(m, n, stages, warps)
+    for m in (32, 64)
+    for n in (32, 64, 128)
+    if n % m == 0
+    for stages in (1, 3, 4, 5)
+    for warps in ((4, 8) if n >= 128 else (4,))
+)
+
+FLEX_DECODE = (
+    FlexDecodeConfig(64, 3, 2),
+    FlexDecodeConfig(32, 3, 2),
+    FlexDecodeConfig(128, 3, 2),
+)
+
+PRODUCTS: Mapping[str, tuple[Config, ...]] = MappingProxyType(
+    {
+        "mm": MM,
+        "bmm": MM,
+        "extra_mm": EXTRA_MM,
+        "int8_mm": INT8_MM,
+        "mixed_mm": MIXED_MM,
+        "persistent_mm": PERSISTENT_MM,
+        "scaled_mm": SCALED_MM,
+        "scaled_persistent_mm": SCALED_PERSISTENT_MM,
+        "persistent_fp8": PERSISTENT_FP8,
+        "mm_plus_mm": MM_PLUS_MM,
+        "conv": CONV,
+    }
+)
+
+TABLES: Tables = MappingProxyType({**PRODUCTS, "flex_fwd": FLEX_FWD, "flex_bwd": FLEX_BWD, "flex_decode": FLEX_DECODE})
+
+# Exhaustive spaces.
+
+EDGES = (16, 32, 64, 128, 256)
+STAGES = (1, 2, 3, 4, 5)
+WARPS = (2, 4, 8)
+FLEX_STAGES = (1, 3, 4, 5)
+FLEX_FWD_TILES = tuple(itertools.product((16, 32, 64, 128), (32, 64, 128)))
+FLEX_BWD_TILES = tuple((m, n) for m, n in itertools.product((16, 32, 64, 128), repeat=2) if n % m == 0)
+FLEX_DECODE_TILES = (16, 32, 64, 128)
+
+
+def all_mm() -> tuple[Config, ...]:
+    return tuple(itertools.starmap(Config, itertools.product(EDGES, EDGES, EDGES, STAGES, WARPS)))
+
+
+def all_persistent_mm() -> tuple[Config, ...]:
+    return without_two_warps(all_mm())
+
+
+def all_flex_fwd() -> tuple[FlexConfig, ...]:
+    return tuple(
+        FlexConfig(m, n, stages, warps)
+        for (m, n), stages, warps in itertools.product(FLEX_FWD_TILES, FLEX_STAGES, WARPS)
+    )
+
+
+def all_flex_bwd() -> tuple[FlexConfig, ...]:
+    return tuple(
+        FlexConfig(m, n, stages, warps)
+        for (m, n), stages, warps in itertools.product(FLEX_BWD_TILES, FLEX_STAGES, WARPS)
+    )
+
+
+def all_flex_decode() -> tuple[FlexDecodeConfig, ...]:
+    return tuple(
+        FlexDecodeConfig(n, stages, warps)
+        for n, stages, warps in itertools.product(FLEX_DECODE_TILES, FLEX_STAGES, WARPS)
+    )
+
+
+SPACES: Mapping[str, Space] = MappingProxyType(
+    {
+        "mm": all_mm,
+        "bmm": all_mm,
+        "persistent_mm": all_persistent_mm,
+        "flex_fwd": all_flex_fwd,
+        "flex_bwd": all_flex_bwd,
+        "flex_decode": all_flex_decode,
+    }
+)
+
+BASE = DeviceClass("base", TABLES, SPACES)

@@ -1,0 +1,94 @@
+"""Configs: the tile sizes and compile options of one launch, one class per kernel family.
+
+Immutable, so that no caller can change a table. What is not a tile size, a stage or a warp count is keyword-only:
+a field that is inserted later can never take the value meant for another.
+"""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass, field
+
+Vendor = tuple[tuple[str, int], ...]
+
+
+class AnyConfig(abc.ABC):
+    """What all configs have: a stable ``id``, compile ``options`` and the ``tile`` sizes.
+
+    ``vendor`` holds options of one backend, such as AMD's ``waves_per_eu``, in the order in which they are listed.
+    """
+
+    num_stages: int
+    num_warps: int
+    vendor: Vendor
+
+    @property
+    @abc.abstractmethod
+    def tile(self) -> tuple[int, ...]:
+        """The block sizes, in the order of the fields."""
+
+    @property
+    def id(self) -> str:
+        """Stable text such as ``128x128x64-s3-w8``."""
+        text = f"{'x'.join(map(str, self.tile))}-s{self.num_stages}-w{self.num_warps}"
+        return text + self._more + "".join(f"-{name}{value}" for name, value in self.vendor)
+
+    @property
+    def _more(self) -> str:
+        return ""
+
+    @property
+    def options(self) -> dict[str, int]:
+        """Keyword options of the compiler."""
+        return {"num_stages": self.num_stages, "num_warps": self.num_warps, **dict(self.vendor)}
+
+
+@dataclass(frozen=True)
+class Config(AnyConfig):
+    """Config of a GEMM or convolution. GROUP_M shows in the id when it is not 8; convolutions do not use it."""
+
+    block_m: int
+    block_n: int
+    block_k: int
+    num_stages: int
+    num_warps: int
+    group_m: int = field(default=8, kw_only=True)
+    vendor: Vendor = field(default=(), kw_only=True)
+
+    @property
+    def tile(self) -> tuple[int, ...]:
+        return (self.block_m, self.block_n, self.block_k)
+
+    @property
+    def _more(self) -> str:
+        return "" if self.group_m == 8 else f"-g{self.group_m}"
+
+
+@dataclass(frozen=True)
+class FlexConfig(AnyConfig):
+    """Config of attention forward (queries x keys per step) or backward: ``block_m`` is then the query block of dK/dV
+    and the key block of dQ, ``block_n`` the key block of dK/dV and the query block of dQ."""
+
+    block_m: int
+    block_n: int
+    num_stages: int
+    num_warps: int
+    vendor: Vendor = field(default=(), kw_only=True)
+
+    @property
+    def tile(self) -> tuple[int, ...]:
+        return (self.block_m, self.block_n)
+
+
+@dataclass(frozen=True)
+class FlexDecodeConfig(AnyConfig):
+    """Config of attention with few queries: ``block_n`` keys per step."""
+
+    block_n: int
+    num_stages: int
+    num_warps: int
+    vendor: Vendor = field(default=(), kw_only=True)
+
+    @property
+    def tile(self) -> tuple[int, ...]:
+        return (self.block_n,)

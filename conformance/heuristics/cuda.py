@@ -1,0 +1,60 @@
+"""NVIDIA: the base's tables, and attention's defaults as measured on an A100 and an H100."""
+
+from __future__ import annotations
+
+from . import base
+from .configs import FlexConfig, FlexDecodeConfig
+from .device_class import Capability, DeviceClass
+
+# (dtype, head dimension) -> BLOCK_M, BLOCK_N, num_stages, num_warps of attention forward.
+
+H100 = {
+    ("fp32", 64): FlexConfig(128, 32, 3, 4),
+    ("fp32", 128): FlexConfig(32, 64, 3, 4),
+    ("fp32", 256): FlexConfig(32, 32, 3, 4),
+    ("bf16", 64): FlexConfig(128, 128, 3, 4),
+    ("bf16", 128): FlexConfig(128, 64, 3, 8),
+    ("bf16", 256): FlexConfig(64, 32, 3, 4),
+    ("fp16", 64): FlexConfig(128, 128, 3, 4),
+    ("fp16", 128): FlexConfig(128, 128, 3, 8),
+    ("fp16", 256): FlexConfig(64, 32, 3, 4),
+}
+
+A100 = {
+    ("fp32", 64): FlexConfig(128, 32, 3, 4),
+    ("fp32", 128): FlexConfig(128, 32, 3, 4),
+    ("fp32", 256): FlexConfig(64, 16, 3, 4),
+    ("bf16", 64): FlexConfig(128, 64, 3, 4),
+    ("bf16", 128): FlexConfig(128, 64, 3, 8),
+    ("bf16", 256): FlexConfig(32, 64, 3, 4),
+    ("fp16", 64): FlexConfig(128, 64, 3, 4),
+    ("fp16", 128): FlexConfig(128, 64, 3, 8),
+    ("fp16", 256): FlexConfig(32, 64, 3, 4),
+}
+
+
+class CudaDevices(DeviceClass):
+    """NVIDIA's device class. Attention's defaults depend on the compute capability."""
+
+    def flex_fwd_default(self, head_dim: int, dtype: str, capability: Capability) -> FlexConfig:
+        usual = super().flex_fwd_default(head_dim, dtype, capability)
+        if capability >= (9, 0):
+            return H100.get((dtype, head_dim), usual)
+        return A100.get((dtype, head_dim), usual) if capability >= (8, 0) else usual
+
+    def flex_bwd_default(self, head_dim: int, dtype: str, capability: Capability) -> FlexConfig:
+        if dtype == "fp32" or capability < (8, 0):
+            return FlexConfig(16, 16, 1, 4)
+        if capability >= (9, 0):
+            measured = {64: FlexConfig(64, 64, 3, 4), 128: FlexConfig(64, 128, 3, 8)}
+        else:
+            measured = {64: FlexConfig(32, 128, 3, 4), 128: FlexConfig(64, 64, 3 if capability[1] == 0 else 2, 4)}
+        # Heads above 256 too: the small default that was meant for them is never used from 8.0 on.
+        return measured.get(head_dim, FlexConfig(64, 64, 2, 4))
+
+    def flex_decode_default(self, head_dim: int, dtype: str, capability: Capability) -> FlexDecodeConfig:
+        deep = capability >= (9, 0) and not (head_dim > 128 and dtype == "fp32")
+        return FlexDecodeConfig(64, 3 if deep else 1, 2)
+
+
+CUDA = CudaDevices("cuda", base.TABLES, base.SPACES)

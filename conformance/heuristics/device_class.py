@@ -1,0 +1,142 @@
+"""A device class: the tables of one kind of device, and how its rows become candidates for one problem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+from . import finalising
+from .configs import AnyConfig, Config, FlexConfig, FlexDecodeConfig
+from .finalising import without_two_warps
+from .pruning import pruned
+from .scaling import Exclusion, Size, scaled, shallower_than
+
+Tables = Mapping[str, tuple[AnyConfig, ...]]
+Space = Callable[[], tuple[AnyConfig, ...]]
+Capability = tuple[int, int]
+
+#: Tables of kernels that load through descriptors and loop over tiles.
+PERSISTENT = ("persistent_mm", "scaled_persistent_mm", "persistent_fp8")
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceClass:
+    """Tables and defaults of one kind of device.
+
+    ``tables`` holds the listed rows by name and ``spaces`` what enumerates the exhaustive ones. ``scale`` multiplies
+    the edges of every tile before they meet the problem's sizes; ``excluded`` says, per table, which scaled edges
+    (m, n, k) are never used. A vendor makes an instance with tables of its own, from those of
+    :data:`conformance.heuristics.base.TABLES` if it likes, and subclasses this to change the methods.
+    """
+
+    name: str
+    tables: Tables
+    spaces: Mapping[str, Space] = field(default_factory=dict)
+    scale: float = 1
+    excluded: Mapping[str, Exclusion] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # Copies that nobody can write to: neither the caller's dictionary nor a row list changes what is tested.
+        tables = {name: tuple(configs) for name, configs in self.tables.items()}
+        for name, value in (("tables", tables), ("spaces", self.spaces), ("excluded", self.excluded)):
+            object.__setattr__(self, name, MappingProxyType(dict(value)))
+
+    def table(self, name: str) -> tuple[AnyConfig, ...]:
+        """The listed rows. Raises KeyError, naming the tables there are, for another name."""
+        if name not in self.tables:
+            raise KeyError(f"device class {self.name!r} has no table {name!r}: use one of {', '.join(self.tables)}")
+        return self.tables[name]
+
+    def exhaustive(self, name: str) -> tuple[AnyConfig, ...]:
+        """The enumerated space. Raises KeyError, naming the spaces there are, for a table without one."""
+        if name not in self.spaces:
+            raise KeyError(
+                f"device class {self.name!r} has no exhaustive space {name!r}: use one of {', '.join(self.spaces)}"
+            )
+        return self.spaces[name]()
+
+    def candidates(
+        self,
+        name: str,
+        m: Size,
+        n: Size,
+        k: Size,
+        *,
+        exhaustive: bool = False,
+        dtype_size: int | None = None,
+        shared_memory: int | None = None,
+        hint: int | None = None,
+        max_configs: int | None = None,
+    ) -> tuple[Config, ...]:
+        """What an autotuner tries for an (m, k) by (k, n) product: rows scaled, pruned if exhaustive, and finalised.
+
+        ``dtype_size`` (bytes of an element) and ``shared_memory`` (bytes per block) are needed for an exhaustive space
+        only. Rows of ``mm_plus_mm`` are not scaled: a tile may exceed its problem, but never K.
+        """
+        configs = _of_products(name, self.exhaustive(name) if exhaustive else self.table(name))
+        if name in PERSISTENT:
+            configs = without_two_warps(configs)
+        if name == "mm_plus_mm":
+            configs = shallower_than(configs, k)
+        else:
+            int8, exclude = name == "int8_mm", self.excluded.get(name)
+            configs = scaled(configs, m, n, k, scale=self.scale, int8=int8, exclude=exclude, hint=hint)
+        if exhaustive:
+            configs = pruned(configs, dtype_size, shared_memory)
+        return self.finalised(configs, max_configs)
+
+    def mixed(
+        self, *, exhaustive: bool, mixed_when: Literal["exhaustive", "default"] = "exhaustive"
+    ) -> tuple[Config, ...]:
+        """Rows of ``mm`` for operands of two types, and those of ``mixed_mm`` if the search is what ``mixed_when``
+        says: exhaustive in the PyTorch of July 2025, the other way round in 2.6."""
+        configs = self.table("mm") + (self.table("mixed_mm") if exhaustive == (mixed_when == "exhaustive") else ())
+        return _of_products("mixed_mm", configs)
+
+    def finalised(self, configs: tuple[Config, ...], max_configs: int | None = None) -> tuple[Config, ...]:
+        """See :func:`conformance.heuristics.finalising.finalised`."""
+        return finalising.finalised(configs, max_configs)
+
+    def flex_candidates(
+        self, name: str, head_dim: int, dtype: str, capability: Capability, *, autotune: bool = True
+    ) -> tuple[AnyConfig, ...]:
+        """Rows of ``flex_fwd``, ``flex_bwd`` or ``flex_decode``, and the default last if it is not among them; the
+        default alone unless ``autotune``. The exhaustive spaces of attention are used as they are. Raises KeyError for
+        a table of another kernel."""
+        defaults: dict[str, Callable[[int, str, Capability], AnyConfig]] = {
+            "flex_fwd": self.flex_fwd_default,
+            "flex_bwd": self.flex_bwd_default,
+            "flex_decode": self.flex_decode_default,
+        }
+        if name not in defaults:
+            raise KeyError(f"table {name!r} is not of attention: use one of {', '.join(defaults)}")
+        default = defaults[name](head_dim, dtype, capability)
+        listed = self.table(name) if autotune else ()
+        return listed if default in listed else (*listed, default)
+
+    def flex_fwd_default(self, head_dim: int, dtype: str, capability: Capability) -> FlexConfig:
+        """Config of attention forward without a search. ``dtype`` is a short name such as "bf16", ``capability``
+        CUDA's (major, minor), which is ``divmod(arch, 10)`` of a target; other device classes ignore it."""
+        if head_dim <= 256:
+            return FlexConfig(64, 64, 3, 4) if dtype == "fp32" else FlexConfig(128, 64, 3, 4)
+        return FlexConfig(32, 16, 3, 4) if dtype == "fp32" else FlexConfig(64, 32, 3, 4)
+
+    def flex_bwd_default(self, head_dim: int, dtype: str, capability: Capability) -> FlexConfig:
+        """Config of attention backward without a search; see :meth:`flex_fwd_default`."""
+        return FlexConfig(16, 16, 1, 4)
+
+    def flex_decode_default(self, head_dim: int, dtype: str, capability: Capability) -> FlexDecodeConfig:
+        """Config of attention with few queries without a search; see :meth:`flex_fwd_default`."""
+        return FlexDecodeConfig(64, 1, 2)
+
+
+def _of_products(name: str, configs: tuple[AnyConfig, ...]) -> tuple[Config, ...]:
+    strangers = [config for config in configs if not isinstance(config, Config)]
+    if strangers:
+        raise ValueError(
+            f"table {name!r} holds {strangers[0]!r}, which has no BLOCK_M, BLOCK_N and BLOCK_K to scale: "
+            "use flex_candidates for attention"
+        )
+    return tuple(config for config in configs if isinstance(config, Config))

@@ -1,0 +1,52 @@
+"""Finalising: what is launched of the rows that are left, each distinct config once and in order."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+from .configs import Config
+
+#: A warp computes at least a 16 x 16 tile.
+ELEMENTS_PER_WARP = 256
+
+
+def finalised(configs: Iterable[Config], max_configs: int | None = None) -> tuple[Config, ...]:
+    """``configs`` with no more warps than the tile has work for, without repetitions; the first ``max_configs``."""
+    return tuple(dict.fromkeys(map(_with_fitting_warps, configs)))[:max_configs]
+
+
+def finalised_rocm(configs: Iterable[Config], max_configs: int | None = None) -> tuple[Config, ...]:
+    """As :func:`finalised`, less what the matrix instructions refuse, with occupancy derived from the warps.
+
+    A row whose ``matrix_instr_nonkdim`` is not 0 needs BLOCK_M and BLOCK_N divisible by it. A ``waves_per_eu`` other
+    than 0 becomes 8 // num_warps, before repetitions are looked for.
+    """
+    return tuple(dict.fromkeys(_rocm(map(_with_fitting_warps, configs))))[:max_configs]
+
+
+def with_stages(configs: Iterable[Config], num_stages: int) -> tuple[Config, ...]:
+    """``configs`` with ``num_stages`` each, without the repetitions that this makes."""
+    return tuple(dict.fromkeys(dataclasses.replace(config, num_stages=num_stages) for config in configs))
+
+
+def without_two_warps(configs: Iterable[Config]) -> tuple[Config, ...]:
+    """``configs`` as a persistent kernel with TMA takes them: rows with two warps are not safe there."""
+    return tuple(config for config in configs if config.num_warps != 2)
+
+
+def _with_fitting_warps(config: Config) -> Config:
+    most = max(config.block_m * config.block_n // ELEMENTS_PER_WARP, 1)
+    return dataclasses.replace(config, num_warps=min(config.num_warps, most))
+
+
+def _rocm(configs: Iterable[Config]) -> Iterator[Config]:
+    for config in configs:
+        edge = dict(config.vendor).get("matrix_instr_nonkdim", 0)
+        if edge and (config.block_m % edge or config.block_n % edge):
+            continue
+        vendor = tuple(
+            (name, 8 // config.num_warps if name == "waves_per_eu" and value else value)
+            for name, value in config.vendor
+        )
+        yield dataclasses.replace(config, vendor=vendor)

@@ -1,0 +1,30 @@
+"""Lookup: the device class of a target."""
+
+from __future__ import annotations
+
+from conformance.targets import Target
+
+from .base import BASE
+from .cpu import CPU
+from .cuda import CUDA
+from .device_class import DeviceClass
+from .rocm import ROCM
+from .xpu import XPU
+
+CLASSES = {"nvidia": CUDA, "amd": ROCM, "xpu": XPU, "cpu": CPU}
+
+
+def for_target(target: Target) -> DeviceClass:
+    """The target's own device class if it names one, else that of its family, else the base's.
+
+    Raises TypeError if what the target names is no :class:`DeviceClass`.
+    """
+    own = target.device_class
+    if own is None:
+        return CLASSES.get(target.family, BASE)
+    if not isinstance(own, DeviceClass):
+        raise TypeError(
+            f"target {target.id}: device_class is {own!r} and must be None or a "
+            "conformance.heuristics.device_class.DeviceClass"
+        )
+    return own

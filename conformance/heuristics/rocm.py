@@ -1,0 +1,205 @@
+"""AMD: rows of its own for products and attention; the base's other rows with AMD's stages and options."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterator
+
+from . import base
+from .configs import AnyConfig, Config, FlexConfig, FlexDecodeConfig, Vendor
+from .device_class import Capability, DeviceClass
+from .finalising import finalised_rocm, with_stages, without_two_warps
+
+#: num_stages of a row that leaves it to the compiler: the default of Triton's AMD backend (3.4 to 3.9).
+BACKEND_STAGES = 2
+
+
+def options(matrix_instr_nonkdim: int = 16, waves_per_eu: int = 0, kpack: int = 2) -> Vendor:
+    """AMD's compile options: edge of the matrix instruction (0: the compiler's choice), waves per execution unit
+    (0: the compiler's choice) and how many K elements are packed per lane."""
+    return (("matrix_instr_nonkdim", matrix_instr_nonkdim), ("waves_per_eu", waves_per_eu), ("kpack", kpack))
+
+
+#: BLOCK_M, BLOCK_N, BLOCK_K, num_warps, GROUP_M, waves_per_eu.
+MM = (
+    (16, 16, 256, 4, 4, 2),
+    (32, 16, 256, 4, 4, 0),
+    (32, 32, 16, 4, 8, 2),
+    (32, 32, 128, 4, 8, 0),
+    (32, 64, 64, 4, 8, 0),
+    (64, 16, 128, 4, 8, 2),
+    (64, 32, 32, 4, 8, 0),
+    (64, 32, 64, 4, 8, 0),
+    (64, 32, 64, 8, 8, 0),
+    (64, 32, 128, 4, 8, 0),
+    (64, 64, 16, 4, 8, 0),
+    (64, 64, 64, 4, 4, 0),
+    (64, 64, 128, 8, 16, 0),
+    (64, 64, 256, 8, 4, 0),
+    (64, 128, 32, 4, 4, 2),
+    (64, 128, 32, 8, 8, 0),
+    (64, 128, 64, 8, 4, 0),
+    (64, 128, 128, 8, 4, 0),
+    (128, 32, 32, 4, 8, 0),
+    (128, 32, 64, 4, 8, 0),
+    (128, 64, 32, 4, 8, 2),
+    (128, 64, 64, 4, 16, 0),
+    (128, 64, 128, 8, 4, 0),
+    (128, 128, 32, 4, 16, 2),
+    (128, 128, 32, 8, 16, 0),
+    (128, 128, 32, 8, 16, 2),
+    (128, 128, 64, 4, 16, 0),
+    (128, 128, 64, 8, 8, 0),
+    (128, 128, 128, 8, 16, 0),
+    (128, 256, 32, 4, 16, 2),
+    (128, 256, 64, 8, 4, 0),
+    (256, 64, 64, 8, 4, 0),
+    (256, 128, 32, 4, 4, 2),
+    (256, 128, 32, 8, 16, 0),
+    (256, 128, 64, 8, 4, 0),
+    (256, 256, 64, 8, 4, 0),
+)
+
+
+def mm(num_stages: int = BACKEND_STAGES) -> tuple[Config, ...]:
+    """The rows of ``mm``, which have no stage count of their own."""
+    return tuple(
+        Config(m, n, k, num_stages, warps, group_m=group, vendor=options(waves_per_eu=waves))
+        for m, n, k, warps, group, waves in MM
+    )
+
+
+FREE = options(0)  # attention leaves the matrix instruction to the compiler
+
+FLEX_FWD = tuple(
+    FlexConfig(m, n, 1, warps, vendor=FREE) for m in (16, 64, 128) for n in (16, 32, 64, 128) for warps in (4, 8)
+)
+
+FLEX_BWD = tuple(
+    FlexConfig(m, n, 1, warps, vendor=options(edge))
+    for m in (16, 32, 64)
+    for n in (32, 64, 128)
+    if n % m == 0
+    for warps in ((4, 8) if n >= 128 else (4,))
+    for edge in (0, 16)
+)
+
+FLEX_DECODE = tuple(FlexDecodeConfig(n, 1, warps, vendor=FREE) for warps in (4, 8) for n in (32, 64, 128))
+
+#: (dtype, head dimension) -> BLOCK_M, BLOCK_N, num_stages, num_warps of attention forward.
+FLEX_FWD_DEFAULTS = {
+    ("fp32", 64): FlexConfig(128, 32, 1, 4, vendor=FREE),
+    ("fp32", 128): FlexConfig(128, 32, 1, 4, vendor=FREE),
+    ("fp32", 256): FlexConfig(64, 16, 1, 4, vendor=FREE),
+    ("bf16", 64): FlexConfig(128, 64, 1, 8, vendor=FREE),
+    ("bf16", 128): FlexConfig(128, 64, 1, 8, vendor=FREE),
+    ("bf16", 256): FlexConfig(32, 64, 1, 8, vendor=FREE),
+    ("fp16", 64): FlexConfig(128, 64, 1, 8, vendor=FREE),
+    ("fp16", 128): FlexConfig(128, 64, 1, 8, vendor=FREE),
+    ("fp16", 256): FlexConfig(32, 64, 1, 4, vendor=FREE),  # four warps where bf16 has eight, as listed
+}
+
+# Exhaustive spaces.
+
+WARPS = (4, 8)
+FLEX_WARPS = (2, 4, 8)
+GROUPS = (4, 8, 16)
+MATRIX_EDGES = (0, 16)
+WAVES = (0, 2)
+
+
+def all_mm(num_stages: int = BACKEND_STAGES) -> tuple[Config, ...]:
+    """Rows without and with pipelining, by ``num_stages``. Where the compiler does not pipeline either, each once."""
+    rest = itertools.product(_stages(num_stages), WARPS, GROUPS, MATRIX_EDGES, WAVES)
+    return tuple(
+        Config(m, n, k, stages, warps, group_m=group, vendor=options(edge, waves))
+        for (m, n, k), (stages, warps, group, edge, waves) in itertools.product(_edges(), rest)
+    )
+
+
+def all_persistent_mm(num_stages: int = BACKEND_STAGES) -> tuple[Config, ...]:
+    return without_two_warps(all_mm(num_stages))
+
+
+def all_flex_fwd(num_stages: int = BACKEND_STAGES) -> tuple[FlexConfig, ...]:
+    space = itertools.product(base.FLEX_FWD_TILES, _flex_options(num_stages))
+    return tuple(FlexConfig(m, n, stages, warps, vendor=vendor) for (m, n), (stages, warps, vendor) in space)
+
+
+def all_flex_bwd(num_stages: int = BACKEND_STAGES) -> tuple[FlexConfig, ...]:
+    space = itertools.product(base.FLEX_BWD_TILES, _flex_options(num_stages))
+    return tuple(FlexConfig(m, n, stages, warps, vendor=vendor) for (m, n), (stages, warps, vendor) in space)
+
+
+def all_flex_decode(num_stages: int = BACKEND_STAGES) -> tuple[FlexDecodeConfig, ...]:
+    space = itertools.product(base.FLEX_DECODE_TILES, _flex_options(num_stages))
+    return tuple(FlexDecodeConfig(n, stages, warps, vendor=vendor) for n, (stages, warps, vendor) in space)
+
+
+def _stages(num_stages: int) -> tuple[int, ...]:
+    return tuple(dict.fromkeys((1, num_stages)))
+
+
+def _edges() -> Iterator[tuple[int, int, int]]:
+    return itertools.product(base.EDGES, base.EDGES, base.EDGES)
+
+
+def _flex_options(num_stages: int) -> list[tuple[int, int, Vendor]]:
+    return [
+        (stages, warps, options(edge, waves))
+        for stages, warps, edge in itertools.product(_stages(num_stages), FLEX_WARPS, MATRIX_EDGES)
+        for waves in (0, 8 // warps)
+    ]
+
+
+class RocmDevices(DeviceClass):
+    """AMD's device class. Attention's defaults do not depend on the capability."""
+
+    def finalised(self, configs: tuple[Config, ...], max_configs: int | None = None) -> tuple[Config, ...]:
+        return finalised_rocm(configs, max_configs)
+
+    def flex_fwd_default(self, head_dim: int, dtype: str, capability: Capability) -> FlexConfig:
+        if head_dim > 256:
+            return FlexConfig(32 if dtype == "fp32" else 64, 16 if dtype == "fp32" else 32, 1, 4, vendor=FREE)
+        usual = FlexConfig(64, 64, 1, 4, vendor=FREE) if dtype == "fp32" else FlexConfig(128, 64, 1, 8, vendor=FREE)
+        return FLEX_FWD_DEFAULTS.get((dtype, head_dim), usual)
+
+    def flex_bwd_default(self, head_dim: int, dtype: str, capability: Capability) -> FlexConfig:
+        if dtype == "fp32" or head_dim > 256:
+            return FlexConfig(16, 16, 1, 4, vendor=FREE)
+        return FlexConfig(64, 128, 1, 8, vendor=FREE) if head_dim == 128 else FlexConfig(64, 64, 1, 4, vendor=FREE)
+
+    def flex_decode_default(self, head_dim: int, dtype: str, capability: Capability) -> FlexDecodeConfig:
+        return FlexDecodeConfig(64, 1, 4, vendor=FREE)
+
+
+def rocm(num_stages: int = BACKEND_STAGES) -> RocmDevices:
+    """AMD's device class where the compiler's default is ``num_stages``.
+
+    The base's rows take that count, with AMD's options, so rows that differ in it alone are one; a sum of two products
+    is not pipelined.
+    """
+    own = {"mm": mm(num_stages), "bmm": mm(num_stages)}
+    attention = {"flex_fwd": FLEX_FWD, "flex_bwd": FLEX_BWD, "flex_decode": FLEX_DECODE}
+    shared = {
+        name: _adopted(configs, 1 if name == "mm_plus_mm" else num_stages) for name, configs in base.PRODUCTS.items()
+    }
+    spaces = {
+        "mm": all_mm,
+        "bmm": all_mm,
+        "persistent_mm": all_persistent_mm,
+        "flex_fwd": all_flex_fwd,
+        "flex_bwd": all_flex_bwd,
+        "flex_decode": all_flex_decode,
+    }
+    tables: dict[str, tuple[AnyConfig, ...]] = {**shared, **own, **attention}
+    return RocmDevices("rocm", tables, {name: functools.partial(space, num_stages) for name, space in spaces.items()})
+
+
+def _adopted(configs: tuple[Config, ...], num_stages: int) -> tuple[Config, ...]:
+    return with_stages((dataclasses.replace(config, vendor=options()) for config in configs), num_stages)
+
+
+ROCM = rocm()

@@ -1,0 +1,86 @@
+"""Scaling: rows of a table cut down to the size of one problem."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from .configs import Config
+
+#: The smallest tile edge of a matrix product, and the smallest BLOCK_K of one with 8-bit integers.
+LEAST_EDGE, LEAST_INT8_DEPTH = 16, 32
+
+Exclusion = Callable[[int, int, int], bool]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Symbolic:
+    """A size that is known only when the kernel runs: ``expected`` elements, always divisible by ``multiple_of``."""
+
+    expected: int
+    multiple_of: int = 1
+
+
+Size = int | Symbolic
+
+
+def scaled(
+    configs: Iterable[Config],
+    m: Size,
+    n: Size,
+    k: Size,
+    *,
+    scale: float = 1,
+    int8: bool = False,
+    exclude: Exclusion | None = None,
+    hint: int | None = None,
+) -> tuple[Config, ...]:
+    """``configs`` for an (m, k) by (k, n) product, one for one and in their order, less what ``exclude`` refuses.
+
+    Each edge becomes max(min(int(edge * scale), P), floor), where P is the next power of two of the problem's size,
+    but at least the floor: 16, or 32 for BLOCK_K if ``int8``. A symbolic size counts as ``hint`` if one is given and
+    as what is expected otherwise; a hint says nothing of a size that is known. ``exclude`` is asked with the three
+    new edges. For a convolution m, n and k are batch x output positions, output channels and input channels.
+    """
+    floors = (LEAST_EDGE, LEAST_EDGE, LEAST_INT8_DEPTH if int8 else LEAST_EDGE)
+    bounds = [max(next_power_of_2(_count(size, hint)), floor) for size, floor in zip((m, n, k), floors, strict=True)]
+    found = []
+    for config in configs:
+        edges = zip(config.tile, bounds, floors, strict=True)
+        block_m, block_n, block_k = (max(min(int(edge * scale), bound), floor) for edge, bound, floor in edges)
+        if exclude is None or not exclude(block_m, block_n, block_k):
+            found.append(dataclasses.replace(config, block_m=block_m, block_n=block_n, block_k=block_k))
+    return tuple(found)
+
+
+def by_hint(candidates: Callable[[int | None], tuple[T, ...]], hints: Iterable[int]) -> dict[int | None, tuple[T, ...]]:
+    """Hint -> ``candidates(hint)``, for no hint (None) and then each of ``hints``.
+
+    A hint that gives the same candidates as one before it, as every hint does when all sizes are known, is left out.
+    """
+    groups: dict[int | None, tuple[T, ...]] = {None: candidates(None)}
+    for hint in hints:
+        group = candidates(hint)
+        if group not in groups.values():
+            groups[hint] = group
+    return groups
+
+
+def shallower_than(configs: Iterable[Config], k: Size) -> tuple[Config, ...]:
+    """The rows with BLOCK_K below ``k``: a sum of two products takes no others, as BLOCK_K equal to K ended the
+    compiler (triton issue 1298). None for a symbolic ``k``, of which this cannot be known."""
+    return tuple(config for config in configs if isinstance(k, int) and config.block_k < k)
+
+
+def next_power_of_2(number: int) -> int:
+    """The least power of two that is not below ``number``; 1 for zero."""
+    return 1 << max(number - 1, 0).bit_length()
+
+
+def _count(size: Size, hint: int | None) -> int:
+    if isinstance(size, int):
+        return size
+    return size.expected if hint is None else hint

@@ -1,0 +1,165 @@
+"""How the operands of a problem are cut from one plain product, so that one recipe serves every operation.
+
+A sum of products is one product with the operands side by side. A batch is the diagonal of the product of all
+matrices of A below each other with all those of B side by side: what holds for every row and column of that product
+holds for every matrix of the batch, whichever two of them meet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from conformance.inputs.draws import Draws, Integers
+from conformance.numerics.contract import Contract
+from conformance.numerics.rounding import FORMATS
+from conformance.problems import BLOCK_SCALINGS, Gemm
+from conformance.problems.gemm import SCALE_BLOCK
+
+#: Distinct matrices of A and of B in a large batch. They repeat by index with coprime periods that divide no power of
+#: two, so that neighbours differ, and so do matrices that a wrapped index confuses.
+POOLS = (5, 7)
+
+
+@dataclass(frozen=True)
+class Product:
+    """The plain product: A (rows, k) and B (k, cols). ``segment``: consecutive k after which a new accumulation begins
+    by the meaning of the operation; ``scaled``: each of them has scales of its own."""
+
+    rows: int
+    cols: int
+    k: int
+    segment: int
+    scaled: bool = False
+
+    @classmethod
+    def of(cls, problem: Gemm) -> Product:
+        """The product of which all outputs of ``problem`` are part."""
+        if problem.op == "mm_plus_mm":
+            return cls(problem.M, problem.N, 2 * problem.K, problem.K)
+        if problem.batch is not None:
+            in_a, in_b = _pools(problem)
+            return cls(in_a * problem.M, in_b * problem.N, problem.K, problem.K)
+        rows = problem.operand("a").shape[0]
+        if problem.scaling in BLOCK_SCALINGS:
+            return cls(rows, problem.N, problem.K, min(SCALE_BLOCK, problem.K), True)
+        return cls(rows, problem.N, problem.K, problem.K)
+
+
+def arrange(problem: Gemm, a: Tensor, b: Tensor) -> dict[str, Tensor]:
+    """The operands a and b (and c and d) of ``problem`` from those of its :class:`Product`."""
+    if problem.op == "mm_plus_mm":
+        k = problem.K
+        return {"a": a[:, :k], "b": b[:k], "c": a[:, k:], "d": b[k:]}
+    if problem.batch is None:
+        return {"a": a, "b": b}
+    in_a, in_b = _pools(problem)
+    index = torch.arange(problem.batch)
+    matrices_a = a.reshape(in_a, problem.M, problem.K)
+    matrices_b = b.reshape(problem.K, in_b, problem.N).transpose(0, 1)
+    return {
+        "a": matrices_a[index % max(in_a, 1)],
+        "b": matrices_b[index % max(in_b, 1)],
+    }
+
+
+def period(problem: Gemm) -> int:
+    """Matrices of a batch after which both operands repeat."""
+    in_a, in_b = _pools(problem)
+    return max(1, int(np.lcm(in_a, in_b)))
+
+
+def _pools(problem: Gemm) -> tuple[int, int]:
+    assert problem.batch is not None
+    shared = (problem.layout_a.batch == "zero", problem.layout_b.batch == "zero")
+    in_a, in_b = (min(problem.batch, 1 if one else count) for one, count in zip(shared, POOLS, strict=True))
+    return in_a, in_b
+
+
+@dataclass(frozen=True)
+class Range:
+    """What integers times a power of two an operand may hold: those that every format on its way can.
+
+    ``bits`` of significand, the exponents of the smallest normal and of the largest power of two, and of integer
+    formats whether they hold negative numbers.
+    """
+
+    bits: int
+    emin: int
+    max_exponent: int
+    integer: bool
+    signed: bool
+
+    @property
+    def units(self) -> tuple[int, int]:
+        """Lowest and highest exponent of the unit."""
+        return (0, 0) if self.integer else (self.emin, self.max_exponent - self.bits)
+
+
+def formats(problem: Gemm, contract: Contract, name: str) -> tuple[str, ...]:
+    """The formats that the values of operand a, b, c or d pass through before they are multiplied, as stored first.
+
+    The dtype of the product where a prologue or a mixed product converts, and tf32 for fp32 under a tf32 contract."""
+    stored = problem.operand(name).dtype
+    converted = problem.op == "mixed_mm" or (problem.fusion is not None and problem.fusion.prologue == "cast")
+    found = (stored, problem.dtype) if converted and stored != problem.dtype else (stored,)
+    return (*found, "tf32") if (found[-1], contract.operand) == ("fp32", "tf32") else found
+
+
+def value_range(problem: Gemm, contract: Contract, name: str) -> Range:
+    """The :class:`Range` of operand ``name``."""
+    found = [FORMATS[form] for form in formats(problem, contract, name)]
+    return Range(
+        min(form.significand for form in found),
+        max(form.emin for form in found),
+        min(form.max_exponent for form in found),
+        any(form.lowest is not None for form in found),
+        all(form.lowest != 0 for form in found),
+    )
+
+
+#: Exponents of the row scales of A and B (drawn), and of the tensor scales (fixed); no product of two is 1 throughout.
+ROW_SCALES = {"scale_a": (1, 2), "scale_b": (-2, -1)}
+TENSOR_SCALES = {"scale_a": (1,), "scale_b": (-2,)}
+#: The same where a scale serves 128 rows or columns: three, so that no two neighbours need to be alike.
+BLOCK_SCALES = {"scale_a": (1, 2, 3), "scale_b": (-3, -2, -1)}
+#: Exponents of the row scales of a prologue.
+PROLOGUE_SCALES = (1, 2)
+
+
+def scale_exponents(problem: Gemm, name: str) -> tuple[int, ...]:
+    """The exponents that exact fills give to a scale; (0,) for one that the problem does not have."""
+    if name == "row_scale":
+        has = problem.fusion is not None and problem.fusion.prologue == "scale"
+        return PROLOGUE_SCALES if has else (0,)
+    if problem.scaling is None:
+        return (0,)
+    if problem.scaling == "tensor":
+        return TENSOR_SCALES[name]
+    whole = problem.scaling != "row" and problem.scaling.split("/")[name == "scale_b"] == "128x128"
+    return (BLOCK_SCALES if whole else ROW_SCALES)[name]
+
+
+def draw_exponents(problem: Gemm, name: str, shape: tuple[int, ...], draws: Draws) -> Integers:
+    """Exponents of a scale, at random; scales of whole blocks differ from their neighbours in both directions."""
+    exponents = scale_exponents(problem, name)
+    found = draws.below(len(exponents), shape)
+    if len(exponents) == 3:
+        for line, column in np.ndindex(*found.shape):
+            taken = {int(found[line - 1, column])} if line else set()
+            taken |= {int(found[line, column - 1])} if column else set()
+            while int(found[line, column]) in taken:
+                found[line, column] = (found[line, column] + 1) % 3
+    picked: Integers = np.asarray(exponents)[found]
+    return picked
+
+
+def draw_rows(problem: Gemm, draws: Draws) -> Tensor:
+    """Which stored row each row of a gathered A is: any but the one of its own index, some more than once."""
+    stored = problem.operand("a").shape[0]
+    found = draws.below(stored - 1, (problem.M,))
+    found += found >= np.arange(problem.M)
+    return torch.from_numpy(found).to(torch.int32)

@@ -1,0 +1,62 @@
+"""Attention forward: one block of queries of one batch and head per program, online softmax over blocks of keys."""
+
+import triton
+import triton.language as tl
+
+from .attention_tiles import LOG2E, attend_part, head, load_rows, store_rows
+
+
+@triton.jit
+def attention_forward(
+    q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, slopes_ptr, query_document_ptr, key_document_ptr,
+    partial_count_ptr, partial_index_ptr, full_count_ptr, full_index_ptr,
+    stride_qb, stride_qh, stride_qm, stride_qd, stride_kb, stride_kh, stride_kn, stride_kd,
+    stride_vb, stride_vh, stride_vn, stride_vd, stride_ob, stride_oh, stride_om, stride_od,
+    stride_list, queries, keys, window, scale, cap,
+    GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_V: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, LIST_BLOCK: tl.constexpr, MASK: tl.constexpr, SCORE: tl.constexpr,
+    RAW: tl.constexpr, PRECISION: tl.constexpr, WIDE_INDEX: tl.constexpr,
+):  # fmt: skip
+    """Grid (cdiv(queries, BLOCK_M), batch, heads). GROUP query heads share a head of k and v.
+
+    The block lists, where there are some (LIST_BLOCK > 0), have ``stride_list`` entries per batch, one per LIST_BLOCK
+    queries. ``lse`` (batch, heads, queries) is contiguous.
+    """
+    block, batch, query_head = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    key_head = query_head // GROUP
+    offset = keys - queries
+    rows = block * BLOCK_M + tl.arange(0, BLOCK_M)
+    first = block * BLOCK_M + offset
+    last = tl.minimum(block * BLOCK_M + BLOCK_M, queries) - 1 + offset
+    entry = 0
+    if LIST_BLOCK > 0:
+        entry = batch * stride_list + block * BLOCK_M // LIST_BLOCK
+    q_base = head(q_ptr, batch, query_head, stride_qb, stride_qh)
+    k_base = head(k_ptr, batch, key_head, stride_kb, stride_kh)
+    v_base = head(v_ptr, batch, key_head, stride_vb, stride_vh)
+    q = load_rows(q_base, rows, queries, stride_qm, stride_qd, HEAD_DIM, BLOCK_D, False, WIDE_INDEX)
+    slope = 0.0
+    if SCORE == "alibi":
+        slope = tl.load(slopes_ptr + query_head)
+    query_document = 0
+    key_document_base = key_document_ptr
+    if MASK == "document":
+        query_document = tl.load(query_document_ptr + batch * queries + rows, mask=rows < queries, other=0)[:, None]
+        key_document_base += batch * keys
+    unit = scale if RAW else 1.0
+
+    acc, total, largest = attend_part(
+        q, first, last, entry, 0, k_base, v_base, key_document_base,
+        partial_count_ptr, partial_index_ptr, full_count_ptr, full_index_ptr,
+        rows[:, None] + offset, query_document, slope, keys, window, scale, cap, unit * LOG2E,
+        stride_kn, stride_kd, stride_vn, stride_vd, HEAD_DIM, BLOCK_D, VALUE_DIM, BLOCK_V,
+        BLOCK_M, BLOCK_N, 1, LIST_BLOCK, MASK, SCORE, RAW, PRECISION, WIDE_INDEX,
+    )  # fmt: skip
+
+    # A row that sees nothing has a sum of 0: its output is 0, its log -inf.
+    acc = acc / tl.where(total == 0.0, 1.0, total)[:, None]
+    out_base = head(out_ptr, batch, query_head, stride_ob, stride_oh)
+    store_rows(acc, out_base, rows, queries, stride_om, stride_od, VALUE_DIM, BLOCK_V, WIDE_INDEX)
+    lse = tl.where(total == 0.0, float("-inf"), largest * unit + tl.log(total))
+    lse_base = lse_ptr + (batch * tl.num_programs(2) + query_head).to(tl.int64) * queries
+    tl.store(lse_base + rows, lse, mask=rows < queries)

@@ -1,0 +1,245 @@
+"""Tile helpers shared by the attention kernels: visible range, mask, score modification, the online softmax step.
+
+A kernel works on a block of rows (queries) and walks over blocks of columns (keys), or the other way round in the
+backward pass. ``positions`` are the key positions at which the queries stand; they and ``columns`` come shaped for
+broadcasting, so that a tile may lie either way.
+"""
+
+import triton
+import triton.language as tl
+
+LOG2E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def head(pointer, batch, index, stride_batch, stride_head):
+    """Where the matrix of one batch and head begins; 64-bit, as a whole tensor may span more than 2**31 elements."""
+    return pointer + batch.to(tl.int64) * stride_batch + index.to(tl.int64) * stride_head
+
+
+@triton.jit
+def load_rows(
+    base, rows, limit, stride_row, stride_column,
+    COLUMNS: tl.constexpr, BLOCK: tl.constexpr, INSIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
+):  # fmt: skip
+    """(len(rows), BLOCK) elements; 0 from row ``limit`` and column COLUMNS on. INSIDE: no row reaches the limit."""
+    columns = tl.arange(0, BLOCK)
+    inside = (rows < limit)[:, None]
+    if WIDE_INDEX:
+        rows = rows.to(tl.int64)
+    tile = base + rows[:, None] * stride_row + columns[None, :] * stride_column
+    if COLUMNS < BLOCK:
+        exists = (columns < COLUMNS)[None, :]
+        values = tl.load(tile, mask=exists if INSIDE else inside & exists, other=0.0)
+    elif INSIDE:
+        values = tl.load(tile)
+    else:
+        values = tl.load(tile, mask=inside, other=0.0)
+    return values
+
+
+@triton.jit
+def store_rows(
+    values, base, rows, limit, stride_row, stride_column,
+    COLUMNS: tl.constexpr, BLOCK: tl.constexpr, WIDE_INDEX: tl.constexpr,
+):  # fmt: skip
+    """Writes the rows below ``limit`` and the columns below COLUMNS of ``values`` (len(rows), BLOCK)."""
+    columns = tl.arange(0, BLOCK)
+    inside = (rows < limit)[:, None] & (columns < COLUMNS)[None, :]
+    if WIDE_INDEX:
+        rows = rows.to(tl.int64)
+    tile = base + rows[:, None] * stride_row + columns[None, :] * stride_column
+    tl.store(tile, values.to(base.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _as_blocks(any_from, all_from, all_to, any_to, extent, BLOCK: tl.constexpr):
+    """Element ranges -> numbers of blocks (first, first_full, end_full, end) in increasing order: blocks in
+    [first, end) hold a visible element of [any_from, any_to), blocks in [first_full, end_full) only such as all see.
+    """
+    first = tl.minimum(tl.maximum(any_from, 0), extent) // BLOCK
+    end = tl.maximum(tl.cdiv(tl.minimum(tl.maximum(any_to, 0), extent), BLOCK), first)
+    first_full = tl.minimum(tl.maximum(tl.cdiv(tl.maximum(all_from, 0), BLOCK), first), end)
+    end_full = tl.minimum(tl.maximum(tl.minimum(tl.maximum(all_to, 0), extent) // BLOCK, first_full), end)
+    return first, first_full, end_full, end
+
+
+@triton.jit
+def key_blocks(first, last, keys, window, BLOCK: tl.constexpr, MASK: tl.constexpr):
+    """Blocks of keys that queries at the positions ``first`` to ``last`` see; see :func:`_as_blocks`."""
+    any_from = 0
+    all_from = 0
+    any_to = keys
+    all_to = keys
+    if MASK == "causal" or MASK == "sliding-window":
+        any_to = last + 1
+        all_to = first + 1
+    if MASK == "sliding-window":
+        any_from = first - window + 1
+        all_from = last - window + 1
+    if MASK == "document":
+        all_to = 0
+    return _as_blocks(any_from, all_from, all_to, any_to, keys, BLOCK)
+
+
+@triton.jit
+def query_blocks(first, last, queries, offset, window, BLOCK: tl.constexpr, MASK: tl.constexpr):
+    """Blocks of queries that see the keys ``first`` to ``last``; query i stands at position i + ``offset``."""
+    any_from = 0
+    all_from = 0
+    any_to = queries
+    all_to = queries
+    if MASK == "causal" or MASK == "sliding-window":
+        any_from = first - offset
+        all_from = last - offset
+    if MASK == "sliding-window":
+        any_to = last + window - offset
+        all_to = first + window - offset
+    if MASK == "document":
+        all_to = 0
+    return _as_blocks(any_from, all_from, all_to, any_to, queries, BLOCK)
+
+
+@triton.jit
+def visible(positions, columns, keys, query_document, key_document, window, MASK: tl.constexpr):
+    """Whether the query at each position sees each key, broadcast over both."""
+    seen = columns < keys
+    if MASK == "causal" or MASK == "sliding-window":
+        seen = seen & (columns <= positions)
+    if MASK == "sliding-window":
+        seen = seen & (columns > positions - window)
+    if MASK == "document":
+        seen = seen & (query_document == key_document)
+    return seen
+
+
+@triton.jit
+def tanh(x):
+    """Absolute error below 2**-20: that of exp2 and of one division."""
+    return 1.0 - 2.0 / (tl.exp2(x * (2.0 * LOG2E)) + 1.0)
+
+
+@triton.jit
+def modified(products, positions, columns, slope, scale, cap, SCORE: tl.constexpr):
+    """Scores in natural units from products q . k, all fp32."""
+    scores = products * scale
+    if SCORE == "soft-cap":
+        scores = cap * tanh(scores / cap)
+    if SCORE == "alibi":
+        scores = scores + slope * (columns - positions).to(tl.float32)
+    return scores
+
+
+@triton.jit
+def step_start(step, index_ptr, LIST_BLOCK: tl.constexpr, BLOCK: tl.constexpr):
+    """First row of step number ``step``: of a walk over all blocks, or over the listed ones (LIST_BLOCK > 0), each of
+    which takes LIST_BLOCK // BLOCK steps."""
+    if LIST_BLOCK > 0:
+        steps: tl.constexpr = LIST_BLOCK // BLOCK
+        start = tl.load(index_ptr + step // steps) * LIST_BLOCK + step % steps * BLOCK
+    else:
+        start = step * BLOCK
+    return start
+
+
+@triton.jit
+def attend(
+    acc, total, largest, q, first, end, index_ptr, k_base, v_base, key_document_base,
+    positions, query_document, slope, keys, window, scale, cap, rate,
+    stride_kn, stride_kd, stride_vn, stride_vd,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_V: tl.constexpr,
+    BLOCK_N: tl.constexpr, LIST_BLOCK: tl.constexpr, MASK: tl.constexpr, SCORE: tl.constexpr, RAW: tl.constexpr,
+    MASKED: tl.constexpr, PRECISION: tl.constexpr, WIDE_INDEX: tl.constexpr,
+):  # fmt: skip
+    """The online softmax over the steps [first, end): ``acc`` (rows, BLOCK_V), ``total`` and ``largest`` (rows,), all
+    fp32, go in and come out updated.
+
+    Without a modification the scores stay raw products (RAW): ``rate`` = scale * log2(e) then turns *differences* of
+    scores into exponents of two, so that tied scores have exactly the same probability. MASKED: some pairs of the
+    steps are not visible, or keys end within them.
+    """
+    for step in range(first, end):
+        columns = step_start(step, index_ptr, LIST_BLOCK, BLOCK_N) + tl.arange(0, BLOCK_N)
+        k = load_rows(k_base, columns, keys, stride_kn, stride_kd, HEAD_DIM, BLOCK_D, not MASKED, WIDE_INDEX)
+        scores = tl.dot(q, tl.trans(k), input_precision=PRECISION, out_dtype=tl.float32)
+        if not RAW:
+            scores = modified(scores, positions, columns[None, :], slope, scale, cap, SCORE)
+        if MASKED:
+            if MASK == "document":
+                key_document = tl.load(key_document_base + columns, mask=columns < keys, other=0)[None, :]
+            else:
+                key_document = 0
+            seen = visible(positions, columns[None, :], keys, query_document, key_document, window, MASK)
+            scores = tl.where(seen, scores, float("-inf"))
+        larger = tl.maximum(largest, tl.max(scores, 1))
+        # A row that has seen nothing yet: -inf - -inf would be NaN.
+        reference = tl.where(larger == float("-inf"), 0.0, larger) if MASKED else larger
+        p = tl.exp2((scores - reference[:, None]) * rate)
+        shrink = tl.exp2((largest - reference) * rate)
+        total = total * shrink + tl.sum(p, 1)
+        acc = acc * shrink[:, None]
+        v = load_rows(v_base, columns, keys, stride_vn, stride_vd, VALUE_DIM, BLOCK_V, not MASKED, WIDE_INDEX)
+        acc = tl.dot(p.to(v.dtype), v, acc, input_precision=PRECISION, out_dtype=tl.float32)
+        largest = larger
+    return acc, total, largest
+
+
+@triton.jit
+def _share(first, end, part, PARTS: tl.constexpr):
+    """Part number ``part`` of the steps [first, end): equal lengths, those at the end shorter or empty."""
+    length = tl.cdiv(end - first, PARTS)
+    begin = tl.minimum(first + part * length, end)
+    return begin, tl.minimum(begin + length, end)
+
+
+@triton.jit
+def attend_part(
+    q, first_position, last_position, entry, part, k_base, v_base, key_document_base,
+    partial_count_ptr, partial_index_ptr, full_count_ptr, full_index_ptr,
+    positions, query_document, slope, keys, window, scale, cap, rate,
+    stride_kn, stride_kd, stride_vn, stride_vd,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_V: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, LIST_BLOCK: tl.constexpr,
+    MASK: tl.constexpr, SCORE: tl.constexpr, RAW: tl.constexpr, PRECISION: tl.constexpr, WIDE_INDEX: tl.constexpr,
+):  # fmt: skip
+    """Part ``part`` of PARTS of the keys that the queries at ``first_position`` to ``last_position`` see.
+
+    LIST_BLOCK 0: keys are walked through in the range that the mask leaves, blocks that all the queries see without
+    a mask. Otherwise entry number ``entry`` of the lists says which blocks of LIST_BLOCK keys to visit: counts
+    (entries,) and indices (entries, key blocks). Returns acc (BLOCK_M, BLOCK_V), total and largest (BLOCK_M,): fp32.
+    """
+    acc = tl.zeros((BLOCK_M, BLOCK_V), dtype=tl.float32)
+    total = tl.zeros((BLOCK_M,), dtype=tl.float32)
+    largest = tl.full((BLOCK_M,), float("-inf"), dtype=tl.float32)
+    if LIST_BLOCK > 0:
+        steps: tl.constexpr = LIST_BLOCK // BLOCK_N
+        partial_index_ptr += entry.to(tl.int64) * tl.cdiv(keys, LIST_BLOCK)
+        full_index_ptr += entry.to(tl.int64) * tl.cdiv(keys, LIST_BLOCK)
+        full, end_full = _share(0, tl.load(full_count_ptr + entry) * steps, part, PARTS)
+        masked, end = _share(0, tl.load(partial_count_ptr + entry) * steps, part, PARTS)
+    else:
+        first, full, end_full, end = key_blocks(first_position, last_position, keys, window, BLOCK_N, MASK)
+        first, end = _share(first, end, part, PARTS)
+        full = tl.minimum(tl.maximum(full, first), end)
+        masked = tl.minimum(tl.maximum(end_full, full), end)
+        end_full = masked
+        if MASK == "sliding-window":
+            acc, total, largest = attend(
+                acc, total, largest, q, first, full, partial_index_ptr, k_base, v_base, key_document_base,
+                positions, query_document, slope, keys, window, scale, cap, rate,
+                stride_kn, stride_kd, stride_vn, stride_vd, HEAD_DIM, BLOCK_D, VALUE_DIM, BLOCK_V, BLOCK_N,
+                LIST_BLOCK, MASK, SCORE, RAW, True, PRECISION, WIDE_INDEX,
+            )  # fmt: skip
+    if LIST_BLOCK > 0 or MASK != "document":  # else no block is known to be seen by all
+        acc, total, largest = attend(
+            acc, total, largest, q, full, end_full, full_index_ptr, k_base, v_base, key_document_base,
+            positions, query_document, slope, keys, window, scale, cap, rate,
+            stride_kn, stride_kd, stride_vn, stride_vd, HEAD_DIM, BLOCK_D, VALUE_DIM, BLOCK_V, BLOCK_N,
+            LIST_BLOCK, MASK, SCORE, RAW, False, PRECISION, WIDE_INDEX,
+        )  # fmt: skip
+    return attend(
+        acc, total, largest, q, masked, end, partial_index_ptr, k_base, v_base, key_document_base,
+        positions, query_document, slope, keys, window, scale, cap, rate,
+        stride_kn, stride_kd, stride_vn, stride_vd, HEAD_DIM, BLOCK_D, VALUE_DIM, BLOCK_V, BLOCK_N,
+        LIST_BLOCK, MASK, SCORE, RAW, True, PRECISION, WIDE_INDEX,
+    )  # fmt: skip

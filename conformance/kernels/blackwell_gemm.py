@@ -1,0 +1,111 @@
+"""The warp-specialised persistent kernels for Blackwell: mm, addmm and scaled mm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from conformance import codegen_checks as codegen
+from conformance.heuristics.configs import Config
+from conformance.problems import Gemm, itemsize
+from conformance.records import Reason, ReasonCode
+from conformance.targets import Target
+
+from . import blackwell
+from .gemm import BARRIER_BYTES, PersistentTmaGemm
+from .kernel import Plan, Variant
+from .launch import Launch
+
+#: The compiler gives warps different work only in a pipelined loop: with one stage a kernel runs without.
+SPECIALISED_STAGES = 2
+
+#: tcgen05 is issued for at least so many rows, by whole groups of four warps.
+TCGEN05_ROWS, TCGEN05_WARPS = 64, 4
+
+#: Rows of tensor memory; each 32-bit column of it holds one fp32 of every row.
+TENSOR_MEMORY_ROWS = 128
+
+
+def specialises(config: Config) -> bool:
+    """Whether the loop over tiles asks for warp specialisation."""
+    return config.num_stages >= SPECIALISED_STAGES
+
+
+class BlackwellGemm(PersistentTmaGemm):
+    """Descriptor loads, tcgen05 and warp specialisation; descriptor or pointer store. A specialised loop is always
+    flattened.
+
+    fp32 operands are not taken, not even as tf32: tcgen05 reads 32-bit operands along k only, and what Triton 3.7.1
+    adds to a specialised loop to turn the others does not pass its own verifier.
+    """
+
+    def __init__(self, name: str, operation: str, table: str) -> None:
+        super().__init__(name, operation, table)
+        self.dtypes = tuple(dtype for dtype in self.dtypes if dtype != "fp32")
+
+    def refusal(self, problem: Gemm, config: Config, target: Target, variant: Variant) -> Reason | None:
+        """See :class:`Kernel`. What the target lacks is said before what the problem is."""
+        if reason := self._operation(problem, config, target, variant):
+            return reason
+        for name in ("tma", "tcgen05", "warp-specialization"):
+            capability = target.capability(name)
+            if not capability.available:
+                return Reason(ReasonCode.CAPABILITY, name, f"{target.id}: {capability.why}")
+        return super().refusal(problem, config, target, variant)
+
+    def _config(self, problem: Gemm, config: Config, target: Target, variant: Variant) -> Reason | None:
+        if config.block_m < TCGEN05_ROWS or config.num_warps % TCGEN05_WARPS:
+            detail = (
+                f"{config.id}: tcgen05 needs BLOCK_M >= {TCGEN05_ROWS} and a multiple of {TCGEN05_WARPS} warps: "
+                "use a larger tile and more warps"
+            )
+            return Reason(ReasonCode.CONFIG, "tcgen05", detail)
+        columns = -(-config.block_m // TENSOR_MEMORY_ROWS) * config.block_n
+        limit = target.limits.tensor_memory
+        if limit is not None and columns > limit:
+            detail = (
+                f"{config.id}: sums take {columns} columns of tensor memory, {target.id} has {limit}: use smaller tiles"
+            )
+            return Reason(ReasonCode.CONFIG, "tensor memory", detail)
+        return super()._config(problem, config, target, variant)
+
+    def _shared_memory(self, problem: Gemm, config: Config, variant: Variant) -> int:
+        """Operand tiles, and what the epilogue's warps use while the next are being loaded: a block of C, wider where a
+        bias joins it or where it has half of tensor memory's rows.
+
+        The bytes per element of that block are the largest found in the code for sm_100 by Triton 3.7.1.
+        """
+        tiles = (config.block_m + config.block_n) * config.block_k * itemsize(problem.dtype) * config.num_stages
+        block = config.block_m * config.block_n
+        if not specialises(config):
+            return tiles + 4 * block + BARRIER_BYTES
+        result = itemsize(problem.output_dtype)
+        staged = result if config.block_m >= TENSOR_MEMORY_ROWS else 2 * result
+        if problem.reads_bias:
+            staged = max(4, staged + 2) if variant.tma_store else max(4, staged)
+        return tiles + block // variant.epilogue_subtile * staged + BARRIER_BYTES
+
+    def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        plain = super().launch(plan, tensors)
+        host = plan.variant.descriptors == "host"
+        function = blackwell.gemm_blackwell_host_descriptors if host else blackwell.gemm_blackwell_device_descriptors
+        specialised = specialises(plan.config)
+        # Triton 3.6 specialises a loop over tiles only if the loop over k is made one with it, as is usual for these
+        # kernels; with later ones both work.
+        flatten = specialised or plan.variant.flatten
+        arguments = {**plain.arguments, "WARP_SPECIALIZE": specialised, "FLATTEN": flatten}
+        return Launch(function, plain.grid, arguments, plain.options)
+
+    def features(self, plan: Plan) -> tuple[frozenset[codegen.Feature], frozenset[codegen.Feature]]:
+        required, forbidden = super().features(plan)
+        if plan.problem.has_product and specialises(plan.config):
+            required |= {codegen.WARP_SPECIALIZED}
+        return required, forbidden
+
+
+KERNELS: tuple[BlackwellGemm, ...] = (
+    BlackwellGemm("mm_blackwell_ws", "mm", "persistent_mm"),
+    BlackwellGemm("addmm_blackwell_ws", "addmm", "persistent_mm"),
+    BlackwellGemm("scaled_mm_blackwell_ws", "scaled_mm", "scaled_persistent_mm"),
+)

@@ -1,0 +1,112 @@
+"""Block-wise scaled mm: fp8 operands with one scale per 128 k, applied to each partial sum in the main loop."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from conformance.heuristics.configs import Config
+from conformance.numerics.contract import Accumulator
+from conformance.problems import FP8, Gemm
+from conformance.problems.gemm import SCALE_BLOCK
+from conformance.records import Reason, ReasonCode
+from conformance.targets import Target
+
+from .family import ProductKernel
+from .kernel import Plan, Variant
+from .launch import Launch
+from .tiles import epilogue, store_pointers, swizzle
+
+
+@triton.jit
+def gemm_blockwise(
+    a_ptr, b_ptr, c_ptr, scale_a_ptr, scale_b_ptr, bias_ptr, M, N, K,
+    stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+    stride_scale_am, stride_scale_ak, stride_scale_bk, stride_scale_bn, stride_bias_m, stride_bias_n,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    EVEN_K: tl.constexpr, WIDE_INDEX: tl.constexpr, SCALE_K: tl.constexpr,
+    SCALE_M: tl.constexpr, SCALE_N: tl.constexpr, HAS_BIAS: tl.constexpr,
+):  # fmt: skip
+    """C[M,N] = sum over blocks of (A @ B) * scale_a * scale_b (+ bias); grid (tiles,).
+
+    A scale of A belongs to SCALE_M rows and SCALE_K k, one of B to SCALE_K k and SCALE_N columns. BLOCK_K must divide
+    SCALE_K, so that a step has one scale per row and column: its partial sum starts at 0 and is promoted to the fp32
+    sum, scaled.
+    """
+    tile_m, tile_n = swizzle(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
+    rm = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    rn = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    row, column = rm, rn
+    if WIDE_INDEX:
+        row = rm.to(tl.int64)
+        column = rn.to(tl.int64)
+    scale_a_row = scale_a_ptr + (row // SCALE_M) * stride_scale_am
+    scale_b_column = scale_b_ptr + (column // SCALE_N) * stride_scale_bn
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for k in range(tl.cdiv(K, BLOCK_K)):
+        rk = k * BLOCK_K + tl.arange(0, BLOCK_K)
+        if WIDE_INDEX:
+            rk = rk.to(tl.int64)
+        a_tile = a_ptr + row[:, None] * stride_am + rk[None, :] * stride_ak
+        b_tile = b_ptr + rk[:, None] * stride_bk + column[None, :] * stride_bn
+        if EVEN_K:
+            a = tl.load(a_tile, mask=(rm < M)[:, None], other=0.0)
+            b = tl.load(b_tile, mask=(rn < N)[None, :], other=0.0)
+        else:
+            a = tl.load(a_tile, mask=(rm < M)[:, None] & (rk < K)[None, :], other=0.0)
+            b = tl.load(b_tile, mask=(rn < N)[None, :] & (rk < K)[:, None], other=0.0)
+        block = k * BLOCK_K // SCALE_K
+        scale_a = tl.load(scale_a_row + block * stride_scale_ak, mask=rm < M, other=0.0)
+        scale_b = tl.load(scale_b_column + block * stride_scale_bk, mask=rn < N, other=0.0)
+        acc += tl.dot(a, b, out_dtype=tl.float32) * scale_a[:, None] * scale_b[None, :]
+    acc = epilogue(
+        acc, rm, rn, M, N, None, None, 0, 0, bias_ptr, stride_bias_m, stride_bias_n, 1.0, 1.0,
+        False, HAS_BIAS, False, WIDE_INDEX,
+    )  # fmt: skip
+    store_pointers(acc, c_ptr, rm, rn, M, N, stride_cm, stride_cn, WIDE_INDEX)
+
+
+class BlockScaledGemm(ProductKernel):
+    """scaled_mm with one scale per 1x128 or 128x128 elements of an operand. Fast accumulation changes nothing: each
+    step's partial sum is promoted."""
+
+    block_scaled = True
+
+    def _config(self, problem: Gemm, config: Config, target: Target, variant: Variant) -> Reason | None:
+        if SCALE_BLOCK % config.block_k:
+            detail = f"{config.id}: a scale holds for {SCALE_BLOCK} k, which BLOCK_K must divide"
+            return Reason(ReasonCode.CONFIG, "BLOCK_K", detail)
+        return super()._config(problem, config, target, variant)
+
+    def promotion(self, plan: Plan) -> int | None:
+        return int(plan.config.block_k)
+
+    def _accumulator(self, plan: Plan) -> Accumulator:
+        return dataclasses.replace(super()._accumulator(plan), promote=self.promotion(plan))
+
+    def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        problem = plan.problem
+        rows, columns = (1 if kind == "1x128" else SCALE_BLOCK for kind in problem.scaling.split("/"))
+        scale_a, scale_b = problem.operand("scale_a"), problem.operand("scale_b")
+        arguments = {
+            **self._arguments(plan, tensors),
+            "scale_a_ptr": tensors["scale_a"],
+            "scale_b_ptr": tensors["scale_b"],
+            **self._bias_arguments(problem, tensors),
+            "stride_scale_am": scale_a.strides[0],
+            "stride_scale_ak": scale_a.strides[1],
+            "stride_scale_bk": scale_b.strides[0],
+            "stride_scale_bn": scale_b.strides[1],
+            "SCALE_K": SCALE_BLOCK,
+            "SCALE_M": rows,
+            "SCALE_N": columns,
+        }
+        del arguments["PRECISION"]
+        return Launch(gemm_blockwise, plan.grid, arguments, plan.config.options)
+
+
+KERNELS = (BlockScaledGemm("scaled_mm_blockwise", "scaled_mm", "scaled_persistent_mm", FP8),)

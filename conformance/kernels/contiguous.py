@@ -1,0 +1,79 @@
+"""mm and addmm that first copy B to a row-major matrix (PyTorch's contiguous transform)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from conformance.heuristics.configs import Config
+from conformance.problems import Gemm
+from conformance.records import Reason, ReasonCode
+from conformance.targets import Target
+
+from .gemm import PointerGemm
+from .kernel import Plan, Variant
+from .launch import Launch, workspace
+
+#: Tile and compile options of the copying launch.
+COPY_EDGE = 64
+COPY_OPTIONS = {"num_stages": 1, "num_warps": 4}
+
+
+@triton.jit
+def copy_matrix(
+    source_ptr, copy_ptr, rows, columns, stride_m, stride_n, stride_copy,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WIDE_INDEX: tl.constexpr,
+):  # fmt: skip
+    """Copies ``rows`` x ``columns`` elements to a row-major matrix with leading dimension ``stride_copy``; grid
+    (tiles,)."""
+    tiles_n = tl.cdiv(columns, BLOCK_N)
+    rm = tl.program_id(0) // tiles_n * BLOCK_M + tl.arange(0, BLOCK_M)
+    rn = tl.program_id(0) % tiles_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    inside = (rm < rows)[:, None] & (rn < columns)[None, :]
+    if WIDE_INDEX:
+        rm = rm.to(tl.int64)
+        rn = rn.to(tl.int64)
+    values = tl.load(source_ptr + rm[:, None] * stride_m + rn[None, :] * stride_n, mask=inside, other=0.0)
+    tl.store(copy_ptr + rm[:, None] * stride_copy + rn[None, :], values, mask=inside)
+
+
+class ContiguousGemm(PointerGemm):
+    """The pointer kernel behind a copy of a B that is not row-major and contiguous."""
+
+    def _layout(self, problem: Gemm, config: Config, target: Target, variant: Variant) -> Reason | None:
+        b = problem.operand("b")
+        if b.strides != (problem.N, 1):
+            return super()._layout(problem, config, target, variant)
+        detail = f"b has strides {b.strides}: it is contiguous already, use {problem.op}"
+        return Reason(ReasonCode.LAYOUT, "b", detail)
+
+    def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        main, b = super().launch(plan, tensors), plan.problem.operand("b")
+        rows, columns = b.shape
+        copy = workspace(b.shape, tensors["b"].dtype, tensors["b"])
+        tiles = -(-rows // COPY_EDGE) * -(-columns // COPY_EDGE)
+        arguments = {
+            "source_ptr": tensors["b"],
+            "copy_ptr": copy,
+            "rows": rows,
+            "columns": columns,
+            "stride_m": b.strides[0],
+            "stride_n": b.strides[1],
+            "stride_copy": columns,
+            "BLOCK_M": COPY_EDGE,
+            "BLOCK_N": COPY_EDGE,
+            "WIDE_INDEX": main.arguments["WIDE_INDEX"],
+        }
+        changed = {**main.arguments, "b_ptr": copy, "stride_bk": columns, "stride_bn": 1}
+        before = Launch(copy_matrix, (tiles,), arguments, COPY_OPTIONS)
+        return dataclasses.replace(main, arguments=changed, before=() if main.empty else (before,))
+
+
+KERNELS = (
+    ContiguousGemm("contiguous_mm", "mm", "mm"),
+    ContiguousGemm("contiguous_addmm", "addmm", "mm"),
+)

@@ -1,0 +1,208 @@
+"""Convolutions: the implicit product in two and three dimensions, and 1x1 kernels as an explicit product."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import triton.language as tl
+from torch import Tensor
+
+from conformance import codegen_checks as codegen
+from conformance.heuristics.base import BASE
+from conformance.heuristics.configs import Config
+from conformance.numerics.contract import Contract
+from conformance.problems import Conv, Gemm, Layout
+from conformance.records import Reason, ReasonCode
+from conformance.targets import Target
+
+from .conv_pointer import conv_pointer
+from .gemm import PointerGemm
+from .kernel import Kernel, Plan, Variant, check_tensors
+from .launch import Launch
+
+#: Programs along the second and third axis of a CUDA grid.
+GRID_LIMIT = 65535
+
+#: The kernels of the product that a convolution is: they say what it asks of dtype, config and target, and what its
+#: arithmetic and its code must be.
+_PRODUCTS = {op: PointerGemm(op, op, "mm") for op in ("mm", "addmm")}
+
+
+def _blocks(extent: int, block: int) -> int:
+    return -(-extent // block)
+
+
+def _as_product(plan: Plan, problem: Gemm) -> tuple[PointerGemm, Plan]:
+    """The kernel and the plan of the product ``problem`` that the convolution of ``plan`` is."""
+    return _PRODUCTS[problem.op], dataclasses.replace(plan, kernel=problem.op, problem=problem)
+
+
+class ConvKernel(Kernel):
+    """What convolutions share: they are judged as the product that they amount to."""
+
+    family = "conv"
+    dtypes = ("bf16", "fp16", "fp32")
+
+    def __init__(self, name: str, operations: frozenset[str], table: str) -> None:
+        self.name = name
+        self.operations = operations
+        self.table = table
+        self.configs = BASE.table(table)
+
+    def refusal(self, problem: Conv, config: Config, target: Target, variant: Variant) -> Reason | None:
+        if problem.op not in self.operations:
+            computes = ", ".join(sorted(self.operations))
+            return Reason(ReasonCode.OPERATION, problem.op, f"{self.name} computes {computes}, not {problem.op}")
+        if problem.dtype not in self.dtypes:
+            detail = f"x is {problem.dtype}, {self.name} takes {', '.join(self.dtypes)}: convert x and w"
+            return Reason(ReasonCode.DTYPE, "x", detail)
+        product = problem.product
+        return self._shape(problem, config) or _PRODUCTS[product.op].refusal(product, config, target, variant)
+
+    @abc.abstractmethod
+    def _shape(self, problem: Conv, config: Config) -> Reason | None:
+        """Why the sizes or layouts are not taken."""
+
+    def contract(self, plan: Plan, executor: str) -> Contract:
+        kernel, product = _as_product(plan, plan.problem.product)
+        return kernel.contract(product, executor)
+
+    def features(self, plan: Plan) -> tuple[frozenset[codegen.Feature], frozenset[codegen.Feature]]:
+        kernel, product = _as_product(plan, plan.problem.product)
+        return kernel.features(product)
+
+
+class PointerConv(ConvKernel):
+    """The implicit product: rows are output positions, columns output channels, k runs over taps and channels."""
+
+    def _shape(self, problem: Conv, config: Config) -> Reason | None:
+        columns = _blocks(problem.out_channels // problem.groups, config.block_n)
+        for name, count in (("groups", problem.groups), ("out_channels", columns)):
+            if count > GRID_LIMIT:
+                detail = f"{name} of {problem.id} take {count} programs along one axis, {GRID_LIMIT} are possible"
+                return Reason(ReasonCode.EXTENT, name, detail)
+        return None
+
+    def grid(self, problem: Conv, config: Config, target: Target, variant: Variant) -> tuple[int, ...]:
+        product = problem.product
+        return (_blocks(product.M, config.block_m), _blocks(product.N, config.block_n), problem.groups)
+
+    def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        problem, config = plan.problem, plan.config
+        assert isinstance(problem, Conv)
+        assert isinstance(config, Config)
+        check_tensors(self.name, problem, tensors)
+        sizes: dict[str, Any] = {
+            "BATCH": problem.batch,
+            "CHANNELS": problem.group_channels,
+            "OUT_CHANNELS": problem.out_channels // problem.groups,
+            **_by_axis("{}", problem.size, 1),
+            **_by_axis("O{}", problem.out_size, 1),
+        }
+        if plan.variant.static:
+            sizes = {name: tl.constexpr(size) for name, size in sizes.items()}
+        arguments = {
+            "x_ptr": tensors["x"],
+            "w_ptr": tensors["w"],
+            "out_ptr": tensors["out"],
+            "bias_ptr": tensors.get("bias"),
+            **sizes,
+            **_strides("x", "nc", problem.operand("x").strides),
+            **_strides("w", "oc", problem.operand("w").strides),
+            **_strides("o", "nc", problem.output.strides),
+            **_by_axis("KERNEL_{}", problem.kernel, 1),
+            **_by_axis("STRIDE_{}", problem.stride, 1),
+            **_by_axis("PADDING_{}", problem.padding, 0),
+            "BLOCK_M": config.block_m,
+            "BLOCK_N": config.block_n,
+            "BLOCK_K": config.block_k,
+            "DEPTH": len(problem.size) == 3,
+            "EVEN_CHANNELS": problem.group_channels % config.block_k == 0,
+            "WIDE_INDEX": any(operand.span >= 2**31 for operand in problem.tensors),
+            "PRECISION": problem.precision if problem.dtype == "fp32" else "ieee",
+            "HAS_BIAS": problem.bias,
+        }
+        return Launch(conv_pointer, plan.grid, arguments, config.options)
+
+
+class ProductConv(ConvKernel):
+    """A 1x1 kernel over channels-last operands: x and out are matrices of a row per position, w one of a column per
+    output channel, and the pointer kernel of the product does the work."""
+
+    def _shape(self, problem: Conv, config: Config) -> Reason | None:
+        for name, values, wanted in (
+            ("kernel", set(problem.kernel), {1}),
+            ("stride", set(problem.stride), {1}),
+            ("padding", set(problem.padding), {0}),
+            ("groups", {problem.groups}, {1}),
+        ):
+            if values != wanted:
+                detail = f"{name} is {getattr(problem, name)}: a product of matrices needs {wanted.pop()} throughout"
+                return Reason(ReasonCode.OPERATION, name, detail)
+        if problem.batch == 0:
+            return Reason(ReasonCode.EXTENT, "batch", "the batch is 0: a product is launched for one image or more")
+        for name, order in (("x", problem.order_x), ("out", problem.order_out)):
+            if order != "channels-last":
+                detail = (
+                    f"{name} is {order}: its positions are rows of one matrix per image, a batched product, and not "
+                    "of one in all: use channels-last"
+                )
+                return Reason(ReasonCode.LAYOUT, name, detail)
+        if problem.batch_pad and problem.batch > 1:
+            detail = f"images are {problem.batch_pad} elements apart: rows of one matrix have one distance throughout"
+            return Reason(ReasonCode.LAYOUT, "x", detail)
+        return None
+
+    def grid(self, problem: Conv, config: Config, target: Target, variant: Variant) -> tuple[int, ...]:
+        product = problem.product
+        return _PRODUCTS[product.op].grid(product, config, target, variant)
+
+    def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        problem = plan.problem
+        assert isinstance(problem, Conv)
+        check_tensors(self.name, problem, tensors)
+        kernel, product = _as_product(plan, _matrices(problem))
+        views = {
+            "a": _rows_by_channels(tensors["x"]),
+            "b": tensors["w"].flatten(1).t(),
+            "out": _rows_by_channels(tensors["out"]),
+        }
+        if problem.bias:
+            views["bias"] = tensors["bias"]
+        return kernel.launch(product, views)
+
+
+def _matrices(problem: Conv) -> Gemm:
+    """The product that a 1x1 convolution in channels-last order is, with the layouts of x, w and out."""
+    outer, step, *_ = problem.operand("w").strides
+    weights = Layout("col", pad=outer - problem.channels * step, step=step)
+    rows = Layout("row", pad=problem.pad)
+    return dataclasses.replace(problem.product, layout_a=rows, layout_b=weights, layout_out=rows)
+
+
+def _rows_by_channels(tensor: Tensor) -> Tensor:
+    """(batch, channels, *size) in channels-last order -> the same memory as (batch * positions, channels)."""
+    rows = tensor.movedim(1, -1)
+    return rows.view(-1, rows.shape[-1])
+
+
+def _by_axis(name: str, values: tuple[int, ...], absent: int) -> dict[str, int]:
+    """Arguments of depth, height and width; ``absent`` stands for the depth of two dimensions."""
+    whole = (absent,) * (3 - len(values)) + values
+    return {name.format(axis): value for axis, value in zip("DHW", whole, strict=True)}
+
+
+def _strides(tensor: str, outer: str, strides: tuple[int, ...]) -> dict[str, int]:
+    """Stride arguments: of the two outer dimensions, then of depth, height and width."""
+    named = {f"stride_{tensor}{axis}": stride for axis, stride in zip(outer, strides[:2], strict=True)}
+    return named | {key.lower(): stride for key, stride in _by_axis(f"stride_{tensor}{{}}", strides[2:], 0).items()}
+
+
+KERNELS: tuple[ConvKernel, ...] = (
+    PointerConv("conv2d", frozenset({"conv2d"}), "conv"),
+    PointerConv("conv3d", frozenset({"conv3d"}), "conv"),
+    ProductConv("conv1x1_as_mm", frozenset({"conv2d", "conv3d"}), "mm"),
+)

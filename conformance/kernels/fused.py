@@ -1,0 +1,124 @@
+"""mm with a prologue on A and an epilogue on the result, by pointer loads and stores."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from conformance.heuristics.configs import Config
+from conformance.problems import FP8, Gemm, itemsize
+from conformance.records import Reason, ReasonCode
+from conformance.targets import Target
+
+from .family import FLOATS, ProductKernel
+from .kernel import Plan, Variant
+from .launch import Launch
+from .tiles import store_pointers, swizzle
+
+#: dtypes from which a prologue converts.
+STORED = (*FLOATS, *FP8, "int8", "uint8")
+
+
+@triton.jit
+def gemm_fused(
+    a_ptr, b_ptr, c_ptr, row_scale_ptr, rows_ptr, bias_ptr, residual_ptr, mask_ptr, M, N, K,
+    stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn, stride_bias_m, stride_bias_n,
+    stride_residual_m, stride_mask_m,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    EVEN_K: tl.constexpr, WIDE_INDEX: tl.constexpr, PRECISION: tl.constexpr,
+    PROLOGUE: tl.constexpr, EPILOGUE: tl.constexpr,
+):  # fmt: skip
+    """C[M,N] = epilogue(prologue(A) @ B); grid (tiles,).
+
+    PROLOGUE is None, "cast", "scale" or "gather", EPILOGUE a tuple of "bias", "relu", "gelu", "residual" and "dropout",
+    applied in this order to the fp32 sum. Residual and mask have unit stride along N.
+    """
+    tile_m, tile_n = swizzle(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
+    rm = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    rn = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    if WIDE_INDEX:
+        rm = rm.to(tl.int64)
+        rn = rn.to(tl.int64)
+    a_row = rm
+    if PROLOGUE == "gather":
+        a_row = tl.load(rows_ptr + rm, mask=rm < M, other=0)
+        if WIDE_INDEX:
+            a_row = a_row.to(tl.int64)
+    if PROLOGUE == "scale":
+        row_scale = tl.load(row_scale_ptr + rm, mask=rm < M, other=0.0)
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for k in range(tl.cdiv(K, BLOCK_K)):
+        rk = k * BLOCK_K + tl.arange(0, BLOCK_K)
+        if WIDE_INDEX:
+            rk = rk.to(tl.int64)
+        a_mask = (rm < M)[:, None]
+        b_mask = (rn < N)[None, :]
+        if not EVEN_K:
+            a_mask = a_mask & (rk < K)[None, :]
+            b_mask = b_mask & (rk < K)[:, None]
+        a = tl.load(a_ptr + a_row[:, None] * stride_am + rk[None, :] * stride_ak, mask=a_mask, other=0.0)
+        b = tl.load(b_ptr + rk[:, None] * stride_bk + rn[None, :] * stride_bn, mask=b_mask, other=0.0)
+        if PROLOGUE == "scale":
+            # past K, 0 times an infinite scale would be NaN
+            a = tl.where(a_mask, a.to(tl.float32) * row_scale[:, None], 0.0)
+        acc = tl.dot(a.to(b.dtype), b, acc, input_precision=PRECISION, out_dtype=tl.float32)
+
+    inside = (rm < M)[:, None] & (rn < N)[None, :]
+    for step in tl.static_range(len(EPILOGUE)):
+        if EPILOGUE[step] == "bias":
+            bias = bias_ptr + rm[:, None] * stride_bias_m + rn[None, :] * stride_bias_n
+            acc += tl.load(bias, mask=inside, other=0.0).to(tl.float32)
+        elif EPILOGUE[step] == "relu":
+            acc = tl.where(acc < 0.0, 0.0, acc)  # keeps NaN, which a maximum may not
+        elif EPILOGUE[step] == "gelu":
+            acc = 0.5 * acc * (1.0 + tl.erf(acc * 0.7071067811865476))
+        elif EPILOGUE[step] == "residual":
+            residual = residual_ptr + rm[:, None] * stride_residual_m + rn[None, :]
+            acc += tl.load(residual, mask=inside, other=0.0).to(tl.float32)
+        else:
+            tl.static_assert(EPILOGUE[step] == "dropout")
+            kept = tl.load(mask_ptr + rm[:, None] * stride_mask_m + rn[None, :], mask=inside, other=0)
+            acc = tl.where(kept != 0, acc * 2.0, 0.0)
+    store_pointers(acc, c_ptr, rm, rn, M, N, stride_cm, stride_cn, WIDE_INDEX)
+
+
+class FusedGemm(ProductKernel):
+    """A product with what its problem's :class:`~conformance.problems.Fusion` asks for."""
+
+    def _dtype(self, problem: Gemm, config: Config, target: Target, variant: Variant) -> Reason | None:
+        if problem.a_dtype not in STORED:
+            detail = f"a is stored as {problem.a_dtype}, {self.name} converts from {', '.join(STORED)}"
+            return Reason(ReasonCode.DTYPE, "a", detail)
+        if problem.a_dtype in FP8 and not (capability := target.capability(problem.a_dtype)).available:
+            return Reason(ReasonCode.DTYPE, "a", f"{target.id}: {capability.why}")
+        converted = dataclasses.replace(problem, op="mm", fusion=None, bias=None)
+        return super()._dtype(converted, config, target, variant)
+
+    def _shared_memory(self, problem: Gemm, config: Config, variant: Variant) -> int:
+        """The staged tiles as they are stored, and one of A as it is multiplied if the prologue changes it."""
+        a, b = config.block_m * itemsize(problem.a_dtype), config.block_n * itemsize(problem.dtype)
+        changed = problem.fusion is not None and problem.fusion.prologue in ("cast", "scale")
+        converted = config.block_m * itemsize(problem.dtype) if changed else 0
+        return config.block_k * ((a + b) * config.num_stages + converted)
+
+    def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        problem = plan.problem
+        arguments: dict[str, Any] = {
+            **self._arguments(plan, tensors),
+            **self._bias_arguments(problem, tensors),
+            **{f"{name}_ptr": tensors.get(name) for name in ("row_scale", "rows", "residual", "mask")},
+            "stride_residual_m": problem.N,
+            "stride_mask_m": problem.N,
+            "PROLOGUE": problem.fusion.prologue,
+            "EPILOGUE": problem.fusion.epilogue,
+        }
+        del arguments["HAS_BIAS"]
+        return Launch(gemm_fused, plan.grid, arguments, plan.config.options)
+
+
+KERNELS = (FusedGemm("fused_mm", "fused_mm", "mm"),)

@@ -1,0 +1,174 @@
+"""Grouped mm by pointer loads and stores: a persistent loop over the tiles of all groups, any strides."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from conformance.codegen_checks import Feature
+from conformance.heuristics.configs import Config
+from conformance.numerics.contract import Contract
+from conformance.problems import Gemm, GroupedGemm, Operand, mm
+from conformance.records import Reason, ReasonCode
+from conformance.targets import Target
+
+from . import carveout
+from .gemm import PointerGemm
+from .kernel import Kernel, Plan, Variant, check_tensors
+from .launch import Launch
+from .tiles import dot_pointers, store_pointers, swizzle
+
+
+@triton.jit
+def gemm_grouped(
+    a_ptr, b_ptr, c_ptr, offsets_ptr, groups, M, N, K,
+    stride_ag, stride_as, stride_am, stride_ak, stride_bg, stride_bs, stride_bk, stride_bn,
+    stride_cg, stride_cs, stride_cm, stride_cn,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    SPLIT: tl.constexpr, WIDE_INDEX: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """C_g = A_g @ B_g for each group g; grid (min(SMs, tiles),), and any other of one dimension is right too.
+
+    SPLIT names the dimension whose extent differs by group, "M", "N", "K" or "" for none: the offsets hold where each
+    group ends in it. From one group to the next an operand moves on by ``stride_?g`` elements and by ``stride_?s`` for
+    each row, column or k of the group. The tiles of all groups are numbered one after the other; program p computes
+    those with number p, p + programs, ... A group of no k is stored as zeros.
+    """
+    programs = tl.num_programs(0)
+    begin = tl.full((), 0, tl.int32)
+    earlier_tiles = tl.full((), 0, tl.int32)
+    m, n, k = M, N, K
+    for group in range(groups):
+        size = tl.full((), 0, tl.int32)
+        if SPLIT != "":
+            end = tl.load(offsets_ptr + group)
+            size = end - begin
+            begin = end
+        if SPLIT == "M":
+            m = size
+        if SPLIT == "N":
+            n = size
+        if SPLIT == "K":
+            k = size
+        tiles = tl.cdiv(m, BLOCK_M) * tl.cdiv(n, BLOCK_N)
+        mine = (tl.program_id(0) + programs - earlier_tiles % programs) % programs
+        for tile in range(mine, tiles, programs):
+            tile_m, tile_n = swizzle(tile, m, n, BLOCK_M, BLOCK_N, GROUP_M)
+            rm = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+            rn = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
+            acc = dot_pointers(
+                a_ptr, b_ptr, rm, rn, m, n, k, stride_am, stride_ak, stride_bk, stride_bn,
+                BLOCK_M, BLOCK_N, BLOCK_K, False, WIDE_INDEX, PRECISION, None,
+            )  # fmt: skip
+            store_pointers(acc, c_ptr, rm, rn, m, n, stride_cm, stride_cn, WIDE_INDEX)
+        earlier_tiles += tiles
+        # 64 bits wide whatever WIDE_INDEX says: one address per group costs nothing
+        steps = size.to(tl.int64)
+        a_ptr += stride_ag + steps * stride_as
+        b_ptr += stride_bg + steps * stride_bs
+        c_ptr += stride_cg + steps * stride_cs
+
+
+class GroupedMm(Kernel):
+    """A product per group. What one group's product demands of dtypes, tiles and target, and what it promises of its
+    arithmetic, is what the pointer kernel's does."""
+
+    family = "grouped"
+    persistent = True
+    table = "bmm"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.operations = frozenset({"grouped_mm"})
+        self._single = PointerGemm(name, "mm", self.table)
+        self.dtypes = self._single.dtypes
+        self.configs = self._single.configs
+
+    def refusal(self, problem: GroupedGemm, config: Config, target: Target, variant: Variant) -> Reason | None:
+        if problem.op not in self.operations:
+            return Reason(ReasonCode.OPERATION, problem.op, f"{self.name} computes grouped_mm, not {problem.op}")
+        if variant.static or variant.flatten:
+            detail = f"{self.name} takes its sizes at run time and has nothing to flatten, '{variant.id}' was asked for"
+            return Reason(ReasonCode.CONFIG, "variant", detail)
+        return self._single.refusal(_single(problem), config, target, variant)
+
+    def grid(self, problem: GroupedGemm, config: Config, target: Target, variant: Variant) -> tuple[int, ...]:
+        """The sizes of the groups are known on the device only: as many programs as there are SMs, or tiles at most."""
+        available = (variant.sms or target.limits.multiprocessors or 1) - carveout.current()
+        return (min(max(available, 1), _most_tiles(problem, config)),)
+
+    def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        problem, config = plan.problem, plan.config
+        assert isinstance(problem, GroupedGemm)
+        assert isinstance(config, Config)
+        check_tensors(self.name, problem, tensors)
+        arguments = {
+            "a_ptr": tensors["a"],
+            "b_ptr": tensors["b"],
+            "c_ptr": tensors["out"],
+            "offsets_ptr": tensors.get("offsets"),
+            "groups": problem.groups,
+            "M": problem.M or 0,
+            "N": problem.N or 0,
+            "K": problem.K or 0,
+            **_strides("a", problem.operand("a"), "MK", problem.ragged),
+            **_strides("b", problem.operand("b"), "KN", problem.ragged),
+            **_strides("c", problem.output, "MN", problem.ragged),
+            "BLOCK_M": config.block_m,
+            "BLOCK_N": config.block_n,
+            "BLOCK_K": config.block_k,
+            "GROUP_M": config.group_m,
+            "SPLIT": problem.ragged,
+            "WIDE_INDEX": any(operand.span >= 2**31 for operand in problem.tensors),
+            "PRECISION": problem.precision if problem.dtype == "fp32" else "ieee",
+        }
+        return Launch(gemm_grouped, plan.grid, arguments, config.options)
+
+    def contract(self, plan: Plan, executor: str) -> Contract:
+        return self._single.contract(self._single_plan(plan), executor)
+
+    def features(self, plan: Plan) -> tuple[frozenset[Feature], frozenset[Feature]]:
+        return self._single.features(self._single_plan(plan))
+
+    def _single_plan(self, plan: Plan) -> Plan:
+        assert isinstance(plan.problem, GroupedGemm)
+        return dataclasses.replace(plan, problem=_single(plan.problem))
+
+
+def _single(problem: GroupedGemm) -> Gemm:
+    """A product like that of a group. The code does not depend on the groups' sizes, so none is empty."""
+    m, n, k = (max(problem.extent(name), 1) for name in "MNK")
+    return mm(m, n, k, problem.dtype, out_dtype=problem.out_dtype, precision=problem.precision)
+
+
+def _most_tiles(problem: GroupedGemm, config: Config) -> int:
+    """A bound of the number of tiles that holds for all sizes of the groups with the same sum: each group has one
+    ragged tile at most, and none is without elements."""
+
+    def blocks(name: str, block: int) -> int:
+        extent = problem.extent(name)
+        if name == problem.ragged:
+            return min(extent // block + problem.groups, extent)
+        return -(-extent // block)
+
+    once = 1 if problem.ragged in ("M", "N") else problem.groups
+    return blocks("M", config.block_m) * blocks("N", config.block_n) * once
+
+
+def _strides(name: str, operand: Operand, dims: str, split: str) -> dict[str, int]:
+    """Strides of one group's matrix, from one group to the next (g), and along what the groups split (s)."""
+    rows, columns = operand.strides[-2:]
+    along = {dims[0]: rows, dims[1]: columns}.get(split, 0)
+    return {
+        f"stride_{name}g": operand.strides[0] if len(operand.shape) == 3 else 0,
+        f"stride_{name}s": along,
+        f"stride_{name}{dims[0].lower()}": rows,
+        f"stride_{name}{dims[1].lower()}": columns,
+    }
+
+
+KERNELS: tuple[GroupedMm, ...] = (GroupedMm("grouped_mm"),)

@@ -1,0 +1,190 @@
+"""Rigorous bounds of the errors that a contract allows attention, before its results are rounded to their dtypes.
+
+The model, forward: scores are accumulated as the contract says; everything between the two products is fp32, in base
+2 or e; the softmax is computed block by block (at least BLOCK keys each) with a running maximum, in any order and in
+any number of splits that are merged at the end; probabilities are summed in fp32 as they are and rounded to
+``contract.intermediate`` for the second product, whose accumulator is rescaled when the maximum grows. Backward: the
+probabilities are recomputed from the given lse, delta is summed in fp32 from the given out, and probabilities and
+gradients of scores are rounded to ``contract.intermediate``; the scale is applied to scores and to fp32 sums.
+
+With a_j the logarithms of the relative errors of the weights of a row, P their exact shares and O the exact output,
+the output of the perturbed weights is ``O + sum_j P_j (exp(a_j) - 1) (v_j - O) / sum_j P_j exp(a_j)``: an error common
+to all keys cancels, and, by Cauchy and Schwarz, with W = P * expm1(|a|) and t = sum W the difference is at most
+``sqrt(t * sum_j W_j (v_j - O)**2) / (1 - t)``. (That softmax with a shift is this stable: Blanchard, Higham and Higham
+2021.) The relative errors of fp64 itself are 2**-29 of those of fp32 and are covered by rounding the bounds up.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from conformance.numerics.bounds import U, growth
+from conformance.numerics.contract import Contract
+from conformance.numerics.rounding import FORMATS
+from conformance.operations.attention import Backward, Forward, Scores, gathered
+from conformance.problems import Attention
+
+#: The fewest keys between two updates of the running maximum.
+BLOCK = 16
+#: Relative error of exp2 (ex2.approx.ftz.f32: 2**-22, PTX ISA; others are closer), and absolute error below 1 or
+#: relative error above of log2 (lg2.approx.ftz.f32, likewise).
+EXP2 = LOG2 = 2.0**-22
+#: Relative error of a division (div.full.f32: 2 ulp), a reciprocal and a product instead included.
+DIVISION = 6 * U
+#: Absolute error of tanh where it is computed from exp2, one sum, one division and one difference, each in fp32. The
+#: hardware's tanh.approx (2**-11) is not allowed.
+TANH = 16 * U
+#: Relative error of a constant that is rounded to fp32 and of a product with it, for the scale and log2(e), in turn.
+CONVERSION = 6 * U
+#: For everything that fp64 evaluation loses.
+UP = 1 + 2.0**-20
+#: fp32 results below this may become zero.
+TINY = 2.0**-126
+
+
+@dataclass(frozen=True)
+class Cast:
+    """How an intermediate operand is rounded: relative error ``unit``, absolute error ``tiny`` of small values, and
+    the size ``aligned`` as which a tensor core aligns subnormal values, 0 where it does not matter."""
+
+    unit: float
+    tiny: float
+    aligned: float
+
+
+def cast(contract: Contract) -> Cast:
+    """The rounding of probabilities and of gradients of scores. What a unit makes tf32 by itself may be truncated;
+    without a word of ``contract.intermediate`` a tf32 contract means that."""
+    name = contract.intermediate or contract.operand
+    name = "fp32" if name == "exact" else name
+    form = FORMATS[name]
+    unit = 2.0 ** (1 - form.significand if name == "tf32" else -form.significand)
+    tiny = form.smallest_normal if contract.flushes_subnormals else form.smallest_subnormal
+    aligned = form.smallest_normal if contract.accumulator.kind == "tensor-core" else 0.0
+    return Cast(unit, max(tiny, TINY), aligned)
+
+
+def forward_error(problem: Attention, contract: Contract, exact: Forward) -> tuple[Tensor, Tensor]:
+    """Bounds of |out' - out| (batch, heads, queries, value_dim) and |lse' - lse| (batch, heads, queries), fp64.
+
+    0 for rows that see no key. Raises ValueError where scores are so large that the bound would say nothing.
+    """
+    found, accumulator, rounding = exact.scores, contract.accumulator, cast(contract)
+    # a key's weight is rescaled by later blocks of its split and by the merge, at most once per block and twice more
+    steps = math.ceil(problem.keys / BLOCK) + 2
+    sums, rescaled = growth(accumulator, problem.keys), math.expm1(2 * steps * math.log1p(U))
+    logs = score_error(problem, contract, found) + 6 * U * (exact.top.unsqueeze(-1) - found.score).clamp(min=0)
+    relative = _expm1(problem, logs + (steps + 1) * EXP2, found)
+
+    share = exact.probabilities
+    loose = share * relative
+    t = loose.sum(-1, keepdim=True)
+    if bool((t > 0.5).any()):
+        raise ValueError(f"{problem.id}: scores err by up to {float(t.max()):g}: use smaller q or k")
+    size = _aligned(problem, contract, found.v)
+    moved, squared = (loose @ torch.cat([found.v, found.v**2], -1)).chunk(2, -1)
+    spread = squared - 2 * exact.out * moved + exact.out**2 * t
+    spread = spread.clamp(min=0) + (squared + exact.out**2 * t) * (problem.keys * 2.0**-50)
+    error = torch.sqrt(t * spread) / (1 - t)
+
+    second = (1 + rounding.unit) * (1 + sums) * (1 + rescaled) - 1
+    lost = rounding.tiny * (1 + sums) + rounding.aligned * sums
+    count = (found.visible & exact.live.unsqueeze(-1)).sum(-1, keepdim=True)
+    small = share.amax(-1, keepdim=True) * count * size.amax(-2, keepdim=True) * lost
+    error = error + (second * (1 + float(relative.max())) * (share @ size) + small) / (1 - t)
+    denominator = math.expm1((problem.keys + 2 * steps) * math.log1p(U))
+    error = error + ((1 + DIVISION) / (1 - denominator) - 1) * (exact.out.abs() + error)
+    error = torch.where(exact.live.unsqueeze(-1), error + (problem.keys + 4) * TINY, 0.0)
+
+    log_total = torch.log(exact.total)
+    lse = (t / (1 - t)).squeeze(-1) + denominator / (1 - denominator)
+    lse = torch.where(exact.live, lse + lse_error(exact.top, log_total), 0.0)
+    if contract.flushes_subnormals:
+        error = error + FORMATS[contract.out_dtype].smallest_normal
+    return error * UP, lse * UP
+
+
+def backward_error(problem: Attention, contract: Contract, exact: Backward) -> tuple[Tensor, Tensor, Tensor]:
+    """Bounds of the errors of grad_q, grad_k and grad_v, in their shapes, fp64. Raises as :func:`forward_error`."""
+    found, accumulator, rounding = exact.scores, contract.accumulator, cast(contract)
+    shared = problem.heads // problem.key_heads * (problem.batch // problem.key_batch)
+    over_keys = growth(accumulator, problem.keys)
+    over_queries = growth(accumulator, shared * (problem.queries + 8))  # every head may end in a ragged chunk
+    seen = (found.visible & exact.lse.isfinite().unsqueeze(-1)).double()
+    shift = torch.where(exact.lse.isfinite(), exact.lse, 0.0).abs().unsqueeze(-1)
+    scored = score_error(problem, contract, found)
+    relative = _expm1(problem, scored + CONVERSION * (found.score.abs() + shift) + EXP2, found)
+
+    share = exact.probabilities * (1 + relative)
+    grad_out, v = (_aligned(problem, contract, t) for t in (exact.grad_out, found.v))
+    wrong = exact.probabilities * relative + share * rounding.unit + rounding.tiny * seen
+    used = share * (1 + rounding.unit) + max(rounding.aligned, rounding.tiny) * seen
+    grad_v = gathered(problem, (wrong + over_queries * used).transpose(-1, -2) @ grad_out)
+
+    size = (exact.grad_probabilities - exact.delta.unsqueeze(-1)).abs()
+    delta = math.expm1((problem.values_dim + 2) * math.log1p(U)) * (exact.out * exact.grad_out).abs().sum(-1)
+    loose = growth(accumulator, problem.values_dim) * (grad_out @ v.transpose(-1, -2)) + delta.unsqueeze(-1)
+    error = exact.probabilities * relative * size + share * (loose + 2 * U * (size + loose))
+    error = error + TINY * seen * (1 + size + loose)
+    if found.slope is not None:
+        bent = torch.sqrt(1 - found.slope).clamp(max=1)
+        bend = _linear_error(problem, contract, found) / problem.score.cap + TANH + CONVERSION
+        bend = 2 * bent * bend + bend**2 + 3 * U
+        error = error * (found.slope + bend) + exact.grad_scores.abs() * (bend + U)
+    error = error + rounding.unit * (exact.grad_scaled.abs() + error) + rounding.tiny * seen
+    used = exact.grad_scaled.abs() + error + rounding.aligned * seen
+    q, k = (_aligned(problem, contract, t) for t in (found.q, found.k))
+    scale = abs(problem.softmax_scale)
+    grad_q = scale * ((error + over_keys * used) @ k)
+    grad_k = scale * gathered(problem, (error + over_queries * used).transpose(-1, -2) @ q)
+    grad_q = grad_q + CONVERSION * (exact.grad_q.abs() + grad_q)
+    grad_k = grad_k + CONVERSION * (exact.grad_k.abs() + grad_k)
+    flushed = FORMATS[contract.out_dtype].smallest_normal if contract.flushes_subnormals else TINY
+    return (grad_q + flushed) * UP, (grad_k + flushed) * UP, (grad_v + flushed) * UP
+
+
+def lse_error(top: Tensor, log_total: Tensor) -> Tensor:
+    """What the largest score ``top`` plus the logarithm of the denominator lose: the logarithm itself and the sum."""
+    return LOG2 * (1 + log_total.abs()) + CONVERSION * (top.abs() + log_total.abs())
+
+
+def score_error(problem: Attention, contract: Contract, found: Scores) -> Tensor:
+    """Bound of |score' - score| (batch, heads, queries, keys), the conversion to base 2 included.
+
+    Soft-cap: tanh has Lipschitz constant 1; the quotient and the cap are rounded, tanh errs by TANH. Alibi: one
+    rounding of slope times distance and one of the sum, each also once more by the conversion.
+    """
+    error = _linear_error(problem, contract, found)
+    if problem.score.kind == "soft-cap":
+        error = error + (DIVISION + U) * found.scaled.abs() + (TANH + 2 * U) * problem.score.cap
+    if found.bias is not None:
+        error = error + 3 * U * found.bias.abs()
+    return error + CONVERSION * found.score.abs()
+
+
+def _linear_error(problem: Attention, contract: Contract, found: Scores) -> Tensor:
+    """Bound of the error of the scaled score."""
+    q, k = (_aligned(problem, contract, t) for t in (found.q, found.k))
+    size = (q @ k.transpose(-1, -2)) * abs(problem.softmax_scale)
+    return (growth(contract.accumulator, problem.head_dim) + CONVERSION) * size
+
+
+def _aligned(problem: Attention, contract: Contract, operand: Tensor) -> Tensor:
+    """Sizes of an operand as a tensor core aligns them: subnormal values as the smallest normal one."""
+    size = operand.abs()
+    if contract.accumulator.kind != "tensor-core":
+        return size
+    smallest = FORMATS[problem.dtype].smallest_normal
+    return torch.where((size > 0) & (size < smallest), smallest, size)
+
+
+def _expm1(problem: Attention, logs: Tensor, found: Scores) -> Tensor:
+    """exp(logs) - 1 of the visible pairs, 0 elsewhere."""
+    logs = torch.where(found.visible, logs, 0.0)
+    if bool((logs > 0.5).any()):
+        raise ValueError(f"{problem.id}: scores err by up to {float(logs.max()):g}: use smaller q or k")
+    return torch.expm1(logs)

@@ -1,0 +1,195 @@
+"""What attention means: masks, scores, probabilities, outputs and gradients of a problem in fp64.
+
+Everything has the query's batch and heads: k and v are repeated for the heads that share them, and gradients of k and
+v are summed over those heads (and over the batch where k and v have batch 1) at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from conformance.problems import Attention
+
+Device = torch.device | str | None
+
+
+@dataclass(frozen=True)
+class Scores:
+    """fp64 operands (batch, heads, length, dim) and scores (batch, heads, queries, keys) of a problem.
+
+    ``visible``: whether a query sees a key, broadcastable to the scores. ``scaled``: ``q k^T * scale``; ``score``:
+    that with the score's modification; ``slope``: the modification's derivative, None where it is 1 everywhere;
+    ``bias``: what the modification adds ("alibi"), else None.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    visible: Tensor
+    scaled: Tensor
+    score: Tensor
+    slope: Tensor | None
+    bias: Tensor | None
+
+
+@dataclass(frozen=True)
+class Forward:
+    """``top``: (batch, heads, queries) largest visible score, 0 for a row that sees no key; ``weights``: exp(score -
+    top), 0 where not visible; ``total``: their sums. ``out`` and ``lse`` as in :class:`Attention`."""
+
+    scores: Scores
+    top: Tensor
+    weights: Tensor
+    total: Tensor
+    out: Tensor
+    lse: Tensor
+
+    @property
+    def live(self) -> Tensor:
+        """(batch, heads, queries): whether the row sees a key."""
+        return self.total > 0
+
+    @property
+    def probabilities(self) -> Tensor:
+        """(batch, heads, queries, keys), 0 in rows that see no key."""
+        return self.weights / torch.where(self.live, self.total, 1.0).unsqueeze(-1)
+
+
+@dataclass(frozen=True)
+class Backward:
+    """Gradients for given out, lse and grad_out, with what leads to them, all (batch, heads, queries, keys) but for
+    ``delta`` (batch, heads, queries): ``probabilities`` exp(score - lse), ``grad_probabilities`` grad_out v^T,
+    ``delta`` the row sums of out * grad_out, ``grad_scores`` with respect to the modified score, ``grad_scaled`` with
+    respect to the scaled one. The gradients have the shapes of q, k and v."""
+
+    scores: Scores
+    lse: Tensor
+    out: Tensor
+    grad_out: Tensor
+    probabilities: Tensor
+    grad_probabilities: Tensor
+    delta: Tensor
+    grad_scores: Tensor
+    grad_scaled: Tensor
+    grad_q: Tensor
+    grad_k: Tensor
+    grad_v: Tensor
+
+
+def positions(problem: Attention, device: Device = None) -> Tensor:
+    """(queries, keys): key minus the position of the query; the last query stands at the last key."""
+    query = torch.arange(problem.queries, device=device) + (problem.keys - problem.queries)
+    return torch.arange(problem.keys, device=device) - query[:, None]
+
+
+def visible(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
+    """Whether each query sees each key: bool, (batch or 1, 1, queries, keys).
+
+    ``inputs`` are needed for a document mask only.
+    """
+    if problem.mask.kind == "document":
+        query, key = (inputs[name].to(device or "cpu") for name in ("query_document", "key_document"))
+        return (query[:, :, None] == key[:, None, :]).unsqueeze(1)
+    offset = positions(problem, device)
+    seen = torch.ones_like(offset, dtype=torch.bool) if problem.mask.kind == "full" else offset <= 0
+    if problem.mask.kind == "sliding-window":
+        seen &= offset > -problem.mask.size
+    return seen[None, None]
+
+
+def repeated(problem: Attention, shared: Tensor) -> Tensor:
+    """k or v (kv batch, kv heads, ...) repeated to (batch, heads, ...)."""
+    group = problem.heads // problem.key_heads
+    if group > 1:
+        shared = shared.repeat_interleave(group, dim=1)
+    return shared.expand(problem.batch, *shared.shape[1:])
+
+
+def gathered(problem: Attention, full: Tensor) -> Tensor:
+    """The sum of (batch, heads, ...) over everything that shares one k and v: (kv batch, kv heads, ...)."""
+    group = problem.heads // problem.key_heads
+    if group > 1:
+        full = full.unflatten(1, (problem.key_heads, group)).sum(2)
+    return full.sum(0, keepdim=True) if problem.key_batch < problem.batch else full
+
+
+def scores(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device = None) -> Scores:
+    """Operands and scores of ``inputs``, computed on ``device`` (None: the CPU).
+
+    Raises KeyError for a missing operand and ValueError for one of the wrong shape.
+    """
+    _check(problem, inputs)
+    q, k, v = (inputs[name].to(device or "cpu").double() for name in "qkv")
+    k, v = repeated(problem, k), repeated(problem, v)
+    scaled = (q @ k.transpose(-1, -2)) * problem.softmax_scale
+    seen = visible(problem, inputs, device=device)
+    score, slope, bias = scaled, None, None
+    if problem.score.kind == "soft-cap":
+        bent = torch.tanh(scaled / problem.score.cap)
+        score, slope = bent * problem.score.cap, 1 - bent * bent
+    elif problem.score.kind == "alibi":
+        slopes = inputs["slopes"].to(device or "cpu").double()
+        bias = slopes[:, None, None] * positions(problem, device)
+        score = scaled + bias
+    return Scores(q, k, v, seen, scaled, score, slope, bias)
+
+
+def forward(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device = None) -> Forward:
+    """Output and logarithm of the denominator. Weights are summed before the division, so that rows of equal scores
+    and integer values are exact but for the division. Raises as :func:`scores` does."""
+    found = scores(problem, inputs, device=device)
+    hidden = torch.where(found.visible, found.score, -math.inf)
+    top = hidden.amax(-1)
+    top = torch.where(top.isfinite(), top, 0.0)
+    weights = torch.exp(hidden - top.unsqueeze(-1))
+    total = weights.sum(-1)
+    lse = top + torch.log(total)
+    out = (weights @ found.v) / torch.where(total > 0, total, 1.0).unsqueeze(-1)
+    return Forward(found, top, weights, total, out, lse)
+
+
+def backward(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device = None) -> Backward:
+    """Gradients of q, k and v in exact arithmetic for the out and lse that are given, whatever they are.
+
+    With P = exp(score - lse) where visible and 0 elsewhere and in rows whose lse is -inf: grad_v = P^T grad_out,
+    grad_scores = P * (grad_out v^T - rowsum(out * grad_out)), grad_q = scale * grad_scaled k, grad_k = scale *
+    grad_scaled^T q. Raises as :func:`scores` does.
+    """
+    found = scores(problem, inputs, device=device)
+    out, lse, grad_out = (inputs[name].to(device or "cpu").double() for name in ("out", "lse", "grad_out"))
+    seen = found.visible & lse.isfinite().unsqueeze(-1)
+    shift = torch.where(lse.isfinite(), lse, 0.0).unsqueeze(-1)
+    probabilities = torch.exp(torch.where(seen, found.score - shift, -math.inf))
+    grad_probabilities = grad_out @ found.v.transpose(-1, -2)
+    delta = (out * grad_out).sum(-1)
+    grad_scores = probabilities * (grad_probabilities - delta.unsqueeze(-1))
+    grad_scaled = grad_scores if found.slope is None else grad_scores * found.slope
+    scale = problem.softmax_scale
+    return Backward(
+        found,
+        lse,
+        out,
+        grad_out,
+        probabilities,
+        grad_probabilities,
+        delta,
+        grad_scores,
+        grad_scaled,
+        (grad_scaled @ found.k) * scale,
+        gathered(problem, grad_scaled.transpose(-1, -2) @ found.q) * scale,
+        gathered(problem, probabilities.transpose(-1, -2) @ grad_out),
+    )
+
+
+def _check(problem: Attention, inputs: Mapping[str, Tensor]) -> None:
+    for operand in problem.operands:
+        if operand.name not in inputs:
+            raise KeyError(f"{problem.id} needs the input {operand.name!r}: given are {sorted(inputs)}")
+        if tuple(inputs[operand.name].shape) != operand.shape:
+            given = tuple(inputs[operand.name].shape)
+            raise ValueError(f"{problem.id}: input {operand.name!r} has shape {given}, it must have {operand.shape}")

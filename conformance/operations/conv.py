@@ -1,0 +1,66 @@
+"""What a convolution means: its fp64 value and the magnitude that error bounds need.
+
+One batched product per tap of the kernel over x with explicit zeros around it, so that the zeros of the padding meet
+the weights like any other element (0 * NaN is NaN) and sums of integers below 2**53 are exact.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from conformance.problems import Conv
+
+Device = torch.device | str | None
+
+
+def correlate(problem: Conv, x: Tensor, w: Tensor) -> Tensor:
+    """The sum over channels and taps of x times w, fp64, in the output's shape; x and w in fp64 and the shapes of the
+    problem's operands, on one device, where the result is too. Raises ValueError for other shapes."""
+    for name, tensor in (("x", x), ("w", w)):
+        if tuple(tensor.shape) != problem.operand(name).shape:
+            wanted = problem.operand(name).shape
+            raise ValueError(f"{problem.id}: input {name!r} has shape {tuple(tensor.shape)}, it must have {wanted}")
+    groups, positions = problem.groups, problem.out_size
+    around = [count for padding in reversed(problem.padding) for count in (padding, padding)]
+    padded = torch.nn.functional.pad(x, around)
+    padded = padded.reshape(problem.batch, groups, problem.group_channels, *padded.shape[2:])
+    weights = w.reshape(groups, problem.out_channels // groups, problem.group_channels, *problem.kernel)
+    total = x.new_zeros(problem.batch, groups, problem.out_channels // groups, *positions)
+    flat = total.flatten(3)
+    for tap in itertools.product(*map(range, problem.kernel)):
+        seen, weight = padded, weights
+        for axis, (first, count, step) in enumerate(zip(tap, positions, problem.stride, strict=True), 3):
+            seen = seen[(slice(None),) * axis + (slice(first, first + (count - 1) * step + 1, step),)]
+            weight = weight.select(3, first)
+        flat += weight @ seen.flatten(3)
+    return total.reshape(problem.output.shape)
+
+
+def magnitude(problem: Conv, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
+    """The same of ``|x|`` and ``|w|``, without the bias."""
+    x, w = _operands(problem, inputs, device)
+    return correlate(problem, x.abs(), w.abs())
+
+
+def value(problem: Conv, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
+    """The result in fp64, in the output's shape, before it is rounded to the output dtype.
+
+    ``inputs`` maps operand names to tensors of the operands' shapes. ``device`` is where it is computed and where the
+    result lives (None: where x lives). Raises KeyError for a missing operand, ValueError for a wrong shape.
+    """
+    result = correlate(problem, *_operands(problem, inputs, device))
+    if problem.bias:
+        result = result + inputs["bias"].to(result.device).double().reshape(-1, *[1] * len(problem.size))
+    return result
+
+
+def _operands(problem: Conv, inputs: Mapping[str, Tensor], device: Device) -> tuple[Tensor, Tensor]:
+    for operand in problem.operands:
+        if operand.name not in inputs:
+            raise KeyError(f"{problem.id} needs the input {operand.name!r}: given are {sorted(inputs)}")
+    target = inputs["x"].device if device is None else torch.device(device)
+    return inputs["x"].to(target).double(), inputs["w"].to(target).double()

@@ -1,0 +1,66 @@
+"""What a grouped product means: its fp64 value and the magnitude that error bounds need, group by group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from conformance.problems import GroupedGemm
+
+Device = torch.device | str | None
+
+
+def value(problem: GroupedGemm, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
+    """The result in fp64, in the output's shape, before it is rounded to the output dtype.
+
+    ``inputs`` maps operand names to tensors of the operands' shapes; ``offsets`` must hold the problem's own.
+    ``device`` is where it is computed and where the result lives (None: where a lives). Raises KeyError for a missing
+    operand, ValueError for a wrong shape or other offsets.
+    """
+    a, b = _operands(problem, inputs, device)
+    return joined(problem, "out", [left @ right for left, right in zip(*_groups(problem, a, b), strict=True)])
+
+
+def magnitude(problem: GroupedGemm, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
+    """The same of ``|A|`` and ``|B|``."""
+    a, b = _operands(problem, inputs, device)
+    return joined(problem, "out", [x @ y for x, y in zip(*_groups(problem, a.abs(), b.abs()), strict=True)])
+
+
+def joined(problem: GroupedGemm, name: str, matrices: Sequence[Tensor]) -> Tensor:
+    """The tensor called ``name`` ("a", "b" or "out") from the matrix of each group."""
+    dim = _split_dim(problem, name)
+    return torch.stack(list(matrices)) if dim is None else torch.cat(list(matrices), dim)
+
+
+def parts(problem: GroupedGemm, name: str, tensor: Tensor) -> list[Tensor]:
+    """The matrix of each group in the tensor called ``name``: views, the inverse of :func:`joined`."""
+    dim = _split_dim(problem, name)
+    if dim is None:
+        return list(tensor.unbind(0))
+    return list(tensor.split(list(problem.sizes), dim))
+
+
+def _split_dim(problem: GroupedGemm, name: str) -> int | None:
+    """The dimension of a two-dimensional tensor in which it is split; None for one matrix per group."""
+    dims = {"a": "MK", "b": "KN", "out": "MN"}[name]
+    return dims.index(problem.ragged) if problem.ragged and problem.ragged in dims else None
+
+
+def _groups(problem: GroupedGemm, a: Tensor, b: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    return parts(problem, "a", a), parts(problem, "b", b)
+
+
+def _operands(problem: GroupedGemm, inputs: Mapping[str, Tensor], device: Device) -> tuple[Tensor, Tensor]:
+    for operand in problem.operands:
+        if operand.name not in inputs:
+            raise KeyError(f"{problem.id} needs the input {operand.name!r}: given are {sorted(inputs)}")
+        if tuple(inputs[operand.name].shape) != operand.shape:
+            given = tuple(inputs[operand.name].shape)
+            raise ValueError(f"{problem.id}: input {operand.name!r} has shape {given}, it must have {operand.shape}")
+    if problem.ragged and inputs["offsets"].tolist() != list(problem.ends):
+        raise ValueError(f"{problem.id}: the offsets are {inputs['offsets'].tolist()}, they must be {problem.ends}")
+    target = inputs["a"].device if device is None else torch.device(device)
+    return inputs["a"].to(target).double(), inputs["b"].to(target).double()

@@ -1,0 +1,68 @@
+"""What the sweep over config spaces needs: device times, and where spills are declared."""
+
+from __future__ import annotations
+
+import functools
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from conformance.heuristics.configs import AnyConfig, Config
+from conformance.heuristics.pruning import shared_memory
+from conformance.inputs.random_tensors import random_tensors
+from conformance.kernels.gemm import GemmKernel
+from conformance.kernels.kernel import Kernel, NotApplicable, Variant
+from conformance.problems import Gemm, Problem, itemsize
+from conformance.records import Verdict
+from conformance.targets import Target
+
+from .examples import example_variant, timed
+
+if TYPE_CHECKING:
+    from conformance.execution.compilation import Artefact
+
+    from .judging import Harness
+
+
+def measure(harness: Harness, kernel: Kernel, dtype: str, config: AnyConfig, target: Target) -> dict[str, Any]:
+    """What a record keeps of one timing: microseconds and the problem; the reason where the config cannot take it."""
+    from conformance.execution.device import DeviceExecutor
+
+    problem = timed(kernel, dtype)
+    try:
+        variant = {} if kernel.persistent else example_variant(kernel)
+        plan = kernel.plan(problem, config, target, Variant(**variant))
+    except NotApplicable as refusal:
+        return {"run": {"problem": problem.id, "refused": str(refusal.reason)}}
+    assert isinstance(harness.executor, DeviceExecutor)
+    launch = kernel.launch(plan, random_tensors(problem, harness.executor.device))
+    return {"run": {"problem": problem.id, "us": round(harness.executor.microseconds(launch), 3)}}
+
+
+def estimates(kernel: Kernel, config: AnyConfig, problem: Problem) -> dict[str, Any]:
+    """What the heuristics and the kernel estimate of the shared memory of one block, in bytes; empty where neither
+    does."""
+    if not isinstance(config, Config):
+        return {}
+    found = {"heuristics": shared_memory(config, itemsize(problem.dtype))}
+    if isinstance(kernel, GemmKernel) and isinstance(problem, Gemm):
+        found["kernel"] = kernel.shared_memory(problem, config)
+    return {"shared_memory_estimate": found}
+
+
+@functools.cache
+def _declared() -> frozenset[str]:
+    """Lines of the data file: kernel, dtype, config and target of each case that is known to spill."""
+    text = files("conformance.plugin").joinpath("declared_spills.txt").read_text()
+    return frozenset(line for line in text.splitlines() if line and not line.startswith("#"))
+
+
+def spill_key(kernel: Kernel, dtype: str, config: AnyConfig, target: Target) -> str:
+    return f"{kernel.name} {dtype} {config.id} {target.id}"
+
+
+def spill_verdict(kernel: Kernel, dtype: str, config: AnyConfig, target: Target, artefact: Artefact) -> Verdict:
+    """Whether the main launch spills no register, or is declared to."""
+    known = spill_key(kernel, dtype, config, target) in _declared()
+    used = artefact.resources
+    text = f"{used.spills} {used.spill_unit} per thread spilled" + (", declared" if known else "")
+    return Verdict("spills", not used.spills or known, text if used.spills else "no register is spilled")

@@ -1,0 +1,57 @@
+"""What is computed: problems, their operands, dtypes and layouts.
+
+A problem says nothing about how it is computed: no tiles, no target, no kernel. It is hashable, picklable and
+has a stable text id, so that records of two runs can be joined on it.
+"""
+
+from .attention import Attention, Mask, Score
+from .conv import Conv, conv2d, conv3d
+from .gemm import (
+    BLOCK_SCALINGS,
+    Bias,
+    Fusion,
+    Gemm,
+    addmm,
+    baddbmm,
+    bmm,
+    fused_mm,
+    int_mm,
+    mixed_mm,
+    mm,
+    mm_plus_mm,
+    scaled_mm,
+)
+from .grouped import GroupedGemm
+from .problem import Problem
+from .tensors import BASE_ALIGNMENT, DTYPES, FP8, INTEGERS, Layout, Operand, itemsize
+
+__all__ = [
+    "BASE_ALIGNMENT",
+    "BLOCK_SCALINGS",
+    "DTYPES",
+    "FP8",
+    "INTEGERS",
+    "Attention",
+    "Bias",
+    "Conv",
+    "Fusion",
+    "Gemm",
+    "GroupedGemm",
+    "Layout",
+    "Mask",
+    "Operand",
+    "Problem",
+    "Score",
+    "addmm",
+    "baddbmm",
+    "bmm",
+    "conv2d",
+    "conv3d",
+    "fused_mm",
+    "int_mm",
+    "itemsize",
+    "mixed_mm",
+    "mm",
+    "mm_plus_mm",
+    "scaled_mm",
+]

@@ -1,0 +1,195 @@
+"""Scaled dot-product attention with a mask and a score modification, forward and backward."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from dataclasses import dataclass
+
+from .problem import Problem
+from .tensors import DTYPES, Operand
+
+MASKS = ("full", "causal", "sliding-window", "document")
+SCORES = ("none", "soft-cap", "alibi")
+
+#: How q, k, v and the outputs lie in memory: order of the strides, largest first, of batch, heads, sequence, head dim.
+ORDERS = {"bhsd": (0, 1, 2, 3), "bshd": (0, 2, 1, 3)}
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Which keys a query sees. Query i stands at key position ``i + keys - queries``: the last one sees the last key.
+
+    "full": all; "causal": no later ones; "sliding-window": of the causal ones the nearest ``size``; "document": only
+    those with the same document number, given by the operands ``query_document`` and ``key_document``.
+    """
+
+    kind: str = "full"
+    size: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in MASKS:
+            raise ValueError(f"mask {self.kind!r} is unknown: use one of {', '.join(MASKS)}")
+        if (self.kind == "sliding-window") != (self.size > 0):
+            raise ValueError(f"mask {self.kind!r} with size {self.size}: a sliding window needs one, others none")
+
+    @property
+    def id(self) -> str:
+        return f"{self.kind}{self.size or ''}"
+
+
+@dataclass(frozen=True)
+class Score:
+    """What happens to a scaled score s before the softmax. "none"; "soft-cap": ``cap * tanh(s / cap)``; "alibi":
+    ``s + slope[head] * (key - position of the query)`` with the operand ``slopes`` (heads,), fp32."""
+
+    kind: str = "none"
+    cap: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in SCORES:
+            raise ValueError(f"score {self.kind!r} is unknown: use one of {', '.join(SCORES)}")
+        if (self.kind == "soft-cap") != (self.cap > 0):
+            raise ValueError(f"score {self.kind!r} with cap {self.cap}: a soft cap needs one, others none")
+
+    @property
+    def id(self) -> str:
+        return f"{self.kind}{self.cap:g}" if self.cap else self.kind
+
+
+@dataclass(frozen=True)
+class Attention(Problem):
+    """``out = softmax(score(q k^T * scale) where mask) v`` per batch and head.
+
+    ``op`` "attention": operands q (batch, heads, queries, head_dim), k (batch, kv_heads, keys, head_dim), v
+    (batch, kv_heads, keys, value_dim), outputs out (batch, heads, queries, value_dim) and lse (batch, heads, queries),
+    fp32: the natural logarithm of the softmax's denominator, -inf for a row that sees no key, whose out is 0.
+    ``op`` "attention_backward": also the operands out, lse and grad_out, outputs grad_q, grad_k and grad_v.
+
+    Query head h uses key head ``h // (heads // kv_heads)``. ``kv_batch`` 1 shares k and v among the batch.
+    ``scale`` is 1 / sqrt(head_dim) unless given. ``block`` is the edge of the blocks in which a block-sparse kernel
+    is told what to skip; None: every block is visited. ``order`` is a key of :data:`ORDERS`, ``pad`` elements are
+    added to the sequence's stride of q, k and v.
+    """
+
+    op: str
+    batch: int
+    heads: int
+    queries: int
+    keys: int
+    head_dim: int
+    dtype: str = "fp16"
+    kv_heads: int | None = None
+    kv_batch: int | None = None
+    value_dim: int | None = None
+    mask: Mask = Mask()
+    score: Score = Score()
+    scale: float | None = None
+    block: int | None = None
+    order: str = "bhsd"
+    pad: int = 0
+    precision: str = "ieee"
+
+    def __post_init__(self) -> None:
+        if self.op not in ("attention", "attention_backward"):
+            raise ValueError(f"operation {self.op!r} is unknown: use 'attention' or 'attention_backward'")
+        if self.dtype not in DTYPES:
+            raise ValueError(f"dtype {self.dtype!r} is unknown: use one of {', '.join(DTYPES)}")
+        if self.order not in ORDERS:
+            raise ValueError(f"order {self.order!r} is unknown: use one of {', '.join(ORDERS)}")
+        for name in ("batch", "heads", "queries", "keys", "head_dim"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: attention needs sizes >= 1")
+        if self.heads % self.key_heads:
+            raise ValueError(f"{self.heads} heads share {self.key_heads} of k and v: the one must divide the other")
+        if self.key_batch not in (1, self.batch):
+            raise ValueError(f"kv_batch is {self.kv_batch}: it must be 1 or {self.batch}")
+
+    @property
+    def key_heads(self) -> int:
+        return self.heads if self.kv_heads is None else self.kv_heads
+
+    @property
+    def key_batch(self) -> int:
+        return self.batch if self.kv_batch is None else self.kv_batch
+
+    @property
+    def values_dim(self) -> int:
+        """Head dim of v."""
+        return self.value_dim or self.head_dim
+
+    @property
+    def softmax_scale(self) -> float:
+        return 1.0 / math.sqrt(self.head_dim) if self.scale is None else self.scale
+
+    @property
+    def backward(self) -> bool:
+        return self.op == "attention_backward"
+
+    @property
+    def dense(self) -> Attention:
+        return dataclasses.replace(self, order="bhsd", pad=0, block=None)
+
+    def _tensor(self, name: str, batch: int, heads: int, length: int, dim: int, pad: int) -> Operand:
+        shape = (batch, heads, length, dim)
+        strides = [0, 0, 0, 1]
+        size = dim
+        for axis in reversed(ORDERS[self.order][:-1]):
+            strides[axis] = size + (pad if axis == ORDERS[self.order][2] else 0)
+            size = strides[axis] * shape[axis]
+        return Operand(name, shape, tuple(strides), self.dtype)
+
+    def _query_like(self, name: str, dim: int, pad: int = 0) -> Operand:
+        return self._tensor(name, self.batch, self.heads, self.queries, dim, pad)
+
+    def _key_like(self, name: str, dim: int, pad: int = 0) -> Operand:
+        return self._tensor(name, self.key_batch, self.key_heads, self.keys, dim, pad)
+
+    def _lse(self) -> Operand:
+        shape = (self.batch, self.heads, self.queries)
+        return Operand("lse", shape, (self.heads * self.queries, self.queries, 1), "fp32")
+
+    @functools.cached_property
+    def operands(self) -> tuple[Operand, ...]:
+        """q, k, v, then slopes (alibi), query_document and key_document (int32), then out, lse, grad_out (backward)."""
+        found = [
+            self._query_like("q", self.head_dim, self.pad),
+            self._key_like("k", self.head_dim, self.pad),
+            self._key_like("v", self.values_dim, self.pad),
+        ]
+        if self.score.kind == "alibi":
+            found.append(Operand("slopes", (self.heads,), (1,), "fp32"))
+        if self.mask.kind == "document":
+            found.append(Operand("query_document", (self.batch, self.queries), (self.queries, 1), "int32"))
+            found.append(Operand("key_document", (self.batch, self.keys), (self.keys, 1), "int32"))
+        if self.backward:
+            found += [self._query_like("out", self.values_dim), self._lse()]
+            found.append(self._query_like("grad_out", self.values_dim))
+        return tuple(found)
+
+    @functools.cached_property
+    def outputs(self) -> tuple[Operand, ...]:
+        if not self.backward:
+            return (self._query_like("out", self.values_dim), self._lse())
+        return (
+            self._query_like("grad_q", self.head_dim),
+            self._key_like("grad_k", self.head_dim),
+            self._key_like("grad_v", self.values_dim),
+        )
+
+    @functools.cached_property
+    def id(self) -> str:
+        """Stable text such as ``attention-2x4x96x160-d64-fp16-causal``."""
+        parts = [self.op, f"{self.batch}x{self.heads}x{self.queries}x{self.keys}", f"d{self.head_dim}"]
+        parts[-1] += f".{self.value_dim}" if self.value_dim else ""
+        parts.append(self.precision if self.dtype == "fp32" and self.precision == "tf32" else self.dtype)
+        if (self.key_heads, self.key_batch) != (self.heads, self.batch):
+            parts.append(f"kv{self.key_batch}x{self.key_heads}")
+        parts.append(self.mask.id)
+        parts += [self.score.id] if self.score.kind != "none" else []
+        parts += [f"scale{self.scale:g}"] if self.scale is not None else []
+        parts += [f"block{self.block}"] if self.block else []
+        parts += [self.order] if self.order != "bhsd" else []
+        parts += [f"pad{self.pad}"] if self.pad else []
+        return "-".join(parts)

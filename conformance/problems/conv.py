@@ -1,0 +1,210 @@
+"""Convolutions over two or three spatial dimensions, with groups and a bias."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from dataclasses import dataclass
+
+from .gemm import Bias, Gemm
+from .problem import Problem
+from .tensors import DTYPES, Operand
+
+RANKS = {"conv2d": 2, "conv3d": 3}
+ORDERS = ("contiguous", "channels-last")
+
+
+@dataclass(frozen=True)
+class Conv(Problem):
+    """``out[n, o] = bias[o] + sum over channels c of o's group of x[n, c] * w[o, c]``, where ``*`` slides w over x.
+
+    Operands x (batch, channels, *size), w (out_channels, channels // groups, *kernel) and, if ``bias``, bias
+    (out_channels,); output out (batch, out_channels, *out_size). Outside x there are zeros, ``padding`` of them at both
+    ends of each spatial dimension, which are multiplied like others: a NaN of w shows wherever it meets one. The
+    bias has the dtype of x and is added to the fp32 sum. There is no dilation. ``batch`` may be 0.
+
+    ``order_x``, ``order_w`` and ``order_out`` are "contiguous" (the last spatial dimension has stride 1) or
+    "channels-last" (the second dimension has). ``pad`` elements are added to the second-smallest stride of x, w and
+    out, ``batch_pad`` to the stride from one image of x and out to the next. ``precision`` applies to fp32 operands:
+    "ieee" or "tf32".
+    """
+
+    op: str
+    batch: int
+    channels: int
+    size: tuple[int, ...]
+    out_channels: int
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    groups: int = 1
+    dtype: str = "fp16"
+    out_dtype: str | None = None
+    precision: str = "ieee"
+    bias: bool = False
+    order_x: str = "contiguous"
+    order_w: str = "contiguous"
+    order_out: str = "contiguous"
+    pad: int = 0
+    batch_pad: int = 0
+
+    def __post_init__(self) -> None:
+        if self.op not in RANKS:
+            raise ValueError(f"operation {self.op!r} is unknown: use one of {', '.join(RANKS)}")
+        rank = RANKS[self.op]
+        for name, least in (("size", 1), ("kernel", 1), ("stride", 1), ("padding", 0)):
+            values = getattr(self, name)
+            if len(values) != rank or min(values) < least:
+                raise ValueError(f"{name} is {values}: {self.op} needs {rank} numbers >= {least}")
+        for name, least in (("batch", 0), ("channels", 1), ("out_channels", 1), ("groups", 1), ("pad", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}: it must be >= {least}")
+        if self.batch_pad < 0:
+            raise ValueError(f"batch_pad is {self.batch_pad}: it must be >= 0")
+        if self.channels % self.groups or self.out_channels % self.groups:
+            raise ValueError(
+                f"{self.channels} channels in, {self.out_channels} out and {self.groups} groups: the groups must "
+                "divide both"
+            )
+        if min(self.out_size) < 1:
+            raise ValueError(
+                f"a kernel of {self.kernel} does not fit {self.size} with padding {self.padding}: pad more or use "
+                "a smaller kernel"
+            )
+        for dtype in (self.dtype, self.out_dtype or self.dtype):
+            if dtype not in DTYPES:
+                raise ValueError(f"dtype {dtype!r} is unknown: use one of {', '.join(DTYPES)}")
+        for order in (self.order_x, self.order_w, self.order_out):
+            if order not in ORDERS:
+                raise ValueError(f"order {order!r} is unknown: use one of {', '.join(ORDERS)}")
+        if self.precision not in ("ieee", "tf32"):
+            raise ValueError(f"precision {self.precision!r} is unknown: use 'ieee' or 'tf32'")
+
+    @property
+    def out_size(self) -> tuple[int, ...]:
+        """Spatial extents of the output."""
+        each = zip(self.size, self.kernel, self.stride, self.padding, strict=True)
+        return tuple((size + 2 * padding - kernel) // stride + 1 for size, kernel, stride, padding in each)
+
+    @property
+    def group_channels(self) -> int:
+        """Channels that one output sees."""
+        return self.channels // self.groups
+
+    @property
+    def taps(self) -> int:
+        """Spatial positions of the kernel."""
+        return math.prod(self.kernel)
+
+    @functools.cached_property
+    def product(self) -> Gemm:
+        """The matrix product that one group amounts to, with a row per output position and a k per tap and channel.
+
+        Its A is not x but what a convolution by matrix products would gather of it; A holds x's values and the
+        padding's zeros. Layouts are plain.
+        """
+        rows = self.batch * math.prod(self.out_size)
+        fields = {"dtype": self.dtype, "out_dtype": self.out_dtype, "precision": self.precision}
+        sizes = (rows, self.out_channels // self.groups, self.taps * self.group_channels)
+        if self.bias:
+            return Gemm("addmm", *sizes, bias=Bias("n"), **fields)  # type: ignore[arg-type]
+        return Gemm("mm", *sizes, **fields)  # type: ignore[arg-type]
+
+    @property
+    def dense(self) -> Conv:
+        plain = {"order_x": "contiguous", "order_w": "contiguous", "order_out": "contiguous"}
+        return dataclasses.replace(self, **plain, pad=0, batch_pad=0)  # type: ignore[arg-type]
+
+    def _tensor(self, name: str, shape: tuple[int, ...], order: str, dtype: str, behind: int) -> Operand:
+        last = (*range(2, len(shape)), 1) if order == "channels-last" else tuple(range(1, len(shape)))
+        strides = [0] * len(shape)
+        step = 1
+        for place, axis in enumerate(reversed(last)):
+            strides[axis] = step
+            step = step * shape[axis] + (self.pad if place == 0 else 0)
+        strides[0] = step + behind
+        return Operand(name, shape, tuple(strides), dtype)
+
+    @functools.cached_property
+    def operands(self) -> tuple[Operand, ...]:
+        """x, w and, if there is one, bias."""
+        weights = (self.out_channels, self.group_channels, *self.kernel)
+        found = [
+            self._tensor("x", (self.batch, self.channels, *self.size), self.order_x, self.dtype, self.batch_pad),
+            self._tensor("w", weights, self.order_w, self.dtype, 0),
+        ]
+        if self.bias:
+            found.append(Operand("bias", (self.out_channels,), (1,), self.dtype))
+        return tuple(found)
+
+    @functools.cached_property
+    def outputs(self) -> tuple[Operand, ...]:
+        shape = (self.batch, self.out_channels, *self.out_size)
+        return (self._tensor("out", shape, self.order_out, self.out_dtype or self.dtype, self.batch_pad),)
+
+    @functools.cached_property
+    def id(self) -> str:
+        """Stable text such as ``conv2d-2x24x13x11-o40-k3x3-s2x1-p1x1-g2-bf16-last.last.last-bias``."""
+
+        def sizes(values: tuple[int, ...]) -> str:
+            return "x".join(map(str, values))
+
+        parts = [self.op, sizes((self.batch, self.channels, *self.size)), f"o{self.out_channels}"]
+        parts.append(f"k{sizes(self.kernel)}")
+        parts += [f"s{sizes(self.stride)}"] if set(self.stride) != {1} else []
+        parts += [f"p{sizes(self.padding)}"] if any(self.padding) else []
+        parts += [f"g{self.groups}"] if self.groups > 1 else []
+        parts.append(self.precision if self.dtype == "fp32" and self.precision == "tf32" else self.dtype)
+        parts += [f"to.{self.out_dtype}"] if self.out_dtype not in (None, self.dtype) else []
+        orders = (self.order_x, self.order_w, self.order_out)
+        parts.append(".".join("last" if order == "channels-last" else "first" for order in orders))
+        parts += [f"pad{self.pad}"] if self.pad else []
+        parts += [f"far{self.batch_pad}"] if self.batch_pad else []
+        parts += ["bias"] if self.bias else []
+        return "-".join(parts)
+
+
+def conv2d(
+    batch: int,
+    channels: int,
+    size: int | tuple[int, ...],
+    out_channels: int,
+    kernel: int | tuple[int, ...],
+    dtype: str = "fp16",
+    **fields: object,
+) -> Conv:
+    """A convolution over two dimensions. One number stands for all dimensions in size, kernel, stride and padding;
+    stride is 1 and padding 0 unless given. ``fields`` are those of :class:`Conv`."""
+    return _conv("conv2d", batch, channels, size, out_channels, kernel, dtype, fields)
+
+
+def conv3d(
+    batch: int,
+    channels: int,
+    size: int | tuple[int, ...],
+    out_channels: int,
+    kernel: int | tuple[int, ...],
+    dtype: str = "fp16",
+    **fields: object,
+) -> Conv:
+    """The same over three dimensions."""
+    return _conv("conv3d", batch, channels, size, out_channels, kernel, dtype, fields)
+
+
+def _conv(
+    op: str,
+    batch: int,
+    channels: int,
+    size: int | tuple[int, ...],
+    out_channels: int,
+    kernel: int | tuple[int, ...],
+    dtype: str,
+    fields: dict[str, object],
+) -> Conv:
+    def every(value: object) -> object:
+        return (value,) * RANKS[op] if isinstance(value, int) else value
+
+    given = {"stride": 1, "padding": 0, **fields}
+    shape = {name: every(given.pop(name)) for name in ("stride", "padding")}
+    return Conv(op, batch, channels, every(size), out_channels, every(kernel), dtype=dtype, **shape, **given)  # type: ignore[arg-type]

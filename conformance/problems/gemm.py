@@ -1,0 +1,322 @@
+"""Matrix products: one, scaled, summed in pairs, batched, of integers, with fused prologue and epilogue."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from dataclasses import dataclass
+
+from .problem import Problem
+from .tensors import DTYPES, FP8, INTEGERS, Layout, Operand
+
+OPERATIONS = ("mm", "addmm", "scaled_mm", "mm_plus_mm", "bmm", "baddbmm", "int_mm", "mixed_mm", "fused_mm")
+
+#: k and n per scale of a block-wise scaled product.
+SCALE_BLOCK = 128
+#: Accepted pairs of scale blocks (of A, of B), rows of the operand as stored times k: "1x128" has one scale per row
+#: (of A) or column (of B) and 128 k, "128x128" one per 128 of them and 128 k.
+BLOCK_SCALINGS = ("1x128/1x128", "1x128/128x128", "128x128/1x128")
+
+
+@dataclass(frozen=True)
+class Bias:
+    """The addend of an addmm, baddbmm, scaled mm or fused mm.
+
+    ``kind``: "n" a vector of N added to every row, "1n" the same as a 1xN matrix, "m1" one value per row,
+    "mn" a full matrix; for a batch also "b1n", one row per matrix, and "bmn", a matrix for each. Kinds with fewer
+    elements than the result are read with stride 0 along the broadcast dimensions.
+    """
+
+    kind: str = "n"
+    dtype: str | None = None
+    layout: Layout = Layout()
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("n", "1n", "m1", "mn", "b1n", "bmn"):
+            raise ValueError(f"bias kind {self.kind!r} is unknown: use 'n', '1n', 'm1', 'mn', 'b1n' or 'bmn'")
+        if self.layout.batch == "zero":
+            raise ValueError(f"bias {self.kind!r} with batch 'zero': one bias for all matrices is of kind '1n' or 'mn'")
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """What happens to A before, and to the product after, a fused mm.
+
+    ``prologue``: None; "cast": A is stored as ``stored`` and rounded to the problem's dtype; "scale": row m of A is
+    multiplied in fp32 by ``row_scale[m]`` and rounded to the dtype; "gather": row m of the product's A is row
+    ``rows[m]`` of the stored one. ``epilogue``: applied to the fp32 sum in this order, each of "bias" (added),
+    "relu", "gelu" (the exact one, by erf), "residual" (a matrix of the output's shape and dtype, added) and "dropout"
+    (elements with mask 0 become 0, others are doubled: probability 1/2 with a given mask).
+    """
+
+    prologue: str | None = None
+    stored: str | None = None
+    epilogue: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.prologue not in (None, "cast", "scale", "gather"):
+            raise ValueError(f"prologue {self.prologue!r} is unknown: use 'cast', 'scale', 'gather' or None")
+        if (self.prologue == "cast") != (self.stored is not None):
+            raise ValueError(f"prologue {self.prologue!r} with stored={self.stored!r}: 'cast' needs a dtype, no other")
+        unknown = set(self.epilogue) - {"bias", "relu", "gelu", "residual", "dropout"}
+        if unknown or len(set(self.epilogue)) != len(self.epilogue):
+            raise ValueError(f"epilogue {self.epilogue}: use each of bias, relu, gelu, residual, dropout at most once")
+
+    @property
+    def id(self) -> str:
+        prologue = {None: "", "cast": f"from.{self.stored}"}.get(self.prologue, self.prologue)
+        return ".".join(part for part in (prologue, *self.epilogue) if part)
+
+
+@dataclass(frozen=True)
+class Gemm(Problem):
+    """A product of matrices A[M,K] and B[K,N] into out[M,N], in one of these operations:
+
+    * ``mm``: the product alone;
+    * ``addmm``: ``beta * bias + alpha * (A @ B)``; beta 0 ignores the bias and alpha 0 the product, NaN included;
+    * ``scaled_mm``: ``(A @ B) * scale_a * scale_b (+ bias)`` with fp32 scales, one per tensor ("tensor"), one per row
+      of A and one per column of B ("row"), or one per block of each operand (:data:`BLOCK_SCALINGS`);
+    * ``mm_plus_mm``: ``A @ B + C @ D``, all four with one K; C lies like A and D like B;
+    * ``bmm``, ``baddbmm``: mm and addmm of ``batch`` matrices each;
+    * ``int_mm``: int8 operands, int32 result (modulo 2**32 is never reached: |sum| <= 2**14 * K);
+    * ``mixed_mm``: B holds int8 or uint8 (``b_dtype``), converted to A's dtype before it is multiplied;
+    * ``fused_mm``: a product with a :class:`Fusion`.
+
+    ``precision`` applies to fp32 operands: "ieee" or "tf32". ``fast_accum`` applies to fp8 operands.
+    """
+
+    op: str
+    M: int
+    N: int
+    K: int
+    dtype: str = "fp16"
+    out_dtype: str | None = None
+    b_dtype: str | None = None
+    precision: str = "ieee"
+    layout_a: Layout = Layout()
+    layout_b: Layout = Layout()
+    layout_out: Layout = Layout()
+    bias: Bias | None = None
+    alpha: float = 1.0
+    beta: float = 1.0
+    scaling: str | None = None
+    fast_accum: bool = False
+    batch: int | None = None
+    fusion: Fusion | None = None
+
+    def __post_init__(self) -> None:
+        if self.op not in OPERATIONS:
+            raise ValueError(f"operation {self.op!r} is unknown: use one of {', '.join(OPERATIONS)}")
+        for name in ("M", "N", "K", "batch"):
+            if (getattr(self, name) or 0) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}: sizes must be >= 0")
+        for dtype in (self.dtype, self.a_dtype, self.second_dtype, self.output_dtype):
+            if dtype not in DTYPES:
+                raise ValueError(f"dtype {dtype!r} is unknown: use one of {', '.join(DTYPES)}")
+        if self.precision not in ("ieee", "tf32"):
+            raise ValueError(f"precision {self.precision!r} is unknown: use 'ieee' or 'tf32'")
+        self._check_operation()
+
+    def _check_operation(self) -> None:
+        """Raises ValueError where a field does not belong to the operation."""
+        if (self.op == "scaled_mm") != (self.scaling is not None):
+            raise ValueError(f"{self.op} with scaling={self.scaling!r}: scaled_mm needs 'tensor' or 'row', others None")
+        if self.scaling not in (None, "tensor", "row", *BLOCK_SCALINGS):
+            raise ValueError(
+                f"scaling {self.scaling!r} is unknown: use 'tensor', 'row' or one of {', '.join(BLOCK_SCALINGS)}"
+            )
+        fused_bias = self.fusion is not None and "bias" in self.fusion.epilogue
+        if (self.op in ("addmm", "baddbmm") or fused_bias) and self.bias is None:
+            raise ValueError(f"{self.op if not fused_bias else self.fusion} needs a bias")
+        if self.bias is not None and self.op not in ("addmm", "baddbmm", "scaled_mm") and not fused_bias:
+            raise ValueError(f"{self.op} takes no bias: use addmm")
+        if self.bias is not None and self.bias.kind.startswith("b") and self.batch is None:
+            raise ValueError(f"bias kind {self.bias.kind!r} is for a batch: use bmm's operations or another kind")
+        if self.op not in ("addmm", "baddbmm") and (self.alpha, self.beta) != (1.0, 1.0):
+            raise ValueError(f"{self.op} takes no alpha or beta: use addmm")
+        if (self.op in ("bmm", "baddbmm")) != (self.batch is not None):
+            raise ValueError(f"{self.op} with batch={self.batch}: bmm and baddbmm need a batch, others take none")
+        if (self.op == "fused_mm") != (self.fusion is not None):
+            raise ValueError(f"{self.op} with fusion={self.fusion}: fused_mm needs a Fusion, others take none")
+        if (self.op == "int_mm") != (self.dtype == "int8"):
+            raise ValueError(f"{self.op} of {self.dtype}: int_mm takes int8, other operations do not")
+        if (self.op == "mixed_mm") != (self.second_dtype in ("int8", "uint8") and self.dtype not in INTEGERS):
+            raise ValueError(f"{self.op} with a B of {self.second_dtype}: mixed_mm takes int8 or uint8, others do not")
+
+    @property
+    def a_dtype(self) -> str:
+        """dtype in which A is stored: the problem's, unless a prologue casts it."""
+        return (self.fusion.stored if self.fusion is not None else None) or self.dtype
+
+    @property
+    def second_dtype(self) -> str:
+        """dtype of B: that of the problem unless given."""
+        return self.b_dtype or self.dtype
+
+    @property
+    def output_dtype(self) -> str:
+        """dtype of the result: as given, else int32 for int8 operands, bf16 for fp8 operands, else theirs."""
+        return self.out_dtype or ("int32" if self.dtype == "int8" else "bf16" if self.dtype in FP8 else self.dtype)
+
+    @property
+    def has_product(self) -> bool:
+        """Whether the product contributes: false for K == 0 and for alpha == 0 (which ignores even NaN)."""
+        return self.K > 0 and self.alpha != 0
+
+    @property
+    def reads_bias(self) -> bool:
+        """Whether the bias contributes: beta == 0 ignores it, NaN included."""
+        return self.bias is not None and self.beta != 0
+
+    @property
+    def dense(self) -> Gemm:
+        plain: dict[str, object] = {"layout_a": Layout(), "layout_b": Layout(), "layout_out": Layout()}
+        for name in ("layout_a", "layout_b"):
+            if getattr(self, name).batch == "zero":  # one matrix for all is a fact about the values too
+                plain[name] = Layout(batch="zero")
+        if self.bias is not None:
+            plain["bias"] = dataclasses.replace(self.bias, layout=Layout())
+        return dataclasses.replace(self, **plain)  # type: ignore[arg-type]
+
+    @functools.cached_property
+    def operands(self) -> tuple[Operand, ...]:
+        """The input tensors in the order a, b, c, d, scale_a, scale_b, row_scale, rows, bias, residual, mask (those
+        that exist); with a batch, a and b are (batch, M, K) and (batch, K, N). A gathered a has 2 * M + 3 rows."""
+        lead = () if self.batch is None else (self.batch,)
+        gathered = self.fusion is not None and self.fusion.prologue == "gather"
+        shape_a, shape_b = (*lead, 2 * self.M + 3 if gathered else self.M, self.K), (*lead, self.K, self.N)
+        pairs = (("a", "b"), ("c", "d")) if self.op == "mm_plus_mm" else (("a", "b"),)
+        found = []
+        for first, second in pairs:
+            found += [
+                Operand(first, shape_a, self.layout_a.strides(shape_a), self.a_dtype, self.layout_a.offset),
+                Operand(second, shape_b, self.layout_b.strides(shape_b), self.second_dtype, self.layout_b.offset),
+            ]
+        found += self._scale_operands()
+        if self.fusion is not None and self.fusion.prologue == "scale":
+            found.append(Operand("row_scale", (self.M,), (1,), "fp32"))
+        if gathered:
+            found.append(Operand("rows", (self.M,), (1,), "int32"))
+        if self.bias is not None:
+            found.append(self._bias_operand(self.bias))
+        for name in ("residual", "dropout"):
+            if self.fusion is not None and name in self.fusion.epilogue:
+                dtype = self.output_dtype if name == "residual" else "uint8"
+                found.append(Operand("mask" if name == "dropout" else name, (self.M, self.N), (self.N, 1), dtype))
+        return tuple(found)
+
+    def _scale_operands(self) -> list[Operand]:
+        if self.scaling is None:
+            return []
+        if self.scaling == "tensor":
+            return [Operand("scale_a", (), (), "fp32"), Operand("scale_b", (), (), "fp32")]
+        if self.scaling == "row":
+            shape_a, shape_b = (self.M, 1), (1, self.N)
+            return [Operand("scale_a", shape_a, (1, 1), "fp32"), Operand("scale_b", shape_b, (self.N, 1), "fp32")]
+        blocks_k = -(-self.K // SCALE_BLOCK)
+        lines = [
+            extent if kind == "1x128" else -(-extent // SCALE_BLOCK)
+            for extent, kind in zip((self.M, self.N), self.scaling.split("/"), strict=True)
+        ]
+        # scales of B are stored like B itself: the k-blocks of one column (or 128 columns) are neighbours
+        return [
+            Operand("scale_a", (lines[0], blocks_k), (max(blocks_k, 1), 1), "fp32"),
+            Operand("scale_b", (blocks_k, lines[1]), (1, max(blocks_k, 1)), "fp32"),
+        ]
+
+    def _bias_operand(self, bias: Bias) -> Operand:
+        dtype = bias.dtype or (self.output_dtype if self.dtype in FP8 else self.dtype)
+        layout = bias.layout
+        if bias.kind == "n":
+            return Operand("bias", (self.N,), (layout.step,), dtype, layout.offset)
+        batch = self.batch or 1
+        shapes: dict[str, tuple[int, ...]] = {
+            "1n": (1, self.N),
+            "m1": (self.M, 1),
+            "mn": (self.M, self.N),
+            "b1n": (batch, 1, self.N),
+            "bmn": (batch, self.M, self.N),
+        }
+        shape = shapes[bias.kind]
+        return Operand("bias", shape, layout.strides(shape), dtype, layout.offset)
+
+    @functools.cached_property
+    def outputs(self) -> tuple[Operand, ...]:
+        shape = (self.M, self.N) if self.batch is None else (self.batch, self.M, self.N)
+        strides = self.layout_out.strides(shape)
+        return (Operand("out", shape, strides, self.output_dtype, self.layout_out.offset),)
+
+    @functools.cached_property
+    def id(self) -> str:
+        """Stable text that names this problem, such as ``mm-168x248x88-bf16-row.col.row``."""
+        dtype = "tf32" if (self.dtype, self.precision) == ("fp32", "tf32") else self.dtype
+        if self.b_dtype not in (None, self.dtype):
+            dtype += f"x{self.b_dtype}"
+        batch = "" if self.batch is None else f"{self.batch}x"
+        parts = [self.op, f"{batch}{self.M}x{self.N}x{self.K}", dtype]
+        if self.out_dtype not in (None, Gemm.output_dtype.fget(dataclasses.replace(self, out_dtype=None))):  # type: ignore[attr-defined]
+            parts.append(f"to.{self.out_dtype}")
+        parts.append(".".join(layout.id for layout in (self.layout_a, self.layout_b, self.layout_out)))
+        if self.scaling:
+            parts.append(f"{self.scaling.replace('/', '.')}{'.fast' if self.fast_accum else ''}")
+        if self.fusion is not None:
+            parts.append(self.fusion.id or "plain")
+        if self.bias is not None:
+            text = f"bias.{self.bias.kind}"
+            if self.bias.layout != Layout():
+                text += f".{self.bias.layout.id}"
+            if self.bias.dtype:
+                text += f".{self.bias.dtype}"
+            parts.append(text)
+        if (self.alpha, self.beta) != (1.0, 1.0):
+            parts.append(f"alpha{self.alpha:g}.beta{self.beta:g}")
+        return "-".join(parts)
+
+
+def mm(M: int, N: int, K: int, dtype: str = "fp16", **fields: object) -> Gemm:
+    """``A @ B``; ``fields`` are those of :class:`Gemm`."""
+    return Gemm("mm", M, N, K, dtype, **fields)  # type: ignore[arg-type]
+
+
+def addmm(M: int, N: int, K: int, dtype: str = "fp16", **fields: object) -> Gemm:
+    """``beta * bias + alpha * (A @ B)``; alpha is 2 and beta 0.5 unless given, so that no factor hides behind a 1."""
+    return Gemm("addmm", M, N, K, dtype, **{"bias": Bias(), "alpha": 2.0, "beta": 0.5, **fields})  # type: ignore[arg-type]
+
+
+def scaled_mm(M: int, N: int, K: int, dtype: str = "e4m3", **fields: object) -> Gemm:
+    """``(A @ B) * scale_a * scale_b (+ bias)``; row-wise scales and a column-major B unless given."""
+    return Gemm("scaled_mm", M, N, K, dtype, **{"scaling": "row", "layout_b": Layout("col"), **fields})  # type: ignore[arg-type]
+
+
+def mm_plus_mm(M: int, N: int, K: int, dtype: str = "fp16", **fields: object) -> Gemm:
+    """``A @ B + C @ D``."""
+    return Gemm("mm_plus_mm", M, N, K, dtype, **fields)  # type: ignore[arg-type]
+
+
+def bmm(M: int, N: int, K: int, dtype: str = "fp16", **fields: object) -> Gemm:
+    """A batch of products; three of them unless ``batch`` is given."""
+    return Gemm("bmm", M, N, K, dtype, **{"batch": 3, **fields})  # type: ignore[arg-type]
+
+
+def baddbmm(M: int, N: int, K: int, dtype: str = "fp16", **fields: object) -> Gemm:
+    """``beta * bias + alpha * (A @ B)`` for each of a batch; defaults as those of :func:`addmm` and :func:`bmm`."""
+    plain = {"batch": 3, "bias": Bias("b1n"), "alpha": 2.0, "beta": 0.5}
+    return Gemm("baddbmm", M, N, K, dtype, **{**plain, **fields})  # type: ignore[arg-type]
+
+
+def int_mm(M: int, N: int, K: int, dtype: str = "int8", **fields: object) -> Gemm:
+    """int8 operands, int32 result."""
+    return Gemm("int_mm", M, N, K, dtype, **fields)  # type: ignore[arg-type]
+
+
+def mixed_mm(M: int, N: int, K: int, dtype: str = "fp16", **fields: object) -> Gemm:
+    """B holds int8 unless ``b_dtype`` says uint8."""
+    return Gemm("mixed_mm", M, N, K, dtype, **{"b_dtype": "int8", **fields})  # type: ignore[arg-type]
+
+
+def fused_mm(M: int, N: int, K: int, dtype: str = "fp16", **fields: object) -> Gemm:
+    """A product with bias and relu fused behind it unless ``fusion`` is given."""
+    plain = {"fusion": Fusion(epilogue=("bias", "relu")), "bias": Bias()}
+    if "fusion" in fields:
+        plain.pop("bias")
+    return Gemm("fused_mm", M, N, K, dtype, **{**plain, **fields})  # type: ignore[arg-type]

@@ -1,0 +1,134 @@
+"""Grouped matrix products: one product per group, the groups' sizes given by offsets on the device."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from dataclasses import dataclass, field
+
+from .problem import Problem
+from .tensors import DTYPES, Layout, Operand
+
+#: How A and B lie -> the dimension in which the groups differ. "3d-3d" is a plain batch without offsets.
+KINDS = {"2d-3d": "M", "3d-2d": "N", "2d-2d": "K", "3d-3d": ""}
+
+
+@dataclass(frozen=True)
+class GroupedGemm(Problem):
+    """One product ``A_g @ B_g`` per group g, in one of these kinds, where total is ``sum(sizes)``:
+
+    * "2d-3d": A (total, K) and out (total, N) split by rows, B (groups, K, N);
+    * "3d-2d": A (groups, M, K), B (K, total) and out (M, total) split by columns;
+    * "2d-2d": A (M, total) and B (total, N) split along k, out (groups, M, N);
+    * "3d-3d": A (groups, M, K), B (groups, K, N), out (groups, M, N).
+
+    ``sizes`` holds the extent of each group in the dimension that is split, 0 for an empty group: of M, N or K, which
+    is then not given itself; in a "3d-3d" product they are the rows of each group and all equal M. The operand
+    ``offsets`` (groups,), int32, holds where each group ends; the last group ends with the operand. A group of no k
+    has zeros for a result.
+    """
+
+    kind: str
+    sizes: tuple[int, ...]
+    M: int | None = None
+    N: int | None = None
+    K: int | None = None
+    dtype: str = "bf16"
+    out_dtype: str | None = None
+    precision: str = "ieee"
+    layout_a: Layout = Layout()
+    layout_b: Layout = Layout()
+    layout_out: Layout = Layout()
+    op: str = field(default="grouped_mm", init=False)
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"grouped kind {self.kind!r} is unknown: use one of {', '.join(KINDS)}")
+        if not self.sizes or min(self.sizes) < 0:
+            raise ValueError(f"sizes are {self.sizes}: at least one group is required, and sizes >= 0")
+        for name in "MNK":
+            given = getattr(self, name)
+            if (name == self.ragged) != (given is None):
+                wanted = "None, since the sizes say it" if name == self.ragged else "an extent"
+                raise ValueError(f"{name} is {given}: a {self.kind} product needs {wanted}")
+            if given is not None and given < 0:
+                raise ValueError(f"{name} is {given}: sizes must be >= 0")
+        if not self.ragged and set(self.sizes) != {self.M}:
+            raise ValueError(f"sizes are {self.sizes}: in a 3d-3d product each is M, {self.M}")
+        for dtype in (self.dtype, self.out_dtype or self.dtype):
+            if dtype not in DTYPES:
+                raise ValueError(f"dtype {dtype!r} is unknown: use one of {', '.join(DTYPES)}")
+        if self.precision not in ("ieee", "tf32"):
+            raise ValueError(f"precision {self.precision!r} is unknown: use 'ieee' or 'tf32'")
+        for name in ("layout_a", "layout_b", "layout_out"):
+            if getattr(self, name).batch == "zero":
+                raise ValueError(f"{name} has batch 'zero': each group has a matrix of its own")
+
+    @property
+    def ragged(self) -> str:
+        """The dimension in which the groups differ: "M", "N", "K" or "" for none."""
+        return KINDS[self.kind]
+
+    @property
+    def groups(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """Where each group ends in the dimension that is split: the values of ``offsets``."""
+        return tuple(itertools.accumulate(self.sizes))
+
+    @property
+    def slices(self) -> tuple[slice, ...]:
+        """Where each group lies in the dimension that is split."""
+        return tuple(slice(end - size, end) for size, end in zip(self.sizes, self.ends, strict=True))
+
+    def extent(self, name: str) -> int:
+        """M, N or K of a tensor of two dimensions: for the split one the sum over all groups."""
+        given: int | None = getattr(self, name)
+        return self.ends[-1] if given is None else given
+
+    def group_extents(self, group: int) -> tuple[int, int, int]:
+        """(M, N, K) of one group's product."""
+        given = (getattr(self, name) for name in "MNK")
+        m, n, k = (self.sizes[group] if extent is None else extent for extent in given)
+        return m, n, k
+
+    @property
+    def dense(self) -> GroupedGemm:
+        return dataclasses.replace(self, layout_a=Layout(), layout_b=Layout(), layout_out=Layout())
+
+    def _matrices(self, name: str, rows: str, columns: str, layout: Layout, dtype: str) -> Operand:
+        """A matrix split among the groups, or a batch of one matrix per group."""
+        lead = () if self.ragged and self.ragged in (rows, columns) else (self.groups,)
+        shape = (*lead, self.extent(rows), self.extent(columns))
+        return Operand(name, shape, layout.strides(shape), dtype, layout.offset)
+
+    @functools.cached_property
+    def operands(self) -> tuple[Operand, ...]:
+        """a, b and, unless it is a plain batch, offsets."""
+        found = [
+            self._matrices("a", "M", "K", self.layout_a, self.dtype),
+            self._matrices("b", "K", "N", self.layout_b, self.dtype),
+        ]
+        if self.ragged:
+            found.append(Operand("offsets", (self.groups,), (1,), "int32"))
+        return tuple(found)
+
+    @functools.cached_property
+    def outputs(self) -> tuple[Operand, ...]:
+        return (self._matrices("out", "M", "N", self.layout_out, self.out_dtype or self.dtype),)
+
+    @functools.cached_property
+    def id(self) -> str:
+        """Stable text such as ``grouped_mm-2d-3d-40.0.25x56x40-bf16-row.row.row``."""
+        split = ".".join(map(str, self.sizes))
+        extents = "x".join(split if getattr(self, name) is None else str(getattr(self, name)) for name in "MNK")
+        if not self.ragged:
+            extents = f"{self.groups}x{extents}"
+        dtype = self.precision if (self.dtype, self.precision) == ("fp32", "tf32") else self.dtype
+        parts = [self.op, self.kind, extents, dtype]
+        parts += [f"to.{self.out_dtype}"] if self.out_dtype not in (None, self.dtype) else []
+        parts.append(".".join(layout.id for layout in (self.layout_a, self.layout_b, self.layout_out)))
+        return "-".join(parts)

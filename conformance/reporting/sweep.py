@@ -1,0 +1,136 @@
+"""What the records of a sweep over config spaces say: fastest rows, resources, spills, estimates of shared memory."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from conformance.records import CaseRecord, Status
+from conformance.reporting.text import clean, markdown_table
+
+SUITE = "config_space"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was seen of one config of a kernel, for one dtype and target, over all its shapes. ``us`` is the device
+    time of the timed problem; ``estimates`` are bytes of shared memory by who estimates them."""
+
+    kernel: str
+    dtype: str
+    config: str
+    target: str
+    statuses: frozenset[Status]
+    registers: int | None = None
+    spills: int = 0
+    shared: int | None = None
+    compile_s: float | None = None
+    us: float | None = None
+    estimates: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The line that declares a spill."""
+        return f"{self.kernel} {self.dtype} {self.config} {self.target}"
+
+
+def rows(records: Iterable[CaseRecord]) -> list[Row]:
+    """One row per kernel, dtype, config and target of the sweep's records, sorted."""
+    groups: defaultdict[tuple[str, str, str, str], list[CaseRecord]] = defaultdict(list)
+    for record in records:
+        dtype, config = record.options.get("dtype"), (record.config or {}).get("id")
+        if record.suite == SUITE and record.kernel and config and record.target and dtype:
+            groups[record.kernel, str(dtype), str(config), record.target].append(record)
+    return [_row(*key, group) for key, group in sorted(groups.items())]
+
+
+def _row(kernel: str, dtype: str, config: str, target: str, records: list[CaseRecord]) -> Row:
+    def most(*path: str) -> Any:
+        return max(
+            (found for record in records if (found := _number(record.observed, *path)) is not None), default=None
+        )
+
+    estimated = [record.observed.get("shared_memory_estimate") for record in records]
+    names = sorted({name for given in estimated if isinstance(given, Mapping) for name in given})
+    estimates = {name: most("shared_memory_estimate", name) for name in names}
+    return Row(
+        kernel,
+        dtype,
+        config,
+        target,
+        frozenset(record.status for record in records),
+        most("resources", "registers"),
+        most("resources", "spills") or 0,
+        most("resources", "shared_memory"),
+        most("compile_s"),
+        most("run", "us"),
+        tuple((name, value) for name, value in estimates.items() if value is not None),
+    )
+
+
+def _number(value: Any, *path: str) -> float | None:
+    """What lies under ``path``, if it is a number: a record's figures are not trusted, and infinity is a text there."""
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def fastest(found: Iterable[Row]) -> str:
+    """The fastest row of each kernel, dtype and target that was timed, and how much slower the next one is."""
+    groups: defaultdict[tuple[str, str, str], list[Row]] = defaultdict(list)
+    for row in found:
+        if row.us is not None:
+            groups[row.kernel, row.dtype, row.target].append(row)
+    lines: list[list[object]] = []
+    for (kernel, dtype, target), group in groups.items():
+        first, *others = sorted(group, key=lambda row: row.us or 0.0)
+        margin = f"{(others[0].us or 0) / (first.us or 1):.3f}" if others else ""
+        second = others[0].config if others else ""
+        lines.append([kernel, dtype, target, first.config, f"{first.us:.1f}", second, margin])
+    return _table(["kernel", "dtype", "target", "fastest", "us", "next", "times as long"], lines)
+
+
+def estimates(found: Iterable[Row]) -> str:
+    """Estimates of shared memory against what the compiler asks for, by who estimates, kernel and target: the median
+    and the extremes of the quotient, and how often the estimate is too small."""
+    quotients: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for row in found:
+        for name, estimate in row.estimates:
+            if row.shared:
+                quotients[name, row.kernel, row.target].append(estimate / row.shared)
+    lines: list[list[object]] = []
+    for (name, kernel, target), found_ones in sorted(quotients.items()):
+        figures = (statistics.median(found_ones), min(found_ones), max(found_ones))
+        small = sum(quotient < 1 for quotient in found_ones)
+        lines.append([name, kernel, target, len(found_ones), *(f"{figure:.2f}" for figure in figures), small])
+    return _table(["estimate of", "kernel", "target", "rows", "median", "least", "most", "too small"], lines)
+
+
+def spilling(found: Iterable[Row]) -> list[str]:
+    """The lines that declare every spill that was seen."""
+    return [clean(row.key) for row in found if row.spills]
+
+
+def outcomes(found: Iterable[Row]) -> str:
+    """Rows by kernel and target: how many there are, how many passed or were compiled, were refused, and failed."""
+    groups: defaultdict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in found:
+        groups[row.kernel, row.target].append(row)
+    lines: list[list[object]] = []
+    for (kernel, target), group in sorted(groups.items()):
+        good = sum(Status.PASS in row.statuses and row.statuses <= _PASSED for row in group)
+        compiled = sum(Status.NOT_RUN in row.statuses and row.statuses <= _HARMLESS for row in group)
+        refused = sum(row.statuses == {Status.NOT_APPLICABLE} for row in group)
+        lines.append([kernel, target, len(group), good, compiled, refused, len(group) - good - compiled - refused])
+    return _table(["kernel", "target", "rows", "passed", "compiled only", "refused", "failed"], lines)
+
+
+def _table(header: list[str], lines: list[list[object]]) -> str:
+    return clean(markdown_table([header, *([str(cell) for cell in line] for line in lines)]))
+
+
+_PASSED = {Status.PASS, Status.NOT_APPLICABLE}
+_HARMLESS = {Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN}

@@ -1,0 +1,112 @@
+"""Attention forward, backward and with few queries: masks, score modifications, shared heads, ragged lengths."""
+
+from conformance.kernels.kernel import Variant
+from conformance.plugin.scenarios import scenario, where
+from conformance.problems import Attention, Mask, Score
+from conformance.records import ReasonCode
+
+MASKS = {
+    "full": Mask(),
+    "causal": Mask("causal"),
+    "sliding-window": Mask("sliding-window", 37),
+    "document": Mask("document"),
+}
+SCORES = {"none": Score(), "soft-cap": Score("soft-cap", 15.0), "alibi": Score("alibi")}
+
+
+def attention(kernel, dtype, config, *, more=5, **fields):
+    """A problem of the kernel's operation whose queries and keys end inside the second block."""
+    (operation,) = kernel.operations
+    if dtype == "tf32":
+        dtype, fields["precision"] = "fp32", "tf32"
+    block = max(config.tile)
+    queries = 5 if "decode" in kernel.name else block + more
+    plain = {"batch": 1, "heads": 2, "queries": queries, "keys": block + more + 6, "head_dim": 64}
+    return Attention(operation, dtype=dtype, **{**plain, **fields})
+
+
+def split(kernel):
+    """Fields of the variant: few parts of the keys where a kernel splits them, so that they can be interpreted."""
+    return {"splits": 2} if "decode" in kernel.name else {}
+
+
+@scenario(
+    where(family="attention"), mask=list(MASKS), score=list(SCORES), rotate={"block": [None, 128, 256]}, configs=2
+)
+def test_masks_and_scores(conform, kernel, target, dtype, config, mask, score, block):
+    """Every mask with every score modification, walked by range or by lists of blocks."""
+    if block and any(block % edge for edge in config.tile):
+        block = 512  # a multiple of every listed tile
+    problem = attention(kernel, dtype, config, mask=MASKS[mask], score=SCORES[score], block=block)
+    conform(kernel, problem, config=config, target=target, **split(kernel))
+
+
+HEAD_DIMS = [64, 128, 256, 80, 16, (64, 128)]
+
+
+@scenario(where(family="attention"), head_dim=HEAD_DIMS, dtypes=("bf16", "fp16"), configs=1)
+def test_head_dims(conform, kernel, target, dtype, config, head_dim):
+    """Powers of two, one that is none, the least, and a value head that is wider."""
+    head_dim, value_dim = head_dim if isinstance(head_dim, tuple) else (head_dim, None)
+    problem = attention(kernel, dtype, config, heads=1, head_dim=head_dim, value_dim=value_dim, mask=Mask("causal"))
+    conform(kernel, problem, config=config, target=target, **split(kernel))
+
+
+SHARED = {
+    "two-heads-of-four": {"heads": 4, "kv_heads": 2},
+    "one-head-for-three": {"heads": 3, "kv_heads": 1},
+    "one-batch-for-two": {"batch": 2, "heads": 1, "kv_batch": 1},
+}
+
+
+@scenario(where(family="attention"), shared=list(SHARED), rotate={"order": ["bhsd", "bshd"]}, configs=1)
+def test_shared_keys(conform, kernel, target, dtype, config, shared, order):
+    """Grouped queries, and one batch of keys for all; gradients are summed over who shares."""
+    problem = attention(kernel, dtype, config, order=order, pad=8, **SHARED[shared])
+    conform(kernel, problem, config=config, target=target, **split(kernel))
+
+
+LENGTHS = {
+    "one-of-each": (1, 1),
+    "one-query": (1, 70),
+    "one-key": (9, 1),
+    "more-queries-than-keys": (40, 17),  # the first 23 rows of a causal mask see nothing
+    "whole-blocks": (128, 256),
+    "primes": (61, 131),
+}
+
+
+@scenario(where(family="attention"), lengths=list(LENGTHS), rotate={"mask": ["full", "causal"]}, configs=1)
+def test_lengths(conform, kernel, target, dtype, config, lengths, mask):
+    """Ragged lengths, and rows that see no key: their output is 0 and their logsumexp -inf."""
+    queries, keys = LENGTHS[lengths]
+    if "decode" in kernel.name:
+        queries = min(queries, 16)
+    problem = attention(kernel, dtype, config, queries=queries, keys=keys, mask=MASKS[mask])
+    conform(kernel, problem, config=config, target=target, **split(kernel))
+
+
+@scenario(
+    where(family="attention", name="attention_decode"), splits=[None, 1, 3, 40], dtypes=("bf16", "fp16"), configs=1
+)
+def test_splits(conform, harness, kernel, target, dtype, config, splits):
+    """Any number of parts, more than there are blocks of keys included; None is the kernel's own choice."""
+    problem = attention(kernel, dtype, config, keys=150, heads=4, kv_heads=2)
+    variant = {"splits": splits} if splits else {"sms": None if harness.settings.has_gpu else 6}
+    conform(kernel, problem, config=config, target=target, **variant)
+
+
+REFUSED = {
+    "head-dim-below-16": ({"head_dim": 8}, ReasonCode.EXTENT),
+    "blocks-that-no-tile-divides": ({"block": 24}, ReasonCode.CONFIG),
+}
+
+
+@scenario(where(family="attention"), refused=list(REFUSED), dtypes=("bf16",), configs=1)
+def test_refusals(recorder, kernel, target, dtype, config, refused):
+    """What a kernel cannot compute is refused for a typed reason."""
+    fields, code = REFUSED[refused]
+    problem = attention(kernel, dtype, config, **fields)
+    recorder.set(kernel=kernel, problem=problem, config=config, target=target)
+    reason = kernel.refusal(problem, config, target, Variant())
+    recorder.verdict("refused", reason is not None and reason.code is code, str(reason))

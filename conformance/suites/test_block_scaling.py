@@ -1,0 +1,48 @@
+"""Scaled products with one scale per block of each operand: promoted in the main loop, where a neighbour's is near."""
+
+import pytest
+
+from conformance.kernels import catalogue
+from conformance.plugin.scenarios import problem_for, scenario, where
+from conformance.problems import BLOCK_SCALINGS, Bias, scaled_mm
+from conformance.records import ReasonCode
+
+#: K of one block, of several, and with a ragged last one that a scale still covers.
+DEPTHS = [128, 400, 96]
+
+
+@scenario(where(block_scaled=True), scaling=list(BLOCK_SCALINGS), depth=DEPTHS, rotate={"out_dtype": ["bf16", "fp32"]})
+def test_block_scales(conform, kernel, target, dtype, config, scaling, depth, out_dtype):
+    """Each accepted pair of recipes; M and N are ragged in blocks of 128 and in tiles."""
+    sizes = (config.block_m + 40, config.block_n + 24, depth)
+    problem = problem_for(kernel, dtype, *sizes, scaling=scaling, out_dtype=out_dtype)
+    conform(kernel, problem, config=config, target=target)
+
+
+@pytest.mark.parametrize("scaling", ["tensor", "row", *BLOCK_SCALINGS])
+def test_each_kernel_takes_its_own_scales(recorder, harness, scaling):
+    """Scales per tensor and row belong to other kernels than scales per block, and each says so."""
+    problem = scaled_mm(256, 256, 256, scaling=scaling)
+    recorder.set(problem=problem)
+    target = next((t for t in harness.targets if t.capability("e4m3").available), harness.targets[0])
+    recorder.set(target=target)
+    for kernel in catalogue.catalogue().values():
+        if "scaled_mm" not in kernel.operations:
+            continue
+        reason = kernel.refusal(problem, kernel.configs[0], target, _plain())
+        right = kernel.block_scaled == (scaling in BLOCK_SCALINGS)
+        refused = reason is not None and reason.code is ReasonCode.SCALE
+        recorder.verdict(f"{kernel.name} {'takes' if right else 'refuses'}", refused != right, str(reason))
+
+
+def _plain():
+    from conformance.kernels.kernel import Variant
+
+    return Variant()
+
+
+@scenario(where(block_scaled=True), dtypes=("e4m3",), configs=1)
+def test_bias_after_block_scales(conform, kernel, target, dtype, config):
+    """A bias is added to the sum of the scaled blocks."""
+    problem = problem_for(kernel, dtype, config.block_m + 40, config.block_n + 24, 256, bias=Bias(dtype="bf16"))
+    conform(kernel, problem, config=config, target=target)

@@ -1,0 +1,42 @@
+"""Every config that the heuristics list, on each kernel that it belongs to: one bad row is seen, whichever is tuned.
+
+Each row is compiled, run on a shape of every class and judged by the exact fills, bit for bit. Registers, spills,
+shared memory and compile time are in the record, and on a device the time of one larger problem, so that two records
+show where the fastest row has changed.
+"""
+
+import functools
+
+import pytest
+
+from conformance.kernels import catalogue
+from conformance.plugin.examples import SHAPES, example, example_variant, refusal, usable_on
+from conformance.plugin.scenarios import every_kernel, scenario
+from conformance.plugin.sweeping import estimates, measure, spill_verdict
+
+#: What the sweep is about are wrong bits; bounded fills belong to the other suites.
+FILLS = ("transparent", "wide-A", "wide-B", "selector", "tie", "uniform")
+
+
+@scenario(every_kernel, shape=list(SHAPES), every_config=True)
+def test_config_space(conform, harness, recorder, kernel, target, dtype, config, shape):
+    """A config compiles, or its kernel says why not; its bits are right and it spills only where that is declared."""
+    problem = example(kernel, dtype, config, shape)
+    recorder.set(options={"dtype": dtype}, observed=estimates(kernel, config, problem))
+    spills = functools.partial(spill_verdict, kernel, dtype, config, target)
+    conform(kernel, problem, config=config, target=target, fills=FILLS, inspect=spills, **example_variant(kernel))
+    if shape == "ragged" and harness.settings.has_gpu:
+        recorder.set(observed=measure(harness, kernel, dtype, config, target))
+
+
+@pytest.mark.parametrize("name", list(catalogue.catalogue()))
+def test_each_kernel_has_a_target(harness, recorder, name):
+    """A kernel that no target of this run takes is not forgotten: it is not run, for the reason that it gives."""
+    kernel = catalogue.get(name)
+    recorder.set(kernel=kernel)
+    able = [target.id for target in harness.targets if usable_on(kernel, target)]
+    if not able:
+        reason = refusal(kernel, kernel.dtypes[0], kernel.configs[0], harness.targets[0])
+        recorder.set(target=harness.targets[0])
+        recorder.not_run(reason)
+    recorder.verdict("usable", bool(able), f"on {', '.join(able)}")

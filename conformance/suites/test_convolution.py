@@ -1,0 +1,137 @@
+"""Convolutions: windows, strides, padding, groups and memory orders in two and three dimensions."""
+
+from conformance.kernels.kernel import Variant
+from conformance.plugin.scenarios import scenario, where
+from conformance.problems import Conv
+from conformance.records import ReasonCode
+
+LAST, FIRST = "channels-last", "contiguous"
+
+#: Order of x, w and out, padding of their pitches, bias, and whether sizes are compile-time constants.
+STYLES = {
+    "first": {"order": (FIRST, FIRST, FIRST)},
+    "last-bias": {"order": (LAST, LAST, LAST), "bias": True},
+    "last-static": {"order": (LAST, LAST, LAST), "static": True},
+    "mixed-padded-bias": {"order": (LAST, FIRST, FIRST), "pad": 5, "bias": True},
+}
+
+#: window, stride, padding, groups
+WINDOWS = {
+    "3x3-same": ((3, 3), (1, 1), (1, 1), 1),
+    "1x1": ((1, 1), (1, 1), (0, 0), 1),
+    "patches": ((2, 2), (2, 2), (0, 0), 1),
+    "padded-past-the-window": ((1, 4), (1, 3), (2, 3), 1),
+    "two-groups": ((3, 1), (1, 2), (1, 0), 2),
+    "one-channel-per-group": ((1, 2), (1, 1), (1, 1), 3),
+}
+DEEP_WINDOWS = {
+    "2x2x2": ((2, 2, 2), (1, 1, 1), (1, 0, 1), 1),
+    "1x1x1": ((1, 1, 1), (1, 1, 1), (0, 0, 0), 1),
+    "two-groups": ((2, 1, 2), (2, 1, 1), (1, 0, 1), 2),
+    "padded-past-the-window": ((1, 3, 1), (1, 2, 1), (1, 3, 0), 1),
+}
+
+
+def convolution(dtype, config, geometry, *, order=(FIRST, FIRST, FIRST), batch=2, **fields):
+    """Two or more ragged row blocks of positions over ``batch`` images, two of columns (one where there are groups or
+    many taps) and three k-blocks or more: channels make one and a half, three where there is one tap."""
+    window, stride, padding, groups = geometry
+    taps = 1
+    for extent in window:
+        taps *= extent
+    each = config.block_k // 2 + 3 if taps > 1 else 2 * config.block_k + 3
+    if groups == 3:
+        each = 1
+    columns = config.block_n + 5 if groups == 1 and taps <= 4 else config.block_n - 3
+    width = 7 if len(window) == 2 else 5
+    rows = -(-(config.block_m + 9) // (max(batch, 1) * width))
+    positions = (rows, width) if len(window) == 2 else (2, -(-rows // 2), width)
+    size = tuple(
+        max((count - 1) * step + extent - 2 * pad, 1)
+        for count, step, extent, pad in zip(positions, stride, window, padding, strict=True)
+    )
+    if dtype == "tf32":
+        dtype, fields["precision"] = "fp32", "tf32"
+    orders = dict(zip(("order_x", "order_w", "order_out"), order, strict=True))
+    return Conv(
+        f"conv{len(window)}d", batch, each * groups, size, columns * groups, window, stride, padding, groups, dtype,
+        **{**orders, **fields},
+    )  # fmt: skip
+
+
+def _styled(dtype, config, geometry, style, **fields):
+    """The problem in a style, and the fields of its variant."""
+    chosen = dict(STYLES[style])
+    static = chosen.pop("static", False)
+    return convolution(dtype, config, geometry, **chosen, **fields), {"static": static}
+
+
+@scenario(where(family="conv", name="conv2d"), window=list(WINDOWS), rotate={"style": list(STYLES)})
+def test_windows(conform, kernel, target, dtype, config, window, style):
+    """Windows of one tap, odd, even and flat; strides, padding wider than the window, groups."""
+    problem, variant = _styled(dtype, config, WINDOWS[window], style)
+    conform(kernel, problem, config=config, target=target, **variant)
+
+
+@scenario(where(family="conv", name="conv3d"), window=list(DEEP_WINDOWS), rotate={"style": list(STYLES)})
+def test_windows_with_depth(conform, kernel, target, dtype, config, window, style):
+    """The same in three dimensions."""
+    problem, variant = _styled(dtype, config, DEEP_WINDOWS[window], style)
+    conform(kernel, problem, config=config, target=target, **variant)
+
+
+@scenario(where(family="conv", name="conv1x1_as_mm"), rank=[2, 3], rotate={"weights": [LAST, FIRST]}, configs=4)
+def test_single_tap_as_product(conform, kernel, target, dtype, config, rank, weights):
+    """A 1x1 window over channels-last operands is a product of matrices, however its weights lie."""
+    geometry = ((1,) * rank, (1,) * rank, (0,) * rank, 1)
+    problem = convolution(dtype, config, geometry, order=(LAST, weights, LAST), pad=8 * (rank - 2), bias=rank == 2)
+    conform(kernel, problem, config=config, target=target)
+
+
+@scenario(where(family="conv"), window=["1x1", "3x3"], dtypes=("bf16", "fp16"), configs=1)
+def test_empty_batch(conform, recorder, kernel, target, dtype, config, window):
+    """No image launches nothing and gives an empty result; a product refuses it."""
+    rank = 3 if "conv2d" not in kernel.operations else 2
+    edge, pad = (3, 1) if window == "3x3" else (1, 0)
+    order = (LAST,) * 3
+    problem = convolution(dtype, config, ((edge,) * rank, (1,) * rank, (pad,) * rank, 1), batch=0, order=order)
+    if kernel.name == "conv1x1_as_mm":
+        _refused(recorder, kernel, target, config, problem, ReasonCode.EXTENT if edge == 1 else ReasonCode.OPERATION)
+        return
+    run = conform(kernel, problem, config=config, target=target)
+    recorder.verdict("launch", 0 in run.plan.grid, f"grid {run.plan.grid}")
+    for name, out in run.trial.outputs.items() if run.trial else ():
+        recorder.verdict(f"shape/{name}", tuple(out.shape) == problem.output.shape, str(tuple(out.shape)))
+
+
+FAR = {"conv2d": ((1, 2), (1, 1), (0, 1), 1), "conv3d": ((1, 1, 2), (1, 1, 1), (0, 0, 1), 1)}
+
+
+@scenario(where(family="conv", table="conv"), order=[LAST], dtypes=("bf16",), configs=1)
+def test_images_past_2_31_elements(conform, kernel, target, dtype, config, order):
+    """Offsets of the last image need more than 32 bits; only the images themselves are touched."""
+    problem = convolution(dtype, config, FAR[kernel.name], batch=3, order=(order,) * 3, batch_pad=2**30)
+    conform(kernel, problem, config=config, target=target, fills=("transparent", "wide-A", "randn"))
+
+
+REFUSED = {
+    "stride": (((1, 1), (2, 1), (0, 0), 1), (LAST, LAST, LAST), ReasonCode.OPERATION),
+    "padding": (((1, 1), (1, 1), (0, 1), 1), (LAST, LAST, LAST), ReasonCode.OPERATION),
+    "groups": (((1, 1), (1, 1), (0, 0), 2), (LAST, LAST, LAST), ReasonCode.OPERATION),
+    "window": (((1, 2), (1, 1), (0, 0), 1), (LAST, LAST, LAST), ReasonCode.OPERATION),
+    "x-contiguous": (((1, 1), (1, 1), (0, 0), 1), (FIRST, LAST, LAST), ReasonCode.LAYOUT),
+    "out-contiguous": (((1, 1), (1, 1), (0, 0), 1), (LAST, LAST, FIRST), ReasonCode.LAYOUT),
+}
+
+
+@scenario(where(family="conv", name="conv1x1_as_mm"), refused=list(REFUSED), dtypes=("bf16",), configs=1)
+def test_what_is_no_product(recorder, kernel, target, dtype, config, refused):
+    """What cannot be seen as one product of matrices is refused for a typed reason."""
+    geometry, order, code = REFUSED[refused]
+    _refused(recorder, kernel, target, config, convolution(dtype, config, geometry, order=order), code)
+
+
+def _refused(recorder, kernel, target, config, problem, code):
+    recorder.set(kernel=kernel, problem=problem, config=config, target=target)
+    reason = kernel.refusal(problem, config, target, Variant())
+    recorder.verdict("refused", reason is not None and reason.code is code, str(reason))

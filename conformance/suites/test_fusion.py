@@ -1,0 +1,57 @@
+"""What happens to A before a product and to the sum after it, inside one kernel."""
+
+from conformance.plugin.scenarios import problem_for, ragged, scenario, where
+from conformance.problems import Bias, Fusion, Layout
+
+EPILOGUES = [
+    (),
+    ("relu",),
+    ("bias", "relu"),
+    ("relu", "bias"),
+    ("bias", "gelu"),
+    ("residual",),
+    ("bias", "residual", "relu"),
+    ("dropout",),
+    ("bias", "relu", "dropout", "residual"),
+]
+
+
+def _problem(kernel, dtype, sizes, fusion, **fields):
+    bias = Bias() if "bias" in fusion.epilogue else None
+    return problem_for(kernel, dtype, *sizes, fusion=fusion, bias=bias, **fields)
+
+
+@scenario(where(operation="fused_mm"), epilogue=EPILOGUES, rotate={"out_dtype": [None, "fp32"]}, configs=3)
+def test_epilogue(conform, kernel, target, dtype, config, epilogue, out_dtype):
+    """Each step in the order in which it is named: a bias before or after a relu is not the same."""
+    fusion = Fusion(epilogue=epilogue)
+    problem = _problem(kernel, dtype, ragged(config, dtype, aligned=False), fusion, out_dtype=out_dtype)
+    conform(kernel, problem, config=config, target=target)
+
+
+PROLOGUES = [
+    ("cast", "fp32"),
+    ("cast", "fp16"),
+    ("cast", "bf16"),
+    ("cast", "e4m3"),
+    ("scale", None),
+    ("gather", None),
+]
+
+
+@scenario(
+    where(operation="fused_mm"),
+    prologue=PROLOGUES,
+    rotate={"epilogue": [(), ("bias", "relu"), ("residual",)]},
+    dtypes=("bf16", "fp16"),
+    configs=3,
+)
+def test_prologue(conform, recorder, kernel, target, dtype, config, prologue, epilogue):
+    """Casts up and down, rows scaled, rows gathered; A is padded, so that what is read beside it shows."""
+    name, stored = prologue
+    if stored == dtype:  # no cast at all: the other 16-bit format instead
+        stored = {"bf16": "fp16", "fp16": "bf16"}[dtype]
+    fusion = Fusion(name, stored, epilogue)
+    layout = Layout(pad=3)
+    problem = _problem(kernel, dtype, ragged(config, dtype, aligned=False), fusion, layout_a=layout)
+    conform(kernel, problem, config=config, target=target)

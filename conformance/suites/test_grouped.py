@@ -1,0 +1,79 @@
+"""Grouped products: groups of any size, empty ones wherever they stand, and the operands split in each dimension."""
+
+from conformance.plugin.scenarios import scenario, where
+from conformance.problems import GroupedGemm, Layout
+from conformance.problems.grouped import KINDS
+
+#: Extents of the groups by name -> what they are in blocks of the dimension that is split.
+EXTENTS = {"none": 0.0, "part": 0.4, "block": 1.0, "more": 1.3}
+
+#: An empty group first, in the middle and last, nothing but empty ones, one group, and an exact block between two.
+GROUPS = (
+    ("2d-3d", ("more", "block", "part")),
+    ("2d-3d", ("none", "more")),
+    ("2d-3d", ("none", "none")),
+    ("3d-2d", ("part", "none", "none", "more")),
+    ("3d-2d", ("more",)),
+    ("2d-2d", ("more", "part", "none")),
+    ("2d-2d", ("none", "block", "more")),
+    ("2d-2d", ("none", "none")),
+)
+SOME = ("more", "none", "part")
+MANY = ("part", "none", "block", "part", "none", "part", "more", "part")
+
+
+def _problem(kind, groups, dtype, config, **fields):
+    """Ragged in every dimension; the groups' extents are those of EXTENTS, and in a plain batch all the same."""
+    if dtype == "tf32":
+        dtype, fields = "fp32", {**fields, "precision": "tf32"}
+    blocks = dict(zip("MNK", config.tile, strict=True))
+    split = KINDS[kind]
+    # one ragged tile of rows or columns, two of the other, three ragged blocks of k
+    extents = {"M": config.block_m - 3, "N": config.block_n + 5, "K": 2 * config.block_k + 7}
+    if not split:
+        return GroupedGemm(kind, (extents["M"],) * len(groups), **extents, dtype=dtype, **fields)
+    deeper = 2 if split == "K" else 1
+    sizes = tuple(int(deeper * EXTENTS[name] * blocks[split]) for name in groups)
+    return GroupedGemm(kind, sizes, **{**extents, split: None}, dtype=dtype, **fields)
+
+
+@scenario(where(family="grouped"), case=GROUPS, configs=4)
+def test_groups(conform, kernel, target, dtype, config, case):
+    """Three programs share the tiles of all groups: each begins in the middle of some and skips others. NaN that stands
+    beside a group must not get into it."""
+    kind, groups = case
+    problem = _problem(kind, groups, dtype, config)
+    conform(kernel, problem, config=config, target=target, fills=("transparent", "special"), sms=3)
+
+
+@scenario(
+    where(family="grouped"),
+    kind=list(KINDS),
+    rotate={"orders": [("row", "col", "row", "outer"), ("col", "row", "col", "inner"), ("row", "row", "row", "inner")]},
+    configs=4,
+)
+def test_layouts(conform, kernel, target, dtype, config, kind, orders):
+    """Groups that follow each other along either dimension of an operand, padded, or interleaved."""
+    names = zip(("layout_a", "layout_b", "layout_out"), orders, (8, 16, 3), strict=False)
+    layouts = {name: Layout(order, pad=pad, batch=orders[3]) for name, order, pad in names}
+    problem = _problem(kind, SOME, dtype, config, **layouts)
+    conform(kernel, problem, config=config, target=target, fills=("wide-A", "randn"), sms=3)
+
+
+@scenario(where(family="grouped"), case=[("2d-3d", 2), ("2d-2d", 7)], dtypes=("bf16", "fp16"), configs=2)
+def test_more_groups_than_programs(conform, recorder, kernel, target, dtype, config, case):
+    """The grid does not depend on the sizes of the groups, which only the device knows."""
+    kind, sms = case
+    problem = _problem(kind, MANY, dtype, config)
+    run = conform(kernel, problem, config=config, target=target, fills=("transparent",), sms=sms)
+    recorder.verdict("programs", run.plan.grid == (sms,), f"grid {run.plan.grid}, {sms} SMs")
+
+
+@scenario(where(family="grouped"), kind=["2d-3d", "3d-3d"], dtypes=("bf16", "fp16"), configs=1)
+def test_no_k(conform, recorder, kernel, target, dtype, config, kind):
+    """Products of no k are zeros in every element."""
+    rows = config.block_m + 5
+    problem = GroupedGemm(kind, (rows,) * 2, None if KINDS[kind] else rows, rows, 0, dtype)
+    run = conform(kernel, problem, config=config, target=target, sms=3)
+    for name, out in run.trial.outputs.items() if run.trial else ():
+        recorder.verdict(f"zeros/{name}", not out.double().any(), "every element is zero")

@@ -1,0 +1,16 @@
+"""Random problems, each judged in full: what no list of shapes has thought of. The number in an id is the seed."""
+
+from conformance.plugin.random_problems import random_plan
+from conformance.plugin.scenarios import every_kernel, scenario
+
+#: Problems of each kernel by tier.
+COUNTS = {"quick": 1, "default": 20, "full": 200, "exhaustive": 200}
+
+
+@scenario(every_kernel, drawn=COUNTS)
+def test_random_problem(conform, harness, recorder, kernel, target, drawn):
+    """A correct kernel passes every problem that it takes."""
+    plan = random_plan(kernel, drawn + 1_000_000 * harness.settings.seed, target, large=harness.settings.has_gpu)
+    recorder.set(options={"drawn": drawn})
+    variant = {name: getattr(plan.variant, name) for name in plan.variant.__dataclass_fields__}
+    conform(kernel, plan.problem, config=plan.config, target=target, **variant)

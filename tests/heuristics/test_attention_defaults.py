@@ -1,0 +1,139 @@
+"""Attention without a search: the config per device class, head dimension, dtype and capability."""
+
+import pytest
+
+from conformance.heuristics import cuda, rocm
+from conformance.heuristics.base import BASE
+from conformance.heuristics.cpu import CPU
+from conformance.heuristics.cuda import CUDA
+from conformance.heuristics.rocm import FREE, ROCM
+from conformance.heuristics.xpu import XPU
+
+T4, A100, A10, H100, B200 = (7, 5), (8, 0), (8, 6), (9, 0), (10, 0)
+
+
+def _row(config):
+    return (*config.tile, config.num_stages, config.num_warps)
+
+
+@pytest.mark.parametrize("device", [BASE, XPU, CPU], ids=lambda device: device.name)
+@pytest.mark.parametrize("capability", [T4, H100])
+def test_base(device, capability):
+    forward = {
+        (head, dtype): _row(device.flex_fwd_default(head, dtype, capability))
+        for head in (64, 256, 257)
+        for dtype in ("fp32", "bf16")
+    }
+    assert forward == {
+        (64, "fp32"): (64, 64, 3, 4),
+        (64, "bf16"): (128, 64, 3, 4),
+        (256, "fp32"): (64, 64, 3, 4),
+        (256, "bf16"): (128, 64, 3, 4),
+        (257, "fp32"): (32, 16, 3, 4),
+        (257, "bf16"): (64, 32, 3, 4),
+    }
+    assert _row(device.flex_bwd_default(64, "bf16", capability)) == (16, 16, 1, 4)
+    assert _row(device.flex_decode_default(64, "bf16", capability)) == (64, 1, 2)
+
+
+def test_published_defaults_have_nine_entries_each():
+    assert [len(table) for table in (cuda.H100, cuda.A100, rocm.FLEX_FWD_DEFAULTS)] == [9, 9, 9]
+
+
+@pytest.mark.parametrize(
+    ("head", "dtype", "capability", "row"),
+    [
+        (64, "bf16", H100, (128, 128, 3, 4)),
+        (128, "bf16", H100, (128, 64, 3, 8)),
+        (128, "fp16", B200, (128, 128, 3, 8)),
+        (128, "fp32", H100, (32, 64, 3, 4)),
+        (128, "fp32", A100, (128, 32, 3, 4)),
+        (256, "fp16", A10, (32, 64, 3, 4)),
+        (64, "bf16", T4, (128, 64, 3, 4)),
+        (96, "bf16", H100, (128, 64, 3, 4)),
+        (512, "fp32", H100, (32, 16, 3, 4)),
+    ],
+)
+def test_forward_on_nvidia(head, dtype, capability, row):
+    assert _row(CUDA.flex_fwd_default(head, dtype, capability)) == row
+
+
+@pytest.mark.parametrize(
+    ("head", "dtype", "capability", "row"),
+    [
+        (64, "fp32", H100, (16, 16, 1, 4)),
+        (64, "bf16", T4, (16, 16, 1, 4)),
+        (64, "bf16", H100, (64, 64, 3, 4)),
+        (128, "bf16", H100, (64, 128, 3, 8)),
+        (256, "bf16", H100, (64, 64, 2, 4)),
+        (64, "bf16", A100, (32, 128, 3, 4)),
+        (128, "bf16", A100, (64, 64, 3, 4)),
+        (128, "bf16", A10, (64, 64, 2, 4)),
+        (256, "bf16", A100, (64, 64, 2, 4)),
+    ],
+)
+def test_backward_on_nvidia(head, dtype, capability, row):
+    assert _row(CUDA.flex_bwd_default(head, dtype, capability)) == row
+
+
+@pytest.mark.parametrize("capability", [A100, A10, H100, B200])
+def test_backward_with_a_huge_head_on_nvidia_never_gets_the_small_default(capability):
+    """As listed: (16, 16, 1, 4) was meant for heads above 256, but no GPU from 8.0 on is given it."""
+    assert _row(CUDA.flex_bwd_default(512, "bf16", capability)) == (64, 64, 2, 4)
+
+
+def test_few_queries_on_nvidia():
+    rows = [
+        _row(CUDA.flex_decode_default(*given))
+        for given in [(64, "fp32", H100), (128, "fp32", H100), (256, "fp32", H100), (256, "bf16", H100)]
+    ]
+    assert rows == [(64, 3, 2), (64, 3, 2), (64, 1, 2), (64, 3, 2)]
+    assert _row(CUDA.flex_decode_default(64, "bf16", A100)) == (64, 1, 2)
+
+
+def test_amd():
+    defaults = {
+        "forward": [
+            (64, "bf16"),
+            (256, "bf16"),
+            (256, "fp16"),
+            (96, "bf16"),
+            (96, "fp32"),
+            (512, "bf16"),
+            (512, "fp32"),
+        ],
+        "backward": [(64, "fp32"), (64, "bf16"), (128, "bf16"), (256, "bf16"), (512, "bf16")],
+    }
+    methods = {"forward": ROCM.flex_fwd_default, "backward": ROCM.flex_bwd_default}
+    found = {name: [methods[name](*given, A100) for given in cases] for name, cases in defaults.items()}
+    assert {name: list(map(_row, configs)) for name, configs in found.items()} == {
+        "forward": [
+            (128, 64, 1, 8),
+            (32, 64, 1, 8),
+            (32, 64, 1, 4),
+            (128, 64, 1, 8),
+            (64, 64, 1, 4),
+            (64, 32, 1, 4),
+            (32, 16, 1, 4),
+        ],
+        "backward": [(16, 16, 1, 4), (64, 64, 1, 4), (64, 128, 1, 8), (64, 64, 1, 4), (16, 16, 1, 4)],
+    }
+    decode = ROCM.flex_decode_default(64, "bf16", A100)
+    assert _row(decode) == (64, 1, 4)
+    assert {config.vendor for config in [*found["forward"], *found["backward"], decode]} == {FREE}
+
+
+def test_default_is_tried_last_and_once():
+    """The listed rows, with the default appended unless one of them is it; without a search the default alone."""
+    listed = CUDA.table("flex_fwd")
+    assert CUDA.flex_candidates("flex_fwd", 64, "bf16", H100) == listed  # (128, 128, 3, 4) is listed
+    default = CUDA.flex_fwd_default(128, "bf16", H100)
+    assert CUDA.flex_candidates("flex_fwd", 128, "bf16", H100) == (*listed, default)
+    assert CUDA.flex_candidates("flex_fwd", 128, "bf16", H100, autotune=False) == (default,)
+    assert _row(CUDA.flex_candidates("flex_bwd", 64, "fp32", H100)[-1]) == (16, 16, 1, 4)
+    assert len(CUDA.flex_candidates("flex_decode", 64, "bf16", A100)) == 4
+
+
+def test_tables_of_products_have_no_default():
+    with pytest.raises(KeyError, match="'mm' is not of attention: use one of flex_fwd, flex_bwd, flex_decode"):
+        CUDA.flex_candidates("mm", 64, "bf16", H100)

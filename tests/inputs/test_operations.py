@@ -1,0 +1,320 @@
+"""Fills of the operations that are cut from one plain product: what they promise, and what they must show."""
+
+import pytest
+import torch
+
+from conformance import reference
+from conformance.inputs import arrangement, exact
+from conformance.inputs.draws import Draws
+from conformance.inputs.fills import FILL_NAMES, FillError, fill_names, fills, trust
+from conformance.numerics.contract import FMA, INT32, Accumulator, Contract
+from conformance.numerics.rounding import round_to
+from conformance.problems import (
+    BLOCK_SCALINGS,
+    DTYPES,
+    Attention,
+    Bias,
+    Fusion,
+    Gemm,
+    Layout,
+    baddbmm,
+    bmm,
+    fused_mm,
+    int_mm,
+    mixed_mm,
+    mm,
+    mm_plus_mm,
+    scaled_mm,
+)
+
+PROMOTED = Accumulator(alignment_bits=13, result_bits=13, chunk=32, promote=128)
+
+
+def contract_of(problem):
+    if problem.op == "int_mm":
+        return Contract("int32", INT32)
+    if problem.dtype in ("e4m3", "e5m2"):
+        return Contract(problem.output_dtype, PROMOTED)
+    if problem.dtype == "fp32" and problem.precision == "ieee":
+        return Contract(problem.output_dtype, FMA)
+    return Contract(problem.output_dtype, Accumulator(), operand="tf32" if problem.dtype == "fp32" else "exact")
+
+
+def fused(*epilogue, prologue=None, stored=None, dtype="fp16", **fields):
+    bias = Bias() if "bias" in epilogue else None
+    return fused_mm(72, 56, 88, dtype, fusion=Fusion(prologue, stored, epilogue), bias=bias, **fields)
+
+
+ALL = ("transparent", "wide-A", "wide-B", "randn", "hot", "special")
+SCALED = ("transparent", "wide-A", "wide-B", "wide-scales", "randn", "hot", "special")
+#: problem -> its fills
+TYPICAL = {
+    mm_plus_mm(72, 56, 33, "bf16"): ALL,
+    mm_plus_mm(72, 56, 33, "fp32", precision="tf32"): ALL,
+    mm_plus_mm(40, 56, 200, "e4m3"): ALL,
+    bmm(40, 24, 33): ALL,
+    bmm(16, 24, 88, "bf16", batch=40): ALL,
+    bmm(40, 24, 33, "fp32", layout_a=Layout(batch="zero")): ALL,
+    baddbmm(40, 24, 70, "bf16"): ALL,
+    baddbmm(40, 24, 70, bias=Bias("bmn"), batch=9): ALL,
+    baddbmm(40, 24, 70, alpha=0.0): ("transparent", "randn"),
+    baddbmm(40, 24, 70, beta=0.3): ("randn", "hot", "special"),
+    int_mm(40, 56, 1200): ("transparent", "wide-A"),
+    int_mm(40, 56, 3): ("transparent", "wide-A"),
+    **{
+        mixed_mm(72, 56, k, dtype, b_dtype=b): ALL
+        for k in (3, 88)
+        for dtype in ("fp16", "bf16", "fp32")
+        for b in ("int8", "uint8")
+    },
+    mixed_mm(72, 56, 88, "fp32", b_dtype="uint8", precision="tf32"): ALL,
+    **{scaled_mm(140, 140, 300, scaling=s, out_dtype=out): SCALED for s in BLOCK_SCALINGS for out in ("bf16", "fp32")},
+    scaled_mm(140, 140, 129, scaling="1x128/128x128", bias=Bias()): SCALED,
+    fused(): ALL,
+    fused("bias", "relu", dtype="bf16"): ALL,
+    fused("bias", "relu", "residual", "dropout", dtype="bf16"): ALL,
+    fused("bias", "gelu"): ("randn", "hot"),
+    fused(prologue="gather"): ALL,
+    fused("residual", prologue="cast", stored="fp32"): ALL[:-1],
+    fused(prologue="cast", stored="bf16", dtype="fp32", precision="tf32"): ALL[:-1],
+    fused("dropout", prologue="scale"): ALL[:-1],
+    fused(prologue="scale", dtype="fp32", precision="tf32"): ALL[:-1],
+}
+EMPTY = [
+    mm_plus_mm(8, 8, 0),
+    bmm(8, 8, 8, batch=0),
+    bmm(8, 0, 8),
+    baddbmm(8, 8, 0),
+    int_mm(8, 8, 0),
+    int_mm(0, 8, 8),
+    mixed_mm(8, 8, 0),
+    scaled_mm(8, 8, 0, scaling="1x128/1x128"),
+    scaled_mm(0, 8, 8, scaling="128x128/1x128"),
+    fused_mm(8, 8, 0),
+    fused_mm(0, 8, 8, fusion=Fusion("gather", None, ("gelu", "residual"))),
+]
+SMALL = [
+    mm_plus_mm(1, 1, 1),
+    mm_plus_mm(3, 2, 2),
+    bmm(1, 1, 1, batch=1),
+    baddbmm(2, 3, 5, batch=2),
+    int_mm(1, 1, 1),
+    mixed_mm(1, 1, 1, b_dtype="uint8"),
+    mixed_mm(2, 3, 5, "bf16", b_dtype="uint8"),
+    *(scaled_mm(2, 3, 4, scaling=scaling) for scaling in BLOCK_SCALINGS),
+    fused_mm(1, 1, 1, fusion=Fusion("gather", None, ("dropout",))),
+    fused_mm(2, 3, 5, fusion=Fusion("scale", None, ("bias", "relu", "residual")), bias=Bias()),
+]
+
+
+def check_inputs(problem, fill):
+    assert {o.name: (o.shape, DTYPES[o.dtype]) for o in problem.operands} == {
+        name: (tuple(t.shape), t.dtype) for name, t in fill.inputs.items()
+    }
+    assert fill.expected.shape == problem.output.shape
+    assert torch.equal(reference.value(problem, fill.inputs).nan_to_num(), fill.expected.nan_to_num())
+
+
+@pytest.mark.parametrize("problem", TYPICAL, ids=lambda problem: f"{problem.id}-{problem.second_dtype}")
+def test_typical_fills_hold_what_they_promise(problem):
+    found = fills(problem, contract_of(problem), seed=2)
+    assert tuple(fill.name for fill in found) == TYPICAL[problem]
+    # relu and dropout each make zeros of half of the outputs
+    steps = problem.fusion.epilogue if problem.fusion is not None else ()
+    nonzero = 0.5 * 0.7 ** len({"relu", "gelu", "dropout"} & set(steps))
+    for fill in found:
+        check_inputs(problem, fill)
+        share = trust(fill, problem)
+        assert share["nonzero"] > nonzero
+        if fill.name == "transparent":
+            assert share["transparent"] >= 0.95
+        if fill.method == "exact":
+            assert fill.error is None
+            assert fill.meta["max_subset_sum"] < 2 ** fill.meta["budget_bits"]
+            if problem.op != "int_mm":
+                raw = reference.product(problem, fill.inputs)
+                for value in (raw, fill.expected):
+                    assert torch.equal(round_to(value, "fp32").double(), value)
+        else:
+            finite = fill.expected.isfinite()
+            assert bool((fill.error[finite] >= 0).all())
+            assert bool(finite.any())
+
+
+@pytest.mark.parametrize("problem", [*EMPTY, *SMALL], ids=lambda problem: problem.id)
+def test_tiny_and_empty_problems(problem):
+    found = fills(problem, contract_of(problem))
+    assert found[0].name == "transparent"
+    assert len(found) == 1 or problem.output.numel
+    for fill in found:
+        check_inputs(problem, fill)
+
+
+def test_layouts_do_not_change_values_but_one_matrix_for_all_does():
+    plain, apart = bmm(8, 9, 10), bmm(8, 9, 10, layout_a=Layout(batch="inner"), layout_out=Layout("col"))
+    one = bmm(8, 9, 10, layout_a=Layout(batch="zero"))
+    first, second, third = (fills(p, contract_of(p), names=["randn"])[0].inputs["a"] for p in (plain, apart, one))
+    assert torch.equal(first, second)
+    assert torch.equal(third, third[:1].expand_as(third))
+    assert not torch.equal(first[0], first[1])
+
+
+@pytest.mark.parametrize("batch", [2, 6, 40])
+def test_neighbours_of_a_batch_differ(batch):
+    problem = bmm(4, 5, 16, batch=batch)
+    for fill in fills(problem, contract_of(problem), names=["transparent", "randn"]):
+        for name in "ab":
+            matrices = fill.inputs[name]
+            assert all(not torch.equal(matrices[z], matrices[z - 1]) for z in range(1, batch))
+        for period in (1, 2, 4, 8, 16, 32):
+            if period < batch:
+                assert not torch.equal(fill.expected[period:], fill.expected[:-period])
+
+
+def test_a_large_batch_is_made_of_few_matrices():
+    problem = bmm(16, 16, 32, batch=7000)
+    (fill,) = fills(problem, contract_of(problem), names=["transparent"])
+    assert len(torch.unique(fill.inputs["a"].flatten(1), dim=0)) == 5
+    assert len(torch.unique(fill.inputs["b"].flatten(1), dim=0)) == 7
+    wanted = fill.inputs["a"][6999].double() @ fill.inputs["b"][6999].double()
+    assert torch.equal(fill.expected[6999], wanted)
+
+
+def test_the_reference_of_a_batch_is_checked(monkeypatch):
+    right = reference.product
+    for matrix in (2, 36):  # among the first, which are multiplied out, and a repetition of them
+
+        def wrong(*args, matrix=matrix, **kwargs):
+            raw = right(*args, **kwargs)
+            raw[matrix, 1, 1] += 1
+            return raw
+
+        monkeypatch.setattr(reference, "product", wrong)
+        problem = bmm(4, 4, 8, batch=40)
+        with pytest.raises(FillError, match="Freivalds"):
+            fills(problem, contract_of(problem), names=["transparent"])
+
+
+def test_integer_sums_pass_16_and_24_bits():
+    problem = int_mm(40, 56, 1100)
+    transparent, wide = fills(problem, contract_of(problem))
+    for fill in (transparent, wide):
+        for name in "ab":
+            assert {-128, 127} <= set(fill.inputs[name].flatten().tolist())
+    assert bool((wide.expected.abs() > 2**15).all())
+    large = wide.expected.abs() > 2**24
+    assert large.double().mean() > 0.25
+    assert bool((wide.expected[large] % 2 != 0).any()), "an odd sum past 2**24 is none of fp32"
+    assert bool((wide.expected > 0).any())
+    assert bool((wide.expected < 0).any())
+
+
+def test_a_full_sum_of_integers_that_int32_does_not_hold_is_refused():
+    problem = int_mm(2, 2, 140000)
+    with pytest.raises(FillError, match="the accumulator keeps only sums below 2147483648"):
+        fills(problem, contract_of(problem), names=["wide-A"])
+
+
+@pytest.mark.parametrize(("b_dtype", "lowest", "largest"), [("int8", -128, 127), ("uint8", 0, 255)])
+def test_mixed_products_use_the_whole_range_of_their_integers(b_dtype, lowest, largest):
+    problem = mixed_mm(64, 300, 88, "bf16", b_dtype=b_dtype)
+    found = {fill.name: fill.inputs["b"].int() for fill in fills(problem, contract_of(problem))}
+    assert (int(found["wide-B"].min()), int(found["wide-B"].max())) == (lowest or 1, largest)
+    for name in ("randn", "hot"):
+        assert (max(-127, int(found[name].min())), int(found[name].max())) == (max(-127, lowest), largest)
+    if b_dtype == "uint8":
+        assert bool((found["transparent"] > 127).any())
+
+
+@pytest.mark.parametrize("scaling", BLOCK_SCALINGS)
+def test_scales_of_blocks_differ_from_their_neighbours(scaling):
+    problem = scaled_mm(400, 520, 650, scaling=scaling)
+    for fill in fills(problem, contract_of(problem), names=["transparent", "wide-scales"]):
+        scale_a, scale_b = fill.inputs["scale_a"], fill.inputs["scale_b"].T  # lines x k-blocks
+        for scale, kind in zip((scale_a, scale_b), scaling.split("/"), strict=True):
+            if fill.name == "wide-scales":
+                assert len(torch.unique(scale)) == scale.numel() or len(torch.unique(scale)) > 24
+            elif kind == "128x128":
+                assert bool((scale[1:] != scale[:-1]).all())
+                assert bool((scale[:, 1:] != scale[:, :-1]).all())
+            else:
+                assert 0.3 < (scale[:, 1:] != scale[:, :-1]).double().mean() < 0.7
+                assert 0.3 < (scale[1:] != scale[:-1]).double().mean() < 0.7
+        if fill.name == "transparent":
+            assert not set(scale_a.flatten().tolist()) & {1.0, *scale_b.flatten().tolist()}
+
+
+def test_pairs_lie_within_one_scale():
+    product = arrangement.Product(4, 4, 300, 128, scaled=True)
+    u, v, rest = exact._pairs(product, Draws(3, "test"))
+    assert torch.equal(torch.from_numpy(u) // 128, torch.from_numpy(v) // 128)
+    assert sorted([*u, *v, *rest]) == list(range(300))
+    whole, partner, _ = exact._pairs(arrangement.Product(4, 4, 300, 150), Draws(3, "test"))
+    assert bool((whole // 128 != partner // 128).any())
+
+
+def test_chunks_begin_anew_with_each_segment():
+    a, b = torch.tensor([[3, 2, 5, 1]]), torch.ones(4, 1, dtype=torch.int64)
+    assert exact.subset_sums(a, b, 2, 3) == (5, 11)
+    assert exact.subset_sums(a, b, 4, 3) == (10, 11)
+
+
+def test_gathered_rows_have_no_order():
+    problem = fused(prologue="gather")
+    for fill in fills(problem, contract_of(problem)):
+        rows = fill.inputs["rows"].tolist()
+        assert all(row != index for index, row in enumerate(rows))
+        assert 0 <= min(rows) <= max(rows) < 2 * problem.M + 3
+        assert max(rows) >= problem.M
+        assert len(set(rows)) < len(rows), "some rows are used twice"
+        assert not torch.equal(fill.inputs["a"][0].nan_to_num(), fill.inputs["a"][1].nan_to_num())
+
+
+def test_prologues_round_in_bounded_fills_only():
+    for stored, dtype in (("fp32", "fp16"), ("fp32", "bf16"), ("fp16", "bf16")):
+        problem = fused(prologue="cast", stored=stored, dtype=dtype)
+        for fill in fills(problem, contract_of(problem)):
+            a = fill.inputs["a"].double()
+            assert torch.equal(round_to(a, dtype).double(), a) == (fill.method == "exact")
+    problem = fused(prologue="scale")
+    for fill in fills(problem, contract_of(problem)):
+        powers = torch.frexp(fill.inputs["row_scale"])[0] == 0.5
+        assert bool(powers.all()) == (fill.method == "exact")
+        assert bool((fill.inputs["row_scale"] != 1).all())
+
+
+@pytest.mark.parametrize("prologue", [None, "scale", "cast"])
+def test_what_a_tf32_unit_sees_is_representable(prologue):
+    stored = "bf16" if prologue == "cast" else None
+    problem = fused(prologue=prologue, stored=stored, dtype="fp32", precision="tf32")
+    for fill in fills(problem, contract_of(problem)):
+        for factor in reference.factors(problem, fill.inputs):
+            known = factor[factor.isfinite()]
+            assert torch.equal(round_to(known, "tf32").double(), known)
+
+
+def test_relu_has_something_to_do():
+    problem = fused("bias", "relu")
+    for fill in fills(problem, contract_of(problem)):
+        value = reference.product(problem, fill.inputs) + fill.inputs["bias"].double()
+        assert 0.25 < (value < 0).double().mean() < 0.75
+
+
+def test_other_families_have_their_own_fills():
+    problem = Attention("attention", 1, 1, 8, 8, 16)
+    assert fill_names(problem) != FILL_NAMES == fill_names(mm(1, 1, 1))
+    found = fills(problem, Contract("fp16", FMA), names=["randn"])
+    assert [fill.name for fill in found] == ["randn"]
+    assert trust(found[0], problem)["nonzero"] > 0.5
+
+    class Unknown:
+        id = "unknown-1"
+
+    with pytest.raises(TypeError, match="unknown-1 is a Unknown, for which there are no fills"):
+        fills(Unknown(), Contract("fp16", FMA))
+
+
+def test_values_past_an_integer_format_are_refused():
+    operand = Gemm("mixed_mm", 2, 2, 2, b_dtype="int8").operand("b")
+    with pytest.raises(FillError, match="do not fit int8"):
+        exact.exactly([[128.0]], 0, operand, ("int8", "fp16"))

@@ -1,0 +1,137 @@
+"""Runs kernels in the interpreter, in a child process, against torch's fp64; :func:`run` returns what is wrong.
+
+Independent of the oracle: inputs are small integers, so that every sum is exact, and the meaning is written out below.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(cases, *, grid_limit=None, spoil=False):
+    """Complaints about each of ``cases``, which are (kernel name, problem, config) or (..., variant).
+
+    ``grid_limit`` replaces the limit of a grid's second dimension; ``spoil`` changes one element of each result.
+    """
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *sys.path])
+    message = pickle.dumps((list(cases), grid_limit, spoil))
+    done = subprocess.run([sys.executable, __file__], input=message, env=environment, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return pickle.loads(done.stdout)
+
+
+def child():
+    import torch
+
+    from conformance import targets
+    from conformance.execution.interpreter import InterpreterExecutor
+    from conformance.kernels import batched
+
+    torch.set_num_threads(1)
+    cases, grid_limit, spoil = pickle.loads(sys.stdin.buffer.read())
+    batched.GRID_LIMIT = grid_limit or batched.GRID_LIMIT
+    executor, target = InterpreterExecutor(), targets.find("sm_90")
+    found = [complaints(*case, executor=executor, target=target, spoil=spoil) for case in cases]
+    sys.stdout.buffer.write(pickle.dumps(found))
+
+
+def complaints(name, problem, config, variant=None, *, executor, target, spoil):
+    """What is wrong with one case: numbers, memory, grid."""
+    import functools
+
+    from conformance.execution.trial import run_guarded
+    from conformance.kernels import catalogue
+    from conformance.kernels.kernel import Variant
+
+    kernel = catalogue.get(name)
+    plan = kernel.plan(problem, config, target, variant or Variant())
+    inputs = {operand.name: draw(problem, operand) for operand in problem.operands}
+    wanted = meaning(problem, inputs)
+    outputs, found, ran = run_guarded(functools.partial(kernel.launch, plan), problem, inputs, executor, 0)
+    out = outputs["out"].double()
+    if spoil:
+        out.view(-1)[-1] += 1
+    wrong = ~((out - wanted).abs() <= tolerance(problem, wanted, outputs["out"].dtype))
+    if wrong.any():
+        at = tuple(wrong.nonzero()[0].tolist())
+        found.append(f"{int(wrong.sum())} wrong, {at} is {out[at]}, {wanted[at]} is right")
+    if ran.grid != plan.grid:
+        found.append(f"grid {ran.grid}, planned {plan.grid}")
+    return found
+
+
+def tolerance(problem, wanted, dtype):
+    """0 unless a gelu makes numbers that are no integers: then a unit of the output, and some of fp32 of the largest
+    number, because gelu adds 1 to a nearby -1."""
+    import torch
+
+    if problem.fusion is None or "gelu" not in problem.fusion.epilogue:
+        return 0
+    return wanted.abs() * torch.finfo(dtype).eps + wanted.abs().max() * 2.0**-22
+
+
+def draw(problem, operand):
+    """Small integers, or powers of two for scales, that every dtype holds; dense."""
+    import torch
+
+    from conformance.problems import DTYPES
+
+    generator = torch.Generator().manual_seed(sum(map(ord, operand.name)))
+    low, high = -3, 4
+    if operand.name == "rows":
+        low, high = 0, problem.operand("a").shape[0]
+    elif operand.name == "mask":
+        low, high = 0, 3
+    elif operand.dtype == "uint8":
+        low, high = 0, 4
+    shape = tuple(1 if stride == 0 else extent for extent, stride in zip(operand.shape, operand.strides, strict=True))
+    values = torch.randint(low, high, shape, generator=generator)
+    if operand.name in ("scale_a", "scale_b", "row_scale"):
+        values = 2.0 ** (values % 3)
+    return values.to(DTYPES[operand.dtype]).expand(operand.shape)
+
+
+def meaning(problem, inputs):
+    """The result in fp64, rounded to the output's dtype."""
+    import torch
+
+    from conformance.problems import DTYPES
+
+    x = {name: tensor.double() for name, tensor in inputs.items()}
+    a, b = x["a"], x["b"]
+    fusion = problem.fusion
+    if fusion is not None and fusion.prologue == "gather":
+        a = a[inputs["rows"].long()]
+    if fusion is not None and fusion.prologue == "scale":
+        a = a * x["row_scale"][:, None]
+    if problem.scaling is not None:
+        rows, columns = (1 if kind == "1x128" else 128 for kind in problem.scaling.split("/"))
+        a = a * x["scale_a"].repeat_interleave(rows, 0)[: problem.M].repeat_interleave(128, 1)[:, : problem.K]
+        b = b * x["scale_b"].repeat_interleave(columns, 1)[:, : problem.N].repeat_interleave(128, 0)[: problem.K]
+    out = problem.alpha * (a @ b)
+    if problem.op == "mm_plus_mm":
+        out = out + x["c"] @ x["d"]
+    steps = fusion.epilogue if fusion is not None else ("bias",) if problem.reads_bias else ()
+    for step in steps:
+        if step == "bias":
+            out = out + problem.beta * x["bias"]
+        elif step == "residual":
+            out = out + x["residual"]
+        elif step == "relu":
+            out = out.relu()
+        elif step == "gelu":
+            out = torch.nn.functional.gelu(out)
+        else:
+            out = torch.where(inputs["mask"] != 0, out * 2, 0.0)
+    return out.to(DTYPES[problem.output_dtype]).double()
+
+
+if __name__ == "__main__":
+    child()

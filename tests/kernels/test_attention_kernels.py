@@ -1,0 +1,227 @@
+"""The attention kernels: what they refuse, how they are launched, and their results beyond what the suites ask."""
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conformance import codegen_checks as codegen
+from conformance import targets
+from conformance.heuristics.configs import FlexConfig, FlexDecodeConfig
+from conformance.kernels import attention, carveout
+from conformance.kernels.catalogue import meta_tensor
+from conformance.kernels.kernel import NotApplicable, Variant
+from conformance.problems import Attention, Mask, Score, mm
+from conformance.records import ReasonCode
+
+ROOT = Path(__file__).resolve().parents[2]
+KERNELS = {kernel.name: kernel for kernel in attention.KERNELS}
+SMALL, SMALL_DECODE = FlexConfig(32, 64, 2, 4), FlexDecodeConfig(32, 2, 2)
+HOPPER, AMPERE, AMD = (targets.find(name) for name in ("sm_90", "sm_80", "gfx950"))
+
+
+def forward(batch=2, heads=4, queries=100, keys=100, head_dim=64, dtype="fp16", **fields):
+    return Attention("attention", batch, heads, queries, keys, head_dim, dtype, **fields)
+
+
+def backward(**fields):
+    return Attention("attention_backward", 2, 4, 100, 100, 64, **fields)
+
+
+def few(queries=5, **fields):
+    return forward(queries=queries, **fields)
+
+
+def plan(name, problem, config=None, target=HOPPER, **variant):
+    config = config or (SMALL_DECODE if "decode" in name else SMALL)
+    return KERNELS[name].plan(problem, config, target, Variant(**variant))
+
+
+@pytest.mark.parametrize(
+    ("name", "problem", "options", "code", "subject"),
+    [
+        ("attention", backward(), {}, ReasonCode.OPERATION, "attention_backward"),
+        ("attention", mm(64, 64, 64), {}, ReasonCode.OPERATION, "mm"),
+        ("attention_backward", forward(), {}, ReasonCode.OPERATION, "attention"),
+        ("attention", forward(dtype="e4m3"), {}, ReasonCode.DTYPE, "q"),
+        ("attention", forward(dtype="fp32", precision="tf32"), {"target": AMD}, ReasonCode.PRECISION, "tf32"),
+        ("attention", forward(head_dim=8), {}, ReasonCode.EXTENT, "head_dim"),
+        ("attention", forward(value_dim=8), {}, ReasonCode.EXTENT, "value_dim"),
+        ("attention", forward(heads=65_536), {}, ReasonCode.EXTENT, "heads"),
+        ("attention", forward(keys=2**31), {}, ReasonCode.EXTENT, "positions"),
+        ("attention", forward(batch=64, keys=2**26), {}, ReasonCode.EXTENT, "positions"),
+        ("attention", forward(), {"tma_store": True}, ReasonCode.CONFIG, "variant"),
+        ("attention", forward(), {"splits": 4}, ReasonCode.CONFIG, "splits"),
+        ("attention", forward(), {"config": FlexConfig(8, 64, 2, 4)}, ReasonCode.CONFIG, "block size"),
+        ("attention", forward(), {"config": FlexConfig(64, 48, 2, 4)}, ReasonCode.CONFIG, "block size"),
+        ("attention", forward(block=32), {}, ReasonCode.CONFIG, "block"),
+        ("attention", forward(head_dim=256), {"config": FlexConfig(64, 128, 3, 4)}, ReasonCode.SHARED_MEMORY, None),
+        ("attention_backward", backward(block=96), {}, ReasonCode.CONFIG, "block"),
+        ("attention_decode", few(128), {}, ReasonCode.EXTENT, "queries"),
+        ("attention_decode", few(100, kv_heads=2), {}, ReasonCode.EXTENT, "rows"),
+        ("attention_decode", few(40, block=32), {}, ReasonCode.CONFIG, "block"),
+    ],
+)
+def test_typed_reason(name, problem, options, code, subject):
+    with pytest.raises(NotApplicable) as refused:
+        plan(name, problem, **options)
+    reason = refused.value.reason
+    assert reason.code is code, str(reason)
+    assert subject in (None, reason.subject)
+    assert len(reason.detail) > 20
+
+
+def test_the_most_that_decode_takes():
+    assert plan("attention_decode", few(127), FlexDecodeConfig(64, 3, 4))
+    assert plan("attention_decode", few(64, kv_heads=2, block=64))
+
+
+def test_memory_is_counted_by_target():
+    """Warpgroup instructions read one stage more of keys and values, and q, from shared memory."""
+    wide, config = forward(head_dim=128), FlexConfig(128, 128, 4, 8)
+    assert plan("attention", wide, FlexConfig(128, 128, 3, 8), HOPPER)
+    with pytest.raises(NotApplicable, match=f"need {(128 + 4 * 256) * 128 * 2} bytes"):
+        plan("attention", wide, config, HOPPER)
+    with pytest.raises(NotApplicable, match=f"need {(128 + 3 * 256) * 128 * 2} bytes"):
+        plan("attention", wide, config, AMPERE)
+
+
+@pytest.mark.parametrize("kernel", attention.KERNELS, ids=lambda kernel: kernel.name)
+def test_every_listed_config_is_taken_for_a_usual_problem(kernel):
+    problem = {"attention": forward(dtype="bf16"), "attention_backward": backward(dtype="bf16")}
+    for config in kernel.configs:
+        usual = few(dtype="bf16") if "decode" in kernel.name else problem[kernel.name]
+        assert kernel.refusal(usual, config, HOPPER, Variant()) is None
+
+
+def test_grids():
+    assert plan("attention", forward(queries=65)).grid == (3, 2, 4)
+    assert plan("attention_backward", backward(kv_heads=2)).grid == (2, 2, 2)
+    assert plan("attention_backward", backward(kv_batch=1)).grid == (2, 1, 4)
+    assert plan("attention_decode", few(kv_heads=2), sms=64).grid == (4, 32, 1)
+    assert plan("attention_decode", few(), sms=7).grid == (8, 1, 1), "fewer SMs than batches and heads: one part"
+    assert plan("attention_decode", few(), splits=5).grid == (8, 5, 1)
+
+
+def test_decode_leaves_out_the_sms_that_are_set_aside():
+    with carveout.reserved(32):
+        assert plan("attention_decode", few(kv_heads=2), sms=64).grid == (4, 16, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "problem", "steps"),
+    [
+        ("attention", forward(), ["attention_forward"]),
+        (
+            "attention_backward",
+            backward(),
+            ["attention_delta", "attention_backward_keys", "attention_backward_queries"],
+        ),
+        ("attention_decode", few(), ["attention_decode", "attention_decode_merge"]),
+    ],
+)
+def test_launches(name, problem, steps):
+    """Every launch has exactly the parameters of its function."""
+    made = plan(name, problem)
+    launch = KERNELS[name].launch(made, {operand.name: meta_tensor(operand) for operand in problem.tensors})
+    assert [step.function.__name__ for step in launch.steps] == steps
+    assert launch.grid == made.grid
+    for step in launch.steps:
+        assert set(step.function.arg_names) == step.arguments.keys()
+
+
+def test_a_tensor_that_differs_from_the_plan_is_refused():
+    problem = forward(kv_batch=1)
+    tensors = {operand.name: meta_tensor(operand) for operand in problem.tensors}
+    tensors["k"] = tensors["q"]
+    with pytest.raises(NotApplicable, match="k has shape"):
+        KERNELS["attention"].launch(plan("attention", problem), tensors)
+
+
+def test_contract():
+    kernel = KERNELS["attention"]
+    assert kernel.contract(plan("attention", forward(dtype="bf16")), "device").intermediate == "bf16"
+    tf32 = plan("attention", forward(dtype="fp32", precision="tf32"))
+    assert kernel.contract(tf32, "device").intermediate == "tf32"
+    assert kernel.contract(tf32, "interpreter").intermediate == "fp32"
+    assert kernel.contract(plan("attention", forward(dtype="fp32")), "device").accumulator.kind == "fma"
+    assert kernel.contract(plan("attention", forward()), "device").accumulator.kind == "tensor-core"
+
+
+def test_features_follow_the_rows_of_the_tile():
+    def unit(*arguments):
+        required, forbidden = KERNELS[arguments[0]].features(plan(*arguments))
+        assert {codegen.TMA_LOAD, codegen.TMA_STORE} <= forbidden
+        return required - {codegen.POINTER_LOAD, codegen.POINTER_STORE}
+
+    assert unit("attention", forward(), FlexConfig(64, 32, 2, 4)) == {codegen.WGMMA}
+    assert unit("attention", forward(), FlexConfig(32, 64, 2, 4)) == {codegen.MMA}
+    assert unit("attention", forward(), FlexConfig(64, 32, 2, 4), AMPERE) == {codegen.MMA}
+    assert unit("attention_backward", backward(), FlexConfig(32, 64, 2, 4)) == {codegen.WGMMA}
+    assert unit("attention_decode", few()) == {codegen.MMA}
+    assert unit("attention", forward(dtype="fp32"), FlexConfig(64, 32, 2, 4)) == set()
+
+
+def _tiny(op, queries, keys, heads=2, dtype="fp16", **fields):
+    return Attention(op, 1, heads, queries, keys, 16, dtype, **fields)
+
+
+#: What a range or a head count of its own reaches: (kernel, problem, config, variant).
+CASES = [
+    ("attention", _tiny("attention", 20, 37, scale=-0.5), FlexConfig(16, 16, 1, 4), Variant()),
+    ("attention", _tiny("attention", 37, 20, mask=Mask("sliding-window", 3)), FlexConfig(16, 32, 1, 4), Variant()),
+    ("attention", _tiny("attention", 70, 70, 1, mask=Mask("sliding-window", 50)), FlexConfig(16, 16, 1, 4), Variant()),
+    (
+        "attention_backward",
+        _tiny("attention_backward", 37, 20, mask=Mask("causal")),
+        FlexConfig(16, 32, 1, 4),
+        Variant(),
+    ),
+    (
+        "attention_backward",
+        _tiny("attention_backward", 70, 70, 1, mask=Mask("sliding-window", 50), score=Score("alibi")),
+        FlexConfig(16, 16, 1, 4),
+        Variant(),
+    ),
+    (
+        "attention_decode",
+        _tiny("attention", 3, 40, 6, kv_heads=2, value_dim=24, score=Score("alibi"), order="bshd", pad=8),
+        FlexDecodeConfig(16, 1, 2),
+        Variant(splits=5),
+    ),
+]
+
+
+def test_numbers_in_the_interpreter():
+    """In a process of its own, which has to know from its start that kernels are interpreted."""
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *sys.path])
+    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    judged = pickle.loads(done.stdout)
+    assert len(judged) == len(CASES)
+    assert not any(judged.values()), judged
+
+
+def child():
+    import torch
+
+    from conformance.execution.interpreter import InterpreterExecutor
+    from conformance.execution.trial import trial
+
+    torch.set_num_threads(1)
+    executor, judged = InterpreterExecutor(), {}
+    for name, problem, config, variant in CASES:
+        made = KERNELS[name].plan(problem, config, HOPPER, variant)
+        result = trial(KERNELS[name], made, executor, names=("randn",))
+        judged_outputs = [verdict for verdict in result.verdicts if verdict.check.startswith("numerics/randn")]
+        assert len(judged_outputs) == len(problem.outputs), problem.id
+        judged[name, problem.id] = [str(verdict) for verdict in result.verdicts if not verdict.passed]
+    sys.stdout.buffer.write(pickle.dumps(judged))
+
+
+if __name__ == "__main__":
+    child()

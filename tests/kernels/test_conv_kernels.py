@@ -1,0 +1,171 @@
+"""Convolution kernels: refusals, grids and launch arguments, and their sums in the interpreter against torch's."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conformance import codegen_checks, targets
+from conformance.heuristics.configs import Config
+from conformance.kernels import catalogue, conv
+from conformance.kernels.catalogue import meta_launch, meta_tensor
+from conformance.kernels.kernel import NotApplicable, Variant
+from conformance.problems import conv2d, conv3d, mm
+from conformance.records import ReasonCode
+
+ROOT = Path(__file__).resolve().parents[2]
+HOPPER, AMPERE = targets.find("sm_90"), targets.find("sm_80")
+SMALL = Config(32, 32, 16, 2, 4)
+LAST = {"order_x": "channels-last", "order_w": "channels-last", "order_out": "channels-last"}
+ONE = conv2d(2, 20, (5, 7), 40, 1, "bf16", **LAST)
+
+
+@pytest.mark.parametrize(
+    ("name", "problem", "config", "variant", "code", "subject"),
+    [
+        ("conv2d", conv3d(1, 16, 4, 16, 1), SMALL, {}, ReasonCode.OPERATION, "conv3d"),
+        ("conv3d", conv2d(1, 16, 4, 16, 1), SMALL, {}, ReasonCode.OPERATION, "conv2d"),
+        ("conv2d", mm(16, 16, 16), SMALL, {}, ReasonCode.OPERATION, "mm"),
+        ("conv2d", conv2d(1, 16, 4, 16, 1, "e4m3"), SMALL, {}, ReasonCode.DTYPE, "x"),
+        ("conv2d", conv2d(1, 16, 4, 16, 1), Config(8, 32, 16, 2, 4), {}, ReasonCode.CONFIG, "block size"),
+        ("conv2d", conv2d(1, 16, 4, 16, 1), SMALL, {"tma_store": True}, ReasonCode.CONFIG, "variant"),
+        ("conv2d", conv2d(1, 2**16, 2, 2**16, 1, groups=2**16), SMALL, {}, ReasonCode.EXTENT, "groups"),
+        (
+            "conv2d",
+            conv2d(1, 16, 4, 16, 1),
+            Config(256, 256, 64, 4, 8),
+            {},
+            ReasonCode.SHARED_MEMORY,
+            "256x256x64-s4-w8",
+        ),
+        ("conv1x1_as_mm", conv2d(1, 16, 4, 16, 3, **LAST), SMALL, {}, ReasonCode.OPERATION, "kernel"),
+        ("conv1x1_as_mm", conv2d(1, 16, 4, 16, 1, stride=2, **LAST), SMALL, {}, ReasonCode.OPERATION, "stride"),
+        ("conv1x1_as_mm", conv2d(1, 16, 4, 16, 1, padding=1, **LAST), SMALL, {}, ReasonCode.OPERATION, "padding"),
+        ("conv1x1_as_mm", conv2d(1, 16, 4, 16, 1, groups=2, **LAST), SMALL, {}, ReasonCode.OPERATION, "groups"),
+        ("conv1x1_as_mm", conv2d(0, 16, 4, 16, 1, **LAST), SMALL, {}, ReasonCode.EXTENT, "batch"),
+        ("conv1x1_as_mm", conv2d(1, 16, 4, 16, 1), SMALL, {}, ReasonCode.LAYOUT, "x"),
+        ("conv1x1_as_mm", conv2d(2, 16, 4, 16, 1, batch_pad=8, **LAST), SMALL, {}, ReasonCode.LAYOUT, "x"),
+    ],
+)
+def test_typed_reason(name, problem, config, variant, code, subject):
+    with pytest.raises(NotApplicable) as caught:
+        catalogue.get(name).plan(problem, config, HOPPER, Variant(**variant))
+    reason = caught.value.reason
+    assert (reason.code, reason.subject) == (code, subject), str(reason)
+    assert len(reason.detail) > 20
+
+
+def test_grids_cover_the_columns_of_one_group_only():
+    problem = conv2d(3, 24, (9, 11), 100, 3, padding=1, groups=2)
+    assert catalogue.get("conv2d").plan(problem, SMALL, HOPPER).grid == (10, 2, 2)  # 297 positions, 50 columns
+    assert catalogue.get("conv2d").plan(conv2d(0, 24, 9, 100, 3), SMALL, HOPPER).grid == (0, 4, 1)
+    assert catalogue.get("conv1x1_as_mm").plan(ONE, SMALL, HOPPER).grid == (3 * 2,)
+
+
+def test_tables():
+    names = {kernel.name: (kernel.family, kernel.table, len(kernel.configs)) for kernel in conv.KERNELS}
+    assert names == {"conv2d": ("conv", "conv", 7), "conv3d": ("conv", "conv", 7), "conv1x1_as_mm": ("conv", "mm", 19)}
+
+
+@pytest.mark.parametrize(
+    ("problem", "wide"),
+    [
+        (conv2d(3, 16, 4, 16, 1), False),
+        (conv2d(3, 16, 4, 16, 1, batch_pad=2**30), True),
+        (conv2d(2, 16, 4, 16, 1, batch_pad=2**30), False),
+    ],
+)
+def test_offsets_are_wide_where_operands_span_2_31_elements(problem, wide):
+    launch = meta_launch(catalogue.get("conv2d").plan(problem, SMALL, HOPPER), HOPPER)
+    assert launch.arguments["WIDE_INDEX"] is wide
+
+
+def test_matrices_of_a_single_tap_are_views():
+    for problem in (ONE, conv2d(2, 20, (5, 7), 40, 1, order_x="channels-last", order_out="channels-last", pad=3)):
+        launch = meta_launch(catalogue.get("conv1x1_as_mm").plan(problem, SMALL, HOPPER), HOPPER)
+        given = launch.arguments
+        assert (given["M"], given["N"], given["K"]) == (70, 40, 20)
+        assert (given["stride_am"], given["stride_ak"]) == (20 + problem.pad, 1)
+        assert (given["stride_cm"], given["stride_cn"]) == (40 + problem.pad, 1)
+        assert (given["stride_bn"], given["stride_bk"]) == problem.operand("w").strides[:2]
+
+
+def test_tensors_must_be_those_of_the_plan():
+    for name in ("conv2d", "conv1x1_as_mm"):
+        kernel = catalogue.get(name)
+        plan = kernel.plan(ONE, SMALL, HOPPER)
+        right = {operand.name: meta_tensor(operand) for operand in ONE.tensors}
+        kernel.launch(plan, right)
+        for operand, wrong, code in (
+            ("x", right["x"].half(), ReasonCode.DTYPE),
+            ("x", right["x"].contiguous(), ReasonCode.LAYOUT),
+            ("w", right["w"][1:], ReasonCode.LAYOUT),
+        ):
+            with pytest.raises(NotApplicable) as caught:
+                kernel.launch(plan, {**right, operand: wrong})
+            assert (caught.value.reason.code, caught.value.reason.subject) == (code, operand)
+
+
+def test_contract_and_code_are_those_of_the_product():
+    kernel = catalogue.get("conv2d")
+    plan = kernel.plan(conv2d(2, 16, 9, 64, 3, "bf16"), Config(64, 64, 32, 2, 4), HOPPER)
+    assert kernel.contract(plan, "device").accumulator.kind == "tensor-core"
+    assert kernel.contract(plan, "interpreter").accumulator.kind == "fma"
+    required, forbidden = kernel.features(plan)
+    assert {codegen_checks.WGMMA, codegen_checks.POINTER_LOAD, codegen_checks.POINTER_STORE} <= required
+    assert {codegen_checks.TMA_LOAD, codegen_checks.TMA_STORE} <= forbidden
+    tf32 = kernel.plan(conv2d(2, 16, 9, 64, 3, "fp32", precision="tf32"), SMALL, AMPERE)
+    assert kernel.contract(tf32, "device").operand == "tf32"
+
+
+INTERPRETED = [
+    ("conv2d", conv2d(2, 20, (5, 7), 40, (2, 1), "bf16", bias=True, padding=(1, 0), **LAST, pad=3), {}),
+    ("conv2d", conv2d(1, 32, (9, 11), 36, (1, 2), "fp32", stride=(2, 3), padding=(2, 1), groups=2), {"static": True}),
+    ("conv2d", conv2d(2, 5, (4, 5), 33, 1, order_w="channels-last"), {}),
+    ("conv3d", conv3d(2, 5, (3, 4, 5), 9, (2, 1, 2), padding=(1, 0, 2), stride=(1, 2, 1), bias=True), {}),
+    ("conv2d", conv2d(0, 5, (4, 5), 33, 3), {}),
+    ("conv1x1_as_mm", conv2d(2, 20, (3, 7), 40, 1, "bf16", bias=True, **LAST, pad=8), {}),
+    ("conv1x1_as_mm", conv3d(2, 20, (2, 3, 4), 9, 1, order_x="channels-last", order_out="channels-last", pad=2), {}),
+]
+
+
+def test_sums_are_those_of_torch():
+    """Small integers, so that every sum is exact; in a process of its own, as the interpreter is chosen at import."""
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *sys.path])
+    done = subprocess.run(
+        [sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [f"{name} {problem.id}: right" for name, problem, _ in INTERPRETED]
+
+
+def child():
+    import functools
+
+    import torch
+
+    from conformance.execution.interpreter import InterpreterExecutor
+    from conformance.execution.trial import run_guarded
+    from conformance.problems import DTYPES
+
+    torch.set_num_threads(1)
+    executor, generator = InterpreterExecutor(), torch.Generator().manual_seed(0)
+    for name, problem, fields in INTERPRETED:
+        kernel = catalogue.get(name)
+        plan = kernel.plan(problem, SMALL, HOPPER, Variant(**fields))
+        given = {o.name: torch.randint(-3, 4, o.shape, generator=generator).double() for o in problem.operands}
+        stored = {o.name: given[o.name].to(DTYPES[o.dtype]) for o in problem.operands}
+        convolve = torch.nn.functional.conv2d if problem.op == "conv2d" else torch.nn.functional.conv3d
+        wanted = convolve(
+            given["x"], given["w"], given.get("bias"), problem.stride, problem.padding, 1, problem.groups
+        ).to(DTYPES[problem.output_dtype])
+        outputs, disturbed, _ = run_guarded(functools.partial(kernel.launch, plan), problem, stored, executor, 0)
+        wrong = int((outputs["out"] != wanted).sum())
+        print(f"{name} {problem.id}: {'right' if not wrong and not disturbed else f'{wrong} wrong {disturbed}'}")
+
+
+if __name__ == "__main__":
+    child()

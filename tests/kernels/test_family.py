@@ -1,0 +1,202 @@
+"""The products beyond mm, addmm and scaled mm: numbers in the interpreter, refusals, grids and what is launched."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import interpreted
+
+from conformance import codegen_checks as codegen
+from conformance import targets
+from conformance.heuristics.configs import Config
+from conformance.kernels import catalogue
+from conformance.kernels.kernel import NotApplicable, Variant
+from conformance.numerics.contract import INT32
+from conformance.problems import (
+    BLOCK_SCALINGS,
+    Bias,
+    Fusion,
+    Layout,
+    addmm,
+    baddbmm,
+    bmm,
+    fused_mm,
+    int_mm,
+    mixed_mm,
+    mm,
+    mm_plus_mm,
+    scaled_mm,
+)
+from conformance.records import ReasonCode
+
+SMALL, SMALL_8BIT = Config(32, 32, 16, 2, 4), Config(32, 32, 32, 2, 4)
+LARGE = Config(64, 64, 32, 2, 4)
+HOPPER, AMPERE, BLACKWELL = (targets.find(name) for name in ("sm_90", "sm_80", "sm_100"))
+COLUMN, STATIC = Layout("col"), Variant(static=True)
+
+
+def _fused(prologue, *epilogue, stored=None, **fields):
+    bias = Bias(fields.pop("bias", "n")) if "bias" in epilogue else None
+    return fused_mm(40, 24, 24, fusion=Fusion(prologue, stored, epilogue), bias=bias, **fields)
+
+
+CASES = [
+    ("bmm", bmm(40, 24, 24, layout_a=Layout("col", batch="inner"), layout_b=Layout(batch="zero")), SMALL),
+    ("bmm", bmm(24, 24, 24, "bf16", layout_b=Layout(batch="inner", step=2), layout_out=Layout(pad=3)), SMALL),
+    ("bmm", bmm(24, 24, 0), SMALL),
+    *[("baddbmm", baddbmm(24, 24, 24, batch=2, bias=Bias(kind)), SMALL) for kind in ("n", "m1", "mn", "b1n", "bmn")],
+    ("baddbmm", baddbmm(24, 24, 24, batch=1, alpha=0.0, layout_out=COLUMN), SMALL),
+    ("mm_plus_mm", mm_plus_mm(40, 24, 24, "fp32", precision="tf32", layout_a=COLUMN), SMALL),
+    ("mm_plus_mm", mm_plus_mm(24, 24, 32, "bf16", layout_b=Layout(step=2)), SMALL, STATIC),
+    ("mm_plus_mm", mm_plus_mm(24, 24, 0), SMALL),
+    ("int_mm", int_mm(40, 24, 72, layout_b=Layout("col", offset=1)), SMALL_8BIT),
+    ("int_mm", int_mm(24, 24, 64), SMALL_8BIT, STATIC),
+    *[("mixed_mm", mixed_mm(24, 24, 24, a, b_dtype=b), SMALL) for a, b in (("fp16", "int8"), ("bf16", "uint8"))],
+    *[("scaled_mm_blockwise", scaled_mm(136, 16, 136, scaling=s), Config(128, 16, 64, 2, 4)) for s in BLOCK_SCALINGS],
+    ("scaled_mm_blockwise", scaled_mm(24, 136, 72, "e5m2", scaling="1x128/128x128"), Config(32, 128, 128, 2, 4)),
+    ("scaled_mm_blockwise", scaled_mm(24, 24, 72, scaling="1x128/1x128", bias=Bias()), SMALL_8BIT),
+    ("decompose_k_mm", mm(40, 24, 72, layout_out=COLUMN), SMALL, Variant(splits=3)),
+    ("decompose_k_mm", mm(16, 8, 256, "bf16"), Config(32, 32, 128, 2, 4)),
+    ("decompose_k_mm", mm(24, 24, 0), SMALL, Variant(splits=2)),
+    ("contiguous_mm", mm(40, 72, 24, layout_b=COLUMN), Config(32, 64, 16, 2, 4)),
+    ("contiguous_addmm", addmm(24, 24, 24, layout_b=Layout(pad=3, offset=1)), SMALL),
+    ("contiguous_mm", mm(24, 24, 0, layout_b=COLUMN), SMALL),
+    ("fused_mm", _fused(None), SMALL),
+    ("fused_mm", _fused("cast", "bias", "gelu", "residual", "dropout", stored="fp32", bias="mn"), SMALL),
+    ("fused_mm", _fused("cast", "relu", "bias", stored="int8", bias="m1"), SMALL),
+    ("fused_mm", _fused("scale", "dropout", "residual", "bias", dtype="bf16"), SMALL, STATIC),
+    ("fused_mm", _fused("gather", "residual", "relu", dtype="fp32"), SMALL),
+]  # fmt: skip
+
+
+def _name(case):
+    name, problem, config, *variant = case
+    return "/".join(filter(None, (name, problem.id, config.id, *(v.id for v in variant))))
+
+
+@pytest.fixture(scope="module")
+def found():
+    """The complaints about each case; one child process computes them all."""
+    return dict(zip(map(_name, CASES), interpreted.run(CASES), strict=True))
+
+
+@pytest.mark.parametrize("case", CASES, ids=_name)
+def test_numbers(found, case):
+    assert found[_name(case)] == []
+
+
+def test_a_wrong_number_is_seen():
+    assert all("1 wrong" in found[0] for found in interpreted.run(CASES[1:2] + CASES[-1:], spoil=True))
+
+
+def test_a_batch_beyond_the_limit_of_the_grid_is_folded():
+    """Five matrices with at most two along the second dimension: three planes, the last of which has one too many."""
+    assert interpreted.run([("bmm", bmm(16, 16, 16, batch=5), SMALL)], grid_limit=2) == [[]]
+
+
+def _plan(name, problem, config=LARGE, target=HOPPER, **variant):
+    return catalogue.get(name).plan(problem, config, target, Variant(**variant))
+
+
+def test_grids():
+    assert _plan("bmm", bmm(100, 70, 64, batch=65_535)).grid == (4, 65_535, 1)
+    assert _plan("bmm", bmm(100, 70, 64, batch=65_536)).grid == (4, 32_768, 2)
+    assert _plan("bmm", bmm(100, 70, 64, batch=0)).grid == (4, 0, 1)
+    assert _plan("decompose_k_mm", mm(100, 70, 64), splits=2).grid == (4, 2)
+    assert _plan("decompose_k_mm", mm(64, 64, 4096)).grid == (1, 2), "the fewest parts whose size is a power of two"
+
+
+@pytest.mark.parametrize(
+    ("name", "problem", "config", "target", "variant", "code", "subject"),
+    [
+        ("bmm", mm(64, 64, 64), LARGE, HOPPER, {}, ReasonCode.OPERATION, "mm"),
+        ("bmm", bmm(64, 64, 64), LARGE, HOPPER, {"tma_store": True}, ReasonCode.CONFIG, "variant"),
+        ("mm_plus_mm", mm_plus_mm(64, 64, 32), LARGE, HOPPER, {}, ReasonCode.CONFIG, "BLOCK_K"),
+        ("int_mm", int_mm(64, 64, 64), SMALL, HOPPER, {}, ReasonCode.CONFIG, "block size"),
+        ("mixed_mm", mixed_mm(64, 64, 64, "fp32"), LARGE, HOPPER, {}, ReasonCode.DTYPE, "a"),
+        ("mixed_mm", mixed_mm(64, 64, 64), Config(256, 256, 128, 3, 8), HOPPER, {}, ReasonCode.SHARED_MEMORY, None),
+        ("scaled_mm_blockwise", scaled_mm(64, 64, 64), LARGE, HOPPER, {}, ReasonCode.SCALE, "scaling"),
+        ("scaled_mm", scaled_mm(64, 64, 64, scaling=BLOCK_SCALINGS[0]), LARGE, HOPPER, {}, ReasonCode.SCALE, "scaling"),
+        (
+            "scaled_mm_blockwise",
+            scaled_mm(64, 64, 64, scaling=BLOCK_SCALINGS[0]),
+            Config(16, 16, 256, 1, 4),
+            HOPPER,
+            {},
+            ReasonCode.CONFIG,
+            "BLOCK_K",
+        ),
+        (
+            "scaled_mm_blockwise",
+            scaled_mm(64, 64, 64, scaling=BLOCK_SCALINGS[0]),
+            LARGE,
+            AMPERE,
+            {},
+            ReasonCode.DTYPE,
+            "e4m3",
+        ),
+        ("decompose_k_mm", mm(64, 64, 64), LARGE, HOPPER, {}, ReasonCode.CONFIG, "splits"),
+        ("decompose_k_mm", mm(64, 64, 64), LARGE, HOPPER, {"splits": 3}, ReasonCode.CONFIG, "splits"),
+        ("decompose_k_mm", mm(64, 64, 64), LARGE, HOPPER, {"splits": 1}, ReasonCode.CONFIG, "splits"),
+        ("contiguous_mm", mm(64, 64, 64), LARGE, HOPPER, {}, ReasonCode.LAYOUT, "b"),
+        ("fused_mm", _fused("cast", stored="e4m3"), LARGE, AMPERE, {}, ReasonCode.DTYPE, "a"),
+        ("fused_mm", _fused("cast", stored="fp64"), LARGE, HOPPER, {}, ReasonCode.DTYPE, "a"),
+    ],
+)
+def test_typed_reason(name, problem, config, target, variant, code, subject):
+    with pytest.raises(NotApplicable) as refused:
+        _plan(name, problem, config, target, **variant)
+    reason = refused.value.reason
+    assert (reason.code, reason.subject) == (code, subject or config.id), str(reason)
+
+
+def test_launches_that_belong_to_the_main_one():
+    split = _plan("decompose_k_mm", mm(100, 70, 4096), splits=4)
+    launch = catalogue.meta_launch(split, HOPPER)
+    assert [step.function.fn.__name__ for step in launch.steps] == ["gemm_split_k", "sum_parts"]
+    assert launch.arguments["c_ptr"].shape == (4, 100, 70)
+    assert launch.arguments["c_ptr"] is launch.after[0].arguments["parts_ptr"]
+    copied = catalogue.meta_launch(_plan("contiguous_mm", mm(64, 70, 90, layout_b=COLUMN)), HOPPER)
+    assert [step.function.fn.__name__ for step in copied.steps] == ["copy_matrix", "gemm_pointer"]
+    assert (copied.arguments["stride_bk"], copied.arguments["stride_bn"]) == (70, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("bmm", bmm(0, 64, 64)),
+        ("bmm", bmm(64, 64, 64, batch=0)),
+        ("decompose_k_mm", mm(64, 0, 4096)),
+        ("contiguous_mm", mm(0, 64, 64, layout_b=COLUMN)),
+        ("fused_mm", fused_mm(64, 0, 64)),
+    ],
+)
+def test_nothing_is_launched_for_an_empty_result(name, problem):
+    variant = {"splits": 2} if name == "decompose_k_mm" else {}
+    launch = catalogue.meta_launch(_plan(name, problem, **variant), HOPPER)
+    assert all(step.empty for step in launch.steps)
+
+
+def test_offsets_are_wide_where_an_operand_spans_2_to_the_31():
+    near = mm_plus_mm(64, 64, 64, layout_a=Layout(pad=2**24))
+    far = mm_plus_mm(64, 64, 64, layout_a=Layout(pad=2**26))
+    for problem, wide in ((near, False), (far, True)):
+        launch = catalogue.meta_launch(_plan("mm_plus_mm", problem), HOPPER)
+        assert launch.arguments["WIDE_INDEX"] is wide
+
+
+def test_contracts():
+    integer = _plan("int_mm", int_mm(64, 64, 64))
+    assert catalogue.get("int_mm").contract(integer, "device").accumulator == INT32
+    blocks = _plan("scaled_mm_blockwise", scaled_mm(64, 64, 64, scaling=BLOCK_SCALINGS[0], fast_accum=True))
+    assert catalogue.get("scaled_mm_blockwise").contract(blocks, "device").accumulator.promote == 32
+
+
+def test_matrix_units():
+    units = {codegen.MMA, codegen.WGMMA, codegen.TCGEN05}
+    for target, unit in ((AMPERE, {codegen.MMA}), (HOPPER, {codegen.WGMMA}), (BLACKWELL, set())):
+        required, _ = catalogue.get("int_mm").features(_plan("int_mm", int_mm(64, 64, 64), target=target))
+        assert required & units == unit

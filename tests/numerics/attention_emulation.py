@@ -1,0 +1,202 @@
+"""Attention as a correct kernel may compute it, block by block in fp32, and with one of its faults planted.
+
+All batches and heads go at once. ``fault`` names what is wrong; the names are the rows of the tables in
+``test_attention_bounds.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from conformance.inputs.draws import Draws
+from conformance.numerics.rounding import round_to
+from conformance.operations.attention import positions, repeated, visible
+from conformance.problems import DTYPES, Attention
+
+LOG2E = 1.4426950408889634
+
+
+@dataclass(frozen=True)
+class Style:
+    """How the kernel works: keys per block, parts, whether sums are cut toward zero after every 16 products as tensor
+    cores do, the order of blocks (None: ascending; else a seed), and whether scores are scaled before the maximum."""
+
+    block: int = 32
+    splits: int = 1
+    cut: bool = False
+    order: int | None = None
+    scaled_first: bool = True
+
+
+def rounded(x: Tensor, form: str) -> Tensor:
+    """fp32 values of the format ``form``."""
+    return round_to(x.double(), form).float()
+
+
+def multiply(a: Tensor, b: Tensor, acc: Tensor | float, style: Style) -> Tensor:
+    """acc + a b in fp32."""
+    if not style.cut:
+        return acc + a @ b
+    total = torch.as_tensor(acc, dtype=torch.float32)
+    for k in range(0, a.shape[-1], 16):
+        exact = total.double() + a[..., k : k + 16].double() @ b[..., k : k + 16, :].double()
+        near = exact.float()
+        total = torch.where(near.double().abs() > exact.abs(), torch.nextafter(near, torch.zeros(())), near)
+    return total
+
+
+class Kernel:
+    """What forward and backward share: operands, scores."""
+
+    def __init__(self, problem: Attention, inputs: Mapping[str, Tensor], style: Style, fault: str, form: str) -> None:
+        self.problem, self.style, self.fault, self.form = problem, style, fault, form
+        self.inputs = inputs
+        self.q, k, v = (inputs[name].float() for name in "qkv")
+        if fault == "kv-head" and problem.key_heads < problem.heads:
+            full = torch.arange(problem.heads) % problem.key_heads
+            self.k, self.v = (t[:, full].expand(problem.batch, -1, -1, -1) for t in (k, v))
+        else:
+            self.k, self.v = repeated(problem, k), repeated(problem, v)
+        if fault == "dim-tail":
+            self.k = self.k.clone()
+            self.k[..., -1] = 0
+        self.seen = visible(problem, inputs)
+        if fault == "mask-late" and problem.mask.kind != "full":
+            self.seen = self.seen | self.seen.roll(1, -1)
+        if fault == "mask-early":
+            self.seen = self.seen & self.seen.roll(-1, -1)
+        if fault == "mask-none":
+            self.seen = torch.ones_like(self.seen)
+
+    def products(self, keys: Tensor) -> Tensor:
+        found = multiply(self.q, self.k[..., keys, :].transpose(-1, -2), 0.0, self.style)
+        return rounded(found, self.form) if self.fault == "narrow-scores" else found
+
+    def modified(self, products: Tensor, keys: Tensor) -> Tensor:
+        """Scores in natural units."""
+        problem = self.problem
+        scores = products * torch.tensor(problem.softmax_scale * (1.01 if self.fault == "scale" else 1.0))
+        if problem.score.kind == "soft-cap" and self.fault != "no-cap":
+            cap = torch.tensor(problem.score.cap)
+            scores = cap * (1 - 2 / (torch.exp2(scores / cap * (2 * LOG2E)) + 1))
+        if problem.score.kind == "alibi" and self.fault != "no-slope":
+            offset = positions(problem)[:, keys] + (1 if self.fault == "slope-late" else 0)
+            scores = scores + self.inputs["slopes"][:, None, None] * offset
+        return scores
+
+    def blocks(self, length: int) -> list[Tensor]:
+        found = list(torch.arange(length).split(self.style.block))
+        if self.style.order is not None:
+            found = [found[i] for i in Draws(self.style.order, "order").permutation(len(found))]
+        if self.fault == "skip-block":
+            found = found[:-1] or found
+        return found
+
+
+def forward(
+    problem: Attention, inputs: Mapping[str, Tensor], form: str, style: Style | None = None, fault: str = ""
+) -> dict[str, Tensor]:
+    """out and lse; ``form``: the format of the probabilities in the second product."""
+    style = style or Style()
+    kernel = Kernel(problem, inputs, style, fault, form)
+    blocks = kernel.blocks(problem.keys)
+    parts = [_forward_part(kernel, blocks[i :: style.splits]) for i in range(min(style.splits, len(blocks)))]
+    raw = problem.score.kind == "none" and not style.scaled_first
+    unit = torch.tensor(problem.softmax_scale) if raw else torch.tensor(1.0)
+    top = torch.stack([part[2] for part in parts]).amax(0)
+    still = torch.where(top.isfinite(), top, 0.0)
+    weights = [torch.exp2((part[2] - still) * (unit * LOG2E)) for part in parts]
+    if fault == "merge":
+        weights = [torch.ones_like(weight) for weight in weights]
+    acc = sum(part[0] * weight[..., None] for part, weight in zip(parts, weights, strict=True))
+    total = sum(part[1] * weight for part, weight in zip(parts, weights, strict=True))
+    out = acc / torch.where(total == 0, 0.0 if fault == "empty-row" else 1.0, total)[..., None]
+    lse = still * unit + torch.log(total)
+    lse = {"lse-base-2": lse * LOG2E, "lse-max": torch.log(total)}.get(fault, lse)
+    if fault == "row-swap":
+        out[..., [0, 1], :] = out[..., [1, 0], :]
+    out = round_to(out.double(), problem.dtype)
+    if fault == "last-bit":
+        pattern = out.view(torch.int32 if problem.dtype == "fp32" else torch.int16)
+        pattern[0, 0, problem.queries // 2, 3] ^= 1
+    return {"out": out, "lse": lse.float()}
+
+
+def _forward_part(kernel: Kernel, blocks: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    problem, fault, style = kernel.problem, kernel.fault, kernel.style
+    raw = problem.score.kind == "none" and not style.scaled_first
+    rate = torch.tensor(problem.softmax_scale) * LOG2E if raw else LOG2E
+    shape = (problem.batch, problem.heads, problem.queries)
+    acc, total, top = torch.zeros(*shape, problem.values_dim), torch.zeros(shape), torch.full(shape, -math.inf)
+    earlier = blocks[0]
+    for keys in blocks:
+        products = kernel.products(keys)
+        scores = products if raw else kernel.modified(products, keys)
+        if raw and fault == "scale":
+            scores = scores * 1.01
+        scores = torch.where(kernel.seen[..., keys], scores, -math.inf)
+        higher = torch.maximum(top, scores.amax(-1))
+        still = torch.where(higher.isfinite(), higher, 0.0)
+        p = torch.exp2((scores - still[..., None]) * rate)
+        shrink = torch.exp2((top - still) * rate)
+        total = p.sum(-1) if fault == "sum-of-last" else total * (1 if fault == "sum-kept" else shrink) + p.sum(-1)
+        cast = {"p-e4m3": "e4m3", "p-bf16": "bf16", "p-e5m2": "e5m2"}.get(fault, kernel.form)
+        same = len(earlier) == len(keys)
+        v = kernel.v[..., earlier if fault == "stale-v" and same else keys, :]
+        acc = multiply(rounded(p, cast), v, acc if fault == "no-rescale" else acc * shrink[..., None], style)
+        if fault == "narrow-sum":
+            acc = rounded(acc, problem.dtype)
+        top, earlier = higher, keys
+    return acc, total, top
+
+
+def backward(
+    problem: Attention, inputs: Mapping[str, Tensor], form: str, style: Style | None = None, fault: str = ""
+) -> dict[str, Tensor]:
+    """grad_q, grad_k and grad_v; ``form``: the format of probabilities and of gradients of scores."""
+    style = style or Style()
+    kernel = Kernel(problem, inputs, style, fault, form)
+    out, grad_out, lse = (inputs[name].float() for name in ("out", "grad_out", "lse"))
+    lse = torch.where(lse == -math.inf, math.inf, lse)
+    delta = (out * grad_out).sum(-1)
+    delta = {"no-delta": delta * 0, "delta-row": delta.roll(1, -1), "delta-head": delta.roll(1, 1)}.get(fault, delta)
+    if fault == "narrow-delta":
+        delta = rounded(delta, form)
+    group = problem.heads // problem.key_heads
+    scale = torch.tensor(problem.softmax_scale)
+    grad_q = torch.zeros(kernel.q.shape)
+    grad_k, grad_v = torch.zeros(kernel.k.shape), torch.zeros(kernel.v.shape)
+    for keys in kernel.blocks(problem.keys):
+        scores = kernel.modified(kernel.products(keys), keys)
+        p = torch.exp2((scores - (0 if fault == "no-lse" else lse.clamp(-1e4, 1e4)[..., None])) * LOG2E)
+        p = torch.where(kernel.seen[..., keys] & lse.isfinite()[..., None], p, 0.0)
+        grad_p = multiply(grad_out, kernel.v[..., keys, :].transpose(-1, -2), 0.0, style)
+        grad = p * (grad_p - delta[..., None])
+        if problem.score.kind == "soft-cap" and fault != "no-bend":
+            grad = grad * (1 - (scores / problem.score.cap) ** 2)
+        p = rounded(p, {"p-e4m3": "e4m3"}.get(fault, form))
+        grad = rounded(grad, {"ds-e5m2": "e5m2", "ds-bf16": "bf16"}.get(fault, form))
+        grad_q = multiply(grad, kernel.k[..., keys, :], grad_q, style)
+        if fault == "narrow-sum":
+            grad_q = rounded(grad_q, problem.dtype)
+        rows = torch.arange(problem.queries)
+        for part in rows.split(style.block)[: -1 if fault == "skip-queries" else None]:
+            side = grad[..., part, :].transpose(-1, -2)
+            grad_k[..., keys, :] = multiply(side, kernel.q[..., part, :], grad_k[..., keys, :], style)
+            weights = p[..., part, :].transpose(-1, -2)
+            grad_v[..., keys, :] = multiply(weights, grad_out[..., part, :], grad_v[..., keys, :], style)
+    found = {"grad_q": grad_q * (1 if fault == "grad-q-scale" else scale)}
+    for name, full in (("grad_k", grad_k), ("grad_v", grad_v)):
+        heads = full.unflatten(1, (problem.key_heads, group))
+        total = heads[:, :, 0] if fault == "one-head" else heads.sum(2)
+        if problem.key_batch < problem.batch:
+            total = total[:1] if fault == "one-batch" else total.sum(0, keepdim=True)
+        found[name] = total * scale if name == "grad_k" and fault != "grad-k-scale" else total
+    if fault == "row-swap":
+        found["grad_q"][..., [0, 1], :] = found["grad_q"][..., [1, 0], :]
+    return {name: round_to(t.double(), problem.dtype).to(DTYPES[problem.dtype]) for name, t in found.items()}

@@ -1,0 +1,189 @@
+"""The oracle of attention raises no alarm on correct kernels and catches every planted fault.
+
+Both are tables over an emulation that works as kernels do: blocks, online softmax, narrow probabilities.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import attention_emulation as emulation
+import pytest
+import torch
+from attention_emulation import Style
+
+from conformance.inputs.attention import fills
+from conformance.numerics import attention_bounds as bounds
+from conformance.numerics.contract import FMA, Accumulator, Contract
+from conformance.numerics.verdict import judge
+from conformance.operations import attention as meaning
+from conformance.problems import Attention, Mask, Score
+
+BASE = Attention("attention", 1, 2, 70, 84, 32, "fp16", mask=Mask("causal"))
+BACK = dataclasses.replace(BASE, op="attention_backward")
+#: (changes to the problem, style of the kernel): together every mask, score, dtype, sharing and way of summing.
+CONTROLS = {
+    "plain": ({"mask": Mask()}, Style(32)),
+    "cut": ({}, Style(16, cut=True)),
+    "raw-scores": ({"dtype": "bf16"}, Style(64, scaled_first=False, order=3)),
+    "window": ({"mask": Mask("sliding-window", 9), "head_dim": 40, "queries": 100}, Style(16, order=1)),
+    "document": ({"mask": Mask("document"), "batch": 2, "kv_batch": 1, "value_dim": 24}, Style(128, cut=True)),
+    "soft-cap": ({"score": Score("soft-cap", 20.0), "heads": 4, "kv_heads": 2}, Style(32, order=5)),
+    "soft-cap-bf16": ({"score": Score("soft-cap", 6.0), "dtype": "bf16", "mask": Mask()}, Style(16, cut=True)),
+    "alibi": ({"score": Score("alibi"), "heads": 4, "kv_heads": 1, "dtype": "bf16"}, Style(32, order=2)),
+    "alibi-fp32": ({"score": Score("alibi"), "mask": Mask("document"), "dtype": "fp32"}, Style(16)),
+    "fp32": ({"dtype": "fp32", "head_dim": 96, "queries": 90}, Style(32)),
+    "tf32": ({"dtype": "fp32", "precision": "tf32", "head_dim": 80}, Style(32, cut=True)),
+    "wide": ({"head_dim": 256, "dtype": "bf16", "mask": Mask()}, Style(64, cut=True)),
+    "decode": ({"queries": 3, "keys": 700, "heads": 4, "kv_heads": 2, "mask": Mask()}, Style(16, splits=20)),
+    "decode-window": ({"queries": 1, "keys": 900, "mask": Mask("sliding-window", 300)}, Style(32, 5, cut=True)),
+    "rows-without-keys": ({"queries": 110, "keys": 50, "dtype": "bf16"}, Style(16, order=4)),
+    "one-key": ({"queries": 5, "keys": 1, "mask": Mask()}, Style(16)),
+}
+
+
+def contract_for(problem: Attention, style: Style) -> Contract:
+    if problem.dtype == "fp32" and problem.precision == "ieee":
+        return Contract("fp32", FMA)
+    tf32 = problem.dtype == "fp32"
+    form = "tf32" if tf32 else problem.dtype
+    unit = Accumulator() if style.cut else FMA
+    return Contract(problem.dtype, unit, operand="tf32" if tf32 else "exact", intermediate=form)
+
+
+def verdicts(problem: Attention, style: Style, *, fault: str = "", seed: int = 0, names=None) -> list:
+    contract = contract_for(problem, style)
+    form = contract.intermediate or "fp32"
+    run = emulation.backward if problem.backward else emulation.forward
+    found = []
+    for fill in fills(problem, contract, seed, names):
+        outputs = run(problem, fill.inputs, form, style, fault)
+        found += [judge(problem, contract, fill, outputs[o.name], o.name) for o in problem.outputs]
+    return found
+
+
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
+@pytest.mark.parametrize("name", CONTROLS)
+def test_correct_kernels_raise_no_alarm(name, backward):
+    changes, style = CONTROLS[name]
+    problem = dataclasses.replace(BACK if backward else BASE, **changes)
+    style = dataclasses.replace(style, splits=1) if backward else style
+    for seed in range(2):
+        for verdict in verdicts(problem, style, seed=seed):
+            assert verdict.passed, f"{problem.id}: {verdict.text}"
+
+
+GQA = {"heads": 4, "kv_heads": 2}
+FORWARD_FAULTS = {
+    "skip-block": {},
+    "stale-v": {},
+    "mask-late": {},
+    "mask-early": {},
+    "mask-none": {},
+    "narrow-scores": {},
+    "scale": {},
+    "no-rescale": {},
+    "sum-kept": {},
+    "sum-of-last": {},
+    "p-e4m3": {},
+    "p-bf16": {},
+    "narrow-sum": {},
+    "row-swap": {},
+    "last-bit": {},
+    "dim-tail": {},
+    "lse-base-2": {},
+    "lse-max": {},
+    "kv-head": GQA,
+    "empty-row": {"queries": 90},
+    "no-cap": {"score": Score("soft-cap", 5.0)},
+    "no-slope": {"score": Score("alibi")},
+    "slope-late": {"score": Score("alibi")},
+    "merge": {"queries": 2, "keys": 300},
+}
+BACKWARD_FAULTS = {
+    "skip-block": {},
+    "skip-queries": {},
+    "mask-late": {},
+    "mask-early": {},
+    "mask-none": {},
+    "narrow-scores": {},
+    "scale": {},
+    "no-delta": {},
+    "delta-row": {},
+    "delta-head": {},
+    "narrow-delta": {},
+    "no-lse": {},
+    "p-e4m3": {},
+    "ds-e5m2": {},
+    "ds-bf16": {},
+    "narrow-sum": {},
+    "grad-q-scale": {},
+    "grad-k-scale": {},
+    "row-swap": {},
+    "dim-tail": {},
+    "kv-head": GQA,
+    "one-head": GQA,
+    "one-batch": {"batch": 2, "kv_batch": 1},
+    "no-bend": {"score": Score("soft-cap", 5.0)},
+    "slope-late": {"score": Score("alibi")},
+}
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize(
+    ("backward", "fault"),
+    [(False, fault) for fault in FORWARD_FAULTS] + [(True, fault) for fault in BACKWARD_FAULTS],
+)
+def test_faults_are_caught(backward, fault, dtype):
+    if fault in ("p-bf16", "ds-bf16") and dtype == "bf16":
+        pytest.skip("bf16 is what a bf16 kernel rounds to")
+    changes = (BACKWARD_FAULTS if backward else FORWARD_FAULTS)[fault]
+    problem = dataclasses.replace(BACK if backward else BASE, dtype=dtype, **changes)
+    style = Style(32, splits=4 if fault == "merge" else 1)
+    found = verdicts(problem, style, fault=fault)
+    assert any(not verdict.passed for verdict in found), f"{problem.id}: no fill sees {fault}"
+
+
+@pytest.mark.parametrize("score", [Score(), Score("soft-cap", 8.0), Score("alibi")], ids=lambda score: score.kind)
+def test_scores_may_err_by_their_bound_in_any_direction(score):
+    problem = dataclasses.replace(BASE, score=score, dtype="fp32", precision="tf32")
+    contract = contract_for(problem, Style(cut=True))
+    for name in ("randn", "hot"):
+        (fill,) = fills(problem, contract, 1, [name])
+        exact = meaning.forward(problem, fill.inputs)
+        error = bounds.score_error(problem, contract, exact.scores)
+        out_error, lse_error = bounds.forward_error(problem, contract, exact)
+        hidden = torch.where(exact.scores.visible, exact.scores.score, -math.inf)
+        for wrong in (1, -1, *(torch.randn(error.shape).sign() for _ in range(4))):
+            moved = hidden + wrong * error
+            assert bool(((torch.softmax(moved, -1) @ exact.scores.v - exact.out).abs() <= out_error).all())
+            assert bool(((moved.logsumexp(-1) - exact.lse).abs() <= lse_error).all())
+            # and they may not err by a hundred times that
+            moved = hidden + 100 * wrong * error
+            assert bool(((moved.logsumexp(-1) - exact.lse).abs() > lse_error).any())
+
+
+def test_rows_without_keys_have_no_room():
+    problem = dataclasses.replace(BASE, queries=100)
+    contract = contract_for(problem, Style())
+    (fill,) = fills(problem, contract, 0, ["randn"])
+    dead = problem.queries - problem.keys
+    for output in problem.outputs:
+        error = fill.of(output.name).error
+        assert bool((error[:, :, :dead] == 0).all())
+        assert bool((error[:, :, dead:] > 0).all())
+
+
+@pytest.mark.parametrize("op", ["attention", "attention_backward"])
+def test_scores_too_large_for_a_bound_are_an_error(op):
+    problem = dataclasses.replace(BASE, op=op, scale=1e5)
+    with pytest.raises(ValueError, match="scores err by up to"):
+        fills(problem, contract_for(problem, Style(cut=True)), 0, ["hot"])
+
+
+def test_what_tf32_units_see_may_be_truncated():
+    assert bounds.cast(Contract("fp32", Accumulator(), operand="tf32")).unit == 2.0**-10
+    assert bounds.cast(Contract("fp32", FMA, operand="tf32", intermediate="fp32")).unit == 2.0**-24
+    assert bounds.cast(Contract("fp16", Accumulator(), intermediate="fp16")).unit == 2.0**-11
+    assert bounds.cast(Contract("fp16", Accumulator(), intermediate="fp16", flushes_subnormals=True)).tiny == 2.0**-14

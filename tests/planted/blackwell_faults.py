@@ -1,0 +1,96 @@
+"""Faults of the warp-specialised kernels: the epilogue's own tile counter, its subtiles, masks and precision."""
+
+from cases import Case, Edit, Fault
+
+from conformance.heuristics.configs import Config
+from conformance.kernels.kernel import Variant
+from conformance.problems import Layout, addmm, mm, scaled_mm
+
+SOURCE, HOST = "blackwell.py", "blackwell_gemm.py"
+
+#: The kernels need BLOCK_M >= 64 and a target like sm_100. 2 x 2 ragged tiles for two programs, a ragged third k-block.
+CONFIG = Config(64, 32, 16, 2, 4)
+POINTER = Case("mm_blackwell_ws", mm(72, 56, 40), CONFIG, Variant(sms=2), "sm_100")
+PADDED = Case("mm_blackwell_ws", mm(72, 56, 40, layout_out=Layout(pad=8)), CONFIG, Variant(sms=2), "sm_100")
+SUBTILE = Case("mm_blackwell_ws", mm(72, 56, 40), CONFIG, Variant(tma_store=True, epilogue_subtile=2, sms=2), "sm_100")
+COLUMN = Case("mm_blackwell_ws", mm(72, 56, 40, layout_a=Layout("col")), CONFIG, Variant(sms=2), "sm_100")
+ADDMM = Case("addmm_blackwell_ws", addmm(72, 56, 40, "bf16", alpha=8.0, beta=0.25), CONFIG, Variant(sms=2), "sm_100")
+SCALED = Case("scaled_mm_blackwell_ws", scaled_mm(72, 48, 80), Config(64, 32, 32, 2, 4), Variant(sms=2), "sm_100")
+
+_COUNT = "stored_tile = tl.program_id(0) - programs"
+_STORE = "store_pointers(acc, c_ptr, rm, rn, M, N, stride_cm"
+_EPILOGUE = "        acc, rm, rn, M, N, scale_a_ptr"
+
+BLACKWELL = (
+    Fault("ws_counter_ahead", "blackwell", (Edit(SOURCE, _COUNT, "stored_tile = tl.program_id(0)"),), POINTER),
+    Fault(
+        "ws_other_swizzle",
+        "blackwell",
+        (
+            Edit(
+                SOURCE,
+                "swizzle(stored_tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)",
+                "swizzle(stored_tile, M, N, BLOCK_M, BLOCK_N, 1)",
+            ),
+        ),
+        POINTER,
+    ),
+    Fault("ws_subtiles_on_one_place", "blackwell", (Edit(SOURCE, " + part * COLUMNS", ""),), SUBTILE),
+    Fault(
+        "ws_rows_past_the_end",
+        "blackwell",
+        (Edit(SOURCE, _STORE, _STORE.replace("M, N", "M + 1, N")),),
+        POINTER,
+        memory=True,
+    ),
+    Fault(
+        "ws_columns_past_the_end",
+        "blackwell",
+        (Edit(SOURCE, _STORE, _STORE.replace("M, N", "M, N + 1")),),
+        PADDED,
+        memory=True,
+    ),
+    Fault("ws_last_row_not_stored", "blackwell", (Edit(SOURCE, _STORE, _STORE.replace("M, N", "M - 1, N")),), POINTER),
+    Fault(
+        "ws_sum_rounded_to_bf16",
+        "blackwell",
+        (Edit(SOURCE, _EPILOGUE, _EPILOGUE.replace("acc,", "acc.to(tl.bfloat16).to(tl.float32),")),),
+        POINTER,
+    ),
+    Fault(
+        "ws_addmm_sum_rounded_to_fp16",
+        "blackwell",
+        (Edit(SOURCE, _EPILOGUE, _EPILOGUE.replace("acc,", "acc.to(tl.float16).to(tl.float32),")),),
+        ADDMM,
+    ),
+    Fault(
+        "ws_stored_sum_rounded_to_e4m3",
+        "blackwell",
+        (Edit(SOURCE, "acc.to(c_ptr.dtype.element_ty)", "acc.to(tl.float8e4nv).to(c_ptr.dtype.element_ty)"),),
+        SUBTILE,
+    ),
+    Fault(
+        "ws_scales_of_the_first_columns",
+        "blackwell",
+        (
+            Edit(
+                SOURCE,
+                "rn = first_n + tl.arange(0, COLUMNS)\n    acc = epilogue(\n        acc, rm, rn,",
+                "rn = first_n + tl.arange(0, COLUMNS)\n    acc = epilogue(\n        acc, rm, rn - first_n,",
+            ),
+        ),
+        SCALED,
+    ),
+    Fault(
+        "ws_column_major_read_as_row_major",
+        "blackwell",
+        (
+            Edit(
+                SOURCE,
+                "tl.make_tensor_descriptor(a_ptr, [K, M], [lda, 1]",
+                "tl.make_tensor_descriptor(a_ptr, [K, M - 1], [lda, 1]",
+            ),
+        ),
+        COLUMN,
+    ),
+)

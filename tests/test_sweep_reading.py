@@ -1,0 +1,210 @@
+"""What is read from the records of a sweep."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from conformance import cli
+from conformance.records import CaseRecord, RunInfo, Status, from_line, jsonable
+from conformance.reporting.sweep import estimates, fastest, outcomes, rows, spilling
+
+SMALL, LARGE = "64x64x32-s2-w4", "128x128x64-s3-w8"
+
+
+def record(row=SMALL, shape="ragged", status=Status.PASS, *, us=None, spills=0, shared=1000, **fields):
+    observed = {"compile_s": 1.5, "shared_memory_estimate": {"heuristics": 1500, "kernel": 800}}
+    if shared is not None:
+        observed["resources"] = {"registers": 40, "spills": spills, "shared_memory": shared}
+    if us is not None:
+        observed["run"] = {"problem": "mm-2056x2056x2056", "us": us}
+    made = CaseRecord(
+        f"test_config_space.py::test_config_space[mm-fp16-{row}-{shape}-sm_90]",
+        "config_space",
+        status,
+        kernel="mm",
+        config={"id": row},
+        options={"dtype": "fp16"},
+        target="sm_90",
+        observed=observed,
+    )
+    return from_line(dataclasses.replace(made, **fields).to_line())
+
+
+def cells(table):
+    """The lines below a table's header."""
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+
+
+def test_records_of_one_config_become_one_row():
+    found = rows(
+        [
+            record(us=12.0, shared=900),
+            record(shape="several-tiles", status=Status.FAIL, spills=16),
+            record(LARGE, status=Status.NOT_RUN, shared=None),
+            record(options={"dtype": "bf16"}),
+            record(target="gfx942"),
+            record(kernel="bmm"),
+        ]
+    )
+    keys = [row.key for row in found]
+    assert keys == sorted(
+        [
+            f"mm fp16 {SMALL} sm_90",
+            f"mm fp16 {LARGE} sm_90",
+            f"mm bf16 {SMALL} sm_90",
+            f"mm fp16 {SMALL} gfx942",
+            f"bmm fp16 {SMALL} sm_90",
+        ]
+    )
+    (row,) = (row for row in found if row.key == f"mm fp16 {SMALL} sm_90")
+    assert row.statuses == {Status.PASS, Status.FAIL}
+    assert (row.registers, row.spills, row.shared, row.compile_s, row.us) == (40, 16, 1000, 1.5, 12.0)
+    assert row.estimates == (("heuristics", 1500), ("kernel", 800))
+    (bare,) = (row for row in found if row.config == LARGE)
+    assert (bare.registers, bare.spills, bare.shared, bare.us) == (None, 0, None, None)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"suite": "scaling"}, {"kernel": None}, {"config": None}, {"config": {}}, {"target": None}, {"options": {}}],
+)
+def test_other_records_are_no_rows(other):
+    assert rows([record()])
+    assert rows([record(**other)]) == []
+
+
+@pytest.mark.parametrize("damage", ["fast", None, [1], float("inf"), True])
+def test_figures_that_are_no_numbers_are_left_out(damage):
+    broken = record(
+        observed={
+            "compile_s": damage,
+            "run": {"us": damage},
+            "resources": {"registers": damage, "spills": damage, "shared_memory": damage},
+            "shared_memory_estimate": {"kernel": damage},
+        }
+    )
+    (row,) = rows([broken])
+    assert (row.us, row.registers, row.spills, row.shared, row.estimates) == (None, None, 0, None, ())
+    (row,) = rows([broken, record(us=3.0)])
+    assert (row.us, row.registers) == (3.0, 40)
+    for table in (fastest, estimates, outcomes):
+        table(rows([broken]))
+    assert rows([record(observed={"resources": 1, "run": "x", "shared_memory_estimate": []})])
+
+
+def test_the_fastest_row_and_its_margin():
+    found = rows([record(us=20.0), record(LARGE, us=10.0), record("16x16x16-s2-w2", us=30.0), record("8x8x8-s1-w1")])
+    assert cells(fastest(found)) == [["mm", "fp16", "sm_90", LARGE, "10.0", SMALL, "2.000"]]
+    assert cells(fastest(rows([record(us=20.0)]))) == [["mm", "fp16", "sm_90", SMALL, "20.0", "", ""]]
+    assert cells(fastest(rows([record()]))) == [], "nothing was timed"
+
+
+def test_a_flip_of_the_fastest_row_is_visible():
+    before = fastest(rows([record(us=20.0), record(LARGE, us=10.0)]))
+    again = fastest(rows([record(LARGE, us=10.0), record(us=20.0)]))
+    after = fastest(rows([record(us=9.0), record(LARGE, us=10.0)]))
+    assert before == again, "the order of records says nothing"
+    assert (cells(before)[0][3], cells(after)[0][3]) == (LARGE, SMALL)
+
+
+def test_estimates_against_the_compiler():
+    found = rows([record(shared=1000), record(LARGE, shared=2000), record("16x16x16-s2-w2", shared=None)])
+    assert cells(estimates(found)) == [
+        ["heuristics", "mm", "sm_90", "2", "1.12", "0.75", "1.50", "1"],
+        ["kernel", "mm", "sm_90", "2", "0.60", "0.40", "0.80", "2"],
+    ]
+    assert cells(estimates(rows([record(shared=800)])))[1][-1] == "0", "an estimate that is exact is not too small"
+
+
+def test_spilling_rows_declare_themselves():
+    found = rows([record(), record(LARGE, spills=8), record(LARGE, "several-tiles", spills=0)])
+    assert spilling(found) == [f"mm fp16 {LARGE} sm_90"]
+    assert spilling(rows([record()])) == []
+    assert "\x1b" not in spilling(rows([record(config={"id": "a\x1b[2J"}, spills=1)]))[0]
+
+
+def test_outcomes_count_each_row_once():
+    refused, passed, compiled, failed = Status.NOT_APPLICABLE, Status.PASS, Status.NOT_RUN, Status.COMPILE_ERROR
+    given = {
+        "a": [passed, passed],
+        "b": [passed, refused],
+        "c": [compiled, refused],
+        "d": [compiled, passed],
+        "e": [refused, refused],
+        "f": [passed, failed],
+        "g": [compiled, Status.TIMEOUT],
+        "h": [Status.FAIL],
+        "i": [refused, Status.CRASH],
+    }
+    records = [
+        record(name, str(number), status) for name, statuses in given.items() for number, status in enumerate(statuses)
+    ]
+    assert cells(outcomes(rows(records))) == [["mm", "sm_90", "9", "2", "2", "1", "4"]]
+
+
+# The command
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Writes records as a run's under ./reports and gives its folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(name, started, records):
+        folder = tmp_path / "reports" / name
+        folder.mkdir(parents=True)
+        (folder / "run.json").write_text(json.dumps(jsonable(RunInfo(name, started, "full", 0))))
+        (folder / "records.jsonl").write_text("".join(record.to_line() for record in records))
+        return folder
+
+    return write
+
+
+def test_sweep_prints_the_tables_of_the_newest_run(run, capsys):
+    older = run("b", "2026-01-01", [record(us=20.0), record(LARGE, us=10.0)])
+    run("a", "2026-02-02", [record(us=9.0), record(LARGE, us=10.0, spills=8)])
+    assert cli.main(["sweep"]) == 0
+    new = capsys.readouterr().out
+    assert [line for line in new.splitlines() if line.startswith("## ")] == [
+        "## Rows",
+        "## Fastest",
+        "## Shared memory: estimate / compiler",
+    ]
+    assert f"| mm | fp16 | sm_90 | {SMALL} | 9.0 | {LARGE} | 1.111 |" in new
+    assert "| mm | sm_90 | 2 | 2 | 0 | 0 | 0 |" in new
+    assert "| kernel | mm | sm_90 | 2 | 0.80 | 0.80 | 0.80 | 2 |" in new
+    assert cli.main(["sweep", str(older)]) == 0
+    assert f"| mm | fp16 | sm_90 | {LARGE} | 10.0 | {SMALL} | 2.000 |" in capsys.readouterr().out
+
+
+def test_sweep_prints_the_declarations_alone(run, capsys):
+    run("a", "2026-02-02", [record(), record(LARGE, spills=8)])
+    assert cli.main(["sweep", "--spills"]) == 0
+    assert capsys.readouterr().out == f"mm fp16 {LARGE} sm_90\n"
+
+
+def test_sweep_without_spills_prints_no_empty_line(run, capsys):
+    run("a", "2026-02-02", [record()])
+    assert cli.main(["sweep", "--spills"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_sweep_of_a_run_without_the_suite(run, capsys):
+    folder = run("a", "2026-02-02", [record(suite="scaling")])
+    assert cli.main(["sweep"]) == cli.USAGE
+    error = capsys.readouterr().err
+    assert f"{folder.relative_to(folder.parents[1])} has no record of the suite config_space" in error
+    assert "run it with --suite config_space" in error
+    assert cli.main(["sweep", "nowhere"]) == cli.USAGE
+    assert "nowhere holds no records" in capsys.readouterr().err
+
+
+def test_sweep_reports_damaged_lines(run, capsys):
+    folder = run("a", "2026-02-02", [record()])
+    with open(folder / "records.jsonl", "a") as file:
+        file.write('{"torn')
+    assert cli.main(["sweep"]) == 0
+    assert "torn last line" in capsys.readouterr().err
