@@ -46,13 +46,15 @@ Call = Callable[[], object]
 @dataclass(frozen=True)
 class Contest:
     """A kernel's problem and what makes the library's call for the same operands. ``operations``: multiplications and
-    additions, in billions."""
+    additions, in billions. ``graph``: whether the library's call can be captured in a CUDA graph; if not, neither
+    side is."""
 
     kernel: str
     problem: Problem
     library: Callable[[Tensors], Call]
     library_name: str
     operations: float
+    graph: bool = True
 
 
 def products(sizes: Sequence[int]) -> list[Contest]:
@@ -123,7 +125,7 @@ def attentions() -> list[Contest]:
         backward = dataclasses.replace(forward, op="attention_backward")
         found.append(Contest("attention", forward, functools.partial(_sdpa, causal), "SDPA", work))
         gradients = functools.partial(_sdpa_backward, causal)
-        found.append(Contest("attention_backward", backward, gradients, "SDPA backward", 2.5 * work))
+        found.append(Contest("attention_backward", backward, gradients, "SDPA backward", 2.5 * work, graph=False))
     decode = Attention("attention", 8, 32, 1, 16384, 128, "bf16", kv_heads=8)
     found.append(Contest("attention_decode", decode, _sdpa_grouped, "SDPA", 4 * 8 * 32 * 16384 * 128 / 1e9))
     return found
@@ -144,22 +146,30 @@ def _sdpa_backward(causal: bool, t: Tensors) -> Call:
     return lambda: torch.autograd.grad(out, (q, k, v), t["grad_out"], retain_graph=True)
 
 
-class Timed:
-    """LAUNCHES calls captured in a CUDA graph, so that what is timed is the device and not the host that launches."""
+def _repeat(call: Call) -> None:
+    for _ in range(LAUNCHES):
+        call()
 
-    def __init__(self, call: Callable[[], object]) -> None:
+
+class Timed:
+    """LAUNCHES calls captured in a CUDA graph, so that what is timed is the device and not the host that launches;
+    without ``graph`` they are made one after the other, which is right for calls of milliseconds."""
+
+    def __init__(self, call: Call, graph: bool = True) -> None:
         call()  # whatever is set up on first use is not captured
         torch.cuda.synchronize()
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            for _ in range(LAUNCHES):
-                call()
+        self._replay: Call = functools.partial(_repeat, call)
+        if graph:
+            captured = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(captured):
+                _repeat(call)
+            self._replay = captured.replay
 
     def milliseconds(self) -> float:
         """Mean device time of one call, by device events around one replay."""
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
-        self._graph.replay()
+        self._replay()
         end.record()
         torch.cuda.synchronize()
         return float(start.elapsed_time(end)) / LAUNCHES
@@ -208,8 +218,8 @@ def run(contest: Contest, executor: DeviceExecutor, target: Target, pool: Compil
         except Exception as error:
             print(f"  {plan.config.id} {plan.variant.id}: {type(error).__name__}: {error}".split("\n", 1)[0])
             continue
-        timed[plan] = Timed(functools.partial(_all_steps, launch))
-    library = Timed(contest.library(tensors))
+        timed[plan] = Timed(functools.partial(_all_steps, launch), contest.graph)
+    library = Timed(contest.library(tensors), contest.graph)
     times = {plan: min(call.milliseconds() for _ in range(2)) for plan, call in timed.items()}
     fastest = sorted(times, key=times.__getitem__)[:FINALISTS]
     lines, ratios = [], {}

@@ -126,7 +126,7 @@ def _bounded(
 def _fitted(problem: Gemm, contract: Contract, a: Floats, b: Floats, device: reference.Device) -> tuple[Floats, Floats]:
     """Scale by powers of two so that results stay a factor of four inside a narrow output's range."""
     largest = FORMATS[contract.out_dtype].largest
-    if largest > 2.0**100 or not problem.has_product or 0 in (problem.M, problem.N):
+    if largest > 2.0**100 or not problem.has_product or problem.output.numel == 0:
         return a, b
     gain = LARGEST_SCALE**2 if problem.scaling else max(1.0, abs(problem.alpha))
     if problem.fusion is not None:

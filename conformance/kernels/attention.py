@@ -304,7 +304,8 @@ class Backward(AttentionKernel):
 
     def _resident(self, problem: Attention, config: FlexConfig) -> tuple[int, int]:
         dims = _power_of_two(problem.head_dim) + _power_of_two(problem.values_dim)
-        staged = 2 * config.block_m * config.block_n + SUMS if _in_fp32(problem) else 0
+        # P and dS are operands of further products: in fp32 they pass through shared memory
+        staged = 2 * config.block_m * config.block_n + SUMS if problem.dtype == "fp32" else 0
         return config.block_n * dims + staged, config.block_m * dims
 
     def grid(self, problem: Attention, config: FlexConfig, target: Target, variant: Variant) -> tuple[int, ...]:

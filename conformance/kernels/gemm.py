@@ -108,6 +108,13 @@ class GemmKernel(Kernel):
         if config.block_k < minimum or min(config.block_m, config.block_n) < 16:
             detail = f"{config.id}: {problem.dtype} needs BLOCK_M and BLOCK_N >= 16 and BLOCK_K >= {minimum}"
             return Reason(ReasonCode.CONFIG, "block size", detail)
+        packed = 16 * dict(config.vendor).get("kpack", 1)
+        if target.family == "amd" and problem.precision == "tf32" and config.block_k < packed:
+            detail = (
+                f"{config.id}: with this kpack tf32 operands are packed {packed} deep, and compilers have aborted on a "
+                f"BLOCK_K of {config.block_k}: use {packed} or more"
+            )
+            return Reason(ReasonCode.CONFIG, "kpack", detail)
         needed = self._shared_memory(problem, config, variant)
         limit = target.limits.shared_memory
         if needed > limit:

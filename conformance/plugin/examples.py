@@ -15,7 +15,8 @@ from conformance.records import Reason
 from conformance.targets import Target
 
 #: "several-tiles" has more tiles than the two programs that a sweep gives a persistent kernel, "many-k-blocks" more
-#: k-blocks than the pipeline has stages. Each size ends in the same ragged rest, so that one compilation serves all.
+#: k-blocks than the pipeline has stages. N and K are multiples of 16, without which the compiler neither loads 16 bytes
+#: at a time nor pipelines; in "several-tiles" they are not. One compilation serves each of the two kinds.
 SHAPES = ("smaller-than-a-tile", "ragged", "several-tiles", "many-k-blocks")
 
 #: The dtypes of a scenario: a problem's dtype, with "tf32" for fp32 operands in tf32 precision.
@@ -42,9 +43,10 @@ def dtype_names(kernel: Kernel) -> list[str]:
     return [name for dtype in kernel.dtypes for name in DTYPE_NAMES.get(dtype, (dtype,))]
 
 
-def rest(dtype: str) -> int:
-    """What makes a size ragged: no multiple of 16 where rows of 16 bytes allow it."""
-    return 16 if stored_dtype(dtype) in (*FP8, "int8") else 8
+def rest(dtype: str, shape: str = "ragged") -> int:
+    """What makes N and K of a shape class ragged; 16 bytes in every dtype."""
+    wide = stored_dtype(dtype) in (*FP8, "int8")
+    return 8 if shape == "several-tiles" and not wide else 16
 
 
 def gemm(kernel: Kernel, dtype: str, M: int, N: int, K: int, **fields: Any) -> Gemm:
@@ -68,7 +70,7 @@ def _named(dtype: str, fields: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _sizes(config: Config, dtype: str, shape: str) -> tuple[int, int, int]:
-    m, n, k, more = config.block_m, config.block_n, config.block_k, rest(dtype)
+    m, n, k, more = config.block_m, config.block_n, config.block_k, rest(dtype, shape)
     if shape == "smaller-than-a-tile":
         return max(m // 32 * 16 - 16, 0) + ROWS_REST, max(n // 32 * 16 - 16 + more, more), max(k - more, more)
     if shape == "ragged":
@@ -81,7 +83,7 @@ def _sizes(config: Config, dtype: str, shape: str) -> tuple[int, int, int]:
 def _gemm(kernel: Kernel, dtype: str, config: Any, shape: str) -> Problem:
     m, n, k = _sizes(config, dtype, shape)
     if "mm_plus_mm" in kernel.operations:
-        k = max(k, config.block_k + rest(dtype))  # it takes no K below a block
+        k = max(k, config.block_k + rest(dtype, shape))  # it takes no K below a block
     return gemm(kernel, dtype, m, n, k)
 
 
@@ -100,7 +102,7 @@ def _conv(kernel: Kernel, dtype: str, config: Any, shape: str) -> Problem:
     size = (*(1,) * (spatial - 2), -(-positions // width), width)
     padding = tuple(int(window > 1 and edge > 1) for edge in size)
     windows = tuple(min(window, edge + 2 * pad) for edge, pad in zip(size, padding, strict=True))
-    order = "channels-last" if single else "contiguous"
+    order = "contiguous" if shape == "several-tiles" and not single else "channels-last"
     dtype, fields = _named(dtype, {})
     fields |= {"order_x": order, "order_w": order, "order_out": order}
     strides = (1,) * spatial

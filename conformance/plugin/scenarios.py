@@ -36,9 +36,9 @@ from .examples import dtype_names, gemm, refusal, stored_dtype
 #: Rotations of dtype, config and ``rotate`` per combination in the default tier, for kernels of the core.
 DEFAULT_TURNS = 3
 
-#: Combinations that a kernel beyond the core takes in the quick tier: the topic is covered by the core, and other
-#: kernels take other ones.
-QUICK_TURNS = 2
+#: Combinations that a kernel beyond the core takes of a topic in the quick tier: the topic is covered by the core, and
+#: other kernels take other ones.
+QUICK_TURNS = 1
 
 
 @dataclass(frozen=True)

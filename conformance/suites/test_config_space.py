@@ -16,6 +16,7 @@ from conformance.plugin.sweeping import estimates, measure, spill_verdict
 
 #: What the sweep is about are wrong bits; bounded fills belong to the other suites.
 FILLS = ("transparent", "wide-A", "wide-B", "selector", "tie", "uniform")
+QUICK_FILLS = ("wide-A", "tie")
 
 
 @scenario(every_kernel, shape=list(SHAPES), every_config=True)
@@ -24,7 +25,8 @@ def test_config_space(conform, harness, recorder, kernel, target, dtype, config,
     problem = example(kernel, dtype, config, shape)
     recorder.set(options={"dtype": dtype}, observed=estimates(kernel, config, problem))
     spills = functools.partial(spill_verdict, kernel, dtype, config, target)
-    conform(kernel, problem, config=config, target=target, fills=FILLS, inspect=spills, **example_variant(kernel))
+    fills = FILLS if harness.settings.tier != "quick" else QUICK_FILLS
+    conform(kernel, problem, config=config, target=target, fills=fills, inspect=spills, **example_variant(kernel))
     if shape == "ragged" and harness.settings.has_gpu:
         recorder.set(observed=measure(harness, kernel, dtype, config, target))
 

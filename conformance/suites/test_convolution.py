@@ -8,7 +8,7 @@ from conformance.records import ReasonCode
 LAST, FIRST = "channels-last", "contiguous"
 
 #: Order of x, w and out, padding of their pitches, bias, and whether sizes are compile-time constants.
-STYLES = {
+STYLES: dict[str, dict[str, object]] = {
     "first": {"order": (FIRST, FIRST, FIRST)},
     "last-bias": {"order": (LAST, LAST, LAST), "bias": True},
     "last-static": {"order": (LAST, LAST, LAST), "static": True},
@@ -61,9 +61,8 @@ def convolution(dtype, config, geometry, *, order=(FIRST, FIRST, FIRST), batch=2
 
 def _styled(dtype, config, geometry, style, **fields):
     """The problem in a style, and the fields of its variant."""
-    chosen = dict(STYLES[style])
-    static = chosen.pop("static", False)
-    return convolution(dtype, config, geometry, **chosen, **fields), {"static": static}
+    chosen = {name: value for name, value in STYLES[style].items() if name != "static"}
+    return convolution(dtype, config, geometry, **chosen, **fields), {"static": "static" in STYLES[style]}
 
 
 @scenario(where(family="conv", name="conv2d"), window=list(WINDOWS), rotate={"style": list(STYLES)})

@@ -86,8 +86,9 @@ def test_refused_rows_are_cases(target, monkeypatch):
     refused = [
         case for case in swept("full", [target], ["mm"]) if refusal(get("mm"), case[2], case[3], target) is not None
     ]
-    assert {refusal(get("mm"), case[2], case[3], target).code for case in refused} == {ReasonCode.SHARED_MEMORY}
-    monkeypatch.setattr(scenarios, "ABOUT_THE_TARGET", (*scenarios.ABOUT_THE_TARGET, ReasonCode.SHARED_MEMORY))
+    codes = {refusal(get("mm"), case[2], case[3], target).code for case in refused}
+    assert codes == {ReasonCode.SHARED_MEMORY} | ({ReasonCode.CONFIG} if target is AMD else set())
+    monkeypatch.setattr(scenarios, "ABOUT_THE_TARGET", (*scenarios.ABOUT_THE_TARGET, *codes))
     kept = swept("full", [target], ["mm"])
     monkeypatch.undo()
     assert set(dropped(kept, "mm", [target])) == set(refused), "the count sees rows that are left out"
@@ -264,15 +265,20 @@ def sizes(kernel, dtype, config, shape):
     return size_faults(kernel, config, shape, problem.M, problem.N, depth)
 
 
+def _shows(block, shape):
+    return block > 16 or shape == "several-tiles"
+
+
 def size_faults(kernel, config, shape, m, n, k):
     tiles = -(-m // config.block_m) * -(-n // config.block_n)
     blocks, deep = -(-k // config.block_k), kernel.operations == {"mm_plus_mm"}  # which takes no less than one k-block
     faults = {"M has no tail"} if m % config.block_m == 0 else set()
-    faults |= {"K has no tail"} if k % config.block_k == 0 else set()
+    # outside "several-tiles" N and K are multiples of 16: a block of 16 then has no tail
+    faults |= {"K has no tail"} if k % config.block_k == 0 and _shows(config.block_k, shape) else set()
     if shape == "smaller-than-a-tile":
-        smaller = m < config.block_m and n <= config.block_n and (deep or k < config.block_k)
+        smaller = m < config.block_m and n <= config.block_n and (deep or k <= config.block_k)
         return faults | (set() if smaller else {"not smaller"})
-    faults |= {"N has no tail"} if n % config.block_n == 0 else set()
+    faults |= {"N has no tail"} if n % config.block_n == 0 and _shows(config.block_n, shape) else set()
     if shape == "several-tiles":
         faults |= {"few tiles"} if tiles <= example_variant(kernel).get("sms", 2) or min(m, n) < 0 else set()
     if shape == "many-k-blocks":
@@ -312,9 +318,9 @@ def test_examples_of_other_families_differ_by_shape(name):
 
 
 def test_a_rest_is_ragged_and_keeps_rows_of_16_bytes():
-    assert {dtype: rest(dtype) for dtype in ("fp16", "tf32", "fp16xint8", "e4m3", "int8")} == {
-        "fp16": 8, "tf32": 8, "fp16xint8": 8, "e4m3": 16, "int8": 16,
-    }  # fmt: skip
+    dtypes = ("fp16", "tf32", "fp16xint8", "e4m3", "int8")
+    assert {rest(dtype, shape) for dtype in dtypes for shape in SHAPES if shape != "several-tiles"} == {16}
+    assert [rest(dtype, "several-tiles") for dtype in dtypes] == [8, 8, 8, 16, 16]
     assert ROWS_REST % 16
 
 
@@ -329,7 +335,11 @@ def test_only_declared_spills_pass(monkeypatch):
     def verdict(resources, config=config):
         return sweeping.spill_verdict(mm, "bf16", config, HOPPER, types.SimpleNamespace(resources=resources))
 
+    monkeypatch.setattr(sweeping, "_swept", lambda: frozenset({"sm_80"}))
     monkeypatch.setattr(sweeping, "_declared", frozenset)
+    assert verdict(some).passed
+    assert "no sweep has declared" in verdict(some).text
+    monkeypatch.setattr(sweeping, "_swept", lambda: frozenset({"sm_90"}))
     undeclared = verdict(some)
     assert (undeclared.check, undeclared.passed) == ("spills", False)
     assert undeclared.text == "48 bytes per thread spilled"
