@@ -66,9 +66,11 @@ def spill_key(kernel: Kernel, dtype: str, config: AnyConfig, target: Target) -> 
     return f"{kernel.name} {dtype} {config.id} {target.id}"
 
 
-def spill_verdict(kernel: Kernel, dtype: str, config: AnyConfig, target: Target, artefact: Artefact) -> Verdict:
+def spill_verdict(
+    kernel: Kernel, dtype: str, config: AnyConfig, target: Target, artefact: Artefact, *, judged: bool = True
+) -> Verdict:
     """Whether the main launch spills no register, or is declared to. What is spilled on a target for which nothing is
-    declared is said, and no fault."""
+    declared, or without being ``judged``, is said and no fault."""
     used = artefact.resources
     if not used.spills:
         return Verdict("spills", True, "no register is spilled")
@@ -77,4 +79,4 @@ def spill_verdict(kernel: Kernel, dtype: str, config: AnyConfig, target: Target,
         return Verdict("spills", True, f"{text}, declared")
     if target.id not in _swept():
         return Verdict("spills", True, f"{text}; no sweep has declared the spills of {target.id} yet")
-    return Verdict("spills", False, text)
+    return Verdict("spills", not judged, f"{text}, not declared")

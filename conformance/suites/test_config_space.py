@@ -24,7 +24,8 @@ def test_config_space(conform, harness, recorder, kernel, target, dtype, config,
     """A config compiles, or its kernel says why not; its bits are right and it spills only where that is declared."""
     problem = example(kernel, dtype, config, shape)
     recorder.set(options={"dtype": dtype}, observed=estimates(kernel, config, problem))
-    spills = functools.partial(spill_verdict, kernel, dtype, config, target)
+    whole = harness.settings.tier in ("full", "exhaustive")  # a declaration is kept up with by whole sweeps only
+    spills = functools.partial(spill_verdict, kernel, dtype, config, target, judged=whole)
     fills = FILLS if harness.settings.tier != "quick" else QUICK_FILLS
     conform(kernel, problem, config=config, target=target, fills=fills, inspect=spills, **example_variant(kernel))
     if shape == "ragged" and harness.settings.has_gpu:

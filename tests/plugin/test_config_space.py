@@ -342,7 +342,7 @@ def test_only_declared_spills_pass(monkeypatch):
     monkeypatch.setattr(sweeping, "_swept", lambda: frozenset({"sm_90"}))
     undeclared = verdict(some)
     assert (undeclared.check, undeclared.passed) == ("spills", False)
-    assert undeclared.text == "48 bytes per thread spilled"
+    assert undeclared.text == "48 bytes per thread spilled, not declared"
     assert verdict(none).passed
     key = sweeping.spill_key(mm, "bf16", config, HOPPER)
     assert key == "mm bf16 128x128x64-s4-w8 sm_90"
