@@ -143,7 +143,7 @@ def test_negative_carveout_is_refused():
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: Gemm("bmm", 1, 1, 1), "unknown"),
+        (lambda: Gemm("nmm", 1, 1, 1), "unknown"),
         (lambda: mm(-1, 1, 1), ">= 0"),
         (lambda: mm(1, 1, 1, "int4"), "int4"),
         (lambda: Gemm("addmm", 1, 1, 1), "needs a bias"),
