@@ -141,6 +141,11 @@ def _distinct(operand: Operand) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return shape, operand.strides
 
 
+def _outermost(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """The dimension whose elements lie farthest apart; one of a single element has no distance."""
+    return max(range(len(shape)), key=lambda d: (shape[d] > 1, strides[d], shape[d]))
+
+
 def _watch(
     memory: Tensor, first: int, shape: tuple[int, ...], strides: tuple[int, ...], size: int
 ) -> tuple[Tensor, int]:
@@ -148,7 +153,7 @@ def _watch(
     whole = memory.view(1, -1)
     if memory.numel() <= WHOLE_LIMIT or 0 in shape:
         return whole, -first
-    outer = max(range(len(shape)), key=lambda d: (strides[d], shape[d]))
+    outer = _outermost(shape, strides)
     inner = 1 + sum((e - 1) * s for d, (e, s) in enumerate(zip(shape, strides, strict=True)) if d != outer)
     width, pitch = inner * size + 2 * REDZONE, strides[outer] * size
     if pitch < width:
@@ -160,7 +165,7 @@ def _ownership(watched: Tensor, start: int, shape: tuple[int, ...], strides: tup
     """Which watched bytes belong to the operand's elements."""
     own = torch.zeros(watched.shape, dtype=torch.bool, device=watched.device)
     if watched.shape[0] > 1:  # lines of a far-strided operand: the outer dimension walks over rows of `own`
-        outer = max(range(len(shape)), key=lambda d: (strides[d], shape[d]))
+        outer = _outermost(shape, strides)
         steps = tuple(own.stride(0) if d == outer else s * size for d, s in enumerate(strides))
     else:
         steps = tuple(s * size for s in strides)

@@ -75,10 +75,13 @@ def test_bias_views(conform, kernel, target, dtype, config, bias):
 def test_strides_past_2_31_elements(conform, kernel, target, dtype, config, far):
     """Offsets of the last rows, or of one k-block from the next, need more than 32 bits; only rows are touched."""
     M, N, K = ragged(config, dtype, aligned=True)
+    fields: dict[str, object]
     if far == "block of a":
         fields = {"layout_a": Layout("col", pad=2**31 // config.block_k)}
     else:
         rows = {"a": M, "b": K, "out": M}[far]
         fields = {f"layout_{far}": Layout(pad=-(-(2**31) // (rows - 1)) // 16 * 16)}
+    if kernel.operations & {"bmm", "baddbmm"}:
+        fields["batch"] = 1  # the memory of one matrix is enough
     problem = problem_for(kernel, dtype, M, N, K, **fields)
     conform(kernel, problem, config=config, target=target, sms=3 if kernel.persistent else None)
