@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -68,17 +69,17 @@ class AttentionKernel(Kernel):
 
     # What each of them answers
 
+    @abc.abstractmethod
     def _tiles(self, problem: Attention, config: Any) -> tuple[int, ...]:
         """Extents of the blocks of queries and keys: each must divide the block of the lists."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _rows(self, problem: Attention, config: Any) -> int:
         """Rows of the products of the main launch, which choose the matrix instruction."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _resident(self, problem: Attention, config: Any) -> tuple[int, int]:
         """Elements of the tiles that stay in shared memory, and of those that one stage of the pipeline loads."""
-        raise NotImplementedError
 
     def _shape(self, problem: Attention) -> Reason | None:
         """Why this kernel does not take the sizes, beyond what all of them ask."""

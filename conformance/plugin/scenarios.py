@@ -5,7 +5,8 @@ A test states what it is about and gets one case per row::
     @scenario(where(persistent=True), order=ORDERS, tma_store=[False, True], rotate={"flatten": [False, True]})
     def test_x(conform, kernel, target, dtype, config, order, tma_store, flatten): ...
 
-The test's own parameters are always crossed in full. dtype, config, target and ``rotate`` are
+The test's own parameters are crossed in full with the kernels of the core, and above the quick tier with all. dtype,
+config, target and ``rotate`` are
 
 * *quick*: rotated, so that each combination appears once with a kernel of the core, on two targets, and each kernel
   beyond it takes :data:`QUICK_TURNS` of them, other ones for each kernel, on one;

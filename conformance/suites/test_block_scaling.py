@@ -3,6 +3,7 @@
 import pytest
 
 from conformance.kernels import catalogue
+from conformance.kernels.kernel import Variant
 from conformance.plugin.scenarios import problem_for, scenario, where
 from conformance.problems import BLOCK_SCALINGS, Bias, scaled_mm
 from conformance.records import ReasonCode
@@ -29,16 +30,10 @@ def test_each_kernel_takes_its_own_scales(recorder, harness, scaling):
     for kernel in catalogue.catalogue().values():
         if "scaled_mm" not in kernel.operations:
             continue
-        reason = kernel.refusal(problem, kernel.configs[0], target, _plain())
+        reason = kernel.refusal(problem, kernel.configs[0], target, Variant())
         right = kernel.block_scaled == (scaling in BLOCK_SCALINGS)
         refused = reason is not None and reason.code is ReasonCode.SCALE
         recorder.verdict(f"{kernel.name} {'takes' if right else 'refuses'}", refused != right, str(reason))
-
-
-def _plain():
-    from conformance.kernels.kernel import Variant
-
-    return Variant()
 
 
 @scenario(where(block_scaled=True), dtypes=("e4m3",), configs=1)
