@@ -62,6 +62,7 @@ class ReasonCode(str, Enum):
     NO_DEVICE = "no-device"  # this check needs a device and there is none
     NO_INTERPRETER = "no-interpreter"  # the interpreter cannot run this dtype or operation
     TIER = "tier"  # not part of the chosen tier
+    KNOWN_DEFECT = "known-defect"  # a defect of what is tested; the subject is the id of the expected failure
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Isolated, parallel compilation: a pool of spawned processes, each compiling one request at a time.
+"""Isolated, parallel compilation: a pool of spawned processes, each serving one request at a time.
 
 A compiler that aborts, hangs or raises is the result of the one request that caused it; its process is replaced and
 the others go on. Nothing is forked, ``TRITON_INTERPRET`` is removed from the children's environment, and no child
@@ -25,9 +25,9 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Pipe
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
-from conformance.records import Status
+from conformance.records import Reason, Status
 from conformance.targets import Target
 
 from .resources import Resources
@@ -50,6 +50,19 @@ class CompileRequest:
     payload: Any
     target: Target
     deduplicate: bool = True
+
+
+@dataclass(frozen=True)
+class Task:
+    """``function`` ("package.module:function") called with ``payload`` and ``target`` in the child; what it returns is
+    the result's ``value``. Both are pickled."""
+
+    function: str
+    payload: Any
+    target: Target
+
+
+Request = CompileRequest | Task
 
 
 @dataclass(frozen=True)
@@ -76,12 +89,28 @@ class Artefact:
 
 @dataclass(frozen=True)
 class CompileResult:
-    """``status`` is PASS, COMPILE_ERROR, CRASH or TIMEOUT; ``error`` the message and what the compiler wrote."""
+    """``status`` is PASS, COMPILE_ERROR, CRASH or TIMEOUT; ``error`` the message and what the compiler wrote.
+
+    ``artefact`` is what a :class:`CompileRequest` was compiled to, ``value`` what a :class:`Task` returned, and
+    ``reason`` that of an exception which carries one.
+    """
 
     status: Status
     artefact: Artefact | None
     error: str
     seconds: float
+    value: Any = None
+    reason: Reason | None = None
+
+
+class Answer(NamedTuple):
+    """What a child sends back; see :class:`CompileResult`."""
+
+    status: Status
+    artefact: Artefact | None = None
+    error: str = ""
+    value: Any = None
+    reason: Reason | None = None
 
 
 @dataclass
@@ -115,18 +144,19 @@ class CompilePool:
         self._closed = False
         self._lock = threading.Lock()
 
-    def submit(self, request: CompileRequest) -> concurrent.futures.Future[CompileResult]:
+    def submit(self, request: Request) -> concurrent.futures.Future[CompileResult]:
         """Queues ``request``. Raises RuntimeError if the pool is closed and TypeError if it cannot be pickled."""
+        called = request.function if isinstance(request, Task) else request.factory
         try:
             blob = pickle.dumps(request)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise TypeError(
-                f"the payload of {request.factory} cannot be pickled ({error}): give plain data such as a frozen "
-                "dataclass, and let the factory build the launch from it"
+                f"the payload of {called} cannot be pickled ({error}): give plain data such as a frozen "
+                "dataclass, and let the function build the rest from it"
             ) from None
         with self._lock:
             if self._closed:
-                raise RuntimeError(f"{request.factory} was submitted to a compile pool that is closed")
+                raise RuntimeError(f"{called} was submitted to a compile pool that is closed")
             if blob in self._known:
                 return self._known[blob].future
             job = self._known[blob] = _Job(blob)
@@ -223,9 +253,10 @@ class _Worker:
         try:
             child.pipe.send_bytes(job.blob)
             if child.pipe.poll(self.pool.deadline + GRACE_SECONDS):
-                status, artefact, message = pickle.loads(child.pipe.recv_bytes())
-                error = "" if status is Status.PASS else _joined(message, child.output())
-                return CompileResult(status, artefact, error, time.monotonic() - started)
+                answer: Answer = pickle.loads(child.pipe.recv_bytes())
+                error = "" if answer.status is Status.PASS else _joined(answer.error, child.output())
+                seconds = time.monotonic() - started
+                return CompileResult(answer.status, answer.artefact, error, seconds, answer.value, answer.reason)
         except (EOFError, OSError):
             pass  # the child is gone: what is left of it says why
         late = time.monotonic() - started >= self.pool.deadline
@@ -357,7 +388,7 @@ class CompilePools:
         self._workers, self._deadline = workers, deadline
         self._pools: dict[str, CompilePool] = {}
 
-    def submit(self, request: CompileRequest) -> concurrent.futures.Future[CompileResult]:
+    def submit(self, request: Request) -> concurrent.futures.Future[CompileResult]:
         """Queues ``request`` where its target belongs; see :meth:`CompilePool.submit`."""
         group = process_group(request.target)
         if group not in self._pools:

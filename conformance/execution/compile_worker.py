@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import faulthandler
 import importlib
 import json
@@ -14,19 +15,17 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from conformance.execution.compilation import Artefact, CompileRequest
+from conformance.execution.compilation import Answer, Artefact, Request, Task
 from conformance.execution.resources import read_resources
 from conformance.execution.specialisation import bound_arguments, specialisation
 from conformance.kernels.launch import Launch
-from conformance.records import Status
+from conformance.records import Reason, Status
 from conformance.targets import Target
-
-Answer = tuple[Status, Artefact | None, str]
 
 
 class StubDriver:
@@ -58,15 +57,21 @@ class Compiler:
         self._drivers: dict[tuple[str, int | str, int], StubDriver] = {}
         self._done: dict[str, Artefact] = {}
 
-    def answer(self, request: CompileRequest) -> Answer:
-        """Status, artefact and message for ``request``; never raises."""
+    def answer(self, request: Request) -> Answer:
+        """The answer to ``request``; never raises."""
         try:
-            module, _, function = request.factory.partition(":")
-            launch = getattr(importlib.import_module(module), function)(request.payload, request.target)
-            return Status.PASS, self.compile(launch, request.target, request.deduplicate), ""
+            if isinstance(request, Task):
+                return Answer(Status.PASS, value=named(request.function)(request.payload, request.target))
+            launch = named(request.factory)(request.payload, request.target)
+            return Answer(Status.PASS, self.compile(launch, request.target, request.deduplicate))
         except Exception as error:  # whatever the compiler raises is this request's result
             where = "".join(traceback.format_tb(error.__traceback__)[-3:])
-            return Status.COMPILE_ERROR, None, f"{type(error).__name__}: {error}\n{where}".strip()
+            reason = getattr(error, "reason", None)
+            return Answer(
+                Status.COMPILE_ERROR,
+                error=f"{type(error).__name__}: {error}\n{where}".strip(),
+                reason=reason if isinstance(reason, Reason) else None,
+            )
 
     def compile(self, launch: Launch, target: Target, deduplicate: bool = True) -> Artefact:
         """The artefact of ``launch`` for ``target``."""
@@ -88,19 +93,8 @@ class Compiler:
             raise AssertionError(f"compiled for {kernel.metadata.target}, asked for {stub.target}")
         # A compiled kernel holds the text of every stage, and this process lives long; the files are enough.
         launch.function.device_caches[stub.index][0].clear()
-        files = {Path(path).suffix[1:]: Path(path) for path in _stage_files(kernel)}
-        metadata = json.loads(files["json"].read_text())
-        return Artefact(
-            target_id=target.id,
-            kernel_name=kernel.metadata.name,
-            key=key,
-            stages=self._kept(files, target, kernel.metadata.name, key),
-            resources=read_resources(files, metadata),
-            metadata=metadata,
-            seconds=time.perf_counter() - started,
-            # the record of a kernel is written last, when it is compiled
-            cached=files["json"].stat().st_mtime < before,
-        )
+        artefact = artefact_of(kernel, target, key, started, before)
+        return dataclasses.replace(artefact, stages=self._kept(artefact, target))
 
     def _driver(self, target: Target) -> StubDriver:
         from triton.backends.compiler import GPUTarget
@@ -110,12 +104,37 @@ class Compiler:
             self._drivers[identity] = StubDriver(GPUTarget(*identity), len(self._drivers))
         return self._drivers[identity]
 
-    def _kept(self, files: Mapping[str, Path], target: Target, name: str, key: str) -> dict[str, Path]:
+    def _kept(self, artefact: Artefact, target: Target) -> Mapping[str, Path]:
         if self._artefact_dir is None:
-            return dict(files)
-        folder = self._artefact_dir / target.id / f"{name}-{key[:16]}"
+            return artefact.stages
+        folder = self._artefact_dir / target.id / f"{artefact.kernel_name}-{artefact.key[:16]}"
         folder.mkdir(parents=True, exist_ok=True)
-        return {stage: Path(shutil.copy2(path, folder / path.name)) for stage, path in files.items()}
+        return {stage: Path(shutil.copy2(path, folder / path.name)) for stage, path in artefact.stages.items()}
+
+
+def named(function: str) -> Callable[..., Any]:
+    """The function that "package.module:function" names; raises ImportError or AttributeError if there is none."""
+    module, _, name = function.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def artefact_of(kernel: Any, target: Target, key: str, started: float, before: float) -> Artefact:
+    """The artefact of ``kernel``, which Triton has compiled. ``started`` is when that began on ``time.perf_counter``,
+    and ``before`` on the file system's clock."""
+    files = {Path(path).suffix[1:]: Path(path) for path in _stage_files(kernel)}
+    metadata = json.loads(files["json"].read_text())
+    return Artefact(
+        target_id=target.id,
+        kernel_name=kernel.metadata.name,
+        key=key,
+        stages=files,
+        resources=read_resources(files, metadata),
+        metadata=metadata,
+        seconds=time.perf_counter() - started,
+        # the record of a kernel is written last, when it is compiled
+        cached=files["json"].stat().st_mtime < before,
+    )
 
 
 def _stage_files(kernel: Any) -> list[str]:
@@ -155,7 +174,7 @@ def _answer(compiler: Compiler, blob: bytes) -> bytes:
     try:
         return pickle.dumps(compiler.answer(pickle.loads(blob)))
     except Exception as error:  # an import that the payload needs and that fails, a result that cannot be pickled
-        return pickle.dumps((Status.COMPILE_ERROR, None, f"{type(error).__name__}: {error}"))
+        return pickle.dumps(Answer(Status.COMPILE_ERROR, error=f"{type(error).__name__}: {error}"))
 
 
 def _receive(connection: Connection, requests: queue.SimpleQueue[bytes]) -> None:

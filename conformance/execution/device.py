@@ -66,7 +66,7 @@ class DeviceExecutor:
         name = launch.function.fn.__name__
         with profile(activities=[activity]) as profiler:
             compiled = self._launch(launch)
-        events = [event for event in _kernel_events(profiler) if event["name"] == name]
+        events = [event for event in kernel_events(profiler) if event["name"] == name]
         if len(events) != 1:
             raise RuntimeError(f"the profiler saw {len(events)} launches of {name}, one was made")
         return compiled, tuple(events[0]["args"]["grid"])[: len(launch.grid)]
@@ -80,7 +80,7 @@ class DeviceExecutor:
         with profile(activities=[activity]) as profiler:
             for _ in range(repeats):
                 self.run(launch)
-        durations = [float(event["dur"]) for event in sorted(_kernel_events(profiler), key=lambda event: event["ts"])]
+        durations = [float(event["dur"]) for event in sorted(kernel_events(profiler), key=lambda event: event["ts"])]
         steps = len(durations) // repeats
         if not steps or len(durations) != steps * repeats:
             raise RuntimeError(f"the profiler saw {len(durations)} kernels in {repeats} runs of one launch")
@@ -88,7 +88,7 @@ class DeviceExecutor:
         return statistics.median(times)
 
 
-def _kernel_events(profiler: Any) -> list[Any]:
+def kernel_events(profiler: Any) -> list[Any]:
     """The events of kernels in the exported trace: only there has an event its grid."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"

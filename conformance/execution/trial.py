@@ -6,7 +6,7 @@ import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -14,8 +14,7 @@ from torch import Tensor
 from conformance.heuristics.configs import Config
 from conformance.inputs.fills import Fill, fills
 from conformance.inputs.guarded import GuardedTensor
-from conformance.kernels.kernel import Kernel, Plan
-from conformance.kernels.launch import Launch
+from conformance.kernels.kernel import Plan
 from conformance.numerics.contract import Contract
 from conformance.numerics.diagnosis import diagnose
 from conformance.numerics.rounding import bits
@@ -35,7 +34,15 @@ class Executor(Protocol):
     name: str
     device: torch.device
 
-    def run(self, launch: Launch, programs: Sequence[int] | None = None) -> Ran: ...
+    def run(self, launch: Any, programs: Sequence[int] | None = None) -> Ran: ...
+
+
+class Launchable(Protocol):
+    """What is judged: a kernel of the catalogue, or a compiled function. The executor takes what ``launch`` returns."""
+
+    def contract(self, plan: Plan, executor: str) -> Contract: ...
+
+    def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Any: ...
 
 
 @dataclass
@@ -83,7 +90,7 @@ def place(
 
 
 def run_guarded(
-    launcher: Callable[[Mapping[str, Tensor]], Launch],
+    launcher: Callable[[Mapping[str, Tensor]], Any],
     problem: Problem,
     inputs: Mapping[str, Tensor],
     executor: Executor,
@@ -99,7 +106,7 @@ def run_guarded(
 
 
 def trial(
-    kernel: Kernel, plan: Plan, executor: Executor, *, seed: int = 0, names: Sequence[str] | None = None
+    kernel: Launchable, plan: Plan, executor: Executor, *, seed: int = 0, names: Sequence[str] | None = None
 ) -> Trial:
     """Judges ``plan``: for each fill the numbers, the memory around every operand, and two runs that must agree.
 

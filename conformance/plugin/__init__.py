@@ -51,6 +51,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if not is_active(config):
         return
     config.addinivalue_line("markers", "scenario(...): the cases of a conformance test; see plugin/scenarios.py")
+    config.addinivalue_line(
+        "markers", "generated(...): the cases of a test about Inductor's code; see plugin/generated.py"
+    )
     config.addinivalue_line("markers", "no_case: stands for a scenario without a case on the chosen targets")
     if hasattr(config, "workerinput"):
         _configure_worker(config, config.workerinput)
@@ -61,7 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def _configure_main(config: pytest.Config) -> None:
     """The process that the user started: it leads the workers, or runs the cases itself if there are none."""
     settings, case_ids, workers = options.settings(config), CaseIds(config), _workers(config)
-    _join_run_dir(config)
+    _join_paths(config)
     gpu = None if workers else next(iter(settings.gpus.entries), None)
     _prepare_process(config, gpu, max(workers, 1), executes=not workers)
     if _only_looks(config):
@@ -77,14 +80,15 @@ def _configure_main(config: pytest.Config) -> None:
         config.pluginmanager.register(ItemRecording(settings, process, case_ids), "conformance-items")
 
 
-def _join_run_dir(config: pytest.Config) -> None:
-    """``--run-dir DIR`` becomes ``--run-dir=DIR`` in what workers are given: in a checkout that is not installed they
-    parse the command line before they know the option, and would take the folder, which exists by then, for a place
-    to look for tests and for their conftest."""
+def _join_paths(config: pytest.Config) -> None:
+    """``--run-dir DIR`` becomes ``--run-dir=DIR`` in what workers are given, and a file of expected failures likewise:
+    in a checkout that is not installed they parse the command line before they know the option, and would take the
+    folder, which exists by then, for a place to look for tests and for their conftest."""
+    names = {f"--{prefix}{name}" for prefix in ("", "conformance-") for name in ("run-dir", "expected-failures")}
     given = config.invocation_params
     arguments: list[str] = []
     for argument in map(str, given.args):
-        if arguments and arguments[-1] in ("--run-dir", "--conformance-run-dir"):
+        if arguments and arguments[-1] in names:
             arguments[-1] += f"={argument}"
         else:
             arguments.append(argument)
@@ -139,16 +143,17 @@ def _prepare_process(config: pytest.Config, gpu: str | None, workers: int, execu
 
 
 def _load_judging(config: pytest.Config) -> None:
-    """Registers the fixture ``conform``; torch and triton come with it."""
-    try:
-        judging = importlib.import_module("conformance.plugin.judging")
-    except ModuleNotFoundError as error:
-        if error.name not in ("torch", "triton"):
-            raise
-        raise pytest.UsageError(
-            f"the conformance suites need {error.name}: install your vendor's build, or triton-conformance[stack]"
-        ) from None
-    config.pluginmanager.register(judging, "conformance-judging")
+    """Registers the fixtures ``conform`` and ``inductor``; torch and triton come with them."""
+    for name in ("judging", "generated"):
+        try:
+            module = importlib.import_module(f"conformance.plugin.{name}")
+        except ModuleNotFoundError as error:
+            if error.name not in ("torch", "triton"):
+                raise
+            raise pytest.UsageError(
+                f"the conformance suites need {error.name}: install your vendor's build, or triton-conformance[stack]"
+            ) from None
+        config.pluginmanager.register(module, f"conformance-{name}")
 
 
 def _restore(variable: str, value: str | None) -> None:

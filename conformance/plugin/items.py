@@ -15,7 +15,7 @@ from conformance.plugin.options import DEFAULT_SEED, Settings
 from conformance.plugin.recording import RECORDER, CaseRecorder, RecordFile, TypedSkip, stacks_file
 from conformance.plugin.stack import imported_versions
 from conformance.plugin.watchdog import Watchdog, device_fault
-from conformance.records import CaseRecord, CompileFailure, ConformanceFailure, Status
+from conformance.records import CaseRecord, CompileFailure, ConformanceFailure, Status, Verdict
 
 
 def status_of(error: BaseException) -> tuple[Status, str]:
@@ -84,7 +84,6 @@ class ItemRecording:
             if fault is not None:
                 text = "\n".join(filter(None, (recorder.diagnosis, f"left its GPU unusable: {fault}")))
                 self._watchdog.finish(recorder, Status.CRASH, text)
-        self.process.stack.update(imported_versions())
         if recorder.status not in (Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN):
             recorder.keep_artefacts()  # a failure is read later, and elsewhere
         self.file.write(recorder.record())
@@ -97,18 +96,64 @@ class ItemRecording:
         report: pytest.TestReport = yield
         recorder = item.stash.get(RECORDER, None)
         if recorder is not None:
-            _conclude(recorder, report, call)
+            self.process.stack.update(imported_versions())  # the recorder's stack, too
+            self._conclude(recorder, report, call)
             if report.failed:
                 report.sections.append(("conformance: reproduce with", recorder.record().repro))
             if report.when == "call" or not report.passed:
-                recorder.outcome = report.outcome if report.when == "call" else f"{report.outcome} in {report.when}"
+                outcome = "xfailed" if hasattr(report, "wasxfail") else report.outcome
+                recorder.outcome = outcome if report.when == "call" else f"{outcome} in {report.when}"
         return report
+
+    def _conclude(self, recorder: CaseRecorder, report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
+        """Takes one phase of the test into the record, and turns what must not pass into a failure."""
+        error = call.excinfo.value if call.excinfo is not None else None
+        if isinstance(error, TypedSkip) and report.skipped:
+            recorder.conclude(error.status, reason=error.reason)
+        elif report.skipped or hasattr(report, "wasxfail"):
+            why = getattr(report, "wasxfail", "") or (str(error) if error is not None else "")
+            text = f"skip or xfail without a typed reason ({why}): use recorder.not_applicable or recorder.not_run"
+            _fail(recorder, report, text)
+        elif error is not None:
+            self._conclude_failure(recorder, report, *status_of(error))
+        elif report.failed:
+            self._conclude_failure(recorder, report, Status.FAIL, report.longreprtext)
+        if report.when == "teardown" and (report.passed or recorder.status is Status.WAIVED):
+            self._conclude_case(recorder, report)
+
+    def _conclude_failure(
+        self, recorder: CaseRecorder, report: pytest.TestReport, status: Status, diagnosis: str
+    ) -> None:
+        """Takes in a failure, which may be an expected one."""
+        found = self.settings.expected_failures.failure(recorder.record(), status, diagnosis)
+        recorder.conclude(found.status, found.diagnosis, found.reason)
+        if found.status is Status.WAIVED:
+            mark_xfailed(report, str(found.reason))
+        elif not report.failed:
+            _mark_failed(report, found.diagnosis)
+
+    def _conclude_case(self, recorder: CaseRecorder, report: pytest.TestReport) -> None:
+        """The last word on a case of which no phase failed, or only as expected."""
+        objection = recorder.objection()
+        if objection is not None:
+            self._conclude_failure(recorder, report, Status.FAIL, objection)
+        elif recorder.status is Status.WAIVED:
+            failed = [verdict for verdict in recorder.verdicts if not verdict.passed]
+            other = [verdict for verdict in failed if not _is_told(recorder, verdict)]
+            if other:
+                _fail(recorder, report, f"check {other[0].check} failed beside the expected failure: {other[0].text}")
+        elif recorder.status is Status.PASS:
+            found = self.settings.expected_failures.success(recorder.record())
+            if found is not None:
+                recorder.conclude(found.status, found.diagnosis, found.reason)
+                _mark_failed(report, found.diagnosis)
 
     def _foresee(self, recorder: CaseRecorder) -> None:
         stage = f" in stage {recorder.stage}" if recorder.stage else ""
         self.file.foresee(recorder.record(Status.CRASH, f"the process died while it ran this case{stage}"))
 
     def _end(self, record: CaseRecord) -> None:
+        record = self.settings.expected_failures.applied(record)
         self.file.write(record)
         if self.process.end_of_run is not None:
             self.process.end_of_run(record)
@@ -123,31 +168,28 @@ class ItemRecording:
             words += ["--conformance-seed", str(settings.seed)]
         if not settings.has_gpu:
             words.append("--conformance-no-gpu")
+        words += [f"--conformance-expected-failures={file}" for file in settings.expected_failure_files]
         return shlex.join(words)
 
 
-def _conclude(recorder: CaseRecorder, report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
-    """Takes one phase of the test into the record, and turns what must not pass into a failure."""
-    error = call.excinfo.value if call.excinfo is not None else None
-    if isinstance(error, TypedSkip) and report.skipped:
-        recorder.conclude(error.status, reason=error.reason)
-    elif report.skipped or hasattr(report, "wasxfail"):
-        why = getattr(report, "wasxfail", "") or (str(error) if error is not None else "")
-        text = f"skip or xfail without a typed reason ({why}): use recorder.not_applicable or recorder.not_run"
-        _fail(recorder, report, text)
-    elif error is not None:
-        recorder.conclude(*status_of(error))
-    elif report.failed:
-        recorder.conclude(Status.FAIL, report.longreprtext)
-    if report.when == "teardown" and report.passed:
-        objection = recorder.objection()
-        if objection is not None:
-            _fail(recorder, report, objection)
+def _is_told(recorder: CaseRecorder, verdict: Verdict) -> bool:
+    """Whether the diagnosis speaks of a failed ``verdict``."""
+    return verdict.text in recorder.diagnosis if verdict.text else verdict.check in recorder.diagnosis
 
 
 def _fail(recorder: CaseRecorder, report: pytest.TestReport, text: str) -> None:
     recorder.conclude(Status.FAIL, text)
+    _mark_failed(report, text)
+
+
+def _mark_failed(report: pytest.TestReport, text: str) -> None:
     report.outcome = "failed"
     report.longrepr = text
     if hasattr(report, "wasxfail"):
         del report.wasxfail
+
+
+def mark_xfailed(report: pytest.TestReport, why: str) -> None:
+    """Makes of a failed phase, or of one that hid a failure, one that failed as expected."""
+    report.outcome = "skipped"
+    report.wasxfail = why

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from conformance.plugin import selection
+from conformance.plugin.expected_failures import ExpectedFailureError, ExpectedFailures, read_expected_failures
 from conformance.plugin.machine import Gpus, find_gpus
 
 TIERS = ("quick", "default", "full", "exhaustive")
@@ -41,6 +42,12 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "type": float,
         "metavar": "SECONDS",
         "help": f"deadline of one case (default: {DEFAULT_CASE_TIMEOUT_S:g})",
+    },
+    "expected-failures": {
+        "action": "append",
+        "metavar": "FILE",
+        "help": "expected failures (TOML) beside the built-in ones, repeatable; write --expected-failures=FILE, "
+        "for pytest takes a path that stands alone for a place of tests",
     },
 }
 
@@ -74,7 +81,8 @@ def _dest(name: str) -> str:
 
 @dataclass(frozen=True)
 class Settings:
-    """What this run was asked for. ``targets`` empty means the default; ``run_dir`` None a new folder under reports."""
+    """What this run was asked for. ``targets`` empty means the default; ``run_dir`` None a new folder under reports;
+    ``expected_failure_files`` are as they were given."""
 
     tier: str
     targets: tuple[str, ...]
@@ -85,6 +93,8 @@ class Settings:
     gpus: Gpus
     case: str | None
     case_timeout_s: float
+    expected_failure_files: tuple[str, ...]
+    expected_failures: ExpectedFailures
     compile_only: bool = False
 
     @property
@@ -121,6 +131,7 @@ def _settings(config: pytest.Config) -> Settings:
     if timeout is not None and timeout <= 0:
         raise pytest.UsageError(f"--case-timeout {timeout:g}: seconds greater than 0 are required")
     run_dir = option.conformance_run_dir
+    expected = tuple(option.conformance_expected_failures or ())
     return Settings(
         tier=option.conformance_tier or ("default" if gpus.entries else "quick"),
         targets=tuple(option.conformance_target or ()),
@@ -131,5 +142,14 @@ def _settings(config: pytest.Config) -> Settings:
         gpus=gpus,
         case=option.conformance_case,
         case_timeout_s=timeout or (DEBUGGER_CASE_TIMEOUT_S if option.usepdb else DEFAULT_CASE_TIMEOUT_S),
+        expected_failure_files=expected,
+        expected_failures=_expected_failures(config.invocation_params.dir, expected),
         compile_only=compile_only,
     )
+
+
+def _expected_failures(base: Path, given: tuple[str, ...]) -> ExpectedFailures:
+    try:
+        return read_expected_failures(base / file for file in given)
+    except ExpectedFailureError as error:
+        raise pytest.UsageError(str(error)) from None

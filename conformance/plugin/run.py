@@ -14,11 +14,13 @@ from typing import Any, TextIO
 
 import pytest
 
+from conformance.plugin.items import mark_xfailed
 from conformance.plugin.machine import GpuLeases
 from conformance.plugin.options import Settings
 from conformance.plugin.recording import RecordFile, in_flight_file, stacks_file
 from conformance.plugin.selection import CaseIds, check_case_ids, suite_of
 from conformance.plugin.stack import machine_stack
+from conformance.plugin.watchdog import PROCESS_ENDED
 from conformance.records import (
     RECORDS_FILE,
     RUN_FILE,
@@ -39,7 +41,8 @@ CONTROLLER = "controller"
 SUMMARY_FILE = "summary.md"
 SELECTED_FILE = "selected.txt"
 JUNIT_FILE = "junit.xml"
-_UNREMARKABLE = (Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN)
+PROCESS_DIED = "process-died"  # outcome of a case whose worker died before it wrote the record
+_UNREMARKABLE = (Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN, Status.WAIVED)
 
 
 def new_folder(settings: Settings, invocation_dir: Path) -> Path:
@@ -145,15 +148,25 @@ class Run:
         case = self._case_ids(crashitem)
         worker = report.node.gateway.id
         part = self.folder / f"records-{worker}.jsonl"
-        if case is None or (part.exists() and any(record.case == case for record in read_records(part).records)):
+        if case is None:
             return
+        written = read_records(part).records if part.exists() else ()
+        record = next((record for record in written if record.case == case), None)
+        if record is None:
+            record = self._settings.expected_failures.applied(self._of_the_dead(worker, case))
+            self._file.write(record)
+        if record.status is Status.WAIVED and record.outcome in (PROCESS_DIED, PROCESS_ENDED):
+            mark_xfailed(report, str(record.reason))
+
+    def _of_the_dead(self, worker: str, case: str) -> CaseRecord:
+        """The record of the case during which ``worker`` died before it could write one."""
         foreseen = self._foreseen(worker, case)
         stacks = stacks_file(self.folder, worker)
         late = stacks.read_text(errors="replace") if stacks.exists() else ""
         if late:
             text = f"ran past its deadline, holding the interpreter's lock; the process was ended. Its stacks:\n{late}"
             foreseen.update(status=Status.TIMEOUT.value, diagnosis=text)
-        self._file.write(from_line(json.dumps({**foreseen, "outcome": "process-died"})))
+        return from_line(json.dumps({**foreseen, "outcome": PROCESS_DIED}))
 
     def _foreseen(self, worker: str, case: str) -> dict[str, Any]:
         """What the dead ``worker`` had known of ``case``."""

@@ -20,6 +20,7 @@ from conformance.records import CaseRecord, Status
 #: Seconds after the deadline at which a thread outside Python ends a process that holds the interpreter's lock.
 LOCK_GRACE_S = 5.0
 EXIT_CODE = 1
+PROCESS_ENDED = "process-ended"  # outcome of a case whose process the watchdog ended
 
 
 class Watchdog:
@@ -57,7 +58,7 @@ class Watchdog:
 
     def finish(self, recorder: CaseRecorder, status: Status, diagnosis: str) -> None:
         """Records the case and ends the process without unwinding: its state is not to be trusted."""
-        recorder.outcome = "process-ended"
+        recorder.outcome = PROCESS_ENDED
         try:
             self._end(recorder.record(status, diagnosis))
         finally:

@@ -10,7 +10,7 @@ from conformance.records import CaseRecord, RunInfo, Status
 from conformance.reporting.text import clean, indented, markdown_table, text_table
 
 SLOWEST = 5  # cases listed by duration
-FAILURES_SHOWN = 20  # failures shown in full; the records have all
+FAILURES_SHOWN = 20  # failures shown in full, and waived cases by entry; the records have all
 _SKIPS = (Status.NOT_APPLICABLE, Status.NOT_RUN, Status.NOT_CLAIMED)
 _FAILURES = tuple(status for status in Status if status not in (Status.PASS, Status.WAIVED, *_SKIPS))
 
@@ -30,6 +30,7 @@ class Summary:
     gpu_busy_s: Mapping[str, float]
     slowest: Sequence[tuple[str, float]]
     failures: Sequence[CaseRecord]
+    waived: Sequence[CaseRecord]
 
     @property
     def rate(self) -> float | None:
@@ -51,6 +52,7 @@ def summarise(records: Iterable[CaseRecord], run: RunInfo) -> Summary:
         gpu_busy_s=_busy(records, lambda record: record.gpu),
         slowest=[(record.case, record.durations["total"]) for record in slowest if "total" in record.durations],
         failures=[record for record in records if record.status in _FAILURES],
+        waived=[record for record in records if record.status is Status.WAIVED],
     )
 
 
@@ -131,6 +133,19 @@ def _failure(record: CaseRecord) -> str:
     return clean("\n".join(line for line in lines if line))
 
 
+def _waived(summary: Summary) -> list[tuple[str, str]]:
+    """Each expected failure that waived cases (its id and what is known of it), and a line with those cases."""
+    cases: defaultdict[str, list[str]] = defaultdict(list)
+    for record in summary.waived:
+        cases[f"{record.reason.subject}: {record.reason.detail}" if record.reason else "(none)"].append(record.case)
+    return [(clean(entry), clean(_listed(found))) for entry, found in sorted(cases.items())]
+
+
+def _listed(cases: Sequence[str]) -> str:
+    shown = ", ".join(cases[:FAILURES_SHOWN])
+    return shown if len(cases) <= FAILURES_SHOWN else f"{shown} and {len(cases) - FAILURES_SHOWN} more"
+
+
 def _unshown(summary: Summary) -> str:
     hidden = len(summary.failures) - FAILURES_SHOWN
     return f"... and {hidden} more; the records have all of them" if hidden > 0 else ""
@@ -147,6 +162,8 @@ def render_text(summary: Summary) -> str:
         blocks.append(
             "slowest:\n" + "\n".join(f"  {seconds:8.2f} s  {clean(case)}" for case, seconds in summary.slowest)
         )
+    for entry, cases in _waived(summary):
+        blocks.append(f"WAIVED by {entry}\n{indented(cases)}")
     for record in summary.failures[:FAILURES_SHOWN]:
         blocks.append(f"{record.status.value.upper()} {clean(record.case)}\n{indented(_failure(record))}")
     blocks += filter(None, [_unshown(summary)])
@@ -174,6 +191,9 @@ def render_markdown(summary: Summary) -> str:
     if summary.slowest:
         rows = [[clean(case), f"{seconds:.2f}"] for case, seconds in summary.slowest]
         blocks += ["## Slowest cases", markdown_table([["case", "seconds"], *rows])]
+    if summary.waived:
+        rows = [[entry, cases] for entry, cases in _waived(summary)]
+        blocks += ["## Waived cases", markdown_table([["expected failure", "cases"], *rows])]
     if summary.failures:
         blocks.append("## Failures")
     for record in summary.failures[:FAILURES_SHOWN]:

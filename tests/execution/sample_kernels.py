@@ -17,7 +17,9 @@ import triton
 import triton.language as tl
 
 from conformance.execution.compilation import Artefact, CompilePool, CompileRequest, CompileResult
+from conformance.kernels.kernel import NotApplicable
 from conformance.kernels.launch import Launch
+from conformance.records import Reason, ReasonCode
 from conformance.targets import Target
 
 
@@ -185,6 +187,21 @@ def environment(names: tuple[str, ...], target: Target) -> Launch:
 
     seen = {name: os.environ.get(name) for name in names}
     raise RuntimeError(f"{seen} interpret={triton.knobs.runtime.interpret} cuda={torch.cuda.is_initialized()}")
+
+
+# Tasks, which return something else than a launch
+
+
+def described(payload: object, target: Target) -> tuple[str, object]:
+    return target.id, payload
+
+
+def refused(subject: str, target: Target) -> None:
+    raise NotApplicable("sample", Reason(ReasonCode.CAPABILITY, subject, "it is not there"))
+
+
+def unpicklable(payload: None, target: Target) -> object:
+    return lambda: payload
 
 
 # For the tests themselves

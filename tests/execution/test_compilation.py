@@ -21,11 +21,12 @@ from conformance.execution.compilation import (
     CompilePools,
     CompileRequest,
     CompileResult,
+    Task,
     child_environment,
     process_group,
 )
 from conformance.execution.specialisation import specialisation
-from conformance.records import Status
+from conformance.records import Reason, ReasonCode, Status
 from conformance.targets import Target, find
 from tests.execution.sample_kernels import Sample, compiled, launch, pool, submit
 
@@ -123,7 +124,25 @@ def test_as_many_compilations_as_specialisations_predict() -> None:
     assert len({artefact.metadata["hash"] for artefact in artefacts if artefact}) == len(predicted) == 6
 
 
+def test_a_task_returns_a_value(single: CompilePool) -> None:
+    result = single.submit(Task(f"{SAMPLES}:described", (1, 2), SM90)).result()
+    assert (result.status, result.value, result.artefact, result.reason) == (Status.PASS, ("sm_90", (1, 2)), None, None)
+    assert single.submit(Task(f"{SAMPLES}:described", (1, 2), SM80)).result().value == ("sm_80", (1, 2))
+
+
 # What goes wrong
+
+
+def test_a_reason_comes_back_with_its_error(single: CompilePool) -> None:
+    result = single.submit(Task(f"{SAMPLES}:refused", "planted", SM90)).result()
+    assert (result.status, result.value) == (Status.COMPILE_ERROR, None)
+    assert result.reason == Reason(ReasonCode.CAPABILITY, "planted", "it is not there")
+    assert "NotApplicable" in result.error
+
+
+def test_a_value_that_cannot_be_pickled_is_an_error(single: CompilePool) -> None:
+    result = single.submit(Task(f"{SAMPLES}:unpicklable", None, SM90)).result()
+    assert (result.status, "pickle" in result.error) == (Status.COMPILE_ERROR, True)
 
 
 def test_a_compile_error_says_what_and_where() -> None:

@@ -1,0 +1,372 @@
+"""Generating code for an NVIDIA GPU with ``torch.compile`` where there is none: what torch asks the device is answered
+from a target's facts.
+
+``torch.compile`` is then given fake cuda tensors. It generates its modules and neither loads nor runs them: calling a
+compiled function raises :class:`GeneratedOnly` once its module has been handed to
+``torch._inductor.graph.GraphLowering.save_output_code``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from conformance.records import Reason, ReasonCode
+from conformance.targets import KIB, Target
+
+
+class DevicelessUnsupported(Exception):
+    """The installed torch or Triton lacks a name that must be overridden; ``reason`` says which."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+class GeneratedOnly(Exception):
+    """Raised in place of running a generated module, which needs a device: its ``source``, and the ``inputs`` that it
+    was called with."""
+
+    def __init__(self, source: str, inputs: Sequence[Any]) -> None:
+        super().__init__("the module was generated; running it needs a device")
+        self.source = source
+        self.inputs = list(inputs)
+
+
+@dataclass(frozen=True)
+class Override:
+    """An attribute by its dotted ``name``, what ``stands`` in for it given the target, and ``why`` it must."""
+
+    name: str
+    stands: Callable[[Target], Any]
+    why: str
+
+
+@contextmanager
+def deviceless(target: Target) -> Iterator[None]:
+    """Inside, ``torch.compile`` generates code for ``target`` from fake cuda tensors, on a machine without a GPU.
+
+    ``target`` is an NVIDIA architecture with a known number of multiprocessors, or ValueError is raised.
+    :class:`DevicelessUnsupported` is raised if a name of :data:`OVERRIDES` does not exist. On exit everything is as it
+    was, and what torch remembers of the device's facts is forgotten, so that other targets can follow.
+    """
+    if target.family != "nvidia" or target.limits.multiprocessors is None:
+        raise ValueError(
+            f"target {target.id} has {target.limits.multiprocessors} multiprocessors: code is generated without a "
+            "device for NVIDIA targets with a known number of them, such as conformance.targets.find('sm_90')"
+        )
+    _prepare()
+    places = [(*_place(override.name), override) for override in OVERRIDES]
+    with contextlib.ExitStack() as stack:
+        stack.callback(_forget)
+        stack.enter_context(_device_guard())
+        stack.enter_context(_triton_driver(target))
+        for owner, name, override in places:
+            stack.enter_context(replaced(owner, name, override.stands(target)))
+        _forget()
+        yield
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: object) -> Iterator[None]:
+    """``value`` as attribute ``name`` of a module or class; afterwards it is the same object as before, or absent if
+    the class only inherited it."""
+    own = name in vars(owner)
+    original = vars(owner).get(name)  # a plain read would unwrap static methods and properties
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        if own:
+            setattr(owner, name, original)
+        else:
+            delattr(owner, name)
+
+
+# --- the overrides ----------------------------------------------------------------------------------------------------
+
+
+def _constant(value: object) -> Callable[[Target], Any]:
+    """A function that returns ``value`` whatever it is asked."""
+    return lambda target: lambda *arguments, **options: value
+
+
+def _rng_state(target: Target) -> Callable[..., torch.Tensor]:
+    return lambda device="cuda": torch.random.get_rng_state()
+
+
+def properties(target: Target) -> SimpleNamespace:
+    """What ``torch.cuda.get_device_properties`` says of ``target``; sizes in bytes.
+
+    Threads per multiprocessor and registers are those of the CUDA programming guide's table for each capability.
+    """
+    arch = int(target.arch)
+    return SimpleNamespace(
+        name=target.name or target.id,
+        gcnArchName=target.name or target.id,  # what a torch without CUDA takes for the name
+        major=arch // 10,
+        minor=arch % 10,
+        multi_processor_count=target.limits.multiprocessors,
+        warp_size=target.warp_size,
+        regs_per_multiprocessor=65536,
+        max_threads_per_multi_processor=2048 if arch in (80, 90) or 100 <= arch < 120 else 1536,
+        max_threads_per_block=1024,
+        shared_memory_per_block=48 * KIB,
+        shared_memory_per_block_optin=target.limits.shared_memory,
+        shared_memory_per_multiprocessor=target.limits.shared_memory + KIB,
+    )
+
+
+def _interfaces(target: Target) -> dict[str, Any]:
+    from torch._dynamo import device_interface
+
+    answers: Any = properties(target)
+
+    class Interface(device_interface.CudaInterface):
+        current_device = staticmethod(lambda: 0)
+        device_count = staticmethod(lambda: 1)
+        get_device_properties = staticmethod(lambda device=None: answers)
+        exchange_device = staticmethod(lambda device: 0)
+        maybe_exchange_device = staticmethod(lambda device: 0)
+
+    return {**device_interface.device_interfaces, "cuda": Interface, "cuda:0": Interface}
+
+
+def _worker(target: Target) -> SimpleNamespace:
+    return SimpleNamespace(current_device=lambda: 0, get_device_properties=lambda device=None: properties(target))
+
+
+def _first_is_fastest(target: Target) -> Any:
+    """In place of the function that measures choices."""
+
+    def make_benchmark_fn(*arguments: Any, **options: Any) -> Callable[[Any], dict[Any, float]]:
+        return lambda choices: {choice: float(rank + 1) for rank, choice in enumerate(choices)}
+
+    return staticmethod(make_benchmark_fn)
+
+
+def _compile_to_module(target: Target) -> Callable[[Any], Any]:
+    """Generates the module's source and hands it on as torch does; the module itself is one that cannot run."""
+    from torch._inductor.codecache import PyCodeCache
+
+    def compile_to_module(graph: Any) -> Any:
+        source = graph.codegen()[0].value
+        if type(graph).save_output_code is not None:
+            type(graph).save_output_code(source)
+        graph.cache_key, graph.cache_path = PyCodeCache.write(source)
+        graph.cache_linemap = []
+
+        def call(inputs: Sequence[Any]) -> Any:
+            raise GeneratedOnly(source, inputs)
+
+        return SimpleNamespace(call=call, runner=None, __file__=graph.cache_path)
+
+    return compile_to_module
+
+
+def _model_itself(target: Target) -> Callable[..., Any]:
+    return lambda model, *arguments, **options: model
+
+
+OVERRIDES: tuple[Override, ...] = (
+    Override("torch.cuda.is_available", _constant(True), "Triton, its templates and their choices depend on it"),
+    Override("torch.cuda.current_device", _constant(0), "which device's facts are asked, such as its shared memory"),
+    Override(
+        "torch.cuda.get_device_properties",
+        lambda target: lambda device=None: properties(target),
+        "capability, multiprocessors and shared memory decide which choices are offered",
+    ),
+    Override("torch.cuda.get_rng_state", _rng_state, "Dynamo saves the generator of an available device"),
+    Override(
+        "torch.cuda.is_current_stream_capturing", _constant(False), "Dynamo asks it before it saves the generator"
+    ),
+    Override("torch.accelerator.is_available", _constant(False), "Dynamo would take its current stream"),
+    Override("torch.cuda._exchange_device", _constant(0), "the compiler makes the tensors' device current"),
+    Override("torch.cuda._maybe_exchange_device", _constant(0), "the compiler makes the tensors' device current"),
+    Override(
+        "torch._dynamo.device_interface.device_interfaces",
+        _interfaces,
+        "the interface holds torch.cuda's functions as they were when it was imported",
+    ),
+    Override(
+        "torch._dynamo.device_interface.CudaInterface.Worker",
+        _worker,
+        "whether Triton can be used is asked through it; it counts the devices",
+    ),
+    Override(
+        "torch._subclasses.fake_tensor.FakeTensorMode.avoid_device_init",
+        lambda target: property(lambda mode: True),
+        "constants on the device must stay fake although a device seems to be available",
+    ),
+    Override(
+        "torch._subclasses.fake_tensor.init_gpu_context",
+        _constant(None),
+        "in some releases, the first fake tensor on an available device allocates a real one",
+    ),
+    Override(
+        "torch._inductor.runtime.triton_helpers.set_driver_to_gpu",
+        _constant(None),
+        "a kernel's module would start the driver of a real device",
+    ),
+    Override(
+        "torch._inductor.select_algorithm.AlgorithmSelectorCache.make_benchmark_fn",
+        _first_is_fastest,
+        "nothing can be measured: of several choices the first is taken",
+    ),
+    Override(
+        "torch._inductor.select_algorithm.AlgorithmSelectorCache.make_precompile_fn",
+        lambda target: lambda cache, *arguments, **options: lambda *given, **named: {},
+        "choices are compiled only to be measured, and loaded onto the device; some Pythons skip this by themselves",
+    ),
+    Override(
+        "torch._inductor.graph.GraphLowering.compile_to_module",
+        _compile_to_module,
+        "a generated module imports functions of a CUDA build and loads its kernels onto the device",
+    ),
+    Override("torch._inductor.output_code.align_inputs_from_check_idxs", _model_itself, "fake tensors have no address"),
+    Override("torch._inductor.compile_fx.align_inputs_from_check_idxs", _model_itself, "fake tensors have no address"),
+)
+
+#: Modules whose functions remember what the device said. All their ``functools`` caches are cleared.
+REMEMBERING = (
+    "torch.utils._triton",
+    "torch._inductor.utils",
+    "torch._inductor.codecache",
+    "torch._inductor.kernel.mm",
+    "torch._inductor.runtime.hints",
+    "torch._inductor.codegen.cuda.cuda_env",
+    "torch._inductor.codegen.cutlass.cuda_env",
+    "torch._inductor.template_heuristics.triton",
+    "torch._inductor.heuristics.template.triton",
+)
+#: Of these modules, the functions whose cache says that something has been done; it must not be done twice.
+ONCE = ("lazy_register_extern_choice",)
+
+
+def _prepare() -> None:
+    """Imports what is overridden and lets torch register its interfaces, which would count devices later."""
+    for name in ("torch._dynamo.device_interface", "torch._inductor.compile_fx", "torch._inductor.select_algorithm"):
+        importlib.import_module(name)
+    interfaces, place = _place("torch._dynamo.device_interface.get_registered_device_interfaces")
+    getattr(interfaces, place)()
+
+
+def _place(dotted: str) -> tuple[Any, str]:
+    """The module or class that has the attribute ``dotted`` names, and the attribute's own name."""
+    path, _, name = dotted.rpartition(".")
+    parts = path.split(".")
+    for count in range(len(parts), 0, -1):
+        with contextlib.suppress(ImportError):
+            owner: Any = importlib.import_module(".".join(parts[:count]))
+            for part in parts[count:]:
+                owner = getattr(owner, part, None)
+            if hasattr(owner, name):
+                return owner, name
+            break
+    raise DevicelessUnsupported(
+        Reason(
+            ReasonCode.CAPABILITY,
+            dotted,
+            f"generating code without a device overrides {dotted}, which torch {torch.__version__} does not have: "
+            "use a torch that has it, or a device",
+        )
+    )
+
+
+def _forget() -> None:
+    """Clears what torch remembers of a device."""
+    for module in REMEMBERING:
+        for owner in _namespaces(sys.modules.get(module)):
+            for name, found in vars(owner).items():
+                cached = found.__func__ if isinstance(found, (staticmethod, classmethod)) else found
+                if isinstance(cached, functools._lru_cache_wrapper) and name not in ONCE:
+                    cached.cache_clear()
+    from torch._inductor.utils import clear_caches
+
+    clear_caches()
+
+
+def _namespaces(module: Any) -> list[Any]:
+    """``module`` and the classes that it defines."""
+    if module is None:
+        return []
+    name = module.__name__
+    return [module, *(found for found in vars(module).values() if isinstance(found, type) and found.__module__ == name)]
+
+
+# --- below Python -----------------------------------------------------------------------------------------------------
+
+#: c10::DeviceType, and the symbol of c10's table of device guards, one pointer for each device type.
+CUDA, META = 1, 14
+GUARDS = "_ZN3c104impl26device_guard_impl_registryE"
+
+
+@contextmanager
+def _device_guard() -> Iterator[None]:
+    """A device guard for cuda, without which no fake cuda tensor can be sliced.
+
+    In a torch without CUDA the slot of cuda is empty and gets the guard of meta tensors, which does nothing. A torch
+    with CUDA has a guard, and replaces it by one that does nothing if there is no device.
+    """
+    try:
+        slots = (ctypes.c_void_p * (META + 1)).in_dll(ctypes.CDLL("libc10.so"), GUARDS)
+    except (OSError, ValueError) as error:
+        detail = f"torch {torch.__version__} has no table of device guards ({error}): use a device"
+        raise DevicelessUnsupported(Reason(ReasonCode.CAPABILITY, GUARDS, detail)) from None
+    before = slots[CUDA]
+    if before is None:
+        slots[CUDA] = slots[META]
+    elif hasattr(torch._C, "_ensureCUDADeviceGuardSet"):
+        torch._C._ensureCUDADeviceGuardSet()
+    try:
+        yield
+    finally:
+        slots[CUDA] = before
+
+
+class _Driver:
+    """What Inductor asks Triton's driver."""
+
+    def __init__(self, target: Target) -> None:
+        from triton.backends.compiler import GPUTarget
+
+        facts = {
+            "max_shared_mem": target.limits.shared_memory,
+            "multiprocessor_count": target.limits.multiprocessors,
+            "warpSize": target.warp_size,
+        }
+        self.target = GPUTarget(target.backend, target.arch, target.warp_size)
+        self.utils = SimpleNamespace(get_device_properties=lambda device: facts)
+
+    def get_current_target(self) -> Any:
+        return self.target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+@contextmanager
+def _triton_driver(target: Target) -> Iterator[None]:
+    """A driver of ``target`` as Triton's active one, which would look for libcuda."""
+    from triton.runtime import driver
+
+    before = dict(vars(driver))
+    driver.set_active(_Driver(target))
+    try:
+        yield
+    finally:
+        vars(driver).clear()
+        vars(driver).update(before)

@@ -1,0 +1,99 @@
+"""The functions that are compiled: one per operation, called with a problem's operands in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conformance.problems import DTYPES, Conv, Gemm, Problem
+
+
+def mm(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
+    return torch.mm(a, b) if out is None else torch.mm(a, b, out=out)
+
+
+def addmm(a: Tensor, b: Tensor, bias: Tensor, *, alpha: float, beta: float) -> Tensor:
+    return torch.addmm(bias, a, b, alpha=alpha, beta=beta)
+
+
+def scaled_mm(
+    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None = None, *, out_dtype: str, fast: bool
+) -> Tensor:
+    return torch._scaled_mm(a, b, scale_a, scale_b, bias, out_dtype=DTYPES[out_dtype], use_fast_accum=fast)
+
+
+def mm_plus_mm(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
+    return torch.mm(a, b) + torch.mm(c, d)
+
+
+def bmm(a: Tensor, b: Tensor) -> Tensor:
+    return torch.bmm(a, b)
+
+
+def baddbmm(a: Tensor, b: Tensor, bias: Tensor, *, alpha: float, beta: float) -> Tensor:
+    return torch.baddbmm(bias, a, b, alpha=alpha, beta=beta)
+
+
+def int_mm(a: Tensor, b: Tensor) -> Tensor:
+    return torch._int_mm(a, b)
+
+
+def convolution(
+    x: Tensor, w: Tensor, bias: Tensor | None = None, *, stride: list[int], padding: list[int], groups: int
+) -> Tensor:
+    apply = torch.nn.functional.conv2d if len(stride) == 2 else torch.nn.functional.conv3d
+    return apply(x, w, bias, stride, padding, 1, groups)
+
+
+def fused_mm(a: Tensor, b: Tensor, *others: Tensor, epilogue: tuple[str, ...], names: tuple[str, ...]) -> Tensor:
+    """The epilogue in its order, as one writes it: each step rounds to the operands' dtype unless it is fused."""
+    tensors = dict(zip(names, others, strict=True))
+    out = torch.mm(a, b)
+    for step in epilogue:
+        if step == "relu":
+            out = torch.relu(out)
+        elif step in ("bias", "residual"):
+            out = out + tensors[step]
+        elif step == "dropout":
+            out = torch.where(tensors["mask"] != 0, out * 2, 0)
+        else:
+            raise ValueError(f"epilogue {step!r} has no graph: use bias, relu, residual or dropout")
+    return out
+
+
+_GEMMS: dict[str, Callable[[Gemm], dict[str, Any]]] = {
+    "mm": lambda problem: {},
+    "addmm": lambda problem: {"alpha": problem.alpha, "beta": problem.beta},
+    "scaled_mm": lambda problem: {"out_dtype": problem.output_dtype, "fast": problem.fast_accum},
+    "mm_plus_mm": lambda problem: {},
+    "bmm": lambda problem: {},
+    "baddbmm": lambda problem: {"alpha": problem.alpha, "beta": problem.beta},
+    "int_mm": lambda problem: {},
+}
+
+
+def graph_of(problem: Problem) -> tuple[str, tuple[tuple[str, Any], ...]]:
+    """The graph that computes ``problem``, as "package.module:function", and its keyword arguments.
+
+    Raises ValueError for an operation that has no graph.
+    """
+    if isinstance(problem, Conv):
+        arguments: dict[str, Any] = {
+            "stride": list(problem.stride),
+            "padding": list(problem.padding),
+            "groups": problem.groups,
+        }
+        return f"{__name__}:convolution", tuple(arguments.items())
+    if isinstance(problem, Gemm) and problem.op == "fused_mm" and problem.fusion is not None:
+        if problem.fusion.prologue is not None:
+            raise ValueError(f"{problem.id}: a prologue has no graph, only epilogues do")
+        names = tuple(operand.name for operand in problem.operands[2:])
+        return f"{__name__}:fused_mm", (("epilogue", problem.fusion.epilogue), ("names", names))
+    if isinstance(problem, Gemm) and problem.op in _GEMMS:
+        return f"{__name__}:{problem.op}", tuple(_GEMMS[problem.op](problem).items())
+    raise ValueError(
+        f"{problem.id}: {problem.op} has no graph: use one of {', '.join((*_GEMMS, 'fused_mm', 'conv2d'))}"
+    )

@@ -1,0 +1,67 @@
+"""Reads the Python modules that Inductor generates: which Triton kernels they hold, and of which kind."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+
+def kernels_of(module_source: str) -> dict[str, str]:
+    """The Triton kernels of a generated module: the name that the module gives each, and its source.
+
+    A module holds them as ``name = async_compile.triton("function", '''source''', ...)``. Raises ValueError if such a
+    call does not have this form, and SyntaxError if ``module_source`` is not Python.
+    """
+    found = {}
+    for statement in ast.walk(ast.parse(module_source)):
+        if isinstance(statement, ast.Assign) and _is_triton_call(statement.value):
+            name = ast.unparse(statement.targets[0])
+            found[name] = _second_text(statement.value, name)
+    calls = sum(_is_triton_call(node) for node in ast.walk(ast.parse(module_source)))
+    if calls != len(found):
+        raise ValueError(f"{calls} calls of async_compile.triton, and {len(found)} of them assigned to a name")
+    return found
+
+
+def function_of(kernel_source: str) -> str:
+    """The name of the decorated function in the source of one kernel. Raises ValueError if there is not just one."""
+    return _kernel_definition(kernel_source)[0].name
+
+
+def kind_of(kernel_source: str) -> str:
+    """The heuristic that decorates the kernel: "template", "pointwise", "reduction" and so on.
+
+    Raises ValueError if ``kernel_source`` does not hold just one function with such a decorator.
+    """
+    return _kernel_definition(kernel_source)[1]
+
+
+def _kernel_definition(source: str) -> tuple[ast.FunctionDef, str]:
+    found = [
+        (node, heuristic)
+        for node in ast.parse(source).body
+        if isinstance(node, ast.FunctionDef)
+        for heuristic in _heuristics(node)
+    ]
+    if len(found) != 1:
+        raise ValueError(f"{len(found)} functions are decorated by triton_heuristics, a kernel's source has one")
+    return found[0]
+
+
+def _heuristics(function: ast.FunctionDef) -> Iterator[str]:
+    for decorator in function.decorator_list:
+        called = decorator.func if isinstance(decorator, ast.Call) else decorator
+        if isinstance(called, ast.Attribute) and ast.unparse(called.value) == "triton_heuristics":
+            yield called.attr
+
+
+def _is_triton_call(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) == "async_compile.triton"
+
+
+def _second_text(call: ast.AST, name: str) -> str:
+    arguments = call.args if isinstance(call, ast.Call) else []
+    source = arguments[1] if len(arguments) > 1 else None
+    if isinstance(source, ast.Constant) and isinstance(source.value, str):
+        return source.value
+    raise ValueError(f"the source of {name} is not a literal text in its call of async_compile.triton")

@@ -1,0 +1,110 @@
+"""What ``torch.compile`` is given, and what came of it: plain data that passes between processes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from conformance.execution.compilation import Artefact
+from conformance.problems import Operand
+
+
+@dataclass(frozen=True)
+class Program:
+    """A function to compile, and how.
+
+    ``graph`` names a function as "package.module:function"; it is called with the tensors of ``operands`` in their
+    order, and with ``arguments`` by keyword. ``settings`` are options of ``torch._inductor.config`` by their dotted
+    name; one that the installed torch does not have is an error. ``marked`` are the (operand, dimension) pairs marked
+    dynamic. ``carveout`` is the SM carveout that torch is asked for.
+
+    ``templates`` and ``descriptions`` are regular expressions: choices in whose name or description they are not found
+    are dropped, and of the others of each lowering all are left (``pick`` None) or only the one at ``pick`` modulo
+    their number. ``calls`` are further sets of the operands, the same in number, dtype and name, that the same compiled
+    function is called with after the first.
+    """
+
+    graph: str
+    operands: tuple[Operand, ...]
+    arguments: tuple[tuple[str, Any], ...] = ()
+    dynamic: bool | None = False
+    mode: str | None = None
+    settings: tuple[tuple[str, Any], ...] = ()
+    marked: tuple[tuple[str, int], ...] = ()
+    carveout: int | None = None
+    templates: str | None = None
+    descriptions: str | None = None
+    pick: int | None = None
+    calls: tuple[tuple[Operand, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One implementation that Inductor offers for a lowering. ``kind`` is "triton", "extern", "subgraph" or "other"."""
+
+    name: str
+    description: str
+    kind: str
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The whole numbers in the description, such as BLOCK_M and num_warps, by name."""
+        return {name: int(value) for name, value in re.findall(r"\b(\w+)=(\d+)\b", self.description)}
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What was offered for one lowering (its ``name``, such as "mm"), how many of these were ``matching`` the program's
+    expressions, and what was ``left``: one of them if the program picks."""
+
+    name: str
+    offered: tuple[Choice, ...]
+    left: tuple[Choice, ...]
+    matching: int = 0
+
+
+@dataclass(frozen=True)
+class GeneratedKernel:
+    """One Triton kernel of a generated module: its source with decorators, and what it was compiled to, or ``error``
+    if it was not. ``kind`` is the heuristic that decorates it: "template", "pointwise", "reduction" and so on."""
+
+    name: str
+    kind: str
+    source: str
+    artefact: Artefact | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An exception of ``torch.compile``: the class names of it and of what caused it, outermost first, and its text."""
+
+    types: tuple[str, ...]
+    message: str
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """One call of a generated module, which takes its inputs in an order of its own: ``module`` is its number, and each
+    of ``inputs`` is ("operand", its number in the program) or ("size", a whole number that is an input too)."""
+
+    module: int
+    inputs: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What came of a :class:`Program`: ``modules`` are the generated sources in the order of their generation,
+    ``invocations`` which of them each call of the program would have run (without a device only), ``failure`` what
+    stopped the compilation, ``counters`` torch's own counters, such as ``recompiles`` (compilations of the function
+    after its first)."""
+
+    modules: tuple[str, ...] = ()
+    selections: tuple[Selection, ...] = ()
+    kernels: tuple[GeneratedKernel, ...] = ()
+    invocations: tuple[Invocation, ...] = ()
+    failure: Failure | None = None
+    counters: Mapping[str, int] = field(default_factory=dict)
+    seconds: float = 0.0

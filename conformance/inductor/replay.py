@@ -1,0 +1,443 @@
+"""Runs a module that Inductor generated for CUDA in Triton's interpreter, on CPU tensors.
+
+The module's own text runs: its ``call`` allocates, launches and frees as on a device. Only the names that need a
+device are replaced, and only for this text. Everything that the module allocates is filled with a sentinel, so that an
+element which nobody writes shows in the outputs.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import importlib
+import inspect
+import itertools
+import linecache
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from conformance.execution.interpreter import InterpreterExecutor
+from conformance.kernels.launch import Launch
+from conformance.records import Reason, ReasonCode
+
+_NUMBERS = itertools.count()
+_HEURISTICS = "torch._inductor.runtime.triton_heuristics"
+_HELPERS = "torch._inductor.runtime.triton_helpers"
+_LIBDEVICE = frozenset(
+    {"abs", "cos", "erf", "erfc", "exp", "exp2", "expm1", "floor", "hypot", "isinf", "isnan", "log", "log1p", "log2"}
+    | {"pow", "rsqrt", "sin", "sqrt", "tanh"}
+)
+
+
+class ReplayUnsupported(Exception):
+    """The interpreter cannot run this module; ``reason`` says what in it."""
+
+    def __init__(self, subject: str, detail: str) -> None:
+        self.reason = Reason(ReasonCode.NO_INTERPRETER, subject, detail)
+        super().__init__(str(self.reason))
+
+
+@dataclass(frozen=True)
+class Launched:
+    """One launch of a generated kernel and the grid that the interpreter walked."""
+
+    kernel: str
+    grid: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What a module's ``call`` returned, and its launches in their order."""
+
+    outputs: list[Tensor]
+    launches: tuple[Launched, ...]
+
+
+def replay(module_source: str, arguments: Sequence[Tensor | int], executor: InterpreterExecutor) -> Replayed:
+    """Runs ``call`` of ``module_source`` with ``arguments``, the inputs of the compiled graph in the graph's order: CPU
+    tensors, and an int for each size that is an input of its own.
+
+    Raises ReplayUnsupported for what cannot be run without a device, ValueError for arguments of another kind,
+    AssertionError where the module's own checks of sizes and strides refuse the arguments, and whatever the interpreter
+    raises for a fault inside a kernel.
+    """
+    for position, argument in enumerate(arguments):
+        if isinstance(argument, Tensor) and argument.device.type != "cpu":
+            raise ValueError(f"argument {position} is on {argument.device}: the interpreter needs CPU tensors")
+        if not isinstance(argument, (Tensor, int)):
+            raise ValueError(f"argument {position} is {argument!r}: a tensor or an int is required")
+    with _Replay(executor).running() as run:
+        namespace = run.load(module_source, "module")
+        call = namespace.get("call")
+        if call is None:
+            raise ReplayUnsupported("call", "the module defines no function call(args)")
+        outputs = run.guarded(call, list(arguments))
+    return Replayed(list(outputs), tuple(run.launches))
+
+
+@dataclass
+class _Replay:
+    """The state of one replay: what was launched, and the texts whose lines the interpreter looks up."""
+
+    executor: InterpreterExecutor
+    launches: list[Launched] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    stand_ins: dict[str, Any] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[_Replay]:
+        from triton.runtime.interpreter import InterpreterBuilder
+
+        libdevice = _Libdevice()
+        self.stand_ins = _stand_ins(self, libdevice)
+        try:
+            with (
+                # Inductor's own device functions call libdevice through their module.
+                mock.patch.object(importlib.import_module(_HELPERS), "libdevice", libdevice),
+                mock.patch.object(InterpreterBuilder, "create_splat", _splat(InterpreterBuilder.create_splat)),
+            ):
+                yield self
+        finally:
+            for file in self.files:
+                linecache.cache.pop(file, None)
+
+    def load(self, source: str, name: str) -> dict[str, Any]:
+        """Runs the text with the stand-ins behind its imports, and returns its globals."""
+        # The interpreter reads a kernel's lines through inspect, which finds them in linecache by this name.
+        file = f"<replay {next(_NUMBERS)} {name}>"
+        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+        self.files.append(file)
+        namespace: dict[str, Any] = {
+            "__name__": f"replay_{name}",
+            "__file__": file,
+            "__builtins__": {**vars(builtins), "__import__": self._import},
+        }
+        try:
+            exec(compile(source, file, "exec"), namespace)
+        except (ImportError, AttributeError, NameError) as error:
+            raise ReplayUnsupported(name, f"needs a name that this torch or Triton does not have: {error}") from error
+        return namespace
+
+    def guarded(self, call: Callable[[list[Any]], Any], arguments: list[Any]) -> Any:
+        try:
+            return call(arguments)
+        except NameError as error:  # such as a tensor constant, which is no part of the text
+            raise ReplayUnsupported(
+                str(error.name), f"the module uses a name that it does not define: {error}"
+            ) from error
+        except NotImplementedError as error:
+            raise ReplayUnsupported("operator", f"the module calls what a CPU does not implement: {error}") from error
+
+    def _import(
+        self,
+        name: str,
+        importing: Mapping[str, Any] | None = None,
+        local: Mapping[str, Any] | None = None,
+        names: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> Any:
+        root = name.partition(".")[0]
+        if root != "torch":
+            return builtins.__import__(name, importing, local, names or (), level)
+        if name in self.stand_ins:
+            return self.stand_ins[name]
+        if names and all(f"{name}.{part}" in self.stand_ins for part in names):
+            return _View(None, name, self.stand_ins)
+        module = importlib.import_module(name)
+        return _View(module, name, self.stand_ins) if names else _View(torch, "torch", self.stand_ins)
+
+    def build(self, name: str, source: str, *_: Any, **__: Any) -> _Kernel:
+        """The kernel ``name`` of ``source``, in place of compiling it."""
+        kernel = self.load(_with_interpretable_loops(source), name).get(name)
+        if not isinstance(kernel, _Kernel):
+            raise ReplayUnsupported(name, "its source does not define a kernel with one of Inductor's heuristics")
+        return kernel
+
+    def launch(self, function: Any, grid: tuple[int, ...], arguments: Mapping[str, Any]) -> None:
+        name = function.fn.__name__
+        try:
+            ran = self.executor.run(Launch(function, grid, arguments))
+        except Exception as error:
+            unsupported = _unsupported_cause(name, error)
+            if unsupported is None:
+                raise
+            raise unsupported from error
+        self.launches.append(Launched(name, ran.grid or grid))
+
+
+def _unsupported_cause(kernel: str, error: BaseException) -> ReplayUnsupported | None:
+    """What the interpreter lacks, if that is what stopped a kernel: it wraps every exception in its own."""
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ReplayUnsupported):
+            return cause
+        missing = isinstance(cause, AttributeError) and isinstance(getattr(cause, "obj", None), InterpreterBuilder)
+        if missing or isinstance(cause, NotImplementedError):
+            return ReplayUnsupported(kernel, f"the interpreter does not implement what the kernel uses: {cause!r}")
+        cause = cause.__cause__
+    return None
+
+
+def _splat(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``create_splat`` that keeps conditions. The interpreter gives the result of a comparison the type of what was
+    compared, so a scalar condition that is broadcast becomes an integer, which Triton 3.9 refuses as a mask."""
+
+    def create_splat(self: Any, shape: Any, scalar: Any) -> Any:
+        import triton.language as tl
+        from triton.runtime.interpreter import TensorHandle
+
+        condition = scalar.data.dtype == bool
+        return original(self, shape, TensorHandle(scalar.data, tl.int1) if condition else scalar)
+
+    return create_splat
+
+
+def _with_interpretable_loops(source: str) -> str:
+    """The only edit of a kernel's text: ``x.to(dtype)`` of a loop variable becomes ``tl.cast(x, dtype)``. The two mean
+    the same, but in the interpreter a loop variable is a Python int, which has no method ``to``."""
+    variables = set(re.findall(r"^\s*for\s+(\w+)\s+in\s+(?:tl\.)?range\(", source, flags=re.MULTILINE))
+    if not variables:
+        return source
+    return re.sub(rf"(?<![\w.])({'|'.join(sorted(variables))})\.to\(", r"tl.cast(\1, ", source)
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """Stands for Inductor's autotuner of one kernel: takes what the wrapper passes and launches it. Of the configs that
+    Inductor offers it takes the one with the fewest programs."""
+
+    replay: _Replay
+    function: Any
+    configs: Sequence[Any]
+    triton_meta: Mapping[str, Any]
+    inductor_meta: Mapping[str, Any]
+
+    def run(self, *arguments: Any, stream: Any = None) -> None:
+        bound = [self._bind(config, arguments) for config in self.configs]
+        grid, values = min(bound, key=lambda pair: math.prod(pair[0]))
+        self.replay.launch(self.function, grid, values)
+
+    def _bind(self, config: Any, arguments: Sequence[Any]) -> tuple[tuple[int, ...], dict[str, Any]]:
+        """The grid and all arguments by name, under ``config``."""
+        parameters = inspect.signature(self.function.fn).parameters
+        fixed = {**self.triton_meta.get("constants", {}), **config.kwargs}
+        # The wrapper passes no constexpr whose value is known; what follows the parameters is for the grid alone.
+        known = {name for name, parameter in parameters.items() if _is_constexpr(parameter) and name in fixed}
+        passed = [name for name in parameters if name not in known]
+        passed += self.inductor_meta.get("extra_launcher_args", ())
+        if len(arguments) != len(passed):
+            raise TypeError(f"{self.function.fn.__name__} takes {', '.join(passed)}, {len(arguments)} values are given")
+        given = dict(zip(passed, arguments, strict=True))
+        expression = _heuristics("GridExpr").from_meta(dict(self.inductor_meta), config, mode="python")
+        grid = tuple(int(extent) for extent in expression.eval_slow(given))
+        values = {name: fixed[name] if name in known else given[name] for name in parameters}
+        return grid, values
+
+
+def _is_constexpr(parameter: inspect.Parameter) -> bool:
+    return "constexpr" in str(parameter.annotation)
+
+
+def _heuristics(name: str) -> Any:
+    module = importlib.import_module(_HEURISTICS)
+    if not hasattr(module, name):
+        raise ReplayUnsupported(name, f"this torch has no {_HEURISTICS}.{name}")
+    return getattr(module, name)
+
+
+class _Decorators:
+    """Stands for Inductor's heuristics, the decorators of its kernels: each offers what it offers on a device, but
+    nothing is tuned."""
+
+    def __init__(self, replay: _Replay) -> None:
+        self._replay = replay
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        heuristic, autotune = _heuristics(name), _heuristics("cached_autotune")
+        signature = inspect.signature(autotune)
+
+        def factory(*arguments: Any, **options: Any) -> Callable[[Any], _Kernel]:
+            if name.startswith("cooperative"):
+                # One program would wait for another that starts when it has ended.
+                raise ReplayUnsupported(name, "its programs wait for each other, the interpreter runs them in turn")
+            offered: dict[str, Any] = {}
+
+            def record(*given: Any, **by_name: Any) -> None:
+                offered.update(signature.bind(*given, **by_name).arguments)
+
+            with mock.patch.object(importlib.import_module(_HEURISTICS), "cached_autotune", record):
+                heuristic(*arguments, **options)
+            metas = offered["triton_meta"], offered.get("inductor_meta") or {}
+            return lambda function: _Kernel(self._replay, function, offered["configs"], *metas)
+
+        return factory
+
+
+class _AsyncCompile:
+    """Stands for the compiler of kernels: builds the Triton kernels and refuses all others."""
+
+    def __init__(self, replay: _Replay) -> None:
+        self.triton = replay.build
+
+    def wait(self, scope: dict[str, Any]) -> None:
+        """Nothing is compiled in the background."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise ReplayUnsupported(f"async_compile.{name}", "only Triton kernels can be replayed")
+
+
+class _Device:
+    """Stands for ``torch.cuda``: there is one device, and nothing to guard or to wait for."""
+
+    def _DeviceGuard(self, index: int) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    device = _DeviceGuard
+
+    def set_device(self, index: int) -> None:
+        """There is only one."""
+
+    def synchronize(self) -> None:
+        """Every launch has ended when it returns."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise ReplayUnsupported(f"torch.cuda.{name}", "the module uses the device in a way that cannot be replayed")
+
+
+class _Libdevice:
+    """Stands for the device's mathematical functions, which the interpreter has not: torch's of the same name."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name not in _LIBDEVICE:
+            raise ReplayUnsupported(f"libdevice.{name}", "the interpreter has no such function")
+
+        def function(*operands: Any) -> Any:
+            import triton.language as tl
+            from triton.runtime.interpreter import TensorHandle
+
+            first = next(operand for operand in operands if isinstance(operand, tl.tensor))
+            values = [
+                torch.as_tensor(operand.handle.data) if isinstance(operand, tl.tensor) else operand
+                for operand in operands
+            ]
+            result = getattr(torch, name)(*values)
+            kind = tl.int32 if result.dtype == torch.bool else first.dtype.scalar
+            data = result.to(torch.int32).numpy() if result.dtype == torch.bool else result.numpy()
+            shaped = tl.block_type(kind, list(first.shape)) if first.type.is_block() else kind
+            return tl.tensor(TensorHandle(data, kind), shaped)
+
+        return function
+
+
+class _View:
+    """A module with some of its names, or of the names in it, replaced."""
+
+    def __init__(self, real: Any, path: str, stand_ins: Mapping[str, Any]) -> None:
+        self._real, self._path, self._stand_ins = real, path, stand_ins
+
+    def __getattr__(self, name: str) -> Any:
+        path = f"{self._path}.{name}"
+        if path in self._stand_ins:
+            return self._stand_ins[path]
+        real = getattr(self._real, name)
+        within = any(replaced.startswith(f"{path}.") for replaced in self._stand_ins)
+        return _View(real, path, self._stand_ins) if within else real
+
+
+def _stand_ins(replay: _Replay, libdevice: _Libdevice) -> dict[str, Any]:
+    """What is replaced, by its full name."""
+    return {
+        "torch.cuda": _Device(),
+        "torch.device": lambda *_, **__: torch.device("cpu"),
+        "torch._C._cuda_getCurrentRawStream": lambda index: 0,
+        "torch._C._dynamo.guards._empty_strided_cuda": _unwritten,
+        "torch._inductor.async_compile.AsyncCompile": lambda: _AsyncCompile(replay),
+        "torch._inductor.select_algorithm.extern_kernels": _ExternKernels(),
+        _HEURISTICS: _Decorators(replay),
+        f"{_HELPERS}.set_driver_to_gpu": lambda: None,
+        f"{_HELPERS}.libdevice": libdevice,
+    }
+
+
+def _unwritten(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """Memory whose floats are all NaN, and whose integers are all a number far from any small one."""
+    memory = torch.empty_strided(size, stride, dtype=dtype)
+    floats = dtype.is_floating_point or dtype.is_complex
+    torch.empty(0, dtype=torch.uint8).set_(memory.untyped_storage()).fill_(
+        0xFF if floats else 0x01 if dtype == torch.bool else 0x80
+    )
+    return memory
+
+
+class _ExternKernels:
+    """Stands for the kernels of ATen that templates compete with: the same product, summed in fp64 and rounded once."""
+
+    def mm(self, a: Tensor, b: Tensor, *, out_dtype: torch.dtype | None = None, out: Tensor | None = None) -> Tensor:
+        return _rounded(_wide(a) @ _wide(b), out_dtype or a.dtype, out)
+
+    bmm = mm
+    mm_dtype = mm
+    bmm_dtype = mm
+
+    def _mm_plus_mm(self, a: Tensor, b: Tensor, c: Tensor, d: Tensor, *, out: Tensor | None = None) -> Tensor:
+        return _rounded(_wide(a) @ _wide(b) + _wide(c) @ _wide(d), a.dtype, out)
+
+    def addmm(
+        self, bias: Tensor, a: Tensor, b: Tensor, *, alpha: float = 1, beta: float = 1, out: Tensor | None = None
+    ) -> Tensor:
+        product = alpha * (_wide(a) @ _wide(b))
+        return _rounded(product + beta * _wide(bias) if beta else product, a.dtype, out)
+
+    bias_addmm = addmm
+    baddbmm = addmm
+
+    def _int_mm(self, a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
+        return _rounded(_wide(a) @ _wide(b), torch.int32, out)
+
+    int_mm = _int_mm
+
+    def _scaled_mm(
+        self,
+        a: Tensor,
+        b: Tensor,
+        scale_a: Tensor,
+        scale_b: Tensor,
+        bias: Tensor | None = None,
+        scale_result: Tensor | None = None,
+        out_dtype: torch.dtype | None = None,
+        use_fast_accum: bool = False,
+        *,
+        out: Tensor | None = None,
+    ) -> Tensor:
+        rows, columns = (a.shape[0], 1), (1, b.shape[1])
+        fits = scale_a.numel() == 1 or scale_a.shape == rows, scale_b.numel() == 1 or scale_b.shape == columns
+        if not all(fits) or scale_result is not None:
+            detail = f"only one scale per tensor or per row: given {tuple(scale_a.shape)} and {tuple(scale_b.shape)}"
+            raise ReplayUnsupported("extern_kernels._scaled_mm", detail)
+        product = (_wide(a) @ _wide(b)) * _wide(scale_a) * _wide(scale_b)
+        return _rounded(product if bias is None else product + _wide(bias), out_dtype or a.dtype, out)
+
+    def convolution(self, x: Tensor, weight: Tensor, *, bias: Tensor | None, **options: Any) -> Tensor:
+        wide = torch.ops.aten.convolution(_wide(x), _wide(weight), None if bias is None else _wide(bias), **options)
+        # Inductor expects this layout where it sees no cuDNN, as in a process without a device.
+        return _rounded(wide, x.dtype, None).contiguous()
+
+    def __getattr__(self, name: str) -> Any:
+        raise ReplayUnsupported(f"extern_kernels.{name}", "no CPU stand-in for this kernel")
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.float64 if tensor.dtype.is_floating_point else torch.int64)
+
+
+def _rounded(wide: Tensor, dtype: torch.dtype, out: Tensor | None) -> Tensor:
+    return wide.to(dtype) if out is None else out.copy_(wide)

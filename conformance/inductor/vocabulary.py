@@ -1,0 +1,133 @@
+"""How generated source spells what the suites look for. Spellings move between releases, so each concept has one
+pattern per dialect, and the dialect is read from the templates that the installed torch carries."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from conformance.records import Reason, ReasonCode
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """Regular expressions of one way to spell tensor descriptors in a generated kernel: where one is ``created``
+    in the kernel, ``load`` and ``store`` through one. ``marker`` occurs in the text of a template that speaks it;
+    ``stores_output`` says whether the output can have a descriptor."""
+
+    name: str
+    marker: str
+    created: str
+    load: str
+    store: str
+    stores_output: bool = True
+
+
+#: The newest first: a torch that carries several templates is described by the first whose marker it has.
+DIALECTS = (
+    Dialect(
+        "methods",
+        r"\b\w+_desc\.load\(",
+        r"\b(?:tl|triton\.language)\.make_tensor_descriptor\(",
+        r"\b\w*desc\w*\.load\(",
+        r"\b\w*desc\w*\.store\(",
+    ),
+    Dialect(
+        "functions",
+        r"tl\.load_tensor_descriptor\(",
+        r"\b(?:tl|triton\.language)\.make_tensor_descriptor\(",
+        r"\btl\.load_tensor_descriptor\(",
+        r"\btma_descriptor\d+\.store\(",
+    ),
+    Dialect(
+        "experimental",
+        r"experimental_device_tensormap_create2d",
+        r"\btriton\.language\.extra\.cuda\.experimental_device_tensormap_create2d\(",
+        r"\btl\._experimental_descriptor_load\(",
+        r"\btl\._experimental_descriptor_store\(",
+        stores_output=False,
+    ),
+)
+
+#: A store that is no descriptor's.
+POINTER_STORE = r"\btl\.store\("
+
+
+class NoSuchTemplate(Exception):
+    """The installed torch has no template of the kind; ``reason`` says which."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+#: What a template is called, by release: the first that the installed torch registers is meant.
+TEMPLATES: Mapping[str, tuple[str, ...]] = {
+    "mm": ("mm",),
+    "bmm": ("bmm",),
+    "persistent TMA": ("mm_persistent_tma",),
+    "Blackwell": ("blackwell_ws_persistent_tma", "blackwell_ws_persistent_device_tma"),
+    "scaled persistent TMA": ("scaled_mm_device_tma_epilogue_scaling", "scaled_mm_device_tma"),
+    "mm_plus_mm": ("mm_plus_mm",),
+    "convolution 2d": ("convolution2d",),
+    "convolution 3d": ("convolution3d",),
+}
+
+
+def template(kind: str) -> str:
+    """The name of the installed torch's template of ``kind``, a key of :data:`TEMPLATES`. Raises NoSuchTemplate."""
+    known = _registered()
+    for name in TEMPLATES[kind]:
+        if name in known:
+            return name
+    detail = f"the installed torch registers no template for {kind}: none of {', '.join(TEMPLATES[kind])}"
+    raise NoSuchTemplate(Reason(ReasonCode.CAPABILITY, kind, detail))
+
+
+def only(name: str) -> str:
+    """The regular expression that choices of the template ``name`` match and those of no other: Inductor numbers its
+    choices, such as ``triton_mm_12``."""
+    return rf"^triton_{re.escape(name)}_\d+$"
+
+
+def dialect(name: str) -> Dialect:
+    """How the template ``name`` of the installed torch spells descriptors. Raises NoSuchTemplate."""
+    text = template_text(name)
+    for found in DIALECTS:
+        if re.search(found.marker, text) and _importable(found):
+            return found
+    detail = f"the template {name} speaks none of the dialects {', '.join(found.name for found in DIALECTS)}"
+    raise NoSuchTemplate(Reason(ReasonCode.CAPABILITY, name, detail))
+
+
+def _importable(found: Dialect) -> bool:
+    """Whether the installed Triton has the interface: templates may carry several, for several Tritons."""
+    language = importlib.import_module("triton.language")
+    return hasattr(language, "make_tensor_descriptor") == (found.name != "experimental")
+
+
+@functools.cache
+def _registered() -> frozenset[str]:
+    """Names of the Triton templates that torch registers when it is asked to lower."""
+    for module in ("torch._inductor.kernel", "torch._inductor.lowering"):
+        importlib.import_module(module)
+    algorithms = importlib.import_module("torch._inductor.select_algorithm")
+    return frozenset(algorithms.TritonTemplate.all_templates)
+
+
+def template_text(name: str) -> str:
+    """The text of the template ``name``: the file it is read from, else the module in which it is written."""
+    if name not in _registered():
+        detail = f"the installed torch registers no template {name}"
+        raise NoSuchTemplate(Reason(ReasonCode.CAPABILITY, name, detail))
+    module = importlib.import_module("torch._inductor.kernel.mm")
+    folder = Path(inspect.getfile(module)).parent / "templates"
+    texts = [path.read_text() for path in sorted(folder.glob("*.jinja"))]
+    words = [word for word in ("blackwell", "persistent_tma", "scaled") if word in name]
+    chosen = [path.read_text() for path in sorted(folder.glob("*.jinja")) if all(word in path.name for word in words)]
+    return "\n".join(chosen or texts) + inspect.getsource(module)

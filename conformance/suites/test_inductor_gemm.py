@@ -1,0 +1,222 @@
+"""The products that Inductor writes with tensor descriptors: what is generated, compiled and computed, choice by
+choice.
+
+The scenarios are those of PyTorch's max-autotune tests. They differ in this: the operands have their strides when they
+reach the compiled function (there, ``repeat`` inside it packs them again), every choice is forced and not only the
+fastest, counts are exact, stores that were not asked for are forbidden, and numbers are judged by our own bounds.
+"""
+
+from conformance.codegen_checks import POINTER_STORE, TCGEN05, TMA_LOAD, TMA_STORE, WARP_SPECIALIZED
+from conformance.inductor import vocabulary
+from conformance.kernels import carveout
+from conformance.plugin.generated import generated
+from conformance.problems import Layout, addmm, mm, scaled_mm
+
+ORDERS = [("row", "row"), ("row", "col"), ("col", "row"), ("col", "col")]
+TMA = {"triton.enable_persistent_tma_matmul": True}
+
+#: alpha and beta are 1: others make Inductor's template refuse a descriptor store.
+PLAIN = {"alpha": 1.0, "beta": 1.0}
+
+
+def settings(store):
+    return {**TMA, "triton.enable_template_tma_store": store}
+
+
+def operands(order, pad=0):
+    """Layouts of A and B; ``pad`` elements after each row or column."""
+    first, second = order
+    return {"layout_a": Layout(first, pad=pad), "layout_b": Layout(second, pad=pad)}
+
+
+def persistent(target):
+    """The name of the persistent template that Inductor offers for ``target``: on Blackwell the warp-specialised one
+    takes the place of the other."""
+    return vocabulary.template("Blackwell" if target.capability("tcgen05").available else "persistent TMA")
+
+
+def check_descriptors(run, template, *, store):
+    """Two descriptors are made and loaded from once each; the output is written once per subtile, through a third one
+    if ``store`` was asked for and through pointers otherwise. The source writes in a loop over the subtiles, which the
+    compiler unrolls."""
+    dialect = vocabulary.dialect(template)
+    store = store and dialect.stores_output
+    run.exactly(2 + store, "descriptors", dialect.created)
+    run.exactly(2, "descriptor loads", dialect.load)
+    run.exactly(int(store), "descriptor stores", dialect.store)
+    run.exactly(int(not store), "pointer stores", vocabulary.POINTER_STORE)
+    wanted, other = (TMA_STORE, POINTER_STORE) if store else (POINTER_STORE, TMA_STORE)
+    run.code(requires=[TMA_LOAD, wanted], forbids=[other])
+    subtiles = run.choice.numbers.get("EPILOGUE_SUBTILE", 1)
+    run.in_stage("ttir", subtiles, "stores", r"\btt\.(?:descriptor_)?store\b")
+
+
+@generated(needs=("tma", "wgmma"), order=ORDERS, dynamic=[False, True], store=[False, True])
+def test_mm_persistent_tma(inductor, target, order, dynamic, store):
+    """A persistent product of every order, each store. Dynamic sizes: a descriptor makes Inductor fix them."""
+    template = vocabulary.template("persistent TMA")
+    problem = mm(168, 248, 88, "fp16", **operands(order))
+    for run in inductor.forced(problem, target, template, persistent=True, dynamic=dynamic, settings=settings(store)):
+        run.filecheck("kernel", "CHECK: def triton_tem_fused_mm")
+        check_descriptors(run, template, store=store)
+
+
+@generated(needs=("tma",), order=ORDERS, dynamic=[False, True])
+def test_mm_persistent_tma_padded(inductor, target, order, dynamic):
+    """Rows, or columns, that are eight elements longer than the operand. PyTorch's test gives B the stride of A, which
+    overlaps in one case, and packs the operands again inside the function."""
+    template = persistent(target)
+    problem = mm(168, 248, 88, "fp16", **operands(order, pad=8))
+    for run in inductor.forced(problem, target, template, persistent=True, dynamic=dynamic, settings=settings(False)):
+        run.filecheck("kernel", "CHECK: def triton_tem_fused_mm")
+        check_descriptors(run, template, store=False)
+
+
+@generated(needs=("tma", "wgmma"), order=ORDERS, dynamic=[False, True], store=[False, True])
+def test_addmm_persistent_tma(inductor, target, order, dynamic, store):
+    """The same with a bias for each column."""
+    template = vocabulary.template("persistent TMA")
+    problem = addmm(168, 248, 88, "fp16", **operands(order), **PLAIN)
+    for run in inductor.forced(problem, target, template, persistent=True, dynamic=dynamic, settings=settings(store)):
+        run.filecheck("kernel", "CHECK: def triton_tem_fused_addmm")
+        check_descriptors(run, template, store=store)
+
+
+def check_blackwell(run, template, *, store):
+    """As above, with warps that have work of their own."""
+    check_descriptors(run, template, store=store)
+    run.code(requires=[TCGEN05, WARP_SPECIALIZED])
+
+
+def subtiled(subtile):
+    """The expression for descriptions of choices that write the output in ``subtile`` parts."""
+    return rf"\bEPILOGUE_SUBTILE={subtile}\b"
+
+
+@generated(needs=("tcgen05", "tma"), order=ORDERS, dynamic=[False, True], store=[False, True], subtile=[1, 2, 4])
+def test_mm_blackwell(inductor, target, order, dynamic, store, subtile):
+    """The warp-specialised product; PyTorch's test knows subtiles of 1 and 2 and counts at least, not exactly."""
+    template = vocabulary.template("Blackwell")
+    problem = mm(256, 128, 384, "fp16", **operands(order))
+    for run in inductor.forced(
+        problem,
+        target,
+        template,
+        persistent=True,
+        dynamic=dynamic,
+        settings=settings(store),
+        descriptions=subtiled(subtile),
+    ):
+        run.filecheck("kernel", "CHECK: def triton_tem_fused_mm")
+        check_blackwell(run, template, store=store)
+
+
+@generated(needs=("tcgen05", "tma"), order=ORDERS, dynamic=[False, True], store=[False, True], subtile=[1, 2, 4])
+def test_addmm_blackwell(inductor, target, order, dynamic, store, subtile):
+    """The same with a bias for each column."""
+    template = vocabulary.template("Blackwell")
+    problem = addmm(256, 128, 384, "fp16", **operands(order), **PLAIN)
+    for run in inductor.forced(
+        problem,
+        target,
+        template,
+        persistent=True,
+        dynamic=dynamic,
+        settings=settings(store),
+        descriptions=subtiled(subtile),
+    ):
+        run.filecheck("kernel", "CHECK: def triton_tem_fused_addmm")
+        check_blackwell(run, template, store=store)
+
+
+@generated(needs=("tcgen05", "tma"), scaling=["tensor", "row"], dynamic=[False, True], store=[False, True])
+def test_scaled_mm_blackwell(inductor, target, scaling, dynamic, store):
+    """fp8 products with scales per tensor and per row. PyTorch's test multiplies by the scale that it divided by, so
+    that most results overflow; here every scale is exact and no result does."""
+    template = vocabulary.template("Blackwell")
+    problem = scaled_mm(256, 128, 384, "e4m3", scaling=scaling, fast_accum=True)
+    for run in inductor.forced(problem, target, template, persistent=True, dynamic=dynamic, settings=settings(store)):
+        run.filecheck("kernel", "CHECK: def triton_tem_fused__scaled_mm")
+        check_blackwell(run, template, store=store)
+
+
+@generated(needs=("tma", "wgmma"), scaling=["tensor", "row"], fast=[False, True], dynamic=[False, True])
+def test_scaled_mm_persistent_tma(inductor, target, scaling, fast, dynamic):
+    """The same on Hopper, with sums that are rounded between blocks of k and without."""
+    template = vocabulary.template("scaled persistent TMA")
+    problem = scaled_mm(256, 128, 384, "e4m3", scaling=scaling, fast_accum=fast)
+    for run in inductor.forced(problem, target, template, persistent=True, dynamic=dynamic, settings=TMA):
+        run.filecheck("kernel", "CHECK: def triton_tem_fused__scaled_mm")
+        run.exactly(2, "descriptors", vocabulary.dialect(template).created)
+        run.exactly(2, "descriptor loads", vocabulary.dialect(template).load)
+        run.code(requires=[TMA_LOAD, POINTER_STORE], forbids=[TMA_STORE])
+
+
+@generated(needs=("tma",), operation=["mm", "addmm"], dynamic=[False, True])
+def test_misaligned_operands_have_no_choice(inductor, target, operation, dynamic):
+    """Rows of A of 22 bytes, or rows of B of 62: no descriptor can be made, and there is no choice. The reason is
+    proven: with rows of a multiple of 16 bytes, and nothing else changed, there is one."""
+    template = persistent(target)
+    make, fields = (mm, {}) if operation == "mm" else (addmm, PLAIN)
+    for N, K in ((31, 11), (32, 11), (31, 16)):
+        refused = make(21, N, K, "fp16", **fields)
+        inductor.refused(refused, target, template, "NoValidChoicesError", dynamic=dynamic, settings=TMA)
+    aligned = make(21, 32, 16, "fp16", **fields)
+    for run in inductor.forced(aligned, target, template, persistent=True, dynamic=dynamic, settings=TMA, choices=1):
+        check_descriptors(run, template, store=False)
+
+
+@generated(needs=("tma",), dynamic=[False, True])
+def test_misaligned_output_has_no_descriptor_store(inductor, target, dynamic):
+    """Rows of 62 bytes in the output alone: there is no choice with a descriptor store. The reason is proven: without
+    the store, and with rows of 64 bytes, there is one. The comment in PyTorch's test speaks of the operands' strides;
+    those are aligned in all three."""
+    template = persistent(target)
+    fields = {"layout_a": Layout("row"), "layout_b": Layout("col")}
+    given = {"dynamic": dynamic, "out": True}
+    packed, aligned = mm(21, 31, 32, "fp16", **fields), mm(21, 32, 32, "fp16", **fields)
+    inductor.refused(packed, target, template, "NoValidChoicesError", settings=settings(True), **given)
+    for problem, store in ((packed, False), (aligned, True)):
+        runs = inductor.forced(problem, target, template, persistent=True, settings=settings(store), choices=1, **given)
+        for run in runs:
+            check_descriptors(run, template, store=store)
+
+
+@generated(needs=("tma",), operation=["mm", "addmm"])
+def test_dynamic_rows(inductor, target, operation):
+    """The rows of A are marked dynamic: three numbers of them are served by one compilation. PyTorch's test calls the
+    function once."""
+    template = persistent(target)
+    make, fields = (mm, {}) if operation == "mm" else (addmm, PLAIN)
+    problem, *also = (make(rows, 248, 88, "fp16", **fields) for rows in (168, 40, 328))
+    for run in inductor.forced(
+        problem, target, template, persistent=True, dynamic=None, marked=(("a", 0),), also=also, settings=TMA
+    ):
+        run.check("recompiles", run.generated.counters["recompiles"] == 0, f"{run.generated.counters['recompiles']}")
+        check_descriptors(run, template, store=False)
+
+
+@generated(needs=("tma",), operation=["mm", "scaled_mm"], reserve=[None, 0, 27])
+def test_sm_carveout(inductor, target, operation, reserve):
+    """The kernel is told, and launched on, the SMs that torch's carveout leaves; the carveout is then what it was.
+    PyTorch's test leaves it set, and checks no numbers."""
+    if operation == "mm":
+        template = persistent(target)
+        problem = mm(1536, 1536, 64, "bf16", layout_b=Layout("col"))
+    else:
+        blackwell = target.capability("tcgen05").available
+        template = vocabulary.template("Blackwell" if blackwell else "scaled persistent TMA")
+        problem = scaled_mm(1536, 1536, 64, "e4m3", scaling="tensor")
+    left = (target.limits.multiprocessors or 0) - (reserve or 0)
+    before = carveout.current()
+    for run in inductor.forced(
+        problem,
+        target,
+        template,
+        persistent=True,
+        carveout=reserve,
+        settings=TMA,
+        fills=("transparent", "randn"),
+    ):
+        run.exactly(1, "NUM_SMS", rf"NUM_SMS : tl\.constexpr = {left}\b")
+    inductor.recorder.verdict("restored", carveout.current() == before, f"carveout {carveout.current()}")

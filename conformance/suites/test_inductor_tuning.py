@@ -1,0 +1,219 @@
+"""Inductor's autotuning in processes of its own: what a job that hangs, fails or crashes costs, and who sees what.
+
+Nothing of this needs a device except where real kernels are timed and where several devices are shared out.
+"""
+
+import os
+
+import pytest
+import torch
+
+from conformance.inductor import tuning
+from conformance.inductor.tuning import Job
+from conformance.records import Reason, ReasonCode, Verdict
+
+
+def _record(recorder, verdicts):
+    for verdict in verdicts:
+        recorder.verdict(verdict.check, verdict.passed, verdict.text)
+
+
+def _needs_device(harness, recorder, what):
+    if not harness.settings.has_gpu or harness.settings.compile_only:
+        recorder.not_run(Reason(ReasonCode.NO_DEVICE, "device", f"{what}: a GPU is required and none is used here"))
+
+
+@pytest.fixture(scope="module")
+def process():
+    """One tuning process for the cases of this module: each leaves it healthy or fails."""
+    with tuning.tuning_process() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def pool():
+    """A pool with two children, for two devices that need not exist."""
+    with tuning.tuning_pool([0, 1]) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    "check", [tuning.raises_here, tuning.times_out, tuning.crashes, tuning.is_killed], ids=lambda check: check.__name__
+)
+def test_process(recorder, process, check):
+    """A job that raises, hangs or ends its process, and a kill. Unlike PyTorch's tests, the child is at work before
+    the limit counts, its end is confirmed by the system, and it is known which child answers afterwards."""
+    _record(recorder, check(process))
+
+
+def test_visible_devices(recorder, process):
+    """A child sees the device that it was given and no other. Unlike PyTorch's test, the environment around it says
+    something else, and a child without a device inherits it."""
+    reply = tuning.ask(process, Job())
+    around = os.environ.get(tuning.VISIBLE_DEVICES)
+    recorder.verdict("inherited", reply.visible == around, f"{reply.visible} in the child, {around} here")
+    _record(recorder, tuning.sees_only(tuning.make_process, 3, "5"))
+
+
+def test_pool_crash(recorder, pool):
+    """A job that ends its process is timed as infinite; the jobs before and after it get their values."""
+    _record(recorder, tuning.loses_only_that_job(pool, Job(exit_code=tuning.EXIT_CODE)))
+
+
+def test_pool_timeout(recorder, pool):
+    """A job beyond the limit likewise, soon after the limit."""
+    job = Job(seconds=tuning.ENDLESS_SECONDS)
+    _record(recorder, tuning.loses_only_that_job(pool, job, limit=tuning.LIMIT_SECONDS))
+
+
+def test_pool_limit_is_a_setting(recorder, pool):
+    """The limit is the one that is set where the compilation runs. PyTorch's test sets it and would pass under any."""
+    limit = tuning.limit_in_threads(pool, tuning.LIMIT_SECONDS)
+    recorder.set(observed={"limit in the pool's threads, s": limit})
+    if limit != tuning.LIMIT_SECONDS:
+        detail = (
+            f"a limit of {tuning.LIMIT_SECONDS:g} s set in this thread is {limit:g} s in the pool's: settings belong "
+            "to the thread that makes them in this torch, so the limit cannot be changed; take a torch that hands it on"
+        )
+        recorder.not_run(Reason(ReasonCode.CAPABILITY, tuning.LIMIT_SETTING, detail))
+    recorder.verdict("limit", True, f"{limit:g} s")
+
+
+def test_pool_exception(recorder, pool):
+    """A job that raises likewise. PyTorch has no test of this."""
+    _record(recorder, tuning.loses_only_that_job(pool, Job(error="the fault of job 3")))
+
+
+def test_pool_spreads_over_devices(recorder, pool):
+    """Each child serves one device. Unlike PyTorch's test this needs no device: the environment is what is shared
+    out, and it is known which child answered."""
+    _record(recorder, tuning.spreads(pool, [0, 1]))
+
+
+def test_pool_device_lists(recorder):
+    """Which devices a pool serves, by its setting and by the environment. PyTorch has no test of this."""
+    from torch._inductor.autotune_process import TuningProcessPool
+
+    _record(recorder, tuning.device_lists(TuningProcessPool))
+
+
+def test_pool_of_visible_devices(harness, recorder):
+    """The last two of the devices that are there, as Inductor finds them."""
+    from torch._inductor import config
+
+    _needs_device(harness, recorder, "sharing out the devices that are there")
+    listed = os.environ.get(tuning.VISIBLE_DEVICES) or ",".join(map(str, range(torch.accelerator.device_count())))
+    devices = [int(word) for word in listed.split(",") if word.strip().isdigit()][-2:]
+    if len(devices) < 2:
+        detail = f"{tuning.VISIBLE_DEVICES} shows {listed or 'none'} to this worker: two devices by number are required"
+        recorder.not_run(Reason(ReasonCode.NO_DEVICE, "devices", detail))
+    shown = {tuning.VISIBLE_DEVICES: ",".join(map(str, devices))}
+    with (
+        tuning.environment(**shown),
+        config.patch(autotune_multi_device=True),
+        tuning.tuning_pool(None) as pool,
+    ):
+        _record(recorder, tuning.spreads(pool, devices))
+
+
+# --- choices in a spawned process -------------------------------------------------------------------------------------
+
+
+def test_choice_in_spawned_process(recorder):
+    """A choice that is sent to a fresh process is timed there. Unlike PyTorch's test, its time and its numbers come
+    back and are judged."""
+    _record(recorder, judge_spawned_choice(tuning.spawned))
+
+
+def test_failing_choice_in_spawned_process(recorder):
+    """A choice that raises ends its process with an error and sends nothing."""
+    _record(recorder, judge_spawned_failure(tuning.spawned))
+
+
+class FailingChoice:
+    """A choice whose benchmark raises."""
+
+    def benchmark(self, *tensors, out):
+        raise RuntimeError("this choice cannot be timed")
+
+
+def judge_spawned_choice(spawn):
+    tensors = [tuning.integers(*size, dtype=torch.float32, seed=seed) for seed, size in enumerate(_SIZES)]
+    a, b, c, d = (tensor.long() for tensor in tensors)
+    expected = (a @ b + c @ d).tolist()
+    code, sent = spawn(tuning.benchmark_there, _extern_choice(), tensors, torch.full((2, 2), float("nan")))
+    milliseconds, numbers = sent or (None, None)
+    timed = milliseconds is not None and 0 < milliseconds < float("inf")
+    return [
+        Verdict("exit code", code == 0, f"{code}, 0 required"),
+        Verdict("timed", timed, f"{milliseconds} ms"),
+        Verdict("numbers", numbers == expected, f"{numbers}, {expected} required"),
+    ]
+
+
+def judge_spawned_failure(spawn):
+    tensors = [tuning.integers(*size, dtype=torch.float32) for size in _SIZES]
+    code, sent = spawn(tuning.benchmark_there, FailingChoice(), tensors, torch.zeros(2, 2))
+    return [
+        Verdict("exit code", code not in (0, None) and code > 0, f"{code}, an error's code required"),
+        Verdict("nothing sent", sent is None, f"{sent}"),
+    ]
+
+
+#: Sizes of the four operands of mm_plus_mm.
+_SIZES = [(2, 3), (3, 2), (2, 3), (3, 2)]
+
+
+def _extern_choice():
+    """Inductor's choice that computes a @ b + c @ d by torch."""
+    from torch._inductor import ir
+    from torch._inductor.kernel.mm_plus_mm import aten_mm_plus_mm
+    from torch._inductor.virtualized import V
+
+    device = torch.accelerator.current_accelerator() or torch.device("cpu")
+    layouts = [ir.FixedLayout(device, torch.float32, list(size), [size[1], 1]) for size in [*_SIZES, (2, 2)]]
+    graph = tuning.empty_graph()
+    with V.set_graph_handler(graph):
+        nodes = [ir.Buffer(name=name, layout=layout) for name, layout in zip("abcd", layouts, strict=False)]
+        return aten_mm_plus_mm.bind(nodes, layouts[-1])
+
+
+# --- real kernels, timed in processes of their own --------------------------------------------------------------------
+
+
+def _mm(a, b, c, d, bias):
+    return a @ b
+
+
+def _addmm(a, b, c, d, bias):
+    return torch.addmm(bias, a, b)
+
+
+def _mm_plus_mm(a, b, c, d, bias):
+    return a @ b + c @ d
+
+
+TIMED = {
+    "mm-static": (_mm, False),
+    "mm-dynamic": (_mm, True),
+    "addmm-static": (_addmm, False),
+    "addmm-dynamic": (_addmm, True),
+    "mm_plus_mm-static": (_mm_plus_mm, False),  # with dynamic sizes it has no Triton choice
+}
+
+
+@pytest.mark.parametrize(("function", "dynamic"), list(TIMED.values()), ids=list(TIMED))
+def test_kernels_timed_in_processes(harness, recorder, function, dynamic):
+    """Every Triton choice is timed in a child, and the winner's numbers are exact. PyTorch's tests of this only ask
+    that nothing crashes, or compare with torch's own product within 1e-2."""
+    _needs_device(harness, recorder, "timing kernels in processes of their own")
+    device = torch.accelerator.current_accelerator()
+    sizes = [(112, 80), (80, 96), (112, 80), (80, 96), (112, 96)]
+    tensors = [tuning.integers(*size, dtype=torch.float32, seed=seed) for seed, size in enumerate(sizes)]
+    expected = function(*(tensor.double() for tensor in tensors))
+    with tuning.compiling(autotune_in_subproc=True), tuning.pools_watched() as timed:
+        compiled = torch.compile(function, dynamic=dynamic)
+        found = compiled(*(tensor.half().to(device) for tensor in tensors)).cpu()
+    recorder.verdict("numbers", torch.equal(found.double(), expected.half().double()), "the product of whole numbers")
+    finite = [time for time in timed if 0 < time < float("inf")]
+    recorder.verdict("timed in a child", bool(timed) and len(finite) == len(timed), f"{timed}")

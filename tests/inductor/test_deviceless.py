@@ -1,0 +1,147 @@
+"""Overriding what torch says of the device: for one target after another, and everything is as before afterwards.
+
+``deviceless`` is entered in processes of the compile pool, where Triton does not interpret.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from typing import Any
+
+import pytest
+import torch
+
+from conformance.inductor import deviceless as subject
+from conformance.inductor.deviceless import OVERRIDES, Override, deviceless, replaced
+from conformance.records import ReasonCode, Status
+from conformance.targets import Target, find
+from tests.execution.sample_kernels import pool
+from tests.inductor.sample_programs import task
+
+
+def ask(function: str, payload: Any, target: Target) -> Any:
+    result = pool().submit(task(function, payload, target, module=__name__)).result()
+    assert result.status is Status.PASS, result.error
+    return result.value
+
+
+# Called in a process of the pool
+
+
+def originals() -> list[tuple[str, object]]:
+    """Every overridden attribute as its owner holds it, the active driver and the slot of the device guard."""
+    from triton.runtime import driver
+
+    subject._prepare()
+    places = [subject._place(override.name) for override in OVERRIDES]
+    slots = (ctypes.c_void_p * 2).in_dll(ctypes.CDLL("libc10.so"), subject.GUARDS)
+    found = [(name, vars(owner).get(name, "inherited")) for owner, name in places]
+    return [*found, ("guard", slots[subject.CUDA]), *vars(driver).items()]
+
+
+def restoration(fails: bool, target: Target) -> tuple[int, list[str]]:
+    """How many attributes ``deviceless`` replaces, and the names of those that are others after it than before."""
+    before = originals()
+    with contextlib.suppress(KeyError), deviceless(target):
+        replaced_inside = sum(old is not new for (_, old), (_, new) in zip(before, originals(), strict=True))
+        if fails:
+            raise KeyError("planted")
+    after = originals()
+    same = [old is new or (name == "guard" and old == new) for (name, old), (_, new) in zip(before, after, strict=True)]
+    return replaced_inside, [name for (name, _), kept in zip(before, same, strict=True) if not kept]
+
+
+def facts(specs: tuple[str, ...], target: Target) -> list[tuple[object, ...]]:
+    """What torch and Inductor say of each target, entered one after another."""
+    from torch._inductor import utils
+    from torch._inductor.runtime.hints import DeviceProperties
+    from torch.utils._triton import has_triton_tma_device, triton_backend
+
+    found: list[tuple[object, ...]] = []
+    for spec in specs:
+        with deviceless(find(spec)):
+            device = DeviceProperties.create(torch.device("cuda", 0))
+            found.append(
+                (
+                    torch.cuda.get_device_capability(),
+                    utils.get_max_num_sms(),
+                    utils.get_gpu_shared_memory(),
+                    utils.using_b200(),
+                    has_triton_tma_device(),
+                    device.cc,
+                    triton_backend().target.arch,
+                )
+            )
+        found.append((torch.cuda.is_available(),))
+    return found
+
+
+def missing(name: str, target: Target) -> None:
+    """Enters ``deviceless`` with an override of ``name``, which does not exist."""
+    more = (*OVERRIDES, Override(name, lambda target: None, "planted"))
+    with replaced(subject, "OVERRIDES", more), deviceless(target):
+        raise AssertionError("entered")
+
+
+# The tests
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_everything_is_as_before(fails: bool) -> None:
+    replaced_inside, lost = ask("restoration", fails, find("sm_90"))
+    assert replaced_inside >= len(OVERRIDES)
+    assert lost == []
+
+
+def test_one_target_after_another_gets_its_own_facts() -> None:
+    found = ask("facts", ("sm_90", "sm_100", "sm_80", "sm_90"), find("sm_90"))
+    assert found[::2] == [
+        ((9, 0), 132, 227 * 1024, False, True, 90, 90),
+        ((10, 0), 148, 227 * 1024, True, True, 100, 100),
+        ((8, 0), 108, 163 * 1024, False, False, 80, 80),
+        ((9, 0), 132, 227 * 1024, False, True, 90, 90),
+    ]
+    assert found[1::2] == [(False,)] * 4
+
+
+@pytest.mark.parametrize("name", ["torch.cuda.no_such_name", "torch.no_such_module.name", "torch.cuda.NoClass.name"])
+def test_a_missing_name_is_a_typed_reason(name: str) -> None:
+    result = pool().submit(task("missing", name, find("sm_90"), module=__name__)).result()
+    assert result.status is Status.COMPILE_ERROR
+    assert "DevicelessUnsupported" in result.error
+    assert result.reason is not None
+    assert (result.reason.code, result.reason.subject) == (ReasonCode.CAPABILITY, name)
+
+
+@pytest.mark.parametrize("target", [Target("hip", "gfx942", 64, multiprocessors=304), Target("cuda", 90, 32)])
+def test_other_targets_are_refused(target: Target) -> None:
+    with pytest.raises(ValueError, match="known number"), deviceless(target):
+        raise AssertionError("entered")
+
+
+def test_a_replaced_attribute_is_the_same_object_afterwards() -> None:
+    class Base:
+        def inherited(self) -> int:
+            return 1
+
+    class Sample(Base):
+        @staticmethod
+        def own() -> int:
+            return 2
+
+    def fails() -> None:
+        with replaced(Sample, "own", None), replaced(Sample, "inherited", None):
+            assert (Sample.own, Sample.inherited) == (None, None)
+            raise KeyError("planted")
+
+    before = dict(vars(Sample))
+    with pytest.raises(KeyError, match="planted"):
+        fails()
+    assert dict(vars(Sample)) == before
+    assert Sample().inherited() == 1
+
+
+def test_every_override_says_why() -> None:
+    assert len({override.name for override in OVERRIDES}) == len(OVERRIDES)
+    assert all(override.why for override in OVERRIDES)

@@ -1,0 +1,245 @@
+"""Code that ``torch.compile`` generates for targets without a device, in processes of the compile pool."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, NamedTuple
+
+import pytest
+
+from conformance.execution.compilation import CompileResult
+from conformance.inductor.compiling import failure_of, matching
+from conformance.inductor.generate import generate
+from conformance.inductor.program import Generated, Program
+from conformance.records import Status
+from conformance.targets import Target, find
+from tests.execution.sample_kernels import pool
+from tests.inductor.sample_programs import TMA, operand, product, task
+
+SM80, SM90, SM100 = (find(name) for name in ("sm_80", "sm_90", "sm_100"))
+PLAIN = (("max_autotune_gemm", True), ("max_autotune_gemm_backends", "TRITON"))
+PERSISTENT = product(templates="mm_persistent_tma", pick=0)
+
+
+def submit(program: Program, target: Target) -> CompileResult:
+    return pool().submit(task("generate", program, target)).result()
+
+
+def generated(program: Program, target: Target = SM90) -> Generated:
+    result = submit(program, target)
+    assert result.status is Status.PASS, result.error
+    assert isinstance(result.value, Generated)
+    return result.value
+
+
+def test_persistent_tma_on_hopper() -> None:
+    found = generated(PERSISTENT)
+    assert found.failure is None
+    assert len(found.modules) == 1
+    (kernel,) = found.kernels
+    assert (kernel.kind, kernel.error) == ("template", "")
+    assert kernel.name in found.modules[0]
+    assert kernel.artefact is not None
+    assert {"source", "ttir", "ttgir", "llir", "ptx", "cubin", "json"} <= set(kernel.artefact.stages)
+    assert "cp.async.bulk.tensor" in kernel.artefact.text("ptx")
+    assert kernel.artefact.resources.source == "cubin"
+    (selection,) = found.selections
+    assert selection.name == "mm"
+    assert len(selection.left) == 1 < len(selection.offered)
+    assert "persistent_tma" in selection.left[0].name
+    assert "BLOCK_M=" in selection.left[0].description
+    assert {choice.kind for choice in selection.offered} == {"triton"}
+
+
+def test_warp_specialised_blackwell() -> None:
+    found = generated(product(templates="blackwell", pick=0), SM100)
+    (kernel,) = found.kernels
+    assert kernel.artefact is not None, kernel.error
+    assert kernel.artefact.metadata["target"]["arch"] == 100
+    assert "tcgen05.mma" in kernel.artefact.text("ptx")
+    assert "cp.async.bulk.tensor" in kernel.artefact.text("ptx")
+
+
+def test_the_second_time_everything_comes_from_tritons_cache() -> None:
+    first, second = (generated(PERSISTENT).kernels[0].artefact for _ in range(2))
+    assert first is not None
+    assert second is not None
+    assert second.cached
+    assert second.stages == first.stages
+
+
+def both_and_the_environment(programs: tuple[Program, ...], target: Target) -> list[object]:
+    """In a process of the pool: what two targets get one after the other, and whether the environment changed."""
+    before = dict(os.environ)
+    kernels = [generate(program, find(spec)).kernels[0] for program in programs for spec in ("sm_80", "sm_90")]
+    return [kernel.artefact.metadata["target"]["arch"] for kernel in kernels if kernel.artefact] + [
+        dict(os.environ) == before
+    ]
+
+
+def test_two_targets_in_one_process() -> None:
+    program = product(settings=PLAIN, pick=0)
+    result = pool().submit(task("both_and_the_environment", (program, program), SM90, module=__name__)).result()
+    assert result.value == [80, 90, 80, 90, True], result.error
+
+
+def test_another_pick_is_another_config() -> None:
+    found = [generated(product(templates="mm_persistent_tma", pick=pick)) for pick in (0, 1)]
+    assert len({each.selections[0].left[0].description for each in found}) == 2
+    assert len({each.kernels[0].artefact.key for each in found if each.kernels[0].artefact}) == 2
+
+
+def test_a_product_that_tma_cannot_take_has_no_valid_choice() -> None:
+    found = generated(product(k=191, templates="mm_persistent_tma"))
+    assert found.failure is not None
+    assert "NoValidChoicesError" in found.failure.types
+    assert "NoValidChoicesError: No choices" in found.failure.message
+    assert (found.modules, found.kernels, found.selections[0].left) == ((), (), ())
+    assert found.selections[0].offered
+
+
+def test_an_offset_that_is_not_aligned_has_no_valid_choice() -> None:
+    operands = (operand("a", 256, 192, offset=1), operand("b", 192, 128))
+    found = generated(product(templates="mm_persistent_tma", operands=operands))
+    assert found.failure is not None
+    assert "NoValidChoicesError" in found.failure.types
+
+
+def test_ampere_is_offered_no_tma() -> None:
+    names = [choice.name for choice in generated(product(templates="mm", pick=0), SM80).selections[0].offered]
+    assert names
+    assert not any("tma" in name for name in names)
+
+
+def test_a_graph_that_cannot_be_traced_is_a_failure() -> None:
+    found = generated(product(graph="broken"))
+    assert found.failure is not None
+    assert "7, 7" in found.failure.message
+
+
+def test_a_carveout_takes_multiprocessors_from_the_grid() -> None:
+    descriptions = [
+        generated(product(templates="mm_persistent_tma", pick=0, carveout=carveout)).selections[0].left[0].description
+        for carveout in (None, 27)
+    ]
+    assert ["NUM_SMS=132" in descriptions[0], "NUM_SMS=105" in descriptions[1]] == [True, True]
+
+
+def test_an_epilogue_is_fused_and_what_is_not_a_template_has_configs() -> None:
+    assert [kernel.kind for kernel in generated(product(graph="mm_relu", settings=PLAIN, pick=0)).kernels] == [
+        "template"
+    ]
+    operands = (operand("a", 512, 256), operand("b", 512, 256))
+    found = generated(product(graph="scaled", operands=operands, arguments=(("factor", 0.5),)))
+    (kernel,) = found.kernels
+    assert (kernel.kind, kernel.artefact is not None) == ("pointwise", True)
+    assert found.counters["configs_not_compiled"] >= 0
+    assert found.selections == ()
+
+
+def test_dynamic_sizes_are_compiled_once() -> None:
+    b = operand("b", 192, 128)
+    calls = ((operand("a", 520, 192), b), (operand("a", 700, 320), operand("b", 320, 128)))
+    dynamic = generated(product(settings=PLAIN, pick=0, dynamic=True, calls=calls))
+    assert "ks0" in dynamic.modules[0]
+    assert (dynamic.counters["recompiles"], len(dynamic.modules)) == (0, 1)
+
+
+def test_static_sizes_are_compiled_again() -> None:
+    b = operand("b", 192, 128)
+    calls = ((operand("a", 256, 192), b), (operand("a", 520, 192), b))
+    static = generated(product(settings=PLAIN, pick=0, calls=calls))
+    assert (static.counters["recompiles"], len(static.modules), len(static.kernels)) == (1, 2, 2)
+
+
+def test_only_the_marked_dimension_is_dynamic() -> None:
+    b = operand("b", 192, 128)
+    calls = ((operand("a", 520, 192), b), (operand("a", 520, 320), operand("b", 320, 128)))
+    marked = generated(product(settings=PLAIN, pick=0, dynamic=None, marked=(("a", 0),), calls=calls))
+    assert marked.failure is None
+    assert marked.counters["recompiles"] == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"settings": (("triton.no_such_option", 1),)}, "ValueError: torch .* has no option .*triton.no_such_option"),
+        ({"settings": (("shape_padding", True),)}, "ValueError: option shape_padding is True and must be False"),
+        ({"mode": "fastest"}, "ValueError: mode 'fastest' is unknown"),
+        ({"marked": (("c", 0),)}, "ValueError: .* has no operand 'c', only a, b"),
+        ({"graph": "no_such_function"}, "AttributeError: .*no_such_function"),
+    ],
+)
+def test_what_is_wrong_with_a_program_is_said(fields: dict[str, Any], text: str) -> None:
+    result = submit(product(**fields), SM90)
+    assert result.status is Status.COMPILE_ERROR
+    assert re.search(text, result.error), result.error
+
+
+def test_a_mode_is_taken_without_what_needs_a_device() -> None:
+    found = generated(product(settings=(("max_autotune_gemm_backends", "TRITON"),), mode="max-autotune", pick=0))
+    assert found.failure is None
+    assert len(found.selections[0].offered) > 1
+
+
+def test_a_kernel_that_does_not_compile_has_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    from conformance.inductor import generate as module
+
+    def fails(source: str, target: Target) -> None:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(module, "_cross_compile", fails)
+    source = "@triton_heuristics.template()\n@triton.jit\ndef k():\n    pass\n"
+    kernel = module._kernel("k", source, SM90, {})
+    assert (kernel.artefact, kernel.error) == (None, "RuntimeError: RuntimeError: planted")
+
+
+def test_interpreting_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from triton import knobs
+
+    monkeypatch.setattr(knobs.runtime, "interpret", True)
+    with pytest.raises(RuntimeError, match="TRITON_INTERPRET is set"):
+        generate(PERSISTENT, SM90)
+
+
+# Parts of it
+
+
+class Named(NamedTuple):
+    name: str
+    description: str
+
+
+@pytest.mark.parametrize(
+    ("templates", "descriptions", "left"),
+    [
+        (None, None, ["mm_0", "tma_1", "tma_2"]),
+        ("tma", None, ["tma_1", "tma_2"]),
+        ("tma", "BLOCK_M=64", ["tma_2"]),
+        (None, "BLOCK_M=64", ["mm_0", "tma_2"]),
+        ("blackwell", None, []),
+    ],
+)
+def test_the_filter(templates: str | None, descriptions: str | None, left: list[str]) -> None:
+    choices = [Named("mm_0", "BLOCK_M=64"), Named("tma_1", "BLOCK_M=128"), Named("tma_2", "BLOCK_M=64, num_warps=4")]
+    assert [choice.name for choice in matching(choices, templates, descriptions)] == left
+
+
+def test_hidden_causes_that_are_named_are_told() -> None:
+    def raised(text: str) -> Exception:
+        try:
+            try:
+                raise KeyError("inner")
+            except KeyError:
+                raise ValueError(text) from None
+        except ValueError as error:
+            return error
+
+    assert failure_of(raised("KeyError: inner")).types == ("ValueError", "KeyError")
+    assert failure_of(raised("unrelated")).types == ("ValueError",)
+    assert failure_of(raised("unrelated")).message == "ValueError: unrelated"
+
+
+def test_the_sample_settings_exist() -> None:
+    assert set(dict(PLAIN)) < set(TMA)
