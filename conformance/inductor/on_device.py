@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.utils.dlpack
 from torch import Tensor
 
 from conformance.execution.compile_worker import artefact_of, named
@@ -73,7 +74,7 @@ def without_base(view: Tensor, operand: Operand) -> Tensor:
     first = (view.storage_offset() - operand.offset) * size
     storage = view.untyped_storage()
     part = torch.empty(0, dtype=torch.uint8, device=view.device).set_(storage, first, (length,), (1,))
-    return _over(torch.from_dlpack(part), operand)  # its storage begins where the part does
+    return _over(torch.utils.dlpack.from_dlpack(part), operand)  # its storage begins where the part does
 
 
 def _over(memory: Tensor, operand: Operand) -> Tensor:

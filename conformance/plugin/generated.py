@@ -7,8 +7,8 @@ A test states what it is about, like a scenario of the catalogue::
         for run in inductor.forced(problem, target, template("persistent TMA"), ...):
             run.exactly(2, "descriptors", dialect.created)
 
-Its parameters are crossed in full; in the quick tier with three or more of them half are taken, so that every pair of
-values still meets, each on one target in turn.
+Its parameters are crossed in full. The quick tier takes enough of the combinations for every value to appear, and with
+three or more parameters for every two values to meet, each on one target in turn.
 """
 
 from __future__ import annotations
@@ -72,12 +72,11 @@ def parametrize(metafunc: pytest.Metafunc, targets: Sequence[Target], tier: str,
         return
     needs, parameters = marker.args
     able = [t for t in targets if has_gpu or all(t.capability(name).available for name in needs)]
-    combinations = list(itertools.product(*map(enumerate, parameters.values())))
+    combinations = list(itertools.product(*parameters.values()))
     if tier == "quick":
-        combinations = [c for c in combinations if len(c) < 3 or sum(number for number, _ in c) % 2 == 0]
+        combinations = covering(combinations, 2 if len(parameters) > 2 else 1)
     rows: dict[str, tuple[Any, ...]] = {}
-    for index, combination in enumerate(combinations):
-        values = tuple(value for _, value in combination)
+    for index, values in enumerate(combinations):
         text = [f"{name}={identify(value)}" for name, value in zip(parameters, values, strict=True)]
         for target in [able[index % len(able)]] if able and tier == "quick" else able:
             rows["-".join([*text, target.id])] = (*values, target)
@@ -86,6 +85,22 @@ def parametrize(metafunc: pytest.Metafunc, targets: Sequence[Target], tier: str,
         metafunc.parametrize(names, list(rows.values()), ids=list(rows))
     else:  # left to itself, pytest would make a skip of it
         metafunc.parametrize(names, [pytest.param(*[None] * len(names), id="none", marks=pytest.mark.no_case)])
+
+
+def covering(combinations: Sequence[tuple[Any, ...]], strength: int) -> list[tuple[Any, ...]]:
+    """Some of ``combinations``, in their order, in which every ``strength`` values that occur together in one occur
+    together still: of those left, always the first that shows most that was not seen."""
+
+    def shown(combination: tuple[Any, ...]) -> set[Any]:
+        return set(itertools.combinations(enumerate(map(identify, combination)), strength))
+
+    unseen: set[Any] = set().union(*map(shown, combinations)) if combinations else set()
+    taken: list[tuple[Any, ...]] = []
+    while unseen:
+        best = max(combinations, key=lambda combination: len(shown(combination) & unseen))
+        taken.append(best)
+        unseen -= shown(best)
+    return [combination for combination in combinations if combination in taken] or list(combinations)
 
 
 def chosen(targets: Sequence[Target], asked: bool) -> list[Target]:

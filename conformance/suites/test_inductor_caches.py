@@ -298,7 +298,7 @@ def test_times_of_a_compilation_are_kept(harness, recorder, dtype):
     third = torch.eye(256, dtype=dtype).roll(1, 0)  # a permutation: the second product is exact as well
     expected = tensors[0].double() @ tensors[1].double() @ third.double()
     counts = []
-    with tuning.compiling(fx_graph_cache=False) as counters:
+    with tuning.compiling(fx_graph_cache=False, shape_padding=False) as counters:
         for _ in range(2):
             torch._dynamo.reset()
             tuning.selector().cache_clear()
@@ -413,7 +413,7 @@ def test_remote_configs_of_a_compilation(harness, recorder, dynamic):
     with remote_cache() as cache:
         for tag in ("", "", "", "", "another"):
             with (
-                tuning.compiling(prologue_fusion=False, autotune_remote_cache=True),
+                tuning.compiling(prologue_fusion=False, shape_padding=False, autotune_remote_cache=True),
                 _tagged(tag),
             ):
                 found.append(torch.compile(_sine_product, dynamic=dynamic)(a, b).cpu())

@@ -1,0 +1,785 @@
+"""Which implementations Inductor offers for a product, what it says without one, and what the unusual ones compute.
+
+The scenarios are those of PyTorch's max-autotune tests. They differ in this: numbers are exact integers instead of
+near those of another kernel, one choice is forced after another instead of the fastest being taken, what must not be
+offered is checked too, and a decision that a test replaces is as before afterwards.
+"""
+
+import dataclasses
+import importlib
+import re
+import zlib
+from typing import Any
+
+import torch
+
+from conformance.codegen_checks import filecheck
+from conformance.execution.compilation import Task
+from conformance.execution.resources import over_limits
+from conformance.inductor import graphs_choices, vocabulary
+from conformance.inductor.exact import exact_verdicts
+from conformance.inductor.graphs_choices import ONE_CONFIG, replacing
+from conformance.inductor.program import Program
+from conformance.inductor.provider import Compiled
+from conformance.inductor.replay import ReplayUnsupported
+from conformance.plugin.generated import CHOICES, Inductor, exactly, generated
+from conformance.problems import DTYPES, Operand, mm
+from conformance.records import CompileFailure, ConformanceFailure, Reason, ReasonCode, Status, Verdict
+
+GRAPHS, OWN = "conformance.inductor.graphs", "conformance.inductor.graphs_choices"
+
+MAX_AUTOTUNE = {"max_autotune": True}
+TRITON = {**MAX_AUTOTUNE, "max_autotune_gemm_backends": "TRITON", "shape_padding": False}
+ALIKE = {"alpha": 1.0, "beta": 1.0}
+
+NO_CHOICE = "No choices to select"
+
+
+# --- programs ---------------------------------------------------------------------------------------------------------
+
+
+def tensor(name, *shape, dtype="fp16", strides=None):
+    """An operand, dense unless ``strides`` are given."""
+    dense = [1]
+    for extent in reversed(shape[1:]):
+        dense.insert(0, dense[0] * max(extent, 1))
+    return Operand(name, shape, strides or tuple(dense), dtype)
+
+
+def program(graph, operands, settings, **fields):
+    return Program(graph, tuple(operands), settings=tuple(settings.items()), **fields)
+
+
+def has_option(name):
+    """Whether the installed torch has the option ``name`` of torch._inductor.config."""
+    config: Any = importlib.import_module("torch._inductor.config")
+    return name in config._config
+
+
+def needs_option(inductor, *names):
+    """Ends the case as not-applicable without one of the options ``names``."""
+    for name in names:
+        if not has_option(name):
+            detail = f"torch {torch.__version__} has no option torch._inductor.config.{name}"
+            inductor.recorder.not_applicable(Reason(ReasonCode.CAPABILITY, name, detail))
+
+
+class Replacing(Inductor):
+    """Compiles with one of Inductor's decisions replaced, see ``graphs_choices.REPLACEMENTS``; ``notes`` are those of
+    the last compilation."""
+
+    def __init__(self, inductor, name):
+        super().__init__(inductor.harness, inductor.recorder)
+        self.name = name
+        self.notes = []
+
+    def compile(self, asked, target):
+        self.recorder.set(target=target, options={"program": asked, "replaced": self.name})
+        if target.is_device:
+            with replacing(self.name) as notes:
+                compiled = super().compile(asked, target)
+            self.notes = list(notes)
+            return compiled
+        with self.recorder.timed("compile"):
+            task = Task(f"{OWN}:generate_replacing", (asked, self.name), target)
+            result = self.harness.pool.submit(task).result()
+        if result.reason is not None:
+            self.recorder.not_run(result.reason)
+        if result.status is not Status.PASS:
+            raise CompileFailure(result.status, result.error)
+        found, self.notes = result.value
+        return Compiled(asked, found)
+
+
+def record(inductor, verdicts, prefix=""):
+    """Adds ``verdicts`` to the case. Raises ConformanceFailure if one failed."""
+    for verdict in verdicts:
+        inductor.recorder.verdict(prefix + verdict.check, verdict.passed, verdict.text)
+    failed = [f"{prefix}{verdict.check}: {verdict.text}" for verdict in verdicts if not verdict.passed]
+    if failed:
+        raise ConformanceFailure("\n".join(failed))
+
+
+def compiled_verdict(found):
+    failure = found.failure
+    return Verdict("compiled", failure is None, failure.message if failure else "compiled")
+
+
+def judge_output(compiled, executor, *, shape, dtype, strides=None):
+    """What one call of the compiled function returns is one tensor of this shape, dtype and these strides."""
+    given = []
+    for operand in compiled.program.operands:
+        memory = torch.zeros(operand.span, dtype=DTYPES[operand.dtype], device=executor.device)
+        given.append(memory.as_strided(operand.shape, operand.strides))
+    outputs, _ = compiled.call(given, executor, observe=False)
+    found = [Verdict("outputs", len(outputs) == 1, f"{len(outputs)}, 1 required")]
+    for out in outputs[:1]:
+        found.append(Verdict("shape", tuple(out.shape) == shape, f"{tuple(out.shape)}, {shape} required"))
+        found.append(Verdict("dtype", out.dtype == DTYPES[dtype], f"{out.dtype}, {DTYPES[dtype]} required"))
+        if strides is not None:
+            found.append(Verdict("strides", out.stride() == strides, f"{out.stride()}, {strides} required"))
+    return found
+
+
+def picked(inductor):
+    """A number that differs between cases, for choosing one of several."""
+    return zlib.crc32(inductor.recorder.case.encode()) % 997
+
+
+# --- zero sizes -------------------------------------------------------------------------------------------------------
+
+
+def judge_empty(inductor, graph, operands, target, shape, **fields):
+    """Numbers, shape and dtype. Without K every element is what a sum of nothing is."""
+    compiled = inductor.exact(graph, operands, target, **fields)
+    record(inductor, judge_output(compiled, inductor.harness.executor, shape=shape, dtype=operands[0].dtype))
+
+
+@generated(empty=["M", "N", "K"], dynamic=[False, True])
+def test_mm_zero_size_input(inductor, target, empty, dynamic):
+    """The product of a computed operand with 0 x 10, and one with no columns, and one without K, which is zeros.
+    PyTorch's test has the first alone and checks that nothing is raised."""
+    m, n, k = (0 if empty == name else size for name, size in (("M", 10), ("N", 100), ("K", 10)))
+    operands = [tensor("a", m, k, dtype="fp32"), tensor("b", k, n, dtype="fp32")]
+    judge_empty(inductor, f"{OWN}:sin_mm", operands, target, (m, n), dynamic=dynamic, settings=MAX_AUTOTUNE)
+
+
+@generated(empty=["M", "N", "K"], dynamic=[False, True])
+def test_addmm_zero_size_input(inductor, target, empty, dynamic):
+    """The same with a bias, which is doubled: without K the result is twice the bias in every row."""
+    m, n, k = (0 if empty == name else size for name, size in (("M", 10), ("N", 100), ("K", 10)))
+    operands = [tensor("a", m, k, dtype="fp32"), tensor("b", k, n, dtype="fp32"), tensor("bias", n, dtype="fp32")]
+    judge_empty(
+        inductor,
+        f"{GRAPHS}:addmm",
+        operands,
+        target,
+        (m, n),
+        arguments=(("alpha", 1.0), ("beta", 2.0)),
+        dynamic=dynamic,
+        settings=MAX_AUTOTUNE,
+    )
+
+
+@generated(empty=["M", "K"], dynamic=[False, True], space=["DEFAULT", "EXHAUSTIVE"])
+def test_mm_plus_mm_zero_size_input(inductor, target, empty, dynamic, space):
+    """The sum of two products of 0 x 64 and 64 x 1536; without K it is zeros. PyTorch's test has the first alone and
+    checks that nothing is raised."""
+    m, n, k = (0, 1536, 64) if empty == "M" else (16, 48, 0)
+    pair = (("a", m, k), ("b", k, n), ("c", m, k), ("d", k, n))
+    operands = [tensor(name, *shape, dtype="fp32") for name, *shape in pair]
+    settings = {**MAX_AUTOTUNE, "max_autotune_gemm_search_space": space}
+    judge_empty(inductor, f"{GRAPHS}:mm_plus_mm", operands, target, (m, n), dynamic=dynamic, settings=settings)
+
+
+@generated(kernel=[1, 3], space=["DEFAULT", "EXHAUSTIVE"])
+def test_empty_conv_input(inductor, target, kernel, space):
+    """A convolution of no image, with 256 channels, is no image of 256 channels."""
+    operands = [tensor("x", 0, 256, 14, 14, dtype="fp32"), tensor("w", 256, 256, kernel, kernel, dtype="fp32")]
+    size = 15 - kernel
+    judge_empty(
+        inductor,
+        f"{GRAPHS}:convolution",
+        operands,
+        target,
+        (0, 256, size, size),
+        arguments=(("stride", [1, 1]), ("padding", [0, 0]), ("groups", 1)),
+        settings={**MAX_AUTOTUNE, "max_autotune_gemm_search_space": space},
+    )
+
+
+# --- nothing to choose from -------------------------------------------------------------------------------------------
+
+
+def judge_advice(found, option, other):
+    """The compilation ended for want of a choice, in words that name the option to change and not another one."""
+    failure = found.failure
+    types, message = (failure.types, failure.message) if failure else ((), "it was compiled")
+    advice = re.findall(r"consider adding ATEN into (\w+)", message)
+    return [
+        Verdict("raised", "NoValidChoicesError" in types, f"{' <- '.join(types)}: {message}"[:300]),
+        Verdict("reason", NO_CHOICE in message, message[:300]),
+        Verdict("advice", set(advice) == {option}, f"{sorted(set(advice))}, {option} required"),
+        Verdict("no other advice", other not in message, f"{other} has nothing to do with it"),
+    ]
+
+
+GEMM_BACKENDS, CONV_BACKENDS = "max_autotune_gemm_backends", "max_autotune_conv_backends"
+
+
+@generated()
+def test_no_valid_choices(inductor, target):
+    """No backend at all: an error that says so and what to do. PyTorch's test does not follow the advice."""
+    operands = [tensor("a", 2, 2), tensor("b", 2, 2)]
+    fallback = {"autotune_fallback_to_aten": False} if has_option("autotune_fallback_to_aten") else {}
+    settings = {**MAX_AUTOTUNE, **fallback, GEMM_BACKENDS: ""}
+    found = inductor.compile(program(f"{GRAPHS}:mm", operands, settings), target).generated
+    record(inductor, judge_advice(found, GEMM_BACKENDS, CONV_BACKENDS))
+    inductor.exact(f"{GRAPHS}:mm", operands, target, settings={**settings, GEMM_BACKENDS: "ATEN"})
+
+
+@generated()
+def test_conv_backend(inductor, target):
+    """The same for a convolution, whose backends are another option."""
+    operands = [tensor("x", 2, 3, 16, 16, dtype="fp32"), tensor("w", 3, 3, 1, 1, dtype="fp32")]
+    arguments = (("stride", [1, 1]), ("padding", [0, 0]), ("groups", 1))
+    settings = {**MAX_AUTOTUNE, "layout_optimization": False, CONV_BACKENDS: ""}
+    found = inductor.compile(program(f"{GRAPHS}:convolution", operands, settings, arguments=arguments), target)
+    record(inductor, judge_advice(found.generated, CONV_BACKENDS, GEMM_BACKENDS))
+    settings[CONV_BACKENDS] = "ATEN"
+    inductor.exact(f"{GRAPHS}:convolution", operands, target, settings=settings, arguments=arguments)
+
+
+def judge_infinite(usual, found, notes):
+    """The program compiles, and has no choice where every time is infinite. ``notes``: choices timed, each time."""
+    types = found.failure.types if found.failure else ("it was compiled",)
+    return [
+        compiled_verdict(usual),
+        Verdict("timed", bool(notes) and min(notes) > 1, f"{notes} choices, several required each time"),
+        Verdict("raised", "NoValidChoicesError" in types, " <- ".join(types)),
+    ]
+
+
+@generated(deferred=[False, True])
+def test_inf_timing(inductor, target, deferred):
+    """No choice is left if none could be timed, whether they are timed when a product is lowered or, ``deferred``,
+    when it is scheduled. Unlike in PyTorch's test, the same program with times is compiled too."""
+    asked = program(f"{GRAPHS}:mm", [tensor("a", 16, 16), tensor("b", 16, 16)], TRITON)
+    usual = inductor.compile(asked, target).generated
+    infinite = Replacing(inductor, f"times are infinite{', deferred' * deferred}")
+    found = infinite.compile(asked, target).generated
+    record(inductor, judge_infinite(usual, found, infinite.notes))
+
+
+# --- what is offered --------------------------------------------------------------------------------------------------
+
+
+def judge_offered(found, *, templates, most):
+    """Every lowering was offered ATen's implementation, and Triton's templates (``most`` of them) only if asked."""
+    verdicts = [compiled_verdict(found), Verdict("lowerings", bool(found.selections), f"{len(found.selections)}")]
+    for number, selection in enumerate(found.selections):
+        kinds = [choice.kind for choice in selection.offered]
+        triton = kinds.count("triton")
+        text = f"{selection.name}: {', '.join(choice.name for choice in selection.offered)}"
+        verdicts.append(Verdict(f"extern/{number}", "extern" in kinds, text))
+        verdicts.append(Verdict(f"templates/{number}", 0 < triton <= most if templates else not triton, text))
+    return verdicts
+
+
+OPERATIONS = ["mm", "addmm", "bmm", "baddbmm", "mm_plus_mm"]
+#: Configs of each template that are offered, at most.
+MOST = 4
+
+
+def few_configs():
+    return {"test_configs.max_mm_configs": MOST} if has_option("test_configs.max_mm_configs") else {}
+
+
+def operation_of(name):
+    """The operands of 128 x 256 and 256 x 128 (four times, if batched) and the arguments of an operation's graph."""
+    batch = (4,) if name in ("bmm", "baddbmm") else ()
+    operands = [tensor("a", *batch, 128, 256), tensor("b", *batch, 256, 128)]
+    if name == "mm_plus_mm":
+        operands += [tensor("c", 128, 256), tensor("d", 256, 128)]
+    if name in ("addmm", "baddbmm"):
+        return [*operands, tensor("bias", *batch, 128, 128) if batch else tensor("bias", 128)], tuple(ALIKE.items())
+    return operands, ()
+
+
+@generated(operation=OPERATIONS, autotune=[False, True])
+def test_autotune_gemm_choice_validation(inductor, target, operation, autotune):
+    """Templates are offered if autotuning is on; ATen's implementation is offered always. PyTorch's test takes the
+    choices together, this one each lowering's."""
+    operands, arguments = operation_of(operation)
+    settings = {"max_autotune": autotune, "max_autotune_gemm": autotune, GEMM_BACKENDS: "ATEN,TRITON", **few_configs()}
+    compiled = inductor.exact(f"{GRAPHS}:{operation}", operands, target, settings=settings, arguments=arguments)
+    most = MOST if few_configs() else 1000
+    record(inductor, judge_offered(compiled.generated, templates=autotune, most=most))
+
+
+def judge_layouts(found, notes, *, fixed):
+    """Every choice of the one lowering has a fixed layout, or every one a flexible one."""
+    wanted = "FixedLayout" if fixed else "FlexibleLayout"
+    layouts = [layout for _, each in notes for layout in each]
+    return [
+        compiled_verdict(found),
+        Verdict("lowerings", [name for name, _ in notes] == ["addmm"], f"{notes}"),
+        Verdict("layouts", bool(layouts) and set(layouts) == {wanted}, f"{layouts}, {wanted} required"),
+    ]
+
+
+@generated(autotune=[False, True])
+def test_autotune_layout_optimization(inductor, target, autotune):
+    """Choices among which are templates have a fixed layout, so that they can be fused; ATen's alone leave it open."""
+    operands = [tensor("a", 32, 128), tensor("b", 128, 64), tensor("bias", 64)]
+    settings = {"max_autotune": autotune, "max_autotune_gemm": autotune, GEMM_BACKENDS: "ATEN,TRITON", **few_configs()}
+    noting = Replacing(inductor, "layouts noted")
+    compiled = noting.exact(
+        f"{GRAPHS}:addmm", operands, target, settings=settings, arguments=tuple(ALIKE.items()), dynamic=False
+    )
+    record(inductor, judge_layouts(compiled.generated, noting.notes, fixed=autotune))
+
+
+PRUNING = "max_autotune_prune_choices_based_on_shared_mem"
+
+
+def judge_pruned(all_of_them, pruned, *, some):
+    """What is left is part of what there was; something was dropped if ``some`` must be."""
+    before, after = ([choice.description for choice in found.selections[0].offered] for found in (all_of_them, pruned))
+    exceptions = pruned.counters.get("select_algorithm_num_precompilation_exceptions", 0)
+    return [
+        Verdict("something left", bool(after), f"{len(after)} choices"),
+        Verdict("part", set(after) <= set(before), f"{len(after)} of {len(before)}"),
+        Verdict("pruned", len(after) < len(before) if some else True, f"{len(after)} of {len(before)}"),
+        Verdict("exceptions", exceptions == 0, f"{exceptions} choices did not compile"),
+    ]
+
+
+def judge_fits(found, target):
+    """The template's kernel was compiled, and a program of it can be launched."""
+    kernels = [kernel for kernel in found.kernels if kernel.kind == "template"]
+    verdicts = [Verdict("kernels", len(kernels) == 1, f"{len(kernels)} templates, 1 required")]
+    for kernel in kernels:
+        if kernel.artefact is None:
+            verdicts.append(Verdict("fits", False, kernel.error))
+        else:
+            excess = "; ".join(over_limits(kernel.artefact.resources, target))
+            verdicts.append(Verdict("fits", not excess, excess or str(kernel.artefact.resources)))
+    return verdicts
+
+
+def tile(choice):
+    """Elements of both operands that all stages of a choice hold."""
+    numbers = choice.numbers
+    return (numbers["BLOCK_M"] + numbers["BLOCK_N"]) * numbers["BLOCK_K"] * numbers.get("num_stages", 1)
+
+
+@generated(size=[3, 512])
+def test_prune_choices(inductor, target, size):
+    """Configs that need too much shared memory are not offered: what is offered can be compiled and launched, the
+    largest first. PyTorch's test has the small product alone, of which every config fits."""
+    needs_option(inductor, PRUNING)
+    operands = [tensor("a", size, size, dtype="fp32"), tensor("b", size, size, dtype="fp32")]
+    only = vocabulary.only(vocabulary.template("mm"))
+    asked = program(f"{GRAPHS}:mm", operands, {**TRITON, PRUNING: True}, templates=only)
+    usual = dataclasses.replace(asked, settings=tuple({**TRITON, PRUNING: False}.items()), pick=0)
+    pruned = inductor.compile(asked, target).generated
+    record(inductor, [compiled_verdict(pruned)])
+    record(inductor, judge_pruned(inductor.compile(usual, target).generated, pruned, some=size > 3))
+    offered = [choice for choice in pruned.selections[0].offered if re.search(only, choice.name)]
+    largest = sorted(range(len(offered)), key=lambda place: tile(offered[place]), reverse=True)
+    for place in largest[: CHOICES[inductor.harness.settings.tier]]:
+        found = inductor.compile(dataclasses.replace(asked, pick=place), target).generated
+        record(inductor, judge_fits(found, target), f"{place}/")
+
+
+def judge_exhaustive(found):
+    """ATen's implementation and the one config are offered."""
+    kinds = [[choice.kind for choice in selection.offered] for selection in found.selections]
+    verdicts = [compiled_verdict(found), Verdict("offered", kinds == [["extern", "triton"]], f"{kinds}")]
+    for selection in found.selections:
+        for choice in selection.offered:
+            if choice.kind == "triton":
+                numbers = {name: choice.numbers.get(name) for name in ONE_CONFIG}
+                verdicts.append(
+                    Verdict("config", numbers == dict(ONE_CONFIG), f"{numbers}, {dict(ONE_CONFIG)} required")
+                )
+    return verdicts
+
+
+@generated()
+def test_exhaustive(inductor, target):
+    """The exhaustive space offers what its list holds, here one config, and nothing of the default list. PyTorch's test
+    counts benchmarks; here the choices are counted and the config's numbers judged."""
+    size = 1024 if inductor.harness.settings.has_gpu else 64
+    space = {"max_autotune_gemm_search_space": "EXHAUSTIVE"}
+    settings = {**MAX_AUTOTUNE, **space, GEMM_BACKENDS: "ATEN,TRITON"}
+    asked = program(f"{GRAPHS}:mm", [tensor("a", size, size), tensor("b", size, size)], settings)
+    replaced = Replacing(inductor, "one exhaustive config")
+    record(inductor, judge_exhaustive(replaced.compile(asked, target).generated))
+    for run in replaced.forced(
+        mm(size, size, size, "fp16"), target, vocabulary.template("mm"), choices=1, settings=space
+    ):
+        run.check("config", (run.config.block_m, run.config.block_n, run.config.block_k) == (32, 32, 32), run.config.id)
+
+
+# --- products with one term, and of another dtype ---------------------------------------------------------------------
+
+
+def judge_triton_alone(found):
+    """Triton computes it, by a template or, in releases that take such a product for a pointwise one, without."""
+    result = filecheck(exactly(0, r"\bextern_kernels\.\w+\("), found.modules[-1])
+    return [
+        Verdict("kernels", len(found.kernels) == 1, ", ".join(kernel.name for kernel in found.kernels)),
+        Verdict("source/no extern", result.passed, result.message),
+    ]
+
+
+@generated()
+def test_mm_k_1(inductor, target):
+    """Columns times rows of 90 to 99 elements, of which the quick tier takes three."""
+    sizes = (90, 95, 99) if inductor.harness.settings.tier == "quick" else range(90, 100)
+    for size in sizes:
+        operands = [tensor("a", size, 1, dtype="fp32"), tensor("b", 1, size, dtype="fp32")]
+        pick = picked(inductor) + size
+        compiled = inductor.exact(f"{GRAPHS}:mm", operands, target, settings=TRITON, pick=pick)
+        record(inductor, judge_triton_alone(compiled.generated), f"{size}/")
+
+
+def wide_bmm_call():
+    """How a generated module calls ATen's bmm with an output of another dtype."""
+    choice = getattr(importlib.import_module("torch._inductor.kernel.bmm"), "aten_bmm_dtype", None)
+    return rf"\bextern_kernels\.{re.escape(choice.name if choice is not None else 'bmm_dtype')}\("
+
+
+def wide_values():
+    """Operands of two batches of 3 x 4 and 4 x 5 whose sums of products fp16 cannot hold."""
+    generator = torch.Generator().manual_seed(1)
+    return {
+        name: (2 * torch.randint(-31, 32, shape, generator=generator) + 1).half()
+        for name, shape in (("a", (2, 3, 4)), ("b", (2, 4, 5)))
+    }
+
+
+@generated()
+def test_bmm_out_dtype(inductor, target):
+    """An fp32 product of fp16 matrices that is not rounded to fp16 between. Where Triton's templates alone are allowed,
+    they give the same; a torch that has none for it says that there is no choice, which is all that PyTorch's test
+    knows."""
+    operands = [tensor("a", 2, 3, 4), tensor("b", 2, 4, 5)]
+    given = {"values": wide_values()}
+    graph = f"{OWN}:wide_bmm"
+    compiled = inductor.exact(graph, operands, target, settings=MAX_AUTOTUNE, templates="^bmm", **given)
+    found = filecheck(exactly(1, wide_bmm_call()), compiled.generated.modules[-1])
+    record(inductor, [Verdict("call", found.passed, found.message)])
+    record(inductor, judge_output(compiled, inductor.harness.executor, shape=(2, 3, 5), dtype="fp32"))
+    templates = program(graph, operands, TRITON, pick=picked(inductor))
+    failure = inductor.compile(templates, target).generated.failure
+    if failure is not None:
+        text = f"{' <- '.join(failure.types)}: {failure.message}"[:300]
+        named = "NoValidChoicesError" in failure.types and NO_CHOICE in failure.message
+        record(inductor, [Verdict("refused", named, text)])
+        return
+    compiled = inductor.exact(graph, operands, target, settings=TRITON, pick=templates.pick, **given)
+    record(inductor, [Verdict("template", any(k.kind == "template" for k in compiled.generated.kernels), "Triton's")])
+    record(inductor, judge_output(compiled, inductor.harness.executor, shape=(2, 3, 5), dtype="fp32"))
+
+
+# --- split K: one product as a batch of products of parts of K, and their sum -----------------------------------------
+
+#: Choices that split K, and the products of the parts, which are chosen in turn.
+SPLIT = r"^decompose_k_mm_|^bmm"
+SPLITS, THRESHOLD = "triton.num_decompose_k_splits", "triton.decompose_k_threshold"
+DECOMPOSED = re.compile(r"^decompose_k_mm_(\d+)_split_\d+$")
+
+
+def mirrored(m, n, k, dtype, seed=0):
+    """A (M x K) and B whose terms cancel in mirrored places, but for a few: every sum is a whole number that even bf16
+    holds, however long K is, and a part of K that is lost, taken twice or multiplied by another shows."""
+    generator = torch.Generator().manual_seed(seed)
+    half = k // 2
+    a = 2.0 * torch.randint(0, 2, (m, k), generator=generator) - 1
+    b = torch.randint(-2, 3, (k, n), generator=generator).float()
+    a[:, k - half :] = -a[:, :half].flip(1)
+    b[k - half :] = b[:half].flip(0)
+    few = torch.randperm(half, generator=generator)[:24]
+    a[:, few] += torch.randint(-1, 2, (m, len(few)), generator=generator)
+    return {"a": a.to(DTYPES[dtype]), "b": b.to(DTYPES[dtype])}
+
+
+def splits_of(found):
+    """The splits of every choice of the first lowering that splits K, and whether all these choices have a name of
+    the known form."""
+    names = [choice.name for choice in found.selections[0].offered if "decompose_k" in choice.name]
+    matches = [DECOMPOSED.match(name) for name in names]
+    return [int(match[1]) for match in matches if match], all(matches)
+
+
+def judge_splits(found, m, n, k, *, most, some):
+    """``some`` splits are offered, at most ``most``, each once, which divide K and lie in [2, min(K / M, K / N)]; else
+    none is."""
+    splits, named = splits_of(found)
+    right = [split for split in splits if k % split == 0 and 2 <= split <= min(k // m, k // n)]
+    amount = 1 <= len(splits) <= most if some else not splits
+    return [
+        compiled_verdict(found),
+        Verdict("names", named, f"{[choice.name for choice in found.selections[0].offered][:4]}"),
+        Verdict("number", amount, f"{len(splits)} splits: {splits}"),
+        Verdict("splits", right == splits and len(set(splits)) == len(splits), f"{splits} of K = {k}"),
+    ]
+
+
+def judge_decomposed(found, m, n):
+    """The module multiplies the parts into fp32 by one call of ATen's, adds them up with a kernel that was generated
+    for it, and holds no template."""
+    module = found.modules[-1]
+    names = [choice.name for selection in found.selections for choice in selection.left]
+    name, split = next((match[0], match[1]) for match in map(DECOMPOSED.match, names) if match)
+    checks = {
+        "bmm": exactly(1, wide_bmm_call()),
+        "parts": exactly(1, rf"empty_strided_cuda\(\({split}, {m}, {n}\), \([^)]*\), torch\.float32\)"),
+        "function": exactly(1, rf"^def {name}\("),
+        "no template": exactly(0, r"\btriton_tem_"),
+        "kernels": exactly(len(found.kernels), r"\btriton_\w+_fused_\w*\d+\.run\("),
+    }
+    verdicts = [Verdict("has kernels", bool(found.kernels), f"{len(found.kernels)} kernels")]
+    for check, directives in checks.items():
+        result = filecheck(directives, module)
+        verdicts.append(Verdict(f"source/{check}", result.passed, result.message))
+    return verdicts
+
+
+def judge_not_decomposed(found):
+    """No splitting of K is offered, and nothing of it is in the module."""
+    module = found.modules[-1]
+    offered = [choice.name for choice in found.selections[0].offered if "decompose_k" in choice.name]
+    verdicts = [Verdict("offered", not offered, ", ".join(offered))]
+    for name, pattern in (("bmm", wide_bmm_call()), ("decompose_k", "decompose_k")):
+        result = filecheck(exactly(0, pattern), module)
+        verdicts.append(Verdict(f"source/no {name}", result.passed, result.message))
+    return verdicts
+
+
+#: M, N and K: a K of a power of two, one of several primes, and one of a power of three.
+DEEP = [(32, 32, 32768), (64, 128, 200000), (64, 64, 177147)]
+#: The same for the interpreter.
+SHALLOW = {DEEP[0]: (32, 32, 2048), DEEP[1]: (16, 32, 3200), DEEP[2]: (16, 16, 2187)}
+
+
+def deep(inductor, shape):
+    """``shape`` on a device, else a smaller one of its kind."""
+    return shape if inductor.harness.settings.has_gpu else SHALLOW[shape]
+
+
+def product_of(graph, m, n, k, dtype):
+    """Operands and values of ``graph``, whose A may be stored as K x M."""
+    transposed = "transposed" in graph
+    values = mirrored(m, n, k, dtype)
+    if transposed:
+        values["a"] = values["a"].t().contiguous()
+    first = tensor("a", k, m, dtype=dtype) if transposed else tensor("a", m, k, dtype=dtype)
+    return [first, tensor("b", k, n, dtype=dtype)], values
+
+
+@generated(shape=DEEP, dtype=["fp16", "bf16"], dynamic=[False, True])
+def test_decompose_k(inductor, target, shape, dtype, dynamic):
+    """A static K that is much longer than M and N is split: alone, before a relu, and with A transposed. Dynamic sizes
+    are not split. The splits are forced; PyTorch's test sees the fastest alone."""
+    m, n, k = deep(inductor, shape)
+    tier = inductor.harness.settings.tier
+    replaced = Replacing(inductor, "nothing")
+    for number, name in enumerate((f"{GRAPHS}:mm", f"{OWN}:relu_mm", f"{OWN}:relu_transposed_mm")):
+        operands, values = product_of(name, m, n, k, dtype)
+        if dynamic:
+            compiled = replaced.exact(
+                name, operands, target, values=values, settings=TRITON, dynamic=True, pick=picked(inductor)
+            )
+            record(inductor, judge_not_decomposed(compiled.generated), f"{number}/")
+            continue
+        done, offered = 0, 1
+        wanted = CHOICES[tier] if number == 0 else 1
+        while done < offered and (wanted is None or done < wanted):
+            pick = picked(inductor) + number + done
+            compiled = replaced.exact(
+                name, operands, target, values=values, settings=TRITON, templates=SPLIT, pick=pick
+            )
+            offered = compiled.generated.selections[0].matching
+            record(inductor, judge_splits(compiled.generated, m, n, k, most=10, some=True), f"{number}/")
+            record(inductor, judge_decomposed(compiled.generated, m, n), f"{number}/{pick}/")
+            done += 1
+
+
+@generated(splits=[0, 5, 20], threshold=[8, 16])
+def test_decompose_k_envvars(inductor, target, splits, threshold):
+    """How many splits are offered at most, and from which K / M and K / N on; set as options, for the environment is
+    read when torch is imported."""
+    needs_option(inductor, SPLITS, THRESHOLD)
+    settings = {**TRITON, SPLITS: splits, THRESHOLD: threshold}
+    replaced = Replacing(inductor, "nothing")
+    for m, n, k in ((32, 32, 32768), (32, 32, 256)):
+        asked = program(f"{GRAPHS}:mm", [tensor("a", m, k), tensor("b", k, n)], settings)
+        found = replaced.compile(asked, target).generated
+        some = splits > 0 and k >= threshold * m and k >= threshold * n
+        record(inductor, judge_splits(found, m, n, k, most=splits, some=some), f"{k}/")
+
+
+@generated()
+def test_decompose_k_output_stride(inductor, target):
+    """The result is dense although B is part of a wider matrix. PyTorch's test lets nothing else be offered by a
+    heuristic; here the choice is forced, and the numbers are judged too."""
+    needs_option(inductor, THRESHOLD)
+    m, n, k, width = (256, 1096, 32768, 1152) if inductor.harness.settings.has_gpu else (16, 40, 2560, 48)
+    values = mirrored(m, n, k, "bf16")
+    values["a"] = values["a"].t().contiguous()
+    operands = [tensor("a", k, m, dtype="bf16"), tensor("b", k, n, dtype="bf16", strides=(width, 1))]
+    compiled = Replacing(inductor, "nothing").exact(
+        f"{OWN}:transposed_mm",
+        operands,
+        target,
+        values=values,
+        settings={**TRITON, THRESHOLD: 16},
+        templates=SPLIT,
+        pick=picked(inductor),
+    )
+    record(inductor, judge_decomposed(compiled.generated, m, n))
+    dense = exactly(1, rf"empty_strided_cuda\(\({m}, {n}\), \({n}, 1\), torch\.bfloat16\)")
+    found = filecheck(dense, compiled.generated.modules[-1])
+    record(inductor, [Verdict("allocation", found.passed, found.message)])
+    executor = inductor.harness.executor
+    record(inductor, judge_output(compiled, executor, shape=(m, n), dtype="bf16", strides=(n, 1)))
+
+
+def judge_symbolic(found, n):
+    """The parts are allocated with twice the symbol of A's rows, and the choices have names of the known form."""
+    module = found.modules[-1]
+    parts = exactly(1, rf"empty_strided_cuda\(\(\d+, 2\*s\d+, {n}\), .*torch\.float32\)")
+    verdicts = [Verdict("offered", bool(splits_of(found)[0]), f"{splits_of(found)[0]}")]
+    for name, directives in {"bmm": exactly(1, wide_bmm_call()), "parts": parts}.items():
+        result = filecheck(directives, module)
+        verdicts.append(Verdict(f"source/{name}", result.passed, result.message))
+    recompiles = found.counters["recompiles"]
+    return [*verdicts, Verdict("recompiles", recompiles == 0, f"{recompiles}")]
+
+
+@generated()
+def test_decompose_k_dynamic_input(inductor, target):
+    """M is twice a dynamic size: where splitting is decided for, it is right for other sizes too, with one compilation.
+    PyTorch's test calls the function with one size."""
+    n, k = (32, 32768) if inductor.harness.settings.has_gpu else (32, 2048)
+    rows = (16, 11)
+    first, second = ([tensor("a", m, k), tensor("b", k, n)] for m in rows)
+    replaced = Replacing(inductor, "decomposes k")
+    fields = {"dynamic": None, "marked": (("a", 0),), "calls": (tuple(second),), "templates": SPLIT}
+    compiled = replaced.exact(
+        f"{OWN}:stacked_mm",
+        first,
+        target,
+        values=mirrored(rows[0], n, k, "fp16"),
+        settings=TRITON,
+        pick=picked(inductor),
+        **fields,
+    )
+    record(inductor, judge_symbolic(compiled.generated, n))
+    executor = inductor.harness.executor
+    try:
+        verdicts = exact_verdicts(second_call(compiled), executor, 0, mirrored(rows[1], n, k, "fp16", seed=1))
+    except ReplayUnsupported as error:
+        inductor.recorder.not_run(error.reason)
+    record(inductor, verdicts, f"{rows[1]} rows/")
+
+
+def second_call(compiled):
+    """The compiled function as it is called with its second operands."""
+    generated_ = dataclasses.replace(compiled.generated, invocations=compiled.generated.invocations[1:])
+    other = dataclasses.replace(compiled.program, operands=compiled.program.calls[0], calls=())
+    return dataclasses.replace(compiled, program=other, generated=generated_)
+
+
+def judge_backward(device):
+    """Both gradients of a product of 256 rows, of a dynamic number, and 32768 columns: K of the first is 32768. One is
+    computed by splitting K, and both are exact."""
+    from torch._inductor import config
+    from torch._inductor.utils import run_fw_bw_and_get_code
+
+    from conformance.inductor.tuning import compiling
+
+    generator = torch.Generator().manual_seed(0)
+    values = [torch.randint(-1, 2, shape, generator=generator).half() for shape in ((8, 64), (64, 32768))]
+    gradient = torch.zeros(256, 32768, dtype=torch.float16)
+    places = torch.randint(0, 32768, (256, 16), generator=generator)  # few, so that every sum fits
+    gradient.scatter_(1, places, 1.0)
+    given = [value.to(device, copy=True).requires_grad_() for value in values]
+    torch._dynamo.mark_dynamic(given[0], 0)
+    wide = [value.double().requires_grad_() for value in values]
+    graphs_choices.stacked_columns(*wide).backward(gradient.double())
+    settings = {name: value for name, value in TRITON.items() if name != "max_autotune"}
+    with compiling(**settings), replacing("decomposes k first") as notes, config.patch(force_disable_caches=True):
+        compiled = torch.compile(graphs_choices.stacked_columns)
+
+        def forward():
+            return (compiled(*given) * gradient.to(device)).sum()
+
+        _, modules = run_fw_bw_and_get_code(forward)
+    verdicts = []
+    for name, mine, theirs in zip("ab", given, wide, strict=True):
+        equal = mine.grad is not None and torch.equal(mine.grad.cpu().double(), theirs.grad)
+        verdicts.append(Verdict(f"numerics/{name}", equal, f"gradient of {name}"))
+    backward = modules[-1]
+    parts = r"empty_strided_cuda\(\(\d+, 32\*s\d+, 64\), .*torch\.float32\)"
+    for name, pattern in {"bmm": wide_bmm_call(), "parts": parts, "choice": "def decompose_k_mm_"}.items():
+        verdicts.append(Verdict(f"source/{name}", bool(re.search(pattern, backward)), f"{pattern}; {notes}"))
+    return verdicts
+
+
+@generated()
+def test_decompose_k_dynamic_input_bwd(inductor, target):
+    """The same in a backward graph, which cannot be generated without a device."""
+    if not target.is_device:
+        detail = "a backward graph is compiled when gradients are computed: a GPU is required, none is used"
+        inductor.recorder.not_run(Reason(ReasonCode.NO_DEVICE, "device", detail))
+    inductor.recorder.set(target=target, executor="device")
+    record(inductor, judge_backward(torch.device("cuda", target.device_index)))
+
+
+# --- a contiguous second operand: ROCm alone --------------------------------------------------------------------------
+
+
+def judge_not_contiguous(found):
+    """No choice makes the second operand contiguous first, and nothing in the modules does."""
+    offered = [choice.name for selection in found.selections for choice in selection.offered]
+    contiguous = [name for name in offered if "contiguous" in name]
+    named = [number for number, module in enumerate(found.modules) if "contiguous_mm" in module.replace("addmm", "mm")]
+    return [
+        compiled_verdict(found),
+        Verdict("choices", bool(offered), f"{len(offered)} choices"),
+        Verdict("not offered", not contiguous, ", ".join(contiguous)),
+        Verdict("not generated", not named, f"modules {named}"),
+    ]
+
+
+def not_contiguous(inductor, target, graph, operands, **fields):
+    """Checks that the transformation is not offered here, and ends the case: there is nothing of it to judge."""
+    asked = program(graph, operands, {**TRITON, **few_configs()}, **fields)
+    found = Replacing(inductor, "contiguous wanted").compile(asked, target).generated
+    record(inductor, judge_not_contiguous(found))
+    detail = "Inductor offers it on ROCm alone; that it is not offered for this target was checked"
+    inductor.recorder.not_applicable(Reason(ReasonCode.CAPABILITY, "contiguous transform", detail))
+
+
+SIZES = [(64, 128, 256), (128, 256, 512), (256, 512, 1024)]
+DTYPE = ["fp16", "bf16", "fp32"]
+
+
+def column_major(rows, columns, dtype):
+    return tensor("b", rows, columns, dtype=dtype, strides=(1, rows))
+
+
+@generated(size=SIZES, dtype=DTYPE)
+def test_contiguous_transform_mm(inductor, target, size, dtype):
+    """A column-major second operand."""
+    m, n, k = size
+    not_contiguous(
+        inductor, target, f"{GRAPHS}:mm", [tensor("a", m, k, dtype=dtype), column_major(k, n, dtype)], pick=0
+    )
+
+
+@generated(size=SIZES, dtype=DTYPE)
+def test_contiguous_transform_addmm(inductor, target, size, dtype):
+    """The same with a matrix as bias."""
+    m, n, k = size
+    operands = [tensor("bias", m, n, dtype=dtype), tensor("a", m, k, dtype=dtype), column_major(k, n, dtype)]
+    not_contiguous(inductor, target, f"{OWN}:matrix_addmm", operands, pick=0)
+
+
+@generated(dynamic=[False, True])
+def test_contiguous_transform_non_contiguous_second(inductor, target, dynamic):
+    """Sizes that may be dynamic."""
+    operands = [tensor("a", 64, 64), column_major(64, 128, "fp16")]
+    not_contiguous(inductor, target, f"{GRAPHS}:mm", operands, dynamic=dynamic, pick=0)
+
+
+@generated()
+def test_contiguous_transform_with_epilogue(inductor, target):
+    """Before a relu."""
+    operands = [tensor("a", 128, 512), column_major(512, 256, "fp16")]
+    not_contiguous(inductor, target, f"{OWN}:relu_mm", operands, pick=0)

@@ -1,0 +1,713 @@
+"""Products, convolutions and what surrounds them, as Inductor's templates compute them.
+
+The scenarios are those of PyTorch's max-autotune tests. They differ in this: a choice is forced and not the fastest
+taken, numbers are judged by our own bounds or are exact integers (so ``cos`` is a negation), counts are exact, and
+without a device the shapes are smaller, for the interpreter runs them.
+"""
+
+import re
+import tempfile
+import zipfile
+from collections.abc import Callable, Sequence
+
+import torch
+from torch._inductor.fx_passes import joint_graph
+
+from conformance.inductor import graphs_operations, vocabulary
+from conformance.inductor.exact import small_integers
+from conformance.inductor.graphs import graph_of
+from conformance.inductor.program import Program
+from conformance.plugin.generated import FORCED_SETTINGS, generated
+from conformance.problems import (
+    Bias,
+    Fusion,
+    Layout,
+    Operand,
+    addmm,
+    baddbmm,
+    bmm,
+    conv2d,
+    conv3d,
+    fused_mm,
+    int_mm,
+    mm,
+    mm_plus_mm,
+)
+from conformance.records import CompileFailure, Reason, ReasonCode, Status, Verdict
+
+GRAPHS = graphs_operations.__name__
+
+#: Two or more tiles of each extent for most configs, in no extent a whole number of them.
+SIZES = (168, 136, 88)
+SEARCH_SPACES = ["DEFAULT", "EXHAUSTIVE"]
+BOTH = {"max_autotune_gemm_backends": "ATEN,TRITON", "max_autotune_conv_backends": "ATEN,TRITON"}
+TRITON = {"max_autotune_gemm_backends": "TRITON", "max_autotune_conv_backends": "TRITON"}
+
+
+def searching(space):
+    """Settings for a search space, of which the exhaustive one is cut to the first 16 configs."""
+    limit = {"test_configs.max_mm_configs": 16} if space == "EXHAUSTIVE" else {}
+    return {**TRITON, "max_autotune_gemm_search_space": space, **limit}
+
+
+def tensor(name, *shape, dtype="fp32", last=None):
+    """An operand that lies dense; ``last`` is the dimension with stride 1, the last one unless given."""
+    order = [d for d in range(len(shape)) if d != last] + ([] if last is None else [last])
+    strides, step = [0] * len(shape), 1
+    for dimension in reversed(order):
+        strides[dimension] = step
+        step *= shape[dimension]
+    return Operand(name, shape, tuple(strides), dtype)
+
+
+def sized(inductor, large, small):
+    """``large`` on a device, ``small`` without."""
+    return large if inductor.harness.settings.has_gpu else small
+
+
+def launched(module: str) -> list[str]:
+    """The Triton kernels that a generated module launches, in its order, each as often as it does."""
+    return re.findall(r"^\s*(triton_\w+)\.run\(", module, flags=re.MULTILINE)
+
+
+def extern_calls(module: str) -> list[str]:
+    """The kernels of ATen that a generated module calls, in its order."""
+    return re.findall(r"\bextern_kernels\.(\w+)\(", module)
+
+
+def record(inductor, verdicts):
+    for verdict in verdicts:
+        inductor.recorder.verdict(verdict.check, verdict.passed, verdict.text)
+
+
+def forced_choice(inductor, graph, operands, target, **fields):
+    """Judges ``graph`` exactly with the choices of Triton's templates, or those that ``templates`` leaves, of each
+    lowering the one at ``pick``."""
+    options = {**FORCED_SETTINGS, **fields.pop("settings", {})}
+    return inductor.exact(f"{GRAPHS}:{graph}", operands, target, settings=options, **{"pick": 0, **fields})
+
+
+def needs_device(inductor, subject, detail, devices=1):
+    """Ends the case where there are fewer than ``devices`` devices."""
+    there = torch.cuda.device_count() if inductor.harness.settings.has_gpu else 0
+    if there < devices:
+        inductor.recorder.not_run(Reason(ReasonCode.NO_DEVICE, subject, f"{detail}: {devices} needed, {there} there"))
+
+
+def template(inductor, kind):
+    """The installed torch's template of ``kind``; the case ends where it has none."""
+    try:
+        return vocabulary.template(kind)
+    except vocabulary.NoSuchTemplate as error:
+        inductor.recorder.not_applicable(error.reason)
+
+
+# --- products ---------------------------------------------------------------------------------------------------------
+
+
+@generated(space=SEARCH_SPACES)
+def test_mm_plus_mm(inductor, target, space):
+    """The sum of two products in one kernel with one store."""
+    problem = mm_plus_mm(*SIZES, "fp16")
+    for run in inductor.forced(problem, target, template(inductor, "mm_plus_mm"), settings=searching(space)):
+        check_alone(run)
+
+
+@generated()
+def test_mm_plus_mm_dynamic_has_no_template(inductor, target):
+    """With a K that may change only ATen's two products are offered, and no choice where these are not allowed.
+    PyTorch's test checks that nothing is raised."""
+    problem = mm_plus_mm(*SIZES, "fp16")
+    name = template(inductor, "mm_plus_mm")
+    inductor.refused(problem, target, name, "NoValidChoicesError", dynamic=True)
+    program = Program(
+        "conformance.inductor.graphs:mm_plus_mm",
+        problem.operands,
+        dynamic=True,
+        settings=tuple({**FORCED_SETTINGS, **BOTH}.items()),
+    )
+    found = inductor.compile(program, target).generated
+    offered = [choice for selection in found.selections for choice in selection.offered]
+    kinds = sorted({choice.kind for choice in offered})
+    inductor.recorder.verdict("offered", kinds == ["extern"], f"{', '.join(choice.name for choice in offered)}")
+    failure = "compiled" if found.failure is None else found.failure.message
+    inductor.recorder.verdict("compiled", found.failure is None, failure)
+
+
+@generated(space=SEARCH_SPACES)
+def test_baddbmm(inductor, target, space):
+    """A bias of one row per matrix, which the template's kernel adds."""
+    batch, rows, columns, k = sized(inductor, (64, 2048, 192, 64), (3, 136, 72, 40))
+    problem = baddbmm(rows, columns, k, "fp16", batch=batch, bias=Bias("b1n"), alpha=1.0, beta=1.0)
+    fills = sized(inductor, ("transparent", "randn"), None)
+    for run in inductor.forced(problem, target, template(inductor, "bmm"), fills=fills, settings=searching(space)):
+        run.filecheck("kernel", "CHECK: def triton_tem_fused_baddbmm")
+        check_alone(run)
+
+
+@generated()
+def test_int_mm(inductor, target):
+    """int8 operands: the sums are int32 from the first product to the store."""
+    for run in inductor.forced(int_mm(*SIZES), target, template(inductor, "mm")):
+        run.exactly(1, "accumulator", r"ACC_TYPE : tl\.constexpr = tl\.int32$")
+        check_alone(run)
+
+
+DYNAMIC = [SIZES, (40, 264, 136), (296, 72, 24)]
+
+
+@generated(operation=["mm", "addmm"])
+def test_dynamic_sizes(inductor, target, operation):
+    """All sizes may change: the kernel takes them as arguments, and one compilation serves three shapes."""
+    make = mm if operation == "mm" else addmm
+    problem, *also = (make(*sizes, "fp16") for sizes in DYNAMIC)
+    for run in inductor.forced(problem, target, template(inductor, "mm"), dynamic=True, also=also):
+        check_dynamic(run)
+
+
+def check_dynamic(run):
+    """M, N and K come from arguments, and nothing was compiled a second time."""
+    check_recompiles(run)
+    for name in "MNK":
+        run.exactly(1, f"{name} is an argument", rf"^ +{name} = ks[0-9]+$")
+    check_alone(run)
+
+
+def check_recompiles(run):
+    again = run.generated.counters["recompiles"]
+    run.check("recompiles", again == 0, f"{again} compilations after the first")
+
+
+def check_alone(run):
+    for verdict in alone(run.generated):
+        run.check(verdict.check, verdict.passed, verdict.text)
+
+
+def alone(found) -> list[Verdict]:
+    """The program is one launch of a template's kernel, with one store, and nothing else."""
+    kinds = [kernel.kind for kernel in found.kernels]
+    launches = [name for module in found.modules for name in launched(module)]
+    calls = [call for module in found.modules for call in extern_calls(module)]
+    stores = [len(re.findall(vocabulary.POINTER_STORE, kernel.source)) for kernel in found.kernels]
+    return [
+        Verdict("one kernel", kinds == ["template"], ", ".join(kinds)),
+        Verdict("one launch", launches == [kernel.name for kernel in found.kernels], ", ".join(launches)),
+        Verdict("no extern kernel", not calls, ", ".join(calls)),
+        Verdict("one store", stores == [1], ", ".join(map(str, stores))),
+    ]
+
+
+# --- operands that are not contiguous ---------------------------------------------------------------------------------
+
+#: The first operand's columns are 47 elements further apart than it has rows: 50304 in PyTorch's test, of 50257.
+UNEVEN = {"layout_a": Layout("col", pad=47)}
+
+
+#: Whether torch makes a product of a batch of one.
+BATCH_OF_ONE_IS_MM = hasattr(joint_graph, "bmm_to_mm")
+
+
+def uneven(inductor, make, dtype, **fields):
+    rows, columns, k = sized(inductor, (5025, 96, 256), (145, 72, 88))
+    return make(rows, columns, k, dtype, **UNEVEN, **fields)
+
+
+@generated(operation=["mm", "addmm", "bmm", "mm_plus_mm"])
+def test_non_contiguous_input(inductor, target, operation):
+    """Operands that lie by columns with a gap after each. PyTorch's test takes the strides from its own padding, ours
+    has them wherever it runs, with a tenth of the rows, which a reference in fp64 can follow; mm_plus_mm is of fp32."""
+    made = {
+        "mm": (mm, "bf16", {}),
+        "addmm": (addmm, "bf16", {"alpha": 1.0, "beta": 1.0}),
+        "bmm": (bmm, "bf16", {"batch": 1}),
+        "mm_plus_mm": (mm_plus_mm, "fp32", {}),
+    }
+    make, dtype, fields = made[operation]
+    problem = uneven(inductor, make, dtype, **fields)
+    kind = operation if operation == "mm_plus_mm" or (operation == "bmm" and not BATCH_OF_ONE_IS_MM) else "mm"
+    given = sized(inductor, {"fills": ("transparent", "randn"), "choices": 1}, {})
+    for run in inductor.forced(problem, target, template(inductor, kind), **given):
+        check_strides(run, problem)
+
+
+def check_strides(run, problem):
+    """The operand is read where it lies: no other kernel packs it first, and the wrapper asserts its strides."""
+    _, rows, columns = (1, *problem.operands[0].strides)[-3:]
+    run.filecheck(
+        "strides", f"CHECK: {{{{assert_size_stride\\(arg[0-9_]+, .*\\([0-9, ]*{rows}, {columns}\\)}}}}", run.module
+    )
+    check_alone(run)
+
+
+# --- epilogues --------------------------------------------------------------------------------------------------------
+
+EPILOGUES = {
+    "relu": ("relu",),
+    "bias-relu": ("bias", "relu"),
+    "residual": ("residual",),
+    "dropout": ("dropout",),
+    "all": ("bias", "relu", "residual", "dropout"),
+}
+#: Steps that load an operand.
+LOADING = ("bias", "residual", "dropout")
+
+
+@generated(epilogue=list(EPILOGUES), dynamic=[False, True], dtype=["fp32", "fp16"])
+def test_epilogue_fusion(inductor, target, epilogue, dynamic, dtype):
+    """Everything behind the product is in the template's kernel: one launch, one store, one load per further operand.
+    PyTorch decides by a measurement whether to fuse, but fuses a single choice always. Of fp16 the operands are small
+    integers, for releases differ in whether the product is rounded before what is fused behind it."""
+    steps = EPILOGUES[epilogue]
+    problem = fused_mm(*SIZES, dtype, fusion=Fusion(epilogue=steps), bias=Bias() if "bias" in steps else None)
+    name = template(inductor, "mm")
+    # folding constants, torch makes the zeros of a dropout on the device
+    options = sized(inductor, {}, {"joint_graph_constant_folding": False})
+    if dtype == "fp32":
+        for run in inductor.forced(problem, target, name, dynamic=dynamic, settings=options):
+            for verdict in epilogue_in_template(run.generated, steps):
+                run.check(verdict.check, verdict.passed, verdict.text)
+        return
+    graph, arguments = graph_of(problem)
+    compiled = inductor.exact(
+        graph,
+        problem.operands,
+        target,
+        arguments=arguments,
+        dynamic=dynamic,
+        templates=vocabulary.only(name),
+        pick=len(epilogue),
+        settings={**FORCED_SETTINGS, **options},
+    )
+    record(inductor, epilogue_in_template(compiled.generated, steps))
+
+
+def epilogue_in_template(found, steps) -> list[Verdict]:
+    source = "\n".join(kernel.source for kernel in found.kernels)
+    loads = len(re.findall(r"= tl\.load\(in_ptr\d+ \+", source))
+    maxima = source.count("triton_helpers.maximum(")
+    return [
+        *alone(found),
+        Verdict("epilogue loads", loads == sum(step in LOADING for step in steps), str(loads)),
+        Verdict("epilogue relu", maxima == steps.count("relu"), str(maxima)),
+    ]
+
+
+# --- dropout of its own random numbers --------------------------------------------------------------------------------
+
+
+@generated(p=[0.5, 0.1], fallback=[True, False])
+def test_matmul_dropout(inductor, target, p, fallback):
+    """Which elements become 0, and the factor of the others, both exact: ATen's random numbers for a seed
+    (``fallback``), or those that the template's kernel draws in its epilogue. PyTorch's test compares a gradient with
+    itself."""
+    a, b = tensor("a", 168, 88), tensor("b", 88, 136)
+    options = {**FORCED_SETTINGS, "fallback_random": fallback}
+    program = Program(
+        f"{GRAPHS}:dropout_of_mm",
+        (a, b),
+        (("p", p),),
+        settings=tuple(options.items()),
+        templates=vocabulary.only(template(inductor, "mm")),
+        pick=0,
+    )
+    compiled = inductor.compile(program, target)
+    inductor.recorder.set(kernel="inductor/dropout_of_mm")
+    failure = compiled.generated.failure
+    if failure is not None:
+        raise CompileFailure(Status.COMPILE_ERROR, failure.message)
+    kernels = [kernel.kind for kernel in compiled.generated.kernels]
+    inductor.recorder.verdict("one kernel", kernels == ["template"], ", ".join(kernels))
+    executor = inductor.harness.executor
+    if isinstance(executor, Reason):
+        inductor.recorder.not_run(executor)
+    inductor.recorder.set(executor=executor.name)
+
+    def run(operands):
+        return compiled.call(operands, executor, observe=False)[0][0]
+
+    values = [small_integers(operand, inductor.harness.settings.seed, number) for number, operand in enumerate((a, b))]
+    mask = eager_mask if fallback else drawn_mask
+    record(inductor, dropout_verdicts(run, values, p, mask, executor.device))
+
+
+def eager_mask(shape: Sequence[int], p: float, device: torch.device) -> torch.Tensor:
+    """The elements that ATen's dropout keeps."""
+    kept: torch.Tensor = torch.ops.aten.native_dropout(torch.ones(shape, device=device), p, True)[1]
+    return kept.cpu()
+
+
+def drawn_mask(shape: Sequence[int], p: float, device: torch.device) -> torch.Tensor:
+    """The elements that Inductor's dropout keeps: those whose random number, drawn at their place in the result with a
+    seed from torch's generator, is larger than ``p``."""
+    limits = torch.iinfo(torch.int64)
+    seed = int(torch.randint(limits.min, limits.max, [1], device=device))
+    places = torch.arange(shape[0] * shape[1])
+    return (uniform(seed, places) > p).reshape(tuple(shape))
+
+
+def uniform(seed: int, places: torch.Tensor) -> torch.Tensor:
+    """Philox 4x32 with 10 rounds at the counters (place, 0, 0, 0), as fp32 numbers from 0 to 1."""
+    low = 0xFFFFFFFF
+    keys = seed & low, (seed >> 32) & low
+    counters = [places.clone(), *(torch.zeros_like(places) for _ in range(3))]
+    for _ in range(10):
+        first, second = counters[0], counters[2]
+        counters = [
+            _high(0xCD9E8D57, second) ^ counters[1] ^ keys[0],
+            _low(0xCD9E8D57, second),
+            _high(0xD2511F53, first) ^ counters[3] ^ keys[1],
+            _low(0xD2511F53, first),
+        ]
+        keys = (keys[0] + 0x9E3779B9) & low, (keys[1] + 0xBB67AE85) & low
+    signed = torch.where(counters[0] >= 2**31, counters[0] - 2**32, counters[0])
+    folded = torch.where(signed < 0, -signed - 1, signed)
+    return folded.to(torch.float32) * 4.6566127342e-10
+
+
+def _high(factor: int, values: torch.Tensor) -> torch.Tensor:
+    """Upper 32 bits of a product of two 32-bit numbers, in halves, because int64 has no room for the whole."""
+    upper, lower = values >> 16, values & 0xFFFF
+    return (factor * upper + ((factor * lower) >> 16)) >> 16
+
+
+def _low(factor: int, values: torch.Tensor) -> torch.Tensor:
+    upper, lower = values >> 16, values & 0xFFFF
+    return (((factor * upper & 0xFFFF) << 16) + factor * lower) & 0xFFFFFFFF
+
+
+SEEDS = (17, 17, 18)
+
+
+def dropout_verdicts(
+    run: Callable[[list[torch.Tensor]], torch.Tensor],
+    values: Sequence[torch.Tensor],
+    p: float,
+    mask: Callable[[Sequence[int], float, torch.device], torch.Tensor],
+    device: torch.device,
+) -> list[Verdict]:
+    """``run`` with two seeds, one of them twice: each element is 0 or the product times 1 / (1 - p) in fp32, as
+    ``mask`` has it for the same seed."""
+    product = (values[0].double() @ values[1].double()).to(torch.float32)
+    scaled = product * torch.tensor(1 / (1 - p), dtype=torch.float32)
+    verdicts, seen = [], []
+    for seed in SEEDS:
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            kept = mask(product.shape, p, device)
+            torch.manual_seed(seed)
+            found = run([value.to(device) for value in values]).cpu()
+        wrong = found != torch.where(kept, scaled, 0.0)
+        text = f"{int(wrong.sum())} of {wrong.numel()} wrong, {int(kept.sum())} are kept"
+        verdicts.append(Verdict(f"numerics/seed{seed}", not bool(wrong.any()), text))
+        seen.append(found)
+    verdicts.append(Verdict("repeat", torch.equal(seen[0], seen[1]), "two runs with one seed"))
+    verdicts.append(Verdict("seeded", not torch.equal(seen[0], seen[2]), "two runs with different seeds"))
+    return verdicts
+
+
+@generated(p=[0.5, 0.1])
+def test_matmul_dropout_backward(inductor, target, p):
+    """Gradients of a weighted sum of what dropout left, against fp64 with the mask of the same seed. PyTorch's test
+    compares a tensor with itself."""
+    needs_device(inductor, "backward", "gradients are compiled on a device only")
+    inductor.recorder.set(kernel="inductor/dropout_of_mm", target=target, executor="device")
+    shapes = {"a": (128, 128), "b": (128, 128), "weight": (128, 128)}
+    a, b, weight = (
+        small_integers(tensor(name, *shape), inductor.harness.settings.seed, number).cuda()
+        for number, (name, shape) in enumerate(shapes.items())
+    )
+    with torch.random.fork_rng(), torch._inductor.config.patch(max_autotune_gemm=True, fallback_random=True):
+        torch._dynamo.reset()
+        compiled = torch.compile(graphs_operations.dropout_of_mm)
+        found = [a.clone().requires_grad_(), b.clone().requires_grad_()]
+        compiled(*found, p=p)
+        torch.manual_seed(17)
+        kept = torch.ops.aten.native_dropout(torch.ones_like(a @ b), p, True)[1]
+        torch.manual_seed(17)
+        (compiled(*found, p=p) * weight).sum().backward()
+    upstream = torch.where(kept, weight.double() / (1 - p), 0.0)
+    wanted = [upstream @ b.double().T, a.double().T @ upstream]
+    for name, operand, reference in zip("ab", found, wanted, strict=True):
+        assert operand.grad is not None
+        error = (operand.grad.double() - reference).abs().max().item()
+        # each of 128 summands, and their factor, is rounded; for p = 1/2 nothing is
+        limit = 0.0 if p == 0.5 else 2.0**-24 * 130 * 16 / (1 - p) * 128
+        inductor.recorder.verdict(f"numerics/grad_{name}", error <= limit, f"error {error:.3g}, {limit:.3g} allowed")
+
+
+# --- convolutions -----------------------------------------------------------------------------------------------------
+
+LAST = {"order_x": "channels-last", "order_w": "channels-last", "order_out": "channels-last"}
+
+
+@generated(space=SEARCH_SPACES)
+def test_conv1x1(inductor, target, space):
+    """A 1x1 convolution of channels-last tensors is a product by a template, and no extern convolution is called."""
+    size = sized(inductor, 32, 9)
+    operands = [tensor("x", 4, 3, size, size, last=1), tensor("w", 16, 3, 1, 1, last=1), tensor("bias", 16)]
+    compiled = inductor.exact(
+        "conformance.inductor.graphs:convolution",
+        operands,
+        target,
+        arguments=(("stride", [1, 1]), ("padding", [0, 0]), ("groups", 1)),
+        settings={**FORCED_SETTINGS, **searching(space)},
+        pick=0,
+    )
+    record(inductor, no_extern_convolution(compiled.generated))
+
+
+def no_extern_convolution(found) -> list[Verdict]:
+    calls = [call for module in found.modules for call in extern_calls(module)]
+    kinds = [kernel.kind for kernel in found.kernels]
+    return [
+        Verdict("no extern kernel", not calls, ", ".join(calls)),
+        Verdict("one template", kinds.count("template") == 1, ", ".join(kinds)),
+    ]
+
+
+@generated(order=["contiguous", "channels-last"])
+def test_conv1x1_dynamic_size(inductor, target, order):
+    """A 1x1 convolution of three sizes by one compilation, for which H and W are symbols."""
+    orders = LAST if order == "channels-last" else {}
+    problem, *also = (conv2d(2, 24, size, 40, 1, "fp16", **orders) for size in ((11, 13), (5, 16), (17, 3)))
+    for run in inductor.forced(
+        problem,
+        target,
+        template(inductor, "convolution 2d"),
+        dynamic=None,
+        marked=(("x", 2), ("x", 3)),
+        also=also,
+        settings=TRITON,
+    ):
+        check_recompiles(run)
+        run.filecheck("size is an argument", "CHECK: {{def triton_tem_fused_.*\\bks0\\b}}")
+
+
+@generated()
+def test_conv1x1_with_free_symbols(inductor, target):
+    """H and W are numbers of elements other than 0, which only a device counts; two pairs of them, of which the second
+    makes them symbols. PyTorch's test checks that nothing is raised."""
+    needs_device(inductor, "nonzero", "sizes that depend on data")
+    inductor.recorder.set(kernel="inductor/conv1x1_of_counts", target=target, executor="device")
+    operands = tensor("x", 4, 3, 224, 224, last=1), tensor("w", 64, 3, 1, 1, last=1)
+    x, w = (small_integers(operand, inductor.harness.settings.seed, number) for number, operand in enumerate(operands))
+    with torch._inductor.config.patch(max_autotune=True):
+        torch._dynamo.reset()
+        compiled = torch.compile(graphs_operations.conv1x1_of_counts)
+        for counts in ((201, 197), (203, 190)):
+            rows, columns = ((torch.arange(224) < count).float() for count in counts)
+            placed = x.cuda().to(memory_format=torch.channels_last)
+            found = compiled(placed, w.cuda(), rows.cuda(), columns.cuda())
+            wanted = graphs_operations.conv1x1_of_counts(x.double(), w.double(), rows, columns)
+            same = torch.equal(found.cpu().double(), wanted)
+            inductor.recorder.verdict(f"numerics/{counts}", same, "exact" if same else "differs from fp64")
+
+
+@generated(order=["contiguous", "channels-last"], space=SEARCH_SPACES)
+def test_conv2d(inductor, target, order, space):
+    """The convolution of the following test by itself."""
+    orders = LAST if order == "channels-last" else {}
+    batch, size = sized(inductor, (32, 64), (2, 9))
+    problem = conv2d(batch, 3, size, 64, 3, "fp32", padding=1, **orders)
+    fills = sized(inductor, ("transparent", "randn"), None)
+    kind = template(inductor, "convolution 2d")
+    for run in inductor.forced(problem, target, kind, fills=fills, settings=searching(space)):
+        run.filecheck("kernel", "CHECK: def triton_tem_fused_convolution")
+
+
+@generated(space=SEARCH_SPACES)
+def test_conv_cat(inductor, target, space):
+    """What is joined to a convolution is computed and joined by one pointwise kernel. PyTorch's test compares the
+    compiled module with itself."""
+    batch, size = sized(inductor, (32, 64), (2, 9))
+    operands = [tensor("x", batch, 3, size, size), tensor("w", 64, 3, 3, 3)]
+    compiled = forced_choice(
+        inductor,
+        "conv_cat",
+        operands,
+        target,
+        templates=vocabulary.only(template(inductor, "convolution 2d")),
+        settings=searching(space),
+    )
+    record(inductor, one_cat(compiled.generated))
+
+
+def one_cat(found) -> list[Verdict]:
+    names = [name for module in found.modules for name in launched(module)]
+    joins = [name for name in names if name.startswith("triton_poi_fused_add_cat_")]
+    others = [name for name in names if name not in joins and ("cat" in name or "add" in name)]
+    templates = [name for name in names if name.startswith("triton_tem_fused_convolution")]
+    return [
+        Verdict("one pointwise kernel joins", len(joins) == 1 and not others, ", ".join(names)),
+        Verdict("one template", len(templates) == 1, ", ".join(names)),
+    ]
+
+
+@generated(space=SEARCH_SPACES)
+def test_conv3d(inductor, target, space):
+    """PyTorch's test is of tensors on the CPU, for which there is no template; without a device the extents are
+    smaller."""
+    size, kernel = sized(inductor, ((8, 16, 32), 7), ((5, 6, 7), 3))
+    problem = conv3d(1, 3, size, 3, kernel, "fp32")
+    kind = template(inductor, "convolution 3d")
+    for run in inductor.forced(problem, target, kind, settings=searching(space)):
+        run.filecheck("kernel", "CHECK: def triton_tem_fused_convolution")
+
+
+# --- products among other operations ----------------------------------------------------------------------------------
+
+
+@generated(size=[4, 72], pick=[0, 3, 7])
+def test_cat_addmm(inductor, target, size, pick):
+    """Two products with an addend, side by side in one result."""
+    operands = [tensor(name, size, size) for name in "abc"]
+    name = template(inductor, "mm")
+    compiled = forced_choice(
+        inductor, "cat_addmm", operands, target, templates=vocabulary.only(name), pick=pick, settings=TRITON
+    )
+    names = [name for module in compiled.generated.modules for name in launched(module)]
+    products = [name for name in names if name.startswith("triton_tem_fused_addmm")]
+    inductor.recorder.verdict("launches", len(products) == 2, ", ".join(names))
+
+
+#: Triton launches by graph and choice. Releases differ in whether one kernel reads the product for the second result
+#: and joins the other part.
+LAUNCHES = {
+    ("cat_mm", "extern"): (1,),
+    ("cat_mm_and_sum", "extern"): (2,),
+    ("cat_mm", "triton"): (2,),
+    ("cat_mm_and_sum", "triton"): (2, 3),
+    ("cat_mm_twice", "extern"): (2, 3),
+    ("cat_mm_twice", "triton"): (3, 4),
+}
+
+
+@generated(graph=["cat_mm", "cat_mm_and_sum", "cat_mm_twice"], choice=["extern", "triton"])
+def test_cat_max_autotune(inductor, target, graph, choice):
+    """A product that is joined to something else, by ATen and by a template: how many kernels are launched. PyTorch's
+    tests count no launches of the third graph."""
+    operands = [tensor("x", 40, 40), tensor("y", 40, 40)]
+    name = "^mm$" if choice == "extern" else vocabulary.only(template(inductor, "mm"))
+    compiled = forced_choice(inductor, graph, operands, target, templates=name, settings=BOTH)
+    record(inductor, cat_launches(compiled.generated, graph, choice))
+
+
+def cat_launches(found, graph: str, choice: str) -> list[Verdict]:
+    module = found.modules[-1]
+    names = launched(module)
+    products = [name for name in names if name.startswith("triton_tem_")]
+    calls = extern_calls(module)
+    wanted = LAUNCHES[graph, choice]
+    product = (len(products), calls) == ((0, ["mm"]) if choice == "extern" else (1, []))
+    return [
+        Verdict("launches", len(names) in wanted, f"{', '.join(names)}: {wanted} required"),
+        Verdict("one product", product, ", ".join([*products, *calls])),
+    ]
+
+
+@generated(size=[3, 40])
+def test_mutation_rename(inductor, target, size):
+    """In-place writes before and after a product by ATen that competed with templates: everything reads what was
+    written before it. PyTorch's test looks for a buffer's name in the scheduler's log."""
+    operands = [*(tensor(name, size, size) for name in "xyz"), tensor("other", size)]
+    # with several choices left, the product is scheduled before one of them is taken
+    names = ("benchmark_epilogue_fusion", "benchmark_template_fusion")  # the second is the later one
+    competing = {name: True for name in names if hasattr(torch._inductor.config, name)}
+    competing["test_configs.force_extern_kernel_in_multi_template"] = True
+    fields = sized(inductor, {"pick": None, "settings": {**BOTH, **competing}}, {"templates": "^mm$", "settings": BOTH})
+    compiled = forced_choice(inductor, "mm_after_diagonal_write", operands, target, **fields)
+    calls = [call for module in compiled.generated.modules for call in extern_calls(module)]
+    inductor.recorder.verdict("one extern product", calls == ["mm"], ", ".join(calls))
+
+
+MANY = [tensor("x", 256, 256), tensor("number", dtype="int32")]
+
+
+@generated(build=["jit", "aot"])
+def test_jit_fusion_matches_aot_fusion(inductor, target, build):
+    """No more than two operations are fused, around a number that the host reads: compiled at once it is exact, and a
+    package is built of it ahead. PyTorch's test only builds; what a package computes is not judged here."""
+    options = {**FORCED_SETTINGS, **TRITON, "max_fusion_size": 2}
+    if build == "jit":
+        size = sized(inductor, 256, 72)
+        operands = [tensor("x", size, size), MANY[1]]
+        values = {"number": torch.tensor(3, dtype=torch.int32)}
+        forced_choice(
+            inductor,
+            "many_of_one_in_a_graph",
+            operands,
+            target,
+            templates=vocabulary.only(template(inductor, "mm")),
+            settings=options,
+            values=values,
+        )
+        return
+    needs_device(inductor, "AOTInductor", "a package is built and run on a device only")
+    inductor.recorder.set(kernel="inductor/many_of_one", target=target, executor="device")
+    x, number = small_integers(MANY[0], inductor.harness.settings.seed, 0), torch.tensor(3, dtype=torch.int32)
+
+    class Module(torch.nn.Module):
+        def forward(self, x, number):
+            return graphs_operations.many_of_one(x, number)
+
+    exported = torch.export.export(Module(), (x.cuda(), number.cuda()))
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        path = f"{folder}/many_of_one.pt2"
+        package = torch._inductor.aoti_compile_and_package(exported, package_path=path, inductor_configs=options)
+        with zipfile.ZipFile(package) as archive:
+            code = [name for name in archive.namelist() if name.endswith((".so", ".cubin"))]
+    inductor.recorder.verdict("package", bool(code), ", ".join(code) or "no compiled code is in the package")
+
+
+# --- on devices -------------------------------------------------------------------------------------------------------
+
+
+@generated()
+def test_autotune_device_guard(inductor, target):
+    """Operands on the second device while the first is current: tuned and run there, and the first still current."""
+    needs_device(inductor, "second device", "operands on another device than the current one", devices=2)
+    inductor.recorder.set(kernel="inductor/mm", target=target, executor="device")
+    x = small_integers(tensor("x", 1024, 1024), inductor.harness.settings.seed, 0)
+    with torch._inductor.utils.fresh_inductor_cache(), torch._inductor.config.patch(max_autotune_gemm=True):
+        torch._dynamo.reset()
+        with torch.cuda.device(0):
+            found = torch.compile(lambda a: a @ a)(x.to("cuda:1"))
+            current = torch.cuda.current_device()
+    inductor.recorder.verdict("device", found.device == torch.device("cuda:1"), str(found.device))
+    inductor.recorder.verdict("current device", current == 0, str(current))
+    same = torch.equal(found.cpu().double(), x.double() @ x.double())
+    inductor.recorder.verdict("numerics", same, "exact" if same else "differs from fp64")
+
+
+#: Norm of the error over the norm of the gradient: products of bf16 are rounded to it a few times.
+GRADIENT_ERROR = 2.0**-6
+
+
+@generated(padding=[False, True])
+def test_linear_and_cel(inductor, target, padding):
+    """A language model's last layer and its loss: loss and gradients, with operands padded before a product or not.
+    1024 rows, a thirty-second of PyTorch's; judged against fp64 and not against eager."""
+    needs_device(inductor, "backward", "gradients are compiled on a device only")
+    inductor.recorder.set(kernel="inductor/linear_loss", target=target, executor="device")
+    generator = torch.Generator().manual_seed(inductor.harness.settings.seed)
+    rows, features, classes = 1024, 768, 50257
+    x = torch.randn(rows, features, generator=generator)
+    w = torch.randn(classes, features, generator=generator) / features**0.5
+    bias = torch.randn(classes, generator=generator) / features**0.5
+    labels = torch.randint(classes, [rows], generator=generator).cuda()
+    given = tuple(value.cuda().bfloat16().requires_grad_() for value in (x, w, bias))
+    wide = tuple(value.detach().double().requires_grad_() for value in given)
+    with torch._inductor.config.patch(force_shape_pad=padding):
+        torch._dynamo.reset()
+        loss = torch.compile(graphs_operations.linear_loss)(labels, *given)
+        loss.backward()
+    reference = graphs_operations.linear_loss(labels, *wide)
+    reference.backward()
+    error = abs(loss.item() - reference.item()) / reference.item()
+    inductor.recorder.verdict("numerics/loss", error <= GRADIENT_ERROR, f"relative error {error:.3g}")
+    for name, value, exact in zip(("x", "w", "bias"), given, wide, strict=True):
+        assert value.grad is not None
+        assert exact.grad is not None
+        error = float((value.grad.double() - exact.grad).norm() / exact.grad.norm())
+        text = f"relative error {error:.3g}, {GRADIENT_ERROR:.3g} allowed"
+        inductor.recorder.verdict(f"numerics/grad_{name}", error <= GRADIENT_ERROR, text)

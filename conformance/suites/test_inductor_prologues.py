@@ -1,0 +1,441 @@
+"""Pointwise functions of the operands that Inductor moves into the product's kernel, and those that it must not.
+
+The scenarios are those of PyTorch's tests of prologue fusion. They differ in this: each of the four configurations is
+forced by itself and not only the fastest, results are exact (constants such as 1.5 in place of 1.1) where those know
+tolerances of 0.05, counts of launches, allocations and deletions are read from the wrapper's syntax tree, and whether
+an operand is masked is checked for each configuration as its BLOCK_K asks for.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from conformance.codegen_checks import filecheck
+from conformance.inductor import vocabulary
+from conformance.inductor.exact import exact_verdicts
+from conformance.inductor.forced import constant
+from conformance.inductor.program import GeneratedKernel
+from conformance.inductor.provider import Compiled
+from conformance.plugin.generated import CHOICES, exactly, generated
+from conformance.problems import DTYPES, Layout, Operand
+from conformance.records import Reason, ReasonCode, Verdict
+
+GRAPHS = "conformance.inductor.graphs_prologues"
+
+#: Configurations of a product that Inductor is let consider.
+CONFIGURATIONS = 4
+
+SETTINGS = {
+    "max_autotune_gemm": True,
+    "max_autotune_gemm_backends": "TRITON",
+    "prologue_fusion": True,
+    "shape_padding": False,
+    "test_configs.max_mm_configs": CONFIGURATIONS,
+}
+
+#: Every pointwise result gets memory of its own unless it is fused.
+REALIZED = {"realize_reads_threshold": 1, "realize_opcount_threshold": 1}
+
+SIZES = [(64, 128, 256), (128, 128, 128), (63, 120, 250)]
+ALIGNED_SIZES = [(64, 128, 256), (64, 64, 64), (64, 120, 64)]
+
+
+# --- what the wrapper does --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Statements of a generated wrapper: Triton kernels launched, tensors allocated, names deleted and kernels of
+    ATen called."""
+
+    launches: int
+    allocations: int
+    deletions: int
+    externs: int = 0
+
+
+def counts_of(module: str) -> Counts:
+    """Those of the function ``call`` of a generated ``module``. Raises ValueError if it has none."""
+    call = next((n for n in ast.walk(ast.parse(module)) if isinstance(n, ast.FunctionDef) and n.name == "call"), None)
+    if call is None:
+        raise ValueError("the generated module defines no function call(args)")
+    called = [ast.unparse(node.func) for node in ast.walk(call) if isinstance(node, ast.Call)]
+    return Counts(
+        launches=sum(name.startswith("triton_") and name.endswith(".run") for name in called),
+        allocations=sum(name.startswith("empty_strided") for name in called),
+        deletions=sum(len(node.targets) for node in ast.walk(call) if isinstance(node, ast.Delete)),
+        externs=sum(name.startswith("extern_kernels.") for name in called),
+    )
+
+
+def check_counts(compiled: Compiled, wanted: Counts) -> Verdict:
+    """The wrapper counts what is ``wanted``."""
+    found = counts_of(compiled.generated.modules[-1])
+    return Verdict("wrapper", found == wanted, f"{found}, {wanted} is required")
+
+
+# --- what the kernel does ---------------------------------------------------------------------------------------------
+
+
+def template_kernel(compiled: Compiled) -> GeneratedKernel:
+    """The kernel of the one product. Raises ValueError if there are more or fewer."""
+    found = [kernel for kernel in compiled.generated.kernels if kernel.kind == "template"]
+    if len(found) != 1:
+        raise ValueError(f"one kernel of a template is required, there are {len(found)}")
+    return found[0]
+
+
+def loop_of(source: str) -> str:
+    """The text of a product's kernel from its loop over k to its multiplication. Raises ValueError without them."""
+    found = re.search(r"^ *for k_idx\b.*?\btl\.dot\(", source, re.DOTALL | re.MULTILINE)
+    if found is None:
+        raise ValueError("the kernel has no loop over k_idx with a tl.dot in it")
+    return found[0]
+
+
+def operand_line(source: str, name: str) -> str:
+    """The statement in the loop that gives the multiplication its operand ``name``, "a" or "b"."""
+    found = re.findall(rf"^ *{name} = .*$", loop_of(source), re.MULTILINE)
+    if len(found) != 1:
+        raise ValueError(f"{len(found)} statements give {name} its value, there should be one")
+    return str(found[0])
+
+
+def check_mask(source: str, name: str, *, masked: bool) -> Verdict:
+    """Operand ``name`` is set to zero past k's end, if it is to be ``masked`` and a block of k can reach past it."""
+    even = re.search(r"^\s*EVEN_K\b.*=\s*True\s*$", source, re.MULTILINE) is not None
+    wanted = masked and not even
+    line = operand_line(source, name)
+    directives = f"CHECK: tl.where({name}_mask" if wanted else "CHECK-NOT: tl.where"
+    found = filecheck(directives, line)
+    return Verdict(f"mask/{name}", found.passed, f"masked: {wanted}; {line.strip()}")
+
+
+def check_loop(source: str, name: str, directives: str) -> Verdict:
+    """FileCheck ``directives`` over the loop up to the multiplication."""
+    found = filecheck(directives, loop_of(source))
+    return Verdict(f"loop/{name}", found.passed, found.message)
+
+
+def check_block(source: str, wanted_k: int) -> Verdict:
+    """The source's EVEN_K says whether its BLOCK_K divides ``wanted_k``."""
+    block = constant(source, "BLOCK_K")
+    even = re.search(r"^\s*EVEN_K\b.*=\s*True\s*$", source, re.MULTILINE) is not None
+    right = block is not None and (not even or wanted_k % block == 0)
+    return Verdict("even k", right, f"EVEN_K {even}, BLOCK_K {block}, k {wanted_k}")
+
+
+# --- cases ------------------------------------------------------------------------------------------------------------
+
+
+def operand(name, shape, dtype="fp32"):
+    strides = Layout().strides(shape) if len(shape) == 2 else (1,)
+    return Operand(name, tuple(shape), strides, dtype)
+
+
+def matrices(sizes, first="fp32", second="fp32"):
+    rows, inner, columns = sizes
+    return operand("x", (rows, inner), first), operand("y", (inner, columns), second)
+
+
+def small(placed: Operand) -> Tensor:
+    """Values of -1, 0 and 1, for products whose sums must fit few bits."""
+    generator = torch.Generator().manual_seed(zlib.crc32(placed.name.encode()))
+    return torch.randint(-1, 2, placed.shape, generator=generator).to(DTYPES[placed.dtype])
+
+
+def measuring(wanted: bool) -> Mapping[str, bool]:
+    """The option that has Inductor measure whether a fusion pays, by the name that the installed torch gives it."""
+    config = importlib.import_module("torch._inductor.config")
+    name = "benchmark_template_fusion"
+    return {name if hasattr(config, name) else "benchmark_epilogue_fusion": wanted}
+
+
+def forced(
+    inductor,
+    target,
+    graph: str,
+    operands: Sequence[Operand],
+    wanted: Counts,
+    *,
+    values: Mapping[str, Tensor] | None = None,
+    settings: Mapping[str, object] | None = None,
+    **program,
+) -> Iterator[Compiled]:
+    """The graph compiled with one configuration after another, as many as the tier asks for, its numbers judged and its
+    wrapper's statements counted."""
+    first = zlib.crc32(inductor.recorder.case.encode()) % CONFIGURATIONS
+    tier = CHOICES[inductor.harness.settings.tier]
+    for number in range(min(tier or CONFIGURATIONS, CONFIGURATIONS)):
+        compiled = inductor.exact(
+            f"{GRAPHS}:{graph}",
+            operands,
+            target,
+            values=values,
+            templates=vocabulary.only(vocabulary.template("mm")),
+            pick=first + number,
+            settings={**SETTINGS, **measuring(False), **(settings or {})},
+            **program,
+        )
+        add(inductor, check_counts(compiled, wanted))
+        yield compiled
+
+
+def add(inductor, *verdicts: Verdict) -> None:
+    """Adds ``verdicts`` to the record: a failed one fails the case."""
+    for verdict in verdicts:
+        inductor.recorder.verdict(verdict.check, verdict.passed, verdict.text)
+
+
+def need_device(inductor, subject: str) -> None:
+    """Ends the case as not run where nothing can be measured."""
+    if not inductor.harness.settings.has_gpu or inductor.harness.settings.compile_only:
+        inductor.recorder.not_run(Reason(ReasonCode.NO_DEVICE, subject, "Inductor measures on a device only"))
+
+
+@generated(sizes=SIZES)
+def test_upcast(inductor, target, sizes):
+    """An fp16 operand becomes fp32: zero stays zero, so that nothing is masked twice."""
+    for compiled in forced(inductor, target, "upcast", matrices(sizes, "fp16"), Counts(1, 1, 2)):
+        source = template_kernel(compiled).source
+        add(inductor, check_loop(source, "no mask", "CHECK-NOT: tl.where"), check_block(source, sizes[1]))
+
+
+@generated()
+def test_gather_fusion(inductor, target):
+    """Rows by index. PyTorch's test is skipped on every device, for an error of Triton's; here it runs, with the index
+    held in 32 bits and widened in the graph."""
+    x, y = matrices((64, 128, 128), "fp16", "fp16")
+    index = operand("index", (64,), "int32")
+    order = torch.randperm(64, generator=torch.Generator().manual_seed(7)).int()
+    given = {"index": order}
+    for compiled in forced(inductor, target, "gather", (x, index, y), Counts(1, 1, 3), values=given):
+        source = template_kernel(compiled).source
+        add(inductor, check_loop(source, "stays in low precision", "CHECK-NOT: to(tl.float32)"))
+
+
+@generated(needs=("e4m3",), added=[0, 1])
+def test_low_precision(inductor, target, added):
+    """fp8 to bf16 without a detour through fp32, so it is fused; an addition would need the detour, so it is not."""
+    x, y = matrices((128, 128, 128), "e4m3", "bf16")
+    wanted = Counts(2, 2, 3) if added else Counts(1, 1, 2)
+    given = {"y": small(y)}
+    for compiled in forced(
+        inductor, target, "low_precision", (x, y), wanted, values=given, arguments=(("added", added),)
+    ):
+        source = template_kernel(compiled).source
+        add(inductor, check_loop(source, "stays in low precision", "CHECK-NOT: to(tl.float32)"))
+
+
+@generated()
+def test_downcast(inductor, target):
+    """From fp32 to fp16: more would be read in the loop, so it is not fused."""
+    for compiled in forced(inductor, target, "downcast", matrices((64, 128, 256), "fp32", "fp16"), Counts(2, 2, 3)):
+        source = template_kernel(compiled).source
+        add(inductor, check_loop(source, "fp16 is loaded", "CHECK-NOT: to(tl.float16)"))
+
+
+@generated(sizes=ALIGNED_SIZES)
+def test_multiple_fusions(inductor, target, sizes):
+    """Both operands and the result: the constant occurs three times, and the store is the only one. Zero does not stay
+    zero, so both operands are masked; PyTorch's test does not look at the masks."""
+    for compiled in forced(inductor, target, "multiple_fusions", matrices(sizes), Counts(1, 1, 2)):
+        source = template_kernel(compiled).source
+        found = filecheck(exactly(3, r"tl\.full\(.*\b1\.5\b"), source)
+        stores = filecheck(exactly(1, vocabulary.POINTER_STORE), source)
+        add(
+            inductor,
+            Verdict("constants", found.passed, found.message),
+            Verdict("stores", stores.passed, stores.message),
+            check_mask(source, "a", masked=True),
+            check_mask(source, "b", masked=True),
+            check_block(source, sizes[1]),
+        )
+
+
+@generated(measured=[False, True], graph=["two_products", "product_relu"])
+def test_pending_fusions_multiple(inductor, target, measured, graph):
+    """An epilogue whose fusion is pending while that of another product is: two kernels for two products, one for one.
+
+    Measured, Inductor may find that a kernel of its own pays, so that only the numbers and the products are judged."""
+    shapes = {"two_products": ("x", "y"), "product_relu": ("x",)}[graph]
+    operands = tuple(operand(name, (64, 64)) for name in shapes)
+    wanted = {"two_products": Counts(2, 2, 3), "product_relu": Counts(1, 1, 1)}[graph]
+    if not measured:
+        for _ in forced(inductor, target, graph, operands, wanted):
+            pass
+        return
+    compiled = compile_measured(inductor, target, graph, operands)
+    check_products(inductor, compiled, len(shapes))
+
+
+@generated(measured=[False, True])
+def test_pending_fusion_pro_and_epi(inductor, target, measured):
+    """One upcast for both operands, and an epilogue. Measured: as above."""
+    operands = (operand("x", (128, 128), "fp16"),)
+    if not measured:
+        for compiled in forced(inductor, target, "upcast_relu", operands, Counts(1, 1, 1)):
+            source = template_kernel(compiled).source
+            add(inductor, check_loop(source, "both are cast", exactly(2, r"\.to\(tl\.float32\)")))
+        return
+    compiled = compile_measured(inductor, target, "upcast_relu", operands)
+    check_products(inductor, compiled, 1)
+
+
+def compile_measured(inductor, target, graph, operands):
+    """The graph with every fusion measured, over three choices."""
+    need_device(inductor, "measured fusions")
+    return inductor.exact(
+        f"{GRAPHS}:{graph}",
+        operands,
+        target,
+        templates=vocabulary.only(vocabulary.template("mm")),
+        settings={**SETTINGS, **measuring(True), "max_epilogue_benchmarked_choices": 3},
+    )
+
+
+def check_products(inductor, compiled, products):
+    """As many launches of templates as there are products, and none of ATen; equal products may share a kernel."""
+    module = compiled.generated.modules[-1]
+    found = counts_of(module)
+    templates = [kernel.name for kernel in compiled.generated.kernels if kernel.kind == "template"]
+    launches = sum(module.count(f"{name}.run(") for name in templates)
+    right = launches == products and not found.externs
+    add(inductor, Verdict("products", right, f"{launches} launches of templates, {found}, {products} required"))
+
+
+@generated(sizes=ALIGNED_SIZES)
+def test_multiple_inputs(inductor, target, sizes):
+    """The sum of two fp16 tensors, as fp32."""
+    rows, inner, columns = sizes
+    x, y = operand("x", (rows, inner), "fp16"), operand("y", (rows, inner), "fp16")
+    z = operand("z", (inner, columns))
+    for compiled in forced(inductor, target, "multiple_inputs", (x, y, z), Counts(1, 1, 3)):
+        source = template_kernel(compiled).source
+        add(inductor, check_mask(source, "a", masked=False), check_mask(source, "b", masked=False))
+
+
+@generated()
+def test_storage_offset_prologue(inductor, target):
+    """Both operands in one tensor: the second is read at its offset."""
+    for compiled in forced(inductor, target, "storage_offset", (operand("x", (128, 64)),), Counts(1, 1, 1)):
+        source = template_kernel(compiled).source
+        add(inductor, check_loop(source, "offset", exactly(1, r"\b4096\b")))
+
+
+@generated(sizes=ALIGNED_SIZES)
+def test_prologue_multiple_nodes(inductor, target, sizes):
+    """A prologue of several nodes for one operand, one for the other, and an epilogue."""
+    for compiled in forced(inductor, target, "multiple_nodes", matrices(sizes), Counts(1, 1, 2), settings=REALIZED):
+        source = template_kernel(compiled).source
+        add(inductor, check_mask(source, "a", masked=True), check_mask(source, "b", masked=False))
+
+
+@generated(inner=[63, 64])
+def test_broadcast_x(inductor, target, inner):
+    """One element as a row, of dynamic sizes."""
+    operands = (operand("x", (1, 1)), operand("y", (inner, 128)))
+    for compiled in forced(inductor, target, "broadcast_x", operands, Counts(1, 1, 2), dynamic=True):
+        add(inductor, check_mask(template_kernel(compiled).source, "a", masked=True))
+
+
+@generated()
+def test_broadcast_y(inductor, target):
+    """One element as the second operand, the first one's rows being dynamic."""
+    operands = (operand("x", (20, 1)), operand("y", (1, 1)))
+    for _ in forced(inductor, target, "product", operands, Counts(1, 1, 2), dynamic=None, marked=(("x", 0),)):
+        pass
+
+
+@generated(graph=["positive", "increased", "absolute"])
+def test_preserves_zero_analysis(inductor, target, graph):
+    """What keeps zero needs no mask past k's end, what does not keep it needs one, and so does what is not known to."""
+    for compiled in forced(inductor, target, graph, matrices((64, 127, 64)), Counts(1, 1, 2)):
+        source = template_kernel(compiled).source
+        add(inductor, check_mask(source, "a", masked=graph != "positive"), check_block(source, 127))
+
+
+@generated(measured=[False, True])
+def test_prologue_read_into_both_inputs(inductor, target, measured):
+    """One operand is made of the other: unmeasured, two kernels. Measured, only the numbers and the product are judged,
+    as Inductor may find that one way or the other pays."""
+    operands = (operand("x", (256, 256)),)
+    if not measured:
+        for _ in forced(inductor, target, "read_into_both", operands, Counts(2, 3, 3)):
+            pass
+        return
+    check_products(inductor, compile_measured(inductor, target, "read_into_both", operands), 1)
+
+
+@generated()
+def test_mismatched_prologue_group(inductor, target):
+    """One row that is broadcast within a prologue: its sizes are not the prologue's, so it has a kernel of its own."""
+    x, (y, z) = operand("x", (1, 256)), (operand("y", (256, 256)), operand("z", (256, 128)))
+    for compiled in forced(inductor, target, "mismatched_group", (x, y, z), Counts(2, 2, 4), settings=REALIZED):
+        kinds = sorted(kernel.kind for kernel in compiled.generated.kernels)
+        add(inductor, Verdict("kernels", kinds == ["pointwise", "template"], ", ".join(kinds)))
+
+
+@generated(sizes=[(250, 245, 128), (250, 256, 128), (256, 128, 62)], padding=["written", "forced"])
+def test_prologue_masked_load(inductor, target, sizes, padding):
+    """Padding is not fused, for a load that is aligned would become one that is not. PyTorch's test has Inductor pad
+    the operands, and takes the first sizes for all three. Without a device Inductor pads nothing, so that the graph
+    itself pads."""
+    rows, inner, columns = sizes
+    padded = (rows % 8 or inner % 8) != 0, (inner % 8 or columns % 8) != 0
+    wanted = Counts(1 + sum(padded), 1 + sum(padded), 2 + sum(padded))
+    operands = matrices(sizes, "fp16", "fp16")
+    if padding == "forced":
+        need_device(inductor, "padding by Inductor")
+    settings = {"shape_padding": True, "force_shape_pad": True} if padding == "forced" else {}
+    graph = "product" if padding == "forced" else "padded"
+    for compiled in forced(inductor, target, graph, operands, wanted, settings=settings):
+        source = template_kernel(compiled).source
+        add(inductor, check_loop(source, "nothing is padded within", "CHECK-NOT: tl.where"))
+
+
+@generated()
+def test_template_with_epilogues_and_dynamic_shape(inductor, target):
+    """A linear layer with two epilogues, compiled once for five rows and then called with eight: the second call
+    compiles nothing. On a device choices are measured in a process of their own, as in PyTorch's test."""
+
+    def shapes(rows):
+        x, weight = operand("x", (4, rows), "fp16"), operand("weight", (4, 3), "fp16")
+        return x, weight, operand("bias", (3,), "fp16"), operand("factor", (rows, 3), "fp16")
+
+    device = inductor.harness.settings.has_gpu and not inductor.harness.settings.compile_only
+    settings = {"autotune_in_subproc": True} if device else {}
+    first, second = shapes(5), shapes(8)
+    compiled = inductor.exact(
+        f"{GRAPHS}:linear_relu_times",
+        first,
+        target,
+        dynamic=True,
+        calls=(second,),
+        settings={**SETTINGS, **measuring(False), **settings},
+    )
+    counters = compiled.generated.counters
+    for name in ("recompiles", "graph_breaks"):
+        add(inductor, Verdict(name, counters[name] == 0, f"{counters[name]} {name}"))
+    add(inductor, *verdicts_of(compiled, second, inductor), check_counts(compiled, Counts(1, 1, 4)))
+
+
+def verdicts_of(compiled: Compiled, operands: Sequence[Operand], inductor) -> Iterator[Verdict]:
+    """Those of the compiled function's numbers on ``operands`` of other sizes."""
+    found = compiled.generated
+    called = replace(
+        compiled,
+        program=replace(compiled.program, operands=tuple(operands)),
+        generated=replace(found, invocations=found.invocations[1:]),
+    )
+    settings = inductor.harness.settings
+    for verdict in exact_verdicts(called, inductor.harness.executor, settings.seed, {}):
+        yield replace(verdict, check=f"{verdict.check}/second call")

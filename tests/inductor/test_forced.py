@@ -1,0 +1,135 @@
+"""What is read from generated source, and what is expected of it."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Any
+
+import pytest
+
+from conformance import codegen_checks
+from conformance.heuristics.configs import Config
+from conformance.inductor import vocabulary
+from conformance.inductor.forced import config_of, constant, described_config, expected_grid, option
+from conformance.inductor.graphs import graph_of
+from conformance.inductor.program import Choice
+from conformance.plugin.generated import chosen, covering, exactly
+from conformance.problems import Bias, Fusion, addmm, bmm, conv2d, fused_mm, mixed_mm, mm, mm_plus_mm
+from conformance.targets import KNOWN, Target
+
+SOURCE = """
+@triton_heuristics.template(
+    num_stages=3,
+    num_warps=8,
+)
+@triton.jit
+def triton_tem_fused_mm_0(arg_A, arg_B, out_ptr0):
+    EVEN_K : tl.constexpr = True
+    GROUP_M : tl.constexpr = 4
+    BLOCK_M : tl.constexpr = 64
+    BLOCK_N : tl.constexpr = 128
+    BLOCK_K : tl.constexpr = 32
+    num_warps = 1
+"""
+
+
+def test_the_config_is_read_from_the_source() -> None:
+    assert config_of(SOURCE) == Config(64, 128, 32, 3, 8, group_m=4)
+    assert constant(SOURCE, "NUM_SMS") is None
+    assert option(SOURCE, "num_ctas") is None
+
+
+@pytest.mark.parametrize("line", ["BLOCK_K : tl.constexpr = 32", "num_stages=3"])
+def test_what_the_source_lacks_is_said(line: str) -> None:
+    with pytest.raises(ValueError, match=line.replace("=", " ").split()[0]):
+        config_of(SOURCE.replace(line, ""))
+
+
+def test_the_config_is_read_from_a_description() -> None:
+    text = "BLOCK_K=32, BLOCK_M=64, BLOCK_N=128, EVEN_K=True, GROUP_M=4, num_stages=3, num_warps=8"
+    assert described_config(Choice("triton_mm_0", text, "triton")) == Config(64, 128, 32, 3, 8, group_m=4)
+    assert described_config(Choice("mm", "", "extern")) is None
+
+
+@pytest.mark.parametrize(
+    ("problem", "sms", "grid"),
+    [
+        (mm(130, 260, 40), None, (9, 1, 1)),
+        (mm(130, 260, 40), 4, (4, 1, 1)),
+        (mm(130, 260, 40), 132, (9, 1, 1)),
+        (bmm(130, 100, 40, batch=5), None, (3, 5, 1)),
+        (conv2d(2, 8, (10, 10), 48, (3, 3), padding=(1, 1), groups=2), None, (4, 1, 2)),
+    ],
+)
+def test_the_grid(problem: Any, sms: int | None, grid: tuple[int, ...]) -> None:
+    assert expected_grid(problem, Config(64, 128, 32, 3, 8), sms) == grid
+
+
+@pytest.mark.parametrize(
+    ("problem", "function", "names"),
+    [
+        (mm(8, 8, 8), "mm", set()),
+        (addmm(8, 8, 8), "addmm", {"alpha", "beta"}),
+        (mm_plus_mm(8, 8, 8), "mm_plus_mm", set()),
+        (conv2d(1, 4, (5, 5), 4, (3, 3)), "convolution", {"stride", "padding", "groups"}),
+        (fused_mm(8, 8, 8, fusion=Fusion(epilogue=("bias", "relu")), bias=Bias()), "fused_mm", {"epilogue", "names"}),
+    ],
+)
+def test_the_graph_of_a_problem(problem: Any, function: str, names: set[str]) -> None:
+    graph, arguments = graph_of(problem)
+    assert graph == f"conformance.inductor.graphs:{function}"
+    assert set(dict(arguments)) == names
+
+
+@pytest.mark.parametrize("problem", [mixed_mm(8, 8, 8), fused_mm(8, 8, 8, fusion=Fusion(prologue="scale"))])
+def test_a_problem_without_a_graph(problem: Any) -> None:
+    with pytest.raises(ValueError, match="has no graph"):
+        graph_of(problem)
+
+
+@pytest.mark.parametrize(("count", "passes"), [(0, False), (1, False), (2, True), (3, False)])
+def test_counts_are_exact(count: int, passes: bool) -> None:
+    text = "a = tl.store(x)\nb = 1\nc = tl.store(y)\n"
+    assert codegen_checks.filecheck(exactly(count, vocabulary.POINTER_STORE), text).passed is passes
+    assert codegen_checks.filecheck(exactly(0, vocabulary.POINTER_STORE), "b = 1\n").passed
+
+
+def test_the_expression_of_a_template_matches_no_other() -> None:
+    names = ["triton_mm_12", "triton_mm_persistent_tma_3", "triton_mm_plus_mm_1", "mm"]
+    assert [name for name in names if re.search(vocabulary.only("mm"), name)] == ["triton_mm_12"]
+
+
+def test_a_template_that_is_not_there_is_a_typed_reason() -> None:
+    with pytest.raises(vocabulary.NoSuchTemplate, match="no template"):
+        vocabulary.template_text("mm_by_hand")
+
+
+def test_the_dialect_is_that_of_the_installed_template() -> None:
+    name = vocabulary.template("persistent TMA")
+    dialect = vocabulary.dialect(name)
+    assert codegen_checks.filecheck(f"CHECK: {{{{{dialect.load}}}}}", vocabulary.template_text(name)).passed
+
+
+@pytest.mark.parametrize("sizes", [(4,), (4, 2), (4, 2, 2), (3, 2, 2), (4, 2, 2, 3)])
+def test_a_sample_shows_every_value_or_every_pair(sizes: tuple[int, ...]) -> None:
+    every = list(itertools.product(*map(range, sizes)))
+    strength = 2 if len(sizes) > 2 else 1
+    sample = covering(every, strength)
+    for places in itertools.combinations(range(len(sizes)), strength):
+        wanted = set(itertools.product(*(range(sizes[place]) for place in places)))
+        assert {tuple(row[place] for place in places) for row in sample} == wanted
+    assert len(sample) <= max(12, *sizes)
+    assert covering([()], 1) == [()]
+
+
+def target(arch: int | str, index: int | None = None) -> Target:
+    backend = next(known.backend for known in KNOWN if known.arch == arch)
+    return Target(backend, arch, 32, index)
+
+
+def test_code_is_generated_for_two_architectures_unless_asked() -> None:
+    known = [target(arch) for arch in (80, 90, 100, "gfx942")]
+    assert [one.id for one in chosen(known, asked=False)] == ["sm_90", "sm_100"]
+    assert [one.id for one in chosen(known, asked=True)] == ["sm_80", "sm_90", "sm_100"]
+    assert [one.id for one in chosen([target(80, 0)], asked=False)] == ["sm_80"]

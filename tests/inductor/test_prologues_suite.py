@@ -1,0 +1,210 @@
+"""Each check of the suite about prologues fails where a fault is planted in what Inductor generated."""
+
+from __future__ import annotations
+
+import importlib
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from conformance.inductor.program import Generated, GeneratedKernel, Program
+from conformance.inductor.provider import Compiled
+from conformance.plugin.recording import CaseRecorder
+from tests.inductor.test_planted_generated import Fault, missed, planted_table
+
+
+def the_suite() -> Any:
+    """The suite, which can be imported where its marks are known or pytest does not run."""
+    return importlib.import_module("conformance.suites.test_inductor_prologues")
+
+
+def upcast(inductor, target):
+    the_suite().test_upcast(inductor, target, sizes=(63, 120, 250))
+
+
+def gather(inductor, target):
+    the_suite().test_gather_fusion(inductor, target)
+
+
+def low_precision(inductor, target):
+    the_suite().test_low_precision(inductor, target, added=0)
+
+
+def downcast(inductor, target):
+    the_suite().test_downcast(inductor, target)
+
+
+def multiple_fusions(inductor, target):
+    the_suite().test_multiple_fusions(inductor, target, sizes=(64, 120, 64))
+
+
+def upcast_relu(inductor, target):
+    the_suite().test_pending_fusion_pro_and_epi(inductor, target, measured=False)
+
+
+def storage_offset(inductor, target):
+    the_suite().test_storage_offset_prologue(inductor, target)
+
+
+def increased(inductor, target):
+    the_suite().test_preserves_zero_analysis(inductor, target, graph="increased")
+
+
+def positive(inductor, target):
+    the_suite().test_preserves_zero_analysis(inductor, target, graph="positive")
+
+
+def mismatched_group(inductor, target):
+    the_suite().test_mismatched_prologue_group(inductor, target)
+
+
+def second_call(inductor, target):
+    the_suite().test_template_with_epilogues_and_dynamic_shape(inductor, target)
+
+
+LAUNCH = r"^( *)(triton_tem_\w+\.run\(.*\))$"
+
+FAULTS = (
+    Fault("a second launch", "upcast", LAUNCH, r"\1\2\n\1\2", ("wrapper",)),
+    Fault("an operand that stays", "upcast", r"^ *del arg0_1$", "", ("wrapper",)),
+    Fault(
+        "a product of ATen",
+        "downcast",
+        LAUNCH,
+        r"\1extern_kernels.mm(buf0, arg1_1, out=buf1)",
+        ("wrapper",),
+    ),
+    Fault(
+        "zeros where zero stays zero", "upcast", r"a = tmp1\.", "a = tl.where(a_mask, tmp1, 0.0).", ("loop/no mask",)
+    ),
+    Fault("rows that are not gathered", "gather", r"idx_n \+ 128\*tmp\d+", "idx_n + 128*idx_m", ("numerics/0",)),
+    Fault(
+        "a detour through fp32",
+        "low_precision",
+        r"\.to\(tl\.bfloat16\)",
+        ".to(tl.float32).to(tl.bfloat16)",
+        ("loop/stays in low precision",),
+    ),
+    Fault("a wrong constant", "multiple_fusions", r"(tmp[36] = .*)\b1\.5\b", r"\g<1>1.25", ("numerics/0",)),
+    Fault("a constant that is absent", "multiple_fusions", r"tmp1 = acc \* tmp0", "tmp1 = acc", ("numerics/0",)),
+    Fault("half of the launch", "storage_offset", r", 4, 1, 1, stream=", ", 2, 1, 1, stream=", ("numerics/0",)),
+    Fault("an offset of another row", "storage_offset", r"\b4096\b", "4032", ("numerics/0",)),
+    Fault("k's mask", "increased", r"a = tl\.where\(a_mask, (\w+), 0\.0\)", r"a = \1", ("mask/a",)),
+    Fault("b's mask for a", "increased", r"tl\.where\(a_mask,", "tl.where(tl.trans(b_mask),", ("mask/a",)),
+    Fault("a mask too many", "positive", r"a = tmp(\d)\.", r"a = tl.where(a_mask, tmp\1, 0.0).", ("mask/a",)),
+    Fault("no epilogue", "upcast_relu", r"triton_helpers\.maximum\(.*, acc\)", "acc", ("numerics/0",)),
+    Fault(
+        "a tensor too many",
+        "mismatched_group",
+        r"^( *)buf2 = ",
+        r"\1buf9 = empty_strided_cuda((1, ), (1, ), torch.float32)\n\1buf2 = ",
+        ("wrapper",),
+    ),
+    Fault("sizes of the first call", "second_call", r"s27 = arg1_1$", "s27 = 5", ("raises AssertionError",)),
+)
+
+
+@pytest.fixture(scope="module")
+def suite(pytestconfig: pytest.Config) -> Any:
+    """The plugin makes the suites' marks known only where the suites run."""
+    pytestconfig.addinivalue_line("markers", "generated(...): the cases of a test about Inductor's code")
+    return the_suite()
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, list[str]]:
+    return planted_table(__name__)
+
+
+def test_healthy_code_passes(found: dict[str, list[str]]) -> None:
+    healthy = {fault.case: found[fault.case] for fault in FAULTS}
+    assert healthy == {case: [] for case in healthy}
+
+
+def test_every_fault_is_caught(found: dict[str, list[str]]) -> None:
+    text = missed(FAULTS, found)
+    assert not text, text
+
+
+MODULE = """
+class Runner:
+    def call(self, args):
+        x, y = args
+        buf0 = empty_strided_cuda((4, 4), (4, 1), torch.float32)
+        triton_poi_0.run(x, buf0, 16, stream=stream0)
+        del x
+        buf1 = empty_strided_cuda((4, 4), (4, 1), torch.float32)
+        extern_kernels.mm(buf0, y, out=buf1)
+        del buf0, y
+        return (buf1,)
+
+def benchmark(args):
+    z = empty_strided_cuda((4, 4), (4, 1), torch.float32)
+    del z
+"""
+
+LOOP = """
+    EVEN_K : tl.constexpr = True
+    BLOCK_K : tl.constexpr = 32
+    a = 0
+    for k_idx in range(0, tl.cdiv(K, BLOCK_K)):
+        a = tmp0.to(tl.float32)
+        b = tl.load(B)
+        acc += tl.dot(a, b)
+    out = tl.where(mask, acc, 0.0)
+"""
+
+
+def compiled(*kinds: str) -> Compiled:
+    """Something compiled to MODULE, with kernels of these ``kinds``."""
+    kernels = tuple(GeneratedKernel(f"kernel_{number}", kind, LOOP) for number, kind in enumerate(kinds))
+    return Compiled(Program("graphs:product", ()), Generated(modules=(MODULE,), kernels=kernels))
+
+
+def test_counts_are_those_of_call_alone(suite: Any) -> None:
+    assert suite.counts_of(MODULE) == suite.Counts(launches=1, allocations=2, deletions=3, externs=1)
+    with pytest.raises(ValueError, match="no function call"):
+        suite.counts_of("def other(args): ...")
+
+
+@pytest.mark.parametrize("field", ["launches", "allocations", "deletions", "externs"])
+def test_every_count_is_checked(suite: Any, field: str) -> None:
+    right = {"launches": 1, "allocations": 2, "deletions": 3, "externs": 1}
+    assert suite.check_counts(compiled(), suite.Counts(**right)).passed
+    for wrong in (right[field] - 1, right[field] + 1):
+        assert not suite.check_counts(compiled(), suite.Counts(**{**right, field: wrong})).passed
+
+
+def test_the_loop_ends_at_its_multiplication(suite: Any) -> None:
+    assert "tl.where" not in suite.loop_of(LOOP)
+    assert suite.operand_line(LOOP, "a").strip() == "a = tmp0.to(tl.float32)"
+    with pytest.raises(ValueError, match="no loop over k_idx"):
+        suite.loop_of("a = tl.dot(a, b)")
+    with pytest.raises(ValueError, match="0 statements give c"):
+        suite.operand_line(LOOP, "c")
+
+
+def test_a_block_that_does_not_divide_k_is_not_even(suite: Any) -> None:
+    assert suite.check_block(LOOP, 64).passed
+    assert not suite.check_block(LOOP, 63).passed
+    assert suite.check_mask(LOOP, "a", masked=True).passed, "an even k needs no mask"
+    assert not suite.check_mask(LOOP.replace("= True", "= False"), "a", masked=True).passed
+
+
+def test_one_template_is_required(suite: Any) -> None:
+    assert suite.template_kernel(compiled("template", "pointwise")).name == "kernel_0"
+    for kinds in ((), ("template", "template")):
+        with pytest.raises(ValueError, match=f"there are {len(kinds)}"):
+            suite.template_kernel(compiled(*kinds))
+
+
+@pytest.mark.parametrize(("kinds", "passed"), [(("template",), True), ((), False), (("template", "template"), False)])
+def test_measured_products_are_counted(suite: Any, kinds: tuple[str, ...], passed: bool) -> None:
+    without = MODULE.replace("extern_kernels.mm(", "triton_tem_1.run(")
+    for module, right in ((without, passed), (MODULE, False)):
+        recorder = CaseRecorder("planted::products")
+        kernels = compiled(*kinds)
+        generated = Generated(modules=(module,), kernels=kernels.generated.kernels)
+        suite.check_products(SimpleNamespace(recorder=recorder), Compiled(kernels.program, generated), 1)
+        assert [verdict.passed for verdict in recorder.verdicts] == [right]
