@@ -396,6 +396,21 @@ def spawned(target: Callable[..., None], *arguments: Any) -> tuple[int | None, A
         ours.close()
 
 
+def square_on_second_device(connection: Any, x: Tensor) -> None:
+    """In the child: ``x @ x``, tuned and run on the second device while the first is current. Sends the product's
+    device, the device that is current afterwards and the product."""
+    from torch._inductor import config
+
+    with config.patch(max_autotune_gemm=True), torch.cuda.device(0):
+        found = torch.compile(_square)(x.to("cuda:1"))
+        current = torch.cuda.current_device()
+    connection.send((str(found.device), current, found.cpu().tolist()))
+
+
+def _square(x: Tensor) -> Tensor:
+    return x @ x
+
+
 def benchmark_there(connection: Any, choice: Any, tensors: Sequence[Tensor], out: Tensor) -> None:
     """In the child: times ``choice`` and sends the milliseconds and what it computed."""
     torch.set_num_threads(1)

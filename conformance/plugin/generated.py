@@ -194,6 +194,14 @@ class Inductor:
             if not found.available:
                 self.recorder.not_applicable(Reason(ReasonCode.CAPABILITY, name, found.why))
 
+    def template(self, kind: str) -> str:
+        """The name of the installed torch's template of ``kind``, a key of ``vocabulary.TEMPLATES``; ends the case as
+        not-applicable where it has none."""
+        try:
+            return vocabulary.template(kind)
+        except vocabulary.NoSuchTemplate as error:
+            self.recorder.not_applicable(error.reason)
+
     def refused(self, problem: Problem, target: Target, template: str, error: str, **fields: Any) -> None:
         """Checks that compiling ``problem`` with choices of ``template`` only fails with the exception ``error``."""
         self.recorder.set(kernel=f"inductor/{template}", problem=problem)

@@ -360,7 +360,7 @@ def test_prune_choices(inductor, target, size):
     largest first. PyTorch's test has the small product alone, of which every config fits."""
     needs_option(inductor, PRUNING)
     operands = [tensor("a", size, size, dtype="fp32"), tensor("b", size, size, dtype="fp32")]
-    only = vocabulary.only(vocabulary.template("mm"))
+    only = vocabulary.only(inductor.template("mm"))
     asked = program(f"{GRAPHS}:mm", operands, {**TRITON, PRUNING: True}, templates=only)
     usual = dataclasses.replace(asked, settings=tuple({**TRITON, PRUNING: False}.items()), pick=0)
     pruned = inductor.compile(asked, target).generated
@@ -398,7 +398,7 @@ def test_exhaustive(inductor, target):
     replaced = Replacing(inductor, "one exhaustive config")
     record(inductor, judge_exhaustive(replaced.compile(asked, target).generated))
     for run in replaced.forced(
-        mm(size, size, size, "fp16"), target, vocabulary.template("mm"), choices=1, settings=space
+        mm(size, size, size, "fp16"), target, inductor.template("mm"), choices=1, settings=space
     ):
         run.check("config", (run.config.block_m, run.config.block_n, run.config.block_k) == (32, 32, 32), run.config.id)
 

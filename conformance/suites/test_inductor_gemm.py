@@ -29,10 +29,10 @@ def operands(order, pad=0):
     return {"layout_a": Layout(first, pad=pad), "layout_b": Layout(second, pad=pad)}
 
 
-def persistent(target):
+def persistent(inductor, target):
     """The name of the persistent template that Inductor offers for ``target``: on Blackwell the warp-specialised one
     takes the place of the other."""
-    return vocabulary.template("Blackwell" if target.capability("tcgen05").available else "persistent TMA")
+    return inductor.template("Blackwell" if target.capability("tcgen05").available else "persistent TMA")
 
 
 def check_descriptors(run, template, *, store):
@@ -54,7 +54,7 @@ def check_descriptors(run, template, *, store):
 @generated(needs=("tma", "wgmma"), order=ORDERS, dynamic=[False, True], store=[False, True])
 def test_mm_persistent_tma(inductor, target, order, dynamic, store):
     """A persistent product of every order, each store. Dynamic sizes: a descriptor makes Inductor fix them."""
-    template = vocabulary.template("persistent TMA")
+    template = inductor.template("persistent TMA")
     problem = mm(168, 248, 88, "fp16", **operands(order))
     for run in inductor.forced(problem, target, template, persistent=True, dynamic=dynamic, settings=settings(store)):
         run.filecheck("kernel", "CHECK: def triton_tem_fused_mm")
@@ -65,7 +65,7 @@ def test_mm_persistent_tma(inductor, target, order, dynamic, store):
 def test_mm_persistent_tma_padded(inductor, target, order, dynamic):
     """Rows, or columns, that are eight elements longer than the operand. PyTorch's test gives B the stride of A, which
     overlaps in one case, and packs the operands again inside the function."""
-    template = persistent(target)
+    template = persistent(inductor, target)
     problem = mm(168, 248, 88, "fp16", **operands(order, pad=8))
     for run in inductor.forced(problem, target, template, persistent=True, dynamic=dynamic, settings=settings(False)):
         run.filecheck("kernel", "CHECK: def triton_tem_fused_mm")
@@ -75,7 +75,7 @@ def test_mm_persistent_tma_padded(inductor, target, order, dynamic):
 @generated(needs=("tma", "wgmma"), order=ORDERS, dynamic=[False, True], store=[False, True])
 def test_addmm_persistent_tma(inductor, target, order, dynamic, store):
     """The same with a bias for each column."""
-    template = vocabulary.template("persistent TMA")
+    template = inductor.template("persistent TMA")
     problem = addmm(168, 248, 88, "fp16", **operands(order), **PLAIN)
     for run in inductor.forced(problem, target, template, persistent=True, dynamic=dynamic, settings=settings(store)):
         run.filecheck("kernel", "CHECK: def triton_tem_fused_addmm")
@@ -96,7 +96,7 @@ def subtiled(subtile):
 @generated(needs=("tcgen05", "tma"), order=ORDERS, dynamic=[False, True], store=[False, True], subtile=[1, 2, 4])
 def test_mm_blackwell(inductor, target, order, dynamic, store, subtile):
     """The warp-specialised product; PyTorch's test knows subtiles of 1 and 2 and counts at least, not exactly."""
-    template = vocabulary.template("Blackwell")
+    template = inductor.template("Blackwell")
     problem = mm(256, 128, 384, "fp16", **operands(order))
     for run in inductor.forced(
         problem,
@@ -114,7 +114,7 @@ def test_mm_blackwell(inductor, target, order, dynamic, store, subtile):
 @generated(needs=("tcgen05", "tma"), order=ORDERS, dynamic=[False, True], store=[False, True], subtile=[1, 2, 4])
 def test_addmm_blackwell(inductor, target, order, dynamic, store, subtile):
     """The same with a bias for each column."""
-    template = vocabulary.template("Blackwell")
+    template = inductor.template("Blackwell")
     problem = addmm(256, 128, 384, "fp16", **operands(order), **PLAIN)
     for run in inductor.forced(
         problem,
@@ -133,7 +133,7 @@ def test_addmm_blackwell(inductor, target, order, dynamic, store, subtile):
 def test_scaled_mm_blackwell(inductor, target, scaling, dynamic, store):
     """fp8 products with scales per tensor and per row. PyTorch's test multiplies by the scale that it divided by, so
     that most results overflow; here every scale is exact and no result does."""
-    template = vocabulary.template("Blackwell")
+    template = inductor.template("Blackwell")
     problem = scaled_mm(256, 128, 384, "e4m3", scaling=scaling, fast_accum=True)
     for run in inductor.forced(problem, target, template, persistent=True, dynamic=dynamic, settings=settings(store)):
         run.filecheck("kernel", "CHECK: def triton_tem_fused__scaled_mm")
@@ -143,7 +143,7 @@ def test_scaled_mm_blackwell(inductor, target, scaling, dynamic, store):
 @generated(needs=("tma", "wgmma"), scaling=["tensor", "row"], fast=[False, True], dynamic=[False, True])
 def test_scaled_mm_persistent_tma(inductor, target, scaling, fast, dynamic):
     """The same on Hopper, with sums that are rounded between blocks of k and without."""
-    template = vocabulary.template("scaled persistent TMA")
+    template = inductor.template("scaled persistent TMA")
     problem = scaled_mm(256, 128, 384, "e4m3", scaling=scaling, fast_accum=fast)
     for run in inductor.forced(problem, target, template, persistent=True, dynamic=dynamic, settings=TMA):
         run.filecheck("kernel", "CHECK: def triton_tem_fused__scaled_mm")
@@ -156,7 +156,7 @@ def test_scaled_mm_persistent_tma(inductor, target, scaling, fast, dynamic):
 def test_misaligned_operands_have_no_choice(inductor, target, operation, dynamic):
     """Rows of A of 22 bytes, or rows of B of 62: no descriptor can be made, and there is no choice. The reason is
     proven: with rows of a multiple of 16 bytes, and nothing else changed, there is one."""
-    template = persistent(target)
+    template = persistent(inductor, target)
     make, fields = (mm, {}) if operation == "mm" else (addmm, PLAIN)
     for N, K in ((31, 11), (32, 11), (31, 16)):
         refused = make(21, N, K, "fp16", **fields)
@@ -171,7 +171,7 @@ def test_misaligned_output_has_no_descriptor_store(inductor, target, dynamic):
     """Rows of 62 bytes in the output alone: there is no choice with a descriptor store. The reason is proven: without
     the store, and with rows of 64 bytes, there is one. The comment in PyTorch's test speaks of the operands' strides;
     those are aligned in all three."""
-    template = persistent(target)
+    template = persistent(inductor, target)
     fields = {"layout_a": Layout("row"), "layout_b": Layout("col")}
     given = {"dynamic": dynamic, "out": True}
     packed, aligned = mm(21, 31, 32, "fp16", **fields), mm(21, 32, 32, "fp16", **fields)
@@ -186,7 +186,7 @@ def test_misaligned_output_has_no_descriptor_store(inductor, target, dynamic):
 def test_dynamic_rows(inductor, target, operation):
     """The rows of A are marked dynamic: three numbers of them are served by one compilation. PyTorch's test calls the
     function once."""
-    template = persistent(target)
+    template = persistent(inductor, target)
     make, fields = (mm, {}) if operation == "mm" else (addmm, PLAIN)
     problem, *also = (make(rows, 248, 88, "fp16", **fields) for rows in (168, 40, 328))
     for run in inductor.forced(
@@ -201,11 +201,11 @@ def test_sm_carveout(inductor, target, operation, reserve):
     """The kernel is told, and launched on, the SMs that torch's carveout leaves; the carveout is then what it was.
     PyTorch's test leaves it set, and checks no numbers."""
     if operation == "mm":
-        template = persistent(target)
+        template = persistent(inductor, target)
         problem = mm(1536, 1536, 64, "bf16", layout_b=Layout("col"))
     else:
         blackwell = target.capability("tcgen05").available
-        template = vocabulary.template("Blackwell" if blackwell else "scaled persistent TMA")
+        template = inductor.template("Blackwell" if blackwell else "scaled persistent TMA")
         problem = scaled_mm(1536, 1536, 64, "e4m3", scaling="tensor")
     left = (target.limits.multiprocessors or 0) - (reserve or 0)
     before = carveout.current()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch._inductor.fx_passes import joint_graph
 
-from conformance.inductor import graphs_operations, vocabulary
+from conformance.inductor import graphs_operations, tuning, vocabulary
 from conformance.inductor.exact import small_integers
 from conformance.inductor.graphs import graph_of
 from conformance.inductor.program import Program
@@ -87,19 +87,10 @@ def forced_choice(inductor, graph, operands, target, **fields):
     return inductor.exact(f"{GRAPHS}:{graph}", operands, target, settings=options, **{"pick": 0, **fields})
 
 
-def needs_device(inductor, subject, detail, devices=1):
-    """Ends the case where there are fewer than ``devices`` devices."""
-    there = torch.cuda.device_count() if inductor.harness.settings.has_gpu else 0
-    if there < devices:
-        inductor.recorder.not_run(Reason(ReasonCode.NO_DEVICE, subject, f"{detail}: {devices} needed, {there} there"))
-
-
-def template(inductor, kind):
-    """The installed torch's template of ``kind``; the case ends where it has none."""
-    try:
-        return vocabulary.template(kind)
-    except vocabulary.NoSuchTemplate as error:
-        inductor.recorder.not_applicable(error.reason)
+def needs_device(inductor, subject, detail):
+    """Ends the case where there is no device."""
+    if not inductor.harness.settings.has_gpu:
+        inductor.recorder.not_run(Reason(ReasonCode.NO_DEVICE, subject, f"{detail}: there is none"))
 
 
 # --- products ---------------------------------------------------------------------------------------------------------
@@ -109,7 +100,7 @@ def template(inductor, kind):
 def test_mm_plus_mm(inductor, target, space):
     """The sum of two products in one kernel with one store."""
     problem = mm_plus_mm(*SIZES, "fp16")
-    for run in inductor.forced(problem, target, template(inductor, "mm_plus_mm"), settings=searching(space)):
+    for run in inductor.forced(problem, target, inductor.template("mm_plus_mm"), settings=searching(space)):
         check_alone(run)
 
 
@@ -118,7 +109,7 @@ def test_mm_plus_mm_dynamic_has_no_template(inductor, target):
     """With a K that may change only ATen's two products are offered, and no choice where these are not allowed.
     PyTorch's test checks that nothing is raised."""
     problem = mm_plus_mm(*SIZES, "fp16")
-    name = template(inductor, "mm_plus_mm")
+    name = inductor.template("mm_plus_mm")
     inductor.refused(problem, target, name, "NoValidChoicesError", dynamic=True)
     program = Program(
         "conformance.inductor.graphs:mm_plus_mm",
@@ -140,7 +131,7 @@ def test_baddbmm(inductor, target, space):
     batch, rows, columns, k = sized(inductor, (64, 2048, 192, 64), (3, 136, 72, 40))
     problem = baddbmm(rows, columns, k, "fp16", batch=batch, bias=Bias("b1n"), alpha=1.0, beta=1.0)
     fills = sized(inductor, ("transparent", "randn"), None)
-    for run in inductor.forced(problem, target, template(inductor, "bmm"), fills=fills, settings=searching(space)):
+    for run in inductor.forced(problem, target, inductor.template("bmm"), fills=fills, settings=searching(space)):
         run.filecheck("kernel", "CHECK: def triton_tem_fused_baddbmm")
         check_alone(run)
 
@@ -148,7 +139,7 @@ def test_baddbmm(inductor, target, space):
 @generated()
 def test_int_mm(inductor, target):
     """int8 operands: the sums are int32 from the first product to the store."""
-    for run in inductor.forced(int_mm(*SIZES), target, template(inductor, "mm")):
+    for run in inductor.forced(int_mm(*SIZES), target, inductor.template("mm")):
         run.exactly(1, "accumulator", r"ACC_TYPE : tl\.constexpr = tl\.int32$")
         check_alone(run)
 
@@ -161,7 +152,7 @@ def test_dynamic_sizes(inductor, target, operation):
     """All sizes may change: the kernel takes them as arguments, and one compilation serves three shapes."""
     make = mm if operation == "mm" else addmm
     problem, *also = (make(*sizes, "fp16") for sizes in DYNAMIC)
-    for run in inductor.forced(problem, target, template(inductor, "mm"), dynamic=True, also=also):
+    for run in inductor.forced(problem, target, inductor.template("mm"), dynamic=True, also=also):
         check_dynamic(run)
 
 
@@ -226,7 +217,7 @@ def test_non_contiguous_input(inductor, target, operation):
     problem = uneven(inductor, make, dtype, **fields)
     kind = operation if operation == "mm_plus_mm" or (operation == "bmm" and not BATCH_OF_ONE_IS_MM) else "mm"
     given = sized(inductor, {"fills": ("transparent", "randn"), "choices": 1}, {})
-    for run in inductor.forced(problem, target, template(inductor, kind), **given):
+    for run in inductor.forced(problem, target, inductor.template(kind), **given):
         check_strides(run, problem)
 
 
@@ -259,7 +250,7 @@ def test_epilogue_fusion(inductor, target, epilogue, dynamic, dtype):
     integers, for releases differ in whether the product is rounded before what is fused behind it."""
     steps = EPILOGUES[epilogue]
     problem = fused_mm(*SIZES, dtype, fusion=Fusion(epilogue=steps), bias=Bias() if "bias" in steps else None)
-    name = template(inductor, "mm")
+    name = inductor.template("mm")
     # folding constants, torch makes the zeros of a dropout on the device
     options = sized(inductor, {}, {"joint_graph_constant_folding": False})
     if dtype == "fp32":
@@ -307,7 +298,7 @@ def test_matmul_dropout(inductor, target, p, fallback):
         (a, b),
         (("p", p),),
         settings=tuple(options.items()),
-        templates=vocabulary.only(template(inductor, "mm")),
+        templates=vocabulary.only(inductor.template("mm")),
         pick=0,
     )
     compiled = inductor.compile(program, target)
@@ -473,7 +464,7 @@ def test_conv1x1_dynamic_size(inductor, target, order):
     for run in inductor.forced(
         problem,
         target,
-        template(inductor, "convolution 2d"),
+        inductor.template("convolution 2d"),
         dynamic=None,
         marked=(("x", 2), ("x", 3)),
         also=also,
@@ -510,7 +501,7 @@ def test_conv2d(inductor, target, order, space):
     batch, size = sized(inductor, (32, 64), (2, 9))
     problem = conv2d(batch, 3, size, 64, 3, "fp32", padding=1, **orders)
     fills = sized(inductor, ("transparent", "randn"), None)
-    kind = template(inductor, "convolution 2d")
+    kind = inductor.template("convolution 2d")
     for run in inductor.forced(problem, target, kind, fills=fills, settings=searching(space)):
         run.filecheck("kernel", "CHECK: def triton_tem_fused_convolution")
 
@@ -526,7 +517,7 @@ def test_conv_cat(inductor, target, space):
         "conv_cat",
         operands,
         target,
-        templates=vocabulary.only(template(inductor, "convolution 2d")),
+        templates=vocabulary.only(inductor.template("convolution 2d")),
         settings=searching(space),
     )
     record(inductor, one_cat(compiled.generated))
@@ -549,7 +540,7 @@ def test_conv3d(inductor, target, space):
     smaller."""
     size, kernel = sized(inductor, ((8, 16, 32), 7), ((5, 6, 7), 3))
     problem = conv3d(1, 3, size, 3, kernel, "fp32")
-    kind = template(inductor, "convolution 3d")
+    kind = inductor.template("convolution 3d")
     for run in inductor.forced(problem, target, kind, settings=searching(space)):
         run.filecheck("kernel", "CHECK: def triton_tem_fused_convolution")
 
@@ -561,7 +552,7 @@ def test_conv3d(inductor, target, space):
 def test_cat_addmm(inductor, target, size, pick):
     """Two products with an addend, side by side in one result."""
     operands = [tensor(name, size, size) for name in "abc"]
-    name = template(inductor, "mm")
+    name = inductor.template("mm")
     compiled = forced_choice(
         inductor, "cat_addmm", operands, target, templates=vocabulary.only(name), pick=pick, settings=TRITON
     )
@@ -587,7 +578,7 @@ def test_cat_max_autotune(inductor, target, graph, choice):
     """A product that is joined to something else, by ATen and by a template: how many kernels are launched. PyTorch's
     tests count no launches of the third graph."""
     operands = [tensor("x", 40, 40), tensor("y", 40, 40)]
-    name = "^mm$" if choice == "extern" else vocabulary.only(template(inductor, "mm"))
+    name = "^mm$" if choice == "extern" else vocabulary.only(inductor.template("mm"))
     compiled = forced_choice(inductor, graph, operands, target, templates=name, settings=BOTH)
     record(inductor, cat_launches(compiled.generated, graph, choice))
 
@@ -637,7 +628,7 @@ def test_jit_fusion_matches_aot_fusion(inductor, target, build):
             "many_of_one_in_a_graph",
             operands,
             target,
-            templates=vocabulary.only(template(inductor, "mm")),
+            templates=vocabulary.only(inductor.template("mm")),
             settings=options,
             values=values,
         )
@@ -664,18 +655,21 @@ def test_jit_fusion_matches_aot_fusion(inductor, target, build):
 
 @generated()
 def test_autotune_device_guard(inductor, target):
-    """Operands on the second device while the first is current: tuned and run there, and the first still current."""
-    needs_device(inductor, "second device", "operands on another device than the current one", devices=2)
+    """Operands on the second device while the first is current: tuned and run there, and the first still current. A
+    worker sees one device, so it is a fresh process that sees two."""
+    devices = inductor.harness.settings.gpus.entries
+    if len(devices) < 2:
+        detail = f"operands on another device than the current one: two devices are needed, {len(devices)} are there"
+        inductor.recorder.not_run(Reason(ReasonCode.NO_DEVICE, "second device", detail))
     inductor.recorder.set(kernel="inductor/mm", target=target, executor="device")
-    x = small_integers(tensor("x", 1024, 1024), inductor.harness.settings.seed, 0)
-    with torch._inductor.utils.fresh_inductor_cache(), torch._inductor.config.patch(max_autotune_gemm=True):
-        torch._dynamo.reset()
-        with torch.cuda.device(0):
-            found = torch.compile(lambda a: a @ a)(x.to("cuda:1"))
-            current = torch.cuda.current_device()
-    inductor.recorder.verdict("device", found.device == torch.device("cuda:1"), str(found.device))
+    x = small_integers(tensor("x", 256, 256), inductor.harness.settings.seed, 0)
+    with tuning.environment(**{tuning.VISIBLE_DEVICES: ",".join(devices[:2])}):
+        code, sent = tuning.spawned(tuning.square_on_second_device, x)
+    device, current, found = sent or (None, None, None)
+    inductor.recorder.verdict("process", code == 0, f"exit code {code}")
+    inductor.recorder.verdict("device", device == "cuda:1", str(device))
     inductor.recorder.verdict("current device", current == 0, str(current))
-    same = torch.equal(found.cpu().double(), x.double() @ x.double())
+    same = found is not None and torch.equal(torch.tensor(found, dtype=torch.float64), x.double() @ x.double())
     inductor.recorder.verdict("numerics", same, "exact" if same else "differs from fp64")
 
 

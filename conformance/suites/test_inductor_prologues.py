@@ -180,7 +180,7 @@ def forced(
             operands,
             target,
             values=values,
-            templates=vocabulary.only(vocabulary.template("mm")),
+            templates=vocabulary.only(inductor.template("mm")),
             pick=first + number,
             settings={**SETTINGS, **measuring(False), **(settings or {})},
             **program,
@@ -297,7 +297,7 @@ def compile_measured(inductor, target, graph, operands):
         f"{GRAPHS}:{graph}",
         operands,
         target,
-        templates=vocabulary.only(vocabulary.template("mm")),
+        templates=vocabulary.only(inductor.template("mm")),
         settings={**SETTINGS, **measuring(True), "max_epilogue_benchmarked_choices": 3},
     )
 

@@ -102,10 +102,10 @@ def test_pool_of_visible_devices(harness, recorder):
     from torch._inductor import config
 
     _needs_device(harness, recorder, "sharing out the devices that are there")
-    listed = os.environ.get(tuning.VISIBLE_DEVICES) or ",".join(map(str, range(torch.accelerator.device_count())))
-    devices = [int(word) for word in listed.split(",") if word.strip().isdigit()][-2:]
+    entries = harness.settings.gpus.entries
+    devices = [int(entry) for entry in entries if entry.isdigit()][-2:]
     if len(devices) < 2:
-        detail = f"{tuning.VISIBLE_DEVICES} shows {listed or 'none'} to this worker: two devices by number are required"
+        detail = f"the run has the devices {', '.join(entries)}: two by number are required"
         recorder.not_run(Reason(ReasonCode.NO_DEVICE, "devices", detail))
     shown = {tuning.VISIBLE_DEVICES: ",".join(map(str, devices))}
     with (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from typing import Any, NamedTuple
@@ -62,7 +63,9 @@ def test_warp_specialised_blackwell() -> None:
 
 
 def test_the_second_time_everything_comes_from_tritons_cache() -> None:
-    first, second = (generated(PERSISTENT).kernels[0].artefact for _ in range(2))
+    # equal requests share one result, so the second one says what is the default anyway
+    again = dataclasses.replace(PERSISTENT, settings=(*PERSISTENT.settings, ("verbose_progress", False)))
+    first, second = (generated(program).kernels[0].artefact for program in (PERSISTENT, again))
     assert first is not None
     assert second is not None
     assert second.cached

@@ -199,12 +199,21 @@ def test_one_template_is_required(suite: Any) -> None:
             suite.template_kernel(compiled(*kinds))
 
 
-@pytest.mark.parametrize(("kinds", "passed"), [(("template",), True), ((), False), (("template", "template"), False)])
-def test_measured_products_are_counted(suite: Any, kinds: tuple[str, ...], passed: bool) -> None:
-    without = MODULE.replace("extern_kernels.mm(", "triton_tem_1.run(")
-    for module, right in ((without, passed), (MODULE, False)):
-        recorder = CaseRecorder("planted::products")
-        kernels = compiled(*kinds)
-        generated = Generated(modules=(module,), kernels=kernels.generated.kernels)
-        suite.check_products(SimpleNamespace(recorder=recorder), Compiled(kernels.program, generated), 1)
-        assert [verdict.passed for verdict in recorder.verdicts] == [right]
+@pytest.mark.parametrize(
+    ("launched", "kinds", "passed"),
+    [
+        ("kernel_0.run(", ["template"], True),
+        ("kernel_0.run(", ["pointwise"], False),
+        ("kernel_0.run(); kernel_0.run(", ["template"], False),
+        ("kernel_0.run(); kernel_1.run(", ["template", "template"], False),
+        ("extern_kernels.mm(", ["template"], False),
+        ("kernel_0.run(); extern_kernels.mm(", ["template"], False),
+    ],
+)
+def test_measured_products_are_counted(suite: Any, launched: str, kinds: list[str], passed: bool) -> None:
+    module = MODULE.replace("extern_kernels.mm(", launched)
+    recorder = CaseRecorder("planted::products")
+    kernels = compiled(*kinds)
+    generated = Generated(modules=(module,), kernels=kernels.generated.kernels)
+    suite.check_products(SimpleNamespace(recorder=recorder), Compiled(kernels.program, generated), 1)
+    assert [verdict.passed for verdict in recorder.verdicts] == [passed]
