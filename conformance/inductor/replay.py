@@ -36,6 +36,12 @@ _LIBDEVICE = frozenset(
 )
 
 
+#: Bytes around every allocation of a module that are watched; a multiple of every descriptor's alignment.
+SURROUNDING = 1 << 16
+#: What they hold: a large number in every float format, unlike the NaN of what was not written and of what comes of it.
+AROUND = 0x7D
+
+
 class ReplayUnsupported(Exception):
     """The interpreter cannot run this module; ``reason`` says what in it."""
 
@@ -65,8 +71,8 @@ def replay(module_source: str, arguments: Sequence[Tensor | int], executor: Inte
     tensors, and an int for each size that is an input of its own.
 
     Raises ReplayUnsupported for what cannot be run without a device, ValueError for arguments of another kind,
-    AssertionError where the module's own checks of sizes and strides refuse the arguments, and whatever the interpreter
-    raises for a fault inside a kernel.
+    AssertionError where the module's own checks of sizes and strides refuse the arguments or something was written
+    around what it had allocated, and whatever the interpreter raises for a fault inside a kernel.
     """
     for position, argument in enumerate(arguments):
         if isinstance(argument, Tensor) and argument.device.type != "cpu":
@@ -79,6 +85,7 @@ def replay(module_source: str, arguments: Sequence[Tensor | int], executor: Inte
         if call is None:
             raise ReplayUnsupported("call", "the module defines no function call(args)")
         outputs = run.guarded(call, list(arguments))
+        run.check_surroundings()
     return Replayed(list(outputs), tuple(run.launches))
 
 
@@ -90,6 +97,24 @@ class _Replay:
     launches: list[Launched] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     stand_ins: dict[str, Any] = field(default_factory=dict)
+    allocated: list[Tensor] = field(default_factory=list)
+
+    def allocate(self, size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """What the module allocates: memory that shows whether it was written, inside more that nothing may write."""
+        span = 0 if 0 in size else 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+        memory = torch.full((2 * SURROUNDING + span * dtype.itemsize,), AROUND, dtype=torch.uint8)
+        memory[SURROUNDING : len(memory) - SURROUNDING] = _unwritten_byte(dtype)
+        self.allocated.append(memory)
+        empty = torch.empty(0, dtype=dtype)
+        return empty.set_(memory.untyped_storage(), SURROUNDING // dtype.itemsize, tuple(size), tuple(stride))
+
+    def check_surroundings(self) -> None:
+        """Raises AssertionError if anything was written before or behind what the module allocated."""
+        for number, memory in enumerate(self.allocated):
+            for where, part in (("before", memory[:SURROUNDING]), ("behind", memory[-SURROUNDING:])):
+                changed = int((part != AROUND).sum())
+                if changed:
+                    raise AssertionError(f"{changed} bytes were written {where} allocation {number} of the module")
 
     @contextlib.contextmanager
     def running(self) -> Iterator[_Replay]:
@@ -359,7 +384,7 @@ def _stand_ins(replay: _Replay, libdevice: _Libdevice) -> dict[str, Any]:
         "torch.cuda": _Device(),
         "torch.device": lambda *_, **__: torch.device("cpu"),
         "torch._C._cuda_getCurrentRawStream": lambda index: 0,
-        "torch._C._dynamo.guards._empty_strided_cuda": _unwritten,
+        "torch._C._dynamo.guards._empty_strided_cuda": replay.allocate,
         "torch._inductor.async_compile.AsyncCompile": lambda: _AsyncCompile(replay),
         "torch._inductor.select_algorithm.extern_kernels": _ExternKernels(),
         _HEURISTICS: _Decorators(replay),
@@ -368,14 +393,11 @@ def _stand_ins(replay: _Replay, libdevice: _Libdevice) -> dict[str, Any]:
     }
 
 
-def _unwritten(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """Memory whose floats are all NaN, and whose integers are all a number far from any small one."""
-    memory = torch.empty_strided(size, stride, dtype=dtype)
-    floats = dtype.is_floating_point or dtype.is_complex
-    torch.empty(0, dtype=torch.uint8).set_(memory.untyped_storage()).fill_(
-        0xFF if floats else 0x01 if dtype == torch.bool else 0x80
-    )
-    return memory
+def _unwritten_byte(dtype: torch.dtype) -> int:
+    """What memory of ``dtype`` holds before it is written: floats are NaN, integers a number far from any small one."""
+    if dtype.is_floating_point or dtype.is_complex:
+        return 0xFF
+    return 0x01 if dtype == torch.bool else 0x80
 
 
 class _ExternKernels:

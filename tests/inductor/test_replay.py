@@ -177,10 +177,36 @@ def test_faults_of_a_module_show() -> None:
         found = replay(source, [40, x, w, v], executor)
         assert not found.outputs[0].isnan().any() and not agree(found.outputs[0], relu)
 
-        unwritten = [module._unwritten((3, 2), (2, 1), dtype) for dtype in (
+        run = module._Replay(executor)
+        unwritten = [run.allocate((3, 2), (2, 1), dtype) for dtype in (
             torch.float64, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.int32, torch.int8, torch.bool)]
         assert all(memory.float().isnan().all() for memory in unwritten[:4])
         assert unwritten[4].unique().item() < -(2**30) and unwritten[5].unique().item() == -128 and unwritten[6].all()
+    """)
+
+
+def test_what_is_written_around_an_allocation_shows() -> None:
+    child("""
+        source = changed("positive.run(workspace, p, 32 * rows,", "positive.run(workspace, p, 32 * rows + 64,")
+        try:
+            replay(source, [40, x, w, v], executor)
+        except AssertionError as error:
+            assert "were written behind allocation 1" in str(error), error
+        else:
+            raise SystemExit("nothing was noticed")
+
+        import conformance.inductor.replay as module
+        run = module._Replay(executor)
+        inner = run.allocate((4, 8), (8, 1), torch.float16)
+        inner.fill_(1)
+        run.check_surroundings()
+        inner.as_strided((1,), (1,), inner.storage_offset() - 1).fill_(1)
+        try:
+            run.check_surroundings()
+        except AssertionError as error:
+            assert "2 bytes were written before allocation 0" in str(error), error
+        else:
+            raise SystemExit("nothing was noticed")
     """)
 
 
