@@ -7,8 +7,8 @@ A test states what it is about, like a scenario of the catalogue::
         for run in inductor.forced(problem, target, template("persistent TMA"), ...):
             run.exactly(2, "descriptors", dialect.created)
 
-Its parameters are crossed in full. The quick tier takes enough of the combinations for every value to appear, and with
-three or more parameters for every two values to meet, each on one target in turn.
+Its parameters are crossed in full. The quick tier takes enough of the combinations for every value to appear, each on one
+target in turn.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def parametrize(metafunc: pytest.Metafunc, targets: Sequence[Target], tier: str,
     able = [t for t in targets if has_gpu or all(t.capability(name).available for name in needs)]
     combinations = list(itertools.product(*parameters.values()))
     if tier == "quick":
-        combinations = covering(combinations, 2 if len(parameters) > 2 else 1)
+        combinations = covering(combinations)
     rows: dict[str, tuple[Any, ...]] = {}
     for index, values in enumerate(combinations):
         text = [f"{name}={identify(value)}" for name, value in zip(parameters, values, strict=True)]
@@ -87,14 +87,14 @@ def parametrize(metafunc: pytest.Metafunc, targets: Sequence[Target], tier: str,
         metafunc.parametrize(names, [pytest.param(*[None] * len(names), id="none", marks=pytest.mark.no_case)])
 
 
-def covering(combinations: Sequence[tuple[Any, ...]], strength: int) -> list[tuple[Any, ...]]:
-    """Some of ``combinations``, in their order, in which every ``strength`` values that occur together in one occur
-    together still: of those left, always the first that shows most that was not seen."""
+def covering(combinations: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Some of ``combinations``, in their order, in which every value appears: of those left, always the first that shows
+    most that was not seen."""
 
-    def shown(combination: tuple[Any, ...]) -> set[Any]:
-        return set(itertools.combinations(enumerate(map(identify, combination)), strength))
+    def shown(combination: tuple[Any, ...]) -> set[tuple[int, str]]:
+        return set(enumerate(map(identify, combination)))
 
-    unseen: set[Any] = set().union(*map(shown, combinations)) if combinations else set()
+    unseen: set[tuple[int, str]] = set().union(*map(shown, combinations))
     taken: list[tuple[Any, ...]] = []
     while unseen:
         best = max(combinations, key=lambda combination: len(shown(combination) & unseen))

@@ -112,15 +112,11 @@ def test_the_dialect_is_that_of_the_installed_template() -> None:
 
 
 @pytest.mark.parametrize("sizes", [(4,), (4, 2), (4, 2, 2), (3, 2, 2), (4, 2, 2, 3)])
-def test_a_sample_shows_every_value_or_every_pair(sizes: tuple[int, ...]) -> None:
-    every = list(itertools.product(*map(range, sizes)))
-    strength = 2 if len(sizes) > 2 else 1
-    sample = covering(every, strength)
-    for places in itertools.combinations(range(len(sizes)), strength):
-        wanted = set(itertools.product(*(range(sizes[place]) for place in places)))
-        assert {tuple(row[place] for place in places) for row in sample} == wanted
-    assert len(sample) <= max(12, *sizes)
-    assert covering([()], 1) == [()]
+def test_a_sample_shows_every_value(sizes: tuple[int, ...]) -> None:
+    sample = covering(list(itertools.product(*map(range, sizes))))
+    assert [{row[place] for row in sample} for place in range(len(sizes))] == [set(range(size)) for size in sizes]
+    assert len(sample) == max(sizes)
+    assert covering([()]) == [()]
 
 
 def target(arch: int | str, index: int | None = None) -> Target:
