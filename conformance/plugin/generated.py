@@ -7,8 +7,8 @@ A test states what it is about, like a scenario of the catalogue::
         for run in inductor.forced(problem, target, template("persistent TMA"), ...):
             run.exactly(2, "descriptors", dialect.created)
 
-Its parameters are crossed in full. The quick tier takes enough of the combinations for every value to appear, each on one
-target in turn.
+Its parameters are crossed in full. The quick tier takes enough of the combinations for every value to appear, each on
+one target in turn.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def parametrize(metafunc: pytest.Metafunc, targets: Sequence[Target], tier: str,
 
 
 def covering(combinations: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Some of ``combinations``, in their order, in which every value appears: of those left, always the first that shows
-    most that was not seen."""
+    """Some of ``combinations``, in their order, in which every value appears: of those left, always the first that
+    shows most that was not seen."""
 
     def shown(combination: tuple[Any, ...]) -> set[tuple[int, str]]:
         return set(enumerate(map(identify, combination)))
