@@ -8,7 +8,8 @@ A file of expected failures is TOML, one ``[[expected_failure]]`` table per defe
     Pattern of the ids of the cases that it concerns.
 ``stack``
     Table of the versions that have the defect: ``torch``, ``triton``, ``python``, ``ptxas`` or ``driver`` to a version
-    specifier, ``device`` to a pattern of its name. All of them must hold, and what a machine lacks does not hold.
+    specifier, ``device`` to a pattern of its name, or to "none" for a run without one. All of them must hold, and what
+    a machine lacks does not hold.
 ``targets`` (optional)
     Patterns of target ids; the case's target must match one of them.
 ``status`` (optional)
@@ -157,6 +158,8 @@ def matches(pattern: str, text: str) -> bool:
 
 def _holds(component: str, wanted: str, found: Any) -> bool:
     """Whether the version (or name) ``found`` is one of those ``wanted``; one that cannot be read as such is not."""
+    if component == "device" and found is None:
+        return wanted == "none"
     if not isinstance(found, str):
         return False
     if component not in _VERSIONED:

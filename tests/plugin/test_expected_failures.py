@@ -354,6 +354,12 @@ def test_all_components_must_hold_and_a_device_goes_by_its_name():
     assert not concerns(stack, torch="2.12", device="NVIDIA H200")
 
 
+def test_an_entry_may_be_about_runs_without_a_device():
+    stack = {"torch": ">=2.13", "device": "none"}
+    assert concerns(stack, torch="2.13.0", device=None)
+    assert not concerns(stack, torch="2.13.0", device="NVIDIA H200")
+
+
 def test_an_entry_holds_on_its_last_day(monkeypatch):
     class Clock:
         @staticmethod
