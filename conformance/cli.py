@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import functools
+import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from conformance.commands import CommandError
 from conformance.records import RUN_FILE, CaseRecord, Reading, RecordError, read_records, read_run
 from conformance.reporting.text import clean, indented
 
 OK, FAILED, USAGE = 0, 1, 2
-
-
-class CommandError(Exception):
-    """A command cannot do what was asked; the message says why and what to do."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,6 +34,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return OK
 
 
+#: Commands that are modules of ``conformance.commands``.
+COMMANDS = {
+    "targets": "Show devices and compile targets, and which capabilities they have or lack.",
+    "gate": "Run two stacks and say whether one may replace the other.",
+    "matrix": "Run the stacks that a file describes, and compare them pair by pair.",
+    "compare": "Compare two runs: what broke, what was fixed, what changed.",
+    "report": "Write a run's HTML report, with what changed if a baseline is given.",
+    "mustpass": "Write the lists of cases that are owed, or hold a run against them.",
+    "bundle": "Pack a run's evidence into one signed archive.",
+    "verify": "Check a bundle of evidence, offline.",
+    "keygen": "Make a pair of keys to sign evidence with.",
+}
+
+
+def _carry_out(function: Callable[[argparse.Namespace], int], given: argparse.Namespace, rest: Sequence[str]) -> int:
+    return function(given)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="conformance", description="Conformance of Triton's GEMM kernels.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -44,7 +61,10 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(command=function, passes_on=passes_on)
         return sub
 
-    command("targets", targets, "Show devices and compile targets, and which capabilities they have or lack.")
+    for name, text in COMMANDS.items():
+        module = importlib.import_module(f"conformance.commands.{name}")
+        sub = command(name, functools.partial(_carry_out, module.run), text)
+        module.configure(sub)
     filters = "such as --suite, --kernel, --target, --tier, -k"
     command("list", list_cases, f"List case ids; options go to pytest ({filters}).", passes_on=True)
     command("run", run, f"Run the suites; options go to pytest ({filters}, -n auto).", passes_on=True)
@@ -56,31 +76,6 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--spills", action="store_true", help="only the lines that declare the spills that were seen")
     command("calibrate", calibrate, "Measure the arithmetic that the contracts assume, on a device.", passes_on=True)
     return parser
-
-
-def targets(given: argparse.Namespace, rest: Sequence[str]) -> int:
-    try:
-        from conformance import targets as module
-    except ImportError as error:
-        raise CommandError(
-            f"targets needs torch and triton: {error}; pip install 'triton-conformance[stack]'"
-        ) from None
-    groups = {"devices": module.devices(), "compile-only targets": module.compile_targets()}
-    for title, found in groups.items():
-        print(f"{title}:" if found else f"{title}: none")
-        for target in found:
-            known = [target.capability(name) for name in module.CAPABILITIES]
-            print(f"  {target.id}  {target.name}")
-            print("    has    " + ", ".join(capability.name for capability in known if capability.available))
-            for capability in known:
-                if not capability.available:
-                    print(f"    lacks  {capability.name}: {capability.why.removeprefix(f'{target.id}: ')}")
-    unavailable = module.unavailable_targets()
-    if unavailable:
-        print("cannot be compiled for here:")
-    for name, reason in sorted(unavailable.items()):
-        print(f"  {name}  {reason}")
-    return OK
 
 
 #: What makes pytest collect the suites, with the plugin loaded wherever this package lies.

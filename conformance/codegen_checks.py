@@ -358,16 +358,21 @@ def filecheck(directives: str, text: str) -> FileCheckResult:
 
 
 def sass(artefact: Artefact) -> str:
-    """The machine code of an NVIDIA kernel as text, made on demand and kept beside the binary.
+    """:func:`disassembled`, kept beside the binary."""
+    kept = _cubin(artefact).with_name(_cubin(artefact).name + ".sass")
+    if kept.exists():
+        return kept.read_text()
+    text = disassembled(artefact)
+    write_whole(kept, text)
+    return text
+
+
+def disassembled(artefact: Artefact) -> str:
+    """The machine code of an NVIDIA kernel as text.
 
     Raises ValueError for an artefact without a cubin and RuntimeError if it cannot be disassembled.
     """
-    cubin = artefact.stages.get("cubin")
-    if cubin is None:
-        raise ValueError(f"{artefact.kernel_name} for {artefact.target_id} has no cubin, so it has no SASS")
-    kept = cubin.with_name(cubin.name + ".sass")
-    if kept.exists():
-        return kept.read_text()
+    cubin = _cubin(artefact)
     tool = nvidia_tool("cuobjdump")
     if tool is None:
         raise RuntimeError(
@@ -377,8 +382,14 @@ def sass(artefact: Artefact) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode or "Function :" not in done.stdout:
         raise RuntimeError(f"{' '.join(command)} failed (exit {done.returncode}): {done.stderr.strip()[:500]}")
-    write_whole(kept, done.stdout)
     return done.stdout
+
+
+def _cubin(artefact: Artefact) -> Path:
+    cubin = artefact.stages.get("cubin")
+    if cubin is None:
+        raise ValueError(f"{artefact.kernel_name} for {artefact.target_id} has no cubin, so it has no SASS")
+    return cubin
 
 
 def write_whole(path: Path, text: str) -> None:

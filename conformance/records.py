@@ -315,8 +315,12 @@ def read_records(path: str | os.PathLike[str]) -> Reading:
 
 def read_run(folder: str | os.PathLike[str]) -> RunInfo:
     """The ``run.json`` of a run's folder. Raises FileNotFoundError or :class:`RecordError`."""
-    file = Path(folder) / RUN_FILE
-    data = _checked(file.read_text(encoding="utf-8"), _RUN_FIELDS)
+    return run_from_text((Path(folder) / RUN_FILE).read_text(encoding="utf-8"))
+
+
+def run_from_text(text: str) -> RunInfo:
+    """What ``text``, a ``run.json``, says. Raises :class:`RecordError`."""
+    data = _checked(text, _RUN_FIELDS)
     for key in ("targets", "gpus", "problems"):
         data[key] = tuple(str(item) for item in data[key])
     return RunInfo(**data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from conformance.kernels.kernel import Plan
 from conformance.numerics.contract import Contract
 from conformance.numerics.diagnosis import diagnose
 from conformance.numerics.rounding import bits
+from conformance.numerics.tiles import wrong_tiles
 from conformance.numerics.verdict import FillVerdict, judge
 from conformance.problems import Gemm, Problem
 from conformance.records import Verdict
@@ -60,6 +62,11 @@ class Trial:
     compiled: object = None
     run_seconds: float = 0.0
     check_seconds: float = 0.0
+
+    @functools.cached_property
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of the bits of each fill's first output: equal ones are the same numbers on another stack."""
+        return {name: hashlib.sha256(bits(out).numpy().tobytes()).hexdigest() for name, out in self.outputs.items()}
 
     @property
     def passed(self) -> bool:
@@ -153,7 +160,12 @@ def _judge_output(result: Trial, fill: Fill, output: str, name: str, outputs: li
     problem, contract = result.plan.problem, result.contract
     verdicts = [judge(problem, contract, fill, out, output) for out in outputs]
     worst = next((verdict for verdict in verdicts if not verdict.passed), verdicts[0])
-    result.verdicts.append(Verdict(f"numerics/{name}", worst.passed, worst.text, _figures(worst)))
+    figures = _figures(worst)
+    if worst.bad is not None:
+        config = result.plan.config
+        block = (config.block_m, config.block_n) if isinstance(config, Config) else (64, 64)
+        figures["tiles"] = wrong_tiles(worst.bad, block)
+    result.verdicts.append(Verdict(f"numerics/{name}", worst.passed, worst.text, figures))
     if not torch.equal(bits(outputs[0]), bits(outputs[1])):
         differ = (bits(outputs[0]) != bits(outputs[1])).nonzero()
         text = (

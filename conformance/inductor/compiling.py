@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from conformance.kernels import carveout
+
 from .deviceless import replaced
 from .program import Choice, Failure, Invocation, Program, Selection
 
@@ -52,7 +54,7 @@ def compiling(program: Program, options: Mapping[str, Any]) -> Iterator[Seen]:
         torch._dynamo.reset()
         torch._dynamo.utils.counters.clear()
         stack.enter_context(config.patch(dict(options)))
-        stack.enter_context(_carveout(program.carveout))
+        stack.enter_context(carveout.reserved(program.carveout))
         stack.enter_context(_watching(program, seen))
         yield seen
 
@@ -99,16 +101,6 @@ def _exists(name: str) -> bool:
     from torch._inductor import config
 
     return name in config._config  # type: ignore[attr-defined]
-
-
-@contextmanager
-def _carveout(multiprocessors: int | None) -> Iterator[None]:
-    before = torch._C._get_sm_carveout_experimental()
-    torch._C._set_sm_carveout_experimental(multiprocessors)
-    try:
-        yield
-    finally:
-        torch._C._set_sm_carveout_experimental(before)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,7 +65,7 @@ def expected_grid(problem: Problem, config: Config, sms: int | None) -> tuple[in
     """Programs that a template launches: one per tile (and matrix of a batch, and group of a convolution), or, where
     ``sms`` is given, as many as there are SMs for the tiles. Always three numbers."""
     if isinstance(problem, Conv):
-        pixels = problem.batch * _product(problem.out_size)
+        pixels = problem.batch * math.prod(problem.out_size)
         columns = -(-(problem.out_channels // problem.groups) // config.block_n)
         return (-(-pixels // config.block_m), columns, problem.groups)
     assert isinstance(problem, Gemm)
@@ -72,13 +73,6 @@ def expected_grid(problem: Problem, config: Config, sms: int | None) -> tuple[in
     if sms is not None:
         return (min(sms, tiles), 1, 1)
     return (tiles, problem.batch or 1, 1)
-
-
-def _product(numbers: Sequence[int]) -> int:
-    total = 1
-    for number in numbers:
-        total *= number
-    return total
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import functools
 import importlib
-import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from types import CodeType
+from typing import Any
 
 from conformance.records import Reason, ReasonCode
 
@@ -53,6 +53,12 @@ DIALECTS = (
         stores_output=False,
     ),
 )
+
+#: The larger of two values: by a helper of Inductor's up to torch 2.14, by Triton's own function later.
+MAXIMUM = r"\b(?:triton_helpers|tl)\.maximum\("
+
+#: The wrapper asserts sizes and strides of an operand, or, from torch 2.15 on, of all at once.
+STRIDES_ASSERTED = r"assert_size_stride(?:_grouped)?\(\(?arg[0-9_]+, "
 
 #: A store that is no descriptor's.
 POINTER_STORE = r"\btl\.store\("
@@ -112,22 +118,27 @@ def _importable(found: Dialect) -> bool:
 
 
 @functools.cache
-def _registered() -> frozenset[str]:
-    """Names of the Triton templates that torch registers when it is asked to lower."""
+def _registered() -> Mapping[str, Any]:
+    """The Triton templates that torch registers when it is asked to lower, by name."""
     for module in ("torch._inductor.kernel", "torch._inductor.lowering"):
         importlib.import_module(module)
     algorithms = importlib.import_module("torch._inductor.select_algorithm")
-    return frozenset(algorithms.TritonTemplate.all_templates)
+    return dict(algorithms.TritonTemplate.all_templates)
 
 
 def template_text(name: str) -> str:
-    """The text of the template ``name``: the file it is read from, else the module in which it is written."""
-    if name not in _registered():
+    """What the template ``name`` may write, in any of its branches: the text in it as jinja2 compiled it, wherever the
+    release keeps its source. Raises NoSuchTemplate."""
+    template = _registered().get(name)
+    if template is None:
         detail = f"the installed torch registers no template {name}"
         raise NoSuchTemplate(Reason(ReasonCode.CAPABILITY, name, detail))
-    module = importlib.import_module("torch._inductor.kernel.mm")
-    folder = Path(inspect.getfile(module)).parent / "templates"
-    texts = [path.read_text() for path in sorted(folder.glob("*.jinja"))]
-    words = [word for word in ("blackwell", "persistent_tma", "scaled") if word in name]
-    chosen = [path.read_text() for path in sorted(folder.glob("*.jinja")) if all(word in path.name for word in words)]
-    return "\n".join(chosen or texts) + inspect.getsource(module)
+    return "\n".join(_texts(template.template.root_render_func.__code__))
+
+
+def _texts(compiled: CodeType) -> Iterator[str]:
+    for constant in compiled.co_consts:
+        if isinstance(constant, str):
+            yield constant
+        elif isinstance(constant, CodeType):
+            yield from _texts(constant)

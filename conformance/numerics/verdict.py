@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ class FillVerdict:
     ``wrong`` of ``total`` elements; of the ``first`` wrong one (its index) what was ``got`` and wanted: ``want`` is
     the rounded value of an exact fill and the fp64 value of others, whose interval is ``low`` to ``high``.
     ``worst_ratio`` is telemetry, never a verdict: the largest share of the bound that was used, half a unit of the
-    output format set aside for its rounding.
+    output format set aside for its rounding. ``bad`` marks the wrong elements, None if there are none.
     """
 
     fill: str
@@ -43,10 +43,12 @@ class FillVerdict:
     high: float | None = None
     worst_ratio: float | None = None
     text: str = ""
+    bad: Tensor | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields, ready for JSON: NaN and infinities as the strings "nan", "inf" and "-inf"."""
-        return {name: _plain(entry) for name, entry in asdict(self).items()}
+        """The fields but ``bad``, ready for JSON: NaN and infinities as the strings "nan", "inf" and "-inf"."""
+        names = (field.name for field in dataclasses.fields(self) if field.name != "bad")
+        return {name: _plain(getattr(self, name)) for name in names}
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,7 @@ def _verdict(
         need = f"{want:.9g}"
     text = f"FAIL {label}{assumed}: {wrong}/{out.numel()} wrong, first {list(first)} got {got:.9g} want {need}"
     return FillVerdict(
-        fill.name, fill.method, fill.seed, False, wrong, out.numel(), first, got, want, low, high, ratio, text
+        fill.name, fill.method, fill.seed, False, wrong, out.numel(), first, got, want, low, high, ratio, text, bad
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shlex
 import sys
 from collections.abc import Mapping
 from functools import partial
@@ -71,7 +72,8 @@ def _configure_main(config: pytest.Config) -> None:
         return
     stderr = own_stderr()
     config.add_cleanup(stderr.close)
-    run = Run(settings, new_folder(settings, config.invocation_params.dir), max(workers, 1), case_ids, stderr)
+    folder = new_folder(settings, config.invocation_params.dir)
+    run = Run(settings, folder, max(workers, 1), case_ids, stderr, _words(config))
     config.pluginmanager.register(run, "conformance-run")
     if hasattr(config.option, "xmlpath") and not config.option.xmlpath:
         config.option.xmlpath = str(run.folder / JUNIT_FILE)
@@ -93,6 +95,12 @@ def _join_paths(config: pytest.Config) -> None:
         else:
             arguments.append(argument)
     config.invocation_params = type(given)(args=tuple(arguments), plugins=given.plugins, dir=given.dir)
+
+
+def _words(config: pytest.Config) -> list[str]:
+    """Every word of the command line, wherever it was written."""
+    extra = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
+    return [*config.getini("addopts"), *extra, *map(str, config.invocation_params.args)]
 
 
 def _configure_worker(config: pytest.Config, given: Mapping[str, Any]) -> None:

@@ -19,42 +19,60 @@ A file of expected failures is TOML, one ``[[expected_failure]]`` table per defe
 ``upstream``, ``owner``, ``expires``
     Where the defect is reported (https), who looks after the entry, and the last day (UTC) on which it holds.
 
-In a pattern ``*`` is any text and ``?`` any one character. Every other character stands for itself, square brackets
-too, for case ids are full of them. The whole id must match, upper and lower case being different.
-
-Versions compare as packaging does: the local part (``2.13.0+cpu``) is left out, and a pre-release comes before its
-release, so that ``>=2.13`` has no nightly build of 2.13 and ``>=2.13.dev0`` has all of them.
+How patterns match and versions compare, and why this is not a waiver, is in :mod:`conformance.gate.entries`.
 """
 
 from __future__ import annotations
 
-import importlib
 import re
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timezone
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import InvalidVersion, Version
-
+from conformance.gate.entries import (
+    DAY,
+    LINK,
+    STACK,
+    TARGETS,
+    TEXT,
+    EntryError,
+    Form,
+    any_matches,
+    holds,
+    is_text,
+    load,
+    matches,
+    read_text,
+    tables,
+)
 from conformance.records import CaseRecord, Reason, ReasonCode, Status
 
 BUILT_IN = "expected_failures.toml"  # beside this module
 
-_TABLE = "expected_failure"
-_VERSIONED = ("torch", "triton", "python", "ptxas", "driver")
 _STATUSES = {
     "fail": (Status.FAIL, Status.COMPILE_ERROR),
     "crash": (Status.CRASH,),
     "timeout": (Status.TIMEOUT,),
     "oom": (Status.OOM,),
 }
-_REQUIRED = ("id", "cases", "stack", "upstream", "seen", "owner", "expires")
-_OPTIONAL = ("targets", "status")
+_FORM = Form(
+    "expected_failure",
+    "expected failure",
+    {
+        "id": (lambda value: is_text(value) and not re.search(r"\s", value), "text without spaces"),
+        "cases": (is_text, "a pattern of case ids"),
+        "stack": STACK,
+        "upstream": LINK,
+        "seen": (is_text, "text that the diagnosis contains"),
+        "owner": TEXT,
+        "expires": DAY,
+        "targets": TARGETS,
+        "status": (lambda value: isinstance(value, str) and value in _STATUSES, f"one of {', '.join(_STATUSES)}"),
+    },
+    optional=("targets", "status"),
+)
 
 
 class ExpectedFailureError(ValueError):
@@ -88,9 +106,9 @@ class ExpectedFailure:
         """Whether the case of ``record``, its target and its stack are those of the entry."""
         if not matches(self.cases, record.case):
             return False
-        if self.targets and not any(matches(pattern, record.target or "") for pattern in self.targets):
+        if self.targets and not any_matches(self.targets, record.target or ""):
             return False
-        return all(_holds(name, wanted, record.stack.get(name)) for name, wanted in self.stack.items())
+        return holds(self.stack, record.stack)
 
     def expired(self) -> bool:
         return datetime.now(timezone.utc).date() > self.expires
@@ -150,26 +168,6 @@ class ExpectedFailures:
         return [entry for entry in self.entries if entry.concerns(record)]
 
 
-def matches(pattern: str, text: str) -> bool:
-    """Whether the whole of ``text`` is as ``pattern`` says; the module describes patterns."""
-    parts = (".*" if char == "*" else "." if char == "?" else re.escape(char) for char in pattern)
-    return re.fullmatch("".join(parts), text, re.DOTALL) is not None
-
-
-def _holds(component: str, wanted: str, found: Any) -> bool:
-    """Whether the version (or name) ``found`` is one of those ``wanted``; one that cannot be read as such is not."""
-    if component == "device" and found is None:
-        return wanted == "none"
-    if not isinstance(found, str):
-        return False
-    if component not in _VERSIONED:
-        return matches(wanted, found)
-    try:
-        return SpecifierSet(wanted).contains(Version(found), prereleases=True)
-    except InvalidVersion:
-        return False
-
-
 def read_expected_failures(paths: Iterable[Path] = ()) -> ExpectedFailures:
     """The expected failures that come with the package, and those in the files ``paths``. Raises
     :class:`ExpectedFailureError` if one of them cannot be used."""
@@ -194,85 +192,15 @@ def _built_in() -> tuple[str, str]:
 
 def _given(path: Path) -> tuple[str, str]:
     try:
-        return str(path), path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ExpectedFailureError(f"{path} cannot be read ({error}): give a file of expected failures") from None
+        return str(path), read_text(path, "expected failures")
+    except EntryError as error:
+        raise ExpectedFailureError(str(error)) from None
 
 
 def parsed(text: str, file: str) -> list[ExpectedFailure]:
     """The entries in the TOML ``text`` of ``file``. Raises :class:`ExpectedFailureError`."""
-    toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
-        data = toml.loads(text)
-    except ValueError as error:
-        raise ExpectedFailureError(f"{file} is not TOML: {error}") from None
-    tables = data.pop(_TABLE, [])
-    if data:
-        raise ExpectedFailureError(f"{file}: unknown key {', '.join(sorted(data))}: only [[{_TABLE}]] tables are read")
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise ExpectedFailureError(f"{file}: {_TABLE} must be tables: write [[{_TABLE}]] above each entry")
-    return [_entry(table, file, number) for number, table in enumerate(tables, 1)]
-
-
-def _entry(table: Mapping[str, Any], file: str, number: int) -> ExpectedFailure:
-    """The entry in ``table``, the ``number``-th of ``file``."""
-
-    def refuse(problem: str) -> ExpectedFailureError:
-        return ExpectedFailureError(f"{file}: expected failure {table.get('id', number)!r}: {problem}")
-
-    unknown = sorted(table.keys() - {*_REQUIRED, *_OPTIONAL})
-    if unknown:
-        known = ", ".join((*_REQUIRED, *_OPTIONAL))
-        raise refuse(f"unknown key {', '.join(unknown)}: the keys are {known}")
-    missing = [key for key in _REQUIRED if key not in table]
-    if missing:
-        raise refuse(f"key {', '.join(missing)} is missing")
-    for key, value in table.items():
-        right, required = _RULES[key]
-        if not right(value):
-            raise refuse(f"{key} = {value!r}: {required} is required")
-    for component, wanted in table["stack"].items():
-        problem = _stack_problem(component, wanted)
-        if problem:
-            raise refuse(problem)
-    fields = {**table, "targets": tuple(table.get("targets", ()))}
-    return ExpectedFailure(**fields, file=file)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip())
-
-
-#: Key of an entry -> whether a value will do, and what is required.
-_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "id": (lambda value: _is_text(value) and not re.search(r"\s", value), "text without spaces"),
-    "cases": (_is_text, "a pattern of case ids"),
-    "stack": (lambda value: isinstance(value, dict) and bool(value), "a table of one version specifier or more"),
-    "upstream": (lambda value: _is_text(value) and re.fullmatch(r"https://\S+", value) is not None, "an https link"),
-    "seen": (_is_text, "text that the diagnosis contains"),
-    "owner": (_is_text, "text"),
-    "expires": (
-        lambda value: isinstance(value, date) and not isinstance(value, datetime),
-        "a date without quotes, such as 2027-06-30,",
-    ),
-    "targets": (
-        lambda value: isinstance(value, list) and bool(value) and all(map(_is_text, value)),
-        "a list of patterns of target ids",
-    ),
-    "status": (lambda value: isinstance(value, str) and value in _STATUSES, f"one of {', '.join(_STATUSES)}"),
-}
-
-
-def _stack_problem(component: str, wanted: Any) -> str | None:
-    """What is wrong with a line of the table ``stack``; None if nothing is."""
-    given = f"stack.{component} = {wanted!r}"
-    if component not in (*_VERSIONED, "device"):
-        return f"{given}: unknown component; the components are {', '.join((*_VERSIONED, 'device'))}"
-    if not _is_text(wanted):
-        return f"{given}: text is required"
-    if component in _VERSIONED:
-        try:
-            SpecifierSet(wanted)
-        except InvalidSpecifier:
-            return f"{given}: a version specifier such as '>=2.13,<2.14' is required"
-    return None
+        (found,) = tables(load(text, file), file, _FORM)
+    except EntryError as error:
+        raise ExpectedFailureError(str(error)) from None
+    return [ExpectedFailure(**{**table, "targets": tuple(table.get("targets", ()))}, file=file) for table in found]

@@ -7,8 +7,8 @@ A test states what it is about, like a scenario of the catalogue::
         for run in inductor.forced(problem, target, template("persistent TMA"), ...):
             run.exactly(2, "descriptors", dialect.created)
 
-Its parameters are crossed in full. The quick tier takes enough of the combinations for every value to appear, each on
-one target in turn.
+Its parameters are crossed in full. The quick tier takes enough of the combinations for every value to appear, of a
+:class:`Thin` parameter those that it keeps, each on one target in turn.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -35,11 +35,13 @@ from conformance.inductor.graphs import graph_of
 from conformance.inductor.program import Choice, Generated, GeneratedKernel, Program
 from conformance.inductor.provider import Compiled
 from conformance.inductor.replay import ReplayUnsupported
+from conformance.inductor.source_checks import exactly, in_source
 from conformance.kernels.kernel import Plan, Variant
 from conformance.problems import Operand, Problem
-from conformance.records import CompileFailure, ConformanceFailure, Reason, ReasonCode, Status
+from conformance.records import CompileFailure, ConformanceFailure, Reason, ReasonCode, Status, Verdict
 from conformance.targets import Target
 
+from .cases import need_device, record
 from .judging import Harness
 from .options import settings
 from .recording import RECORDER, CaseRecorder
@@ -51,6 +53,9 @@ ARCHITECTURES = (90, 100)
 #: Choices of each lowering that one case forces, by tier; None: all of them.
 CHOICES: Mapping[str, int | None] = {"quick": 1, "default": 2, "full": None, "exhaustive": None}
 
+#: Fills of the quick tier for the further sizes of one compiled function: wrong addresses show in them.
+FURTHER_FILLS = ("transparent",)
+
 #: What every forced program is compiled with: Triton's templates only, nothing measured, nothing padded.
 FORCED_SETTINGS: Mapping[str, Any] = {
     "max_autotune_gemm": True,
@@ -59,7 +64,18 @@ FORCED_SETTINGS: Mapping[str, Any] = {
 }
 
 
-def generated(*, needs: Sequence[str] = (), **parameters: Sequence[Any]) -> pytest.MarkDecorator:
+@dataclass(frozen=True)
+class Thin:
+    """Values of a parameter of which the quick tier takes the first ``quick``: the others mean no other code path."""
+
+    values: Sequence[Any]
+    quick: int = 1
+
+    def of(self, tier: str) -> Sequence[Any]:
+        return self.values[: self.quick] if tier == "quick" else self.values
+
+
+def generated(*, needs: Sequence[str] = (), **parameters: Sequence[Any] | Thin) -> pytest.MarkDecorator:
     """Marks a test as one about generated code. ``needs`` are capabilities of a target (see
     ``conformance.targets.CAPABILITIES``) without which it has no case; the rest are the test's parameters."""
     return pytest.mark.generated(tuple(needs), parameters)
@@ -72,14 +88,15 @@ def parametrize(metafunc: pytest.Metafunc, targets: Sequence[Target], tier: str,
         return
     needs, parameters = marker.args
     able = [t for t in targets if has_gpu or all(t.capability(name).available for name in needs)]
-    combinations = list(itertools.product(*parameters.values()))
+    values = [each.of(tier) if isinstance(each, Thin) else each for each in parameters.values()]
+    combinations = list(itertools.product(*values))
     if tier == "quick":
         combinations = covering(combinations)
     rows: dict[str, tuple[Any, ...]] = {}
-    for index, values in enumerate(combinations):
-        text = [f"{name}={identify(value)}" for name, value in zip(parameters, values, strict=True)]
+    for index, combination in enumerate(combinations):
+        text = [f"{name}={identify(value)}" for name, value in zip(parameters, combination, strict=True)]
         for target in [able[index % len(able)]] if able and tier == "quick" else able:
-            rows["-".join([*text, target.id])] = (*values, target)
+            rows["-".join([*text, target.id])] = (*combination, target)
     names = [*parameters, "target"]
     if rows:
         metafunc.parametrize(names, list(rows.values()), ids=list(rows))
@@ -107,12 +124,6 @@ def chosen(targets: Sequence[Target], asked: bool) -> list[Target]:
     """Those of ``targets`` that Inductor generates code for: NVIDIA's, and of these only two unless ``asked`` for."""
     found = [target for target in targets if target.family == "nvidia"]
     return found if asked else [target for target in found if target.is_device or target.arch in ARCHITECTURES]
-
-
-def exactly(count: int, pattern: str) -> str:
-    """FileCheck directives for a regular expression that matches ``count`` times, no more and no less."""
-    present = [f"CHECK-COUNT-{count}: {{{{{pattern}}}}}"] if count else []
-    return "\n".join([*present, f"CHECK-NOT: {{{{{pattern}}}}}"])
 
 
 @dataclass
@@ -145,8 +156,8 @@ class ForcedRun:
 
     def filecheck(self, name: str, directives: str, text: str | None = None) -> None:
         """Runs FileCheck ``directives`` over ``text``, the template kernel's source unless given."""
-        found = codegen_checks.filecheck(directives, self.kernel.source if text is None else text)
-        self.check(f"source/{name}", found.passed, found.message)
+        found = in_source(f"source/{name}", directives, self.kernel.source if text is None else text)
+        self.check(found.check, found.passed, found.text)
 
     def exactly(self, count: int, name: str, pattern: str) -> None:
         """Checks that ``pattern`` occurs ``count`` times in the template kernel's source."""
@@ -186,6 +197,20 @@ class Inductor:
                 return provider.compile_program(program, target, self.harness.pool)
         except provider.Unsupported as error:
             self.recorder.not_run(error.reason)
+
+    def record(self, verdicts: Iterable[Verdict], prefix: str = "") -> None:
+        """Adds ``verdicts`` to the case, which fails at its end if one of them failed."""
+        record(self.recorder, verdicts, prefix)
+
+    def conclude(self) -> None:
+        """Ends a case of which a verdict has failed so far: raises ConformanceFailure."""
+        failed = [verdict for verdict in self.recorder.verdicts if not verdict.passed]
+        if failed:
+            raise ConformanceFailure("\n".join(f"{verdict.check}: {verdict.text}" for verdict in failed))
+
+    def need_device(self, what: str) -> None:
+        """Ends the case as not run where nothing can be done on a device."""
+        need_device(self.harness, self.recorder, what)
 
     def require(self, target: Target, *capabilities: str) -> None:
         """Ends the case as not-applicable if ``target`` lacks one of ``capabilities``."""
@@ -256,7 +281,7 @@ class Inductor:
             done += 1
         self.recorder.run_judged(template)
         self.recorder.set(observed={"choices": done, "past the limits": excess})
-        self._conclude()
+        self.conclude()
         if not done:
             self.recorder.not_applicable(Reason(ReasonCode.SHARED_MEMORY, template, "; ".join(excess)))
         if unjudged is not None:
@@ -299,7 +324,9 @@ class Inductor:
         for number, problem in enumerate(problems):
             grid = expected_grid(problem, run.config, sms)
             plan = Plan(run.choice.name, problem, run.config, Variant(), run.target, grid)
-            reason = self._judge_numbers(run, compiled, number, plan, fills)
+            quick = self.harness.settings.tier == "quick"
+            names = FURTHER_FILLS if number and fills is None and quick else fills
+            reason = self._judge_numbers(run, compiled, number, plan, names)
             if reason is not None:
                 return reason
         return None
@@ -339,8 +366,9 @@ class Inductor:
         """Compiles any ``graph`` ("package.module:function") and judges its numbers bit by bit, for small integers as
         operands, or ``values`` of some of them by name: the reference is the same function in fp64 on the CPU.
 
-        The test must see to it that no sum or product leaves the integers that fp32 holds; a result that the output's
-        dtype cannot hold raises ValueError. A program that does not compile raises CompileFailure. ``program`` holds
+        What is wrong with the numbers fails the case at its end, so that the test can still judge the code. The test
+        must see to it that no sum or product leaves the integers that fp32 holds; a result that the output's dtype
+        cannot hold raises ValueError. A program that does not compile raises CompileFailure. ``program`` holds
         further fields of a :class:`Program`; what it does not set is as without autotuning.
         """
         settings = {"shape_padding": False, **dict(program.pop("settings", {}))}
@@ -361,16 +389,8 @@ class Inductor:
                 verdicts = exact_verdicts(compiled, executor, self.harness.settings.seed, values or {})
         except ReplayUnsupported as error:
             self.recorder.not_run(error.reason)
-        for verdict in verdicts:
-            self.recorder.verdict(verdict.check, verdict.passed, verdict.text, **verdict.details)
-        self._conclude()
+        self.record(verdicts)
         return compiled
-
-    def _conclude(self) -> None:
-        """Raises ConformanceFailure if any verdict of the case failed."""
-        failed = [verdict for verdict in self.recorder.verdicts if not verdict.passed]
-        if failed:
-            raise ConformanceFailure("\n".join(f"{verdict.check}: {verdict.text}" for verdict in failed))
 
 
 def _program(problem: Problem, template: str, *, out: bool = False, **fields: Any) -> Program:

@@ -12,6 +12,7 @@ import pytest
 
 from conformance import codegen_checks, targets
 from conformance.codegen_checks import Feature
+from conformance.execution import machine_code
 from conformance.execution.compilation import Artefact, CompilePools, CompileRequest
 from conformance.execution.resources import over_limits
 from conformance.execution.trial import Executor, Trial, trial
@@ -24,6 +25,7 @@ from conformance.targets import Target
 
 from .options import Settings, settings
 from .recording import CaseRecorder
+from .reproducing import Reproducing
 from .scenarios import parametrize
 
 #: Interpreted trials kept for the targets that follow: they are neighbours in the order of the cases.
@@ -150,7 +152,7 @@ Inspection = Callable[[Artefact], Verdict]
 
 
 @pytest.fixture
-def conform(harness: Harness, recorder: CaseRecorder) -> Conform:
+def conform(harness: Harness, recorder: CaseRecorder) -> Iterator[Conform]:
     """``conform(kernel, problem, config=..., target=..., **variant fields)`` judges a case in full and returns its run.
 
     ``fills`` restricts the fills, for a topic that is not about numbers, ``inspect`` adds a check of what was compiled.
@@ -158,6 +160,7 @@ def conform(harness: Harness, recorder: CaseRecorder) -> Conform:
     device, or in the interpreter if there is none; the code compiled for the target must have the features that the
     kernel declares and stay within the target's limits.
     """
+    reproducing = Reproducing(recorder, harness.settings)
 
     def judge(
         kernel: Kernel,
@@ -177,11 +180,13 @@ def conform(harness: Harness, recorder: CaseRecorder) -> Conform:
         except NotApplicable as refusal:
             recorder.run_judged(kernel.name)
             recorder.not_applicable(refusal.reason)
-        run = _judged(harness, recorder, kernel, plan, fills, inspect)
+        with reproducing.judging(kernel, plan, fills):
+            run = _judged(harness, recorder, kernel, plan, fills, inspect)
         recorder.run_judged(kernel.name)
         return run
 
-    return judge
+    yield judge
+    reproducing.write()
 
 
 @dataclass(frozen=True)
@@ -240,6 +245,8 @@ def _judged(
                 found.append(_identity_verdict(artefact, judged.compiled))
         observed: dict[str, Any] = {"resources": dataclasses.asdict(artefact.resources)}
         observed |= {"compile_s": round(artefact.seconds, 3), "compile_cached": artefact.cached}
+        whole = harness.settings.tier in ("full", "exhaustive")  # to disassemble would slow the shorter tiers
+        observed["code"] = machine_code.describe(artefact, plan.target, disassemble=whole)
         recorder.set(artefacts=artefact.stages, observed=observed)
     for verdict in found:
         recorder.verdict(verdict.check, verdict.passed, verdict.text, **verdict.details)
@@ -255,7 +262,7 @@ def _run(harness: Harness, recorder: CaseRecorder, kernel: Kernel, plan: Plan, n
     recorder.set(executor=executor.name)
     with recorder.timed("run"):
         judged = harness.trial(kernel, plan, names)
-    recorder.set(observed={"grid": judged.grid, "programs": judged.programs})
+    recorder.set(observed={"grid": judged.grid, "programs": judged.programs, "outputs": judged.digests})
     return judged
 
 

@@ -49,6 +49,11 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "help": "expected failures (TOML) beside the built-in ones, repeatable; write --expected-failures=FILE, "
         "for pytest takes a path that stands alone for a place of tests",
     },
+    "reproducers": {
+        "metavar": "DIR",
+        "help": "write a script that needs torch and triton only for each kernel case that fails, into this folder; "
+        "write --reproducers=DIR",
+    },
 }
 
 
@@ -82,7 +87,7 @@ def _dest(name: str) -> str:
 @dataclass(frozen=True)
 class Settings:
     """What this run was asked for. ``targets`` empty means the default; ``run_dir`` None a new folder under reports;
-    ``expected_failure_files`` are as they were given."""
+    ``expected_failure_files`` are as they were given; ``reproducers`` is the folder of scripts, None for none."""
 
     tier: str
     targets: tuple[str, ...]
@@ -96,6 +101,7 @@ class Settings:
     expected_failure_files: tuple[str, ...]
     expected_failures: ExpectedFailures
     compile_only: bool = False
+    reproducers: Path | None = None
 
     @property
     def has_gpu(self) -> bool:
@@ -145,6 +151,9 @@ def _settings(config: pytest.Config) -> Settings:
         expected_failure_files=expected,
         expected_failures=_expected_failures(config.invocation_params.dir, expected),
         compile_only=compile_only,
+        reproducers=config.invocation_params.dir / option.conformance_reproducers
+        if option.conformance_reproducers
+        else None,
     )
 
 

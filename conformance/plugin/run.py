@@ -14,6 +14,7 @@ from typing import Any, TextIO
 
 import pytest
 
+from conformance.gate.run_environment import ENVIRONMENT_FILE, environment
 from conformance.plugin.items import mark_xfailed
 from conformance.plugin.machine import GpuLeases
 from conformance.plugin.options import Settings
@@ -56,15 +57,25 @@ def new_folder(settings: Settings, invocation_dir: Path) -> Path:
 
 
 class Run:
-    """``workers`` is the number of processes that run cases, 1 if that is this one."""
+    """``workers`` is the number of processes that run cases, 1 if that is this one; ``options`` is every word of the
+    command line."""
 
-    def __init__(self, settings: Settings, folder: Path, workers: int, case_ids: CaseIds, stderr: TextIO) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        folder: Path,
+        workers: int,
+        case_ids: CaseIds,
+        stderr: TextIO,
+        options: Sequence[str] = (),
+    ) -> None:
         self.folder = folder
         self.stack: dict[str, Any] = dict(machine_stack(settings.gpus))
         self._settings = settings
         self._workers = workers
         self._case_ids = case_ids
         self._stderr = stderr
+        self._options = options
         self._leases = GpuLeases(settings.gpus.entries)
         self._started = datetime.now(timezone.utc)
         self._clock = time.monotonic()
@@ -82,6 +93,7 @@ class Run:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._write_info(RunInfo(**self._facts()))
+            self._write_environment()
         except OSError as error:
             raise pytest.UsageError(f"cannot write records to {self.folder} ({error}): give --run-dir") from None
         self._file = RecordFile(self.folder, CONTROLLER)
@@ -123,6 +135,10 @@ class Run:
         if not cases:
             self._refuse_filters_that_match_nothing()
         self._selected = cases
+        self._write_selected()
+
+    def _write_selected(self) -> None:
+        cases = [*(self._selected or ()), *self._uncollectable]
         replace_file(self.folder / SELECTED_FILE, "".join(case + "\n" for case in cases))
 
     def _refuse_filters_that_match_nothing(self) -> None:
@@ -212,6 +228,8 @@ class Run:
         facts = {**self._facts(), "problems": tuple(problems), "wall_s": round(time.monotonic() - self._clock, 3)}
         facts["stack"] = {**self.stack, **(records[-1].stack if records else {})}
         self._info = RunInfo(**facts)
+        if self._uncollectable:
+            self._write_selected()
         replace_file(self.folder / RECORDS_FILE, "".join(record.to_line() for record in records))
         if not self._reading.problems:  # else they are evidence
             for part in self.folder.glob("records-*.jsonl"):
@@ -240,6 +258,11 @@ class Run:
         terminalreporter.section("conformance")
         terminalreporter.write_line(render_text(summarise(self._reading.records, self._info)))
         terminalreporter.write_line(f"records: {self.folder}")
+
+    def _write_environment(self) -> None:
+        facts, suites = self._facts(), self._case_ids.suites[1:]
+        found = environment(facts["id"], facts["started"], self.stack, self._settings.gpus.names, self._options, suites)
+        replace_file(self.folder / ENVIRONMENT_FILE, json.dumps(found, indent=1) + "\n")
 
     def _facts(self) -> dict[str, Any]:
         return {

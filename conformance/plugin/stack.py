@@ -11,12 +11,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+from conformance.gate.code_digest import code_digest
 from conformance.plugin.machine import Gpus
 
 
 def machine_stack(gpus: Gpus) -> dict[str, str | None]:
-    """What all processes of a run share: python, ptxas, driver and device (its distinct names)."""
+    """What all processes of a run share: this harness and what it judges with, python, ptxas, driver and device (its
+    distinct names)."""
     return {
+        "harness": f"{_version('triton-conformance') or 'checkout'} {code_digest()[:12]}",
         "torch": _version("torch"),
         "triton": _version("triton"),
         "python": platform.python_version(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import statistics
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 
 def measure(harness: Harness, kernel: Kernel, dtype: str, config: AnyConfig, target: Target) -> dict[str, Any]:
-    """What a record keeps of one timing: microseconds and the problem; the reason where the config cannot take it."""
+    """What a record keeps of one timing: the problem, microseconds of every run and their median; the reason where the
+    config cannot take it."""
     from conformance.execution.device import DeviceExecutor
 
     problem = timed(kernel, dtype)
@@ -35,7 +37,8 @@ def measure(harness: Harness, kernel: Kernel, dtype: str, config: AnyConfig, tar
         return {"run": {"problem": problem.id, "refused": str(refusal.reason)}}
     assert isinstance(harness.executor, DeviceExecutor)
     launch = kernel.launch(plan, random_tensors(problem, harness.executor.device))
-    return {"run": {"problem": problem.id, "us": round(harness.executor.microseconds(launch), 3)}}
+    samples = [round(sample, 3) for sample in harness.executor.microseconds(launch)]
+    return {"run": {"problem": problem.id, "us": round(statistics.median(samples), 3), "samples_us": samples}}
 
 
 def estimates(kernel: Kernel, config: AnyConfig, problem: Problem) -> dict[str, Any]:

@@ -16,25 +16,16 @@ import torch
 
 from conformance import targets
 from conformance.execution.compilation import Task
-from conformance.inductor import tuning
+from conformance.inductor import selecting, template_cache, tuned
 from conformance.inductor.program import Program
+from conformance.plugin.cases import need_device, record
 from conformance.problems import Operand
-from conformance.records import CompileFailure, Reason, ReasonCode, Status, Verdict
+from conformance.records import CompileFailure, Status, Verdict
 
 #: Options of the programs whose templates are counted: four configs of each, and nothing but templates.
 SETTINGS = (("max_autotune", True), ("max_autotune_gemm_backends", "TRITON"), ("test_configs.max_mm_configs", 4))
 
 WRONG_OUTPUT = "Generated code cache results in wrong output"
-
-
-def _record(recorder, verdicts):
-    for verdict in verdicts:
-        recorder.verdict(verdict.check, verdict.passed, verdict.text)
-
-
-def _needs_device(harness, recorder):
-    if not harness.settings.has_gpu or harness.settings.compile_only:
-        recorder.not_run(Reason(ReasonCode.NO_DEVICE, "device", "timing real kernels: a GPU is required, none is used"))
 
 
 # --- generated templates: hits and misses -----------------------------------------------------------------------------
@@ -49,7 +40,7 @@ def _program(graph, shapes, *, dtype="fp32", transposed=(), dynamic=False, backe
             strides[-2:] = [1, shape[-2]]
         operands.append(Operand(f"x{index}", shape, tuple(strides), dtype))
     settings = (*SETTINGS[:1], ("max_autotune_gemm_backends", backends), *SETTINGS[2:])
-    return Program(f"conformance.inductor.tuning:{graph}", tuple(operands), settings=settings, dynamic=dynamic)
+    return Program(f"conformance.inductor.template_cache:{graph}", tuple(operands), settings=settings, dynamic=dynamic)
 
 
 A, B = (10, 22), (22, 30)
@@ -101,10 +92,10 @@ def _counted(harness, recorder, program, constant_key=None):
     """What compiling ``program`` counts, on the device or, for sm_90, without one."""
     if harness.settings.has_gpu and not harness.settings.compile_only:
         recorder.set(executor="device", target=harness.targets[0])
-        return tuning.count_compiled(program, constant_key)
+        return template_cache.count_compiled(program, constant_key)
     target = targets.find("sm_90")
     recorder.set(target=target)
-    task = Task("conformance.inductor.tuning:count_generated", (program, constant_key), target)
+    task = Task("conformance.inductor.template_cache:count_generated", (program, constant_key), target)
     result = harness.pool.submit(task).result()
     if result.reason is not None:
         recorder.not_run(result.reason)
@@ -118,14 +109,14 @@ def test_repeated_lowering_is_found(harness, recorder, name):
     """The same lowering again takes every template from the cache. Unlike PyTorch's test, for static and dynamic pairs
     alike without a device, and by the number of templates that are really offered."""
     program, repeats = REPEATED[name]
-    _record(recorder, judge_repeated(_counted(harness, recorder, program), repeats))
+    record(recorder, judge_repeated(_counted(harness, recorder, program), repeats))
 
 
 @pytest.mark.parametrize("name", list(DIFFERENT))
 def test_different_lowering_is_not_found(harness, recorder, name):
     """Another size, symbol, expression or stride is another template. PyTorch's tests have no pair that differs in
     static sizes or in strides."""
-    _record(recorder, judge_different(_counted(harness, recorder, DIFFERENT[name])))
+    record(recorder, judge_different(_counted(harness, recorder, DIFFERENT[name])))
 
 
 def judge_wrong_key(right, wrong):
@@ -141,7 +132,7 @@ def test_wrong_key_is_detected(harness, recorder):
     test, which plants a fault in what is kept, the key itself is wrong, and a right one is shown to be silent."""
     right = _counted(harness, recorder, REPEATED["pair"][0], constant_key=False)
     wrong = _counted(harness, recorder, DIFFERENT["symbols"], constant_key=True)
-    _record(recorder, judge_wrong_key(right, wrong))
+    record(recorder, judge_wrong_key(right, wrong))
 
 
 # --- generated templates: the key -------------------------------------------------------------------------------------
@@ -152,21 +143,21 @@ def _layout(**changes):
     return SimpleNamespace(**(fields | changes))
 
 
-def _node(**changes):
+def _node(name="first", **changes):
     layout = _layout(**changes)
-    return SimpleNamespace(get_layout=lambda: layout)
+    return SimpleNamespace(get_layout=lambda: layout, get_name=lambda: name)
 
 
 #: Arguments of a template of which no two values may share an entry.
 KEY_VALUES: dict[str, list] = {
     "input_nodes": [
-        (_node(), _node()),
+        (_node(), _node("second")),
         (_node(),),
-        (_node(size=[11, 22]), _node()),
-        (_node(stride=[1, 10]), _node()),
-        (_node(dtype=torch.float16), _node()),
-        (_node(device=torch.device("meta")), _node()),
-        (_node(offset=4), _node()),
+        (_node(size=[11, 22]), _node("second")),
+        (_node(stride=[1, 10]), _node("second")),
+        (_node(dtype=torch.float16), _node("second")),
+        (_node(device=torch.device("meta")), _node("second")),
+        (_node(offset=4), _node("second")),
     ],
     "layout": [_layout(), _layout(size=[10, 30]), _layout(stride=[32, 1]), _layout(dtype=torch.float16)],
     "num_stages": [1, 2],
@@ -226,7 +217,7 @@ def test_key_of_generated_template(recorder):
     one key's text, each argument is varied."""
     from torch._inductor.select_algorithm import GeneratedCodeCache, TritonTemplate
 
-    _record(recorder, judge_key(GeneratedCodeCache().make_key, TritonTemplate.generate_and_load))
+    record(recorder, judge_key(GeneratedCodeCache().make_key, TritonTemplate.generate_and_load))
 
 
 # --- times of choices -------------------------------------------------------------------------------------------------
@@ -243,7 +234,7 @@ def judge_times_are_kept():
         found.append(Verdict(check, times == [expected] * len(times), f"{times} times, {expected} each required"))
         found.append(Verdict(f"{check}/taken", taken is choices[-1], f"took {getattr(taken, 'name', taken)}"))
 
-    with tuning.selecting() as session:
+    with selecting.selecting() as session:
         measure("first", 1)
         measure("again", 0)
         measure("other operation", 1, name="bmm")
@@ -254,19 +245,23 @@ def judge_times_are_kept():
         measure("as at first", 0)
         with _setting(autotune_local_cache=False):
             measure("cache off", 1)
-    with tuning.selecting() as session:
+    with selecting.selecting() as session:
         measure("other folder", 1)
     return found
 
 
 @contextlib.contextmanager
 def _precision(name):
-    before = torch.get_float32_matmul_precision()
+    known: list[Any] = [getattr(backend, "matmul", None) for backend in (torch.backends.cuda, torch.backends.mkldnn)]
+    backends = [each for each in known if hasattr(each, "fp32_precision")]  # from torch 2.9 on
+    before = torch.get_float32_matmul_precision(), [each.fp32_precision for each in backends]
     torch.set_float32_matmul_precision(name)
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        torch.set_float32_matmul_precision(before[0])  # says "ieee" to backends that were told nothing before
+        for backend, own in zip(backends, before[1], strict=True):
+            backend.fp32_precision = own
 
 
 def _setting(**settings):
@@ -285,23 +280,23 @@ def _tagged(tag):
 def test_times_are_kept(recorder):
     """What was timed once is not timed again, and nothing else is taken for it. PyTorch's test of this looks at what is
     compiled ahead, and without calling what it compiled."""
-    _record(recorder, judge_times_are_kept())
+    record(recorder, judge_times_are_kept())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=["fp16", "fp32"])
 def test_times_of_a_compilation_are_kept(harness, recorder, dtype):
     """Compiled again, a function compiles nothing ahead and times nothing. Unlike PyTorch's test, what was compiled
     again is called, or nothing would have been compiled at all."""
-    _needs_device(harness, recorder)
+    need_device(harness, recorder, "timing real kernels")
     device = torch.accelerator.current_accelerator()
-    tensors = [tuning.integers(256, 256, seed=seed, dtype=dtype).clamp(-1, 1) for seed in range(2)]
+    tensors = [tuned.integers(256, 256, seed=seed, dtype=dtype).clamp(-1, 1) for seed in range(2)]
     third = torch.eye(256, dtype=dtype).roll(1, 0)  # a permutation: the second product is exact as well
     expected = tensors[0].double() @ tensors[1].double() @ third.double()
     counts = []
-    with tuning.compiling(fx_graph_cache=False, shape_padding=False) as counters:
+    with tuned.compiling(fx_graph_cache=False, shape_padding=False) as counters:
         for _ in range(2):
             torch._dynamo.reset()
-            tuning.selector().cache_clear()
+            selecting.selector().cache_clear()
             before = [counters[name] for name in _WORK]
             found = torch.compile(_chain, dynamic=False)(*(x.to(device) for x in (*tensors, third))).cpu()
             counts.append([counters[name] - count for name, count in zip(_WORK, before, strict=True)])
@@ -394,7 +389,7 @@ def judge_remote_configs():
 
 def test_remote_configs(recorder):
     """Four runs of one kernel and one under another tag, of the cache alone. PyTorch tests it on a device only."""
-    _record(recorder, judge_remote_configs())
+    record(recorder, judge_remote_configs())
 
 
 def _sine_product(a, b):
@@ -405,18 +400,18 @@ def _sine_product(a, b):
 def test_remote_configs_of_a_compilation(harness, recorder, dynamic):
     """The same, of a function that is compiled and called five times. Unlike PyTorch's test, what is read from the
     cache computes the same bits as what was timed."""
-    _needs_device(harness, recorder)
+    need_device(harness, recorder, "timing real kernels")
     device = torch.accelerator.current_accelerator()
-    a = tuning.integers(100, 10, dtype=torch.float32).to(device)
+    a = tuned.integers(100, 10, dtype=torch.float32).to(device)
     b = torch.eye(10, 100, dtype=torch.float32, device=device)
     found = []
     with remote_cache() as cache:
         for tag in ("", "", "", "", "another"):
             with (
-                tuning.compiling(prologue_fusion=False, shape_padding=False, autotune_remote_cache=True),
+                tuned.compiling(prologue_fusion=False, shape_padding=False, autotune_remote_cache=True),
                 _tagged(tag),
             ):
                 found.append(torch.compile(_sine_product, dynamic=dynamic)(a, b).cpu())
-    _record(recorder, judge_statistics(cache))
+    record(recorder, judge_statistics(cache))
     same = [torch.equal(first, second) for first, second in itertools.pairwise(found)]
     recorder.verdict("same bits", all(same), f"{same}")

@@ -13,26 +13,45 @@ from typing import Any
 
 import torch
 
-from conformance.codegen_checks import filecheck
 from conformance.execution.compilation import Task
-from conformance.execution.resources import over_limits
-from conformance.inductor import graphs_choices, vocabulary
+from conformance.inductor import vocabulary
 from conformance.inductor.exact import exact_verdicts
-from conformance.inductor.graphs_choices import ONE_CONFIG, replacing
+from conformance.inductor.graphs_choices import replacing
+from conformance.inductor.offers import (
+    NO_CHOICE,
+    compiled_verdict,
+    judge_advice,
+    judge_exhaustive,
+    judge_fits,
+    judge_infinite,
+    judge_layouts,
+    judge_not_contiguous,
+    judge_offered,
+    judge_pruned,
+    judge_triton_alone,
+)
 from conformance.inductor.program import Program
 from conformance.inductor.provider import Compiled
 from conformance.inductor.replay import ReplayUnsupported
-from conformance.plugin.generated import CHOICES, Inductor, exactly, generated
+from conformance.inductor.source_checks import exactly, in_source
+from conformance.inductor.splitting_k import (
+    judge_backward,
+    judge_decomposed,
+    judge_not_decomposed,
+    judge_splits,
+    judge_symbolic,
+    mirrored,
+    wide_bmm_call,
+)
+from conformance.plugin.generated import CHOICES, Inductor, Thin, generated
 from conformance.problems import DTYPES, Operand, mm
-from conformance.records import CompileFailure, ConformanceFailure, Reason, ReasonCode, Status, Verdict
+from conformance.records import CompileFailure, Reason, ReasonCode, Status, Verdict
 
 GRAPHS, OWN = "conformance.inductor.graphs", "conformance.inductor.graphs_choices"
 
 MAX_AUTOTUNE = {"max_autotune": True}
 TRITON = {**MAX_AUTOTUNE, "max_autotune_gemm_backends": "TRITON", "shape_padding": False}
 ALIKE = {"alpha": 1.0, "beta": 1.0}
-
-NO_CHOICE = "No choices to select"
 
 
 # --- programs ---------------------------------------------------------------------------------------------------------
@@ -91,20 +110,6 @@ class Replacing(Inductor):
         return Compiled(asked, found)
 
 
-def record(inductor, verdicts, prefix=""):
-    """Adds ``verdicts`` to the case. Raises ConformanceFailure if one failed."""
-    for verdict in verdicts:
-        inductor.recorder.verdict(prefix + verdict.check, verdict.passed, verdict.text)
-    failed = [f"{prefix}{verdict.check}: {verdict.text}" for verdict in verdicts if not verdict.passed]
-    if failed:
-        raise ConformanceFailure("\n".join(failed))
-
-
-def compiled_verdict(found):
-    failure = found.failure
-    return Verdict("compiled", failure is None, failure.message if failure else "compiled")
-
-
 def judge_output(compiled, executor, *, shape, dtype, strides=None):
     """What one call of the compiled function returns is one tensor of this shape, dtype and these strides."""
     given = []
@@ -132,7 +137,7 @@ def picked(inductor):
 def judge_empty(inductor, graph, operands, target, shape, **fields):
     """Numbers, shape and dtype. Without K every element is what a sum of nothing is."""
     compiled = inductor.exact(graph, operands, target, **fields)
-    record(inductor, judge_output(compiled, inductor.harness.executor, shape=shape, dtype=operands[0].dtype))
+    inductor.record(judge_output(compiled, inductor.harness.executor, shape=shape, dtype=operands[0].dtype))
 
 
 @generated(empty=["M", "N", "K"], dynamic=[False, True])
@@ -191,19 +196,6 @@ def test_empty_conv_input(inductor, target, kernel, space):
 # --- nothing to choose from -------------------------------------------------------------------------------------------
 
 
-def judge_advice(found, option, other):
-    """The compilation ended for want of a choice, in words that name the option to change and not another one."""
-    failure = found.failure
-    types, message = (failure.types, failure.message) if failure else ((), "it was compiled")
-    advice = re.findall(r"consider adding ATEN into (\w+)", message)
-    return [
-        Verdict("raised", "NoValidChoicesError" in types, f"{' <- '.join(types)}: {message}"[:300]),
-        Verdict("reason", NO_CHOICE in message, message[:300]),
-        Verdict("advice", set(advice) == {option}, f"{sorted(set(advice))}, {option} required"),
-        Verdict("no other advice", other not in message, f"{other} has nothing to do with it"),
-    ]
-
-
 GEMM_BACKENDS, CONV_BACKENDS = "max_autotune_gemm_backends", "max_autotune_conv_backends"
 
 
@@ -214,7 +206,7 @@ def test_no_valid_choices(inductor, target):
     fallback = {"autotune_fallback_to_aten": False} if has_option("autotune_fallback_to_aten") else {}
     settings = {**MAX_AUTOTUNE, **fallback, GEMM_BACKENDS: ""}
     found = inductor.compile(program(f"{GRAPHS}:mm", operands, settings), target).generated
-    record(inductor, judge_advice(found, GEMM_BACKENDS, CONV_BACKENDS))
+    inductor.record(judge_advice(found, GEMM_BACKENDS, CONV_BACKENDS))
     inductor.exact(f"{GRAPHS}:mm", operands, target, settings={**settings, GEMM_BACKENDS: "ATEN"})
 
 
@@ -225,19 +217,9 @@ def test_conv_backend(inductor, target):
     arguments = (("stride", [1, 1]), ("padding", [0, 0]), ("groups", 1))
     settings = {**MAX_AUTOTUNE, "layout_optimization": False, CONV_BACKENDS: ""}
     found = inductor.compile(program(f"{GRAPHS}:convolution", operands, settings, arguments=arguments), target)
-    record(inductor, judge_advice(found.generated, CONV_BACKENDS, GEMM_BACKENDS))
+    inductor.record(judge_advice(found.generated, CONV_BACKENDS, GEMM_BACKENDS))
     settings[CONV_BACKENDS] = "ATEN"
     inductor.exact(f"{GRAPHS}:convolution", operands, target, settings=settings, arguments=arguments)
-
-
-def judge_infinite(usual, found, notes):
-    """The program compiles, and has no choice where every time is infinite. ``notes``: choices timed, each time."""
-    types = found.failure.types if found.failure else ("it was compiled",)
-    return [
-        compiled_verdict(usual),
-        Verdict("timed", bool(notes) and min(notes) > 1, f"{notes} choices, several required each time"),
-        Verdict("raised", "NoValidChoicesError" in types, " <- ".join(types)),
-    ]
 
 
 @generated(deferred=[False, True])
@@ -248,22 +230,10 @@ def test_inf_timing(inductor, target, deferred):
     usual = inductor.compile(asked, target).generated
     infinite = Replacing(inductor, f"times are infinite{', deferred' * deferred}")
     found = infinite.compile(asked, target).generated
-    record(inductor, judge_infinite(usual, found, infinite.notes))
+    inductor.record(judge_infinite(usual, found, infinite.notes))
 
 
 # --- what is offered --------------------------------------------------------------------------------------------------
-
-
-def judge_offered(found, *, templates, most):
-    """Every lowering was offered ATen's implementation, and Triton's templates (``most`` of them) only if asked."""
-    verdicts = [compiled_verdict(found), Verdict("lowerings", bool(found.selections), f"{len(found.selections)}")]
-    for number, selection in enumerate(found.selections):
-        kinds = [choice.kind for choice in selection.offered]
-        triton = kinds.count("triton")
-        text = f"{selection.name}: {', '.join(choice.name for choice in selection.offered)}"
-        verdicts.append(Verdict(f"extern/{number}", "extern" in kinds, text))
-        verdicts.append(Verdict(f"templates/{number}", 0 < triton <= most if templates else not triton, text))
-    return verdicts
 
 
 OPERATIONS = ["mm", "addmm", "bmm", "baddbmm", "mm_plus_mm"]
@@ -294,18 +264,7 @@ def test_autotune_gemm_choice_validation(inductor, target, operation, autotune):
     settings = {"max_autotune": autotune, "max_autotune_gemm": autotune, GEMM_BACKENDS: "ATEN,TRITON", **few_configs()}
     compiled = inductor.exact(f"{GRAPHS}:{operation}", operands, target, settings=settings, arguments=arguments)
     most = MOST if few_configs() else 1000
-    record(inductor, judge_offered(compiled.generated, templates=autotune, most=most))
-
-
-def judge_layouts(found, notes, *, fixed):
-    """Every choice of the one lowering has a fixed layout, or every one a flexible one."""
-    wanted = "FixedLayout" if fixed else "FlexibleLayout"
-    layouts = [layout for _, each in notes for layout in each]
-    return [
-        compiled_verdict(found),
-        Verdict("lowerings", [name for name, _ in notes] == ["addmm"], f"{notes}"),
-        Verdict("layouts", bool(layouts) and set(layouts) == {wanted}, f"{layouts}, {wanted} required"),
-    ]
+    inductor.record(judge_offered(compiled.generated, templates=autotune, most=most))
 
 
 @generated(autotune=[False, True])
@@ -317,35 +276,10 @@ def test_autotune_layout_optimization(inductor, target, autotune):
     compiled = noting.exact(
         f"{GRAPHS}:addmm", operands, target, settings=settings, arguments=tuple(ALIKE.items()), dynamic=False
     )
-    record(inductor, judge_layouts(compiled.generated, noting.notes, fixed=autotune))
+    inductor.record(judge_layouts(compiled.generated, noting.notes, fixed=autotune))
 
 
 PRUNING = "max_autotune_prune_choices_based_on_shared_mem"
-
-
-def judge_pruned(all_of_them, pruned, *, some):
-    """What is left is part of what there was; something was dropped if ``some`` must be."""
-    before, after = ([choice.description for choice in found.selections[0].offered] for found in (all_of_them, pruned))
-    exceptions = pruned.counters.get("select_algorithm_num_precompilation_exceptions", 0)
-    return [
-        Verdict("something left", bool(after), f"{len(after)} choices"),
-        Verdict("part", set(after) <= set(before), f"{len(after)} of {len(before)}"),
-        Verdict("pruned", len(after) < len(before) if some else True, f"{len(after)} of {len(before)}"),
-        Verdict("exceptions", exceptions == 0, f"{exceptions} choices did not compile"),
-    ]
-
-
-def judge_fits(found, target):
-    """The template's kernel was compiled, and a program of it can be launched."""
-    kernels = [kernel for kernel in found.kernels if kernel.kind == "template"]
-    verdicts = [Verdict("kernels", len(kernels) == 1, f"{len(kernels)} templates, 1 required")]
-    for kernel in kernels:
-        if kernel.artefact is None:
-            verdicts.append(Verdict("fits", False, kernel.error))
-        else:
-            excess = "; ".join(over_limits(kernel.artefact.resources, target))
-            verdicts.append(Verdict("fits", not excess, excess or str(kernel.artefact.resources)))
-    return verdicts
 
 
 def tile(choice):
@@ -364,27 +298,14 @@ def test_prune_choices(inductor, target, size):
     asked = program(f"{GRAPHS}:mm", operands, {**TRITON, PRUNING: True}, templates=only)
     usual = dataclasses.replace(asked, settings=tuple({**TRITON, PRUNING: False}.items()), pick=0)
     pruned = inductor.compile(asked, target).generated
-    record(inductor, [compiled_verdict(pruned)])
-    record(inductor, judge_pruned(inductor.compile(usual, target).generated, pruned, some=size > 3))
+    inductor.record([compiled_verdict(pruned)])
+    inductor.conclude()
+    inductor.record(judge_pruned(inductor.compile(usual, target).generated, pruned, some=size > 3))
     offered = [choice for choice in pruned.selections[0].offered if re.search(only, choice.name)]
     largest = sorted(range(len(offered)), key=lambda place: tile(offered[place]), reverse=True)
     for place in largest[: CHOICES[inductor.harness.settings.tier]]:
         found = inductor.compile(dataclasses.replace(asked, pick=place), target).generated
-        record(inductor, judge_fits(found, target), f"{place}/")
-
-
-def judge_exhaustive(found):
-    """ATen's implementation and the one config are offered."""
-    kinds = [[choice.kind for choice in selection.offered] for selection in found.selections]
-    verdicts = [compiled_verdict(found), Verdict("offered", kinds == [["extern", "triton"]], f"{kinds}")]
-    for selection in found.selections:
-        for choice in selection.offered:
-            if choice.kind == "triton":
-                numbers = {name: choice.numbers.get(name) for name in ONE_CONFIG}
-                verdicts.append(
-                    Verdict("config", numbers == dict(ONE_CONFIG), f"{numbers}, {dict(ONE_CONFIG)} required")
-                )
-    return verdicts
+        inductor.record(judge_fits(found, target), f"{place}/")
 
 
 @generated()
@@ -396,7 +317,7 @@ def test_exhaustive(inductor, target):
     settings = {**MAX_AUTOTUNE, **space, GEMM_BACKENDS: "ATEN,TRITON"}
     asked = program(f"{GRAPHS}:mm", [tensor("a", size, size), tensor("b", size, size)], settings)
     replaced = Replacing(inductor, "one exhaustive config")
-    record(inductor, judge_exhaustive(replaced.compile(asked, target).generated))
+    inductor.record(judge_exhaustive(replaced.compile(asked, target).generated))
     for run in replaced.forced(
         mm(size, size, size, "fp16"), target, inductor.template("mm"), choices=1, settings=space
     ):
@@ -404,15 +325,6 @@ def test_exhaustive(inductor, target):
 
 
 # --- products with one term, and of another dtype ---------------------------------------------------------------------
-
-
-def judge_triton_alone(found):
-    """Triton computes it, by a template or, in releases that take such a product for a pointwise one, without."""
-    result = filecheck(exactly(0, r"\bextern_kernels\.\w+\("), found.modules[-1])
-    return [
-        Verdict("kernels", len(found.kernels) == 1, ", ".join(kernel.name for kernel in found.kernels)),
-        Verdict("source/no extern", result.passed, result.message),
-    ]
 
 
 @generated()
@@ -423,13 +335,7 @@ def test_mm_k_1(inductor, target):
         operands = [tensor("a", size, 1, dtype="fp32"), tensor("b", 1, size, dtype="fp32")]
         pick = picked(inductor) + size
         compiled = inductor.exact(f"{GRAPHS}:mm", operands, target, settings=TRITON, pick=pick)
-        record(inductor, judge_triton_alone(compiled.generated), f"{size}/")
-
-
-def wide_bmm_call():
-    """How a generated module calls ATen's bmm with an output of another dtype."""
-    choice = getattr(importlib.import_module("torch._inductor.kernel.bmm"), "aten_bmm_dtype", None)
-    return rf"\bextern_kernels\.{re.escape(choice.name if choice is not None else 'bmm_dtype')}\("
+        inductor.record(judge_triton_alone(compiled.generated), f"{size}/")
 
 
 def wide_values():
@@ -450,19 +356,18 @@ def test_bmm_out_dtype(inductor, target):
     given = {"values": wide_values()}
     graph = f"{OWN}:wide_bmm"
     compiled = inductor.exact(graph, operands, target, settings=MAX_AUTOTUNE, templates="^bmm", **given)
-    found = filecheck(exactly(1, wide_bmm_call()), compiled.generated.modules[-1])
-    record(inductor, [Verdict("call", found.passed, found.message)])
-    record(inductor, judge_output(compiled, inductor.harness.executor, shape=(2, 3, 5), dtype="fp32"))
+    inductor.record([in_source("call", exactly(1, wide_bmm_call()), compiled.generated.modules[-1])])
+    inductor.record(judge_output(compiled, inductor.harness.executor, shape=(2, 3, 5), dtype="fp32"))
     templates = program(graph, operands, TRITON, pick=picked(inductor))
     failure = inductor.compile(templates, target).generated.failure
     if failure is not None:
         text = f"{' <- '.join(failure.types)}: {failure.message}"[:300]
         named = "NoValidChoicesError" in failure.types and NO_CHOICE in failure.message
-        record(inductor, [Verdict("refused", named, text)])
+        inductor.record([Verdict("refused", named, text)])
         return
     compiled = inductor.exact(graph, operands, target, settings=TRITON, pick=templates.pick, **given)
-    record(inductor, [Verdict("template", any(k.kind == "template" for k in compiled.generated.kernels), "Triton's")])
-    record(inductor, judge_output(compiled, inductor.harness.executor, shape=(2, 3, 5), dtype="fp32"))
+    inductor.record([Verdict("template", any(k.kind == "template" for k in compiled.generated.kernels), "Triton's")])
+    inductor.record(judge_output(compiled, inductor.harness.executor, shape=(2, 3, 5), dtype="fp32"))
 
 
 # --- split K: one product as a batch of products of parts of K, and their sum -----------------------------------------
@@ -470,74 +375,6 @@ def test_bmm_out_dtype(inductor, target):
 #: Choices that split K, and the products of the parts, which are chosen in turn.
 SPLIT = r"^decompose_k_mm_|^bmm"
 SPLITS, THRESHOLD = "triton.num_decompose_k_splits", "triton.decompose_k_threshold"
-DECOMPOSED = re.compile(r"^decompose_k_mm_(\d+)_split_\d+$")
-
-
-def mirrored(m, n, k, dtype, seed=0):
-    """A (M x K) and B whose terms cancel in mirrored places, but for a few: every sum is a whole number that even bf16
-    holds, however long K is, and a part of K that is lost, taken twice or multiplied by another shows."""
-    generator = torch.Generator().manual_seed(seed)
-    half = k // 2
-    a = 2.0 * torch.randint(0, 2, (m, k), generator=generator) - 1
-    b = torch.randint(-2, 3, (k, n), generator=generator).float()
-    a[:, k - half :] = -a[:, :half].flip(1)
-    b[k - half :] = b[:half].flip(0)
-    few = torch.randperm(half, generator=generator)[:24]
-    a[:, few] += torch.randint(-1, 2, (m, len(few)), generator=generator)
-    return {"a": a.to(DTYPES[dtype]), "b": b.to(DTYPES[dtype])}
-
-
-def splits_of(found):
-    """The splits of every choice of the first lowering that splits K, and whether all these choices have a name of
-    the known form."""
-    names = [choice.name for choice in found.selections[0].offered if "decompose_k" in choice.name]
-    matches = [DECOMPOSED.match(name) for name in names]
-    return [int(match[1]) for match in matches if match], all(matches)
-
-
-def judge_splits(found, m, n, k, *, most, some):
-    """``some`` splits are offered, at most ``most``, each once, which divide K and lie in [2, min(K / M, K / N)]; else
-    none is."""
-    splits, named = splits_of(found)
-    right = [split for split in splits if k % split == 0 and 2 <= split <= min(k // m, k // n)]
-    amount = 1 <= len(splits) <= most if some else not splits
-    return [
-        compiled_verdict(found),
-        Verdict("names", named, f"{[choice.name for choice in found.selections[0].offered][:4]}"),
-        Verdict("number", amount, f"{len(splits)} splits: {splits}"),
-        Verdict("splits", right == splits and len(set(splits)) == len(splits), f"{splits} of K = {k}"),
-    ]
-
-
-def judge_decomposed(found, m, n):
-    """The module multiplies the parts into fp32 by one call of ATen's, adds them up with a kernel that was generated
-    for it, and holds no template."""
-    module = found.modules[-1]
-    names = [choice.name for selection in found.selections for choice in selection.left]
-    name, split = next((match[0], match[1]) for match in map(DECOMPOSED.match, names) if match)
-    checks = {
-        "bmm": exactly(1, wide_bmm_call()),
-        "parts": exactly(1, rf"empty_strided_cuda\(\({split}, {m}, {n}\), \([^)]*\), torch\.float32\)"),
-        "function": exactly(1, rf"^def {name}\("),
-        "no template": exactly(0, r"\btriton_tem_"),
-        "kernels": exactly(len(found.kernels), r"\btriton_\w+_fused_\w*\d+\.run\("),
-    }
-    verdicts = [Verdict("has kernels", bool(found.kernels), f"{len(found.kernels)} kernels")]
-    for check, directives in checks.items():
-        result = filecheck(directives, module)
-        verdicts.append(Verdict(f"source/{check}", result.passed, result.message))
-    return verdicts
-
-
-def judge_not_decomposed(found):
-    """No splitting of K is offered, and nothing of it is in the module."""
-    module = found.modules[-1]
-    offered = [choice.name for choice in found.selections[0].offered if "decompose_k" in choice.name]
-    verdicts = [Verdict("offered", not offered, ", ".join(offered))]
-    for name, pattern in (("bmm", wide_bmm_call()), ("decompose_k", "decompose_k")):
-        result = filecheck(exactly(0, pattern), module)
-        verdicts.append(Verdict(f"source/no {name}", result.passed, result.message))
-    return verdicts
 
 
 #: M, N and K: a K of a power of two, one of several primes, and one of a power of three.
@@ -574,7 +411,7 @@ def test_decompose_k(inductor, target, shape, dtype, dynamic):
             compiled = replaced.exact(
                 name, operands, target, values=values, settings=TRITON, dynamic=True, pick=picked(inductor)
             )
-            record(inductor, judge_not_decomposed(compiled.generated), f"{number}/")
+            inductor.record(judge_not_decomposed(compiled.generated), f"{number}/")
             continue
         done, offered = 0, 1
         wanted = CHOICES[tier] if number == 0 else 1
@@ -584,8 +421,8 @@ def test_decompose_k(inductor, target, shape, dtype, dynamic):
                 name, operands, target, values=values, settings=TRITON, templates=SPLIT, pick=pick
             )
             offered = compiled.generated.selections[0].matching
-            record(inductor, judge_splits(compiled.generated, m, n, k, most=10, some=True), f"{number}/")
-            record(inductor, judge_decomposed(compiled.generated, m, n), f"{number}/{pick}/")
+            inductor.record(judge_splits(compiled.generated, m, n, k, most=10, some=True), f"{number}/")
+            inductor.record(judge_decomposed(compiled.generated, m, n), f"{number}/{pick}/")
             done += 1
 
 
@@ -600,7 +437,7 @@ def test_decompose_k_envvars(inductor, target, splits, threshold):
         asked = program(f"{GRAPHS}:mm", [tensor("a", m, k), tensor("b", k, n)], settings)
         found = replaced.compile(asked, target).generated
         some = splits > 0 and k >= threshold * m and k >= threshold * n
-        record(inductor, judge_splits(found, m, n, k, most=splits, some=some), f"{k}/")
+        inductor.record(judge_splits(found, m, n, k, most=splits, some=some), f"{k}/")
 
 
 @generated()
@@ -621,24 +458,11 @@ def test_decompose_k_output_stride(inductor, target):
         templates=SPLIT,
         pick=picked(inductor),
     )
-    record(inductor, judge_decomposed(compiled.generated, m, n))
+    inductor.record(judge_decomposed(compiled.generated, m, n))
     dense = exactly(1, rf"empty_strided_cuda\(\({m}, {n}\), \({n}, 1\), torch\.bfloat16\)")
-    found = filecheck(dense, compiled.generated.modules[-1])
-    record(inductor, [Verdict("allocation", found.passed, found.message)])
+    inductor.record([in_source("allocation", dense, compiled.generated.modules[-1])])
     executor = inductor.harness.executor
-    record(inductor, judge_output(compiled, executor, shape=(m, n), dtype="bf16", strides=(n, 1)))
-
-
-def judge_symbolic(found, n):
-    """The parts are allocated with twice the symbol of A's rows, and the choices have names of the known form."""
-    module = found.modules[-1]
-    parts = exactly(1, rf"empty_strided_cuda\(\(\d+, 2\*s\d+, {n}\), .*torch\.float32\)")
-    verdicts = [Verdict("offered", bool(splits_of(found)[0]), f"{splits_of(found)[0]}")]
-    for name, directives in {"bmm": exactly(1, wide_bmm_call()), "parts": parts}.items():
-        result = filecheck(directives, module)
-        verdicts.append(Verdict(f"source/{name}", result.passed, result.message))
-    recompiles = found.counters["recompiles"]
-    return [*verdicts, Verdict("recompiles", recompiles == 0, f"{recompiles}")]
+    inductor.record(judge_output(compiled, executor, shape=(m, n), dtype="bf16", strides=(n, 1)))
 
 
 @generated()
@@ -659,13 +483,13 @@ def test_decompose_k_dynamic_input(inductor, target):
         pick=picked(inductor),
         **fields,
     )
-    record(inductor, judge_symbolic(compiled.generated, n))
+    inductor.record(judge_symbolic(compiled.generated, n))
     executor = inductor.harness.executor
     try:
         verdicts = exact_verdicts(second_call(compiled), executor, 0, mirrored(rows[1], n, k, "fp16", seed=1))
     except ReplayUnsupported as error:
         inductor.recorder.not_run(error.reason)
-    record(inductor, verdicts, f"{rows[1]} rows/")
+    inductor.record(verdicts, f"{rows[1]} rows/")
 
 
 def second_call(compiled):
@@ -675,79 +499,32 @@ def second_call(compiled):
     return dataclasses.replace(compiled, program=other, generated=generated_)
 
 
-def judge_backward(device):
-    """Both gradients of a product of 256 rows, of a dynamic number, and 32768 columns: K of the first is 32768. One is
-    computed by splitting K, and both are exact."""
-    from torch._inductor import config
-    from torch._inductor.utils import run_fw_bw_and_get_code
-
-    from conformance.inductor.tuning import compiling
-
-    generator = torch.Generator().manual_seed(0)
-    values = [torch.randint(-1, 2, shape, generator=generator).half() for shape in ((8, 64), (64, 32768))]
-    gradient = torch.zeros(256, 32768, dtype=torch.float16)
-    places = torch.randint(0, 32768, (256, 16), generator=generator)  # few, so that every sum fits
-    gradient.scatter_(1, places, 1.0)
-    given = [value.to(device, copy=True).requires_grad_() for value in values]
-    torch._dynamo.mark_dynamic(given[0], 0)
-    wide = [value.double().requires_grad_() for value in values]
-    graphs_choices.stacked_columns(*wide).backward(gradient.double())
-    settings = {name: value for name, value in TRITON.items() if name != "max_autotune"}
-    with compiling(**settings), replacing("decomposes k first") as notes, config.patch(force_disable_caches=True):
-        compiled = torch.compile(graphs_choices.stacked_columns)
-
-        def forward():
-            return (compiled(*given) * gradient.to(device)).sum()
-
-        _, modules = run_fw_bw_and_get_code(forward)
-    verdicts = []
-    for name, mine, theirs in zip("ab", given, wide, strict=True):
-        equal = mine.grad is not None and torch.equal(mine.grad.cpu().double(), theirs.grad)
-        verdicts.append(Verdict(f"numerics/{name}", equal, f"gradient of {name}"))
-    backward = modules[-1]
-    parts = r"empty_strided_cuda\(\(\d+, 32\*s\d+, 64\), .*torch\.float32\)"
-    for name, pattern in {"bmm": wide_bmm_call(), "parts": parts, "choice": "def decompose_k_mm_"}.items():
-        verdicts.append(Verdict(f"source/{name}", bool(re.search(pattern, backward)), f"{pattern}; {notes}"))
-    return verdicts
-
-
 @generated()
 def test_decompose_k_dynamic_input_bwd(inductor, target):
     """The same in a backward graph, which cannot be generated without a device."""
+    inductor.need_device("gradients, which are compiled on a device only")
     if not target.is_device:
         detail = "a backward graph is compiled when gradients are computed: a GPU is required, none is used"
         inductor.recorder.not_run(Reason(ReasonCode.NO_DEVICE, "device", detail))
     inductor.recorder.set(target=target, executor="device")
-    record(inductor, judge_backward(torch.device("cuda", target.device_index)))
+    settings = {name: value for name, value in TRITON.items() if name != "max_autotune"}
+    inductor.record(judge_backward(torch.device("cuda", target.device_index), settings))
 
 
 # --- a contiguous second operand: ROCm alone --------------------------------------------------------------------------
-
-
-def judge_not_contiguous(found):
-    """No choice makes the second operand contiguous first, and nothing in the modules does."""
-    offered = [choice.name for selection in found.selections for choice in selection.offered]
-    contiguous = [name for name in offered if "contiguous" in name]
-    named = [number for number, module in enumerate(found.modules) if "contiguous_mm" in module.replace("addmm", "mm")]
-    return [
-        compiled_verdict(found),
-        Verdict("choices", bool(offered), f"{len(offered)} choices"),
-        Verdict("not offered", not contiguous, ", ".join(contiguous)),
-        Verdict("not generated", not named, f"modules {named}"),
-    ]
 
 
 def not_contiguous(inductor, target, graph, operands, **fields):
     """Checks that the transformation is not offered here, and ends the case: there is nothing of it to judge."""
     asked = program(graph, operands, {**TRITON, **few_configs()}, **fields)
     found = Replacing(inductor, "contiguous wanted").compile(asked, target).generated
-    record(inductor, judge_not_contiguous(found))
+    inductor.record(judge_not_contiguous(found))
     detail = "Inductor offers it on ROCm alone; that it is not offered for this target was checked"
     inductor.recorder.not_applicable(Reason(ReasonCode.CAPABILITY, "contiguous transform", detail))
 
 
-SIZES = [(64, 128, 256), (128, 256, 512), (256, 512, 1024)]
-DTYPE = ["fp16", "bf16", "fp32"]
+SIZES = Thin([(64, 128, 256), (128, 256, 512), (256, 512, 1024)])
+DTYPE = Thin(["fp16", "bf16", "fp32"])
 
 
 def column_major(rows, columns, dtype):

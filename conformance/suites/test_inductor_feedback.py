@@ -13,7 +13,8 @@ import time
 import pytest
 import torch
 
-from conformance.inductor import tuning
+from conformance.inductor import selecting, spawning, tuned
+from conformance.plugin.cases import need_device, record
 from conformance.records import Reason, ReasonCode, Verdict
 
 #: Seconds for which a choice compiles that is to miss its limit, and that limit.
@@ -23,11 +24,6 @@ SLOW_SECONDS, PRECOMPILE_LIMIT = 3.0, 1
 THREADS, MEET_SECONDS = 10, 20.0
 
 
-def _record(recorder, verdicts):
-    for verdict in verdicts:
-        recorder.verdict(verdict.check, verdict.passed, verdict.text)
-
-
 # --- feedback savers --------------------------------------------------------------------------------------------------
 
 
@@ -35,16 +31,16 @@ def judge_registration():
     """Savers registered one by one and cleared."""
     from torch._inductor import select_algorithm
 
-    before = list(tuning.selector().feedback_saver_fns)
+    before = list(selecting.selector().feedback_saver_fns)
     counts = []
-    with tuning.selector_restored() as selector:
+    with selecting.selector_restored() as selector:
         select_algorithm.clear_feedback_savers()
         for saver in (_saver([]), _saver([])):
             select_algorithm.add_feedback_saver(saver)
             counts.append(len(selector.feedback_saver_fns))
         select_algorithm.clear_feedback_savers()
         counts.append(len(selector.feedback_saver_fns))
-    after = list(tuning.selector().feedback_saver_fns)
+    after = list(selecting.selector().feedback_saver_fns)
     return [
         Verdict("counts", counts == [1, 2, 0], f"{counts}, [1, 2, 0] required"),
         Verdict("restored", after == before, f"{len(after)} savers, {len(before)} before"),
@@ -54,7 +50,7 @@ def judge_registration():
 def judge_savers(times=(3.0, 1.0, 2.0)):
     """Each of two savers is told of one selection: every choice with its time, the inputs and the name."""
     told: list[list] = [[], []]
-    with tuning.selecting() as session:
+    with selecting.selecting() as session:
         for calls in told:
             session.selector.add_feedback_saver(_saver(calls))
         choices = [session.stand_in(f"choice {index}", value) for index, value in enumerate(times)]
@@ -82,22 +78,21 @@ def _saver(calls):
 
 def test_savers_are_registered_and_cleared(recorder):
     """One saver, two savers, none. Unlike PyTorch's tests, those that were registered before are there afterwards."""
-    _record(recorder, judge_registration())
+    record(recorder, judge_registration())
 
 
 def test_savers_are_told(recorder):
     """Every saver is told every time, once. PyTorch's test asks for a call with some time in it."""
-    _record(recorder, judge_savers())
+    record(recorder, judge_savers())
 
 
 def test_savers_of_a_compilation(harness, recorder):
     """The same, of a product that is really compiled and timed; its numbers are exact."""
-    if not harness.settings.has_gpu or harness.settings.compile_only:
-        recorder.not_run(Reason(ReasonCode.NO_DEVICE, "device", "timing real kernels: a GPU is required, none is used"))
+    need_device(harness, recorder, "timing real kernels")
     device = torch.accelerator.current_accelerator()
-    a, b = tuning.integers(32, 32), tuning.integers(32, 32, seed=1)
+    a, b = tuned.integers(32, 32), tuned.integers(32, 32, seed=1)
     calls: list = []
-    with tuning.compiling(max_autotune_gemm_backends="TRITON"), tuning.selector_restored() as selector:
+    with tuned.compiling(max_autotune_gemm_backends="TRITON"), selecting.selector_restored() as selector:
         selector.clear_feedback_savers()
         selector.add_feedback_saver(_saver(calls))
         found = torch.compile(torch.mm, dynamic=False)(a.to(device), b.to(device)).cpu()
@@ -115,7 +110,7 @@ def test_savers_of_a_compilation(harness, recorder):
 
 def judge_order():
     """Two functions, each on what the one before it returned; the selector chooses among what the last one returns."""
-    with tuning.selecting() as session:
+    with selecting.selecting() as session:
         fast, slow = session.stand_in("fast", 1.0), session.stand_in("slow", 9.0)
         seen = []
 
@@ -140,7 +135,7 @@ def judge_order():
 
 def judge_clearing():
     """Clearing leaves Inductor's own functions in their order, or none where it is asked to clear those too."""
-    with tuning.selecting() as session:
+    with selecting.selecting() as session:
         selector = session.selector
         own = list(selector.preprocessing_fns)
         selector.add_preprocessing_fn(lambda choices: choices)
@@ -167,7 +162,7 @@ def judge_filters():
         ("test_configs.autotune_choice_name_regex", "_second"),
         ("test_configs.autotune_choice_desc_regex", "BLOCK_M=64"),
     ):
-        with tuning.selecting(**{setting: pattern}) as session:
+        with selecting.selecting(**{setting: pattern}) as session:
             fast = session.stand_in("the_first", 1.0, "num_warps=4, BLOCK_M=32")
             rest = [
                 session.stand_in(f"{name}_second", ms, "num_warps=4, BLOCK_M=64") for name, ms in (("a", 3), ("b", 2))
@@ -184,7 +179,7 @@ def judge_filters():
 def test_preprocessing(recorder, judge):
     """Functions that see the choices before they are timed. Unlike PyTorch's tests, it is judged which choice is taken
     and that none that was dropped is timed."""
-    _record(recorder, judge())
+    record(recorder, judge())
 
 
 # --- precompilation ---------------------------------------------------------------------------------------------------
@@ -297,7 +292,7 @@ def _precompiling():
     from torch._inductor import select_algorithm
 
     forget = getattr(select_algorithm.get_num_workers, "cache_clear", lambda: None)
-    with tuning.environment(TORCHINDUCTOR_COMPILE_THREADS=str(THREADS)), tuning.selecting() as session:
+    with spawning.environment(TORCHINDUCTOR_COMPILE_THREADS=str(THREADS)), selecting.selecting() as session:
         forget()
         try:
             yield session
@@ -319,18 +314,17 @@ def test_precompilation(recorder, judge):
         detail = f"Inductor compiles nothing ahead on Python 3.11.0 to 3.11.8, this is {sys.version.split()[0]}"
         recorder.not_run(Reason(ReasonCode.CAPABILITY, "python", f"{detail}: take another Python"))
     recorder.verdict("compiled ahead", ready, f"Python {sys.version.split()[0]}")
-    _record(recorder, judge())
+    record(recorder, judge())
 
 
 def test_pruned_configs_compile(harness, recorder):
     """Of a small product's configs, those that are left after pruning by shared memory all compile. Unlike PyTorch's
     test, its numbers are judged too."""
-    if not harness.settings.has_gpu or harness.settings.compile_only:
-        recorder.not_run(Reason(ReasonCode.NO_DEVICE, "device", "timing real kernels: a GPU is required, none is used"))
+    need_device(harness, recorder, "timing real kernels")
     device = torch.accelerator.current_accelerator()
-    a, b = tuning.integers(3, 3), tuning.integers(3, 3, seed=1)
+    a, b = tuned.integers(3, 3), tuned.integers(3, 3, seed=1)
     settings = {"max_autotune_gemm_backends": "TRITON", "max_autotune_prune_choices_based_on_shared_mem": True}
-    with tuning.compiling(**settings) as counters:
+    with tuned.compiling(**settings) as counters:
         found = torch.compile(torch.mm, dynamic=False)(a.to(device), b.to(device)).cpu()
         exceptions = counters["select_algorithm_num_precompilation_exceptions"]
     recorder.verdict("no exception", exceptions == 0, f"{exceptions} choices did not compile")

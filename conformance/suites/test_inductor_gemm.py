@@ -51,14 +51,19 @@ def check_descriptors(run, template, *, store):
     run.in_stage("ttir", subtiles, "stores", r"\btt\.(?:descriptor_)?store\b")
 
 
+def judge_persistent(inductor, target, template, problem, name, *, dynamic, store):
+    """Judges choices of the persistent ``template`` for ``problem``, whose kernel has ``name`` in its own."""
+    for run in inductor.forced(problem, target, template, persistent=True, dynamic=dynamic, settings=settings(store)):
+        run.filecheck("kernel", f"CHECK: def triton_tem_fused_{name}")
+        check_descriptors(run, template, store=store)
+
+
 @generated(needs=("tma", "wgmma"), order=ORDERS, dynamic=[False, True], store=[False, True])
 def test_mm_persistent_tma(inductor, target, order, dynamic, store):
     """A persistent product of every order, each store. Dynamic sizes: a descriptor makes Inductor fix them."""
     template = inductor.template("persistent TMA")
     problem = mm(168, 248, 88, "fp16", **operands(order))
-    for run in inductor.forced(problem, target, template, persistent=True, dynamic=dynamic, settings=settings(store)):
-        run.filecheck("kernel", "CHECK: def triton_tem_fused_mm")
-        check_descriptors(run, template, store=store)
+    judge_persistent(inductor, target, template, problem, "mm", dynamic=dynamic, store=store)
 
 
 @generated(needs=("tma",), order=ORDERS, dynamic=[False, True])
@@ -67,9 +72,7 @@ def test_mm_persistent_tma_padded(inductor, target, order, dynamic):
     overlaps in one case, and packs the operands again inside the function."""
     template = persistent(inductor, target)
     problem = mm(168, 248, 88, "fp16", **operands(order, pad=8))
-    for run in inductor.forced(problem, target, template, persistent=True, dynamic=dynamic, settings=settings(False)):
-        run.filecheck("kernel", "CHECK: def triton_tem_fused_mm")
-        check_descriptors(run, template, store=False)
+    judge_persistent(inductor, target, template, problem, "mm", dynamic=dynamic, store=False)
 
 
 @generated(needs=("tma", "wgmma"), order=ORDERS, dynamic=[False, True], store=[False, True])
@@ -77,15 +80,17 @@ def test_addmm_persistent_tma(inductor, target, order, dynamic, store):
     """The same with a bias for each column."""
     template = inductor.template("persistent TMA")
     problem = addmm(168, 248, 88, "fp16", **operands(order), **PLAIN)
-    for run in inductor.forced(problem, target, template, persistent=True, dynamic=dynamic, settings=settings(store)):
-        run.filecheck("kernel", "CHECK: def triton_tem_fused_addmm")
+    judge_persistent(inductor, target, template, problem, "addmm", dynamic=dynamic, store=store)
+
+
+def judge_blackwell(inductor, target, problem, name, *, dynamic, store, **fields):
+    """Judges choices of the warp-specialised template for ``problem``, whose kernel has ``name`` in its own."""
+    template = inductor.template("Blackwell")
+    fields |= {"persistent": True, "dynamic": dynamic, "settings": settings(store)}
+    for run in inductor.forced(problem, target, template, **fields):
+        run.filecheck("kernel", f"CHECK: def triton_tem_fused_{name}")
         check_descriptors(run, template, store=store)
-
-
-def check_blackwell(run, template, *, store):
-    """As above, with warps that have work of their own."""
-    check_descriptors(run, template, store=store)
-    run.code(requires=[TCGEN05, WARP_SPECIALIZED])
+        run.code(requires=[TCGEN05, WARP_SPECIALIZED])
 
 
 def subtiled(subtile):
@@ -96,48 +101,23 @@ def subtiled(subtile):
 @generated(needs=("tcgen05", "tma"), order=ORDERS, dynamic=[False, True], store=[False, True], subtile=[1, 2, 4])
 def test_mm_blackwell(inductor, target, order, dynamic, store, subtile):
     """The warp-specialised product; PyTorch's test knows subtiles of 1 and 2 and counts at least, not exactly."""
-    template = inductor.template("Blackwell")
     problem = mm(256, 128, 384, "fp16", **operands(order))
-    for run in inductor.forced(
-        problem,
-        target,
-        template,
-        persistent=True,
-        dynamic=dynamic,
-        settings=settings(store),
-        descriptions=subtiled(subtile),
-    ):
-        run.filecheck("kernel", "CHECK: def triton_tem_fused_mm")
-        check_blackwell(run, template, store=store)
+    judge_blackwell(inductor, target, problem, "mm", dynamic=dynamic, store=store, descriptions=subtiled(subtile))
 
 
 @generated(needs=("tcgen05", "tma"), order=ORDERS, dynamic=[False, True], store=[False, True], subtile=[1, 2, 4])
 def test_addmm_blackwell(inductor, target, order, dynamic, store, subtile):
     """The same with a bias for each column."""
-    template = inductor.template("Blackwell")
     problem = addmm(256, 128, 384, "fp16", **operands(order), **PLAIN)
-    for run in inductor.forced(
-        problem,
-        target,
-        template,
-        persistent=True,
-        dynamic=dynamic,
-        settings=settings(store),
-        descriptions=subtiled(subtile),
-    ):
-        run.filecheck("kernel", "CHECK: def triton_tem_fused_addmm")
-        check_blackwell(run, template, store=store)
+    judge_blackwell(inductor, target, problem, "addmm", dynamic=dynamic, store=store, descriptions=subtiled(subtile))
 
 
 @generated(needs=("tcgen05", "tma"), scaling=["tensor", "row"], dynamic=[False, True], store=[False, True])
 def test_scaled_mm_blackwell(inductor, target, scaling, dynamic, store):
     """fp8 products with scales per tensor and per row. PyTorch's test multiplies by the scale that it divided by, so
     that most results overflow; here every scale is exact and no result does."""
-    template = inductor.template("Blackwell")
     problem = scaled_mm(256, 128, 384, "e4m3", scaling=scaling, fast_accum=True)
-    for run in inductor.forced(problem, target, template, persistent=True, dynamic=dynamic, settings=settings(store)):
-        run.filecheck("kernel", "CHECK: def triton_tem_fused__scaled_mm")
-        check_blackwell(run, template, store=store)
+    judge_blackwell(inductor, target, problem, "_scaled_mm", dynamic=dynamic, store=store)
 
 
 @generated(needs=("tma", "wgmma"), scaling=["tensor", "row"], fast=[False, True], dynamic=[False, True])

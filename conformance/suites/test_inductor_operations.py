@@ -8,16 +8,16 @@ without a device the shapes are smaller, for the interpreter runs them.
 import re
 import tempfile
 import zipfile
-from collections.abc import Callable, Sequence
 
 import torch
 from torch._inductor.fx_passes import joint_graph
 
-from conformance.inductor import graphs_operations, tuning, vocabulary
+from conformance.inductor import dropout, graphs_operations, spawning, tuning_jobs, vocabulary
 from conformance.inductor.exact import small_integers
 from conformance.inductor.graphs import graph_of
 from conformance.inductor.program import Program
-from conformance.plugin.generated import FORCED_SETTINGS, generated
+from conformance.inductor.source_checks import extern_calls, launched
+from conformance.plugin.generated import FORCED_SETTINGS, Thin, generated
 from conformance.problems import (
     Bias,
     Fusion,
@@ -39,6 +39,8 @@ GRAPHS = graphs_operations.__name__
 
 #: Two or more tiles of each extent for most configs, in no extent a whole number of them.
 SIZES = (168, 136, 88)
+#: The same for the smaller configs, and quicker where nothing but the interpreter runs them.
+QUICK_SIZES = (104, 72, 56)
 SEARCH_SPACES = ["DEFAULT", "EXHAUSTIVE"]
 BOTH = {"max_autotune_gemm_backends": "ATEN,TRITON", "max_autotune_conv_backends": "ATEN,TRITON"}
 TRITON = {"max_autotune_gemm_backends": "TRITON", "max_autotune_conv_backends": "TRITON"}
@@ -65,19 +67,15 @@ def sized(inductor, large, small):
     return large if inductor.harness.settings.has_gpu else small
 
 
-def launched(module: str) -> list[str]:
-    """The Triton kernels that a generated module launches, in its order, each as often as it does."""
-    return re.findall(r"^\s*(triton_\w+)\.run\(", module, flags=re.MULTILINE)
+def product(inductor, make, dtype, **fields):
+    """A problem of the usual sizes."""
+    rows, columns, k = QUICK_SIZES if is_quick(inductor) else SIZES
+    return make(rows, columns, k, dtype, **fields)
 
 
-def extern_calls(module: str) -> list[str]:
-    """The kernels of ATen that a generated module calls, in its order."""
-    return re.findall(r"\bextern_kernels\.(\w+)\(", module)
-
-
-def record(inductor, verdicts):
-    for verdict in verdicts:
-        inductor.recorder.verdict(verdict.check, verdict.passed, verdict.text)
+def is_quick(inductor):
+    """Whether few programs are to be interpreted."""
+    return inductor.harness.settings.tier == "quick" and not inductor.harness.settings.has_gpu
 
 
 def forced_choice(inductor, graph, operands, target, **fields):
@@ -87,19 +85,13 @@ def forced_choice(inductor, graph, operands, target, **fields):
     return inductor.exact(f"{GRAPHS}:{graph}", operands, target, settings=options, **{"pick": 0, **fields})
 
 
-def needs_device(inductor, subject, detail):
-    """Ends the case where there is no device."""
-    if not inductor.harness.settings.has_gpu:
-        inductor.recorder.not_run(Reason(ReasonCode.NO_DEVICE, subject, f"{detail}: there is none"))
-
-
 # --- products ---------------------------------------------------------------------------------------------------------
 
 
 @generated(space=SEARCH_SPACES)
 def test_mm_plus_mm(inductor, target, space):
     """The sum of two products in one kernel with one store."""
-    problem = mm_plus_mm(*SIZES, "fp16")
+    problem = product(inductor, mm_plus_mm, "fp16")
     for run in inductor.forced(problem, target, inductor.template("mm_plus_mm"), settings=searching(space)):
         check_alone(run)
 
@@ -128,7 +120,8 @@ def test_mm_plus_mm_dynamic_has_no_template(inductor, target):
 @generated(space=SEARCH_SPACES)
 def test_baddbmm(inductor, target, space):
     """A bias of one row per matrix, which the template's kernel adds."""
-    batch, rows, columns, k = sized(inductor, (64, 2048, 192, 64), (3, 136, 72, 40))
+    small = (2, 72, 40, 24) if is_quick(inductor) else (3, 136, 72, 40)
+    batch, rows, columns, k = sized(inductor, (64, 2048, 192, 64), small)
     problem = baddbmm(rows, columns, k, "fp16", batch=batch, bias=Bias("b1n"), alpha=1.0, beta=1.0)
     fills = sized(inductor, ("transparent", "randn"), None)
     for run in inductor.forced(problem, target, inductor.template("bmm"), fills=fills, settings=searching(space)):
@@ -139,19 +132,21 @@ def test_baddbmm(inductor, target, space):
 @generated()
 def test_int_mm(inductor, target):
     """int8 operands: the sums are int32 from the first product to the store."""
-    for run in inductor.forced(int_mm(*SIZES), target, inductor.template("mm")):
+    for run in inductor.forced(product(inductor, int_mm, "int8"), target, inductor.template("mm")):
         run.exactly(1, "accumulator", r"ACC_TYPE : tl\.constexpr = tl\.int32$")
         check_alone(run)
 
 
-DYNAMIC = [SIZES, (40, 264, 136), (296, 72, 24)]
+#: Sizes for which the same code is called again.
+FURTHER_SIZES = [(40, 264, 136), (296, 72, 24)]
 
 
 @generated(operation=["mm", "addmm"])
 def test_dynamic_sizes(inductor, target, operation):
     """All sizes may change: the kernel takes them as arguments, and one compilation serves three shapes."""
     make = mm if operation == "mm" else addmm
-    problem, *also = (make(*sizes, "fp16") for sizes in DYNAMIC)
+    problem = product(inductor, make, "fp16")
+    also = [make(*extents, "fp16") for extents in FURTHER_SIZES]
     for run in inductor.forced(problem, target, inductor.template("mm"), dynamic=True, also=also):
         check_dynamic(run)
 
@@ -224,9 +219,8 @@ def test_non_contiguous_input(inductor, target, operation):
 def check_strides(run, problem):
     """The operand is read where it lies: no other kernel packs it first, and the wrapper asserts its strides."""
     _, rows, columns = (1, *problem.operands[0].strides)[-3:]
-    run.filecheck(
-        "strides", f"CHECK: {{{{assert_size_stride\\(arg[0-9_]+, .*\\([0-9, ]*{rows}, {columns}\\)}}}}", run.module
-    )
+    asserted = rf"{vocabulary.STRIDES_ASSERTED}.*\([0-9, ]*{rows}, {columns}\)"
+    run.filecheck("strides", f"CHECK: {{{{{asserted}}}}}", run.module)
     check_alone(run)
 
 
@@ -249,7 +243,8 @@ def test_epilogue_fusion(inductor, target, epilogue, dynamic, dtype):
     PyTorch decides by a measurement whether to fuse, but fuses a single choice always. Of fp16 the operands are small
     integers, for releases differ in whether the product is rounded before what is fused behind it."""
     steps = EPILOGUES[epilogue]
-    problem = fused_mm(*SIZES, dtype, fusion=Fusion(epilogue=steps), bias=Bias() if "bias" in steps else None)
+    bias = Bias() if "bias" in steps else None
+    problem = product(inductor, fused_mm, dtype, fusion=Fusion(epilogue=steps), bias=bias)
     name = inductor.template("mm")
     # folding constants, torch makes the zeros of a dropout on the device
     options = sized(inductor, {}, {"joint_graph_constant_folding": False})
@@ -269,13 +264,13 @@ def test_epilogue_fusion(inductor, target, epilogue, dynamic, dtype):
         pick=len(epilogue),
         settings={**FORCED_SETTINGS, **options},
     )
-    record(inductor, epilogue_in_template(compiled.generated, steps))
+    inductor.record(epilogue_in_template(compiled.generated, steps))
 
 
 def epilogue_in_template(found, steps) -> list[Verdict]:
     source = "\n".join(kernel.source for kernel in found.kernels)
     loads = len(re.findall(r"= tl\.load\(in_ptr\d+ \+", source))
-    maxima = source.count("triton_helpers.maximum(")
+    maxima = len(re.findall(vocabulary.MAXIMUM, source))
     return [
         *alone(found),
         Verdict("epilogue loads", loads == sum(step in LOADING for step in steps), str(loads)),
@@ -317,90 +312,15 @@ def test_matmul_dropout(inductor, target, p, fallback):
         return compiled.call(operands, executor, observe=False)[0][0]
 
     values = [small_integers(operand, inductor.harness.settings.seed, number) for number, operand in enumerate((a, b))]
-    mask = eager_mask if fallback else drawn_mask
-    record(inductor, dropout_verdicts(run, values, p, mask, executor.device))
-
-
-def eager_mask(shape: Sequence[int], p: float, device: torch.device) -> torch.Tensor:
-    """The elements that ATen's dropout keeps."""
-    kept: torch.Tensor = torch.ops.aten.native_dropout(torch.ones(shape, device=device), p, True)[1]
-    return kept.cpu()
-
-
-def drawn_mask(shape: Sequence[int], p: float, device: torch.device) -> torch.Tensor:
-    """The elements that Inductor's dropout keeps: those whose random number, drawn at their place in the result with a
-    seed from torch's generator, is larger than ``p``."""
-    limits = torch.iinfo(torch.int64)
-    seed = int(torch.randint(limits.min, limits.max, [1], device=device))
-    places = torch.arange(shape[0] * shape[1])
-    return (uniform(seed, places) > p).reshape(tuple(shape))
-
-
-def uniform(seed: int, places: torch.Tensor) -> torch.Tensor:
-    """Philox 4x32 with 10 rounds at the counters (place, 0, 0, 0), as fp32 numbers from 0 to 1."""
-    low = 0xFFFFFFFF
-    keys = seed & low, (seed >> 32) & low
-    counters = [places.clone(), *(torch.zeros_like(places) for _ in range(3))]
-    for _ in range(10):
-        first, second = counters[0], counters[2]
-        counters = [
-            _high(0xCD9E8D57, second) ^ counters[1] ^ keys[0],
-            _low(0xCD9E8D57, second),
-            _high(0xD2511F53, first) ^ counters[3] ^ keys[1],
-            _low(0xD2511F53, first),
-        ]
-        keys = (keys[0] + 0x9E3779B9) & low, (keys[1] + 0xBB67AE85) & low
-    signed = torch.where(counters[0] >= 2**31, counters[0] - 2**32, counters[0])
-    folded = torch.where(signed < 0, -signed - 1, signed)
-    return folded.to(torch.float32) * 4.6566127342e-10
-
-
-def _high(factor: int, values: torch.Tensor) -> torch.Tensor:
-    """Upper 32 bits of a product of two 32-bit numbers, in halves, because int64 has no room for the whole."""
-    upper, lower = values >> 16, values & 0xFFFF
-    return (factor * upper + ((factor * lower) >> 16)) >> 16
-
-
-def _low(factor: int, values: torch.Tensor) -> torch.Tensor:
-    upper, lower = values >> 16, values & 0xFFFF
-    return (((factor * upper & 0xFFFF) << 16) + factor * lower) & 0xFFFFFFFF
-
-
-SEEDS = (17, 17, 18)
-
-
-def dropout_verdicts(
-    run: Callable[[list[torch.Tensor]], torch.Tensor],
-    values: Sequence[torch.Tensor],
-    p: float,
-    mask: Callable[[Sequence[int], float, torch.device], torch.Tensor],
-    device: torch.device,
-) -> list[Verdict]:
-    """``run`` with two seeds, one of them twice: each element is 0 or the product times 1 / (1 - p) in fp32, as
-    ``mask`` has it for the same seed."""
-    product = (values[0].double() @ values[1].double()).to(torch.float32)
-    scaled = product * torch.tensor(1 / (1 - p), dtype=torch.float32)
-    verdicts, seen = [], []
-    for seed in SEEDS:
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            kept = mask(product.shape, p, device)
-            torch.manual_seed(seed)
-            found = run([value.to(device) for value in values]).cpu()
-        wrong = found != torch.where(kept, scaled, 0.0)
-        text = f"{int(wrong.sum())} of {wrong.numel()} wrong, {int(kept.sum())} are kept"
-        verdicts.append(Verdict(f"numerics/seed{seed}", not bool(wrong.any()), text))
-        seen.append(found)
-    verdicts.append(Verdict("repeat", torch.equal(seen[0], seen[1]), "two runs with one seed"))
-    verdicts.append(Verdict("seeded", not torch.equal(seen[0], seen[2]), "two runs with different seeds"))
-    return verdicts
+    mask = dropout.eager_mask if fallback else dropout.drawn_mask
+    inductor.record(dropout.dropout_verdicts(run, values, p, mask, executor.device))
 
 
 @generated(p=[0.5, 0.1])
 def test_matmul_dropout_backward(inductor, target, p):
     """Gradients of a weighted sum of what dropout left, against fp64 with the mask of the same seed. PyTorch's test
     compares a tensor with itself."""
-    needs_device(inductor, "backward", "gradients are compiled on a device only")
+    inductor.need_device("gradients, which are compiled on a device only")
     inductor.recorder.set(kernel="inductor/dropout_of_mm", target=target, executor="device")
     shapes = {"a": (128, 128), "b": (128, 128), "weight": (128, 128)}
     a, b, weight = (
@@ -444,7 +364,7 @@ def test_conv1x1(inductor, target, space):
         settings={**FORCED_SETTINGS, **searching(space)},
         pick=0,
     )
-    record(inductor, no_extern_convolution(compiled.generated))
+    inductor.record(no_extern_convolution(compiled.generated))
 
 
 def no_extern_convolution(found) -> list[Verdict]:
@@ -478,7 +398,7 @@ def test_conv1x1_dynamic_size(inductor, target, order):
 def test_conv1x1_with_free_symbols(inductor, target):
     """H and W are numbers of elements other than 0, which only a device counts; two pairs of them, of which the second
     makes them symbols. PyTorch's test checks that nothing is raised."""
-    needs_device(inductor, "nonzero", "sizes that depend on data")
+    inductor.need_device("sizes that depend on data")
     inductor.recorder.set(kernel="inductor/conv1x1_of_counts", target=target, executor="device")
     operands = tensor("x", 4, 3, 224, 224, last=1), tensor("w", 64, 3, 1, 1, last=1)
     x, w = (small_integers(operand, inductor.harness.settings.seed, number) for number, operand in enumerate(operands))
@@ -508,8 +428,8 @@ def test_conv2d(inductor, target, order, space):
 
 @generated(space=SEARCH_SPACES)
 def test_conv_cat(inductor, target, space):
-    """What is joined to a convolution is computed and joined by one pointwise kernel. PyTorch's test compares the
-    compiled module with itself."""
+    """What is joined to a convolution is computed and joined by pointwise kernels, of which each does both: one, or in
+    some releases one per part. PyTorch's test compares the compiled module with itself."""
     batch, size = sized(inductor, (32, 64), (2, 9))
     operands = [tensor("x", batch, 3, size, size), tensor("w", 64, 3, 3, 3)]
     compiled = forced_choice(
@@ -520,16 +440,17 @@ def test_conv_cat(inductor, target, space):
         templates=vocabulary.only(inductor.template("convolution 2d")),
         settings=searching(space),
     )
-    record(inductor, one_cat(compiled.generated))
+    inductor.record(one_cat(compiled.generated))
 
 
 def one_cat(found) -> list[Verdict]:
     names = [name for module in found.modules for name in launched(module)]
     joins = [name for name in names if name.startswith("triton_poi_fused_add_cat_")]
+    once = len(set(joins)) == len(joins)
     others = [name for name in names if name not in joins and ("cat" in name or "add" in name)]
     templates = [name for name in names if name.startswith("triton_tem_fused_convolution")]
     return [
-        Verdict("one pointwise kernel joins", len(joins) == 1 and not others, ", ".join(names)),
+        Verdict("pointwise kernels join", bool(joins) and once and not others, ", ".join(names)),
         Verdict("one template", len(templates) == 1, ", ".join(names)),
     ]
 
@@ -548,7 +469,7 @@ def test_conv3d(inductor, target, space):
 # --- products among other operations ----------------------------------------------------------------------------------
 
 
-@generated(size=[4, 72], pick=[0, 3, 7])
+@generated(size=[4, 72], pick=Thin([0, 3, 7]))
 def test_cat_addmm(inductor, target, size, pick):
     """Two products with an addend, side by side in one result."""
     operands = [tensor(name, size, size) for name in "abc"]
@@ -580,7 +501,7 @@ def test_cat_max_autotune(inductor, target, graph, choice):
     operands = [tensor("x", 40, 40), tensor("y", 40, 40)]
     name = "^mm$" if choice == "extern" else vocabulary.only(inductor.template("mm"))
     compiled = forced_choice(inductor, graph, operands, target, templates=name, settings=BOTH)
-    record(inductor, cat_launches(compiled.generated, graph, choice))
+    inductor.record(cat_launches(compiled.generated, graph, choice))
 
 
 def cat_launches(found, graph: str, choice: str) -> list[Verdict]:
@@ -633,7 +554,7 @@ def test_jit_fusion_matches_aot_fusion(inductor, target, build):
             values=values,
         )
         return
-    needs_device(inductor, "AOTInductor", "a package is built and run on a device only")
+    inductor.need_device("building a package")
     inductor.recorder.set(kernel="inductor/many_of_one", target=target, executor="device")
     x, number = small_integers(MANY[0], inductor.harness.settings.seed, 0), torch.tensor(3, dtype=torch.int32)
 
@@ -657,14 +578,15 @@ def test_jit_fusion_matches_aot_fusion(inductor, target, build):
 def test_autotune_device_guard(inductor, target):
     """Operands on the second device while the first is current: tuned and run there, and the first still current. A
     worker sees one device, so it is a fresh process that sees two."""
+    inductor.need_device("operands on another device than the current one")
     devices = inductor.harness.settings.gpus.entries
     if len(devices) < 2:
         detail = f"operands on another device than the current one: two devices are needed, {len(devices)} are there"
         inductor.recorder.not_run(Reason(ReasonCode.NO_DEVICE, "second device", detail))
     inductor.recorder.set(kernel="inductor/mm", target=target, executor="device")
     x = small_integers(tensor("x", 256, 256), inductor.harness.settings.seed, 0)
-    with tuning.environment(**{tuning.VISIBLE_DEVICES: ",".join(devices[:2])}):
-        code, sent = tuning.spawned(tuning.square_on_second_device, x)
+    with spawning.environment(**{tuning_jobs.VISIBLE_DEVICES: ",".join(devices[:2])}):
+        code, sent = spawning.spawned(spawning.square_on_second_device, x)
     device, current, found = sent or (None, None, None)
     inductor.recorder.verdict("process", code == 0, f"exit code {code}")
     inductor.recorder.verdict("device", device == "cuda:1", str(device))
@@ -681,7 +603,7 @@ GRADIENT_ERROR = 2.0**-6
 def test_linear_and_cel(inductor, target, padding):
     """A language model's last layer and its loss: loss and gradients, with operands padded before a product or not.
     1024 rows, a thirty-second of PyTorch's; judged against fp64 and not against eager."""
-    needs_device(inductor, "backward", "gradients are compiled on a device only")
+    inductor.need_device("gradients, which are compiled on a device only")
     inductor.recorder.set(kernel="inductor/linear_loss", target=target, executor="device")
     generator = torch.Generator().manual_seed(inductor.harness.settings.seed)
     rows, features, classes = 1024, 768, 50257

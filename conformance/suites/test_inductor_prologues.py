@@ -18,15 +18,15 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from conformance.codegen_checks import filecheck
 from conformance.inductor import vocabulary
 from conformance.inductor.exact import exact_verdicts
 from conformance.inductor.forced import constant
 from conformance.inductor.program import GeneratedKernel
 from conformance.inductor.provider import Compiled
-from conformance.plugin.generated import CHOICES, exactly, generated
+from conformance.inductor.source_checks import exactly, in_source
+from conformance.plugin.generated import CHOICES, Thin, generated
 from conformance.problems import DTYPES, Layout, Operand
-from conformance.records import Reason, ReasonCode, Verdict
+from conformance.records import Verdict
 
 GRAPHS = "conformance.inductor.graphs_prologues"
 
@@ -44,8 +44,9 @@ SETTINGS = {
 #: Every pointwise result gets memory of its own unless it is fused.
 REALIZED = {"realize_reads_threshold": 1, "realize_opcount_threshold": 1}
 
-SIZES = [(64, 128, 256), (128, 128, 128), (63, 120, 250)]
-ALIGNED_SIZES = [(64, 128, 256), (64, 64, 64), (64, 120, 64)]
+#: The first two of each differ in whether every configuration's block of k divides its extent.
+SIZES = Thin([(64, 128, 256), (63, 120, 250), (128, 128, 128)], quick=2)
+ALIGNED_SIZES = Thin([(64, 64, 64), (64, 120, 64), (64, 128, 256)], quick=2)
 
 
 # --- what the wrapper does --------------------------------------------------------------------------------------------
@@ -115,14 +116,12 @@ def check_mask(source: str, name: str, *, masked: bool) -> Verdict:
     wanted = masked and not even
     line = operand_line(source, name)
     directives = f"CHECK: tl.where({name}_mask" if wanted else "CHECK-NOT: tl.where"
-    found = filecheck(directives, line)
-    return Verdict(f"mask/{name}", found.passed, f"masked: {wanted}; {line.strip()}")
+    return replace(in_source(f"mask/{name}", directives, line), text=f"masked: {wanted}; {line.strip()}")
 
 
 def check_loop(source: str, name: str, directives: str) -> Verdict:
     """FileCheck ``directives`` over the loop up to the multiplication."""
-    found = filecheck(directives, loop_of(source))
-    return Verdict(f"loop/{name}", found.passed, found.message)
+    return in_source(f"loop/{name}", directives, loop_of(source))
 
 
 def check_block(source: str, wanted_k: int) -> Verdict:
@@ -185,20 +184,8 @@ def forced(
             settings={**SETTINGS, **measuring(False), **(settings or {})},
             **program,
         )
-        add(inductor, check_counts(compiled, wanted))
+        inductor.record([check_counts(compiled, wanted)])
         yield compiled
-
-
-def add(inductor, *verdicts: Verdict) -> None:
-    """Adds ``verdicts`` to the record: a failed one fails the case."""
-    for verdict in verdicts:
-        inductor.recorder.verdict(verdict.check, verdict.passed, verdict.text)
-
-
-def need_device(inductor, subject: str) -> None:
-    """Ends the case as not run where nothing can be measured."""
-    if not inductor.harness.settings.has_gpu or inductor.harness.settings.compile_only:
-        inductor.recorder.not_run(Reason(ReasonCode.NO_DEVICE, subject, "Inductor measures on a device only"))
 
 
 @generated(sizes=SIZES)
@@ -206,7 +193,7 @@ def test_upcast(inductor, target, sizes):
     """An fp16 operand becomes fp32: zero stays zero, so that nothing is masked twice."""
     for compiled in forced(inductor, target, "upcast", matrices(sizes, "fp16"), Counts(1, 1, 2)):
         source = template_kernel(compiled).source
-        add(inductor, check_loop(source, "no mask", "CHECK-NOT: tl.where"), check_block(source, sizes[1]))
+        inductor.record([check_loop(source, "no mask", "CHECK-NOT: tl.where"), check_block(source, sizes[1])])
 
 
 @generated()
@@ -219,7 +206,7 @@ def test_gather_fusion(inductor, target):
     given = {"index": order}
     for compiled in forced(inductor, target, "gather", (x, index, y), Counts(1, 1, 3), values=given):
         source = template_kernel(compiled).source
-        add(inductor, check_loop(source, "stays in low precision", "CHECK-NOT: to(tl.float32)"))
+        inductor.record([check_loop(source, "stays in low precision", "CHECK-NOT: to(tl.float32)")])
 
 
 @generated(needs=("e4m3",), added=[0, 1])
@@ -232,7 +219,7 @@ def test_low_precision(inductor, target, added):
         inductor, target, "low_precision", (x, y), wanted, values=given, arguments=(("added", added),)
     ):
         source = template_kernel(compiled).source
-        add(inductor, check_loop(source, "stays in low precision", "CHECK-NOT: to(tl.float32)"))
+        inductor.record([check_loop(source, "stays in low precision", "CHECK-NOT: to(tl.float32)")])
 
 
 @generated()
@@ -240,7 +227,7 @@ def test_downcast(inductor, target):
     """From fp32 to fp16: more would be read in the loop, so it is not fused."""
     for compiled in forced(inductor, target, "downcast", matrices((64, 128, 256), "fp32", "fp16"), Counts(2, 2, 3)):
         source = template_kernel(compiled).source
-        add(inductor, check_loop(source, "fp16 is loaded", "CHECK-NOT: to(tl.float16)"))
+        inductor.record([check_loop(source, "fp16 is loaded", "CHECK-NOT: to(tl.float16)")])
 
 
 @generated(sizes=ALIGNED_SIZES)
@@ -249,15 +236,14 @@ def test_multiple_fusions(inductor, target, sizes):
     zero, so both operands are masked; PyTorch's test does not look at the masks."""
     for compiled in forced(inductor, target, "multiple_fusions", matrices(sizes), Counts(1, 1, 2)):
         source = template_kernel(compiled).source
-        found = filecheck(exactly(3, r"tl\.full\(.*\b1\.5\b"), source)
-        stores = filecheck(exactly(1, vocabulary.POINTER_STORE), source)
-        add(
-            inductor,
-            Verdict("constants", found.passed, found.message),
-            Verdict("stores", stores.passed, stores.message),
-            check_mask(source, "a", masked=True),
-            check_mask(source, "b", masked=True),
-            check_block(source, sizes[1]),
+        inductor.record(
+            [
+                in_source("constants", exactly(3, r"tl\.full\(.*\b1\.5\b"), source),
+                in_source("stores", exactly(1, vocabulary.POINTER_STORE), source),
+                check_mask(source, "a", masked=True),
+                check_mask(source, "b", masked=True),
+                check_block(source, sizes[1]),
+            ]
         )
 
 
@@ -284,7 +270,7 @@ def test_pending_fusion_pro_and_epi(inductor, target, measured):
     if not measured:
         for compiled in forced(inductor, target, "upcast_relu", operands, Counts(1, 1, 1)):
             source = template_kernel(compiled).source
-            add(inductor, check_loop(source, "both are cast", exactly(2, r"\.to\(tl\.float32\)")))
+            inductor.record([check_loop(source, "both are cast", exactly(2, r"\.to\(tl\.float32\)"))])
         return
     compiled = compile_measured(inductor, target, "upcast_relu", operands)
     check_products(inductor, compiled, 1)
@@ -292,7 +278,7 @@ def test_pending_fusion_pro_and_epi(inductor, target, measured):
 
 def compile_measured(inductor, target, graph, operands):
     """The graph with every fusion measured, over three choices."""
-    need_device(inductor, "measured fusions")
+    inductor.need_device("measuring fusions")
     return inductor.exact(
         f"{GRAPHS}:{graph}",
         operands,
@@ -309,7 +295,7 @@ def check_products(inductor, compiled, products):
     templates = [kernel.name for kernel in compiled.generated.kernels if kernel.kind == "template"]
     launches = sum(module.count(f"{name}.run(") for name in templates)
     right = launches == products and not found.externs
-    add(inductor, Verdict("products", right, f"{launches} launches of templates, {found}, {products} required"))
+    inductor.record([Verdict("products", right, f"{launches} launches of templates, {found}, {products} required")])
 
 
 @generated(sizes=ALIGNED_SIZES)
@@ -320,7 +306,7 @@ def test_multiple_inputs(inductor, target, sizes):
     z = operand("z", (inner, columns))
     for compiled in forced(inductor, target, "multiple_inputs", (x, y, z), Counts(1, 1, 3)):
         source = template_kernel(compiled).source
-        add(inductor, check_mask(source, "a", masked=False), check_mask(source, "b", masked=False))
+        inductor.record([check_mask(source, "a", masked=False), check_mask(source, "b", masked=False)])
 
 
 @generated()
@@ -328,7 +314,7 @@ def test_storage_offset_prologue(inductor, target):
     """Both operands in one tensor: the second is read at its offset."""
     for compiled in forced(inductor, target, "storage_offset", (operand("x", (128, 64)),), Counts(1, 1, 1)):
         source = template_kernel(compiled).source
-        add(inductor, check_loop(source, "offset", exactly(1, r"\b4096\b")))
+        inductor.record([check_loop(source, "offset", exactly(1, r"\b4096\b"))])
 
 
 @generated(sizes=ALIGNED_SIZES)
@@ -336,7 +322,7 @@ def test_prologue_multiple_nodes(inductor, target, sizes):
     """A prologue of several nodes for one operand, one for the other, and an epilogue."""
     for compiled in forced(inductor, target, "multiple_nodes", matrices(sizes), Counts(1, 1, 2), settings=REALIZED):
         source = template_kernel(compiled).source
-        add(inductor, check_mask(source, "a", masked=True), check_mask(source, "b", masked=False))
+        inductor.record([check_mask(source, "a", masked=True), check_mask(source, "b", masked=False)])
 
 
 @generated(inner=[63, 64])
@@ -344,7 +330,7 @@ def test_broadcast_x(inductor, target, inner):
     """One element as a row, of dynamic sizes."""
     operands = (operand("x", (1, 1)), operand("y", (inner, 128)))
     for compiled in forced(inductor, target, "broadcast_x", operands, Counts(1, 1, 2), dynamic=True):
-        add(inductor, check_mask(template_kernel(compiled).source, "a", masked=True))
+        inductor.record([check_mask(template_kernel(compiled).source, "a", masked=True)])
 
 
 @generated()
@@ -360,7 +346,7 @@ def test_preserves_zero_analysis(inductor, target, graph):
     """What keeps zero needs no mask past k's end, what does not keep it needs one, and so does what is not known to."""
     for compiled in forced(inductor, target, graph, matrices((64, 127, 64)), Counts(1, 1, 2)):
         source = template_kernel(compiled).source
-        add(inductor, check_mask(source, "a", masked=graph != "positive"), check_block(source, 127))
+        inductor.record([check_mask(source, "a", masked=graph != "positive"), check_block(source, 127)])
 
 
 @generated(measured=[False, True])
@@ -381,7 +367,7 @@ def test_mismatched_prologue_group(inductor, target):
     x, (y, z) = operand("x", (1, 256)), (operand("y", (256, 256)), operand("z", (256, 128)))
     for compiled in forced(inductor, target, "mismatched_group", (x, y, z), Counts(2, 2, 4), settings=REALIZED):
         kinds = sorted(kernel.kind for kernel in compiled.generated.kernels)
-        add(inductor, Verdict("kernels", kinds == ["pointwise", "template"], ", ".join(kinds)))
+        inductor.record([Verdict("kernels", kinds == ["pointwise", "template"], ", ".join(kinds))])
 
 
 @generated(sizes=[(250, 245, 128), (250, 256, 128), (256, 128, 62)], padding=["written", "forced"])
@@ -394,12 +380,12 @@ def test_prologue_masked_load(inductor, target, sizes, padding):
     wanted = Counts(1 + sum(padded), 1 + sum(padded), 2 + sum(padded))
     operands = matrices(sizes, "fp16", "fp16")
     if padding == "forced":
-        need_device(inductor, "padding by Inductor")
+        inductor.need_device("padding by Inductor, which measures it")
     settings = {"shape_padding": True, "force_shape_pad": True} if padding == "forced" else {}
     graph = "product" if padding == "forced" else "padded"
     for compiled in forced(inductor, target, graph, operands, wanted, settings=settings):
         source = template_kernel(compiled).source
-        add(inductor, check_loop(source, "nothing is padded within", "CHECK-NOT: tl.where"))
+        inductor.record([check_loop(source, "nothing is padded within", "CHECK-NOT: tl.where")])
 
 
 @generated()
@@ -424,8 +410,8 @@ def test_template_with_epilogues_and_dynamic_shape(inductor, target):
     )
     counters = compiled.generated.counters
     for name in ("recompiles", "graph_breaks"):
-        add(inductor, Verdict(name, counters[name] == 0, f"{counters[name]} {name}"))
-    add(inductor, *verdicts_of(compiled, second, inductor), check_counts(compiled, Counts(1, 1, 4)))
+        inductor.record([Verdict(name, counters[name] == 0, f"{counters[name]} {name}")])
+    inductor.record([*verdicts_of(compiled, second, inductor), check_counts(compiled, Counts(1, 1, 4))])
 
 
 def verdicts_of(compiled: Compiled, operands: Sequence[Operand], inductor) -> Iterator[Verdict]:

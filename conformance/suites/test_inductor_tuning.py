@@ -8,112 +8,102 @@ import os
 import pytest
 import torch
 
-from conformance.inductor import tuning
-from conformance.inductor.tuning import Job
+from conformance.inductor import selecting, spawning, tuned, tuning_jobs, tuning_processes
+from conformance.inductor.tuning_jobs import Job
+from conformance.plugin.cases import need_device, record
 from conformance.records import Reason, ReasonCode, Verdict
-
-
-def _record(recorder, verdicts):
-    for verdict in verdicts:
-        recorder.verdict(verdict.check, verdict.passed, verdict.text)
-
-
-def _needs_device(harness, recorder, what):
-    if not harness.settings.has_gpu or harness.settings.compile_only:
-        recorder.not_run(Reason(ReasonCode.NO_DEVICE, "device", f"{what}: a GPU is required and none is used here"))
 
 
 @pytest.fixture(scope="module")
 def process():
     """One tuning process for the cases of this module: each leaves it healthy or fails."""
-    with tuning.tuning_process() as made:
+    with tuning_processes.tuning_process() as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def pool():
     """A pool with two children, for two devices that need not exist."""
-    with tuning.tuning_pool([0, 1]) as made:
+    with tuning_processes.tuning_pool([0, 1]) as made:
         yield made
 
 
 @pytest.mark.parametrize(
-    "check", [tuning.raises_here, tuning.times_out, tuning.crashes, tuning.is_killed], ids=lambda check: check.__name__
+    "check",
+    [tuning_processes.raises_here, tuning_processes.times_out, tuning_processes.crashes, tuning_processes.is_killed],
+    ids=lambda check: check.__name__,
 )
 def test_process(recorder, process, check):
     """A job that raises, hangs or ends its process, and a kill. Unlike PyTorch's tests, the child is at work before
     the limit counts, its end is confirmed by the system, and it is known which child answers afterwards."""
-    _record(recorder, check(process))
+    record(recorder, check(process))
 
 
 def test_visible_devices(recorder, process):
     """A child sees the device that it was given and no other. Unlike PyTorch's test, the environment around it says
     something else, and a child without a device inherits it."""
-    reply = tuning.ask(process, Job())
-    around = os.environ.get(tuning.VISIBLE_DEVICES)
+    reply = tuning_processes.ask(process, Job())
+    around = os.environ.get(tuning_jobs.VISIBLE_DEVICES)
     recorder.verdict("inherited", reply.visible == around, f"{reply.visible} in the child, {around} here")
-    _record(recorder, tuning.sees_only(tuning.make_process, 3, "5"))
+    record(recorder, tuning_processes.sees_only(tuning_processes.make_process, 3, "5"))
 
 
 def test_pool_crash(recorder, pool):
     """A job that ends its process is timed as infinite; the jobs before and after it get their values."""
-    _record(recorder, tuning.loses_only_that_job(pool, Job(exit_code=tuning.EXIT_CODE)))
+    record(recorder, tuning_processes.loses_only_that_job(pool, Job(exit_code=tuning_processes.EXIT_CODE)))
 
 
 def test_pool_timeout(recorder, pool):
     """A job beyond the limit likewise, soon after the limit."""
-    job = Job(seconds=tuning.ENDLESS_SECONDS)
-    _record(recorder, tuning.loses_only_that_job(pool, job, limit=tuning.LIMIT_SECONDS))
+    job = Job(seconds=tuning_processes.ENDLESS_SECONDS)
+    record(recorder, tuning_processes.loses_only_that_job(pool, job, limit=tuning_processes.LIMIT_SECONDS))
 
 
 def test_pool_limit_is_a_setting(recorder, pool):
     """The limit is the one that is set where the compilation runs. PyTorch's test sets it and would pass under any."""
-    limit = tuning.limit_in_threads(pool, tuning.LIMIT_SECONDS)
+    limit = tuning_processes.limit_in_threads(pool, tuning_processes.LIMIT_SECONDS)
     recorder.set(observed={"limit in the pool's threads, s": limit})
-    if limit != tuning.LIMIT_SECONDS:
+    if limit != tuning_processes.LIMIT_SECONDS:
+        set_to, seen = f"{tuning_processes.LIMIT_SECONDS:g} s", f"{limit:g} s"
         detail = (
-            f"a limit of {tuning.LIMIT_SECONDS:g} s set in this thread is {limit:g} s in the pool's: settings belong "
-            "to the thread that makes them in this torch, so the limit cannot be changed; take a torch that hands it on"
+            f"a limit of {set_to} set in this thread is {seen} in the pool's: settings belong to the thread that makes "
+            "them in this torch, so the limit cannot be changed; take a torch that hands it on"
         )
-        recorder.not_run(Reason(ReasonCode.CAPABILITY, tuning.LIMIT_SETTING, detail))
+        recorder.not_run(Reason(ReasonCode.CAPABILITY, tuning_processes.LIMIT_SETTING, detail))
     recorder.verdict("limit", True, f"{limit:g} s")
 
 
 def test_pool_exception(recorder, pool):
     """A job that raises likewise. PyTorch has no test of this."""
-    _record(recorder, tuning.loses_only_that_job(pool, Job(error="the fault of job 3")))
+    record(recorder, tuning_processes.loses_only_that_job(pool, Job(error="the fault of job 3")))
 
 
 def test_pool_spreads_over_devices(recorder, pool):
     """Each child serves one device. Unlike PyTorch's test this needs no device: the environment is what is shared
     out, and it is known which child answered."""
-    _record(recorder, tuning.spreads(pool, [0, 1]))
+    record(recorder, tuning_processes.spreads(pool, [0, 1]))
 
 
 def test_pool_device_lists(recorder):
     """Which devices a pool serves, by its setting and by the environment. PyTorch has no test of this."""
     from torch._inductor.autotune_process import TuningProcessPool
 
-    _record(recorder, tuning.device_lists(TuningProcessPool))
+    record(recorder, tuning_processes.device_lists(TuningProcessPool))
 
 
 def test_pool_of_visible_devices(harness, recorder):
-    """The last two of the devices that are there, as Inductor finds them."""
-    from torch._inductor import config
-
-    _needs_device(harness, recorder, "sharing out the devices that are there")
+    """The last two of the devices that are there, as Inductor finds them. A worker sees one device, so it is a fresh
+    process that sees two."""
+    need_device(harness, recorder, "sharing out the devices that are there")
     entries = harness.settings.gpus.entries
     devices = [int(entry) for entry in entries if entry.isdigit()][-2:]
     if len(devices) < 2:
         detail = f"the run has the devices {', '.join(entries)}: two by number are required"
         recorder.not_run(Reason(ReasonCode.NO_DEVICE, "devices", detail))
-    shown = {tuning.VISIBLE_DEVICES: ",".join(map(str, devices))}
-    with (
-        tuning.environment(**shown),
-        config.patch(autotune_multi_device=True),
-        tuning.tuning_pool(None) as pool,
-    ):
-        _record(recorder, tuning.spreads(pool, devices))
+    with spawning.environment(**{tuning_jobs.VISIBLE_DEVICES: ",".join(map(str, devices))}):
+        code, found = spawning.spawned(tuning_processes.spread_over_visible, devices)
+    recorder.verdict("process", code == 0, f"exit code {code}")
+    record(recorder, found or [])
 
 
 # --- choices in a spawned process -------------------------------------------------------------------------------------
@@ -122,12 +112,12 @@ def test_pool_of_visible_devices(harness, recorder):
 def test_choice_in_spawned_process(recorder):
     """A choice that is sent to a fresh process is timed there. Unlike PyTorch's test, its time and its numbers come
     back and are judged."""
-    _record(recorder, judge_spawned_choice(tuning.spawned))
+    record(recorder, judge_spawned_choice(spawning.spawned))
 
 
 def test_failing_choice_in_spawned_process(recorder):
     """A choice that raises ends its process with an error and sends nothing."""
-    _record(recorder, judge_spawned_failure(tuning.spawned))
+    record(recorder, judge_spawned_failure(spawning.spawned))
 
 
 class FailingChoice:
@@ -138,10 +128,10 @@ class FailingChoice:
 
 
 def judge_spawned_choice(spawn):
-    tensors = [tuning.integers(*size, dtype=torch.float32, seed=seed) for seed, size in enumerate(_SIZES)]
+    tensors = [tuned.integers(*size, dtype=torch.float32, seed=seed) for seed, size in enumerate(_SIZES)]
     a, b, c, d = (tensor.long() for tensor in tensors)
     expected = (a @ b + c @ d).tolist()
-    code, sent = spawn(tuning.benchmark_there, _extern_choice(), tensors, torch.full((2, 2), float("nan")))
+    code, sent = spawn(spawning.benchmark_there, _extern_choice(), tensors, torch.full((2, 2), float("nan")))
     milliseconds, numbers = sent or (None, None)
     timed = milliseconds is not None and 0 < milliseconds < float("inf")
     return [
@@ -152,8 +142,8 @@ def judge_spawned_choice(spawn):
 
 
 def judge_spawned_failure(spawn):
-    tensors = [tuning.integers(*size, dtype=torch.float32) for size in _SIZES]
-    code, sent = spawn(tuning.benchmark_there, FailingChoice(), tensors, torch.zeros(2, 2))
+    tensors = [tuned.integers(*size, dtype=torch.float32) for size in _SIZES]
+    code, sent = spawn(spawning.benchmark_there, FailingChoice(), tensors, torch.zeros(2, 2))
     return [
         Verdict("exit code", code not in (0, None) and code > 0, f"{code}, an error's code required"),
         Verdict("nothing sent", sent is None, f"{sent}"),
@@ -170,9 +160,9 @@ def _extern_choice():
     from torch._inductor.kernel.mm_plus_mm import aten_mm_plus_mm
     from torch._inductor.virtualized import V
 
-    device = torch.accelerator.current_accelerator() or torch.device("cpu")
+    device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     layouts = [ir.FixedLayout(device, torch.float32, list(size), [size[1], 1]) for size in [*_SIZES, (2, 2)]]
-    graph = tuning.empty_graph()
+    graph = selecting.empty_graph()
     with V.set_graph_handler(graph):
         nodes = [ir.Buffer(name=name, layout=layout) for name, layout in zip("abcd", layouts, strict=False)]
         return aten_mm_plus_mm.bind(nodes, layouts[-1])
@@ -206,12 +196,12 @@ TIMED = {
 def test_kernels_timed_in_processes(harness, recorder, function, dynamic):
     """Every Triton choice is timed in a child, and the winner's numbers are exact. PyTorch's tests of this only ask
     that nothing crashes, or compare with torch's own product within 1e-2."""
-    _needs_device(harness, recorder, "timing kernels in processes of their own")
+    need_device(harness, recorder, "timing kernels in processes of their own")
     device = torch.accelerator.current_accelerator()
     sizes = [(112, 80), (80, 96), (112, 80), (80, 96), (112, 96)]
-    tensors = [tuning.integers(*size, dtype=torch.float32, seed=seed) for seed, size in enumerate(sizes)]
+    tensors = [tuned.integers(*size, dtype=torch.float32, seed=seed) for seed, size in enumerate(sizes)]
     expected = function(*(tensor.double() for tensor in tensors))
-    with tuning.compiling(autotune_in_subproc=True), tuning.pools_watched() as timed:
+    with tuned.compiling(autotune_in_subproc=True), tuned.pools_watched() as timed:
         compiled = torch.compile(function, dynamic=dynamic)
         found = compiled(*(tensor.half().to(device) for tensor in tensors)).cpu()
     recorder.verdict("numbers", torch.equal(found.double(), expected.half().double()), "the product of whole numbers")

@@ -104,3 +104,14 @@ def test_seed_changes_the_inputs_and_is_in_the_verdict():
     first, second = (trial(KERNEL, PLAN, TorchExecutor(), seed=seed, names=("randn",)) for seed in (1, 2))
     assert not torch.equal(first.outputs["randn"], second.outputs["randn"])
     assert "seed 2" in second.verdicts[0].text
+
+
+def test_a_failing_case_says_where_it_is_wrong_and_every_case_which_numbers_it_saw():
+    right, wrong = (trial(KERNEL, PLAN, TorchExecutor(fault), names=("randn",)) for fault in (None, one_element_off))
+    tiles = wrong.verdicts[0].details["tiles"]
+    assert tiles["wrong"] == [(0, 0, 1)]
+    assert tiles["block"] == (16, 16)
+    assert "tiles" not in right.verdicts[0].details
+    assert set(right.digests) == {"randn"}
+    assert right.digests != wrong.digests
+    assert right.digests == trial(KERNEL, PLAN, TorchExecutor(), names=("randn",)).digests

@@ -6,11 +6,8 @@ import dataclasses
 import functools
 import importlib
 import json
-import os
 import pickle
 import re
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -23,27 +20,21 @@ from torch._inductor.select_algorithm import AlgorithmSelectorCache
 from conformance.execution.compilation import Task
 from conformance.execution.interpreter import InterpreterExecutor
 from conformance.execution.resources import Resources
-from conformance.inductor import graphs_choices
+from conformance.inductor import graphs_choices, offers, splitting_k
 from conformance.inductor.exact import exact_verdicts
 from conformance.inductor.program import Choice, Failure, Generated, GeneratedKernel, Program, Selection
 from conformance.inductor.provider import Compiled
 from conformance.records import Status, Verdict
 from conformance.targets import find
 from tests.execution.sample_kernels import pool
+from tests.inductor.planting import interpreted
 
-ROOT = Path(__file__).resolve().parents[2]
 SM90 = find("sm_90")
 
 
 def suite() -> Any:
     """The suite, imported when it is needed: its marks must be known before."""
     return importlib.import_module("conformance.suites.test_inductor_choices")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def known_marks(pytestconfig: pytest.Config) -> None:
-    """The plugin registers the suites' marks only where the suites run."""
-    pytestconfig.addinivalue_line("markers", "generated(...): the cases of a test about Inductor's code")
 
 
 def failed(verdicts: list[Verdict]) -> list[str]:
@@ -151,7 +142,7 @@ def judge_pickled(path: str) -> None:
 def judged() -> dict[str, list[str]]:
     """What fails of each edit, by name."""
     given = {
-        "decomposed": (decomposed(), suite().mirrored(M, N, K, "bf16"), (M, N), "bf16"),
+        "decomposed": (decomposed(), splitting_k.mirrored(M, N, K, "bf16"), (M, N), "bf16"),
         "empty": (empty(), {}, (10, 100), "fp32"),
         "wide": (wide(), suite().wide_values(), (2, 3, 5), "fp32"),
     }
@@ -162,21 +153,8 @@ def judged() -> dict[str, list[str]]:
     with tempfile.NamedTemporaryFile() as file:
         file.write(pickle.dumps(programs))
         file.flush()
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                f"from tests.inductor.test_choices_suite import judge_pickled; judge_pickled({file.name!r})",
-            ],
-            env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"},
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+        code = f"from {__name__} import judge_pickled; judge_pickled({file.name!r})"
+        return dict(interpreted(code))
 
 
 @pytest.mark.parametrize("name", EDITS)
@@ -188,7 +166,7 @@ def test_wrong_numbers_show(name: str) -> None:
 
 def test_a_wrong_decomposition_shows_in_the_module() -> None:
     compiled = decomposed()
-    assert failed(suite().judge_decomposed(compiled.generated, M, N)) == []
+    assert failed(splitting_k.judge_decomposed(compiled.generated, M, N)) == []
     faults = {
         "parts": (r"torch\.float32\)$", "torch.float16)"),
         "bmm": (r"extern_kernels\.bmm_dtype\(", "extern_kernels.bmm("),
@@ -197,10 +175,10 @@ def test_a_wrong_decomposition_shows_in_the_module() -> None:
         "no template": (r"\Z", "triton_tem_fused_mm_1.run(buf0)"),
     }
     for name, (pattern, replacement) in faults.items():
-        found = failed(suite().judge_decomposed(edited(compiled, pattern, replacement).generated, M, N))
+        found = failed(splitting_k.judge_decomposed(edited(compiled, pattern, replacement).generated, M, N))
         assert f"source/{name}" in found, f"{name}: {found}"
-    assert failed(suite().judge_decomposed(compiled.generated, M + 1, N)) == ["source/parts"]
-    assert failed(suite().judge_not_decomposed(compiled.generated)) == [
+    assert failed(splitting_k.judge_decomposed(compiled.generated, M + 1, N)) == ["source/parts"]
+    assert failed(splitting_k.judge_not_decomposed(compiled.generated)) == [
         "offered",
         "source/no bmm",
         "source/no decompose_k",
@@ -209,7 +187,7 @@ def test_a_wrong_decomposition_shows_in_the_module() -> None:
 
 def test_fixed_sizes_show_where_symbols_are_required() -> None:
     found = dataclasses.replace(decomposed().generated, counters={"recompiles": 1})
-    assert failed(suite().judge_symbolic(found, N)) == ["source/parts", "recompiles"]
+    assert failed(splitting_k.judge_symbolic(found, N)) == ["source/parts", "recompiles"]
 
 
 # --- operands ---------------------------------------------------------------------------------------------------------
@@ -218,7 +196,7 @@ def test_fixed_sizes_show_where_symbols_are_required() -> None:
 @pytest.mark.parametrize("number", range(6))
 def test_sums_fit_and_a_part_that_is_lost_or_taken_twice_shows(number: int) -> None:
     m, n, k = [*suite().DEEP, *suite().SHALLOW.values()][number]
-    values = suite().mirrored(m, n, k, "bf16")
+    values = splitting_k.mirrored(m, n, k, "bf16")
     a, b = values["a"].double(), values["b"].double()
     right = a @ b
     assert right.abs().max() <= 256
@@ -255,7 +233,7 @@ def refused(message: str = ADVICE, *types: str) -> Generated:
 
 def test_wrong_advice_shows() -> None:
     def judge(found: Generated) -> list[str]:
-        return failed(suite().judge_advice(found, suite().GEMM_BACKENDS, suite().CONV_BACKENDS))
+        return failed(offers.judge_advice(found, suite().GEMM_BACKENDS, suite().CONV_BACKENDS))
 
     assert judge(refused()) == []
     assert judge(refused(ADVICE, "TypeError")) == ["raised"]
@@ -266,16 +244,16 @@ def test_wrong_advice_shows() -> None:
 
 def test_a_choice_of_infinite_time_shows() -> None:
     usual = offering(TEMPLATE)
-    assert failed(suite().judge_infinite(usual, refused(), [5])) == []
-    assert failed(suite().judge_infinite(usual, usual, [5])) == ["raised"]
-    assert failed(suite().judge_infinite(usual, refused(), [])) == ["timed"]
-    assert failed(suite().judge_infinite(usual, refused(), [5, 1])) == ["timed"]
-    assert failed(suite().judge_infinite(refused(), refused(), [5])) == ["compiled"]
+    assert failed(offers.judge_infinite(usual, refused(), [5])) == []
+    assert failed(offers.judge_infinite(usual, usual, [5])) == ["raised"]
+    assert failed(offers.judge_infinite(usual, refused(), [])) == ["timed"]
+    assert failed(offers.judge_infinite(usual, refused(), [5, 1])) == ["timed"]
+    assert failed(offers.judge_infinite(refused(), refused(), [5])) == ["compiled"]
 
 
 def test_wrong_offers_show() -> None:
     def judge(*offered: Choice, templates: bool, most: int = 4) -> list[str]:
-        return failed(suite().judge_offered(offering(*offered), templates=templates, most=most))
+        return failed(offers.judge_offered(offering(*offered), templates=templates, most=most))
 
     assert judge(EXTERN, TEMPLATE, templates=True) == []
     assert judge(EXTERN, templates=False) == []
@@ -283,26 +261,26 @@ def test_wrong_offers_show() -> None:
     assert judge(EXTERN, TEMPLATE, templates=False) == ["templates/0"]
     assert judge(TEMPLATE, templates=True) == ["extern/0"]
     assert judge(EXTERN, TEMPLATE, LARGER, templates=True, most=1) == ["templates/0"]
-    assert failed(suite().judge_offered(Generated(), templates=True, most=4)) == ["lowerings"]
+    assert failed(offers.judge_offered(Generated(), templates=True, most=4)) == ["lowerings"]
 
 
 def test_a_wrong_layout_shows() -> None:
     fixed, flexible = ("addmm", ("FixedLayout", "FixedLayout")), ("addmm", ("FlexibleLayout",))
-    assert failed(suite().judge_layouts(Generated(), [fixed], fixed=True)) == []
-    assert failed(suite().judge_layouts(Generated(), [flexible], fixed=False)) == []
-    assert failed(suite().judge_layouts(Generated(), [flexible], fixed=True)) == ["layouts"]
-    assert failed(suite().judge_layouts(Generated(), [("addmm", fixed[1] + flexible[1])], fixed=True)) == ["layouts"]
-    assert failed(suite().judge_layouts(Generated(), [], fixed=True)) == ["lowerings", "layouts"]
+    assert failed(offers.judge_layouts(Generated(), [fixed], fixed=True)) == []
+    assert failed(offers.judge_layouts(Generated(), [flexible], fixed=False)) == []
+    assert failed(offers.judge_layouts(Generated(), [flexible], fixed=True)) == ["layouts"]
+    assert failed(offers.judge_layouts(Generated(), [("addmm", fixed[1] + flexible[1])], fixed=True)) == ["layouts"]
+    assert failed(offers.judge_layouts(Generated(), [], fixed=True)) == ["lowerings", "layouts"]
 
 
 def test_wrong_pruning_shows() -> None:
     small, both = offering(TEMPLATE), offering(TEMPLATE, LARGER)
-    assert failed(suite().judge_pruned(both, small, some=True)) == []
-    assert failed(suite().judge_pruned(both, both, some=True)) == ["pruned"]
-    assert failed(suite().judge_pruned(small, both, some=False)) == ["part"]
-    assert failed(suite().judge_pruned(both, offering(), some=True)) == ["something left"]
+    assert failed(offers.judge_pruned(both, small, some=True)) == []
+    assert failed(offers.judge_pruned(both, both, some=True)) == ["pruned"]
+    assert failed(offers.judge_pruned(small, both, some=False)) == ["part"]
+    assert failed(offers.judge_pruned(both, offering(), some=True)) == ["something left"]
     counted = dataclasses.replace(small, counters={"select_algorithm_num_precompilation_exceptions": 1})
-    assert failed(suite().judge_pruned(both, counted, some=True)) == ["exceptions"]
+    assert failed(offers.judge_pruned(both, counted, some=True)) == ["exceptions"]
     assert suite().tile(LARGER) > suite().tile(TEMPLATE)
 
 
@@ -313,23 +291,23 @@ def test_a_kernel_past_the_limits_shows() -> None:
     used = Resources(32, 0, "bytes", SM90.limits.shared_memory + 1, 0, 128, "cubin")
     large = dataclasses.replace(right, artefact=dataclasses.replace(kernel.artefact, resources=used))
     missing = GeneratedKernel("k", "template", "", None, "PassManager::run failed")
-    assert failed(suite().judge_fits(Generated(kernels=(right,)), SM90)) == []
-    assert failed(suite().judge_fits(Generated(kernels=(large,)), SM90)) == ["fits"]
-    assert failed(suite().judge_fits(Generated(kernels=(missing,)), SM90)) == ["fits"]
-    assert failed(suite().judge_fits(Generated(), SM90)) == ["kernels"]
+    assert failed(offers.judge_fits(Generated(kernels=(right,)), SM90)) == []
+    assert failed(offers.judge_fits(Generated(kernels=(large,)), SM90)) == ["fits"]
+    assert failed(offers.judge_fits(Generated(kernels=(missing,)), SM90)) == ["fits"]
+    assert failed(offers.judge_fits(Generated(), SM90)) == ["kernels"]
 
 
 def test_a_wrong_exhaustive_list_shows() -> None:
-    assert failed(suite().judge_exhaustive(offering(EXTERN, TEMPLATE))) == []
-    assert failed(suite().judge_exhaustive(offering(EXTERN, LARGER))) == ["config"]
-    assert failed(suite().judge_exhaustive(offering(EXTERN, TEMPLATE, LARGER))) == ["offered", "config"]
-    assert failed(suite().judge_exhaustive(offering(TEMPLATE))) == ["offered"]
+    assert failed(offers.judge_exhaustive(offering(EXTERN, TEMPLATE))) == []
+    assert failed(offers.judge_exhaustive(offering(EXTERN, LARGER))) == ["config"]
+    assert failed(offers.judge_exhaustive(offering(EXTERN, TEMPLATE, LARGER))) == ["offered", "config"]
+    assert failed(offers.judge_exhaustive(offering(TEMPLATE))) == ["offered"]
 
 
 def test_wrong_splits_show() -> None:
     def judge(*splits: int, most: int = 10, some: bool = True) -> list[str]:
         offered = [Choice(f"decompose_k_mm_{split}_split_0", "", "subgraph") for split in splits]
-        return failed(suite().judge_splits(offering(TEMPLATE, *offered), 32, 64, 2048, most=most, some=some))
+        return failed(splitting_k.judge_splits(offering(TEMPLATE, *offered), 32, 64, 2048, most=most, some=some))
 
     assert judge(2, 32) == []
     assert judge(some=False) == []
@@ -341,25 +319,25 @@ def test_wrong_splits_show() -> None:
     assert judge(2, some=False) == ["number"]
     assert judge() == ["number"]
     odd = Choice("decompose_k_mm_parts", "", "subgraph")
-    assert "names" in failed(suite().judge_splits(offering(odd), 32, 64, 2048, most=10, some=True))
+    assert "names" in failed(splitting_k.judge_splits(offering(odd), 32, 64, 2048, most=10, some=True))
 
 
 def test_a_contiguous_transformation_shows() -> None:
     offered = Choice("contiguous_mm_0", "", "subgraph")
-    assert failed(suite().judge_not_contiguous(offering(TEMPLATE))) == []
-    assert failed(suite().judge_not_contiguous(offering(TEMPLATE, offered))) == ["not offered"]
+    assert failed(offers.judge_not_contiguous(offering(TEMPLATE))) == []
+    assert failed(offers.judge_not_contiguous(offering(TEMPLATE, offered))) == ["not offered"]
     module = "def contiguous_addmm_3(args): ..."
-    assert failed(suite().judge_not_contiguous(offering(TEMPLATE, modules=(module,)))) == ["not generated"]
-    assert failed(suite().judge_not_contiguous(offering())) == ["choices"]
+    assert failed(offers.judge_not_contiguous(offering(TEMPLATE, modules=(module,)))) == ["not generated"]
+    assert failed(offers.judge_not_contiguous(offering())) == ["choices"]
 
 
 def test_an_extern_kernel_shows_where_triton_is_required() -> None:
     kernel = GeneratedKernel("k", "pointwise", "")
     right = Generated(modules=("k.run(arg0_1)",), kernels=(kernel,))
-    assert failed(suite().judge_triton_alone(right)) == []
+    assert failed(offers.judge_triton_alone(right)) == []
     extern = dataclasses.replace(right, modules=("extern_kernels.mm(arg0_1, arg1_1, out=buf0)",))
-    assert failed(suite().judge_triton_alone(extern)) == ["source/no extern"]
-    assert failed(suite().judge_triton_alone(dataclasses.replace(right, kernels=()))) == ["kernels"]
+    assert failed(offers.judge_triton_alone(extern)) == ["source/no extern"]
+    assert failed(offers.judge_triton_alone(dataclasses.replace(right, kernels=()))) == ["kernels"]
 
 
 # --- replaced decisions -----------------------------------------------------------------------------------------------
@@ -380,7 +358,7 @@ def test_options_of_an_earlier_compilation_are_forgotten() -> None:
         generate(suite().program(f"{suite().GRAPHS}:mm", operands, {**suite().TRITON, suite().THRESHOLD: threshold}))[0]
         for threshold in (8, 16)
     ]
-    assert [bool(suite().splits_of(each)[0]) for each in found] == [True, False]
+    assert [bool(splitting_k.splits_of(each)[0]) for each in found] == [True, False]
 
 
 def test_an_unreplaced_lookup_has_a_choice() -> None:
@@ -391,4 +369,4 @@ def test_an_unreplaced_lookup_has_a_choice() -> None:
     assert usual.failure is None
     for name in ("times are infinite", "times are infinite, deferred"):
         found, notes = generate(program, name)
-        assert failed(suite().judge_infinite(usual, found, notes)) == []
+        assert failed(offers.judge_infinite(usual, found, notes)) == []

@@ -14,7 +14,8 @@ from conformance.inductor import vocabulary
 from conformance.inductor.forced import config_of, constant, described_config, expected_grid, option
 from conformance.inductor.graphs import graph_of
 from conformance.inductor.program import Choice
-from conformance.plugin.generated import chosen, covering, exactly
+from conformance.inductor.source_checks import exactly
+from conformance.plugin.generated import Thin, chosen, covering
 from conformance.problems import Bias, Fusion, addmm, bmm, conv2d, fused_mm, mixed_mm, mm, mm_plus_mm
 from conformance.targets import KNOWN, Target
 
@@ -122,6 +123,12 @@ def test_a_sample_shows_every_value(sizes: tuple[int, ...]) -> None:
 def target(arch: int | str, index: int | None = None) -> Target:
     backend = next(known.backend for known in KNOWN if known.arch == arch)
     return Target(backend, arch, 32, index)
+
+
+def test_the_quick_tier_alone_thins_a_parameter() -> None:
+    sizes = Thin([1, 2, 3], quick=2)
+    assert list(sizes.of("quick")) == [1, 2]
+    assert [list(sizes.of(tier)) for tier in ("default", "full", "exhaustive")] == [[1, 2, 3]] * 3
 
 
 def test_code_is_generated_for_two_architectures_unless_asked() -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-import pytest
-
 from conformance.targets import Target
-from tests.inductor.test_planted_generated import Fault, missed, planted_table
+from tests.inductor.planting import Fault, PlantedFaults
 
 
 def run(test: str, inductor: Any, target: Target, *parameters: Any) -> None:
@@ -81,6 +79,13 @@ FAULTS = (
     Fault("bias by rows, exact", "epilogue_exact", r"broadcast_to\(idx_n, ", "broadcast_to(idx_m, ", ("numerics",)),
     Fault("factor of dropout", "epilogue", r"\[1\], 2\.0, tl\.float32", "[1], 1.5, tl.float32", ("numerics",)),
     Fault("no relu", "epilogue", r"triton_helpers\.maximum\(\w+, (\w+)\)", r"\1", ("epilogue relu", "numerics")),
+    Fault(
+        "no relu, exact",
+        "epilogue_exact",
+        r"triton_helpers\.maximum\(\w+, (\w+)\)",
+        r"\1",
+        ("numerics", "epilogue relu"),
+    ),
     Fault("rows fixed", "dynamic", r"^( +)M = ks\d$", r"\1M = 40", ("source/M is an argument", "numerics")),
     Fault("packed columns", "uneven", r"192\*", "145*", ("numerics",)),
     Fault("strides not asserted", "uneven", r"^( *)assert_size_stride\(.*$", r"\1pass", ("source/strides",)),
@@ -104,7 +109,7 @@ FAULTS = (
         "convolution_joined",
         r"^( *)(triton_poi_fused_add_cat_\w+\.run\(.*)$",
         TWICE,
-        ("one pointwise kernel joins",),
+        ("pointwise kernels join",),
     ),
     Fault(
         "extern convolution",
@@ -133,16 +138,5 @@ FAULTS = (
 )
 
 
-@pytest.fixture(scope="module")
-def found() -> dict[str, list[str]]:
-    return planted_table(__name__)
-
-
-def test_healthy_code_passes(found: dict[str, list[str]]) -> None:
-    healthy = {fault.case: found[fault.case] for fault in FAULTS}
-    assert healthy == {case: [] for case in healthy}
-
-
-def test_every_fault_is_caught(found: dict[str, list[str]]) -> None:
-    text = missed(FAULTS, found)
-    assert not text, text
+class TestFaults(PlantedFaults):
+    pass

@@ -10,8 +10,9 @@ import pytest
 
 from conformance.inductor.program import Generated, GeneratedKernel, Program
 from conformance.inductor.provider import Compiled
+from conformance.plugin.generated import Inductor
 from conformance.plugin.recording import CaseRecorder
-from tests.inductor.test_planted_generated import Fault, missed, planted_table
+from tests.inductor.planting import Fault, PlantedFaults
 
 
 def the_suite() -> Any:
@@ -105,26 +106,13 @@ FAULTS = (
 )
 
 
-@pytest.fixture(scope="module")
-def suite(pytestconfig: pytest.Config) -> Any:
-    """The plugin makes the suites' marks known only where the suites run."""
-    pytestconfig.addinivalue_line("markers", "generated(...): the cases of a test about Inductor's code")
+@pytest.fixture
+def suite() -> Any:
     return the_suite()
 
 
-@pytest.fixture(scope="module")
-def found() -> dict[str, list[str]]:
-    return planted_table(__name__)
-
-
-def test_healthy_code_passes(found: dict[str, list[str]]) -> None:
-    healthy = {fault.case: found[fault.case] for fault in FAULTS}
-    assert healthy == {case: [] for case in healthy}
-
-
-def test_every_fault_is_caught(found: dict[str, list[str]]) -> None:
-    text = missed(FAULTS, found)
-    assert not text, text
+class TestFaults(PlantedFaults):
+    pass
 
 
 MODULE = """
@@ -215,5 +203,5 @@ def test_measured_products_are_counted(suite: Any, launched: str, kinds: list[st
     recorder = CaseRecorder("planted::products")
     kernels = compiled(*kinds)
     generated = Generated(modules=(module,), kernels=kernels.generated.kernels)
-    suite.check_products(SimpleNamespace(recorder=recorder), Compiled(kernels.program, generated), 1)
+    suite.check_products(Inductor(SimpleNamespace(), recorder), Compiled(kernels.program, generated), 1)
     assert [verdict.passed for verdict in recorder.verdicts] == [passed]

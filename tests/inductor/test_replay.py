@@ -364,10 +364,9 @@ else:
 
 
 def test_generated_modules_replay_exactly(tmp_path: Path) -> None:
-    pytest.importorskip("conformance.inductor.generate")
     modules = json.loads(child("", interpret=False, prelude=GENERATE).splitlines()[-1])
     if isinstance(modules, str):
-        pytest.skip(modules)
+        pytest.skip(f"the installed torch cannot generate code without a device: {modules}")
     (tmp_path / "modules.json").write_text(json.dumps(modules))
     child(f"""
         import json

@@ -18,8 +18,9 @@ from torch._inductor.autotune_process import TuningProcess, TuningProcessPool
 from torch._inductor.runtime.autotune_cache import AutotuneCache
 from torch._inductor.select_algorithm import AlgorithmSelectorCache, GeneratedCodeCache, TritonTemplate
 
-from conformance.inductor import tuning
-from conformance.inductor.tuning import Counted, Job, Reply
+from conformance.inductor import selecting, tuned, tuning_jobs, tuning_processes
+from conformance.inductor.template_cache import Counted
+from conformance.inductor.tuning_jobs import Job, Reply
 from conformance.suites import test_inductor_caches as caches
 from conformance.suites import test_inductor_feedback as feedback
 from conformance.suites import test_inductor_tuning as processes
@@ -40,13 +41,13 @@ class Light:
         self.start()
 
     def start(self) -> None:
-        visible = {} if self.device is None else {tuning.VISIBLE_DEVICES: str(self.device)}
+        visible = {} if self.device is None else {tuning_jobs.VISIBLE_DEVICES: str(self.device)}
         self.process = subprocess.Popen(
             [sys.executable, "-S", "-c", "import sys; sys.exit(int(sys.stdin.readline() or 0))"],
             stdin=subprocess.PIPE,
             env=os.environ | self.environment(visible),
         )
-        self.visible = visible.get(tuning.VISIBLE_DEVICES, os.environ.get(tuning.VISIBLE_DEVICES))
+        self.visible = visible.get(tuning_jobs.VISIBLE_DEVICES, os.environ.get(tuning_jobs.VISIBLE_DEVICES))
 
     def environment(self, visible: dict[str, str]) -> dict[str, str]:
         return visible
@@ -87,18 +88,23 @@ class Light:
             self.process.stdin.close()
 
 
-CHECKS = (tuning.raises_here, tuning.times_out, tuning.crashes, tuning.is_killed)
+CHECKS = (
+    tuning_processes.raises_here,
+    tuning_processes.times_out,
+    tuning_processes.crashes,
+    tuning_processes.is_killed,
+)
 
 
 @pytest.fixture(autouse=True)
 def _prompt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "PROMPT_SECONDS", 1.0)
-    monkeypatch.setattr(tuning, "LIMIT_SECONDS", 0.2)
+    monkeypatch.setattr(tuning_processes, "PROMPT_SECONDS", 1.0)
+    monkeypatch.setattr(tuning_processes, "LIMIT_SECONDS", 0.2)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_no_fault(check: Any) -> None:
-    with tuning.tuning_process(Light) as process:
+    with tuning_processes.tuning_process(Light) as process:
         assert failed(check(process)) == []
 
 
@@ -168,57 +174,57 @@ class StaleReply(Light):
 
 
 FAULTS = [
-    (KillsNothing, tuning.times_out, "child ended"),
-    (KillsNothing, tuning.is_killed, "child ended"),
-    (SaysItLives, tuning.is_killed, "says so"),
-    (LimitIgnored, tuning.times_out, "prompt"),
-    (LimitAtOnce, tuning.times_out, "prompt"),
-    (ErrorReturned, tuning.raises_here, "raised"),
-    (ErrorReturned, tuning.times_out, "raised"),
-    (ErrorReturned, tuning.crashes, "raised"),
-    (OtherError, tuning.raises_here, "raised"),
-    (OtherError, tuning.crashes, "raised"),
-    (DiesOfErrors, tuning.raises_here, "same child"),
-    (NeverRestarts, tuning.times_out, "healthy"),
-    (NeverRestarts, tuning.crashes, "healthy"),
-    (NeverRestarts, tuning.is_killed, "healthy"),
-    (StaleReply, tuning.raises_here, "ready"),
+    (KillsNothing, tuning_processes.times_out, "child ended"),
+    (KillsNothing, tuning_processes.is_killed, "child ended"),
+    (SaysItLives, tuning_processes.is_killed, "says so"),
+    (LimitIgnored, tuning_processes.times_out, "prompt"),
+    (LimitAtOnce, tuning_processes.times_out, "prompt"),
+    (ErrorReturned, tuning_processes.raises_here, "raised"),
+    (ErrorReturned, tuning_processes.times_out, "raised"),
+    (ErrorReturned, tuning_processes.crashes, "raised"),
+    (OtherError, tuning_processes.raises_here, "raised"),
+    (OtherError, tuning_processes.crashes, "raised"),
+    (DiesOfErrors, tuning_processes.raises_here, "same child"),
+    (NeverRestarts, tuning_processes.times_out, "healthy"),
+    (NeverRestarts, tuning_processes.crashes, "healthy"),
+    (NeverRestarts, tuning_processes.is_killed, "healthy"),
+    (StaleReply, tuning_processes.raises_here, "ready"),
 ]
 
 
 @pytest.mark.parametrize(("made", "check", "found"), FAULTS, ids=lambda value: getattr(value, "__name__", str(value)))
 def test_process_fault(made: Any, check: Any, found: str) -> None:
-    with tuning.tuning_process(made) as process:
+    with tuning_processes.tuning_process(made) as process:
         assert found in failed(check(process))
 
 
 def test_child_that_never_was_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    with tuning.tuning_process(Light) as process:
+    with tuning_processes.tuning_process(Light) as process:
         monkeypatch.setattr(process, "get", lambda seconds: Reply(process.job.value, os.getpid(), None))
-        assert not tuning.is_healthy(process).passed
+        assert not tuning_processes.is_healthy(process).passed
 
 
 class DeviceIgnored(Light):
     def start(self) -> None:
         super().start()
-        self.visible = os.environ.get(tuning.VISIBLE_DEVICES)
+        self.visible = os.environ.get(tuning_jobs.VISIBLE_DEVICES)
 
 
 class DeviceLeaks(Light):
     def start(self) -> None:
         super().start()
-        os.environ[tuning.VISIBLE_DEVICES] = str(self.device)
+        os.environ[tuning_jobs.VISIBLE_DEVICES] = str(self.device)
 
 
 @pytest.mark.parametrize(("made", "found"), [(Light, []), (DeviceIgnored, ["visible"]), (DeviceLeaks, ["restored"])])
 def test_visible_device_fault(made: Any, found: list[str]) -> None:
-    assert failed(tuning.sees_only(made, 3, "5")) == found
+    assert failed(tuning_processes.sees_only(made, 3, "5")) == found
 
 
 def test_inductors_process_whose_kill_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TuningProcess, "kill", TuningProcess.close)
-    with tuning.tuning_process() as process:
-        assert failed(tuning.is_killed(process)) == ["child ended"]
+    with tuning_processes.tuning_process() as process:
+        assert failed(tuning_processes.is_killed(process)) == ["child ended"]
 
 
 # --- the pool ---------------------------------------------------------------------------------------------------------
@@ -254,7 +260,7 @@ class Pool:
     ],
 )
 def test_pool_fault(faults: dict[str, Any], found: list[str]) -> None:
-    assert failed(tuning.loses_only_that_job(Pool([0, 1], **faults), Job(seconds=9.0), limit=0.2)) == found
+    assert failed(tuning_processes.loses_only_that_job(Pool([0, 1], **faults), Job(seconds=9.0), limit=0.2)) == found
 
 
 @pytest.mark.parametrize(
@@ -262,7 +268,7 @@ def test_pool_fault(faults: dict[str, Any], found: list[str]) -> None:
     [({}, []), ({"visible": "0"}, ["visible"]), ({"one_child": True}, ["device/children", "visible"])],
 )
 def test_pool_that_does_not_spread(faults: dict[str, Any], found: list[str]) -> None:
-    assert failed(tuning.spreads(Pool([0, 1], **faults), [0, 1])) == found
+    assert failed(tuning_processes.spreads(Pool([0, 1], **faults), [0, 1])) == found
 
 
 @pytest.mark.parametrize(
@@ -275,7 +281,7 @@ def test_pool_that_does_not_spread(faults: dict[str, Any], found: list[str]) -> 
     ids=["inductor", "never-several", "environment-ignored"],
 )
 def test_device_list_fault(listed: Any, found: list[str]) -> None:
-    assert failed(tuning.device_lists(SimpleNamespace(get_device_list=listed))) == found
+    assert failed(tuning_processes.device_lists(SimpleNamespace(get_device_list=listed))) == found
 
 
 # --- a choice in a spawned process ------------------------------------------------------------------------------------
@@ -321,10 +327,10 @@ def _fail_after(change: Any) -> None:
 
 
 def test_savers_are_restored() -> None:
-    kept: list[Any] = list(tuning.selector().feedback_saver_fns)
-    with pytest.raises(ZeroDivisionError), tuning.selector_restored() as selector:
+    kept: list[Any] = list(selecting.selector().feedback_saver_fns)
+    with pytest.raises(ZeroDivisionError), selecting.selector_restored() as selector:
         _fail_after(lambda: selector.add_feedback_saver(print))
-    assert tuning.selector().feedback_saver_fns == kept
+    assert selecting.selector().feedback_saver_fns == kept
 
 
 @pytest.mark.parametrize(
@@ -455,7 +461,7 @@ def test_exceptions_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(choice: Any) -> None:
         raise RuntimeError("this choice does not compile")
 
-    monkeypatch.setattr(tuning.choice_class(), "precompile", fail)
+    monkeypatch.setattr(selecting.choice_class(), "precompile", fail)
     with pytest.raises(select_algorithm.NoValidChoicesError):
         feedback.judge_no_exceptions()
 
@@ -577,7 +583,7 @@ def test_everything_is_restored() -> None:
 
     counters["inductor"]["a counter"] = 3
     before = (dict(os.environ), config.max_autotune, config.autotune_local_cache, config.autotune_remote_cache)
-    with pytest.raises(ZeroDivisionError), tuning.compiling(), tuning.selecting(), caches.remote_cache():
+    with pytest.raises(ZeroDivisionError), tuned.compiling(), selecting.selecting(), caches.remote_cache():
         _fail_after(lambda: counters["inductor"].update(another=1))
     after = (dict(os.environ), config.max_autotune, config.autotune_local_cache, config.autotune_remote_cache)
     assert after == before

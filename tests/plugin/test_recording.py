@@ -108,6 +108,7 @@ def test_every_outcome_has_its_status(project, workers):
     assert "--conformance-case test_outcomes.py::test_fail" in records["test_fail"].repro
     result.stdout.fnmatch_lines(["*tile (0, 1) is wrong*"])
     assert {file.name for file in project.folder.iterdir()} == {
+        "environment.json",
         "junit.xml",
         "records.jsonl",
         "run.json",

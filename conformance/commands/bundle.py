@@ -1,0 +1,44 @@
+"""``conformance bundle RUN``: packs a run's evidence into one signed archive."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from conformance.commands import CommandError
+from conformance.reporting.text import clean
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", type=Path, help="the folder of a run that ended")
+    parser.add_argument("--key", metavar="PEM", type=Path, required=True, help="private key (see 'conformance keygen')")
+    parser.add_argument("--output", metavar="FILE", type=Path, help="new archive (default: RUN.zip beside the folder)")
+    parser.add_argument(
+        "--waivers", metavar="FILE", type=Path, action="append", default=[], help="waivers of the run, repeatable"
+    )
+    parser.add_argument(
+        "--mustpass", metavar="FILE", type=Path, action="append", default=[], help="list the run owes, repeatable"
+    )
+
+
+def run(given: argparse.Namespace) -> int:
+    try:
+        from conformance.gate.evidence import packing, signing
+        from conformance.gate.evidence.refusal import Refusal
+    except ModuleNotFoundError as error:
+        raise CommandError(f"bundle needs {error.name}: pip install 'triton-conformance[evidence]'") from None
+    folder: Path = given.run.resolve()
+    target: Path = given.output or folder.with_name(folder.name + ".zip")
+    try:
+        signer = signing.read_private_key(given.key)
+        data = packing.pack(folder, signer, given.waivers, given.mustpass)
+        with target.open("xb") as file:
+            file.write(data)
+    except FileExistsError:
+        raise CommandError(f"{target} exists: evidence is never overwritten; give a new --output") from None
+    except Refusal as refusal:
+        raise CommandError(clean(f"no bundle ({refusal.reason.value}): {refusal}")) from None
+    except (signing.KeyFileError, OSError) as error:
+        raise CommandError(clean(str(error))) from None
+    print(clean(f"{target}: {len(data)} bytes, signed by key {signer.public_key.keyid}"))
+    return 0

@@ -1,0 +1,28 @@
+"""``conformance compare BASELINE CANDIDATE``: may the stack of one run replace that of another?"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from conformance.commands import CommandError, judged
+from conformance.commands.comparing import compared
+from conformance.commands.outputs import STDOUT, WRITERS, deliver
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("baseline", metavar="BASELINE", type=Path, help="a run's folder, or a file of records")
+    parser.add_argument("candidate", metavar="CANDIDATE", type=Path, help="the run that is to replace it")
+    judged.add_options(parser)
+    for option, (what, _) in WRITERS.items():
+        parser.add_argument(f"--{option}", metavar="FILE", help=f"write {what} there; - is the standard output")
+
+
+def run(given: argparse.Namespace) -> int:
+    """Compares, writes what was asked for, and prints the comparison unless the standard output has something else.
+    Returns 0 if the candidate is safe, 1 if not. Raises :class:`CommandError`."""
+    files = {option: getattr(given, option) for option in WRITERS if getattr(given, option)}
+    if list(files.values()).count(STDOUT) > 1:
+        raise CommandError("only one of the outputs can be the standard output: give a FILE to the others")
+    found = judged.after_waivers(given, compared(given.baseline, given.candidate), given.candidate)
+    return deliver(found, given.baseline, given.candidate, files)

@@ -1,0 +1,27 @@
+"""``conformance gate``: may the candidate's stack replace the baseline's? Builds both, runs both, compares."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from conformance.commands import CommandError
+from conformance.commands.gating import Gate, add_options, gate_of, report_pair
+from conformance.gate.running import RunError
+from conformance.gate.stacks import CURRENT, StackError, parse
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    stack = "such as 'triton==3.9.0', 'torch==2.14.1', a wheel's path, 'ptxas==12.9', or 'current'"
+    parser.add_argument("--baseline", metavar="STACK", default=CURRENT, help=f"what runs today, {stack} (the default)")
+    parser.add_argument("--candidate", metavar="STACK", required=True, help=f"what is to replace it, {stack}")
+    add_options(parser)
+
+
+def run(given: argparse.Namespace) -> int:
+    try:
+        gate: Gate = gate_of(given, (parse(given.baseline), parse(given.candidate)))
+        baseline, candidate = gate.runs()
+    except (StackError, RunError) as error:
+        raise CommandError(str(error)) from None
+    return report_pair(given, baseline, candidate, Path(given.output) if given.output else gate.new_output())

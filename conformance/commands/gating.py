@@ -1,0 +1,137 @@
+"""What ``gate`` and ``matrix`` share: their options, and stacks that are built, run and reported."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from conformance.commands import CommandError, judged
+from conformance.commands.comparing import compared
+from conformance.commands.outputs import deliver
+from conformance.gate.environments import Environment, build, default_cache
+from conformance.gate.running import Abilities, RunError, Say, abilities, run
+from conformance.gate.stacks import Stack
+
+#: Options of the suites that the gate passes on, each as often as it is given.
+_PASSED_ON = ("target", "suite", "kernel")
+MINUTE = 60.0
+#: Form of a comparison -> the file's name.
+REPORTS = {"json": "comparison.json", "markdown": "comparison.md", "html": "report.html"}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    tiers = ("quick", "default", "full", "exhaustive")
+    parser.add_argument(
+        "--tier", choices=tiers, default="quick", help="how much to run with each stack (default: quick)"
+    )
+    for name in _PASSED_ON:
+        parser.add_argument(f"--{name}", action="append", default=[], metavar=name.upper(), help=f"only this {name}")
+    parser.add_argument("--compile-only", action="store_true", help="compile and check the code, run nothing")
+    parser.add_argument("--no-gpu", action="store_true", help="interpreter and cross-compilation only")
+    judged.add_options(parser)
+    parser.add_argument("--output", metavar="DIR", help="where the reports go (default: reports/gate-<time>)")
+    parser.add_argument("--cache", metavar="DIR", help="environments and runs (default: ~/.cache/triton-conformance)")
+
+
+@dataclass(frozen=True)
+class StackRun:
+    """The run of one stack, and what the stack cannot do."""
+
+    name: str
+    folder: Path
+    can: Abilities
+
+
+class Gate:
+    """Stacks that are to be run with the same options."""
+
+    def __init__(self, stacks: Sequence[Stack], options: Sequence[str], targets: Sequence[str], cache: Path) -> None:
+        self._stacks = list(dict.fromkeys(stacks))
+        self._options = list(options)
+        self._targets = list(targets)
+        self._cache = cache
+
+    def runs(self) -> list[StackRun]:
+        """A run for each stack, in their order, one after the other: each uses every core and every GPU. What can be
+        said of any stack before the first run is said, or raised as StackError or RunError, before it."""
+        environments = [build(stack, self._cache) for stack in self._stacks]
+        able = [abilities(environment) for environment in environments]
+        for environment, can in zip(environments, able, strict=True):
+            _introduce(environment, can)
+            self._refuse_lost_targets(environment, can)
+        return [self._run(environment, can) for environment, can in zip(environments, able, strict=True)]
+
+    def _refuse_lost_targets(self, environment: Environment, can: Abilities) -> None:
+        """A target that was asked for by name and that a stack does not know is an error before anything is run."""
+        lost = [name for name in self._targets if name in can.lacking]
+        if lost:
+            why = "; ".join(f"{name}: {can.lacking[name]}" for name in lost)
+            raise RunError(f"stack {environment.stack.name!r} cannot compile for {why}")
+
+    def _run(self, environment: Environment, can: Abilities) -> StackRun:
+        name = environment.stack.name
+        with _progress(name) as say:
+            folder, reused = run(environment, can, self._options, self._cache, say)
+        print(f"{name}: {'unchanged, its run is used again' if reused else 'done'}: {folder}", file=sys.stderr)
+        return StackRun(name, folder, can)
+
+    @staticmethod
+    def new_output() -> Path:
+        return Path("reports") / f"gate-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
+
+
+def gate_of(given: argparse.Namespace, stacks: Sequence[Stack]) -> Gate:
+    options = ["--tier", given.tier]
+    for name in _PASSED_ON:
+        options += [word for value in getattr(given, name) for word in (f"--{name}", value)]
+    options += ["--compile-only"] * given.compile_only + ["--no-gpu"] * given.no_gpu
+    return Gate(stacks, options, given.target, Path(given.cache) if given.cache else default_cache())
+
+
+def _introduce(environment: Environment, can: Abilities) -> None:
+    """Says which stack this is and what it cannot do."""
+    versions = ", ".join(f"{name} {value}" for name, value in can.stack.items() if value)
+    print(f"{environment.stack.name}: {versions}", file=sys.stderr)
+    if can.interpreter is not None:
+        print(f"  nothing is interpreted: {can.interpreter}", file=sys.stderr)
+    for name, reason in can.lacking.items():
+        print(f"  lacks {name}: {reason}", file=sys.stderr)
+
+
+@contextmanager
+def _progress(name: str) -> Iterator[Say]:
+    """Says how far a run is: on a terminal in one line that changes, else once in a minute."""
+    terminal = sys.stderr.isatty()
+    said = time.monotonic()
+
+    def say(text: str) -> None:
+        nonlocal said
+        if terminal:
+            print(f"\r\x1b[K{name}: {text}", end="", file=sys.stderr, flush=True)
+        elif time.monotonic() - said > MINUTE:
+            print(f"{name}: {text}", file=sys.stderr, flush=True)
+            said = time.monotonic()
+
+    yield say
+    if terminal:
+        print("\r\x1b[K", end="", file=sys.stderr)
+
+
+def report_pair(given: argparse.Namespace, baseline: StackRun, candidate: StackRun, output: Path) -> int:
+    """Compares two runs and leaves the comparison in ``output``, in every form. Returns 0 if the candidate is safe."""
+    found = compared(baseline.folder, candidate.folder, (baseline.name, candidate.name))
+    found = judged.after_waivers(given, found, candidate.folder)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CommandError(f"{output} cannot be made ({error}): give another --output") from None
+    files = {option: str(output / name) for option, name in REPORTS.items()}
+    answer = deliver(found, baseline.folder, candidate.folder, files)
+    print(f"\n{output}: {', '.join(REPORTS.values())}", file=sys.stderr)
+    return answer

@@ -1,0 +1,75 @@
+"""What commands that judge a run have in common: the user's waivers, lists and claims, and their verdict."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+
+from conformance.gate import judging, mustpass, owed, profiles, waivers, waiving
+from conformance.gate.findings import Comparison
+from conformance.gate.settling import settled
+from conformance.records import CaseRecord, RecordError, RunInfo, Status, read_records, read_run
+from conformance.reporting.text import clean
+
+from . import CommandError
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--waivers", metavar="FILE", type=Path, help="regressions that are accepted (waivers.toml)")
+    parser.add_argument("--mustpass", metavar="DIR", type=Path, help="lists of what is owed; claims are judged by them")
+    parser.add_argument("--profiles", metavar="FILE", type=Path, action="append", default=[], help="more claims")
+
+
+def read(folder: Path) -> tuple[RunInfo, tuple[CaseRecord, ...], tuple[str, ...]]:
+    """A run's information and records, and sentences about what could not be read or went wrong."""
+    try:
+        info, reading = read_run(folder), read_records(folder)
+    except (OSError, ValueError) as error:
+        what = "" if isinstance(error, RecordError) else "no run can be read there: "
+        raise CommandError(clean(f"{folder}: {what}{error}")) from None
+    return info, reading.records, (*info.problems, *reading.problems)
+
+
+def after_waivers(given: argparse.Namespace, comparison: Comparison, candidate: Path) -> Comparison:
+    """``comparison`` after the waivers, lists and claims that the user gave had their say; itself without any."""
+    if not (given.waivers or given.mustpass):
+        if given.profiles:
+            raise CommandError("--profiles needs --mustpass: claims are judged by the lists of what is owed")
+        return comparison
+    info, records, _ = read(candidate)
+    verdict, waived = verdict_of(info, records, given.waivers, given.mustpass, given.profiles, comparison=comparison)
+    return settled(comparison, verdict, waived.left)
+
+
+def verdict_of(
+    info: RunInfo,
+    records: Sequence[CaseRecord],
+    accepted: Path | None,
+    lists: Path | None,
+    more_profiles: Sequence[Path],
+    run_problems: Sequence[str] = (),
+    comparison: Comparison | None = None,
+) -> tuple[judging.GateVerdict, waiving.Waiving]:
+    """The verdict on a run, by the waivers in ``accepted`` and by ``lists``; without lists no claim is judged."""
+    try:
+        kept = waivers.read_waivers(accepted) if accepted else waivers.Waivers()
+        owing = mustpass.read_lists(lists) if lists else None
+        known = profiles.read_profiles(more_profiles)
+    except (mustpass.MustpassError, profiles.ProfileError, waivers.WaiverError) as error:
+        raise CommandError(clean(str(error))) from None
+    complete = owed.check(owing, info, records).complete if owing is not None else False
+    today = datetime.now(timezone.utc).date()
+    waived = waiving.apply(kept, records, today, comparison, complete=complete)
+    chosen = {each.target: each for each in owed.applicable(owing or (), info, records)}
+    verdict = judging.judge(
+        comparison=comparison,
+        waiving=waived,
+        checked=owed.check(owing, info, records, waived.excused) if owing is not None else None,
+        claims=profiles.claims(known, chosen, records, waived.excused) if owing is not None else (),
+        not_claimed=profiles.not_claimed(known, chosen, records),
+        run_problems=run_problems,
+        passing=[record.case for record in records if record.status is Status.PASS],
+    )
+    return verdict, waived

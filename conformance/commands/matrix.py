@@ -1,0 +1,34 @@
+"""``conformance matrix``: the gate for every pair that a file of stacks asks for."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from conformance.commands import CommandError
+from conformance.commands.gating import add_options, gate_of, report_pair
+from conformance.gate.running import RunError
+from conformance.gate.stacks import StackError, read_matrix
+from conformance.reporting.text import text_table
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", type=Path, help="stacks.toml: [stack.NAME] tables, see the README")
+    add_options(parser)
+
+
+def run(given: argparse.Namespace) -> int:
+    try:
+        matrix = read_matrix(given.file)
+        gate = gate_of(given, matrix.stacks)
+        runs = {run.name: run for run in gate.runs()}
+    except (StackError, RunError) as error:
+        raise CommandError(str(error)) from None
+    output = Path(given.output) if given.output else gate.new_output()
+    rows, worst = [["baseline", "candidate", "answer"]], 0
+    for number, (baseline, candidate) in enumerate(matrix.pairs, 1):
+        answer = report_pair(given, runs[baseline], runs[candidate], output / f"{number:02}")
+        rows.append([baseline, candidate, "safe" if answer == 0 else "NOT SAFE"])
+        worst = max(worst, answer)
+    print(text_table(rows))
+    return worst

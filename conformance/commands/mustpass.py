@@ -1,0 +1,95 @@
+"""``conformance mustpass``: write the lists of what is owed from a complete run, and hold a run against them."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from conformance.gate import judging, mustpass
+from conformance.gate.entries import stack_problem
+from conformance.records import Status, replace_file
+from conformance.reporting.text import clean
+
+from . import CommandError
+from .judged import read, verdict_of
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(required=True, metavar="ACTION", dest="action")
+    write = actions.add_parser("write", help="write the lists of a complete run", allow_abbrev=False)
+    write.add_argument("run", metavar="RUN", type=Path, help="the run's folder")
+    write.add_argument("--to", metavar="DIR", type=Path, required=True, help="the folder of the lists")
+    write.add_argument(
+        "--stack",
+        metavar="COMPONENT=VERSIONS",
+        action="append",
+        default=[],
+        help="the versions that the lists are for, such as 'triton=>=3.6,<3.9' (repeatable; default: the minor "
+        "releases of torch and triton that ran)",
+    )
+    write.add_argument("--allow-removal", action="store_true", help="let cases go, or owe less than before")
+    check = actions.add_parser("check", help="hold a run against the lists", allow_abbrev=False)
+    check.add_argument("run", metavar="RUN", type=Path, help="the run's folder")
+    check.add_argument("--lists", metavar="DIR", type=Path, default=mustpass.LISTS, help="default: the package's")
+    check.add_argument("--waivers", metavar="FILE", type=Path, help="failures that are accepted")
+    check.add_argument("--profiles", metavar="FILE", type=Path, action="append", default=[], help="more claims")
+
+
+def run(given: argparse.Namespace) -> int:
+    """Returns 0, or 1 if the lists would shrink or the run is not as they say."""
+    try:
+        return _write(given) if given.action == "write" else _check(given)
+    except mustpass.MustpassError as error:
+        raise CommandError(clean(str(error))) from None
+
+
+def _write(given: argparse.Namespace) -> int:
+    info, records, problems = read(given.run)
+    if problems:
+        raise CommandError(clean(f"{given.run} is no list of what is owed: {'; '.join(problems)}"))
+    lists = mustpass.lists_of(info, records, _stack(given.stack))
+    paths = [given.to / each.name for each in lists]
+    old = [mustpass.read_list(path) if path.exists() else None for path in paths]
+    changes = [mustpass.change(o.outcomes if o else {}, new.outcomes) for o, new in zip(old, lists, strict=True)]
+    moved = [o for o, new in zip(old, lists, strict=True) if o and o.range != new.range]
+    settled = (Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN)
+    failing = sum(record.status not in settled for record in records)
+    for each, path, change in zip(lists, paths, changes, strict=True):
+        _print_change(f"{path}: {len(each.outcomes)} cases", change)
+    if failing:
+        print(f"{failing} cases do not pass in this run and are owed all the same")
+    for each in moved:
+        print(clean(f"{each.name} is there for {each.range}: give another folder below {given.to} to keep both"))
+    if (moved or any(change.shrinks for change in changes)) and not given.allow_removal:
+        print("nothing was written: the lists would shrink or be replaced; give --allow-removal if that is meant")
+        return 1
+    given.to.mkdir(parents=True, exist_ok=True)
+    for each, path in zip(lists, paths, strict=True):
+        replace_file(path, mustpass.written(each))
+    return 0
+
+
+def _print_change(title: str, change: mustpass.Change) -> None:
+    print(clean(f"{title}; {change}"))
+    for what, cases in (("removed", change.removed), ("owes less", change.weaker)):
+        for case in cases[:10]:
+            print(clean(f"    {what}: {case}"))
+        if len(cases) > 10:
+            print(f"    {what}: {len(cases) - 10} more")
+
+
+def _stack(given: list[str]) -> dict[str, str]:
+    stack = {name.strip(): wanted.strip() for name, _, wanted in (text.partition("=") for text in given)}
+    for component, wanted in stack.items():
+        problem = stack_problem(component, wanted)
+        if problem:
+            raise CommandError(f"--stack: {problem}")
+    return stack
+
+
+def _check(given: argparse.Namespace) -> int:
+    info, records, problems = read(given.run)
+    verdict, _ = verdict_of(info, records, given.waivers, given.lists, given.profiles, problems)
+    for line in judging.lines(verdict):
+        print(clean(line))
+    return 0 if verdict.passed else 1

@@ -1,0 +1,73 @@
+"""Where a comparison goes: the terminal, files, and GitHub when a workflow runs the command."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from conformance.commands import CommandError
+from conformance.commands.pages import page
+from conformance.gate.findings import Comparison
+from conformance.records import jsonable
+from conformance.reporting import comparison as reporting
+from conformance.reporting import github
+
+#: Of the JSON; raised whenever the meaning of a field changes.
+SCHEMA = 1
+STDOUT = "-"
+
+
+def to_json(comparison: Comparison) -> str:
+    """Everything a comparison holds, with the answer."""
+    groups = [{"severity": group.severity.value, **jsonable(group)} for group in comparison.groups]
+    data: dict[str, Any] = {"schema": SCHEMA, "safe": comparison.safe, "answer": reporting.answer(comparison)}
+    return json.dumps({**data, **jsonable(comparison), "groups": groups}, indent=1, allow_nan=False) + "\n"
+
+
+#: What is written to a file, by option: what for, and its text, given the comparison and the two runs' folders.
+WRITERS: Mapping[str, tuple[str, Callable[[Comparison, Path, Path], str]]] = {
+    "json": ("all findings", lambda comparison, baseline, candidate: to_json(comparison)),
+    "markdown": ("a comment for a pull request", lambda comparison, *_: reporting.render_markdown(comparison)),
+    "html": ("a page", page),
+}
+
+
+def deliver(comparison: Comparison, baseline: Path, candidate: Path, files: Mapping[str, str]) -> int:
+    """Writes what ``files`` (option to path) ask for, prints the comparison unless the standard output has something
+    else, and returns 0 if the candidate is safe, 1 if not. Raises :class:`CommandError`."""
+    for option, file in files.items():
+        _write(WRITERS[option][1](comparison, baseline, candidate), file)
+    taken = STDOUT in files.values()
+    if not taken:
+        _print(reporting.render_terminal(comparison), sys.stdout)
+    if github.runs_in_actions():
+        _print("\n".join(github.annotation_lines(comparison)), sys.stderr if taken else sys.stdout)
+        try:
+            github.append_summary(comparison)
+        except OSError as error:
+            raise CommandError(f"the job's summary cannot be written: {error}") from None
+    return 0 if comparison.safe else 1
+
+
+def _print(text: str, stream: TextIO) -> None:
+    """Prints ``text``. A reader that has closed the stream had enough; the answer stands."""
+    try:
+        print(text, file=stream, flush=True)
+    except BrokenPipeError:
+        with contextlib.suppress(OSError):  # a stream that is no file has nothing left to flush
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _write(text: str, file: str) -> None:
+    if file == STDOUT:
+        _print(text.removesuffix("\n"), sys.stdout)
+        return
+    try:
+        Path(file).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"{file} cannot be written: {error.strerror}") from None

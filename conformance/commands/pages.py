@@ -1,0 +1,33 @@
+"""The HTML report of runs' folders."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from conformance.commands import CommandError
+from conformance.gate.findings import Comparison
+from conformance.records import read_records, read_run
+from conformance.reporting.html import render
+from conformance.reporting.html_data import Run
+
+
+def page(
+    comparison: Comparison | None, baseline: Path | None, candidate: Path, artefacts_below: Sequence[Path] = ()
+) -> str:
+    """The page of the run ``candidate``, with what changed since ``baseline`` if there is a comparison."""
+    return render(_read(candidate), _read(baseline) if baseline else None, comparison, artefacts_below)
+
+
+def _read(folder: Path) -> Run:
+    if not folder.is_dir():
+        raise CommandError(f"{folder} is no run's folder: give the folder that holds the records")
+    try:
+        reading = read_records(folder)
+    except OSError as error:
+        raise CommandError(str(error)) from None
+    try:
+        return Run(folder, reading, read_run(folder))
+    except (OSError, ValueError) as error:  # a RecordError is one, and so is text that is not UTF-8
+        return Run(folder, dataclasses.replace(reading, problems=(f"run.json: {error}", *reading.problems)))

@@ -1,0 +1,40 @@
+"""``conformance report``: writes a run's HTML report, with what changed if a baseline is given."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from conformance.commands import CommandError
+from conformance.commands.comparing import compared
+from conformance.commands.pages import page
+from conformance.records import replace_file
+
+FILE = "report.html"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="the run's folder")
+    parser.add_argument("--baseline", metavar="RUN", help="an earlier run's folder: show what changed since")
+    parser.add_argument("--output", metavar="FILE", help=f"where to write the page (default: {FILE} in RUN)")
+    parser.add_argument(
+        "--artefacts-below",
+        metavar="DIR",
+        action="append",
+        default=[],
+        help="also embed artefacts that lie below DIR, such as your own compile cache; may be repeated. "
+        "Without it only those in the runs' folders are: a record from elsewhere may name any file",
+    )
+
+
+def run(given: argparse.Namespace) -> int:
+    candidate, baseline = Path(given.run), Path(given.baseline) if given.baseline else None
+    comparison = compared(baseline, candidate) if baseline else None
+    output = Path(given.output) if given.output else candidate / FILE
+    text = page(comparison, baseline, candidate, [Path(root) for root in given.artefacts_below])
+    try:
+        replace_file(output, text)
+    except OSError as error:
+        raise CommandError(f"the report cannot be written: {error}") from None
+    print(output)
+    return 0

@@ -1,0 +1,73 @@
+"""``conformance targets``: devices, compile targets and what they have or lack, for people or as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from typing import Any
+
+from conformance.commands import CommandError
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="as JSON, with the stack and whether it can interpret")
+
+
+def run(given: argparse.Namespace) -> int:
+    from conformance.plugin.machine import find_gpus
+
+    gpus = find_gpus()
+    if given.json and not gpus.entries:
+        os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported
+    try:
+        from conformance import targets
+    except ImportError as error:
+        raise CommandError(
+            f"targets needs torch and triton: {error}; pip install 'triton-conformance[stack]'"
+        ) from None
+    if given.json:
+        print(json.dumps(_data(targets, gpus)))
+    else:
+        _print(targets)
+    return 0
+
+
+def _data(targets: Any, gpus: Any) -> dict[str, Any]:
+    from conformance.plugin.stack import imported_versions, machine_stack
+
+    return {
+        "stack": {**machine_stack(gpus), **imported_versions()},
+        "devices": [target.id for target in targets.devices()],
+        "targets": [target.id for target in targets.compile_targets()],
+        "lacking": {name: str(reason) for name, reason in targets.unavailable_targets().items()},
+        "interpreter": None if gpus.entries else _why_not_interpreted(),
+    }
+
+
+def _why_not_interpreted() -> str | None:
+    from conformance.execution.interpreter import InterpreterExecutor, InterpreterUnsupported
+
+    try:
+        InterpreterExecutor()
+    except InterpreterUnsupported as error:
+        return str(error.reason)
+    return None
+
+
+def _print(targets: Any) -> None:
+    groups = {"devices": targets.devices(), "compile-only targets": targets.compile_targets()}
+    for title, found in groups.items():
+        print(f"{title}:" if found else f"{title}: none")
+        for target in found:
+            known = [target.capability(name) for name in targets.CAPABILITIES]
+            print(f"  {target.id}  {target.name}")
+            print("    has    " + ", ".join(capability.name for capability in known if capability.available))
+            for capability in known:
+                if not capability.available:
+                    print(f"    lacks  {capability.name}: {capability.why.removeprefix(f'{target.id}: ')}")
+    unavailable = targets.unavailable_targets()
+    if unavailable:
+        print("cannot be compiled for here:")
+    for name, reason in sorted(unavailable.items()):
+        print(f"  {name}  {reason}")

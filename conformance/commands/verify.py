@@ -1,0 +1,123 @@
+"""``conformance verify BUNDLE --key PUBLIC.pem``: whether a run's evidence is to be believed."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from conformance.commands import CommandError
+from conformance.gate.code_digest import code_digest
+from conformance.gate.evidence.contents import MUSTPASS, WAIVERS
+from conformance.gate.evidence.refusal import Refusal
+from conformance.gate.evidence.statement import EXTENSION
+from conformance.reporting.text import clean
+
+if TYPE_CHECKING:
+    from conformance.gate.evidence.verifying import Policy, Verified
+
+HOLDS, REFUSED = 0, 1
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("bundle", metavar="BUNDLE", type=Path, help="an archive that 'conformance bundle' wrote")
+    parser.add_argument("--key", metavar="PEM", type=Path, required=True, help="public key of who must have signed it")
+    parser.add_argument(
+        "--code-digest",
+        metavar="HEX",
+        action="append",
+        help="digest of judging code to accept, repeatable (default: that of this installation)",
+    )
+    parser.add_argument(
+        "--waivers", metavar="FILE", type=Path, action="append", help="waivers it must have, repeatable"
+    )
+    parser.add_argument(
+        "--mustpass", metavar="FILE", type=Path, action="append", help="mustpass list it must have, repeatable"
+    )
+    parser.add_argument("--allow-partial", action="store_true", help="accept a run of chosen cases")
+    parser.epilog = (
+        "Exit status: 0 the evidence holds, whatever the result that it shows; 1 it is refused; 2 it cannot be read."
+    )
+
+
+def run(given: argparse.Namespace) -> int:
+    try:
+        from conformance.gate.evidence import packing, signing, verifying
+    except ModuleNotFoundError as error:
+        raise CommandError(f"verify needs {error.name}: pip install 'triton-conformance[evidence]'") from None
+    try:
+        policy = verifying.Policy(
+            key=signing.read_public_key(given.key),
+            code_digests=given.code_digest or (code_digest(),),
+            waivers=_named(given.waivers),
+            mustpass=_named(given.mustpass),
+            allow_partial=given.allow_partial,
+        )
+        verified = verifying.verify(packing.read_bundle(given.bundle), policy)
+    except Refusal as refusal:
+        print(f"REFUSED  {_line(given.bundle)}\n{refusal.reason.value}: {_line(refusal)}")
+        return REFUSED
+    except (signing.KeyFileError, OSError) as error:
+        raise CommandError(clean(str(error))) from None
+    print(f"VERIFIED  {_line(given.bundle)}\n{describe(verified, policy)}")
+    return HOLDS
+
+
+def _named(files: Iterable[Path] | None) -> dict[str, bytes] | None:
+    return None if files is None else {path.name: path.read_bytes() for path in files}
+
+
+def describe(verified: Verified, policy: Policy) -> str:
+    """A line for each thing that was verified or that a reader should know, safe to print."""
+    run, environment = verified.contents.run, verified.contents.environment
+    predicate = verified.statement["predicate"]
+    extension = predicate[EXTENSION]
+    counts = ", ".join(f"{count} {status}" for status, count in sorted(extension["statuses"].items()))
+    rows = {
+        "result": predicate["result"],
+        "signed by": f"key {policy.key.keyid}",
+        "run": f"{run.id}, started {run.started}, {run.wall_s} s",
+        "cases": f"{extension['selected']} selected, {len(verified.contents.records)} recorded: {counts}",
+        "tier": f"{run.tier}, targets {' '.join(run.targets) or 'default'}, seed {run.seed}",
+        "options": " ".join(environment["options"]) or "none",
+        "partial": ", ".join(extension["partial"]) or "no",
+        "judged by": f"code {' and '.join(extension['code_sha256'])}{_checkout(environment['git'])}",
+        **{name: _distribution(facts) for name, facts in sorted(environment["distributions"].items())},
+        "stack": ", ".join(f"{name} {value}" for name, value in sorted(run.stack.items()) if value is not None),
+        "extensions": ", ".join(sorted({str(entry.get("distribution")) for entry in environment["extensions"]}))
+        or "none",
+        "variables": " ".join(f"{name}={value}" for name, value in sorted(environment["variables"].items())) or "none",
+        "waivers": _files(verified.members, WAIVERS, policy.waivers),
+        "mustpass": _files(verified.members, MUSTPASS, policy.mustpass),
+        "members": f"{len(verified.members)} files, {sum(map(len, verified.members.values()))} bytes, all as signed",
+    }
+    width = max(map(len, rows)) + 2
+    return "\n".join(_line(f"{name:{width}}{value}") for name, value in rows.items())
+
+
+def _line(text: object) -> str:
+    """``text`` on one line: a name with a line feed could else add lines of its own to the answer."""
+    return clean(str(text)).replace("\n", "\\n")
+
+
+def _checkout(git: Mapping[str, Any] | None) -> str:
+    if git is None:
+        return ", not from a checkout"
+    return f", commit {git.get('commit')}{' with changes' if git.get('dirty') else ''}"
+
+
+def _distribution(facts: Mapping[str, Any] | None) -> str:
+    if facts is None:
+        return "not installed"
+    digest = facts.get("record_sha256")
+    text = f"{facts.get('version')}, {f'wheel record {digest}' if digest else 'no record of its files'}"
+    if facts.get("altered_files"):
+        text += f"; {facts['altered_files']} files ALTERED since they were installed"
+    return text if facts.get("is_imported") else f"{text}; NOT what was imported"
+
+
+def _files(members: Mapping[str, bytes], place: str, given: Mapping[str, bytes] | None) -> str:
+    names = [name.removeprefix(place) for name in sorted(members) if name.startswith(place)]
+    compared = "not compared with any of yours" if given is None else "the same as yours"
+    return f"{', '.join(names)} ({compared})" if names else "none"

@@ -1,0 +1,95 @@
+"""What a compiled kernel consists of, in figures that two stacks can be compared by: features, instructions, bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import struct
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from conformance import codegen_checks
+from conformance.codegen_checks import FEATURES, SPILL
+from conformance.targets import Target
+
+from .compilation import Artefact
+
+#: Instructions of a disassembly: an optional predicate and the operation, up to its first modifier.
+_SASS = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[0-9T]+\s+)?([A-Z][A-Z0-9_]*)")
+#: An operation of AMD's: unit and verb, such as v_mfma or buffer_load.
+_AMDGCN = re.compile(r"[a-z]+_[a-z0-9]+")
+#: How many parts of an operation's name in PTX say what it does; of others the first does.
+_PTX_PARTS = {"cp": 3, "ld": 2, "mbarrier": 2, "st": 2, "tcgen05": 2, "wgmma": 2}
+
+ELF_MAGIC = b"\x7fELF"
+
+
+def describe(artefact: Artefact, target: Target, *, disassemble: bool) -> dict[str, Any]:
+    """``features`` that the code has, ``bytes`` and ``sha256`` of its machine code, and ``instructions``: how often
+    each operation occurs in ``instructions_of``, which is "sass" if NVIDIA's code is to be disassembled (a quarter of
+    a second for each kernel), else "ptx", or "amdgcn"."""
+    found: dict[str, Any] = {"features": features(artefact, target)}
+    binary = artefact.stages.get("cubin") or artefact.stages.get("hsaco")
+    if binary is not None:
+        code = b"".join(machine_code(binary.read_bytes()))
+        found |= {"bytes": len(code), "sha256": hashlib.sha256(code).hexdigest()}
+    if target.family == "nvidia":
+        stage, counted = ("sass", _sass(artefact)) if disassemble else ("ptx", _ptx(artefact))
+    else:
+        stage, counted = "amdgcn", _amdgcn(artefact)
+    return found | {"instructions_of": stage, "instructions": dict(counted.most_common())}
+
+
+def features(artefact: Artefact, target: Target) -> list[str]:
+    """Names of the features of which all evidence is there. Spills are left to the resources."""
+    return [
+        feature.name
+        for feature in FEATURES
+        if feature is not SPILL and codegen_checks.present(artefact, target, feature)
+    ]
+
+
+def machine_code(binary: bytes) -> Iterator[bytes]:
+    """The contents of the ``.text`` sections of a 64-bit little-endian ELF file, which cubin and hsaco files are.
+
+    The layout is that of the ELF specification (gABI, chapter 4). Raises ValueError for anything else.
+    """
+    if binary[:4] != ELF_MAGIC or binary[4:6] != b"\x02\x01":
+        raise ValueError("the binary is no 64-bit little-endian ELF file")
+    try:
+        (table,) = struct.unpack_from("<Q", binary, 0x28)
+        size, count, names = struct.unpack_from("<HHH", binary, 0x3A)
+        sections = [struct.unpack_from("<IIQQQQ", binary, table + size * index) for index in range(count)]
+        strings = sections[names][4]
+    except (struct.error, IndexError) as error:
+        raise ValueError(f"the binary's table of sections cannot be read: {error}") from None
+    for name, kind, _, _, offset, length in sections:
+        start = strings + name
+        title = binary[start : binary.index(b"\0", start)]
+        if kind == _PROGBITS and title.startswith(b".text"):
+            yield binary[offset : offset + length]
+
+
+_PROGBITS = 1
+
+
+def _sass(artefact: Artefact) -> Counter[str]:
+    return Counter(_SASS.findall(codegen_checks.disassembled(artefact)))
+
+
+def _ptx(artefact: Artefact) -> Counter[str]:
+    names = (word.rstrip(";").split(".") for word in _operations(artefact.stages["ptx"], "ptx"))
+    return Counter(".".join(parts[: _PTX_PARTS.get(parts[0], 1)]) for parts in names)
+
+
+def _amdgcn(artefact: Artefact) -> Counter[str]:
+    words = _operations(artefact.stages["amdgcn"], "amdgcn")
+    return Counter(match[0] for word in words if (match := _AMDGCN.match(word)))
+
+
+def _operations(path: Path, stage: str) -> list[str]:
+    """The first word of every line of code."""
+    lines = codegen_checks.code(stage, path.read_text()).split("\n")
+    return [words[0] for line in lines if (words := line.split(None, 1)) and words[0][0].isalpha()]

@@ -1,0 +1,271 @@
+"""Reproducers: a failing case as one script that needs torch and triton only.
+
+A script either compiles the kernel without a GPU and looks at the code (:func:`compiling_script`), or launches it over
+the inputs that failed and compares the result (:func:`numbers_script`). The kernel's source and the data are in it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conformance.codegen_checks import EVIDENCE, FEATURES
+from conformance.inputs.fills import Fill
+from conformance.kernels.catalogue import meta_tensor
+from conformance.kernels.kernel import Kernel, Plan
+from conformance.kernels.launch import Launch
+from conformance.numerics.contract import Contract
+from conformance.numerics.rounding import FORMATS, round_to
+from conformance.numerics.verdict import _interval as interval
+from conformance.targets import Target
+
+from . import interpreter, reproducer_compiling, reproducer_numbers
+from . import reproducer_text as templates
+from .reproducer_data import Placed, packed, without_memory, written
+from .reproducer_source import NotReproducible, Sources
+from .reproducer_text import Seen
+from .specialisation import bound_arguments
+from .trial import place
+
+#: Characters of a script at most; what would be larger is refused.
+LARGEST = 2_000_000
+#: Dtypes that Triton's own interpreter computes wrongly.
+MENDED = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
+
+
+@dataclass(frozen=True)
+class Checks:
+    """What a compiling script looks at once the kernel compiled. ``features`` maps names to whether they are required;
+    ``limits`` names entries of :func:`~conformance.execution.reproducer_compiling.used`. ``dies``: the compiler
+    crashes or hangs, so that a child process has to run it, for ``seconds`` at most."""
+
+    features: Mapping[str, bool] = dataclasses.field(default_factory=dict)
+    limits: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    dies: bool = False
+    seconds: float = 240.0
+
+
+def limits_of(target: Target) -> dict[str, int]:
+    """The limits of one block on ``target``, by the names that a script uses."""
+    known = target.limits
+    found = {"shared memory": known.shared_memory, "registers": known.registers}
+    if target.family == "nvidia":
+        found |= {"block registers": known.block_registers, "tensor memory": known.tensor_memory}
+    return {name: limit for name, limit in found.items() if limit is not None}
+
+
+# --- compiling --------------------------------------------------------------------------------------------------------
+
+
+def compiling_script(kernel: Kernel, plan: Plan, checks: Checks, seen: Seen, only: str | None = None) -> str:
+    """A script that compiles what ``plan`` launches for its target and looks for what ``checks`` says, in the main
+    launch or the one called ``only``. Raises NotReproducible."""
+    launch = kernel.launch(plan, {operand.name: meta_tensor(operand) for operand in plan.problem.tensors})
+    steps = [step for step in launch.steps if not step.empty]
+    if only is not None:
+        steps = [step for step in steps if step.function.fn.__name__ == only]
+    elif checks.features or checks.limits:
+        steps = [launch]
+    sources = _compiling_sources()
+    compiled = [_call(step, sources, without_memory, ".warmup", grid=repr(step.grid)) for step in steps]
+    runtime = _runtime(reproducer_compiling, ["Driver", "pointer"])
+    lines = [f"    kernel = {text}" for text in compiled]
+    looks: list[str] = []
+    if checks.features:
+        runtime.add("check_code", reproducer_compiling.check_code)
+        patterns = "".join(f"        {pattern},\n" for pattern in _patterns(checks.features, plan.target))
+        looks.append(f"    patterns = [\n{patterns}    ]\n    faults += check_code(kernel, patterns)")
+    if checks.limits:
+        read = f"used_on_{plan.target.family}"
+        if not hasattr(reproducer_compiling, read):
+            raise NotReproducible(f"no script knows what code of {plan.target.family} uses")
+        for name in (read, "check_limits"):
+            runtime.add(name, getattr(reproducer_compiling, name))
+        looks.append(f"    faults += check_limits({read}(kernel), {dict(checks.limits)!r})")
+    if checks.dies:
+        runtime.add("in_child", reproducer_compiling.in_child)
+    target = plan.target
+    body = templates.COMPILING_MAIN.format(
+        target=f"GPUTarget({target.backend!r}, {target.arch!r}, {target.warp_size})",
+        compiling="\n".join(lines),
+        looking="\n".join(looks),
+        child=f'    if "child" not in sys.argv:\n        return in_child({checks.seconds:g})\n' if checks.dies else "",
+    )
+    how, environment = templates.COMPILED
+    return templates.script(templates.docstring(plan, seen, how), environment, sources, runtime, body)
+
+
+def _compiling_sources() -> Sources:
+    sources = _sources()
+    for line in ("from triton.backends.compiler import GPUTarget", "from triton.runtime import driver"):
+        sources.import_line(line)
+    return sources
+
+
+def _patterns(features: Mapping[str, bool], target: Target) -> list[str]:
+    meanings = {feature.name: feature for feature in FEATURES}
+    found = []
+    for name, required in features.items():
+        for piece in EVIDENCE.get(target.family, {}).get(meanings[name], ()):
+            expression = re.fullmatch(r"CHECK: \{\{(.*)\}\}", piece.directive)
+            if expression is None:
+                raise NotReproducible(f"{piece.directive} is no regular expression alone")
+            if required or piece.proves_absence:
+                found.append(f"({name!r}, {piece.stage!r}, {_raw(expression[1])}, {required})")
+    if not found:
+        raise NotReproducible(f"nothing in the code of {target.family} shows {', '.join(features)}")
+    return found
+
+
+def _raw(expression: str) -> str:
+    return f'r"{expression}"' if '"' not in expression else repr(expression)
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def numbers_script(kernel: Kernel, plan: Plan, fill: Fill, executor: str, seen: Seen) -> str:
+    """A script that launches ``plan`` over the inputs of ``fill`` on the device or in the interpreter, as ``executor``
+    says, and compares what it leaves. Raises NotReproducible, also if the data is too large."""
+    interpreted = executor == "interpreter"
+    problem, sources = plan.problem, _sources()
+    placed = {name: tensor.view for name, tensor in place(problem, fill.inputs, 0, torch.device("cpu")).items()}
+    launch, tensors = kernel.launch(plan, placed), Placed(placed)
+    steps = (_as_interpreted(launch) if interpreted else launch).steps
+    calls = [f"    {_call(step, sources, tensors, f'[{step.grid}]')}" for step in steps if not step.empty]
+    views = {**placed, **tensors.embedded}
+    read = [*(operand.name for operand in problem.operands), *tensors.embedded]
+    contract = kernel.contract(plan, executor)
+    wanted = {output.name: _wanted(contract, fill, problem, output.name) for output in problem.outputs}
+    runtime = _runtime(reproducer_numbers, ["check"])
+    body = templates.NUMBERS_MAIN.format(
+        device=repr("cpu" if interpreted else _device()),
+        names=", ".join(views),
+        made="".join(f"    {name} = {expression}\n" for name, expression in tensors.made.items()),
+        calls="\n".join(calls),
+        synchronise="" if interpreted else "    torch.accelerator.synchronize()\n",
+        ready=_interpreter_ready(views, runtime)
+        if interpreted
+        else templates.DEVICE_READY.format(arch=repr(plan.target.arch)),
+        layouts=_entries({name: _layout(view) for name, view in views.items()}),
+        data=_entries({name: f'"""\n{packed(_narrow(views[name]))}\n"""' for name in read}),
+        wanted=_entries(wanted),
+    )
+    how, environment = templates.INTERPRETED if interpreted else templates.LAUNCHED
+    inputs = f"those called {fill.name}, seed {fill.seed}"
+    script = templates.script(templates.docstring(plan, seen, how, inputs), environment, sources, runtime, body)
+    if len(script) > LARGEST:
+        raise NotReproducible(
+            f"the script would have {len(script)} characters, {LARGEST} are allowed: the data of fill {fill.name} is "
+            "too large; a case of a smaller problem may fail alike"
+        )
+    return script
+
+
+def _device() -> str:
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is None:
+        raise NotReproducible("the case ran on a device, and there is none any more")
+    return str(accelerator.type)
+
+
+def _interpreter_ready(views: Mapping[str, Tensor], runtime: Sources) -> str:
+    """What a script does before it interprets; what that needs is added to ``runtime``."""
+    runtime.import_line("import numpy")
+    if not any(view.dtype in MENDED for view in views.values()):
+        return templates.INTERPRETER_READY
+    runtime.add("_mended_methods", interpreter._mended_methods)
+    runtime.import_line("from triton.runtime import interpreter")
+    return templates.INTERPRETER_READY + templates.MEND
+
+
+def _entries(values: Mapping[str, str]) -> str:
+    """Entries of a dictionary, a line or more each."""
+    return "".join(f"    {name!r}: {expression},\n" for name, expression in values.items())
+
+
+def _as_interpreted(launch: Launch) -> Launch:
+    """The interpreter takes no compile options, and the values of constexpr arguments."""
+    return dataclasses.replace(
+        launch,
+        arguments={name: getattr(value, "value", value) for name, value in launch.arguments.items()},
+        options={},
+        before=tuple(map(_as_interpreted, launch.before)),
+        after=tuple(map(_as_interpreted, launch.after)),
+    )
+
+
+def _narrow(view: Tensor) -> Tensor:
+    """Without repetitions: a dimension of stride 0 has one element in memory."""
+    return view[tuple(slice(0, 1 if stride == 0 else None) for stride in view.stride())]
+
+
+def _layout(view: Tensor) -> str:
+    narrow = _narrow(view)
+    # what counts of the place is the alignment of the first element, to 256 bytes as the harness has it
+    offset = narrow.data_ptr() % 256 // narrow.element_size()
+    return f"({narrow.dtype}, {tuple(narrow.shape)}, {tuple(narrow.stride())}, {offset})"
+
+
+def _wanted(contract: Contract, fill: Fill, problem: Any, output: str) -> str:
+    """The least and the largest right value of each element and where NaN is right, as a tuple for the script."""
+    if output != problem.output.name:
+        contract = dataclasses.replace(contract, out_dtype=problem.operand(output).dtype)
+        fill = fill.of(output)
+    if fill.method == "exact":
+        low = round_to(fill.expected, contract.out_dtype, overflow=contract.overflow)
+        high, nan = low, None
+        if contract.flushes_subnormals:
+            small = low.double().abs() < FORMATS[contract.out_dtype].smallest_normal
+            low, high = torch.where(small & (low > 0), 0, low), torch.where(small & (low < 0), 0, low)
+    else:
+        limits = interval(contract, fill, torch.device("cpu"))
+        low, high, nan = limits.low, limits.high, limits.nan
+    bits = [packed(low), "" if torch.equal(low, high) else packed(high), "" if nan is None else packed(nan)]
+    return f"({low.dtype}, " + ", ".join(f'"""\n{text}\n"""' if text else '""' for text in bits) + ")"
+
+
+def _sources() -> Sources:
+    """Sources with what every script uses."""
+    import triton
+    import triton.language as tl
+
+    sources = Sources()
+    for name, module in (("torch", torch), ("triton", triton), ("tl", tl)):
+        sources.add(name, module)
+    return sources
+
+
+def _runtime(module: Any, names: Sequence[str]) -> Sources:
+    sources = Sources()
+    for name in names:
+        sources.add(name, getattr(module, name), module)
+    return sources
+
+
+def _call(step: Launch, sources: Sources, tensor: Callable[[Tensor], str], how: str, **extra: str) -> str:
+    """The launch ``step`` as an expression over several lines."""
+    name = sources.add(step.function.fn.__name__, step.function)
+    given = bound_arguments(step.function, step.arguments)
+    arguments = {key: written(value, sources, tensor) for key, value in given.items()}
+    arguments |= extra
+    arguments |= {key: repr(value) for key, value in step.options.items()}
+    lines = _filled([f"{key}={value}" for key, value in arguments.items()], " " * 8)
+    return f"{name}{how}(\n{lines}\n    )"
+
+
+def _filled(parts: Sequence[str], indent: str) -> str:
+    """``parts`` with commas between them, as many on a line as fit."""
+    lines, line = [], indent
+    for part in parts:
+        if len(line) + len(part) > 118 and line.strip():
+            lines.append(line.rstrip())
+            line = indent
+        line += f"{part}, "
+    return "\n".join([*lines, line.rstrip()])

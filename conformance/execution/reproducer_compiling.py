@@ -1,0 +1,114 @@
+"""What a reproducer of a compiler's fault does when it runs. These definitions are copied into the script as they
+stand, or refer to others that can be; no GPU is needed."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+
+from conformance.codegen_checks import code
+from conformance.execution.resources import parse_amdgcn, parse_cuobjdump
+
+
+class Driver:
+    """Stands in for a GPU's driver: with it Triton compiles for `target` where there is none."""
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+
+    def get_current_target(self) -> Any:
+        return self.target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+def pointer(dtype: Any, elements: int, offset: int = 0) -> torch.Tensor:
+    """A tensor without memory, which stands for a pointer: the compiler asks for its dtype and alignment only."""
+    return torch.empty(max(elements, 1), dtype=dtype, device="meta").as_strided((1,), (1,), offset)
+
+
+def check_code(kernel: Any, patterns: list[tuple[str, str, str, bool]]) -> list[str]:
+    """What is wrong with the compiled code: (feature, stage, regular expression, whether it must match)."""
+    faults = []
+    for feature, stage, pattern, required in patterns:
+        found = re.search(pattern, code(stage, kernel.asm[stage]), re.MULTILINE)
+        if bool(found) != required:
+            seen = f"{found[0]!r} is in" if found else f"nothing like {pattern!r} is in"
+            faults.append(f"{feature} is {'missing' if required else 'there'}: {seen} the {stage}")
+    return faults
+
+
+def used_on_nvidia(kernel: Any) -> dict[str, int]:
+    """What one block uses: bytes of shared memory, registers per thread and in all, bytes of spills per thread."""
+    numbers, metadata = resource_usage(kernel), kernel.metadata
+    # the stack frame less what the program declares itself
+    declared = re.findall(r"^\s*\.local\s[^;\[]*\.b8\s[^;\[]*\[(\d+)\]", kernel.asm["ptx"], re.MULTILINE)
+    # from sm_90 on the system takes 1024 bytes of each block's shared memory, which the limits do not count
+    static = max(numbers["SHARED"] - (1024 if metadata.target.arch >= 90 else 0), 0)
+    return {
+        "shared memory": metadata.shared + static,
+        "registers": numbers["REG"],
+        # a warp gets registers in units of 256
+        "block registers": metadata.num_warps * -(-numbers["REG"] * 32 // 256) * 256,
+        "tensor memory": getattr(metadata, "tmem_size", 0) or 0,
+        "spills": max(numbers["STACK"] + numbers["LOCAL"] - sum(map(int, declared)), 0),
+    }
+
+
+def used_on_amd(kernel: Any) -> dict[str, int]:
+    """What one block uses: bytes of shared memory, registers and spilled registers per lane."""
+    numbers = parse_amdgcn(kernel.asm["amdgcn"], kernel.metadata.name)
+    if numbers is None:
+        print("CANNOT RUN: the assembly does not say what the kernel uses")
+        raise SystemExit(2)
+    return {
+        "shared memory": max(kernel.metadata.shared, numbers["group_segment_fixed_size"]),
+        "registers": numbers["vgpr_count"],
+        "spills": numbers["vgpr_spill_count"],
+    }
+
+
+def resource_usage(kernel: Any) -> dict[str, int]:
+    """What cuobjdump, which Triton brings along, says of the binary."""
+    own = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    tool = os.environ.get("TRITON_CUOBJDUMP_PATH", str(own))
+    if not os.access(tool, os.X_OK):
+        print(f"CANNOT RUN: {tool} is missing; set TRITON_CUOBJDUMP_PATH")
+        raise SystemExit(2)
+    with tempfile.TemporaryDirectory() as folder:
+        binary = Path(folder) / "kernel.cubin"
+        binary.write_bytes(kernel.asm["cubin"])
+        done = subprocess.run([tool, "-res-usage", str(binary)], capture_output=True, text=True, check=False)
+    numbers = parse_cuobjdump(done.stdout, kernel.metadata.name)
+    if numbers is None:
+        print(f"CANNOT RUN: cuobjdump says nothing of {kernel.metadata.name}: {done.stderr}")
+        raise SystemExit(2)
+    return numbers
+
+
+def check_limits(found: dict[str, int], limits: dict[str, int]) -> list[str]:
+    """What is past `limits`: compiling for the architecture of another GPU enforces none of them."""
+    return [f"{name}: {found[name]}, the limit is {limit}" for name, limit in limits.items() if found[name] > limit]
+
+
+def in_child(seconds: float) -> int:
+    """Runs this script again, in a process that may crash or hang; the exit status."""
+    try:
+        status = subprocess.run([sys.executable, __file__, "child"], timeout=seconds, check=False).returncode
+    except subprocess.TimeoutExpired:
+        print(f"FAULT: the compiler does not end within {seconds:g} s")
+        return 1
+    if status in (0, 1, 2):
+        return status
+    print(f"FAULT: the compiler dies: exit status {status}")
+    return 1

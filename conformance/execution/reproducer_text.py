@@ -1,0 +1,205 @@
+"""The text of reproducers: what stands around a kernel's source and its data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from conformance.kernels.kernel import Plan
+
+from .reproducer_source import Sources
+
+#: What stands for the stack on which a script was seen to be fine, until that is known; the gate replaces it.
+NOT_TRIED = "not tried"
+#: Packages whose absence means that the script cannot run.
+HEAVY = ("torch", "triton", "numpy")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """``case`` is what failed, ``failures`` says how, a line each; ``stack`` where, such as "torch 2.13.0"."""
+
+    case: str
+    failures: tuple[str, ...]
+    stack: str
+
+
+def script(docstring: str, environment: str, kernel: Sources, runtime: Sources, body: str) -> str:
+    lines = dict.fromkeys((*kernel.imports.splitlines(), *runtime.imports.splitlines()))
+    own = [line for line in lines if _root(line) not in HEAVY]
+    own = sorted({*own, "import os", "import sys", "import traceback"}, key=lambda line: (line[:4] == "from", line))
+    heavy = sorted((line for line in lines if _root(line) in HEAVY), key=_root)
+    return "\n".join(
+        [
+            docstring,
+            "",
+            *own,
+            "",
+            environment,
+            "",
+            "try:",
+            *(f"    {line}" for line in heavy),
+            "except ImportError as error:",
+            '    print(f"CANNOT RUN: {error}")',
+            "    sys.exit(2)",
+            "",
+            "",
+            _heading("the kernel"),
+            "",
+            "",
+            kernel.text,
+            "",
+            "",
+            _heading("how it is tried"),
+            "",
+            "",
+            runtime.text,
+            "",
+            "",
+            body.strip("\n"),
+            "",
+        ]
+    )
+
+
+def _heading(text: str) -> str:
+    return f"# --- {text} ".ljust(100, "-")
+
+
+def _root(line: str) -> str:
+    return line.split()[1].partition(".")[0]
+
+
+def docstring(plan: Plan, seen: Seen, how: str, inputs: str = "") -> str:
+    facts = {
+        "kernel": plan.kernel,
+        "problem": plan.problem.id,
+        "config": plan.config.id,
+        "variant": plan.variant.id,
+        "target": plan.target.id,
+        "inputs": inputs,
+        "case": seen.case,
+        "fails with": seen.stack,
+        "fine with": NOT_TRIED,
+    }
+    failures = "\n".join(f"  * {line}" for line in seen.failures)
+    listed = "\n".join(f"{name + ':':12}{value}" for name, value in facts.items() if value)
+    text = f"A Triton kernel that fails:\n\n{failures}\n\n{listed}\n\n{how.strip()}\n{_STATUS}"
+    plain = "".join(sign if sign == "\n" or sign.isprintable() else "?" for sign in text)
+    return '"""' + plain.replace("\\", "\\\\").replace('"""', "'''") + '"""'
+
+
+_STATUS = """\
+Its last lines say FAULT, FINE or CANNOT RUN; the exit status is 1 if the fault shows, 0 if all is fine, 2 if the script
+cannot run here.
+"""
+
+#: For each way of running: what the docstring says of it, and how the environment is prepared for it.
+COMPILED = (
+    """
+Run it with python alone; it needs torch and triton, and no GPU: the kernel is compiled for the target and not launched.
+""",
+    'os.environ.pop("TRITON_INTERPRET", None)  # it is to be compiled, not interpreted',
+)
+
+INTERPRETED = (
+    """
+Run it with python alone; it needs torch, triton and numpy, and no GPU: Triton's interpreter runs the kernel. Inputs and
+wanted results are at the end of this file. The kernel runs twice, with different poison around its tensors.
+""",
+    'os.environ["TRITON_INTERPRET"] = "1"  # the fault was seen in the interpreter, which needs no GPU',
+)
+
+LAUNCHED = (
+    """
+Run it with python alone; it needs torch, triton and a GPU of the target's architecture. Inputs and wanted results are
+at the end of this file. The kernel runs twice, with different poison around its tensors.
+""",
+    'os.environ.pop("TRITON_INTERPRET", None)  # the fault was seen on a device',
+)
+
+COMPILING_MAIN = """
+def compile_and_look() -> list[str]:
+    \"\"\"Compiles the kernel; what is wrong with it, a sentence each.\"\"\"
+    faults: list[str] = []
+{compiling}
+{looking}
+    print(f"{{kernel.metadata.name}}: {{kernel.metadata.shared}} bytes of shared memory")
+    return faults
+
+
+def main() -> int:
+    print(f"torch {{torch.__version__}}, triton {{triton.__version__}}")
+{child}    driver.set_active(Driver({target}))
+    try:
+        faults = compile_and_look()
+    except Exception:
+        traceback.print_exc(file=sys.stdout)
+        faults = ["the kernel does not compile"]
+    print("\\n".join(f"FAULT: {{fault}}" for fault in faults) or "FINE: the compiled code is as it should be")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
+"""
+
+MEND = """\
+    # The interpreter of Triton's releases multiplies the bit patterns of bf16 and fp8, and rounds to them wrongly.
+    for name, method in _mended_methods(interpreter).items():
+        setattr(interpreter.InterpreterBuilder, name, method)
+"""
+
+INTERPRETER_READY = """\
+    numpy_release, release = (tuple(map(int, m.__version__.split(".")[:2])) for m in (numpy, triton))
+    if numpy_release >= (2, 4) and release < (3, 7):
+        print("CANNOT RUN: the interpreter of this Triton needs numpy below 2.4")
+        return 2
+"""
+
+DEVICE_READY = """\
+    if not torch.accelerator.is_available():
+        print("CANNOT RUN: a GPU is needed")
+        return 2
+    arch = triton.runtime.driver.active.get_current_target().arch
+    if arch != {arch}:
+        print(f"CANNOT RUN: this GPU is {{arch}}, the fault was seen on {arch}")
+        return 2
+    # the memory in which a kernel keeps the descriptors that it builds
+    triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device=DEVICE))
+"""
+
+NUMBERS_MAIN = """
+DEVICE = {device}
+
+
+def launch({names}):
+    \"\"\"Everything that the case launches.\"\"\"
+{made}{calls}
+{synchronise}
+
+def main() -> int:
+    print(f"torch {{torch.__version__}}, triton {{triton.__version__}}")
+{ready}    try:
+        faults = check(launch, LAYOUTS, DATA, WANTED, DEVICE)
+    except Exception:
+        traceback.print_exc(file=sys.stdout)
+        faults = ["the launch raises an exception"]
+    print("\\n".join(f"FAULT: {{fault}}" for fault in faults) or "FINE: every element is right in both runs")
+    return 1 if faults else 0
+
+
+#: dtype, shape, strides, and the place of the first element after a boundary of 256 bytes, in elements
+LAYOUTS = {{
+{layouts}}}
+
+#: the bits of the inputs, compressed; what is not here is an output
+DATA = {{
+{data}}}
+
+#: the dtype and the bits of the least right values, of the largest if they differ, and of where NaN is right
+WANTED = {{
+{wanted}}}
+
+if __name__ == "__main__":
+    sys.exit(main())
+"""

@@ -1,0 +1,218 @@
+"""What changed in a case's code: features, limits, spills, shared memory, registers, size, instructions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from conformance.gate import thresholds
+from conformance.gate.findings import Finding, Kind
+from conformance.gate.outcomes import finding
+from conformance.gate.reading import Entry
+
+#: The plainer way first: who loses the first and gains one of the others has gained.
+_BETTER = {
+    "POINTER_LOAD": {"ASYNC_COPY", "TMA_LOAD"},
+    "ASYNC_COPY": {"TMA_LOAD"},
+    "POINTER_STORE": {"TMA_STORE"},
+    "MMA": {"WGMMA", "TCGEN05"},
+    "WGMMA": {"TCGEN05"},
+}
+#: Instructions shown of a mix that changed.
+SHOWN_INSTRUCTIONS = 4
+#: Said by the count of spills, with its size.
+_COUNTED = {"SPILL"}
+#: Instructions that a kernel is chosen for, by how their names look on NVIDIA and AMD.
+_FAMILIES = {
+    "tensor core": re.compile(r"MMA|MFMA|SMFMAC", re.IGNORECASE),
+    "TMA": re.compile(r"^(?:UTMA|UBLKCP)|^tensor_(?:load|store)", re.IGNORECASE),
+}
+
+
+def code_findings(before: Entry, after: Entry) -> list[Finding]:
+    """The differences between the code of one case on either side; empty where one side was not compiled, or where
+    both hold the same machine code."""
+    identical = _identical(before, after)
+    if identical and not after.failing:
+        return []
+    accepted = {kind_of_check(check) for check, _ in after.failing} if after.status.value == "waived" else set()
+    found = [*_limits(before, after)]
+    if before.resources is not None and after.resources is not None and not identical:
+        found += _sizes(before, after, before.resources, after.resources)
+    if before.code is not None and after.code is not None and not identical:
+        found += _features(before, after)
+        found += _code_size(before, after)
+        found += _instructions(before, after, [one.kind for one in found])
+    if any(one.kind is Kind.LIMIT_CROSSED for one in found):  # what crossed it is in its text
+        found = [one for one in found if one.kind not in (Kind.MORE_SHARED_MEMORY, Kind.MORE_REGISTERS)]
+    return [one for one in found if one.kind not in accepted]
+
+
+def kind_of_check(check: str) -> Kind | None:
+    """The kind under which a failing check about code is reported; None for the other checks."""
+    if check.startswith("codegen/requires/"):
+        return Kind.FEATURE_LOST
+    if check == "spills" or check.startswith(("spills/", "codegen/forbids/SPILL")):
+        return Kind.MORE_SPILLS
+    if check.partition("/")[0] == "resources":
+        return Kind.LIMIT_CROSSED
+    return None
+
+
+def explained(failing: Iterable[tuple[str, str]], found: Iterable[Finding]) -> bool:
+    """Whether every failing check only repeats what a finding about the code says. A forbidden feature that appeared
+    where one was lost is what took its place."""
+    kinds = {one.kind for one in found}
+    checks = [check for check, _ in failing]
+    for check in checks:
+        kind = kind_of_check(check)
+        if kind is None and check.startswith("codegen/forbids/"):
+            kind = Kind.FEATURE_LOST
+        if kind not in kinds:
+            return False
+    return bool(checks)
+
+
+def verdict_findings(before: Entry | None, after: Entry, found: Iterable[Finding]) -> list[Finding]:
+    """The failing checks about code as findings, as far as ``found`` lacks them: older records hold no figures."""
+    earlier = {check for check, _ in before.failing} if before else set()
+    known = {(one.kind, one.cause) for one in found}
+    kinds = {one.kind for one in found}
+    more = []
+    for check, text in after.failing:
+        kind = kind_of_check(check)
+        if kind is None or check in earlier or (kind is not Kind.FEATURE_LOST and kind in kinds):
+            continue
+        feature = check.rpartition("/")[2]
+        cause = _about(f"{feature} lost" if kind is Kind.FEATURE_LOST else check.partition("/")[0], after)
+        if (kind, cause) not in known:
+            known.add((kind, cause))
+            kinds.add(kind)
+            more.append(finding(kind, after, cause, "pass", "fail", detail=text[:500]))
+    return more
+
+
+def _about(what: str, entry: Entry) -> str:
+    """Other targets have other compilers behind them: the same loss on two targets is two causes."""
+    return f"{what} on {entry.target}" if entry.target else what
+
+
+def _identical(before: Entry, after: Entry) -> bool:
+    digests = [(entry.code or {}).get("sha256") for entry in (before, after)]
+    return digests[0] is not None and digests[0] == digests[1]
+
+
+def _limits(before: Entry, after: Entry) -> Iterator[Finding]:
+    earlier = {check for check, _ in before.failing}
+    crossed = [(check, text) for check, text in after.failing if kind_of_check(check) is Kind.LIMIT_CROSSED]
+    new = [(check, text) for check, text in crossed if check not in earlier]
+    if new and before.resources is not None:
+        text = "; ".join(text for _, text in new)
+        which = sorted({part.partition(":")[0].strip()[:40] for _, said in new for part in said.split("; ")})
+        cause = _about(f"past the limit of {', '.join(which)}", after)
+        yield finding(Kind.LIMIT_CROSSED, after, cause, "within the target's limits", text[:200])
+
+
+@dataclass(frozen=True)
+class _Figure:
+    """A figure of a kernel: the kinds of its growing and shrinking, its unit, and from where on that is reported: more
+    than ``share`` of the smaller value, and ``least`` or more."""
+
+    more: Kind
+    less: Kind
+    unit: str
+    share: float
+    least: float
+
+    def changes(self, before: Entry, after: Entry, was: float, now: float) -> Iterator[Finding]:
+        if abs(now - was) < self.least or abs(now - was) <= self.share * min(was, now):
+            return
+        kind = self.more if now > was else self.less
+        cause = _about(kind.value.lower().replace("_", " "), after)
+        shown = f"{was:g} {self.unit}", f"{now:g} {self.unit}"
+        yield finding(kind, after, cause, *shown, ratio=now / was if was else None)
+
+
+_REGISTERS = _Figure(
+    Kind.MORE_REGISTERS, Kind.FEWER_REGISTERS, "registers", thresholds.REGISTERS, thresholds.REGISTERS_LEAST
+)
+_SHARED_MEMORY = _Figure(
+    *(Kind.MORE_SHARED_MEMORY, Kind.LESS_SHARED_MEMORY, "bytes"),
+    *(thresholds.SHARED_MEMORY, thresholds.SHARED_MEMORY_LEAST_BYTES),
+)
+_CODE_BYTES = _Figure(Kind.LARGER_CODE, Kind.SMALLER_CODE, "bytes", thresholds.CODE_BYTES, 1)
+
+
+def _sizes(before: Entry, after: Entry, was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Finding]:
+    unit = now.get("spill_unit")
+    if was.get("spill_unit") == unit:
+        counts = was.get("spills", 0), now.get("spills", 0)
+        least = thresholds.SPILLS_LEAST.get(str(unit), 1) if all(counts) else 1  # the first one is another code
+        spills = _Figure(Kind.MORE_SPILLS, Kind.FEWER_SPILLS, f"{unit or ''} spilled".strip(), thresholds.SPILLS, least)
+        yield from spills.changes(before, after, *counts)
+    yield from _SHARED_MEMORY.changes(before, after, was.get("shared_memory", 0), now.get("shared_memory", 0))
+    if was.get("registers") and now.get("registers"):  # 0: the binary could not be read
+        yield from _REGISTERS.changes(before, after, was["registers"], now["registers"])
+
+
+def _features(before: Entry, after: Entry) -> Iterator[Finding]:
+    had, has = (set((entry.code or {}).get("features", ())) - _COUNTED for entry in (before, after))
+    lost, gained = had - has, has - had
+    outdone = {feature for feature in lost if _BETTER.get(feature, set()) & gained}
+    fallback = {feature for feature in gained if _BETTER.get(feature, set()) & lost}
+    shown = ", ".join(sorted(had)) or "none", ", ".join(sorted(has)) or "none"
+    for feature in sorted(lost - outdone):
+        instead = f"instead: {', '.join(sorted(fallback))}" if fallback else ""
+        yield finding(Kind.FEATURE_LOST, after, _about(f"{feature} lost", after), *shown, detail=instead)
+    for feature in sorted(gained - fallback):
+        yield finding(Kind.FEATURE_GAINED, after, _about(f"{feature} gained", after), *shown)
+
+
+def _code_size(before: Entry, after: Entry) -> Iterator[Finding]:
+    was, now = ((entry.code or {}).get("bytes") for entry in (before, after))
+    if was and now:
+        yield from _CODE_BYTES.changes(before, after, was, now)
+
+
+def _instructions(before: Entry, after: Entry, found: list[Kind]) -> Iterator[Finding]:
+    """How the shares of instructions moved; nothing where a lost or gained feature says so already."""
+    was, now = ((entry.code or {}).get("instructions") or {} for entry in (before, after))
+    alike = (before.code or {}).get("instructions_of") == (after.code or {}).get("instructions_of")
+    if not was or not now or not alike or Kind.FEATURE_LOST in found or Kind.FEATURE_GAINED in found:
+        return
+    vanished: list[str] = []
+    for family, pattern in _FAMILIES.items():
+        had, has = ({name for name, count in mix.items() if count and pattern.search(name)} for mix in (was, now))
+        if had and not has:
+            cause = _about(f"no {family} instruction left", after)
+            yield finding(Kind.FEATURE_LOST, after, cause, _counts(was, had), "none")
+            return
+        vanished += sorted(had - has)
+    moves = _moves(was, now)
+    distance = sum(abs(move) for move in moves.values()) / 2
+    if not vanished and distance <= thresholds.INSTRUCTION_MIX:
+        return
+    cause = f"{', '.join(vanished)} vanished" if vanished else "another mix of instructions"
+    most = sorted(moves, key=lambda name: -abs(moves[name]))[:SHOWN_INSTRUCTIONS]
+    names = {*vanished, *most}
+    detail = f"{distance:.0%} of the instructions are others"
+    yield finding(
+        Kind.OTHER_INSTRUCTIONS,
+        after,
+        _about(cause[:200], after),
+        _counts(was, names),
+        _counts(now, names),
+        detail=detail,
+    )
+
+
+def _moves(was: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:
+    """By how much the share of each instruction changed."""
+    totals = sum(was.values()) or 1, sum(now.values()) or 1
+    return {name: now.get(name, 0) / totals[1] - was.get(name, 0) / totals[0] for name in sorted({*was, *now})}
+
+
+def _counts(mix: Mapping[str, float], names: Iterable[str]) -> str:
+    return ", ".join(f"{name} {mix.get(name, 0):g}" for name in sorted(names))[:200]

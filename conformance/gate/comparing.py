@@ -1,0 +1,107 @@
+"""Compares two runs: every case, its code, its time, and what the runs did not record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from conformance.gate import coverage, performance
+from conformance.gate.causes import failure_cause
+from conformance.gate.code_changes import code_findings, explained, kind_of_check, verdict_findings
+from conformance.gate.findings import Comparison, Finding, Kind, Side
+from conformance.gate.grouping import grouped
+from conformance.gate.outcomes import finding, outcome
+from conformance.gate.reading import Entry, SideReading, without_collection
+from conformance.gate.thresholds import THRESHOLDS
+from conformance.records import Status
+
+_FAILED = (Kind.NEW_FAIL, Kind.NONDETERMINISTIC)
+#: Cases of the baseline that count as having run.
+_RAN = tuple(status for status in Status if status not in (Status.NOT_APPLICABLE, Status.NOT_CLAIMED, Status.MISSING))
+
+
+def compare(baseline: SideReading, candidate: SideReading) -> Comparison:
+    """All differences between two runs, grouped and ranked."""
+    with without_collection():
+        return _compare(baseline, candidate)
+
+
+def _compare(baseline: SideReading, candidate: SideReading) -> Comparison:
+    before, after = baseline.entries, candidate.entries
+    absence = coverage.absences(before, after)
+    found: list[Finding] = []
+    for case in sorted({*before, *after}):
+        was, now = before.get(case), after.get(case)
+        if was is not now:
+            found += _statuses_and_code(was, now, outcome(was, now, absence))
+    pairs = [(before[case], after[case]) for case in before if case in after]
+    passed = [pair for pair in pairs if pair[0].status is pair[1].status is Status.PASS]
+    if baseline.seed == candidate.seed:
+        found += _drift(passed)
+    if baseline.stack.get("device") == candidate.stack.get("device"):
+        found += performance.time_findings(pairs)
+        found += performance.moved_choices(before, after)
+    found += performance.compile_findings(pairs)
+    missing = sum(case not in after for case, entry in before.items() if entry.status in _RAN)
+    found += coverage.incomplete(candidate, missing)
+    touched = {one.case for one in found}
+    return Comparison(
+        baseline=_side(baseline),
+        candidate=_side(candidate),
+        groups=grouped(found),
+        compared=len(pairs),
+        unchanged=sum(was.case not in touched for was, _ in pairs),
+        warnings=(*coverage.warnings(baseline, candidate), *_blind(pairs)),
+        thresholds=THRESHOLDS,
+    )
+
+
+def _side(side: SideReading) -> Side:
+    return Side(
+        name=side.name,
+        stack=side.stack,
+        tier=side.tier,
+        seed=side.seed,
+        cases=len(side.entries),
+        statuses=side.statuses(),
+        problems=side.problems,
+    )
+
+
+def _statuses_and_code(before: Entry | None, after: Entry | None, became: Finding | None) -> list[Finding]:
+    """The outcome of a case and what changed in its code; a failure that only says what the code says is left out."""
+    code = code_findings(before, after) if before and after else []
+    if after is None or not after.failing or after.status is Status.WAIVED:
+        return [*([became] if became else []), *code]
+    if became is None or became.kind in _FAILED or became.kind is Kind.STILL_FAIL:
+        code += verdict_findings(before, after, code)
+    if became is None or became.kind is not Kind.NEW_FAIL:
+        return [*([became] if became else []), *code]
+    if explained(after.failing, code):
+        return code
+    others = tuple(pair for pair in after.failing if kind_of_check(pair[0]) is None)
+    if others and others != after.failing:
+        became = finding(
+            became.kind, after, failure_cause(after, others), became.before, became.after, detail=others[0][1][:500]
+        )
+    return [became, *code]
+
+
+def _drift(passed: list[tuple[Entry, Entry]]) -> Iterator[Finding]:
+    for before, after in passed:
+        if before.outputs == after.outputs or before.outputs is None or after.outputs is None:
+            continue
+        fills = [fill for fill, bits in after.outputs.items() if before.outputs.get(fill, bits) != bits]
+        if fills:
+            cause = "other bits, inside the bound"
+            shown = ", ".join(sorted(fills)[:8])
+            yield finding(Kind.NUMERICS_DRIFT, after, cause, "", "", detail=f"fills {shown}")
+
+
+def _blind(pairs: list[tuple[Entry, Entry]]) -> Iterator[str]:
+    """What one side recorded and the other did not, so that it could not be compared."""
+    for what, lost in (
+        ("the features and instructions of the code", sum(bool(a.code) != bool(b.code) for a, b in pairs)),
+        ("the digests of outputs", sum(bool(a.outputs) != bool(b.outputs) for a, b in pairs)),
+    ):
+        if lost:
+            yield f"{what} could not be compared in {lost} cases: one side lacks them"

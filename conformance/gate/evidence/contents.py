@@ -1,0 +1,164 @@
+"""What a bundle holds, parsed: the run, its records, the selected cases and the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from conformance.gate.evidence.refusal import Reason, Refusal
+from conformance.gate.evidence.strict_json import decode_object
+from conformance.gate.reading import without_collection
+from conformance.gate.run_environment import ENVIRONMENT_FILE
+from conformance.gate.run_environment import SCHEMA as ENVIRONMENT_SCHEMA
+from conformance.records import (
+    RECORDS_FILE,
+    RUN_FILE,
+    CaseRecord,
+    RecordError,
+    RunInfo,
+    from_line,
+    incompleteness,
+    run_from_text,
+)
+
+ENVELOPE_FILE = "statement.dsse.json"
+SELECTED_FILE = "selected.txt"
+REQUIRED = (ENVIRONMENT_FILE, RECORDS_FILE, RUN_FILE, SELECTED_FILE)
+OPTIONAL = ("junit.xml", "summary.md")
+WAIVERS, MUSTPASS = "waivers/", "mustpass/"  # folders in the archive
+LINE_LIMIT = 1 << 20  # bytes of one record
+
+_ENVIRONMENT_FIELDS: dict[str, type | tuple[type, ...]] = {
+    "run": str,
+    "started": str,
+    "stack": dict,
+    "python": dict,
+    "platform": str,
+    "gpus": list,
+    "distributions": dict,
+    "extensions": list,
+    "ptxas": (dict, type(None)),
+    "code": dict,
+    "git": (dict, type(None)),
+    "options": list,
+    "variables": dict,
+}
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The parsed members; ``environment`` is what :mod:`conformance.gate.run_environment` found."""
+
+    run: RunInfo
+    records: tuple[CaseRecord, ...]
+    selected: tuple[str, ...]
+    environment: Mapping[str, Any]
+
+
+def parse(members: Mapping[str, bytes]) -> Contents:
+    """The contents of ``members``, complete and of one run. Raises :class:`Refusal` where they are not."""
+    for name in REQUIRED:
+        if name not in members:
+            raise Refusal(Reason.MISSING_MEMBER, f"{name} is missing; a bundle needs {', '.join(REQUIRED)}")
+    contents = Contents(
+        _run(members[RUN_FILE]),
+        _records(members[RECORDS_FILE]),
+        _selected(members[SELECTED_FILE]),
+        _environment(members[ENVIRONMENT_FILE]),
+    )
+    _check_complete(contents)
+    _check_one_run(contents)
+    return contents
+
+
+def _text(content: bytes, name: str) -> str:
+    try:
+        return content.decode("utf-8")
+    except ValueError as error:
+        raise Refusal(Reason.RUN, f"{name} is not UTF-8: {error}") from None
+
+
+def _selected(content: bytes) -> tuple[str, ...]:
+    *cases, rest = _text(content, SELECTED_FILE).split("\n")
+    if rest:
+        raise Refusal(Reason.RUN, f"{SELECTED_FILE}: the last line is cut short")
+    return tuple(cases)
+
+
+def _run(content: bytes) -> RunInfo:
+    decode_object(content, RUN_FILE)
+    try:
+        return run_from_text(_text(content, RUN_FILE))
+    except RecordError as error:
+        raise Refusal(Reason.RUN, f"{RUN_FILE}: {error}") from None
+
+
+def _records(content: bytes) -> tuple[CaseRecord, ...]:
+    if content and not content.endswith(b"\n"):
+        raise Refusal(Reason.RECORD, f"{RECORDS_FILE}: the last line is cut short")
+    with without_collection():
+        return tuple(_record(line, f"{RECORDS_FILE}:{n}") for n, line in enumerate(content.split(b"\n")[:-1], 1))
+
+
+def _record(line: bytes, place: str) -> CaseRecord:
+    if len(line) > LINE_LIMIT:
+        raise Refusal(Reason.TOO_LARGE, f"{place}: {len(line)} bytes; a record has at most {LINE_LIMIT}")
+    decode_object(line, place)
+    try:
+        return from_line(line.decode("utf-8"))
+    except RecordError as error:
+        raise Refusal(Reason.RECORD, f"{place}: {error}") from None
+
+
+def _environment(content: bytes) -> dict[str, Any]:
+    data = decode_object(content, ENVIRONMENT_FILE)
+    if data.get("schema") != ENVIRONMENT_SCHEMA:
+        found = f"{ENVIRONMENT_FILE} has schema {data.get('schema')!r:.40}"
+        raise Refusal(Reason.ENVIRONMENT, f"{found}: this version reads schema {ENVIRONMENT_SCHEMA}")
+    for name, types in _ENVIRONMENT_FIELDS.items():
+        if name not in data or not isinstance(data[name], types):
+            raise Refusal(Reason.ENVIRONMENT, f"{ENVIRONMENT_FILE}: {name} is missing or {data.get(name)!r:.80}")
+    words = [*data["options"], *data["gpus"], *data["variables"].values(), *code_digests(data)]
+    facts = [value for value in data["distributions"].values() if value is not None]
+    facts += [data[name] for name in ("ptxas", "git") if data[name] is not None] + data["extensions"]
+    if not all(isinstance(word, str) for word in words) or not all(isinstance(fact, dict) for fact in facts):
+        raise Refusal(Reason.ENVIRONMENT, f"{ENVIRONMENT_FILE}: text or an object is required where there is neither")
+    return data
+
+
+def code_digests(environment: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The digests of all code that judged: the package's first, then those of suites outside it."""
+    suites = environment["code"].get("suites")
+    return (environment["code"].get("sha256"), *(suites if isinstance(suites, list) else (suites,)))
+
+
+def _check_complete(contents: Contents) -> None:
+    run, problems = contents.run, incompleteness(contents.selected, contents.records)
+    if len(set(contents.selected)) != len(contents.selected):
+        problems.append(f"{SELECTED_FILE} names a case twice")
+    if run.wall_s is None:
+        problems.append("the run did not end")
+    elif run.selected != len(contents.selected):
+        problems.append(f"{RUN_FILE} says {run.selected} cases were selected, {SELECTED_FILE} {len(contents.selected)}")
+    if problems:
+        raise Refusal(Reason.INCOMPLETE, "; ".join(problems))
+
+
+def _check_one_run(contents: Contents) -> None:
+    """The run, the environment and every record speak of one run."""
+    run, environment = contents.run, contents.environment
+    if (environment["run"], environment["started"]) != (run.id, run.started):
+        theirs = f"{environment['run']!r:.80} started {environment['started']!r:.40}"
+        raise Refusal(
+            Reason.RUN, f"the environment is of run {theirs}, {RUN_FILE} of {run.id!r:.80} {run.started!r:.40}"
+        )
+    for record in contents.records:
+        if (record.seed, record.tier) != (run.seed, run.tier):
+            theirs = f"tier {record.tier!r:.40} and seed {record.seed!r:.40}"
+            raise Refusal(Reason.RUN, f"{record.case} is of {theirs}, the run of {run.tier!r:.40} and {run.seed!r:.40}")
+        for name, value in record.stack.items():
+            # A process that imported nothing knows the versions of the metadata only, those of the environment.
+            if value not in (run.stack.get(name), environment["stack"].get(name)):
+                found = f"{record.case} ran on {name} {value!r:.80}, the run on {run.stack.get(name)!r:.80}"
+                raise Refusal(Reason.RUN, found)

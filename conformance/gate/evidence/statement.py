@@ -1,0 +1,93 @@
+"""The in-toto statement about a run: https://in-toto.io/attestation/test-result/v0.1 in a Statement v1.
+
+A statement is a function of the bundle's other members alone, so a verifier computes it anew and compares.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from conformance.gate.evidence.contents import MUSTPASS, SELECTED_FILE, WAIVERS, Contents, code_digests
+from conformance.gate.evidence.options import judge_options
+from conformance.gate.run_environment import ENVIRONMENT_FILE
+from conformance.records import RECORDS_FILE, RUN_FILE, CaseRecord, RunInfo, Status
+
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE = "https://in-toto.io/attestation/test-result/v0.1"
+EXTENSION = "triton-conformance"  # the predicate's field for what test-result has no field for
+SCHEMA = 1  # of that field
+
+_UNREMARKABLE = (Status.NOT_APPLICABLE, Status.NOT_RUN, Status.NOT_CLAIMED)
+_FAILED = tuple(status for status in Status if status not in (Status.PASS, Status.WAIVED, *_UNREMARKABLE))
+
+
+def result_of(records: Sequence[CaseRecord], run: RunInfo) -> str:
+    """``FAILED`` if a case failed or the run had a problem; ``WARNED`` if a case was waived, or compiled but not run,
+    or none passed; else ``PASSED``."""
+    found = {record.status for record in records}
+    if found & set(_FAILED) or run.problems:
+        return "FAILED"
+    return "WARNED" if found & {Status.WAIVED, Status.NOT_RUN} or Status.PASS not in found else "PASSED"
+
+
+def build_statement(members: Mapping[str, bytes], contents: Contents) -> dict[str, Any]:
+    """The statement about ``members``, all but the envelope, whose ``contents`` these are."""
+    run, records, environment = contents.run, contents.records, contents.environment
+    listed = [
+        {"name": name, "size": len(content), "sha256": sha256(content)} for name, content in sorted(members.items())
+    ]
+    judged = judge_options(environment["options"], environment["variables"])
+    code = list(code_digests(environment))
+    return {
+        "_type": STATEMENT_TYPE,
+        "subject": _subjects(members, environment),
+        "predicateType": PREDICATE_TYPE,
+        "predicate": {
+            "result": result_of(records, run),
+            "configuration": [*_configuration(members), {"name": "code", "annotations": {"sha256": code}}],
+            "passedTests": sorted(record.case for record in records if record.status is Status.PASS),
+            "warnedTests": sorted(record.case for record in records if record.status is Status.WAIVED),
+            "failedTests": sorted(record.case for record in records if record.status in _FAILED),
+            EXTENSION: {
+                "schema": SCHEMA,
+                "run": run.id,
+                "started": run.started,
+                "tier": run.tier,
+                "targets": list(run.targets),
+                "seed": run.seed,
+                "options": environment["options"],
+                "partial": list(judged.partial),
+                "selected": len(contents.selected),
+                "statuses": dict(Counter(record.status.value for record in records)),
+                "code_sha256": code,
+                "members": listed,
+            },
+        },
+    }
+
+
+def sha256(content: bytes) -> str:
+    """In hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def _subjects(members: Mapping[str, bytes], environment: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What was tested, as far as its digest is known, and the records. A wheel is named by the digest of its list of
+    files, which is none of in-toto's predefined algorithms and therefore has a name of its own."""
+    subjects = []
+    for name, facts in sorted(environment["distributions"].items()):
+        if facts is not None and facts.get("record_sha256"):
+            digest = {"wheel_record_sha256": facts["record_sha256"]}
+            subjects.append({"name": f"pkg:pypi/{name}@{facts.get('version')}", "digest": digest})
+    if environment["ptxas"] is not None and environment["ptxas"].get("sha256"):
+        subjects.append({"name": "ptxas", "digest": {"sha256": environment["ptxas"]["sha256"]}})
+    return [*subjects, {"name": RECORDS_FILE, "digest": {"sha256": sha256(members[RECORDS_FILE])}}]
+
+
+def _configuration(members: Mapping[str, bytes]) -> list[dict[str, Any]]:
+    names = [name for name in sorted(members) if name.startswith((WAIVERS, MUSTPASS))]
+    names = [ENVIRONMENT_FILE, RUN_FILE, SELECTED_FILE, *names]
+    return [{"name": name, "digest": {"sha256": sha256(members[name])}} for name in names]

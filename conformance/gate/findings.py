@@ -1,0 +1,149 @@
+"""What a comparison of two runs finds: kinds with their severity, one finding per case, groups by cause."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+
+class Severity(str, Enum):
+    """``REGRESSION`` fails the gate, ``WARNING`` wants to be read, ``INFO`` is for the record."""
+
+    REGRESSION = "regression"
+    WARNING = "warning"
+    INFO = "info"
+
+
+class Kind(str, Enum):
+    """What became of a case, or of its code or time. The order is that of a report, the worst first."""
+
+    NEW_CRASH = "NEW_CRASH"  # crash, timeout or out of memory where the baseline had none
+    NEW_FAIL = "NEW_FAIL"
+    NONDETERMINISTIC = "NONDETERMINISTIC"  # two runs of one input differ, where the baseline's agreed
+    LOST_COVERAGE = "LOST_COVERAGE"  # ran before; refused, not run or missing now
+    FEATURE_LOST = "FEATURE_LOST"
+    LIMIT_CROSSED = "LIMIT_CROSSED"  # within the target's limit before, past it now
+    MORE_SPILLS = "MORE_SPILLS"
+    SLOWER = "SLOWER"
+    BEST_CONFIG_MOVED = "BEST_CONFIG_MOVED"
+    MORE_SHARED_MEMORY = "MORE_SHARED_MEMORY"
+    MORE_REGISTERS = "MORE_REGISTERS"
+    LARGER_CODE = "LARGER_CODE"
+    SLOWER_COMPILE = "SLOWER_COMPILE"
+    OTHER_INSTRUCTIONS = "OTHER_INSTRUCTIONS"  # the mix of instructions changed
+    AMBIGUOUS = "AMBIGUOUS"  # the times neither differ by the threshold nor agree within it
+    NEW_WAIVED = "NEW_WAIVED"  # fails as an expected failure says, where the baseline passed
+    STILL_FAIL = "STILL_FAIL"
+    FIXED = "FIXED"
+    NEW_COVERAGE = "NEW_COVERAGE"
+    FEATURE_GAINED = "FEATURE_GAINED"
+    FEWER_SPILLS = "FEWER_SPILLS"
+    LESS_SHARED_MEMORY = "LESS_SHARED_MEMORY"
+    FEWER_REGISTERS = "FEWER_REGISTERS"
+    SMALLER_CODE = "SMALLER_CODE"
+    FASTER_COMPILE = "FASTER_COMPILE"
+    FASTER = "FASTER"
+    NUMERICS_DRIFT = "NUMERICS_DRIFT"  # other bits, both within the bound
+    WAIVED = "WAIVED"  # a regression that a waiver of the user's covers
+
+
+SEVERITY: Mapping[Kind, Severity] = {
+    **dict.fromkeys(Kind, Severity.INFO),
+    **dict.fromkeys(
+        (
+            Kind.NEW_CRASH,
+            Kind.NEW_FAIL,
+            Kind.NONDETERMINISTIC,
+            Kind.LOST_COVERAGE,
+            Kind.FEATURE_LOST,
+            Kind.LIMIT_CROSSED,
+            Kind.MORE_SPILLS,
+            Kind.SLOWER,
+        ),
+        Severity.REGRESSION,
+    ),
+    **dict.fromkeys(
+        (
+            Kind.BEST_CONFIG_MOVED,
+            Kind.MORE_SHARED_MEMORY,
+            Kind.MORE_REGISTERS,
+            Kind.LARGER_CODE,
+            Kind.SLOWER_COMPILE,
+            Kind.OTHER_INSTRUCTIONS,
+            Kind.AMBIGUOUS,
+            Kind.NEW_WAIVED,
+            Kind.STILL_FAIL,
+        ),
+        Severity.WARNING,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One difference of one case. ``cause`` is the same text for all cases of one cause: what was lost, or the
+    diagnosis without what is only this case's. ``before`` and ``after`` are what differs, for people; ``ratio`` is
+    after / before where both are numbers."""
+
+    kind: Kind
+    case: str
+    kernel: str | None
+    target: str | None
+    cause: str
+    before: str
+    after: str
+    ratio: float | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Findings of one kind and cause."""
+
+    kind: Kind
+    cause: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def severity(self) -> Severity:
+        return SEVERITY[self.kind]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two runs. ``name`` is what the user called it; ``problems`` are sentences about unusable lines."""
+
+    name: str
+    stack: Mapping[str, Any]
+    tier: str | None
+    seed: int | None
+    cases: int
+    statuses: Mapping[str, int]
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All that a comparison says. ``groups`` are ranked: by severity, kind and number of cases. ``warnings`` say
+    why the two runs are only partly comparable, ``objections`` what else speaks against the candidate: waivers that do
+    not hold, claims that are not proven, cases that are owed."""
+
+    baseline: Side
+    candidate: Side
+    groups: tuple[Group, ...]
+    compared: int
+    unchanged: int
+    warnings: tuple[str, ...] = ()
+    objections: tuple[str, ...] = ()
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def regressions(self) -> tuple[Group, ...]:
+        return tuple(group for group in self.groups if group.severity is Severity.REGRESSION)
+
+    @property
+    def safe(self) -> bool:
+        """Whether nothing here speaks against the candidate."""
+        return not self.regressions and not self.objections

@@ -1,0 +1,60 @@
+"""Findings in groups of one cause, ranked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from conformance.gate.findings import SEVERITY, Finding, Group, Kind, Severity
+
+_SEVERITY_RANK = {severity: rank for rank, severity in enumerate(Severity)}
+_KIND_RANK = {kind: rank for rank, kind in enumerate(Kind)}
+
+
+def grouped(findings: Iterable[Finding]) -> tuple[Group, ...]:
+    """Groups of one kind and cause: the severest first, then by the order of kinds, then the largest."""
+    groups: dict[tuple[Kind, str], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault((finding.kind, finding.cause), []).append(finding)
+    ranked = sorted(groups.items(), key=lambda item: _rank(item[0], len(item[1])))
+    return tuple(
+        Group(kind, cause, tuple(sorted(found, key=lambda one: (-distance(one), one.case))))
+        for (kind, cause), found in ranked
+    )
+
+
+def _rank(key: tuple[Kind, str], size: int) -> tuple[int, int, int, str]:
+    kind, cause = key
+    return _SEVERITY_RANK[SEVERITY[kind]], _KIND_RANK[kind], -size, cause
+
+
+def distance(finding: Finding) -> float:
+    """How far a ratio is from 1, either way; 0 without one."""
+    ratio = finding.ratio
+    return max(ratio, 1 / ratio) if ratio else 0.0
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much a group covers. ``kernels`` are counts of cases by kernel, the most first; ``typical`` and ``worst``
+    are ratios, None where the group has none."""
+
+    cases: int
+    kernels: Sequence[tuple[str, int]]
+    targets: Sequence[str]
+    typical: float | None
+    worst: float | None
+
+
+def extent(group: Group) -> Extent:
+    kernels = Counter(finding.kernel or "(no kernel)" for finding in group.findings)
+    ratios = [finding.ratio for finding in group.findings if finding.ratio]
+    return Extent(
+        cases=len({finding.case for finding in group.findings}),
+        kernels=sorted(kernels.items(), key=lambda item: (-item[1], item[0])),
+        targets=sorted({finding.target for finding in group.findings if finding.target}),
+        typical=median(ratios) if ratios else None,
+        worst=max(ratios, key=lambda ratio: max(ratio, 1 / ratio)) if ratios else None,
+    )

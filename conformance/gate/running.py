@@ -1,0 +1,155 @@
+"""Runs of one tier in the environments of stacks: kept, and used again while nothing that decides them changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from conformance.records import RUN_FILE, RecordError, read_run, record_files
+
+from .code_digest import code_digest
+from .environments import Environment
+
+#: Seconds between two looks at how far a run is.
+LOOK_SECONDS = 2.0
+#: Seconds that an environment may take to say what it can do: importing torch from a cold disk takes the longest.
+ABILITY_SECONDS = 300
+#: Seconds that a run may take to end when it is interrupted.
+END_SECONDS = 60
+#: Exit codes of pytest that leave a whole run behind: all passed, some failed.
+WHOLE = (0, 1)
+
+Say = Callable[[str], None]
+
+
+class RunError(Exception):
+    """A run could not be made; the message says what happened and where its log is."""
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What an environment can do, as it says itself. ``targets`` are ids; ``lacking`` maps other targets to why;
+    ``interpreter`` is why nothing can be interpreted, or None; ``stack`` are its versions."""
+
+    stack: Mapping[str, Any]
+    targets: tuple[str, ...]
+    lacking: Mapping[str, str]
+    devices: tuple[str, ...]
+    interpreter: str | None
+
+
+def abilities(environment: Environment) -> Abilities:
+    """Asks ``environment``. Raises :class:`RunError` if it cannot even be imported."""
+    command = environment.command("targets", "--json")
+    try:
+        done = subprocess.run(
+            command,
+            env=environment.environ(),
+            cwd=environment.folder,
+            capture_output=True,
+            text=True,
+            timeout=ABILITY_SECONDS,
+            check=False,
+        )
+        data = json.loads(done.stdout)
+        return Abilities(
+            data["stack"], tuple(data["targets"]), data["lacking"], tuple(data["devices"]), data["interpreter"]
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RunError(f"stack {environment.stack.name!r} does not start: {error}") from None
+    except (ValueError, KeyError, TypeError):
+        said = (done.stderr or done.stdout).strip()[-1500:]
+        raise RunError(f"stack {environment.stack.name!r} does not start (exit {done.returncode}):\n{said}") from None
+
+
+def run(environment: Environment, can: Abilities, options: Sequence[str], cache: Path, say: Say) -> tuple[Path, bool]:
+    """The folder of a run of the suites with ``options`` in ``environment``, and whether it was there already.
+
+    Raises :class:`RunError` if the run ended without the records of all its cases.
+    """
+    folder = cache / "runs" / _key(environment, can, options)
+    if complete(folder):
+        return folder, True
+    attempt = folder.with_name(f"{folder.name}-{time.time_ns():x}")
+    log = attempt.with_name(f"{attempt.name}.log")
+    attempt.parent.mkdir(parents=True, exist_ok=True)
+    # xdist chooses the number of workers; the folder is new, so that a run that was cut off leaves nothing behind
+    command = environment.command("run", "-n", "auto", "-q", *options, "--run-dir", str(attempt))
+    with log.open("w", encoding="utf-8") as output:
+        process = subprocess.Popen(
+            command, env=environment.environ(), cwd=environment.folder, stdout=output, stderr=subprocess.STDOUT
+        )
+        try:
+            _watch(process, attempt, say)
+        finally:
+            if process.poll() is None:  # interrupted: the suites are to end their workers too
+                _end(process)
+    if process.returncode not in WHOLE or not complete(attempt):
+        ending = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:])
+        raise RunError(
+            f"the run with {environment.stack.name!r} ended with exit status {process.returncode} and is not whole; "
+            f"its log is {log}, which ends:\n{ending}"
+        )
+    try:
+        attempt.rename(folder)
+    except OSError:
+        if not complete(folder):  # else another process was faster
+            raise
+    return folder, False
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def complete(folder: Path) -> bool:
+    """Whether ``folder`` holds a run that came to its end without a problem."""
+    try:
+        info = read_run(folder)
+    except (OSError, RecordError):
+        return False
+    return info.wall_s is not None and not info.problems
+
+
+def _key(environment: Environment, can: Abilities, options: Sequence[str]) -> str:
+    """What decides a run's results: its stack, the code that judges, the devices and the options."""
+    decides = [environment.folder.name, dict(environment.stack.variables), dict(can.stack), list(can.devices)]
+    text = json.dumps([*decides, code_digest(), list(options)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _watch(process: subprocess.Popen[bytes], folder: Path, say: Say) -> None:
+    """Says how far the run is until it ends."""
+    while True:
+        try:
+            process.wait(LOOK_SECONDS)
+            return
+        except subprocess.TimeoutExpired:
+            say(_progress(folder))
+
+
+def _progress(folder: Path) -> str:
+    if not (folder / RUN_FILE).exists():
+        return "starting"
+    done = sum(_lines(file) for file in record_files(folder))
+    selected = folder / "selected.txt"
+    return f"{done} of {_lines(selected)} cases" if selected.exists() else f"{done} cases, collecting"
+
+
+def _lines(file: Path) -> int:
+    try:
+        return file.read_bytes().count(b"\n")
+    except OSError:
+        return 0

@@ -1,0 +1,39 @@
+"""A comparison after the user's waivers, lists and claims had their say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from .findings import Comparison, Finding, Group, Kind, Severity
+from .grouping import grouped
+from .judging import GateReason, GateVerdict, Part
+from .waiving import Waived
+
+_COMPARED = (Part.RUN, Part.REGRESSION)
+
+
+def settled(comparison: Comparison, verdict: GateVerdict, left: Iterable[Group]) -> Comparison:
+    """``comparison`` with the regressions that are ``left``; those that waivers took out as findings of the kind
+    WAIVED; and as objections the reasons of ``verdict`` of which a comparison does not speak by itself."""
+    others = [group for group in comparison.groups if group.severity is not Severity.REGRESSION]
+    found = [finding for group in (*left, *others) for finding in group.findings]
+    causes = {finding.case: finding for group in comparison.regressions for finding in group.findings}
+    found += [_waived(each, causes.get(each.case)) for each in verdict.waived]
+    return replace(
+        comparison,
+        groups=grouped(found),
+        objections=tuple(_objection(reason) for reason in verdict.reasons if reason.part not in _COMPARED),
+    )
+
+
+def _waived(each: Waived, finding: Finding | None) -> Finding:
+    cause = f"{each.kind.value}, {each.waiver.reason} ({each.waiver})"
+    kernel, target = (finding.kernel, finding.target) if finding else (None, None)
+    return Finding(Kind.WAIVED, each.case, kernel, target, cause, "", each.text)
+
+
+def _objection(reason: GateReason, shown: int = 5) -> str:
+    lines = [f"{reason.part.value}: {reason.text}", *(f"    {case}" for case in reason.cases[:shown])]
+    lines += [f"    and {len(reason.cases) - shown} more"] if len(reason.cases) > shown else []
+    return "\n".join([*lines, *(f"    {line}" for line in reason.edit.splitlines())])

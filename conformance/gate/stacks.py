@@ -1,0 +1,158 @@
+"""Stacks under test, as users name them: what differs from the environment that this command runs in.
+
+A stack is written as items with spaces or commas between them. An item is
+
+* ``triton==3.9.0``, ``torch==2.14.1`` or another pinned package, such as ``numpy==2.3.5``,
+* the path of a wheel,
+* ``site=/path/to/folder``: packages that lie in a folder, such as a vendor's build,
+* ``ptxas==12.9.86`` (or ``ptxas==12.9``, the newest of that release), from the CUDA compiler's wheel,
+* ``ptxas=/path/to/ptxas``, or
+* ``current``, alone: the environment as it is.
+
+``stacks.toml`` describes several: a table ``[stack.NAME]`` for each with ``use`` and, optionally, ``env`` (variables of
+its processes), and above them ``compare``: "previous" (each with the one before it) or the name of the stack that the
+others are compared with.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+CURRENT = "current"
+PREVIOUS = "previous"
+
+#: Packages that bring what they need: a torch is built for its Triton and its CUDA libraries.
+WITH_DEPENDENCIES = ("torch",)
+
+
+class StackError(ValueError):
+    """A stack cannot be used; the message says what was given, what is required and what to do."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """``packages`` are requirements with exact versions, ``wheels`` files, ``sites`` folders of packages, ``ptxas`` a
+    version or a file, ``variables`` what its processes find in their environment. ``name`` is the user's."""
+
+    name: str
+    packages: tuple[str, ...] = ()
+    wheels: tuple[Path, ...] = ()
+    sites: tuple[Path, ...] = ()
+    ptxas: str | Path | None = None
+    variables: tuple[tuple[str, str], ...] = ()
+
+
+def parse(text: str, name: str | None = None) -> Stack:
+    """The stack that ``text`` describes. Raises :class:`StackError`."""
+    items = [item for item in re.split(r"[\s,]+", text.strip()) if item]
+    if not items:
+        raise StackError("an empty stack: write what differs, such as 'triton==3.9.0', or 'current'")
+    if items == [CURRENT]:
+        return Stack(name or CURRENT)
+    packages: dict[str, str] = {}
+    wheels: list[Path] = []
+    sites: list[Path] = []
+    ptxas: str | Path | None = None
+    for item in items:
+        if item.startswith("ptxas="):
+            if ptxas is not None:
+                raise StackError(f"stack {text!r}: ptxas is given twice")
+            ptxas = _ptxas(item)
+        elif item.startswith("site="):
+            sites.append(_folder(item.removeprefix("site=")))
+        elif item.endswith(".whl"):
+            wheels.append(_file(item, "a wheel"))
+        else:
+            requirement = _pinned(item, text)
+            if requirement.name in packages:
+                raise StackError(f"stack {text!r}: {requirement.name} is given twice")
+            packages[requirement.name] = str(requirement)
+    return Stack(name or " ".join(items), tuple(packages.values()), tuple(wheels), tuple(sites), ptxas)
+
+
+def _pinned(item: str, text: str) -> Requirement:
+    advice = "write name==version, a wheel's path, site=/folder, ptxas==version, ptxas=/path, or 'current' alone"
+    try:
+        requirement = Requirement(item)
+    except InvalidRequirement:
+        raise StackError(f"stack {text!r}: {item!r} is not understood: {advice}") from None
+    specifiers = list(requirement.specifier)
+    exact = len(specifiers) == 1 and specifiers[0].operator == "==" and "*" not in specifiers[0].version
+    if not exact or requirement.extras or requirement.marker:
+        raise StackError(f"stack {text!r}: {item!r} is no exact version: {advice}")
+    return requirement
+
+
+def _ptxas(item: str) -> str | Path:
+    if not item.startswith("ptxas=="):
+        return _file(item.removeprefix("ptxas="), "ptxas")
+    version = item.removeprefix("ptxas==")
+    if not re.fullmatch(r"\d+\.\d+(\.\d+)?", version):
+        raise StackError(f"{item!r}: a version of CUDA's compiler is required, such as ptxas==12.9 or ptxas==13.0.88")
+    return version
+
+
+def _file(path: str, what: str) -> Path:
+    file = Path(path).expanduser().resolve()
+    if not file.is_file():
+        raise StackError(f"{path}: {what} is required, and no file is there")
+    return file
+
+
+def _folder(path: str) -> Path:
+    folder = Path(path).expanduser().resolve()
+    if not folder.is_dir():
+        raise StackError(f"site={path}: a folder of packages is required, and none is there")
+    return folder
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Stacks, in the file's order, and the pairs of them (baseline, candidate) that are compared."""
+
+    stacks: tuple[Stack, ...]
+    pairs: tuple[tuple[str, str], ...]
+
+
+def read_matrix(file: Path) -> Matrix:
+    """The matrix in ``file``. Raises :class:`StackError`."""
+    toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    try:
+        data = toml.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise StackError(f"{file} cannot be read as TOML: {error}") from None
+    unknown = sorted(data.keys() - {"stack", "compare"})
+    if unknown:
+        raise StackError(f"{file}: unknown key {', '.join(unknown)}: the keys are compare and [stack.NAME]")
+    tables = data.get("stack")
+    if not isinstance(tables, dict) or len(tables) < 2:
+        raise StackError(f"{file}: two stacks or more are required, each a table [stack.NAME]")
+    stacks = tuple(_stack(file, name, table) for name, table in tables.items())
+    return Matrix(stacks, _pairs(file, data.get("compare", PREVIOUS), list(tables)))
+
+
+def _stack(file: Path, name: str, table: Any) -> Stack:
+    if not isinstance(table, dict) or not isinstance(table.get("use"), str) or table.keys() - {"use", "env"}:
+        raise StackError(f"{file}: [stack.{name}] needs the key use, a stack as text, and may have env, a table")
+    variables = table.get("env", {})
+    if not isinstance(variables, Mapping) or not all(isinstance(value, str) for value in variables.values()):
+        raise StackError(f"{file}: [stack.{name}]: env must be a table of texts, got {variables!r}")
+    stack = parse(table["use"], name)
+    return replace(stack, variables=tuple(sorted(variables.items())))
+
+
+def _pairs(file: Path, compare: Any, names: list[str]) -> tuple[tuple[str, str], ...]:
+    if compare == PREVIOUS:
+        return tuple(itertools.pairwise(names))
+    if compare not in names:
+        raise StackError(f"{file}: compare = {compare!r}: {PREVIOUS!r} or one of {', '.join(names)} is required")
+    return tuple((compare, name) for name in names if name != compare)

@@ -1,0 +1,105 @@
+"""Are two series of measured times different? Intervals of medians by order statistics; no distribution is assumed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+
+#: Of each median's interval: with one on either side, the interval of the ratio has at least 95 % (Bonferroni).
+MEDIAN_CONFIDENCE = 0.975
+
+
+class Answer(str, Enum):
+    SAME = "same"
+    FASTER = "faster"
+    SLOWER = "slower"
+    AMBIGUOUS = "ambiguous"
+
+
+@dataclass(frozen=True)
+class Interval:
+    """``low`` to ``high``, both included."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class TimeChange:
+    """``ratio`` is after / before of the medians, ``interval`` that of the ratio (None: too few measurements), ``why``
+    the reason of an ambiguous answer."""
+
+    answer: Answer
+    before_us: float
+    after_us: float
+    interval: Interval | None
+    why: str = ""
+
+    @property
+    def ratio(self) -> float:
+        return self.after_us / self.before_us
+
+
+@lru_cache(maxsize=256)
+def interval_rank(count: int, confidence: float = MEDIAN_CONFIDENCE) -> int | None:
+    """The rank r, counted from 1, for which the r-th smallest and the r-th largest of ``count`` independent
+    measurements enclose the median with at least ``confidence``; None if even the extremes do not.
+
+    How many measurements lie below the median is binomial with p = 1/2, so the interval misses it with a probability
+    of 2 P(B <= r - 1): H. A. David and H. N. Nagaraja, Order Statistics, 3rd edition, section 7.1. For ties, and where
+    the median is not unique, the probability is no larger.
+    """
+    allowed = (1 - confidence) / 2
+    below, rank = 0.0, 0
+    while rank <= count // 2:
+        below += math.comb(count, rank) / 2**count
+        if below > allowed:
+            break
+        rank += 1
+    return rank or None
+
+
+#: Fewer measurements than this have no interval at :data:`MEDIAN_CONFIDENCE`.
+FEWEST_SAMPLES = next(count for count in range(1, 100) if interval_rank(count))
+
+
+def median_interval(ordered: Sequence[float]) -> Interval | None:
+    """The interval that holds the median with at least 97.5 %, of measurements in ascending order; None with fewer
+    than :data:`FEWEST_SAMPLES`."""
+    rank = interval_rank(len(ordered))
+    return Interval(ordered[rank - 1], ordered[-rank]) if rank is not None else None
+
+
+def median(ordered: Sequence[float]) -> float:
+    """Of one number or more, in ascending order."""
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def compare(before: Sequence[float], after: Sequence[float], threshold: float) -> TimeChange:
+    """Whether ``after`` is slower or faster than ``before`` (microseconds in ascending order, one or more of each) by
+    more than the share ``threshold``: SLOWER or FASTER only if the whole interval of the ratio of the medians says so,
+    SAME only if all of it is within the threshold.
+
+    The measurements of one series are taken as independent: what shifts a whole series, such as another clock, is not
+    in the interval.
+    """
+    medians = median(before), median(after)
+    if before == after:
+        return TimeChange(Answer.SAME, *medians, Interval(1.0, 1.0))
+    first, second = median_interval(before), median_interval(after)
+    if first is None or second is None:
+        why = f"fewer than {FEWEST_SAMPLES} measurements"
+        return TimeChange(Answer.AMBIGUOUS, *medians, None, why)
+    ratio = Interval(second.low / first.high, second.high / first.low)
+    low, high = 1 / (1 + threshold), 1 + threshold
+    if ratio.low > high:
+        return TimeChange(Answer.SLOWER, *medians, ratio)
+    if ratio.high < low:
+        return TimeChange(Answer.FASTER, *medians, ratio)
+    if low <= ratio.low and ratio.high <= high:
+        return TimeChange(Answer.SAME, *medians, ratio)
+    return TimeChange(Answer.AMBIGUOUS, *medians, ratio, "the measurements scatter too much to decide")

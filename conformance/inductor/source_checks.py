@@ -1,0 +1,30 @@
+"""What generated source says, as verdicts: patterns that occur in it, and what its wrapper launches and calls."""
+
+from __future__ import annotations
+
+import re
+
+from conformance.codegen_checks import filecheck
+from conformance.records import Verdict
+
+
+def exactly(count: int, pattern: str) -> str:
+    """FileCheck directives for a regular expression that matches ``count`` times, no more and no less."""
+    present = [f"CHECK-COUNT-{count}: {{{{{pattern}}}}}"] if count else []
+    return "\n".join([*present, f"CHECK-NOT: {{{{{pattern}}}}}"])
+
+
+def in_source(check: str, directives: str, text: str) -> Verdict:
+    """What FileCheck ``directives`` say of ``text``."""
+    found = filecheck(directives, text)
+    return Verdict(check, found.passed, found.message)
+
+
+def launched(module: str) -> list[str]:
+    """The Triton kernels that a generated module launches, in its order, each as often as it does."""
+    return re.findall(r"^\s*(triton_\w+)\.run\(", module, flags=re.MULTILINE)
+
+
+def extern_calls(module: str) -> list[str]:
+    """The kernels of ATen that a generated module calls, in its order."""
+    return re.findall(r"\bextern_kernels\.(\w+)\(", module)

@@ -1,0 +1,53 @@
+// Parts that several views have: what must not be overlooked, and names with their values.
+
+/** What must not be overlooked, or nothing. */
+function alarm(title, sentences, count) {
+  if (!count) return null;
+  return element(
+    "section.alarm",
+    {},
+    element("h2", {}, `${title} (${grouped.format(count)})`),
+    element(
+      "ul",
+      {},
+      sentences.map((sentence) => element("li", {}, sentence)),
+    ),
+    count > sentences.length
+      ? element("p", {}, `${counted(count - sentences.length, "more problem")} not shown.`)
+      : null,
+  );
+}
+
+function factsTable(facts) {
+  return pairsTable(
+    facts.map(([name, text]) => [name, text, null]),
+    false,
+  );
+}
+
+/** Names with their values; with the baseline's beside them and a mark where they differ. */
+function pairsTable(rows, compared) {
+  const body = rows.map(([name, after, before]) =>
+    element(
+      "tr",
+      {},
+      element("th", { scope: "row" }, name),
+      compared && element("td", {}, before ?? "none"),
+      element(compared && before !== after ? "td.differs" : "td", {}, linked(after)),
+    ),
+  );
+  const header = compared
+    ? [
+        element(
+          "tr",
+          {},
+          ["", "Baseline", "Candidate"].map((text) => (text ? element("th", { scope: "col" }, text) : element("td"))),
+        ),
+      ]
+    : [];
+  return element(
+    "div.scroll",
+    {},
+    element("table.pairs", {}, header.length ? element("thead", {}, header) : null, element("tbody", {}, body)),
+  );
+}

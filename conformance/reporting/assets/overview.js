@@ -1,0 +1,106 @@
+// The first screen: the answer, the stack under test, what went wrong with the run, and the matrix.
+
+async function overviewView() {
+  const { run } = head;
+  return [
+    element("h1", {}, answerTitle()),
+    answerText(run),
+    statusBar(run),
+    alarm(head.comparison ? "Run problems of the candidate" : "Run problems", run.problems, run.problem_count),
+    head.comparison && alarm("Problems of the baseline", head.comparison.problems, head.comparison.problems.length),
+    head.comparison ? regressionsTable(await unpacked("groups")) : failuresTable(),
+    element(
+      "div.columns",
+      {},
+      element(
+        "section",
+        { "aria-labelledby": "stack" },
+        element("h2", { id: "stack" }, "Stack under test"),
+        stackTable(),
+      ),
+      element(
+        "section",
+        { "aria-labelledby": "run" },
+        element("h2", { id: "run" }, "Run"),
+        factsTable([["run", run.id], ...run.facts]),
+      ),
+    ),
+    element("h2", {}, "Kernels and targets"),
+    matrixTable(),
+    element("h2", {}, "Suites"),
+    suitesTable(),
+    reasonsTable(),
+    leftOut(),
+  ];
+}
+
+function answerTitle() {
+  const { run, comparison } = head;
+  const failing =
+    run.statuses.reduce((sum, [, group, count]) => sum + (group === "bad" ? count : 0), 0) + run.unrecorded;
+  if (comparison && !comparison.safe) return "The candidate regresses";
+  if (comparison) return failing ? `No regression; ${counted(failing, "case")} failed` : "No regression";
+  if (failing) return `${counted(failing, "case")} failed`;
+  if (!run.passed) return "Nothing was proven";
+  return run.passed === run.claimed ? "All claimed cases passed" : "No case failed; not all were proven";
+}
+
+function answerText(run) {
+  const outside = run.recorded + run.unrecorded - run.claimed;
+  const answer = element(
+    "p.answer",
+    { id: "answer" },
+    element("strong", {}, `${grouped.format(run.passed)} of ${grouped.format(run.claimed)}`),
+    ` claimed cases passed (${percent(run.passed, run.claimed)}). `,
+    `${counted(run.selected ?? run.recorded, "case")} ${run.selected === null ? "recorded" : "selected"}; `,
+    `${grouped.format(outside)} not applicable or not claimed, which the rate leaves out. `,
+    "A case that was not run counts as claimed and never as passed.",
+    run.unrecorded ? element("strong", {}, ` ${counted(run.unrecorded, "selected case")} left no record.`) : null,
+  );
+  return [answer, head.comparison && comparisonText()];
+}
+
+function comparisonText() {
+  const { compared, unchanged, names, severities } = head.comparison;
+  const found = Object.entries(severities)
+    .map(([severity, count]) => counted(count, severity, severity === "info" ? "infos" : `${severity}s`))
+    .join(", ");
+  return element(
+    "p.answer",
+    {},
+    `Against ${names[0]}: ${counted(compared, "case")} compared, ${grouped.format(unchanged)} unchanged; ${found || "nothing found"}. `,
+    viewLink("changes", {}, "What changed"),
+  );
+}
+
+/** The counts by status, as a bar and as links to the cases. */
+function statusBar(run) {
+  const present = run.statuses.filter(([, , count]) => count);
+  const bar = element(
+    "div.bar",
+    { "aria-hidden": "true" },
+    present.map(([, group, count]) => {
+      const part = element(`span.${group}`);
+      part.style.flexGrow = count;
+      return part;
+    }),
+  );
+  const counts = present.map(([name, group, count]) => {
+    const link = viewLink("cases", { status: name }, element("b", {}, grouped.format(count)), ` ${name}`);
+    link.className = group;
+    return element("li", {}, link);
+  });
+  return [bar, element("ul.counts", { "aria-label": "Cases by status" }, counts)];
+}
+
+function stackTable() {
+  const after = head.run.stack;
+  const before = head.comparison ? head.comparison.stacks[0] : null;
+  const names = [...new Set([...Object.keys(after), ...Object.keys(before ?? {})])];
+  const expected = ["torch", "triton", "ptxas", "driver", "device", "python"];
+  const order = [...expected, ...names.filter((name) => !expected.includes(name))];
+  return pairsTable(
+    order.map((name) => [name, after[name] ?? "none", before && (before[name] ?? "none")]),
+    Boolean(before),
+  );
+}

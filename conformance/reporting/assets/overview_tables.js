@@ -1,0 +1,194 @@
+// The tables of the first screen: causes, the matrix of kernels and targets, suites and reasons.
+
+const ROWS_SHOWN = 10;
+
+/** The first groups that speak against the candidate. */
+function regressionsTable(groups) {
+  const found = groups.map((group, at) => ({ ...group, at })).filter(({ severity }) => severity === "regression");
+  if (!found.length) return null;
+  const rows = found
+    .slice(0, ROWS_SHOWN)
+    .map(({ kind, cause, findings, at }) =>
+      element(
+        "tr",
+        {},
+        element("td", {}, badge(kind, "bad")),
+        element("th", { scope: "row" }, viewLink("changes", { open: String(at) }, cause)),
+        element("td.number", {}, grouped.format(findings.length)),
+      ),
+    );
+  return [
+    element("h2", {}, "Regressions"),
+    tableOf("table", shownOf(found.length, "cause"), headerRow(["Change", "Cause", ["Cases", "number"]]), rows),
+  ];
+}
+
+/** The failing cases by what is said of them. */
+function failuresTable() {
+  const found = new Map();
+  columns.case.forEach((_, row) => {
+    const { name, group } = STATUSES[columns.status[row]];
+    if (group !== "bad") return;
+    const key = `${name} ${columns.note[row]}`;
+    if (found.has(key)) found.get(key).count++;
+    else found.set(key, { name, note: textOf("note", row), count: 1 });
+  });
+  if (!found.size) return null;
+  const rows = sorted([...found.values()], ({ count }) => count, true)
+    .slice(0, ROWS_SHOWN)
+    .map(({ name, note, count }) =>
+      element(
+        "tr",
+        {},
+        element("td", {}, badge(name, "bad")),
+        element("th", { scope: "row" }, viewLink("cases", { status: name, text: note }, note || "nothing is said")),
+        element("td.number", {}, grouped.format(count)),
+      ),
+    );
+  return [
+    element("h2", {}, "Failures"),
+    tableOf("table", shownOf(found.size, "cause"), headerRow(["Status", "First line", ["Cases", "number"]]), rows),
+  ];
+}
+
+function shownOf(count, noun) {
+  return count > ROWS_SHOWN ? `The first ${ROWS_SHOWN} of ${counted(count, noun)}` : counted(count, noun);
+}
+
+/** For each value of a column, and of a second one, how many cases have each status. */
+function counts(column, across) {
+  const found = new Map();
+  columns.case.forEach((_, row) => {
+    const key = columns[column][row];
+    const other = across ? columns[across][row] : 0;
+    if (!found.has(key)) found.set(key, new Map());
+    if (!found.get(key).has(other))
+      found.get(key).set(
+        other,
+        STATUSES.map(() => 0),
+      );
+    found.get(key).get(other)[columns.status[row]]++;
+  });
+  return found;
+}
+
+function matrixTable() {
+  const found = counts("kernel", "target");
+  const targets = sorted(
+    columns.tables.target.map((name, at) => ({ name, at })),
+    ({ name }) => (name === "(none)" ? 1 : 0),
+    false,
+  );
+  const rows = [...found]
+    .sort(([a], [b]) => a - b)
+    .map(([kernel, cells]) => {
+      const name = columns.tables.kernel[kernel];
+      return element(
+        "tr",
+        {},
+        element("th.code", { scope: "row" }, viewLink("cases", { kernel: name }, name)),
+        targets.map((target) => matrixCell({ kernel: name, target: target.name }, cells.get(target.at))),
+      );
+    });
+  return tableOf(
+    "table.matrix",
+    "Each cell has the colour of its worst status. It links to its cases.",
+    headerRow(["Kernel", ...targets.map((target) => target.name)]),
+    rows,
+  );
+}
+
+function matrixCell(given, statuses) {
+  if (!statuses) return element("td.none", {}, "no case");
+  const present = STATUSES.map((status, at) => ({ ...status, count: statuses[at] })).filter(({ count }) => count);
+  const link = viewLink(
+    "cases",
+    given,
+    present.map(({ name, count }) => element("span", {}, `${grouped.format(count)} ${name}`)),
+  );
+  const cell = element("td.cell", {}, link);
+  link.className = present[0].group;
+  return cell;
+}
+
+function suitesTable() {
+  const found = counts("suite", null);
+  const shown = STATUSES.map((status, at) => ({ ...status, at })).filter(({ at }) => head.run.statuses[at][2]);
+  const rows = [...found]
+    .sort(([a], [b]) => a - b)
+    .map(([suite, cells]) => {
+      const name = columns.tables.suite[suite];
+      const statuses = cells.get(0);
+      const worst = shown.find(({ at }) => statuses[at]);
+      return element(
+        "tr",
+        {},
+        element("th", { scope: "row" }, viewLink("cases", { suite: name }, name)),
+        element("td", {}, badge(worst.name, worst.group)),
+        shown.map(({ name: status, at }) =>
+          element(
+            "td.number",
+            {},
+            statuses[at]
+              ? viewLink("cases", { suite: name, status }, grouped.format(statuses[at]))
+              : element("span.quiet", {}, "0"),
+          ),
+        ),
+      );
+    });
+  return tableOf(
+    "table",
+    "Cases of each suite by status",
+    headerRow(["Suite", "Worst", ...shown.map(({ name }) => [name, "number"])]),
+    rows,
+  );
+}
+
+function reasonsTable() {
+  const found = [...counts("reason", "status")].filter(([reason]) => columns.tables.reason[reason]);
+  if (!found.length) return null;
+  const rows = found.flatMap(([reason, cells]) =>
+    [...cells].map(([status, statuses]) => {
+      const code = columns.tables.reason[reason];
+      const { name, group } = STATUSES[status];
+      return [
+        statuses[status],
+        element(
+          "tr",
+          {},
+          element("th", { scope: "row" }, viewLink("cases", { reason: code, status: name }, code)),
+          element("td", {}, badge(name, group)),
+          element("td.number", {}, grouped.format(statuses[status])),
+        ),
+      ];
+    }),
+  );
+  const list = sorted(rows, ([count]) => count, true).map(([, row]) => row);
+  return [
+    element("h2", {}, "Reasons"),
+    tableOf(
+      "table",
+      "Why cases were refused, not run or waived",
+      headerRow(["Reason", "Status", ["Cases", "number"]]),
+      list,
+    ),
+  ];
+}
+
+/** What the file does not hold, so that nobody takes its absence for an answer. */
+function leftOut() {
+  const sentences = Object.entries(head.left_out).map(
+    ([why, count]) => `${counted(count, "artefact")} not embedded: ${why}`,
+  );
+  if (head.kept < head.run.recorded)
+    sentences.push(`${counted(head.run.recorded - head.kept, "case")} without a page: the file would be too large`);
+  if (!sentences.length) return null;
+  return [
+    element("h2", {}, "Left out of this file"),
+    element(
+      "ul.quiet",
+      {},
+      sentences.map((text) => element("li", {}, text)),
+    ),
+  ];
+}

@@ -1,0 +1,203 @@
+"""A comparison of two runs for people: in the terminal, and as the comment of a pull request."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator, Sequence
+
+from conformance.gate.findings import Comparison, Finding, Group, Kind, Severity, Side
+from conformance.gate.grouping import extent
+from conformance.reporting.text import clean, text_table
+
+#: Cases shown of a group, and groups of one severity; JSON has all of them.
+CASES_SHOWN = 5
+GROUPS_SHOWN = 40
+#: Objections in a comment.
+OBJECTIONS_SHOWN = 20
+#: Characters of a comment: what GitHub takes.
+COMMENT_LIMIT = 65_536
+_TITLES = {Severity.REGRESSION: "Regressions", Severity.WARNING: "Warnings", Severity.INFO: "For the record"}
+
+
+def answer(comparison: Comparison) -> str:
+    """One line: may the candidate replace the baseline?"""
+    groups = comparison.regressions
+    if not comparison.safe:
+        said = []
+        if groups:
+            found = sum(len(group.findings) for group in groups)
+            kinds = ", ".join(f"{count} {kind.value}" for kind, count in _by_kind(groups))
+            said.append(f"{_many(found, 'regression')} in {_many(len(groups), 'group')} ({kinds})")
+        if comparison.objections:
+            said.append(_many(len(comparison.objections), "objection"))
+        return f"NOT SAFE: {', '.join(said)}"
+    warned = sum(group.severity is Severity.WARNING for group in comparison.groups) + len(comparison.warnings)
+    rest = f"; {_many(warned, 'warning')} to read" if warned else ""
+    return (
+        f"SAFE: no regression in {_many(comparison.compared, 'compared case')}, {comparison.unchanged} unchanged{rest}"
+    )
+
+
+def render_terminal(comparison: Comparison) -> str:
+    """The comparison as text for a terminal."""
+    blocks = [answer(comparison), "\n".join(_facts(comparison))]
+    if comparison.objections:
+        blocks.append("Objections\n" + "\n".join(f"  {clean(objection)}" for objection in comparison.objections))
+    if comparison.warnings:
+        blocks.append("\n".join(f"! {_line(warning)}" for warning in comparison.warnings))
+    for severity, groups in _by_severity(comparison):
+        blocks.append(f"{_TITLES[severity]}\n" + "\n".join(_text_group(group) for group in groups[:GROUPS_SHOWN]))
+        if len(groups) > GROUPS_SHOWN:
+            blocks.append(f"... and {_many(len(groups) - GROUPS_SHOWN, 'more group')}: --json has all of them")
+    return "\n\n".join(blocks)
+
+
+def _by_severity(comparison: Comparison) -> Iterator[tuple[Severity, list[Group]]]:
+    for severity in Severity:
+        groups = [group for group in comparison.groups if group.severity is severity]
+        if groups:
+            yield severity, groups
+
+
+def _by_kind(groups: Sequence[Group]) -> list[tuple[Kind, int]]:
+    counts: dict[Kind, int] = {}
+    for group in groups:
+        counts[group.kind] = counts.get(group.kind, 0) + len(group.findings)
+    return list(counts.items())
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _line(text: str) -> str:
+    """On one line, safe to print; in a log of GitHub's, too, where ``::`` after blanks and ``##[`` begin commands."""
+    text = clean(text).replace("\n", " ").replace("\t", " ").replace("##[", "# #[")
+    return f"\\{text}" if text.lstrip().startswith("::") else text
+
+
+def _facts(comparison: Comparison) -> list[str]:
+    rows = [["", "baseline", "candidate"]]
+    sides = (comparison.baseline, comparison.candidate)
+    rows += [["run", *(_line(side.name) for side in sides)]]
+    rows += [[_line(name), _line(was), _line(now)] for name, was, now in stack_changes(*sides)]
+    rows += [["cases", *(str(side.cases) for side in sides)]]
+    statuses = sorted({*sides[0].statuses, *sides[1].statuses})
+    rows += [[f"  {status}", *(str(side.statuses.get(status, 0)) for side in sides)] for status in statuses]
+    return [text_table(rows), f"compared {comparison.compared}, unchanged {comparison.unchanged}"]
+
+
+def stack_changes(baseline: Side, candidate: Side) -> list[tuple[str, str, str]]:
+    """Name, old and new version of what differs between the two stacks."""
+    names = [*baseline.stack, *(name for name in candidate.stack if name not in baseline.stack)]
+    pairs = [(name, baseline.stack.get(name), candidate.stack.get(name)) for name in names]
+    return [(str(name), _version(was), _version(now)) for name, was, now in pairs if was != now]
+
+
+def _version(value: object) -> str:
+    return "none" if value is None else str(value)[:100]
+
+
+def summary_line(group: Group) -> str:
+    """What the group covers: cases by kernel, targets, ratios."""
+    covers = extent(group)
+    kernels = ", ".join(f"{name} {count}" for name, count in covers.kernels[:4])
+    more = f" and {len(covers.kernels) - 4} more kernels" if len(covers.kernels) > 4 else ""
+    parts = [f"{_many(covers.cases, 'case')}: {kernels}{more}"]
+    if covers.targets:
+        parts.append(f"on {', '.join(covers.targets[:6])}")
+    if covers.typical and covers.worst:
+        parts.append(f"x{covers.typical:.3g}" + (f", worst x{covers.worst:.3g}" if covers.cases > 1 else ""))
+    return "; ".join(parts)
+
+
+def _text_group(group: Group) -> str:
+    lines = [f"  {group.kind.value}  {_line(group.cause)}", f"    {_line(summary_line(group))}"]
+    if group.kind is Kind.AMBIGUOUS:
+        return "\n".join(lines)
+    said = ""
+    for finding in group.findings[:CASES_SHOWN]:
+        lines.append(f"      {_line(finding.case)}" + (f"  {_line(_change(finding))}" if _change(finding) else ""))
+        if finding.detail != said:
+            lines.append(f"        {_line(finding.detail)[:300]}")
+            said = finding.detail
+    if len(group.findings) > CASES_SHOWN:
+        lines.append(f"      ... and {len(group.findings) - CASES_SHOWN} more")
+    return "\n".join(lines)
+
+
+def _change(finding: Finding) -> str:
+    if not (finding.before or finding.after):
+        return ""
+    return f"{finding.before[:160]} -> {finding.after[:160]}" if finding.before else finding.after[:160]
+
+
+def render_markdown(comparison: Comparison, limit: int = COMMENT_LIMIT) -> str:
+    """The comparison as Markdown of at most ``limit`` characters; groups that do not fit are counted."""
+    head = [f"## {_markdown(answer(comparison))}", _markdown_facts(comparison)]
+    if comparison.objections:
+        head.append(
+            "\n".join(f"- {_markdown(objection[:2000])}" for objection in comparison.objections[:OBJECTIONS_SHOWN])
+        )
+    if len(comparison.objections) > OBJECTIONS_SHOWN:
+        head.append(f"and {len(comparison.objections) - OBJECTIONS_SHOWN} more objections")
+    shown = comparison.warnings[:10]
+    head += [f"> {_markdown(warning[:500])}" for warning in shown]
+    if len(comparison.warnings) > len(shown):
+        head.append(f"> and {len(comparison.warnings) - len(shown)} more warnings")
+    text = "\n\n".join(head) + "\n"
+    room = limit - 200  # for the sentence about what is left out
+    left_out = 0
+    for severity, groups in _by_severity(comparison):
+        title = f"\n### {_TITLES[severity]}\n"
+        for number, group in enumerate(groups):
+            block = (title if number == 0 else "") + "\n" + _markdown_group(group, severity is Severity.REGRESSION)
+            if left_out or len(text) + len(block) > room:
+                left_out += 1
+                continue
+            text += block
+    if left_out:
+        text += f"\n{_many(left_out, 'more group')} left out here to fit the limit of {limit} characters.\n"
+    return text[:limit]
+
+
+def _markdown_facts(comparison: Comparison) -> str:
+    sides = (comparison.baseline, comparison.candidate)
+    rows = [("", "baseline", "candidate"), ("run", *(side.name[:200] for side in sides))]
+    rows += stack_changes(*sides)[:20]
+    rows += [("cases", *(str(side.cases) for side in sides))]
+    for status in sorted({*sides[0].statuses, *sides[1].statuses}):
+        rows.append((status, *(str(side.statuses.get(status, 0)) for side in sides)))
+    lines = ["| " + " | ".join(_markdown(cell) for cell in row) + " |" for row in rows]
+    lines.insert(1, "|---|---|---|")
+    return "\n".join([*lines, "", f"{comparison.compared} cases compared, {comparison.unchanged} unchanged."])
+
+
+def _markdown_group(group: Group, is_open: bool) -> str:
+    title = f"<b>{group.kind.value}</b> {_markdown(group.cause[:300])}: {_markdown(summary_line(group)[:400])}"
+    lines = [f"<details{' open' if is_open else ''}><summary>{title}</summary>", ""]
+    said = ""
+    for finding in group.findings[:CASES_SHOWN]:
+        lines.append(f"- {_code(finding.case[:300])} {_markdown(_change(finding))}".rstrip())
+        if finding.detail != said:
+            lines.append(f"  <br>{_markdown(finding.detail[:300])}")
+            said = finding.detail
+    if len(group.findings) > CASES_SHOWN:
+        lines.append(f"- and {len(group.findings) - CASES_SHOWN} more")
+    return "\n".join([*lines, "", "</details>", ""])
+
+
+#: What could begin markup, a mention, a reference, a link, a formula or a workflow command.
+_MARKDOWN_SIGNS = re.compile(r"[\\`*\[\]|~#!$@]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|:(?=[:/])|(?<=www)\.")
+
+
+def _markdown(text: str) -> str:
+    """``text`` as text: each sign that could be more becomes a character reference, which Markdown takes for the
+    letter itself."""
+    escaped = html.escape(clean(text).replace("\n", " ").replace("\t", " "), quote=False)
+    return _MARKDOWN_SIGNS.sub(lambda match: f"&#{ord(match.group())};", escaped)
+
+
+def _code(text: str) -> str:
+    return f"<code>{_markdown(text)}</code>"

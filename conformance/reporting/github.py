@@ -1,0 +1,73 @@
+"""A comparison where GitHub Actions shows it: annotations of the step, and the job's summary.
+
+Format of the commands and their escaping: GitHub's "Workflow commands for GitHub Actions" and the toolkit's
+``packages/core/src/command.ts``. A step shows at most 10 annotations of each level; a summary holds at most 1 MiB.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from conformance.gate.findings import Comparison, Group, Severity
+from conformance.reporting.comparison import answer, render_markdown, summary_line
+from conformance.reporting.text import clean
+
+ANNOTATIONS = 10
+SUMMARY_LIMIT = 1 << 20
+_LEVELS = {Severity.REGRESSION: "error", Severity.WARNING: "warning"}
+
+
+def runs_in_actions(environment: Mapping[str, str] = os.environ) -> bool:
+    return environment.get("GITHUB_ACTIONS") == "true"
+
+
+def annotation_lines(comparison: Comparison) -> list[str]:
+    """A line for all objections and one per group, the worst first, as many as are shown; the last of a level counts
+    the rest."""
+    objections = comparison.objections
+    lines = [_annotation("error", f"{len(objections)} objections", "\n".join(objections)[:2000])] if objections else []
+    for severity, level in _LEVELS.items():
+        groups = [group for group in comparison.groups if group.severity is severity]
+        room = ANNOTATIONS - (len(lines) if severity is Severity.REGRESSION else 0)
+        cut = len(groups) > room
+        shown = groups[: room - 1] if cut else groups
+        lines += [_annotation(level, f"{group.kind.value}: {group.cause}", _message(group)) for group in shown]
+        if cut:
+            rest = len(groups) - len(shown)
+            lines.append(_annotation(level, f"{rest} more groups", answer(comparison)))
+    return lines
+
+
+def _message(group: Group) -> str:
+    first = group.findings[0]
+    change = f"{first.before} -> {first.after}" if first.before else first.after
+    return f"{summary_line(group)}\nfirst: {first.case}\n{change}\n{first.detail}".rstrip()[:2000]
+
+
+def _annotation(level: str, title: str, message: str) -> str:
+    return f"::{level} title={_property(title[:200])}::{_data(message)}"
+
+
+def _data(text: str) -> str:
+    """A command is one line: what would end it is encoded."""
+    text = clean(text).replace("%", "%25")
+    return text.replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def append_summary(comparison: Comparison, environment: Mapping[str, str] = os.environ) -> None:
+    """Appends the comparison to the file of the job's summary, if there is one. Raises OSError."""
+    name = environment.get("GITHUB_STEP_SUMMARY")
+    if not name:
+        return
+    file = Path(name)
+    room = SUMMARY_LIMIT - (file.stat().st_size if file.exists() else 0)
+    # Characters of up to 4 bytes; short of the limit, so that what comes after has room too.
+    text = render_markdown(comparison, min(room // 4, SUMMARY_LIMIT // 8)) if room > 4000 else ""
+    with file.open("a", encoding="utf-8") as stream:
+        stream.write(text)

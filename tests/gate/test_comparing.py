@@ -1,0 +1,341 @@
+"""The table of outcomes, causes without a case's own numbers, and the command from files to its exit status."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import sys
+
+import pytest
+from made_records import CONFIGS, STACK, Record, changed, fail, record, run_of_all, write_run
+
+from conformance.commands import CommandError
+from conformance.commands import compare as command
+from conformance.gate.causes import CAUSE_LIMIT, normalised
+from conformance.gate.comparing import compare
+from conformance.gate.findings import Kind
+from conformance.gate.reading import SideReading, read_side
+from conformance.reporting import github
+from conformance.reporting.comparison import answer, render_markdown, render_terminal
+
+REASONS = {
+    "not-applicable": "capability",
+    "not-run": "no-device",
+    "not-claimed": "capability",
+    "waived": "known-defect",
+}
+
+
+def of_status(status: str | None) -> list[Record]:
+    """One case of this status; none without."""
+    if status is None:
+        return []
+    one = record()
+    one["status"] = status
+    if status in REASONS:
+        one["reason"] = {"code": REASONS[status], "subject": "it", "detail": "said so"}
+    if status in ("not-run", "not-applicable", "not-claimed", "compile-error"):
+        one["executor"] = None
+    if status in ("fail", "waived"):
+        fail(one, "numerics/randn", "FAIL 3/416 wrong", status)
+    if status not in ("pass", "fail", "waived", "not-run", "unexpected-pass"):
+        one.update(verdicts=[], observed={}, diagnosis=f"{status}: so it is")
+    return [one]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("pass", "fail", "NEW_FAIL"),
+        ("pass", "compile-error", "NEW_FAIL"),
+        ("pass", "crash", "NEW_CRASH"),
+        ("pass", "timeout", "NEW_CRASH"),
+        ("pass", "oom", "NEW_CRASH"),
+        ("pass", "flaky", "NONDETERMINISTIC"),
+        ("pass", "not-applicable", "LOST_COVERAGE"),
+        ("pass", "not-run", "LOST_COVERAGE"),
+        ("pass", "not-claimed", "LOST_COVERAGE"),
+        ("pass", "missing", "LOST_COVERAGE"),
+        ("pass", None, "LOST_COVERAGE"),
+        ("pass", "waived", "NEW_WAIVED"),
+        ("pass", "unexpected-pass", None),
+        ("not-run", "not-run", None),
+        ("not-run", "fail", "NEW_FAIL"),
+        ("not-run", "compile-error", "NEW_FAIL"),
+        ("not-run", "pass", "NEW_COVERAGE"),
+        ("not-run", "not-applicable", "LOST_COVERAGE"),
+        ("compile-error", "not-run", "FIXED"),
+        ("fail", "not-run", "LOST_COVERAGE"),
+        ("fail", "pass", "FIXED"),
+        ("fail", "fail", "STILL_FAIL"),
+        ("fail", "crash", "NEW_CRASH"),
+        ("crash", "fail", "STILL_FAIL"),
+        ("crash", "timeout", "STILL_FAIL"),
+        ("fail", "not-applicable", "LOST_COVERAGE"),
+        ("fail", None, "LOST_COVERAGE"),
+        ("fail", "waived", "STILL_FAIL"),
+        ("flaky", "pass", "FIXED"),
+        ("flaky", "fail", "NEW_FAIL"),
+        ("fail", "flaky", "STILL_FAIL"),
+        ("waived", "waived", None),
+        ("waived", "fail", "NEW_FAIL"),
+        ("waived", "crash", "NEW_CRASH"),
+        ("waived", "pass", "FIXED"),
+        ("waived", "unexpected-pass", "FIXED"),
+        ("waived", None, "LOST_COVERAGE"),
+        ("unexpected-pass", "fail", "NEW_FAIL"),
+        ("not-applicable", "pass", "NEW_COVERAGE"),
+        ("not-applicable", "not-run", "NEW_COVERAGE"),
+        ("not-applicable", "fail", "NEW_FAIL"),
+        ("not-applicable", "not-applicable", None),
+        ("not-applicable", None, None),
+        (None, "pass", "NEW_COVERAGE"),
+        (None, "fail", "NEW_FAIL"),
+        (None, "crash", "NEW_CRASH"),
+        (None, "not-applicable", None),
+        (None, "waived", "NEW_WAIVED"),
+    ],
+)
+def test_outcome(tmp_path, before, after, expected):
+    other = record("addmm")
+    sides = [
+        read_side(write_run(tmp_path / name, [*of_status(status), other]))
+        for name, status in (("a", before), ("b", after))
+    ]
+    found = compare(*sides)
+    kinds = [one.kind.value for group in found.groups for one in group.findings]
+    assert kinds == ([expected] if expected else [])
+    assert found.unchanged == found.compared - (bool(expected) and None not in (before, after))
+
+
+def test_changed_cause_of_a_failure_is_said(tmp_path):
+    before, after = record(), record()
+    fail(before, "numerics/randn", "FAIL 3/416 wrong")
+    fail(after, "memory", "12 bytes after operand A were written")
+    found = compare(*(read_side(write_run(tmp_path / name, [one])) for name, one in (("a", before), ("b", after))))
+    (group,) = found.groups
+    assert group.kind is Kind.STILL_FAIL
+    assert group.cause == "memory: N bytes after operand A were written"
+    assert "another cause before: numerics/randn" in group.findings[0].detail
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("illegal access at 0x7f00deadbeef", "illegal access at HEX"),
+        ("/root/.triton/cache/4ZUN/gemm.ptx:12:4: error", "PATH: error"),
+        ("128x256x64-s3-w8 and 64x64x32 fail", "CONFIG and CONFIG fail"),
+        ("41664/41664 wrong, first [0, 0] got 7 want 1", "wrong"),
+        ("FAIL exact/wide-A seed 3: 1/2 wrong", "FAIL exact/wide-A wrong"),
+        ("tile (1, 2) of sm_90", "tile [..] of sm_90"),
+        ("takes -1.5e-3 s", "takes N s"),
+        ("triton_poi_fused_add_0 on sm_90", "triton_poi_fused_add_N on sm_90"),
+        (r"no match of \b\w*desc\w*\.load", r"no match of \b\w*desc\w*\.load"),
+        ("codegen/requires/TMA_LOAD", "codegen/requires/TMA_LOAD"),
+        ("", ""),
+    ],
+)
+def test_normalised(text, cause):
+    assert normalised(text) == cause
+
+
+def test_causes_are_short_whatever_is_said():
+    assert len(normalised("word " * 100_000)) <= CAUSE_LIMIT
+    assert len(normalised("/a" * 100_000 + "9" * 100_000)) <= CAUSE_LIMIT
+
+
+def test_proven_cause_of_a_diagnosis_is_taken(tmp_path):
+    one = record()
+    fail(one, "numerics/transparent", "FAIL exact/transparent: 3/416 wrong")
+    one["diagnosis"] = "FAIL exact/transparent | 3/416 wrong | CAUSE k-block 3 of tile (0, 1) is missing\nmore"
+    sides = (read_side(write_run(tmp_path / name, [case])) for name, case in (("a", record()), ("b", one)))
+    (group,) = compare(*sides).groups
+    assert group.cause == "numerics/transparent: k-block N of tile [..] is missing"
+
+
+HOSTILE = "`x` | <img src=x> @octocat [a](http://b) ::error::gone\n::warning::too \x1b[2J $x$ ![](y) #1"
+
+
+@pytest.fixture
+def hostile(tmp_path) -> tuple[SideReading, SideReading]:
+    """Two sides whose every text is out to harm."""
+    before, after = record(), record()
+    for one in (before, after):
+        one.update(case=HOSTILE, kernel=HOSTILE, target=HOSTILE)
+    fail(after, HOSTILE, HOSTILE)
+    after["diagnosis"] = HOSTILE
+    stack = {HOSTILE: HOSTILE, "triton": "3.9.0"}
+    folders = write_run(tmp_path / "a", [before]), write_run(tmp_path / "b", [after], stack=stack, problems=[HOSTILE])
+    return read_side(folders[0]), read_side(folders[1])
+
+
+def test_markdown_escapes_untrusted_text(hostile):
+    text = render_markdown(compare(*hostile))
+    for sign in ("`", "<img", "@octocat", "](", "::error", "::warning", "\x1b", "$x$", " #1", "http:"):
+        assert sign not in text, sign
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert all(line.count("|") == 4 for line in rows)
+
+
+def test_terminal_output_escapes_untrusted_text(hostile):
+    text = render_terminal(compare(*hostile))
+    assert "\x1b" not in text
+
+
+def test_terminal_output_holds_no_workflow_command(tmp_path):
+    before, after = record(), record()
+    for one in (before, after):
+        one.update(case="::error::gone ##[error]", kernel="::error::gone")
+    fail(after, "::stop-commands::x", "\n::error::gone")
+    stack = {"::error::gone": "::error::gone"}
+    folders = write_run(tmp_path / "a", [before]), write_run(tmp_path / "b", [after], stack=stack)
+    text = render_terminal(compare(*(read_side(folder) for folder in folders)))
+    assert "gone" in text
+    assert not any(line.lstrip().startswith("::") for line in text.splitlines())
+    assert "##[" not in text
+
+
+def test_annotations_are_one_line_each_and_escaped(hostile):
+    lines = github.annotation_lines(compare(*hostile))
+    assert lines
+    for line in lines:
+        assert "\n" not in line
+        assert "\x1b" not in line
+        assert line.startswith(("::error title=", "::warning title="))
+        title = line.removeprefix("::error title=").removeprefix("::warning title=").partition("::")[0]
+        assert ":" not in title
+        assert "," not in title
+
+
+def many_groups(tmp_path, count: int) -> tuple[SideReading, SideReading]:
+    words = ["".join(chr(ord("a") + int(digit)) for digit in str(number)) for number in range(count)]
+    before = [record(f"kernel_{word}") for word in words]
+    after = [record(f"kernel_{word}") for word in words]
+    for word, one in zip(words, after, strict=True):
+        fail(one, "numerics/randn", f"wrong in the way of {word} " + "and so on " * 8)
+    return read_side(write_run(tmp_path / "a", before)), read_side(write_run(tmp_path / "b", after))
+
+
+def test_markdown_fits_a_comment_and_counts_what_is_left_out(tmp_path):
+    found = compare(*many_groups(tmp_path, 300))
+    assert len(found.groups) == 300
+    text = render_markdown(found)
+    assert len(text) <= 65_536
+    shown = text.count("<details")
+    assert f"{300 - shown} more groups left out" in text
+    assert text.count("</details>") == shown > 20
+
+
+def test_ten_annotations_of_a_level_and_the_last_counts_the_rest(tmp_path):
+    lines = github.annotation_lines(compare(*many_groups(tmp_path, 15)))
+    assert len(lines) == 10
+    assert "6 more groups" in lines[-1]
+
+
+def run_command(*arguments: object) -> int:
+    parser = argparse.ArgumentParser()
+    command.configure(parser)
+    return command.run(parser.parse_args([str(argument) for argument in arguments]))
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    """Two runs of which the second lost a kernel's TMA on another Triton; not in GitHub's Actions."""
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+
+    def drop(one: Record) -> None:
+        one["observed"]["code"]["features"].remove("TMA_LOAD")
+
+    base = run_of_all()
+    worse = changed(base, drop, kernel="mm", config=CONFIGS[0])
+    return (
+        write_run(tmp_path / "before", base),
+        write_run(tmp_path / "after", worse, stack={**STACK, "triton": "3.9.0"}),
+    )
+
+
+def test_command_says_no(runs, capsys):
+    assert run_command(*runs) == 1
+    text = capsys.readouterr().out
+    assert text.startswith("NOT SAFE: 4 regressions in 2 groups (4 FEATURE_LOST)\n")
+    assert "triton" in text
+    assert "3.8.0" in text
+    assert "ptxas" not in text  # the same on both sides
+
+
+def test_command_says_yes(runs, capsys):
+    assert run_command(runs[0], runs[0]) == 0
+    assert capsys.readouterr().out.startswith("SAFE: no regression in 48 compared cases, 48 unchanged\n")
+
+
+def test_command_writes_json_with_everything(runs, tmp_path, capsys):
+    assert run_command(*runs, "--json", "-", "--markdown", tmp_path / "comment.md") == 1
+    data = json.loads(capsys.readouterr().out)
+    assert (data["schema"], data["safe"], data["compared"]) == (1, False, 48)
+    assert data["groups"][0]["severity"] == "regression"
+    assert len(data["groups"][0]["findings"]) == 2
+    assert data["thresholds"]["time"] == 0.05
+    assert data["candidate"]["stack"]["triton"] == "3.9.0"
+    assert (tmp_path / "comment.md").read_text().startswith("## NOT SAFE")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("none",), ("before", "--json", "-", "--markdown", "-"), ("before", "--json", "no/such/folder/x")],
+)
+def test_command_that_cannot_be_carried_out(runs, monkeypatch, arguments):
+    monkeypatch.chdir(runs[0].parent)
+    with pytest.raises(CommandError):
+        run_command("before", *arguments)
+
+
+def test_answer_stands_when_the_output_is_closed(runs, monkeypatch):
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", Closed())
+    assert run_command(*runs) == 1
+    monkeypatch.setattr(sys, "stdout", Closed())
+    assert run_command(runs[0], runs[0]) == 0
+
+
+def test_empty_run_cannot_be_compared(runs, tmp_path):
+    with pytest.raises(CommandError, match="holds no case"):
+        run_command(write_run(tmp_path / "empty", []), runs[1])
+
+
+def test_candidate_of_damaged_lines_only_is_not_safe(runs, tmp_path, capsys):
+    damaged = write_run(tmp_path / "damaged", [])
+    (damaged / "records.jsonl").write_text("{}\n")
+    assert run_command(runs[0], damaged) == 1
+    assert "the candidate recorded none of the 48 cases" in capsys.readouterr().out
+
+
+def test_in_actions_the_job_gets_annotations_and_a_summary(runs, tmp_path, capsys, monkeypatch):
+    summary = tmp_path / "summary.md"
+    summary.write_text("before\n")
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    assert run_command(*runs) == 1
+    assert "::error title=FEATURE_LOST%3A TMA_LOAD lost on sm_100::" in capsys.readouterr().out
+    assert summary.read_text().startswith("before\n## NOT SAFE")
+
+
+def test_full_summary_is_left_alone(runs, tmp_path):
+    summary = tmp_path / "summary.md"
+    summary.write_text("x" * (github.SUMMARY_LIMIT - 10))
+    found = compare(*(read_side(folder) for folder in runs))
+    github.append_summary(found, {"GITHUB_STEP_SUMMARY": str(summary)})
+    assert summary.stat().st_size <= github.SUMMARY_LIMIT
+
+
+def test_answer_counts_warnings(tmp_path):
+    def more(one: Record) -> None:
+        one["observed"]["resources"]["registers"] = 255
+
+    base = run_of_all()
+    sides = write_run(tmp_path / "a", base), write_run(tmp_path / "b", changed(base, more, kernel="mm"))
+    found = compare(*(read_side(side) for side in sides))
+    assert answer(found) == "SAFE: no regression in 48 compared cases, 32 unchanged; 2 warnings to read"

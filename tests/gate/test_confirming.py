@@ -1,0 +1,78 @@
+"""A reproducer is confirmed only by what it says itself, in both environments."""
+
+import time
+
+import pytest
+
+from conformance.gate.confirming import OUTPUT_LIMIT, Outcome, confirm, state_baseline
+from conformance.gate.environments import Environment
+from conformance.gate.stacks import Stack
+
+FINE = "print('FINE: all is well')"
+FAULT = "print('FAULT: 3 of 4 elements are wrong'); raise SystemExit(1)"
+SCRIPT = "import os\nexec(os.environ['DOES'])\n"
+
+
+@pytest.fixture
+def confirmed(tmp_path):
+    """What running a script shows that does one thing in the baseline and another in the candidate."""
+
+    def run(baseline, candidate, seconds=60.0):
+        script = tmp_path / "case.py"
+        script.write_text(SCRIPT)
+        made = [Environment(Stack(does), tmp_path, {"DOES": does}) for does in (baseline, candidate)]
+        return confirm(script, *made, seconds=seconds)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "outcome"),
+    [
+        (FINE, FAULT, Outcome.CONFIRMED),
+        (FINE, FINE, Outcome.NOT_REPRODUCED),
+        (FAULT, FINE, Outcome.NOT_REPRODUCED),
+        (FAULT, FAULT, Outcome.BOTH_FAIL),
+        (FINE, "print('CANNOT RUN: a GPU is needed'); raise SystemExit(2)", Outcome.CANNOT_RUN),
+        ("import no_such_module", FAULT, Outcome.CANNOT_RUN),
+        # Python ends with 1 after an exception of the script's own: that is no finding
+        (FINE, "raise RuntimeError('FAULT')", Outcome.CANNOT_RUN),
+        (FINE, "os.abort()", Outcome.CANNOT_RUN),
+    ],
+)
+def test_what_two_runs_show(confirmed, baseline, candidate, outcome):
+    assert confirmed(baseline, candidate).outcome is outcome
+
+
+def test_the_reason_why_a_script_cannot_run_is_said(confirmed):
+    found = confirmed(FINE, "print('CANNOT RUN: a GPU is needed'); raise SystemExit(2)")
+    assert "in the candidate it ended with 2 (CANNOT RUN: a GPU is needed)" in found.text
+
+
+def test_a_script_that_hangs_is_ended_with_what_it_started(confirmed, tmp_path):
+    mark = tmp_path / "still-there"
+    child = f"import time; time.sleep(4); open({str(mark)!r}, 'w')"
+    hangs = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    found = confirmed(FINE, hangs, seconds=2.0)
+    assert found.outcome is Outcome.CANNOT_RUN
+    assert found.candidate.status is None
+    assert "ran past its time" in found.text
+    time.sleep(3)
+    assert not mark.exists()
+
+
+def test_only_the_end_of_a_long_output_is_kept(confirmed):
+    found = confirmed(FINE, f"print('x' * 10**6); {FAULT}")
+    assert found.outcome is Outcome.CONFIRMED
+    assert len(found.candidate.output) <= OUTPUT_LIMIT
+
+
+def test_the_stack_on_which_a_script_is_fine_is_written_into_it(tmp_path):
+    from conformance.execution.reproducer_text import NOT_TRIED
+
+    script = tmp_path / "case.py"
+    script.write_text(f'"""\nfails with: triton 3.9.0\nfine with:  {NOT_TRIED}\n"""\n')
+    state_baseline(script, 'triton 3.8.0"""\nimport os')
+    text = script.read_text()
+    compile(text, "case.py", "exec")
+    assert "fine with:  triton 3.8.0????import os\n" in text

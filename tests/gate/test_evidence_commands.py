@@ -1,0 +1,260 @@
+"""``conformance keygen``, ``bundle`` and ``verify``, as a person uses them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from conformance.commands import CommandError, bundle, keygen, verify
+from conformance.gate.evidence.packing import pack
+from conformance.gate.evidence.refusal import Reason, Refusal
+from conformance.records import Status
+from tests.gate.sample_bundles import CODE, Sample, sample, write_run
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def evidence(tmp_path) -> Sample:
+    return sample(tmp_path)
+
+
+def called(command, *words: object) -> int:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    command.configure(parser)
+    return int(command.run(parser.parse_args([str(word) for word in words])))
+
+
+def test_from_keys_to_a_verified_bundle(tmp_path, capsys):
+    private, public, folder = tmp_path / "mine.pem", tmp_path / "mine.pub.pem", write_run(tmp_path / "run")
+    lists = ["--waivers", tmp_path / "waivers.toml", "--mustpass", tmp_path / "baseline.txt"]
+    assert called(keygen, private, public) == 0
+    assert called(bundle, folder, "--key", private, *lists) == 0
+    capsys.readouterr()
+    assert called(verify, tmp_path / "run.zip", "--key", public, "--code-digest", CODE, *lists) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("VERIFIED")
+    for line in ("result", "FAILED", "4 selected, 4 recorded: 1 fail, 1 not-applicable, 2 pass", "the same as yours"):
+        assert line in said
+
+
+def test_packing_a_run_twice_gives_the_same_bytes(evidence):
+    assert evidence.packed(evidence.folder) == evidence.data
+
+
+def test_a_refused_bundle_is_a_no_with_its_reason(evidence, tmp_path, capsys):
+    (tmp_path / "b.zip").write_bytes(evidence.data)
+    assert called(verify, tmp_path / "b.zip", "--key", tmp_path / "ours.pub.pem") == 1
+    assert "other-code: judged by code" in capsys.readouterr().out
+    assert called(verify, tmp_path / "b.zip", "--key", tmp_path / "theirs.pub.pem", "--code-digest", CODE) == 1
+    assert "other-key: signed by key" in capsys.readouterr().out
+
+
+def test_text_of_a_stranger_cannot_move_the_cursor(tmp_path, capsys):
+    found = sample(tmp_path, options=["--run-dir=\x1b[2J\nVERIFIED"])
+    (tmp_path / "b.zip").write_bytes(found.data)
+    assert called(verify, tmp_path / "b.zip", "--key", tmp_path / "ours.pub.pem", "--code-digest", CODE) == 0
+    said = capsys.readouterr().out
+    assert "\x1b" not in said
+    assert sum(line.startswith("VERIFIED") for line in said.splitlines()) == 1
+
+
+def test_a_bundle_never_overwrites(evidence, tmp_path):
+    (tmp_path / "sample.zip").write_bytes(b"earlier")
+    with pytest.raises(CommandError, match="never overwritten"):
+        called(bundle, evidence.folder, "--key", tmp_path / "ours.pem")
+    assert (tmp_path / "sample.zip").read_bytes() == b"earlier"
+
+
+@pytest.mark.parametrize(
+    ("missing", "says"),
+    [("environment.json", "run again with this version"), ("records.jsonl", "a run that ended")],
+)
+def test_a_run_without_its_files_gives_no_bundle(evidence, tmp_path, missing, says):
+    (evidence.folder / missing).unlink()
+    with pytest.raises(CommandError, match=says):
+        called(bundle, evidence.folder, "--key", tmp_path / "ours.pem")
+    assert not (tmp_path / "sample.zip").exists()
+
+
+def test_a_refusal_cannot_add_lines_of_its_own(evidence, tmp_path, capsys):
+    (tmp_path / "b.zip").write_bytes(evidence.data.replace(b"summary.md", b"s\nVERIFIED"))
+    assert called(verify, tmp_path / "b.zip", "--key", tmp_path / "ours.pub.pem", "--code-digest", CODE) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split(maxsplit=1)[0] for line in said] == ["REFUSED", "unsafe-name:"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"distributions": {"triton": {"altered_files": 3}}}, "3 files ALTERED"),
+        ({"distributions": {"triton": {"is_imported": False}}}, "NOT what was imported"),
+        ({"distributions": {"triton": None}}, "not installed"),
+        ({"git": {"commit": "abc", "dirty": True}}, "commit abc with changes"),
+        ({"git": None}, "not from a checkout"),
+        ({"extensions": [{"distribution": "vendor 1.0"}]}, "vendor 1.0"),
+        ({"variables": {"TRITON_F32_DEFAULT": "tf32"}}, "TRITON_F32_DEFAULT=tf32"),
+    ],
+)
+def test_what_a_reader_should_know_is_shown(tmp_path, capsys, changes, says):
+    (tmp_path / "b.zip").write_bytes(sample(tmp_path, **changes).data)
+    assert called(verify, tmp_path / "b.zip", "--key", tmp_path / "ours.pub.pem", "--code-digest", CODE) == 0
+    assert says in capsys.readouterr().out
+
+
+def edited(folder: Path, file: str, old: str, new: str) -> None:
+    text = (folder / file).read_text()
+    assert old in text
+    (folder / file).write_text(text.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "reason"),
+    [
+        ("environment.json", '"quick"', '"quick", "-p", "mine"', Reason.OPTION),
+        ("run.json", '"wall_s": 1.5', '"wall_s": null', Reason.INCOMPLETE),
+        ("records.jsonl", '"seed":0', '"seed":9', Reason.RUN),
+        ("selected.txt", "case-00001", "case-00009", Reason.INCOMPLETE),
+    ],
+)
+def test_what_no_verifier_would_take_is_not_packed(evidence, file, old, new, reason):
+    edited(evidence.folder, file, old, new)
+    with pytest.raises(Refusal) as refused:
+        pack(evidence.folder, evidence.key, [], [])
+    assert refused.value.reason is reason
+
+
+def test_two_waiver_files_of_one_name_are_refused(evidence, tmp_path):
+    (tmp_path / "other").mkdir()
+    shutil.copy(tmp_path / "waivers.toml", tmp_path / "other")
+    with pytest.raises(Refusal) as refused:
+        pack(evidence.folder, evidence.key, [tmp_path / "waivers.toml", tmp_path / "other/waivers.toml"], [])
+    assert refused.value.reason is Reason.DUPLICATE_MEMBER
+
+
+def test_a_private_key_is_its_owners_and_never_overwritten(tmp_path):
+    assert called(keygen, tmp_path / "a.pem", tmp_path / "a.pub.pem") == 0
+    assert stat.S_IMODE((tmp_path / "a.pem").stat().st_mode) == 0o600
+    before = (tmp_path / "a.pem").read_bytes()
+    with pytest.raises(CommandError, match="never overwritten"):
+        called(keygen, tmp_path / "a.pem", tmp_path / "b.pub.pem")
+    assert (tmp_path / "a.pem").read_bytes() == before
+    with pytest.raises(CommandError, match="never overwritten"):
+        called(keygen, tmp_path / "b.pem", tmp_path / "a.pub.pem")
+    assert not (tmp_path / "b.pem").exists(), "half a pair is left"
+
+
+def test_unusable_keys_are_named(evidence, tmp_path):
+    from cryptography.hazmat.primitives import serialization as form
+    from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+
+    (tmp_path / "b.zip").write_bytes(evidence.data)
+    other = generate_private_key(SECP256R1())
+    lock = form.BestAvailableEncryption(b"word")
+    private = form.Encoding.PEM, form.PrivateFormat.PKCS8
+    (tmp_path / "ec.pem").write_bytes(other.private_bytes(*private, form.NoEncryption()))
+    (tmp_path / "locked.pem").write_bytes(other.private_bytes(*private, lock))
+    public = other.public_key().public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo)
+    (tmp_path / "ec.pub.pem").write_bytes(public)
+    for name, says in [("ec.pem", "an Ed25519 private"), ("locked.pem", "encrypted"), ("ours.pub.pem", "no private")]:
+        with pytest.raises(CommandError, match=says):
+            called(bundle, evidence.folder, "--key", tmp_path / name)
+    for name, says in [("ec.pub.pem", "an Ed25519 public"), ("ours.pem", "no public"), ("none.pem", "cannot be read")]:
+        with pytest.raises(CommandError, match=says):
+            called(verify, tmp_path / "b.zip", "--key", tmp_path / name)
+    with pytest.raises(CommandError, match=r"none\.zip"):
+        called(verify, tmp_path / "none.zip", "--key", tmp_path / "ours.pub.pem")
+
+
+BLOCKED = """
+import sys
+
+def refuse(event, arguments):
+    writes = event == "open" and isinstance(arguments[1], str) and set(arguments[1]) & set("wax+")
+    if writes or event.startswith(("socket.", "pickle.", "subprocess.")):
+        raise SystemExit(f"{{event}} {{arguments}}")
+
+for name in {names}:
+    sys.modules[name] = None
+import argparse
+from conformance.commands import CommandError, {command} as command
+parser = argparse.ArgumentParser()
+command.configure(parser)
+sys.addaudithook(refuse)
+try:
+    status = command.run(parser.parse_args(sys.argv[1:]))
+except CommandError as error:
+    print(error)
+    status = 2
+sys.exit(status)
+"""
+
+
+def blocked(command: str, names: list[str], *words: object) -> subprocess.CompletedProcess[str]:
+    """``command`` in a process that cannot import ``names``, and ends where a file is written, a socket used, a process
+    started or something unpickled."""
+    code = BLOCKED.format(names=names, command=command)
+    return subprocess.run(
+        [sys.executable, "-B", "-c", code, *map(str, words)],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=60,
+    )
+
+
+def test_verifying_needs_no_stack_no_pytest_no_network_and_no_disk(evidence, tmp_path):
+    (tmp_path / "b.zip").write_bytes(evidence.data)
+    names = ["torch", "triton", "numpy", "pytest"]
+    words = (tmp_path / "b.zip", "--key", tmp_path / "ours.pub.pem", "--code-digest", CODE)
+    found = blocked("verify", names, *words)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.startswith("VERIFIED")
+
+
+def test_the_process_of_these_tests_does_end_where_a_file_is_written(evidence, tmp_path):
+    found = blocked("bundle", [], evidence.folder, "--key", tmp_path / "ours.pem")
+    assert found.returncode == 1
+    assert "open" in found.stderr
+    assert "sample.zip" in found.stderr
+
+
+@pytest.mark.parametrize("library", ["securesystemslib", "cryptography"])
+@pytest.mark.parametrize("command", ["keygen", "bundle", "verify"])
+def test_without_the_libraries_the_message_says_what_to_install(command, library, tmp_path):
+    words = {"keygen": ["a", "b"], "bundle": ["a", "--key", "b"], "verify": ["a", "--key", "b"]}[command]
+    found = blocked(command, [library], *words)
+    assert found.returncode == 2, found.stderr
+    assert f"{command} needs {library}" in found.stdout
+    assert "triton-conformance[evidence]" in found.stdout
+
+
+def test_many_records_are_packed_and_verified_in_seconds(tmp_path, evidence):
+    (tmp_path / "large").mkdir()
+    folder = write_run(tmp_path / "large" / "run", (Status.PASS,) * 5000)
+    began = time.perf_counter()
+    (tmp_path / "b.zip").write_bytes(pack(folder, evidence.key, [], []))
+    words = (tmp_path / "b.zip", "--key", tmp_path / "ours.pub.pem", "--code-digest", CODE)
+    assert called(verify, *words) == 0
+    assert time.perf_counter() - began < 30, "a quiet machine needs about a second"
+
+
+def test_records_of_a_real_run_are_taken(evidence):
+    """Records with everything in them that the harness writes, as far as one line shows it."""
+    line = json.loads((evidence.folder / "records.jsonl").read_text().splitlines()[0])
+    line |= {
+        "diagnosis": "tab\t, \u2028, \U0001f600, \ud800",
+        "observed": {"outputs": {"randn": "00" * 32}, "n": 1e300},
+    }
+    rest = (evidence.folder / "records.jsonl").read_text().splitlines(keepends=True)[1:]
+    (evidence.folder / "records.jsonl").write_text(json.dumps(line, separators=(",", ":")) + "\n" + "".join(rest))
+    assert evidence.packed(evidence.folder)

@@ -1,0 +1,400 @@
+"""A run is held against the cases that it owes: what is lost, added, doubled or different is said and fails."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+
+import pytest
+
+from conformance.commands import CommandError
+from conformance.commands import mustpass as command
+from conformance.gate import mustpass
+from conformance.gate.mustpass import Level, MustpassError, lists_of, outcome, parsed, satisfies, written
+from conformance.gate.owed import check
+from conformance.records import RUN_FILE, CaseRecord, Reason, ReasonCode, RunInfo, Status, Verdict, jsonable
+
+STACK = {"torch": "2.13.0+cpu", "triton": "3.7.1", "device": None}
+
+
+def case(
+    name: str, status: Status = Status.PASS, code: ReasonCode | None = None, executor="interpreter", **fields
+) -> CaseRecord:
+    reason = Reason(code, "x", "y") if code else None
+    return CaseRecord(f"test_a.py::{name}", "a", status, reason=reason, executor=executor, stack=STACK, **fields)
+
+
+RECORDS = (
+    case("test_one[mm-fp16-sm_90]", target="sm_90"),
+    case("test_one[mm-bf16-sm_90]", target="sm_90"),
+    case("test_refused[sm_90]", Status.NOT_APPLICABLE, ReasonCode.CAPABILITY, executor=None),
+    case("test_device[sm_90]", Status.NOT_RUN, ReasonCode.NO_DEVICE, executor=None),
+    case("test_one[mm-fp16-gfx942]", target="gfx942"),
+    case("test_host[(32, 32)]", executor=None),
+)
+RUN = RunInfo("r", "2026-09-01", "quick", 0, stack=STACK, selected=len(RECORDS), wall_s=9.0)
+LISTS = lists_of(RUN, RECORDS)
+
+
+def run_of(records, **fields) -> tuple[RunInfo, tuple[CaseRecord, ...]]:
+    return replace(RUN, selected=len(records), **fields), tuple(records)
+
+
+def without(name: str) -> list[CaseRecord]:
+    return [record for record in RECORDS if name not in record.case]
+
+
+def but(name: str, **fields) -> list[CaseRecord]:
+    return [replace(record, **fields) if name in record.case else record for record in RECORDS]
+
+
+def differences(records, excused=(), lists=LISTS) -> list[str]:
+    return [str(each) for each in check(lists, *run_of(records), excused).differences]
+
+
+def test_a_run_is_a_list_for_each_target_and_one_for_the_cases_without():
+    assert [(each.name, dict(each.outcomes)) for each in LISTS] == [
+        ("quick-any-interpreted.txt", {"test_a.py::test_host[(32, 32)]": "pass"}),
+        ("quick-gfx942-interpreted.txt", {"test_a.py::test_one[mm-fp16-gfx942]": "pass:interpreter"}),
+        (
+            "quick-sm_90-interpreted.txt",
+            {
+                "test_a.py::test_device[sm_90]": "not-run:no-device",
+                "test_a.py::test_one[mm-bf16-sm_90]": "pass:interpreter",
+                "test_a.py::test_one[mm-fp16-sm_90]": "pass:interpreter",
+                "test_a.py::test_refused[sm_90]": "not-applicable:capability",
+            },
+        ),
+    ]
+    assert LISTS[0].stack == {"torch": "==2.13.*", "triton": "==3.7.*"}
+
+
+def test_a_list_reads_back_as_it_was_written_and_is_the_same_every_time():
+    for each in LISTS:
+        assert parsed(written(each), "f") == each
+    assert [written(each) for each in lists_of(RUN, RECORDS[::-1])] == [written(each) for each in LISTS]
+
+
+def test_the_run_that_made_the_lists_is_as_they_say():
+    found = check(LISTS, RUN, RECORDS)
+    assert (found.differences, found.lacking, found.complete) == ((), (), True)
+    assert [str(headline) for headline in found.headlines] == [
+        "any: 1 of 1 owed cases proven, level interpreted (1 pass)",
+        "gfx942: 1 of 1 owed cases proven, level interpreted (1 pass:interpreter)",
+        "sm_90: 2 of 3 owed cases proven, level interpreted (2 pass:interpreter)",
+    ]
+
+
+def test_a_missing_case_fails_and_lowers_the_headline():
+    found = check(LISTS, *run_of(without("bf16")))
+    assert [str(each) for each in found.differences] == ["sm_90: 1 missing: test_a.py::test_one[mm-bf16-sm_90]"]
+    assert not found.complete
+    assert (found.headlines[2].proven, found.headlines[2].owed) == (1, 3)
+
+
+def test_leaving_out_a_whole_target_is_seen():
+    assert differences(without("gfx942")) == ["gfx942: 1 missing: test_a.py::test_one[mm-fp16-gfx942]"]
+
+
+def test_an_unlisted_case_fails():
+    more = [*RECORDS, case("test_new[sm_90]"), case("test_newer[sm_90]")]
+    assert differences(more) == ["sm_90: 2 unlisted: test_a.py::test_new[sm_90], test_a.py::test_newer[sm_90]"]
+
+
+def test_a_duplicate_fails_and_proves_nothing():
+    found = check(LISTS, *run_of([*RECORDS, replace(RECORDS[0])]))
+    assert [str(each) for each in found.differences] == ["sm_90: 1 duplicate: test_a.py::test_one[mm-fp16-sm_90]"]
+    assert found.headlines[2].proven == 1
+
+
+REFUSED = Reason(ReasonCode.DTYPE, "x", "y")
+OTHERWISE = {
+    "failed": ("bf16", {"status": Status.FAIL}, "pass:interpreter is owed, fail found"),
+    "refused": (
+        "bf16",
+        {"status": Status.NOT_APPLICABLE, "reason": REFUSED},
+        "pass:interpreter is owed, not-applicable:dtype found",
+    ),
+    "refused-for-another-reason": (
+        "refused",
+        {"reason": REFUSED},
+        "not-applicable:capability is owed, not-applicable:dtype found",
+    ),
+    "only-compiled": (
+        "bf16",
+        {"status": Status.NOT_RUN, "executor": None, "verdicts": (Verdict("x", True),), "reason": REFUSED},
+        "pass:interpreter is owed, compiled found",
+    ),
+    "passed-without-running": ("bf16", {"executor": None}, "pass:interpreter is owed, pass found"),
+    "passes-now": (
+        "refused",
+        {"status": Status.PASS, "reason": None},
+        "not-applicable:capability is owed, pass found",
+    ),
+    "unexpected-pass": ("bf16", {"status": Status.UNEXPECTED_PASS}, "pass:interpreter is owed, unexpected-pass found"),
+}
+
+
+@pytest.mark.parametrize("how", OTHERWISE)
+def test_another_outcome_fails(how):
+    name, fields, text = OTHERWISE[how]
+    (found,) = differences(but(name, **fields))
+    assert found.startswith("sm_90: 1 differing: ")
+    assert text in found
+
+
+def test_many_differences_name_the_first_and_count_the_rest():
+    more = [*RECORDS, *(case(f"test_new[{number}-sm_90]") for number in range(9))]
+    (found,) = differences(more)
+    assert found.startswith("sm_90: 9 unlisted: ")
+    assert found.endswith("test_new[2-sm_90] and 6 more")
+
+
+def test_what_is_excused_is_no_difference_and_not_proven():
+    failing = but("bf16", status=Status.FAIL)
+    found = check(LISTS, *run_of(failing), {"test_a.py::test_one[mm-bf16-sm_90]"})
+    assert (found.differences, found.headlines[2].proven) == ((), 1)
+    waived = check(LISTS, *run_of(but("bf16", status=Status.WAIVED)))
+    assert (waived.differences, waived.headlines[2].proven) == ((), 1)
+    assert differences(without("bf16"), {"test_a.py::test_one[mm-bf16-sm_90]"}) != []
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"tier": "default"}, "for tier default, level interpreted, targets default"),
+        ({"targets": ("sm_90",)}, "targets sm_90, torch"),
+        ({"stack": {**STACK, "triton": "3.8.0"}}, "torch 2.13.0+cpu, triton 3.8.0"),
+        ({"stack": {"triton": "3.7.1"}}, "torch None, triton 3.7.1"),
+    ],
+)
+def test_a_run_of_another_kind_has_no_list_and_proves_nothing(fields, text):
+    found = check(LISTS, *run_of(RECORDS, **fields))
+    assert not found.complete
+    assert found.headlines == ()
+    assert any(text in sentence and "conformance mustpass write" in sentence for sentence in found.lacking)
+    assert "sm_90: no mustpass list" in "".join(found.lacking)
+    assert "(4 cases have nothing" in "".join(found.lacking)
+
+
+def test_a_run_that_only_compiled_does_not_count_as_one_that_ran():
+    compiled = {"executor": None, "status": Status.NOT_RUN, "verdicts": (Verdict("codegen/requires/MMA", True),)}
+    found = check(LISTS, *run_of([replace(record, **compiled, reason=REFUSED) for record in RECORDS]))
+    assert "level compiled" in found.lacking[0]
+    assert found.headlines == ()
+
+
+def test_a_target_whose_list_is_gone_is_seen():
+    found = check(LISTS[:2], RUN, RECORDS)
+    assert len(found.lacking) == 1
+    assert found.lacking[0].startswith("sm_90: no mustpass list for tier quick")
+
+
+def test_levels_and_outcomes():
+    verdict = Verdict("codegen/requires/MMA", True)
+    not_run = case("x", Status.NOT_RUN, ReasonCode.NO_DEVICE, executor=None, verdicts=(verdict,))
+    assert outcome(not_run) == "compiled"
+    assert outcome(replace(not_run, verdicts=(verdict, Verdict("y", False)))) == "not-run:no-device"
+    assert mustpass.level_of([not_run]) is Level.COMPILED
+    assert mustpass.level_of([not_run, case("y"), case("z", executor="device")]) is Level.DEVICE
+    assert satisfies("pass:device", "pass:interpreter")
+    assert satisfies("pass:device", "pass")
+    assert satisfies("pass", "compiled")
+    assert not satisfies("pass:interpreter", "pass:device")
+    assert not satisfies("pass", "pass:interpreter")
+    assert not satisfies("compiled", "pass")
+
+
+def test_a_case_that_fails_is_owed_as_a_pass():
+    (_, _, found) = lists_of(*run_of(but("bf16", status=Status.CRASH)))
+    assert found.outcomes["test_a.py::test_one[mm-bf16-sm_90]"] == "pass:interpreter"
+
+
+INCOMPLETE = {
+    "did not end": (RECORDS, {"wall_s": None}, "it did not end"),
+    "records are missing": (RECORDS[1:], {"selected": 6}, "6 cases were selected and 5 are recorded"),
+    "problems": (RECORDS, {"problems": ("1 selected but not recorded",)}, "1 selected but not recorded"),
+    "duplicate": ([*RECORDS, RECORDS[0]], {"selected": 7}, "is recorded more than once"),
+    "empty": ([], {"selected": 0}, "it has no records"),
+    "an id of two lines": ([case("a\nb")], {"selected": 1}, "cannot be listed"),
+    "a path for a tier": (RECORDS, {"tier": "../../quick"}, "'../../quick' cannot be part of a file's name"),
+    "a path for a target": (RECORDS, {"targets": ("a/b",)}, "'a/b' cannot be part of a file's name"),
+}
+
+
+@pytest.mark.parametrize("how", INCOMPLETE)
+def test_an_incomplete_run_gives_no_list(how):
+    records, fields, text = INCOMPLETE[how]
+    with pytest.raises(MustpassError, match=text):
+        lists_of(replace(RUN, **fields), tuple(records))
+
+
+TEXT = written(LISTS[2])
+TAMPERED = {
+    "a case removed": (
+        TEXT.replace("pass:interpreter test_a.py::test_one[mm-bf16-sm_90]\n", ""),
+        "not those that were",
+    ),
+    "an outcome weakened": (TEXT.replace("pass:interpreter test_a", "compiled test_a", 1), "not those that were"),
+    "count": (TEXT.replace("cases: 4", "cases: 3"), "not those that were"),
+    "format": (TEXT.replace("format: 1", "format: 2"), "format '2': this version reads format 1"),
+    "level": (TEXT.replace("level: interpreted", "level: certain"), "level 'certain' must be one of compiled"),
+    "stack": (TEXT.replace("==2.13.*", "2.13"), "a version specifier such as"),
+    "no stack": (TEXT.replace("stack: torch ==2.13.*; triton ==3.7.*", "stack: -"), "no range of versions"),
+    "header": (TEXT.replace("tier: quick\n", ""), "not a mustpass list"),
+    "another file": ("hello\n", "not a mustpass list"),
+    "empty": ("", "not a mustpass list"),
+    "cut": (TEXT[:-1], "not a mustpass list"),
+}
+
+
+@pytest.mark.parametrize("how", TAMPERED)
+def test_a_list_that_is_not_as_written_is_refused(tmp_path, how):
+    text, message = TAMPERED[how]
+    path = tmp_path / "quick.txt"
+    path.write_text(text)
+    with pytest.raises(MustpassError, match=r"quick\.txt: ") as error:
+        mustpass.read_list(path)
+    assert message in str(error.value)
+    assert "write the list again" in str(error.value)
+
+
+def test_a_list_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    with pytest.raises(MustpassError, match=r"none\.txt cannot be read"):
+        mustpass.read_list(tmp_path / "none.txt")
+    with pytest.raises(MustpassError, match="holds no mustpass list"):
+        mustpass.read_lists(tmp_path)
+    (tmp_path / "a.txt").write_bytes(b"\xff")
+    with pytest.raises(MustpassError, match=r"a\.txt cannot be read"):
+        mustpass.read_lists(tmp_path)
+    monkeypatch.setattr(mustpass, "FILE_LIMIT", 0)
+    with pytest.raises(MustpassError, match="at most 0 bytes"):
+        mustpass.read_lists(tmp_path)
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def conformance_mustpass(*words: object) -> int:
+    parser = argparse.ArgumentParser()
+    command.configure(parser)
+    return command.run(parser.parse_args([str(word) for word in words]))
+
+
+def folder(path, records, **fields):
+    path.mkdir(exist_ok=True)
+    run, records = run_of(records, **fields)
+    (path / "records.jsonl").write_text("".join(record.to_line() for record in records))
+    (path / RUN_FILE).write_text(json.dumps(jsonable(run)))
+    return path
+
+
+def test_lists_are_written_and_a_run_is_checked(tmp_path, capsys):
+    lists = tmp_path / "lists"
+    assert conformance_mustpass("write", folder(tmp_path / "run", RECORDS), "--to", lists) == 0
+    assert "quick-sm_90-interpreted.txt: 4 cases; 4 added, 0 removed" in capsys.readouterr().out
+    assert conformance_mustpass("check", tmp_path / "run", "--lists", lists) == 1
+    assert "sm_90: 2 of 3 owed cases proven" in capsys.readouterr().out  # a list of the whole, but not of all claims
+    fewer = folder(tmp_path / "fewer", without("bf16"))
+    assert conformance_mustpass("check", fewer, "--lists", lists) == 1
+    assert "mustpass: sm_90: 1 missing\n    test_a.py::test_one[mm-bf16-sm_90]\n" in capsys.readouterr().out
+
+
+def test_a_run_that_is_as_listed_passes_with_its_waivers_and_claims(tmp_path, capsys):
+    lists, claimed, waived = tmp_path / "lists", tmp_path / "profiles.toml", tmp_path / "waivers.toml"
+    conformance_mustpass("write", folder(tmp_path / "run", RECORDS), "--to", lists)
+    claimed.write_text("".join(f'[[target]]\nid = "{name}"\nclaims = ["baseline"]\n' for name in ("sm_90", "gfx942")))
+    options = ("--lists", lists, "--profiles", claimed)
+    assert conformance_mustpass("check", tmp_path / "run", *options) == 0
+    failing = folder(tmp_path / "failing", but("bf16", status=Status.FAIL))
+    assert conformance_mustpass("check", failing, *options) == 1
+    waived.write_text(
+        '[[waiver]]\ncases = "*[mm-bf16-sm_90]"\nstack = { triton = "==3.7.*" }\nreason = "known"\n'
+        'issue = "https://example.org/1"\nowner = "me"\nexpires = 2999-12-31\n'
+    )
+    capsys.readouterr()
+    assert conformance_mustpass("check", failing, *options, "--waivers", waived) == 0
+    out = capsys.readouterr().out
+    assert "gate: passed\n" in out
+    assert "sm_90: 1 of 3 owed cases proven" in out
+    assert "waived: NEW_FAIL test_a.py::test_one[mm-bf16-sm_90]: known" in out
+    waived.write_text("[[waiver]]\n")
+    with pytest.raises(CommandError, match=r"waivers\.toml: waiver 1: key cases, stack, reason"):
+        conformance_mustpass("check", failing, *options, "--waivers", waived)
+
+
+SHRINKING = {
+    "removed": (without("bf16"), "removed: test_a.py::test_one[mm-bf16-sm_90]"),
+    "refused": (
+        but("bf16", status=Status.NOT_APPLICABLE, reason=REFUSED),
+        "owes less: test_a.py::test_one[mm-bf16-sm_90]",
+    ),
+    "passed without running": (but("bf16", executor=None), "owes less: test_a.py::test_one[mm-bf16-sm_90]"),
+}
+
+
+@pytest.mark.parametrize("how", SHRINKING)
+def test_lists_shrink_only_when_told_to(tmp_path, capsys, how):
+    records, text = SHRINKING[how]
+    lists = tmp_path / "lists"
+    conformance_mustpass("write", folder(tmp_path / "run", RECORDS), "--to", lists)
+    before = {path.name: path.read_text() for path in lists.iterdir()}
+    capsys.readouterr()
+    fewer = folder(tmp_path / "fewer", records)
+    assert conformance_mustpass("write", fewer, "--to", lists) == 1
+    out = capsys.readouterr().out
+    assert text in out
+    assert "nothing was written: the lists would shrink or be replaced" in out
+    assert {path.name: path.read_text() for path in lists.iterdir()} == before
+    assert conformance_mustpass("write", fewer, "--to", lists, "--allow-removal") == 0
+    assert {path.name: path.read_text() for path in lists.iterdir()} != before
+
+
+def test_lists_grow_without_being_told_to(tmp_path, capsys):
+    lists = tmp_path / "lists"
+    conformance_mustpass("write", folder(tmp_path / "run", without("bf16")), "--to", lists)
+    more = folder(tmp_path / "more", but("refused", status=Status.PASS, executor="interpreter"))
+    assert conformance_mustpass("write", more, "--to", lists) == 0
+    out = capsys.readouterr().out
+    assert "1 added, 0 removed, 0 owe less, 1 owe more" in out
+
+
+def test_failing_cases_are_counted_when_a_list_is_written(tmp_path, capsys):
+    run = folder(tmp_path / "run", but("bf16", status=Status.FAIL))
+    assert conformance_mustpass("write", run, "--to", tmp_path / "lists") == 0
+    assert "1 cases do not pass in this run and are owed all the same" in capsys.readouterr().out
+
+
+def test_the_range_of_stacks_can_be_given(tmp_path):
+    run, lists = folder(tmp_path / "run", RECORDS), tmp_path / "lists"
+    assert conformance_mustpass("write", run, "--to", lists, "--stack", "triton=>=3.6,<3.9") == 0
+    assert "stack: triton >=3.6,<3.9\n" in (lists / "quick-any-interpreted.txt").read_text()
+    with pytest.raises(CommandError, match=r"--stack: stack.triton = '3.6': a version specifier"):
+        conformance_mustpass("write", run, "--to", lists, "--stack", "triton=3.6")
+
+
+def test_a_list_for_another_stack_is_not_overwritten(tmp_path, capsys):
+    run, lists = folder(tmp_path / "run", RECORDS), tmp_path / "lists"
+    conformance_mustpass("write", run, "--to", lists)
+    newer = folder(tmp_path / "newer", RECORDS, stack={**STACK, "triton": "3.8.0"})
+    capsys.readouterr()
+    assert conformance_mustpass("write", newer, "--to", lists) == 1
+    assert "is there for torch ==2.13.*; triton ==3.7.* and targets default: give another folder" in (
+        capsys.readouterr().out
+    )
+    assert conformance_mustpass("write", newer, "--to", lists / "3.8") == 0
+    for each in (run, newer):
+        conformance_mustpass("check", each, "--lists", lists)
+        assert "sm_90: 2 of 3 owed cases proven" in capsys.readouterr().out
+
+
+def test_what_is_no_run_is_an_error_of_the_user(tmp_path):
+    with pytest.raises(CommandError, match="no run can be read there"):
+        conformance_mustpass("check", tmp_path, "--lists", tmp_path)
+    run = folder(tmp_path / "run", RECORDS)
+    with pytest.raises(CommandError, match="holds no mustpass list"):
+        conformance_mustpass("check", run, "--lists", tmp_path / "none")
+    (run / "records.jsonl").open("a").write('{"case":')
+    with pytest.raises(CommandError, match=r"is no list of what is owed: records\.jsonl:7: torn last line"):
+        conformance_mustpass("write", run, "--to", tmp_path / "lists")

@@ -1,0 +1,309 @@
+"""Each planted regression is reported under its right name and nothing else; identical runs report nothing."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from made_records import CONFIGS, PROBLEMS, Record, changed, fail, record, run_of_all, write_run
+
+from conformance.gate.comparing import compare
+from conformance.gate.findings import Comparison, Kind
+from conformance.gate.reading import read_side
+
+BASE = run_of_all()
+
+
+@pytest.fixture
+def compared(tmp_path):
+    def compare_with(candidate: list[Record], baseline: list[Record] = BASE, **run: object) -> Comparison:
+        before = write_run(tmp_path / "baseline", baseline)
+        after = write_run(tmp_path / "candidate", candidate, **run)
+        return compare(read_side(before), read_side(after))
+
+    return compare_with
+
+
+def kinds(comparison: Comparison) -> dict[str, int]:
+    return dict(Counter(finding.kind.value for group in comparison.groups for finding in group.findings))
+
+
+def drop_tma(one: Record) -> None:
+    one["observed"]["code"]["features"] = ["POINTER_LOAD", "TMA_STORE", "WGMMA"]
+    mix = one["observed"]["code"]["instructions"]
+    mix["LDGSTS"] = mix.pop("UTMALDG") * 40
+    fail(one, "codegen/requires/TMA_LOAD", "CHECK: cp.async.bulk.tensor in ptx: no match")
+
+
+def drop_tma_unjudged(one: Record) -> None:
+    one["observed"]["code"]["features"].remove("TMA_LOAD")
+
+
+def drop_tma_of_an_older_record(one: Record) -> None:
+    del one["observed"]["code"]
+    fail(one, "codegen/requires/TMA_LOAD", "CHECK: cp.async.bulk.tensor in ptx: no match")
+
+
+def spill(one: Record) -> None:
+    one["observed"]["resources"]["spills"] = 48
+    fail(one, "codegen/forbids/SPILL", "48 bytes")
+
+
+def more_shared_memory(one: Record) -> None:
+    one["observed"]["resources"]["shared_memory"] = 147456 * 6 // 5
+
+
+def cross_the_limit(one: Record) -> None:
+    one["observed"]["resources"]["shared_memory"] = 240000
+    fail(one, "resources", "shared memory: 240000 bytes per block, sm_90 has 232448")
+
+
+def wrong(one: Record) -> None:
+    fail(one, "numerics/transparent", "FAIL exact/transparent seed 0: 41/416 wrong, first [0, 3] got 7 want 1")
+
+
+def nondeterministic(one: Record) -> None:
+    fail(one, "repeat/randn", "two runs differ in 2688 elements, first [0, 88]")
+
+
+def crash(one: Record) -> None:
+    one.update(status="crash", diagnosis="the worker died of signal 11 at 0x7f00deadbeef", verdicts=[])
+
+
+def slower(one: Record) -> None:
+    run = one["observed"]["run"]
+    run["us"] *= 1.3
+    run["samples_us"] = [value * 1.3 for value in run["samples_us"]]
+
+
+def lose_tensor_cores(one: Record) -> None:
+    mix = one["observed"]["code"]["instructions"]
+    mix["FFMA"] = mix.pop("HGMMA")
+
+
+def other_instructions(one: Record) -> None:
+    one["observed"]["code"]["instructions"]["MOV"] = 200
+
+
+def other_bits(one: Record) -> None:
+    one["observed"]["outputs"]["randn"] = "0" * 64
+
+
+def no_device(one: Record) -> None:
+    one.update(status="not-run", executor=None, reason={"code": "no-device", "subject": "device", "detail": "none"})
+
+
+def fewer_checks(one: Record) -> None:
+    one["verdicts"] = [verdict for verdict in one["verdicts"] if verdict["check"] != "memory"]
+
+
+def interpreted(one: Record) -> None:
+    one["executor"] = "interpreter"
+
+
+ONE = {"kernel": "mm", "target": "sm_90", "config": CONFIGS[1], "problem": PROBLEMS[0]}
+KERNEL = {"kernel": "mm", "target": "sm_90"}  # 8 cases
+
+
+@pytest.mark.parametrize(
+    ("change", "where", "expected", "cause"),
+    [
+        (drop_tma, KERNEL, {"FEATURE_LOST": 8}, "TMA_LOAD lost on sm_90"),
+        (drop_tma_unjudged, KERNEL, {"FEATURE_LOST": 8}, "TMA_LOAD lost on sm_90"),
+        (drop_tma_of_an_older_record, KERNEL, {"FEATURE_LOST": 8}, "TMA_LOAD lost on sm_90"),
+        (lose_tensor_cores, KERNEL, {"FEATURE_LOST": 8}, "no tensor core instruction left on sm_90"),
+        (spill, KERNEL, {"MORE_SPILLS": 8}, "more spills on sm_90"),
+        (more_shared_memory, KERNEL, {"MORE_SHARED_MEMORY": 8}, "more shared memory on sm_90"),
+        (cross_the_limit, KERNEL, {"LIMIT_CROSSED": 8}, "past the limit of shared memory on sm_90"),
+        (wrong, ONE, {"NEW_FAIL": 1}, "numerics/transparent: FAIL exact/transparent wrong"),
+        (nondeterministic, KERNEL, {"NONDETERMINISTIC": 8}, "repeat/randn: two runs differ in N elements"),
+        (crash, KERNEL, {"NEW_CRASH": 8}, "crash: the worker died of signal N at HEX"),
+        (other_instructions, KERNEL, {"OTHER_INSTRUCTIONS": 8}, "another mix of instructions on sm_90"),
+        (other_bits, KERNEL, {"NUMERICS_DRIFT": 8}, "other bits, inside the bound"),
+        (no_device, KERNEL, {"LOST_COVERAGE": 8}, "not-run no-device (device)"),
+        (fewer_checks, KERNEL, {"LOST_COVERAGE": 8}, "no longer checked: memory"),
+        (interpreted, KERNEL, {"LOST_COVERAGE": 8}, "run by: device before, interpreter now"),
+    ],
+)
+def test_planted_change_has_its_name_and_one_group(compared, change, where, expected, cause):
+    found = compared(changed(BASE, change, **where))
+    assert kinds(found) == expected
+    (group,) = found.groups
+    assert group.cause == cause
+    assert found.safe == (not found.regressions)
+    assert found.unchanged == len(BASE) - sum(expected.values())
+
+
+def test_identical_runs_report_nothing(compared):
+    found = compared(copy.deepcopy(BASE))
+    assert found.groups == ()
+    assert found.warnings == ()
+    assert found.safe
+    assert found.compared == found.unchanged == len(BASE)
+
+
+def test_other_machine_code_with_the_same_figures_reports_nothing(compared):
+    assert compared(changed(BASE, lambda one: None)).groups == ()
+
+
+def test_code_with_the_same_hash_is_not_compared(compared):
+    candidate = copy.deepcopy(BASE)
+    for one in candidate:
+        one["observed"]["resources"]["registers"] = 255
+    assert compared(candidate).groups == ()
+
+
+def test_slower_config_that_is_not_the_best(compared):
+    times = {config: record(config=config)["observed"]["run"]["us"] for config in CONFIGS}
+    slowest = max(times, key=lambda config: times[config])
+    found = compared(changed(BASE, slower, kernel="mm", target="sm_90", config=slowest, problem=PROBLEMS[0]))
+    assert kinds(found) == {"SLOWER": 1}
+    assert found.groups[0].findings[0].ratio == pytest.approx(1.3)
+    assert not found.safe
+
+
+def test_best_config_moved(compared):
+    times = {config: record(config=config)["observed"]["run"]["us"] for config in CONFIGS}
+    best, other = min(times, key=lambda config: times[config]), max(times, key=lambda config: times[config])
+
+    def now_the_best(one: Record) -> None:
+        run = one["observed"]["run"]
+        factor = times[best] * 0.7 / times[other]
+        run["us"] *= factor
+        run["samples_us"] = [value * factor for value in run["samples_us"]]
+
+    found = compared(changed(BASE, now_the_best, kernel="mm", target="sm_90", config=other, problem=PROBLEMS[0]))
+    assert kinds(found) == {"BEST_CONFIG_MOVED": 1, "FASTER": 1}
+    moved = found.groups[0].findings[0]
+    assert (moved.before, moved.after) == (best, other)
+    assert moved.ratio == pytest.approx(1 / 0.7, rel=0.02)
+    assert PROBLEMS[0] in moved.detail
+
+
+def test_lost_kernel_is_one_group_that_says_so(compared):
+    found = compared([one for one in BASE if one["kernel"] != "addmm"])
+    assert kinds(found) == {"LOST_COVERAGE": 16}
+    (group,) = found.groups
+    assert group.cause == "kernel addmm: none of its 16 cases was recorded"
+
+
+def test_lost_target_is_one_group_over_all_kernels(compared):
+    found = compared([one for one in BASE if one["target"] != "sm_100"])
+    (group,) = found.groups
+    assert group.cause == "target sm_100: none of its 24 cases was recorded"
+
+
+def test_run_without_its_tail_is_not_safe(compared):
+    found = compared(BASE[:-5], selected=len(BASE), wall_s=None)
+    assert set(kinds(found)) == {"LOST_COVERAGE"}
+    assert not found.safe
+    assert sum(len(group.findings) for group in found.groups if group.cause == "not recorded") == 5
+    assert any("did not end" in warning for warning in found.warnings)
+
+
+def test_tail_that_both_runs_lack_is_not_safe(compared):
+    found = compared(BASE[:-5], BASE[:-5], selected=len(BASE))
+    assert kinds(found) == {"LOST_COVERAGE": 1}
+    assert "5 of 48 selected" in found.groups[0].findings[0].after
+
+
+def test_candidate_with_torn_line_is_not_safe(compared, tmp_path):
+    before = write_run(tmp_path / "a", BASE)
+    after = write_run(tmp_path / "b", BASE)
+    file = after / "records.jsonl"
+    file.write_bytes(file.read_bytes()[:-100])
+    found = compare(read_side(before), read_side(after))
+    assert set(kinds(found)) == {"LOST_COVERAGE"}
+    assert any("torn last line" in warning for warning in found.warnings)
+
+
+def test_one_cause_with_other_numbers_is_one_group(compared):
+    texts = iter(range(100))
+
+    def wrong_somewhere(one: Record) -> None:
+        number = next(texts)
+        fail(
+            one, "numerics/randn", f"FAIL bounded/randn seed 0: {number}/416 wrong, first [{number}, 3] got nan want 1"
+        )
+
+    found = compared(changed(BASE, wrong_somewhere, kernel="mm"))
+    assert [len(group.findings) for group in found.groups] == [16]
+
+
+def test_slower_compilation_is_reported_per_kernel_and_target(compared):
+    def slow(one: Record) -> None:
+        one["observed"]["compile_s"] = 2.5
+
+    found = compared(changed(BASE, slow, **KERNEL))
+    assert kinds(found) == {"SLOWER_COMPILE": 1}
+    assert found.safe
+    assert kinds(compared(changed(BASE, slow, **ONE))) == {}  # of one case it would be noise
+
+
+def test_cached_compilations_are_not_timed(compared):
+    def slow(one: Record) -> None:
+        one["observed"].update(compile_s=2.5, compile_cached=True)
+
+    assert compared(changed(BASE, slow, **KERNEL)).groups == ()
+
+
+def test_times_of_other_devices_are_not_compared(compared):
+    stack = {**BASE[0]["stack"], "device": "NVIDIA H100"}
+    found = compared(changed(BASE, slower, **KERNEL), stack=stack)
+    assert found.groups == ()
+    assert any("devices differ" in warning for warning in found.warnings)
+
+
+def test_bits_of_other_seeds_are_not_compared(compared):
+    found = compared(changed(BASE, other_bits, **KERNEL), seed=7)
+    assert found.groups == ()
+    assert any("seeds differ" in warning for warning in found.warnings)
+
+
+def test_single_measurements_that_differ_are_ambiguous(compared):
+    def one_measurement(one: Record) -> None:
+        del one["observed"]["run"]["samples_us"]
+
+    def one_other(one: Record) -> None:
+        one_measurement(one)
+        one["observed"]["run"]["us"] *= 2
+
+    baseline = changed(BASE, one_measurement)
+    found = compared(changed(BASE, one_other, kernel="mm"), changed(BASE, one_measurement, kernel="mm"))
+    assert kinds(found) == {"AMBIGUOUS": 16}
+    assert len(found.groups) == 1
+    assert compared(baseline, baseline).groups == ()
+
+
+def test_no_longer_timed_is_lost_coverage(compared):
+    def refused(one: Record) -> None:
+        one["observed"]["run"] = {"problem": PROBLEMS[0], "refused": "shared-memory: 300000 bytes, 232448 required"}
+
+    found = compared(changed(BASE, refused, **ONE))
+    assert kinds(found) == {"LOST_COVERAGE": 1}
+    assert "no longer timed: refused" in found.groups[0].cause
+
+
+def test_a_waiver_does_not_hide_more_than_the_failure_it_accepts(compared):
+    def accepted(one: Record) -> None:
+        drop_tma_unjudged(one)
+        fail(one, "codegen/requires/TMA_LOAD", "no match", status="waived")
+        one["reason"] = {"code": "known-defect", "subject": "no-tma", "detail": "reported"}
+
+    def and_spills(one: Record) -> None:
+        accepted(one)
+        one["observed"]["resources"]["spills"] = 48
+
+    assert kinds(compared(changed(BASE, accepted, **KERNEL))) == {"NEW_WAIVED": 8}
+    assert kinds(compared(changed(BASE, and_spills, **KERNEL))) == {"NEW_WAIVED": 8, "MORE_SPILLS": 8}
+
+
+def test_wgmma_for_mma_is_a_gain(compared, tmp_path: Path):
+    def older(one: Record) -> None:
+        one["observed"]["code"]["features"] = ["MMA", "POINTER_LOAD"]
+
+    found = compared(BASE, changed(BASE, older, **KERNEL))
+    assert kinds(found) == {Kind.FEATURE_GAINED.value: 24}  # TMA_LOAD, TMA_STORE, WGMMA
+    assert found.safe

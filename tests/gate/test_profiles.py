@@ -1,0 +1,236 @@
+"""A claim is proven by every case that the target owes for it, at the least level of these, or it is not proven."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from conformance.gate import entries
+from conformance.gate.mustpass import Level, Mustpass
+from conformance.gate.profiles import (
+    Profile,
+    ProfileError,
+    State,
+    claims,
+    not_claimed,
+    parsed,
+    read_profiles,
+    sorted_out,
+)
+from conformance.records import CaseRecord, Reason, ReasonCode, Status, Verdict
+
+FILE = """
+[[profile]]
+id = "baseline"
+about = "products"
+kernels = ["mm", "addmm"]
+
+[[profile]]
+id = "tma"
+about = "loads by TMA"
+kernels = ["*_tma"]
+evidence = ["codegen/requires/TMA_LOAD"]
+
+[[profile]]
+id = "vendor"
+about = "all of it"
+includes = ["baseline", "tma"]
+
+[[target]]
+id = "sm_90"
+claims = ["vendor"]
+
+[[target]]
+id = "sm_80"
+claims = ["baseline"]
+"""
+PROFILES = parsed({"profiles.toml": FILE})
+TMA = Verdict("codegen/requires/TMA_LOAD", True)
+REFUSED = Reason(ReasonCode.CAPABILITY, "x", "y")
+
+
+def record(kernel: str, target: str = "sm_90", status: Status = Status.PASS, **fields) -> CaseRecord:
+    executor = fields.pop("executor", "interpreter")
+    verdicts = fields.pop("verdicts", (TMA,) if "tma" in kernel else ())
+    case = f"test_scaling.py::test_x[{kernel}-fp16-{target}]"
+    return CaseRecord(case, "scaling", status, executor=executor, target=target, verdicts=verdicts, **fields)
+
+
+RECORDS = [record("mm"), record("addmm"), record("mm_tma"), record("conv2d")]
+
+
+def mustpass(target: str = "sm_90", records=RECORDS, **outcomes: str) -> dict[str, Mustpass]:
+    """The list that owes all ``records``; ``outcomes``: of the cases of a kernel, if it is not a pass."""
+    owed = {each.case: outcomes.get(each.case.split("[")[1].split("-")[0], "pass:interpreter") for each in records}
+    return {target: Mustpass("quick", target, Level.INTERPRETED, (), {"triton": "==3.7.*"}, "", owed)}
+
+
+def states(records, lists=None, excused=()) -> dict[str, State]:
+    return {claim.profile: claim.state for claim in claims(PROFILES, lists or mustpass(), records, excused)}
+
+
+def but(kernel: str, **fields) -> list[CaseRecord]:
+    return [replace(each, **fields) if f"[{kernel}-" in each.case else each for each in RECORDS]
+
+
+def test_claims_of_included_profiles_are_proven_by_their_own_cases():
+    found = claims(PROFILES, mustpass(), RECORDS)
+    assert [str(claim) for claim in found] == [
+        "sm_90: baseline proven at level interpreted: 2 cases",
+        "sm_90: tma proven at level interpreted: 1 cases",
+    ]
+
+
+def test_a_claim_with_a_failing_case_has_failed_and_names_it():
+    found = claims(PROFILES, mustpass(), but("addmm", status=Status.CRASH))
+    assert (found[0].state, found[0].cases) == (State.FAILED, (RECORDS[1].case,))
+    assert str(found[0]) == "sm_90: baseline failed: 1 of 2 cases failed"
+    assert found[1].state is State.PROVEN
+
+
+SKIPPED = {
+    "left out": RECORDS[1:],
+    "not run": but("mm", status=Status.NOT_RUN, reason=Reason(ReasonCode.NO_DEVICE, "x", "y"), executor=None),
+    "declared not applicable": but("mm", status=Status.NOT_APPLICABLE, reason=REFUSED, executor=None),
+    "only compiled": but("mm", status=Status.NOT_RUN, reason=REFUSED, executor=None, verdicts=(Verdict("x", True),)),
+    "recorded twice": [*RECORDS, RECORDS[0]],
+}
+
+
+@pytest.mark.parametrize("how", SKIPPED)
+def test_skipping_a_case_of_a_claim_leaves_it_unproven(how):
+    found = claims(PROFILES, mustpass(), SKIPPED[how])
+    assert (found[0].state, found[0].proven, found[0].owed) == (State.NOT_PROVEN, 1, 2)
+    assert found[0].cases == (RECORDS[0].case,)
+
+
+def test_nothing_ran():
+    assert set(states([]).values()) == {State.NOT_PROVEN}
+
+
+def test_a_claim_of_which_the_list_owes_nothing_is_not_proven():
+    found = claims(PROFILES, mustpass(mm_tma="not-applicable:capability"), RECORDS)
+    assert (
+        str(found[1]) == "sm_90: tma not proven: the target's list owes no case of it, 1 listed as refused or not run"
+    )
+
+
+def test_a_refusal_that_the_list_expects_is_not_owed():
+    refused = but("addmm", status=Status.NOT_APPLICABLE, reason=REFUSED, executor=None)
+    found = claims(PROFILES, mustpass(addmm="not-applicable:capability"), refused)
+    assert (found[0].state, found[0].owed) == (State.PROVEN, 1)
+
+
+def test_cases_that_need_more_than_the_run_has_are_mentioned():
+    found = claims(PROFILES, mustpass(addmm="not-run:no-device"), RECORDS)
+    assert found[0].text == "1 cases, 1 more need what this run did not have"
+
+
+def test_right_numbers_by_another_way_are_no_evidence():
+    for verdicts in ((), (Verdict("codegen/requires/TMA_LOAD", False),), (Verdict("codegen/forbids/TMA_LOAD", True),)):
+        found = claims(PROFILES, mustpass(), but("mm_tma", verdicts=verdicts))
+        assert found[1].state is State.NOT_PROVEN
+        assert found[1].text == "no case passed codegen/requires/TMA_LOAD"
+
+
+def test_cases_that_ran_no_kernel_prove_nothing_of_the_target():
+    refusals = but("mm_tma", executor=None)
+    found = claims(PROFILES, mustpass(mm_tma="pass"), refusals)
+    assert found[1].state is State.NOT_PROVEN
+    assert "without compiling or running a kernel" in found[1].text
+
+
+def test_the_level_is_the_least_and_never_rounded_up():
+    mixed = but("mm", executor="device")
+    assert [claim.level for claim in claims(PROFILES, mustpass(), mixed)] == [Level.INTERPRETED, Level.INTERPRETED]
+    device = [replace(each, executor="device") for each in RECORDS]
+    assert [claim.level for claim in claims(PROFILES, mustpass(), device)] == [Level.DEVICE, Level.DEVICE]
+    compiled = but("mm", status=Status.NOT_RUN, executor=None, verdicts=(Verdict("x", True),), reason=REFUSED)
+    (first, _) = claims(PROFILES, mustpass(mm="compiled"), compiled)
+    assert (first.state, first.level) == (State.PROVEN, Level.COMPILED)
+
+
+def test_what_is_waived_is_said_and_not_proven():
+    failing = but("mm", status=Status.FAIL)
+    assert states(failing)["baseline"] is State.FAILED
+    (found, _) = claims(PROFILES, mustpass(), failing, {RECORDS[0].case})
+    assert (found.state, found.proven, found.cases) == (State.WAIVED, 1, (RECORDS[0].case,))
+    assert found.text == "1 of 2 cases, 1 waived"
+    assert states(but("mm", status=Status.WAIVED))["baseline"] is State.WAIVED
+    assert states(RECORDS[1:], excused={RECORDS[0].case})["baseline"] is State.NOT_PROVEN  # left out all the same
+
+
+def test_what_is_shown_and_not_claimed_is_reported():
+    records = [record("mm", "sm_80"), record("mm_tma", "sm_80")]
+    lists = mustpass("sm_80", records)
+    assert not_claimed(PROFILES, lists, records) == [("sm_80", "tma")]
+    assert not_claimed(PROFILES, lists, [records[0], replace(records[1], verdicts=())]) == []
+    assert not_claimed(PROFILES, mustpass(), RECORDS) == []
+    assert claims(PROFILES, mustpass("gfx942", RECORDS), RECORDS) == []
+
+
+def covers(profile: Profile, case: str) -> bool:
+    return profile.chosen(sorted_out([case])) == [case]
+
+
+def test_cases_are_chosen_by_what_their_ids_say():
+    profile = Profile("p", "x", kernels=("mm",), suites=("scaling",), dtypes=("fp16",))
+    assert covers(profile, "test_scaling.py::test_x[mm-fp16-128x64-sm_90]")
+    assert not covers(profile, "test_scaling.py::test_x[mm-e4m3-out_dtype=fp16-sm_90]")
+    assert not covers(profile, "test_scaling.py::test_x[mm_tma-fp16-sm_90]")
+    assert not covers(profile, "test_zero_size.py::test_x[mm-fp16-sm_90]")
+    assert not covers(profile, "test_scaling.py::test_x")
+    assert not covers(profile, "no case")
+    assert not covers(Profile("p", "x", includes=("q",)), "test_scaling.py::test_x[mm-fp16-sm_90]")
+    assert covers(Profile("p", "x", suites=("scaling",)), "mine/test_scaling.py::test_x")
+
+
+def test_the_profiles_of_the_package_are_valid_and_the_users_claims_stand_in(tmp_path):
+    built_in = read_profiles()
+    assert {profile.id for profile in built_in.claimed("sm_90")} >= {"baseline", "tensor-core", "fp8", "tma", "flex"}
+    assert "warp-specialised" in {profile.id for profile in built_in.claimed("sm_100")}
+    assert "tma" not in {profile.id for profile in built_in.claimed("gfx942")}
+    file = tmp_path / "mine.toml"
+    file.write_text('[[target]]\nid = "sm_90"\nclaims = ["tma"]\n[[target]]\nid = "mine_1"\nclaims = ["baseline"]\n')
+    mine = read_profiles([file])
+    assert [profile.id for profile in mine.claimed("sm_90")] == ["tma"]
+    assert [profile.id for profile in mine.claimed("mine_1")] == ["baseline"]
+
+
+def test_profiles_that_include_each_other_end():
+    text = FILE.replace('includes = ["baseline", "tma"]', 'includes = ["baseline", "vendor", "tma"]')
+    assert [profile.id for profile in parsed({"f": text}).claimed("sm_90")] == ["baseline", "tma"]
+
+
+BROKEN = {
+    "not-toml": ("id = ", "is not TOML"),
+    "unknown-table": ("[[profiles]]\nid = 'x'\n", "only [[profile]] and [[target]] tables are read"),
+    "unknown-key": (FILE.replace("kernels", "kernel"), "profile 'baseline': unknown key kernel"),
+    "missing-key": (FILE.replace('about = "products"', ""), "profile 'baseline': key about is missing"),
+    "wrong-type": (FILE.replace('["*_tma"]', '"*_tma"'), "profile 'tma': kernels = '*_tma': a list of texts"),
+    "wrong-items": (FILE.replace('["*_tma"]', "[1]"), "profile 'tma': kernels = [1]"),
+    "spaces": (FILE.replace('id = "tma"', 'id = "t m a"'), "text without spaces is required"),
+    "twice": (FILE + FILE, "is there already: an id must be unique"),
+    "target-twice": (FILE.replace('"sm_80"', '"sm_90"'), "a target is there twice"),
+    "unknown-profile": (FILE.replace('["vendor"]', '["vender"]'), "target 'sm_90' names profile 'vender', which there"),
+    "unknown-include": (FILE.replace('["baseline", "tma"]', '["tmb"]'), "profile 'vendor' names profile 'tmb'"),
+    "no-cases": ('[[profile]]\nid = "x"\nabout = "y"\n', "profile 'x' has no cases"),
+    "evidence-of-nothing": (FILE.replace('"tma"]\n', '"tma"]\nevidence = ["x"]\n'), "profile 'vendor' has no cases"),
+    "claims-of-no-target": (FILE.replace('id = "sm_80"\n', ""), "target 2: key id is missing"),
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_broken_file_is_an_error_that_says_what_is_wrong(fault):
+    text, message = BROKEN[fault]
+    with pytest.raises(ProfileError) as error:
+        parsed({"f.toml": text})
+    assert message in str(error.value)
+
+
+def test_a_huge_file_is_refused(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text("#" * (entries.FILE_LIMIT + 1))
+    with pytest.raises(ProfileError, match="a file of profiles has at most"):
+        read_profiles([file])

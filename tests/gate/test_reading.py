@@ -1,0 +1,202 @@
+"""One side of a comparison as read from disk: nothing wrong is taken, and nothing is lost without a word."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_records import STACK, fail, record, run_of_all, write_run
+
+from conformance.gate import reading
+from conformance.gate.comparing import compare
+from conformance.gate.reading import WORST, read_side
+from conformance.records import RecordError, Status, from_line
+
+
+def written(folder: Path, *lines: Any) -> Path:
+    file = folder / "some.jsonl"
+    file.write_bytes(b"".join(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n" for line in lines))
+    return file
+
+
+def with_(path: str, value: Any) -> dict[str, Any]:
+    """A record whose field at ``path`` is ``value``."""
+    one: Any = record()
+    *parents, last = path.split(".")
+    part = one
+    for name in parents:
+        part = part[name]
+    part[last] = value
+    return dict(one)
+
+
+def test_what_is_kept(tmp_path):
+    folder = write_run(tmp_path / "run", run_of_all())
+    side = read_side(folder)
+    assert len(side.entries) == 48
+    assert side.problems == ()
+    assert (side.tier, side.seed, side.stack) == ("default", 0, STACK)
+    assert side.statuses() == {"pass": 48}
+    entry = side.entries[record()["case"]]
+    assert (entry.kernel, entry.target, entry.executor, entry.options) == ("mm", "sm_90", "device", "bf16 store")
+    assert len(entry.samples) == 15
+    assert list(entry.samples) == sorted(entry.samples)
+    assert entry.timed == "mm-4096x4096x4096-bf16"
+    assert entry.compile_s == 1.1
+
+
+def test_file_of_records_alone(tmp_path):
+    side = read_side(written(tmp_path, record()))
+    assert (side.run, side.tier, side.stack) == (None, "default", STACK)
+    found = compare(side, side)
+    assert found.groups == ()
+    assert sum("no usable run.json" in warning for warning in found.warnings) == 2
+
+
+def test_workers_files_of_a_run_that_goes_on(tmp_path):
+    first, second = record(), record("addmm")
+    (tmp_path / "records-gw0.jsonl").write_text(json.dumps(first) + "\n")
+    (tmp_path / "records-gw1.jsonl").write_text(json.dumps(second) + "\n")
+    assert len(read_side(tmp_path).entries) == 2
+
+
+def test_nothing_to_read(tmp_path):
+    for path in (tmp_path, tmp_path / "none.jsonl"):
+        with pytest.raises(FileNotFoundError, match="holds no records"):
+            read_side(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"\n", "not a line of JSON"),
+        (b"[1, 2]\n", "a JSON object is required"),
+        (b"null\n", "a JSON object is required"),
+        (b"[" * 100_000 + b"\n", "not a line of JSON"),
+        (b'{"case": NaN}\n', "not a line of JSON"),
+        (b"\xff\xfe\x00\n", "not a line of JSON"),
+        (with_("schema", 2), "schema 2"),
+        (with_("status", "fine"), "'fine' is not a valid Status"),
+        (with_("status", ["pass"]), "field 'status'"),
+        (with_("case", None), "field 'case'"),
+        (with_("kernel", 3), "field 'kernel'"),
+        (with_("seed", True), "field 'seed'"),
+        (with_("verdicts", {}), "field 'verdicts'"),
+        (with_("verdicts", ["pass"]), "a verdict must be an object"),
+        (with_("verdicts", [{"check": "a", "passed": 1, "text": "", "details": {}}]), "a verdict needs"),
+        (with_("verdicts", [{"check": ["a"], "passed": True, "text": "", "details": {}}]), "a verdict needs"),
+        (with_("reason", {"code": "made-up", "subject": "a", "detail": "b"}), "made-up"),
+        (with_("reason", {"code": 1}), "a reason's"),
+        (with_("config", {"id": 5}), "a config's id is no text"),
+        (with_("observed", []), "field 'observed'"),
+        (with_("observed.resources", [1]), "observed.resources must be an object"),
+        (with_("observed.resources.registers", "many"), "numbers of at least 0"),
+        (with_("observed.resources.spills", -1), "numbers of at least 0"),
+        (with_("observed.resources.spills", None), "numbers of at least 0"),
+        (with_("observed.code", "text"), "observed.code must be an object"),
+        (with_("observed.code.features", [["TMA"]]), "features must be a list of texts"),
+        (with_("observed.code.instructions", ["HGMMA"]), "instructions must be an object"),
+        (with_("observed.code.instructions", {"HGMMA": "64"}), "numbers of at least 0"),
+        (with_("observed.code.sha256", 5), "sha256 must be text"),
+        (with_("observed.run.samples_us", 5), "samples_us must be a list"),
+        (with_("observed.run.samples_us", [1.0] * 1001), "at most 1000"),
+        (with_("observed.run.samples_us", [1.0, "2"]), "numbers of at least 0"),
+        (with_("observed.run.samples_us", [0.0, 1.0]), "above 0"),
+        (with_("observed.run.problem", None), "must be texts"),
+        (with_("observed.outputs", {"randn": 1}), "outputs must hold texts"),
+        (with_("observed.compile_s", True), "numbers of at least 0"),
+    ],
+)
+def test_hostile_line_is_a_problem_and_not_a_record(tmp_path, line, message):
+    good = record("addmm")  # first, so that the fast way knows fields of these types
+    side = read_side(written(tmp_path, good, line))
+    assert list(side.entries) == [good["case"]]
+    assert side.unusable == 1
+    (problem,) = side.problems
+    assert problem.startswith("some.jsonl:2: ")
+    assert message in problem
+    assert len(problem) < 600
+
+
+def test_every_field_of_a_record_is_required(tmp_path):
+    for name in record():
+        one = record()
+        del one[name]
+        assert read_side(written(tmp_path, one)).unusable == 1, name
+
+
+def test_what_records_refuse_is_refused_here(tmp_path):
+    """The fast way and the careful way agree on a value of a wrong type in every field."""
+    for name in record():
+        for value in (None, 5, "x", [], {}, True):
+            one = {**record(), name: value}
+            try:
+                from_line(json.dumps(one))
+            except RecordError:
+                assert read_side(written(tmp_path, one)).unusable == 1, (name, value)
+
+
+def test_torn_last_line(tmp_path):
+    line = json.dumps(record()).encode()
+    side = read_side(written(tmp_path, record("addmm"), line[:-30]))
+    assert len(side.entries) == 1
+    assert "some.jsonl:2: torn last line" in side.problems[0]
+
+
+def test_line_past_the_limit_is_skipped_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "LINE_LIMIT", 10_000)
+    side = read_side(written(tmp_path, {"case": "x" * 50_000}, record()))
+    assert len(side.entries) == 1
+    assert "more than 10000 bytes" in side.problems[0]
+
+
+def test_side_past_the_limit_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "SIDE_LIMIT", 100)
+    with pytest.raises(RecordError, match="at most 100"):
+        read_side(written(tmp_path, record()))
+
+
+def test_many_problems_are_counted(tmp_path):
+    side = read_side(written(tmp_path, *[b"{}\n"] * 250))
+    assert side.unusable == 250
+    assert side.problems[-1] == "150 more problems are not listed"
+
+
+def test_the_worst_of_a_case_recorded_twice_counts(tmp_path):
+    bad = record()
+    fail(bad, "memory", "overwritten")
+    for lines in ((record(), bad), (bad, record())):
+        side = read_side(written(tmp_path, *lines))
+        assert side.entries[bad["case"]].status is Status.FAIL
+        assert "recorded more than once" in side.problems[0]
+    assert set(WORST) == set(Status)
+
+
+def test_records_of_two_stacks_in_one_side_are_told(tmp_path):
+    side = read_side(written(tmp_path, record(), {**record("addmm"), "stack": {"triton": "3.9.0"}}))
+    assert side.mixed == ("stack",)
+
+
+def test_damaged_run_info_is_a_problem(tmp_path):
+    folder = write_run(tmp_path / "run", [record()])
+    for text in ("{", '{"schema": 1}', "[]", "\udcff"):
+        (folder / "run.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+        side = read_side(folder)
+        assert side.run is None
+        assert side.problems[0].startswith("run.json: ")
+
+
+def test_many_records_are_read_and_compared_in_time(tmp_path):
+    """A generous bound, for what grows faster than the number of records; the project's own is far below."""
+    lines = [json.dumps(record(f"kernel_{number}")) for number in range(1000)]
+    for name in ("a", "b"):
+        with (tmp_path / f"{name}.jsonl").open("w") as stream:
+            for number in range(20):
+                stream.writelines(line.replace("test_row[", f"test_row[{number}-", 1) + "\n" for line in lines)
+    started = time.process_time()
+    found = compare(read_side(tmp_path / "a.jsonl"), read_side(tmp_path / "b.jsonl"))
+    assert found.compared == found.unchanged == 20_000
+    assert time.process_time() - started < 60

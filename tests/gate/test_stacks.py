@@ -1,0 +1,85 @@
+"""Stacks as users write them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conformance.gate.stacks import StackError, parse, read_matrix
+
+
+def test_items_may_be_combined(tmp_path: Path) -> None:
+    wheel, tool = tmp_path / "triton-4.0-py3-none-any.whl", tmp_path / "ptxas"
+    wheel.touch(), tool.touch()
+    stack = parse(f"torch==2.14.1, {wheel} site={tmp_path} ptxas={tool}")
+    assert stack.packages == ("torch==2.14.1",)
+    assert (stack.wheels, stack.sites, stack.ptxas) == ((wheel,), (tmp_path,), tool)
+    assert parse("ptxas==12.9").ptxas == "12.9"
+    assert parse("current").packages == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "an empty stack"),
+        ("triton", "no exact version"),
+        ("triton>=3.8", "no exact version"),
+        ("triton==3.*", "no exact version"),
+        ("triton[extra]==3.8", "no exact version"),
+        ("triton==3.8.0 triton==3.9.0", "triton is given twice"),
+        ("ptxas==12.9 ptxas==13.0", "ptxas is given twice"),
+        ("ptxas==twelve", "a version of CUDA's compiler is required"),
+        ("ptxas=/nowhere/ptxas", "no file is there"),
+        ("/nowhere/triton-4.0-py3-none-any.whl", "no file is there"),
+        ("site=/nowhere", "a folder of packages is required"),
+        ("current triton==3.9.0", "'current' is no exact version"),
+        ("tri!ton==3", "not understood"),
+    ],
+)
+def test_what_is_no_stack_is_refused_with_advice(text: str, said: str) -> None:
+    with pytest.raises(StackError, match=said):
+        parse(text)
+
+
+MATRIX = """
+[stack.old]
+use = "triton==3.8.0"
+[stack.new]
+use = "triton==3.9.0"
+env = { TRITON_DEFAULT_FP_FUSION = "1" }
+[stack.newest]
+use = "triton==3.9.0 ptxas==13.0"
+"""
+
+
+def matrix(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "stacks.toml"
+    file.write_text(text)
+    return file
+
+
+def test_a_matrix_compares_each_stack_with_the_one_before_or_with_one(tmp_path: Path) -> None:
+    found = read_matrix(matrix(tmp_path, MATRIX))
+    assert [stack.name for stack in found.stacks] == ["old", "new", "newest"]
+    assert found.stacks[1].variables == (("TRITON_DEFAULT_FP_FUSION", "1"),)
+    assert found.pairs == (("old", "new"), ("new", "newest"))
+    found = read_matrix(matrix(tmp_path, 'compare = "new"\n' + MATRIX))
+    assert found.pairs == (("new", "old"), ("new", "newest"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("stack", "cannot be read as TOML"),
+        ('[stack.one]\nuse = "current"', "two stacks or more"),
+        ('compare = "nobody"\n' + MATRIX, "'previous' or one of old, new, newest"),
+        ("tier = 1\n" + MATRIX, "unknown key tier"),
+        (MATRIX + "[stack.odd]\nuse = 3", r"\[stack.odd\] needs the key use"),
+        (MATRIX + '[stack.odd]\nuse = "current"\nenv = { A = 1 }', "env must be a table of texts"),
+        (MATRIX + '[stack.odd]\nuse = "triton"', "no exact version"),
+    ],
+)
+def test_a_matrix_that_cannot_be_run_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(StackError, match=said):
+        read_matrix(matrix(tmp_path, text))

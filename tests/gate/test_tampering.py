@@ -1,0 +1,545 @@
+"""A bundle that was changed in any way is refused, each time for the reason that it must be refused for."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import random
+import struct
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from securesystemslib.dsse import Envelope
+
+from conformance.gate import mustpass
+from conformance.gate.evidence.archive import read_archive, write_archive
+from conformance.gate.evidence.contents import ENVELOPE_FILE, parse
+from conformance.gate.evidence.packing import pack
+from conformance.gate.evidence.refusal import Reason, Refusal
+from conformance.gate.evidence.signing import PAYLOAD_TYPE, PrivateKey, seal
+from conformance.gate.evidence.statement import EXTENSION, build_statement
+from conformance.gate.evidence.strict_json import encode
+from conformance.gate.evidence.verifying import verify
+from conformance.records import Status
+from tests.gate.sample_bundles import CODE, Sample, sample, write_run
+
+TIME = (1980, 1, 1, 0, 0, 0)
+FILE = 0o100644 << 16
+RECORDS, FIRST = "records.jsonl", ENVELOPE_FILE
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Sample:
+    return sample(tmp_path_factory.mktemp("evidence"))
+
+
+# Without the key: the archive's members are changed, or how they are packed.
+
+
+def changed(bundle: Sample, **members: Callable[[bytes], bytes]) -> bytes:
+    """The bundle with members changed: keywords are names with ``_`` for ``.``."""
+    found = read_archive(bundle.data)
+    for keyword, change in members.items():
+        name = keyword.replace("_", ".")
+        found[name] = change(found[name])
+    return write_archive(found)
+
+
+def with_member(bundle: Sample, name: str, content: bytes = b"more\n") -> bytes:
+    return write_archive({**read_archive(bundle.data), name: content})
+
+
+def without(bundle: Sample, name: str) -> bytes:
+    return write_archive({key: value for key, value in read_archive(bundle.data).items() if key != name})
+
+
+def swapped(bundle: Sample, one: str, other: str) -> bytes:
+    found = read_archive(bundle.data)
+    found[one], found[other] = found[other], found[one]
+    return write_archive(found)
+
+
+def lines(change: Callable[[list[bytes]], list[bytes]]) -> Callable[[bytes], bytes]:
+    return lambda content: b"".join(change(content.splitlines(keepends=True)))
+
+
+def of_another_run(bundle: Sample) -> bytes:
+    return changed(bundle, records_jsonl=lambda records: records.replace(b"0.25", b"0.75"))
+
+
+def with_envelope(bundle: Sample, change: Callable[[dict[str, Any]], None]) -> bytes:
+    found = read_archive(bundle.data)
+    envelope = json.loads(found[ENVELOPE_FILE])
+    change(envelope)
+    return write_archive({**found, ENVELOPE_FILE: encode(envelope)})
+
+
+def edited_payload(envelope: dict[str, Any]) -> None:
+    payload = base64.b64decode(envelope["payload"]).replace(b'"result":"FAILED"', b'"result":"PASSED"')
+    envelope["payload"] = base64.b64encode(payload).decode()
+
+
+def respelt_payload(envelope: dict[str, Any]) -> None:
+    envelope["payload"] = envelope["payload"].replace("/", "_").replace("+", "-")
+    envelope["note"] = "a field of its own"
+
+
+def signed_by_another(bundle: Sample) -> bytes:
+    found = read_archive(bundle.data)
+    payload = base64.b64decode(json.loads(found[ENVELOPE_FILE])["payload"])
+    return write_archive({**found, ENVELOPE_FILE: seal(payload, bundle.other_key)})
+
+
+def signed_by_another_in_our_name(bundle: Sample) -> bytes:
+    found = read_archive(signed_by_another(bundle))
+    theirs, ours = bundle.other_key.public_key.keyid.encode(), bundle.key.public_key.keyid.encode()
+    return write_archive({**found, ENVELOPE_FILE: found[ENVELOPE_FILE].replace(theirs, ours)})
+
+
+def signed_twice(bundle: Sample) -> bytes:
+    def second(envelope: dict[str, Any]) -> None:
+        envelope["signatures"].append({"keyid": "another", "sig": envelope["signatures"][0]["sig"]})
+
+    return with_envelope(bundle, second)
+
+
+def other_payload_type(bundle: Sample) -> bytes:
+    found = read_archive(bundle.data)
+    envelope = Envelope(base64.b64decode(json.loads(found[ENVELOPE_FILE])["payload"]), "application/json", {})
+    envelope.sign(bundle.key)
+    return write_archive({**found, ENVELOPE_FILE: encode(envelope.to_dict())})
+
+
+def zipped(
+    bundle: Sample,
+    change: Callable[[zipfile.ZipInfo], None] = lambda info: None,
+    method: int = zipfile.ZIP_DEFLATED,
+    extra: tuple[tuple[str, bytes], ...] = (),
+) -> bytes:
+    """The members as another program may zip them: ``change`` is made to the first, ``extra`` are added."""
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w") as archive:
+        for name, content in [*sorted(read_archive(bundle.data).items()), *extra]:
+            info = zipfile.ZipInfo(name, TIME)
+            info.create_system, info.external_attr = 3, FILE
+            if name == FIRST or extra:
+                change(info)
+            archive.writestr(info, content, method)
+    return target.getvalue()
+
+
+def renamed(name: str) -> Callable[[Sample], bytes]:
+    """An archive in which a member has ``name``, whatever zip programs would write."""
+    stand_in = "n" * len(name)
+
+    def tampered(bundle: Sample) -> bytes:
+        return with_member(bundle, stand_in).replace(stand_in.encode(), name.encode())
+
+    return tampered
+
+
+def patched(at: Callable[[bytes], int], change: Callable[[bytes], bytes], size: int) -> Callable[[Sample], bytes]:
+    """The archive with ``size`` bytes at a place changed."""
+
+    def tampered(bundle: Sample) -> bytes:
+        data, place = bundle.data, at(bundle.data)
+        return data[:place] + change(data[place : place + size]) + data[place + size :]
+
+    return tampered
+
+
+def directory(data: bytes) -> int:
+    return data.index(b"PK\x01\x02")
+
+
+def as_link(info: zipfile.ZipInfo) -> None:
+    info.external_attr = 0o120777 << 16
+
+
+def with_time(info: zipfile.ZipInfo) -> None:
+    info.date_time = (2020, 1, 1, 0, 0, 0)
+
+
+def with_extra_field(info: zipfile.ZipInfo) -> None:
+    info.extra = b"\x99\x99\x04\x00abcd"
+
+
+def prepended(bundle: Sample) -> bytes:
+    return b"#!/bin/sh\n" + bundle.data
+
+
+def prepended_and_mended(bundle: Sample) -> bytes:
+    """A script in front of the archive, with all offsets right: what a self-extracting archive is."""
+    target = io.BytesIO(b"#!/bin/sh\nexit\n")
+    target.seek(0, io.SEEK_END)
+    with zipfile.ZipFile(target, "a") as archive:
+        for name, content in sorted(read_archive(bundle.data).items()):
+            info = zipfile.ZipInfo(name, TIME)
+            info.create_system, info.external_attr = 3, FILE
+            archive.writestr(info, content, zipfile.ZIP_DEFLATED)
+    return target.getvalue()
+
+
+def with_comment(bundle: Sample) -> bytes:
+    return bundle.data[:-2] + struct.pack("<H", 4) + b"note"
+
+
+def with_gap(bundle: Sample) -> bytes:
+    """Bytes between the members and the directory, with the directory's place mended."""
+    at, end = directory(bundle.data), len(bundle.data) - 22
+    place = struct.pack("<L", at + 6)
+    return bundle.data[:at] + b"hidden" + bundle.data[at : end + 16] + place + bundle.data[end + 20 :]
+
+
+def bomb(bundle: Sample) -> bytes:
+    return zipped(bundle, extra=(("summary2.md", b"\0" * (8 << 20)),))
+
+
+# With the key: the signer himself is not honest, or careless.
+
+
+def signed(
+    members: Mapping[str, bytes], key: PrivateKey, change: Callable[[dict[str, Any]], None] = lambda statement: None
+) -> bytes:
+    statement = build_statement(members, parse(members))
+    change(statement)
+    return write_archive({**members, ENVELOPE_FILE: seal(encode(statement), key)})
+
+
+def claiming(change: Callable[[dict[str, Any]], None]) -> Callable[[Sample], bytes]:
+    def tampered(bundle: Sample) -> bytes:
+        members = {name: content for name, content in read_archive(bundle.data).items() if name != ENVELOPE_FILE}
+        return signed(members, bundle.key, lambda statement: change(statement["predicate"]))
+
+    return tampered
+
+
+def resigned(member: str, change: Callable[[bytes], bytes]) -> Callable[[Sample], bytes]:
+    """A member is changed and its new digest signed; the rest of the statement stays what it was."""
+
+    def tampered(bundle: Sample) -> bytes:
+        honest = {name: content for name, content in read_archive(bundle.data).items() if name != ENVELOPE_FILE}
+        members = {**honest, member: change(honest[member])}
+        statement = build_statement(members, parse(honest))
+        return write_archive({**members, ENVELOPE_FILE: seal(encode(statement), bundle.key)})
+
+    return tampered
+
+
+def signed_text(payload: Callable[[bytes], bytes]) -> Callable[[Sample], bytes]:
+    def tampered(bundle: Sample) -> bytes:
+        found = read_archive(bundle.data)
+        text = base64.b64decode(json.loads(found[ENVELOPE_FILE])["payload"])
+        return write_archive({**found, ENVELOPE_FILE: seal(payload(text), bundle.key)})
+
+    return tampered
+
+
+def run_with(**changes: Any) -> Callable[[Sample], bytes]:
+    """The bundle of a run whose environment was another."""
+
+    def tampered(bundle: Sample) -> bytes:
+        members = {name: content for name, content in read_archive(bundle.data).items() if name != ENVELOPE_FILE}
+        environment = {**json.loads(members["environment.json"]), **changes}
+        return signed({**members, "environment.json": encode(environment)}, bundle.key)
+
+    return tampered
+
+
+def with_option(*words: str) -> Callable[[Sample], bytes]:
+    return run_with(options=["-q", "--tier", "quick", *words])
+
+
+def set_to(name: str, value: object) -> Callable[[dict[str, Any]], None]:
+    return lambda predicate: predicate.update({name: value})
+
+
+def set_in_extension(name: str, value: object) -> Callable[[dict[str, Any]], None]:
+    return lambda predicate: predicate[EXTENSION].update({name: value})
+
+
+def with_list(bundle: Sample, text: bytes, name: str = "baseline.txt") -> bytes:
+    members = {name: content for name, content in read_archive(bundle.data).items() if name != ENVELOPE_FILE}
+    return signed({**members, f"mustpass/{name}": text}, bundle.key)
+
+
+def shortened(bundle: Sample) -> bytes:
+    """The mustpass list loses a case, as if it had been written so, before everything is signed anew."""
+    found = mustpass.read_list(bundle.files["mustpass"])
+    outcomes = dict(list(found.outcomes.items())[1:])
+    return with_list(bundle, mustpass.written(replace(found, outcomes=outcomes)).encode())
+
+
+def lengthened(bundle: Sample) -> bytes:
+    found = mustpass.read_list(bundle.files["mustpass"])
+    outcomes = {**found.outcomes, "test_a.py::test_b[another]": "pass"}
+    return with_list(bundle, mustpass.written(replace(found, outcomes=outcomes)).encode())
+
+
+def of_another_tier(bundle: Sample) -> bytes:
+    found = mustpass.read_list(bundle.files["mustpass"])
+    return with_list(bundle, mustpass.written(replace(found, tier="full")).encode())
+
+
+def smaller_run(bundle: Sample) -> bytes:
+    """A run of fewer cases with a list that owes no more."""
+    folder = bundle.folder.parent / "smaller"
+    folder.mkdir(exist_ok=True)
+    run = write_run(Path(tempfile.mkdtemp(dir=folder)) / "run", (Status.PASS,))
+    return pack(run, bundle.key, [bundle.files["waivers"]], [run.parent / "baseline.txt"])
+
+
+def with_other_waivers(bundle: Sample) -> bytes:
+    members = {name: content for name, content in read_archive(bundle.data).items() if name != ENVELOPE_FILE}
+    return signed({**members, "waivers/waivers.toml": b"# all is waived\n"}, bundle.key)
+
+
+def without_mustpass(bundle: Sample) -> bytes:
+    left_out = (ENVELOPE_FILE, "mustpass/baseline.txt")
+    members = {name: content for name, content in read_archive(bundle.data).items() if name not in left_out}
+    return signed(members, bundle.key)
+
+
+FAIL_TO_PASS = (b'"status":"fail"', b'"status":"pass"')
+TAMPERINGS: dict[str, tuple[Callable[[Sample], bytes], Reason]] = {
+    # the members
+    "a status edited": (lambda b: changed(b, records_jsonl=lambda c: c.replace(*FAIL_TO_PASS)), Reason.CHANGED_MEMBER),
+    "a record dropped": (lambda b: changed(b, records_jsonl=lines(lambda found: found[1:])), Reason.CHANGED_MEMBER),
+    "a record doubled": (
+        lambda b: changed(b, records_jsonl=lines(lambda found: found + found[:1])),
+        Reason.CHANGED_MEMBER,
+    ),
+    "records of another run": (of_another_run, Reason.CHANGED_MEMBER),
+    "two members swapped": (lambda b: swapped(b, "selected.txt", "summary.md"), Reason.CHANGED_MEMBER),
+    "the environment replaced": (lambda b: changed(b, environment_json=lambda c: c + b" "), Reason.CHANGED_MEMBER),
+    "the driver edited": (
+        lambda b: changed(b, environment_json=lambda c: c.replace(b"H200", b"H100")),
+        Reason.CHANGED_MEMBER,
+    ),
+    "the selection edited": (lambda b: changed(b, selected_txt=lines(lambda found: found[1:])), Reason.CHANGED_MEMBER),
+    "a member added": (lambda b: with_member(b, "waivers/more.toml"), Reason.UNLISTED_MEMBER),
+    "a member removed": (lambda b: without(b, "summary.md"), Reason.MISSING_MEMBER),
+    "the records removed": (lambda b: without(b, RECORDS), Reason.MISSING_MEMBER),
+    "waivers swapped": (
+        lambda b: write_archive({**read_archive(b.data), "waivers/waivers.toml": b"# all is waived\n"}),
+        Reason.CHANGED_MEMBER,
+    ),
+    "a list shortened": (
+        lambda b: write_archive({**read_archive(b.data), "mustpass/baseline.txt": b"one\n"}),
+        Reason.CHANGED_MEMBER,
+    ),
+    # the envelope
+    "the statement edited": (lambda b: with_envelope(b, edited_payload), Reason.BAD_SIGNATURE),
+    "signed by another key": (signed_by_another, Reason.OTHER_KEY),
+    "signed by another key in our name": (signed_by_another_in_our_name, Reason.BAD_SIGNATURE),
+    "the signature stripped": (lambda b: with_envelope(b, lambda e: e["signatures"].clear()), Reason.SIGNATURE_COUNT),
+    "a second signature": (signed_twice, Reason.SIGNATURE_COUNT),
+    "no envelope": (lambda b: without(b, ENVELOPE_FILE), Reason.MISSING_MEMBER),
+    "the payload's type edited": (
+        lambda b: with_envelope(b, lambda e: e.update(payloadType="text/plain")),
+        Reason.PAYLOAD_TYPE,
+    ),
+    "signed as another type": (other_payload_type, Reason.PAYLOAD_TYPE),
+    "the envelope spelt otherwise": (lambda b: with_envelope(b, respelt_payload), Reason.ENVELOPE),
+    "no envelope's fields": (lambda b: with_envelope(b, lambda e: e.clear()), Reason.ENVELOPE),
+    "a key of the envelope twice": (
+        lambda b: write_archive(
+            {**read_archive(b.data), ENVELOPE_FILE: read_archive(b.data)[ENVELOPE_FILE][:-1] + b',"payload":""}'}
+        ),
+        Reason.DUPLICATE_JSON_KEY,
+    ),
+    # the archive
+    "cut short": (lambda b: b.data[: len(b.data) // 2], Reason.NOT_AN_ARCHIVE),
+    "its end cut short": (lambda b: b.data[:-1], Reason.NOT_AN_ARCHIVE),
+    "another file": (lambda b: b"\x7fELF" * 99, Reason.NOT_AN_ARCHIVE),
+    "empty": (lambda b: b"", Reason.NOT_AN_ARCHIVE),
+    "trailing data": (lambda b: b.data + b"more", Reason.TRAILING_DATA),
+    "prepended data": (prepended, Reason.PREPENDED_DATA),
+    "prepended data with offsets mended": (prepended_and_mended, Reason.PREPENDED_DATA),
+    "data between members and directory": (with_gap, Reason.HIDDEN_DATA),
+    "data after the directory": (lambda b: b.data[:-22] + b"hidden" + b.data[-22:], Reason.HIDDEN_DATA),
+    "a comment": (with_comment, Reason.COMMENT),
+    "an extra field": (lambda b: zipped(b, with_extra_field), Reason.COMMENT),
+    "another time": (lambda b: zipped(b, with_time), Reason.HEADERS_DISAGREE),
+    "a member twice": (lambda b: zipped(b, extra=((RECORDS, b"{}\n"),)), Reason.DUPLICATE_MEMBER),
+    "members in another order": (lambda b: zipped(b, extra=(("a", b"1"),)), Reason.NOT_AN_ARCHIVE),
+    "a path upwards": (renamed("../../escape"), Reason.UNSAFE_NAME),
+    "a path upwards inside": (renamed("waivers/../x"), Reason.UNSAFE_NAME),
+    "an absolute path": (renamed("/etc/passwd"), Reason.UNSAFE_NAME),
+    "a drive": (renamed("C:evil"), Reason.UNSAFE_NAME),
+    "a backslash": (renamed("waivers\\x"), Reason.UNSAFE_NAME),
+    "a NUL in a name": (renamed("run.json\0.txt"), Reason.UNSAFE_NAME),
+    "a control character in a name": (renamed("run\x1b[2J"), Reason.UNSAFE_NAME),
+    "a folder": (renamed("waivers/"), Reason.UNSAFE_NAME),
+    "a symbolic link": (lambda b: zipped(b, as_link), Reason.NOT_A_FILE),
+    "a bomb": (bomb, Reason.COMPRESSION_RATIO),
+    "a size past the limit": (
+        patched(lambda data: directory(data) + 24, lambda size: struct.pack("<L", 1 << 31), 4),
+        Reason.COMPRESSION_RATIO,
+    ),
+    "too many members": (lambda b: zipped(b, extra=tuple((f"z{i}", b"") for i in range(64))), Reason.TOO_LARGE),
+    "stored, not deflated": (lambda b: zipped(b, method=zipfile.ZIP_STORED), Reason.COMPRESSION),
+    "another compression": (lambda b: zipped(b, method=zipfile.ZIP_LZMA), Reason.COMPRESSION),
+    "encrypted": (patched(lambda data: directory(data) + 8, lambda flags: b"\x01\x00", 2), Reason.ENCRYPTED),
+    "a header with another name": (
+        patched(lambda data: 30, lambda name: name.upper(), len(FIRST)),
+        Reason.HEADERS_DISAGREE,
+    ),
+    "a header with another size": (patched(lambda data: 22, lambda size: b"\0" * 4, 4), Reason.HEADERS_DISAGREE),
+    "a checksum edited in both places": (
+        lambda b: patched(lambda data: 14, lambda crc: b"crc!", 4)(
+            replace(b, data=patched(lambda data: directory(data) + 16, lambda crc: b"crc!", 4)(b))
+        ),
+        Reason.DAMAGED_MEMBER,
+    ),
+    "a compressed byte flipped": (
+        patched(lambda data: 30 + len(FIRST) + 40, lambda byte: bytes([byte[0] ^ 0xFF]), 1),
+        Reason.DAMAGED_MEMBER,
+    ),
+    # signed, and still not to be believed
+    "PASSED claimed over a failure": (claiming(set_to("result", "PASSED")), Reason.RESULT),
+    "a failing test left out": (claiming(set_to("failedTests", [])), Reason.COUNTS),
+    "counts made up": (claiming(set_in_extension("statuses", {"pass": 4})), Reason.COUNTS),
+    "another tier claimed": (claiming(set_in_extension("tier", "full")), Reason.STATEMENT),
+    "other options claimed": (claiming(set_in_extension("options", [])), Reason.STATEMENT),
+    "a field of its own": (claiming(set_to("note", "trust me")), Reason.STATEMENT),
+    "another predicate": (
+        signed_text(lambda text: text.replace(b"attestation/test-result/v0.1", b"attestation/release/v0.1")),
+        Reason.STATEMENT,
+    ),
+    "the statement spelt otherwise": (signed_text(lambda text: text + b" "), Reason.STATEMENT),
+    "the statement is no JSON": (signed_text(lambda text: text[:-1]), Reason.JSON),
+    "a name twice in the statement": (
+        signed_text(lambda text: text.replace(b'"result":"FAILED"', b'"result":"PASSED","result":"FAILED"')),
+        Reason.DUPLICATE_JSON_KEY,
+    ),
+    "a nest of lists": (
+        signed_text(lambda text: b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}"),
+        Reason.JSON,
+    ),
+    "a status edited and signed": (resigned(RECORDS, lambda c: c.replace(*FAIL_TO_PASS)), Reason.RESULT),
+    "a record dropped and signed": (resigned(RECORDS, lines(lambda found: found[1:])), Reason.INCOMPLETE),
+    "a record doubled and signed": (resigned(RECORDS, lines(lambda found: found + found[:1])), Reason.INCOMPLETE),
+    "a record that was not selected": (resigned("selected.txt", lines(lambda found: found[1:])), Reason.INCOMPLETE),
+    "a name twice in a record": (
+        resigned(RECORDS, lambda c: c.replace(b'"status":"fail"', b'"status":"fail","status":"pass"')),
+        Reason.DUPLICATE_JSON_KEY,
+    ),
+    "NaN in a record": (resigned(RECORDS, lambda c: c.replace(b"0.25", b"NaN", 1)), Reason.JSON),
+    "an unknown status": (resigned(RECORDS, lambda c: c.replace(b'"fail"', b'"fine"')), Reason.RECORD),
+    "a record cut short": (resigned(RECORDS, lambda c: c[:-1]), Reason.RECORD),
+    "a huge line": (
+        resigned(RECORDS, lambda c: c + b'{"x":"' + random.Random(0).randbytes(600_000).hex().encode() + b'"}\n'),
+        Reason.TOO_LARGE,
+    ),
+    "a record of another seed": (resigned(RECORDS, lambda c: c.replace(b'"seed":0', b'"seed":1', 1)), Reason.RUN),
+    "a record of another stack": (resigned(RECORDS, lambda c: c.replace(b"3.7.1", b"3.6.0", 1)), Reason.RUN),
+    "an environment of another run": (
+        resigned("environment.json", lambda c: c.replace(b'"run": "sample"', b'"run": "theirs"')),
+        Reason.RUN,
+    ),
+    "an environment without its options": (
+        resigned("environment.json", lambda c: c.replace(b'"options"', b'"opinions"')),
+        Reason.ENVIRONMENT,
+    ),
+    "a run that did not end": (resigned("run.json", lambda c: c.replace(b"1.5", b"null")), Reason.INCOMPLETE),
+    "a run without a tier": (resigned("run.json", lambda c: c.replace(b'"tier"', b'"tear"')), Reason.RUN),
+    "a member that no bundle has": (
+        lambda b: signed(
+            {**{k: v for k, v in read_archive(b.data).items() if k != ENVELOPE_FILE}, "run.sh": b""}, b.key
+        ),
+        Reason.UNLISTED_MEMBER,
+    ),
+    # honest, and not what this verifier asks for
+    "judged by other code": (run_with(code={"sha256": "0" * 64, "suites": []}), Reason.OTHER_CODE),
+    "judged by suites of another package": (run_with(code={"sha256": CODE, "suites": ["1" * 64]}), Reason.OTHER_CODE),
+    "an environment without the digests of its suites": (
+        resigned("environment.json", lambda c: c.replace(b'"suites"', b'"sweets"')),
+        Reason.ENVIRONMENT,
+    ),
+    "an unlisted option": (with_option("-p", "my_plugin"), Reason.OPTION),
+    "an unknown option": (with_option("--forgive-all"), Reason.OPTION),
+    "an ini value overridden": (with_option("-o", "addopts="), Reason.OPTION),
+    "kernels overridden": (run_with(variables={"TRITON_KERNEL_OVERRIDE": "1"}), Reason.OPTION),
+    "a filter": (with_option("-k", "mm"), Reason.PARTIAL),
+    "a filter in one word": (with_option("--deselect=test_a.py"), Reason.PARTIAL),
+    "one file only": (with_option("conformance/suites/test_scaling.py"), Reason.PARTIAL),
+    "a case that no list owes": (shortened, Reason.MUSTPASS),
+    "a case that is owed and not there": (lengthened, Reason.MUSTPASS),
+    "a list of another tier": (of_another_tier, Reason.MUSTPASS),
+    "a line of a list cut out": (
+        lambda b: with_list(b, b.files["mustpass"].read_bytes().rsplit(b"\n", 2)[0] + b"\n"),
+        Reason.MUSTPASS,
+    ),
+    "a list that is none": (lambda b: with_list(b, b"\xff"), Reason.MUSTPASS),
+    "a smaller run with a smaller list": (smaller_run, Reason.OTHER_FILE),
+    "other waivers, signed": (with_other_waivers, Reason.OTHER_FILE),
+    "no list, signed": (without_mustpass, Reason.OTHER_FILE),
+}
+
+
+def test_an_untouched_bundle_verifies(bundle):
+    verified = verify(bundle.data, bundle.policy)
+    assert verified.statement["predicate"]["result"] == "FAILED"
+    assert len(verified.contents.records) == 4
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("name", TAMPERINGS)
+def test_tampering_is_refused_with_its_reason(bundle, name):
+    tamper, reason = TAMPERINGS[name]
+    data = tamper(bundle)
+    assert data != bundle.data
+    with pytest.raises(Refusal) as refused:
+        verify(data, bundle.policy)
+    assert refused.value.reason is reason, str(refused.value)
+    assert str(refused.value)
+
+
+def test_every_reason_has_a_tampering():
+    assert {reason for _, reason in TAMPERINGS.values()} == set(Reason)
+
+
+def test_no_flipped_bit_changes_what_is_read(bundle):
+    """The last bits of a deflated stream mean nothing: where such a one flips, the same is read."""
+    verified = verify(bundle.data, bundle.policy)
+    for place in {*range(0, len(bundle.data), 7), *range(len(bundle.data) - 700, len(bundle.data)), *range(60)}:
+        data = bytearray(bundle.data)
+        data[place] ^= 1 << place % 8
+        try:
+            assert verify(bytes(data), bundle.policy) == verified
+        except Refusal:
+            continue
+
+
+def test_no_shorter_bundle_verifies(bundle):
+    for length in range(0, len(bundle.data), 41):
+        with pytest.raises(Refusal):
+            verify(bundle.data[:length], bundle.policy)
+
+
+def test_a_filtered_run_verifies_where_partial_runs_are_allowed(bundle):
+    verified = verify(with_option("-k", "mm")(bundle), replace(bundle.policy, allow_partial=True))
+    assert verified.statement["predicate"][EXTENSION]["partial"] == ["-k mm"]
+
+
+def test_named_code_is_accepted(bundle):
+    theirs = run_with(code={"sha256": "0" * 64, "suites": []})(bundle)
+    verify(theirs, replace(bundle.policy, code_digests=("1" * 64, "0" * 64)))
+
+
+def test_a_passing_run_is_stated_as_passed(tmp_path):
+    statuses = (Status.PASS, Status.NOT_APPLICABLE)
+    found = sample(tmp_path)
+    data = found.packed(write_run(tmp_path / "passing", statuses))
+    assert verify(data, found.policy).statement["predicate"]["result"] == "PASSED"
+
+
+def test_the_payload_type_is_that_of_in_toto():
+    assert PAYLOAD_TYPE == "application/vnd.in-toto+json"

@@ -1,0 +1,86 @@
+"""Decisions about times: the intervals keep what they promise, and noise alone is never slower."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from conformance.gate.timing import FEWEST_SAMPLES, Answer, compare, interval_rank, median, median_interval
+
+
+def series(draw: random.Random, centre: float, spread: float, count: int = 15) -> list[float]:
+    """Times with the long tail that real ones have."""
+    return sorted(centre * math.exp(abs(draw.gauss(0, spread))) for _ in range(count))
+
+
+@pytest.mark.parametrize(
+    ("count", "rank"),
+    # Ranks of the table of 97.5 % intervals, from the binomial distribution function.
+    [(1, None), (6, None), (7, 1), (9, 1), (10, 2), (15, 3), (20, 5), (100, 39)],
+)
+def test_ranks(count, rank):
+    assert interval_rank(count) == rank
+    if rank:
+        missed = 2 * sum(math.comb(count, below) for below in range(rank)) / 2**count
+        assert missed <= 0.025
+        assert missed + 2 * math.comb(count, rank) / 2**count > 0.025  # the next rank would promise too much
+
+
+def test_fewest_samples():
+    assert FEWEST_SAMPLES == 7
+
+
+def test_interval_holds_the_median_as_often_as_it_says():
+    draw = random.Random(1)
+    held = 0
+    for _ in range(4000):
+        found = median_interval(sorted(draw.expovariate(1) for _ in range(15)))
+        assert found is not None
+        held += found.low <= math.log(2) <= found.high
+    assert held / 4000 >= 0.975
+
+
+def test_equal_but_noisy_series_are_not_slower():
+    draw = random.Random(2)
+    answers = [compare(series(draw, 100, 0.03), series(draw, 100, 0.03), 0.05).answer for _ in range(1000)]
+    assert answers.count(Answer.SLOWER) == answers.count(Answer.FASTER) == 0
+    calm = [compare(series(draw, 100, 0.01), series(draw, 100, 0.01), 0.05).answer for _ in range(1000)]
+    assert calm.count(Answer.SAME) > 990
+
+
+def test_difference_at_the_threshold_is_seldom_slower():
+    """The stated rate: at a true ratio of just the threshold, the interval is beyond it in at most 2.5 %."""
+    draw = random.Random(3)
+    answers = [compare(series(draw, 100, 0.2), series(draw, 105, 0.2), 0.05).answer for _ in range(1000)]
+    assert answers.count(Answer.SLOWER) <= 25
+
+
+def test_clear_difference_is_always_seen():
+    draw = random.Random(4)
+    for _ in range(200):
+        assert compare(series(draw, 100, 0.02), series(draw, 120, 0.02), 0.05).answer is Answer.SLOWER
+        assert compare(series(draw, 120, 0.02), series(draw, 100, 0.02), 0.05).answer is Answer.FASTER
+
+
+def test_too_few_measurements_are_ambiguous_however_large_the_difference():
+    change = compare([100.0] * 6, [300.0] * 15, 0.05)
+    assert change.answer is Answer.AMBIGUOUS
+    assert change.why == "fewer than 7 measurements"
+    assert change.interval is None
+    assert change.ratio == 3.0
+
+
+def test_scattered_measurements_are_ambiguous():
+    change = compare([100.0 + value for value in range(0, 75, 5)], [110.0 + value for value in range(0, 75, 5)], 0.05)
+    assert change.answer is Answer.AMBIGUOUS
+    assert "scatter" in change.why
+
+
+def test_the_same_measurements_are_the_same():
+    assert compare([5.0], [5.0], 0.05).answer is Answer.SAME
+
+
+def test_median():
+    assert (median([1.0]), median([1.0, 2.0]), median([1.0, 2.0, 9.0])) == (1.0, 1.5, 2.0)

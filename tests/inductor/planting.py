@@ -1,0 +1,177 @@
+"""Plants faults in generated code, for tests that the checks which the fixture ``inductor`` runs catch each of them.
+
+A child process with Triton's interpreter drives the suites' own tests. What they compile is edited in the compile
+process before it is compiled to a binary, so that source, binary and numbers all have the fault.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from conformance.inductor.program import Generated, Program
+from conformance.targets import Target
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One edit of generated modules: ``pattern`` (a regular expression) becomes ``replacement``, which changes it.
+
+    ``case`` names the function of the tests' module that drives a suite with ``inductor`` and a target, and ``caught``
+    the beginnings of the names of checks that must fail; "raises X" stands for an exception.
+    """
+
+    name: str
+    case: str
+    pattern: str
+    replacement: str
+    caught: tuple[str, ...]
+
+    def edit(self, module: str) -> str:
+        """``module`` with the fault. Raises ValueError if that is what it was."""
+        edited = re.sub(self.pattern, self.replacement, module, flags=re.MULTILINE)
+        if edited == module:
+            raise ValueError(f"{self.name}: {self.pattern!r} changes nothing in the generated module")
+        return edited
+
+
+# --- in the compile process -------------------------------------------------------------------------------------------
+
+
+def generate_edited(payload: tuple[Program, Fault | None], target: Target) -> Generated:
+    """What is generated for the program, its modules edited before their kernels are compiled."""
+    from unittest import mock
+
+    from conformance.inductor import generate as module
+
+    program, fault = payload
+    compile_program = module._compile
+
+    def edited(asked: Program, seen: Any) -> Any:
+        failure = compile_program(asked, seen)
+        if fault is not None:
+            seen.modules[:] = [fault.edit(text) for text in seen.modules]
+        return failure
+
+    with mock.patch.object(module, "_compile", edited):
+        return module.generate(program, target)
+
+
+# --- in the child with the interpreter --------------------------------------------------------------------------------
+
+
+def failed_checks(fault: Fault | None, case: str, tests: Any, pool: Any) -> list[str]:
+    """The checks that fail, without the config in their names, where ``case`` of the module ``tests`` meets the
+    fault."""
+    from unittest import mock
+
+    from conformance.execution.compilation import Task
+    from conformance.inductor import provider
+    from conformance.plugin.generated import Inductor
+    from conformance.plugin.judging import Harness
+    from conformance.plugin.recording import CaseRecorder, TypedSkip
+    from conformance.records import ConformanceFailure
+    from conformance.targets import find
+
+    def planted(program: Program, target: Target, pool: Any) -> provider.Compiled:
+        task = Task(f"{__name__}:generate_edited", (program, fault), target)
+        result = pool.submit(task).result()
+        if result.value is None:
+            raise RuntimeError(f"{result.status}: {result.reason}: {result.error}")
+        return provider.Compiled(program, result.value)
+
+    chosen: Any = SimpleNamespace(tier="quick", targets=("sm_90",), has_gpu=False, compile_only=False, seed=0)
+    harness, recorder = Harness(chosen), CaseRecorder(f"planted::{case}")
+    harness.pool = pool
+    raised = []
+    with mock.patch.object(provider, "compile_program", planted):
+        try:
+            getattr(tests, case)(Inductor(harness, recorder), find("sm_90"))
+        except ConformanceFailure:
+            pass  # its verdicts are in the record
+        except TypedSkip as skip:
+            raised = [f"skipped {skip.reason}"]
+        except Exception as error:
+            traceback.print_exc()
+            raised = [f"raises {type(error).__name__}"]
+    failed = [verdict.check.partition("@")[0] for verdict in recorder.verdicts if not verdict.passed]
+    assert recorder.verdicts or raised, f"{case} judged nothing"
+    return list(dict.fromkeys([*failed, *raised]))
+
+
+def table(name: str) -> dict[str, list[str]]:
+    """Fault or healthy case -> the checks that fail, for the tests' module ``name``."""
+    import torch
+
+    from conformance.execution.compilation import CompilePools
+
+    torch.set_num_threads(1)
+    tests = importlib.import_module(name)
+    pool = CompilePools(1, 120.0)
+    try:
+        found = {case: failed_checks(None, case, tests, pool) for case in sorted({f.case for f in tests.FAULTS})}
+        found |= {fault.name: failed_checks(fault, fault.case, tests, pool) for fault in tests.FAULTS}
+    finally:
+        pool.close()
+    return found
+
+
+# --- in the test ------------------------------------------------------------------------------------------------------
+
+
+def interpreted(code: str) -> Any:
+    """What ``code`` prints last, as JSON, in a child process with the interpreter."""
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    environment |= {"CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *sys.path])
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def planted_table(name: str) -> dict[str, list[str]]:
+    """:func:`table` of a child process."""
+    found: dict[str, list[str]] = interpreted(
+        f"import json; from {__name__} import table; print(json.dumps(table({name!r})))"
+    )
+    return found
+
+
+def missed(faults: Sequence[Fault], found: Mapping[str, Sequence[str]]) -> str:
+    """A table of the faults, each with the checks that caught it, if one of them was not caught as it must be."""
+    rows, wrong = [], False
+    for fault in faults:
+        lacking = [name for name in fault.caught if not any(check.startswith(name) for check in found[fault.name])]
+        wrong |= bool(lacking)
+        rows.append(
+            f"| {fault.name} | {', '.join(found[fault.name]) or 'passes'} | "
+            f"{'lacks ' + ', '.join(lacking) if lacking else ''} |"
+        )
+    return "\n".join(["", "| fault | caught by | |", "|---|---|---|", *rows]) if wrong else ""
+
+
+class PlantedFaults:
+    """The tests of a module's ``FAULTS``: a subclass there, ``TestFaults``, runs them."""
+
+    def test_healthy_code_passes(self, found: dict[str, list[str]], request: pytest.FixtureRequest) -> None:
+        healthy = {fault.case: found[fault.case] for fault in request.module.FAULTS}
+        assert healthy == {case: [] for case in healthy}
+
+    def test_every_fault_is_caught(self, found: dict[str, list[str]], request: pytest.FixtureRequest) -> None:
+        text = missed(request.module.FAULTS, found)
+        assert not text, text

@@ -1,0 +1,33 @@
+"""Steps that cases share."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from conformance.plugin.cases import need_device, record
+from conformance.plugin.recording import CaseRecorder, TypedSkip
+from conformance.records import ReasonCode, Status, Verdict
+
+
+def test_every_verdict_is_recorded_and_a_failed_one_fails_the_case() -> None:
+    recorder = CaseRecorder("a case")
+    record(recorder, [Verdict("numbers", False, "3 wrong", {"wrong": 3}), Verdict("source", True)], "call 1/")
+    assert [verdict.check for verdict in recorder.verdicts] == ["call 1/numbers", "call 1/source"]
+    assert recorder.verdicts[0].details == {"wrong": 3}
+    assert recorder.objection() == "check call 1/numbers failed and the test went on: 3 wrong"
+
+
+@pytest.mark.parametrize(("has_gpu", "compile_only"), [(False, False), (True, True)])
+def test_a_case_ends_where_nothing_runs_on_a_device(has_gpu: bool, compile_only: bool) -> None:
+    harness: Any = SimpleNamespace(settings=SimpleNamespace(has_gpu=has_gpu, compile_only=compile_only))
+    with pytest.raises(TypedSkip, match="timing: a GPU is required") as ended:
+        need_device(harness, CaseRecorder("a case"), "timing")
+    assert (ended.value.status, ended.value.reason.code) == (Status.NOT_RUN, ReasonCode.NO_DEVICE)
+
+
+def test_a_case_goes_on_with_a_device() -> None:
+    harness: Any = SimpleNamespace(settings=SimpleNamespace(has_gpu=True, compile_only=False))
+    need_device(harness, CaseRecorder("a case"), "timing")
