@@ -193,7 +193,7 @@ class Inductor:
         ``target`` cannot be generated for."""
         self.recorder.set(target=target, options={"program": program})
         try:
-            with self.recorder.timed("compile"):
+            with self.recorder.timed("compile"), self.harness.together():
                 return provider.compile_program(program, target, self.harness.pool)
         except provider.Unsupported as error:
             self.recorder.not_run(error.reason)
@@ -343,7 +343,7 @@ class Inductor:
         caller = CallExecutor(executor.name, executor.device, out=out)
         forced = Forced(lambda tensors, observe: compiled.call(tensors, executor, number=number, observe=observe))
         try:
-            with self.recorder.timed("run"):
+            with self.recorder.timed("run"), self.harness.together():
                 judged = trial(forced, plan, caller, seed=self.harness.settings.seed, names=fills)
         except ReplayUnsupported as error:
             return error.reason

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +29,7 @@ from .options import Settings, settings
 from .recording import CaseRecorder
 from .reproducing import Reproducing
 from .scenarios import parametrize
+from .turns import Turns
 
 #: Interpreted trials kept for the targets that follow: they are neighbours in the order of the cases.
 SHARED_TRIALS = 64
@@ -82,6 +85,15 @@ class Harness:
             return InterpreterExecutor()
         except InterpreterUnsupported as error:
             return error.reason
+
+    @functools.cached_property
+    def turns(self) -> Turns:
+        """Turns on the device that this process is bound to."""
+        return Turns(os.environ.get(self.settings.gpus.variable, "all"))
+
+    def together(self) -> contextlib.AbstractContextManager[None]:
+        """Uses the device, if there is one, beside other workers, but not beside one that times something."""
+        return self.turns.together() if self.settings.has_gpu else contextlib.nullcontext()
 
     def trial(self, kernel: Kernel, plan: Plan, names: tuple[str, ...] | None) -> Trial:
         """Judges ``plan`` on the executor. The interpreter's numbers are computed once and shared by every target for
@@ -260,7 +272,7 @@ def _run(harness: Harness, recorder: CaseRecorder, kernel: Kernel, plan: Plan, n
     executor = harness.executor
     assert not isinstance(executor, Reason)
     recorder.set(executor=executor.name)
-    with recorder.timed("run"):
+    with recorder.timed("run"), harness.together():
         judged = harness.trial(kernel, plan, names)
     recorder.set(observed={"grid": judged.grid, "programs": judged.programs, "outputs": judged.digests})
     return judged

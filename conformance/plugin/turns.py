@@ -1,0 +1,60 @@
+"""Turns on one device: cases that run beside each other, and a timing that is alone.
+
+A kernel that shares the device with those of other workers takes longer, by as much as they happen to do. Two locks on
+files, one for whoever uses the device and one as a turnstile before it, let any number of cases in together, or one
+timing alone; who waits to be alone keeps others from coming in. A process that dies gives its locks back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+#: Seconds between two tries to be let in.
+TRY_SECONDS = 0.002
+
+
+class NotAlone(Exception):
+    """The device was in use by others for too long."""
+
+
+class Turns:
+    """Turns on the device that is called ``name``, among the processes of one user on this machine."""
+
+    def __init__(self, name: str, folder: Path | None = None) -> None:
+        safe = "".join(char if char.isalnum() or char in "-." else "_" for char in name)
+        base = (folder or Path(tempfile.gettempdir())) / f"triton-conformance-device-{safe}"
+        self._use, self._turnstile = base.with_name(base.name + ".use"), base.with_name(base.name + ".turnstile")
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Uses the device beside others; waits while somebody is alone or about to be."""
+        with self._use.open("a") as use:
+            with self._turnstile.open("a") as turnstile:
+                fcntl.flock(turnstile, fcntl.LOCK_EX)
+                fcntl.flock(use, fcntl.LOCK_SH)
+            yield
+
+    @contextlib.contextmanager
+    def alone(self, seconds: float) -> Iterator[None]:
+        """Uses the device alone. Raises :class:`NotAlone` if others do not leave within ``seconds``."""
+        until = time.monotonic() + seconds
+        with self._use.open("a") as use, self._turnstile.open("a") as turnstile:
+            for lock in (turnstile, use):
+                while not _locked(lock):
+                    if time.monotonic() > until:
+                        raise NotAlone(f"other cases used the device for {seconds:g} s without a pause")
+                    time.sleep(TRY_SECONDS)
+            yield
+
+
+def _locked(file: object) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # type: ignore[arg-type]
+    except OSError:
+        return False
+    return True
