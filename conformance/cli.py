@@ -41,6 +41,7 @@ COMMANDS = {
     "matrix": "Run the stacks that a file describes, and compare them pair by pair.",
     "compare": "Compare two runs: what broke, what was fixed, what changed.",
     "report": "Write a run's HTML report, with what changed if a baseline is given.",
+    "reproduce": "Write a script that shows a failed case's fault with torch and triton alone.",
     "mustpass": "Write the lists of cases that are owed, or hold a run against them.",
     "bundle": "Pack a run's evidence into one signed archive.",
     "verify": "Check a bundle of evidence, offline.",

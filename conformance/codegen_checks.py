@@ -106,7 +106,7 @@ class Evidence:
 EVIDENCE: dict[str, dict[Feature, tuple[Evidence, ...]]] = {
     "nvidia": {
         TMA_LOAD: (
-            # shared::cluster up to Triton 3.8, shared::cta from 3.9 on
+            # shared::cluster up to Triton 3.6, shared::cta later
             Evidence("ptx", r"CHECK: {{^cp\.async\.bulk\.tensor\.[1-5]d\.shared::(cluster|cta)\.global\b}}"),
             Evidence("ttir", r"CHECK: {{\btt\.descriptor_(load|gather)\b}}"),
         ),

@@ -7,16 +7,17 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
 from conformance.commands import CommandError, judged
 from conformance.commands.comparing import compared
 from conformance.commands.outputs import deliver
+from conformance.commands.reproducing import reproduced
 from conformance.gate.environments import Environment, build, default_cache
-from conformance.gate.running import Abilities, RunError, Say, abilities, run
+from conformance.gate.running import Abilities, RunError, Say, StackRun, abilities, run
 from conformance.gate.stacks import Stack
+from conformance.reporting.text import clean
 
 #: Options of the suites that the gate passes on, each as often as it is given.
 _PASSED_ON = ("target", "suite", "kernel")
@@ -35,17 +36,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--compile-only", action="store_true", help="compile and check the code, run nothing")
     parser.add_argument("--no-gpu", action="store_true", help="interpreter and cross-compilation only")
     judged.add_options(parser)
+    parser.add_argument(
+        "--reproducers",
+        metavar="N",
+        type=int,
+        default=3,
+        help="write and try scripts for this many groups of new failures, the worst first (default: 3)",
+    )
     parser.add_argument("--output", metavar="DIR", help="where the reports go (default: reports/gate-<time>)")
     parser.add_argument("--cache", metavar="DIR", help="environments and runs (default: ~/.cache/triton-conformance)")
-
-
-@dataclass(frozen=True)
-class StackRun:
-    """The run of one stack, and what the stack cannot do."""
-
-    name: str
-    folder: Path
-    can: Abilities
 
 
 class Gate:
@@ -79,7 +78,7 @@ class Gate:
         with _progress(name) as say:
             folder, reused = run(environment, can, self._options, self._cache, say)
         print(f"{name}: {'unchanged, its run is used again' if reused else 'done'}: {folder}", file=sys.stderr)
-        return StackRun(name, folder, can)
+        return StackRun(environment, folder)
 
     @staticmethod
     def new_output() -> Path:
@@ -133,5 +132,7 @@ def report_pair(given: argparse.Namespace, baseline: StackRun, candidate: StackR
         raise CommandError(f"{output} cannot be made ({error}): give another --output") from None
     files = {option: str(output / name) for option, name in REPORTS.items()}
     answer = deliver(found, baseline.folder, candidate.folder, files)
+    for line in reproduced(found, baseline, candidate, output / "reproducers", given.reproducers):
+        print(clean(line))
     print(f"\n{output}: {', '.join(REPORTS.values())}", file=sys.stderr)
     return answer

@@ -64,7 +64,7 @@ def _as_numbers(data: np.ndarray, name: str) -> np.ndarray:
     return _from_bits(data, name) if name in _STORED_AS_BITS else data
 
 
-def _mended_methods(interpreter: Any) -> dict[str, Callable[..., Any]]:
+def mended_methods(interpreter: Any) -> dict[str, Callable[..., Any]]:
     """Replacements for the builder methods that are wrong for bf16 and fp8."""
     handle = interpreter.TensorHandle
     original = interpreter.InterpreterBuilder
@@ -191,7 +191,7 @@ class InterpreterExecutor:
                 detail = f"this Triton's InterpreterBuilder has no {method}, which mending replaces"
                 raise InterpreterUnsupported(Reason(ReasonCode.NO_INTERPRETER, method, detail))
         self._interpreter = interpreter
-        self._methods = _mended_methods(interpreter)
+        self._methods = mended_methods(interpreter)
         self._semantic, self._skipped_check = TritonSemantic, _skipped_check(TritonSemantic)
         prove(interpreter, self._methods)
         self._count_a_loop()

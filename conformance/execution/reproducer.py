@@ -22,7 +22,7 @@ from conformance.kernels.kernel import Kernel, Plan
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import Contract
 from conformance.numerics.rounding import FORMATS, round_to
-from conformance.numerics.verdict import _interval as interval
+from conformance.numerics.verdict import interval
 from conformance.targets import Target
 
 from . import interpreter, reproducer_compiling, reproducer_numbers
@@ -180,7 +180,7 @@ def _interpreter_ready(views: Mapping[str, Tensor], runtime: Sources) -> str:
     runtime.import_line("import numpy")
     if not any(view.dtype in MENDED for view in views.values()):
         return templates.INTERPRETER_READY
-    runtime.add("_mended_methods", interpreter._mended_methods)
+    runtime.add("mended_methods", interpreter.mended_methods)
     runtime.import_line("from triton.runtime import interpreter")
     return templates.INTERPRETER_READY + templates.MEND
 

@@ -145,7 +145,7 @@ if __name__ == "__main__":
 
 MEND = """\
     # The interpreter of Triton's releases multiplies the bit patterns of bf16 and fp8, and rounds to them wrongly.
-    for name, method in _mended_methods(interpreter).items():
+    for name, method in mended_methods(interpreter).items():
         setattr(interpreter.InterpreterBuilder, name, method)
 """
 

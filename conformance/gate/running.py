@@ -45,6 +45,18 @@ class Abilities:
     interpreter: str | None
 
 
+@dataclass(frozen=True)
+class StackRun:
+    """The run of one stack."""
+
+    environment: Environment
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return self.environment.stack.name
+
+
 def abilities(environment: Environment) -> Abilities:
     """Asks ``environment``. Raises :class:`RunError` if it cannot even be imported."""
     command = environment.command("targets", "--json")

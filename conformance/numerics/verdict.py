@@ -78,7 +78,7 @@ def judge(problem: Problem, contract: Contract, fill: Fill, out: Tensor, output:
         raise ValueError(f"{problem.id}: the output {output or ''} to judge is {given}, it must be {wanted}")
     if fill.method == "exact":
         return _judge_exact(contract, fill, out)
-    return _judge_interval(contract, fill, out)
+    return _judge_within(contract, fill, out)
 
 
 def _judge_exact(contract: Contract, fill: Fill, out: Tensor) -> FillVerdict:
@@ -97,10 +97,10 @@ def _judge_exact(contract: Contract, fill: Fill, out: Tensor) -> FillVerdict:
     return _verdict(contract, fill, out, bad, wanted=wanted)
 
 
-def _judge_interval(contract: Contract, fill: Fill, out: Tensor) -> FillVerdict:
+def _judge_within(contract: Contract, fill: Fill, out: Tensor) -> FillVerdict:
     key = ("interval", contract, out.device)
     if key not in fill.cache:
-        fill.cache[key] = _interval(contract, fill, out.device)
+        fill.cache[key] = interval(contract, fill, out.device)
     limits: _Interval = fill.cache[key]
     found = out.double() if out.dtype == torch.float64 else out.float()
     good = (found >= limits.low) & (found <= limits.high)
@@ -115,7 +115,7 @@ def _judge_interval(contract: Contract, fill: Fill, out: Tensor) -> FillVerdict:
     return _verdict(contract, fill, out, ~good, ratio=ratio, limits=limits)
 
 
-def _interval(contract: Contract, fill: Fill, device: torch.device) -> _Interval:
+def interval(contract: Contract, fill: Fill, device: torch.device) -> _Interval:
     if fill.error is None:
         raise ValueError(f"fill {fill.name!r} has method {fill.method!r} and no error bound: it needs one")
     form = FORMATS[contract.out_dtype]

@@ -83,10 +83,11 @@ def _configure_main(config: pytest.Config) -> None:
 
 
 def _join_paths(config: pytest.Config) -> None:
-    """``--run-dir DIR`` becomes ``--run-dir=DIR`` in what workers are given, and a file of expected failures likewise:
-    in a checkout that is not installed they parse the command line before they know the option, and would take the
+    """``--run-dir DIR`` becomes ``--run-dir=DIR`` in what workers are given, and other options with a path likewise: in
+    a checkout that is not installed they parse the command line before they know the option, and would take the
     folder, which exists by then, for a place to look for tests and for their conftest."""
-    names = {f"--{prefix}{name}" for prefix in ("", "conformance-") for name in ("run-dir", "expected-failures")}
+    options = ("run-dir", "expected-failures", "reproducers")
+    names = {f"--{prefix}{name}" for prefix in ("", "conformance-") for name in options}
     given = config.invocation_params
     arguments: list[str] = []
     for argument in map(str, given.args):

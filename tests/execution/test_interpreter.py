@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from triton.runtime import interpreter
 
-from conformance.execution.interpreter import InterpreterExecutor, _mended_methods, prove
+from conformance.execution.interpreter import InterpreterExecutor, mended_methods, prove
 from conformance.kernels.launch import Launch
 
 @triton.jit
@@ -135,7 +135,7 @@ def test_empty_grid_runs_nothing():
 )
 def test_a_wrong_mend_is_found_at_start(method, fault, says):
     run(f"""
-        methods = {{**_mended_methods(interpreter), "{method}": {fault}}}
+        methods = {{**mended_methods(interpreter), "{method}": {fault}}}
         try:
             prove(interpreter, methods)
         except RuntimeError as error:
