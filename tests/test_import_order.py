@@ -37,7 +37,16 @@ RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
 RECORDS_ONLY = ("records", "reporting", "gate")
 STACK = ("torch", "triton")
 #: In the plugin, what needs torch and triton is loaded when the environment has been prepared.
-LATE_PLUGIN_MODULES = ("judging", "scenarios", "config_space", "examples", "generated", "random_problems", "reproducing", "sweeping")
+LATE_PLUGIN_MODULES = (
+    "config_space",
+    "examples",
+    "generated",
+    "judging",
+    "random_problems",
+    "reproducing",
+    "scenarios",
+    "sweeping",
+)
 
 
 def room_of(path: Path, package: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
@@ -14,6 +15,7 @@ from conformance.commands import CommandError, judged
 from conformance.commands.comparing import compared
 from conformance.commands.outputs import deliver
 from conformance.commands.reproducing import reproduced
+from conformance.gate.code_digest import code_digest
 from conformance.gate.environments import Environment, build, default_cache
 from conformance.gate.running import Abilities, RunError, Say, StackRun, abilities, run
 from conformance.gate.stacks import Stack
@@ -51,20 +53,35 @@ class Gate:
     """Stacks that are to be run with the same options."""
 
     def __init__(self, stacks: Sequence[Stack], options: Sequence[str], targets: Sequence[str], cache: Path) -> None:
-        self._stacks = list(dict.fromkeys(stacks))
+        self._stacks = list(stacks)
         self._options = list(options)
         self._targets = list(targets)
         self._cache = cache
 
     def runs(self) -> list[StackRun]:
-        """A run for each stack, in their order, one after the other: each uses every core and every GPU. What can be
-        said of any stack before the first run is said, or raised as StackError or RunError, before it."""
+        """A run for each stack, in their order, one after the other: each uses every core and every GPU. One that is
+        the same as another has a run of its own, so that comparing both shows what changes by itself. What can be said
+        of any stack before the first run is said, or raised as StackError or RunError, before it."""
         environments = [build(stack, self._cache) for stack in self._stacks]
         able = [abilities(environment) for environment in environments]
         for environment, can in zip(environments, able, strict=True):
             _introduce(environment, can)
+            self._refuse_other_judges(environment, can)
             self._refuse_lost_targets(environment, can)
-        return [self._run(environment, can) for environment, can in zip(environments, able, strict=True)]
+        runs, times = [], Counter[tuple[object, ...]]()
+        for environment, can in zip(environments, able, strict=True):
+            same = (environment.folder, environment.stack.variables)
+            runs.append(self._run(environment, can, times[same]))
+            times[same] += 1
+        return runs
+
+    def _refuse_other_judges(self, environment: Environment, can: Abilities) -> None:
+        """A harness that came with a stack's packages would judge this stack by other rules."""
+        if not str(can.stack.get("harness")).endswith(code_digest()[:12]):
+            raise RunError(
+                f"stack {environment.stack.name!r} brings a triton-conformance of its own: {can.stack.get('harness')}; "
+                "all stacks must be judged by the same: remove it from the stack's packages"
+            )
 
     def _refuse_lost_targets(self, environment: Environment, can: Abilities) -> None:
         """A target that was asked for by name and that a stack does not know is an error before anything is run."""
@@ -73,10 +90,10 @@ class Gate:
             why = "; ".join(f"{name}: {can.lacking[name]}" for name in lost)
             raise RunError(f"stack {environment.stack.name!r} cannot compile for {why}")
 
-    def _run(self, environment: Environment, can: Abilities) -> StackRun:
+    def _run(self, environment: Environment, can: Abilities, again: int) -> StackRun:
         name = environment.stack.name
         with _progress(name) as say:
-            folder, reused = run(environment, can, self._options, self._cache, say)
+            folder, reused = run(environment, can, self._options, self._cache, say, again)
         print(f"{name}: {'unchanged, its run is used again' if reused else 'done'}: {folder}", file=sys.stderr)
         return StackRun(environment, folder)
 

@@ -81,12 +81,15 @@ def abilities(environment: Environment) -> Abilities:
         raise RunError(f"stack {environment.stack.name!r} does not start (exit {done.returncode}):\n{said}") from None
 
 
-def run(environment: Environment, can: Abilities, options: Sequence[str], cache: Path, say: Say) -> tuple[Path, bool]:
-    """The folder of a run of the suites with ``options`` in ``environment``, and whether it was there already.
+def run(
+    environment: Environment, can: Abilities, options: Sequence[str], cache: Path, say: Say, again: int = 0
+) -> tuple[Path, bool]:
+    """The folder of a run of the suites with ``options`` in ``environment``, and whether it was there already. Runs of
+    one stack that differ by ``again`` are not used for each other.
 
     Raises :class:`RunError` if the run ended without the records of all its cases.
     """
-    folder = cache / "runs" / _key(environment, can, options)
+    folder = cache / "runs" / _key(environment, can, [*options, *([f"again {again}"] if again else [])])
     if complete(folder):
         return folder, True
     attempt = folder.with_name(f"{folder.name}-{time.time_ns():x}")

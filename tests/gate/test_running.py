@@ -70,9 +70,11 @@ def test_other_options_versions_or_code_are_another_run(tmp_path: Path, monkeypa
     folders = {started(tmp_path)[0], started(tmp_path, ("--tier", "full"))[0]}
     folders.add(started(tmp_path, can=dataclasses.replace(CAN, stack={"triton": "4.1"}))[0])
     folders.add(started(tmp_path, can=dataclasses.replace(CAN, devices=("device",)))[0])
+    twice = run(environment(tmp_path / "stack"), CAN, (), tmp_path / "cache", lambda text: None, again=1)
+    folders.add(twice[0])
     monkeypatch.setattr(running, "code_digest", lambda: "other code")
     folders.add(started(tmp_path)[0])
-    assert len(folders) == 5
+    assert len(folders) == 6
 
 
 @pytest.mark.parametrize("does", ["die", "lose", "3", "5"])

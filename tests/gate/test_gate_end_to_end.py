@@ -1,0 +1,127 @@
+"""The whole gate, from two stacks to the answer: the candidate is this stack with faults planted in it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from conformance.cli import main
+from conformance.targets import nvidia_tool
+
+#: In the candidate's processes: a module is changed as soon as it has been imported.
+SITE = """
+import dataclasses, importlib.abc, sys
+
+def lose_tma_stores(module):
+    launch = module.PersistentTmaGemm.launch
+    def without(self, plan, tensors):
+        made = launch(self, plan, tensors)
+        return dataclasses.replace(made, arguments={{**made.arguments, "TMA_STORE": False}})
+    module.PersistentTmaGemm.launch = without
+
+def lose_a_kernel(module):
+    module.KERNELS = ()
+
+def spoil_a_config(module):
+    launch = module.IntegerGemm.launch
+    def spoiled(self, plan, tensors):
+        if plan.config.id == "{config}" and not tensors["a"].is_meta:
+            tensors = dict(tensors, a=tensors["a"] + 1)
+        return launch(self, plan, tensors)
+    module.IntegerGemm.launch = spoiled
+
+PATCHES = {{
+    "conformance.kernels.gemm": lose_tma_stores,
+    "conformance.kernels.plus": lose_a_kernel,
+    "conformance.kernels.integer": spoil_a_config,
+}}
+
+class Patched:
+    def __init__(self, loader, patch):
+        self.loader, self.patch = loader, patch
+    def __getattr__(self, name):
+        return getattr(self.loader, name)
+    def exec_module(self, module):
+        self.loader.exec_module(module)
+        self.patch(module)
+
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name not in PATCHES:
+            return None
+        found = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next(filter(None, found))
+        spec.loader = Patched(spec.loader, PATCHES[name])
+        return spec
+
+class First(list):
+    def insert(self, index, finder):  # pytest's would come first, and find these modules itself
+        super().insert(max(index, 1), finder)
+
+sys.meta_path = First([Finder(), *sys.meta_path])
+"""
+#: An assembler that has 128 registers for each thread.
+PTXAS = r"""#!/bin/sh
+for argument; do case "$argument" in *.ptx) sed -i 's/^\.reqntid.*/& .maxnreg 128/' "$argument";; esac; done
+exec {ptxas} "$@"
+"""
+KERNELS = ("mm_persistent_tma", "int_mm", "mm_plus_mm")
+
+
+@pytest.fixture(scope="module")
+def gate(tmp_path_factory: pytest.TempPathFactory):
+    """Runs the gate for a candidate: its exit status and what it found, as the JSON says."""
+    folder = tmp_path_factory.mktemp("gate")
+
+    def run(candidate: str) -> tuple[int, dict]:
+        output = folder / f"output-{len(list(folder.iterdir()))}"
+        options = [
+            "--no-gpu",
+            "--target",
+            "sm_90",
+            "--reproducers",
+            "0",
+            "--suite",
+            "config_space",
+            "--suite",
+            "tma_store",
+        ]
+        options += [word for kernel in KERNELS for word in ("--kernel", kernel)]
+        places = ["--cache", str(folder / "cache"), "--output", str(output)]
+        status = main(["gate", "--candidate", candidate, *options, *places])
+        assert {file.name for file in output.iterdir()} == {"comparison.json", "comparison.md", "report.html"}
+        return status, json.loads((output / "comparison.json").read_text())
+
+    return run
+
+
+def kinds(found: dict, severity: str) -> dict[str, set[str]]:
+    """Kernels by kind of the findings of ``severity``."""
+    groups = [group for group in found["groups"] if group["severity"] == severity]
+    return {group["kind"]: {one["kernel"] for one in group["findings"]} for group in groups}
+
+
+def planted(folder: Path, config: str) -> str:
+    site, ptxas = folder / "site", folder / "ptxas"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(SITE.format(config=config))
+    ptxas.write_text(PTXAS.format(ptxas=nvidia_tool("ptxas")))
+    ptxas.chmod(0o755)
+    return f"site={site} ptxas={ptxas}"
+
+
+def test_identical_stacks_are_safe_and_planted_faults_have_their_names(gate, tmp_path):
+    status, found = gate("current")
+    assert (status, found["groups"], found["compared"]) == (0, [], found["unchanged"])
+    assert found["compared"] > 20
+
+    status, found = gate(planted(tmp_path, "64x128x32-s4-w8"))
+    assert status == 1
+    regressions = kinds(found, "regression")
+    assert regressions["FEATURE_LOST"] == {"mm_persistent_tma"}
+    assert regressions["LOST_COVERAGE"] == {"mm_plus_mm"}
+    assert {"int_mm", "mm_persistent_tma"} <= regressions["MORE_SPILLS"]
+    wrong = [group for group in found["groups"] if group["cause"].startswith("numerics/")]
+    assert [one["kernel"] for group in wrong for one in group["findings"]] == ["int_mm"]
