@@ -17,6 +17,8 @@ from .observation import Ran
 
 #: Runs of one launch that is timed: by their order, an interval of the median that holds in 98 of 100 cases.
 REPEATS = 20
+#: Seconds for which it runs before: a device that was idle has low clocks, and needs some time to raise them.
+WARM_SECONDS = 0.1
 
 
 class DeviceExecutor:
@@ -74,11 +76,14 @@ class DeviceExecutor:
         return compiled, tuple(events[0]["args"]["grid"])[: len(launch.grid)]
 
     def microseconds(self, launch: Launch, repeats: int = REPEATS) -> list[float]:
-        """Device times of ``launch`` with all that belongs to it, by the profiler, after one run to warm up."""
+        """Device times of ``launch`` with all that belongs to it, by the profiler, once the device is warm."""
         from torch.profiler import ProfilerActivity, profile
 
         activity = ProfilerActivity.CUDA if self.device.type == "cuda" else ProfilerActivity.XPU
+        warm = time.perf_counter() + WARM_SECONDS
         self.run(launch)
+        while time.perf_counter() < warm:
+            self.run(launch)
         with profile(activities=[activity]) as profiler:
             for _ in range(repeats):
                 self.run(launch)
