@@ -7,7 +7,7 @@ NEWEST_TRITON ?= 3.9.0
 NEWEST := $(VENV)/triton-$(NEWEST_TRITON)
 ARGS ?=
 
-.PHONY: conformance conformance-newest test lint clean
+.PHONY: conformance conformance-newest test lint browser clean
 
 conformance: $(VENV)/installed
 	$(BIN)/python -m pytest -n auto --tier quick $(ARGS)
@@ -25,12 +25,17 @@ lint: $(VENV)/installed
 
 $(VENV)/installed: constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[stack,dev]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[stack,evidence,dev]"
 	touch $@
 
 $(NEWEST)/installed:
 	$(BIN)/python -m pip install --quiet --no-deps --target $(NEWEST) triton==$(NEWEST_TRITON)
 	touch $@
+
+# What the tests of the HTML report are run in; without it they are skipped, with that reason.
+browser:
+	command -v chromium > /dev/null || \
+		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium > /dev/null; }
 
 clean:
 	rm -rf $(VENV)

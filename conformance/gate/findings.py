@@ -72,7 +72,6 @@ SEVERITY: Mapping[Kind, Severity] = {
             Kind.LARGER_CODE,
             Kind.SLOWER_COMPILE,
             Kind.OTHER_INSTRUCTIONS,
-            Kind.AMBIGUOUS,
             Kind.NEW_WAIVED,
             Kind.STILL_FAIL,
         ),
