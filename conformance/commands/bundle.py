@@ -28,6 +28,8 @@ def run(given: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         raise CommandError(f"bundle needs {error.name}: pip install 'triton-conformance[evidence]'") from None
     folder: Path = given.run.resolve()
+    if not folder.is_dir():
+        raise CommandError(clean(f"{given.run} is no run's folder: give the folder that holds the records"))
     target: Path = given.output or folder.with_name(folder.name + ".zip")
     try:
         signer = signing.read_private_key(given.key)

@@ -12,6 +12,7 @@ from conformance.gate.comparing import compare
 from conformance.gate.findings import Comparison
 from conformance.gate.reading import SideReading, read_side
 from conformance.records import RecordError, record_files
+from conformance.reporting.text import clean
 
 #: Bytes of records from which on the two runs are read beside each other: to start a process takes a third of a second.
 LARGE = 50_000_000
@@ -24,14 +25,22 @@ def compared(baseline: Path, candidate: Path, names: tuple[str, str] | None = No
     gc.disable()  # searching 200,000 records for cycles takes a second
     try:
         if _size(candidate) < LARGE:
-            return compare(_side(baseline, called[0]), _side(candidate, called[1]))
+            return _compared(_side(baseline, called[0]), _side(candidate, called[1]))
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
             reading = pool.submit(_side, candidate, called[1])  # while this process reads the other
             first = _side(baseline, called[0])
-            return compare(first, reading.result())
+            return _compared(first, reading.result())
     finally:
         gc.freeze()
         gc.enable()
+
+
+def _compared(baseline: SideReading, candidate: SideReading) -> Comparison:
+    found = compare(baseline, candidate)
+    if found.safe and not found.compared:
+        said = "; ".join((*baseline.problems[:1], *candidate.problems[:1])) or "no usable case is in both runs"
+        raise CommandError(clean(f"nothing could be compared: {said}: give two runs of the same suites"))
+    return found
 
 
 def _size(path: Path) -> int:

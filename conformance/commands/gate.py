@@ -12,7 +12,10 @@ from conformance.gate.stacks import CURRENT, StackError, parse
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    stack = "such as 'triton==3.9.0', 'torch==2.14.1', a wheel's path, 'ptxas==12.9', or 'current'"
+    stack = (
+        "such as 'triton==3.9.0', 'torch==2.14.1', a wheel's path, 'site=/folder/of/packages', 'ptxas==12.9', several "
+        "of them with spaces between, or 'current'"
+    )
     parser.add_argument("--baseline", metavar="STACK", default=CURRENT, help=f"what runs today, {stack} (the default)")
     parser.add_argument("--candidate", metavar="STACK", required=True, help=f"what is to replace it, {stack}")
     add_options(parser)
@@ -22,6 +25,6 @@ def run(given: argparse.Namespace) -> int:
     try:
         gate: Gate = gate_of(given, (parse(given.baseline), parse(given.candidate)))
         baseline, candidate = gate.runs()
-    except (StackError, RunError) as error:
+    except (StackError, RunError, OSError) as error:  # OSError: such as a cache that cannot be written
         raise CommandError(str(error)) from None
     return report_pair(given, baseline, candidate, Path(given.output) if given.output else gate.new_output())

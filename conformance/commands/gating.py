@@ -34,19 +34,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--tier", choices=tiers, default="quick", help="how much to run with each stack (default: quick)"
     )
     for name in _PASSED_ON:
-        parser.add_argument(f"--{name}", action="append", default=[], metavar=name.upper(), help=f"only this {name}")
+        parser.add_argument(
+            f"--{name}", action="append", default=[], metavar=name.upper(), help=f"only this {name} (repeatable)"
+        )
     parser.add_argument("--compile-only", action="store_true", help="compile and check the code, run nothing")
     parser.add_argument("--no-gpu", action="store_true", help="interpreter and cross-compilation only")
     judged.add_options(parser)
     parser.add_argument(
         "--reproducers",
         metavar="N",
-        type=int,
+        type=_count,
         default=3,
         help="write and try scripts for this many groups of new failures, the worst first (default: 3)",
     )
     parser.add_argument("--output", metavar="DIR", help="where the reports go (default: reports/gate-<time>)")
     parser.add_argument("--cache", metavar="DIR", help="environments and runs (default: ~/.cache/triton-conformance)")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}: a number of groups, 0 or more, is required")
+    return int(text)
 
 
 class Gate:
@@ -56,7 +64,7 @@ class Gate:
         self._stacks = list(stacks)
         self._options = list(options)
         self._targets = list(targets)
-        self._cache = cache
+        self._cache = cache.resolve()  # the stacks' processes run in other directories
 
     def runs(self) -> list[StackRun]:
         """A run for each stack, in their order, one after the other: each uses every core and every GPU. One that is
@@ -134,9 +142,11 @@ def _progress(name: str) -> Iterator[Say]:
             print(f"{name}: {text}", file=sys.stderr, flush=True)
             said = time.monotonic()
 
-    yield say
-    if terminal:
-        print("\r\x1b[K", end="", file=sys.stderr)
+    try:
+        yield say
+    finally:
+        if terminal:
+            print("\r\x1b[K", end="", file=sys.stderr)
 
 
 def report_pair(given: argparse.Namespace, baseline: StackRun, candidate: StackRun, output: Path) -> int:

@@ -22,7 +22,7 @@ def run(given: argparse.Namespace) -> int:
         matrix = read_matrix(given.file)
         gate = gate_of(given, matrix.stacks)
         runs = {run.name: run for run in gate.runs()}
-    except (StackError, RunError) as error:
+    except (StackError, RunError, OSError) as error:  # OSError: such as a cache that cannot be written
         raise CommandError(str(error)) from None
     output = Path(given.output) if given.output else gate.new_output()
     rows, worst = [["baseline", "candidate", "answer"]], 0

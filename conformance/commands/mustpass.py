@@ -8,7 +8,7 @@ from pathlib import Path
 from conformance.gate import judging, mustpass
 from conformance.gate.entries import stack_problem
 from conformance.records import Status, replace_file
-from conformance.reporting.text import clean
+from conformance.reporting.text import clean, log_safe
 
 from . import CommandError
 from .judged import read, verdict_of
@@ -91,5 +91,5 @@ def _check(given: argparse.Namespace) -> int:
     info, records, problems = read(given.run)
     verdict, _ = verdict_of(info, records, given.waivers, given.lists, given.profiles, problems)
     for line in judging.lines(verdict):
-        print(clean(line))
+        print(log_safe(line))
     return 0 if verdict.passed else 1

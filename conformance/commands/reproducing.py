@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from conformance.gate.confirming import Outcome, confirm, state_baseline
+from conformance.gate.confirming import Outcome, attempt, confirm, state_baseline
 from conformance.gate.findings import Comparison, Finding, Kind
 from conformance.gate.running import StackRun
 
@@ -25,7 +24,11 @@ def reproduced(
     show, runs it with both stacks, and says what each showed."""
     groups = [group for group in comparison.regressions if group.kind in SHOWN]
     for group in groups[:most]:
-        yield f"{group.kind.value} {group.cause}: {_one(group.findings[0], baseline, candidate, folder)}"
+        try:
+            said = _one(group.findings[0], baseline, candidate, folder)
+        except OSError as error:
+            said = f"no script: {error}"
+        yield f"{group.kind.value} {group.cause}: {said}"
     if len(groups) > most:
         yield f"{len(groups) - most} more groups: conformance reproduce CASE --run {candidate.folder}"
 
@@ -35,21 +38,11 @@ def _one(finding: Finding, baseline: StackRun, candidate: StackRun, folder: Path
     script.parent.mkdir(parents=True, exist_ok=True)
     environment = candidate.environment
     words = ("reproduce", finding.case, "--run", str(candidate.folder.resolve()), "--output", str(script))
-    try:
-        done = subprocess.run(
-            environment.command(*words),
-            env=environment.environ(),
-            cwd=environment.folder,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=WRITE_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
+    writing = attempt(environment.command(*words), environment, WRITE_SECONDS)
+    if writing.status is None:
         return f"no script within {WRITE_SECONDS} s for {finding.case}"
-    if done.returncode:
-        return f"no script for {finding.case}: {done.stderr.strip()[-500:]}"
+    if writing.status:
+        return f"no script for {finding.case}: {writing.output.strip()[-500:]}"
     shown = confirm(script, baseline.environment, environment)
     if shown.outcome is Outcome.CONFIRMED:
         state_baseline(script, baseline.name)

@@ -65,7 +65,14 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _named(files: Iterable[Path] | None) -> dict[str, bytes] | None:
-    return None if files is None else {path.name: path.read_bytes() for path in files}
+    if files is None:
+        return None
+    named: dict[str, bytes] = {}
+    for path in files:
+        if path.name in named:
+            raise CommandError(clean(f"two files are called {path.name}: a bundle has one of a name; give one of them"))
+        named[path.name] = path.read_bytes()
+    return named
 
 
 def describe(verified: Verified, policy: Policy) -> str:

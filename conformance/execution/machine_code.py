@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import struct
@@ -29,17 +30,23 @@ ELF_MAGIC = b"\x7fELF"
 def describe(artefact: Artefact, target: Target, *, disassemble: bool) -> dict[str, Any]:
     """``features`` that the code has, ``bytes`` and ``sha256`` of its machine code, and ``instructions``: how often
     each operation occurs in ``instructions_of``, which is "sass" if NVIDIA's code is to be disassembled (a quarter of
-    a second for each kernel), else "ptx", or "amdgcn"."""
+    a second for each kernel) and can be, else "ptx", or "amdgcn"."""
     found: dict[str, Any] = {"features": features(artefact, target)}
     binary = artefact.stages.get("cubin") or artefact.stages.get("hsaco")
     if binary is not None:
         code = b"".join(machine_code(binary.read_bytes()))
         found |= {"bytes": len(code), "sha256": hashlib.sha256(code).hexdigest()}
-    if target.family == "nvidia":
-        stage, counted = ("sass", _sass(artefact)) if disassemble else ("ptx", _ptx(artefact))
-    else:
-        stage, counted = "amdgcn", _amdgcn(artefact)
+    stage, counted = _instructions(artefact, target, disassemble)
     return found | {"instructions_of": stage, "instructions": dict(counted.most_common())}
+
+
+def _instructions(artefact: Artefact, target: Target, disassemble: bool) -> tuple[str, Counter[str]]:
+    if target.family != "nvidia":
+        return "amdgcn", _amdgcn(artefact)
+    if disassemble:
+        with contextlib.suppress(RuntimeError):  # no disassembler, or one that is older than the target
+            return "sass", Counter(_SASS.findall(codegen_checks.disassembled(artefact)))
+    return "ptx", _ptx(artefact)
 
 
 def features(artefact: Artefact, target: Target) -> list[str]:
@@ -73,10 +80,6 @@ def machine_code(binary: bytes) -> Iterator[bytes]:
 
 
 _PROGBITS = 1
-
-
-def _sass(artefact: Artefact) -> Counter[str]:
-    return Counter(_SASS.findall(codegen_checks.disassembled(artefact)))
 
 
 def _ptx(artefact: Artefact) -> Counter[str]:

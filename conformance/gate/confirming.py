@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -39,7 +41,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True)
 class Attempt:
-    """One run of a script: the exit ``status`` (None: it ran past its time) and the end of what it printed."""
+    """One run of a command: the exit ``status`` (None: it ran past its time) and the end of what it printed."""
 
     status: int | None
     output: str
@@ -82,7 +84,9 @@ class Confirmation:
 
 def confirm(script: Path, baseline: Environment, candidate: Environment, seconds: float = SECONDS) -> Confirmation:
     """Runs ``script`` in both environments, for ``seconds`` at most in each. Raises OSError if it cannot be started."""
-    before, after = (_attempt(script, environment, seconds) for environment in (baseline, candidate))
+    with tempfile.TemporaryDirectory() as folder:  # Python looks for modules beside a script first
+        copy = shutil.copy(script, folder)
+        before, after = (attempt([sys.executable, copy], each, seconds) for each in (baseline, candidate))
     if not all(attempt.fine or attempt.faulty for attempt in (before, after)):
         outcome = Outcome.CANNOT_RUN
     elif after.fine:
@@ -99,9 +103,10 @@ def state_baseline(script: Path, stack: str) -> None:
     replace_file(script, text.replace(NOT_TRIED, NOT_TRIED.replace("not tried", plain), 1))
 
 
-def _attempt(script: Path, environment: Environment, seconds: float) -> Attempt:
-    command = [sys.executable, str(script.resolve())]
-    # its own folder, so that no module beside the script or in this directory is found before the stack's
+def attempt(command: Sequence[str], environment: Environment, seconds: float) -> Attempt:
+    """Runs ``command`` in ``environment``, for ``seconds`` at most, and ends it with all that it started. Raises
+    OSError if it cannot be started."""
+    # its own folder, so that no module of this directory is found before the stack's
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             command,
@@ -124,7 +129,7 @@ def _attempt(script: Path, environment: Environment, seconds: float) -> Attempt:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends the script and the compilers that it started; they are a group of their own."""
+    """Ends the process and what it started, such as compilers; they are a group of their own."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -91,5 +91,8 @@ def _differences(baseline: SideReading, candidate: SideReading) -> Iterator[tupl
     if baseline.run and candidate.run:
         targets = (", ".join(sorted(side.run.targets)) or "the default" for side in both if side.run)
         yield "targets", next(targets), next(targets), "cases of one run's targets only count as lost or new"
-    for key, so in (("harness", "checks may differ"), ("device", "times are not compared")):
-        yield f"{key}s", baseline.stack.get(key), candidate.stack.get(key), so
+    for key, what, so in (
+        ("harness", "harnesses", "checks may differ"),
+        ("device", "devices", "times are not compared"),
+    ):
+        yield what, baseline.stack.get(key), candidate.stack.get(key), so

@@ -54,7 +54,7 @@ def default_cache() -> Path:
 
 def build(stack: Stack, cache: Path) -> Environment:
     """The environment of ``stack`` below ``cache``, built unless it is there. Raises :class:`StackError`."""
-    folder = cache / "stacks" / _key(stack)
+    folder = cache.resolve() / "stacks" / _key(stack)  # its processes run in another directory
     if not (folder / "stack.json").exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix="building-") as scratch:
@@ -73,9 +73,9 @@ def build(stack: Stack, cache: Path) -> Environment:
 def _described(stack: Stack) -> dict[str, object]:
     return {
         "packages": stack.packages,
-        "wheels": {wheel.name: _file_digest(wheel) for wheel in stack.wheels},
-        "sites": {str(site): _folder_digest(site) for site in stack.sites},
-        "ptxas": _file_digest(stack.ptxas) if isinstance(stack.ptxas, Path) else stack.ptxas,
+        "wheels": [(wheel.name, file_digest(wheel)) for wheel in stack.wheels],
+        "sites": [(str(site), folder_digest(site)) for site in stack.sites],  # in their order: the first has its way
+        "ptxas": file_digest(stack.ptxas) if isinstance(stack.ptxas, Path) else stack.ptxas,
         "python": f"{sys.executable} {platform.python_version()}",
         "below": {name: _version(name) for name in ("torch", "triton", "numpy")},
     }
@@ -92,7 +92,7 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _file_digest(path: Path) -> str:
+def file_digest(path: Path) -> str:
     with path.open("rb") as file:
         digest = hashlib.sha256()
         while block := file.read(1 << 20):
@@ -100,7 +100,7 @@ def _file_digest(path: Path) -> str:
         return digest.hexdigest()
 
 
-def _folder_digest(folder: Path) -> str:
+def folder_digest(folder: Path) -> str:
     """Of the names, sizes and times of its files: to read the gigabytes of a build would take minutes."""
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
@@ -111,9 +111,10 @@ def _folder_digest(folder: Path) -> str:
 
 
 def _variables(stack: Stack, folder: Path) -> dict[str, str]:
-    below = os.environ.get("PYTHONPATH")
+    given = os.environ.get("PYTHONPATH")
+    below = [os.path.abspath(each) for each in given.split(os.pathsep)] if given else []
     package = str(Path(conformance.__path__[0]).parent)
-    path = [*map(str, stack.sites), str(folder / "site"), package, *([below] if below else [])]
+    path = [*map(str, stack.sites), str(folder / "site"), package, *below]
     variables = {"PYTHONPATH": os.pathsep.join(path), "TRITON_CACHE_DIR": str(folder / "triton-cache")}
     if stack.ptxas is not None:
         ptxas = stack.ptxas if isinstance(stack.ptxas, Path) else _found_ptxas(folder, stack.ptxas)
@@ -154,8 +155,10 @@ def _found_ptxas(folder: Path, version: str) -> Path:
 
 def _check_ptxas(ptxas: Path) -> None:
     try:
-        done = subprocess.run([str(ptxas), "--version"], capture_output=True, text=True, timeout=60, check=False)
-    except OSError as error:
+        done = subprocess.run(
+            [str(ptxas), "--version"], capture_output=True, text=True, errors="replace", timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
         raise StackError(f"{ptxas} cannot be run: {error}") from None
     if done.returncode or "ptxas" not in done.stdout:
         raise StackError(f"{ptxas} is no ptxas: {(done.stdout + done.stderr).strip()[:200]!r}")
@@ -164,7 +167,9 @@ def _check_ptxas(ptxas: Path) -> None:
 def _pip(arguments: Sequence[str], stack: Stack) -> None:
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=INSTALL_SECONDS, check=False
+        )
     except subprocess.TimeoutExpired:
         raise StackError(f"stack {stack.name!r}: {' '.join(command)} took more than {INSTALL_SECONDS} s") from None
     if done.returncode:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from conformance.records import RecordError
 
+#: What a figure other than 0 lies between, in its unit: ratios of two are numbers of which 1 / ratio is one.
+SMALLEST, LARGEST = 1e-9, 1e15
 #: Repeated measurements of one record: with more, exact binomial sums would take seconds.
 SAMPLES_LIMIT = 1000
 _RESOURCES = ("registers", "spills", "shared_memory")
@@ -53,8 +54,10 @@ def _code_figures(code: Mapping[str, Any]) -> list[Any]:
 
 
 def _check_numbers(values: Collection[Any], what: str) -> None:
-    if values and not (set(map(type, values)) <= _NUMBERS and min(values) >= 0 and max(values) < math.inf):
-        raise RecordError(f"{what} must hold numbers of at least 0, got {list(values)!r:.80}")
+    if not set(map(type, values)) <= _NUMBERS or not all(
+        value == 0 or SMALLEST <= value <= LARGEST for value in values
+    ):
+        raise RecordError(f"{what} must hold 0 or numbers from {SMALLEST} to {LARGEST}, got {list(values)!r:.80}")
 
 
 def _timing(run: Mapping[str, Any]) -> tuple[str, Sequence[float], str]:

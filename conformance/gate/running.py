@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import metadata
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
 from conformance.records import RUN_FILE, RecordError, read_run, record_files
 
 from .code_digest import code_digest
-from .environments import Environment
+from .environments import Environment, file_digest, folder_digest
+from .run_environment import EXTENSIONS, variables
 
 #: Seconds between two looks at how far a run is.
 LOOK_SECONDS = 2.0
@@ -67,6 +71,7 @@ def abilities(environment: Environment) -> Abilities:
             cwd=environment.folder,
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=ABILITY_SECONDS,
             check=False,
         )
@@ -139,10 +144,28 @@ def complete(folder: Path) -> bool:
 
 
 def _key(environment: Environment, can: Abilities, options: Sequence[str]) -> str:
-    """What decides a run's results: its stack, the code that judges, the devices and the options."""
-    decides = [environment.folder.name, dict(environment.stack.variables), dict(can.stack), list(can.devices)]
-    text = json.dumps([*decides, code_digest(), list(options)], sort_keys=True)
+    """What decides a run's results: its stack, what lies below it, the code that judges, the devices, the variables
+    and the options."""
+    stack = [environment.folder.name, dict(environment.stack.variables), dict(can.stack), list(can.devices)]
+    around = [variables(environment.environ()), _installed(), code_digest()]
+    text = json.dumps([*stack, *around, list(options)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _installed() -> dict[str, list[str]]:
+    """A digest of each package that is judged or brings what is, as installed here: one under development changes
+    while its version stays."""
+    points = [point for group in EXTENSIONS for point in metadata.entry_points(group=group)]
+    names = {"triton", "torch", *(point.module.partition(".")[0] for point in points)} - {"conformance"}
+    specs = {name: importlib.util.find_spec(name) for name in sorted(names)}
+    return {name: _digests(spec) for name, spec in specs.items() if spec is not None}
+
+
+def _digests(spec: ModuleSpec) -> list[str]:
+    folders = spec.submodule_search_locations
+    if folders is not None:
+        return [folder_digest(Path(folder)) for folder in folders]
+    return [file_digest(Path(spec.origin))] if spec.origin else []
 
 
 def _watch(process: subprocess.Popen[bytes], folder: Path, say: Say) -> None:

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
 
 CURRENT = "current"
 PREVIOUS = "previous"
@@ -73,9 +74,10 @@ def parse(text: str, name: str | None = None) -> Stack:
             wheels.append(_file(item, "a wheel"))
         else:
             requirement = _pinned(item, text)
-            if requirement.name in packages:
-                raise StackError(f"stack {text!r}: {requirement.name} is given twice")
-            packages[requirement.name] = str(requirement)
+            package = canonicalize_name(requirement.name)
+            if package in packages:
+                raise StackError(f"stack {text!r}: {package} is given twice")
+            packages[package] = f"{package}{requirement.specifier}"
     return Stack(name or " ".join(items), tuple(packages.values()), tuple(wheels), tuple(sites), ptxas)
 
 
@@ -94,7 +96,7 @@ def _pinned(item: str, text: str) -> Requirement:
 
 def _ptxas(item: str) -> str | Path:
     if not item.startswith("ptxas=="):
-        return _file(item.removeprefix("ptxas="), "ptxas")
+        return _file(item.removeprefix("ptxas="), "ptxas (of a version: write ptxas==VERSION)")
     version = item.removeprefix("ptxas==")
     if not re.fullmatch(r"\d+\.\d+(\.\d+)?", version):
         raise StackError(f"{item!r}: a version of CUDA's compiler is required, such as ptxas==12.9 or ptxas==13.0.88")
@@ -112,6 +114,9 @@ def _folder(path: str) -> Path:
     folder = Path(path).expanduser().resolve()
     if not folder.is_dir():
         raise StackError(f"site={path}: a folder of packages is required, and none is there")
+    packages = ("*.py", "*/__init__.py", "*.dist-info")
+    if not any(path for pattern in packages for path in folder.glob(pattern)):  # else the stack is the current one
+        raise StackError(f"site={path}: no package lies in it: give the folder that holds the package's own folder")
     return folder
 
 
@@ -146,6 +151,14 @@ def _stack(file: Path, name: str, table: Any) -> Stack:
     variables = table.get("env", {})
     if not isinstance(variables, Mapping) or not all(isinstance(value, str) for value in variables.values()):
         raise StackError(f"{file}: [stack.{name}]: env must be a table of texts, got {variables!r}")
+    odd = [key for key, value in variables.items() if not re.fullmatch(r"[A-Za-z_]\w*", key) or "\0" in value]
+    if odd:
+        raise StackError(
+            f"{file}: [stack.{name}]: env: {odd[0]!r} cannot be set: a name of letters, digits and _ and "
+            "a text without NUL are required"
+        )
+    if "PYTHONPATH" in variables:  # it is what lays the stack's packages over this environment
+        raise StackError(f"{file}: [stack.{name}]: env cannot set PYTHONPATH: write site=/folder into use")
     stack = parse(table["use"], name)
     return replace(stack, variables=tuple(sorted(variables.items())))
 

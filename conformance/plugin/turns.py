@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 #: Seconds between two tries to be let in.
 TRY_SECONDS = 0.002
@@ -27,7 +29,7 @@ class Turns:
 
     def __init__(self, name: str, folder: Path | None = None) -> None:
         safe = "".join(char if char.isalnum() or char in "-." else "_" for char in name)
-        base = (folder or Path(tempfile.gettempdir())) / f"triton-conformance-device-{safe}"
+        base = (folder or Path(tempfile.gettempdir())) / f"triton-conformance-{os.getuid()}-device-{safe}"
         self._use, self._turnstile = base.with_name(base.name + ".use"), base.with_name(base.name + ".turnstile")
 
     @contextlib.contextmanager
@@ -52,9 +54,9 @@ class Turns:
             yield
 
 
-def _locked(file: object) -> bool:
+def _locked(file: IO[str]) -> bool:
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # type: ignore[arg-type]
-    except OSError:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
         return False
     return True

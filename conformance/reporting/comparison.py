@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from conformance.gate.findings import Comparison, Finding, Group, Kind, Severity, Side
 from conformance.gate.grouping import extent
-from conformance.reporting.text import clean, text_table
+from conformance.reporting.text import clean, log_safe, text_table
 
 #: Cases shown of a group, and groups of one severity; JSON has all of them.
 CASES_SHOWN = 5
@@ -43,7 +43,7 @@ def render_terminal(comparison: Comparison) -> str:
     """The comparison as text for a terminal."""
     blocks = [answer(comparison), "\n".join(_facts(comparison))]
     if comparison.objections:
-        blocks.append("Objections\n" + "\n".join(f"  {clean(objection)}" for objection in comparison.objections))
+        blocks.append("Objections\n" + "\n".join(f"  {log_safe(objection)}" for objection in comparison.objections))
     if comparison.warnings:
         blocks.append("\n".join(f"! {_line(warning)}" for warning in comparison.warnings))
     for severity, groups in _by_severity(comparison):
@@ -72,9 +72,8 @@ def _many(count: int, noun: str) -> str:
 
 
 def _line(text: str) -> str:
-    """On one line, safe to print; in a log of GitHub's, too, where ``::`` after blanks and ``##[`` begin commands."""
-    text = clean(text).replace("\n", " ").replace("\t", " ").replace("##[", "# #[")
-    return f"\\{text}" if text.lstrip().startswith("::") else text
+    """On one line, safe to print."""
+    return log_safe(text.replace("\n", " ").replace("\t", " "))
 
 
 def _facts(comparison: Comparison) -> list[str]:

@@ -45,8 +45,11 @@ class Texts:
         return self._known[path]
 
     def _read(self, path: Path) -> int | str:
-        with path.open("rb") as file:
-            data = file.read(TEXT_LIMIT + 1)
+        try:
+            with path.open("rb") as file:
+                data = file.read(TEXT_LIMIT + 1)
+        except OSError:
+            return "cannot be read"
         if b"\0" in data[:8192]:
             return "binary"
         if len(data) > TEXT_LIMIT:

@@ -10,6 +10,13 @@ def clean(text: str) -> str:
     return "".join(char if char.isprintable() or char in "\n\t" else f"\\x{ord(char):02x}" for char in text)
 
 
+def log_safe(text: str) -> str:
+    """:func:`clean`, and without what begins a command in a log of GitHub's: ``::`` at the beginning of a line or after
+    its blanks, and ``##[``."""
+    lines = clean(text).replace("##[", "# #[").split("\n")
+    return "\n".join(f"\\{line}" if line.lstrip().startswith("::") else line for line in lines)
+
+
 def indented(text: str) -> str:
     return "\n".join("    " + line for line in text.splitlines())
 

@@ -60,6 +60,14 @@ def test_nvidia_code_is_described_by_ptx_or_by_its_disassembly():
     assert 16 * sum(whole["instructions"].values()) == quick["bytes"]  # an instruction has 16 bytes
 
 
+def test_code_that_cannot_be_disassembled_is_described_by_ptx(monkeypatch: pytest.MonkeyPatch):
+    def fails(artefact: object) -> str:
+        raise RuntimeError("nvdisasm cannot decode this architecture")
+
+    monkeypatch.setattr("conformance.codegen_checks.disassembled", fails)
+    assert describe(compiled(Sample("pointer"), SM90), SM90, disassemble=True)["instructions_of"] == "ptx"
+
+
 def test_amd_code_is_described_by_its_assembly():
     found = describe(compiled(Sample("pointer"), GFX942), GFX942, disassemble=True)
     assert found["instructions_of"] == "amdgcn"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import io
 import json
 import sys
@@ -190,8 +191,11 @@ def test_terminal_output_holds_no_workflow_command(tmp_path):
     fail(after, "::stop-commands::x", "\n::error::gone")
     stack = {"::error::gone": "::error::gone"}
     folders = write_run(tmp_path / "a", [before]), write_run(tmp_path / "b", [after], stack=stack)
-    text = render_terminal(compare(*(read_side(folder) for folder in folders)))
+    found = compare(*(read_side(folder) for folder in folders))
+    objection = "mustpass: 1 missing\n    ::stop-commands::owed\n    ##[error]owed"
+    text = render_terminal(dataclasses.replace(found, objections=(objection,)))
     assert "gone" in text
+    assert text.count("owed") == 2
     assert not any(line.lstrip().startswith("::") for line in text.splitlines())
     assert "##[" not in text
 
@@ -311,6 +315,16 @@ def test_candidate_of_damaged_lines_only_is_not_safe(runs, tmp_path, capsys):
     (damaged / "records.jsonl").write_text("{}\n")
     assert run_command(runs[0], damaged) == 1
     assert "the candidate recorded none of the 48 cases" in capsys.readouterr().out
+
+
+def test_two_runs_without_a_case_in_common_are_not_safe_but_no_question(runs, tmp_path):
+    damaged = write_run(tmp_path / "damaged", [])
+    (damaged / "records.jsonl").write_text("{}\n")
+    with pytest.raises(CommandError, match=r"nothing could be compared: records.jsonl:1: "):
+        run_command(damaged, runs[1])
+    lone = {**record(), "case": "another"}
+    with pytest.raises(CommandError, match="no usable case is in both runs"):
+        run_command(write_run(tmp_path / "a", of_status("not-applicable")), write_run(tmp_path / "b", [lone]))
 
 
 def test_in_actions_the_job_gets_annotations_and_a_summary(runs, tmp_path, capsys, monkeypatch):

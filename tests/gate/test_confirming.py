@@ -44,6 +44,13 @@ def test_what_two_runs_show(confirmed, baseline, candidate, outcome):
     assert confirmed(baseline, candidate).outcome is outcome
 
 
+def test_no_module_beside_a_script_is_found(confirmed, tmp_path):
+    (tmp_path / "beside.py").write_text("")
+    found = confirmed(FINE, f"import beside; {FAULT}")
+    assert found.outcome is Outcome.CANNOT_RUN
+    assert "No module named 'beside'" in found.candidate.output
+
+
 def test_the_reason_why_a_script_cannot_run_is_said(confirmed):
     found = confirmed(FINE, "print('CANNOT RUN: a GPU is needed'); raise SystemExit(2)")
     assert "in the candidate it ended with 2 (CANNOT RUN: a GPU is needed)" in found.text

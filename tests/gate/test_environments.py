@@ -30,9 +30,9 @@ def wheel(folder: Path, version: str) -> Path:
     return file
 
 
-def imported(environment: environments.Environment, code: str) -> str:
+def imported(environment: environments.Environment, code: str, directory: str = ".") -> str:
     command = [environment.command()[0], "-c", code]
-    done = subprocess.run(command, env=environment.environ(), capture_output=True, text=True, check=True)
+    done = subprocess.run(command, env=environment.environ(), cwd=directory, capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 
@@ -71,6 +71,26 @@ def test_a_folder_of_packages_is_found_first_and_watched(tmp_path: Path) -> None
     assert build(parse(text), tmp_path / "cache").folder != first.folder
 
 
+def test_places_hold_wherever_its_processes_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "beside").mkdir()
+    (tmp_path / "beside" / "other.py").write_text("version = 'beside'\n")
+    stack = parse(str(wheel(tmp_path, "1.5")))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([os.environ.get("PYTHONPATH", ""), "beside"]))
+    made = build(stack, Path("cache"))
+    assert imported(made, "import sample, other; print(sample.version, other.version)", "/") == "1.5 beside"
+
+
+def test_the_order_of_folders_decides_and_is_another_environment(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "sample.py").write_text(f"version = {name!r}\n")
+    sites = [f"site={tmp_path / name}" for name in ("one", "two")]
+    first, second = (build(parse(" ".join(order)), tmp_path / "cache") for order in (sites, sites[::-1]))
+    assert [imported(each, "import sample; print(sample.version)") for each in (first, second)] == ["one", "two"]
+    assert first.folder != second.folder
+
+
 def test_what_cannot_be_installed_leaves_nothing_behind(tmp_path: Path) -> None:
     broken = tmp_path / "sample-1-py3-none-any.whl"
     broken.write_bytes(b"no zip")
@@ -94,7 +114,10 @@ def test_ptxas_of_ones_own(tmp_path: Path) -> None:
     assert build(parse(f"ptxas={file}"), tmp_path / "cache").folder != made.folder
 
 
-@pytest.mark.parametrize(("said", "mode", "why"), [("cat", 0o755, "is no ptxas"), ("ptxas", 0o644, "cannot be run")])
+@pytest.mark.parametrize(
+    ("said", "mode", "why"),
+    [("cat", 0o755, "is no ptxas"), ("\\0377", 0o755, "is no ptxas"), ("ptxas", 0o644, "cannot be run")],
+)
 def test_a_file_that_is_no_ptxas_is_refused(tmp_path: Path, said: str, mode: int, why: str) -> None:
     with pytest.raises(StackError, match=why):
         build(parse(f"ptxas={tool(tmp_path, said, mode)}"), tmp_path / "cache")

@@ -46,6 +46,20 @@ def test_from_keys_to_a_verified_bundle(tmp_path, capsys):
         assert line in said
 
 
+def test_two_files_of_one_name_are_not_one(evidence, tmp_path):
+    (tmp_path / "b.zip").write_bytes(evidence.data)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "baseline.txt").write_text("another list\n")
+    lists = ["--mustpass", tmp_path / "other" / "baseline.txt", "--mustpass", tmp_path / "baseline.txt"]
+    with pytest.raises(CommandError, match=r"two files are called baseline\.txt"):
+        called(verify, tmp_path / "b.zip", "--key", tmp_path / "ours.pub.pem", "--code-digest", CODE, *lists)
+
+
+def test_what_is_no_folder_is_no_run(evidence, tmp_path):
+    with pytest.raises(CommandError, match="nowhere is no run's folder"):
+        called(bundle, tmp_path / "nowhere", "--key", tmp_path / "ours.pem")
+
+
 def test_packing_a_run_twice_gives_the_same_bytes(evidence):
     assert evidence.packed(evidence.folder) == evidence.data
 

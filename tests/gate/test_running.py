@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from conformance.records import CaseRecord, RunInfo, Status, jsonable
 import json
 does = os.environ.get("DOES", "")
 if sys.argv[1] == "targets":
-    print(os.environ["SAYS"]); sys.exit()
+    sys.stdout.buffer.write(os.fsencode(os.environ["SAYS"])); sys.exit()
 folder = Path(sys.argv[sys.argv.index("--run-dir") + 1]); folder.mkdir(parents=True)
 problems = ("1 selected but not recorded",) if does == "lose" else ()
 wall = None if does == "die" else 1.0
@@ -72,9 +73,36 @@ def test_other_options_versions_or_code_are_another_run(tmp_path: Path, monkeypa
     folders.add(started(tmp_path, can=dataclasses.replace(CAN, devices=("device",)))[0])
     twice = run(environment(tmp_path / "stack"), CAN, (), tmp_path / "cache", lambda text: None, again=1)
     folders.add(twice[0])
+    stack = dataclasses.replace(parse("current"), variables=(("ANY", "1"),))
+    varied = dataclasses.replace(environment(tmp_path / "stack"), stack=stack)
+    folders.add(run(varied, CAN, (), tmp_path / "cache", lambda text: None)[0])
     monkeypatch.setattr(running, "code_digest", lambda: "other code")
     folders.add(started(tmp_path)[0])
-    assert len(folders) == 6
+    assert len(folders) == 7
+
+
+@pytest.mark.parametrize("name", ["TRITON_DEFAULT_FP_FUSION", "PYTEST_ADDOPTS"])
+def test_a_variable_that_can_change_results_is_another_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    first, _ = started(tmp_path)
+    monkeypatch.setenv(name, "-q")
+    assert started(tmp_path)[0] != first
+
+
+@pytest.mark.parametrize("place", ["triton/__init__.py", "vendor_kernels.py"])
+def test_a_package_changed_in_place_is_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    file = tmp_path / place
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "triton", raising=False)
+    point = metadata.EntryPoint("mine", "vendor_kernels:KERNEL", "conformance.kernels")
+    monkeypatch.setattr(running.metadata, "entry_points", lambda group: [point])
+    first, _ = started(tmp_path)
+    assert started(tmp_path) == (first, True)
+    file.write_text("changed = True\n")
+    assert started(tmp_path)[0] != first
 
 
 @pytest.mark.parametrize("does", ["die", "lose", "3", "5"])
@@ -104,7 +132,7 @@ def test_abilities_are_what_the_environment_says(tmp_path: Path) -> None:
     assert abilities(environment(tmp_path / "stack")) == CAN
 
 
-@pytest.mark.parametrize("says", ["", "Traceback", "{}", '{"stack": {}}'])
+@pytest.mark.parametrize("says", ["", "Traceback", "{}", '{"stack": {}}', "\udcff"])
 def test_an_environment_that_does_not_start_is_an_error_at_the_start(tmp_path: Path, says: str) -> None:
     with pytest.raises(RunError, match="stack 'current' does not start"):
         abilities(environment(tmp_path / "stack", SAYS=says))

@@ -11,7 +11,7 @@ from conformance.gate.stacks import StackError, parse, read_matrix
 
 def test_items_may_be_combined(tmp_path: Path) -> None:
     wheel, tool = tmp_path / "triton-4.0-py3-none-any.whl", tmp_path / "ptxas"
-    wheel.touch(), tool.touch()
+    wheel.touch(), tool.touch(), (tmp_path / "package.py").touch()
     stack = parse(f"torch==2.14.1, {wheel} site={tmp_path} ptxas={tool}")
     assert stack.packages == ("torch==2.14.1",)
     assert (stack.wheels, stack.sites, stack.ptxas) == ((wheel,), (tmp_path,), tool)
@@ -32,6 +32,8 @@ def test_items_may_be_combined(tmp_path: Path) -> None:
         ("ptxas==twelve", "a version of CUDA's compiler is required"),
         ("ptxas=/nowhere/ptxas", "no file is there"),
         ("/nowhere/triton-4.0-py3-none-any.whl", "no file is there"),
+        ("Triton==3.8.0 triton==3.9.0", "triton is given twice"),
+        ("ptxas=12.9", "write ptxas==VERSION"),
         ("site=/nowhere", "a folder of packages is required"),
         ("current triton==3.9.0", "'current' is no exact version"),
         ("tri!ton==3", "not understood"),
@@ -40,6 +42,14 @@ def test_items_may_be_combined(tmp_path: Path) -> None:
 def test_what_is_no_stack_is_refused_with_advice(text: str, said: str) -> None:
     with pytest.raises(StackError, match=said):
         parse(text)
+
+
+def test_a_folder_without_a_package_is_no_site(tmp_path: Path) -> None:
+    (tmp_path / "python" / "triton").mkdir(parents=True)
+    (tmp_path / "python" / "triton" / "__init__.py").touch()
+    with pytest.raises(StackError, match="no package lies in it"):
+        parse(f"site={tmp_path}")
+    assert parse(f"site={tmp_path / 'python'}").sites == (tmp_path / "python",)
 
 
 MATRIX = """
@@ -77,6 +87,9 @@ def test_a_matrix_compares_each_stack_with_the_one_before_or_with_one(tmp_path: 
         ("tier = 1\n" + MATRIX, "unknown key tier"),
         (MATRIX + "[stack.odd]\nuse = 3", r"\[stack.odd\] needs the key use"),
         (MATRIX + '[stack.odd]\nuse = "current"\nenv = { A = 1 }', "env must be a table of texts"),
+        (MATRIX + '[stack.odd]\nuse = "current"\nenv = { "A=B" = "1" }', "'A=B' cannot be set"),
+        (MATRIX + '[stack.odd]\nuse = "current"\nenv = { A = "\\u0000" }', "'A' cannot be set"),
+        (MATRIX + '[stack.odd]\nuse = "current"\nenv = { PYTHONPATH = "/x" }', "write site=/folder into use"),
         (MATRIX + '[stack.odd]\nuse = "triton"', "no exact version"),
     ],
 )

@@ -75,6 +75,23 @@ def test_a_process_that_dies_gives_its_turn_back(tmp_path, busy):
         pass
 
 
+def test_the_files_of_another_user_are_not_touched(tmp_path, monkeypatch):
+    for user in (1, 2):
+        monkeypatch.setattr("os.getuid", lambda user=user: user)
+        with Turns("0", tmp_path).together():
+            pass
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_lock_that_cannot_be_had_is_no_busy_device(tmp_path, monkeypatch):
+    def fail(file, operation):
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", fail)
+    with pytest.raises(OSError, match="No locks available"), Turns("0", tmp_path).alone(5):
+        pass
+
+
 def test_other_devices_are_not_waited_for(tmp_path, busy):
     busy(60)
     with Turns("1", tmp_path).alone(1):

@@ -315,7 +315,7 @@ class TestCommand:
         self.invoke(after, "--baseline", before)
         page = (after / "report.html").read_text()
         assert [group["kind"] for group in json.loads(data(page, "groups"))] == ["NEW_FAIL"]
-        assert data(page, "head")["comparison"]["names"] == ["before", "after"]
+        assert data(page, "head")["comparison"]["names"] == [str(before), str(after)]
 
     def test_equal_runs_have_no_change(self, tmp_path):
         before, after = (self.written(tmp_path / name, case("a")) for name in ("before", "after"))
