@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from conformance.commands import CommandError
+from conformance.commands.cases import one_case
 from conformance.records import RUN_FILE, CaseRecord, Reading, RecordError, read_records, read_run
 from conformance.reporting.text import clean, indented
 
@@ -122,7 +123,7 @@ def list_cases(given: argparse.Namespace, rest: Sequence[str]) -> int:
 
 def show(given: argparse.Namespace, rest: Sequence[str]) -> int:
     folder, reading = _read(given.run)
-    record = _one_case(given.case, reading, folder)
+    record = one_case(given.case, reading, folder)
     print(describe(record, folder))
     return OK
 
@@ -170,17 +171,6 @@ def _newest_run(reports: Path) -> Path:
     if not runs:
         raise CommandError(f"no run lies under {reports.resolve()}: give --run DIR, or run the suites first")
     return max(runs)[1]
-
-
-def _one_case(wanted: str, reading: Reading, folder: Path) -> CaseRecord:
-    exact = [record for record in reading.records if record.case == wanted]
-    found = exact or [record for record in reading.records if wanted in record.case]
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        raise CommandError(f"none of the {len(reading.records)} records in {folder} has {wanted!r} in its case id")
-    listed = "\n".join(f"  {record.status.value:15} {clean(record.case)}" for record in found[:50])
-    raise CommandError(f"{len(found)} cases match {wanted!r}; give more of the id:\n{listed}")
 
 
 def describe(record: CaseRecord, folder: Path) -> str:

@@ -10,7 +10,8 @@ import tempfile
 from pathlib import Path
 
 from conformance.commands import CommandError
-from conformance.records import CaseRecord, Reading, read_records
+from conformance.commands.cases import one_case
+from conformance.records import CaseRecord, read_records
 from conformance.reporting.text import clean
 
 #: What makes pytest collect the suites, with the plugin loaded wherever this package lies.
@@ -28,7 +29,7 @@ def run(given: argparse.Namespace) -> int:
         reading = read_records(Path(given.folder))
     except OSError as error:
         raise CommandError(str(error)) from None
-    record = _one(given.case, reading)
+    record = one_case(given.case, reading, Path(given.folder))
     if record.kernel is None:
         raise CommandError(
             f"{clean(record.case)} is about code that Inductor generates, or judges no kernel of the catalogue: only "
@@ -43,15 +44,6 @@ def run(given: argparse.Namespace) -> int:
             raise CommandError(f"the script cannot be written: {error}") from None
     print(output)
     return 0
-
-
-def _one(wanted: str, reading: Reading) -> CaseRecord:
-    exact = [record for record in reading.records if record.case == wanted]
-    found = exact or [record for record in reading.records if wanted in record.case]
-    if len(found) != 1:
-        listed = "".join(f"\n  {clean(record.case)}" for record in found[:20])
-        raise CommandError(f"{len(found)} cases of the run match {clean(wanted)!r}, one is required{listed}")
-    return found[0]
 
 
 def _script(record: CaseRecord, scratch: Path) -> Path:

@@ -33,6 +33,13 @@ class GateReason:
     details: tuple[str, ...] = ()
     edit: str = ""
 
+    def lines(self, shown: int = 5) -> list[str]:
+        """What it says, at most ``shown`` of its cases, and the edit."""
+        named = [f"{case}: {text}" for case, text in zip(self.cases, self.details, strict=False)] or self.cases
+        found = [f"{self.part.value}: {self.text}", *(f"    {case}" for case in named[:shown])]
+        found += [f"    and {len(self.cases) - shown} more"] if len(self.cases) > shown else []
+        return [*found, *(f"    {line}" for line in self.edit.splitlines())]
+
 
 @dataclass(frozen=True)
 class GateVerdict:
@@ -101,11 +108,7 @@ def lines(verdict: GateVerdict, shown: int = 5) -> list[str]:
         count = sum(claim.state is state for claim in verdict.claims)
         found += [f"claims {state.value}: {count} of {len(verdict.claims)}"] if count else []
     for reason in verdict.reasons:
-        found.append(f"{reason.part.value}: {reason.text}")
-        named = [f"{case}: {text}" for case, text in zip(reason.cases, reason.details, strict=False)] or reason.cases
-        found += [f"    {case}" for case in named[:shown]]
-        found += [f"    and {len(reason.cases) - shown} more"] if len(reason.cases) > shown else []
-        found += [f"    {line}" for line in reason.edit.splitlines()]
+        found += reason.lines(shown)
     found += [f"waived: {each.kind.value} {each.case}: {each.waiver.reason} ({each.waiver})" for each in verdict.waived]
     found += [f"claim: {claim}" for claim in verdict.claims if claim.state in (State.PROVEN, State.WAIVED)]
     return [*found, *(f"note: {note}" for note in verdict.notes)]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from .findings import Comparison, Finding, Group, Kind, Severity
 from .grouping import grouped
-from .judging import GateReason, GateVerdict, Part
+from .judging import GateVerdict, Part
 from .waiving import Waived
 
 _COMPARED = (Part.RUN, Part.REGRESSION)
@@ -23,7 +23,7 @@ def settled(comparison: Comparison, verdict: GateVerdict, left: Iterable[Group])
     return replace(
         comparison,
         groups=grouped(found),
-        objections=tuple(_objection(reason) for reason in verdict.reasons if reason.part not in _COMPARED),
+        objections=tuple("\n".join(reason.lines()) for reason in verdict.reasons if reason.part not in _COMPARED),
     )
 
 
@@ -31,9 +31,3 @@ def _waived(each: Waived, finding: Finding | None) -> Finding:
     cause = f"{each.kind.value}, {each.waiver.reason} ({each.waiver})"
     kernel, target = (finding.kernel, finding.target) if finding else (None, None)
     return Finding(Kind.WAIVED, each.case, kernel, target, cause, "", each.text)
-
-
-def _objection(reason: GateReason, shown: int = 5) -> str:
-    lines = [f"{reason.part.value}: {reason.text}", *(f"    {case}" for case in reason.cases[:shown])]
-    lines += [f"    and {len(reason.cases) - shown} more"] if len(reason.cases) > shown else []
-    return "\n".join([*lines, *(f"    {line}" for line in reason.edit.splitlines())])
