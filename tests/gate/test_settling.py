@@ -1,0 +1,66 @@
+"""A comparison after the user's waivers: what is covered stays visible, what is wrong with a waiver objects."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+
+from conformance.gate import judging, waivers, waiving
+from conformance.gate.findings import Comparison, Finding, Kind, Side
+from conformance.gate.grouping import grouped
+from conformance.gate.settling import settled
+from conformance.records import CaseRecord, Status
+
+WAIVER = """
+[[waiver]]
+cases = "{cases}"
+kind = "MORE_SPILLS"
+stack = {{ triton = ">=3.9" }}
+reason = "known"
+issue = "https://example.org/1"
+owner = "somebody"
+expires = {expires}
+"""
+CASES = ("test_a.py::test[mm-sm_80]", "test_a.py::test[mm-sm_90]")
+SIDE = Side("run", {"triton": "3.9.0"}, "quick", 0, 2, {"pass": 2})
+
+
+def after(cases: str, expires: str = "2999-01-01") -> Comparison:
+    found = [Finding(Kind.MORE_SPILLS, case, "mm", case[-6:-1], "more spills", "0", "8") for case in CASES]
+    found.append(Finding(Kind.FASTER, CASES[0], "mm", "sm_80", "faster", "2", "1"))
+    comparison = Comparison(SIDE, SIDE, grouped(found), 2, 0)
+    records = [CaseRecord(case, "a", Status.PASS, kernel="mm", stack=SIDE.stack) for case in CASES]
+    kept = waivers.parsed(WAIVER.format(cases=cases, expires=expires), "waivers.toml")
+    waived = waiving.apply(kept, records, date(2026, 1, 1), comparison)
+    verdict = judging.judge(comparison=comparison, waiving=waived)
+    return settled(comparison, verdict, waived.left)
+
+
+def kinds(comparison: Comparison) -> dict[str, list[str]]:
+    return {group.kind.value: [one.case for one in group.findings] for group in comparison.groups}
+
+
+def test_a_waived_regression_stays_visible_and_fails_nothing():
+    found = after("test_a.py*")
+    assert kinds(found) == {"WAIVED": list(CASES), "FASTER": [CASES[0]]}
+    assert found.safe
+    assert {one.target for group in found.groups for one in group.findings if one.kind is Kind.WAIVED} == {
+        "sm_80",
+        "sm_90",
+    }
+
+
+def test_what_no_waiver_covers_is_left():
+    found = after("*sm_80]")
+    assert kinds(found) == {"MORE_SPILLS": [CASES[1]], "WAIVED": [CASES[0]], "FASTER": [CASES[0]]}
+    assert not found.safe
+
+
+@pytest.mark.parametrize(
+    ("cases", "expires", "said"), [("test_a.py*", "2025-01-01", "expired"), ("*none*", "2999-01-01", None)]
+)
+def test_a_waiver_that_does_not_hold_covers_nothing(cases: str, expires: str, said: str | None):
+    found = after(cases, expires)
+    assert kinds(found)["MORE_SPILLS"] == list(CASES)
+    assert [said in objection for objection in found.objections] == ([True] if said else [])
