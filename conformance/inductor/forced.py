@@ -19,8 +19,7 @@ from conformance.kernels.kernel import Plan
 from conformance.numerics.contract import Contract
 from conformance.problems import FP8, Conv, Gemm, Problem
 
-from .program import Choice
-from .provider import Launches
+from .program import Choice, Launches
 
 #: Called with the operands in their order and whether to observe: the outputs, and what was launched if it was.
 Call = Callable[[Sequence[Tensor], bool], tuple[tuple[Tensor, ...], Launches]]

@@ -20,12 +20,12 @@ from conformance.targets import Target
 from .compiling import compiling, counted, failure_of, graphs, mark, settings
 from .deviceless import replaced
 from .modules import kernels_of, kind_of
-from .program import Failure, Generated, GeneratedKernel, Program
-from .provider import Compiled, Launches
+from .program import Failure, Generated, GeneratedKernel, Launches, Program
 
 
-def compile_here(program: Program, target: Target) -> Compiled:
-    """Compiles ``program`` and runs it once on each set of its operands, on the device of ``target``.
+def compile_here(program: Program, target: Target) -> tuple[Generated, Callable[..., Any]]:
+    """Compiles ``program`` and runs it once on each set of its operands, on the device of ``target``: what came of it,
+    and the compiled function.
 
     What ``torch.compile`` or that run raises is the result's ``failure``. Raises ValueError for a setting or mode that
     the installed torch does not have.
@@ -55,7 +55,7 @@ def compile_here(program: Program, target: Target) -> Compiled:
         seconds=time.perf_counter() - started,
     )
     arguments = dict(program.arguments)
-    return Compiled(program, generated, lambda *tensors: function(*tensors, **arguments))
+    return generated, lambda *tensors: function(*tensors, **arguments)
 
 
 def _tensor(operand: Operand, target: Target) -> Tensor:

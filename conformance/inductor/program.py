@@ -10,6 +10,9 @@ from typing import Any
 from conformance.execution.compilation import Artefact
 from conformance.problems import Operand
 
+#: (kernel, grid) of each launch that was observed.
+Launches = tuple[tuple[str, tuple[int, ...]], ...]
+
 
 @dataclass(frozen=True)
 class Program:

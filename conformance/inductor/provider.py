@@ -12,10 +12,7 @@ from conformance.execution.compilation import CompileResult, Task
 from conformance.records import CompileFailure, Reason, Status
 from conformance.targets import Target
 
-from .program import Generated, Program
-
-#: (kernel, grid) of each launch that was observed.
-Launches = tuple[tuple[str, tuple[int, ...]], ...]
+from .program import Generated, Launches, Program
 
 
 class Unsupported(Exception):
@@ -67,7 +64,7 @@ def compile_program(program: Program, target: Target, pool: Pool) -> Compiled:
     if target.is_device:
         from .on_device import compile_here
 
-        return compile_here(program, target)
+        return Compiled(program, *compile_here(program, target))
     result: CompileResult = pool.submit(Task("conformance.inductor.generate:generate", program, target)).result()
     if result.reason is not None:
         raise Unsupported(result.reason)
