@@ -8,15 +8,18 @@ A test states what it is about and gets one case per row::
 The test's own parameters are crossed in full with the kernels of the core, and above the quick tier with all. dtype,
 config, target and ``rotate`` are
 
-* *quick*: rotated, so that each combination appears once with a kernel of the core, on two targets, and each kernel
-  beyond it takes :data:`QUICK_TURNS` of them, other ones for each kernel, on one;
+* *quick*: rotated, so that each combination appears once with a kernel of the core, on one target: the first target of
+  the run with every other kernel, the rest in turn with the others. Each kernel beyond the core takes
+  :data:`QUICK_TURNS` of them, other ones for each kernel, on one target;
 * *default*: dtypes crossed, the rest rotated several times around;
 * *full* and *exhaustive*: crossed.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -37,6 +40,10 @@ from .examples import dtype_names, gemm, refusal, stored_dtype
 #: Rotations of dtype, config and ``rotate`` per combination in the default tier, for kernels of the core.
 DEFAULT_TURNS = 3
 
+#: The dtype that no matrix unit multiplies: its products are unrolled, which takes a large tile many times as long to
+#: compile as any other dtype. The quick tier sweeps it with the smallest tile.
+UNROLLED = "fp32"
+
 #: Combinations that a kernel beyond the core takes of a topic in the quick tier: the topic is covered by the core, and
 #: other kernels take other ones.
 QUICK_TURNS = 1
@@ -52,6 +59,7 @@ class Scenario:
     dtypes: tuple[str, ...] | None = None
     configs: int | None = None
     every_config: bool = False
+    every_target: bool = False
 
 
 def scenario(
@@ -61,13 +69,16 @@ def scenario(
     dtypes: tuple[str, ...] | None = None,
     configs: int | None = None,
     every_config: bool = False,
+    every_target: bool = False,
     **parameters: Sequence[Any] | Mapping[str, int],
 ) -> pytest.MarkDecorator:
     """Marks a test as a scenario. ``kernels`` selects from the catalogue (see :func:`where`), ``dtypes`` restricts the
     dtypes, ``configs`` takes in the quick tier only that many of each kernel's covering sample, ``every_config`` makes
-    each of the sample appear in every tier, the rest are the test's parameters. A parameter given as a mapping from
-    tier to count takes that many numbers from 0."""
-    return pytest.mark.scenario(Scenario(kernels, parameters, rotate or {}, dtypes, configs, every_config))
+    each of the sample appear in every tier and ``every_target`` each target, the rest are the test's parameters. A
+    parameter given as a mapping from tier to count takes that many numbers from 0."""
+    return pytest.mark.scenario(
+        Scenario(kernels, parameters, rotate or {}, dtypes, configs, every_config, every_target)
+    )
 
 
 def where(*, family: str = "gemm", **attributes: Any) -> Callable[[Kernel], bool]:
@@ -160,16 +171,32 @@ def rows(scene: Scenario, kernel: Kernel, targets: Sequence[Target], tier: str) 
     rotated = list(itertools.product(*scene.rotate.values())) or [()]
     usable = _usable(scene, kernel, targets, tier)
     dtypes = [dtype for dtype, configs in usable.items() if configs]
-    core = kernel.name not in beyond_core()
     if scene.every_config and tier in ("quick", "default"):
         chosen = _swept(dtypes, usable, combinations, rotated, tier)
+    elif tier == "quick":
+        turns = _quick_turns(kernel, max(len(combinations), len(dtypes), len(rotated)))
+        chosen = _turned(dtypes, usable, combinations, rotated, turns, _sharing(scene, kernel, len(turns)))
     else:
-        quick = _quick_turns(kernel, max(len(combinations), len(dtypes), len(rotated)))
-        chosen = _chosen(dtypes, usable, combinations, rotated, tier, quick, core)
+        core = kernel.name not in beyond_core()
+        chosen = _crossed(dtypes, usable, combinations, rotated, tier, core)
     found: dict[tuple[Any, ...], None] = {}
     for dtype, config, able, combination, turn in chosen:
         found |= {(target, dtype, config, *combination, *turn): None for target in able}
     return list(found)
+
+
+#: Which of the targets that take a combination show it in the quick tier, by the number of the turn.
+Sharing = Callable[[Sequence[Target], int], Sequence[Target]]
+
+
+def _sharing(scene: Scenario, kernel: Kernel, turns: int) -> Sharing:
+    """How the targets share the turns of one kernel in the quick tier."""
+    if scene.every_target:
+        return lambda able, index: able[index % turns :: turns]
+    if kernel.name in beyond_core():
+        return _rotated
+    core = [known.name for known in catalogue().values() if scene.kernels(known) and known.name not in beyond_core()]
+    return functools.partial(_first_or_other, place=core.index(kernel.name))
 
 
 def _quick_turns(kernel: Kernel, turns: int) -> range:
@@ -187,12 +214,16 @@ def _swept(
     rotated: Sequence[tuple[Any, ...]],
     tier: str,
 ) -> Iterable[Choice]:
-    """Every config of a sample: in the quick tier with one of the dtypes that take it, on one target, otherwise with
-    each of them on all; the rest is rotated so that it keeps in step with neither."""
+    """Every config of a sample: in the quick tier with one of the dtypes that take it, on one target (the smallest tile
+    with :data:`UNROLLED`, the others without), otherwise with each of them on all; the rest is rotated so that it keeps
+    in step with neither."""
     if tier == "quick":
         configs = dict.fromkeys(config for dtype in dtypes for config, _ in usable[dtype])
+        unrolled = [config for config, _ in usable.get(UNROLLED, ())]
+        least = min(unrolled, key=lambda config: math.prod(config.tile), default=None)
         for index, config in enumerate(configs):
             takers = [(dtype, able) for dtype in dtypes for known, able in usable[dtype] if known == config]
+            takers = [taker for taker in takers if (taker[0] == UNROLLED) == (config == least)] or takers
             dtype, able = takers[index % len(takers)]
             turn = index + index // len(combinations)
             others = combinations[turn % len(combinations)], rotated[turn % len(rotated)]
@@ -211,30 +242,44 @@ def _rotated(able: Sequence[Target], index: int) -> list[Target]:
     return [able[index % len(able)]] if able else []
 
 
-def _chosen(
+def _first_or_other(able: Sequence[Target], index: int, place: int) -> list[Target]:
+    """The first target for every other kernel of the core (this is number ``place``), so that it shows a combination
+    with one of two; one of the others, another for each index and kernel, with the rest."""
+    on_first = (index + index // 2 + place) % 2 == 0  # not in step with a parameter of two values
+    return _rotated(able[:1] if on_first or len(able) == 1 else able[1:], index // 2 + place)
+
+
+def _turned(
+    dtypes: Sequence[str],
+    usable: Usable,
+    combinations: Sequence[tuple[Any, ...]],
+    rotated: Sequence[tuple[Any, ...]],
+    turns: range,
+    sharing: Sharing,
+) -> Iterable[Choice]:
+    """The quick tier."""
+    for index in turns if dtypes else ():
+        # The quotient keeps dtype, config and rotation from repeating in step with the combinations.
+        lap = index // len(combinations) if len(combinations) > 1 else 0
+        dtype = dtypes[(index + lap) % len(dtypes)]
+        config, able = usable[dtype][index % len(usable[dtype])]
+        turn = rotated[(index + lap) % len(rotated)]
+        yield dtype, config, list(sharing(able, index)), combinations[index % len(combinations)], turn
+
+
+def _crossed(
     dtypes: Sequence[str],
     usable: Usable,
     combinations: Sequence[tuple[Any, ...]],
     rotated: Sequence[tuple[Any, ...]],
     tier: str,
-    quick: range,
     core: bool,
 ) -> Iterable[Choice]:
-    if not dtypes:
-        return
+    """The tiers above quick."""
     if tier in ("full", "exhaustive"):
         for dtype, combination, turn in itertools.product(dtypes, combinations, rotated):
             for config, able in usable[dtype]:
                 yield dtype, config, able, combination, turn
-        return
-    if tier == "quick":
-        for index in quick:
-            # The quotient keeps dtype, config and rotation from repeating in step with the combinations.
-            lap = index // len(combinations)
-            dtype = dtypes[(index + lap) % len(dtypes)]
-            config, able = usable[dtype][index % len(usable[dtype])]
-            sampled = [*able[:1], *_rotated(able[1:], index)] if core else _rotated(able, index)
-            yield dtype, config, sampled, combinations[index % len(combinations)], rotated[(index + lap) % len(rotated)]
         return
     for number, dtype in enumerate(dtypes):
         configs = len(usable[dtype]) if core else 1

@@ -1,8 +1,10 @@
 """The mended interpreter: right where the released one is wrong, put back after each launch, honest about its grid."""
 
+import json
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 
@@ -33,31 +35,65 @@ def operands(dtype, out=None, programs=1):
 """
 
 
-def run(body: str, **environment: str) -> str:
-    """Runs ``body`` after the prelude in a process of its own, because the interpreter is chosen at import."""
-    code = PRELUDE + textwrap.dedent(body)
-    variables = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
-    done = subprocess.run(
-        [sys.executable, "-c", f"source = {code!r}\n{_LOADER}"],
-        env={**variables, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if "InterpreterUnsupported: no-interpreter (numpy)" in done.stderr:
-        pytest.skip(done.stderr.strip().rsplit("InterpreterUnsupported: ", 1)[1])
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.strip()
-
-
-# Triton reads a kernel's source from its file, so the code is written to one.
-_LOADER = """
-import pathlib, runpy, tempfile
-with tempfile.TemporaryDirectory() as folder:
-    path = pathlib.Path(folder) / "interpreted.py"
-    path.write_text(source)
-    runpy.run_path(str(path), run_name="__main__")
+#: Imports once what every body needs, as TRITON_INTERPRET says, which is read at import. Each body runs in a copy of
+#: the process, so that none sees what another has changed. Triton reads a kernel's source from its file.
+SERVER = """
+import json, os, runpy, sys, traceback
+import conformance.execution.interpreter, torch, triton, triton.language, triton.runtime.interpreter
+for line in sys.stdin:
+    folder = json.loads(line)
+    child = os.fork()
+    if not child:
+        for descriptor, name in ((1, "out"), (2, "err")):
+            os.dup2(os.open(f"{folder}/{name}", os.O_WRONLY | os.O_CREAT), descriptor)
+        code = 1
+        try:
+            runpy.run_path(f"{folder}/interpreted.py", run_name="__main__")
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
+
+
+_SERVERS: dict[str, subprocess.Popen[str]] = {}
+
+
+def server(interpret: str) -> subprocess.Popen[str]:
+    if interpret in _SERVERS:
+        return _SERVERS[interpret]
+    path = os.pathsep.join([str(ROOT), *sys.path])
+    environment = {**os.environ, "TRITON_INTERPRET": interpret, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", SERVER]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    return _SERVERS.setdefault(interpret, subprocess.Popen(command, env=environment, **pipes))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _servers_end():
+    yield
+    for process in _SERVERS.values():
+        process.communicate()
+    _SERVERS.clear()
+
+
+def run(body: str, interpret: str = "1") -> str:
+    """Runs ``body`` after the prelude in a process of its own."""
+    process = server(interpret)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        (path / "interpreted.py").write_text(PRELUDE + textwrap.dedent(body))
+        process.stdin.write(json.dumps(folder) + "\n")
+        process.stdin.flush()
+        code = process.stdout.readline().strip()
+        said = [(path / name).read_text() if (path / name).exists() else "" for name in ("out", "err")]
+    if "InterpreterUnsupported: no-interpreter (numpy)" in said[1]:
+        pytest.skip(said[1].strip().rsplit("InterpreterUnsupported: ", 1)[1])
+    assert code == "0", "".join(said)
+    return said[0].strip()
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2"])
@@ -188,7 +224,7 @@ def test_needs_its_environment():
         else:
             raise SystemExit("accepted")
         """,
-        TRITON_INTERPRET="0",
+        interpret="0",
     )
 
 
@@ -207,3 +243,12 @@ def test_the_check_that_is_left_out_finds_nothing():
             print(out[8].item(), end=" ")
     """
     assert run(body) == "-2147483648 -2147483648"
+
+
+def test_a_body_that_fails_is_a_failure_and_changes_nothing_for_the_next():
+    with pytest.raises(AssertionError, match="the fault of this body"):
+        run("""
+            InterpreterExecutor.run = None
+            raise ValueError("the fault of this body")
+        """)
+    run("assert InterpreterExecutor.run is not None")

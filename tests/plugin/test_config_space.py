@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import types
 from collections import Counter
@@ -144,9 +145,9 @@ def test_a_share_that_nobody_takes_is_seen(monkeypatch):
 
 def test_a_rotation_that_skips_rows_is_seen(monkeypatch):
     """As that of other suites does, whose dtypes and configs keep in step."""
-    rotation = scenarios._chosen
+    turns = scenarios._quick_turns(get("mm"), 2)
     monkeypatch.setattr(
-        scenarios, "_swept", lambda *given: rotation(*given, scenarios._quick_turns(get("mm"), 2), core=True)
+        scenarios, "_swept", lambda *given: scenarios._turned(*given[:4], turns, lambda able, index: able[:2])
     )
     assert len(uncovered((HOPPER,))) > 3
 
@@ -355,8 +356,12 @@ def test_only_declared_spills_pass(monkeypatch):
 
 def test_declared_lines_are_keys_of_the_sweep():
     """A line that names nothing would declare nothing, unnoticed."""
+
+    @functools.cache
+    def swept_configs(name, target):
+        return {config.id for config in space(get(name), find(target), "exhaustive")}
+
     for line in sweeping._declared():
         name, dtype, config, target = line.split(" ")
-        kernel = get(name)
-        assert dtype in scenarios._kernel_dtypes(kernel, SCENE), line
-        assert config in {c.id for c in space(kernel, find(target), "exhaustive")}, line
+        assert dtype in scenarios._kernel_dtypes(get(name), SCENE), line
+        assert config in swept_configs(name, target), line

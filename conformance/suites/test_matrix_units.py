@@ -1,0 +1,15 @@
+"""fp16 and bf16 products use the matrix units of every target: WGMMA, tcgen05, MFMA, WMMA and what came before them."""
+
+from conformance.codegen_checks import MFMA, MMA, TCGEN05, WGMMA, WMMA
+from conformance.plugin.scenarios import problem_for, ragged, scenario, where
+
+#: Any of them does: which one a target has is what the kernel declares.
+UNITS = {unit.name for unit in (MMA, WGMMA, TCGEN05, MFMA, WMMA)}
+
+
+@scenario(where(name="mm"), dtypes=("fp16", "bf16"), configs=1, every_target=True)
+def test_matrix_units(conform, recorder, kernel, target, dtype, config):
+    """The plainest product of all; the other suites take a sample of the targets each."""
+    conform(kernel, problem_for(kernel, dtype, *ragged(config, dtype, aligned=True)), config=config, target=target)
+    used = {verdict.check.removeprefix("codegen/requires/") for verdict in recorder.verdicts if verdict.passed} & UNITS
+    recorder.verdict("matrix unit", bool(used), ", ".join(used) or f"none of {', '.join(sorted(UNITS))} is required")
