@@ -28,6 +28,7 @@ ORDER = [
     ("execution",),
     ("inductor",),
     ("calibration", "benchmark"),
+    ("reproducers",),
     ("plugin",),
     ("suites",),
     ("commands",),
@@ -43,7 +44,7 @@ LATE_PLUGIN_MODULES = (
     "generated",
     "judging",
     "random_problems",
-    "reproducing",
+    "reproducers",
     "scenarios",
     "sweeping",
 )

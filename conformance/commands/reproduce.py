@@ -1,77 +1,178 @@
-"""``conformance reproduce``: writes the reproducer script of one failed case, by running the case again."""
+"""``conformance reproduce``: writes the script that shows one case's fault, by running the case again."""
 
 from __future__ import annotations
 
 import argparse
-import shutil
-import subprocess
+import os
 import sys
 import tempfile
 from pathlib import Path
 
+import msgspec
+
 from conformance.commands import CommandError
 from conformance.commands.cases import one_case
-from conformance.records import CaseRecord, read_records
+from conformance.gate.confirming import attempt
+from conformance.gate.observed import Observed
+from conformance.records import CaseRecord, Reading, Status, read_records, replace_file
 from conformance.reporting.text import clean
+from conformance.reproducers.request import Request, file_name
 
+#: Seconds that the case may take unless told otherwise: pytest's start, and the case's own deadline.
+SECONDS = 600.0
+#: What a case may end with that took its process with it, so that its script must be written before it runs.
+DIED = (Status.CRASH, Status.TIMEOUT, Status.OOM)
 #: What makes pytest collect the suites, with the plugin loaded wherever this package lies.
 PYTEST = ["-m", "pytest", "-q", "-p", "conformance.plugin", "-p", "no:cacheprovider", "--pyargs", "conformance.suites"]
+#: What pytest is made to say of a case that there is not.
+NO_CASE = "no collected case has id"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("case", metavar="CASE", help="the case's id, or a part of it that no other case has")
-    parser.add_argument("--run", metavar="DIR", dest="folder", required=True, help="the run's folder")
+    parser.add_argument(
+        "case", metavar="CASE", help="the case's id, or with --run a part of it that no other case of the run has"
+    )
+    parser.add_argument(
+        "--run", metavar="DIR", dest="folder", help="the run's folder (default: run the case as a plain run would)"
+    )
+    parser.add_argument(
+        "--baseline",
+        metavar="DIR",
+        help="a run with another stack: if the case passes, the script looks for what its code had or spilled there",
+    )
     parser.add_argument("--output", metavar="FILE", help="where to write the script (default: a name made of the case)")
+    parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=_seconds,
+        default=SECONDS,
+        help=f"how long the case may take (default: {SECONDS:g})",
+    )
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r}: seconds greater than 0 are required")
+    return seconds
 
 
 def run(given: argparse.Namespace) -> int:
-    try:
-        reading = read_records(Path(given.folder))
-    except OSError as error:
-        raise CommandError(str(error)) from None
-    record = one_case(given.case, reading, Path(given.folder))
-    if record.kernel is None:
+    record = one_case(given.case, _records(given.folder), Path(given.folder)) if given.folder else None
+    case = record.case if record else given.case
+    if "::" not in case:
         raise CommandError(
-            f"{clean(record.case)} is about code that Inductor generates, or judges no kernel of the catalogue: only "
-            "launches of the catalogue's kernels become scripts; its record names the generated module"
+            f"{clean(case)!r} is a part of a case's id: give the whole id, or the run it is of with --run"
         )
-    with tempfile.TemporaryDirectory() as scratch:
-        script = _script(record, Path(scratch))
-        output = Path(given.output or script.name)
-        try:
-            shutil.copyfile(script, output)
-        except OSError as error:
-            raise CommandError(f"the script cannot be written: {error}") from None
+    before = _of_baseline(case, given.baseline)
+    compiled = record is not None and "program" in record.options
+    text = _compiled(record) if record and compiled else _text(case, record, _request(record, before), given.timeout)
+    output = Path(given.output or file_name(case))
+    try:
+        replace_file(output, text)
+    except OSError as error:
+        raise CommandError(f"the script cannot be written: {error}") from None
     print(output)
     return 0
 
 
-def _script(record: CaseRecord, scratch: Path) -> Path:
-    """Runs the case as it was run, and returns the script that this left."""
-    done = subprocess.run(
-        [sys.executable, *PYTEST, *_options(record), f"--run-dir={scratch / 'run'}", f"--reproducers={scratch}"],
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    scripts = sorted(scratch.glob("*.py"))
-    if scripts:
-        return scripts[0]
+def _records(folder: str) -> Reading:
     try:
-        again = read_records(scratch / "run").records
-    except OSError:
-        again = ()
-    if not again:
-        raise CommandError(f"the case cannot be run here:\n{clean((done.stdout + done.stderr)[-2000:])}")
-    why = again[0].observed.get("no_reproducer") or f"here it ends as {again[0].status.value}"
-    raise CommandError(f"{clean(record.case)} gives no script: {clean(str(why))}")
+        return read_records(Path(folder))
+    except OSError as error:
+        raise CommandError(str(error)) from None
+
+
+def _of_baseline(case: str, folder: str | None) -> CaseRecord | None:
+    found = _records(folder).records if folder else ()
+    return next((record for record in found if record.case == case), None)
+
+
+def _request(record: CaseRecord | None, before: CaseRecord | None) -> Request:
+    """What the script of ``record`` (None: nothing is known of the case) is to look for, given its record in the
+    baseline."""
+    dies = record is None or record.status in DIED
+    if record is None or before is None:
+        return Request(dies)
+    was, now = (_observed(each) for each in (before, record))
+    lost = sorted({*was.code.features} - {*now.code.features}) if was.code and now.code else []
+    most = None
+    if was.resources and now.resources and was.resources.spill_unit == now.resources.spill_unit:
+        most = was.resources.spills if now.resources.spills > was.resources.spills else None
+    return Request(dies, tuple(lost), most)
+
+
+def _observed(record: CaseRecord) -> Observed:
+    try:
+        return msgspec.convert(record.observed, Observed)
+    except msgspec.ValidationError as error:
+        raise CommandError(f"the record of {clean(record.case)} observed what cannot be: {clean(str(error))}") from None
+
+
+def _compiled(record: CaseRecord) -> str:
+    """The script of a case about what Inductor generates: its record says all that is needed."""
+    from conformance.reproducers.program_scripts import program_script  # torch comes with it
+    from conformance.reproducers.source import NotReproducible
+
+    try:
+        return program_script(record)
+    except NotReproducible as error:
+        raise CommandError(_none(record, str(error))) from None
+
+
+def _text(case: str, record: CaseRecord | None, request: Request, seconds: float) -> str:
+    """The script that running the case as it was run leaves."""
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        request.write(scratch)
+        options = [f"--conformance-case={case}", *(_options(record) if record else [])]
+        command = [sys.executable, *PYTEST, *options, f"--run-dir={scratch / 'run'}", f"--reproducers={scratch}"]
+        done = attempt(command, os.environ, seconds, Path.cwd())
+        script = scratch / file_name(case)
+        if script.exists():
+            return script.read_text(encoding="utf-8")
+        try:
+            found = read_records(scratch / "run").records
+        except OSError:
+            found = ()
+    if done.status is None:
+        raise CommandError(
+            f"{clean(case)} did not end within {seconds:g} s and left no script: give it longer with --timeout"
+        )
+    if found:
+        return _of_record(found[0])
+    if NO_CASE in done.output:
+        raise CommandError(
+            f"there is no case {clean(case)} in {_plainly(record)}: give the run that it is of with --run"
+        )
+    raise CommandError(f"the case cannot be run here:\n{clean(done.output[-2000:])}")
+
+
+def _of_record(found: CaseRecord) -> str:
+    """The script of a case that left none when it was run here."""
+    if "program" in found.options:
+        return _compiled(found)
+    why = found.observed.get("no_reproducer") or f"here it ends as {found.status.value}"
+    if found.kernel is None:
+        why = f"it launches no kernel of the catalogue, and {why}"
+    raise CommandError(_none(found, str(why)))
+
+
+def _none(record: CaseRecord, why: str) -> str:
+    again = f"; to run the case itself: {clean(record.repro)}" if record.repro else ""
+    return f"{clean(record.case)} gives no script: {clean(why)}{again}"
+
+
+def _plainly(record: CaseRecord | None) -> str:
+    return "a plain run here" if record is None else "a run here with the options of its record"
 
 
 def _options(record: CaseRecord) -> list[str]:
     """What makes pytest run the case as its record says. The record's own command line is not executed."""
-    options = [f"--conformance-case={record.case}"]
-    options += [f"--tier={record.tier}"] if record.tier else []
+    options = [f"--tier={record.tier}"] if record.tier else []
     options += [f"--target={record.target}"] if record.target else []
     options += [f"--seed={record.seed}"] if record.seed is not None else []
     if record.executor is None:

@@ -1,7 +1,7 @@
 """Runs a reproducer script in the environments of two stacks and says what it showed.
 
-A script ends with 0 if all is fine, with 1 and a line that begins with FAULT if the fault shows, and with anything else
-if it could not run.
+A script ends with 0 if all is fine and with 1 and a line that begins with FAULT if the fault shows. That it crashes or
+hangs shows a fault as well. If it ends with anything else, it could not run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -24,6 +24,8 @@ from .environments import Environment
 
 #: Seconds that a script may take unless told otherwise: a compiler that hangs is given up after 240 by the script.
 SECONDS = 300.0
+#: Signals that end a process from outside, for reasons that are no fault of its own: SIGKILL is memory's end, too.
+OUTSIDE = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
 #: Characters of a script's output that are kept, its last.
 OUTPUT_LIMIT = 20_000
 #: What a script says of the stack on which it is fine, until it was run there.
@@ -41,7 +43,8 @@ class Outcome(Enum):
 
 @dataclass(frozen=True)
 class Attempt:
-    """One run of a command: the exit ``status`` (None: it ran past its time) and the end of what it printed."""
+    """One run of a command: the exit ``status`` (less than 0: minus the signal it died by; None: it ran past its time)
+    and the end of what it printed."""
 
     status: int | None
     output: str
@@ -51,9 +54,25 @@ class Attempt:
         return self.status == 0
 
     @property
+    def died(self) -> bool:
+        """Whether it crashed or hung."""
+        return self.status is None or (self.status < 0 and -self.status not in OUTSIDE)
+
+    @property
     def faulty(self) -> bool:
         # Python itself ends with 1 after an exception, which is no finding
-        return self.status == 1 and any(line.startswith("FAULT: ") for line in self.output.splitlines())
+        said = any(line.startswith("FAULT: ") for line in self.output.splitlines())
+        return self.died or (self.status == 1 and said)
+
+    @property
+    def ending(self) -> str:
+        """How it ended, to complete a sentence that begins with "it"."""
+        if self.status is None:
+            return "ran past its time"
+        if self.status < 0:
+            with contextlib.suppress(ValueError):
+                return f"died by {signal.Signals(-self.status).name}"
+        return f"ended with {self.status}"
 
 
 @dataclass(frozen=True)
@@ -65,8 +84,9 @@ class Confirmation:
     @property
     def text(self) -> str:
         """The outcome in a sentence."""
+        how = f" (it {self.candidate.ending})" if self.candidate.died else ""
         return {
-            Outcome.CONFIRMED: "the fault shows in the candidate and not in the baseline",
+            Outcome.CONFIRMED: f"the fault shows in the candidate{how} and not in the baseline",
             Outcome.NOT_REPRODUCED: "the fault does not show in the candidate",
             Outcome.BOTH_FAIL: "the fault shows in the baseline too",
             Outcome.CANNOT_RUN: f"the script cannot run: {self._why}",
@@ -77,8 +97,7 @@ class Confirmation:
         for name, attempt in (("baseline", self.baseline), ("candidate", self.candidate)):
             if not attempt.fine and not attempt.faulty:
                 lines = [line for line in attempt.output.splitlines() if line.strip()]
-                ended = "ran past its time" if attempt.status is None else f"ended with {attempt.status}"
-                return f"in the {name} it {ended}" + (f" ({lines[-1][:300]})" if lines else "")
+                return f"in the {name} it {attempt.ending}" + (f" ({lines[-1][:300]})" if lines else "")
         return ""
 
 
@@ -86,7 +105,8 @@ def confirm(script: Path, baseline: Environment, candidate: Environment, seconds
     """Runs ``script`` in both environments, for ``seconds`` at most in each. Raises OSError if it cannot be started."""
     with tempfile.TemporaryDirectory() as folder:  # Python looks for modules beside a script first
         copy = shutil.copy(script, folder)
-        before, after = (attempt([sys.executable, copy], each, seconds) for each in (baseline, candidate))
+        command = [sys.executable, copy]
+        before, after = (attempt(command, each.environ(), seconds) for each in (baseline, candidate))
     if not all(attempt.fine or attempt.faulty for attempt in (before, after)):
         outcome = Outcome.CANNOT_RUN
     elif after.fine:
@@ -103,15 +123,17 @@ def state_baseline(script: Path, stack: str) -> None:
     replace_file(script, text.replace(NOT_TRIED, NOT_TRIED.replace("not tried", plain), 1))
 
 
-def attempt(command: Sequence[str], environment: Environment, seconds: float) -> Attempt:
-    """Runs ``command`` in ``environment``, for ``seconds`` at most, and ends it with all that it started. Raises
-    OSError if it cannot be started."""
-    # its own folder, so that no module of this directory is found before the stack's
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as output:
+def attempt(
+    command: Sequence[str], variables: Mapping[str, str], seconds: float, folder: Path | None = None
+) -> Attempt:
+    """Runs ``command`` with the environment ``variables``, for ``seconds`` at most, and ends it with all that it
+    started. It runs in ``folder``, or in an empty one, where no module is found before the stack's. Raises OSError if
+    it cannot be started."""
+    with tempfile.TemporaryDirectory() as empty, tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             command,
-            env=environment.environ(),
-            cwd=folder,
+            env=variables,
+            cwd=folder or empty,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -27,7 +27,7 @@ from conformance.targets import Target
 
 from .options import Settings, settings
 from .recording import CaseRecorder
-from .reproducing import Reproducing
+from .reproducers import Reproducers
 from .scenarios import parametrize
 from .turns import Turns
 
@@ -172,7 +172,7 @@ def conform(harness: Harness, recorder: CaseRecorder) -> Iterator[Conform]:
     device, or in the interpreter if there is none; the code compiled for the target must have the features that the
     kernel declares and stay within the target's limits.
     """
-    reproducing = Reproducing(recorder, harness.settings)
+    reproducing = Reproducers(recorder, harness.settings)
 
     def judge(
         kernel: Kernel,

@@ -37,7 +37,11 @@ def confirmed(tmp_path):
         ("import no_such_module", FAULT, Outcome.CANNOT_RUN),
         # Python ends with 1 after an exception of the script's own: that is no finding
         (FINE, "raise RuntimeError('FAULT')", Outcome.CANNOT_RUN),
-        (FINE, "os.abort()", Outcome.CANNOT_RUN),
+        (FINE, "os.abort()", Outcome.CONFIRMED),
+        ("os.abort()", "os.abort()", Outcome.BOTH_FAIL),
+        ("os.abort()", FINE, Outcome.NOT_REPRODUCED),
+        # what ends a process from outside, such as the end of memory, is no finding
+        (FINE, "os.kill(os.getpid(), 9)", Outcome.CANNOT_RUN),
     ],
 )
 def test_what_two_runs_show(confirmed, baseline, candidate, outcome):
@@ -56,14 +60,19 @@ def test_the_reason_why_a_script_cannot_run_is_said(confirmed):
     assert "in the candidate it ended with 2 (CANNOT RUN: a GPU is needed)" in found.text
 
 
+def test_the_signal_that_a_script_dies_by_is_said(confirmed):
+    assert "in the candidate (it died by SIGABRT) and" in confirmed(FINE, "os.abort()").text
+    assert "in the candidate it died by SIGKILL" in confirmed(FINE, "os.kill(os.getpid(), 9)").text
+
+
 def test_a_script_that_hangs_is_ended_with_what_it_started(confirmed, tmp_path):
     mark = tmp_path / "still-there"
     child = f"import time; time.sleep(4); open({str(mark)!r}, 'w')"
     hangs = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     found = confirmed(FINE, hangs, seconds=2.0)
-    assert found.outcome is Outcome.CANNOT_RUN
+    assert found.outcome is Outcome.CONFIRMED
     assert found.candidate.status is None
-    assert "ran past its time" in found.text
+    assert found.text == "the fault shows in the candidate (it ran past its time) and not in the baseline"
     time.sleep(3)
     assert not mark.exists()
 
@@ -75,7 +84,7 @@ def test_only_the_end_of_a_long_output_is_kept(confirmed):
 
 
 def test_the_stack_on_which_a_script_is_fine_is_written_into_it(tmp_path):
-    from conformance.execution.reproducer_text import NOT_TRIED
+    from conformance.reproducers.text import NOT_TRIED
 
     script = tmp_path / "case.py"
     script.write_text(f'"""\nfails with: triton 3.9.0\nfine with:  {NOT_TRIED}\n"""\n')

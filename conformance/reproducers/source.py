@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import importlib
+import importlib.util
 import inspect
 import itertools
 import sys
@@ -91,6 +91,12 @@ class Sources:
             if any(isinstance(target, ast.Name) and target.id == name for target in targets):
                 self._add_globals(node, module, vars(module))
                 self._definitions.append(ast.get_source_segment(source, node) or ast.unparse(node))
+                return
+            if isinstance(node, ast.ImportFrom) and any(
+                alias.name == name and not alias.asname for alias in node.names
+            ):
+                origin = importlib.util.resolve_name("." * node.level + (node.module or ""), module.__package__)
+                self._add_assignment(name, importlib.import_module(origin))
                 return
         raise NotReproducible(f"{module.__name__} does not say at its top level what {name} is")
 

@@ -16,6 +16,9 @@ import torch
 from torch import Tensor
 
 from conformance.codegen_checks import EVIDENCE, FEATURES
+from conformance.execution import interpreter
+from conformance.execution.specialisation import bound_arguments
+from conformance.execution.trial import place
 from conformance.inputs.fills import Fill
 from conformance.kernels.catalogue import meta_tensor
 from conformance.kernels.kernel import Kernel, Plan
@@ -25,16 +28,17 @@ from conformance.numerics.rounding import FORMATS, round_to
 from conformance.numerics.verdict import interval
 from conformance.targets import Target
 
-from . import interpreter, reproducer_compiling, reproducer_numbers
-from . import reproducer_text as templates
-from .reproducer_data import Placed, packed, without_memory, written
-from .reproducer_source import NotReproducible, Sources
-from .reproducer_text import Seen
-from .specialisation import bound_arguments
-from .trial import place
+from . import text as templates
+from .copied import compiling, numbers
+from .copied.child import in_child
+from .data import Placed, packed, without_memory, written
+from .source import NotReproducible, Sources
+from .text import Seen
 
 #: Characters of a script at most; what would be larger is refused.
 LARGEST = 2_000_000
+#: Seconds that the child process of a script may take whose fault is that it crashes or hangs.
+SECONDS = 240.0
 #: Dtypes that Triton's own interpreter computes wrongly.
 MENDED = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
 
@@ -42,13 +46,12 @@ MENDED = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
 @dataclass(frozen=True)
 class Checks:
     """What a compiling script looks at once the kernel compiled. ``features`` maps names to whether they are required;
-    ``limits`` names entries of :func:`~conformance.execution.reproducer_compiling.used`. ``dies``: the compiler
-    crashes or hangs, so that a child process has to run it, for ``seconds`` at most."""
+    ``limits`` names entries of :func:`~conformance.reproducers.copied.compiling.used_on_nvidia` or its like for AMD.
+    ``dies``: the compiler crashes or hangs, so that a child process has to run it, for :data:`SECONDS` at most."""
 
     features: Mapping[str, bool] = dataclasses.field(default_factory=dict)
     limits: Mapping[str, int] = dataclasses.field(default_factory=dict)
     dies: bool = False
-    seconds: float = 240.0
 
 
 def limits_of(target: Target) -> dict[str, int]:
@@ -74,31 +77,31 @@ def compiling_script(kernel: Kernel, plan: Plan, checks: Checks, seen: Seen, onl
         steps = [launch]
     sources = _compiling_sources()
     compiled = [_call(step, sources, without_memory, ".warmup", grid=repr(step.grid)) for step in steps]
-    runtime = _runtime(reproducer_compiling, ["Driver", "pointer"])
+    runtime = _runtime(compiling, ["Driver", "pointer"])
     lines = [f"    kernel = {text}" for text in compiled]
     looks: list[str] = []
     if checks.features:
-        runtime.add("check_code", reproducer_compiling.check_code)
-        patterns = "".join(f"        {pattern},\n" for pattern in _patterns(checks.features, plan.target))
-        looks.append(f"    patterns = [\n{patterns}    ]\n    faults += check_code(kernel, patterns)")
+        runtime.add("check_code", compiling.check_code)
+        found = "".join(f"        {pattern},\n" for pattern in patterns(checks.features, plan.target))
+        looks.append(f"    patterns = [\n{found}    ]\n    faults += check_code(kernel, patterns)")
     if checks.limits:
         read = f"used_on_{plan.target.family}"
-        if not hasattr(reproducer_compiling, read):
+        if not hasattr(compiling, read):
             raise NotReproducible(f"no script knows what code of {plan.target.family} uses")
         for name in (read, "check_limits"):
-            runtime.add(name, getattr(reproducer_compiling, name))
+            runtime.add(name, getattr(compiling, name))
         looks.append(f"    faults += check_limits({read}(kernel), {dict(checks.limits)!r})")
-    if checks.dies:
-        runtime.add("in_child", reproducer_compiling.in_child)
     target = plan.target
     body = templates.COMPILING_MAIN.format(
         target=f"GPUTarget({target.backend!r}, {target.arch!r}, {target.warp_size})",
         compiling="\n".join(lines),
         looking="\n".join(looks),
-        child=f'    if "child" not in sys.argv:\n        return in_child({checks.seconds:g})\n' if checks.dies else "",
+        child=child("the compiler", runtime) if checks.dies else "",
     )
     how, environment = templates.COMPILED
-    return templates.script(templates.docstring(plan, seen, how), environment, sources, runtime, body)
+    return templates.script(
+        templates.docstring(templates.KERNEL, templates.facts_of(plan), seen, how), environment, sources, runtime, body
+    )
 
 
 def _compiling_sources() -> Sources:
@@ -108,10 +111,14 @@ def _compiling_sources() -> Sources:
     return sources
 
 
-def _patterns(features: Mapping[str, bool], target: Target) -> list[str]:
+def patterns(features: Mapping[str, bool], target: Target) -> list[str]:
+    """What a script looks for in the code of ``target``, an expression for each piece of evidence. Raises
+    NotReproducible."""
     meanings = {feature.name: feature for feature in FEATURES}
     found = []
     for name, required in features.items():
+        if name not in meanings:
+            raise NotReproducible(f"{name} is no feature that is known here: {', '.join(meanings)}")
         for piece in EVIDENCE.get(target.family, {}).get(meanings[name], ()):
             expression = re.fullmatch(r"CHECK: \{\{(.*)\}\}", piece.directive)
             if expression is None:
@@ -130,9 +137,10 @@ def _raw(expression: str) -> str:
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def numbers_script(kernel: Kernel, plan: Plan, fill: Fill, executor: str, seen: Seen) -> str:
+def numbers_script(kernel: Kernel, plan: Plan, fill: Fill, executor: str, seen: Seen, *, dies: bool = False) -> str:
     """A script that launches ``plan`` over the inputs of ``fill`` on the device or in the interpreter, as ``executor``
-    says, and compares what it leaves. Raises NotReproducible, also if the data is too large."""
+    says, and compares what it leaves. ``dies``: the launch crashes or hangs, so that a child process has to do it.
+    Raises NotReproducible, also if the data is too large."""
     interpreted = executor == "interpreter"
     problem, sources = plan.problem, _sources()
     placed = {name: tensor.view for name, tensor in place(problem, fill.inputs, 0, torch.device("cpu")).items()}
@@ -143,12 +151,13 @@ def numbers_script(kernel: Kernel, plan: Plan, fill: Fill, executor: str, seen: 
     read = [*(operand.name for operand in problem.operands), *tensors.embedded]
     contract = kernel.contract(plan, executor)
     wanted = {output.name: _wanted(contract, fill, problem, output.name) for output in problem.outputs}
-    runtime = _runtime(reproducer_numbers, ["check"])
+    runtime = _runtime(numbers, ["check"])
     body = templates.NUMBERS_MAIN.format(
         device=repr("cpu" if interpreted else _device()),
         names=", ".join(views),
         made="".join(f"    {name} = {expression}\n" for name, expression in tensors.made.items()),
         calls="\n".join(calls),
+        child=child("the launch", runtime) if dies else "",
         synchronise="" if interpreted else "    torch.accelerator.synchronize()\n",
         ready=_interpreter_ready(views, runtime)
         if interpreted
@@ -159,7 +168,9 @@ def numbers_script(kernel: Kernel, plan: Plan, fill: Fill, executor: str, seen: 
     )
     how, environment = templates.INTERPRETED if interpreted else templates.LAUNCHED
     inputs = f"those called {fill.name}, seed {fill.seed}"
-    script = templates.script(templates.docstring(plan, seen, how, inputs), environment, sources, runtime, body)
+    facts = {**templates.facts_of(plan), "inputs": inputs}
+    text = templates.docstring(templates.KERNEL, facts, seen, how)
+    script = templates.script(text, environment, sources, runtime, body)
     if len(script) > LARGEST:
         raise NotReproducible(
             f"the script would have {len(script)} characters, {LARGEST} are allowed: the data of fill {fill.name} is "
@@ -229,6 +240,12 @@ def _wanted(contract: Contract, fill: Fill, problem: Any, output: str) -> str:
         low, high, nan = limits.low, limits.high, limits.nan
     bits = [packed(low), "" if torch.equal(low, high) else packed(high), "" if nan is None else packed(nan)]
     return f"({low.dtype}, " + ", ".join(f'"""\n{text}\n"""' if text else '""' for text in bits) + ")"
+
+
+def child(what: str, runtime: Sources) -> str:
+    """The beginning of ``main`` that runs ``what`` in a child process; what that needs is added to ``runtime``."""
+    runtime.add("in_child", in_child)
+    return templates.CHILD.format(what=what, seconds=SECONDS)
 
 
 def _sources() -> Sources:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from conformance.kernels.kernel import Plan
+from conformance.records import CaseRecord
 
-from .reproducer_source import Sources
+from .source import Sources
 
 #: What stands for the stack on which a script was seen to be fine, until that is known; the gate replaces it.
 NOT_TRIED = "not tried"
+#: Characters of one failure in a script, and failures.
+LINE, LINES = 300, 8
 #: Packages whose absence means that the script cannot run.
 HEAVY = ("torch", "triton", "numpy")
 
@@ -21,6 +26,25 @@ class Seen:
     case: str
     failures: tuple[str, ...]
     stack: str
+
+
+def seen_in(record: CaseRecord, failures: Sequence[str] = ()) -> Seen:
+    """What ``record`` says of its failure: ``failures``, or else the checks that failed, or else its diagnosis."""
+    failed = [f"{verdict.check}: {verdict.text}" for verdict in record.verdicts if not verdict.passed]
+    failures = failures or failed or [f"{record.status.value}: {record.diagnosis}"]
+    names = ("torch", "triton", "ptxas", "driver")
+    stack = ", ".join(f"{name} {record.stack[name]}" for name in names if record.stack.get(name))
+    lines = [_shortened(line) for line in failures[:LINES]]
+    if len(failures) > LINES:
+        lines.append(f"and {len(failures) - LINES} more")
+    return Seen(record.case, tuple(lines), stack)
+
+
+def _shortened(text: str) -> str:
+    """The first line of ``text``, without the places of files on this machine."""
+    line = next((line for line in text.splitlines() if line.strip()), "")
+    line = re.sub(r"(?<![\w.])/[^\s:'\"]+/", "", line)
+    return line if len(line) <= LINE else line[: LINE - 3] + "..."
 
 
 def script(docstring: str, environment: str, kernel: Sources, runtime: Sources, body: str) -> str:
@@ -69,21 +93,26 @@ def _root(line: str) -> str:
     return line.split()[1].partition(".")[0]
 
 
-def docstring(plan: Plan, seen: Seen, how: str, inputs: str = "") -> str:
-    facts = {
+#: What a docstring begins with.
+KERNEL = "A Triton kernel that fails"
+
+
+def facts_of(plan: Plan) -> dict[str, object]:
+    """What a docstring says of a kernel's plan."""
+    return {
         "kernel": plan.kernel,
         "problem": plan.problem.id,
         "config": plan.config.id,
         "variant": plan.variant.id,
         "target": plan.target.id,
-        "inputs": inputs,
-        "case": seen.case,
-        "fails with": seen.stack,
-        "fine with": NOT_TRIED,
     }
+
+
+def docstring(title: str, facts: Mapping[str, object], seen: Seen, how: str) -> str:
+    facts = {**facts, "case": seen.case, "fails with": seen.stack, "fine with": NOT_TRIED}
     failures = "\n".join(f"  * {line}" for line in seen.failures)
-    listed = "\n".join(f"{name + ':':12}{value}" for name, value in facts.items() if value)
-    text = f"A Triton kernel that fails:\n\n{failures}\n\n{listed}\n\n{how.strip()}\n{_STATUS}"
+    listed = "\n".join(f"{name + ':':12}{value}" for name, value in facts.items() if value not in (None, ""))
+    text = f"{title}:\n\n{failures}\n\n{listed}\n\n{how.strip()}\n{_STATUS}"
     plain = "".join(sign if sign == "\n" or sign.isprintable() else "?" for sign in text)
     return '"""' + plain.replace("\\", "\\\\").replace('"""', "'''") + '"""'
 
@@ -117,6 +146,24 @@ at the end of this file. The kernel runs twice, with different poison around its
     'os.environ.pop("TRITON_INTERPRET", None)  # the fault was seen on a device',
 )
 
+GENERATED = (
+    """
+Run it with python alone; it needs torch, triton and a GPU of the target's architecture. The function is compiled and
+called twice for each set of operands, small integers with different poison around them, and must return what it returns
+uncompiled.
+""",
+    """\
+os.environ.pop("TRITON_INTERPRET", None)  # it is to be compiled, not interpreted
+FOLDER = tempfile.TemporaryDirectory()  # what is compiled goes there, and in the end with it
+os.environ["TRITON_CACHE_DIR"] = os.environ["TORCHINDUCTOR_CACHE_DIR"] = FOLDER.name""",
+)
+
+#: The beginning of a ``main`` whose fault may take the process with it.
+CHILD = """\
+    if "child" not in sys.argv:
+        return in_child({what!r}, {seconds:g})
+"""
+
 COMPILING_MAIN = """
 def compile_and_look() -> list[str]:
     \"\"\"Compiles the kernel; what is wrong with it, a sentence each.\"\"\"
@@ -128,12 +175,15 @@ def compile_and_look() -> list[str]:
 
 
 def main() -> int:
-    print(f"torch {{torch.__version__}}, triton {{triton.__version__}}")
-{child}    driver.set_active(Driver({target}))
+{child}    print(f"torch {{torch.__version__}}, triton {{triton.__version__}}")
+    driver.set_active(Driver({target}))
     try:
         faults = compile_and_look()
-    except Exception:
+    except Exception as error:
         traceback.print_exc(file=sys.stdout)
+        if "ROCm linker" in str(error):  # Triton brings one from 3.5 on
+            print("CANNOT RUN: this Triton needs the linker of ROCm for AMD's targets")
+            return 2
         faults = ["the kernel does not compile"]
     print("\\n".join(f"FAULT: {{fault}}" for fault in faults) or "FINE: the compiled code is as it should be")
     return 1 if faults else 0
@@ -178,7 +228,7 @@ def launch({names}):
 {synchronise}
 
 def main() -> int:
-    print(f"torch {{torch.__version__}}, triton {{triton.__version__}}")
+{child}    print(f"torch {{torch.__version__}}, triton {{triton.__version__}}")
 {ready}    try:
         faults = check(launch, LAYOUTS, DATA, WANTED, DEVICE)
     except Exception:
@@ -199,6 +249,46 @@ DATA = {{
 #: the dtype and the bits of the least right values, of the largest if they differ, and of where NaN is right
 WANTED = {{
 {wanted}}}
+
+if __name__ == "__main__":
+    sys.exit(main())
+"""
+
+PROGRAM_MAIN = """
+DEVICE = "cuda"
+
+#: for each call, the operands: dtype, shape, strides, and the place of the first element in its storage
+CALLS = [
+{calls}]
+ARGUMENTS = {arguments}
+#: (operand, dimension) pairs that are marked dynamic
+MARKED = {marked}
+#: options of torch._inductor.config
+SETTINGS = {{
+{settings}}}
+
+
+def compile_and_compare() -> list[str]:
+    \"\"\"Compiles the function and calls it; what is wrong, a sentence each.\"\"\"
+    from torch._inductor import config
+
+{carveout}    choose({choosing})
+    with config.patch({{{mode}**known(SETTINGS)}}):
+        compiled = torch.compile({function}, dynamic={dynamic})
+        faults = check({function}, compiled, CALLS, ARGUMENTS, MARKED, {seed}, DEVICE)
+{looking}    return faults
+
+
+def main() -> int:
+{child}    print(f"torch {{torch.__version__}}, triton {{triton.__version__}}")
+{ready}    try:
+        faults = compile_and_compare()
+    except Exception as error:
+        traceback.print_exc(file=sys.stdout)
+        faults = [f"compiling or calling it raises {{type(error).__name__}}"]
+    print("\\n".join(f"FAULT: {{fault}}" for fault in faults) or "FINE: what is compiled is as it should be")
+    return 1 if faults else 0
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -4,7 +4,6 @@ stand, or refer to others that can be; no GPU is needed."""
 import os
 import re
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -99,16 +98,3 @@ def resource_usage(kernel: Any) -> dict[str, int]:
 def check_limits(found: dict[str, int], limits: dict[str, int]) -> list[str]:
     """What is past `limits`: compiling for the architecture of another GPU enforces none of them."""
     return [f"{name}: {found[name]}, the limit is {limit}" for name, limit in limits.items() if found[name] > limit]
-
-
-def in_child(seconds: float) -> int:
-    """Runs this script again, in a process that may crash or hang; the exit status."""
-    try:
-        status = subprocess.run([sys.executable, __file__, "child"], timeout=seconds, check=False).returncode
-    except subprocess.TimeoutExpired:
-        print(f"FAULT: the compiler does not end within {seconds:g} s")
-        return 1
-    if status in (0, 1, 2):
-        return status
-    print(f"FAULT: the compiler dies: exit status {status}")
-    return 1

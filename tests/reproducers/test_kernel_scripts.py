@@ -17,21 +17,22 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from conformance import targets
-from conformance.execution import reproducer
-from conformance.execution.reproducer import Checks, compiling_script, limits_of, numbers_script
-from conformance.execution.reproducer_data import packed, without_memory, written
-from conformance.execution.reproducer_numbers import unpacked
-from conformance.execution.reproducer_source import NotReproducible, Sources
-from conformance.execution.reproducer_text import Seen
 from conformance.execution.trial import fills_for
 from conformance.heuristics.configs import Config
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Variant
 from conformance.plugin.examples import example
 from conformance.plugin.recording import CaseRecorder
-from conformance.plugin.reproducing import Reproducing, file_name
+from conformance.plugin.reproducers import Reproducers
 from conformance.problems import mm
 from conformance.records import CompileFailure, Status
+from conformance.reproducers import kernel_scripts
+from conformance.reproducers.copied.numbers import unpacked
+from conformance.reproducers.data import packed, without_memory, written
+from conformance.reproducers.kernel_scripts import Checks, compiling_script, limits_of, numbers_script
+from conformance.reproducers.request import Request, file_name
+from conformance.reproducers.source import NotReproducible, Sources
+from conformance.reproducers.text import Seen
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "planted"))
 
@@ -128,7 +129,7 @@ def test_an_element_that_is_not_written_makes_two_runs_differ(run):
 
 
 def test_a_script_that_would_be_too_large_is_refused(monkeypatch):
-    monkeypatch.setattr(reproducer, "LARGEST", 20_000)
+    monkeypatch.setattr(kernel_scripts, "LARGEST", 20_000)
     with pytest.raises(NotReproducible, match=r"20000 are allowed: the data of fill randn is too large"):
         interpreted(catalogue.get("mm"), on.MM, "randn")
 
@@ -189,17 +190,30 @@ def test_limits_and_spills_show(run):
 
 @pytest.mark.parametrize(
     ("does", "seconds", "says"),
-    [("os.abort()", 200, "the compiler dies: exit status -6"), ("time.sleep(300)", 8, "the compiler does not end")],
+    [("os.abort()", 200, "the compiler dies: SIGABRT"), ("time.sleep(300)", 8, "the compiler does not end")],
 )
-def test_a_compiler_that_dies_or_hangs_is_a_fault_and_no_accident(run, does, seconds, says):
+def test_a_compiler_that_dies_or_hangs_is_a_fault_and_no_accident(run, monkeypatch, does, seconds, says):
+    monkeypatch.setattr(kernel_scripts, "SECONDS", seconds)
     kernel = catalogue.get("mm")
-    checks = Checks(dies=True, seconds=seconds)
-    text = compiling_script(kernel, plan_of(kernel, on.MM), checks, SEEN)
+    text = compiling_script(kernel, plan_of(kernel, on.MM), Checks(dies=True), SEEN)
     # the child runs the file again, without what keeps the package out
     broken = text.replace("    faults: list[str] = []\n", f"    import time\n    {does}\n", 1)
     status, output = run(broken)
     assert status == 1, output
     assert f"FAULT: {says}" in output
+
+
+@pytest.mark.parametrize("dies", [True, False])
+def test_a_launch_that_dies_is_a_fault_and_no_accident(run, dies):
+    kernel = catalogue.get("mm")
+    plan = plan_of(kernel, on.MM)
+    fill = fills_for(plan.problem, kernel.contract(plan, "interpreter"), 0)[0]
+    text = numbers_script(kernel, plan, fill, "interpreter", SEEN, dies=True)
+    if dies:
+        text = text.replace("        faults = check(launch,", "        os.abort()\n        faults = check(launch,", 1)
+    status, output = run(text)
+    assert status == int(dies), output
+    assert ("FAULT: the launch dies: SIGABRT" in output) == dies
 
 
 def test_a_script_compiles_for_amd():
@@ -297,16 +311,22 @@ def test_bits_survive_being_packed(dtype):
 class Asked:
     reproducers: Path
     seed: int = 0
+    compile_only: bool = False
+    has_gpu: bool = False
 
 
-def judged(folder, verdicts=(), error=None):
-    """The record and the scripts that a case leaves whose plan was judged so."""
+def judged(folder, verdicts=(), error=None, request=None, meanwhile=lambda: None):
+    """The record and the scripts that a case leaves whose plan was judged so; ``meanwhile`` is called as it runs."""
     recorder = CaseRecorder("test_x.py::test_y[a/b-sm_90]")
     recorder.set(executor="interpreter")
-    reproducing = Reproducing(recorder, Asked(folder / "scripts"))
+    (folder / "scripts").mkdir()
+    if request is not None:
+        request.write(folder / "scripts")
+    reproducing = Reproducers(recorder, Asked(folder / "scripts"))
     kernel = catalogue.get("mm")
     try:
         with reproducing.judging(kernel, plan_of(kernel, on.MM), None):
+            meanwhile()
             for check in verdicts:
                 recorder.verdict(check, False, "it is wrong in /home/someone/file.ptx")
             if error is not None:
@@ -326,7 +346,7 @@ def judged(folder, verdicts=(), error=None):
         (["resources"], None, "'shared memory': 232448"),
         (["spills"], None, "{'spills': 0}"),
         ([], CompileFailure(Status.COMPILE_ERROR, "CompilationError: no"), "def compile_and_look"),
-        ([], CompileFailure(Status.CRASH, "exit status -6"), "in_child(240)"),
+        ([], CompileFailure(Status.CRASH, "exit status -6"), "in_child('the compiler', 240)"),
         ([], RuntimeError("the launch failed"), "RuntimeError: the launch failed"),
     ],
 )
@@ -341,13 +361,51 @@ def test_what_failed_decides_the_script(tmp_path, verdicts, error, holds):
 def test_what_no_script_can_show_is_said(tmp_path):
     record, scripts = judged(tmp_path, ["grid"])
     assert not scripts
-    assert record.observed["no_reproducer"] == "no script can show what failed: grid"
+    assert record.observed["no_reproducer"].startswith("no script can show what failed: grid; one launches the grid")
 
 
 def test_a_case_that_passes_leaves_nothing(tmp_path):
     record, scripts = judged(tmp_path)
     assert not scripts
     assert "reproducer" not in record.observed
+
+
+@pytest.mark.parametrize(
+    ("asked", "holds"),
+    [
+        (Request(features=("ASYNC_COPY",)), "('ASYNC_COPY', 'ptx',"),
+        (Request(spills=16), "check_limits(used_on_nvidia(kernel), {'spills': 16})"),
+    ],
+    ids=["feature", "spills"],
+)
+def test_a_case_that_passes_shows_what_its_code_had_elsewhere(tmp_path, asked, holds):
+    record, scripts = judged(tmp_path, request=asked)
+    assert len(scripts) == 1
+    assert holds in scripts[0]
+    assert record.observed["reproducer"].endswith(file_name(record.case))
+
+
+def test_what_fails_goes_before_what_the_code_had_elsewhere(tmp_path):
+    _, scripts = judged(tmp_path, ["numerics/randn"], request=Request(features=("ASYNC_COPY",)))
+    assert "those called randn" in scripts[0]
+    assert "ASYNC_COPY" not in scripts[0]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "after"), [([], []), (["codegen/requires/MMA"], ["('MMA', 'ptx',"])], ids=["passes", "fails"]
+)
+def test_a_script_is_there_while_a_case_runs_that_may_die(tmp_path, verdicts, after):
+    during = []
+
+    def look():
+        during.extend(path.read_text() for path in tmp_path.glob("scripts/*.py"))
+
+    record, scripts = judged(tmp_path, verdicts, request=Request(dies=True), meanwhile=look)
+    assert len(during) == 1
+    assert "in_child('the launch', 240)" in during[0]
+    assert len(scripts) == len(after)
+    assert all(holds in script for holds, script in zip(after, scripts, strict=True))
+    assert ("reproducer" in record.observed) == bool(after)
 
 
 def test_names_of_scripts_are_safe_and_unique():

@@ -1,0 +1,157 @@
+"""Reproducers of what ``torch.compile`` makes of a function, as a record describes it: one script that needs torch and
+triton only, and a GPU."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+import torch
+
+from conformance import targets
+from conformance.problems import DTYPES, Operand
+from conformance.records import CaseRecord, Status, Verdict
+
+from . import text as templates
+from .copied import compiling, programs
+from .kernel_scripts import child, patterns
+from .source import NotReproducible, Sources
+from .text import seen_in
+
+#: Checks that a script can show, by the first part of their names.
+SHOWN = ("numerics", "repeat", "memory", "compile")
+#: What makes torch compile anew, in this process, whatever it compiled before.
+ALWAYS = {"force_disable_caches": True, "compile_threads": 1, "autotune_in_subproc": False}
+#: A config in the name of a check, and what its numbers are called in the descriptions of Inductor's choices.
+CONFIG = re.compile(r"(\d+)x(\d+)x(\d+)-s(\d+)-w(\d+)")
+CONFIG_NAMES = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages", "num_warps")
+DIED = (Status.CRASH, Status.TIMEOUT)
+#: Where the functions are that the suites compile. A record comes from a file: it does not say what is imported.
+FUNCTIONS = re.compile(r"conformance\.inductor\.graphs(?:_[a-z]+)?:[a-z]\w*")
+
+
+class Program(msgspec.Struct, frozen=True):
+    """What a record says of the program: see :class:`conformance.inductor.program.Program`."""
+
+    graph: str
+    operands: tuple[Operand, ...]
+    arguments: tuple[tuple[str, Any], ...] = ()
+    dynamic: bool | None = False
+    mode: str | None = None
+    settings: tuple[tuple[str, Any], ...] = ()
+    marked: tuple[tuple[str, int], ...] = ()
+    carveout: int | None = None
+    templates: str | None = None
+    descriptions: str | None = None
+    pick: int | None = None
+    calls: tuple[tuple[Operand, ...], ...] = ()
+
+
+def program_script(record: CaseRecord) -> str:
+    """A script that compiles the function of ``record``, with its settings and the choice that failed, for small
+    integers as operands, and compares what it computes with the function itself. Raises NotReproducible."""
+    program, target = _read(record)
+    failed = [verdict for verdict in record.verdicts if not verdict.passed]
+    features = _features(failed)
+    if not features and not _shows(record, failed):
+        checks = ", ".join(dict.fromkeys(verdict.check.partition("@")[0] for verdict in failed))
+        raise NotReproducible(
+            f"{f'what failed is {checks}' if checks else 'it did not fail'}; a script of what Inductor generates shows "
+            "wrong numbers, what does not compile, and features that the code should have or not, and nothing else of "
+            "what the suites look at"
+        )
+    module, _, name = program.graph.partition(":")
+    sources, runtime = Sources(), Sources()
+    sources.add("torch", torch)
+    sources.add(name, getattr(importlib.import_module(module), name))
+    runtime.import_line("import tempfile")
+    runtime.import_line("import triton")
+    for used in ("choose", "known", "check"):
+        runtime.add(used, getattr(programs, used), programs)
+    looking = ""
+    if features:
+        runtime.add("template_code", programs.template_code, programs)
+        runtime.add("check_code", compiling.check_code, compiling)
+        found = "".join(f"        {pattern},\n" for pattern in patterns(features, target))
+        looking = f"    patterns = [\n{found}    ]\n    faults += check_code(template_code(), patterns)\n"
+    body = templates.PROGRAM_MAIN.format(
+        **_described(program, failed, record),
+        function=name,
+        seed=record.seed or 0,
+        child=child("the compiler, or what it compiled,", runtime) if record.status in DIED else "",
+        ready=templates.DEVICE_READY.format(arch=repr(target.arch)),
+        looking=looking,
+    )
+    facts = {"function": program.graph, "template": record.kernel, "target": target.id, "seed": record.seed}
+    how, environment = templates.GENERATED
+    text = templates.docstring("What torch.compile makes of a function fails", facts, seen_in(record), how)
+    return templates.script(text, environment, sources, runtime, body)
+
+
+def _read(record: CaseRecord) -> tuple[Program, targets.Target]:
+    try:
+        program = msgspec.convert(record.options.get("program"), Program)
+        target = targets.find(str(record.target))
+    except (ValueError, LookupError) as error:
+        raise NotReproducible(f"what its record says was compiled cannot be compiled here: {error}") from None
+    if not FUNCTIONS.fullmatch(program.graph):
+        raise NotReproducible(f"{program.graph} is no function of the suites about Inductor")
+    return program, target
+
+
+def _shows(record: CaseRecord, failed: Sequence[Verdict]) -> bool:
+    if not failed:  # an exception ended it
+        return record.status not in (Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN)
+    return any(verdict.check.partition("@")[0].partition("/")[0] in SHOWN for verdict in failed)
+
+
+def _features(failed: Iterable[Verdict]) -> dict[str, bool]:
+    """Features that failed checks require (True) or forbid."""
+    found = {}
+    for verdict in failed:
+        parts = verdict.check.partition("@")[0].split("/")
+        if parts[0] == "codegen" and len(parts) == 3:
+            found[parts[2]] = parts[1] == "requires"
+    return found
+
+
+def _described(program: Program, failed: Iterable[Verdict], record: CaseRecord) -> dict[str, str]:
+    """What of ``program`` stands in the script, as source."""
+    descriptions, pick = _choice(record, program, failed)
+    settings = {**ALWAYS, **dict(program.settings)}
+    return {
+        "calls": "".join(map(_call, (program.operands, *program.calls))),
+        "arguments": repr(dict(program.arguments)),
+        "marked": repr(list(program.marked)),
+        "settings": "".join(f"    {name!r}: {value!r},\n" for name, value in settings.items()),
+        "mode": f"**torch._inductor.list_mode_options({program.mode!r}), " if program.mode else "",
+        "carveout": f"    torch._C._set_sm_carveout_experimental({program.carveout})\n" if program.carveout else "",
+        "choosing": f"{program.templates!r}, {descriptions!r}, {pick!r}",
+        "dynamic": repr(program.dynamic),
+    }
+
+
+def _call(operands: Iterable[Operand]) -> str:
+    """The operands of one call, by name."""
+    lines = []
+    for each in operands:
+        if each.dtype not in DTYPES:
+            raise NotReproducible(f"operand {each.name!r} has the dtype {each.dtype!r}, known are {', '.join(DTYPES)}")
+        layout = f"{DTYPES[each.dtype]}, {each.shape}, {each.strides}, {each.offset}"
+        lines.append(f"        {each.name!r}: ({layout}),\n")
+    return "".join(["    {\n", *lines, "    },\n"])
+
+
+def _choice(record: CaseRecord, program: Program, failed: Iterable[Verdict]) -> tuple[str | None, int | None]:
+    """The expression for the descriptions of choices and which of these to take. The one that failed is named by its
+    config: other stacks offer it at another place."""
+    names = [verdict.check.partition("@")[2] for verdict in failed]
+    names.append(str((record.config or {}).get("id")))
+    config = next((found for found in map(CONFIG.match, names) if found), None)
+    if config is None:
+        return program.descriptions, program.pick
+    wishes = "".join(rf"(?=.*\b{key}={value}\b)" for key, value in zip(CONFIG_NAMES, config.groups(), strict=True))
+    return f"^{wishes}" + (f"(?=.*{program.descriptions})" if program.descriptions else ""), 0

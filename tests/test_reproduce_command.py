@@ -1,0 +1,131 @@
+"""``conformance reproduce``: a script is left whatever the case does, or it is said why there is none."""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conformance import cli
+from conformance.commands import reproduce
+from conformance.records import CaseRecord, Status
+from conformance.reproducers.request import Request
+
+CASE = (
+    "test_tma_store.py::test_store_as_asked[mm_persistent_tma-bf16-128x256x64-s3-w8-"
+    "tma_store=False-subtile=1-descriptors=device-flatten=False-sm_90]"
+)
+RECORD = CaseRecord(CASE, "tma_store", Status.PASS, kernel="mm_persistent_tma", target="sm_90", tier="quick", seed=0)
+
+
+def with_code(features=(), spills=0, unit="bytes", status=Status.PASS):
+    code = {"code": {"features": list(features)}, "resources": {"spills": spills, "spill_unit": unit}}
+    return dataclasses.replace(RECORD, status=status, observed=code)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Makes a run's folder of records."""
+
+    def make(name, *records):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "records.jsonl").write_text("".join(record.to_line() for record in records))
+        return str(tmp_path / name)
+
+    return make
+
+
+@pytest.fixture
+def say(tmp_path, monkeypatch, capsys):
+    """Runs the command in an empty folder: its exit status and all that it printed."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    def run(*words):
+        status = cli.main(["reproduce", *words])
+        printed = capsys.readouterr()
+        return status, printed.out + printed.err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("before", "record", "asked"),
+    [
+        (None, None, Request(dies=True)),
+        (None, with_code(status=Status.CRASH), Request(dies=True)),
+        (None, with_code(status=Status.TIMEOUT), Request(dies=True)),
+        (None, with_code(), Request()),
+        (with_code(["MMA", "ASYNC_COPY"]), with_code(["MMA"]), Request(features=("ASYNC_COPY",))),
+        (with_code(["MMA"]), with_code(["MMA", "ASYNC_COPY"]), Request()),
+        (with_code(spills=8), with_code(spills=16), Request(spills=8)),
+        (with_code(spills=16), with_code(spills=8), Request()),
+        (with_code(spills=8), with_code(spills=16, unit="registers"), Request()),
+        (RECORD, with_code(["MMA"], spills=8), Request()),
+    ],
+)
+def test_what_is_asked_for_is_what_the_baseline_had(before, record, asked):
+    assert reproduce._request(record, before) == asked
+
+
+def test_a_record_that_holds_no_figures_is_refused(say, folder):
+    wrong = dataclasses.replace(RECORD, observed={"resources": {"spills": "many"}})
+    status, said = say(CASE, "--run", folder("run", wrong), "--baseline", folder("baseline", RECORD))
+    assert status == 2
+    assert "observed what cannot be: Expected `int`, got `str`" in said
+
+
+def test_a_part_of_an_id_needs_a_run(say):
+    status, said = say("test_store")
+    assert status == 2
+    assert "give the whole id, or the run it is of with --run" in said
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "soon"])
+def test_a_limit_that_is_none_is_refused(say, seconds):
+    with pytest.raises(SystemExit):
+        say(CASE, "--timeout", seconds)
+
+
+def test_a_case_that_does_not_exist_is_said(say):
+    status, said = say("test_tma_store.py::test_no_such_case")
+    assert status == 2
+    assert "there is no case test_tma_store.py::test_no_such_case in a plain run here: give the run" in said
+
+
+def test_the_limit_holds(say):
+    status, said = say(CASE, "--timeout", "0.5")
+    assert status == 2
+    assert "did not end within 0.5 s and left no script: give it longer with --timeout" in said
+
+
+def test_a_case_that_passes_gives_no_script_and_the_command_that_runs_it(say, folder):
+    status, said = say(CASE, "--run", folder("run", RECORD))
+    assert status == 2
+    assert "gives no script: here it ends as" in said
+    assert "to run the case itself: python -m pytest --pyargs conformance.suites --conformance-case" in said
+
+
+def test_code_that_had_more_with_the_baseline_is_shown(say, folder):
+    """The compiled code has no WGMMA that the baseline is said to have."""
+    case = "test_zero_size.py::test_empty[mm-bf16-32x32x16-s1-w2-empty=K-static=False-sm_90]"
+    runs = [with_code(["MMA", "WGMMA"]), with_code(["MMA"])]
+    before, after = (dataclasses.replace(record, case=case, kernel="mm") for record in runs)
+    status, said = say(case, "--run", folder("run", after), "--baseline", folder("baseline", before))
+    assert status == 0, said
+    assert "WGMMA was in the code of the stack on which all is fine" in Path(said.strip()).read_text()
+
+
+def test_a_case_that_takes_its_process_with_it_leaves_a_script(say, tmp_path, monkeypatch):
+    """The interpreter multiplies with numpy, which aborts here: the same happens to the script."""
+    (tmp_path / "sitecustomize.py").write_text("import os, numpy\nnumpy.matmul = lambda *a, **k: os.abort()\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    status, said = say(CASE)
+    assert status == 0, said
+    script = said.strip()
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=200, check=False)
+    assert (done.returncode, "FAULT: the launch dies: SIGABRT" in done.stdout) == (1, True), done.stdout + done.stderr
+    monkeypatch.delenv("PYTHONPATH")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
