@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 from conformance.commands import CommandError
+from conformance.gate.mustpass import MustpassError, list_files
 from conformance.reporting.text import clean
 
 
@@ -16,9 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--waivers", metavar="FILE", type=Path, action="append", default=[], help="waivers of the run, repeatable"
     )
-    parser.add_argument(
-        "--mustpass", metavar="FILE", type=Path, action="append", default=[], help="list the run owes, repeatable"
-    )
+    parser.add_argument("--mustpass", metavar="DIR", type=Path, help="lists of what is owed, to be packed with the run")
 
 
 def run(given: argparse.Namespace) -> int:
@@ -33,14 +33,27 @@ def run(given: argparse.Namespace) -> int:
     target: Path = given.output or folder.with_name(folder.name + ".zip")
     try:
         signer = signing.read_private_key(given.key)
-        data = packing.pack(folder, signer, given.waivers, given.mustpass)
-        with target.open("xb") as file:
-            file.write(data)
+        lists = list_files(given.mustpass) if given.mustpass else {}
+        data = packing.pack(folder, signer, given.waivers, lists)
+        _write_new(target, data)
     except FileExistsError:
         raise CommandError(f"{target} exists: evidence is never overwritten; give a new --output") from None
     except Refusal as refusal:
         raise CommandError(clean(f"no bundle ({refusal.reason.value}): {refusal}")) from None
-    except (signing.KeyFileError, OSError) as error:
+    except (signing.KeyFileError, MustpassError, OSError) as error:
         raise CommandError(clean(str(error))) from None
     print(clean(f"{target}: {len(data)} bytes, signed by key {signer.public_key.keyid}"))
     return 0
+
+
+def _write_new(target: Path, data: bytes) -> None:
+    """Writes ``data`` to ``target`` whole or not at all. Raises FileExistsError if there is such a file."""
+    aside = target.with_name(f"{target.name}.{os.getpid()}.tmp")
+    try:
+        with aside.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(aside, target)  # unlike a renaming it fails where somebody else was faster
+    finally:
+        aside.unlink(missing_ok=True)

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 
 from conformance.commands import CommandError, judged
-from conformance.commands.comparing import compared
 from conformance.commands.outputs import STDOUT, WRITERS, deliver
+from conformance.commands.two_runs import compared
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

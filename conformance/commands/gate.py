@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from conformance.commands import CommandError
-from conformance.commands.gating import Gate, add_options, gate_of, report_pair
+from conformance.commands.stack_runs import Gate, add_options, gate_of, report_pair
 from conformance.gate.running import RunError
 from conformance.gate.stacks import CURRENT, StackError, parse
 

@@ -7,6 +7,10 @@ from pathlib import Path
 
 from conformance.gate import judging, mustpass
 from conformance.gate.entries import stack_problem
+from conformance.gate.evidence.contents import parse_environment
+from conformance.gate.evidence.options import judge_options
+from conformance.gate.evidence.refusal import Refusal
+from conformance.gate.run_environment import ENVIRONMENT_FILE
 from conformance.records import Status, replace_file
 from conformance.reporting.text import clean, log_safe
 
@@ -16,9 +20,11 @@ from .judged import read, verdict_of
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(required=True, metavar="ACTION", dest="action")
-    write = actions.add_parser("write", help="write the lists of a complete run", allow_abbrev=False)
+    write = actions.add_parser("write", help="write the lists of a run that no option narrowed", allow_abbrev=False)
     write.add_argument("run", metavar="RUN", type=Path, help="the run's folder")
-    write.add_argument("--to", metavar="DIR", type=Path, required=True, help="the folder of the lists")
+    write.add_argument(
+        "--to", metavar="DIR", type=Path, required=True, help="the folder of the lists, which --mustpass takes"
+    )
     write.add_argument(
         "--stack",
         metavar="COMPONENT=VERSIONS",
@@ -30,7 +36,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     write.add_argument("--allow-removal", action="store_true", help="let cases go, or owe less than before")
     check = actions.add_parser("check", help="hold a run against the lists", allow_abbrev=False)
     check.add_argument("run", metavar="RUN", type=Path, help="the run's folder")
-    check.add_argument("--lists", metavar="DIR", type=Path, default=mustpass.LISTS, help="default: the package's")
+    check.add_argument(
+        "--mustpass",
+        metavar="DIR",
+        type=Path,
+        default=mustpass.LISTS,
+        help="lists of what is owed; claims are judged by them (default: the package's)",
+    )
     check.add_argument("--waivers", metavar="FILE", type=Path, help="failures that are accepted")
     check.add_argument("--profiles", metavar="FILE", type=Path, action="append", default=[], help="more claims")
 
@@ -47,6 +59,7 @@ def _write(given: argparse.Namespace) -> int:
     info, records, problems = read(given.run)
     if problems:
         raise CommandError(clean(f"{given.run} is no list of what is owed: {'; '.join(problems)}"))
+    _refuse_narrowed(given.run)
     lists = mustpass.lists_of(info, records, _stack(given.stack))
     paths = [given.to / each.name for each in lists]
     old = [mustpass.read_list(path) if path.exists() else None for path in paths]
@@ -69,6 +82,28 @@ def _write(given: argparse.Namespace) -> int:
     return 0
 
 
+def _refuse_narrowed(folder: Path) -> None:
+    """Raises :class:`CommandError` for a run whose options left out cases of its tier and targets, or may have: its
+    lists would owe less. The targets that were asked for are part of a list's header."""
+    try:
+        environment = parse_environment((folder / ENVIRONMENT_FILE).read_bytes())
+    except FileNotFoundError:
+        raise CommandError(
+            clean(f"{folder} has no {ENVIRONMENT_FILE}, which says whether options narrowed the run: run again")
+        ) from None
+    except (Refusal, OSError) as error:
+        raise CommandError(clean(f"{folder}: {error}")) from None
+    found = judge_options(environment["options"], environment["variables"])
+    if found.partial:
+        raise CommandError(
+            clean(f"{folder} is narrowed by {', '.join(found.partial)}, so its lists would owe less: run without that")
+        )
+    if found.unlisted:
+        raise CommandError(
+            clean(f"{folder} was run with {', '.join(found.unlisted)}, which may leave cases out: run without that")
+        )
+
+
 def _print_change(title: str, change: mustpass.Change) -> None:
     print(clean(f"{title}; {change}"))
     for what, cases in (("removed", change.removed), ("owes less", change.weaker)):
@@ -89,7 +124,7 @@ def _stack(given: list[str]) -> dict[str, str]:
 
 def _check(given: argparse.Namespace) -> int:
     info, records, problems = read(given.run)
-    verdict, _ = verdict_of(info, records, given.waivers, given.lists, given.profiles, problems)
+    verdict, _ = verdict_of(info, records, given.waivers, given.mustpass, given.profiles, problems)
     for line in judging.lines(verdict):
         print(log_safe(line))
     return 0 if verdict.passed else 1

@@ -12,6 +12,7 @@ from conformance.gate.code_digest import code_digest
 from conformance.gate.evidence.contents import MUSTPASS, WAIVERS
 from conformance.gate.evidence.refusal import Refusal
 from conformance.gate.evidence.statement import EXTENSION
+from conformance.gate.mustpass import MustpassError, list_files
 from conformance.reporting.text import clean
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--waivers", metavar="FILE", type=Path, action="append", help="waivers it must have, repeatable"
     )
     parser.add_argument(
-        "--mustpass", metavar="FILE", type=Path, action="append", help="mustpass list it must have, repeatable"
+        "--mustpass", metavar="DIR", type=Path, help="lists of what is owed that it must have, and no others"
     )
     parser.add_argument("--allow-partial", action="store_true", help="accept a run of chosen cases")
     parser.epilog = (
@@ -51,14 +52,14 @@ def run(given: argparse.Namespace) -> int:
             key=signing.read_public_key(given.key),
             code_digests=given.code_digest or (code_digest(),),
             waivers=_named(given.waivers),
-            mustpass=_named(given.mustpass),
+            mustpass=_lists(given.mustpass),
             allow_partial=given.allow_partial,
         )
         verified = verifying.verify(packing.read_bundle(given.bundle), policy)
     except Refusal as refusal:
         print(f"REFUSED  {_line(given.bundle)}\n{refusal.reason.value}: {_line(refusal)}")
         return REFUSED
-    except (signing.KeyFileError, OSError) as error:
+    except (signing.KeyFileError, MustpassError, OSError) as error:
         raise CommandError(clean(str(error))) from None
     print(f"VERIFIED  {_line(given.bundle)}\n{describe(verified, policy)}")
     return HOLDS
@@ -73,6 +74,10 @@ def _named(files: Iterable[Path] | None) -> dict[str, bytes] | None:
             raise CommandError(clean(f"two files are called {path.name}: a bundle has one of a name; give one of them"))
         named[path.name] = path.read_bytes()
     return named
+
+
+def _lists(folder: Path | None) -> dict[str, bytes] | None:
+    return None if folder is None else {name: path.read_bytes() for name, path in list_files(folder).items()}
 
 
 def describe(verified: Verified, policy: Policy) -> str:

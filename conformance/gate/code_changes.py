@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from conformance.gate import thresholds
 from conformance.gate.findings import Finding, Kind
+from conformance.gate.observed import Code, Resources
 from conformance.gate.outcomes import finding
 from conformance.gate.reading import Entry
 
@@ -40,11 +40,11 @@ def code_findings(before: Entry, after: Entry) -> list[Finding]:
     accepted = {kind_of_check(check) for check, _ in after.failing} if after.status.value == "waived" else set()
     found = [*_limits(before, after)]
     if before.resources is not None and after.resources is not None and not identical:
-        found += _sizes(before, after, before.resources, after.resources)
+        found += _sizes(after, before.resources, after.resources)
     if before.code is not None and after.code is not None and not identical:
-        found += _features(before, after)
-        found += _code_size(before, after)
-        found += _instructions(before, after, [one.kind for one in found])
+        found += _features(after, before.code, after.code)
+        found += _code_size(after, before.code, after.code)
+        found += _instructions(after, before.code, after.code, [one.kind for one in found])
     if any(one.kind is Kind.LIMIT_CROSSED for one in found):  # what crossed it is in its text
         found = [one for one in found if one.kind not in (Kind.MORE_SHARED_MEMORY, Kind.MORE_REGISTERS)]
     return [one for one in found if one.kind not in accepted]
@@ -100,8 +100,8 @@ def _about(what: str, entry: Entry) -> str:
 
 
 def _identical(before: Entry, after: Entry) -> bool:
-    digests = [(entry.code or {}).get("sha256") for entry in (before, after)]
-    return digests[0] is not None and digests[0] == digests[1]
+    was, now = before.code, after.code
+    return was is not None and now is not None and was.sha256 is not None and was.sha256 == now.sha256
 
 
 def _limits(before: Entry, after: Entry) -> Iterator[Finding]:
@@ -126,7 +126,7 @@ class _Figure:
     share: float
     least: float
 
-    def changes(self, before: Entry, after: Entry, was: float, now: float) -> Iterator[Finding]:
+    def changes(self, after: Entry, was: float, now: float) -> Iterator[Finding]:
         if abs(now - was) < self.least or abs(now - was) <= self.share * min(was, now):
             return
         kind = self.more if now > was else self.less
@@ -145,20 +145,22 @@ _SHARED_MEMORY = _Figure(
 _CODE_BYTES = _Figure(Kind.LARGER_CODE, Kind.SMALLER_CODE, "bytes", thresholds.CODE_BYTES, 1)
 
 
-def _sizes(before: Entry, after: Entry, was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Finding]:
-    unit = now.get("spill_unit")
-    if was.get("spill_unit") == unit:
-        counts = was.get("spills", 0), now.get("spills", 0)
-        least = thresholds.SPILLS_LEAST.get(str(unit), 1) if all(counts) else 1  # the first one is another code
+def _sizes(after: Entry, was: Resources, now: Resources) -> Iterator[Finding]:
+    unit = now.spill_unit
+    if was.spills != now.spills and was.spill_unit == unit:
+        both = was.spills and now.spills
+        least = thresholds.SPILLS_LEAST.get(str(unit), 1) if both else 1  # the first one is another code
         spills = _Figure(Kind.MORE_SPILLS, Kind.FEWER_SPILLS, f"{unit or ''} spilled".strip(), thresholds.SPILLS, least)
-        yield from spills.changes(before, after, *counts)
-    yield from _SHARED_MEMORY.changes(before, after, was.get("shared_memory", 0), now.get("shared_memory", 0))
-    if was.get("registers") and now.get("registers"):  # 0: the binary could not be read
-        yield from _REGISTERS.changes(before, after, was["registers"], now["registers"])
+        yield from spills.changes(after, was.spills, now.spills)
+    yield from _SHARED_MEMORY.changes(after, was.shared_memory, now.shared_memory)
+    if was.registers and now.registers:  # 0: the binary could not be read
+        yield from _REGISTERS.changes(after, was.registers, now.registers)
 
 
-def _features(before: Entry, after: Entry) -> Iterator[Finding]:
-    had, has = (set((entry.code or {}).get("features", ())) - _COUNTED for entry in (before, after))
+def _features(after: Entry, was: Code, now: Code) -> Iterator[Finding]:
+    if was.features == now.features:
+        return
+    had, has = (set(code.features) - _COUNTED for code in (was, now))
     lost, gained = had - has, has - had
     outdone = {feature for feature in lost if _BETTER.get(feature, set()) & gained}
     fallback = {feature for feature in gained if _BETTER.get(feature, set()) & lost}
@@ -170,32 +172,32 @@ def _features(before: Entry, after: Entry) -> Iterator[Finding]:
         yield finding(Kind.FEATURE_GAINED, after, _about(f"{feature} gained", after), *shown)
 
 
-def _code_size(before: Entry, after: Entry) -> Iterator[Finding]:
-    was, now = ((entry.code or {}).get("bytes") for entry in (before, after))
-    if was and now:
-        yield from _CODE_BYTES.changes(before, after, was, now)
+def _code_size(after: Entry, was: Code, now: Code) -> Iterator[Finding]:
+    if was.bytes and now.bytes:
+        yield from _CODE_BYTES.changes(after, was.bytes, now.bytes)
 
 
-def _instructions(before: Entry, after: Entry, found: list[Kind]) -> Iterator[Finding]:
+def _instructions(after: Entry, before: Code, code: Code, found: list[Kind]) -> Iterator[Finding]:
     """How the shares of instructions moved; nothing where a lost or gained feature says so already."""
-    was, now = ((entry.code or {}).get("instructions") or {} for entry in (before, after))
-    alike = (before.code or {}).get("instructions_of") == (after.code or {}).get("instructions_of")
-    if not was or not now or not alike or Kind.FEATURE_LOST in found or Kind.FEATURE_GAINED in found:
+    was, now = before.instructions, code.instructions
+    alike = before.instructions_of == code.instructions_of
+    if not was or not now or was == now or not alike or Kind.FEATURE_LOST in found or Kind.FEATURE_GAINED in found:
         return
+    gone = [name for name, count in was.items() if count and not now.get(name)]
     vanished: list[str] = []
     for family, pattern in _FAMILIES.items():
-        had, has = ({name for name, count in mix.items() if count and pattern.search(name)} for mix in (was, now))
-        if had and not has:
+        lost = [name for name in gone if pattern.search(name)]
+        if lost and not any(count and pattern.search(name) for name, count in now.items()):
             cause = _about(f"no {family} instruction left", after)
-            yield finding(Kind.FEATURE_LOST, after, cause, _counts(was, had), "none")
+            yield finding(Kind.FEATURE_LOST, after, cause, _counts(was, lost), "none")
             return
-        vanished += sorted(had - has)
+        vanished += sorted(lost)
     moves = _moves(was, now)
     distance = sum(abs(move) for move in moves.values()) / 2
     if not vanished and distance <= thresholds.INSTRUCTION_MIX:
         return
     cause = f"{', '.join(vanished)} vanished" if vanished else "another mix of instructions"
-    most = sorted(moves, key=lambda name: -abs(moves[name]))[:SHOWN_INSTRUCTIONS]
+    most = sorted(moves, key=lambda name: (-abs(moves[name]), name))[:SHOWN_INSTRUCTIONS]
     names = {*vanished, *most}
     detail = f"{distance:.0%} of the instructions are others"
     yield finding(
@@ -211,7 +213,7 @@ def _instructions(before: Entry, after: Entry, found: list[Kind]) -> Iterator[Fi
 def _moves(was: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:
     """By how much the share of each instruction changed."""
     totals = sum(was.values()) or 1, sum(now.values()) or 1
-    return {name: now.get(name, 0) / totals[1] - was.get(name, 0) / totals[0] for name in sorted({*was, *now})}
+    return {name: now.get(name, 0) / totals[1] - was.get(name, 0) / totals[0] for name in {**was, **now}}
 
 
 def _counts(mix: Mapping[str, float], names: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ from conformance.gate.causes import failure_cause
 from conformance.gate.code_changes import code_findings, explained, kind_of_check, verdict_findings
 from conformance.gate.findings import Comparison, Finding, Kind, Side
 from conformance.gate.grouping import grouped
-from conformance.gate.outcomes import finding, outcome
+from conformance.gate.outcomes import finding, newly_failing, outcome, repeats
 from conformance.gate.reading import Entry, SideReading, without_collection
 from conformance.gate.thresholds import THRESHOLDS
 from conformance.records import Status
@@ -29,7 +29,7 @@ def _compare(baseline: SideReading, candidate: SideReading) -> Comparison:
     before, after = baseline.entries, candidate.entries
     absence = coverage.absences(before, after)
     found: list[Finding] = []
-    for case in sorted({*before, *after}):
+    for case in {**before, **after}:  # in the order of the files; what is found is sorted later
         was, now = before.get(case), after.get(case)
         if was is not now:
             found += _statuses_and_code(was, now, outcome(was, now, absence))
@@ -51,6 +51,7 @@ def _compare(baseline: SideReading, candidate: SideReading) -> Comparison:
         compared=len(pairs),
         unchanged=sum(was.case not in touched for was, _ in pairs),
         warnings=(*coverage.warnings(baseline, candidate), *_blind(pairs)),
+        objections=tuple(coverage.objections(baseline)),
         thresholds=THRESHOLDS,
     )
 
@@ -74,16 +75,34 @@ def _statuses_and_code(before: Entry | None, after: Entry | None, became: Findin
         return [*([became] if became else []), *code]
     if became is None or became.kind in _FAILED or became.kind is Kind.STILL_FAIL:
         code += verdict_findings(before, after, code)
-    if became is None or became.kind is not Kind.NEW_FAIL:
-        return [*([became] if became else []), *code]
+    if became and became.kind is Kind.NEW_FAIL:
+        became = _beside(code, after, became)
+    elif became and became.kind is Kind.STILL_FAIL and before:
+        became = _worse(code, before, after, became)
+    return [*([became] if became else []), *code]
+
+
+def _beside(code: list[Finding], after: Entry, became: Finding) -> Finding | None:
+    """The new failure ``became`` without what ``code`` says of it; None if that is all."""
     if explained(after.failing, code):
-        return code
+        return None
     others = tuple(pair for pair in after.failing if kind_of_check(pair[0]) is None)
-    if others and others != after.failing:
-        became = finding(
-            became.kind, after, failure_cause(after, others), became.before, became.after, detail=others[0][1][:500]
-        )
-    return [became, *code]
+    if not others:
+        return became
+    cause = failure_cause(after, others)
+    return finding(became.kind, after, cause, became.before, became.after, detail=others[0][1][:500])
+
+
+def _worse(code: list[Finding], before: Entry, after: Entry, became: Finding) -> Finding:
+    """The old failure ``became``, or a new one where it got worse by more than ``code`` says."""
+    failing = newly_failing(before, after)
+    others = tuple(pair for pair in failing if kind_of_check(pair[0]) is None)
+    if not others or explained(failing, code):
+        return became
+    kind = Kind.NONDETERMINISTIC if repeats(others) else Kind.NEW_FAIL
+    shown = repeats(others) or others
+    detail = f"{shown[0][1][:400]}; failed before: {failure_cause(before)}"
+    return finding(kind, after, failure_cause(after, shown), became.before, became.after, detail=detail)
 
 
 def _drift(passed: list[tuple[Entry, Entry]]) -> Iterator[Finding]:
@@ -98,10 +117,11 @@ def _drift(passed: list[tuple[Entry, Entry]]) -> Iterator[Finding]:
 
 
 def _blind(pairs: list[tuple[Entry, Entry]]) -> Iterator[str]:
-    """What one side recorded and the other did not, so that it could not be compared."""
-    for what, lost in (
-        ("the features and instructions of the code", sum(bool(a.code) != bool(b.code) for a, b in pairs)),
-        ("the digests of outputs", sum(bool(a.outputs) != bool(b.outputs) for a, b in pairs)),
-    ):
-        if lost:
-            yield f"{what} could not be compared in {lost} cases: one side lacks them"
+    """What one side recorded and the other did not, so that it could not be compared. Code that the candidate no
+    longer records is lost coverage; digests of outputs only tell of drift, which is for the record."""
+    code = sum(bool(after.code) and not before.code for before, after in pairs)
+    if code:
+        yield f"features and instructions of the code could not be compared in {code} cases: the baseline lacks them"
+    outputs = sum(bool(before.outputs) != bool(after.outputs) for before, after in pairs)
+    if outputs:
+        yield f"digests of outputs could not be compared in {outputs} cases: one side lacks them"

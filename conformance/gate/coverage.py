@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
-from conformance.gate.findings import Finding, Kind
+from conformance.gate.findings import RUN_ITSELF, Finding, Kind
 from conformance.gate.reading import Entry, SideReading
 
 _Sets = list[tuple[str, Callable[[Entry], str | None]]]
@@ -22,6 +22,8 @@ def absences(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> Callabl
     that vanished whole (the largest such set), or by itself."""
     if not after:
         return lambda entry: f"the candidate recorded none of the {len(before)} cases"
+    if before.keys() <= after.keys():
+        return lambda entry: "not recorded"
     totals: Counter[tuple[str, str]] = Counter()
     kept: set[tuple[str, str]] = set()
     for case, entry in before.items():
@@ -47,22 +49,39 @@ def absences(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> Callabl
 def incomplete(candidate: SideReading, missing: int) -> Iterator[Finding]:
     """Why a candidate's run cannot vouch for what it did not record; ``missing`` cases of the baseline are reported
     one by one already."""
-    run = candidate.run
-    recorded = len(candidate.entries)
+    said = _gaps(candidate, missing)
+    if candidate.unusable:
+        said.append(f"{candidate.unusable} lines of records could not be used")
+    for text in said:
+        cause = "the candidate's run is incomplete"
+        yield Finding(Kind.LOST_COVERAGE, RUN_ITSELF, None, None, cause, "", text[:300])
+
+
+def objections(baseline: SideReading) -> Iterator[str]:
+    """Why a baseline cannot vouch for the candidate: what it did not record, or not so that it can be read, nothing
+    was compared with."""
+    so = "what is lost or worse there was not seen; give a baseline that is whole"
+    for text in _gaps(baseline):
+        yield f"the baseline's run is incomplete: {text[:500]}; {so}"
+    if baseline.problems:
+        count = len(baseline.problems)
+        many = "1 problem" if count == 1 else f"{count} problems, the first"
+        yield f"the baseline's records cannot be relied on: {many}: {baseline.problems[0]}; {so}"
+
+
+def _gaps(side: SideReading, missing: int = 0) -> list[str]:
+    """What the run of ``side`` says that it lacks, beyond ``missing`` cases."""
+    run, recorded = side.run, len(side.entries)
     said = list(run.problems) if run else []
     if run and run.wall_s is None:
         said.append("the run did not end")
     if run and run.selected is not None and run.selected - recorded > missing:
         said.append(f"{run.selected - recorded} of {run.selected} selected cases were not recorded")
-    if candidate.unusable:
-        said.append(f"{candidate.unusable} lines of records could not be used")
-    for text in said:
-        cause = "the candidate's run is incomplete"
-        yield Finding(Kind.LOST_COVERAGE, "(the candidate's run)", None, None, cause, "", text[:300])
+    return said
 
 
 def warnings(baseline: SideReading, candidate: SideReading) -> list[str]:
-    """Why the two runs are only partly comparable, and what is wrong with either."""
+    """Why the two runs are only partly comparable, and what else a reader of either should know."""
     found = [
         f"{what} differ: {was} before, {now} now; {so}"
         for what, was, now, so in _differences(baseline, candidate)
@@ -71,16 +90,12 @@ def warnings(baseline: SideReading, candidate: SideReading) -> list[str]:
     for label, side in (("baseline", baseline), ("candidate", candidate)):
         if side.run is None:
             found.append(f"the {label} has no usable run.json: whether its run ended and what was selected is unknown")
-        else:
-            found += [f"the {label}'s run: {problem}" for problem in side.run.problems]
-            if side.run.wall_s is None:
-                found.append(f"the {label}'s run did not end")
-            if side.run.selected is not None and side.run.selected != len(side.entries):
-                found.append(f"the {label}'s run selected {side.run.selected} cases; {len(side.entries)} are recorded")
+        elif side.run.selected is not None and side.run.selected < len(side.entries):
+            found.append(f"the {label}'s run selected {side.run.selected} cases; {len(side.entries)} are recorded")
         if side.mixed:
             found.append(f"the {label}'s records are not all of one {', '.join(side.mixed)}")
-        if side.problems:
-            found.append(f"the {label}'s records: {len(side.problems)} problems, the first: {side.problems[0]}")
+    if candidate.problems:
+        found.append(f"the candidate's records: {len(candidate.problems)} problems, the first: {candidate.problems[0]}")
     return found
 
 

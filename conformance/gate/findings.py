@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+#: Stands for a case where the candidate's run as a whole is meant.
+RUN_ITSELF = "(the candidate's run)"
+
 
 class Severity(str, Enum):
     """``REGRESSION`` fails the gate, ``WARNING`` wants to be read, ``INFO`` is for the record."""
@@ -126,8 +129,8 @@ class Side:
 @dataclass(frozen=True)
 class Comparison:
     """All that a comparison says. ``groups`` are ranked: by severity, kind and number of cases. ``warnings`` say
-    why the two runs are only partly comparable, ``objections`` what else speaks against the candidate: waivers that do
-    not hold, claims that are not proven, cases that are owed."""
+    why the two runs are only partly comparable, ``objections`` what else speaks against the candidate: a baseline that
+    is not whole, waivers that do not hold, claims that are not proven, cases that are owed."""
 
     baseline: Side
     candidate: Side

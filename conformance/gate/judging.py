@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from .findings import Comparison, Group
+from .findings import RUN_ITSELF, Comparison, Group
 from .owed import Checked, Headline
 from .profiles import Claim, State
 from .waiving import Waived, Waiving, suggested
@@ -69,7 +69,10 @@ def judge(
     """The verdict over what the other modules found. ``passing``: the candidate's passing cases, which a suggested
     waiver is not to cover."""
     waiving = waiving or Waiving(left=comparison.regressions if comparison else ())
-    problems = [*run_problems, *(problem for side in _sides(comparison) for problem in side)]
+    problems = list(run_problems)
+    if comparison:
+        candidate = comparison.candidate
+        problems += [*comparison.objections, *(f"{candidate.name}: {problem}" for problem in candidate.problems)]
     reasons = [GateReason(Part.RUN, text) for text in problems]
     reasons += [_regression(group, comparison, passing) for group in waiving.left if comparison]
     if checked:
@@ -88,15 +91,11 @@ def judge(
     )
 
 
-def _sides(comparison: Comparison | None) -> list[list[str]]:
-    sides = (comparison.baseline, comparison.candidate) if comparison else ()
-    return [[f"{side.name}: {problem}" for problem in side.problems] for side in sides]
-
-
 def _regression(group: Group, comparison: Comparison, passing: Sequence[str]) -> GateReason:
     cases = tuple(finding.case for finding in group.findings)
     text = f"{group.kind.value}: {group.cause} ({len(cases)} {'case' if len(cases) == 1 else 'cases'})"
-    return GateReason(Part.REGRESSION, text, cases, edit=suggested(group, comparison, passing))
+    edit = "" if RUN_ITSELF in cases else suggested(group, comparison, passing)
+    return GateReason(Part.REGRESSION, text, cases, edit=edit)
 
 
 def lines(verdict: GateVerdict, shown: int = 5) -> list[str]:

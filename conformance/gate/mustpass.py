@@ -250,7 +250,12 @@ def _owes_more(new: str, old: str) -> bool:
 
 def read_lists(folder: Path) -> list[Mustpass]:
     """All lists below ``folder``. Raises :class:`MustpassError` if one of them cannot be used or there is none."""
-    found = [read_list(path) for path in sorted(folder.rglob("*.txt"))]
+    return [read_list(path) for path in list_files(folder).values()]
+
+
+def list_files(folder: Path) -> dict[str, Path]:
+    """The files of all lists below ``folder`` by their paths in it. Raises :class:`MustpassError` if there is none."""
+    found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.txt"))}
     if not found:
         raise MustpassError(f"{folder} holds no mustpass list: write some with conformance mustpass write")
     return found

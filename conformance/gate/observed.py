@@ -1,75 +1,72 @@
-"""The figures under a record's ``observed`` that a comparison uses, each checked: they come from a file."""
+"""The figures under a record's ``observed`` that a comparison uses. They come from a file: the types here say what is
+taken, and decoding checks it."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
-from conformance.records import RecordError
+from msgspec import Meta, Struct
 
 #: What a figure other than 0 lies between, in its unit: ratios of two are numbers of which 1 / ratio is one.
-SMALLEST, LARGEST = 1e-9, 1e15
+SMALLEST, LARGEST = 1e-9, 10**15
 #: Repeated measurements of one record: with more, exact binomial sums would take seconds.
 SAMPLES_LIMIT = 1000
-_RESOURCES = ("registers", "spills", "shared_memory")
-_NUMBERS = {int, float}
 
-Figures = tuple[Any, Any, Any, Any, Any, Any, Any]
-NOTHING: Figures = (None, None, None, None, None, (), "")
+_Count = Annotated[int, Meta(ge=0, le=LARGEST)]
+_Measure = Annotated[float, Meta(ge=SMALLEST, le=LARGEST)]
 
 
-def figures(observed: Mapping[str, Any]) -> Figures:
-    """resources, code, outputs, seconds of compiling, the timed problem, its measurements in ascending microseconds,
-    and why there are none. Raises :class:`RecordError` for what is no such figure."""
-    resources, code = observed.get("resources"), observed.get("code")
-    run, outputs = observed.get("run"), observed.get("outputs")
-    seconds = observed.get("compile_s")
-    for key, value in (("resources", resources), ("code", code), ("run", run), ("outputs", outputs)):
-        if value is not None and type(value) is not dict:
-            raise RecordError(f"observed.{key} must be an object, got {value!r:.80}")
-    numbers = [seconds or 0]
-    if resources is not None:
-        numbers += [resources.get(key, 0) for key in _RESOURCES]
-    if code is not None:
-        numbers += _code_figures(code)
-    _check_numbers(numbers, "observed's figures")
-    if outputs and set(map(type, outputs.values())) != {str}:
-        raise RecordError(f"observed.outputs must hold texts, got {outputs!r:.80}")
-    if observed.get("compile_cached") is not False:
-        seconds = None  # what was taken from a cache says nothing about the compiler's speed
-    return resources, code, outputs, seconds, *(_timing(run) if run is not None else (None, (), ""))
+class Resources(Struct, frozen=True, gc=False):
+    """What a kernel takes: per thread, and ``shared_memory`` in bytes. ``spills`` are counted in ``spill_unit``."""
+
+    registers: _Count = 0
+    spills: _Count = 0
+    spill_unit: str | None = None
+    shared_memory: _Count = 0
 
 
-def _code_figures(code: Mapping[str, Any]) -> list[Any]:
-    """The numbers of ``observed.code``, not checked yet; all else of it is checked here."""
-    features, instructions, digest = code.get("features", []), code.get("instructions", {}), code.get("sha256")
-    if type(features) is not list or not set(map(type, features)) <= {str}:
-        raise RecordError(f"observed.code.features must be a list of texts, got {features!r:.80}")
-    if type(instructions) is not dict:
-        raise RecordError(f"observed.code.instructions must be an object, got {instructions!r:.80}")
-    if digest is not None and type(digest) is not str:
-        raise RecordError(f"observed.code.sha256 must be text, got {digest!r:.80}")
-    return [code.get("bytes") or 0, *instructions.values()]
+class Code(Struct, frozen=True, gc=False):
+    """A kernel's code: ``bytes`` and ``sha256`` of the machine code, ``instructions`` how often each occurs in
+    ``instructions_of``."""
+
+    features: Sequence[str] = ()
+    instructions: Mapping[str, _Count] = {}
+    instructions_of: str | None = None
+    bytes: _Count | None = None
+    sha256: str | None = None
 
 
-def _check_numbers(values: Collection[Any], what: str) -> None:
-    if not set(map(type, values)) <= _NUMBERS or not all(
-        value == 0 or SMALLEST <= value <= LARGEST for value in values
-    ):
-        raise RecordError(f"{what} must hold 0 or numbers from {SMALLEST} to {LARGEST}, got {list(values)!r:.80}")
+class Timing(Struct, frozen=True, gc=False):
+    """The problem that was timed, or was to be; its measurements in microseconds, or why there are none."""
+
+    problem: str
+    us: _Measure | None = None
+    samples_us: Annotated[Sequence[_Measure], Meta(max_length=SAMPLES_LIMIT)] = ()
+    refused: str = ""
+
+    def ordered(self) -> Sequence[float]:
+        """The measurements in ascending order; the recorded median alone where there are no others."""
+        if self.us is not None and not self.samples_us:
+            return array("d", [self.us])
+        return array("d", sorted(self.samples_us))
 
 
-def _timing(run: Mapping[str, Any]) -> tuple[str, Sequence[float], str]:
-    """The problem that was timed, the measurements, and why there are none."""
-    problem, refused, samples = run.get("problem"), run.get("refused", ""), run.get("samples_us", [])
-    if type(problem) is not str or type(refused) is not str:
-        raise RecordError(f"observed.run's problem and refused must be texts, got {problem!r:.80}, {refused!r:.80}")
-    if type(samples) is not list or len(samples) > SAMPLES_LIMIT:
-        raise RecordError(f"observed.run.samples_us must be a list of at most {SAMPLES_LIMIT}, got {samples!r:.80}")
-    if not samples and "us" in run:
-        samples = [run["us"]]
-    _check_numbers(samples, "observed.run")
-    if samples and not min(samples) > 0:
-        raise RecordError("observed.run must hold microseconds above 0, got 0")
-    return problem, array("d", sorted(samples)), refused
+class Observed(Struct, frozen=True, gc=False):
+    """``compile_s`` are seconds; ``outputs`` are digests of bits by fill."""
+
+    resources: Resources | None = None
+    code: Code | None = None
+    run: Timing | None = None
+    outputs: Mapping[str, str] | None = None
+    compile_s: Annotated[float, Meta(ge=0, le=LARGEST)] | None = None
+    compile_cached: Any = None
+
+    def __post_init__(self) -> None:
+        if self.compile_s is not None and 0 < self.compile_s < SMALLEST:
+            raise ValueError(f"Expected `compile_s` of 0 or >= {SMALLEST}")
+
+    def compiled_in(self) -> float | None:
+        """Seconds; None for what was taken from a cache, which says nothing about the compiler's speed."""
+        return self.compile_s if self.compile_cached is False else None

@@ -8,7 +8,7 @@ the waivers' business. A failing case that is no longer run is LOST_COVERAGE, ne
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 
 from conformance.gate.causes import check_name, failure_cause, normalised
@@ -45,10 +45,28 @@ _STANDING = {
     Status.MISSING: Standing.ABSENT,
 }
 _BAD = (Standing.FAILED, Standing.CRASHED, Standing.FLAKY)
+_NEW, _CRASH, _RANDOM, _WAIVED = Kind.NEW_FAIL, Kind.NEW_CRASH, Kind.NONDETERMINISTIC, Kind.NEW_WAIVED
+_STILL, _LOST, _FIXED, _MORE = Kind.STILL_FAIL, Kind.LOST_COVERAGE, Kind.FIXED, Kind.NEW_COVERAGE
+#: By what a case is now, and by what it was: the columns are in the order of the standings. What the two standings do
+#: not decide is in :func:`_kind`.
+_KINDS: Mapping[Standing, tuple[Kind | None, ...]] = {
+    # was: good, built, accepted, flaky, failed, crashed, absent
+    Standing.GOOD: (None, _MORE, _FIXED, _FIXED, _FIXED, _FIXED, _MORE),
+    Standing.BUILT: (_LOST, None, _LOST, _LOST, _LOST, _LOST, _MORE),
+    Standing.ACCEPTED: (_WAIVED, _WAIVED, _STILL, _STILL, _STILL, _STILL, _WAIVED),
+    Standing.FLAKY: (_RANDOM, _RANDOM, _RANDOM, _STILL, _STILL, _STILL, _RANDOM),
+    Standing.FAILED: (_NEW, _NEW, _NEW, _NEW, _STILL, _STILL, _NEW),
+    Standing.CRASHED: (_CRASH, _CRASH, _CRASH, _CRASH, _CRASH, _STILL, _CRASH),
+    Standing.ABSENT: (_LOST, _LOST, _LOST, _LOST, _LOST, _LOST, None),
+}
+_COLUMNS = tuple(Standing)
 _FAILURES = (Kind.NEW_CRASH, Kind.NEW_FAIL, Kind.NONDETERMINISTIC, Kind.NEW_WAIVED, Kind.STILL_FAIL)
 #: Checks that judge a case; what other checks are called depends on what was generated.
 _JUDGING = ("numerics", "memory", "repeat", "grid", "codegen", "resources", "spills")
 _EXECUTORS = (None, "interpreter", "device")
+
+#: Failing checks with what they say.
+Failing = tuple[tuple[str, str], ...]
 
 
 def standing(entry: Entry | None) -> Standing:
@@ -86,36 +104,33 @@ def outcome(before: Entry | None, after: Entry | None, absence: Callable[[Entry]
 
 
 def _kind(was: Standing, now: Standing, before: Entry | None, after: Entry | None) -> Kind | None:
-    if now is Standing.ABSENT:
-        return Kind.LOST_COVERAGE if was is not Standing.ABSENT else None
-    if now is Standing.CRASHED:
-        return Kind.STILL_FAIL if was is Standing.CRASHED else Kind.NEW_CRASH
-    if now is Standing.FLAKY:
-        return Kind.STILL_FAIL if was in _BAD else Kind.NONDETERMINISTIC
-    if now is Standing.FAILED:
-        if was in (Standing.FAILED, Standing.CRASHED):
-            return Kind.STILL_FAIL
-        return Kind.NONDETERMINISTIC if after and _repeat_failed(after) else Kind.NEW_FAIL
-    if now is Standing.ACCEPTED:
-        if was in _BAD or was is Standing.ACCEPTED:
-            return None if was is Standing.ACCEPTED and _same_failure(before, after) else Kind.STILL_FAIL
-        return Kind.NEW_WAIVED
-    if was is now:
+    kind = _KINDS[now][_COLUMNS.index(was)]
+    if was is now is Standing.FAILED and before and after and before.status is not after.status:
+        kind = Kind.NEW_FAIL  # did not compile, and is wrong now: an autotuner would choose it; or the reverse
+    if was is now is Standing.ACCEPTED and before and after and before.reason == after.reason:
         return None
-    if was is Standing.ABSENT or (was is Standing.BUILT and now is Standing.GOOD):
-        return Kind.NEW_COVERAGE
-    if now is Standing.BUILT:
-        # A case that never got to run, and now compiles, came as far as it can without a device.
-        return Kind.FIXED if was in _BAD and before and before.executor is None else Kind.LOST_COVERAGE
-    return Kind.FIXED
+    if now is Standing.BUILT and was in _BAD and before and before.executor is None:
+        return Kind.FIXED  # it never got to run, and came as far now as it can without a device
+    return Kind.NONDETERMINISTIC if kind is Kind.NEW_FAIL and after and repeats(after.failing) else kind
 
 
-def _repeat_failed(entry: Entry) -> bool:
-    return any(check.startswith("repeat") for check, _ in entry.failing)
+def repeats(failing: Failing) -> Failing:
+    """Those of ``failing`` that say that two runs of one input differ."""
+    return tuple(pair for pair in failing if pair[0].startswith("repeat"))
 
 
-def _same_failure(before: Entry | None, after: Entry | None) -> bool:
-    return bool(before and after and before.reason == after.reason)
+def newly_failing(before: Entry, after: Entry) -> Failing:
+    """The failing checks of a case that failed before too, of whose families none failed then: of one that failed in
+    its numbers, such as those of its memory. Each directive about the code is a family of its own."""
+    if not before.status is after.status is Status.FAIL:
+        return ()
+    earlier = {_family(check) for check, _ in before.failing}
+    return tuple(pair for pair in after.failing if _family(pair[0]) not in earlier)
+
+
+def _family(check: str) -> str:
+    name = check_name(check)
+    return name if name.startswith("codegen/") else name.partition("/")[0]
 
 
 def _failure(before: Entry | None, after: Entry, kind: Kind) -> tuple[str, str]:
@@ -123,10 +138,10 @@ def _failure(before: Entry | None, after: Entry, kind: Kind) -> tuple[str, str]:
     if after.status is Status.WAIVED:
         return f"accepted: {after.reason}", "fails, which a waiver accepts"
     failing = after.failing
-    if kind is Kind.NONDETERMINISTIC and _repeat_failed(after):
-        failing = tuple(pair for pair in failing if pair[0].startswith("repeat"))
-        others = [check_name(check) for check, _ in after.failing if not check.startswith("repeat")]
-        return failure_cause(after, failing), f"failed too: {', '.join(others[:5])}" if others else ""
+    repeated = repeats(failing)
+    if kind is Kind.NONDETERMINISTIC and repeated:
+        others = [check_name(check) for check, _ in failing if not check.startswith("repeat")]
+        return failure_cause(after, repeated), f"failed too: {', '.join(others[:5])}" if others else ""
     cause = failure_cause(after)
     if kind is Kind.STILL_FAIL and before is not None:
         earlier = failure_cause(before)
@@ -135,25 +150,38 @@ def _failure(before: Entry | None, after: Entry, kind: Kind) -> tuple[str, str]:
 
 
 def _evidence(before: Entry, after: Entry) -> Finding | None:
-    """The outcome is the same, but is it as well founded? A pass that was judged by less is not the pass it was."""
+    """The outcome is the same, but is it as well founded? A pass that was judged by less is not the pass it was. What
+    was lost comes before what was gained."""
     if _STANDING[after.status] not in (Standing.GOOD, Standing.BUILT):
         return None
-    if before.executor != after.executor and {before.executor, after.executor} <= set(_EXECUTORS):
-        weaker = _EXECUTORS.index(after.executor) < _EXECUTORS.index(before.executor)
-        kind = Kind.LOST_COVERAGE if weaker else Kind.NEW_COVERAGE
-        shown = f"{before.executor or 'not'}", f"{after.executor or 'not'}"
-        return finding(kind, after, f"run by: {shown[0]} before, {shown[1]} now", *shown)
-    if before.checks != after.checks:
-        lost = sorted(_judging(before) - _judging(after))
-        if lost:
-            cause = f"no longer checked: {', '.join(lost[:3])}" + (" and more" if len(lost) > 3 else "")
-            return finding(Kind.LOST_COVERAGE, after, cause, "checked", "not checked", detail=", ".join(lost))
+    gain = _gain(before.executor, after.executor)
+    if gain < 0:
+        return _other_executor(Kind.LOST_COVERAGE, before, after)
+    lost = sorted(_judging(before) - _judging(after)) if before.checks != after.checks else []
+    if lost:
+        cause = f"no longer checked: {', '.join(lost[:3])}" + (" and more" if len(lost) > 3 else "")
+        return finding(Kind.LOST_COVERAGE, after, cause, "checked", "not checked", detail=", ".join(lost))
     if before.resources is not None and after.resources is None:
         return finding(Kind.LOST_COVERAGE, after, "no longer compiled", "compiled", "not compiled")
+    if before.code and not after.code:
+        cause = "the features and instructions of the code are no longer recorded"
+        return finding(Kind.LOST_COVERAGE, after, cause, "recorded", "not recorded")
     if before.samples and not after.samples:
         why = "refused: " + normalised(after.refused) if after.refused else "not timed"
         return finding(Kind.LOST_COVERAGE, after, f"no longer timed: {why}", "timed", why)
-    return None
+    return _other_executor(Kind.NEW_COVERAGE, before, after) if gain > 0 else None
+
+
+def _gain(before: str | None, after: str | None) -> int:
+    """How much more an executor shows than the one before; 0 where either is not known."""
+    if before == after or not {before, after} <= {*_EXECUTORS}:
+        return 0
+    return _EXECUTORS.index(after) - _EXECUTORS.index(before)
+
+
+def _other_executor(kind: Kind, before: Entry, after: Entry) -> Finding:
+    was, now = before.executor or "not", after.executor or "not"
+    return finding(kind, after, f"run by: {was} before, {now} now", was, now)
 
 
 def _judging(entry: Entry) -> set[str]:

@@ -1,29 +1,29 @@
 """Reads one side of a comparison: of each record only what comparing needs, fast, and nothing of it trusted.
 
-A line that :func:`conformance.records.from_line` would refuse is refused here too, with its message. On top of that the
-figures under ``observed`` that a comparison uses are checked, and sizes are limited.
+Each line is decoded straight into typed structures, which name what is needed; the decoder checks their types and
+passes over the rest. What is passed over (durations, artefacts, a verdict's details, figures that are not compared)
+must be JSON and is not looked at any further; all else that :func:`conformance.records.from_line` refuses is refused
+here too, with its message. On top of that the figures under ``observed`` are checked, and sizes are limited.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from operator import itemgetter
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
-import orjson
+import msgspec
 
-from conformance.gate.observed import NOTHING, figures
+from conformance.gate.observed import Code, Observed, Resources
 from conformance.records import (
     RECORDS_FILE,
     SCHEMA,
-    CaseRecord,
     ReasonCode,
     RecordError,
     RunInfo,
@@ -58,7 +58,7 @@ WORST = (
 )
 
 
-class Entry(NamedTuple):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """What comparing needs of one record. ``reason`` is its code and subject; ``checks`` are the names of all
     verdicts, ``failing`` those that failed with their text; ``resources``, ``code`` and ``outputs`` are the checked
     parts of ``observed``, None where the record lacks them; ``timed`` is the problem that was timed, or was to be,
@@ -77,8 +77,8 @@ class Entry(NamedTuple):
     checks: tuple[str, ...]
     failing: tuple[tuple[str, str], ...]
     diagnosis: str
-    resources: Mapping[str, Any] | None
-    code: Mapping[str, Any] | None
+    resources: Resources | None
+    code: Code | None
     outputs: Mapping[str, str] | None
     compile_s: float | None
     timed: str | None
@@ -148,15 +148,50 @@ def without_collection() -> Iterator[None]:
             gc.enable()
 
 
-_FIELDS = tuple(field.name for field in dataclasses.fields(CaseRecord))
-_fields_of = itemgetter(*_FIELDS)
-_STATUS = {status.value: status for status in Status}
-_REASONS = {code.value for code in ReasonCode}
+class _Reason(msgspec.Struct, gc=False):
+    code: ReasonCode
+    subject: str
+    detail: str
+
+
+class _Config(msgspec.Struct, gc=False):
+    id: str | None = None
+
+
+class _Options(msgspec.Struct, gc=False):
+    dtype: Any = ""
+    variant: Any = ""
+
+
+class _Verdict(msgspec.Struct, gc=False):
+    check: str
+    passed: bool
+    text: str
+
+
+class _Line(msgspec.Struct, gc=False):
+    """What is needed of a record's line."""
+
+    case: str
+    suite: str
+    status: Status
+    reason: _Reason | None
+    kernel: str | None
+    config: _Config | None
+    options: _Options
+    target: str | None
+    executor: str | None
+    tier: str | None
+    seed: int | None
+    stack: dict[str, Any]
+    verdicts: list[_Verdict]
+    observed: Observed
+    diagnosis: str
+    schema: int
+
+
+_decode = msgspec.json.Decoder(_Line).decode
 _RANK = {status: rank for rank, status in enumerate(WORST)}
-
-
-class _Unusual(Exception):
-    """A line that the fast way does not take; the message is used if the careful way takes it."""
 
 
 class _Collector:
@@ -171,7 +206,6 @@ class _Collector:
         self.dropped = 0
         self.unspoken = 0
         self.mixed: set[str] = set()
-        self._signatures: set[tuple[type, ...]] = set()
         # Few distinct texts and lists of checks are shared by all records: one copy of each is kept.
         self._pool: dict[Any, Any] = {}
 
@@ -209,15 +243,16 @@ class _Collector:
         if line is None:
             raise RecordError(f"a line of more than {LINE_LIMIT} bytes")
         try:
-            entry, stack, tier, seed = self._entry(line)
-        except (_Unusual, KeyError, TypeError, AttributeError, orjson.JSONDecodeError) as error:
-            from_line(line.decode("utf-8", errors="replace"))  # raises what is wrong, in its own words
-            raise RecordError(f"not usable: {error}") from None
+            found = _decode(line)
+            if found.schema != SCHEMA:
+                raise msgspec.ValidationError("another schema")
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise _refusal(line, error) from None
         if self.stack is None:
-            self.stack, self.tier, self.seed = stack, tier, seed
-        elif (stack, tier, seed) != (self.stack, self.tier, self.seed):
-            pairs = (("stack", stack, self.stack), ("tier", tier, self.tier), ("seed", seed, self.seed))
-            self.mixed.update(what for what, value, first in pairs if value != first)
+            self.stack, self.tier, self.seed = found.stack, found.tier, found.seed
+        elif (found.stack, found.tier, found.seed) != (self.stack, self.tier, self.seed):
+            self.mixed.update(key for key in ("stack", "tier", "seed") if getattr(found, key) != getattr(self, key))
+        entry = self._entry(found)
         other = self.entries.get(entry.case)
         if other is not None:
             worse = min(entry, other, key=lambda one: _RANK[one.status])
@@ -228,61 +263,51 @@ class _Collector:
             entry = worse
         self.entries[entry.case] = entry
 
-    def _entry(self, line: bytes) -> tuple[Entry, Mapping[str, Any], str | None, int | None]:
-        data = orjson.loads(line)
-        values = _fields_of(data)
-        signature = tuple(map(type, values))
-        if signature not in self._signatures:
-            from_line(line.decode("utf-8", errors="replace"))
-            self._signatures.add(signature)
-        if data["schema"] != SCHEMA:
-            raise _Unusual(f"schema {data['schema']!r}")
-        status = _STATUS.get(data["status"])
-        if status is None:
-            raise _Unusual(f"status {data['status']!r}")
-        given, config, keep = data["reason"], data["config"], self._pool.setdefault
-        reason = ""
-        if given is not None:
-            if given["code"] not in _REASONS:
-                raise _Unusual(f"reason {given['code']!r}")
-            reason = f"{given['code']} ({_text(given, 'subject')})"
-            _text(given, "detail")
-        verdicts = data["verdicts"]
-        failed = [verdict for verdict in verdicts if verdict["passed"] is not True]
-        names = tuple([verdict["check"] for verdict in verdicts])
-        checks = self._pool.get(names)
-        if checks is None:
-            if not set(map(type, names)) <= {str}:
-                raise _Unusual("a verdict's check is no text")
-            checks = keep(names, names)
-        observed = data["observed"]
-        options = data["options"]
-        chosen = f"{options.get('dtype', '')} {options.get('variant', '')}".strip() if options else ""
-        name = config.get("id") if config is not None else None
-        if name is not None and not isinstance(name, str):
-            raise _Unusual("a config's id is no text")
-        resources, *others = figures(observed) if observed else NOTHING
-        return (
-            Entry(
-                data["case"],
-                keep(data["suite"], data["suite"]),
-                status,
-                keep(reason, reason),
-                keep(data["kernel"], data["kernel"]),
-                keep(name, name),
-                keep(chosen, chosen),
-                keep(data["target"], data["target"]),
-                keep(data["executor"], data["executor"]),
-                checks,
-                tuple([_failing(verdict) for verdict in failed]) if failed else (),
-                data["diagnosis"] if status is not Status.PASS else "",
-                resources and keep(tuple(resources.items()), resources),
-                *others,
-            ),
-            data["stack"],
-            data["tier"],
-            data["seed"],
+    def _entry(self, line: _Line) -> Entry:
+        reason, options, observed, run = line.reason, line.options, line.observed, line.observed.run
+        name, chosen = line.config and line.config.id, f"{options.dtype} {options.variant}".strip()
+        checks = tuple([verdict.check for verdict in line.verdicts])
+        failing = [(verdict.check, verdict.text) for verdict in line.verdicts if not verdict.passed]
+        keep = self._pool.setdefault
+        return Entry(
+            line.case,
+            keep(line.suite, line.suite),
+            line.status,
+            f"{reason.code.value} ({reason.subject})" if reason else "",
+            keep(line.kernel, line.kernel),
+            keep(name, name),
+            keep(chosen, chosen),
+            keep(line.target, line.target),
+            keep(line.executor, line.executor),
+            keep(checks, checks),
+            tuple(failing),
+            line.diagnosis if line.status is not Status.PASS else "",
+            observed.resources,
+            observed.code,
+            observed.outputs,
+            observed.compiled_in(),
+            keep(run.problem, run.problem) if run else None,
+            run.ordered() if run else (),
+            run.refused if run else "",
         )
+
+
+def _refusal(line: bytes, error: Exception) -> RecordError:
+    """Why ``line`` cannot be used: in the words of :func:`from_line`, or else what the decoder requires, and what is
+    found there."""
+    try:
+        record = from_line(line.decode("utf-8", errors="replace"))
+    except RecordError as said:
+        return said
+    required, _, place = str(error).rstrip("`").partition(" - at `$.")
+    try:
+        first, *steps = re.findall(r"\w+", place)
+        found = getattr(record, first)
+        for step in steps:
+            found = found[int(step)] if isinstance(found, list) else found.get(step)
+    except (AttributeError, IndexError, ValueError):  # no place, or another one of the same name
+        return RecordError(f"not usable: {error}")
+    return RecordError(f"{place.partition('[...]')[0]}: {required.partition(', got ')[0]}, got {found!r:.80}")
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes | None]:
@@ -294,16 +319,3 @@ def _lines(stream: BinaryIO) -> Iterator[bytes | None]:
         while line and not line.endswith(b"\n"):
             line = stream.readline(LINE_LIMIT)
         yield None
-
-
-def _text(data: Mapping[str, Any], key: str) -> str:
-    value = data[key]
-    if type(value) is not str:
-        raise _Unusual(f"{key!r} is no text")
-    return value
-
-
-def _failing(verdict: Mapping[str, Any]) -> tuple[str, str]:
-    if verdict["passed"] is not False:
-        raise _Unusual("a verdict that neither passed nor failed")
-    return _text(verdict, "check"), _text(verdict, "text")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import importlib.util
 import json
+import os
+import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.machinery import ModuleSpec
@@ -92,45 +96,104 @@ def run(
     """The folder of a run of the suites with ``options`` in ``environment``, and whether it was there already. Runs of
     one stack that differ by ``again`` are not used for each other.
 
-    Raises :class:`RunError` if the run ended without the records of all its cases.
+    Raises :class:`RunError` if the run ended without the records of all its cases, or if what decides its results
+    changed meanwhile. The log of an attempt that failed stays until the next one at the same run begins.
     """
-    folder = cache / "runs" / _key(environment, can, [*options, *([f"again {again}"] if again else [])])
+    words = [*options, *([f"again {again}"] if again else [])]
+    folder = cache / "runs" / _key(environment, can, words)
     if complete(folder):
         return folder, True
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    _forget_attempts(folder)
     attempt = folder.with_name(f"{folder.name}-{time.time_ns():x}")
     log = attempt.with_name(f"{attempt.name}.log")
-    attempt.parent.mkdir(parents=True, exist_ok=True)
-    # xdist chooses the number of workers; the folder is new, so that a run that was cut off leaves nothing behind
-    command = environment.command("run", "-n", "auto", "-q", *options, "--run-dir", str(attempt))
-    with log.open("w", encoding="utf-8") as output:
-        process = subprocess.Popen(
-            command, env=environment.environ(), cwd=environment.folder, stdout=output, stderr=subprocess.STDOUT
-        )
-        try:
-            _watch(process, attempt, say)
-        finally:
-            if process.poll() is None:  # interrupted: the suites are to end their workers too
-                _end(process)
-    if process.returncode not in WHOLE or not complete(attempt):
+    status = _attempt(environment, options, attempt, log, say)
+    if status not in WHOLE or not complete(attempt):
         ending = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:])
         raise RunError(
-            f"the run with {environment.stack.name!r} ended with exit status {process.returncode} and is not whole; "
+            f"the run with {environment.stack.name!r} ended with exit status {status} and is not whole; "
             f"its log is {log}, which ends:\n{ending}"
+        )
+    if _key(environment, can, words) != folder.name:
+        raise RunError(
+            f"the harness's code, or the packages of {environment.stack.name!r}, changed while its run went on, so "
+            f"that nobody can say of which its records are: leave both as they are and run again; its log is {log}"
         )
     try:
         attempt.rename(folder)
     except OSError:
-        if not complete(folder):  # else another process was faster
+        if not complete(folder):
             raise
+        shutil.rmtree(attempt)  # another process was faster
+        log.unlink()
     return folder, False
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.send_signal(signal.SIGINT)
+def _attempt(environment: Environment, options: Sequence[str], attempt: Path, log: Path, say: Say) -> int:
+    """The exit status of a run into the new folder ``attempt``, with its output in ``log``. Whatever ends this process
+    ends the run too: with all that it started, which is a session of its own, so that Ctrl-C in a terminal reaches it
+    once and through here."""
+    # xdist chooses the number of workers; the folder is new, so that a run that was cut off leaves nothing behind
+    command = environment.command("run", "-n", "auto", "-q", *options, "--run-dir", str(attempt))
+    with log.open("w", encoding="utf-8") as output, _signals_raise():
+        fcntl.flock(output, fcntl.LOCK_EX)  # its processes hold it too: see _forget_attempts
+        process = subprocess.Popen(
+            command,
+            env=environment.environ(),
+            cwd=environment.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            _watch(process, attempt, say)
+        finally:
+            _end(process)
+    return process.returncode
+
+
+def _forget_attempts(folder: Path) -> None:
+    """Removes what is left of earlier attempts at ``folder``, but for one that another process is at."""
+    for log in folder.parent.glob(f"{folder.name}-*.log"):
+        with log.open("rb") as held:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            shutil.rmtree(log.with_suffix(""), ignore_errors=True)
+            log.unlink(missing_ok=True)
+
+
+@contextmanager
+def _signals_raise() -> Iterator[None]:
+    """A request to end, or a terminal that is closed, raises SystemExit meanwhile, as Ctrl-C raises KeyboardInterrupt:
+    a session of its own would outlive this process."""
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    taken = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
+    for each in taken:
+        signal.signal(each, leave)
     try:
-        process.wait(END_SECONDS)
+        yield
+    finally:
+        for each in taken:
+            signal.signal(each, signal.SIG_DFL)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends the session of ``process`` with all that is left in it: asks once, then does not ask."""
+    try:
+        if process.poll() is None:  # interrupted
+            os.killpg(process.pid, signal.SIGINT)
+            process.wait(END_SECONDS)
     except subprocess.TimeoutExpired:
-        process.kill()
+        pass
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
@@ -147,7 +210,8 @@ def _key(environment: Environment, can: Abilities, options: Sequence[str]) -> st
     """What decides a run's results: its stack, what lies below it, the code that judges, the devices, the variables
     and the options."""
     stack = [environment.folder.name, dict(environment.stack.variables), dict(can.stack), list(can.devices)]
-    around = [variables(environment.environ()), _installed(), code_digest()]
+    packages = [folder_digest(place) for place in (*environment.stack.sites, environment.folder / "site")]
+    around = [packages, variables(environment.environ()), _installed(), code_digest()]
     text = json.dumps([*stack, *around, list(options)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
+from typing import NamedTuple
 
 #: Of each median's interval: with one on either side, the interval of the ratio has at least 95 % (Bonferroni).
 MEDIAN_CONFIDENCE = 0.975
@@ -19,16 +19,14 @@ class Answer(str, Enum):
     AMBIGUOUS = "ambiguous"
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """``low`` to ``high``, both included."""
 
     low: float
     high: float
 
 
-@dataclass(frozen=True)
-class TimeChange:
+class TimeChange(NamedTuple):
     """``ratio`` is after / before of the medians, ``interval`` that of the ratio (None: too few measurements), ``why``
     the reason of an ambiguous answer."""
 

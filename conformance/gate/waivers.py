@@ -11,17 +11,20 @@
     Patterns of target ids.
 ``kind`` (optional)
     The kind of regression: a failure (``NEW_FAIL``) unless given. A crash, a spill or lost time has to be named.
+``seen`` (optional)
+    Text that the regression contains: of a failing case every failing check, its name and what it says (without one
+    the diagnosis), of another regression the cause. It keeps the waiver from covering another failure of its cases.
 ``reason``, ``issue``, ``owner``, ``expires``
     Why it is accepted, where it is followed (https), who looks after it, and the last day on which it holds.
 
 What a waiver covers stays visible as waived and counts as proven nowhere. A waiver that is expired, covers nothing or
-covers what passes fails the gate, with the edit that puts it right. How patterns match and versions compare is in
-:mod:`conformance.gate.entries`.
+covers what passes fails the gate, with the edit that puts it right. That a run is incomplete cannot be waived. How
+patterns match and versions compare is in :mod:`conformance.gate.entries`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -42,10 +45,11 @@ from .entries import (
     is_text,
     is_texts,
     load,
+    matches,
     read_text,
     tables,
 )
-from .findings import SEVERITY, Kind, Severity
+from .findings import RUN_ITSELF, SEVERITY, Kind, Severity
 
 TABLE = "waiver"
 WAIVABLE = tuple(kind for kind in Kind if SEVERITY[kind] is Severity.REGRESSION)
@@ -77,8 +81,9 @@ _FORM = Form(
             lambda value: isinstance(value, str) and value in [kind.value for kind in WAIVABLE],
             f"one of {', '.join(kind.value for kind in WAIVABLE)}",
         ),
+        "seen": TEXT,
     },
-    optional=("targets", "kind"),
+    optional=("targets", "kind", "seen"),
 )
 
 
@@ -98,6 +103,7 @@ class Waiver:
     expires: date
     targets: tuple[str, ...]
     kind: Kind
+    seen: str
     file: str
     line: int
     span: Span
@@ -108,9 +114,9 @@ class Waiver:
     def is_for(self, target: str | None) -> bool:
         return not self.targets or any_matches(self.targets, target or "")
 
-    def accepts(self, target: str | None, kind: Kind) -> bool:
-        """Whether a regression of this kind, of one of its cases, is what it accepts."""
-        return kind is self.kind and self.is_for(target)
+    def accepts(self, target: str | None, kind: Kind, said: Iterable[str]) -> bool:
+        """Whether a regression of this kind that has ``said`` so, of one of its cases, is what it accepts."""
+        return kind is self.kind and self.is_for(target) and all(self.seen in text for text in said)
 
 
 @dataclass(frozen=True)
@@ -146,5 +152,13 @@ def _waiver(table: Mapping[str, Any], span: Span, file: str) -> Waiver:
         "cases": (table["cases"],) if isinstance(table["cases"], str) else tuple(table["cases"]),
         "targets": tuple(table.get("targets", ())),
         "kind": Kind(table.get("kind", Kind.NEW_FAIL.value)),
+        "seen": table.get("seen", ""),
     }
-    return Waiver(**fields, file=file, line=span.start + 1, span=span)
+    waiver = Waiver(**fields, file=file, line=span.start + 1, span=span)
+    wide = next((pattern for pattern in waiver.cases if matches(pattern, RUN_ITSELF)), None)
+    if wide is not None:
+        raise WaiverError(
+            f"{file}:{waiver.line}: cases = {wide!r} matches {RUN_ITSELF!r}: that a run is incomplete cannot be "
+            "waived: run it again, or narrow the pattern to the ids of cases"
+        )
+    return waiver

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any
 
 from conformance.records import CaseRecord, Status
 
+from .code_changes import kind_of_check
 from .edits import hunk, key_span, narrowest, toml_patterns, toml_text
 from .entries import VERSIONED, Ids, holds
-from .findings import Comparison, Group, Kind
+from .findings import Comparison, Finding, Group, Kind
 from .waivers import FAILURES, TABLE, Waiver, Waivers
+
+#: Kinds whose findings are about failing checks, or about a diagnosis where none failed.
+_OF_CHECKS = (Kind.NEW_FAIL, Kind.NEW_CRASH, Kind.NONDETERMINISTIC)
 
 
 @dataclass(frozen=True)
@@ -52,13 +56,15 @@ class Waiving:
 
 @dataclass(frozen=True)
 class _Item:
-    """What a waiver can cover: a finding of the comparison, or a failing record."""
+    """What a waiver can cover: a finding of the comparison, or a failing record. Each text of ``said`` must have what
+    the waiver's ``seen`` asks for."""
 
     case: str
     target: str | None
     kind: Kind
     text: str
     of_record: bool = False
+    said: tuple[str, ...] = field(default=(), compare=False)
 
 
 def apply(
@@ -77,7 +83,7 @@ def apply(
     by_case = {record.case: record for record in records}
     regressions = comparison.regressions if comparison else ()
     side = comparison.candidate.stack if comparison else {}
-    items = _items(regressions, by_case.values())
+    items = _items(regressions, by_case)
     by_item: dict[str, list[_Item]] = {}
     for item in items:
         by_item.setdefault(item.case, []).append(item)
@@ -87,7 +93,8 @@ def apply(
     notes: list[str] = []
     for waiver in waivers.entries:
         ids = sorted({case for pattern in waiver.cases for case in known.matching(pattern)})
-        mine = [item for case in ids for item in by_item.get(case, ()) if waiver.accepts(item.target, item.kind)]
+        mine = [item for case in ids for item in by_item.get(case, ())]
+        mine = [item for item in mine if waiver.accepts(item.target, item.kind, item.said)]
         mine = [item for item in mine if holds(waiver.stack, _stack(item, by_case, side))]
         cases = [by_case[case] for case in ids if case in by_case and waiver.is_for(by_case[case].target)]
         here = [record for record in cases if holds(waiver.stack, record.stack)]
@@ -112,14 +119,32 @@ def apply(
     )
 
 
-def _items(regressions: Iterable[Group], records: Iterable[CaseRecord]) -> list[_Item]:
-    items = [_Item(f.case, f.target, f.kind, f.cause) for group in regressions for f in group.findings]
+def _items(regressions: Iterable[Group], by_case: Mapping[str, CaseRecord]) -> list[_Item]:
+    items = [
+        _Item(f.case, f.target, f.kind, f.cause, said=_said(f, by_case.get(f.case)))
+        for group in regressions
+        for f in group.findings
+    ]
     items += [
-        _Item(record.case, record.target, FAILURES[record.status], record.status.value, of_record=True)
-        for record in records
+        _Item(record.case, record.target, FAILURES[record.status], record.status.value, True, _failures(record))
+        for record in by_case.values()
         if record.status in FAILURES
     ]
     return items
+
+
+def _failures(record: CaseRecord, *, about_code: bool = True) -> tuple[str, ...]:
+    """Every failing check of ``record`` with what it says; without one the diagnosis. Checks about the code that are
+    findings of their own can be left out."""
+    failing = [each for each in record.verdicts if not each.passed]
+    texts = tuple(f"{each.check}: {each.text}" for each in failing if about_code or kind_of_check(each.check) is None)
+    return texts or (record.diagnosis,)
+
+
+def _said(finding: Finding, record: CaseRecord | None) -> tuple[str, ...]:
+    if finding.kind in _OF_CHECKS and record is not None:
+        return _failures(record, about_code=False)
+    return (finding.cause,)
 
 
 def _waived(covered: Mapping[_Item, Waiver]) -> tuple[Waived, ...]:

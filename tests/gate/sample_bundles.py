@@ -73,7 +73,8 @@ def write_run(folder: Path, statuses: tuple[Status, ...] = STATUSES, **changes: 
     (folder / "environment.json").write_text(json.dumps(sample_environment(**changes), indent=1))
     (folder / "summary.md").write_text("# A summary\n")
     (folder.parent / "waivers.toml").write_text("# nothing is waived\n")
-    (folder.parent / "baseline.txt").write_text(mustpass_list(info, records))
+    (folder.parent / "lists").mkdir(exist_ok=True)
+    (folder.parent / "lists" / "baseline.txt").write_text(mustpass_list(info, records))
     return folder
 
 
@@ -88,7 +89,10 @@ class Sample:
 
     @property
     def files(self) -> Mapping[str, Path]:
-        return {"waivers": self.folder.parent / "waivers.toml", "mustpass": self.folder.parent / "baseline.txt"}
+        return {
+            "waivers": self.folder.parent / "waivers.toml",
+            "mustpass": self.folder.parent / "lists" / "baseline.txt",
+        }
 
     @property
     def policy(self) -> Policy:
@@ -97,7 +101,7 @@ class Sample:
         return Policy(self.key.public_key, (CODE,), held["waivers"], held["mustpass"])
 
     def packed(self, folder: Path) -> bytes:
-        return pack(folder, self.key, [self.files["waivers"]], [self.files["mustpass"]])
+        return pack(folder, self.key, [self.files["waivers"]], {"baseline.txt": self.files["mustpass"]})
 
 
 def key_pair(folder: Path, name: str) -> PrivateKey:

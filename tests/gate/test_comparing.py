@@ -7,6 +7,7 @@ import dataclasses
 import io
 import json
 import sys
+from pathlib import Path
 
 import pytest
 from made_records import CONFIGS, STACK, Record, changed, fail, record, run_of_all, write_run
@@ -71,6 +72,10 @@ def of_status(status: str | None) -> list[Record]:
         ("fail", "pass", "FIXED"),
         ("fail", "fail", "STILL_FAIL"),
         ("fail", "crash", "NEW_CRASH"),
+        ("compile-error", "fail", "NEW_FAIL"),
+        ("fail", "compile-error", "NEW_FAIL"),
+        ("compile-error", "compile-error", "STILL_FAIL"),
+        ("crash", "compile-error", "STILL_FAIL"),
         ("crash", "fail", "STILL_FAIL"),
         ("crash", "timeout", "STILL_FAIL"),
         ("fail", "not-applicable", "LOST_COVERAGE"),
@@ -110,15 +115,87 @@ def test_outcome(tmp_path, before, after, expected):
     assert found.unchanged == found.compared - (bool(expected) and None not in (before, after))
 
 
-def test_changed_cause_of_a_failure_is_said(tmp_path):
+WRONG = ("numerics/randn", "FAIL 3/416 wrong")
+TMA = ("codegen/requires/TMA_LOAD", "no match")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ([WRONG], [WRONG, ("numerics/special", "FAIL 9/416 wrong")], {"STILL_FAIL": "numerics/randn: FAIL wrong"}),
+        ([WRONG], [("memory", "12 bytes written")], {"NEW_FAIL": "memory: N bytes written"}),
+        ([WRONG], [WRONG, ("memory", "12 bytes written")], {"NEW_FAIL": "memory: N bytes written"}),
+        ([WRONG], [WRONG, ("grid", "3, not 4")], {"NEW_FAIL": "grid: N, not N"}),
+        ([WRONG], [WRONG, ("repeat/randn", "differ")], {"NONDETERMINISTIC": "repeat/randn: differ"}),
+        ([WRONG], [WRONG, TMA], {"STILL_FAIL": "numerics/randn: FAIL wrong", "FEATURE_LOST": "TMA_LOAD lost on sm_90"}),
+        ([TMA], [TMA, ("codegen/forbids/CALL", "seen")], {"NEW_FAIL": "codegen/forbids/CALL: seen"}),
+        ([TMA, WRONG], [WRONG], {"STILL_FAIL": "numerics/randn: FAIL wrong"}),
+    ],
+)
+def test_a_failure_that_got_worse_is_new(tmp_path, before, after, expected):
+    sides = []
+    for name, failing in (("a", before), ("b", after)):
+        one = record()
+        for check, text in failing:
+            fail(one, check, text)
+        sides.append(read_side(write_run(tmp_path / name, [one])))
+    found = compare(*sides)
+    assert {group.kind.value: group.cause for group in found.groups} == expected
+
+
+def test_what_failed_before_is_said_of_a_failure_that_got_worse(tmp_path):
     before, after = record(), record()
-    fail(before, "numerics/randn", "FAIL 3/416 wrong")
+    fail(before, *WRONG)
     fail(after, "memory", "12 bytes after operand A were written")
     found = compare(*(read_side(write_run(tmp_path / name, [one])) for name, one in (("a", before), ("b", after))))
     (group,) = found.groups
+    assert "failed before: numerics/randn" in group.findings[0].detail
+
+
+def test_changed_cause_of_a_failure_is_said(tmp_path):
+    before, after = record(), record()
+    fail(before, "numerics/randn", "FAIL 3/416 wrong")
+    fail(after, "numerics/wide-A", "FAIL 3/416 wrong")
+    found = compare(*(read_side(write_run(tmp_path / name, [one])) for name, one in (("a", before), ("b", after))))
+    (group,) = found.groups
     assert group.kind is Kind.STILL_FAIL
-    assert group.cause == "memory: N bytes after operand A were written"
     assert "another cause before: numerics/randn" in group.findings[0].detail
+
+
+def torn(folder: Path) -> Path:
+    """``folder`` with its last line cut short."""
+    file = folder / "records.jsonl"
+    file.write_text(file.read_text()[:-20])
+    return folder
+
+
+def twice(folder: Path) -> Path:
+    """``folder`` with a record that is there twice."""
+    file = folder / "records.jsonl"
+    file.write_text(file.read_text() + file.read_text().splitlines(keepends=True)[0])
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("run", "damage", "said"),
+    [
+        ({}, torn, "the baseline's records cannot be relied on: 1 problem: records.jsonl:48: torn last line"),
+        ({}, twice, "is recorded more than once (pass, pass)"),
+        ({"schema": 9}, None, "the baseline's records cannot be relied on: 1 problem: run.json: schema 9"),
+        ({"wall_s": None}, None, "the baseline's run is incomplete: the run did not end"),
+        ({"selected": 50}, None, "the baseline's run is incomplete: 2 of 50 selected cases were not recorded"),
+        ({"problems": ["3 selected but not recorded: x"]}, None, "incomplete: 3 selected but not recorded: x"),
+    ],
+)
+def test_a_baseline_that_is_not_whole_objects(tmp_path, capsys, run, damage, said):
+    baseline = write_run(tmp_path / "a", run_of_all(), **run)
+    candidate = write_run(tmp_path / "b", run_of_all())
+    assert run_command((damage or (lambda folder: folder))(baseline), candidate) == 1
+    text = capsys.readouterr().out
+    assert text.startswith("NOT SAFE: ")
+    assert "objection" in text.splitlines()[0]
+    assert said in text
+    assert run_command(candidate, candidate) == 0
 
 
 @pytest.mark.parametrize(

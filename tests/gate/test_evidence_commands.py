@@ -35,7 +35,7 @@ def called(command, *words: object) -> int:
 
 def test_from_keys_to_a_verified_bundle(tmp_path, capsys):
     private, public, folder = tmp_path / "mine.pem", tmp_path / "mine.pub.pem", write_run(tmp_path / "run")
-    lists = ["--waivers", tmp_path / "waivers.toml", "--mustpass", tmp_path / "baseline.txt"]
+    lists = ["--waivers", tmp_path / "waivers.toml", "--mustpass", tmp_path / "lists"]
     assert called(keygen, private, public) == 0
     assert called(bundle, folder, "--key", private, *lists) == 0
     capsys.readouterr()
@@ -46,13 +46,28 @@ def test_from_keys_to_a_verified_bundle(tmp_path, capsys):
         assert line in said
 
 
-def test_two_files_of_one_name_are_not_one(evidence, tmp_path):
+def test_the_lists_are_those_of_a_folder_with_its_folders(tmp_path, capsys):
+    found, lists = sample(tmp_path), tmp_path / "lists"
+    (lists / "older").mkdir()
+    (lists / "older" / "baseline.txt").write_text((lists / "baseline.txt").read_text().replace("==3.7.*", "==3.6.*"))
+    keys = ["--key", tmp_path / "ours.pem", "--mustpass", lists]
+    assert called(bundle, found.folder, *keys, "--output", tmp_path / "b.zip") == 0
+    judged = [tmp_path / "b.zip", "--key", tmp_path / "ours.pub.pem", "--code-digest", CODE, "--mustpass", lists]
+    assert called(verify, *judged) == 0
+    assert "baseline.txt, older/baseline.txt (the same as yours)" in capsys.readouterr().out
+    (lists / "older" / "baseline.txt").unlink()
+    assert called(verify, *judged) == 1
+    assert "mustpass/older/baseline.txt was not given here" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [bundle, verify])
+def test_a_folder_without_lists_is_an_error_and_not_none(evidence, tmp_path, command):
     (tmp_path / "b.zip").write_bytes(evidence.data)
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "baseline.txt").write_text("another list\n")
-    lists = ["--mustpass", tmp_path / "other" / "baseline.txt", "--mustpass", tmp_path / "baseline.txt"]
-    with pytest.raises(CommandError, match=r"two files are called baseline\.txt"):
-        called(verify, tmp_path / "b.zip", "--key", tmp_path / "ours.pub.pem", "--code-digest", CODE, *lists)
+    (tmp_path / "empty").mkdir()
+    words = {bundle: (evidence.folder, "--key", tmp_path / "ours.pem")}
+    words[verify] = (tmp_path / "b.zip", "--key", tmp_path / "ours.pub.pem", "--code-digest", CODE)
+    with pytest.raises(CommandError, match="empty holds no mustpass list"):
+        called(command, *words[command], "--mustpass", tmp_path / "empty")
 
 
 def test_what_is_no_folder_is_no_run(evidence, tmp_path):
@@ -86,6 +101,22 @@ def test_a_bundle_never_overwrites(evidence, tmp_path):
     with pytest.raises(CommandError, match="never overwritten"):
         called(bundle, evidence.folder, "--key", tmp_path / "ours.pem")
     assert (tmp_path / "sample.zip").read_bytes() == b"earlier"
+
+
+@pytest.mark.parametrize("step", ["fsync", "link"])
+def test_a_write_that_fails_leaves_nothing_behind(evidence, tmp_path, monkeypatch, step):
+    def full(*arguments: object) -> None:
+        raise OSError("no space left on device")
+
+    before = sorted(tmp_path.iterdir())
+    monkeypatch.setattr(bundle.os, step, full)
+    with pytest.raises(CommandError, match="no space left"):
+        called(bundle, evidence.folder, "--key", tmp_path / "ours.pem")
+    assert sorted(tmp_path.iterdir()) == before
+    monkeypatch.undo()
+    assert called(bundle, evidence.folder, "--key", tmp_path / "ours.pem") == 0
+    assert sorted(tmp_path.iterdir()) == sorted([*before, tmp_path / "sample.zip"])
+    assert (tmp_path / "sample.zip").read_bytes() == pack(evidence.folder, evidence.key, [], {})
 
 
 @pytest.mark.parametrize(
@@ -142,7 +173,7 @@ def edited(folder: Path, file: str, old: str, new: str) -> None:
 def test_what_no_verifier_would_take_is_not_packed(evidence, file, old, new, reason):
     edited(evidence.folder, file, old, new)
     with pytest.raises(Refusal) as refused:
-        pack(evidence.folder, evidence.key, [], [])
+        pack(evidence.folder, evidence.key, [], {})
     assert refused.value.reason is reason
 
 
@@ -150,7 +181,7 @@ def test_two_waiver_files_of_one_name_are_refused(evidence, tmp_path):
     (tmp_path / "other").mkdir()
     shutil.copy(tmp_path / "waivers.toml", tmp_path / "other")
     with pytest.raises(Refusal) as refused:
-        pack(evidence.folder, evidence.key, [tmp_path / "waivers.toml", tmp_path / "other/waivers.toml"], [])
+        pack(evidence.folder, evidence.key, [tmp_path / "waivers.toml", tmp_path / "other/waivers.toml"], {})
     assert refused.value.reason is Reason.DUPLICATE_MEMBER
 
 
@@ -256,7 +287,7 @@ def test_many_records_are_packed_and_verified_in_seconds(tmp_path, evidence):
     (tmp_path / "large").mkdir()
     folder = write_run(tmp_path / "large" / "run", (Status.PASS,) * 5000)
     began = time.perf_counter()
-    (tmp_path / "b.zip").write_bytes(pack(folder, evidence.key, [], []))
+    (tmp_path / "b.zip").write_bytes(pack(folder, evidence.key, [], {}))
     words = (tmp_path / "b.zip", "--key", tmp_path / "ours.pub.pem", "--code-digest", CODE)
     assert called(verify, *words) == 0
     assert time.perf_counter() - began < 30, "a quiet machine needs about a second"

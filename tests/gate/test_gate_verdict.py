@@ -8,7 +8,7 @@ from datetime import date
 import pytest
 
 from conformance.gate import mustpass, owed, profiles, waivers, waiving
-from conformance.gate.findings import Comparison, Finding, Group, Kind, Side
+from conformance.gate.findings import RUN_ITSELF, Comparison, Finding, Group, Kind, Side
 from conformance.gate.judging import GateVerdict, Part, judge, lines
 from conformance.records import CaseRecord, Reason, ReasonCode, RunInfo, Status
 
@@ -134,6 +134,22 @@ def test_a_run_without_a_list_fails():
 def test_unusable_lines_of_either_run_fail():
     found = verdict(compared=comparison(problems=("records.jsonl:3: not a line of JSON",)))
     assert [reason.text for reason in found.reasons] == ["new: records.jsonl:3: not a line of JSON"]
+
+
+def test_no_waiver_is_suggested_for_an_incomplete_run():
+    found = comparison((Kind.NEW_FAIL, "mm"))
+    lost = Finding(
+        Kind.LOST_COVERAGE, RUN_ITSELF, None, None, "the candidate's run is incomplete", "", "it did not end"
+    )
+    found = replace(found, groups=(*found.groups, Group(lost.kind, lost.cause, (lost,))))
+    failure, incomplete = judge(comparison=found).reasons
+    assert "[[waiver]]" in failure.edit
+    assert (incomplete.text, incomplete.edit) == ("LOST_COVERAGE: the candidate's run is incomplete (1 case)", "")
+
+
+def test_a_baseline_that_is_not_whole_fails():
+    found = replace(comparison(), objections=("the baseline's run is incomplete: it did not end",))
+    assert [reason.text for reason in judge(comparison=found).reasons] == list(found.objections)
 
 
 def test_regressions_fail_without_waivers_and_lists():

@@ -13,6 +13,7 @@ from conformance.commands import mustpass as command
 from conformance.gate import mustpass
 from conformance.gate.mustpass import Level, MustpassError, lists_of, outcome, parsed, satisfies, written
 from conformance.gate.owed import check
+from conformance.gate.run_environment import ENVIRONMENT_FILE
 from conformance.records import RUN_FILE, CaseRecord, Reason, ReasonCode, RunInfo, Status, Verdict, jsonable
 
 STACK = {"torch": "2.13.0+cpu", "triton": "3.7.1", "device": None}
@@ -287,6 +288,15 @@ def folder(path, records, **fields):
     run, records = run_of(records, **fields)
     (path / "records.jsonl").write_text("".join(record.to_line() for record in records))
     (path / RUN_FILE).write_text(json.dumps(jsonable(run)))
+    return with_options(path)
+
+
+def with_options(path, *options: str, **variables: str):
+    """``path``, a run's folder, as one of pytest's ``options``."""
+    found = {"schema": 1, "run": "r", "started": "2026-09-01", "platform": "", "gpus": [], "extensions": []}
+    found |= {"stack": {}, "python": {}, "distributions": {}, "code": {"sha256": "", "suites": []}}
+    found |= {"ptxas": None, "git": None, "options": options, "variables": variables}
+    (path / ENVIRONMENT_FILE).write_text(json.dumps(found))
     return path
 
 
@@ -294,10 +304,10 @@ def test_lists_are_written_and_a_run_is_checked(tmp_path, capsys):
     lists = tmp_path / "lists"
     assert conformance_mustpass("write", folder(tmp_path / "run", RECORDS), "--to", lists) == 0
     assert "quick-sm_90-interpreted.txt: 4 cases; 4 added, 0 removed" in capsys.readouterr().out
-    assert conformance_mustpass("check", tmp_path / "run", "--lists", lists) == 1
+    assert conformance_mustpass("check", tmp_path / "run", "--mustpass", lists) == 1
     assert "sm_90: 2 of 3 owed cases proven" in capsys.readouterr().out  # a list of the whole, but not of all claims
     fewer = folder(tmp_path / "fewer", without("bf16"))
-    assert conformance_mustpass("check", fewer, "--lists", lists) == 1
+    assert conformance_mustpass("check", fewer, "--mustpass", lists) == 1
     assert "mustpass: sm_90: 1 missing\n    test_a.py::test_one[mm-bf16-sm_90]\n" in capsys.readouterr().out
 
 
@@ -305,7 +315,7 @@ def test_a_run_that_is_as_listed_passes_with_its_waivers_and_claims(tmp_path, ca
     lists, claimed, waived = tmp_path / "lists", tmp_path / "profiles.toml", tmp_path / "waivers.toml"
     conformance_mustpass("write", folder(tmp_path / "run", RECORDS), "--to", lists)
     claimed.write_text("".join(f'[[target]]\nid = "{name}"\nclaims = ["baseline"]\n' for name in ("sm_90", "gfx942")))
-    options = ("--lists", lists, "--profiles", claimed)
+    options = ("--mustpass", lists, "--profiles", claimed)
     assert conformance_mustpass("check", tmp_path / "run", *options) == 0
     failing = folder(tmp_path / "failing", but("bf16", status=Status.FAIL))
     assert conformance_mustpass("check", failing, *options) == 1
@@ -366,6 +376,46 @@ def test_failing_cases_are_counted_when_a_list_is_written(tmp_path, capsys):
     assert "1 cases do not pass in this run and are owed all the same" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("options", "variables", "said"),
+    [
+        (("--kernel", "mm"), {}, "is narrowed by --kernel mm, so its lists would owe less"),
+        (("--suite=tma_store",), {}, "narrowed by --suite tma_store"),
+        (("-k", "mm and not bf16"), {}, "narrowed by -k mm and not bf16"),
+        (("--deselect", "test_a.py::test_one"), {}, "narrowed by --deselect test_a.py::test_one"),
+        (("conformance/suites/test_scaling.py",), {}, "narrowed by only conformance/suites/test_scaling.py"),
+        (("--conformance-case=x", "-x"), {}, "narrowed by --conformance-case x, -x"),
+        (("--shard-id=1",), {}, "was run with --shard-id=1, which may leave cases out"),
+        ((), {"PYTEST_PLUGINS": "mine"}, "was run with PYTEST_PLUGINS=mine, which may leave cases out"),
+    ],
+)
+def test_a_run_that_options_narrowed_gives_no_list(tmp_path, options, variables, said):
+    run = with_options(folder(tmp_path / "run", RECORDS), "--tier", "quick", *options, **variables)
+    with pytest.raises(CommandError) as error:
+        conformance_mustpass("write", run, "--to", tmp_path / "lists")
+    assert said in str(error.value)
+    assert not (tmp_path / "lists").exists()
+
+
+def test_targets_that_were_asked_for_are_part_of_the_list_and_narrow_nothing(tmp_path):
+    run = folder(tmp_path / "run", without("gfx942"), targets=("sm_90",))
+    with_options(run, "--tier=quick", "--target", "sm_90", "-n", "2", "--pyargs", "conformance.suites")
+    assert conformance_mustpass("write", run, "--to", tmp_path / "lists") == 0
+    assert "targets: sm_90\n" in (tmp_path / "lists" / "quick-sm_90-interpreted.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(None, "has no environment.json"), ("{}", "schema None"), ("[", "not JSON")]
+)
+def test_a_run_whose_options_are_not_known_gives_no_list(tmp_path, content, said):
+    run = folder(tmp_path / "run", RECORDS)
+    (run / ENVIRONMENT_FILE).unlink()
+    if content:
+        (run / ENVIRONMENT_FILE).write_text(content)
+    with pytest.raises(CommandError, match=said):
+        conformance_mustpass("write", run, "--to", tmp_path / "lists")
+
+
 def test_the_range_of_stacks_can_be_given(tmp_path):
     run, lists = folder(tmp_path / "run", RECORDS), tmp_path / "lists"
     assert conformance_mustpass("write", run, "--to", lists, "--stack", "triton=>=3.6,<3.9") == 0
@@ -385,16 +435,16 @@ def test_a_list_for_another_stack_is_not_overwritten(tmp_path, capsys):
     )
     assert conformance_mustpass("write", newer, "--to", lists / "3.8") == 0
     for each in (run, newer):
-        conformance_mustpass("check", each, "--lists", lists)
+        conformance_mustpass("check", each, "--mustpass", lists)
         assert "sm_90: 2 of 3 owed cases proven" in capsys.readouterr().out
 
 
 def test_what_is_no_run_is_an_error_of_the_user(tmp_path):
     with pytest.raises(CommandError, match="no run can be read there"):
-        conformance_mustpass("check", tmp_path, "--lists", tmp_path)
+        conformance_mustpass("check", tmp_path, "--mustpass", tmp_path)
     run = folder(tmp_path / "run", RECORDS)
     with pytest.raises(CommandError, match="holds no mustpass list"):
-        conformance_mustpass("check", run, "--lists", tmp_path / "none")
+        conformance_mustpass("check", run, "--mustpass", tmp_path / "none")
     (run / "records.jsonl").open("a").write('{"case":')
     with pytest.raises(CommandError, match=r"is no list of what is owed: records\.jsonl:7: torn last line"):
         conformance_mustpass("write", run, "--to", tmp_path / "lists")

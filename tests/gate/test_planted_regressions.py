@@ -99,6 +99,10 @@ def fewer_checks(one: Record) -> None:
     one["verdicts"] = [verdict for verdict in one["verdicts"] if verdict["check"] != "memory"]
 
 
+def no_code(one: Record) -> None:
+    del one["observed"]["code"]
+
+
 def interpreted(one: Record) -> None:
     one["executor"] = "interpreter"
 
@@ -124,6 +128,7 @@ KERNEL = {"kernel": "mm", "target": "sm_90"}  # 8 cases
         (other_bits, KERNEL, {"NUMERICS_DRIFT": 8}, "other bits, inside the bound"),
         (no_device, KERNEL, {"LOST_COVERAGE": 8}, "not-run no-device (device)"),
         (fewer_checks, KERNEL, {"LOST_COVERAGE": 8}, "no longer checked: memory"),
+        (no_code, KERNEL, {"LOST_COVERAGE": 8}, "the features and instructions of the code are no longer recorded"),
         (interpreted, KERNEL, {"LOST_COVERAGE": 8}, "run by: device before, interpreter now"),
     ],
 )
@@ -200,7 +205,7 @@ def test_run_without_its_tail_is_not_safe(compared):
     assert set(kinds(found)) == {"LOST_COVERAGE"}
     assert not found.safe
     assert sum(len(group.findings) for group in found.groups if group.cause == "not recorded") == 5
-    assert any("did not end" in warning for warning in found.warnings)
+    assert any(finding.after == "the run did not end" for group in found.groups for finding in group.findings)
 
 
 def test_tail_that_both_runs_lack_is_not_safe(compared):
@@ -217,6 +222,25 @@ def test_candidate_with_torn_line_is_not_safe(compared, tmp_path):
     found = compare(read_side(before), read_side(after))
     assert set(kinds(found)) == {"LOST_COVERAGE"}
     assert any("torn last line" in warning for warning in found.warnings)
+
+
+def test_what_was_lost_comes_before_what_was_gained(compared):
+    found = compared(changed(BASE, fewer_checks, **KERNEL), changed(BASE, interpreted, **KERNEL))
+    assert [group.cause for group in found.groups] == ["no longer checked: memory"]
+    assert kinds(found) == {"LOST_COVERAGE": 8}
+    assert kinds(compared(BASE, changed(BASE, interpreted, **KERNEL))) == {"NEW_COVERAGE": 8}
+
+
+def test_what_only_tells_of_drift_or_is_new_can_be_lacking(compared):
+    def no_digests(one: Record) -> None:
+        del one["observed"]["outputs"]
+
+    found = compared(changed(BASE, no_digests, **KERNEL))
+    assert (found.groups, found.safe) == ((), True)
+    assert found.warnings == ("digests of outputs could not be compared in 8 cases: one side lacks them",)
+    found = compared(BASE, changed(BASE, no_code, **KERNEL))
+    assert (found.groups, found.safe) == ((), True)
+    assert "could not be compared in 8 cases: the baseline lacks them" in found.warnings[0]
 
 
 def test_one_cause_with_other_numbers_is_one_group(compared):

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import pty
+import signal
+import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
+from conformance.commands import stack_runs
 from conformance.gate import running
 from conformance.gate.environments import Environment
 from conformance.gate.running import Abilities, RunError, abilities, complete, run
@@ -33,10 +39,27 @@ info = RunInfo("id", "2026-01-01T00:00:00", "quick", 0, selected=1, wall_s=wall,
 print("what happened")
 if does == "hang":
     import time; time.sleep(60)
+if does == "workers":  # that do not end by themselves, and a terminal's signal
+    import signal, subprocess, time
+    signal.signal(signal.SIGINT, lambda number, frame: print("asked to end", flush=True))
+    worker = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); print('ready', flush=True); "
+    child = subprocess.Popen([sys.executable, "-c", worker + "time.sleep(60)"], stdout=subprocess.PIPE)
+    child.stdout.readline()
+    Path(os.environ["PIDS"]).write_text(f"{os.getpid()} {child.pid}")
+    while True:
+        time.sleep(60)
+if does == "change":
+    Path(os.environ["PLACE"]).write_text("changed = True")
 sys.exit(int(does) if does.isdigit() else 0)
 """
 SAYS = '{"stack": {"triton": "4.0"}, "targets": ["sm_90"], "lacking": {}, "devices": [], "interpreter": null}'
 CAN = Abilities({"triton": "4.0"}, ("sm_90",), {}, (), None)
+
+
+@pytest.fixture(autouse=True)
+def unchanged_harness(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever works on the harness while its tests run changes no run of these."""
+    monkeypatch.setattr(running, "code_digest", lambda: "the code")
 
 
 @dataclass(frozen=True)
@@ -126,6 +149,154 @@ def test_an_interrupted_run_ends_its_process(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(KeyboardInterrupt):
         run(hanging, CAN, (), tmp_path / "cache", interrupt)
     assert processes[0].poll() is not None
+
+
+def test_a_failed_attempt_is_there_until_the_next_begins(tmp_path: Path) -> None:
+    runs = tmp_path / "cache" / "runs"
+    logs = []
+    for _ in range(3):
+        with pytest.raises(RunError, match="is not whole") as error:
+            started(tmp_path, DOES="die")
+        (log,) = runs.glob("*.log")
+        assert str(log) in str(error.value)
+        assert "what happened" in log.read_text()
+        assert [path for path in runs.iterdir() if path.is_dir()] == [log.with_suffix("")]
+        logs.append(log)
+    assert len(set(logs)) == 3
+    folder, _ = started(tmp_path)
+    assert [path for path in runs.iterdir() if path.is_dir()] == [folder]
+
+
+def test_an_attempt_that_another_process_is_at_stays(tmp_path: Path) -> None:
+    with pytest.raises(RunError):
+        started(tmp_path, DOES="die")
+    (log,) = (tmp_path / "cache" / "runs").glob("*.log")
+    with log.open("rb") as held:
+        running.fcntl.flock(held, running.fcntl.LOCK_EX)
+        started(tmp_path)
+        assert log.exists()
+        assert log.with_suffix("").exists()
+
+
+def test_who_loses_the_race_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempt = running._attempt
+
+    def slower(*arguments: object) -> int:
+        status = attempt(*arguments)
+        monkeypatch.setattr(running, "_attempt", attempt)
+        started(tmp_path)  # another process, from beginning to end
+        return status
+
+    monkeypatch.setattr(running, "_attempt", slower)
+    monkeypatch.setattr(running, "_forget_attempts", lambda folder: None)
+    folder, _ = started(tmp_path)
+    assert complete(folder)
+    assert [path for path in folder.parent.iterdir() if path.is_dir()] == [folder]
+    assert len(list(folder.parent.glob("*.log"))) == 1
+
+
+@pytest.mark.parametrize("place", ["vendor_kernels.py", "stack/site/triton/__init__.py"])
+def test_a_run_during_which_packages_changed_is_of_neither(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    file = tmp_path / place
+    file.parent.mkdir(exist_ok=True, parents=True)
+    file.write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    point = metadata.EntryPoint("mine", "vendor_kernels:KERNEL", "conformance.kernels")
+    monkeypatch.setattr(running.metadata, "entry_points", lambda group: [point])
+    with pytest.raises(RunError, match="or the packages of 'current', changed while its run went on"):
+        started(tmp_path, DOES="change", PLACE=str(file))
+    assert not any(complete(path) and "-" not in path.name for path in (tmp_path / "cache" / "runs").iterdir())
+    assert not started(tmp_path)[1]
+
+
+def test_a_run_during_which_the_harness_changed_is_of_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    codes = iter(["one", "another"])
+    monkeypatch.setattr(running, "code_digest", lambda: next(codes))
+    with pytest.raises(RunError, match=r"the harness's code, .* changed while its run went on"):
+        started(tmp_path)
+
+
+def test_two_runs_of_one_gate_are_judged_by_the_same_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judges = iter(["one", "one", "another"])
+    monkeypatch.setattr(stack_runs, "code_digest", lambda: next(judges))
+    monkeypatch.setattr(stack_runs, "run", lambda *arguments: (tmp_path, False))
+    stack = environment(tmp_path / "stack")
+    gate = stack_runs.Gate([stack.stack] * 2, [], [], tmp_path)
+    gate._run(stack, CAN, 0)
+    with pytest.raises(RunError, match="the harness's code changed before the run with 'current' began"):
+        gate._run(stack, CAN, 1)
+
+
+def alive(process: int) -> bool:
+    """Whether ``process`` runs: one that ended and was not waited for does not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def ended(processes: list[int]) -> bool:
+    end = time.monotonic() + 20
+    while any(map(alive, processes)) and time.monotonic() < end:
+        time.sleep(0.05)
+    return not any(map(alive, processes))
+
+
+#: Runs the stand-in in its terminal. What runs these tests may have been told to ignore signals, which is inherited.
+GATE = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+for number in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_DFL)
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import test_running
+from conformance.commands import stack_runs
+from conformance.gate import running
+running.LOOK_SECONDS, running.END_SECONDS = 0.1, 1
+folder = Path(sys.argv[2])
+test_running.started(folder, DOES="workers", PIDS=str(folder / "pids"))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
+@pytest.mark.parametrize("how", ["ctrl-c", signal.SIGTERM, signal.SIGHUP])
+def test_what_ends_the_gate_asks_its_run_once_and_ends_all_of_it(tmp_path: Path, how: str | signal.Signals) -> None:
+    terminal, its_end = pty.openpty()
+    package = str(Path(running.__file__).parents[2])
+    code = f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n{GATE}"  # its terminal from now on
+    gate = subprocess.Popen(
+        [sys.executable, "-c", code, str(Path(__file__).parent), str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": package},
+        stdin=its_end,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        pids, end = tmp_path / "pids", time.monotonic() + 60
+        while not (pids.exists() and pids.read_text()):
+            assert gate.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        started_ones = [int(pid) for pid in pids.read_text().split()]
+        assert all(map(alive, started_ones))
+        if isinstance(how, str):
+            os.write(terminal, b"\x03")
+        else:
+            gate.send_signal(how)
+        gate.wait(30)
+        assert ended(started_ones)
+        (log,) = (tmp_path / "cache" / "runs").glob("*.log")
+        assert log.read_text().count("asked to end") == 1
+    finally:
+        gate.kill()
+        gate.wait()
+        os.close(terminal)
+        os.close(its_end)
 
 
 def test_abilities_are_what_the_environment_says(tmp_path: Path) -> None:

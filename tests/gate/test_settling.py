@@ -57,6 +57,20 @@ def test_what_no_waiver_covers_is_left():
     assert not found.safe
 
 
+def test_objections_of_the_comparison_itself_stay_after_waivers():
+    finding = Finding(Kind.MORE_SPILLS, CASES[0], "mm", "sm_80", "more spills", "0", "8")
+    comparison = Comparison(SIDE, SIDE, grouped([finding]), 2, 0, objections=("the baseline's run is incomplete: x",))
+    kept = waivers.parsed(WAIVER.format(cases=CASES[0], expires="2999-01-01"), "waivers.toml")
+    record = CaseRecord(CASES[0], "a", Status.PASS, kernel="mm", stack=SIDE.stack)
+    waived = waiving.apply(kept, [record], date(2026, 1, 1), comparison)
+    verdict = judging.judge(comparison=comparison, waiving=waived)
+    assert not verdict.passed
+    found = settled(comparison, verdict, waived.left)
+    assert kinds(found) == {"WAIVED": [CASES[0]]}
+    assert found.objections == comparison.objections
+    assert not found.safe
+
+
 @pytest.mark.parametrize(
     ("cases", "expires", "said"), [("test_a.py*", "2025-01-01", "expired"), ("*none*", "2999-01-01", None)]
 )

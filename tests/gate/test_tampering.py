@@ -292,7 +292,7 @@ def smaller_run(bundle: Sample) -> bytes:
     folder = bundle.folder.parent / "smaller"
     folder.mkdir(exist_ok=True)
     run = write_run(Path(tempfile.mkdtemp(dir=folder)) / "run", (Status.PASS,))
-    return pack(run, bundle.key, [bundle.files["waivers"]], [run.parent / "baseline.txt"])
+    return pack(run, bundle.key, [bundle.files["waivers"]], {"baseline.txt": run.parent / "lists" / "baseline.txt"})
 
 
 def with_other_waivers(bundle: Sample) -> bytes:

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -15,7 +16,7 @@ from conformance.gate.edits import narrowest, spans
 from conformance.gate.findings import Comparison, Finding, Group, Kind, Side
 from conformance.gate.waivers import WaiverError, Waivers, parsed, read_waivers
 from conformance.gate.waiving import apply, suggested
-from conformance.records import CaseRecord, Reason, ReasonCode, Status
+from conformance.records import CaseRecord, Reason, ReasonCode, Status, Verdict
 
 TODAY = date(2026, 9, 1)
 STACK = {"torch": "2.13.0+cpu", "triton": "3.9.0", "device": None}
@@ -173,6 +174,50 @@ def test_a_waiver_whose_cases_fail_otherwise_is_unmatched_and_the_crash_stays():
     assert (found.left, found.problems, found.excused) == ((), (), {CASE.format(1)})
 
 
+def failing(*checks: str) -> CaseRecord:
+    verdicts = [Verdict(check, False, "12 bytes") for check in checks]
+    return replace(record(1, Status.FAIL), verdicts=(Verdict("grid", True), *verdicts), diagnosis="it failed")
+
+
+@pytest.mark.parametrize(
+    ("checks", "covered"),
+    [
+        (("numerics/randn",), True),
+        (("numerics/randn", "numerics/wide-A"), True),
+        (("memory",), False),
+        (("numerics/randn", "memory"), False),
+        ((), False),
+    ],
+)
+def test_a_waiver_of_one_failure_covers_no_other_of_the_same_case(checks, covered):
+    waivers = parsed(waiver(seen='"numerics/"'), "w.toml")
+    for compared in (None, comparison((Kind.NEW_FAIL, 1))):
+        found = apply(waivers, [failing(*checks)], TODAY, compared)
+        assert found.excused == ({CASE.format(1)} if covered else set())
+        assert (len(found.waived), len(found.problems)) == ((1, 0) if covered else (0, 1))
+        assert len(found.left) == (compared is not None and not covered)
+    if not covered:
+        assert "none of its 1 cases in this run fails in this way" in found.problems[0].text
+
+
+def test_a_lost_feature_beside_a_failure_has_a_waiver_of_its_own():
+    new = comparison((Kind.NEW_FAIL, 1), (Kind.FEATURE_LOST, 1))
+    records = [failing("numerics/randn", "codegen/requires/TMA_LOAD")]
+    (left,) = apply(parsed(waiver(seen='"numerics/"'), "w.toml"), records, TODAY, new).left
+    assert left.kind is Kind.FEATURE_LOST
+
+
+def test_what_a_waiver_is_to_have_seen_of_a_crash_or_a_spill():
+    crashed = replace(record(1, Status.CRASH), diagnosis="illegal memory access")
+    new = comparison((Kind.NEW_CRASH, 1))
+    for seen, left in (("illegal memory", 0), ("segmentation", 1)):
+        waivers = parsed(waiver(kind='"NEW_CRASH"', seen=f'"{seen}"'), "w.toml")
+        assert len(apply(waivers, [crashed], TODAY, new).left) == left
+    for seen, left in (("a cause", 0), ("TMA", 1)):
+        waivers = parsed(waiver(kind='"MORE_SPILLS"', seen=f'"{seen}"'), "w.toml")
+        assert len(apply(waivers, [record(1)], TODAY, comparison((Kind.MORE_SPILLS, 1))).left) == left
+
+
 def test_a_case_that_was_not_run_says_nothing():
     records = [record(1, Status.NOT_RUN)]
     found = apply(parsed(waiver(), "w.toml"), records, TODAY, complete=True)
@@ -325,6 +370,9 @@ BROKEN = {
     "kind-that-fails-nothing": (waiver(kind='"FASTER"'), "one of NEW_CRASH, NEW_FAIL"),
     "kind-of-another-type": (waiver(kind="[1]"), "one of NEW_CRASH"),
     "targets": (waiver(targets='"sm_90"'), "a list of patterns of target ids"),
+    "empty-seen": (waiver(seen='""'), "text is required"),
+    "the-run-itself": (waiver(cases='"(the candidate*"'), "that a run is incomplete cannot be waived"),
+    "the-run-among-others": (waiver(cases='["test_a.py::x", "*run)"]'), "that a run is incomplete cannot be waived"),
     "stack": (waiver(stack='{ triton = "3.9" }'), "a version specifier"),
     "no-stack": (waiver(stack="{}"), "one version specifier or more"),
 }

@@ -65,7 +65,7 @@ def parse(members: Mapping[str, bytes]) -> Contents:
         _run(members[RUN_FILE]),
         _records(members[RECORDS_FILE]),
         _selected(members[SELECTED_FILE]),
-        _environment(members[ENVIRONMENT_FILE]),
+        parse_environment(members[ENVIRONMENT_FILE]),
     )
     _check_complete(contents)
     _check_one_run(contents)
@@ -111,7 +111,8 @@ def _record(line: bytes, place: str) -> CaseRecord:
         raise Refusal(Reason.RECORD, f"{place}: {error}") from None
 
 
-def _environment(content: bytes) -> dict[str, Any]:
+def parse_environment(content: bytes) -> dict[str, Any]:
+    """The environment in ``content``, an ``environment.json``. Raises :class:`Refusal`."""
     data = decode_object(content, ENVIRONMENT_FILE)
     if data.get("schema") != ENVIRONMENT_SCHEMA:
         found = f"{ENVIRONMENT_FILE} has schema {data.get('schema')!r:.40}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from conformance.gate.evidence.archive import ARCHIVE_LIMIT, CONTENT_LIMIT, write_archive
@@ -16,16 +16,17 @@ from conformance.gate.evidence.strict_json import encode
 from conformance.gate.run_environment import ENVIRONMENT_FILE
 
 
-def pack(folder: Path, key: PrivateKey, waivers: Iterable[Path], mustpass: Iterable[Path]) -> bytes:
-    """The bundle of the run in ``folder``: the same bytes each time. Raises :class:`Refusal` for a run that no verifier
-    would take: one that is incomplete, damaged or without its environment, which cannot be found out afterwards."""
+def pack(folder: Path, key: PrivateKey, waivers: Iterable[Path], mustpass: Mapping[str, Path]) -> bytes:
+    """The bundle of the run in ``folder``, with the files of ``waivers`` and those of ``mustpass`` under their names:
+    the same bytes each time. Raises :class:`Refusal` for a run that no verifier would take: one that is incomplete,
+    damaged or without its environment, which cannot be found out afterwards."""
     members = {name: _file(folder / name) for name in REQUIRED if _is_there(folder, name)}
     members |= {name: _file(folder / name) for name in OPTIONAL if (folder / name).exists()}
-    for place, files in ((WAIVERS, waivers), (MUSTPASS, mustpass)):
-        for path in files:
-            if place + path.name in members:
-                raise Refusal(Reason.DUPLICATE_MEMBER, f"two files for {place} are called {path.name}: rename one")
-            members[place + path.name] = _file(path)
+    members |= {MUSTPASS + name: _file(path) for name, path in mustpass.items()}
+    for path in waivers:
+        if WAIVERS + path.name in members:
+            raise Refusal(Reason.DUPLICATE_MEMBER, f"two files for {WAIVERS} are called {path.name}: rename one")
+        members[WAIVERS + path.name] = _file(path)
     contents = parse(members)
     check_owed(members, contents)
     judged = judge_options(contents.environment["options"], contents.environment["variables"])

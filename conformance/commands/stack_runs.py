@@ -12,9 +12,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from conformance.commands import CommandError, judged
-from conformance.commands.comparing import compared
+from conformance.commands.confirmed_scripts import reproduced
 from conformance.commands.outputs import deliver
-from conformance.commands.reproducing import reproduced
+from conformance.commands.two_runs import compared
 from conformance.gate.code_digest import code_digest
 from conformance.gate.environments import Environment, build, default_cache
 from conformance.gate.running import Abilities, RunError, Say, StackRun, abilities, run
@@ -64,6 +64,7 @@ class Gate:
         self._stacks = list(stacks)
         self._options = list(options)
         self._targets = list(targets)
+        self._code = code_digest()
         self._cache = cache.resolve()  # the stacks' processes run in other directories
 
     def runs(self) -> list[StackRun]:
@@ -100,6 +101,11 @@ class Gate:
 
     def _run(self, environment: Environment, can: Abilities, again: int) -> StackRun:
         name = environment.stack.name
+        if code_digest() != self._code:
+            raise RunError(
+                f"the harness's code changed before the run with {name!r} began; all stacks must be judged by the "
+                "same: leave it as it is and start again"
+            )
         with _progress(name) as say:
             folder, reused = run(environment, can, self._options, self._cache, say, again)
         print(f"{name}: {'unchanged, its run is used again' if reused else 'done'}: {folder}", file=sys.stderr)
