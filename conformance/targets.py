@@ -289,12 +289,22 @@ def _why_not(target: Target) -> str | None:
 
 
 def _ptxas_lacks(arch: int) -> str | None:
-    path = nvidia_tool("ptxas-blackwell" if arch >= 100 else "ptxas") or nvidia_tool("ptxas")
+    path = _assembler(arch)
     if path is None:
         return "no ptxas was found: the wheel carries none and TRITON_PTXAS_PATH names none"
     if f"sm_{arch}" not in _help_text(path):
         return f"{path} does not list sm_{arch}"
     return None
+
+
+def _assembler(arch: int) -> Path | None:
+    """The ptxas that the installed Triton calls for ``arch``: since 3.6 it brings two, and releases differ in which
+    serves what."""
+    called = importlib.import_module("triton.backends.nvidia.compiler").get_ptxas
+    try:
+        return Path((called(arch) if inspect.signature(called).parameters else called()).path)
+    except RuntimeError:  # there is none
+        return None
 
 
 def nvidia_tool(name: str) -> Path | None:

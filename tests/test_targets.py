@@ -30,7 +30,9 @@ SM90 = Target("cuda", 90, 32)
 
 @pytest.fixture
 def afresh() -> Iterator[None]:
-    """Nothing remembered from before, nor kept for later, where a test changes what is there."""
+    """Nothing remembered from before, nor kept for later, where a test changes what is there; Triton looked for its
+    backends before that."""
+    importlib.import_module("triton.backends")
     for cache in CACHES:
         cache.cache_clear()
     yield
@@ -168,6 +170,22 @@ def test_a_ptxas_that_does_not_know_the_architecture(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(targets, "_help_text", lambda path: "sm_80 sm_90")
     assert set(unavailable_targets()) >= {"sm_89", "sm_100", "sm_103", "sm_120"}
     assert "does not list sm_120" in unavailable_targets()["sm_120"].detail
+
+
+@pytest.mark.usefixtures("afresh")
+@pytest.mark.parametrize(
+    ("first", "served"), [(90, {"sm_90", "sm_100", "sm_103", "sm_120"}), (100, {"sm_100", "sm_103"})]
+)
+def test_the_assembler_is_the_one_that_triton_calls(
+    monkeypatch: pytest.MonkeyPatch, first: int, served: set[str]
+) -> None:
+    compiler = importlib.import_module("triton.backends.nvidia.compiler")
+    tools = {False: SimpleNamespace(path="/old"), True: SimpleNamespace(path="/new")}
+    monkeypatch.setattr(compiler, "get_ptxas", lambda arch: tools[arch >= first])
+    monkeypatch.setattr(targets, "_help_text", lambda path: "sm_80 sm_89" if str(path) == "/new" else "")
+    refused = {name: reason.detail for name, reason in unavailable_targets().items() if name.startswith("sm_")}
+    assert served <= {name for name, detail in refused.items() if detail.startswith("/new")}
+    assert refused["sm_80"].startswith("/old")
 
 
 @pytest.mark.usefixtures("afresh")

@@ -29,7 +29,7 @@ from typing import Any
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-VERSIONED = ("torch", "triton", "python", "ptxas", "driver")
+VERSIONED = ("torch", "triton", "python", "ptxas", "ptxas-blackwell", "driver")
 FILE_LIMIT = 1_000_000  # bytes: thousands of entries, and never what fills the memory
 
 #: Whether a value will do, and what is required.

@@ -22,7 +22,9 @@ from typing import Any
 from conformance.gate.code_digest import PACKAGE, code_digest
 
 ENVIRONMENT_FILE = "environment.json"
-SCHEMA = 1
+SCHEMA = 2
+#: NVIDIA's assemblers: Triton brings the second since 3.6.
+ASSEMBLERS = ("ptxas", "ptxas-blackwell")
 #: The distributions under test, each with the folder whose Python sources are compared with the wheel's hashes. Other
 #: files are compared by size, headers not at all: to read the gigabytes of a build would take longer than many a run.
 DISTRIBUTIONS = {"triton": "triton/", "torch": "torch/_inductor/"}
@@ -61,7 +63,7 @@ def environment(
         "gpus": list(gpus),
         "distributions": {name: distribution_facts(name, folder) for name, folder in DISTRIBUTIONS.items()},
         "extensions": extensions(),
-        "ptxas": ptxas_facts(),
+        "ptxas": assembler_facts(),
         "code": {"sha256": code_digest(), "suites": [code_digest(folder) for folder in suites]},
         "git": git_state(PACKAGE.parent),
         "options": list(options),
@@ -146,16 +148,27 @@ def extensions() -> list[dict[str, str]]:
     return [unique[key] for key in sorted(unique)]
 
 
-def ptxas_facts() -> dict[str, str] | None:
-    """Path and sha256 of the ptxas that Triton calls: the one ``TRITON_PTXAS_PATH`` names, else its own."""
-    path = os.environ.get("TRITON_PTXAS_PATH")
-    spec = None if path else importlib.util.find_spec("triton")
-    if spec is not None and spec.submodule_search_locations:
-        path = str(Path(spec.submodule_search_locations[0]) / "backends/nvidia/bin/ptxas")
-    try:
-        return None if path is None else {"path": path, "sha256": hashlib.sha256(Path(path).read_bytes()).hexdigest()}
-    except OSError:
-        return None
+def assemblers() -> dict[str, Path]:
+    """NVIDIA's assemblers that Triton can call, by name: the files that its environment variables name, else its own.
+    Which of them it calls for a target is not the same in all its releases."""
+    spec = importlib.util.find_spec("triton")
+    places = spec.submodule_search_locations if spec is not None else None
+    found = {}
+    for name in ASSEMBLERS:
+        path = os.environ.get(f"TRITON_{name.upper().replace('-', '_')}_PATH")
+        if path is None and places:
+            path = str(Path(places[0]) / "backends/nvidia/bin" / name)
+        if path is not None and os.access(path, os.R_OK):
+            found[name] = Path(path)
+    return found
+
+
+def assembler_facts() -> list[dict[str, str]]:
+    """Name, path and sha256 of each of :func:`assemblers`."""
+    return [
+        {"name": name, "path": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        for name, path in assemblers().items()
+    ]
 
 
 def git_state(checkout: Path) -> dict[str, Any] | None:

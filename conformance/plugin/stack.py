@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
-import os
 import platform
 import re
 import subprocess
@@ -12,18 +10,19 @@ import sys
 from pathlib import Path
 
 from conformance.gate.code_digest import code_digest
+from conformance.gate.run_environment import ASSEMBLERS, assemblers
 from conformance.plugin.machine import Gpus
 
 
 def machine_stack(gpus: Gpus) -> dict[str, str | None]:
-    """What all processes of a run share: this harness and what it judges with, python, ptxas, driver and device (its
-    distinct names)."""
+    """What all processes of a run share: this harness and what it judges with, python, NVIDIA's assemblers, driver and
+    device (its distinct names)."""
     return {
         "harness": f"{_version('triton-conformance') or 'checkout'} {code_digest()[:12]}",
         "torch": _version("torch"),
         "triton": _version("triton"),
         "python": platform.python_version(),
-        "ptxas": _ptxas_version(),
+        **_assembler_versions(),
         "driver": gpus.driver,
         "device": ", ".join(sorted(set(gpus.names))) or None,
     }
@@ -42,17 +41,15 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _ptxas_version() -> str | None:
-    """The release of the ptxas that Triton uses: the one its environment variable names, else its own."""
-    path = os.environ.get("TRITON_PTXAS_PATH")
-    spec = importlib.util.find_spec("triton")
-    if path is None and spec is not None and spec.submodule_search_locations:
-        path = str(Path(spec.submodule_search_locations[0]) / "backends/nvidia/bin/ptxas")
-    if path is None:
-        return None
+def _assembler_versions() -> dict[str, str | None]:
+    found = assemblers()
+    return {name: _release(found[name]) if name in found else None for name in ASSEMBLERS}
+
+
+def _release(assembler: Path) -> str | None:
     try:
-        output = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
+        done = subprocess.run([assembler, "--version"], capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    match = re.search(r"\bV([\d.]+)", output)
+    match = re.search(r"\bV([\d.]+)", done.stdout)
     return match[1] if match else None

@@ -32,7 +32,7 @@ def seen_in(record: CaseRecord, failures: Sequence[str] = ()) -> Seen:
     """What ``record`` says of its failure: ``failures``, or else the checks that failed, or else its diagnosis."""
     failed = [f"{verdict.check}: {verdict.text}" for verdict in record.verdicts if not verdict.passed]
     failures = failures or failed or [f"{record.status.value}: {record.diagnosis}"]
-    names = ("torch", "triton", "ptxas", "driver")
+    names = ("torch", "triton", "ptxas", "ptxas-blackwell", "driver")
     stack = ", ".join(f"{name} {record.stack[name]}" for name in names if record.stack.get(name))
     lines = [_shortened(line) for line in failures[:LINES]]
     if len(failures) > LINES:

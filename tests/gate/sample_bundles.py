@@ -48,7 +48,7 @@ def sample_environment(**changes: Any) -> dict[str, Any]:
     return {
         **_this_machine(),
         "distributions": {"triton": {**WHEEL, "is_imported": True}, "torch": None},
-        "ptxas": {"path": "/usr/bin/ptxas", "sha256": "cd" * 32},
+        "ptxas": [{"name": "ptxas", "path": "/usr/bin/ptxas", "sha256": "cd" * 32}],
         "code": {"sha256": CODE, "suites": []},
         "git": {"commit": "1" * 40, "dirty": False, "diff_sha256": None},
         "variables": {"TRITON_INTERPRET": "1"},

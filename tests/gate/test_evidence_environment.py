@@ -13,7 +13,15 @@ from pathlib import Path
 import pytest
 
 from conformance.gate.code_digest import code_digest
-from conformance.gate.run_environment import distribution_facts, environment, git_state, ptxas_facts, variables
+from conformance.gate.run_environment import (
+    ASSEMBLERS,
+    assembler_facts,
+    assemblers,
+    distribution_facts,
+    environment,
+    git_state,
+    variables,
+)
 
 
 def wheel(folder: Path, sources: dict[str, str], name: str = "fake_stack") -> Path:
@@ -82,12 +90,24 @@ def test_a_distribution_that_is_not_installed_has_no_facts():
     assert distribution_facts("no-such-distribution", "x/") is None
 
 
-def test_ptxas_of_the_variable_is_hashed(tmp_path, monkeypatch):
-    (tmp_path / "ptxas").write_bytes(b"tool")
-    monkeypatch.setenv("TRITON_PTXAS_PATH", str(tmp_path / "ptxas"))
-    assert ptxas_facts() == {"path": str(tmp_path / "ptxas"), "sha256": hashlib.sha256(b"tool").hexdigest()}
+def test_the_assemblers_of_the_variables_are_hashed(tmp_path, monkeypatch):
+    (tmp_path / "mine").write_bytes(b"tool")
     monkeypatch.setenv("TRITON_PTXAS_PATH", str(tmp_path / "none"))
-    assert ptxas_facts() is None
+    monkeypatch.setenv("TRITON_PTXAS_BLACKWELL_PATH", str(tmp_path / "mine"))
+    facts = {"name": "ptxas-blackwell", "path": str(tmp_path / "mine"), "sha256": hashlib.sha256(b"tool").hexdigest()}
+    assert assembler_facts() == [facts]
+
+
+def test_the_assemblers_are_those_of_the_triton_that_is_imported(tmp_path, monkeypatch):
+    for name in ASSEMBLERS:
+        monkeypatch.delenv(f"TRITON_{name.upper().replace('-', '_')}_PATH", raising=False)
+    folder = tmp_path / "triton" / "backends/nvidia/bin"
+    folder.mkdir(parents=True)
+    (tmp_path / "triton" / "__init__.py").touch()
+    (folder / "ptxas").write_bytes(b"tool")  # a release from before there were two
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "triton", raising=False)
+    assert assemblers() == {"ptxas": folder / "ptxas"}
 
 
 def test_variables_that_change_results_are_kept_and_secrets_are_not():

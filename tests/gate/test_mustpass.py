@@ -10,7 +10,7 @@ import pytest
 
 from conformance.commands import CommandError
 from conformance.commands import mustpass as command
-from conformance.gate import mustpass
+from conformance.gate import mustpass, run_environment
 from conformance.gate.mustpass import Level, MustpassError, lists_of, outcome, parsed, satisfies, written
 from conformance.gate.owed import check
 from conformance.gate.run_environment import ENVIRONMENT_FILE
@@ -293,9 +293,16 @@ def folder(path, records, **fields):
 
 def with_options(path, *options: str, **variables: str):
     """``path``, a run's folder, as one of pytest's ``options``."""
-    found = {"schema": 1, "run": "r", "started": "2026-09-01", "platform": "", "gpus": [], "extensions": []}
+    found = {
+        "schema": run_environment.SCHEMA,
+        "run": "r",
+        "started": "2026-09-01",
+        "platform": "",
+        "gpus": [],
+        "extensions": [],
+    }
     found |= {"stack": {}, "python": {}, "distributions": {}, "code": {"sha256": "", "suites": []}}
-    found |= {"ptxas": None, "git": None, "options": options, "variables": variables}
+    found |= {"ptxas": [], "git": None, "options": options, "variables": variables}
     (path / ENVIRONMENT_FILE).write_text(json.dumps(found))
     return path
 

@@ -38,7 +38,7 @@ _ENVIRONMENT_FIELDS: dict[str, type | tuple[type, ...]] = {
     "gpus": list,
     "distributions": dict,
     "extensions": list,
-    "ptxas": (dict, type(None)),
+    "ptxas": list,
     "code": dict,
     "git": (dict, type(None)),
     "options": list,
@@ -122,7 +122,7 @@ def parse_environment(content: bytes) -> dict[str, Any]:
             raise Refusal(Reason.ENVIRONMENT, f"{ENVIRONMENT_FILE}: {name} is missing or {data.get(name)!r:.80}")
     words = [*data["options"], *data["gpus"], *data["variables"].values(), *code_digests(data)]
     facts = [value for value in data["distributions"].values() if value is not None]
-    facts += [data[name] for name in ("ptxas", "git") if data[name] is not None] + data["extensions"]
+    facts += [*data["ptxas"], *data["extensions"]] + ([data["git"]] if data["git"] is not None else [])
     if not all(isinstance(word, str) for word in words) or not all(isinstance(fact, dict) for fact in facts):
         raise Refusal(Reason.ENVIRONMENT, f"{ENVIRONMENT_FILE}: text or an object is required where there is neither")
     return data

@@ -82,8 +82,8 @@ def _subjects(members: Mapping[str, bytes], environment: Mapping[str, Any]) -> l
         if facts is not None and facts.get("record_sha256"):
             digest = {"wheel_record_sha256": facts["record_sha256"]}
             subjects.append({"name": f"pkg:pypi/{name}@{facts.get('version')}", "digest": digest})
-    if environment["ptxas"] is not None and environment["ptxas"].get("sha256"):
-        subjects.append({"name": "ptxas", "digest": {"sha256": environment["ptxas"]["sha256"]}})
+    for facts in environment["ptxas"]:
+        subjects.append({"name": str(facts.get("name")), "digest": {"sha256": str(facts.get("sha256"))}})
     return [*subjects, {"name": RECORDS_FILE, "digest": {"sha256": sha256(members[RECORDS_FILE])}}]
 
 

@@ -97,7 +97,7 @@ function stackTable() {
   const after = head.run.stack;
   const before = head.comparison ? head.comparison.stacks[0] : null;
   const names = [...new Set([...Object.keys(after), ...Object.keys(before ?? {})])];
-  const expected = ["torch", "triton", "ptxas", "driver", "device", "python"];
+  const expected = ["torch", "triton", "ptxas", "ptxas-blackwell", "driver", "device", "python"];
   const order = [...expected, ...names.filter((name) => !expected.includes(name))];
   return pairsTable(
     order.map((name) => [name, after[name] ?? "none", before && (before[name] ?? "none")]),
