@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -191,6 +192,7 @@ class _Line(msgspec.Struct, gc=False):
 
 
 _decode = msgspec.json.Decoder(_Line).decode
+_check_of, _passed_of = attrgetter("check"), attrgetter("passed")
 _RANK = {status: rank for rank, status in enumerate(WORST)}
 
 
@@ -266,8 +268,8 @@ class _Collector:
     def _entry(self, line: _Line) -> Entry:
         reason, options, observed, run = line.reason, line.options, line.observed, line.observed.run
         name, chosen = line.config and line.config.id, f"{options.dtype} {options.variant}".strip()
-        checks = tuple([verdict.check for verdict in line.verdicts])
-        failing = [(verdict.check, verdict.text) for verdict in line.verdicts if not verdict.passed]
+        checks, passed = tuple(map(_check_of, line.verdicts)), all(map(_passed_of, line.verdicts))
+        failing = () if passed else [(verdict.check, verdict.text) for verdict in line.verdicts if not verdict.passed]
         keep = self._pool.setdefault
         return Entry(
             line.case,
