@@ -163,3 +163,9 @@ def test_starts_without_the_stack(module):
     """What is imported in passing counts too, so this asks a fresh interpreter in which neither can be imported."""
     code = f"import sys; sys.modules['torch'] = sys.modules['triton'] = None; import {module}"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=PACKAGE.parent)
+
+
+def test_each_module_of_tests_has_a_name_of_its_own():
+    """pytest imports them by their names alone, and stops at the second of one name."""
+    names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))
