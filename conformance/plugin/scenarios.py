@@ -74,8 +74,8 @@ def scenario(
 ) -> pytest.MarkDecorator:
     """Marks a test as a scenario. ``kernels`` selects from the catalogue (see :func:`where`), ``dtypes`` restricts the
     dtypes, ``configs`` takes in the quick tier only that many of each kernel's covering sample, ``every_config`` makes
-    each of the sample appear in every tier and ``every_target`` each target, the rest are the test's parameters. A
-    parameter given as a mapping from tier to count takes that many numbers from 0."""
+    each of the sample appear in every tier and ``every_target`` each target (that takes all of ``dtypes``), the rest
+    are the test's parameters. A parameter given as a mapping from tier to count takes that many numbers from 0."""
     return pytest.mark.scenario(
         Scenario(kernels, parameters, rotate or {}, dtypes, configs, every_config, every_target)
     )

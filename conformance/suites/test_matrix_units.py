@@ -1,4 +1,5 @@
-"""fp16 and bf16 products use the matrix units of every target: WGMMA, tcgen05, MFMA, WMMA and what came before them."""
+"""fp16 and bf16 products use the matrix units of every target: WGMMA, tcgen05, MFMA, WMMA and what came before them.
+What multiplies fp8 is the target's own affair; that it is right is shown for each."""
 
 from conformance.codegen_checks import MFMA, MMA, TCGEN05, WGMMA, WMMA
 from conformance.plugin.scenarios import problem_for, ragged, scenario, where
@@ -13,3 +14,9 @@ def test_matrix_units(conform, recorder, kernel, target, dtype, config):
     conform(kernel, problem_for(kernel, dtype, *ragged(config, dtype, aligned=True)), config=config, target=target)
     used = {verdict.check.removeprefix("codegen/requires/") for verdict in recorder.verdicts if verdict.passed} & UNITS
     recorder.verdict("matrix unit", bool(used), ", ".join(used) or f"none of {', '.join(sorted(UNITS))} is required")
+
+
+@scenario(where(name="scaled_mm"), dtypes=("e5m2",), configs=1, every_target=True)
+def test_fp8(conform, kernel, target, dtype, config):
+    """The plainest product of the fp8 dtype that every target takes."""
+    conform(kernel, problem_for(kernel, dtype, *ragged(config, dtype, aligned=True)), config=config, target=target)
