@@ -16,7 +16,7 @@ conformance-newest: $(VENV)/installed $(NEWEST)/installed
 	PYTHONPATH=$(NEWEST) $(BIN)/python -m pytest -n auto --tier quick $(ARGS)
 
 test: $(VENV)/installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n auto $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n auto --durations=20 $(ARGS)
 
 lint: $(VENV)/installed
 	$(BIN)/ruff format --check .
