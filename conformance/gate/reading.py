@@ -184,7 +184,7 @@ class _Line(msgspec.Struct, gc=False):
     executor: str | None
     tier: str | None
     seed: int | None
-    stack: dict[str, Any]
+    stack: msgspec.Raw  # the same in all records of most runs: decoded where it is not
     verdicts: list[_Verdict]
     observed: Observed
     diagnosis: str
@@ -192,6 +192,7 @@ class _Line(msgspec.Struct, gc=False):
 
 
 _decode = msgspec.json.Decoder(_Line).decode
+_decode_stack = msgspec.json.Decoder(dict[str, Any]).decode
 _check_of, _passed_of = attrgetter("check"), attrgetter("passed")
 _RANK = {status: rank for rank, status in enumerate(WORST)}
 
@@ -202,6 +203,7 @@ class _Collector:
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
         self.stack: Mapping[str, Any] | None = None
+        self._raw_stack = msgspec.Raw()
         self.tier: str | None = None
         self.seed: int | None = None
         self.problems: list[str] = []
@@ -248,12 +250,10 @@ class _Collector:
             found = _decode(line)
             if found.schema != SCHEMA:
                 raise msgspec.ValidationError("another schema")
+            stack = self.stack if found.stack == self._raw_stack else _decode_stack(found.stack)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise _refusal(line, error) from None
-        if self.stack is None:
-            self.stack, self.tier, self.seed = found.stack, found.tier, found.seed
-        elif (found.stack, found.tier, found.seed) != (self.stack, self.tier, self.seed):
-            self.mixed.update(key for key in ("stack", "tier", "seed") if getattr(found, key) != getattr(self, key))
+        self._note_origin(found, stack)
         entry = self._entry(found)
         other = self.entries.get(entry.case)
         if other is not None:
@@ -264,6 +264,17 @@ class _Collector:
             )
             entry = worse
         self.entries[entry.case] = entry
+
+    def _note_origin(self, line: _Line, stack: Mapping[str, Any] | None) -> None:
+        """Keeps what the first record says of its run, and in what another one differs."""
+        if self.stack is None:
+            self.stack, self.tier, self.seed, self._raw_stack = stack, line.tier, line.seed, line.stack.copy()
+        elif stack is not self.stack and stack != self.stack:
+            self.mixed.add("stack")
+        if line.tier != self.tier:
+            self.mixed.add("tier")
+        if line.seed != self.seed:
+            self.mixed.add("seed")
 
     def _entry(self, line: _Line) -> Entry:
         reason, options, observed, run = line.reason, line.options, line.observed, line.observed.run

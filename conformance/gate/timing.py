@@ -77,6 +77,15 @@ def median(ordered: Sequence[float]) -> float:
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
+def agree(before: Sequence[float], after: Sequence[float], threshold: float) -> bool:
+    """Whether all measurements agree within the share ``threshold``, so that :func:`compare` can only say SAME; most
+    do, and this is found much faster."""
+    if min(len(before), len(after)) < FEWEST_SAMPLES:
+        return False
+    most = 1 + threshold
+    return after[-1] <= before[0] * most and before[-1] <= after[0] * most
+
+
 def compare(before: Sequence[float], after: Sequence[float], threshold: float) -> TimeChange:
     """Whether ``after`` is slower or faster than ``before`` (microseconds in ascending order, one or more of each) by
     more than the share ``threshold``: SLOWER or FASTER only if the whole interval of the ratio of the medians says so,

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from conformance.gate.timing import FEWEST_SAMPLES, Answer, compare, interval_rank, median, median_interval
+from conformance.gate.timing import FEWEST_SAMPLES, Answer, agree, compare, interval_rank, median, median_interval
 
 
 def series(draw: random.Random, centre: float, spread: float, count: int = 15) -> list[float]:
@@ -84,3 +84,21 @@ def test_the_same_measurements_are_the_same():
 
 def test_median():
     assert (median([1.0]), median([1.0, 2.0]), median([1.0, 2.0, 9.0])) == (1.0, 1.5, 2.0)
+
+
+def test_what_agrees_is_the_same_and_little_else_is():
+    """Whatever agrees without intervals would be the same with them."""
+    draw = random.Random(3)
+    agreed = 0
+    for _ in range(3000):
+        scatter, shift = draw.choice((0.001, 0.02, 0.04)), draw.choice((0.95, 0.97, 1.0, 1.03, 1.05, 1.2))
+        count = draw.choice((1, FEWEST_SAMPLES - 1, FEWEST_SAMPLES, 20))
+        before = sorted(draw.uniform(1 - scatter, 1 + scatter) for _ in range(count))
+        after = sorted(shift * draw.uniform(1 - scatter, 1 + scatter) for _ in range(count))
+        if agree(before, after, 0.05):
+            agreed += 1
+            assert compare(before, after, 0.05).answer is Answer.SAME
+    assert 300 < agreed < 2000
+    assert not agree([1.0] * 20, [1.06] * 20, 0.05)
+    assert not agree([1.06] * 20, [1.0] * 20, 0.05)
+    assert not agree([1.0], [1.0], 0.05)
