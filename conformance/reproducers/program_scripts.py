@@ -6,12 +6,12 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import msgspec
 import torch
 
 from conformance import targets
+from conformance.inductor.program import Program
 from conformance.problems import DTYPES, Operand
 from conformance.records import CaseRecord, Status, Verdict
 
@@ -31,23 +31,6 @@ CONFIG_NAMES = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages", "num_warps")
 DIED = (Status.CRASH, Status.TIMEOUT)
 #: Where the functions are that the suites compile. A record comes from a file: it does not say what is imported.
 FUNCTIONS = re.compile(r"conformance\.inductor\.graphs(?:_[a-z]+)?:[a-z]\w*")
-
-
-class Program(msgspec.Struct, frozen=True):
-    """What a record says of the program: see :class:`conformance.inductor.program.Program`."""
-
-    graph: str
-    operands: tuple[Operand, ...]
-    arguments: tuple[tuple[str, Any], ...] = ()
-    dynamic: bool | None = False
-    mode: str | None = None
-    settings: tuple[tuple[str, Any], ...] = ()
-    marked: tuple[tuple[str, int], ...] = ()
-    carveout: int | None = None
-    templates: str | None = None
-    descriptions: str | None = None
-    pick: int | None = None
-    calls: tuple[tuple[Operand, ...], ...] = ()
 
 
 def program_script(record: CaseRecord) -> str:
