@@ -33,6 +33,7 @@ ORDER = [
     ("suites",),
     ("commands",),
     ("cli",),
+    ("__main__",),
 ]
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
 RECORDS_ONLY = ("records", "reporting", "gate")

@@ -122,6 +122,11 @@ def _workers(config: pytest.Config) -> int:
         raise pytest.UsageError(f"--dist={mode}: after a worker died this mode hangs or repeats cases; use --dist=load")
     if config.option.maxworkerrestart is None:
         config.option.maxworkerrestart = str(WORKER_RESTARTS)
+    settings = options.settings(config)
+    if config.option.maxschedchunk is None and (settings.has_gpu or settings.compile_only):
+        # The slow cases are neighbours, and one worker would get them all. In the interpreter neighbours stay together:
+        # they share what was computed.
+        config.option.maxschedchunk = 1
     return len(config.option.tx)
 
 

@@ -14,6 +14,9 @@ A file of expected failures is TOML, one ``[[expected_failure]]`` table per defe
     Patterns of target ids; the case's target must match one of them.
 ``status`` (optional)
     How the case fails: "fail" (the default, a compile error included), "crash", "timeout" or "oom".
+``intermittent`` (optional)
+    true for a defect that comes and goes, such as one that depends on what is measured: a case that passes is then no
+    reason to remove the entry.
 ``seen``
     Text that the failure's diagnosis contains. Long enough to be this defect's own.
 ``upstream``, ``owner``, ``expires``
@@ -70,8 +73,9 @@ _FORM = Form(
         "expires": DAY,
         "targets": TARGETS,
         "status": (lambda value: isinstance(value, str) and value in _STATUSES, f"one of {', '.join(_STATUSES)}"),
+        "intermittent": (lambda value: isinstance(value, bool), "true or false"),
     },
-    optional=("targets", "status"),
+    optional=("targets", "status", "intermittent"),
 )
 
 
@@ -92,6 +96,7 @@ class ExpectedFailure:
     expires: date
     targets: tuple[str, ...] = ()
     status: str = "fail"
+    intermittent: bool = False
     file: str = BUILT_IN
 
     def __str__(self) -> str:
@@ -152,8 +157,8 @@ class ExpectedFailures:
         return Finding(status, "\n".join([diagnosis, *objections]))
 
     def success(self, record: CaseRecord) -> Finding | None:
-        """What it amounts to that the case of ``record`` passed: None unless an entry said that it fails."""
-        entries = [entry for entry in self._concerning(record) if not entry.expired()]
+        """What it amounts to that the case of ``record`` passed: None unless an entry said that it always fails."""
+        entries = [entry for entry in self._concerning(record) if not (entry.expired() or entry.intermittent)]
         if not entries:
             return None
         lines = [f"{entry}: the case passed; remove the entry from {entry.file}, or narrow it" for entry in entries]

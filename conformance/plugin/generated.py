@@ -343,8 +343,10 @@ class Inductor:
         caller = CallExecutor(executor.name, executor.device, out=out)
         forced = Forced(lambda tensors, observe: compiled.call(tensors, executor, number=number, observe=observe))
         try:
-            with self.recorder.timed("run"), self.harness.together():
-                judged = trial(forced, plan, caller, seed=self.harness.settings.seed, names=fills)
+            with self.recorder.timed("run"):
+                judged = self.harness.run(
+                    lambda: trial(forced, plan, caller, seed=self.harness.settings.seed, names=fills)
+                )
         except ReplayUnsupported as error:
             return error.reason
         suffix = f"/{plan.problem.id}" if number else ""

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 import pytest
 
-from conformance.plugin import selection
+from conformance.plugin import memory, selection
 from conformance.plugin.options import DEFAULT_SEED, Settings
 from conformance.plugin.recording import RECORDER, CaseRecorder, RecordFile, TypedSkip, stacks_file
 from conformance.plugin.stack import imported_versions
@@ -19,14 +19,13 @@ from conformance.records import CaseRecord, CompileFailure, ConformanceFailure, 
 
 
 def status_of(error: BaseException) -> tuple[Status, str]:
-    """The status that an exception means for its case, and its diagnosis. Out of memory goes by the class's name, so
-    that torch need not be imported."""
+    """The status that an exception means for its case, and its diagnosis."""
     if isinstance(error, ConformanceFailure):
         return Status.FAIL, str(error)
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, CompileFailure):
         return error.status, str(error)
-    if any(cls.__name__ in ("OutOfMemoryError", "MemoryError") for cls in type(error).__mro__):
+    if memory.ran_out(error):
         return Status.OOM, text
     return Status.FAIL, text
 
@@ -87,6 +86,7 @@ class ItemRecording:
         if recorder.status not in (Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN):
             recorder.keep_artefacts()  # a failure is read later, and elsewhere
         self.file.write(recorder.record())
+        memory.give_back(memory.KEPT)
         return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)

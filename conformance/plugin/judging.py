@@ -8,7 +8,7 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -21,21 +21,27 @@ from conformance.execution.trial import Executor, Trial, trial
 from conformance.heuristics.configs import AnyConfig
 from conformance.kernels.catalogue import meta_launch
 from conformance.kernels.kernel import Kernel, NotApplicable, Plan, Variant
-from conformance.problems import Problem
+from conformance.problems import Problem, itemsize
 from conformance.records import CompileFailure, ConformanceFailure, Reason, ReasonCode, Status, Verdict
 from conformance.targets import Target
 
+from . import memory
 from .options import Settings, settings
 from .recording import CaseRecorder
 from .reproducers import Reproducers
 from .scenarios import parametrize
-from .turns import Turns
+from .turns import NotAlone, Turns
 
 #: Interpreted trials kept for the targets that follow: they are neighbours in the order of the cases.
 SHARED_TRIALS = 64
 
 #: Seconds that one specialisation may take to compile: the slowest config of the tables takes 110 on an idle core.
 COMPILE_DEADLINE = 240.0
+
+#: Seconds that a case waits to have the device to itself when its memory ran out.
+ALONE_SECONDS = 120.0
+
+Result = TypeVar("Result")
 
 
 def chosen_targets(chosen: Settings) -> tuple[Target, ...]:
@@ -59,6 +65,11 @@ def _targets(config: pytest.Config) -> tuple[Target, ...]:
     if _TARGETS not in config.stash:
         config.stash[_TARGETS] = chosen_targets(settings(config))
     return config.stash[_TARGETS]
+
+
+def needed(problem: Problem) -> int:
+    """Bytes that the operands and outputs of ``problem`` lie in, gaps between their elements included."""
+    return sum(each.span * itemsize(each.dtype) for each in (*problem.operands, *problem.outputs))
 
 
 class Harness:
@@ -94,6 +105,33 @@ class Harness:
     def together(self) -> contextlib.AbstractContextManager[None]:
         """Uses the device, if there is one, beside other workers, but not beside one that times something."""
         return self.turns.together() if self.settings.has_gpu else contextlib.nullcontext()
+
+    def run(self, work: Callable[[], Result], size: int = 0) -> Result:
+        """What ``work`` returns, which needs about ``size`` bytes of the device's memory, if there is a device: beside
+        other workers, but not beside another one that needs much. If memory runs out, which says something of ``work``
+        only if nobody else uses any, it is done once more, alone."""
+        if not self.settings.has_gpu:
+            return work()
+        with self.turns.with_much_memory() if size >= memory.MUCH else contextlib.nullcontext():
+            try:
+                with self.turns.together():
+                    return work()
+            except Exception as error:
+                if not memory.ran_out(error):
+                    raise
+                first = error.with_traceback(None)  # its frames hold on to the tensors
+            memory.give_back()
+            try:
+                with self.turns.alone(ALONE_SECONDS):
+                    return work()
+            except NotAlone:
+                raise first from None
+
+    def executor_for(self, problem: Problem) -> Executor | Reason:
+        """The executor, or why it is not one for ``problem``."""
+        if isinstance(self.executor, Reason) or self.executor.name != "device":
+            return self.executor
+        return memory.shortage(needed(problem)) or self.executor
 
     def trial(self, kernel: Kernel, plan: Plan, names: tuple[str, ...] | None) -> Trial:
         """Judges ``plan`` on the executor. The interpreter's numbers are computed once and shared by every target for
@@ -239,9 +277,11 @@ def _judged(
     if harness.settings.has_gpu and compiling is not None:
         compiled = _compiled(recorder, compiling)  # before the launch: a compiler that dies takes nothing with it
     judged: Trial | None = None
-    if isinstance(harness.executor, Reason):
+    executor = harness.executor_for(plan.problem)
+    if isinstance(executor, Reason):
         recorder.set(executor=None)
     else:
+        recorder.set(executor=executor.name)
         judged = _run(harness, recorder, kernel, plan, names)
         found += judged.verdicts
     if compiling is not None and compiled is None:
@@ -263,17 +303,14 @@ def _judged(
     for verdict in found:
         recorder.verdict(verdict.check, verdict.passed, verdict.text, **verdict.details)
     _raise_if_failed(found, judged.diagnosis if judged else "")
-    if isinstance(harness.executor, Reason):
-        recorder.not_run(harness.executor)
+    if isinstance(executor, Reason):
+        recorder.not_run(executor)
     return Run(plan, judged, artefact, recorder)
 
 
 def _run(harness: Harness, recorder: CaseRecorder, kernel: Kernel, plan: Plan, names: tuple[str, ...] | None) -> Trial:
-    executor = harness.executor
-    assert not isinstance(executor, Reason)
-    recorder.set(executor=executor.name)
-    with recorder.timed("run"), harness.together():
-        judged = harness.trial(kernel, plan, names)
+    with recorder.timed("run"):
+        judged = harness.run(lambda: harness.trial(kernel, plan, names), needed(plan.problem))
     recorder.set(observed={"grid": judged.grid, "programs": judged.programs, "outputs": judged.digests})
     return judged
 

@@ -1,8 +1,9 @@
-"""Turns on one device: cases that run beside each other, and a timing that is alone.
+"""Turns on one device: cases that run beside each other, one of them with much memory, and what must be alone.
 
-A kernel that shares the device with those of other workers takes longer, by as much as they happen to do. Two locks on
-files, one for whoever uses the device and one as a turnstile before it, let any number of cases in together, or one
-timing alone; who waits to be alone keeps others from coming in. A process that dies gives its locks back.
+A kernel that shares the device with those of other workers takes longer, by as much as they happen to do, and has the
+memory that they leave. Two locks on files, one for whoever uses the device and one as a turnstile before it, let any
+number of cases in together, or one alone; who waits to be alone keeps others from coming in. A third one is held by the
+case that needs much memory. A process that dies gives its locks back.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class Turns:
         safe = "".join(char if char.isalnum() or char in "-." else "_" for char in name)
         base = (folder or Path(tempfile.gettempdir())) / f"triton-conformance-{os.getuid()}-device-{safe}"
         self._use, self._turnstile = base.with_name(base.name + ".use"), base.with_name(base.name + ".turnstile")
+        self._memory = base.with_name(base.name + ".memory")
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
@@ -39,6 +41,13 @@ class Turns:
             with self._turnstile.open("a") as turnstile:
                 fcntl.flock(turnstile, fcntl.LOCK_EX)
                 fcntl.flock(use, fcntl.LOCK_SH)
+            yield
+
+    @contextlib.contextmanager
+    def with_much_memory(self) -> Iterator[None]:
+        """Waits until nobody else needs much of the device's memory. To be entered before :meth:`together`."""
+        with self._memory.open("a") as memory:
+            fcntl.flock(memory, fcntl.LOCK_EX)
             yield
 
     @contextlib.contextmanager

@@ -3,13 +3,16 @@
 import itertools
 
 import pytest
-import torch
 
 from conformance.execution.window import whole_in_panels, window_of
 from conformance.kernels import catalogue
+from conformance.plugin import memory
 from conformance.plugin.scenarios import problem_for, scenario, where
 from conformance.problems import DTYPES, Layout
-from conformance.records import Reason, ReasonCode
+from conformance.records import Reason
+
+#: Bytes of device memory for a result of 65536 by 65536 in fp16, its sentinel and panels of both.
+WHOLE_RESULT = 20 << 30
 
 EMPTY = ["".join(names) for count in (1, 2, 3) for names in itertools.combinations("MNK", count)]
 
@@ -61,15 +64,13 @@ def test_result_of_65536_by_65536(harness, recorder, persistent):
     if isinstance(harness.executor, Reason):
         recorder.not_run(harness.executor)
     if harness.executor.name == "device":
-        free, _ = torch.cuda.mem_get_info() if torch.cuda.is_available() else (0, 0)
-        if free < 20 * 2**30:
-            detail = (
-                f"the result, its sentinel and panels need 20 GiB of device memory, {free / 2**30:.1f} GiB are free"
-            )
-            recorder.not_run(Reason(ReasonCode.NO_DEVICE, "memory", detail))
+        reason = memory.shortage(WHOLE_RESULT)
+        if reason is not None:
+            recorder.not_run(reason)
     target = harness.first_target(kernel)
     recorder.set(kernel=kernel, problem=problem, config=config, target=target, executor=harness.executor.name)
     with recorder.timed("run"):
         judge = whole_in_panels if harness.executor.name == "device" else window_of
-        for verdict in judge(kernel, problem, config, target, harness.executor, seed=harness.settings.seed):
+        given = (kernel, problem, config, target, harness.executor)
+        for verdict in harness.run(lambda: list(judge(*given, seed=harness.settings.seed)), WHOLE_RESULT):
             recorder.verdict(verdict.check, verdict.passed, verdict.text)

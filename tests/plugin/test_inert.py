@@ -107,6 +107,14 @@ def test_modes_that_lose_cases_are_refused(project, mode):
     result.stderr.fnmatch_lines([f"*--dist={mode}*use --dist=load*"])
 
 
+def test_slow_neighbours_are_shared_out_where_nothing_is_interpreted(project):
+    body = "    time.sleep(i < 4)\n    recorder.verdict('x', True)\n"
+    project.suite("slow", f"@pytest.mark.parametrize('i', range(32))\ndef test_a(recorder, i):\n{body}")
+    assert project.run("-n", "2", "--compile-only").ret == 0
+    slowest = sorted(project.reading.records, key=lambda record: -record.durations["total"])[:4]
+    assert len({record.worker for record in slowest}) == 2
+
+
 def test_triton_imported_too_early_is_an_error(project):
     project.suite("good", "def test_a(recorder): pass\n")
     (project.path / "conftest.py").write_text("import sys, types\nsys.modules['triton'] = types.ModuleType('triton')\n")

@@ -10,8 +10,8 @@ import pytest
 from conformance.plugin.turns import NotAlone, Turns
 
 
-def use(folder, seconds, ready):
-    with Turns("0", folder).together():
+def use(folder, seconds, ready, how="together"):
+    with getattr(Turns("0", folder), how)():
         ready.set()
         time.sleep(seconds)
 
@@ -22,9 +22,9 @@ def busy(tmp_path):
     context = multiprocessing.get_context("spawn")
     started = []
 
-    def start(seconds):
+    def start(seconds, how="together"):
         ready = context.Event()
-        process = context.Process(target=use, args=(tmp_path, seconds, ready), daemon=True)
+        process = context.Process(target=use, args=(tmp_path, seconds, ready, how), daemon=True)
         process.start()
         assert ready.wait(60)
         started.append(process)
@@ -65,6 +65,19 @@ def test_nobody_comes_in_while_one_is_alone(tmp_path):
         assert not ready.wait(3)
     assert ready.wait(60)
     process.join()
+
+
+def test_one_case_at_a_time_has_much_memory(tmp_path, busy):
+    busy(1.0, "with_much_memory")
+    started = time.monotonic()
+    with Turns("0", tmp_path).with_much_memory():
+        assert time.monotonic() - started > 0.9
+
+
+def test_cases_with_little_memory_do_not_wait_for_one_with_much(tmp_path, busy):
+    busy(60, "with_much_memory")
+    with Turns("0", tmp_path).together():
+        pass
 
 
 def test_a_process_that_dies_gives_its_turn_back(tmp_path, busy):

@@ -1,0 +1,51 @@
+"""Memory of a device that several processes share: whether there can be enough, when it ran out, and giving it back.
+
+PyTorch keeps the memory that it once took, so that a case with strides past 2**31 elements would leave tens of
+gigabytes with its worker, and the others would find none. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+
+from conformance.records import Reason, ReasonCode
+
+#: Bytes from which a case waits for others that need as much: sixteen workers with less fit on a small device.
+MUCH = 1 << 30
+#: The part of a device's memory that one case may need: the rest is for what the other workers keep there.
+SHARE = 0.75
+#: Bytes that a process keeps from one case to the next: to take memory anew for each costs more than to keep it.
+KEPT = 256 << 20
+
+
+def shortage(size: int) -> Reason | None:
+    """Why a case that needs ``size`` bytes is not run on this process's device; None if there may be room for it. Goes
+    by what the device has, not by what is free: who else runs there must not decide what is run."""
+    import torch
+
+    _, total = torch.cuda.mem_get_info()
+    if size <= SHARE * total:
+        return None
+    gib = f"{size / 2**30:.1f} GiB of device memory are needed, {SHARE:.0%} of {total / 2**30:.1f} GiB are offered"
+    return Reason(ReasonCode.NO_DEVICE, "memory", gib)
+
+
+def ran_out(error: BaseException) -> bool:
+    """Whether ``error`` says that memory is short. PyTorch's goes by its class's name, so that torch need not be
+    imported; Triton and the libraries say so in the message alone."""
+    if any(cls.__name__ in ("OutOfMemoryError", "MemoryError") for cls in type(error).__mro__):
+        return True
+    text = str(error)
+    return isinstance(error, RuntimeError) and ("[CUDA]: out of memory" in text or "_STATUS_ALLOC_FAILED" in text)
+
+
+def give_back(kept: int = 0) -> None:
+    """Gives the device what this process holds of its memory without using it, if it is more than ``kept`` bytes."""
+    torch = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    if cuda is None or not cuda.is_initialized():
+        return
+    if cuda.memory_reserved() > kept:
+        gc.collect()  # what a cycle of references keeps is in use until then
+        cuda.empty_cache()
