@@ -68,8 +68,8 @@ Request = CompileRequest | Task
 @dataclass(frozen=True)
 class Artefact:
     """One compiled kernel. ``stages`` maps "source", "ttir", "ttgir", "llir", "ptx" or "amdgcn", "cubin" or "hsaco"
-    and "json" to files; ``key`` is the digest of the specialisation; ``seconds`` is what compiling took and
-    ``cached`` whether Triton's cache had it."""
+    and "json" to files; ``key`` is the digest of the specialisation; ``cached`` says whether Triton's cache had it, and
+    ``seconds`` what compiling took of the processors, 0 if that was not measured."""
 
     target_id: str
     kernel_name: str
@@ -77,8 +77,8 @@ class Artefact:
     stages: Mapping[str, Path]
     resources: Resources
     metadata: Mapping[str, Any]
-    seconds: float
     cached: bool
+    seconds: float = 0.0
 
     def text(self, stage: str) -> str:
         """The text of ``stage``; raises KeyError naming the stages there are."""

@@ -54,7 +54,7 @@ class Timing(Struct, frozen=True, gc=False):
 
 
 class Observed(Struct, frozen=True, gc=False):
-    """``compile_s`` are seconds; ``outputs`` are digests of bits by fill."""
+    """``compile_s`` are seconds of processor time; ``outputs`` are digests of bits by fill."""
 
     resources: Resources | None = None
     code: Code | None = None

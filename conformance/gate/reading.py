@@ -64,7 +64,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     verdicts, ``failing`` those that failed with their text; ``resources``, ``code`` and ``outputs`` are the checked
     parts of ``observed``, None where the record lacks them; ``timed`` is the problem that was timed, or was to be,
     ``samples`` its measurements in ascending microseconds (the recorded median alone where there are no others),
-    ``refused`` why there are none; ``compile_s`` are seconds, None for a compilation taken from a cache."""
+    ``refused`` why there are none; ``compile_s`` are seconds of processor time, None for a compilation taken from a
+    cache."""
 
     case: str
     suite: str

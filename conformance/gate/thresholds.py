@@ -20,7 +20,8 @@ SPILLS_LEAST = {"bytes": 32, "registers": 8}
 CODE_BYTES = 0.20
 #: Total variation distance between two shares of instructions: this part of the code is something else now.
 INSTRUCTION_MIX = 0.10
-#: Compile time is measured once, beside other compilations: only the median over several cases of a kernel counts.
+#: Compile time is processor time, measured once, beside others that share caches and cores: only the median over
+#: several cases of a kernel counts.
 COMPILE_TIME = 0.50
 COMPILE_TIME_LEAST_CASES = 5
 COMPILE_TIME_LEAST_S = 0.1

@@ -138,7 +138,7 @@ def _cross_compile(source: str, target: Target) -> tuple[Artefact, int]:
     """The artefact of the kernel's first config, and the number of its other configs."""
     from torch._inductor.codecache import PyCodeCache
 
-    started, before = time.perf_counter(), time.time()
+    before = time.time()
     kernel = getattr(PyCodeCache.load(source), function_of(source))
     others = len(kernel.configs) - 1
     kernel.configs = kernel.configs[:1]
@@ -147,4 +147,4 @@ def _cross_compile(source: str, target: Target) -> tuple[Artefact, int]:
     wanted = (target.backend, target.arch)
     if (compiled.metadata.target.backend, compiled.metadata.target.arch) != wanted:
         raise AssertionError(f"compiled for {compiled.metadata.target}, asked for {target.id}")
-    return artefact_of(compiled, target, compiled.hash, started, before), others
+    return artefact_of(compiled, target, compiled.hash, before), others

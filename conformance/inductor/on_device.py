@@ -113,7 +113,7 @@ def _kernels(
                 found.append(GeneratedKernel(name, kind_of(source), source, error="it was not compiled or not loaded"))
                 continue
             compiled = results[0].kernel
-            artefact = artefact_of(compiled, target, compiled.hash, before, before)
+            artefact = artefact_of(compiled, target, compiled.hash, before)
             found.append(GeneratedKernel(name, kind_of(source), source, artefact))
     return tuple(found)
 

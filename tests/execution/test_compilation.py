@@ -25,6 +25,7 @@ from conformance.execution.compilation import (
     child_environment,
     process_group,
 )
+from conformance.execution.compile_worker import processor_seconds
 from conformance.execution.specialisation import specialisation
 from conformance.records import Reason, ReasonCode, Status
 from conformance.targets import Target, find
@@ -271,6 +272,14 @@ def test_children_end_with_their_parent(tmp_path: Path) -> None:
 def test_results_can_be_pickled() -> None:
     result = submit(COPY, SM90).result()
     assert pickle.loads(pickle.dumps(result)) == result
+
+
+def test_waiting_is_no_compile_time():
+    started = processor_seconds()
+    time.sleep(0.3)
+    assert processor_seconds() - started < 0.2
+    subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.3: pass"], check=True)
+    assert processor_seconds() - started >= 0.3, "an assembler is a child"
 
 
 def test_architectures_with_and_without_fp8_never_share_a_process():
