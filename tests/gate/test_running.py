@@ -142,6 +142,7 @@ def test_an_interrupted_run_ends_its_process(tmp_path: Path, monkeypatch: pytest
             raise KeyboardInterrupt
 
     monkeypatch.setattr(running, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(running, "END_SECONDS", 2)  # a shell's background jobs are told to ignore the interrupt
     processes = []
     popen = running.subprocess.Popen
     monkeypatch.setattr(running.subprocess, "Popen", lambda *a, **k: processes.append(popen(*a, **k)) or processes[-1])

@@ -174,9 +174,9 @@ def test_a_kernel_that_does_not_compile_shows(run):
 
 
 def test_limits_and_spills_show(run):
-    """A tile that is too large for four warps spills; fewer bytes than it takes stand for a smaller limit."""
+    """A tile that is too large for one warp spills; fewer bytes than it takes stand for a smaller limit."""
     kernel, checks = catalogue.get("mm"), Checks(limits={**limits_of(SM_90), "spills": 0})
-    large = kernel.plan(mm(256, 256, 64), Config(256, 256, 16, 1, 2), SM_90)
+    large = kernel.plan(mm(256, 256, 64), Config(64, 128, 16, 1, 1), SM_90)
     status, output = run(compiling_script(kernel, large, checks, SEEN))
     assert status == 1, output
     assert re.search(r"FAULT: spills: [1-9]\d*, the limit is 0", output)
