@@ -20,6 +20,8 @@ SHOWN = (
     Kind.LIMIT_CROSSED,
     Kind.MORE_SPILLS,
 )
+#: Cases of one group that are tried until one shows the difference: the others most likely fail to show it alike.
+TRIES = 3
 #: Seconds that writing one script may take: what the command allows itself, and what it takes to say so.
 WRITE_SECONDS = SECONDS + 60
 
@@ -27,21 +29,28 @@ WRITE_SECONDS = SECONDS + 60
 def reproduced(
     comparison: Comparison, baseline: StackRun, candidate: StackRun, folder: Path, most: int
 ) -> Iterator[str]:
-    """Writes a script to ``folder`` for the first case of each of the ``most`` worst groups of regressions that one can
-    show, runs it with both stacks, and says what each showed."""
+    """Writes a script to ``folder`` for each of the ``most`` worst groups of regressions that one can show, runs it
+    with both stacks, and says what it showed: that of the group's first case, or of the next few, that shows the
+    difference, else what each of them did instead."""
     groups = [group for group in comparison.regressions if group.kind in SHOWN]
     for group in groups[:most]:
-        try:
-            said = _one(group.findings[0], baseline, candidate, folder)
-        except OSError as error:
-            said = f"no script: {error}"
-        yield f"{group.kind.value} {group.cause}: {said}"
+        said: list[str] = []
+        for finding in group.findings[:TRIES]:
+            try:
+                confirmed, text = _one(finding, baseline, candidate, folder)
+            except OSError as error:
+                confirmed, text = False, f"no script: {error}"
+            said = [text] if confirmed else [*said, text]
+            if confirmed:
+                break
+        yield from (f"{group.kind.value} {group.cause}: {text}" for text in said)
     if len(groups) > most:
         folders = f"--run {candidate.folder} --baseline {baseline.folder}"
         yield f"{len(groups) - most} more groups: conformance reproduce CASE {folders}"
 
 
-def _one(finding: Finding, baseline: StackRun, candidate: StackRun, folder: Path) -> str:
+def _one(finding: Finding, baseline: StackRun, candidate: StackRun, folder: Path) -> tuple[bool, str]:
+    """Whether the script of ``finding`` shows the difference, and what became of it."""
     script = folder.resolve() / file_name(finding.case)
     script.parent.mkdir(parents=True, exist_ok=True)
     environment = candidate.environment
@@ -49,10 +58,10 @@ def _one(finding: Finding, baseline: StackRun, candidate: StackRun, folder: Path
     words = ("reproduce", finding.case, *runs, "--output", str(script))
     writing = attempt(environment.command(*words), environment.environ(), WRITE_SECONDS)
     if writing.status is None:
-        return f"no script within {WRITE_SECONDS:g} s for {finding.case}"
+        return False, f"no script within {WRITE_SECONDS:g} s for {finding.case}"
     if writing.status:
-        return f"no script for {finding.case}: {writing.output.strip()[-500:]}"
+        return False, f"no script for {finding.case}: {writing.output.strip()[-500:]}"
     shown = confirm(script, baseline.environment, environment)
     if shown.outcome is Outcome.CONFIRMED:
         state_baseline(script, baseline.name)
-    return f"{script}: {shown.outcome.value}, {shown.text}"
+    return shown.outcome is Outcome.CONFIRMED, f"{script}: {shown.outcome.value}, {shown.text}"

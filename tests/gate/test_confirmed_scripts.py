@@ -1,0 +1,58 @@
+"""The gate's scripts: of each group of regressions one that shows the difference, if one of its first cases does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from conformance.commands import confirmed_scripts
+from conformance.gate.findings import Comparison, Finding, Group, Kind, Side
+
+
+def group(kind: Kind, cause: str, *cases: str) -> Group:
+    return Group(kind, cause, tuple(Finding(kind, case, "mm", "sm_90", cause, "", "") for case in cases))
+
+
+@pytest.fixture
+def reproduced(monkeypatch, tmp_path):
+    """What is said of groups, given what becomes of each case's script: text, and whether it shows the difference."""
+
+    def say(groups: list[Group], becomes: dict[str, tuple[bool, str] | OSError], most: int = 5) -> list[str]:
+        def one(finding: Finding, *_: object) -> tuple[bool, str]:
+            found = becomes.pop(finding.case)  # each case is tried once
+            if isinstance(found, OSError):
+                raise found
+            return found
+
+        monkeypatch.setattr(confirmed_scripts, "_one", one)
+        side = Side(**dict.fromkeys(Side.__dataclass_fields__))
+        run = SimpleNamespace(folder=Path("run"))
+        lines = confirmed_scripts.reproduced(Comparison(side, side, tuple(groups), 9, 0), run, run, tmp_path, most)
+        return list(lines)
+
+    return say
+
+
+def test_the_first_case_is_enough_if_it_shows_the_difference(reproduced):
+    becomes = {"a": (True, "a.py: confirmed"), "b": (True, "b.py: confirmed")}
+    assert reproduced([group(Kind.NEW_FAIL, "x", "a", "b")], becomes) == ["NEW_FAIL x: a.py: confirmed"]
+    assert "b" in becomes
+
+
+def test_other_cases_are_tried_until_one_shows_it(reproduced):
+    becomes = {"a": (False, "no script for a"), "b": OSError("disk full"), "c": (True, "c.py: confirmed")}
+    assert reproduced([group(Kind.NEW_CRASH, "x", "a", "b", "c")], becomes) == ["NEW_CRASH x: c.py: confirmed"]
+
+
+def test_if_none_shows_it_each_says_why(reproduced):
+    becomes = {"a": (False, "no script for a"), "b": OSError("disk full"), "c": (False, "c.py: both fail")}
+    said = reproduced([group(Kind.NEW_FAIL, "x", "a", "b", "c", "d")], becomes)
+    assert said == ["NEW_FAIL x: no script for a", "NEW_FAIL x: no script: disk full", "NEW_FAIL x: c.py: both fail"]
+
+
+def test_kinds_that_no_script_shows_are_left_out_and_the_rest_is_named(reproduced):
+    groups = [group(Kind.LOST_COVERAGE, "gone", "a"), group(Kind.NEW_FAIL, "x", "b"), group(Kind.MORE_SPILLS, "y", "c")]
+    said = reproduced(groups, {"b": (True, "b.py: confirmed")}, most=1)
+    assert said == ["NEW_FAIL x: b.py: confirmed", "1 more groups: conformance reproduce CASE --run run --baseline run"]
