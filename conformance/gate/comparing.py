@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from conformance.gate import coverage, performance
@@ -122,6 +123,13 @@ def _blind(pairs: list[tuple[Entry, Entry]]) -> Iterator[str]:
     code = sum(bool(after.code) and not before.code for before, after in pairs)
     if code:
         yield f"features and instructions of the code could not be compared in {code} cases: the baseline lacks them"
+    kinds: Counter[tuple[str | None, str | None]] = Counter()
+    for before, after in pairs:
+        if before.code and after.code:
+            kinds[before.code.instructions_of, after.code.instructions_of] += 1
+    for (was, now), count in sorted(kinds.items(), key=str):
+        if was != now:
+            yield f"instructions could not be compared in {count} cases: {was or 'none'} before, {now or 'none'} now"
     outputs = sum(bool(before.outputs) != bool(after.outputs) for before, after in pairs)
     if outputs:
         yield f"digests of outputs could not be compared in {outputs} cases: one side lacks them"

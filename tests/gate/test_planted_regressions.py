@@ -243,6 +243,15 @@ def test_what_only_tells_of_drift_or_is_new_can_be_lacking(compared):
     assert "could not be compared in 8 cases: the baseline lacks them" in found.warnings[0]
 
 
+def test_instructions_of_another_kind_are_not_compared_and_that_is_said(compared):
+    def assembly(one: Record) -> None:
+        one["observed"]["code"] |= {"instructions_of": "sass", "instructions": {"FFMA": 8}}
+
+    found = compared(changed(BASE, assembly, **KERNEL))
+    assert found.groups == ()
+    assert found.warnings == ("instructions could not be compared in 8 cases: none before, sass now",)
+
+
 def test_one_cause_with_other_numbers_is_one_group(compared):
     texts = iter(range(100))
 
