@@ -29,6 +29,8 @@ _FAMILIES = {
     "tensor core": re.compile(r"MMA|MFMA|SMFMAC", re.IGNORECASE),
     "TMA": re.compile(r"^(?:UTMA|UBLKCP)|^tensor_(?:load|store)", re.IGNORECASE),
 }
+#: Instructions of NVIDIA's that do the work of two others, and these.
+_PACKED = {"FADD2": "FADD", "FFMA2": "FFMA", "FMUL2": "FMUL"}
 
 
 def code_findings(before: Entry, after: Entry) -> list[Finding]:
@@ -196,6 +198,12 @@ def _instructions(after: Entry, before: Code, code: Code, found: list[Kind]) -> 
     distance = sum(abs(move) for move in moves.values()) / 2
     if not vanished and distance <= thresholds.INSTRUCTION_MIX:
         return
+    split = [name for name in _PACKED if _is_split(name, was, now)]
+    if split:
+        names = {*split, *(_PACKED[name] for name in split)}
+        cause = _about(f"packed {', '.join(split)} became scalar instructions", after)
+        yield finding(Kind.FEATURE_LOST, after, cause, _counts(was, names), _counts(now, names))
+        return
     cause = f"{', '.join(vanished)} vanished" if vanished else "another mix of instructions"
     most = sorted(moves, key=lambda name: (-abs(moves[name]), name))[:SHOWN_INSTRUCTIONS]
     names = {*vanished, *most}
@@ -208,6 +216,14 @@ def _instructions(after: Entry, before: Code, code: Code, found: list[Kind]) -> 
         _counts(now, names),
         detail=detail,
     )
+
+
+def _is_split(packed: str, was: Mapping[str, float], now: Mapping[str, float]) -> bool:
+    """Whether more than half of the ``packed`` instructions went, and scalar ones came in their place: twice as many,
+    or somewhat fewer where other things changed too."""
+    lost = was.get(packed, 0) - now.get(packed, 0)
+    gained = now.get(_PACKED[packed], 0) - was.get(_PACKED[packed], 0)
+    return 2 * lost > was.get(packed, 0) and gained >= 1.5 * lost
 
 
 def _moves(was: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:

@@ -252,6 +252,34 @@ def test_instructions_of_another_kind_are_not_compared_and_that_is_said(compared
     assert found.warnings == ("instructions could not be compared in 8 cases: none before, sass now",)
 
 
+def mix_of(**instructions: int):
+    def change(one: Record) -> None:
+        one["observed"]["code"]["instructions"] = instructions
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        ({"FFMA2": 64, "FFMA": 1984, "LDS": 182}, {"FEATURE_LOST": 8}),
+        ({"FFMA": 2048, "LDS": 182}, {"FEATURE_LOST": 8}),
+        ({"FFMA2": 640, "FFMA": 832, "LDS": 182}, {"OTHER_INSTRUCTIONS": 8}),
+        ({"FFMA2": 64, "FFMA": 64, "LDS": 182}, {"OTHER_INSTRUCTIONS": 8}),
+    ],
+    ids=["nearly all", "all", "less than half", "a loop that is unrolled less"],
+)
+def test_packed_instructions_that_became_scalar_are_lost(compared, now, expected):
+    before = copy.deepcopy(BASE)
+    for one in before:
+        mix_of(FFMA2=1024, FFMA=64, LDS=182)(one)
+    found = compared(changed(before, mix_of(**now), **KERNEL), before)
+    assert kinds(found) == expected
+    if "FEATURE_LOST" in expected:
+        assert [group.cause for group in found.groups] == ["packed FFMA2 became scalar instructions on sm_90"]
+        assert found.groups[0].findings[0].before == "FFMA 64, FFMA2 1024"
+
+
 def test_one_cause_with_other_numbers_is_one_group(compared):
     texts = iter(range(100))
 
