@@ -15,9 +15,8 @@ conformance: $(VENV)/installed
 conformance-newest: $(VENV)/installed $(NEWEST)/installed
 	PYTHONPATH=$(NEWEST) $(BIN)/python -m pytest -n auto --tier quick $(ARGS)
 
-# One process more than there are cores: many tests wait for one that they started.
 test: $(VENV)/installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) --durations=20 $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n auto --durations=20 $(ARGS)
 
 lint: $(VENV)/installed
 	$(BIN)/ruff format --check .
