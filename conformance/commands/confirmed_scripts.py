@@ -40,9 +40,10 @@ def reproduced(
                 confirmed, text = _one(finding, baseline, candidate, folder)
             except OSError as error:
                 confirmed, text = False, f"no script: {error}"
-            said = [text] if confirmed else [*said, text]
             if confirmed:
+                said = [text]
                 break
+            said.append(text)
         yield from (f"{group.kind.value} {group.cause}: {text}" for text in said)
     if len(groups) > most:
         folders = f"--run {candidate.folder} --baseline {baseline.folder}"

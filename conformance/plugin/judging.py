@@ -38,9 +38,6 @@ SHARED_TRIALS = 64
 #: Seconds that one specialisation may take to compile: the slowest config of the tables takes 110 on an idle core.
 COMPILE_DEADLINE = 240.0
 
-#: Seconds that a case waits to have the device to itself when its memory ran out.
-ALONE_SECONDS = 120.0
-
 Result = TypeVar("Result")
 
 
@@ -122,7 +119,7 @@ class Harness:
                 first = error.with_traceback(None)  # its frames hold on to the tensors
             memory.give_back()
             try:
-                with self.turns.alone(ALONE_SECONDS):
+                with self.turns.alone():
                     return work()
             except NotAlone:
                 raise first from None

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
     from .judging import Harness
 
-#: Seconds that a timing waits for other cases to leave the device: each may compile with Inductor meanwhile.
-ALONE_SECONDS = 120.0
-
 
 def measure(harness: Harness, kernel: Kernel, dtype: str, config: AnyConfig, target: Target) -> dict[str, Any]:
     """What a record keeps of one timing: the problem, microseconds of every run and their median; the reason where the
@@ -44,7 +41,7 @@ def measure(harness: Harness, kernel: Kernel, dtype: str, config: AnyConfig, tar
     with harness.together():
         harness.executor.run(launch)  # compiles it, while others go on
     try:
-        with harness.turns.alone(ALONE_SECONDS):
+        with harness.turns.alone():
             times = harness.executor.microseconds(launch)
     except NotAlone as error:
         return {"run": {"problem": problem.id, "refused": str(error)}}

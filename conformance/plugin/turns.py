@@ -19,6 +19,8 @@ from typing import IO
 
 #: Seconds between two tries to be let in.
 TRY_SECONDS = 0.002
+#: Seconds to wait for other cases to leave the device, unless told otherwise: each may compile with Inductor meanwhile.
+ALONE_SECONDS = 120.0
 
 
 class NotAlone(Exception):
@@ -51,7 +53,7 @@ class Turns:
             yield
 
     @contextlib.contextmanager
-    def alone(self, seconds: float) -> Iterator[None]:
+    def alone(self, seconds: float = ALONE_SECONDS) -> Iterator[None]:
         """Uses the device alone. Raises :class:`NotAlone` if others do not leave within ``seconds``."""
         until = time.monotonic() + seconds
         with self._use.open("a") as use, self._turnstile.open("a") as turnstile:

@@ -42,9 +42,9 @@ class Turns:
     def with_much_memory(self):
         return self._turn("much")
 
-    def alone(self, seconds: float):
+    def alone(self):
         if self.busy:
-            raise NotAlone(f"{seconds} s")
+            raise NotAlone("busy")
         return self._turn("alone")
 
 
