@@ -110,7 +110,7 @@ def judge_triton_alone(found: Generated) -> list[Verdict]:
     """Triton computes it, by a template or, in releases that take such a product for a pointwise one, without."""
     return [
         Verdict("kernels", len(found.kernels) == 1, ", ".join(kernel.name for kernel in found.kernels)),
-        in_source("source/no extern", exactly(0, r"\bextern_kernels\.\w+\("), found.modules[-1]),
+        in_source("source/no extern", exactly(0, r"\bextern_kernels\.\w+\("), found.modules[-1], "module"),
     ]
 
 

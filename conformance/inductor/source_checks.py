@@ -14,10 +14,13 @@ def exactly(count: int, pattern: str) -> str:
     return "\n".join([*present, f"CHECK-NOT: {{{{{pattern}}}}}"])
 
 
-def in_source(check: str, directives: str, text: str) -> Verdict:
-    """What FileCheck ``directives`` say of ``text``."""
+def in_source(check: str, directives: str, text: str, where: str | None = None) -> Verdict:
+    """What FileCheck ``directives`` say of ``text``. ``where`` is what a reproducer finds this text by: "kernel" (the
+    source of the template's kernel), "module" (what holds it) or a stage that the kernel was compiled to. A verdict
+    that failed holds it and the directives."""
     found = filecheck(directives, text)
-    return Verdict(check, found.passed, found.message)
+    details = {} if found.passed or where is None else {"directives": directives, "where": where}
+    return Verdict(check, found.passed, found.message, details)
 
 
 def launched(module: str) -> list[str]:

@@ -14,7 +14,6 @@ Its parameters are crossed in full. The quick tier takes enough of the combinati
 from __future__ import annotations
 
 import itertools
-import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -154,22 +153,22 @@ class ForcedRun:
         """Adds what the check ``name`` said of this choice."""
         self._recorder.verdict(f"{name}@{self.config.id}", passed, text, **details)
 
-    def filecheck(self, name: str, directives: str, text: str | None = None) -> None:
-        """Runs FileCheck ``directives`` over ``text``, the template kernel's source unless given."""
-        found = in_source(f"source/{name}", directives, self.kernel.source if text is None else text)
-        self.check(found.check, found.passed, found.text)
+    def filecheck(self, name: str, directives: str, where: str = "kernel") -> None:
+        """Runs FileCheck ``directives`` over the template kernel's source, over the "module" that holds it, or over
+        what it was compiled to at a stage."""
+        sources = {"kernel": self.kernel.source, "module": self.module}
+        if where in sources:
+            found = in_source(f"source/{name}", directives, sources[where], where)
+        elif self.kernel.artefact is None:
+            found = Verdict(f"{where}/{name}", False, f"{self.kernel.name} was not compiled: {self.kernel.error}")
+        else:
+            text = codegen_checks.code(where, self.kernel.artefact.text(where))
+            found = in_source(f"{where}/{name}", directives, text, where)
+        self.check(found.check, found.passed, found.text, **found.details)
 
-    def exactly(self, count: int, name: str, pattern: str) -> None:
-        """Checks that ``pattern`` occurs ``count`` times in the template kernel's source."""
-        self.filecheck(name, exactly(count, pattern))
-
-    def in_stage(self, stage: str, count: int, name: str, pattern: str) -> None:
-        """Checks that ``pattern`` occurs ``count`` times in what the kernel was compiled to at ``stage``."""
-        if self.kernel.artefact is None:
-            self.check(f"{stage}/{name}", False, f"{self.kernel.name} was not compiled: {self.kernel.error}")
-            return
-        found = re.findall(pattern, codegen_checks.code(stage, self.kernel.artefact.text(stage)))
-        self.check(f"{stage}/{name}", len(found) == count, f"{len(found)} of {pattern}, {count} required")
+    def exactly(self, count: int, name: str, pattern: str, where: str = "kernel") -> None:
+        """Checks that ``pattern`` occurs ``count`` times there: see :meth:`filecheck`."""
+        self.filecheck(name, exactly(count, pattern), where)
 
     def code(self, requires: Sequence[Feature] = (), forbids: Sequence[Feature] = ()) -> None:
         """Checks features of what the template's kernel was compiled to."""

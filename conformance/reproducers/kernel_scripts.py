@@ -124,14 +124,15 @@ def patterns(features: Mapping[str, bool], target: Target) -> list[str]:
             if expression is None:
                 raise NotReproducible(f"{piece.directive} is no regular expression alone")
             if required or piece.proves_absence:
-                found.append(f"({name!r}, {piece.stage!r}, {_raw(expression[1])}, {required})")
+                found.append(f"({name!r}, {piece.stage!r}, {raw(expression[1])}, {required})")
     if not found:
         raise NotReproducible(f"nothing in the code of {target.family} shows {', '.join(features)}")
     return found
 
 
-def _raw(expression: str) -> str:
-    return f'r"{expression}"' if '"' not in expression else repr(expression)
+def raw(expression: str) -> str:
+    """A regular expression as a literal of Python."""
+    return repr(expression) if '"' in expression or expression.endswith("\\") else f'r"{expression}"'
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------

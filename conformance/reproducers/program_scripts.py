@@ -17,7 +17,7 @@ from conformance.records import CaseRecord, Status, Verdict
 
 from . import text as templates
 from .copied import compiling, programs
-from .kernel_scripts import child, patterns
+from .kernel_scripts import child, patterns, raw
 from .source import NotReproducible, Sources
 from .text import seen_in
 
@@ -38,13 +38,13 @@ def program_script(record: CaseRecord) -> str:
     integers as operands, and compares what it computes with the function itself. Raises NotReproducible."""
     program, target = _read(record)
     failed = [verdict for verdict in record.verdicts if not verdict.passed]
-    features = _features(failed)
-    if not features and not _shows(record, failed):
+    features, generated = _features(failed), _generated(failed)
+    if not features and not generated and not _shows(record, failed):
         checks = ", ".join(dict.fromkeys(verdict.check.partition("@")[0] for verdict in failed))
         raise NotReproducible(
             f"{f'what failed is {checks}' if checks else 'it did not fail'}; a script of what Inductor generates shows "
-            "wrong numbers, what does not compile, and features that the code should have or not, and nothing else of "
-            "what the suites look at"
+            "wrong numbers, what does not compile, features that the code should have or not, patterns in what was "
+            "generated, and nothing else of what the suites look at"
         )
     module, _, name = program.graph.partition(":")
     sources, runtime = Sources(), Sources()
@@ -54,18 +54,25 @@ def program_script(record: CaseRecord) -> str:
     runtime.import_line("import triton")
     for used in ("choose", "known", "check"):
         runtime.add(used, getattr(programs, used), programs)
-    looking = ""
+    keeping = looking = ""
     if features:
         runtime.add("template_code", programs.template_code, programs)
         runtime.add("check_code", compiling.check_code, compiling)
         found = "".join(f"        {pattern},\n" for pattern in patterns(features, target))
         looking = f"    patterns = [\n{found}    ]\n    faults += check_code(template_code(), patterns)\n"
+    if generated:
+        runtime.add("keep_modules", programs.keep_modules, programs)
+        runtime.add("check_generated", programs.check_generated, programs)
+        found = "".join(f"        {wanted},\n" for wanted in generated)
+        keeping = "    keep_modules()\n"
+        looking += f"    wanted = [\n{found}    ]\n    faults += check_generated(wanted)\n"
     body = templates.PROGRAM_MAIN.format(
         **_described(program, failed, record),
         function=name,
         seed=record.seed or 0,
         child=child("the compiler, or what it compiled,", runtime) if record.status in DIED else "",
         ready=templates.DEVICE_READY.format(arch=repr(target.arch)),
+        keeping=keeping,
         looking=looking,
     )
     facts = {"function": program.graph, "template": record.kernel, "target": target.id, "seed": record.seed}
@@ -99,6 +106,38 @@ def _features(failed: Iterable[Verdict]) -> dict[str, bool]:
         if parts[0] == "codegen" and len(parts) == 3:
             found[parts[2]] = parts[1] == "requires"
     return found
+
+
+def _generated(failed: Iterable[Verdict]) -> list[str]:
+    """Patterns that failed checks counted in what was generated, each as a line of the script."""
+    found = []
+    for verdict in failed:
+        directives, where = verdict.details.get("directives"), verdict.details.get("where")
+        if directives is not None and where is not None:
+            pattern, least, most = occurrences(str(directives))
+            check = verdict.check.partition("@")[0]
+            found.append(f"({check!r}, {where!r}, {raw(pattern)}, {least}, {most})")
+    return list(dict.fromkeys(found))
+
+
+def occurrences(directives: str) -> tuple[str, int, int | None]:
+    """The one regular expression of FileCheck ``directives``, and how often they ask for it: at least, and at most
+    (None: any number). Raises NotReproducible for directives that ask for more than that."""
+    expressions, least, most = set(), 0, None
+    for line in directives.splitlines():
+        kind, _, text = line.partition(": ")
+        counted = re.fullmatch(r"CHECK(-NOT|-COUNT-(\d+))?", kind)
+        if counted is None:
+            raise NotReproducible(f"a script does not look for {line!r}")
+        parts = re.split(r"\{\{(.*?)\}\}(?!\})", text)  # every second one is an expression
+        expressions.add("".join(part if index % 2 else re.escape(part) for index, part in enumerate(parts)))
+        if counted[1] == "-NOT":
+            most = least
+        else:
+            least += int(counted[2] or 1)
+    if len(expressions) != 1:
+        raise NotReproducible(f"a script looks for one pattern, and there are {len(expressions)} in {directives!r}")
+    return expressions.pop(), least, most
 
 
 def _described(program: Program, failed: Iterable[Verdict], record: CaseRecord) -> dict[str, str]:

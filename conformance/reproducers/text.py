@@ -272,7 +272,7 @@ def compile_and_compare() -> list[str]:
     \"\"\"Compiles the function and calls it; what is wrong, a sentence each.\"\"\"
     from torch._inductor import config
 
-{carveout}    choose({choosing})
+{carveout}{keeping}    choose({choosing})
     with config.patch({{{mode}**known(SETTINGS)}}):
         compiled = torch.compile({function}, dynamic={dynamic})
         faults = check({function}, compiled, CALLS, ARGUMENTS, MARKED, {seed}, DEVICE)

@@ -356,7 +356,7 @@ def test_bmm_out_dtype(inductor, target):
     given = {"values": wide_values()}
     graph = f"{OWN}:wide_bmm"
     compiled = inductor.exact(graph, operands, target, settings=MAX_AUTOTUNE, templates="^bmm", **given)
-    inductor.record([in_source("call", exactly(1, wide_bmm_call()), compiled.generated.modules[-1])])
+    inductor.record([in_source("call", exactly(1, wide_bmm_call()), compiled.generated.modules[-1], "module")])
     inductor.record(judge_output(compiled, inductor.harness.executor, shape=(2, 3, 5), dtype="fp32"))
     templates = program(graph, operands, TRITON, pick=picked(inductor))
     failure = inductor.compile(templates, target).generated.failure
@@ -460,7 +460,7 @@ def test_decompose_k_output_stride(inductor, target):
     )
     inductor.record(judge_decomposed(compiled.generated, m, n))
     dense = exactly(1, rf"empty_strided_cuda\(\({m}, {n}\), \({n}, 1\), torch\.bfloat16\)")
-    inductor.record([in_source("allocation", dense, compiled.generated.modules[-1])])
+    inductor.record([in_source("allocation", dense, compiled.generated.modules[-1], "module")])
     executor = inductor.harness.executor
     inductor.record(judge_output(compiled, executor, shape=(m, n), dtype="bf16", strides=(n, 1)))
 

@@ -48,7 +48,7 @@ def check_descriptors(run, template, *, store):
     wanted, other = (TMA_STORE, POINTER_STORE) if store else (POINTER_STORE, TMA_STORE)
     run.code(requires=[TMA_LOAD, wanted], forbids=[other])
     subtiles = run.choice.numbers.get("EPILOGUE_SUBTILE", 1)
-    run.in_stage("ttir", subtiles, "stores", r"\btt\.(?:descriptor_)?store\b")
+    run.exactly(subtiles, "stores", r"\btt\.(?:descriptor_)?store\b", where="ttir")
 
 
 def judge_persistent(inductor, target, template, problem, name, *, dynamic, store):

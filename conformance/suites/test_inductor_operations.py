@@ -220,7 +220,7 @@ def check_strides(run, problem):
     """The operand is read where it lies: no other kernel packs it first, and the wrapper asserts its strides."""
     _, rows, columns = (1, *problem.operands[0].strides)[-3:]
     asserted = rf"{vocabulary.STRIDES_ASSERTED}.*\([0-9, ]*{rows}, {columns}\)"
-    run.filecheck("strides", f"CHECK: {{{{{asserted}}}}}", run.module)
+    run.filecheck("strides", f"CHECK: {{{{{asserted}}}}}", where="module")
     check_alone(run)
 
 

@@ -238,8 +238,8 @@ def test_multiple_fusions(inductor, target, sizes):
         source = template_kernel(compiled).source
         inductor.record(
             [
-                in_source("constants", exactly(3, r"tl\.full\(.*\b1\.5\b"), source),
-                in_source("stores", exactly(1, vocabulary.POINTER_STORE), source),
+                in_source("constants", exactly(3, r"tl\.full\(.*\b1\.5\b"), source, "kernel"),
+                in_source("stores", exactly(1, vocabulary.POINTER_STORE), source, "kernel"),
                 check_mask(source, "a", masked=True),
                 check_mask(source, "b", masked=True),
                 check_block(source, sizes[1]),

@@ -12,6 +12,7 @@ import sys
 import pytest
 from torch._inductor.select_algorithm import AlgorithmSelectorCache
 
+from conformance.inductor.source_checks import exactly
 from conformance.records import CaseRecord, Status, Verdict
 from conformance.reproducers.program_scripts import program_script
 from conformance.reproducers.source import NotReproducible
@@ -46,6 +47,12 @@ RECORD = CaseRecord(
     verdicts=(WRONG,),
 )
 COMPILED = "torch.compile(mm, dynamic=None)"
+
+
+def counted(directives, where="kernel"):
+    """A record of a case that failed for ``directives``."""
+    details = {"directives": directives, "where": where}
+    return dataclasses.replace(RECORD, verdicts=(Verdict("source/x@64x64x64-s2-w8", False, "no", details),))
 
 
 def with_program(**fields):
@@ -162,6 +169,42 @@ def test_a_feature_that_failed_is_looked_for():
     assert "check_code(template_code(), patterns)" in text
 
 
+#: A function that is not compiled, but says what would have been generated for it.
+GENERATES = r"""(lambda a, b: (MODULES.append(
+    "mm_0 = async_compile.triton('triton_tem_fused_mm_0', '''\n"
+    "@triton_heuristics.template()\ndef triton_tem_fused_mm_0():\n    make(1)\n    make(2)\n''')\nempty(24)\n"
+), mm(a, b))[1])"""
+
+
+@pytest.mark.parametrize(
+    ("directives", "where", "fault"),
+    [
+        (exactly(2, r"\bmake\(\d\)"), "kernel", None),
+        (exactly(3, r"\bmake\("), "kernel", "is 2 times in the kernel, 3 required"),
+        (exactly(1, r"^ +make\(1\)$"), "kernel", None),
+        (exactly(0, "make"), "module", "'make' is 2 times in the module, 0 required"),
+        ("CHECK: def triton_tem_fused_mm", "kernel", None),
+        ("CHECK: def triton_tem_fused_{{b?}}addmm", "kernel", "is 0 times in the kernel, at least 1 required"),
+        ("CHECK: {{empty.([0-9]{2}.)}}", "module", None),
+        ("CHECK: empty(24)", "kernel", "is 0 times in the kernel"),
+    ],
+)
+def test_what_a_check_counted_in_the_source_is_counted(on_cpu, directives, where, fault):
+    status, output = on_cpu(program_script(counted(directives, where)), GENERATES)
+    assert (status, (fault or "FINE") in output) == (int(fault is not None), True), output
+
+
+def test_what_a_check_counted_in_a_stage_is_counted(on_cpu):
+    writes = (
+        "(lambda a, b: (Path(os.environ['TRITON_CACHE_DIR'], 'triton_tem_fused_mm_0.ttir')"
+        ".write_text('tt.store %1 // tt.store\\n'), mm(a, b))[1])"
+    )
+    status, output = on_cpu(program_script(counted(exactly(1, r"\btt\.store\b"), "ttir")), writes)
+    assert (status, "FINE" in output) == (0, True), output
+    status, output = on_cpu(program_script(counted(exactly(2, r"\btt\.store\b"), "ttir")), writes)
+    assert (status, "is 1 times in the ttir, 2 required" in output) == (1, True), output
+
+
 def test_a_compilation_that_takes_its_process_with_it_has_one_of_its_own():
     text = program_script(dataclasses.replace(RECORD, status=Status.CRASH, verdicts=()))
     assert "in_child('the compiler, or what it compiled,', 240)" in text
@@ -172,9 +215,11 @@ def test_a_compilation_that_takes_its_process_with_it_has_one_of_its_own():
     [
         (dataclasses.replace(RECORD, status=Status.PASS, verdicts=()), "it did not fail; a script of what Inductor"),
         (
-            dataclasses.replace(RECORD, verdicts=(Verdict("source/descriptors@64x64x64-s2-w8", False),)),
-            "what failed is source/descriptors; a script of what Inductor generates shows wrong numbers",
+            dataclasses.replace(RECORD, verdicts=(Verdict("recompiles@64x64x64-s2-w8", False),)),
+            "what failed is recompiles; a script of what Inductor generates shows wrong numbers",
         ),
+        (counted("CHECK: a\nCHECK-NEXT: b"), "a script does not look for 'CHECK-NEXT: b'"),
+        (counted("CHECK: a\nCHECK: b"), "a script looks for one pattern, and there are 2 in"),
         (dataclasses.replace(RECORD, target="sm_1"), "cannot be compiled here: target 'sm_1' is not available"),
         (with_program(graph="os:system"), "os:system is no function of the suites about Inductor"),
         (with_program(graph="conformance.inductor.graphs:mm; import os"), "is no function of the suites"),
@@ -183,7 +228,7 @@ def test_a_compilation_that_takes_its_process_with_it_has_one_of_its_own():
         (with_program(operands=[{**PROGRAM["operands"][0], "dtype": "fp6"}]), "'a' has the dtype 'fp6', known are"),
         (with_program(graph="conformance.inductor.graphs_operations:many_of_one_in_a_graph"), "is a closure"),
     ],
-    ids=range(9),
+    ids=range(11),
 )
 def test_why_there_is_no_script(record, says):
     with pytest.raises(NotReproducible, match=re.escape(says)):

@@ -10,6 +10,11 @@ from typing import Any
 
 import torch
 
+from conformance.codegen_checks import code
+from conformance.inductor.modules import kernels_of, kind_of
+
+#: The modules that Inductor generates, in their order.
+MODULES: list[str] = []
 #: Values of the operands are whole numbers up to this one, so that results are exact.
 LARGEST = 4
 #: Bytes of poison behind every operand.
@@ -39,6 +44,14 @@ def choose(templates: Any, descriptions: Any, pick: Any) -> None:
         return select(cache, name, left, *arguments, **options)
 
     selector.__call__ = selecting
+
+
+def keep_modules() -> None:
+    """From here on what Inductor generates is kept in `MODULES`."""
+    from torch._inductor.graph import GraphLowering
+
+    graph: Any = GraphLowering
+    graph.save_output_code = staticmethod(MODULES.append)
 
 
 def known(settings: dict[str, Any]) -> dict[str, Any]:
@@ -150,3 +163,26 @@ def template_code() -> Any:
     return SimpleNamespace(
         asm={stage: "\n".join(p.read_text() for p in sorted(folder.rglob(f"triton_tem_*.{stage}"))) for stage in stages}
     )
+
+
+def generated_text(where: str) -> str:
+    """The source of the template's kernel ("kernel"), the module that holds it or else the last one ("module"), or the
+    code of the template's kernel at a stage."""
+    if where not in ("kernel", "module"):
+        return code(where, template_code().asm[where])
+    for module in reversed(MODULES):
+        for source in kernels_of(module).values():
+            if kind_of(source) == "template":
+                return source if where == "kernel" else module
+    return "" if where == "kernel" else MODULES[-1]
+
+
+def check_generated(wanted: list[tuple[str, str, str, int, Any]]) -> list[str]:
+    """What is wrong with what was generated: (check, where, regular expression, least and most matches)."""
+    faults = []
+    for check, where, pattern, least, most in wanted:
+        count = len(re.findall(pattern, generated_text(where), re.MULTILINE))
+        if count < least or (most is not None and count > most):
+            required = least if most == least else f"at least {least}"
+            faults.append(f"{check}: {pattern!r} is {count} times in the {where}, {required} required")
+    return faults
