@@ -1,7 +1,5 @@
 """Scales of scaled mm, alpha and beta of addmm: exact where they must be, ignored where they say so, checked."""
 
-import dataclasses
-
 import torch
 
 from conformance.kernels.catalogue import meta_tensor
@@ -14,16 +12,16 @@ from conformance.records import ReasonCode
 @scenario(
     where(operation="scaled_mm", block_scaled=False),
     scaling=["tensor", "row"],
-    bias=[None, Bias("n")],
+    bias=[None, "n"],
     fast_accum=[False, True],
     rotate={"out_dtype": ["bf16", "fp32", "fp16", "e4m3", "e5m2"]},
     configs=5,
 )
 def test_scales(conform, kernel, target, dtype, config, scaling, bias, fast_accum, out_dtype):
     """Non-periodic scales that differ between A and B, none of them 1, with every output dtype."""
-    fields = {"scaling": scaling, "bias": bias, "fast_accum": fast_accum, "out_dtype": out_dtype}
+    fields = {"scaling": scaling, "fast_accum": fast_accum, "out_dtype": out_dtype}
     if bias is not None:
-        fields["bias"] = dataclasses.replace(bias, dtype="bf16")
+        fields["bias"] = Bias(bias, dtype="bf16")
     problem = problem_for(kernel, dtype, *ragged(config, dtype, aligned=True), **fields)
     conform(kernel, problem, config=config, target=target, sms=3 if kernel.persistent else None)
 

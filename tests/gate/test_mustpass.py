@@ -202,6 +202,10 @@ def test_levels_and_outcomes():
     assert satisfies("pass:device", "pass:interpreter")
     assert satisfies("pass:device", "pass")
     assert satisfies("pass", "compiled")
+    assert satisfies("pass:device", "not-run:no-device"), "the list is from a machine with fewer GPUs"
+    assert not satisfies("not-run:no-device", "compiled")
+    assert not satisfies("fail", "not-run:no-device")
+    assert not satisfies("pass", "not-run:capability")
     assert not satisfies("pass:interpreter", "pass:device")
     assert not satisfies("pass", "pass:interpreter")
     assert not satisfies("compiled", "pass")
