@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from conformance.gate import thresholds
+from conformance.gate.causes import check_name
 from conformance.gate.findings import Finding, Kind
 from conformance.gate.observed import Code, Resources
 from conformance.gate.outcomes import finding
 from conformance.gate.reading import Entry
+from conformance.records import Status
 
 #: The plainer way first: who loses the first and gains one of the others has gained.
 _BETTER = {
@@ -39,7 +41,6 @@ def code_findings(before: Entry, after: Entry) -> list[Finding]:
     identical = _identical(before, after)
     if identical and not after.failing:
         return []
-    accepted = {kind_of_check(check) for check, _ in after.failing} if after.status.value == "waived" else set()
     found = [*_limits(before, after)]
     if before.resources is not None and after.resources is not None and not identical:
         found += _sizes(after, before.resources, after.resources)
@@ -49,7 +50,26 @@ def code_findings(before: Entry, after: Entry) -> list[Finding]:
         found += _instructions(after, before.code, after.code, [one.kind for one in found])
     if any(one.kind is Kind.LIMIT_CROSSED for one in found):  # what crossed it is in its text
         found = [one for one in found if one.kind not in (Kind.MORE_SHARED_MEMORY, Kind.MORE_REGISTERS)]
-    return [one for one in found if one.kind not in accepted]
+    accepted = _accepted(before, after)
+    return [one for one in found if not any(_is_said_by(one, check) for check in accepted)]
+
+
+def _accepted(before: Entry, after: Entry) -> list[str]:
+    """The failing checks that a waived case is accepted with: if it was waived before, those that failed then."""
+    if after.status is not Status.WAIVED:
+        return []
+    earlier = {check for check, _ in before.failing}
+    return [check for check, _ in after.failing if before.status is not Status.WAIVED or check in earlier]
+
+
+def _is_said_by(found: Finding, check: str) -> bool:
+    """Whether the failing ``check`` says the same as what was ``found`` in the code."""
+    kind = kind_of_check(check)
+    return kind is found.kind and (kind is not Kind.FEATURE_LOST or found.cause.startswith(f"{_feature(check)} lost"))
+
+
+def _feature(check: str) -> str:
+    return check_name(check).rpartition("/")[2]
 
 
 def kind_of_check(check: str) -> Kind | None:
@@ -87,8 +107,7 @@ def verdict_findings(before: Entry | None, after: Entry, found: Iterable[Finding
         kind = kind_of_check(check)
         if kind is None or check in earlier or (kind is not Kind.FEATURE_LOST and kind in kinds):
             continue
-        feature = check.rpartition("/")[2]
-        cause = _about(f"{feature} lost" if kind is Kind.FEATURE_LOST else check.partition("/")[0], after)
+        cause = _about(f"{_feature(check)} lost" if kind is Kind.FEATURE_LOST else check.partition("/")[0], after)
         if (kind, cause) not in known:
             known.add((kind, cause))
             kinds.add(kind)
@@ -149,8 +168,8 @@ _CODE_BYTES = _Figure(Kind.LARGER_CODE, Kind.SMALLER_CODE, "bytes", thresholds.C
 
 def _sizes(after: Entry, was: Resources, now: Resources) -> Iterator[Finding]:
     unit = now.spill_unit
-    if was.spills != now.spills and was.spill_unit == unit:
-        both = was.spills and now.spills
+    both = was.spills and now.spills
+    if was.spills != now.spills and (was.spill_unit == unit or not both):
         least = thresholds.SPILLS_LEAST.get(str(unit), 1) if both else 1  # the first one is another code
         spills = _Figure(Kind.MORE_SPILLS, Kind.FEWER_SPILLS, f"{unit or ''} spilled".strip(), thresholds.SPILLS, least)
         yield from spills.changes(after, was.spills, now.spills)

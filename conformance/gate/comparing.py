@@ -72,13 +72,15 @@ def _side(side: SideReading) -> Side:
 def _statuses_and_code(before: Entry | None, after: Entry | None, became: Finding | None) -> list[Finding]:
     """The outcome of a case and what changed in its code; a failure that only says what the code says is left out."""
     code = code_findings(before, after) if before and after else []
-    if after is None or not after.failing or after.status is Status.WAIVED:
+    if after is None or not after.failing:
+        return [*([became] if became else []), *code]
+    if after.status is Status.WAIVED and (before is None or before.status is not Status.WAIVED):
         return [*([became] if became else []), *code]
     if became is None or became.kind in _FAILED or became.kind is Kind.STILL_FAIL:
         code += verdict_findings(before, after, code)
     if became and became.kind is Kind.NEW_FAIL:
         became = _beside(code, after, became)
-    elif became and became.kind is Kind.STILL_FAIL and before:
+    elif before and (became is None or became.kind is Kind.STILL_FAIL):
         became = _worse(code, before, after, became)
     return [*([became] if became else []), *code]
 
@@ -94,8 +96,9 @@ def _beside(code: list[Finding], after: Entry, became: Finding) -> Finding | Non
     return finding(became.kind, after, cause, became.before, became.after, detail=others[0][1][:500])
 
 
-def _worse(code: list[Finding], before: Entry, after: Entry, became: Finding) -> Finding:
-    """The old failure ``became``, or a new one where it got worse by more than ``code`` says."""
+def _worse(code: list[Finding], before: Entry, after: Entry, became: Finding | None) -> Finding | None:
+    """The old failure ``became`` (None if it is accepted as before), or a new one where it got worse by more than
+    ``code`` says."""
     failing = newly_failing(before, after)
     others = tuple(pair for pair in failing if kind_of_check(pair[0]) is None)
     if not others or explained(failing, code):
@@ -103,7 +106,8 @@ def _worse(code: list[Finding], before: Entry, after: Entry, became: Finding) ->
     kind = Kind.NONDETERMINISTIC if repeats(others) else Kind.NEW_FAIL
     shown = repeats(others) or others
     detail = f"{shown[0][1][:400]}; failed before: {failure_cause(before)}"
-    return finding(kind, after, failure_cause(after, shown), became.before, became.after, detail=detail)
+    was, now = (became.before, became.after) if became else ("accepted", "fails in more ways")
+    return finding(kind, after, failure_cause(after, shown), was, now, detail=detail)
 
 
 def _drift(passed: list[tuple[Entry, Entry]]) -> Iterator[Finding]:
@@ -130,6 +134,9 @@ def _blind(pairs: list[tuple[Entry, Entry]]) -> Iterator[str]:
     for (was, now), count in sorted(kinds.items(), key=str):
         if was != now:
             yield f"instructions could not be compared in {count} cases: {was or 'none'} before, {now or 'none'} now"
+    timed = sum(bool(before.samples and after.samples) and before.timed != after.timed for before, after in pairs)
+    if timed:
+        yield f"times could not be compared in {timed} cases: another problem was timed"
     outputs = sum(bool(before.outputs) != bool(after.outputs) for before, after in pairs)
     if outputs:
         yield f"digests of outputs could not be compared in {outputs} cases: one side lacks them"

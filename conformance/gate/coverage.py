@@ -50,8 +50,9 @@ def incomplete(candidate: SideReading, missing: int) -> Iterator[Finding]:
     """Why a candidate's run cannot vouch for what it did not record; ``missing`` cases of the baseline are reported
     one by one already."""
     said = _gaps(candidate, missing)
-    if candidate.unusable:
-        said.append(f"{candidate.unusable} lines of records could not be used")
+    if candidate.problems:
+        count = len(candidate.problems)
+        said.append(f"its records cannot be relied on: {count} problem{'s' * (count > 1)}: {candidate.problems[0]}")
     for text in said:
         cause = "the candidate's run is incomplete"
         yield Finding(Kind.LOST_COVERAGE, RUN_ITSELF, None, None, cause, "", text[:300])
@@ -94,8 +95,6 @@ def warnings(baseline: SideReading, candidate: SideReading) -> list[str]:
             found.append(f"the {label}'s run selected {side.run.selected} cases; {len(side.entries)} are recorded")
         if side.mixed:
             found.append(f"the {label}'s records are not all of one {', '.join(side.mixed)}")
-    if candidate.problems:
-        found.append(f"the candidate's records: {len(candidate.problems)} problems, the first: {candidate.problems[0]}")
     return found
 
 

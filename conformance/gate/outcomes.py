@@ -8,12 +8,14 @@ the waivers' business. A failing case that is no longer run is LOST_COVERAGE, ne
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from enum import Enum
 
 from conformance.gate.causes import check_name, failure_cause, normalised
 from conformance.gate.findings import Finding, Kind
 from conformance.gate.reading import Entry
+from conformance.gate.timing import FEWEST_SAMPLES
 from conformance.records import Status
 
 
@@ -89,6 +91,10 @@ def outcome(before: Entry | None, after: Entry | None, absence: Callable[[Entry]
     kind = _kind(was, now, before, after)
     if kind is None:
         return _evidence(before, after) if before and after and was is now is not Standing.ABSENT else None
+    if kind is Kind.FIXED and before and after:
+        less = _less(before, after)
+        if less is not None:
+            return less
     cause, detail = entry.reason or entry.status.value, ""
     if kind in _FAILURES and after:
         cause, detail = _failure(before, after, kind)
@@ -107,6 +113,8 @@ def _kind(was: Standing, now: Standing, before: Entry | None, after: Entry | Non
     kind = _KINDS[now][_COLUMNS.index(was)]
     if was is now is Standing.FAILED and before and after and before.status is not after.status:
         kind = Kind.NEW_FAIL  # did not compile, and is wrong now: an autotuner would choose it; or the reverse
+    if was is Standing.CRASHED and after and after.status is Status.FAIL:
+        kind = Kind.NEW_FAIL  # what ran out of memory or time, on this machine perhaps, is wrong now
     if was is now is Standing.ACCEPTED and before and after and before.reason == after.reason:
         return None
     if now is Standing.BUILT and was in _BAD and before and before.executor is None:
@@ -120,12 +128,14 @@ def repeats(failing: Failing) -> Failing:
 
 
 def newly_failing(before: Entry, after: Entry) -> Failing:
-    """The failing checks of a case that failed before too, of whose families none failed then: of one that failed in
-    its numbers, such as those of its memory. Each directive about the code is a family of its own."""
-    if not before.status is after.status is Status.FAIL:
+    """The failing checks of a case that failed before too, accepted or not, that passed then or of whose families none
+    failed then: of one that failed in its numbers, such as those of its memory. Each directive about the code is a
+    family of its own."""
+    if before.status is not after.status or after.status not in (Status.FAIL, Status.WAIVED):
         return ()
-    earlier = {_family(check) for check, _ in before.failing}
-    return tuple(pair for pair in after.failing if _family(pair[0]) not in earlier)
+    failed = {check for check, _ in before.failing}
+    families, passed = {_family(check) for check in failed}, set(before.checks) - failed
+    return tuple(pair for pair in after.failing if pair[0] in passed or _family(pair[0]) not in families)
 
 
 def _family(check: str) -> str:
@@ -150,26 +160,41 @@ def _failure(before: Entry | None, after: Entry, kind: Kind) -> tuple[str, str]:
 
 
 def _evidence(before: Entry, after: Entry) -> Finding | None:
-    """The outcome is the same, but is it as well founded? A pass that was judged by less is not the pass it was. What
-    was lost comes before what was gained."""
+    """The outcome is the same, but is it as well founded? What was lost comes before what was gained."""
     if _STANDING[after.status] not in (Standing.GOOD, Standing.BUILT):
         return None
-    gain = _gain(before.executor, after.executor)
-    if gain < 0:
+    gained = _gain(before.executor, after.executor) > 0
+    return _less(before, after) or (_other_executor(Kind.NEW_COVERAGE, before, after) if gained else None)
+
+
+def _less(before: Entry, after: Entry) -> Finding | None:
+    """What of the case is no longer judged or measured: a pass that was judged by less is not the pass it was."""
+    if _gain(before.executor, after.executor) < 0:
         return _other_executor(Kind.LOST_COVERAGE, before, after)
-    lost = sorted(_judging(before) - _judging(after)) if before.checks != after.checks else []
-    if lost:
-        cause = f"no longer checked: {', '.join(lost[:3])}" + (" and more" if len(lost) > 3 else "")
-        return finding(Kind.LOST_COVERAGE, after, cause, "checked", "not checked", detail=", ".join(lost))
+    if before.checks != after.checks:
+        had, has = _judging(before), _judging(after)
+        lost = sorted(had.keys() - has.keys())
+        if lost:
+            cause = f"no longer checked: {', '.join(lost[:3])}" + (" and more" if len(lost) > 3 else "")
+            return finding(Kind.LOST_COVERAGE, after, cause, "checked", "not checked", detail=", ".join(lost))
+        fewer = sorted(name for name in had if has[name] < had[name])
+        if fewer:
+            counts = f"{fewer[0]}: {had[fewer[0]]}", f"{fewer[0]}: {has[fewer[0]]}"
+            return finding(Kind.LOST_COVERAGE, after, "judged with fewer configs", *counts, detail=", ".join(fewer))
     if before.resources is not None and after.resources is None:
         return finding(Kind.LOST_COVERAGE, after, "no longer compiled", "compiled", "not compiled")
+    if before.resources and before.resources.registers and after.resources and not after.resources.registers:
+        return finding(Kind.LOST_COVERAGE, after, "registers and spills are no longer read", "read", "not read")
     if before.code and not after.code:
         cause = "the features and instructions of the code are no longer recorded"
         return finding(Kind.LOST_COVERAGE, after, cause, "recorded", "not recorded")
     if before.samples and not after.samples:
         why = "refused: " + normalised(after.refused) if after.refused else "not timed"
         return finding(Kind.LOST_COVERAGE, after, f"no longer timed: {why}", "timed", why)
-    return _other_executor(Kind.NEW_COVERAGE, before, after) if gain > 0 else None
+    if len(before.samples) >= FEWEST_SAMPLES > len(after.samples):
+        counts = f"{len(before.samples)} measurements", f"{len(after.samples)} measurements"
+        return finding(Kind.LOST_COVERAGE, after, "measured too few times to tell", *counts)
+    return None
 
 
 def _gain(before: str | None, after: str | None) -> int:
@@ -184,8 +209,9 @@ def _other_executor(kind: Kind, before: Entry, after: Entry) -> Finding:
     return finding(kind, after, f"run by: {was} before, {now} now", was, now)
 
 
-def _judging(entry: Entry) -> set[str]:
-    return {check_name(check) for check in entry.checks if check.partition("/")[0].partition("@")[0] in _JUDGING}
+def _judging(entry: Entry) -> Counter[str]:
+    """How many configs each check that judges the case was made with."""
+    return Counter(check_name(check) for check in entry.checks if check_name(check).partition("/")[0] in _JUDGING)
 
 
 def _shown(entry: Entry | None) -> str:

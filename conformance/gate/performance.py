@@ -21,6 +21,8 @@ def time_findings(pairs: Pairs) -> Iterator[Finding]:
     for before, after in pairs:
         if not before.samples or not after.samples or before.timed != after.timed:
             continue
+        if len(before.samples) >= timing.FEWEST_SAMPLES > len(after.samples):
+            continue  # is lost coverage
         if timing.agree(before.samples, after.samples, thresholds.TIME):
             continue
         change = timing.compare(before.samples, after.samples, thresholds.TIME)

@@ -24,6 +24,7 @@ import msgspec
 from conformance.gate.observed import Code, Observed, Resources
 from conformance.records import (
     RECORDS_FILE,
+    RUN_FILE,
     SCHEMA,
     ReasonCode,
     RecordError,
@@ -131,6 +132,7 @@ def _run_info(folder: Path, side: _Collector) -> RunInfo | None:
     try:
         return read_run(folder)
     except FileNotFoundError:
+        side.problem(f"{RUN_FILE} is missing: whether the run ended and what was selected is not known")
         return None
     except (RecordError, UnicodeDecodeError) as error:
         side.problem(f"run.json: {error}")

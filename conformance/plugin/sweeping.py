@@ -83,6 +83,8 @@ def spill_verdict(
     """Whether the main launch spills no register, or is declared to. What is spilled on a target for which nothing is
     declared, or without being ``judged``, is said and no fault."""
     used = artefact.resources
+    if used.source == "metadata":
+        return Verdict("spills", not judged, "not known: no cuobjdump reads the binary; set TRITON_CUOBJDUMP_PATH")
     if not used.spills:
         return Verdict("spills", True, "no register is spilled")
     text = f"{used.spills} {used.spill_unit} per thread spilled"

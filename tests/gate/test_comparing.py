@@ -76,7 +76,8 @@ def of_status(status: str | None) -> list[Record]:
         ("fail", "compile-error", "NEW_FAIL"),
         ("compile-error", "compile-error", "STILL_FAIL"),
         ("crash", "compile-error", "STILL_FAIL"),
-        ("crash", "fail", "STILL_FAIL"),
+        ("crash", "fail", "NEW_FAIL"),
+        ("oom", "fail", "NEW_FAIL"),
         ("crash", "timeout", "STILL_FAIL"),
         ("fail", "not-applicable", "LOST_COVERAGE"),
         ("fail", None, "LOST_COVERAGE"),
@@ -122,7 +123,8 @@ TMA = ("codegen/requires/TMA_LOAD", "no match")
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
-        ([WRONG], [WRONG, ("numerics/special", "FAIL 9/416 wrong")], {"STILL_FAIL": "numerics/randn: FAIL wrong"}),
+        ([WRONG], [WRONG, ("numerics/other", "FAIL 9/416 wrong")], {"STILL_FAIL": "numerics/randn: FAIL wrong"}),
+        ([WRONG], [WRONG, ("numerics/special", "FAIL 9/416 wrong")], {"NEW_FAIL": "numerics/special: FAIL wrong"}),
         ([WRONG], [("memory", "12 bytes written")], {"NEW_FAIL": "memory: N bytes written"}),
         ([WRONG], [WRONG, ("memory", "12 bytes written")], {"NEW_FAIL": "memory: N bytes written"}),
         ([WRONG], [WRONG, ("grid", "3, not 4")], {"NEW_FAIL": "grid: N, not N"}),
@@ -143,6 +145,42 @@ def test_a_failure_that_got_worse_is_new(tmp_path, before, after, expected):
     assert {group.kind.value: group.cause for group in found.groups} == expected
 
 
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ([], {}),
+        ([("numerics/special", "FAIL 9/416 wrong")], {"NEW_FAIL": "numerics/special: FAIL wrong"}),
+        ([("memory", "12 bytes written")], {"NEW_FAIL": "memory: N bytes written"}),
+        ([("repeat/randn", "differ")], {"NONDETERMINISTIC": "repeat/randn: differ"}),
+        ([("codegen/requires/MMA", "no match")], {"FEATURE_LOST": "MMA lost on sm_90"}),
+    ],
+)
+def test_an_accepted_failure_hides_no_other(tmp_path, more, expected):
+    """TMA_STORE is accepted as lost on both sides; what fails beside it now is new."""
+    sides = []
+    for name, failing in (("a", ()), ("b", more)):
+        (one,) = of_status("waived")
+        for check, text in [("codegen/requires/TMA_STORE", "no match"), *failing]:
+            fail(one, check, text)
+        sides.append(read_side(write_run(tmp_path / name, [{**one, "status": "waived"}])))
+    found = compare(*sides)
+    assert {group.kind.value: group.cause for group in found.groups} == expected
+
+
+def test_an_accepted_feature_hides_no_other(tmp_path):
+    """TMA_STORE is accepted as lost; the code lost MMA too."""
+    before, after = record(), record()
+    fail(after, "codegen/requires/TMA_STORE", "no match")
+    (waived,) = of_status("waived")
+    after |= {"status": "waived", "reason": waived["reason"]}
+    for one, features in ((before, ["MMA", "TMA_STORE"]), (after, [])):
+        one["observed"] = {**one["observed"], "code": {**one["observed"]["code"], "features": features, "sha256": None}}
+    found = compare(*(read_side(write_run(tmp_path / name, [one])) for name, one in (("a", before), ("b", after))))
+    kinds = {(group.kind.value, group.cause) for group in found.groups}
+    assert ("FEATURE_LOST", "MMA lost on sm_90") in kinds
+    assert not [cause for _, cause in kinds if "TMA_STORE" in cause]
+
+
 def test_what_failed_before_is_said_of_a_failure_that_got_worse(tmp_path):
     before, after = record(), record()
     fail(before, *WRONG)
@@ -155,7 +193,7 @@ def test_what_failed_before_is_said_of_a_failure_that_got_worse(tmp_path):
 def test_changed_cause_of_a_failure_is_said(tmp_path):
     before, after = record(), record()
     fail(before, "numerics/randn", "FAIL 3/416 wrong")
-    fail(after, "numerics/wide-A", "FAIL 3/416 wrong")
+    fail(after, "numerics/other", "FAIL 3/416 wrong")
     found = compare(*(read_side(write_run(tmp_path / name, [one])) for name, one in (("a", before), ("b", after))))
     (group,) = found.groups
     assert group.kind is Kind.STILL_FAIL

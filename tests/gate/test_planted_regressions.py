@@ -107,6 +107,18 @@ def interpreted(one: Record) -> None:
     one["executor"] = "interpreter"
 
 
+def unread(one: Record) -> None:
+    one["observed"]["resources"] |= {"registers": 0, "source": "metadata"}
+
+
+def measured_thrice(one: Record) -> None:
+    one["observed"]["run"]["samples_us"] = [10 * us for us in one["observed"]["run"]["samples_us"][:3]]
+
+
+def spills_of_no_unit(one: Record) -> None:
+    one["observed"]["resources"] |= {"spills": 500, "spill_unit": None}
+
+
 ONE = {"kernel": "mm", "target": "sm_90", "config": CONFIGS[1], "problem": PROBLEMS[0]}
 KERNEL = {"kernel": "mm", "target": "sm_90"}  # 8 cases
 
@@ -130,6 +142,9 @@ KERNEL = {"kernel": "mm", "target": "sm_90"}  # 8 cases
         (fewer_checks, KERNEL, {"LOST_COVERAGE": 8}, "no longer checked: memory"),
         (no_code, KERNEL, {"LOST_COVERAGE": 8}, "the features and instructions of the code are no longer recorded"),
         (interpreted, KERNEL, {"LOST_COVERAGE": 8}, "run by: device before, interpreter now"),
+        (unread, KERNEL, {"LOST_COVERAGE": 8}, "registers and spills are no longer read"),
+        (measured_thrice, KERNEL, {"LOST_COVERAGE": 8}, "measured too few times to tell"),
+        (spills_of_no_unit, KERNEL, {"MORE_SPILLS": 8}, "more spills on sm_90"),
     ],
 )
 def test_planted_change_has_its_name_and_one_group(compared, change, where, expected, cause):
@@ -208,6 +223,52 @@ def test_run_without_its_tail_is_not_safe(compared):
     assert any(finding.after == "the run did not end" for group in found.groups for finding in group.findings)
 
 
+@pytest.mark.parametrize(
+    "damage", [lambda file: file.unlink(), lambda file: file.write_text("{")], ids=["missing", "torn"]
+)
+def test_candidate_without_a_usable_run_json_is_not_safe(tmp_path, damage):
+    before, after = (write_run(tmp_path / name, BASE) for name in "ab")
+    damage(after / "run.json")
+    found = compare(read_side(before), read_side(after))
+    assert kinds(found) == {"LOST_COVERAGE": 1}
+    assert "run.json" in found.groups[0].findings[0].after
+
+
+def test_fewer_configs_of_one_case_are_lost(compared):
+    def configs(count: int):
+        def change(one: Record) -> None:
+            (verdict,) = [each for each in one["verdicts"] if each["check"] == "memory"]
+            one["verdicts"] += [{**verdict, "check": f"memory@64x64x{32 * k}-s3-w4"} for k in range(1, count)]
+
+        return change
+
+    found = compared(changed(BASE, configs(1), **KERNEL), changed(BASE, configs(10), **KERNEL))
+    assert kinds(found) == {"LOST_COVERAGE": 8}
+    assert found.groups[0].cause == "judged with fewer configs"
+    assert kinds(compared(changed(BASE, configs(10), **KERNEL), changed(BASE, configs(1), **KERNEL))) == {}
+
+
+def test_a_failure_that_passes_by_being_judged_less_is_not_fixed(compared):
+    def failed(one: Record) -> None:
+        one["status"] = "fail"
+        one["verdicts"][0] |= {"passed": False, "text": "FAIL 3/416 wrong"}
+
+    broken = changed(BASE, failed, **KERNEL)
+    assert kinds(compared(BASE, broken)) == {"FIXED": 8}
+    for less, cause in ((interpreted, "run by: device before, interpreter now"), (fewer_checks, "no longer checked")):
+        found = compared(changed(BASE, less, **KERNEL), broken)
+        assert kinds(found) == {"LOST_COVERAGE": 8}
+        assert found.groups[0].cause.startswith(cause)
+
+
+def test_times_of_another_problem_are_not_compared_and_that_is_said(compared):
+    def other(one: Record) -> None:
+        one["observed"]["run"] |= {"problem": "mm-1x1x1-bf16", "samples_us": [9e5] * 15}
+
+    found = compared(changed(BASE, other, **KERNEL))
+    assert found.warnings == ("times could not be compared in 8 cases: another problem was timed",)
+
+
 def test_tail_that_both_runs_lack_is_not_safe(compared):
     found = compared(BASE[:-5], BASE[:-5], selected=len(BASE))
     assert kinds(found) == {"LOST_COVERAGE": 1}
@@ -221,7 +282,7 @@ def test_candidate_with_torn_line_is_not_safe(compared, tmp_path):
     file.write_bytes(file.read_bytes()[:-100])
     found = compare(read_side(before), read_side(after))
     assert set(kinds(found)) == {"LOST_COVERAGE"}
-    assert any("torn last line" in warning for warning in found.warnings)
+    assert any("torn last line" in finding.after for group in found.groups for finding in group.findings)
 
 
 def test_what_was_lost_comes_before_what_was_gained(compared):
