@@ -230,6 +230,9 @@ def from_line(line: str) -> CaseRecord:
     except ValueError as error:
         raise RecordError(f"case {data['case']!r}: {error}") from None
     data["verdicts"] = tuple(_verdict(item) for item in data["verdicts"])
+    failing = [verdict.check for verdict in data["verdicts"] if not verdict.passed]
+    if failing and data["status"] is Status.PASS:
+        raise RecordError(f"case {data['case']!r}: status pass, and the check {failing[0]!r} failed")
     for key, types in (("durations", (int, float)), ("artefacts", (str,))):
         wrong = {name: item for name, item in data[key].items() if not isinstance(item, types)}
         if wrong:
@@ -240,7 +243,7 @@ def from_line(line: str) -> CaseRecord:
 def _checked(text: str, fields: Mapping[str, tuple[type, ...]]) -> dict[str, Any]:
     """The fields of the JSON object in ``text``, each of its declared type; unknown ones are dropped."""
     try:
-        data = json.loads(text, parse_constant=_no_constant)
+        data = json.loads(text, parse_constant=_no_constant, parse_float=finite)
     except (ValueError, RecursionError) as error:
         raise RecordError(f"not a line of JSON: {error}") from None
     if not isinstance(data, dict):
@@ -258,6 +261,14 @@ def _checked(text: str, fields: Mapping[str, tuple[type, ...]]) -> dict[str, Any
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON number")
+
+
+def finite(text: str) -> float:
+    """The number that ``text`` writes. Raises ValueError for one that would be read as infinity."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is larger than any number that can be used")
+    return value
 
 
 def _text(data: Mapping[str, Any], key: str) -> str:
@@ -321,6 +332,8 @@ def read_run(folder: str | os.PathLike[str]) -> RunInfo:
 def run_from_text(text: str) -> RunInfo:
     """What ``text``, a ``run.json``, says. Raises :class:`RecordError`."""
     data = _checked(text, _RUN_FIELDS)
+    if data["wall_s"] is not None and not 0 <= data["wall_s"] < 1e15:
+        raise RecordError(f"field 'wall_s' must be seconds, got {data['wall_s']!r:.80}")
     for key in ("targets", "gpus", "problems"):
         data[key] = tuple(str(item) for item in data[key])
     return RunInfo(**data)

@@ -33,7 +33,7 @@ RECORD = CaseRecord(
 def reports(tmp_path, monkeypatch):
     """./reports with two runs, of which the one whose name sorts first is the newer."""
     monkeypatch.chdir(tmp_path)
-    for name, started, status in (("a", "2026-02-02", Status.FAIL), ("b", "2026-01-01", Status.PASS)):
+    for name, started, status in (("a", "2026-02-02", Status.FAIL), ("b", "2026-01-01", Status.CRASH)):
         folder = tmp_path / "reports" / name
         folder.mkdir(parents=True)
         (folder / "run.json").write_text(json.dumps(jsonable(RunInfo(name, started, "quick", 0))))
@@ -60,7 +60,7 @@ def test_show_reads_the_newest_run(reports, capsys):
 
 def test_show_of_a_given_run(reports, capsys):
     assert cli.main(["show", "x[mm]", "--run", str(reports / "b")]) == 0
-    assert "status:   pass" in capsys.readouterr().out
+    assert "status:   crash" in capsys.readouterr().out
 
 
 def test_show_takes_an_exact_id_that_is_part_of_another(reports, capsys):
@@ -80,6 +80,23 @@ def test_show_takes_an_exact_id_that_is_part_of_another(reports, capsys):
 def test_clear_errors(reports, capsys, words, message):
     assert cli.main(words) == cli.USAGE
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--waivers", "no.toml"], "no.toml"),
+        (["--mustpass", "no-lists"], "no-lists holds no mustpass list"),
+        (["--profiles", "no.toml"], "--profiles needs --mustpass"),
+        (["--output", "file/below"], "file/below cannot be made"),
+    ],
+)
+def test_a_gate_says_what_it_cannot_use_before_it_runs_anything(tmp_path, monkeypatch, capsys, words, message):
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("")
+    assert cli.main(["gate", "--candidate", "triton==3.9.0", "--cache", "cache", *words]) == cli.USAGE
+    assert message in capsys.readouterr().err
+    assert not Path("cache").exists()
 
 
 def test_no_run_at_all(tmp_path, monkeypatch, capsys):

@@ -67,6 +67,9 @@ def _changed(**fields: object) -> str:
     return json.dumps({key: value for key, value in data.items() if value != "absent"})
 
 
+FAILED = {"check": "memory", "passed": False, "text": "", "details": {}}
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -86,6 +89,8 @@ def _changed(**fields: object) -> str:
         (_changed(durations={"run": "long"}), "durations must hold int or float"),
         (_changed(artefacts={"ttir": 3}), "artefacts must hold str"),
         (RECORD.to_line().replace("0.5", "NaN"), "NaN is no JSON number"),
+        (RECORD.to_line().replace("0.5", "1e999"), "1e999 is larger than any number that can be used"),
+        (_changed(status="pass", verdicts=[FAILED]), "status pass, and the check 'memory' failed"),
     ],
 )
 def test_invalid_lines_are_refused(line, message):

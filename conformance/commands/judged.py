@@ -32,11 +32,17 @@ def read(folder: Path) -> tuple[RunInfo, tuple[CaseRecord, ...], tuple[str, ...]
     return info, reading.records, (*info.problems, *reading.problems)
 
 
+def refuse_unusable(given: argparse.Namespace) -> None:
+    """Raises CommandError for waivers, lists and claims that cannot be used: before a run that takes hours."""
+    if given.profiles and not given.mustpass:
+        raise CommandError("--profiles needs --mustpass: claims are judged by the lists of what is owed")
+    _files(given.waivers, given.mustpass, given.profiles)
+
+
 def after_waivers(given: argparse.Namespace, comparison: Comparison, candidate: Path) -> Comparison:
     """``comparison`` after the waivers, lists and claims that the user gave had their say; itself without any."""
+    refuse_unusable(given)
     if not (given.waivers or given.mustpass):
-        if given.profiles:
-            raise CommandError("--profiles needs --mustpass: claims are judged by the lists of what is owed")
         return comparison
     info, records, _ = read(candidate)
     verdict, waived = verdict_of(info, records, given.waivers, given.mustpass, given.profiles, comparison=comparison)
@@ -53,13 +59,11 @@ def verdict_of(
     comparison: Comparison | None = None,
 ) -> tuple[judging.GateVerdict, waiving.Waiving]:
     """The verdict on a run, by the waivers in ``accepted`` and by ``lists``; without lists no claim is judged."""
+    kept, owing, known = _files(accepted, lists, more_profiles)
     try:
-        kept = waivers.read_waivers(accepted) if accepted else waivers.Waivers()
-        owing = mustpass.read_lists(lists) if lists else None
-        known = profiles.read_profiles(more_profiles)
-    except (mustpass.MustpassError, profiles.ProfileError, waivers.WaiverError) as error:
+        complete = owed.check(owing, info, records).complete if owing is not None else False
+    except mustpass.MustpassError as error:
         raise CommandError(clean(str(error))) from None
-    complete = owed.check(owing, info, records).complete if owing is not None else False
     today = datetime.now(timezone.utc).date()
     waived = waiving.apply(kept, records, today, comparison, complete=complete)
     chosen = {each.target: each for each in owed.applicable(owing or (), info, records)}
@@ -73,3 +77,16 @@ def verdict_of(
         passing=[record.case for record in records if record.status is Status.PASS],
     )
     return verdict, waived
+
+
+def _files(
+    accepted: Path | None, lists: Path | None, more_profiles: Sequence[Path]
+) -> tuple[waivers.Waivers, list[mustpass.Mustpass] | None, profiles.Profiles]:
+    try:
+        return (
+            waivers.read_waivers(accepted) if accepted else waivers.Waivers(),
+            mustpass.read_lists(lists) if lists else None,
+            profiles.read_profiles(more_profiles),
+        )
+    except (mustpass.MustpassError, profiles.ProfileError, waivers.WaiverError) as error:
+        raise CommandError(clean(str(error))) from None

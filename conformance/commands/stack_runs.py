@@ -117,6 +117,10 @@ class Gate:
 
 
 def gate_of(given: argparse.Namespace, stacks: Sequence[Stack]) -> Gate:
+    """The gate that was asked for. What of the user's files cannot be used is said here, before hours of runs."""
+    judged.refuse_unusable(given)
+    if given.output:
+        _make(Path(given.output))
     options = ["--tier", given.tier]
     for name in _PASSED_ON:
         options += [word for value in getattr(given, name) for word in (f"--{name}", value)]
@@ -159,13 +163,17 @@ def report_pair(given: argparse.Namespace, baseline: StackRun, candidate: StackR
     """Compares two runs and leaves the comparison in ``output``, in every form. Returns 0 if the candidate is safe."""
     found = compared(baseline.folder, candidate.folder, (baseline.name, candidate.name))
     found = judged.after_waivers(given, found, candidate.folder)
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CommandError(f"{output} cannot be made ({error}): give another --output") from None
+    _make(output)
     files = {option: str(output / name) for option, name in REPORTS.items()}
     answer = deliver(found, baseline.folder, candidate.folder, files)
     for line in reproduced(found, baseline, candidate, output / "reproducers", given.reproducers):
         print(clean(line))
     print(f"\n{output}: {', '.join(REPORTS.values())}", file=sys.stderr)
     return answer
+
+
+def _make(output: Path) -> None:
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CommandError(f"{output} cannot be made ({error}): give another --output") from None

@@ -112,6 +112,11 @@ def outcome(record: CaseRecord) -> str:
     return str(record.status.value)
 
 
+def is_proof(owed: str) -> bool:
+    """Whether a list that says ``owed`` of a case asks for something to be shown, not for a refusal."""
+    return owed in _RISING[1:]
+
+
 def satisfies(found: str, owed: str) -> bool:
     """Whether the outcome ``found`` is what is ``owed``, or proves more of the same."""
     return found in _RISING[_RISING.index(owed) :] if owed in _RISING else found == owed
@@ -239,8 +244,7 @@ def change(old: Mapping[str, str], new: Mapping[str, str]) -> Change:
 
 def _owes_more(new: str, old: str) -> bool:
     """Whether ``new`` asks for all that ``old`` did: a pass for what was refused, a device for the interpreter."""
-    provable = _RISING[1:]
-    return new in provable and (old not in provable or provable.index(new) > provable.index(old))
+    return is_proof(new) and (not is_proof(old) or _RISING.index(new) > _RISING.index(old))
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from conformance.records import CaseRecord, RunInfo, Status
 
 from .entries import holds
-from .mustpass import DEFAULT_TARGETS, Level, Mustpass, level_of, outcome, satisfies, target_of
+from .mustpass import (
+    DEFAULT_TARGETS,
+    Level,
+    Mustpass,
+    MustpassError,
+    level_of,
+    outcome,
+    satisfies,
+    stack_text,
+    target_of,
+)
 
 
 @dataclass(frozen=True)
@@ -71,13 +81,19 @@ def once(records: Sequence[CaseRecord]) -> dict[str, CaseRecord]:
 
 
 def applicable(lists: Iterable[Mustpass], run: RunInfo, records: Sequence[CaseRecord]) -> list[Mustpass]:
-    """The lists that are for this run: its tier, its targets, its level and its stack."""
+    """The lists that are for this run: its tier, its targets, its level and its stack. Raises :class:`MustpassError`
+    if two of one target are: nothing says which of them counts."""
     level, targets = level_of(records), tuple(sorted(run.targets))
-    return [
+    found = [
         each
         for each in lists
         if (each.tier, each.level, each.targets) == (run.tier, level, targets) and holds(each.stack, run.stack)
     ]
+    for target, count in Counter(each.target for each in found).items():
+        if count > 1:
+            ranges = " and ".join(stack_text(each.stack) for each in found if each.target == target)
+            raise MustpassError(f"{target}: two lists are for this run, of {ranges}: remove one, or narrow its stack")
+    return found
 
 
 def check(

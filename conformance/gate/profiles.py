@@ -32,7 +32,7 @@ from typing import Any
 from conformance.records import CaseRecord, Status
 
 from .entries import TEXT, EntryError, Form, any_matches, is_text, is_texts, load, read_text, tables
-from .mustpass import ANY, LEVELS, PASSES, Level, Mustpass, outcome, satisfies
+from .mustpass import ANY, LEVELS, Level, Mustpass, is_proof, outcome, satisfies
 from .owed import is_excused, once
 from .waivers import FAILURES
 
@@ -209,7 +209,7 @@ def _claim(
 ) -> Claim:
     """The claim of ``profile``, which the ``cases`` of the list prove."""
     listed = {case: mustpass.outcomes[case] for case in cases}
-    owed = {case: way for case, way in listed.items() if way == "compiled" or way in PASSES}
+    owed = {case: way for case, way in listed.items() if is_proof(way)}
     found = {case: outcome(by_case[case]) if case in by_case else "missing or duplicate" for case in owed}
     short = [case for case in owed if not satisfies(found[case], owed[case])]
     failed = [case for case in short if case in by_case and by_case[case].status in _FAILING]

@@ -284,6 +284,8 @@ class _Collector:
         name, chosen = line.config and line.config.id, f"{options.dtype} {options.variant}".strip()
         checks, passed = tuple(map(_check_of, line.verdicts)), all(map(_passed_of, line.verdicts))
         failing = () if passed else [(verdict.check, verdict.text) for verdict in line.verdicts if not verdict.passed]
+        if failing and line.status is Status.PASS:
+            raise RecordError(f"case {line.case!r}: status pass, and the check {failing[0][0]!r} failed")
         keep = self._pool.setdefault
         return Entry(
             line.case,

@@ -211,7 +211,8 @@ def _key(environment: Environment, can: Abilities, options: Sequence[str]) -> st
     and the options."""
     stack = [environment.folder.name, dict(environment.stack.variables), dict(can.stack), list(can.devices)]
     packages = [folder_digest(place) for place in (*environment.stack.sites, environment.folder / "site")]
-    around = [packages, variables(environment.environ()), _installed(), code_digest()]
+    environ = environment.environ()
+    around = [packages, {name: environ[name] for name in variables(environ)}, _installed(), code_digest()]
     text = json.dumps([*stack, *around, list(options)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

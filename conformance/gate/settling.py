@@ -15,13 +15,19 @@ _COMPARED = (Part.RUN, Part.REGRESSION)
 
 def settled(comparison: Comparison, verdict: GateVerdict, left: Iterable[Group]) -> Comparison:
     """``comparison`` with the regressions that are ``left``; those that waivers took out as findings of the kind
-    WAIVED; and as further objections the reasons of ``verdict`` of which a comparison does not speak by itself."""
+    WAIVED; as further objections the reasons of ``verdict`` of which a comparison does not speak by itself, and as
+    warnings its notes."""
     others = [group for group in comparison.groups if group.severity is not Severity.REGRESSION]
     found = [finding for group in (*left, *others) for finding in group.findings]
     causes = {finding.case: finding for group in comparison.regressions for finding in group.findings}
     found += [_waived(each, causes.get(each.case)) for each in verdict.waived]
     more = tuple("\n".join(reason.lines()) for reason in verdict.reasons if reason.part not in _COMPARED)
-    return replace(comparison, groups=grouped(found), objections=(*comparison.objections, *more))
+    return replace(
+        comparison,
+        groups=grouped(found),
+        warnings=(*comparison.warnings, *verdict.notes),
+        objections=(*comparison.objections, *more),
+    )
 
 
 def _waived(each: Waived, finding: Finding | None) -> Finding:

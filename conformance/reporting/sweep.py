@@ -13,6 +13,8 @@ from conformance.reporting.text import clean, markdown_table
 
 SUITE = "config_space"
 
+_LARGEST = 1e15  # of a figure: one that is larger was not measured
+
 
 @dataclass(frozen=True)
 class Row:
@@ -75,7 +77,8 @@ def _number(value: Any, *path: str) -> float | None:
     """What lies under ``path``, if it is a number: a record's figures are not trusted, and infinity is a text there."""
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    usable = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _LARGEST
+    return value if usable else None
 
 
 def fastest(found: Iterable[Row]) -> str:

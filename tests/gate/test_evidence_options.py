@@ -61,7 +61,9 @@ def test_options_that_no_evidence_may_have(words):
     assert judge_options(["--tier", "quick", *words], {}).unlisted
 
 
-@pytest.mark.parametrize("name", ["TRITON_KERNEL_OVERRIDE", "TRITON_OVERRIDE_DIR", "PYTEST_PLUGINS"])
+@pytest.mark.parametrize(
+    "name", ["TRITON_KERNEL_OVERRIDE", "TRITON_PLUGIN_PATHS", "LLVM_PASS_PLUGIN_PATH", "PYTHONOPTIMIZE"]
+)
 def test_variables_that_replace_what_is_tested(name):
     assert judge_options([], {name: "x"}).unlisted == (f"{name}=x",)
     assert judge_options([], {name: "0", "TRITON_CACHE_DIR": "/c"}).unlisted == ()

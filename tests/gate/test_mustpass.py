@@ -109,6 +109,12 @@ def test_a_duplicate_fails_and_proves_nothing():
     assert found.headlines[2].proven == 1
 
 
+def test_two_lists_for_one_run_are_refused():
+    wide = [replace(each, stack={"triton": ">=3.6,<3.9"}) for each in LISTS]
+    with pytest.raises(MustpassError, match=r"two lists are for this run, of torch ==2\.13.* and triton >=3\.6,<3\.9"):
+        check([*LISTS, *wide], *run_of(RECORDS))
+
+
 REFUSED = Reason(ReasonCode.DTYPE, "x", "y")
 OTHERWISE = {
     "failed": ("bf16", {"status": Status.FAIL}, "pass:interpreter is owed, fail found"),

@@ -202,6 +202,14 @@ def test_the_worst_of_a_case_recorded_twice_counts(tmp_path):
     assert set(WORST) == set(Status)
 
 
+def test_a_pass_with_a_failing_check_is_not_believed(tmp_path):
+    liar = record()
+    fail(liar, "memory", "overwritten")
+    side = read_side(written(tmp_path, {**liar, "status": "pass"}))
+    assert (side.entries, side.unusable) == ({}, 1)
+    assert "status pass, and the check 'memory' failed" in side.problems[0]
+
+
 def test_records_of_two_stacks_in_one_side_are_told(tmp_path):
     side = read_side(written(tmp_path, record(), {**record("addmm"), "stack": {"triton": "3.9.0"}}))
     assert side.mixed == ("stack",)
@@ -209,7 +217,8 @@ def test_records_of_two_stacks_in_one_side_are_told(tmp_path):
 
 def test_damaged_run_info_is_a_problem(tmp_path):
     folder = write_run(tmp_path / "run", [record()])
-    for text in ("{", '{"schema": 1}', "[]", "\udcff"):
+    without_end = folder.joinpath("run.json").read_text().replace('"wall_s": 10.0', f'"wall_s": 1{"0" * 400}')
+    for text in ("{", '{"schema": 1}', "[]", "\udcff", without_end):
         (folder / "run.json").write_bytes(text.encode("utf-8", "surrogateescape"))
         side = read_side(folder)
         assert side.run is None

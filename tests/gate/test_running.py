@@ -104,12 +104,19 @@ def test_other_options_versions_or_code_are_another_run(tmp_path: Path, monkeypa
     assert len(folders) == 7
 
 
-@pytest.mark.parametrize("name", ["TRITON_DEFAULT_FP_FUSION", "PYTEST_ADDOPTS"])
+@pytest.mark.parametrize("name", ["TRITON_DEFAULT_FP_FUSION", "PTXAS_OPTIONS", "PYTEST_ADDOPTS"])
 def test_a_variable_that_can_change_results_is_another_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     first, _ = started(tmp_path)
     monkeypatch.setenv(name, "-q")
+    assert started(tmp_path)[0] != first
+
+
+def test_a_withheld_value_is_part_of_what_tells_runs_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_KEY", "one")
+    first, _ = started(tmp_path)
+    monkeypatch.setenv("TRITON_KEY", "two")
     assert started(tmp_path)[0] != first
 
 

@@ -78,3 +78,4 @@ def test_a_waiver_that_does_not_hold_covers_nothing(cases: str, expires: str, sa
     found = after(cases, expires)
     assert kinds(found)["MORE_SPILLS"] == list(CASES)
     assert [said in objection for objection in found.objections] == ([True] if said else [])
+    assert ["has no case here" in warning for warning in found.warnings] == ([] if said else [True])

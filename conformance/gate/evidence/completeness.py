@@ -7,20 +7,27 @@ from collections.abc import Mapping
 from conformance.gate import mustpass, owed
 from conformance.gate.evidence.contents import MUSTPASS, Contents
 from conformance.gate.evidence.refusal import Reason, Refusal
+from conformance.records import Status
+
+#: Of cases that did not fail, and may still have shown less than they owe.
+_UNPROVEN = (Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN, Status.NOT_CLAIMED)
 
 
 def check_owed(members: Mapping[str, bytes], contents: Contents) -> None:
     """Raises :class:`Refusal` if ``members`` has lists and they cannot be used, or the records lack an owed case, have
-    one that is not listed, or have nothing to be held against. A result that is worse than owed is no matter of
-    whether the evidence is whole: the statement's result and the gate tell of it."""
+    one that is not listed, or have nothing to be held against. A case that owes a proof and was refused or shown by
+    less is as good as missing. One that failed is no matter of whether the evidence is whole: the statement's result
+    and the gate tell of it."""
     names = [name for name in sorted(members) if name.startswith(MUSTPASS)]
     if not names:
         return
     try:
         lists = [mustpass.parsed(members[name].decode("utf-8"), name) for name in names]
+        checked = owed.check(lists, contents.run, contents.records)
     except ValueError as error:
         raise Refusal(Reason.MUSTPASS, f"{error}") from None
-    checked = owed.check(lists, contents.run, contents.records)
-    problems = [str(difference) for difference in checked.differences if difference.what != "differing"]
+    wanted = {case for each in lists for case, owing in each.outcomes.items() if mustpass.is_proof(owing)}
+    unproven = {record.case for record in contents.records if record.status in _UNPROVEN} & wanted
+    problems = [str(each) for each in checked.differences if each.what != "differing" or unproven & {*each.cases}]
     if problems or checked.lacking:
         raise Refusal(Reason.MUSTPASS, "; ".join([*problems, *checked.lacking]))

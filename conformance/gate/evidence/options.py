@@ -26,8 +26,12 @@ _NARROWING_VALUES = (
 _NARROWING_FLAGS = "-x --exitfirst --lf --last-failed --sw --stepwise"
 _PLUGINS = ("conformance.plugin", "xdist", "no:cacheprovider")
 _SUITES = ("conformance.suites", "conformance/suites")  # all of them, as a package and as a folder
-#: Variables by which Triton takes other code than it compiled, and pytest other plugins.
-_REPLACING = ("TRITON_KERNEL_OVERRIDE", "TRITON_OVERRIDE_DIR", "PYTEST_PLUGINS")
+#: Variables by which Triton takes other code than it compiled or runs other passes, pytest takes other plugins, and
+#: Python leaves out assertions.
+_REPLACING = (
+    *("TRITON_KERNEL_OVERRIDE", "TRITON_OVERRIDE_DIR", "TRITON_PLUGIN_PATHS", "LLVM_PASS_PLUGIN_PATH"),
+    *("PYTEST_PLUGINS", "PYTHONOPTIMIZE"),
+)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from conformance.gate.evidence.refusal import Reason, Refusal
+from conformance.records import finite
 
 DEPTH_LIMIT = 64  # objects and lists inside one another; records need fewer than ten
 
@@ -20,7 +21,7 @@ def decode(content: bytes, name: str) -> Any:
     an object has twice, for NaN and infinities, and for nesting deeper than :data:`DEPTH_LIMIT`."""
     try:
         text = content.decode("utf-8")
-        value = json.loads(text, parse_constant=_no_number)
+        value = json.loads(text, parse_constant=_no_number, parse_float=finite)
         if json.dumps(value, separators=(",", ":")) != text:  # names that come twice would be lost on the way
             json.loads(text, object_pairs_hook=_unique)
     except _NameTwice as error:
