@@ -48,12 +48,13 @@ UNLISTED = [
 
 @pytest.mark.parametrize("words", WHOLE, ids=" ".join)
 def test_options_that_leave_nothing_out(words):
-    assert judge_options(words, {}) == Judged((), ())
+    found = judge_options(words, {})
+    assert (found.partial, found.unlisted) == ((), ())
 
 
 @pytest.mark.parametrize(("words", "found"), PARTIAL)
 def test_options_that_make_a_run_partial(words, found):
-    assert judge_options(["--tier", "quick", *words], {}) == Judged((found,), ())
+    assert judge_options(["--tier", "quick", *words], {}) == Judged((found,), (), ("quick",))
 
 
 @pytest.mark.parametrize("words", UNLISTED, ids=" ".join)

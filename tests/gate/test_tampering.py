@@ -256,6 +256,10 @@ def with_option(*words: str) -> Callable[[Sample], bytes]:
     return run_with(options=["-q", "--tier", "quick", *words])
 
 
+def with_words(*words: str) -> Callable[[bytes], bytes]:
+    return lambda content: json.dumps({**json.loads(content), "options": list(words)}).encode()
+
+
 def set_to(name: str, value: object) -> Callable[[dict[str, Any]], None]:
     return lambda predicate: predicate.update({name: value})
 
@@ -471,6 +475,8 @@ TAMPERINGS: dict[str, tuple[Callable[[Sample], bytes], Reason]] = {
         Reason.ENVIRONMENT,
     ),
     "an unlisted option": (with_option("-p", "my_plugin"), Reason.OPTION),
+    "options of another tier": (resigned("environment.json", with_words("--tier", "full")), Reason.RUN),
+    "options of another seed": (resigned("environment.json", with_words("--seed=17")), Reason.RUN),
     "an unknown option": (with_option("--forgive-all"), Reason.OPTION),
     "an ini value overridden": (with_option("-o", "addopts="), Reason.OPTION),
     "kernels overridden": (run_with(variables={"TRITON_KERNEL_OVERRIDE": "1"}), Reason.OPTION),

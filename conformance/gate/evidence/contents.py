@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from conformance.gate.evidence.options import judge_options
 from conformance.gate.evidence.refusal import Reason, Refusal
 from conformance.gate.evidence.strict_json import decode_object
 from conformance.gate.reading import without_collection
@@ -154,6 +155,10 @@ def _check_one_run(contents: Contents) -> None:
         raise Refusal(
             Reason.RUN, f"the environment is of run {theirs}, {RUN_FILE} of {run.id!r:.80} {run.started!r:.40}"
         )
+    asked = judge_options(environment["options"], environment["variables"])
+    for what, words, ran in (("tier", asked.tiers, run.tier), ("seed", asked.seeds, str(run.seed))):
+        if words and words[-1] != ran:
+            raise Refusal(Reason.RUN, f"{RUN_FILE} is of {what} {ran:.40}, and its options ask for {words[-1]:.40}")
     for record in contents.records:
         if (record.seed, record.tier) != (run.seed, run.tier):
             theirs = f"tier {record.tier!r:.40} and seed {record.seed!r:.40}"

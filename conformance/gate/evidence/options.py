@@ -36,10 +36,13 @@ _REPLACING = (
 
 @dataclass(frozen=True)
 class Judged:
-    """``partial`` are the options that narrowed the run, ``unlisted`` what no run may have that counts as evidence."""
+    """``partial`` are the options that narrowed the run, ``unlisted`` what no run may have that counts as evidence,
+    ``tiers`` and ``seeds`` those that were asked for."""
 
     partial: tuple[str, ...]
     unlisted: tuple[str, ...]
+    tiers: tuple[str, ...] = ()
+    seeds: tuple[str, ...] = ()
 
 
 class _Parser(argparse.ArgumentParser):
@@ -57,7 +60,11 @@ def judge_options(options: Sequence[str], variables: Mapping[str, str]) -> Judge
     narrowing = [f"{name} {value}" for name in _NARROWING_VALUES.split() for value in vars(given)[name] or ()]
     narrowing += [name for name in _NARROWING_FLAGS.split() if vars(given)[name]]
     narrowing += [f"only {path}" for path in given.paths if path not in _SUITES]
-    return Judged(tuple(narrowing), (*unlisted, *unknown))
+
+    def asked(name: str) -> tuple[str, ...]:
+        return tuple(value for form in (f"--{name}", f"--conformance-{name}") for value in vars(given)[form] or ())
+
+    return Judged(tuple(narrowing), (*unlisted, *unknown), asked("tier"), asked("seed"))
 
 
 def _parser() -> argparse.ArgumentParser:
