@@ -8,6 +8,7 @@ read back is not trusted: every line is checked, and what cannot be used is repo
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import math
 import os
@@ -21,6 +22,8 @@ from typing import Any
 SCHEMA = 1  # of a record's line and of run.json; raised whenever the meaning of a field changes
 RECORDS_FILE = "records.jsonl"
 RUN_FILE = "run.json"
+READ_LIMIT = 4 << 30  # bytes of a run's records that are read, and of its run.json: both may come from a stranger
+RUN_LIMIT = 16 << 20
 TEXT_LIMIT = 20_000  # characters of one text in a record: a line stays readable whatever a compiler printed
 
 
@@ -304,11 +307,12 @@ def record_files(folder: Path) -> list[Path]:
 
 def read_records(path: str | os.PathLike[str]) -> Reading:
     """Reads a records file, or those of a run's folder. A last line that was cut short (its writer died) and every
-    invalid line become problems. Raises FileNotFoundError if there is nothing to read."""
+    invalid line become problems. Raises FileNotFoundError if there is nothing to read, OSError if it is too much."""
     path = Path(path)
     files = record_files(path) if path.is_dir() else [path]
     if not files or not all(file.exists() for file in files):
         raise FileNotFoundError(f"{path} holds no records: give a run's folder or a {RECORDS_FILE}")
+    _refuse_more_than(READ_LIMIT, *files)
     records: list[CaseRecord] = []
     problems: list[str] = []
     for file in files:
@@ -326,7 +330,13 @@ def read_records(path: str | os.PathLike[str]) -> Reading:
 
 def read_run(folder: str | os.PathLike[str]) -> RunInfo:
     """The ``run.json`` of a run's folder. Raises FileNotFoundError or :class:`RecordError`."""
+    _refuse_more_than(RUN_LIMIT, Path(folder) / RUN_FILE)
     return run_from_text((Path(folder) / RUN_FILE).read_text(encoding="utf-8"))
+
+
+def _refuse_more_than(limit: int, *files: Path) -> None:
+    if sum(file.stat().st_size for file in files) > limit:
+        raise OSError(errno.EFBIG, f"more than {limit} bytes, which is all that is read", str(files[0]))
 
 
 def run_from_text(text: str) -> RunInfo:

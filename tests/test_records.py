@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from conformance import records
 from conformance.records import (
     TEXT_LIMIT,
     CaseRecord,
@@ -124,6 +125,17 @@ def test_merged_file_is_read_before_those_of_workers(tmp_path):
     assert len(read_records(tmp_path).records) == 1
     with pytest.raises(FileNotFoundError):
         read_records(tmp_path / "none.jsonl")
+
+
+def test_more_than_is_read_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "records.jsonl").write_text(RECORD.to_line())
+    (tmp_path / "run.json").write_text("{}")
+    monkeypatch.setattr(records, "READ_LIMIT", 100)
+    monkeypatch.setattr(records, "RUN_LIMIT", 1)
+    with pytest.raises(OSError, match=r"more than 100 bytes, which is all that is read: .*records\.jsonl"):
+        read_records(tmp_path)
+    with pytest.raises(OSError, match=r"more than 1 bytes, which is all that is read: .*run\.json"):
+        read_run(tmp_path)
 
 
 def test_run_info_round_trip(tmp_path):

@@ -23,6 +23,7 @@ import msgspec
 
 from conformance.gate.observed import Code, Observed, Resources
 from conformance.records import (
+    READ_LIMIT,
     RECORDS_FILE,
     RUN_FILE,
     SCHEMA,
@@ -35,10 +36,8 @@ from conformance.records import (
     record_files,
 )
 
-#: Bytes of one line, and of all files of a side. A line of the harness has some 3 KB; its texts are cut at 20,000
-#: characters each.
+#: Bytes of one line. A line of the harness has some 3 KB; its texts are cut at 20,000 characters each.
 LINE_LIMIT = 4 << 20
-SIDE_LIMIT = 4 << 30
 #: Sentences kept about unusable lines; the others are counted.
 PROBLEMS_KEPT = 100
 
@@ -118,8 +117,8 @@ def read_side(path: str | os.PathLike[str], name: str = "") -> SideReading:
     if not files or not all(file.is_file() for file in files):
         raise FileNotFoundError(f"{path} holds no records: give a run's folder or a {RECORDS_FILE}")
     size = sum(file.stat().st_size for file in files)
-    if size > SIDE_LIMIT:
-        raise RecordError(f"{path} holds {size} bytes of records; at most {SIDE_LIMIT} are read")
+    if size > READ_LIMIT:
+        raise RecordError(f"{path} holds {size} bytes of records; at most {READ_LIMIT} are read")
     side = _Collector()
     with without_collection():
         for file in files:
@@ -134,7 +133,7 @@ def _run_info(folder: Path, side: _Collector) -> RunInfo | None:
     except FileNotFoundError:
         side.problem(f"{RUN_FILE} is missing: whether the run ended and what was selected is not known")
         return None
-    except (RecordError, UnicodeDecodeError) as error:
+    except (OSError, RecordError, UnicodeDecodeError) as error:
         side.problem(f"run.json: {error}")
         return None
 
