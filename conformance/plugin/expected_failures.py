@@ -19,6 +19,9 @@ A file of expected failures is TOML, one ``[[expected_failure]]`` table per defe
     reason to remove the entry.
 ``seen``
     Text that the failure's diagnosis contains. Long enough to be this defect's own.
+``checks`` (optional)
+    Patterns of the names of checks, without a config, that fail by this defect without saying ``seen``. A failing check
+    that is none of these and does not say it is another failure, which the entry does not excuse.
 ``upstream``, ``owner``, ``expires``
     Where the defect is reported (https), who looks after the entry, and the last day (UTC) on which it holds.
 
@@ -45,12 +48,13 @@ from conformance.gate.entries import (
     any_matches,
     holds,
     is_text,
+    is_texts,
     load,
     matches,
     read_text,
     tables,
 )
-from conformance.records import CaseRecord, Reason, ReasonCode, Status
+from conformance.records import CaseRecord, Reason, ReasonCode, Status, Verdict
 
 BUILT_IN = "expected_failures.toml"  # beside this module
 
@@ -74,8 +78,9 @@ _FORM = Form(
         "targets": TARGETS,
         "status": (lambda value: isinstance(value, str) and value in _STATUSES, f"one of {', '.join(_STATUSES)}"),
         "intermittent": (lambda value: isinstance(value, bool), "true or false"),
+        "checks": (is_texts, "a list of patterns of checks"),
     },
-    optional=("targets", "status", "intermittent"),
+    optional=("targets", "status", "intermittent", "checks"),
 )
 
 
@@ -97,6 +102,7 @@ class ExpectedFailure:
     targets: tuple[str, ...] = ()
     status: str = "fail"
     intermittent: bool = False
+    checks: tuple[str, ...] = ()
     file: str = BUILT_IN
 
     def __str__(self) -> str:
@@ -118,8 +124,8 @@ class ExpectedFailure:
     def expired(self) -> bool:
         return datetime.now(timezone.utc).date() > self.expires
 
-    def objection(self, status: Status, diagnosis: str) -> str | None:
-        """Why the entry does not excuse a failure; None if it does."""
+    def objection(self, status: Status, diagnosis: str, verdicts: Iterable[Verdict] = ()) -> str | None:
+        """Why the entry does not excuse a failure of a case with ``verdicts``; None if it does."""
         if self.expired():
             return f"{self} expired on {self.expires} and excuses nothing: {self.owner} renews or removes it"
         covered = _STATUSES[self.status]
@@ -127,6 +133,12 @@ class ExpectedFailure:
             return f"{self} is for {' or '.join(each.value for each in covered)}, not for {status.value}"
         if self.seen not in diagnosis:
             return f"{self} does not excuse this: a message that contains {self.seen!r} was expected"
+        failing = [(each.check.partition("@")[0], each.text) for each in verdicts if not each.passed]
+        others = [
+            name for name, text in failing if self.seen not in f"{name}: {text}" and not any_matches(self.checks, name)
+        ]
+        if others:
+            return f"{self} does not excuse that {', '.join(dict.fromkeys(others))} failed: its checks are others"
         return None
 
 
@@ -150,7 +162,7 @@ class ExpectedFailures:
         line for each entry that concerns the case and does not."""
         objections: list[str] = []
         for entry in self._concerning(record):
-            objection = entry.objection(status, diagnosis)
+            objection = entry.objection(status, diagnosis, record.verdicts)
             if objection is None:
                 return Finding(Status.WAIVED, f"{entry}:\n{diagnosis}", entry.reason)
             objections.append(objection)
@@ -208,4 +220,8 @@ def parsed(text: str, file: str) -> list[ExpectedFailure]:
         (found,) = tables(load(text, file), file, _FORM)
     except EntryError as error:
         raise ExpectedFailureError(str(error)) from None
-    return [ExpectedFailure(**{**table, "targets": tuple(table.get("targets", ()))}, file=file) for table in found]
+    lists = ("targets", "checks")
+    return [
+        ExpectedFailure(**{**table, **{name: tuple(table.get(name, ())) for name in lists}}, file=file)
+        for table in found
+    ]

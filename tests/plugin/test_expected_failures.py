@@ -14,7 +14,7 @@ from conformance.plugin.expected_failures import (
     parsed,
     read_expected_failures,
 )
-from conformance.records import CaseRecord, Status
+from conformance.records import CaseRecord, Status, Verdict
 
 pytest_plugins = ["pytester"]
 
@@ -118,7 +118,7 @@ def test_bad(recorder):
     raise KeyError("Unregistered range")
 """,
         "fail",
-        "check memory failed beside the expected failure: guard overwritten",
+        "does not excuse that memory failed",
     ),
     "verdict-beside-it-in-teardown": (
         """
@@ -127,6 +127,17 @@ def untidy():
     yield
     raise KeyError("Unregistered range")
 def test_bad(recorder, untidy): recorder.verdict("memory", False, "guard overwritten")
+""",
+        "fail",
+        "does not excuse that memory failed",
+    ),
+    "verdict-after-it": (
+        """
+@pytest.fixture
+def late(recorder):
+    yield
+    recorder.verdict("memory", False, "guard overwritten")
+def test_bad(recorder, late): raise KeyError("Unregistered range")
 """,
         "fail",
         "check memory failed beside the expected failure: guard overwritten",
@@ -386,6 +397,25 @@ def test_an_entry_holds_on_its_last_day(monkeypatch):
     assert not known.expired()
     Clock.today = date(2027, 7, 1)
     assert known.expired()
+
+
+@pytest.mark.parametrize(
+    ("checks", "failing", "others"),
+    [
+        (None, ("numerics/hot",), None),
+        (None, ("numerics/hot", "numerics/randn"), "numerics/randn"),
+        ("['numerics/*']", ("numerics/hot", "numerics/randn@64x64x64-s2-w4"), None),
+        ("['numerics/*']", ("numerics/hot", "memory"), "memory"),
+        ("['numerics/*']", ("numerics/hot", "codegen/requires/TMA_STORE"), "codegen/requires/TMA_STORE"),
+    ],
+)
+def test_an_entry_excuses_no_other_check(checks, failing, others):
+    (known,) = parsed(entry(seen='"numerics/hot"', checks=checks), "f")
+    verdicts = (Verdict("grid", True, "3"), *(Verdict(check, False, "wrong") for check in failing))
+    record = CaseRecord("test_bad.py::test_x", "bad", Status.FAIL, stack={"python": "3.11"}, verdicts=verdicts)
+    found = ExpectedFailures((known,)).failure(record, Status.FAIL, "numerics/hot: wrong")
+    assert found.status is (Status.FAIL if others else Status.WAIVED)
+    assert (f"does not excuse that {others} failed" in found.diagnosis) is bool(others)
 
 
 def test_two_entries_may_concern_one_case():
