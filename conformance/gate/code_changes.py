@@ -167,14 +167,14 @@ _CODE_BYTES = _Figure(Kind.LARGER_CODE, Kind.SMALLER_CODE, "bytes", thresholds.C
 
 
 def _sizes(after: Entry, was: Resources, now: Resources) -> Iterator[Finding]:
-    unit = now.spill_unit
-    both = was.spills and now.spills
-    if was.spills != now.spills and (was.spill_unit == unit or not both):
+    unit = now.spill_unit or was.spill_unit
+    both, known = was.spills and now.spills, was.registers and now.registers  # 0: the binary could not be read
+    if known and was.spills != now.spills and (was.spill_unit == unit or not both):
         least = thresholds.SPILLS_LEAST.get(str(unit), 1) if both else 1  # the first one is another code
         spills = _Figure(Kind.MORE_SPILLS, Kind.FEWER_SPILLS, f"{unit or ''} spilled".strip(), thresholds.SPILLS, least)
         yield from spills.changes(after, was.spills, now.spills)
     yield from _SHARED_MEMORY.changes(after, was.shared_memory, now.shared_memory)
-    if was.registers and now.registers:  # 0: the binary could not be read
+    if known:
         yield from _REGISTERS.changes(after, was.registers, now.registers)
 
 

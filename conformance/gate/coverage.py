@@ -89,6 +89,8 @@ def warnings(baseline: SideReading, candidate: SideReading) -> list[str]:
         if was != now
     ]
     for label, side in (("baseline", baseline), ("candidate", candidate)):
+        if side.run is None and side.problems:
+            continue  # which say so, and more
         if side.run is None:
             found.append(f"the {label} has no usable run.json: whether its run ended and what was selected is unknown")
         elif side.run.selected is not None and side.run.selected < len(side.entries):

@@ -65,6 +65,8 @@ _COLUMNS = tuple(Standing)
 _FAILURES = (Kind.NEW_CRASH, Kind.NEW_FAIL, Kind.NONDETERMINISTIC, Kind.NEW_WAIVED, Kind.STILL_FAIL)
 #: Checks that judge a case; what other checks are called depends on what was generated.
 _JUDGING = ("numerics", "memory", "repeat", "grid", "codegen", "resources", "spills")
+#: Families of checks that name a fill only where they fail.
+_BY_FILL_IF_FAILING = ("memory", "repeat")
 _EXECUTORS = (None, "interpreter", "device")
 
 #: Failing checks with what they say.
@@ -128,13 +130,14 @@ def repeats(failing: Failing) -> Failing:
 
 
 def newly_failing(before: Entry, after: Entry) -> Failing:
-    """The failing checks of a case that failed before too, accepted or not, that passed then or of whose families none
-    failed then: of one that failed in its numbers, such as those of its memory. Each directive about the code is a
-    family of its own."""
+    """The failing checks of a case that failed before too, accepted or not, of whose families none failed then: of one
+    that failed in its numbers, such as those of its memory. Each directive about the code is a family of its own. Of a
+    failure that nothing accepts, those that passed then are new, too."""
     if before.status is not after.status or after.status not in (Status.FAIL, Status.WAIVED):
         return ()
     failed = {check for check, _ in before.failing}
-    families, passed = {_family(check) for check in failed}, set(before.checks) - failed
+    families = {_family(check) for check in failed} | {"diagnosis"}  # which only explains the others
+    passed = set(before.checks) - failed if after.status is Status.FAIL else set()
     return tuple(pair for pair in after.failing if pair[0] in passed or _family(pair[0]) not in families)
 
 
@@ -173,6 +176,9 @@ def _less(before: Entry, after: Entry) -> Finding | None:
         return _other_executor(Kind.LOST_COVERAGE, before, after)
     if before.checks != after.checks:
         had, has = _judging(before), _judging(after)
+        for check, _ in before.failing:
+            if _family(check) in _BY_FILL_IF_FAILING:
+                had.pop(check_name(check), None)
         lost = sorted(had.keys() - has.keys())
         if lost:
             cause = f"no longer checked: {', '.join(lost[:3])}" + (" and more" if len(lost) > 3 else "")
@@ -180,7 +186,7 @@ def _less(before: Entry, after: Entry) -> Finding | None:
         fewer = sorted(name for name in had if has[name] < had[name])
         if fewer:
             counts = f"{fewer[0]}: {had[fewer[0]]}", f"{fewer[0]}: {has[fewer[0]]}"
-            return finding(Kind.LOST_COVERAGE, after, "judged with fewer configs", *counts, detail=", ".join(fewer))
+            return finding(Kind.LOST_COVERAGE, after, "judged fewer times", *counts, detail=", ".join(fewer))
     if before.resources is not None and after.resources is None:
         return finding(Kind.LOST_COVERAGE, after, "no longer compiled", "compiled", "not compiled")
     if before.resources and before.resources.registers and after.resources and not after.resources.registers:
@@ -210,7 +216,7 @@ def _other_executor(kind: Kind, before: Entry, after: Entry) -> Finding:
 
 
 def _judging(entry: Entry) -> Counter[str]:
-    """How many configs each check that judges the case was made with."""
+    """How often each check that judges the case was made: once for each config, if it names any."""
     return Counter(check_name(check) for check in entry.checks if check_name(check).partition("/")[0] in _JUDGING)
 
 

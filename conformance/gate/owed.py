@@ -14,6 +14,7 @@ from .mustpass import (
     Level,
     Mustpass,
     MustpassError,
+    is_proof,
     level_of,
     outcome,
     satisfies,
@@ -92,7 +93,7 @@ def applicable(lists: Iterable[Mustpass], run: RunInfo, records: Sequence[CaseRe
     for target, count in Counter(each.target for each in found).items():
         if count > 1:
             ranges = " and ".join(stack_text(each.stack) for each in found if each.target == target)
-            raise MustpassError(f"{target}: two lists are for this run, of {ranges}: remove one, or narrow its stack")
+            raise MustpassError(f"{target}: {count} lists are for this run, of {ranges}: keep one, or narrow its stack")
     return found
 
 
@@ -159,7 +160,5 @@ def _lacking(target: str, cases: int, run: RunInfo, level: Level) -> str:
 def _headline(mustpass: Mustpass, by_case: Mapping[str, CaseRecord]) -> Headline:
     owed = {case: owed for case, owed in mustpass.outcomes.items() if not owed.startswith("not-applicable:")}
     found = {case: outcome(by_case[case]) for case in owed if case in by_case}
-    proven = [
-        way for case, way in found.items() if not owed[case].startswith("not-run:") and satisfies(way, owed[case])
-    ]
+    proven = [way for case, way in found.items() if is_proof(way) and satisfies(way, owed[case])]
     return Headline(mustpass.target, mustpass.level, len(owed), len(proven), Counter(proven))

@@ -11,6 +11,7 @@ from conformance.gate.findings import Finding, Kind
 from conformance.gate.outcomes import finding
 from conformance.gate.reading import Entry
 from conformance.gate.timing import Answer, TimeChange
+from conformance.records import Status
 
 Pairs = Iterable[tuple[Entry, Entry]]
 _Choice = tuple[str, str, str, str]  # kernel, problem, dtype and variant, target
@@ -21,7 +22,8 @@ def time_findings(pairs: Pairs) -> Iterator[Finding]:
     for before, after in pairs:
         if not before.samples or not after.samples or before.timed != after.timed:
             continue
-        if len(before.samples) >= timing.FEWEST_SAMPLES > len(after.samples):
+        fewer = len(before.samples) >= timing.FEWEST_SAMPLES > len(after.samples)
+        if fewer and before.status is after.status is Status.PASS:
             continue  # is lost coverage
         if timing.agree(before.samples, after.samples, thresholds.TIME):
             continue

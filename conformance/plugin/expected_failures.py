@@ -133,12 +133,11 @@ class ExpectedFailure:
             return f"{self} is for {' or '.join(each.value for each in covered)}, not for {status.value}"
         if self.seen not in diagnosis:
             return f"{self} does not excuse this: a message that contains {self.seen!r} was expected"
-        failing = [(each.check.partition("@")[0], each.text) for each in verdicts if not each.passed]
-        others = [
-            name for name, text in failing if self.seen not in f"{name}: {text}" and not any_matches(self.checks, name)
-        ]
+        said = [each.check for each in verdicts if not each.passed and self.seen not in f"{each.check}: {each.text}"]
+        others = [name for name in (check.partition("@")[0] for check in said) if not any_matches(self.checks, name)]
         if others:
-            return f"{self} does not excuse that {', '.join(dict.fromkeys(others))} failed: its checks are others"
+            named = ", ".join(dict.fromkeys(others))
+            return f"{self} does not excuse that {named} failed: no text has {self.seen!r}, and its checks are others"
         return None
 
 

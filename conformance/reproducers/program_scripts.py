@@ -38,8 +38,10 @@ def program_script(record: CaseRecord) -> str:
     integers as operands, and compares what it computes with the function itself. Raises NotReproducible."""
     program, target = _read(record)
     failed = [verdict for verdict in record.verdicts if not verdict.passed]
-    features, generated = _features(failed), _generated(failed)
+    features, (generated, unseen) = _features(failed), _generated(failed)
     if not features and not generated and not _shows(record, failed):
+        if unseen:
+            raise NotReproducible(unseen[0])
         checks = ", ".join(dict.fromkeys(verdict.check.partition("@")[0] for verdict in failed))
         raise NotReproducible(
             f"{f'what failed is {checks}' if checks else 'it did not fail'}; a script of what Inductor generates shows "
@@ -108,36 +110,47 @@ def _features(failed: Iterable[Verdict]) -> dict[str, bool]:
     return found
 
 
-def _generated(failed: Iterable[Verdict]) -> list[str]:
-    """Patterns that failed checks counted in what was generated, each as a line of the script."""
-    found = []
+def _generated(failed: Iterable[Verdict]) -> tuple[list[str], list[str]]:
+    """Patterns that failed checks counted in what was generated, as lines of the script, and why others are not."""
+    found, unseen = [], []
     for verdict in failed:
         directives, where = verdict.details.get("directives"), verdict.details.get("where")
         if directives is not None and where is not None:
-            pattern, least, most = occurrences(str(directives))
+            try:
+                pattern, least, most = occurrences(str(directives))
+            except NotReproducible as error:
+                unseen.append(str(error))
+                continue
             check = verdict.check.partition("@")[0]
             found.append(f"({check!r}, {where!r}, {raw(pattern)}, {least}, {most})")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(found)), unseen
 
 
 def occurrences(directives: str) -> tuple[str, int, int | None]:
     """The one regular expression of FileCheck ``directives``, and how often they ask for it: at least, and at most
     (None: any number). Raises NotReproducible for directives that ask for more than that."""
     expressions, least, most = set(), 0, None
-    for line in directives.splitlines():
+    for line in filter(str.strip, directives.splitlines()):
         kind, _, text = line.partition(": ")
         counted = re.fullmatch(r"CHECK(-NOT|-COUNT-(\d+))?", kind)
         if counted is None:
             raise NotReproducible(f"a script does not look for {line!r}")
         parts = re.split(r"\{\{(.*?)\}\}(?!\})", text)  # every second one is an expression
-        expressions.add("".join(part if index % 2 else re.escape(part) for index, part in enumerate(parts)))
+        expressions.add("".join(part if index % 2 else _literal(part) for index, part in enumerate(parts)))
         if counted[1] == "-NOT":
             most = least
         else:
             least += int(counted[2] or 1)
     if len(expressions) != 1:
         raise NotReproducible(f"a script looks for one pattern, and there are {len(expressions)} in {directives!r}")
+    if most is not None and most < least:
+        raise NotReproducible(f"nothing can be as {directives!r} asks for")
     return expressions.pop(), least, most
+
+
+def _literal(text: str) -> str:
+    """An expression for ``text``, in which any horizontal space stands for any other, as in FileCheck."""
+    return r"[ \t]+".join(map(re.escape, re.split(r"[ \t]+", text)))
 
 
 def _described(program: Program, failed: Iterable[Verdict], record: CaseRecord) -> dict[str, str]:

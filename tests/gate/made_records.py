@@ -23,7 +23,7 @@ def record(kernel: str = "mm", config: str = CONFIGS[0], problem: str = PROBLEMS
     case = f"test_config_space.py::test_row[{kernel}-{config}-{problem}-{target}]"
     draw = random.Random(case)
     base = 100 * draw.uniform(1, 3)
-    checks = [*(f"numerics/{fill}" for fill in FILLS), *(f"repeat/{fill}" for fill in FILLS), "memory", "grid"]
+    checks = [*(f"numerics/{fill}" for fill in FILLS), "memory", "grid"]
     checks += ["codegen/requires/TMA_LOAD", "codegen/requires/WGMMA", "codegen/forbids/SPILL", "resources"]
     return {
         "case": case,

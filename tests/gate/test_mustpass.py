@@ -109,9 +109,16 @@ def test_a_duplicate_fails_and_proves_nothing():
     assert found.headlines[2].proven == 1
 
 
+def test_a_proof_that_was_not_owed_counts():
+    lists = lists_of(*run_of([case("test_device[sm_90]", Status.NOT_RUN, ReasonCode.NO_DEVICE)]))
+    for record, proven in ((case("test_device[sm_90]"), 1), (case("test_device[sm_90]", Status.FAIL), 0)):
+        (headline,) = check(lists, *run_of([record])).headlines
+        assert (headline.owed, headline.proven) == (1, proven)
+
+
 def test_two_lists_for_one_run_are_refused():
     wide = [replace(each, stack={"triton": ">=3.6,<3.9"}) for each in LISTS]
-    with pytest.raises(MustpassError, match=r"two lists are for this run, of torch ==2\.13.* and triton >=3\.6,<3\.9"):
+    with pytest.raises(MustpassError, match=r"2 lists are for this run, of torch ==2\.13.* and triton >=3\.6,<3\.9"):
         check([*LISTS, *wide], *run_of(RECORDS))
 
 

@@ -244,7 +244,7 @@ def test_fewer_configs_of_one_case_are_lost(compared):
 
     found = compared(changed(BASE, configs(1), **KERNEL), changed(BASE, configs(10), **KERNEL))
     assert kinds(found) == {"LOST_COVERAGE": 8}
-    assert found.groups[0].cause == "judged with fewer configs"
+    assert found.groups[0].cause == "judged fewer times"
     assert kinds(compared(changed(BASE, configs(10), **KERNEL), changed(BASE, configs(1), **KERNEL))) == {}
 
 
@@ -253,12 +253,38 @@ def test_a_failure_that_passes_by_being_judged_less_is_not_fixed(compared):
         one["status"] = "fail"
         one["verdicts"][0] |= {"passed": False, "text": "FAIL 3/416 wrong"}
 
+    def beside(check: str):
+        def change(one: Record) -> None:
+            one["status"] = "fail"
+            one["verdicts"].append({"check": check, "passed": False, "text": "it differs", "details": {}})
+
+        return change
+
+    for check in ("repeat/randn", "memory/randn", "repeat/randn@64x64x64-s3-w4", "diagnosis"):
+        assert kinds(compared(BASE, changed(BASE, beside(check), **KERNEL))) == {"FIXED": 8}, check
     broken = changed(BASE, failed, **KERNEL)
     assert kinds(compared(BASE, broken)) == {"FIXED": 8}
     for less, cause in ((interpreted, "run by: device before, interpreter now"), (fewer_checks, "no longer checked")):
         found = compared(changed(BASE, less, **KERNEL), broken)
         assert kinds(found) == {"LOST_COVERAGE": 8}
         assert found.groups[0].cause.startswith(cause)
+
+
+def test_what_was_not_read_before_is_no_regression(compared):
+    def read(one: Record) -> None:
+        one["observed"]["resources"] |= {"spills": 40}
+
+    found = compared(changed(BASE, read, **KERNEL), changed(BASE, unread, **KERNEL))
+    assert kinds(found) == {}
+
+
+def test_an_accepted_case_that_is_measured_too_few_times_is_not_silent(compared):
+    def waived(one: Record) -> None:
+        one |= {"status": "waived", "reason": {"code": "known-defect", "subject": "x", "detail": "y"}}
+        one["verdicts"][0] |= {"passed": False}
+
+    accepted = changed(BASE, waived, **KERNEL)
+    assert kinds(compared(changed(accepted, measured_thrice, **KERNEL), accepted)) == {"AMBIGUOUS": 8}
 
 
 def test_times_of_another_problem_are_not_compared_and_that_is_said(compared):

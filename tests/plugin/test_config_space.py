@@ -350,6 +350,8 @@ def test_only_declared_spills_pass(monkeypatch):
     monkeypatch.setattr(sweeping, "_declared", lambda: frozenset({key}))
     assert verdict(some).passed
     assert verdict(some).text.endswith(", declared")
+    unread = verdict(dataclasses.replace(none, registers=0, source="metadata"))
+    assert (unread.passed, "not known" in unread.text) == (False, True)
     assert verdict(none).passed, "a declaration is no duty: another Triton may not spill"
     assert not verdict(some, Config(128, 128, 64, 3, 8)).passed, "another row is not declared"
 

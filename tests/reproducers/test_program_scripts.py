@@ -194,6 +194,11 @@ def test_what_a_check_counted_in_the_source_is_counted(on_cpu, directives, where
     assert (status, (fault or "FINE") in output) == (int(fault is not None), True), output
 
 
+def test_a_check_that_no_script_shows_takes_no_other_away():
+    record = counted("CHECK: a\nCHECK: b")
+    assert "numerics/randn" in program_script(dataclasses.replace(record, verdicts=(WRONG, *record.verdicts)))
+
+
 def test_what_a_check_counted_in_a_stage_is_counted(on_cpu):
     writes = (
         "(lambda a, b: (Path(os.environ['TRITON_CACHE_DIR'], 'triton_tem_fused_mm_0.ttir')"
@@ -220,6 +225,7 @@ def test_a_compilation_that_takes_its_process_with_it_has_one_of_its_own():
         ),
         (counted("CHECK: a\nCHECK-NEXT: b"), "a script does not look for 'CHECK-NEXT: b'"),
         (counted("CHECK: a\nCHECK: b"), "a script looks for one pattern, and there are 2 in"),
+        (counted("CHECK-NOT: a\nCHECK: a"), "nothing can be as 'CHECK-NOT: a\\nCHECK: a' asks for"),
         (dataclasses.replace(RECORD, target="sm_1"), "cannot be compiled here: target 'sm_1' is not available"),
         (with_program(graph="os:system"), "os:system is no function of the suites about Inductor"),
         (with_program(graph="conformance.inductor.graphs:mm; import os"), "is no function of the suites"),
@@ -228,7 +234,7 @@ def test_a_compilation_that_takes_its_process_with_it_has_one_of_its_own():
         (with_program(operands=[{**PROGRAM["operands"][0], "dtype": "fp6"}]), "'a' has the dtype 'fp6', known are"),
         (with_program(graph="conformance.inductor.graphs_operations:many_of_one_in_a_graph"), "is a closure"),
     ],
-    ids=range(11),
+    ids=range(12),
 )
 def test_why_there_is_no_script(record, says):
     with pytest.raises(NotReproducible, match=re.escape(says)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from conformance.gate import mustpass, owed
 from conformance.gate.evidence.contents import MUSTPASS, Contents
@@ -23,11 +24,19 @@ def check_owed(members: Mapping[str, bytes], contents: Contents) -> None:
         return
     try:
         lists = [mustpass.parsed(members[name].decode("utf-8"), name) for name in names]
+        applicable = owed.applicable(lists, contents.run, contents.records)
         checked = owed.check(lists, contents.run, contents.records)
     except ValueError as error:
         raise Refusal(Reason.MUSTPASS, f"{error}") from None
-    wanted = {case for each in lists for case, owing in each.outcomes.items() if mustpass.is_proof(owing)}
-    unproven = {record.case for record in contents.records if record.status in _UNPROVEN} & wanted
-    problems = [str(each) for each in checked.differences if each.what != "differing" or unproven & {*each.cases}]
+    unproven = {record.case for record in contents.records if record.status in _UNPROVEN}
+    unproven &= {case for each in applicable for case, owing in each.outcomes.items() if mustpass.is_proof(owing)}
+    problems = []
+    for each in checked.differences:
+        if each.what != "differing":
+            problems.append(str(each))
+        elif unproven & {*each.cases}:
+            pairs = [pair for pair in zip(each.cases, each.outcomes, strict=True) if pair[0] in unproven]
+            cases, outcomes = zip(*pairs, strict=True)
+            problems.append(str(replace(each, cases=cases, outcomes=outcomes)))
     if problems or checked.lacking:
         raise Refusal(Reason.MUSTPASS, "; ".join([*problems, *checked.lacking]))

@@ -157,7 +157,7 @@ def _check_one_run(contents: Contents) -> None:
         )
     asked = judge_options(environment["options"], environment["variables"])
     for what, words, ran in (("tier", asked.tiers, run.tier), ("seed", asked.seeds, str(run.seed))):
-        if words and words[-1] != ran:
+        if words and words[-1].lstrip("0") != ran.lstrip("0"):  # 007 is a seed, too
             raise Refusal(Reason.RUN, f"{RUN_FILE} is of {what} {ran:.40}, and its options ask for {words[-1]:.40}")
     for record in contents.records:
         if (record.seed, record.tier) != (run.seed, run.tier):

@@ -57,14 +57,21 @@ def judge_options(options: Sequence[str], variables: Mapping[str, str]) -> Judge
         given, unknown = _parser().parse_known_args(list(options))
     except ValueError as error:
         return Judged((), (*unlisted, str(error)))
-    narrowing = [f"{name} {value}" for name in _NARROWING_VALUES.split() for value in vars(given)[name] or ()]
+    narrowing = [f"{name} {value}" for name in _names(_NARROWING_VALUES) for value in vars(given)[name] or ()]
     narrowing += [name for name in _NARROWING_FLAGS.split() if vars(given)[name]]
     narrowing += [f"only {path}" for path in given.paths if path not in _SUITES]
+    tiers, seeds = (tuple(vars(given)[name] or ()) for name in ("--tier", "--seed"))
+    return Judged(tuple(narrowing), (*unlisted, *unknown), tiers, seeds)
 
-    def asked(name: str) -> tuple[str, ...]:
-        return tuple(value for form in (f"--{name}", f"--conformance-{name}") for value in vars(given)[form] or ())
 
-    return Judged(tuple(narrowing), (*unlisted, *unknown), asked("tier"), asked("seed"))
+def _names(options: str) -> list[str]:
+    """Each of ``options`` once: those of this harness have a longer form that means the same."""
+    return list(dict.fromkeys(map(_short, options.split())))
+
+
+def _short(option: str) -> str:
+    short = option.replace("--conformance-", "--")
+    return short if short in f"{_VALUES} {_NARROWING_VALUES} {_FLAGS}".split() else option
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -76,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
         (_NARROWING_FLAGS, {"action": "count"}),
     ):
         for name in names.split():
-            parser.add_argument(name, dest=name, **attributes)  # type: ignore[arg-type]
+            parser.add_argument(name, dest=_short(name), **attributes)  # type: ignore[arg-type]
     parser.add_argument("-p", dest="-p", action="append", choices=_PLUGINS)
     parser.add_argument("--dist", choices=("load", "no"))
     parser.add_argument("paths", nargs="*")

@@ -174,7 +174,7 @@ def generated_text(where: str) -> str:
         for source in kernels_of(module).values():
             if kind_of(source) == "template":
                 return source if where == "kernel" else module
-    return "" if where == "kernel" else MODULES[-1]
+    return MODULES[-1] if MODULES and where == "module" else ""
 
 
 def check_generated(wanted: list[tuple[str, str, str, int, Any]]) -> list[str]:
