@@ -24,6 +24,7 @@ RECORDS_FILE = "records.jsonl"
 RUN_FILE = "run.json"
 READ_LIMIT = 4 << 30  # bytes of a run's records that are read, and of its run.json: both may come from a stranger
 RUN_LIMIT = 16 << 20
+LARGEST = 10**15  # of a figure: one that is larger was not measured
 TEXT_LIMIT = 20_000  # characters of one text in a record: a line stays readable whatever a compiler printed
 
 
@@ -312,7 +313,7 @@ def read_records(path: str | os.PathLike[str]) -> Reading:
     files = record_files(path) if path.is_dir() else [path]
     if not files or not all(file.exists() for file in files):
         raise FileNotFoundError(f"{path} holds no records: give a run's folder or a {RECORDS_FILE}")
-    _refuse_more_than(READ_LIMIT, *files)
+    refuse_more_than(READ_LIMIT, *files)
     records: list[CaseRecord] = []
     problems: list[str] = []
     for file in files:
@@ -330,11 +331,12 @@ def read_records(path: str | os.PathLike[str]) -> Reading:
 
 def read_run(folder: str | os.PathLike[str]) -> RunInfo:
     """The ``run.json`` of a run's folder. Raises FileNotFoundError or :class:`RecordError`."""
-    _refuse_more_than(RUN_LIMIT, Path(folder) / RUN_FILE)
+    refuse_more_than(RUN_LIMIT, Path(folder) / RUN_FILE)
     return run_from_text((Path(folder) / RUN_FILE).read_text(encoding="utf-8"))
 
 
-def _refuse_more_than(limit: int, *files: Path) -> None:
+def refuse_more_than(limit: int, *files: Path) -> None:
+    """Raises OSError if ``files`` hold more than ``limit`` bytes together."""
     if sum(file.stat().st_size for file in files) > limit:
         raise OSError(errno.EFBIG, f"more than {limit} bytes, which is all that is read", str(files[0]))
 
@@ -342,7 +344,7 @@ def _refuse_more_than(limit: int, *files: Path) -> None:
 def run_from_text(text: str) -> RunInfo:
     """What ``text``, a ``run.json``, says. Raises :class:`RecordError`."""
     data = _checked(text, _RUN_FIELDS)
-    if data["wall_s"] is not None and not 0 <= data["wall_s"] < 1e15:
+    if data["wall_s"] is not None and not 0 <= data["wall_s"] <= LARGEST:
         raise RecordError(f"field 'wall_s' must be seconds, got {data['wall_s']!r:.80}")
     for key in ("targets", "gpus", "problems"):
         data[key] = tuple(str(item) for item in data[key])

@@ -24,5 +24,6 @@ def run(given: argparse.Namespace) -> int:
     files = {option: getattr(given, option) for option in WRITERS if getattr(given, option)}
     if list(files.values()).count(STDOUT) > 1:
         raise CommandError("only one of the outputs can be the standard output: give a FILE to the others")
+    judged.refuse_unusable(given)
     found = judged.after_waivers(given, compared(given.baseline, given.candidate), given.candidate)
     return deliver(found, given.baseline, given.candidate, files)

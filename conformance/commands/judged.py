@@ -33,7 +33,7 @@ def read(folder: Path) -> tuple[RunInfo, tuple[CaseRecord, ...], tuple[str, ...]
 
 
 def refuse_unusable(given: argparse.Namespace) -> None:
-    """Raises CommandError for waivers, lists and claims that cannot be used: before a run that takes hours."""
+    """Raises CommandError for waivers, lists and claims that cannot be used: commands ask before they begin."""
     if given.profiles and not given.mustpass:
         raise CommandError("--profiles needs --mustpass: claims are judged by the lists of what is owed")
     _files(given.waivers, given.mustpass, given.profiles)
@@ -41,7 +41,6 @@ def refuse_unusable(given: argparse.Namespace) -> None:
 
 def after_waivers(given: argparse.Namespace, comparison: Comparison, candidate: Path) -> Comparison:
     """``comparison`` after the waivers, lists and claims that the user gave had their say; itself without any."""
-    refuse_unusable(given)
     if not (given.waivers or given.mustpass):
         return comparison
     info, records, _ = read(candidate)

@@ -89,12 +89,11 @@ def warnings(baseline: SideReading, candidate: SideReading) -> list[str]:
         if was != now
     ]
     for label, side in (("baseline", baseline), ("candidate", candidate)):
-        if side.run is None and side.problems:
-            continue  # which say so, and more
-        if side.run is None:
+        selected = side.run.selected if side.run else None
+        if side.run is None and not side.problems:  # which would say more
             found.append(f"the {label} has no usable run.json: whether its run ended and what was selected is unknown")
-        elif side.run.selected is not None and side.run.selected < len(side.entries):
-            found.append(f"the {label}'s run selected {side.run.selected} cases; {len(side.entries)} are recorded")
+        elif selected is not None and selected < len(side.entries):
+            found.append(f"the {label}'s run selected {selected} cases; {len(side.entries)} are recorded")
         if side.mixed:
             found.append(f"the {label}'s records are not all of one {', '.join(side.mixed)}")
     return found

@@ -9,8 +9,10 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-#: What a figure other than 0 lies between, in its unit: ratios of two are numbers of which 1 / ratio is one.
-SMALLEST, LARGEST = 1e-9, 10**15
+from conformance.records import LARGEST
+
+#: What a figure other than 0 is at least, in its unit: ratios of two are numbers of which 1 / ratio is one.
+SMALLEST = 1e-9
 #: Repeated measurements of one record: with more, exact binomial sums would take seconds.
 SAMPLES_LIMIT = 1000
 

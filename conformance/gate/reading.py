@@ -34,6 +34,7 @@ from conformance.records import (
     from_line,
     read_run,
     record_files,
+    refuse_more_than,
 )
 
 #: Bytes of one line. A line of the harness has some 3 KB; its texts are cut at 20,000 characters each.
@@ -111,14 +112,12 @@ class SideReading:
 
 def read_side(path: str | os.PathLike[str], name: str = "") -> SideReading:
     """Reads a run's folder, or one file of records. Raises FileNotFoundError if there is nothing to read, OSError if
-    it cannot be read, :class:`RecordError` if it is larger than the limit."""
+    it cannot be read or is larger than the limit."""
     path = Path(path)
     files = record_files(path) if path.is_dir() else [path]
     if not files or not all(file.is_file() for file in files):
         raise FileNotFoundError(f"{path} holds no records: give a run's folder or a {RECORDS_FILE}")
-    size = sum(file.stat().st_size for file in files)
-    if size > READ_LIMIT:
-        raise RecordError(f"{path} holds {size} bytes of records; at most {READ_LIMIT} are read")
+    refuse_more_than(READ_LIMIT, *files)
     side = _Collector()
     with without_collection():
         for file in files:
@@ -134,7 +133,7 @@ def _run_info(folder: Path, side: _Collector) -> RunInfo | None:
         side.problem(f"{RUN_FILE} is missing: whether the run ended and what was selected is not known")
         return None
     except (OSError, RecordError, UnicodeDecodeError) as error:
-        side.problem(f"run.json: {error}")
+        side.problem(f"{RUN_FILE}: {error}")
         return None
 
 

@@ -156,9 +156,9 @@ class ForcedRun:
     def filecheck(self, name: str, directives: str, where: str = "kernel") -> None:
         """Runs FileCheck ``directives`` over the template kernel's source, over the "module" that holds it, or over
         what it was compiled to at a stage."""
-        sources = {"kernel": self.kernel.source, "module": self.module}
-        if where in sources:
-            found = in_source(f"source/{name}", directives, sources[where], where)
+        if where in ("kernel", "module"):
+            text = self.kernel.source if where == "kernel" else self.module
+            found = in_source(f"source/{name}", directives, text, where)
         elif self.kernel.artefact is None:
             found = Verdict(f"{where}/{name}", False, f"{self.kernel.name} was not compiled: {self.kernel.error}")
         else:

@@ -81,7 +81,7 @@ def spill_verdict(
     kernel: Kernel, dtype: str, config: AnyConfig, target: Target, artefact: Artefact, *, judged: bool = True
 ) -> Verdict:
     """Whether the main launch spills no register, or is declared to. What is spilled on a target for which nothing is
-    declared, or without being ``judged``, is said and no fault."""
+    declared, or without being ``judged``, is said and no fault. Of a binary that was not read nothing is known."""
     used = artefact.resources
     if used.source == "metadata":
         return Verdict("spills", not judged, "not known: no cuobjdump reads the binary; set TRITON_CUOBJDUMP_PATH")

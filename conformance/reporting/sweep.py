@@ -8,12 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from conformance.records import CaseRecord, Status
+from conformance.records import LARGEST, CaseRecord, Status
 from conformance.reporting.text import clean, markdown_table
 
 SUITE = "config_space"
-
-_LARGEST = 1e15  # of a figure: one that is larger was not measured
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ def _number(value: Any, *path: str) -> float | None:
     """What lies under ``path``, if it is a number: a record's figures are not trusted, and infinity is a text there."""
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None
-    usable = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _LARGEST
+    usable = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= LARGEST
     return value if usable else None
 
 

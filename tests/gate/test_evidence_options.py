@@ -54,12 +54,12 @@ def test_options_that_leave_nothing_out(words):
 
 def test_the_last_tier_and_seed_count_whichever_way_they_are_spelt():
     found = judge_options(["--conformance-tier", "full", "--tier", "quick", "--seed=1", "--conformance-seed=007"], {})
-    assert (found.tiers, found.seeds) == (("full", "quick"), ("1", "007"))
+    assert (found.tier, found.seed) == ("quick", 7)
 
 
 @pytest.mark.parametrize(("words", "found"), PARTIAL)
 def test_options_that_make_a_run_partial(words, found):
-    assert judge_options(["--tier", "quick", *words], {}) == Judged((found,), (), ("quick",))
+    assert judge_options(["--tier", "quick", *words], {}) == Judged((found,), (), "quick")
 
 
 @pytest.mark.parametrize("words", UNLISTED, ids=" ".join)

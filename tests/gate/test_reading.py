@@ -182,7 +182,7 @@ def test_line_past_the_limit_is_skipped_whole(tmp_path, monkeypatch):
 
 def test_side_past_the_limit_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(reading, "READ_LIMIT", 100)
-    with pytest.raises(RecordError, match="at most 100"):
+    with pytest.raises(OSError, match="more than 100 bytes"):
         read_side(written(tmp_path, record()))
 
 

@@ -156,9 +156,9 @@ def _check_one_run(contents: Contents) -> None:
             Reason.RUN, f"the environment is of run {theirs}, {RUN_FILE} of {run.id!r:.80} {run.started!r:.40}"
         )
     asked = judge_options(environment["options"], environment["variables"])
-    for what, words, ran in (("tier", asked.tiers, run.tier), ("seed", asked.seeds, str(run.seed))):
-        if words and words[-1].lstrip("0") != ran.lstrip("0"):  # 007 is a seed, too
-            raise Refusal(Reason.RUN, f"{RUN_FILE} is of {what} {ran:.40}, and its options ask for {words[-1]:.40}")
+    for what, wanted, ran in (("tier", asked.tier, run.tier), ("seed", asked.seed, run.seed)):
+        if wanted is not None and wanted != ran:
+            raise Refusal(Reason.RUN, f"{RUN_FILE} is of {what} {ran!r:.40}, and its options ask for {wanted!r:.40}")
     for record in contents.records:
         if (record.seed, record.tier) != (run.seed, run.tier):
             theirs = f"tier {record.tier!r:.40} and seed {record.seed!r:.40}"

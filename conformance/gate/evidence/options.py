@@ -37,12 +37,12 @@ _REPLACING = (
 @dataclass(frozen=True)
 class Judged:
     """``partial`` are the options that narrowed the run, ``unlisted`` what no run may have that counts as evidence,
-    ``tiers`` and ``seeds`` those that were asked for."""
+    ``tier`` and ``seed`` what was asked for last, if anything was."""
 
     partial: tuple[str, ...]
     unlisted: tuple[str, ...]
-    tiers: tuple[str, ...] = ()
-    seeds: tuple[str, ...] = ()
+    tier: str | None = None
+    seed: int | None = None
 
 
 class _Parser(argparse.ArgumentParser):
@@ -60,8 +60,8 @@ def judge_options(options: Sequence[str], variables: Mapping[str, str]) -> Judge
     narrowing = [f"{name} {value}" for name in _names(_NARROWING_VALUES) for value in vars(given)[name] or ()]
     narrowing += [name for name in _NARROWING_FLAGS.split() if vars(given)[name]]
     narrowing += [f"only {path}" for path in given.paths if path not in _SUITES]
-    tiers, seeds = (tuple(vars(given)[name] or ()) for name in ("--tier", "--seed"))
-    return Judged(tuple(narrowing), (*unlisted, *unknown), tiers, seeds)
+    tier, seed = ((vars(given)[name] or [None])[-1] for name in ("--tier", "--seed"))
+    return Judged(tuple(narrowing), (*unlisted, *unknown), tier, seed)
 
 
 def _names(options: str) -> list[str]:
@@ -83,7 +83,9 @@ def _parser() -> argparse.ArgumentParser:
         (_NARROWING_FLAGS, {"action": "count"}),
     ):
         for name in names.split():
-            parser.add_argument(name, dest=_short(name), **attributes)  # type: ignore[arg-type]
+            kind = int if _short(name) == "--seed" else str
+            more = {"type": kind} if attributes["action"] == "append" else {}
+            parser.add_argument(name, dest=_short(name), **attributes, **more)  # type: ignore[arg-type]
     parser.add_argument("-p", dest="-p", action="append", choices=_PLUGINS)
     parser.add_argument("--dist", choices=("load", "no"))
     parser.add_argument("paths", nargs="*")
