@@ -93,7 +93,7 @@ def run(given: argparse.Namespace, rest: Sequence[str]) -> int:
 def list_cases(given: argparse.Namespace, rest: Sequence[str]) -> int:
     import pytest
 
-    from conformance.plugin.selection import CaseIds
+    from conformance.plugin.case_ids import CaseIds
 
     class Lister:
         """Prints the cases in place of pytest's terminal, which is switched off, and what went wrong to stderr."""
@@ -122,27 +122,27 @@ def list_cases(given: argparse.Namespace, rest: Sequence[str]) -> int:
 
 
 def show(given: argparse.Namespace, rest: Sequence[str]) -> int:
-    folder, reading = _read(given.run)
-    record = one_case(given.case, reading, folder)
+    folder, records = _read(given.run)
+    record = one_case(given.case, records, folder)
     print(describe(record, folder))
     return OK
 
 
 def sweep(given: argparse.Namespace, rest: Sequence[str]) -> int:
-    from conformance.reporting import sweep as reading
+    from conformance.reporting import sweep
 
     folder, records = _read(given.run)
-    found = reading.rows(records.records)
+    found = sweep.rows(records.records)
     if not found:
-        raise CommandError(f"{folder} has no record of the suite {reading.SUITE}: run it with --suite {reading.SUITE}")
+        raise CommandError(f"{folder} has no record of the suite {sweep.SUITE}: run it with --suite {sweep.SUITE}")
     if given.spills:
-        for line in reading.spilling(found):
+        for line in sweep.spilling(found):
             print(line)
         return OK
     for title, text in (
-        ("Rows", reading.outcomes(found)),
-        ("Fastest", reading.fastest(found)),
-        ("Shared memory: estimate / compiler", reading.estimates(found)),
+        ("Rows", sweep.outcomes(found)),
+        ("Fastest", sweep.fastest(found)),
+        ("Shared memory: estimate / compiler", sweep.estimates(found)),
     ):
         print(f"## {title}\n\n{text}\n")
     return OK
@@ -152,12 +152,12 @@ def _read(run: str | None) -> tuple[Path, Reading]:
     """The folder of a run, the newest unless given, and its records; what is wrong with them goes to stderr."""
     folder = Path(run) if run else _newest_run(Path("reports"))
     try:
-        reading = read_records(folder)
+        records = read_records(folder)
     except OSError as error:
         raise CommandError(str(error)) from None
-    for problem in reading.problems:
+    for problem in records.problems:
         print(f"conformance: {clean(problem)}", file=sys.stderr)
-    return folder, reading
+    return folder, records
 
 
 def _newest_run(reports: Path) -> Path:

@@ -14,11 +14,13 @@ PACKAGE = Path(__file__).resolve().parents[1] / "conformance"
 #: From the ground up: a room imports from those before it. Rooms on one line do not import each other.
 ORDER = [
     ("records",),
+    ("data",),
     ("gate",),
     ("reporting",),  # readings of records and comparisons; the plugin shows them
+    ("machine",),
     ("problems",),
     ("targets",),
-    ("operations",),
+    ("references",),
     ("reference",),
     ("numerics",),
     ("inputs",),
@@ -29,6 +31,8 @@ ORDER = [
     ("inductor",),
     ("calibration", "benchmark"),
     ("reproducers",),
+    ("cases",),
+    ("judging",),
     ("plugin",),
     ("suites",),
     ("commands",),
@@ -151,7 +155,7 @@ def test_right_imports_are_taken(tmp_path):
         "conformance.reporting.summary",
         "conformance.reporting.digest",
         "conformance.reporting.html",
-        "conformance.gate.judging",
+        "conformance.gate.verdict.gate_verdict",
         "conformance.commands.compare",
         "conformance.commands.gate",
         "conformance.commands.report",

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from conformance.commands import CommandError
-from conformance.gate.mustpass import MustpassError, list_files
+from conformance.gate.mustpass.mustpass_lists import MustpassError, list_files
 from conformance.reporting.text import clean
 
 
@@ -23,8 +23,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     try:
-        from conformance.gate.evidence import packing, signing
-        from conformance.gate.evidence.refusal import Refusal
+        from conformance.gate.evidence import pack, signing
+        from conformance.gate.evidence.rejection import Refusal
     except ModuleNotFoundError as error:
         raise CommandError(f"bundle needs {error.name}: pip install 'triton-conformance[evidence]'") from None
     folder: Path = given.run.resolve()
@@ -34,7 +34,7 @@ def run(given: argparse.Namespace) -> int:
     try:
         signer = signing.read_private_key(given.key)
         lists = list_files(given.mustpass) if given.mustpass else {}
-        data = packing.pack(folder, signer, given.waivers, lists)
+        data = pack.pack(folder, signer, given.waivers, lists)
         _write_new(target, data)
     except FileExistsError:
         raise CommandError(f"{target} exists: evidence is never overwritten; give a new --output") from None

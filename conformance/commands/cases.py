@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from conformance.commands import CommandError
 from conformance.records import CaseRecord, Reading
 from conformance.reporting.text import clean
-
-from . import CommandError
 
 
 def one_case(wanted: str, reading: Reading, folder: Path) -> CaseRecord:

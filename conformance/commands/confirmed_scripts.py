@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from conformance.commands.reproduce import SECONDS
-from conformance.gate.confirming import Outcome, attempt, confirm, state_baseline
 from conformance.gate.findings import Comparison, Finding, Kind
-from conformance.gate.running import StackRun
+from conformance.gate.stacks.confirm_scripts import Outcome, attempt, confirm, state_baseline
+from conformance.gate.stacks.stack_runs import StackRun
 from conformance.reproducers.request import file_name
 
 #: Kinds of findings whose case fails in a way that a script can show.

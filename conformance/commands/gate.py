@@ -7,8 +7,8 @@ from pathlib import Path
 
 from conformance.commands import CommandError
 from conformance.commands.stack_runs import Gate, add_options, gate_of, report_pair
-from conformance.gate.running import RunError
-from conformance.gate.stacks import CURRENT, StackError, parse
+from conformance.gate.stacks.stack_file import CURRENT, StackError, parse
+from conformance.gate.stacks.stack_runs import RunError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
-from conformance.gate import judging, mustpass, owed, profiles, waivers, waiving
+from conformance.commands import CommandError
+from conformance.gate.files import waiver_file
 from conformance.gate.findings import Comparison
-from conformance.gate.settling import settled
+from conformance.gate.mustpass import mustpass_check as owed
+from conformance.gate.mustpass import mustpass_lists as mustpass
+from conformance.gate.mustpass import profiles
+from conformance.gate.verdict import apply_waivers, gate_verdict
+from conformance.gate.verdict.final_comparison import settled
 from conformance.records import CaseRecord, RecordError, RunInfo, Status, read_records, read_run
 from conformance.reporting.text import clean
-
-from . import CommandError
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +59,7 @@ def verdict_of(
     more_profiles: Sequence[Path],
     run_problems: Sequence[str] = (),
     comparison: Comparison | None = None,
-) -> tuple[judging.GateVerdict, waiving.Waiving]:
+) -> tuple[gate_verdict.GateVerdict, apply_waivers.Waiving]:
     """The verdict on a run, by the waivers in ``accepted`` and by ``lists``; without lists no claim is judged."""
     kept, owing, known = _files(accepted, lists, more_profiles)
     try:
@@ -64,9 +67,9 @@ def verdict_of(
     except mustpass.MustpassError as error:
         raise CommandError(clean(str(error))) from None
     today = datetime.now(timezone.utc).date()
-    waived = waiving.apply(kept, records, today, comparison, complete=complete)
+    waived = apply_waivers.apply(kept, records, today, comparison, complete=complete)
     chosen = {each.target: each for each in owed.applicable(owing or (), info, records)}
-    verdict = judging.judge(
+    verdict = gate_verdict.judge(
         comparison=comparison,
         waiving=waived,
         checked=owed.check(owing, info, records, waived.excused) if owing is not None else None,
@@ -80,12 +83,12 @@ def verdict_of(
 
 def _files(
     accepted: Path | None, lists: Path | None, more_profiles: Sequence[Path]
-) -> tuple[waivers.Waivers, list[mustpass.Mustpass] | None, profiles.Profiles]:
+) -> tuple[waiver_file.Waivers, list[mustpass.Mustpass] | None, profiles.Profiles]:
     try:
         return (
-            waivers.read_waivers(accepted) if accepted else waivers.Waivers(),
+            waiver_file.read_waivers(accepted) if accepted else waiver_file.Waivers(),
             mustpass.read_lists(lists) if lists else None,
             profiles.read_profiles(more_profiles),
         )
-    except (mustpass.MustpassError, profiles.ProfileError, waivers.WaiverError) as error:
+    except (mustpass.MustpassError, profiles.ProfileError, waiver_file.WaiverError) as error:
         raise CommandError(clean(str(error))) from None

@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from conformance.gate import judging, mustpass
-from conformance.gate.entries import stack_problem
+from conformance.commands import CommandError
+from conformance.commands.judged import read, verdict_of
 from conformance.gate.evidence.contents import parse_environment
 from conformance.gate.evidence.options import judge_options
-from conformance.gate.evidence.refusal import Refusal
-from conformance.gate.run_environment import ENVIRONMENT_FILE
+from conformance.gate.evidence.rejection import Refusal
+from conformance.gate.files.toml_entries import stack_problem
+from conformance.gate.mustpass import mustpass_lists as mustpass
+from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
+from conformance.gate.verdict import gate_verdict
 from conformance.records import Status, replace_file
 from conformance.reporting.text import clean, log_safe
-
-from . import CommandError
-from .judged import read, verdict_of
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -125,6 +125,6 @@ def _stack(given: list[str]) -> dict[str, str]:
 def _check(given: argparse.Namespace) -> int:
     info, records, problems = read(given.run)
     verdict, _ = verdict_of(info, records, given.waivers, given.mustpass, given.profiles, problems)
-    for line in judging.lines(verdict):
+    for line in gate_verdict.lines(verdict):
         print(log_safe(line))
     return 0 if verdict.passed else 1

@@ -12,8 +12,8 @@ import msgspec
 
 from conformance.commands import CommandError
 from conformance.commands.cases import one_case
-from conformance.gate.confirming import attempt
-from conformance.gate.observed import Observed
+from conformance.gate.runs.record_figures import Observed
+from conformance.gate.stacks.confirm_scripts import attempt
 from conformance.records import CaseRecord, Reading, Status, read_records, replace_file
 from conformance.reporting.text import clean
 from conformance.reproducers.request import Request, file_name

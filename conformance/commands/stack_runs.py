@@ -15,10 +15,10 @@ from conformance.commands import CommandError, judged
 from conformance.commands.confirmed_scripts import reproduced
 from conformance.commands.outputs import deliver
 from conformance.commands.two_runs import compared
-from conformance.gate.code_digest import code_digest
-from conformance.gate.environments import Environment, build, default_cache
-from conformance.gate.running import Abilities, RunError, Say, StackRun, abilities, run
-from conformance.gate.stacks import Stack
+from conformance.gate.runs.code_digest import code_digest
+from conformance.gate.stacks.environments import Environment, build, default_cache
+from conformance.gate.stacks.stack_file import Stack
+from conformance.gate.stacks.stack_runs import Abilities, RunError, Say, StackRun, abilities, run
 from conformance.reporting.text import clean
 
 #: Options of the suites that the gate passes on, each as often as it is given.

@@ -15,7 +15,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    from conformance.plugin.machine import find_gpus
+    from conformance.machine.gpus import find_gpus
 
     gpus = find_gpus()
     if given.json and not gpus.entries:
@@ -34,7 +34,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _data(targets: Any, gpus: Any) -> dict[str, Any]:
-    from conformance.plugin.stack import imported_versions, machine_stack
+    from conformance.machine.versions import imported_versions, machine_stack
 
     return {
         "stack": {**machine_stack(gpus), **imported_versions()},

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from conformance.commands import CommandError
-from conformance.gate.comparing import compare
 from conformance.gate.findings import Comparison
-from conformance.gate.reading import SideReading, read_side, without_collection
+from conformance.gate.runs.run_reader import SideReading, read_side, without_collection
+from conformance.gate.verdict.compare import compare
 from conformance.records import RecordError
 from conformance.reporting.text import clean
 

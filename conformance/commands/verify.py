@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conformance.commands import CommandError
-from conformance.gate.code_digest import code_digest
 from conformance.gate.evidence.contents import MUSTPASS, WAIVERS
-from conformance.gate.evidence.refusal import Refusal
+from conformance.gate.evidence.rejection import Refusal
 from conformance.gate.evidence.statement import EXTENSION
-from conformance.gate.mustpass import MustpassError, list_files
+from conformance.gate.mustpass.mustpass_lists import MustpassError, list_files
+from conformance.gate.runs.code_digest import code_digest
 from conformance.reporting.text import clean
 
 if TYPE_CHECKING:
-    from conformance.gate.evidence.verifying import Policy, Verified
+    from conformance.gate.evidence.verify import Policy, Verified
 
 HOLDS, REFUSED = 0, 1
 
@@ -44,18 +44,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     try:
-        from conformance.gate.evidence import packing, signing, verifying
+        from conformance.gate.evidence import pack, signing, verify
     except ModuleNotFoundError as error:
         raise CommandError(f"verify needs {error.name}: pip install 'triton-conformance[evidence]'") from None
     try:
-        policy = verifying.Policy(
+        policy = verify.Policy(
             key=signing.read_public_key(given.key),
             code_digests=given.code_digest or (code_digest(),),
             waivers=_named(given.waivers),
             mustpass=_lists(given.mustpass),
             allow_partial=given.allow_partial,
         )
-        verified = verifying.verify(packing.read_bundle(given.bundle), policy)
+        verified = verify.verify(pack.read_bundle(given.bundle), policy)
     except Refusal as refusal:
         print(f"REFUSED  {_line(given.bundle)}\n{refusal.reason.value}: {_line(refusal)}")
         return REFUSED

@@ -27,10 +27,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, NamedTuple
 
+from conformance.execution.resources import Resources
 from conformance.records import Reason, Status
 from conformance.targets import Target
-
-from .resources import Resources
 
 #: Seconds that a child may take to import torch and triton; generous for a cold network file system.
 START_SECONDS = 180.0

@@ -11,9 +11,8 @@ from typing import Any
 
 import torch
 
+from conformance.execution.observation import Ran
 from conformance.kernels.launch import Launch
-
-from .observation import Ran
 
 #: Runs of one launch that is timed: by their order, an interval of the median that holds in 98 of 100 cases.
 REPEATS = 20

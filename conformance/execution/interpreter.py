@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from conformance.execution.observation import Ran
 from conformance.kernels.launch import Launch
 from conformance.records import Reason, ReasonCode
-
-from .observation import Ran
 
 
 class InterpreterUnsupported(Exception):
@@ -199,7 +198,7 @@ class InterpreterExecutor:
     def _count_a_loop(self) -> None:
         """Every GEMM counts its k-blocks in a loop, which the interpreters of older Tritons cannot do under NumPy 2.4
         and later: raises InterpreterUnsupported there."""
-        from .probe import count_blocks
+        from conformance.execution.probe import count_blocks
 
         out = torch.zeros(1, dtype=torch.int32)
         try:

@@ -13,9 +13,8 @@ from typing import Any
 
 from conformance import codegen_checks
 from conformance.codegen_checks import FEATURES, SPILL
+from conformance.execution.compilation import Artefact
 from conformance.targets import Target
-
-from .compilation import Artefact
 
 #: Instructions of a disassembly: an optional predicate and the operation, up to its first modifier.
 _SASS = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[0-9T]+\s+)?([A-Z][A-Z0-9_]*)")

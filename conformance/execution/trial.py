@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from conformance.execution.observation import Ran
 from conformance.heuristics.configs import Config
 from conformance.inputs.fills import Fill, fills
 from conformance.inputs.guarded import GuardedTensor
@@ -23,8 +24,6 @@ from conformance.numerics.tiles import wrong_tiles
 from conformance.numerics.verdict import FillVerdict, judge
 from conformance.problems import Gemm, Problem
 from conformance.records import Verdict
-
-from .observation import Ran
 
 #: Each fill runs once with each poison pattern around its operands and as each sentinel in its output.
 PATTERNS = (0, 1)

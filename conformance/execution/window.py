@@ -6,14 +6,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from conformance.execution.trial import Executor
 from conformance.heuristics.configs import Config
 from conformance.kernels.kernel import Kernel, Variant
 from conformance.numerics.rounding import bits, round_to
 from conformance.problems import DTYPES, Gemm
 from conformance.records import Verdict
 from conformance.targets import Target
-
-from .trial import Executor
 
 #: Rows of the result that are recomputed in fp64 at a time.
 PANEL = 1024

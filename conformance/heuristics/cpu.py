@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from . import base
-from .device_class import DeviceClass
-from .scaling import Exclusion
+from conformance.heuristics import base
+from conformance.heuristics.device_class import DeviceClass
+from conformance.heuristics.scaling import Exclusion
 
 
 def _large_mm(m: int, n: int, k: int) -> bool:

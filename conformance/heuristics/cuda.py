@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from . import base
-from .configs import FlexConfig, FlexDecodeConfig
-from .device_class import Capability, DeviceClass
+from conformance.heuristics import base
+from conformance.heuristics.configs import FlexConfig, FlexDecodeConfig
+from conformance.heuristics.device_class import Capability, DeviceClass
 
 # (dtype, head dimension) -> BLOCK_M, BLOCK_N, num_stages, num_warps of attention forward.
 

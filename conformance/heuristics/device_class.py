@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
-from . import finalising
-from .configs import AnyConfig, Config, FlexConfig, FlexDecodeConfig
-from .finalising import without_two_warps
-from .pruning import pruned
-from .scaling import Exclusion, Size, scaled, shallower_than
+from conformance.heuristics import finalising
+from conformance.heuristics.configs import AnyConfig, Config, FlexConfig, FlexDecodeConfig
+from conformance.heuristics.finalising import without_two_warps
+from conformance.heuristics.pruning import pruned
+from conformance.heuristics.scaling import Exclusion, Size, scaled, shallower_than
 
 Tables = Mapping[str, tuple[AnyConfig, ...]]
 Space = Callable[[], tuple[AnyConfig, ...]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 
-from .configs import Config
+from conformance.heuristics.configs import Config
 
 #: A warp computes at least a 16 x 16 tile.
 ELEMENTS_PER_WARP = 256

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from conformance.heuristics.base import BASE
+from conformance.heuristics.cpu import CPU
+from conformance.heuristics.cuda import CUDA
+from conformance.heuristics.device_class import DeviceClass
+from conformance.heuristics.rocm import ROCM
+from conformance.heuristics.xpu import XPU
 from conformance.targets import Target
-
-from .base import BASE
-from .cpu import CPU
-from .cuda import CUDA
-from .device_class import DeviceClass
-from .rocm import ROCM
-from .xpu import XPU
 
 CLASSES = {"nvidia": CUDA, "amd": ROCM, "xpu": XPU, "cpu": CPU}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .configs import Config
+from conformance.heuristics.configs import Config
 
 #: 32-bit registers that one thread of an NVIDIA GPU can address, and threads of a warp there.
 REGISTERS_PER_THREAD, WARP_SIZE = 255, 32

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from .configs import AnyConfig
+from conformance.heuristics.configs import AnyConfig
 
 C = TypeVar("C", bound=AnyConfig)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from .configs import Config
+from conformance.heuristics.configs import Config
 
 #: The smallest tile edge of a matrix product, and the smallest BLOCK_K of one with 8-bit integers.
 LEAST_EDGE, LEAST_INT8_DEPTH = 16, 32

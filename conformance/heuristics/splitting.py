@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .scaling import Size, Symbolic
+from conformance.heuristics.scaling import Size, Symbolic
 
 #: Splits of a K, or bound on those of a known K, when the sizes do not say more.
 USUAL_SPLITS = (16, 32, 64, 128, 256)

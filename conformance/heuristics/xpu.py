@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import base
-from .device_class import DeviceClass
+from conformance.heuristics import base
+from conformance.heuristics.device_class import DeviceClass
 
 XPU = DeviceClass("xpu", base.TABLES, base.SPACES)

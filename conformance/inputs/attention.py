@@ -24,13 +24,13 @@ from torch import Tensor
 
 from conformance.inputs.draws import Draws, Integers
 from conformance.inputs.exact import FillError
-from conformance.numerics import attention_bounds as bounds
+from conformance.numerics import attention_bounds
 from conformance.numerics.bounds import U, growth
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, round_to
-from conformance.operations import attention as meaning
 from conformance.problems import Attention
+from conformance.references import attention as meaning
 
 Device = torch.device | str | None
 
@@ -137,7 +137,7 @@ def _random(
     if not problem.backward:
         exact = meaning.forward(problem, inputs, device=device)
         values_out = {"out": exact.out, "lse": exact.lse}
-        errors = dict(zip(values_out, bounds.forward_error(problem, contract, exact), strict=True))
+        errors = dict(zip(values_out, attention_bounds.forward_error(problem, contract, exact), strict=True))
         return _fill(name, problem, contract, seed, inputs, values_out, errors)
     given = _forward_of_backward(problem, inputs, device)
     inputs["out"] = round_to(given.out.cpu(), problem.operand("out").dtype)
@@ -151,7 +151,7 @@ def _random(
         seed,
         inputs,
         _gradients(gradients),
-        dict(zip(_GRADIENTS, bounds.backward_error(problem, contract, gradients), strict=True)),
+        dict(zip(_GRADIENTS, attention_bounds.backward_error(problem, contract, gradients), strict=True)),
     )
 
 
@@ -192,24 +192,24 @@ def _structured_errors(
     """
     size, top = exact.out.abs(), exact.top
     log_total = torch.where(exact.live, torch.log(exact.total), 0.0)
-    lse = bounds.lse_error(top, log_total) + 8 * U * top.abs()
-    relative = torch.full_like(top, bounds.DIVISION).unsqueeze(-1)
+    lse = attention_bounds.lse_error(top, log_total) + 8 * U * top.abs()
+    relative = torch.full_like(top, attention_bounds.DIVISION).unsqueeze(-1)
     if name != "uniform" and problem.score.kind == "soft-cap":
         leak, sums = _leak(problem), growth(contract.accumulator, problem.keys)
         total = problem.keys * leak + (2 * problem.keys + 2) * U
         values = exact.scores.v.abs()
         error = sums * (exact.probabilities @ values) + (1 + sums) * leak * values.sum(-2, keepdim=True)
-        error = (error + 2 * (relative + total) * (size + error)) * bounds.UP
-        lse = lse + total + bounds.TANH * problem.score.cap
+        error = (error + 2 * (relative + total) * (size + error)) * attention_bounds.UP
+        lse = lse + total + attention_bounds.TANH * problem.score.cap
     elif name == "selector" and problem.score.kind == "alibi":
-        truncated = bounds.cast(contract).unit if contract.intermediate == "tf32" else 0.0
-        error = size * (relative + truncated + 8 * U * (1 + top.abs().unsqueeze(-1))) * bounds.UP
+        truncated = attention_bounds.cast(contract).unit if contract.intermediate == "tf32" else 0.0
+        error = size * (relative + truncated + 8 * U * (1 + top.abs().unsqueeze(-1))) * attention_bounds.UP
     elif name == "uniform":
-        error = size * relative * bounds.UP
+        error = size * relative * attention_bounds.UP
     else:
-        return None, None if name == "selector" else torch.where(exact.live, lse * bounds.UP, 0.0)
+        return None, None if name == "selector" else torch.where(exact.live, lse * attention_bounds.UP, 0.0)
     live = exact.live.unsqueeze(-1)
-    return torch.where(live, error, 0.0), torch.where(exact.live, lse * bounds.UP, 0.0)
+    return torch.where(live, error, 0.0), torch.where(exact.live, lse * attention_bounds.UP, 0.0)
 
 
 def _exact_backward(
@@ -284,13 +284,13 @@ def _leaks(name: str, problem: Attention, contract: Contract, exact: meaning.Bac
     """Bounds for probabilities of 1 or nothing; None where exact: everything but the product with a scale that is no
     power of two, and, under a soft cap, keys that are not selected."""
     power = math.frexp(problem.softmax_scale)[0] == 0.5
-    rounded = 0.0 if power else bounds.CONVERSION
+    rounded = 0.0 if power else attention_bounds.CONVERSION
     if name == "uniform" or problem.score.kind != "soft-cap":
-        errors = [None if power else t.abs() * rounded * bounds.UP for t in (exact.grad_q, exact.grad_k)]
+        errors = [None if power else t.abs() * rounded * attention_bounds.UP for t in (exact.grad_q, exact.grad_k)]
         return dict(zip(_GRADIENTS, [*errors, None], strict=True))
-    leak, unit = _leak(problem), bounds.cast(contract).unit
+    leak, unit = _leak(problem), attention_bounds.cast(contract).unit
     # the probability of a selected key: a capped 0 may err by TANH, and what is rounded may round otherwise
-    loose = bounds.TANH * problem.score.cap + 2 * bounds.EXP2
+    loose = attention_bounds.TANH * problem.score.cap + 2 * attention_bounds.EXP2
     loose = loose + unit if loose > unit / 4 or contract.operand == "tf32" else loose
     seen = exact.scores.visible.double()
     shared = problem.heads // problem.key_heads * (problem.batch // problem.key_batch)
@@ -303,9 +303,9 @@ def _leaks(name: str, problem: Attention, contract: Contract, exact: meaning.Bac
     grad_k = scale * meaning.gathered(problem, (over_queries * gradients + slipped).transpose(-1, -2) @ q)
     weights = over_queries * exact.probabilities + leak * seen
     grad_v = meaning.gathered(problem, weights.transpose(-1, -2) @ grad_out)
-    grad_q = grad_q + bounds.CONVERSION * (exact.grad_q.abs() + grad_q)
-    grad_k = grad_k + bounds.CONVERSION * (exact.grad_k.abs() + grad_k)
-    return dict(zip(_GRADIENTS, [t * bounds.UP for t in (grad_q, grad_k, grad_v)], strict=True))
+    grad_q = grad_q + attention_bounds.CONVERSION * (exact.grad_q.abs() + grad_q)
+    grad_k = grad_k + attention_bounds.CONVERSION * (exact.grad_k.abs() + grad_k)
+    return dict(zip(_GRADIENTS, [t * attention_bounds.UP for t in (grad_q, grad_k, grad_v)], strict=True))
 
 
 def _leak(problem: Attention) -> float:

@@ -21,8 +21,8 @@ from conformance.numerics.bounds import U64, U, growth
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, round_to
-from conformance.operations.conv import Device, correlate, magnitude, value
 from conformance.problems import Conv
+from conformance.references.conv import Device, correlate, magnitude, value
 
 #: Every fill there is, in the order in which they are returned.
 FILL_NAMES = ("transparent", "wide-A", "wide-B", "randn", "hot", "special")

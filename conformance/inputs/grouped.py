@@ -14,9 +14,9 @@ from conformance.inputs import bounded, exact
 from conformance.inputs.exact import FillError, ignored
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
-from conformance.operations import grouped
-from conformance.operations.grouped import Device
 from conformance.problems import Gemm, GroupedGemm, mm
+from conformance.references import grouped
+from conformance.references.grouped import Device
 
 #: Every fill there is, in the order in which they are returned.
 FILL_NAMES = ("transparent", "wide-A", "wide-B", "randn", "hot", "special")

@@ -1,0 +1,1 @@
+"""The kernel catalogue: what each kernel takes, how it is launched and what it promises."""

@@ -13,15 +13,14 @@ from torch import Tensor
 from conformance import codegen_checks as codegen
 from conformance.heuristics.base import FLEX_BWD, FLEX_DECODE, FLEX_FWD
 from conformance.heuristics.configs import AnyConfig, Config, FlexConfig, FlexDecodeConfig
+from conformance.kernels import attention_backward, attention_decode, attention_forward, carveout, gemm
+from conformance.kernels.block_mask import block_lists
+from conformance.kernels.kernel import Kernel, Plan, Variant, check_tensors
+from conformance.kernels.launch import Launch, workspace
 from conformance.numerics.contract import Contract
 from conformance.problems import Attention, Operand, itemsize, mm
 from conformance.records import Reason, ReasonCode
 from conformance.targets import Target
-
-from . import attention_backward, attention_decode, attention_forward, carveout, gemm
-from .block_mask import block_lists
-from .kernel import Kernel, Plan, Variant, check_tensors
-from .launch import Launch, workspace
 
 #: From this many queries on, splitting the keys is not worth merging the parts.
 DECODE_QUERIES = 128

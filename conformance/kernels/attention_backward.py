@@ -6,7 +6,17 @@ Probabilities are recomputed from q, k and lse. Each gradient has one program pe
 import triton
 import triton.language as tl
 
-from .attention_tiles import LOG2E, head, key_blocks, load_rows, modified, query_blocks, step_start, store_rows, visible
+from conformance.kernels.attention_tiles import (
+    LOG2E,
+    head,
+    key_blocks,
+    load_rows,
+    modified,
+    query_blocks,
+    step_start,
+    store_rows,
+    visible,
+)
 
 
 @triton.jit

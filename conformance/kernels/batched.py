@@ -9,13 +9,12 @@ import triton.language as tl
 from torch import Tensor
 
 from conformance.heuristics.configs import Config
+from conformance.kernels.family import GRID_LIMIT, ProductKernel, broadcast_strides
+from conformance.kernels.kernel import Plan, Variant
+from conformance.kernels.launch import Launch
+from conformance.kernels.tiles import dot_pointers, epilogue, store_pointers, swizzle
 from conformance.problems import Gemm
 from conformance.targets import Target
-
-from .family import GRID_LIMIT, ProductKernel, broadcast_strides
-from .kernel import Plan, Variant
-from .launch import Launch
-from .tiles import dot_pointers, epilogue, store_pointers, swizzle
 
 
 @triton.jit

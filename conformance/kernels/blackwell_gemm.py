@@ -8,14 +8,13 @@ from torch import Tensor
 
 from conformance import codegen_checks as codegen
 from conformance.heuristics.configs import Config
+from conformance.kernels import blackwell
+from conformance.kernels.gemm import BARRIER_BYTES, PersistentTmaGemm
+from conformance.kernels.kernel import Plan, Variant
+from conformance.kernels.launch import Launch
 from conformance.problems import Gemm, itemsize
 from conformance.records import Reason, ReasonCode
 from conformance.targets import Target
-
-from . import blackwell
-from .gemm import BARRIER_BYTES, PersistentTmaGemm
-from .kernel import Plan, Variant
-from .launch import Launch
 
 #: The compiler gives warps different work only in a pipelined loop: with one stage a kernel runs without.
 SPECIALISED_STAGES = 2

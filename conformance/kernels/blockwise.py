@@ -10,16 +10,15 @@ import triton.language as tl
 from torch import Tensor
 
 from conformance.heuristics.configs import Config
+from conformance.kernels.family import ProductKernel
+from conformance.kernels.kernel import Plan, Variant
+from conformance.kernels.launch import Launch
+from conformance.kernels.tiles import epilogue, store_pointers, swizzle
 from conformance.numerics.contract import Accumulator
 from conformance.problems import FP8, Gemm
 from conformance.problems.gemm import SCALE_BLOCK
 from conformance.records import Reason, ReasonCode
 from conformance.targets import Target
-
-from .family import ProductKernel
-from .kernel import Plan, Variant
-from .launch import Launch
-from .tiles import epilogue, store_pointers, swizzle
 
 
 @triton.jit

@@ -8,11 +8,7 @@ from importlib.metadata import entry_points
 import torch
 from torch import Tensor
 
-from conformance.problems import DTYPES, Operand, Problem
-from conformance.records import Reason, ReasonCode
-from conformance.targets import Target
-
-from . import (
+from conformance.kernels import (
     attention,
     batched,
     blackwell_gemm,
@@ -26,8 +22,11 @@ from . import (
     plus,
     split_k,
 )
-from .kernel import Kernel, NoApplicableKernel, NotApplicable, Plan, Variant
-from .launch import Launch
+from conformance.kernels.kernel import Kernel, NoApplicableKernel, NotApplicable, Plan, Variant
+from conformance.kernels.launch import Launch
+from conformance.problems import DTYPES, Operand, Problem
+from conformance.records import Reason, ReasonCode
+from conformance.targets import Target
 
 ENTRY_POINT_GROUP = "conformance.kernels"
 

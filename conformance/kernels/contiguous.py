@@ -10,13 +10,12 @@ import triton.language as tl
 from torch import Tensor
 
 from conformance.heuristics.configs import Config
+from conformance.kernels.gemm import PointerGemm
+from conformance.kernels.kernel import Plan, Variant
+from conformance.kernels.launch import Launch, workspace
 from conformance.problems import Gemm
 from conformance.records import Reason, ReasonCode
 from conformance.targets import Target
-
-from .gemm import PointerGemm
-from .kernel import Plan, Variant
-from .launch import Launch, workspace
 
 #: Tile and compile options of the copying launch.
 COPY_EDGE = 64

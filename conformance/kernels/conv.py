@@ -13,15 +13,14 @@ from torch import Tensor
 from conformance import codegen_checks as codegen
 from conformance.heuristics.base import BASE
 from conformance.heuristics.configs import Config
+from conformance.kernels.conv_pointer import conv_pointer
+from conformance.kernels.gemm import PointerGemm
+from conformance.kernels.kernel import Kernel, Plan, Variant, check_tensors
+from conformance.kernels.launch import Launch
 from conformance.numerics.contract import Contract
 from conformance.problems import Conv, Gemm, Layout
 from conformance.records import Reason, ReasonCode
 from conformance.targets import Target
-
-from .conv_pointer import conv_pointer
-from .gemm import PointerGemm
-from .kernel import Kernel, Plan, Variant, check_tensors
-from .launch import Launch
 
 #: Programs along the second and third axis of a CUDA grid.
 GRID_LIMIT = 65535

@@ -8,10 +8,9 @@ from typing import Any
 import triton.language as tl
 from torch import Tensor
 
+from conformance.kernels.gemm import PointerGemm
+from conformance.kernels.kernel import Plan, check_tensors
 from conformance.problems import Gemm, Operand
-
-from .gemm import PointerGemm
-from .kernel import Plan, check_tensors
 
 FLOATS = ("bf16", "fp16", "fp32")
 

@@ -11,14 +11,13 @@ import triton.language as tl
 from torch import Tensor
 
 from conformance.heuristics.configs import Config
+from conformance.kernels.family import FLOATS, ProductKernel
+from conformance.kernels.kernel import Plan, Variant
+from conformance.kernels.launch import Launch
+from conformance.kernels.tiles import store_pointers, swizzle
 from conformance.problems import FP8, Gemm, itemsize
 from conformance.records import Reason, ReasonCode
 from conformance.targets import Target
-
-from .family import FLOATS, ProductKernel
-from .kernel import Plan, Variant
-from .launch import Launch
-from .tiles import store_pointers, swizzle
 
 #: dtypes from which a prologue converts.
 STORED = (*FLOATS, *FP8, "int8", "uint8")

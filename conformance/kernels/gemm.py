@@ -12,14 +12,13 @@ from torch import Tensor
 from conformance import codegen_checks as codegen
 from conformance.heuristics.base import BASE
 from conformance.heuristics.configs import Config
+from conformance.kernels import carveout, persistent_tma, pointer
+from conformance.kernels.kernel import Kernel, Plan, Variant, check_tensors
+from conformance.kernels.launch import Launch
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.problems import BASE_ALIGNMENT, BLOCK_SCALINGS, FP8, Gemm, Operand, itemsize
 from conformance.records import Reason, ReasonCode
 from conformance.targets import Target
-
-from . import carveout, persistent_tma, pointer
-from .kernel import Kernel, Plan, Variant, check_tensors
-from .launch import Launch
 
 #: With fast accumulation off, an fp8 partial sum is added to an fp32 sum after this many k (or BLOCK_K if smaller).
 PROMOTION_CHUNK = 128

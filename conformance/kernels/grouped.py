@@ -11,16 +11,15 @@ from torch import Tensor
 
 from conformance.codegen_checks import Feature
 from conformance.heuristics.configs import Config
+from conformance.kernels import carveout
+from conformance.kernels.gemm import PointerGemm
+from conformance.kernels.kernel import Kernel, Plan, Variant, check_tensors
+from conformance.kernels.launch import Launch
+from conformance.kernels.tiles import dot_pointers, store_pointers, swizzle
 from conformance.numerics.contract import Contract
 from conformance.problems import Gemm, GroupedGemm, Operand, mm
 from conformance.records import Reason, ReasonCode
 from conformance.targets import Target
-
-from . import carveout
-from .gemm import PointerGemm
-from .kernel import Kernel, Plan, Variant, check_tensors
-from .launch import Launch
-from .tiles import dot_pointers, store_pointers, swizzle
 
 
 @triton.jit

@@ -12,16 +12,15 @@ from torch import Tensor
 from conformance import codegen_checks as codegen
 from conformance.heuristics.base import BASE
 from conformance.heuristics.configs import Config
+from conformance.kernels.family import ProductKernel
+from conformance.kernels.kernel import Plan, Variant
+from conformance.kernels.launch import Launch
+from conformance.kernels.loops import accumulate
+from conformance.kernels.tiles import store_pointers, swizzle
 from conformance.numerics.contract import INT32, Contract
 from conformance.problems import Gemm, itemsize
 from conformance.records import Reason, ReasonCode
 from conformance.targets import Target
-
-from .family import ProductKernel
-from .kernel import Plan, Variant
-from .launch import Launch
-from .loops import accumulate
-from .tiles import store_pointers, swizzle
 
 #: Matrix instructions take this many k of 8-bit operands at least.
 LEAST_BLOCK_K = 32

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from conformance.heuristics.configs import AnyConfig
+from conformance.kernels.launch import Launch
 from conformance.numerics.contract import Contract
 from conformance.problems import DTYPES, Problem, itemsize
 from conformance.records import Reason, ReasonCode
-
-from .launch import Launch
 
 if TYPE_CHECKING:
     from conformance.codegen_checks import Feature

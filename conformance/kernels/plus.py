@@ -9,15 +9,14 @@ import triton.language as tl
 from torch import Tensor
 
 from conformance.heuristics.configs import Config
+from conformance.kernels.family import ProductKernel
+from conformance.kernels.kernel import Plan, Variant
+from conformance.kernels.launch import Launch
+from conformance.kernels.loops import accumulate
+from conformance.kernels.tiles import store_pointers, swizzle
 from conformance.problems import Gemm
 from conformance.records import Reason, ReasonCode
 from conformance.targets import Target
-
-from .family import ProductKernel
-from .kernel import Plan, Variant
-from .launch import Launch
-from .loops import accumulate
-from .tiles import store_pointers, swizzle
 
 
 @triton.jit

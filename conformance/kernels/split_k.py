@@ -12,14 +12,13 @@ from torch import Tensor
 
 from conformance.heuristics.configs import Config
 from conformance.heuristics.splitting import decompose_k_splits
+from conformance.kernels.family import GRID_LIMIT, ProductKernel
+from conformance.kernels.kernel import Plan, Variant
+from conformance.kernels.launch import Launch, workspace
+from conformance.kernels.tiles import dot_pointers, store_pointers, swizzle
 from conformance.problems import Gemm
 from conformance.records import Reason, ReasonCode
 from conformance.targets import Target
-
-from .family import GRID_LIMIT, ProductKernel
-from .kernel import Plan, Variant
-from .launch import Launch, workspace
-from .tiles import dot_pointers, store_pointers, swizzle
 
 #: Tile and compile options of the summing launch.
 SUM_ROWS, SUM_COLUMNS = 32, 64

@@ -25,8 +25,8 @@ from torch import Tensor
 from conformance.numerics.bounds import U, growth
 from conformance.numerics.contract import Contract
 from conformance.numerics.rounding import FORMATS
-from conformance.operations.attention import Backward, Forward, Scores, gathered
 from conformance.problems import Attention
+from conformance.references.attention import Backward, Forward, Scores, gathered
 
 #: The fewest keys between two updates of the running maximum.
 BLOCK = 16

@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from conformance.plugin import options, selection
-from conformance.plugin.collecting import Collecting
-from conformance.plugin.items import ItemRecording, Process
-from conformance.plugin.machine import core_count, worker_count, worker_environment
+from conformance.machine.gpus import core_count, worker_count, worker_environment
+from conformance.plugin import case_ids, options
+from conformance.plugin.case_hooks import ItemRecording, Process
+from conformance.plugin.case_ids import CaseIds, is_active
+from conformance.plugin.filters import Collecting
 from conformance.plugin.recording import recorder
-from conformance.plugin.run import JUNIT_FILE, Run, new_folder, own_stderr
-from conformance.plugin.selection import CaseIds, is_active
+from conformance.plugin.session_hooks import JUNIT_FILE, Run, new_folder, own_stderr
 
 __all__ = ["recorder"]  # a fixture is known by being here
 
@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser) -> None:
-    if selection.early_selects_suites(early_config):
+    if case_ids.early_selects_suites(early_config):
         options.add_short_names(parser)
 
 
@@ -152,15 +152,15 @@ def _prepare_process(config: pytest.Config, gpu: str | None, workers: int, execu
         os.environ[variable] = value
     if executes:
         config.pluginmanager.register(Collecting(settings, CaseIds(config)), "conformance-collecting")
-        if selection.selects_package(config):
+        if case_ids.selects_package(config):
             _load_judging(config)
 
 
 def _load_judging(config: pytest.Config) -> None:
     """Registers the fixtures ``conform`` and ``inductor``; torch and triton come with them."""
-    for name in ("judging", "generated"):
+    for name in ("conform", "inductor_judge"):
         try:
-            module = importlib.import_module(f"conformance.plugin.{name}")
+            module = importlib.import_module(f"conformance.judging.{name}")
         except ModuleNotFoundError as error:
             if error.name not in ("torch", "triton"):
                 raise

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from conformance.plugin import selection
-from conformance.plugin.expected_failures import ExpectedFailureError, ExpectedFailures, read_expected_failures
-from conformance.plugin.machine import Gpus, find_gpus
+from conformance.gate.files.expected_failures import ExpectedFailureError, ExpectedFailures, read_expected_failures
+from conformance.machine.gpus import Gpus, find_gpus
+from conformance.plugin import case_ids
 
 TIERS = ("quick", "default", "full", "exhaustive")
 DEFAULT_SEED = 0
@@ -65,7 +65,7 @@ def add_options(parser: pytest.Parser) -> None:
         "--conformance-case", metavar="ID", default=None, help="run the one case of this id (see a record or 'list')"
     )
     parser.addini(
-        selection.SUITES_INI,
+        case_ids.SUITES_INI,
         "directories whose tests are recorded as conformance cases, beside the package's own",
         type="paths",
         default=[],

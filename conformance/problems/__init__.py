@@ -4,9 +4,9 @@ A problem says nothing about how it is computed: no tiles, no target, no kernel.
 has a stable text id, so that records of two runs can be joined on it.
 """
 
-from .attention import Attention, Mask, Score
-from .conv import Conv, conv2d, conv3d
-from .gemm import (
+from conformance.problems.attention import Attention, Mask, Score
+from conformance.problems.conv import Conv, conv2d, conv3d
+from conformance.problems.gemm import (
     BLOCK_SCALINGS,
     Bias,
     Fusion,
@@ -21,9 +21,9 @@ from .gemm import (
     mm_plus_mm,
     scaled_mm,
 )
-from .grouped import GroupedGemm
-from .problem import Problem
-from .tensors import BASE_ALIGNMENT, DTYPES, FP8, INTEGERS, Layout, Operand, itemsize
+from conformance.problems.grouped import GroupedGemm
+from conformance.problems.problem import Problem
+from conformance.problems.tensors import BASE_ALIGNMENT, DTYPES, FP8, INTEGERS, Layout, Operand, itemsize
 
 __all__ = [
     "BASE_ALIGNMENT",

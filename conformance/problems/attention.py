@@ -7,8 +7,8 @@ import functools
 import math
 from dataclasses import dataclass
 
-from .problem import Problem
-from .tensors import DTYPES, Operand
+from conformance.problems.problem import Problem
+from conformance.problems.tensors import DTYPES, Operand
 
 MASKS = ("full", "causal", "sliding-window", "document")
 SCORES = ("none", "soft-cap", "alibi")

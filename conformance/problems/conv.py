@@ -7,9 +7,9 @@ import functools
 import math
 from dataclasses import dataclass
 
-from .gemm import Bias, Gemm
-from .problem import Problem
-from .tensors import DTYPES, Operand
+from conformance.problems.gemm import Bias, Gemm
+from conformance.problems.problem import Problem
+from conformance.problems.tensors import DTYPES, Operand
 
 RANKS = {"conv2d": 2, "conv3d": 3}
 ORDERS = ("contiguous", "channels-last")

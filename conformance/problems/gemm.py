@@ -6,8 +6,8 @@ import dataclasses
 import functools
 from dataclasses import dataclass
 
-from .problem import Problem
-from .tensors import DTYPES, FP8, INTEGERS, Layout, Operand
+from conformance.problems.problem import Problem
+from conformance.problems.tensors import DTYPES, FP8, INTEGERS, Layout, Operand
 
 OPERATIONS = ("mm", "addmm", "scaled_mm", "mm_plus_mm", "bmm", "baddbmm", "int_mm", "mixed_mm", "fused_mm")
 

@@ -7,8 +7,8 @@ import functools
 import itertools
 from dataclasses import dataclass, field
 
-from .problem import Problem
-from .tensors import DTYPES, Layout, Operand
+from conformance.problems.problem import Problem
+from conformance.problems.tensors import DTYPES, Layout, Operand
 
 #: How A and B lie -> the dimension in which the groups differ. "3d-3d" is a plain batch without offsets.
 KINDS = {"2d-3d": "M", "3d-2d": "N", "2d-2d": "K", "3d-3d": ""}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 
-from .tensors import Operand
+from conformance.problems.tensors import Operand
 
 
 class Problem(abc.ABC):

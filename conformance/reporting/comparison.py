@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from conformance.gate.findings import Comparison, Finding, Group, Kind, Severity, Side
-from conformance.gate.grouping import extent
+from conformance.gate.verdict.groups import extent
 from conformance.reporting.text import clean, log_safe, text_table
 
 #: Cases shown of a group, and groups of one severity; JSON has all of them.

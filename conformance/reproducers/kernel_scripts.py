@@ -26,14 +26,13 @@ from conformance.kernels.launch import Launch
 from conformance.numerics.contract import Contract
 from conformance.numerics.rounding import FORMATS, round_to
 from conformance.numerics.verdict import interval
+from conformance.reproducers import text as templates
+from conformance.reproducers.copied import compiling, numbers
+from conformance.reproducers.copied.child import in_child
+from conformance.reproducers.data import Placed, packed, without_memory, written
+from conformance.reproducers.source import NotReproducible, Sources
+from conformance.reproducers.text import Seen
 from conformance.targets import Target
-
-from . import text as templates
-from .copied import compiling, numbers
-from .copied.child import in_child
-from .data import Placed, packed, without_memory, written
-from .source import NotReproducible, Sources
-from .text import Seen
 
 #: Characters of a script at most; what would be larger is refused.
 LARGEST = 2_000_000

@@ -11,15 +11,14 @@ import msgspec
 import torch
 
 from conformance import targets
-from conformance.inductor.program import Program
+from conformance.inductor.compile.program import Program
 from conformance.problems import DTYPES, Operand
 from conformance.records import CaseRecord, Status, Verdict
-
-from . import text as templates
-from .copied import compiling, programs
-from .kernel_scripts import child, patterns, raw
-from .source import NotReproducible, Sources
-from .text import seen_in
+from conformance.reproducers import text as templates
+from conformance.reproducers.copied import compiling, programs
+from conformance.reproducers.kernel_scripts import child, patterns, raw
+from conformance.reproducers.source import NotReproducible, Sources
+from conformance.reproducers.text import seen_in
 
 #: Checks that a script can show, by the first part of their names.
 SHOWN = ("numerics", "repeat", "memory", "compile")

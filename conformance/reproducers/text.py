@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from conformance.kernels.kernel import Plan
 from conformance.records import CaseRecord
-
-from .source import Sources
+from conformance.reproducers.source import Sources
 
 #: What stands for the stack on which a script was seen to be fine, until that is known; the gate replaces it.
 NOT_TRIED = "not tried"

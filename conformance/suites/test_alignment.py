@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from conformance.execution.forced import forced_trial
+from conformance.cases.scenarios import problem_for, ragged, scenario, where
+from conformance.execution.unchecked import forced_trial
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import NoApplicableKernel, NotApplicable, Variant
-from conformance.plugin.scenarios import problem_for, ragged, scenario, where
 from conformance.problems import Layout, itemsize
 from conformance.records import Reason, ReasonCode
 

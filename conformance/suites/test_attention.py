@@ -1,7 +1,7 @@
 """Attention forward, backward and with few queries: masks, score modifications, shared heads, ragged lengths."""
 
+from conformance.cases.scenarios import scenario, where
 from conformance.kernels.kernel import Variant
-from conformance.plugin.scenarios import scenario, where
 from conformance.problems import Attention, Mask, Score
 from conformance.records import ReasonCode
 

@@ -1,6 +1,6 @@
 """Batches of products: every way in which matrices may follow each other, and more of them than a grid axis holds."""
 
-from conformance.plugin.scenarios import problem_for, ragged, scenario, where
+from conformance.cases.scenarios import problem_for, ragged, scenario, where
 from conformance.problems import Bias, Layout
 
 BATCHED = ("bmm", "baddbmm")

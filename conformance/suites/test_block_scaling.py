@@ -2,9 +2,9 @@
 
 import pytest
 
+from conformance.cases.scenarios import problem_for, scenario, where
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Variant
-from conformance.plugin.scenarios import problem_for, scenario, where
 from conformance.problems import BLOCK_SCALINGS, Bias, scaled_mm
 from conformance.records import ReasonCode
 

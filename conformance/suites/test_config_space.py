@@ -9,10 +9,10 @@ import functools
 
 import pytest
 
+from conformance.cases.scenarios import every_kernel, scenario
+from conformance.cases.shapes import SHAPES, example, example_variant, refusal, usable_on
+from conformance.judging.sweep import estimates, measure, spill_verdict
 from conformance.kernels import catalogue
-from conformance.plugin.examples import SHAPES, example, example_variant, refusal, usable_on
-from conformance.plugin.scenarios import every_kernel, scenario
-from conformance.plugin.sweeping import estimates, measure, spill_verdict
 
 #: What the sweep is about are wrong bits; bounded fills belong to the other suites.
 FILLS = ("transparent", "wide-A", "wide-B", "selector", "tie", "uniform")

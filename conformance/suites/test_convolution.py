@@ -1,7 +1,7 @@
 """Convolutions: windows, strides, padding, groups and memory orders in two and three dimensions."""
 
+from conformance.cases.scenarios import scenario, where
 from conformance.kernels.kernel import Variant
-from conformance.plugin.scenarios import scenario, where
 from conformance.problems import Conv
 from conformance.records import ReasonCode
 

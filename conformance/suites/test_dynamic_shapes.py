@@ -5,13 +5,13 @@ import itertools
 
 import pytest
 
+from conformance.cases.scenarios import problem_for, ragged, scenario, where
+from conformance.cases.shapes import stored_dtype
 from conformance.execution.compilation import CompileRequest
 from conformance.execution.specialisation import specialisation
+from conformance.judging.inductor_judge import FURTHER_FILLS
 from conformance.kernels.catalogue import meta_launch
 from conformance.kernels.kernel import Variant
-from conformance.plugin.examples import stored_dtype
-from conformance.plugin.generated import FURTHER_FILLS
-from conformance.plugin.scenarios import problem_for, ragged, scenario, where
 from conformance.problems import Layout, itemsize
 from conformance.records import CompileFailure
 

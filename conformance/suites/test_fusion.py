@@ -1,6 +1,6 @@
 """What happens to A before a product and to the sum after it, inside one kernel."""
 
-from conformance.plugin.scenarios import problem_for, ragged, scenario, where
+from conformance.cases.scenarios import problem_for, ragged, scenario, where
 from conformance.problems import Bias, Fusion, Layout
 
 EPILOGUES = [

@@ -1,6 +1,6 @@
 """Grouped products: groups of any size, empty ones wherever they stand, and the operands split in each dimension."""
 
-from conformance.plugin.scenarios import scenario, where
+from conformance.cases.scenarios import scenario, where
 from conformance.problems import GroupedGemm, Layout
 from conformance.problems.grouped import KINDS
 

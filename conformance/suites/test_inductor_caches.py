@@ -16,9 +16,9 @@ import torch
 
 from conformance import targets
 from conformance.execution.compilation import Task
-from conformance.inductor import selecting, template_cache, tuned
-from conformance.inductor.program import Program
-from conformance.plugin.cases import need_device, record
+from conformance.inductor.compile.program import Program
+from conformance.inductor.tuning import max_autotune, stand_ins, template_cache
+from conformance.judging.case_steps import need_device, record
 from conformance.problems import Operand
 from conformance.records import CompileFailure, Status, Verdict
 
@@ -40,7 +40,9 @@ def _program(graph, shapes, *, dtype="fp32", transposed=(), dynamic=False, backe
             strides[-2:] = [1, shape[-2]]
         operands.append(Operand(f"x{index}", shape, tuple(strides), dtype))
     settings = (*SETTINGS[:1], ("max_autotune_gemm_backends", backends), *SETTINGS[2:])
-    return Program(f"conformance.inductor.template_cache:{graph}", tuple(operands), settings=settings, dynamic=dynamic)
+    return Program(
+        f"conformance.inductor.tuning.template_cache:{graph}", tuple(operands), settings=settings, dynamic=dynamic
+    )
 
 
 A, B = (10, 22), (22, 30)
@@ -95,7 +97,7 @@ def _counted(harness, recorder, program, constant_key=None):
         return template_cache.count_compiled(program, constant_key)
     target = targets.find("sm_90")
     recorder.set(target=target)
-    task = Task("conformance.inductor.template_cache:count_generated", (program, constant_key), target)
+    task = Task("conformance.inductor.tuning.template_cache:count_generated", (program, constant_key), target)
     result = harness.pool.submit(task).result()
     if result.reason is not None:
         recorder.not_run(result.reason)
@@ -234,7 +236,7 @@ def judge_times_are_kept():
         found.append(Verdict(check, times == [expected] * len(times), f"{times} times, {expected} each required"))
         found.append(Verdict(f"{check}/taken", taken is choices[-1], f"took {getattr(taken, 'name', taken)}"))
 
-    with selecting.selecting() as session:
+    with stand_ins.selecting() as session:
         measure("first", 1)
         measure("again", 0)
         measure("other operation", 1, name="bmm")
@@ -245,7 +247,7 @@ def judge_times_are_kept():
         measure("as at first", 0)
         with _setting(autotune_local_cache=False):
             measure("cache off", 1)
-    with selecting.selecting() as session:
+    with stand_ins.selecting() as session:
         measure("other folder", 1)
     return found
 
@@ -289,14 +291,14 @@ def test_times_of_a_compilation_are_kept(harness, recorder, dtype):
     again is called, or nothing would have been compiled at all."""
     need_device(harness, recorder, "timing real kernels")
     device = torch.accelerator.current_accelerator()
-    tensors = [tuned.integers(256, 256, seed=seed, dtype=dtype).clamp(-1, 1) for seed in range(2)]
+    tensors = [max_autotune.integers(256, 256, seed=seed, dtype=dtype).clamp(-1, 1) for seed in range(2)]
     third = torch.eye(256, dtype=dtype).roll(1, 0)  # a permutation: the second product is exact as well
     expected = tensors[0].double() @ tensors[1].double() @ third.double()
     counts = []
-    with tuned.compiling(fx_graph_cache=False, shape_padding=False) as counters:
+    with max_autotune.compiling(fx_graph_cache=False, shape_padding=False) as counters:
         for _ in range(2):
             torch._dynamo.reset()
-            selecting.selector().cache_clear()
+            stand_ins.selector().cache_clear()
             before = [counters[name] for name in _WORK]
             found = torch.compile(_chain, dynamic=False)(*(x.to(device) for x in (*tensors, third))).cpu()
             counts.append([counters[name] - count for name, count in zip(_WORK, before, strict=True)])
@@ -402,13 +404,13 @@ def test_remote_configs_of_a_compilation(harness, recorder, dynamic):
     cache computes the same bits as what was timed."""
     need_device(harness, recorder, "timing real kernels")
     device = torch.accelerator.current_accelerator()
-    a = tuned.integers(100, 10, dtype=torch.float32).to(device)
+    a = max_autotune.integers(100, 10, dtype=torch.float32).to(device)
     b = torch.eye(10, 100, dtype=torch.float32, device=device)
     found = []
     with remote_cache() as cache:
         for tag in ("", "", "", "", "another"):
             with (
-                tuned.compiling(prologue_fusion=False, shape_padding=False, autotune_remote_cache=True),
+                max_autotune.compiling(prologue_fusion=False, shape_padding=False, autotune_remote_cache=True),
                 _tagged(tag),
             ):
                 found.append(torch.compile(_sine_product, dynamic=dynamic)(a, b).cpu())

@@ -14,10 +14,14 @@ from typing import Any
 import torch
 
 from conformance.execution.compilation import Task
-from conformance.inductor import vocabulary
-from conformance.inductor.exact import exact_verdicts
-from conformance.inductor.graphs_choices import replacing
-from conformance.inductor.offers import (
+from conformance.inductor.compile.program import Program
+from conformance.inductor.compile.provider import Compiled
+from conformance.inductor.graphs.choices import replacing
+from conformance.inductor.replay.exact import exact_verdicts
+from conformance.inductor.replay.replay import ReplayUnsupported
+from conformance.inductor.source import spellings
+from conformance.inductor.source.source_checks import exactly, in_source
+from conformance.inductor.tuning.offers import (
     NO_CHOICE,
     compiled_verdict,
     judge_advice,
@@ -30,11 +34,7 @@ from conformance.inductor.offers import (
     judge_pruned,
     judge_triton_alone,
 )
-from conformance.inductor.program import Program
-from conformance.inductor.provider import Compiled
-from conformance.inductor.replay import ReplayUnsupported
-from conformance.inductor.source_checks import exactly, in_source
-from conformance.inductor.splitting_k import (
+from conformance.inductor.tuning.split_k import (
     judge_backward,
     judge_decomposed,
     judge_not_decomposed,
@@ -43,11 +43,11 @@ from conformance.inductor.splitting_k import (
     mirrored,
     wide_bmm_call,
 )
-from conformance.plugin.generated import CHOICES, Inductor, Thin, generated
+from conformance.judging.inductor_judge import CHOICES, Inductor, Thin, generated
 from conformance.problems import DTYPES, Operand, mm
 from conformance.records import CompileFailure, Reason, ReasonCode, Status, Verdict
 
-GRAPHS, OWN = "conformance.inductor.graphs", "conformance.inductor.graphs_choices"
+GRAPHS, OWN = "conformance.inductor.graphs.products", "conformance.inductor.graphs.choices"
 
 MAX_AUTOTUNE = {"max_autotune": True}
 TRITON = {**MAX_AUTOTUNE, "max_autotune_gemm_backends": "TRITON", "shape_padding": False}
@@ -294,7 +294,7 @@ def test_prune_choices(inductor, target, size):
     largest first. PyTorch's test has the small product alone, of which every config fits."""
     needs_option(inductor, PRUNING)
     operands = [tensor("a", size, size, dtype="fp32"), tensor("b", size, size, dtype="fp32")]
-    only = vocabulary.only(inductor.template("mm"))
+    only = spellings.only(inductor.template("mm"))
     asked = program(f"{GRAPHS}:mm", operands, {**TRITON, PRUNING: True}, templates=only)
     usual = dataclasses.replace(asked, settings=tuple({**TRITON, PRUNING: False}.items()), pick=0)
     pruned = inductor.compile(asked, target).generated

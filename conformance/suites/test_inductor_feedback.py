@@ -13,8 +13,8 @@ import time
 import pytest
 import torch
 
-from conformance.inductor import selecting, spawning, tuned
-from conformance.plugin.cases import need_device, record
+from conformance.inductor.tuning import child_process, max_autotune, stand_ins
+from conformance.judging.case_steps import need_device, record
 from conformance.records import Reason, ReasonCode, Verdict
 
 #: Seconds for which a choice compiles that is to miss its limit, and that limit.
@@ -31,16 +31,16 @@ def judge_registration():
     """Savers registered one by one and cleared."""
     from torch._inductor import select_algorithm
 
-    before = list(selecting.selector().feedback_saver_fns)
+    before = list(stand_ins.selector().feedback_saver_fns)
     counts = []
-    with selecting.selector_restored() as selector:
+    with stand_ins.selector_restored() as selector:
         select_algorithm.clear_feedback_savers()
         for saver in (_saver([]), _saver([])):
             select_algorithm.add_feedback_saver(saver)
             counts.append(len(selector.feedback_saver_fns))
         select_algorithm.clear_feedback_savers()
         counts.append(len(selector.feedback_saver_fns))
-    after = list(selecting.selector().feedback_saver_fns)
+    after = list(stand_ins.selector().feedback_saver_fns)
     return [
         Verdict("counts", counts == [1, 2, 0], f"{counts}, [1, 2, 0] required"),
         Verdict("restored", after == before, f"{len(after)} savers, {len(before)} before"),
@@ -50,7 +50,7 @@ def judge_registration():
 def judge_savers(times=(3.0, 1.0, 2.0)):
     """Each of two savers is told of one selection: every choice with its time, the inputs and the name."""
     told: list[list] = [[], []]
-    with selecting.selecting() as session:
+    with stand_ins.selecting() as session:
         for calls in told:
             session.selector.add_feedback_saver(_saver(calls))
         choices = [session.stand_in(f"choice {index}", value) for index, value in enumerate(times)]
@@ -90,9 +90,9 @@ def test_savers_of_a_compilation(harness, recorder):
     """The same, of a product that is really compiled and timed; its numbers are exact."""
     need_device(harness, recorder, "timing real kernels")
     device = torch.accelerator.current_accelerator()
-    a, b = tuned.integers(32, 32), tuned.integers(32, 32, seed=1)
+    a, b = max_autotune.integers(32, 32), max_autotune.integers(32, 32, seed=1)
     calls: list = []
-    with tuned.compiling(max_autotune_gemm_backends="TRITON"), selecting.selector_restored() as selector:
+    with max_autotune.compiling(max_autotune_gemm_backends="TRITON"), stand_ins.selector_restored() as selector:
         selector.clear_feedback_savers()
         selector.add_feedback_saver(_saver(calls))
         found = torch.compile(torch.mm, dynamic=False)(a.to(device), b.to(device)).cpu()
@@ -110,7 +110,7 @@ def test_savers_of_a_compilation(harness, recorder):
 
 def judge_order():
     """Two functions, each on what the one before it returned; the selector chooses among what the last one returns."""
-    with selecting.selecting() as session:
+    with stand_ins.selecting() as session:
         fast, slow = session.stand_in("fast", 1.0), session.stand_in("slow", 9.0)
         seen = []
 
@@ -135,7 +135,7 @@ def judge_order():
 
 def judge_clearing():
     """Clearing leaves Inductor's own functions in their order, or none where it is asked to clear those too."""
-    with selecting.selecting() as session:
+    with stand_ins.selecting() as session:
         selector = session.selector
         own = list(selector.preprocessing_fns)
         selector.add_preprocessing_fn(lambda choices: choices)
@@ -162,7 +162,7 @@ def judge_filters():
         ("test_configs.autotune_choice_name_regex", "_second"),
         ("test_configs.autotune_choice_desc_regex", "BLOCK_M=64"),
     ):
-        with selecting.selecting(**{setting: pattern}) as session:
+        with stand_ins.selecting(**{setting: pattern}) as session:
             fast = session.stand_in("the_first", 1.0, "num_warps=4, BLOCK_M=32")
             rest = [
                 session.stand_in(f"{name}_second", ms, "num_warps=4, BLOCK_M=64") for name, ms in (("a", 3), ("b", 2))
@@ -292,7 +292,7 @@ def _precompiling():
     from torch._inductor import select_algorithm
 
     forget = getattr(select_algorithm.get_num_workers, "cache_clear", lambda: None)
-    with spawning.environment(TORCHINDUCTOR_COMPILE_THREADS=str(THREADS)), selecting.selecting() as session:
+    with child_process.environment(TORCHINDUCTOR_COMPILE_THREADS=str(THREADS)), stand_ins.selecting() as session:
         forget()
         try:
             yield session
@@ -322,9 +322,9 @@ def test_pruned_configs_compile(harness, recorder):
     test, its numbers are judged too."""
     need_device(harness, recorder, "timing real kernels")
     device = torch.accelerator.current_accelerator()
-    a, b = tuned.integers(3, 3), tuned.integers(3, 3, seed=1)
+    a, b = max_autotune.integers(3, 3), max_autotune.integers(3, 3, seed=1)
     settings = {"max_autotune_gemm_backends": "TRITON", "max_autotune_prune_choices_based_on_shared_mem": True}
-    with tuned.compiling(**settings) as counters:
+    with max_autotune.compiling(**settings) as counters:
         found = torch.compile(torch.mm, dynamic=False)(a.to(device), b.to(device)).cpu()
         exceptions = counters["select_algorithm_num_precompilation_exceptions"]
     recorder.verdict("no exception", exceptions == 0, f"{exceptions} choices did not compile")

@@ -7,9 +7,9 @@ fastest, counts are exact, stores that were not asked for are forbidden, and num
 """
 
 from conformance.codegen_checks import POINTER_STORE, TCGEN05, TMA_LOAD, TMA_STORE, WARP_SPECIALIZED
-from conformance.inductor import vocabulary
+from conformance.inductor.source import spellings
+from conformance.judging.inductor_judge import generated
 from conformance.kernels import carveout
-from conformance.plugin.generated import generated
 from conformance.problems import Layout, addmm, mm, scaled_mm
 
 ORDERS = [("row", "row"), ("row", "col"), ("col", "row"), ("col", "col")]
@@ -39,12 +39,12 @@ def check_descriptors(run, template, *, store):
     """Two descriptors are made and loaded from once each; the output is written once per subtile, through a third one
     if ``store`` was asked for and through pointers otherwise. The source writes in a loop over the subtiles, which the
     compiler unrolls."""
-    dialect = vocabulary.dialect(template)
+    dialect = spellings.dialect(template)
     store = store and dialect.stores_output
     run.exactly(2 + store, "descriptors", dialect.created)
     run.exactly(2, "descriptor loads", dialect.load)
     run.exactly(int(store), "descriptor stores", dialect.store)
-    run.exactly(int(not store), "pointer stores", vocabulary.POINTER_STORE)
+    run.exactly(int(not store), "pointer stores", spellings.POINTER_STORE)
     wanted, other = (TMA_STORE, POINTER_STORE) if store else (POINTER_STORE, TMA_STORE)
     run.code(requires=[TMA_LOAD, wanted], forbids=[other])
     subtiles = run.choice.numbers.get("EPILOGUE_SUBTILE", 1)
@@ -127,8 +127,8 @@ def test_scaled_mm_persistent_tma(inductor, target, scaling, fast, dynamic):
     problem = scaled_mm(256, 128, 384, "e4m3", scaling=scaling, fast_accum=fast)
     for run in inductor.forced(problem, target, template, persistent=True, dynamic=dynamic, settings=TMA):
         run.filecheck("kernel", "CHECK: def triton_tem_fused__scaled_mm")
-        run.exactly(2, "descriptors", vocabulary.dialect(template).created)
-        run.exactly(2, "descriptor loads", vocabulary.dialect(template).load)
+        run.exactly(2, "descriptors", spellings.dialect(template).created)
+        run.exactly(2, "descriptor loads", spellings.dialect(template).load)
         run.code(requires=[TMA_LOAD, POINTER_STORE], forbids=[TMA_STORE])
 
 

@@ -12,12 +12,15 @@ import zipfile
 import torch
 from torch._inductor.fx_passes import joint_graph
 
-from conformance.inductor import dropout, graphs_operations, spawning, tuning_jobs, vocabulary
-from conformance.inductor.exact import small_integers
-from conformance.inductor.graphs import graph_of
-from conformance.inductor.program import Program
-from conformance.inductor.source_checks import extern_calls, launched
-from conformance.plugin.generated import FORCED_SETTINGS, Thin, generated
+from conformance.inductor.compile.program import Program
+from conformance.inductor.graphs import operations as graphs_operations
+from conformance.inductor.graphs.products import graph_of
+from conformance.inductor.replay import dropout
+from conformance.inductor.replay.exact import small_integers
+from conformance.inductor.source import spellings
+from conformance.inductor.source.source_checks import extern_calls, launched
+from conformance.inductor.tuning import child_process, tuning_jobs
+from conformance.judging.inductor_judge import FORCED_SETTINGS, Thin, generated
 from conformance.problems import (
     Bias,
     Fusion,
@@ -104,7 +107,7 @@ def test_mm_plus_mm_dynamic_has_no_template(inductor, target):
     name = inductor.template("mm_plus_mm")
     inductor.refused(problem, target, name, "NoValidChoicesError", dynamic=True)
     program = Program(
-        "conformance.inductor.graphs:mm_plus_mm",
+        "conformance.inductor.graphs.products:mm_plus_mm",
         problem.operands,
         dynamic=True,
         settings=tuple({**FORCED_SETTINGS, **BOTH}.items()),
@@ -174,7 +177,7 @@ def alone(found) -> list[Verdict]:
     kinds = [kernel.kind for kernel in found.kernels]
     launches = [name for module in found.modules for name in launched(module)]
     calls = [call for module in found.modules for call in extern_calls(module)]
-    stores = [len(re.findall(vocabulary.POINTER_STORE, kernel.source)) for kernel in found.kernels]
+    stores = [len(re.findall(spellings.POINTER_STORE, kernel.source)) for kernel in found.kernels]
     return [
         Verdict("one kernel", kinds == ["template"], ", ".join(kinds)),
         Verdict("one launch", launches == [kernel.name for kernel in found.kernels], ", ".join(launches)),
@@ -219,7 +222,7 @@ def test_non_contiguous_input(inductor, target, operation):
 def check_strides(run, problem):
     """The operand is read where it lies: no other kernel packs it first, and the wrapper asserts its strides."""
     _, rows, columns = (1, *problem.operands[0].strides)[-3:]
-    asserted = rf"{vocabulary.STRIDES_ASSERTED}.*\([0-9, ]*{rows}, {columns}\)"
+    asserted = rf"{spellings.STRIDES_ASSERTED}.*\([0-9, ]*{rows}, {columns}\)"
     run.filecheck("strides", f"CHECK: {{{{{asserted}}}}}", where="module")
     check_alone(run)
 
@@ -260,7 +263,7 @@ def test_epilogue_fusion(inductor, target, epilogue, dynamic, dtype):
         target,
         arguments=arguments,
         dynamic=dynamic,
-        templates=vocabulary.only(name),
+        templates=spellings.only(name),
         pick=len(epilogue),
         settings={**FORCED_SETTINGS, **options},
     )
@@ -270,7 +273,7 @@ def test_epilogue_fusion(inductor, target, epilogue, dynamic, dtype):
 def epilogue_in_template(found, steps) -> list[Verdict]:
     source = "\n".join(kernel.source for kernel in found.kernels)
     loads = len(re.findall(r"= tl\.load\(in_ptr\d+ \+", source))
-    maxima = len(re.findall(vocabulary.MAXIMUM, source))
+    maxima = len(re.findall(spellings.MAXIMUM, source))
     return [
         *alone(found),
         Verdict("epilogue loads", loads == sum(step in LOADING for step in steps), str(loads)),
@@ -293,7 +296,7 @@ def test_matmul_dropout(inductor, target, p, fallback):
         (a, b),
         (("p", p),),
         settings=tuple(options.items()),
-        templates=vocabulary.only(inductor.template("mm")),
+        templates=spellings.only(inductor.template("mm")),
         pick=0,
     )
     compiled = inductor.compile(program, target)
@@ -357,7 +360,7 @@ def test_conv1x1(inductor, target, space):
     size = sized(inductor, 32, 9)
     operands = [tensor("x", 4, 3, size, size, last=1), tensor("w", 16, 3, 1, 1, last=1), tensor("bias", 16)]
     compiled = inductor.exact(
-        "conformance.inductor.graphs:convolution",
+        "conformance.inductor.graphs.products:convolution",
         operands,
         target,
         arguments=(("stride", [1, 1]), ("padding", [0, 0]), ("groups", 1)),
@@ -437,7 +440,7 @@ def test_conv_cat(inductor, target, space):
         "conv_cat",
         operands,
         target,
-        templates=vocabulary.only(inductor.template("convolution 2d")),
+        templates=spellings.only(inductor.template("convolution 2d")),
         settings=searching(space),
     )
     inductor.record(one_cat(compiled.generated))
@@ -475,7 +478,7 @@ def test_cat_addmm(inductor, target, size, pick):
     operands = [tensor(name, size, size) for name in "abc"]
     name = inductor.template("mm")
     compiled = forced_choice(
-        inductor, "cat_addmm", operands, target, templates=vocabulary.only(name), pick=pick, settings=TRITON
+        inductor, "cat_addmm", operands, target, templates=spellings.only(name), pick=pick, settings=TRITON
     )
     names = [name for module in compiled.generated.modules for name in launched(module)]
     products = [name for name in names if name.startswith("triton_tem_fused_addmm")]
@@ -499,7 +502,7 @@ def test_cat_max_autotune(inductor, target, graph, choice):
     """A product that is joined to something else, by ATen and by a template: how many kernels are launched. PyTorch's
     tests count no launches of the third graph."""
     operands = [tensor("x", 40, 40), tensor("y", 40, 40)]
-    name = "^mm$" if choice == "extern" else vocabulary.only(inductor.template("mm"))
+    name = "^mm$" if choice == "extern" else spellings.only(inductor.template("mm"))
     compiled = forced_choice(inductor, graph, operands, target, templates=name, settings=BOTH)
     inductor.record(cat_launches(compiled.generated, graph, choice))
 
@@ -549,7 +552,7 @@ def test_jit_fusion_matches_aot_fusion(inductor, target, build):
             "many_of_one_in_a_graph",
             operands,
             target,
-            templates=vocabulary.only(inductor.template("mm")),
+            templates=spellings.only(inductor.template("mm")),
             settings=options,
             values=values,
         )
@@ -585,8 +588,8 @@ def test_autotune_device_guard(inductor, target):
         inductor.recorder.not_run(Reason(ReasonCode.NO_DEVICE, "second device", detail))
     inductor.recorder.set(kernel="inductor/mm", target=target, executor="device")
     x = small_integers(tensor("x", 256, 256), inductor.harness.settings.seed, 0)
-    with spawning.environment(**{tuning_jobs.VISIBLE_DEVICES: ",".join(devices[:2])}):
-        code, sent = spawning.spawned(spawning.square_on_second_device, x)
+    with child_process.environment(**{tuning_jobs.VISIBLE_DEVICES: ",".join(devices[:2])}):
+        code, sent = child_process.spawned(child_process.square_on_second_device, x)
     device, current, found = sent or (None, None, None)
     inductor.recorder.verdict("process", code == 0, f"exit code {code}")
     inductor.recorder.verdict("device", device == "cuda:1", str(device))

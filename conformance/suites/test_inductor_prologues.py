@@ -18,17 +18,17 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from conformance.inductor import vocabulary
-from conformance.inductor.exact import exact_verdicts
-from conformance.inductor.forced import constant
-from conformance.inductor.program import GeneratedKernel
-from conformance.inductor.provider import Compiled
-from conformance.inductor.source_checks import exactly, in_source
-from conformance.plugin.generated import CHOICES, Thin, generated
+from conformance.inductor.compile.program import GeneratedKernel
+from conformance.inductor.compile.provider import Compiled
+from conformance.inductor.replay.exact import exact_verdicts
+from conformance.inductor.replay.pinned import constant
+from conformance.inductor.source import spellings
+from conformance.inductor.source.source_checks import exactly, in_source
+from conformance.judging.inductor_judge import CHOICES, Thin, generated
 from conformance.problems import DTYPES, Layout, Operand
 from conformance.records import Verdict
 
-GRAPHS = "conformance.inductor.graphs_prologues"
+GRAPHS = "conformance.inductor.graphs.prologues"
 
 #: Configurations of a product that Inductor is let consider.
 CONFIGURATIONS = 4
@@ -179,7 +179,7 @@ def forced(
             operands,
             target,
             values=values,
-            templates=vocabulary.only(inductor.template("mm")),
+            templates=spellings.only(inductor.template("mm")),
             pick=first + number,
             settings={**SETTINGS, **measuring(False), **(settings or {})},
             **program,
@@ -239,7 +239,7 @@ def test_multiple_fusions(inductor, target, sizes):
         inductor.record(
             [
                 in_source("constants", exactly(3, r"tl\.full\(.*\b1\.5\b"), source, "kernel"),
-                in_source("stores", exactly(1, vocabulary.POINTER_STORE), source, "kernel"),
+                in_source("stores", exactly(1, spellings.POINTER_STORE), source, "kernel"),
                 check_mask(source, "a", masked=True),
                 check_mask(source, "b", masked=True),
                 check_block(source, sizes[1]),
@@ -283,7 +283,7 @@ def compile_measured(inductor, target, graph, operands):
         f"{GRAPHS}:{graph}",
         operands,
         target,
-        templates=vocabulary.only(inductor.template("mm")),
+        templates=spellings.only(inductor.template("mm")),
         settings={**SETTINGS, **measuring(True), "max_epilogue_benchmarked_choices": 3},
     )
 

@@ -8,9 +8,9 @@ import os
 import pytest
 import torch
 
-from conformance.inductor import selecting, spawning, tuned, tuning_jobs, tuning_processes
-from conformance.inductor.tuning_jobs import Job
-from conformance.plugin.cases import need_device, record
+from conformance.inductor.tuning import child_process, max_autotune, stand_ins, tuning_jobs, tuning_processes
+from conformance.inductor.tuning.tuning_jobs import Job
+from conformance.judging.case_steps import need_device, record
 from conformance.records import Reason, ReasonCode, Verdict
 
 
@@ -100,8 +100,8 @@ def test_pool_of_visible_devices(harness, recorder):
     if len(devices) < 2:
         detail = f"the run has the devices {', '.join(entries)}: two by number are required"
         recorder.not_run(Reason(ReasonCode.NO_DEVICE, "devices", detail))
-    with spawning.environment(**{tuning_jobs.VISIBLE_DEVICES: ",".join(map(str, devices))}):
-        code, found = spawning.spawned(tuning_processes.spread_over_visible, devices)
+    with child_process.environment(**{tuning_jobs.VISIBLE_DEVICES: ",".join(map(str, devices))}):
+        code, found = child_process.spawned(tuning_processes.spread_over_visible, devices)
     recorder.verdict("process", code == 0, f"exit code {code}")
     record(recorder, found or [])
 
@@ -112,12 +112,12 @@ def test_pool_of_visible_devices(harness, recorder):
 def test_choice_in_spawned_process(recorder):
     """A choice that is sent to a fresh process is timed there. Unlike PyTorch's test, its time and its numbers come
     back and are judged."""
-    record(recorder, judge_spawned_choice(spawning.spawned))
+    record(recorder, judge_spawned_choice(child_process.spawned))
 
 
 def test_failing_choice_in_spawned_process(recorder):
     """A choice that raises ends its process with an error and sends nothing."""
-    record(recorder, judge_spawned_failure(spawning.spawned))
+    record(recorder, judge_spawned_failure(child_process.spawned))
 
 
 class FailingChoice:
@@ -128,10 +128,10 @@ class FailingChoice:
 
 
 def judge_spawned_choice(spawn):
-    tensors = [tuned.integers(*size, dtype=torch.float32, seed=seed) for seed, size in enumerate(_SIZES)]
+    tensors = [max_autotune.integers(*size, dtype=torch.float32, seed=seed) for seed, size in enumerate(_SIZES)]
     a, b, c, d = (tensor.long() for tensor in tensors)
     expected = (a @ b + c @ d).tolist()
-    code, sent = spawn(spawning.benchmark_there, _extern_choice(), tensors, torch.full((2, 2), float("nan")))
+    code, sent = spawn(child_process.benchmark_there, _extern_choice(), tensors, torch.full((2, 2), float("nan")))
     milliseconds, numbers = sent or (None, None)
     timed = milliseconds is not None and 0 < milliseconds < float("inf")
     return [
@@ -142,8 +142,8 @@ def judge_spawned_choice(spawn):
 
 
 def judge_spawned_failure(spawn):
-    tensors = [tuned.integers(*size, dtype=torch.float32) for size in _SIZES]
-    code, sent = spawn(spawning.benchmark_there, FailingChoice(), tensors, torch.zeros(2, 2))
+    tensors = [max_autotune.integers(*size, dtype=torch.float32) for size in _SIZES]
+    code, sent = spawn(child_process.benchmark_there, FailingChoice(), tensors, torch.zeros(2, 2))
     return [
         Verdict("exit code", code not in (0, None) and code > 0, f"{code}, an error's code required"),
         Verdict("nothing sent", sent is None, f"{sent}"),
@@ -162,7 +162,7 @@ def _extern_choice():
 
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     layouts = [ir.FixedLayout(device, torch.float32, list(size), [size[1], 1]) for size in [*_SIZES, (2, 2)]]
-    graph = selecting.empty_graph()
+    graph = stand_ins.empty_graph()
     with V.set_graph_handler(graph):
         nodes = [ir.Buffer(name=name, layout=layout) for name, layout in zip("abcd", layouts, strict=False)]
         return aten_mm_plus_mm.bind(nodes, layouts[-1])
@@ -199,9 +199,9 @@ def test_kernels_timed_in_processes(harness, recorder, function, dynamic):
     need_device(harness, recorder, "timing kernels in processes of their own")
     device = torch.accelerator.current_accelerator()
     sizes = [(112, 80), (80, 96), (112, 80), (80, 96), (112, 96)]
-    tensors = [tuned.integers(*size, dtype=torch.float32, seed=seed) for seed, size in enumerate(sizes)]
+    tensors = [max_autotune.integers(*size, dtype=torch.float32, seed=seed) for seed, size in enumerate(sizes)]
     expected = function(*(tensor.double() for tensor in tensors))
-    with tuned.compiling(autotune_in_subproc=True), tuned.pools_watched() as timed:
+    with max_autotune.compiling(autotune_in_subproc=True), max_autotune.pools_watched() as timed:
         compiled = torch.compile(function, dynamic=dynamic)
         found = compiled(*(tensor.half().to(device) for tensor in tensors)).cpu()
     recorder.verdict("numbers", torch.equal(found.double(), expected.half().double()), "the product of whole numbers")

@@ -1,8 +1,8 @@
 """fp16 and bf16 products use the matrix units of every target: WGMMA, tcgen05, MFMA, WMMA and what came before them.
 What multiplies fp8 is the target's own affair; that it is right is shown for each."""
 
+from conformance.cases.scenarios import problem_for, ragged, scenario, where
 from conformance.codegen_checks import MFMA, MMA, TCGEN05, WGMMA, WMMA
-from conformance.plugin.scenarios import problem_for, ragged, scenario, where
 
 #: Any of them does: which one a target has is what the kernel declares.
 UNITS = {unit.name for unit in (MMA, WGMMA, TCGEN05, MFMA, WMMA)}

@@ -1,7 +1,7 @@
 """Random problems, each judged in full: what no list of shapes has thought of. The number in an id is the seed."""
 
-from conformance.plugin.random_problems import random_plan
-from conformance.plugin.scenarios import every_kernel, scenario
+from conformance.cases.random_problems import random_plan
+from conformance.cases.scenarios import every_kernel, scenario
 
 #: Problems of each kernel by tier.
 COUNTS = {"quick": 1, "default": 20, "full": 200, "exhaustive": 200}

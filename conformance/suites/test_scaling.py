@@ -2,9 +2,9 @@
 
 import torch
 
+from conformance.cases.scenarios import problem_for, ragged, scenario, where
 from conformance.kernels.catalogue import meta_tensor
 from conformance.kernels.kernel import NotApplicable, Variant
-from conformance.plugin.scenarios import problem_for, ragged, scenario, where
 from conformance.problems import Bias
 from conformance.records import ReasonCode
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from conformance.cases.scenarios import problem_for, scenario, where
 from conformance.kernels import carveout
 from conformance.numerics.rounding import bits
-from conformance.plugin.scenarios import problem_for, scenario, where
 
 #: Fills that this suite judges: the carveout changes which program computes a tile, not how.
 FILLS = ("transparent", "randn")

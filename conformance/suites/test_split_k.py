@@ -2,8 +2,8 @@
 
 import pytest
 
+from conformance.cases.scenarios import problem_for, scenario, where
 from conformance.heuristics.splitting import decompose_k_splits
-from conformance.plugin.scenarios import problem_for, scenario, where
 from conformance.problems import Layout
 
 ORDERS = [("row", "row"), ("row", "col"), ("col", "row"), ("col", "col")]

@@ -1,7 +1,7 @@
 """Operands that are views: padded rows, inner strides, shifted bases, strides past 2**31 elements."""
 
-from conformance.plugin.examples import stored_dtype
-from conformance.plugin.scenarios import problem_for, ragged, scenario, where
+from conformance.cases.scenarios import problem_for, ragged, scenario, where
+from conformance.cases.shapes import stored_dtype
 from conformance.problems import Bias, Layout, itemsize
 
 

@@ -1,9 +1,9 @@
 """C leaves through a descriptor exactly when asked to, whole or in subtiles, and never touches a neighbour."""
 
+from conformance.cases.scenarios import problem_for, ragged, scenario, where
+from conformance.cases.shapes import stored_dtype
 from conformance.codegen_checks import POINTER_STORE, TMA_STORE
 from conformance.kernels.kernel import NotApplicable, Variant
-from conformance.plugin.examples import stored_dtype
-from conformance.plugin.scenarios import problem_for, ragged, scenario, where
 from conformance.problems import Layout, itemsize
 from conformance.records import ReasonCode
 

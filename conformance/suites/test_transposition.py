@@ -1,7 +1,7 @@
 """Every order of the operands in memory, with sizes known when compiling and when launching, each store."""
 
+from conformance.cases.scenarios import problem_for, ragged, scenario, where
 from conformance.codegen_checks import POINTER_STORE, TMA_STORE
-from conformance.plugin.scenarios import problem_for, ragged, scenario, where
 from conformance.problems import Layout
 
 ORDERS = [("row", "row"), ("row", "col"), ("col", "row"), ("col", "col")]

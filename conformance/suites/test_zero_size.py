@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 
+from conformance.cases.scenarios import problem_for, scenario, where
 from conformance.execution.window import whole_in_panels, window_of
 from conformance.kernels import catalogue
-from conformance.plugin import memory
-from conformance.plugin.scenarios import problem_for, scenario, where
+from conformance.machine import device_memory
 from conformance.problems import DTYPES, Layout
 from conformance.records import Reason
 
@@ -64,7 +64,7 @@ def test_result_of_65536_by_65536(harness, recorder, persistent):
     if isinstance(harness.executor, Reason):
         recorder.not_run(harness.executor)
     if harness.executor.name == "device":
-        reason = memory.shortage(WHOLE_RESULT)
+        reason = device_memory.shortage(WHOLE_RESULT)
         if reason is not None:
             recorder.not_run(reason)
     target = harness.first_target(kernel)

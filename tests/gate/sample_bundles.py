@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from conformance.gate import mustpass
-from conformance.gate.evidence.packing import pack
+from conformance.gate.evidence.pack import pack
 from conformance.gate.evidence.signing import PrivateKey, read_private_key, write_key_pair
-from conformance.gate.evidence.verifying import Policy
-from conformance.gate.run_environment import environment
+from conformance.gate.evidence.verify import Policy
+from conformance.gate.mustpass import mustpass_lists as mustpass
+from conformance.gate.runs.run_environment import environment
 from conformance.records import CaseRecord, Reason, ReasonCode, RunInfo, Status, Verdict, jsonable
 
 STARTED = "2026-03-04T05:06:07+00:00"

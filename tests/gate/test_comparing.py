@@ -14,10 +14,10 @@ from made_records import CONFIGS, STACK, Record, changed, fail, record, run_of_a
 
 from conformance.commands import CommandError
 from conformance.commands import compare as command
-from conformance.gate.causes import CAUSE_LIMIT, normalised
-from conformance.gate.comparing import compare
 from conformance.gate.findings import Kind
-from conformance.gate.reading import SideReading, read_side
+from conformance.gate.runs.failure_causes import CAUSE_LIMIT, normalised
+from conformance.gate.runs.run_reader import SideReading, read_side
+from conformance.gate.verdict.compare import compare
 from conformance.reporting import github
 from conformance.reporting.comparison import answer, render_markdown, render_terminal
 

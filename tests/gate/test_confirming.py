@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from conformance.gate.confirming import OUTPUT_LIMIT, Outcome, confirm, state_baseline
-from conformance.gate.environments import Environment
-from conformance.gate.stacks import Stack
+from conformance.gate.stacks.confirm_scripts import OUTPUT_LIMIT, Outcome, confirm, state_baseline
+from conformance.gate.stacks.environments import Environment
+from conformance.gate.stacks.stack_file import Stack
 
 FINE = "print('FINE: all is well')"
 FAULT = "print('FAULT: 3 of 4 elements are wrong'); raise SystemExit(1)"

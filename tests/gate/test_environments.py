@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from conformance.gate import environments
-from conformance.gate.environments import build
-from conformance.gate.stacks import StackError, parse
+from conformance.gate.stacks.environments import build
+from conformance.gate.stacks.stack_file import StackError, environments, parse
 
 METADATA = "Metadata-Version: 2.1\nName: sample\nVersion: {version}\n"
 WHEEL = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from conformance.commands import CommandError, bundle, keygen, verify
-from conformance.gate.evidence.packing import pack
-from conformance.gate.evidence.refusal import Reason, Refusal
+from conformance.gate.evidence.pack import pack
+from conformance.gate.evidence.rejection import Reason, Refusal
 from conformance.records import Status
 from tests.gate.sample_bundles import CODE, Sample, sample, write_run
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from conformance.gate.code_digest import code_digest
-from conformance.gate.run_environment import (
+from conformance.gate.runs.code_digest import code_digest
+from conformance.gate.runs.run_environment import (
     ASSEMBLERS,
     assembler_facts,
     assemblers,
@@ -186,7 +186,7 @@ def test_the_environment_is_json_and_quick_to_collect():
 def test_collecting_imports_neither_torch_nor_triton():
     code = (
         "import sys; sys.modules['torch'] = sys.modules['triton'] = None;"
-        "from conformance.gate.run_environment import *;"
+        "from conformance.gate.runs.run_environment import *;"
         "print(environment('a', 'b', {}, [], [])['distributions']['triton'])"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=Path(__file__).parents[2])

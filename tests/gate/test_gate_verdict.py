@@ -7,9 +7,13 @@ from datetime import date
 
 import pytest
 
-from conformance.gate import mustpass, owed, profiles, waivers, waiving
+from conformance.gate.files import waiver_file
 from conformance.gate.findings import RUN_ITSELF, Comparison, Finding, Group, Kind, Side
-from conformance.gate.judging import GateVerdict, Part, judge, lines
+from conformance.gate.mustpass import mustpass_check as owed
+from conformance.gate.mustpass import mustpass_lists as mustpass
+from conformance.gate.mustpass import profiles
+from conformance.gate.verdict import apply_waivers
+from conformance.gate.verdict.gate_verdict import GateVerdict, Part, judge, lines
 from conformance.records import CaseRecord, Reason, ReasonCode, RunInfo, Status
 
 STACK = {"torch": "2.13.0", "triton": "3.9.0"}
@@ -46,8 +50,8 @@ def comparison(*findings: tuple[Kind, str], problems: tuple[str, ...] = ()) -> C
 
 def verdict(records=RECORDS, compared: Comparison | None = None, toml: str = "", run_problems=()) -> GateVerdict:
     """What the gate's command does with its inputs."""
-    accepted = waivers.parsed(toml, "w.toml")
-    waived = waiving.apply(accepted, records, date(2026, 9, 1), compared, complete=True)
+    accepted = waiver_file.parsed(toml, "w.toml")
+    waived = apply_waivers.apply(accepted, records, date(2026, 9, 1), compared, complete=True)
     by_target = {each.target: each for each in LISTS}
     return judge(
         comparison=compared,

@@ -10,10 +10,11 @@ import pytest
 
 from conformance.commands import CommandError
 from conformance.commands import mustpass as command
-from conformance.gate import mustpass, run_environment
-from conformance.gate.mustpass import Level, MustpassError, lists_of, outcome, parsed, satisfies, written
-from conformance.gate.owed import check
-from conformance.gate.run_environment import ENVIRONMENT_FILE
+from conformance.gate.mustpass import mustpass_lists
+from conformance.gate.mustpass.mustpass_check import check
+from conformance.gate.mustpass.mustpass_lists import Level, MustpassError, lists_of, outcome, parsed, satisfies, written
+from conformance.gate.runs import run_environment
+from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
 from conformance.records import RUN_FILE, CaseRecord, Reason, ReasonCode, RunInfo, Status, Verdict, jsonable
 
 STACK = {"torch": "2.13.0+cpu", "triton": "3.7.1", "device": None}
@@ -210,8 +211,8 @@ def test_levels_and_outcomes():
     not_run = case("x", Status.NOT_RUN, ReasonCode.NO_DEVICE, executor=None, verdicts=(verdict,))
     assert outcome(not_run) == "compiled"
     assert outcome(replace(not_run, verdicts=(verdict, Verdict("y", False)))) == "not-run:no-device"
-    assert mustpass.level_of([not_run]) is Level.COMPILED
-    assert mustpass.level_of([not_run, case("y"), case("z", executor="device")]) is Level.DEVICE
+    assert mustpass_lists.level_of([not_run]) is Level.COMPILED
+    assert mustpass_lists.level_of([not_run, case("y"), case("z", executor="device")]) is Level.DEVICE
     assert satisfies("pass:device", "pass:interpreter")
     assert satisfies("pass:device", "pass")
     assert satisfies("pass", "compiled")
@@ -273,22 +274,22 @@ def test_a_list_that_is_not_as_written_is_refused(tmp_path, how):
     path = tmp_path / "quick.txt"
     path.write_text(text)
     with pytest.raises(MustpassError, match=r"quick\.txt: ") as error:
-        mustpass.read_list(path)
+        mustpass_lists.read_list(path)
     assert message in str(error.value)
     assert "write the list again" in str(error.value)
 
 
 def test_a_list_that_cannot_be_read_is_named(tmp_path, monkeypatch):
     with pytest.raises(MustpassError, match=r"none\.txt cannot be read"):
-        mustpass.read_list(tmp_path / "none.txt")
+        mustpass_lists.read_list(tmp_path / "none.txt")
     with pytest.raises(MustpassError, match="holds no mustpass list"):
-        mustpass.read_lists(tmp_path)
+        mustpass_lists.read_lists(tmp_path)
     (tmp_path / "a.txt").write_bytes(b"\xff")
     with pytest.raises(MustpassError, match=r"a\.txt cannot be read"):
-        mustpass.read_lists(tmp_path)
-    monkeypatch.setattr(mustpass, "FILE_LIMIT", 0)
+        mustpass_lists.read_lists(tmp_path)
+    monkeypatch.setattr(mustpass_lists, "FILE_LIMIT", 0)
     with pytest.raises(MustpassError, match="at most 0 bytes"):
-        mustpass.read_lists(tmp_path)
+        mustpass_lists.read_lists(tmp_path)
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from made_records import CONFIGS, PROBLEMS, Record, changed, fail, record, run_of_all, write_run
 
-from conformance.gate.comparing import compare
 from conformance.gate.findings import Comparison, Kind
-from conformance.gate.reading import read_side
+from conformance.gate.runs.run_reader import read_side
+from conformance.gate.verdict.compare import compare
 
 BASE = run_of_all()
 

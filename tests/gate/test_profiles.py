@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from conformance.gate import entries
-from conformance.gate.mustpass import Level, Mustpass
-from conformance.gate.profiles import (
+from conformance.gate.files import toml_entries
+from conformance.gate.mustpass.mustpass_lists import Level, Mustpass
+from conformance.gate.mustpass.profiles import (
     Profile,
     ProfileError,
     State,
@@ -231,6 +231,6 @@ def test_a_broken_file_is_an_error_that_says_what_is_wrong(fault):
 
 def test_a_huge_file_is_refused(tmp_path):
     file = tmp_path / "mine.toml"
-    file.write_text("#" * (entries.FILE_LIMIT + 1))
+    file.write_text("#" * (toml_entries.FILE_LIMIT + 1))
     with pytest.raises(ProfileError, match="a file of profiles has at most"):
         read_profiles([file])

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from made_records import STACK, fail, record, run_of_all, write_run
 
-from conformance.gate import reading
-from conformance.gate.comparing import compare
-from conformance.gate.reading import WORST, read_side
+from conformance.gate.runs import run_reader
+from conformance.gate.runs.run_reader import WORST, read_side
+from conformance.gate.verdict.compare import compare
 from conformance.records import RecordError, Status, from_line
 
 
@@ -174,14 +174,14 @@ def test_torn_last_line(tmp_path):
 
 
 def test_line_past_the_limit_is_skipped_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "LINE_LIMIT", 10_000)
+    monkeypatch.setattr(run_reader, "LINE_LIMIT", 10_000)
     side = read_side(written(tmp_path, {"case": "x" * 50_000}, record()))
     assert len(side.entries) == 1
     assert "more than 10000 bytes" in side.problems[0]
 
 
 def test_side_past_the_limit_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "READ_LIMIT", 100)
+    monkeypatch.setattr(run_reader, "READ_LIMIT", 100)
     with pytest.raises(OSError, match="more than 100 bytes"):
         read_side(written(tmp_path, record()))
 

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from conformance.commands import stack_runs
-from conformance.gate import running
-from conformance.gate.environments import Environment
-from conformance.gate.running import Abilities, RunError, abilities, complete, run
-from conformance.gate.stacks import parse
+from conformance.gate.stacks.environments import Environment
+from conformance.gate.stacks.stack_file import parse
+from conformance.gate.stacks.stack_file import stack_runs as running
+from conformance.gate.stacks.stack_runs import Abilities, RunError, abilities, complete, run
 
 #: Stands in for the command: a run with one case, or what a variable of its environment says.
 COMMAND = """
@@ -70,7 +70,7 @@ class Standing(Environment):
 
 def environment(folder: Path, **variables: str) -> Environment:
     folder.mkdir(exist_ok=True)
-    package = str(Path(running.__file__).parents[2])
+    package = str(Path(running.__file__).parents[3])
     return Standing(parse("current"), folder, {"PYTHONPATH": package, "SAYS": SAYS, **variables})
 
 
@@ -274,7 +274,7 @@ test_running.started(folder, DOES="workers", PIDS=str(folder / "pids"))
 @pytest.mark.parametrize("how", ["ctrl-c", signal.SIGTERM, signal.SIGHUP])
 def test_what_ends_the_gate_asks_its_run_once_and_ends_all_of_it(tmp_path: Path, how: str | signal.Signals) -> None:
     terminal, its_end = pty.openpty()
-    package = str(Path(running.__file__).parents[2])
+    package = str(Path(running.__file__).parents[3])
     code = f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n{GATE}"  # its terminal from now on
     gate = subprocess.Popen(
         [sys.executable, "-c", code, str(Path(__file__).parent), str(tmp_path)],

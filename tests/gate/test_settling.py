@@ -6,10 +6,11 @@ from datetime import date
 
 import pytest
 
-from conformance.gate import judging, waivers, waiving
+from conformance.gate.files import waiver_file
 from conformance.gate.findings import Comparison, Finding, Kind, Side
-from conformance.gate.grouping import grouped
-from conformance.gate.settling import settled
+from conformance.gate.verdict import apply_waivers, gate_verdict
+from conformance.gate.verdict.final_comparison import settled
+from conformance.gate.verdict.groups import grouped
 from conformance.records import CaseRecord, Status
 
 WAIVER = """
@@ -31,9 +32,9 @@ def after(cases: str, expires: str = "2999-01-01") -> Comparison:
     found.append(Finding(Kind.FASTER, CASES[0], "mm", "sm_80", "faster", "2", "1"))
     comparison = Comparison(SIDE, SIDE, grouped(found), 2, 0)
     records = [CaseRecord(case, "a", Status.PASS, kernel="mm", stack=SIDE.stack) for case in CASES]
-    kept = waivers.parsed(WAIVER.format(cases=cases, expires=expires), "waivers.toml")
-    waived = waiving.apply(kept, records, date(2026, 1, 1), comparison)
-    verdict = judging.judge(comparison=comparison, waiving=waived)
+    kept = waiver_file.parsed(WAIVER.format(cases=cases, expires=expires), "waivers.toml")
+    waived = apply_waivers.apply(kept, records, date(2026, 1, 1), comparison)
+    verdict = gate_verdict.judge(comparison=comparison, waiving=waived)
     return settled(comparison, verdict, waived.left)
 
 
@@ -60,10 +61,10 @@ def test_what_no_waiver_covers_is_left():
 def test_objections_of_the_comparison_itself_stay_after_waivers():
     finding = Finding(Kind.MORE_SPILLS, CASES[0], "mm", "sm_80", "more spills", "0", "8")
     comparison = Comparison(SIDE, SIDE, grouped([finding]), 2, 0, objections=("the baseline's run is incomplete: x",))
-    kept = waivers.parsed(WAIVER.format(cases=CASES[0], expires="2999-01-01"), "waivers.toml")
+    kept = waiver_file.parsed(WAIVER.format(cases=CASES[0], expires="2999-01-01"), "waivers.toml")
     record = CaseRecord(CASES[0], "a", Status.PASS, kernel="mm", stack=SIDE.stack)
-    waived = waiving.apply(kept, [record], date(2026, 1, 1), comparison)
-    verdict = judging.judge(comparison=comparison, waiving=waived)
+    waived = apply_waivers.apply(kept, [record], date(2026, 1, 1), comparison)
+    verdict = gate_verdict.judge(comparison=comparison, waiving=waived)
     assert not verdict.passed
     found = settled(comparison, verdict, waived.left)
     assert kinds(found) == {"WAIVED": [CASES[0]]}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.gate.stacks import StackError, parse, read_matrix
+from conformance.gate.stacks.stack_file import StackError, parse, read_matrix
 
 
 def test_items_may_be_combined(tmp_path: Path) -> None:

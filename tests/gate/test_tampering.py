@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 from securesystemslib.dsse import Envelope
 
-from conformance.gate import mustpass
 from conformance.gate.evidence.archive import read_archive, write_archive
 from conformance.gate.evidence.contents import ENVELOPE_FILE, parse
-from conformance.gate.evidence.packing import pack
-from conformance.gate.evidence.refusal import Reason, Refusal
+from conformance.gate.evidence.pack import pack
+from conformance.gate.evidence.rejection import Reason, Refusal
 from conformance.gate.evidence.signing import PAYLOAD_TYPE, PrivateKey, seal
 from conformance.gate.evidence.statement import EXTENSION, build_statement
 from conformance.gate.evidence.strict_json import encode
-from conformance.gate.evidence.verifying import verify
+from conformance.gate.evidence.verify import verify
+from conformance.gate.mustpass import mustpass_lists as mustpass
 from conformance.records import Status
 from tests.gate.sample_bundles import CODE, Sample, sample, write_run
 

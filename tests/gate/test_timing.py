@@ -7,7 +7,15 @@ import random
 
 import pytest
 
-from conformance.gate.timing import FEWEST_SAMPLES, Answer, agree, compare, interval_rank, median, median_interval
+from conformance.gate.changes.median_intervals import (
+    FEWEST_SAMPLES,
+    Answer,
+    agree,
+    compare,
+    interval_rank,
+    median,
+    median_interval,
+)
 
 
 def series(draw: random.Random, centre: float, spread: float, count: int = 15) -> list[float]:

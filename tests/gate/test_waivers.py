@@ -11,11 +11,11 @@ from datetime import date
 
 import pytest
 
-from conformance.gate import entries
-from conformance.gate.edits import narrowest, spans
+from conformance.gate.files import toml_entries
+from conformance.gate.files.toml_edits import narrowest, spans
+from conformance.gate.files.waiver_file import WaiverError, Waivers, parsed, read_waivers
 from conformance.gate.findings import Comparison, Finding, Group, Kind, Side
-from conformance.gate.waivers import WaiverError, Waivers, parsed, read_waivers
-from conformance.gate.waiving import apply, suggested
+from conformance.gate.verdict.apply_waivers import apply, suggested
 from conformance.records import CaseRecord, Reason, ReasonCode, Status, Verdict
 
 TODAY = date(2026, 9, 1)
@@ -298,7 +298,7 @@ def test_hostile_ids_are_quoted_so_that_a_suggestion_stays_one_table():
     side = Side("new", {}, None, None, 1, {})
     group = Group(Kind.NEW_FAIL, "c", (finding,))
     line = suggested(group, Comparison(side, side, (group,), 1, 0)).split("\n")[1]
-    assert entries.load(line, "f") == {"cases": case}
+    assert toml_entries.load(line, "f") == {"cases": case}
 
 
 TRICKY = '''# ours [[waiver]]
@@ -391,7 +391,7 @@ def test_a_broken_file_is_an_error_that_says_what_is_wrong(tmp_path, fault):
 
 def test_a_huge_file_is_refused_before_it_is_read(tmp_path):
     file = tmp_path / "waivers.toml"
-    file.write_text(waiver() + "#" * entries.FILE_LIMIT)
+    file.write_text(waiver() + "#" * toml_entries.FILE_LIMIT)
     with pytest.raises(WaiverError, match="a file of waivers has at most 1000000"):
         read_waivers(file)
 
@@ -405,7 +405,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, content):
 
 
 def test_a_pattern_of_many_stars_takes_no_time():
-    code = "from conformance.gate.entries import matches; assert not matches('*a' * 60 + 'b', 'a' * 5000)"
+    code = "from conformance.gate.files.toml_entries import matches; assert not matches('*a' * 60 + 'b', 'a' * 5000)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=20)
 
 
@@ -424,8 +424,8 @@ def test_a_pattern_of_many_stars_takes_no_time():
     ],
 )
 def test_stars_match_any_text(pattern, text, held):
-    assert entries.matches(pattern, text) is held
-    among = entries.Ids(["", "a", "ab", "b", "xaxb", text])
+    assert toml_entries.matches(pattern, text) is held
+    among = toml_entries.Ids(["", "a", "ab", "b", "xaxb", text])
     assert (text in among.matching(pattern)) is held
 
 

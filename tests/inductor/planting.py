@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from conformance.inductor.program import Generated, Program
+from conformance.inductor.compile.program import Generated, Program
 from conformance.targets import Target
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,7 +56,7 @@ def generate_edited(payload: tuple[Program, Fault | None], target: Target) -> Ge
     """What is generated for the program, its modules edited before their kernels are compiled."""
     from unittest import mock
 
-    from conformance.inductor import generate as module
+    from conformance.inductor.compile import deviceless_worker as module
 
     program, fault = payload
     compile_program = module._compile
@@ -80,9 +80,9 @@ def failed_checks(fault: Fault | None, case: str, tests: Any, pool: Any) -> list
     from unittest import mock
 
     from conformance.execution.compilation import Task
-    from conformance.inductor import provider
-    from conformance.plugin.generated import Inductor
-    from conformance.plugin.judging import Harness
+    from conformance.inductor.compile import provider
+    from conformance.judging.conform import Harness
+    from conformance.judging.inductor_judge import Inductor
     from conformance.plugin.recording import CaseRecorder, TypedSkip
     from conformance.records import ConformanceFailure
     from conformance.targets import find

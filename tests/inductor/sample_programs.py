@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from conformance.execution.compilation import Task
-from conformance.inductor.program import Program
+from conformance.inductor.compile.program import Program
 from conformance.problems import Operand
 from conformance.targets import Target
 
@@ -49,6 +49,8 @@ def product(m: int = 256, n: int = 128, k: int = 192, graph: str = "mm", **field
     return dataclasses.replace(program, **fields)
 
 
-def task(function: str, payload: Any, target: Target, module: str = "conformance.inductor.generate") -> Task:
+def task(
+    function: str, payload: Any, target: Target, module: str = "conformance.inductor.compile.deviceless_worker"
+) -> Task:
     """A call of ``function`` of ``module`` in a process of the compile pool."""
     return Task(f"{module}:{function}", payload, target)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from conformance.plugin.cases import need_device, record
+from conformance.judging.case_steps import need_device, record
 from conformance.plugin.recording import CaseRecorder, TypedSkip
 from conformance.records import ReasonCode, Status, Verdict
 

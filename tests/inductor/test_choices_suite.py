@@ -20,10 +20,11 @@ from torch._inductor.select_algorithm import AlgorithmSelectorCache
 from conformance.execution.compilation import Task
 from conformance.execution.interpreter import InterpreterExecutor
 from conformance.execution.resources import Resources
-from conformance.inductor import graphs_choices, offers, splitting_k
-from conformance.inductor.exact import exact_verdicts
-from conformance.inductor.program import Choice, Failure, Generated, GeneratedKernel, Program, Selection
-from conformance.inductor.provider import Compiled
+from conformance.inductor.compile.program import Choice, Failure, Generated, GeneratedKernel, Program, Selection
+from conformance.inductor.compile.provider import Compiled
+from conformance.inductor.graphs import choices as graphs_choices
+from conformance.inductor.replay.exact import exact_verdicts
+from conformance.inductor.tuning import offers, split_k
 from conformance.records import Status, Verdict
 from conformance.targets import find
 from tests.execution.sample_kernels import pool
@@ -42,7 +43,7 @@ def failed(verdicts: list[Verdict]) -> list[str]:
 
 
 def generate(program: Program, replaced: str = "nothing") -> tuple[Generated, list[Any]]:
-    task = Task("conformance.inductor.graphs_choices:generate_replacing", (program, replaced), SM90)
+    task = Task("conformance.inductor.graphs.choices:generate_replacing", (program, replaced), SM90)
     result = pool().submit(task).result()
     assert result.status is Status.PASS, result.error
     found, notes = result.value
@@ -142,7 +143,7 @@ def judge_pickled(path: str) -> None:
 def judged() -> dict[str, list[str]]:
     """What fails of each edit, by name."""
     given = {
-        "decomposed": (decomposed(), splitting_k.mirrored(M, N, K, "bf16"), (M, N), "bf16"),
+        "decomposed": (decomposed(), split_k.mirrored(M, N, K, "bf16"), (M, N), "bf16"),
         "empty": (empty(), {}, (10, 100), "fp32"),
         "wide": (wide(), suite().wide_values(), (2, 3, 5), "fp32"),
     }
@@ -166,7 +167,7 @@ def test_wrong_numbers_show(name: str) -> None:
 
 def test_a_wrong_decomposition_shows_in_the_module() -> None:
     compiled = decomposed()
-    assert failed(splitting_k.judge_decomposed(compiled.generated, M, N)) == []
+    assert failed(split_k.judge_decomposed(compiled.generated, M, N)) == []
     faults = {
         "parts": (r"torch\.float32\)$", "torch.float16)"),
         "bmm": (r"extern_kernels\.bmm_dtype\(", "extern_kernels.bmm("),
@@ -175,10 +176,10 @@ def test_a_wrong_decomposition_shows_in_the_module() -> None:
         "no template": (r"\Z", "triton_tem_fused_mm_1.run(buf0)"),
     }
     for name, (pattern, replacement) in faults.items():
-        found = failed(splitting_k.judge_decomposed(edited(compiled, pattern, replacement).generated, M, N))
+        found = failed(split_k.judge_decomposed(edited(compiled, pattern, replacement).generated, M, N))
         assert f"source/{name}" in found, f"{name}: {found}"
-    assert failed(splitting_k.judge_decomposed(compiled.generated, M + 1, N)) == ["source/parts"]
-    assert failed(splitting_k.judge_not_decomposed(compiled.generated)) == [
+    assert failed(split_k.judge_decomposed(compiled.generated, M + 1, N)) == ["source/parts"]
+    assert failed(split_k.judge_not_decomposed(compiled.generated)) == [
         "offered",
         "source/no bmm",
         "source/no decompose_k",
@@ -187,7 +188,7 @@ def test_a_wrong_decomposition_shows_in_the_module() -> None:
 
 def test_fixed_sizes_show_where_symbols_are_required() -> None:
     found = dataclasses.replace(decomposed().generated, counters={"recompiles": 1})
-    assert failed(splitting_k.judge_symbolic(found, N)) == ["source/parts", "recompiles"]
+    assert failed(split_k.judge_symbolic(found, N)) == ["source/parts", "recompiles"]
 
 
 # --- operands ---------------------------------------------------------------------------------------------------------
@@ -196,7 +197,7 @@ def test_fixed_sizes_show_where_symbols_are_required() -> None:
 @pytest.mark.parametrize("number", range(6))
 def test_sums_fit_and_a_part_that_is_lost_or_taken_twice_shows(number: int) -> None:
     m, n, k = [*suite().DEEP, *suite().SHALLOW.values()][number]
-    values = splitting_k.mirrored(m, n, k, "bf16")
+    values = split_k.mirrored(m, n, k, "bf16")
     a, b = values["a"].double(), values["b"].double()
     right = a @ b
     assert right.abs().max() <= 256
@@ -307,7 +308,7 @@ def test_a_wrong_exhaustive_list_shows() -> None:
 def test_wrong_splits_show() -> None:
     def judge(*splits: int, most: int = 10, some: bool = True) -> list[str]:
         offered = [Choice(f"decompose_k_mm_{split}_split_0", "", "subgraph") for split in splits]
-        return failed(splitting_k.judge_splits(offering(TEMPLATE, *offered), 32, 64, 2048, most=most, some=some))
+        return failed(split_k.judge_splits(offering(TEMPLATE, *offered), 32, 64, 2048, most=most, some=some))
 
     assert judge(2, 32) == []
     assert judge(some=False) == []
@@ -319,7 +320,7 @@ def test_wrong_splits_show() -> None:
     assert judge(2, some=False) == ["number"]
     assert judge() == ["number"]
     odd = Choice("decompose_k_mm_parts", "", "subgraph")
-    assert "names" in failed(splitting_k.judge_splits(offering(odd), 32, 64, 2048, most=10, some=True))
+    assert "names" in failed(split_k.judge_splits(offering(odd), 32, 64, 2048, most=10, some=True))
 
 
 def test_a_contiguous_transformation_shows() -> None:
@@ -358,7 +359,7 @@ def test_options_of_an_earlier_compilation_are_forgotten() -> None:
         generate(suite().program(f"{suite().GRAPHS}:mm", operands, {**suite().TRITON, suite().THRESHOLD: threshold}))[0]
         for threshold in (8, 16)
     ]
-    assert [bool(splitting_k.splits_of(each)[0]) for each in found] == [True, False]
+    assert [bool(split_k.splits_of(each)[0]) for each in found] == [True, False]
 
 
 def test_an_unreplaced_lookup_has_a_choice() -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from conformance.inductor import deviceless as subject
-from conformance.inductor.deviceless import OVERRIDES, Override, deviceless, replaced
+from conformance.inductor.compile import deviceless as subject
+from conformance.inductor.compile.deviceless import OVERRIDES, Override, deviceless, replaced
 from conformance.records import ReasonCode, Status
 from conformance.targets import Target, find
 from tests.execution.sample_kernels import pool

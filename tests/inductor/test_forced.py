@@ -10,12 +10,12 @@ import pytest
 
 from conformance import codegen_checks
 from conformance.heuristics.configs import Config
-from conformance.inductor import vocabulary
-from conformance.inductor.forced import config_of, constant, described_config, expected_grid, option
-from conformance.inductor.graphs import graph_of
-from conformance.inductor.program import Choice
-from conformance.inductor.source_checks import exactly
-from conformance.plugin.generated import Thin, chosen, covering
+from conformance.inductor.compile.program import Choice
+from conformance.inductor.graphs.products import graph_of
+from conformance.inductor.replay.pinned import config_of, constant, described_config, expected_grid, option
+from conformance.inductor.source import spellings
+from conformance.inductor.source.source_checks import exactly
+from conformance.judging.inductor_judge import Thin, chosen, covering
 from conformance.problems import Bias, Fusion, addmm, bmm, conv2d, fused_mm, mixed_mm, mm, mm_plus_mm
 from conformance.targets import KNOWN, Target
 
@@ -79,7 +79,7 @@ def test_the_grid(problem: Any, sms: int | None, grid: tuple[int, ...]) -> None:
 )
 def test_the_graph_of_a_problem(problem: Any, function: str, names: set[str]) -> None:
     graph, arguments = graph_of(problem)
-    assert graph == f"conformance.inductor.graphs:{function}"
+    assert graph == f"conformance.inductor.graphs.products:{function}"
     assert set(dict(arguments)) == names
 
 
@@ -92,24 +92,24 @@ def test_a_problem_without_a_graph(problem: Any) -> None:
 @pytest.mark.parametrize(("count", "passes"), [(0, False), (1, False), (2, True), (3, False)])
 def test_counts_are_exact(count: int, passes: bool) -> None:
     text = "a = tl.store(x)\nb = 1\nc = tl.store(y)\n"
-    assert codegen_checks.filecheck(exactly(count, vocabulary.POINTER_STORE), text).passed is passes
-    assert codegen_checks.filecheck(exactly(0, vocabulary.POINTER_STORE), "b = 1\n").passed
+    assert codegen_checks.filecheck(exactly(count, spellings.POINTER_STORE), text).passed is passes
+    assert codegen_checks.filecheck(exactly(0, spellings.POINTER_STORE), "b = 1\n").passed
 
 
 def test_the_expression_of_a_template_matches_no_other() -> None:
     names = ["triton_mm_12", "triton_mm_persistent_tma_3", "triton_mm_plus_mm_1", "mm"]
-    assert [name for name in names if re.search(vocabulary.only("mm"), name)] == ["triton_mm_12"]
+    assert [name for name in names if re.search(spellings.only("mm"), name)] == ["triton_mm_12"]
 
 
 def test_a_template_that_is_not_there_is_a_typed_reason() -> None:
-    with pytest.raises(vocabulary.NoSuchTemplate, match="no template"):
-        vocabulary.template_text("mm_by_hand")
+    with pytest.raises(spellings.NoSuchTemplate, match="no template"):
+        spellings.template_text("mm_by_hand")
 
 
 def test_the_dialect_is_that_of_the_installed_template() -> None:
-    name = vocabulary.template("persistent TMA")
-    dialect = vocabulary.dialect(name)
-    assert codegen_checks.filecheck(f"CHECK: {{{{{dialect.load}}}}}", vocabulary.template_text(name)).passed
+    name = spellings.template("persistent TMA")
+    dialect = spellings.dialect(name)
+    assert codegen_checks.filecheck(f"CHECK: {{{{{dialect.load}}}}}", spellings.template_text(name)).passed
 
 
 @pytest.mark.parametrize("sizes", [(4,), (4, 2), (4, 2, 2), (3, 2, 2), (4, 2, 2, 3)])

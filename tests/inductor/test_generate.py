@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from conformance.execution.compilation import CompileResult
-from conformance.inductor.compiling import failure_of, matching
-from conformance.inductor.generate import generate
-from conformance.inductor.program import Generated, Program
+from conformance.inductor.compile.deviceless_worker import generate
+from conformance.inductor.compile.observation import failure_of, matching
+from conformance.inductor.compile.program import Generated, Program
 from conformance.records import Status
 from conformance.targets import Target, find
 from tests.execution.sample_kernels import pool
@@ -187,7 +187,7 @@ def test_a_mode_is_taken_without_what_needs_a_device() -> None:
 
 
 def test_a_kernel_that_does_not_compile_has_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from conformance.inductor import generate as module
+    from conformance.inductor.compile import deviceless_worker as module
 
     def fails(source: str, target: Target) -> None:
         raise RuntimeError("planted")

@@ -29,11 +29,11 @@ def with_longer_rows(inductor: Any, target: Target) -> None:
 
 def on_two_multiprocessors(inductor: Any, target: Target) -> None:
     """Four tiles at least for two programs, told as in the test of the carveout."""
-    from conformance.inductor import vocabulary
+    from conformance.inductor.source import spellings
     from conformance.problems import mm
 
     settings = {"triton.enable_persistent_tma_matmul": True}
-    template = vocabulary.template("persistent TMA")
+    template = spellings.template("persistent TMA")
     left = 2
     carveout = (target.limits.multiprocessors or 0) - left
     problem = mm(168, 504, 88, "fp16")
@@ -42,12 +42,10 @@ def on_two_multiprocessors(inductor: Any, target: Target) -> None:
 
 
 def plain(inductor: Any, target: Target) -> None:
-    from conformance.inductor import vocabulary
+    from conformance.inductor.source import spellings
     from conformance.problems import mm
 
-    for _ in inductor.forced(
-        mm(40, 56, 88, "fp16"), target, vocabulary.template("mm"), descriptions="BLOCK_K=(64|128)"
-    ):
+    for _ in inductor.forced(mm(40, 56, 88, "fp16"), target, spellings.template("mm"), descriptions="BLOCK_K=(64|128)"):
         pass
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from conformance.inductor.program import Generated, GeneratedKernel, Program
-from conformance.inductor.provider import Compiled
-from conformance.plugin.generated import Inductor
+from conformance.inductor.compile.program import Generated, GeneratedKernel, Program
+from conformance.inductor.compile.provider import Compiled
+from conformance.judging.inductor_judge import Inductor
 from conformance.plugin.recording import CaseRecorder
 from tests.inductor.planting import Fault, PlantedFaults
 

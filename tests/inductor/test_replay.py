@@ -21,7 +21,7 @@ import torch
 
 from conformance.execution.interpreter import InterpreterExecutor
 from conformance.inductor import replay as module
-from conformance.inductor.replay import Launched, ReplayUnsupported, replay
+from conformance.inductor.replay.replay import Launched, ReplayUnsupported, replay
 
 KERNEL_IMPORTS = '''
 import triton
@@ -195,7 +195,7 @@ def test_what_is_written_around_an_allocation_shows() -> None:
         else:
             raise SystemExit("nothing was noticed")
 
-        import conformance.inductor.replay as module
+        import conformance.inductor.replay.replay as module
         run = module._Replay(executor)
         inner = run.allocate((4, 8), (8, 1), torch.float16)
         inner.fill_(1)
@@ -337,8 +337,8 @@ import dataclasses
 import json
 import sys
 
-from conformance.inductor.deviceless import DevicelessUnsupported
-from conformance.inductor.generate import generate
+from conformance.inductor.compile.deviceless import DevicelessUnsupported
+from conformance.inductor.compile.deviceless_worker import generate
 from conformance.problems import Operand
 from conformance.targets import find
 from tests.inductor.sample_programs import product
@@ -347,7 +347,7 @@ biased = product(graph="mm", k=64, templates="persistent_tma")
 bias = Operand("bias", (128,), (1,), "fp16")
 programs = [
     biased,
-    dataclasses.replace(biased, graph="conformance.inductor.graphs:addmm", operands=(*biased.operands, bias),
+    dataclasses.replace(biased, graph="conformance.inductor.graphs.products:addmm", operands=(*biased.operands, bias),
         arguments=(("alpha", 1.0), ("beta", 1.0))),
     product(graph="mm_relu", k=64, templates="persistent_tma"),
     product(graph="mm", k=64, settings=(("max_autotune_gemm", True), ("max_autotune_gemm_backends", "TRITON")),

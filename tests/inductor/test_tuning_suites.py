@@ -18,12 +18,10 @@ from torch._inductor.autotune_process import TuningProcess, TuningProcessPool
 from torch._inductor.runtime.autotune_cache import AutotuneCache
 from torch._inductor.select_algorithm import AlgorithmSelectorCache, GeneratedCodeCache, TritonTemplate
 
-from conformance.inductor import selecting, tuned, tuning_jobs, tuning_processes
-from conformance.inductor.template_cache import Counted
-from conformance.inductor.tuning_jobs import Job, Reply
-from conformance.suites import test_inductor_caches as caches
-from conformance.suites import test_inductor_feedback as feedback
-from conformance.suites import test_inductor_tuning as processes
+from conformance.inductor.tuning import max_autotune, stand_ins, tuning_jobs, tuning_processes
+from conformance.inductor.tuning.template_cache import Counted
+from conformance.inductor.tuning.tuning_jobs import Job, Reply
+from conformance.suites import test_inductor_caches, test_inductor_feedback, test_inductor_tuning
 
 
 def failed(verdicts: list[Any]) -> list[str]:
@@ -296,7 +294,7 @@ def test_device_list_fault(listed: Any, found: list[str]) -> None:
     ],
 )
 def test_spawned_choice_fault(answer: Any, found: list[str]) -> None:
-    assert failed(processes.judge_spawned_choice(lambda *arguments: answer)) == found
+    assert failed(test_inductor_tuning.judge_spawned_choice(lambda *arguments: answer)) == found
 
 
 @pytest.mark.parametrize(
@@ -304,7 +302,7 @@ def test_spawned_choice_fault(answer: Any, found: list[str]) -> None:
     [((1, None), []), ((0, None), ["exit code"]), ((-9, None), ["exit code"]), ((1, (0.1, [])), ["nothing sent"])],
 )
 def test_spawned_failure_fault(answer: Any, found: list[str]) -> None:
-    assert failed(processes.judge_spawned_failure(lambda *arguments: answer)) == found
+    assert failed(test_inductor_tuning.judge_spawned_failure(lambda *arguments: answer)) == found
 
 
 # --- feedback, preprocessing, precompilation --------------------------------------------------------------------------
@@ -312,13 +310,13 @@ def test_spawned_failure_fault(answer: Any, found: list[str]) -> None:
 
 def test_saver_that_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AlgorithmSelectorCache, "add_feedback_saver", lambda self, saver: None)
-    assert failed(feedback.judge_registration()) == ["counts"]
-    assert failed(feedback.judge_savers()) == ["calls/0", "calls/1"]
+    assert failed(test_inductor_feedback.judge_registration()) == ["counts"]
+    assert failed(test_inductor_feedback.judge_savers()) == ["calls/0", "calls/1"]
 
 
 def test_savers_that_are_not_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AlgorithmSelectorCache, "clear_feedback_savers", lambda self: None)
-    assert failed(feedback.judge_registration()) == ["counts"]
+    assert failed(test_inductor_feedback.judge_registration()) == ["counts"]
 
 
 def _fail_after(change: Any) -> None:
@@ -327,10 +325,10 @@ def _fail_after(change: Any) -> None:
 
 
 def test_savers_are_restored() -> None:
-    kept: list[Any] = list(selecting.selector().feedback_saver_fns)
-    with pytest.raises(ZeroDivisionError), selecting.selector_restored() as selector:
+    kept: list[Any] = list(stand_ins.selector().feedback_saver_fns)
+    with pytest.raises(ZeroDivisionError), stand_ins.selector_restored() as selector:
         _fail_after(lambda: selector.add_feedback_saver(print))
-    assert selecting.selector().feedback_saver_fns == kept
+    assert stand_ins.selector().feedback_saver_fns == kept
 
 
 @pytest.mark.parametrize(
@@ -351,12 +349,12 @@ def test_saver_that_is_told_something_else(monkeypatch: pytest.MonkeyPatch, chan
         "add_feedback_saver",
         lambda self, saver: add(self, lambda *told: saver(*change(told))),
     )
-    assert found in failed(feedback.judge_savers())
+    assert found in failed(test_inductor_feedback.judge_savers())
 
 
 def test_slowest_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(select_algorithm, "min", max, raising=False)
-    assert failed(feedback.judge_savers()) == ["fastest"]
+    assert failed(test_inductor_feedback.judge_savers()) == ["fastest"]
 
 
 def test_functions_in_the_wrong_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,7 +363,7 @@ def test_functions_in_the_wrong_order(monkeypatch: pytest.MonkeyPatch) -> None:
         "add_preprocessing_fn",
         lambda self, function: self.preprocessing_fns.insert(0, function),
     )
-    assert "order" in failed(feedback.judge_order())
+    assert "order" in failed(test_inductor_feedback.judge_order())
 
 
 def test_functions_without_effect(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,8 +373,8 @@ def test_functions_without_effect(monkeypatch: pytest.MonkeyPatch) -> None:
         "add_preprocessing_fn",
         lambda self, function: add(self, lambda choices: (function(choices), choices)[1]),
     )
-    assert failed(feedback.judge_order()) == ["order", "taken", "dropped"]
-    assert len(failed(feedback.judge_filters())) == 4
+    assert failed(test_inductor_feedback.judge_order()) == ["order", "taken", "dropped"]
+    assert len(failed(test_inductor_feedback.judge_filters())) == 4
 
 
 @pytest.mark.parametrize(
@@ -389,7 +387,7 @@ def test_functions_without_effect(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_clearing_that_clears(monkeypatch: pytest.MonkeyPatch, clear: Any, found: list[str]) -> None:
     monkeypatch.setattr(AlgorithmSelectorCache, "clear_preprocessing_fns", clear)
-    assert failed(feedback.judge_clearing()) == found
+    assert failed(test_inductor_feedback.judge_clearing()) == found
 
 
 class _OtherPython:
@@ -402,11 +400,11 @@ class _OtherPython:
 
 
 JUDGES = (
-    feedback.judge_threads,
-    feedback.judge_failure,
-    feedback.judge_timeout,
-    feedback.judge_no_exceptions,
-    feedback.judge_cached,
+    test_inductor_feedback.judge_threads,
+    test_inductor_feedback.judge_failure,
+    test_inductor_feedback.judge_timeout,
+    test_inductor_feedback.judge_no_exceptions,
+    test_inductor_feedback.judge_cached,
 )
 
 
@@ -438,10 +436,10 @@ def _here(self: Any, choices: Any, *arguments: Any, **options: Any) -> Any:
 @pytest.mark.parametrize(
     ("judge", "found"),
     [
-        (feedback.judge_threads, ["each once", "at once", "counted"]),
-        (feedback.judge_failure, ["counted", "left out", "marked", "taken"]),
-        (feedback.judge_timeout, ["left out", "marked", "taken"]),
-        (feedback.judge_cached, ["compiled once"]),
+        (test_inductor_feedback.judge_threads, ["each once", "at once", "counted"]),
+        (test_inductor_feedback.judge_failure, ["counted", "left out", "marked", "taken"]),
+        (test_inductor_feedback.judge_timeout, ["left out", "marked", "taken"]),
+        (test_inductor_feedback.judge_cached, ["compiled once"]),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -452,8 +450,8 @@ def test_nothing_compiled_ahead(monkeypatch: pytest.MonkeyPatch, judge: Any, fou
 
 def test_compiled_on_the_main_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AlgorithmSelectorCache, "make_precompile_fn", _here)
-    monkeypatch.setattr(feedback, "MEET_SECONDS", 0.05)
-    assert failed(feedback.judge_threads()) == ["elsewhere", "at once", "counted"]
+    monkeypatch.setattr(test_inductor_feedback, "MEET_SECONDS", 0.05)
+    assert failed(test_inductor_feedback.judge_threads()) == ["elsewhere", "at once", "counted"]
 
 
 @pytest.mark.usefixtures("_ahead")
@@ -461,15 +459,15 @@ def test_exceptions_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(choice: Any) -> None:
         raise RuntimeError("this choice does not compile")
 
-    monkeypatch.setattr(selecting.choice_class(), "precompile", fail)
+    monkeypatch.setattr(stand_ins.choice_class(), "precompile", fail)
     with pytest.raises(select_algorithm.NoValidChoicesError):
-        feedback.judge_no_exceptions()
+        test_inductor_feedback.judge_no_exceptions()
 
 
 @pytest.mark.usefixtures("_ahead")
 def test_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AlgorithmSelectorCache, "get_local_cache", lambda self: {})
-    assert failed(feedback.judge_cached()) == ["not again"]
+    assert failed(test_inductor_feedback.judge_cached()) == ["not again"]
 
 
 # --- caches -----------------------------------------------------------------------------------------------------------
@@ -486,7 +484,7 @@ def test_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_repeated_lowering_fault(counted: Counted, found: list[str]) -> None:
-    assert failed(caches.judge_repeated(counted, 9)) == found
+    assert failed(test_inductor_caches.judge_repeated(counted, 9)) == found
 
 
 @pytest.mark.parametrize(
@@ -494,18 +492,18 @@ def test_repeated_lowering_fault(counted: Counted, found: list[str]) -> None:
     [(Counted(4, 0, 8), []), (Counted(4, 4, 4), ["hits", "misses"]), (Counted(4, 0, 0), ["misses"])],
 )
 def test_different_lowering_fault(counted: Counted, found: list[str]) -> None:
-    assert failed(caches.judge_different(counted)) == found
+    assert failed(test_inductor_caches.judge_different(counted)) == found
 
 
 def test_wrong_key_fault() -> None:
-    right, wrong = Counted(4, 4, 4), Counted(4, 4, 4, f"AssertionError: {caches.WRONG_OUTPUT}")
-    assert failed(caches.judge_wrong_key(right, wrong)) == []
-    assert failed(caches.judge_wrong_key(wrong, wrong)) == ["right key"]
-    assert failed(caches.judge_wrong_key(right, right)) == ["wrong key"]
+    right, wrong = Counted(4, 4, 4), Counted(4, 4, 4, f"AssertionError: {test_inductor_caches.WRONG_OUTPUT}")
+    assert failed(test_inductor_caches.judge_wrong_key(right, wrong)) == []
+    assert failed(test_inductor_caches.judge_wrong_key(wrong, wrong)) == ["right key"]
+    assert failed(test_inductor_caches.judge_wrong_key(right, right)) == ["wrong key"]
 
 
 def test_key_without_fault() -> None:
-    assert failed(caches.judge_key(GeneratedCodeCache().make_key, TritonTemplate.generate_and_load)) == []
+    assert failed(test_inductor_caches.judge_key(GeneratedCodeCache().make_key, TritonTemplate.generate_and_load)) == []
 
 
 @pytest.mark.parametrize("name", ["input_nodes", "layout", "kwargs", "num_warps", "call_sizes", "epilogue_fn_hash"])
@@ -518,16 +516,16 @@ def test_key_that_ignores_an_argument(name: str) -> None:
         def __call__(self, **arguments: Any) -> Any:
             if name == "epilogue_fn_hash" and arguments[name] is None:
                 return right(**arguments)
-            return right(**(arguments | {name: caches.KEY_VALUES[name][0]}))
+            return right(**(arguments | {name: test_inductor_caches.KEY_VALUES[name][0]}))
 
-    assert failed(caches.judge_key(Ignoring(), TritonTemplate.generate_and_load)) == [f"distinct/{name}"]
+    assert failed(test_inductor_caches.judge_key(Ignoring(), TritonTemplate.generate_and_load)) == [f"distinct/{name}"]
 
 
 def test_key_that_lacks_an_argument() -> None:
     def generating(self: Any, input_nodes: Any, something_else: Any) -> None:
         """Takes an argument that the key does not."""
 
-    assert failed(caches.judge_key(GeneratedCodeCache().make_key, generating)) == ["complete"]
+    assert failed(test_inductor_caches.judge_key(GeneratedCodeCache().make_key, generating)) == ["complete"]
 
 
 def test_key_for_what_is_not_kept() -> None:
@@ -539,7 +537,7 @@ def test_key_for_what_is_not_kept() -> None:
         def __call__(self, **arguments: Any) -> Any:
             return right(**(arguments | {"workspace_arg": None}))
 
-    found = failed(caches.judge_key(Keeping(), TritonTemplate.generate_and_load))
+    found = failed(test_inductor_caches.judge_key(Keeping(), TritonTemplate.generate_and_load))
     assert found == ["not kept/workspace_arg"]
 
 
@@ -553,21 +551,21 @@ def test_key_for_what_is_not_kept() -> None:
 )
 def test_times_fault(monkeypatch: pytest.MonkeyPatch, found: list[str], fault: tuple[Any, str, Any]) -> None:
     monkeypatch.setattr(*fault)
-    assert failed(caches.judge_times_are_kept()) == found
+    assert failed(test_inductor_caches.judge_times_are_kept()) == found
 
 
 def test_remote_configs_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert failed(caches.judge_remote_configs()) == []
+    assert failed(test_inductor_caches.judge_remote_configs()) == []
     save = AutotuneCache.save
     monkeypatch.setattr(AutotuneCache, "_prepare_key", staticmethod(lambda filename: "the same for all"))
-    assert failed(caches.judge_remote_configs()) == ["statistics", "known"]
+    assert failed(test_inductor_caches.judge_remote_configs()) == ["statistics", "known"]
     monkeypatch.undo()
     monkeypatch.setattr(AutotuneCache, "save", lambda self, *arguments, **options: None)
-    assert failed(caches.judge_remote_configs()) == ["statistics", "known"]
+    assert failed(test_inductor_caches.judge_remote_configs()) == ["statistics", "known"]
     monkeypatch.undo()
     other = SimpleNamespace(kwargs={"XBLOCK": 64}, num_warps=2)
     monkeypatch.setattr(AutotuneCache, "save", lambda self, config, time: save(self, _disguised(config, other), time))
-    assert failed(caches.judge_remote_configs()) == ["config"]
+    assert failed(test_inductor_caches.judge_remote_configs()) == ["config"]
 
 
 def _disguised(config: Any, other: Any) -> Any:
@@ -583,7 +581,12 @@ def test_everything_is_restored() -> None:
 
     counters["inductor"]["a counter"] = 3
     before = (dict(os.environ), config.max_autotune, config.autotune_local_cache, config.autotune_remote_cache)
-    with pytest.raises(ZeroDivisionError), tuned.compiling(), selecting.selecting(), caches.remote_cache():
+    with (
+        pytest.raises(ZeroDivisionError),
+        max_autotune.compiling(),
+        stand_ins.selecting(),
+        test_inductor_caches.remote_cache(),
+    ):
         _fail_after(lambda: counters["inductor"].update(another=1))
     after = (dict(os.environ), config.max_autotune, config.autotune_local_cache, config.autotune_remote_cache)
     assert after == before

@@ -13,8 +13,8 @@ from conformance.inputs.attention import FILL_NAMES, fills
 from conformance.inputs.fills import fills as any_fills
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.numerics.rounding import round_to
-from conformance.operations import attention as meaning
 from conformance.problems import Attention, Mask, Score
+from conformance.references import attention as meaning
 
 BASE = Attention("attention", 2, 4, 40, 56, 40, "fp16", kv_heads=2)
 BACK = dataclasses.replace(BASE, op="attention_backward")

@@ -6,14 +6,13 @@ import pickle
 import pytest
 import torch
 
-from conformance.inputs import conv as inputs
-from conformance.inputs import exact
+from conformance.inputs import conv, exact
 from conformance.inputs.exact import BudgetError
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.numerics.rounding import round_to
 from conformance.numerics.verdict import judge
-from conformance.operations.conv import magnitude, value
 from conformance.problems import DTYPES, Conv, conv2d, conv3d
+from conformance.references.conv import magnitude, value
 
 LAST = {"order_x": "channels-last", "order_w": "channels-last", "order_out": "channels-last"}
 
@@ -85,8 +84,8 @@ def test_operands_must_be_there_and_fit():
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.id)
 def test_fills_hold_what_they_promise(problem):
     contract = contract_of(problem)
-    found = inputs.fills(problem, contract, seed=3)
-    assert tuple(fill.name for fill in found) == inputs.FILL_NAMES
+    found = conv.fills(problem, contract, seed=3)
+    assert tuple(fill.name for fill in found) == conv.FILL_NAMES
     for fill in found:
         assert {o.name: (o.shape, DTYPES[o.dtype]) for o in problem.operands} == {
             name: (tuple(tensor.shape), tensor.dtype) for name, tensor in fill.inputs.items()
@@ -114,13 +113,13 @@ def test_fills_hold_what_they_promise(problem):
 
 def test_wide_fills_use_their_room():
     for problem in (PROBLEMS[0], PROBLEMS[3], PROBLEMS[7]):
-        for fill in inputs.fills(problem, contract_of(problem), names=["wide-A", "wide-B"]):
+        for fill in conv.fills(problem, contract_of(problem), names=["wide-A", "wide-B"]):
             assert fill.meta["max_subset_sum"] > 2 ** (fill.meta["budget_bits"] - 2)
 
 
 def test_one_window_sees_one_element_where_there_is_no_more_room():
     problem = PROBLEMS[2]
-    (fill,) = inputs.fills(problem, contract_of(problem), names=["wide-B"])
+    (fill,) = conv.fills(problem, contract_of(problem), names=["wide-B"])
     seen = value(problem, {"x": (fill.inputs["x"] != 0).double(), "w": torch.ones_like(fill.inputs["w"])})
     assert int(seen.max()) == 1
     assert (seen == 1).double().mean() > 0.5
@@ -137,9 +136,9 @@ def test_fills_do_not_depend_on_layouts_but_on_the_seed():
     other = dataclasses.replace(problem, **LAST, pad=3, batch_pad=5)
     assert other.dense == problem
     for first, same, seeded in zip(
-        inputs.fills(problem, contract_of(problem)),
-        inputs.fills(other, contract_of(other)),
-        inputs.fills(problem, contract_of(problem), seed=1),
+        conv.fills(problem, contract_of(problem)),
+        conv.fills(other, contract_of(other)),
+        conv.fills(problem, contract_of(problem), seed=1),
         strict=True,
     ):
         assert all(torch.equal(first.inputs[name].double(), same.inputs[name].double()) for name in "xw") or (
@@ -150,7 +149,7 @@ def test_fills_do_not_depend_on_layouts_but_on_the_seed():
 
 def test_an_empty_batch_has_one_fill():
     problem = conv2d(0, 4, 5, 6, 3, bias=True)
-    (fill,) = inputs.fills(problem, contract_of(problem))
+    (fill,) = conv.fills(problem, contract_of(problem))
     assert fill.expected.shape == (0, 6, 3, 3)
     assert judge(problem, contract_of(problem), fill, torch.empty(0, 6, 3, 3, dtype=torch.float16)).passed
 
@@ -158,16 +157,16 @@ def test_an_empty_batch_has_one_fill():
 def test_unknown_fills_and_other_contracts():
     problem = PROBLEMS[0]
     with pytest.raises(ValueError, match=r"\['far'\] are unknown"):
-        inputs.fills(problem, contract_of(problem), names=["far"])
+        conv.fills(problem, contract_of(problem), names=["far"])
     with pytest.raises(ValueError, match="its contract says bf16"):
-        inputs.fills(problem, Contract("bf16", Accumulator()))
+        conv.fills(problem, Contract("bf16", Accumulator()))
 
 
 @pytest.mark.parametrize("problem", PROBLEMS[:4], ids=lambda problem: problem.id)
 def test_the_bound_takes_fp32_sums_and_refuses_narrow_ones(problem):
     """Summed in fp32 in another order every bounded fill passes; through operands of 9 bits none does."""
     contract = contract_of(problem)
-    for fill in inputs.fills(problem, contract, names=["randn", "hot", "special"]):
+    for fill in conv.fills(problem, contract, names=["randn", "hot", "special"]):
         bias = fill.inputs.get("bias")
         x, w = (fill.inputs[name].float() for name in "xw")
         out = unfolded(problem, x, w, None if bias is None else bias.float())
@@ -182,7 +181,7 @@ def test_subnormal_operands_count_as_the_smallest_normal():
     tiny = {"x": torch.full((1, 16, 4, 4), 2.0**-24).half(), "w": torch.ones(8, 16, 1, 1).half()}
     expected = value(problem, tiny)
     wide, plain = (
-        inputs.error_bound(problem, contract_of(problem, unit), expected, tiny) for unit in (Accumulator(), FMA)
+        conv.error_bound(problem, contract_of(problem, unit), expected, tiny) for unit in (Accumulator(), FMA)
     )
     assert float((wide / plain).min()) > 100
 

@@ -11,8 +11,8 @@ from conformance.inputs.fills import fills
 from conformance.numerics.contract import FMA, Contract
 from conformance.numerics.rounding import round_to
 from conformance.numerics.verdict import judge
-from conformance.operations import grouped
 from conformance.problems import GroupedGemm, Layout
+from conformance.references import grouped
 
 CONTRACT = Contract("fp16", FMA)
 PROBLEMS = [

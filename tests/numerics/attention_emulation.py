@@ -15,8 +15,8 @@ from torch import Tensor
 
 from conformance.inputs.draws import Draws
 from conformance.numerics.rounding import round_to
-from conformance.operations.attention import positions, repeated, visible
 from conformance.problems import DTYPES, Attention
+from conformance.references.attention import positions, repeated, visible
 
 LOG2E = 1.4426950408889634
 

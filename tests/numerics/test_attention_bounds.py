@@ -14,11 +14,11 @@ import torch
 from attention_emulation import Style
 
 from conformance.inputs.attention import fills
-from conformance.numerics import attention_bounds as bounds
+from conformance.numerics import attention_bounds
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.numerics.verdict import judge
-from conformance.operations import attention as meaning
 from conformance.problems import Attention, Mask, Score
+from conformance.references import attention as meaning
 
 BASE = Attention("attention", 1, 2, 70, 84, 32, "fp16", mask=Mask("causal"))
 BACK = dataclasses.replace(BASE, op="attention_backward")
@@ -152,8 +152,8 @@ def test_scores_may_err_by_their_bound_in_any_direction(score):
     for name in ("randn", "hot"):
         (fill,) = fills(problem, contract, 1, [name])
         exact = meaning.forward(problem, fill.inputs)
-        error = bounds.score_error(problem, contract, exact.scores)
-        out_error, lse_error = bounds.forward_error(problem, contract, exact)
+        error = attention_bounds.score_error(problem, contract, exact.scores)
+        out_error, lse_error = attention_bounds.forward_error(problem, contract, exact)
         hidden = torch.where(exact.scores.visible, exact.scores.score, -math.inf)
         for wrong in (1, -1, *(torch.randn(error.shape).sign() for _ in range(4))):
             moved = hidden + wrong * error
@@ -183,7 +183,10 @@ def test_scores_too_large_for_a_bound_are_an_error(op):
 
 
 def test_what_tf32_units_see_may_be_truncated():
-    assert bounds.cast(Contract("fp32", Accumulator(), operand="tf32")).unit == 2.0**-10
-    assert bounds.cast(Contract("fp32", FMA, operand="tf32", intermediate="fp32")).unit == 2.0**-24
-    assert bounds.cast(Contract("fp16", Accumulator(), intermediate="fp16")).unit == 2.0**-11
-    assert bounds.cast(Contract("fp16", Accumulator(), intermediate="fp16", flushes_subnormals=True)).tiny == 2.0**-14
+    assert attention_bounds.cast(Contract("fp32", Accumulator(), operand="tf32")).unit == 2.0**-10
+    assert attention_bounds.cast(Contract("fp32", FMA, operand="tf32", intermediate="fp32")).unit == 2.0**-24
+    assert attention_bounds.cast(Contract("fp16", Accumulator(), intermediate="fp16")).unit == 2.0**-11
+    assert (
+        attention_bounds.cast(Contract("fp16", Accumulator(), intermediate="fp16", flushes_subnormals=True)).tiny
+        == 2.0**-14
+    )

@@ -1,6 +1,6 @@
 """Correct kernels must raise no alarm: ``python tests/planted/no_alarm.py --count 2000 --seed 0 [--workers N]``.
 
-Draws distinct cases over all kernels, dtypes, layouts and variants (see conformance.plugin.random_problems) and judges
+Draws distinct cases over all kernels, dtypes, layouts and variants (see conformance.cases.random_problems) and judges
 each. Runs in the interpreter where there is no accelerator or TRITON_INTERPRET is 1.
 """
 
@@ -40,9 +40,9 @@ def small_configs(kernel: Any) -> tuple[Any, ...]:
 
 def cases(count: int, seed: int, device: bool, target: Any) -> Iterator[tuple[Any, int]]:
     """``count`` distinct plans of all kernels in turn, each with a seed of its fills."""
+    from conformance.cases.random_problems import random_plan
+    from conformance.cases.shapes import usable_on
     from conformance.kernels import catalogue
-    from conformance.plugin.examples import usable_on
-    from conformance.plugin.random_problems import random_plan
 
     kernels = [kernel for kernel in catalogue.catalogue().values() if usable_on(kernel, target)]
     seen: set[Any] = set()

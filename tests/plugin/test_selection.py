@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.plugin.selection import PACKAGE_SUITES, check_case_ids, selects_suites, suite_of
+from conformance.plugin.case_ids import PACKAGE_SUITES, check_case_ids, selects_suites, suite_of
 
 INSTALLED = Path("/home/me/app/.venv/lib/python3.12/site-packages/conformance/suites")
 CHECKOUT = Path("/home/me/app/third_party/conformance/suites")

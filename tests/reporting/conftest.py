@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from report_pages import HOSTILE, Reader, made, many_records, small_records, sweep, written
 
-from conformance.gate.comparing import compare
-from conformance.gate.reading import read_side
+from conformance.gate.runs.run_reader import read_side
+from conformance.gate.verdict.compare import compare
 from conformance.records import Status
 from conformance.reporting.html import render
 

@@ -10,8 +10,8 @@ from urllib.parse import quote
 import pytest
 from report_pages import failing, made, written
 
-from conformance.gate.comparing import compare
-from conformance.gate.reading import read_side
+from conformance.gate.runs.run_reader import read_side
+from conformance.gate.verdict.compare import compare
 from conformance.records import Status
 from conformance.reporting.html import render
 

@@ -12,13 +12,13 @@ import sys
 import pytest
 from torch._inductor.select_algorithm import AlgorithmSelectorCache
 
-from conformance.inductor.source_checks import exactly
+from conformance.inductor.source.source_checks import exactly
 from conformance.records import CaseRecord, Status, Verdict
 from conformance.reproducers.program_scripts import program_script
 from conformance.reproducers.source import NotReproducible
 
 PROGRAM = {
-    "graph": "conformance.inductor.graphs:mm",
+    "graph": "conformance.inductor.graphs.products:mm",
     "operands": [
         {"name": "a", "shape": [24, 40], "strides": [48, 1], "dtype": "fp16", "offset": 8},
         {"name": "b", "shape": [40, 16], "strides": [1, 40], "dtype": "fp16", "offset": 0},
@@ -228,11 +228,11 @@ def test_a_compilation_that_takes_its_process_with_it_has_one_of_its_own():
         (counted("CHECK-NOT: a\nCHECK: a"), "nothing can be as 'CHECK-NOT: a\\nCHECK: a' asks for"),
         (dataclasses.replace(RECORD, target="sm_1"), "cannot be compiled here: target 'sm_1' is not available"),
         (with_program(graph="os:system"), "os:system is no function of the suites about Inductor"),
-        (with_program(graph="conformance.inductor.graphs:mm; import os"), "is no function of the suites"),
+        (with_program(graph="conformance.inductor.graphs.products:mm; import os"), "is no function of the suites"),
         (with_program(dynamic="print(1)"), "Expected `bool | null`, got `str`"),
         (with_program(operands=[{"name": "a"}]), "cannot be compiled here: Object missing required field"),
         (with_program(operands=[{**PROGRAM["operands"][0], "dtype": "fp6"}]), "'a' has the dtype 'fp6', known are"),
-        (with_program(graph="conformance.inductor.graphs_operations:many_of_one_in_a_graph"), "is a closure"),
+        (with_program(graph="conformance.inductor.graphs.operations:many_of_one_in_a_graph"), "is a closure"),
     ],
     ids=range(12),
 )

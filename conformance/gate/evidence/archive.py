@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Mapping
 from io import BytesIO
 
-from conformance.gate.evidence.refusal import Reason, Refusal
+from conformance.gate.evidence.rejection import Reason, Refusal
 
 MIB = 1 << 20
 ARCHIVE_LIMIT = 256 * MIB  # bytes of the file

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from conformance.gate import mustpass, owed
 from conformance.gate.evidence.contents import MUSTPASS, Contents
-from conformance.gate.evidence.refusal import Reason, Refusal
+from conformance.gate.evidence.rejection import Reason, Refusal
+from conformance.gate.mustpass import mustpass_check as owed
+from conformance.gate.mustpass import mustpass_lists as mustpass
 from conformance.records import Status
 
 #: Of cases that did not fail, and may still have shown less than they owe.

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from conformance.gate.evidence.options import judge_options
-from conformance.gate.evidence.refusal import Reason, Refusal
+from conformance.gate.evidence.rejection import Reason, Refusal
 from conformance.gate.evidence.strict_json import decode_object
-from conformance.gate.reading import without_collection
-from conformance.gate.run_environment import ENVIRONMENT_FILE
-from conformance.gate.run_environment import SCHEMA as ENVIRONMENT_SCHEMA
+from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
+from conformance.gate.runs.run_environment import SCHEMA as ENVIRONMENT_SCHEMA
+from conformance.gate.runs.run_reader import without_collection
 from conformance.records import (
     RECORDS_FILE,
     RUN_FILE,
@@ -49,7 +49,7 @@ _ENVIRONMENT_FIELDS: dict[str, type | tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class Contents:
-    """The parsed members; ``environment`` is what :mod:`conformance.gate.run_environment` found."""
+    """The parsed members; ``environment`` is what :mod:`conformance.gate.runs.run_environment` found."""
 
     run: RunInfo
     records: tuple[CaseRecord, ...]

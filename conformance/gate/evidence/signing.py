@@ -17,7 +17,7 @@ from securesystemslib.dsse import Envelope
 from securesystemslib.exceptions import VerificationError
 from securesystemslib.signer import CryptoSigner, SSlibKey  # type: ignore[attr-defined]  # named in no __all__
 
-from conformance.gate.evidence.refusal import Reason, Refusal
+from conformance.gate.evidence.rejection import Reason, Refusal
 from conformance.gate.evidence.strict_json import decode_object, encode
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"

@@ -12,7 +12,7 @@ from typing import Any
 
 from conformance.gate.evidence.contents import MUSTPASS, SELECTED_FILE, WAIVERS, Contents, code_digests
 from conformance.gate.evidence.options import judge_options
-from conformance.gate.run_environment import ENVIRONMENT_FILE
+from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
 from conformance.records import RECORDS_FILE, RUN_FILE, CaseRecord, RunInfo, Status
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"

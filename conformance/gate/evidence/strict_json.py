@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from conformance.gate.evidence.refusal import Reason, Refusal
+from conformance.gate.evidence.rejection import Reason, Refusal
 from conformance.records import finite
 
 DEPTH_LIMIT = 64  # objects and lists inside one another; records need fewer than ten

@@ -1,0 +1,55 @@
+"""The configs that a sweep takes of each kernel on each target, by tier."""
+
+from __future__ import annotations
+
+from conformance.cases.shapes import usable_on
+from conformance.heuristics.configs import AnyConfig, Config
+from conformance.heuristics.cuda import CUDA
+from conformance.heuristics.lookup import for_target
+from conformance.heuristics.pruning import pruned
+from conformance.heuristics.sampling import covering_sample
+from conformance.kernels.catalogue import catalogue
+from conformance.kernels.kernel import Kernel
+from conformance.problems import itemsize
+from conformance.targets import Target
+
+#: Tables whose rows a kernel takes beside those of its own: mm is also offered what a learned choice may pick.
+MORE_ROWS = {"mm": "extra_mm"}
+
+
+def space(kernel: Kernel, target: Target, tier: str) -> tuple[AnyConfig, ...]:
+    """The configs of ``kernel`` on ``target`` in a sweep: the listed rows of the target's device class (a sample of
+    them below the full tier), and in the exhaustive tier its enumerated space too, less what cannot fit."""
+    if kernel.table is None:
+        return kernel.configs
+    tables = for_target(target)
+    listed = tables.mixed(exhaustive=True) if kernel.table == "mixed_mm" else tables.table(kernel.table)
+    if tier == "exhaustive" and kernel.table in tables.spaces:
+        enumerated = tables.exhaustive(kernel.table)
+        if isinstance(enumerated[0], Config):
+            size = min(itemsize(dtype) for dtype in kernel.dtypes)
+            memory = target.limits.shared_memory
+            enumerated = tables.finalised(pruned(enumerated, size, memory))  # type: ignore[arg-type]
+        listed = tuple(dict.fromkeys((*listed, *enumerated)))
+    more = tables.tables.get(MORE_ROWS.get(kernel.name, ""), ())
+    if tier in ("full", "exhaustive"):
+        return tuple(dict.fromkeys((*listed, *more)))
+    sample = covering_sample(listed)
+    if tier == "quick":
+        # one class is shown whole; of another, whose rows are mostly the same with options of its own, one row
+        sample = _share(kernel, target, sample)[: None if tables is CUDA else 1]
+        more = more if tables is CUDA else ()
+    return tuple(dict.fromkeys((*sample, *covering_sample(more))))
+
+
+def _share(kernel: Kernel, target: Target, sample: tuple[AnyConfig, ...]) -> tuple[AnyConfig, ...]:
+    """What falls to ``kernel`` when the kernels of one table that ``target`` can use divide a sample among themselves:
+    two rows at least."""
+    sharing = [
+        other.name
+        for other in catalogue().values()
+        if other.table == kernel.table and (other.name == kernel.name or usable_on(other, target))
+    ]
+    place = sharing.index(kernel.name)
+    mine = sample[place :: len(sharing)]
+    return mine if len(mine) > 1 else tuple(sample[(place + step) % len(sample)] for step in range(min(2, len(sample))))

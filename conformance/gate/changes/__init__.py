@@ -1,0 +1,1 @@
+"""What changed between two records of one case: status, code, time."""

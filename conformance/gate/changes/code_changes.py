@@ -1,0 +1,255 @@
+"""What changed in a case's code: features, limits, spills, shared memory, registers, size, instructions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from conformance.gate.changes import thresholds
+from conformance.gate.changes.status_changes import finding
+from conformance.gate.findings import Finding, Kind
+from conformance.gate.runs.failure_causes import check_name
+from conformance.gate.runs.record_figures import Code, Resources
+from conformance.gate.runs.run_reader import Entry
+from conformance.records import Status
+
+#: The plainer way first: who loses the first and gains one of the others has gained.
+_BETTER = {
+    "POINTER_LOAD": {"ASYNC_COPY", "TMA_LOAD"},
+    "ASYNC_COPY": {"TMA_LOAD"},
+    "POINTER_STORE": {"TMA_STORE"},
+    "MMA": {"WGMMA", "TCGEN05"},
+    "WGMMA": {"TCGEN05"},
+}
+#: Instructions shown of a mix that changed.
+SHOWN_INSTRUCTIONS = 4
+#: Said by the count of spills, with its size.
+_COUNTED = {"SPILL"}
+#: Instructions that a kernel is chosen for, by how their names look on NVIDIA and AMD.
+_FAMILIES = {
+    "tensor core": re.compile(r"MMA|MFMA|SMFMAC", re.IGNORECASE),
+    "TMA": re.compile(r"^(?:UTMA|UBLKCP)|^tensor_(?:load|store)", re.IGNORECASE),
+}
+#: Instructions of NVIDIA's that do the work of two others, and these.
+_PACKED = {"FADD2": "FADD", "FFMA2": "FFMA", "FMUL2": "FMUL"}
+
+
+def code_findings(before: Entry, after: Entry) -> list[Finding]:
+    """The differences between the code of one case on either side; empty where one side was not compiled, or where
+    both hold the same machine code."""
+    identical = _identical(before, after)
+    if identical and not after.failing:
+        return []
+    found = [*_limits(before, after)]
+    if before.resources is not None and after.resources is not None and not identical:
+        found += _sizes(after, before.resources, after.resources)
+    if before.code is not None and after.code is not None and not identical:
+        found += _features(after, before.code, after.code)
+        found += _code_size(after, before.code, after.code)
+        found += _instructions(after, before.code, after.code, [one.kind for one in found])
+    if any(one.kind is Kind.LIMIT_CROSSED for one in found):  # what crossed it is in its text
+        found = [one for one in found if one.kind not in (Kind.MORE_SHARED_MEMORY, Kind.MORE_REGISTERS)]
+    accepted = _accepted(before, after)
+    return [one for one in found if not any(_is_said_by(one, check) for check in accepted)]
+
+
+def _accepted(before: Entry, after: Entry) -> list[str]:
+    """The failing checks that a waived case is accepted with: if it was waived before, those that failed then."""
+    if after.status is not Status.WAIVED:
+        return []
+    earlier = {check for check, _ in before.failing}
+    return [check for check, _ in after.failing if before.status is not Status.WAIVED or check in earlier]
+
+
+def _is_said_by(found: Finding, check: str) -> bool:
+    """Whether the failing ``check`` says the same as what was ``found`` in the code."""
+    kind = kind_of_check(check)
+    return kind is found.kind and (kind is not Kind.FEATURE_LOST or found.cause.startswith(f"{_feature(check)} lost"))
+
+
+def _feature(check: str) -> str:
+    return check_name(check).rpartition("/")[2]
+
+
+def kind_of_check(check: str) -> Kind | None:
+    """The kind under which a failing check about code is reported; None for the other checks."""
+    if check.startswith("codegen/requires/"):
+        return Kind.FEATURE_LOST
+    if check == "spills" or check.startswith(("spills/", "codegen/forbids/SPILL")):
+        return Kind.MORE_SPILLS
+    if check.partition("/")[0] == "resources":
+        return Kind.LIMIT_CROSSED
+    return None
+
+
+def explained(failing: Iterable[tuple[str, str]], found: Iterable[Finding]) -> bool:
+    """Whether every failing check only repeats what a finding about the code says. A forbidden feature that appeared
+    where one was lost is what took its place."""
+    kinds = {one.kind for one in found}
+    checks = [check for check, _ in failing]
+    for check in checks:
+        kind = kind_of_check(check)
+        if kind is None and check.startswith("codegen/forbids/"):
+            kind = Kind.FEATURE_LOST
+        if kind not in kinds:
+            return False
+    return bool(checks)
+
+
+def verdict_findings(before: Entry | None, after: Entry, found: Iterable[Finding]) -> list[Finding]:
+    """The failing checks about code as findings, as far as ``found`` lacks them: older records hold no figures."""
+    earlier = {check for check, _ in before.failing} if before else set()
+    known = {(one.kind, one.cause) for one in found}
+    kinds = {one.kind for one in found}
+    more = []
+    for check, text in after.failing:
+        kind = kind_of_check(check)
+        if kind is None or check in earlier or (kind is not Kind.FEATURE_LOST and kind in kinds):
+            continue
+        cause = _about(f"{_feature(check)} lost" if kind is Kind.FEATURE_LOST else check.partition("/")[0], after)
+        if (kind, cause) not in known:
+            known.add((kind, cause))
+            kinds.add(kind)
+            more.append(finding(kind, after, cause, "pass", "fail", detail=text[:500]))
+    return more
+
+
+def _about(what: str, entry: Entry) -> str:
+    """Other targets have other compilers behind them: the same loss on two targets is two causes."""
+    return f"{what} on {entry.target}" if entry.target else what
+
+
+def _identical(before: Entry, after: Entry) -> bool:
+    was, now = before.code, after.code
+    return was is not None and now is not None and was.sha256 is not None and was.sha256 == now.sha256
+
+
+def _limits(before: Entry, after: Entry) -> Iterator[Finding]:
+    earlier = {check for check, _ in before.failing}
+    crossed = [(check, text) for check, text in after.failing if kind_of_check(check) is Kind.LIMIT_CROSSED]
+    new = [(check, text) for check, text in crossed if check not in earlier]
+    if new and before.resources is not None:
+        text = "; ".join(text for _, text in new)
+        which = sorted({part.partition(":")[0].strip()[:40] for _, said in new for part in said.split("; ")})
+        cause = _about(f"past the limit of {', '.join(which)}", after)
+        yield finding(Kind.LIMIT_CROSSED, after, cause, "within the target's limits", text[:200])
+
+
+@dataclass(frozen=True)
+class _Figure:
+    """A figure of a kernel: the kinds of its growing and shrinking, its unit, and from where on that is reported: more
+    than ``share`` of the smaller value, and ``least`` or more."""
+
+    more: Kind
+    less: Kind
+    unit: str
+    share: float
+    least: float
+
+    def changes(self, after: Entry, was: float, now: float) -> Iterator[Finding]:
+        if abs(now - was) < self.least or abs(now - was) <= self.share * min(was, now):
+            return
+        kind = self.more if now > was else self.less
+        cause = _about(kind.value.lower().replace("_", " "), after)
+        shown = f"{was:g} {self.unit}", f"{now:g} {self.unit}"
+        yield finding(kind, after, cause, *shown, ratio=now / was if was else None)
+
+
+_REGISTERS = _Figure(
+    Kind.MORE_REGISTERS, Kind.FEWER_REGISTERS, "registers", thresholds.REGISTERS, thresholds.REGISTERS_LEAST
+)
+_SHARED_MEMORY = _Figure(
+    *(Kind.MORE_SHARED_MEMORY, Kind.LESS_SHARED_MEMORY, "bytes"),
+    *(thresholds.SHARED_MEMORY, thresholds.SHARED_MEMORY_LEAST_BYTES),
+)
+_CODE_BYTES = _Figure(Kind.LARGER_CODE, Kind.SMALLER_CODE, "bytes", thresholds.CODE_BYTES, 1)
+
+
+def _sizes(after: Entry, was: Resources, now: Resources) -> Iterator[Finding]:
+    unit = now.spill_unit or was.spill_unit
+    both, known = was.spills and now.spills, was.registers and now.registers  # 0: the binary could not be read
+    if known and was.spills != now.spills and (was.spill_unit == unit or not both):
+        least = thresholds.SPILLS_LEAST.get(str(unit), 1) if both else 1  # the first one is another code
+        spills = _Figure(Kind.MORE_SPILLS, Kind.FEWER_SPILLS, f"{unit or ''} spilled".strip(), thresholds.SPILLS, least)
+        yield from spills.changes(after, was.spills, now.spills)
+    yield from _SHARED_MEMORY.changes(after, was.shared_memory, now.shared_memory)
+    if known:
+        yield from _REGISTERS.changes(after, was.registers, now.registers)
+
+
+def _features(after: Entry, was: Code, now: Code) -> Iterator[Finding]:
+    if was.features == now.features:
+        return
+    had, has = (set(code.features) - _COUNTED for code in (was, now))
+    lost, gained = had - has, has - had
+    outdone = {feature for feature in lost if _BETTER.get(feature, set()) & gained}
+    fallback = {feature for feature in gained if _BETTER.get(feature, set()) & lost}
+    shown = ", ".join(sorted(had)) or "none", ", ".join(sorted(has)) or "none"
+    for feature in sorted(lost - outdone):
+        instead = f"instead: {', '.join(sorted(fallback))}" if fallback else ""
+        yield finding(Kind.FEATURE_LOST, after, _about(f"{feature} lost", after), *shown, detail=instead)
+    for feature in sorted(gained - fallback):
+        yield finding(Kind.FEATURE_GAINED, after, _about(f"{feature} gained", after), *shown)
+
+
+def _code_size(after: Entry, was: Code, now: Code) -> Iterator[Finding]:
+    if was.bytes and now.bytes:
+        yield from _CODE_BYTES.changes(after, was.bytes, now.bytes)
+
+
+def _instructions(after: Entry, before: Code, code: Code, found: list[Kind]) -> Iterator[Finding]:
+    """How the shares of instructions moved; nothing where a lost or gained feature says so already."""
+    was, now = before.instructions, code.instructions
+    alike = before.instructions_of == code.instructions_of
+    if not was or not now or was == now or not alike or Kind.FEATURE_LOST in found or Kind.FEATURE_GAINED in found:
+        return
+    gone = [name for name, count in was.items() if count and not now.get(name)]
+    vanished: list[str] = []
+    for family, pattern in _FAMILIES.items():
+        lost = [name for name in gone if pattern.search(name)]
+        if lost and not any(count and pattern.search(name) for name, count in now.items()):
+            cause = _about(f"no {family} instruction left", after)
+            yield finding(Kind.FEATURE_LOST, after, cause, _counts(was, lost), "none")
+            return
+        vanished += sorted(lost)
+    moves = _moves(was, now)
+    distance = sum(abs(move) for move in moves.values()) / 2
+    if not vanished and distance <= thresholds.INSTRUCTION_MIX:
+        return
+    split = [name for name in _PACKED if _is_split(name, was, now)]
+    if split:
+        names = {*split, *(_PACKED[name] for name in split)}
+        cause = _about(f"packed {', '.join(split)} became scalar instructions", after)
+        yield finding(Kind.FEATURE_LOST, after, cause, _counts(was, names), _counts(now, names))
+        return
+    cause = f"{', '.join(vanished)} vanished" if vanished else "another mix of instructions"
+    most = sorted(moves, key=lambda name: (-abs(moves[name]), name))[:SHOWN_INSTRUCTIONS]
+    names = {*vanished, *most}
+    detail = f"{distance:.0%} of the instructions are others"
+    yield finding(
+        Kind.OTHER_INSTRUCTIONS,
+        after,
+        _about(cause[:200], after),
+        _counts(was, names),
+        _counts(now, names),
+        detail=detail,
+    )
+
+
+def _is_split(packed: str, was: Mapping[str, float], now: Mapping[str, float]) -> bool:
+    """Whether more than half of the ``packed`` instructions went, and scalar ones came in their place: twice as many,
+    or somewhat fewer where other things changed too."""
+    lost = was.get(packed, 0) - now.get(packed, 0)
+    gained = now.get(_PACKED[packed], 0) - was.get(_PACKED[packed], 0)
+    return 2 * lost > was.get(packed, 0) and gained >= 1.5 * lost
+
+
+def _moves(was: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:
+    """By how much the share of each instruction changed."""
+    totals = sum(was.values()) or 1, sum(now.values()) or 1
+    return {name: now.get(name, 0) / totals[1] - was.get(name, 0) / totals[0] for name in {**was, **now}}
+
+
+def _counts(mix: Mapping[str, float], names: Iterable[str]) -> str:
+    return ", ".join(f"{name} {mix.get(name, 0):g}" for name in sorted(names))[:200]

@@ -1,0 +1,113 @@
+"""Which cases a run lost, and whether the two runs are of the same thing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+
+from conformance.gate.findings import RUN_ITSELF, Finding, Kind
+from conformance.gate.runs.run_reader import Entry, SideReading
+
+_Sets = list[tuple[str, Callable[[Entry], str | None]]]
+#: What a lost case is counted by; of equally large sets the first names the cause.
+_SETS: _Sets = [
+    ("kernel", lambda entry: entry.kernel),
+    ("suite", lambda entry: entry.suite),
+    ("target", lambda entry: entry.target),
+]
+
+
+def absences(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> Callable[[Entry], str]:
+    """A function that says why a case of the baseline is not in the candidate: as one of a kernel, suite or target
+    that vanished whole (the largest such set), or by itself."""
+    if not after:
+        return lambda entry: f"the candidate recorded none of the {len(before)} cases"
+    if before.keys() <= after.keys():
+        return lambda entry: "not recorded"
+    totals: Counter[tuple[str, str]] = Counter()
+    kept: set[tuple[str, str]] = set()
+    for case, entry in before.items():
+        for name, key in _SETS:
+            value = key(entry)
+            if value is not None:
+                totals[name, value] += 1
+                if case in after:
+                    kept.add((name, value))
+
+    def cause(entry: Entry) -> str:
+        whole = [
+            (name, value) for name, key in _SETS if (value := key(entry)) is not None and (name, value) not in kept
+        ]
+        if not whole:
+            return "not recorded"
+        name, value = max(whole, key=lambda one: totals[one])  # the first of equals
+        return f"{name} {value}: none of its {totals[name, value]} cases was recorded"
+
+    return cause
+
+
+def incomplete(candidate: SideReading, missing: int) -> Iterator[Finding]:
+    """Why a candidate's run cannot vouch for what it did not record; ``missing`` cases of the baseline are reported
+    one by one already."""
+    said = _gaps(candidate, missing)
+    if candidate.problems:
+        count = len(candidate.problems)
+        said.append(f"its records cannot be relied on: {count} problem{'s' * (count > 1)}: {candidate.problems[0]}")
+    for text in said:
+        cause = "the candidate's run is incomplete"
+        yield Finding(Kind.LOST_COVERAGE, RUN_ITSELF, None, None, cause, "", text[:300])
+
+
+def objections(baseline: SideReading) -> Iterator[str]:
+    """Why a baseline cannot vouch for the candidate: what it did not record, or not so that it can be read, nothing
+    was compared with."""
+    so = "what is lost or worse there was not seen; give a baseline that is whole"
+    for text in _gaps(baseline):
+        yield f"the baseline's run is incomplete: {text[:500]}; {so}"
+    if baseline.problems:
+        count = len(baseline.problems)
+        many = "1 problem" if count == 1 else f"{count} problems, the first"
+        yield f"the baseline's records cannot be relied on: {many}: {baseline.problems[0]}; {so}"
+
+
+def _gaps(side: SideReading, missing: int = 0) -> list[str]:
+    """What the run of ``side`` says that it lacks, beyond ``missing`` cases."""
+    run, recorded = side.run, len(side.entries)
+    said = list(run.problems) if run else []
+    if run and run.wall_s is None:
+        said.append("the run did not end")
+    if run and run.selected is not None and run.selected - recorded > missing:
+        said.append(f"{run.selected - recorded} of {run.selected} selected cases were not recorded")
+    return said
+
+
+def warnings(baseline: SideReading, candidate: SideReading) -> list[str]:
+    """Why the two runs are only partly comparable, and what else a reader of either should know."""
+    found = [
+        f"{what} differ: {was} before, {now} now; {so}"
+        for what, was, now, so in _differences(baseline, candidate)
+        if was != now
+    ]
+    for label, side in (("baseline", baseline), ("candidate", candidate)):
+        selected = side.run.selected if side.run else None
+        if side.run is None and not side.problems:  # which would say more
+            found.append(f"the {label} has no usable run.json: whether its run ended and what was selected is unknown")
+        elif selected is not None and selected < len(side.entries):
+            found.append(f"the {label}'s run selected {selected} cases; {len(side.entries)} are recorded")
+        if side.mixed:
+            found.append(f"the {label}'s records are not all of one {', '.join(side.mixed)}")
+    return found
+
+
+def _differences(baseline: SideReading, candidate: SideReading) -> Iterator[tuple[str, object, object, str]]:
+    both = (baseline, candidate)
+    yield "tiers", baseline.tier, candidate.tier, "cases of one tier only count as lost or new"
+    yield "seeds", baseline.seed, candidate.seed, "the bits of outputs are not compared"
+    if baseline.run and candidate.run:
+        targets = (", ".join(sorted(side.run.targets)) or "the default" for side in both if side.run)
+        yield "targets", next(targets), next(targets), "cases of one run's targets only count as lost or new"
+    for key, what, so in (
+        ("harness", "harnesses", "checks may differ"),
+        ("device", "devices", "times are not compared"),
+    ):
+        yield what, baseline.stack.get(key), candidate.stack.get(key), so

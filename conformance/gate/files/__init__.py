@@ -1,0 +1,1 @@
+"""The TOML files that users write: waivers and expected failures."""

@@ -1,0 +1,1 @@
+"""What a target must pass: mustpass lists, profiles and claims."""

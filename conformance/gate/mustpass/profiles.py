@@ -1,0 +1,284 @@
+"""Profiles: what a target claims to do, and whether the records prove it.
+
+``profiles.toml`` has two kinds of tables. A ``[[profile]]`` has these keys:
+
+``id``, ``about``
+    Its name, and what it is in a few words.
+``includes`` (optional)
+    Profiles that are claimed with it.
+``kernels``, ``suites``, ``dtypes`` (optional)
+    Which cases prove it: patterns of kernels, patterns of suites, and dtypes. All that are given must hold.
+``evidence`` (optional)
+    Patterns of checks (such as "codegen/requires/TMA_LOAD"), one of which must have passed in one of these cases: a
+    kernel that gives the right numbers by another way does not prove that the hardware's way works.
+
+A ``[[target]]`` has an ``id`` and the profiles that it ``claims``.
+
+Cases are chosen by their ids, which say suite, kernel and dtype: a mustpass list has nothing else, and a case that was
+left out has no record. All cases of a claim that the target's list owes must be proven; what the list expects to be
+refused is not owed. A claim is proven at the least level of its cases and never above.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from conformance.gate.files.toml_entries import (
+    TEXT,
+    EntryError,
+    Form,
+    any_matches,
+    is_text,
+    is_texts,
+    load,
+    read_text,
+    tables,
+)
+from conformance.gate.files.waiver_file import FAILURES
+from conformance.gate.mustpass.mustpass_check import is_excused, once
+from conformance.gate.mustpass.mustpass_lists import ANY, LEVELS, Level, Mustpass, is_proof, outcome, satisfies
+from conformance.records import CaseRecord, Status
+
+BUILT_IN = "profiles.toml"  # beside this module
+
+_NAME = (lambda value: is_text(value) and re.search(r"\s", value) is None, "text without spaces")
+_NAMES = (is_texts, "a list of texts")
+_SELECTORS = ("kernels", "suites", "dtypes")
+_PROFILE = Form(
+    "profile",
+    "profile",
+    {"id": _NAME, "about": TEXT, **dict.fromkeys(("includes", *_SELECTORS, "evidence"), _NAMES)},
+    optional=("includes", *_SELECTORS, "evidence"),
+)
+_TARGET = Form("target", "target", {"id": _NAME, "claims": _NAMES})
+
+
+class ProfileError(ValueError):
+    """A file of profiles cannot be used; the message says which entry and what is required."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One profile; the module says what its fields mean."""
+
+    id: str
+    about: str
+    includes: tuple[str, ...] = ()
+    kernels: tuple[str, ...] = ()
+    suites: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
+
+    @property
+    def selects(self) -> bool:
+        """Whether it has cases of its own, and not only those of the profiles that it includes."""
+        return bool(self.kernels or self.suites or self.dtypes)
+
+    def chosen(self, cases: Cases) -> list[str]:
+        """Those of ``cases`` that prove this profile."""
+        return [
+            case
+            for (suite, kernel), members in (cases.items() if self.selects else ())
+            if not self.suites or any_matches(self.suites, suite)
+            if not self.kernels or any_matches(self.kernels, kernel)
+            for case in members
+            if not self.dtypes or not set(self.dtypes).isdisjoint(case.removesuffix("]").split("-"))
+        ]
+
+
+#: Case ids by suite and kernel; an id that names no kernel has what comes first in its brackets.
+Cases = Mapping[tuple[str, str], Sequence[str]]
+
+
+def sorted_out(cases: Iterable[str]) -> Cases:
+    """``cases`` by the suite and the kernel that their ids name."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for case in cases:
+        file, _, test = case.partition("::")
+        suite = file.rpartition("/")[2].removesuffix(".py").removeprefix("test_")
+        kernel = test.partition("[")[2].removesuffix("]").partition("-")[0]
+        found.setdefault((suite, kernel), []).append(case)
+    return found
+
+
+@dataclass(frozen=True)
+class Profiles:
+    """All profiles by name, and what each target claims."""
+
+    profiles: Mapping[str, Profile]
+    claims: Mapping[str, tuple[str, ...]]
+
+    def claimed(self, target: str) -> tuple[Profile, ...]:
+        """The profiles with cases of their own that ``target`` claims, by name or because one that it claims includes
+        them."""
+        found: dict[str, Profile] = {}
+        wanted = list(self.claims.get(target, ()))
+        for name in wanted:
+            if name not in found:
+                found[name] = self.profiles[name]
+                wanted += found[name].includes
+        return tuple(profile for profile in found.values() if profile.selects)
+
+
+def read_profiles(paths: Iterable[Path] = ()) -> Profiles:
+    """The profiles that come with the package and those in the files ``paths``, whose claims for a target stand in for
+    the package's. Raises :class:`ProfileError`."""
+    built_in = files("conformance.data").joinpath(BUILT_IN).read_text(encoding="utf-8")
+    try:
+        return parsed({f"conformance/gate/{BUILT_IN}": built_in, **{str(p): read_text(p, "profiles") for p in paths}})
+    except EntryError as error:
+        raise ProfileError(str(error)) from None
+
+
+def parsed(texts: Mapping[str, str]) -> Profiles:
+    """The profiles in TOML ``texts`` by file name. Raises :class:`ProfileError`."""
+    profiles: dict[str, Profile] = {}
+    claims: dict[str, tuple[str, ...]] = {}
+    for file, text in texts.items():
+        try:
+            found, targets = tables(load(text, file), file, _PROFILE, _TARGET)
+        except EntryError as error:
+            raise ProfileError(str(error)) from None
+        for table in found:
+            fields: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in table.items()}
+            profile = Profile(**fields)
+            if profile.id in profiles:
+                raise ProfileError(f"{file}: profile {profile.id!r} is there already: an id must be unique")
+            if not profile.selects and (profile.evidence or not profile.includes):
+                keys = ", ".join(_SELECTORS)
+                raise ProfileError(f"{file}: profile {profile.id!r} has no cases: give one of {keys}, or includes")
+            profiles[profile.id] = profile
+        mine = {table["id"]: tuple(table["claims"]) for table in targets}
+        if len(mine) != len(targets):
+            raise ProfileError(f"{file}: a target is there twice: write all that it claims in one table")
+        claims |= mine
+    named = {name: f"profile {profile.id!r}" for profile in profiles.values() for name in profile.includes}
+    named |= {name: f"target {target!r}" for target, names in claims.items() for name in names}
+    for name in sorted(named.keys() - profiles.keys()):
+        raise ProfileError(f"{named[name]} names profile {name!r}, which there is not: use {', '.join(profiles)}")
+    return Profiles(profiles, claims)
+
+
+class State(str, Enum):
+    """What became of a claim. ``WAIVED``: proven but for failures that are waived. ``FAILED`` and ``NOT_PROVEN`` fail
+    the gate."""
+
+    PROVEN = "proven"
+    WAIVED = "waived"
+    FAILED = "failed"
+    NOT_PROVEN = "not proven"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the records say of one claim. ``proven`` of ``owed`` cases were; ``cases`` are those that speak against it,
+    ``text`` says why in a sentence."""
+
+    target: str
+    profile: str
+    state: State
+    level: Level | None
+    owed: int
+    proven: int
+    text: str
+    cases: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        level = f" at level {self.level.value}" if self.level else ""
+        return f"{self.target}: {self.profile} {self.state.value}{level}: {self.text}"
+
+
+def claims(
+    profiles: Profiles, lists: Mapping[str, Mustpass], records: Sequence[CaseRecord], excused: Collection[str] = ()
+) -> list[Claim]:
+    """Every claim of every target in ``lists`` (by target, those of the run). ``excused``: failing cases that a waiver
+    covers."""
+    by_case = once(records)
+    found: list[Claim] = []
+    for target, mustpass in sorted(lists.items()):
+        cases = sorted_out(mustpass.outcomes)
+        found += [
+            _claim(profile, mustpass, profile.chosen(cases), by_case, excused) for profile in profiles.claimed(target)
+        ]
+    return found
+
+
+def _claim(
+    profile: Profile,
+    mustpass: Mustpass,
+    cases: Iterable[str],
+    by_case: Mapping[str, CaseRecord],
+    excused: Collection[str],
+) -> Claim:
+    """The claim of ``profile``, which the ``cases`` of the list prove."""
+    listed = {case: mustpass.outcomes[case] for case in cases}
+    owed = {case: way for case, way in listed.items() if is_proof(way)}
+    found = {case: outcome(by_case[case]) if case in by_case else "missing or duplicate" for case in owed}
+    short = [case for case in owed if not satisfies(found[case], owed[case])]
+    failed = [case for case in short if case in by_case and by_case[case].status in _FAILING]
+    waived = [case for case in short if case in by_case and is_excused(by_case[case], excused)]
+    bad = [case for case in failed if case not in excused]
+    rest = sorted({*short} - {*bad, *waived})
+    proven = sorted(owed.keys() - {*short})
+
+    def claim(state: State, text: str, against: Iterable[str] = ()) -> Claim:
+        level = _level(found[case] for case in proven) if state in (State.PROVEN, State.WAIVED) else None
+        return Claim(mustpass.target, profile.id, state, level, len(owed), len(proven), text, tuple(against))
+
+    if not owed:
+        refused = f", {len(listed)} listed as refused or not run" if listed else ""
+        return claim(State.NOT_PROVEN, f"the target's list owes no case of it{refused}", listed)
+    if bad:
+        return claim(State.FAILED, f"{len(bad)} of {len(owed)} cases failed", bad)
+    if rest:
+        why = sorted({found[case] for case in rest})
+        return claim(State.NOT_PROVEN, f"{len(rest)} of {len(owed)} cases are {', '.join(why)}", rest)
+    if profile.evidence and not any(_shows(profile, by_case[case]) for case in proven):
+        text = f"no case passed {' or '.join(profile.evidence)}"
+        return claim(State.NOT_PROVEN, text, proven)
+    if proven and not any(found[case] in _LEVELS for case in proven):
+        text = "its cases pass without compiling or running a kernel, which shows nothing of the target"
+        return claim(State.NOT_PROVEN, text, proven)
+    waiting = sum(way.startswith("not-run:") for way in listed.values())
+    more = f", {waiting} more need what this run did not have" if waiting else ""
+    if waived:
+        return claim(State.WAIVED, f"{len(proven)} of {len(owed)} cases, {len(waived)} waived{more}", waived)
+    return claim(State.PROVEN, f"{len(owed)} cases{more}")
+
+
+_FAILING = {*FAILURES, Status.UNEXPECTED_PASS, Status.MISSING}
+_LEVELS = {"compiled": Level.COMPILED, "pass:interpreter": Level.INTERPRETED, "pass:device": Level.DEVICE}
+
+
+def _level(ways: Iterable[str]) -> Level | None:
+    """The least level of those at which something was compiled or run."""
+    return min((_LEVELS[way] for way in ways if way in _LEVELS), key=LEVELS.index, default=None)
+
+
+def _shows(profile: Profile, record: CaseRecord) -> bool:
+    return any(verdict.passed and any_matches(profile.evidence, verdict.check) for verdict in record.verdicts)
+
+
+def not_claimed(
+    profiles: Profiles, lists: Mapping[str, Mustpass], records: Sequence[CaseRecord]
+) -> list[tuple[str, str]]:
+    """Target and profile of each capability that a target's cases show and that it does not claim."""
+    by_case = once(records)
+    found = []
+    for target, mustpass in sorted(lists.items()):
+        claimed = {profile.id for profile in profiles.claimed(target)}
+        listed = sorted_out(mustpass.outcomes)
+        for profile in profiles.profiles.values():
+            if profile.id in claimed or not profile.selects or target == ANY:
+                continue
+            records_of = (by_case[case] for case in profile.chosen(listed) if case in by_case)
+            passing = (record for record in records_of if record.status is Status.PASS and record.executor)
+            if any(not profile.evidence or _shows(profile, record) for record in passing):
+                found.append((target, profile.id))
+    return found

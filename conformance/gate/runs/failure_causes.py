@@ -1,0 +1,63 @@
+"""The cause of a failure in words that all cases of one cause share: without numbers, addresses, paths, coordinates."""
+
+from __future__ import annotations
+
+import re
+
+from conformance.gate.runs.run_reader import Entry
+from conformance.records import Status
+
+#: Characters of a text that are looked at, and of a cause.
+TEXT_LIMIT = 2000
+CAUSE_LIMIT = 120
+
+_PROVEN = re.compile(r"\bCAUSE ([^|\n]+)")
+_SUBSTITUTIONS = tuple(
+    (re.compile(pattern), text)
+    for pattern, text in (
+        (r"(?<![\w.])(?:/[\w.+@~-]+){2,}(?::\d+)*", "PATH"),
+        (r"0x[0-9a-fA-F]+|\b(?=[a-f]*\d)[0-9a-f]{12,}\b", "HEX"),
+        (r",? ?\bfirst [\[(].*", ""),  # where the first wrong element is, and what it holds
+        (r"\b\d+(?:x\d+)+(?:-\w+)*", "CONFIG"),
+        (r"[\[(] ?-?\d+(?:, ?-?\d+)*,? ?[\])]", "[..]"),
+        (r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?", "N"),
+        (r"(?<=[a-z])(?<!sm)_\d+\b", "_N"),  # of generated names
+        (r"\bseed N\b:? ?|\bN/N ", ""),
+        (r"\s+", " "),
+    )
+)
+
+
+def normalised(text: str) -> str:
+    """``text`` without what is only one case's, on one line, cut to :data:`CAUSE_LIMIT` characters."""
+    text = text[:TEXT_LIMIT]
+    for pattern, replacement in _SUBSTITUTIONS:
+        text = pattern.sub(replacement, text)
+    text = text.strip(" :|,")
+    return text if len(text) <= CAUSE_LIMIT else text[: CAUSE_LIMIT - 3].rstrip() + "..."
+
+
+def check_name(check: str) -> str:
+    """A check's name without the config it was made with."""
+    return check.partition("@")[0]
+
+
+def failure_cause(entry: Entry, failing: tuple[tuple[str, str], ...] | None = None) -> str:
+    """Why the case ``entry`` failed: its first failing check (of ``failing``, those of the entry unless given) with
+    the cause that its diagnosis proves, or else what the check says; without a check the diagnosis's first line."""
+    failing = entry.failing if failing is None else failing
+    proven = _PROVEN.search(entry.diagnosis[:TEXT_LIMIT])
+    if failing:
+        check, text = failing[0]
+        said = proven.group(1) if proven and check.startswith("numerics") else _first_line(text)
+        return _joined(check_name(check), normalised(said))
+    said = normalised(_first_line(entry.diagnosis))
+    return _joined(entry.status.value, said) if entry.status is not Status.FAIL else said or "failed without a word"
+
+
+def _first_line(text: str) -> str:
+    return next((line for line in text[:TEXT_LIMIT].splitlines() if line.strip()), "")
+
+
+def _joined(name: str, said: str) -> str:
+    return f"{normalised(name)}: {said}" if said else normalised(name)

@@ -1,0 +1,207 @@
+"""What was true when a run began: the installed wheels, the tools, the machine, the checkout and the options.
+
+Evidence is about the stack that ran, so this is written at the start of the run and never when it is packed.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import Distribution, PackageNotFoundError
+from pathlib import Path
+from typing import Any
+
+from conformance.gate.runs.code_digest import PACKAGE, code_digest
+
+ENVIRONMENT_FILE = "environment.json"
+SCHEMA = 2
+#: NVIDIA's assemblers: Triton brings the second since 3.6.
+ASSEMBLERS = ("ptxas", "ptxas-blackwell")
+#: The distributions under test, each with the folder whose Python sources are compared with the wheel's hashes. Other
+#: files are compared by size, headers not at all: to read the gigabytes of a build would take longer than many a run.
+DISTRIBUTIONS = {"triton": "triton/", "torch": "torch/_inductor/"}
+#: Entry points through which code outside this package takes part in a run.
+EXTENSIONS = ("conformance.kernels", "conformance.targets", "pytest11")
+MOST_ALTERED = 20  # altered files that are named
+
+_WRITTEN_BY_INSTALLERS = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json")
+_VARIABLES = re.compile(
+    r"(TRITON|TORCH|TORCHINDUCTOR|TORCHDYNAMO|PYTORCH|CUDA|CUBLAS|CUDNN|NVIDIA|HIP|ROCM|ROCR|HSA|AMD|XPU|SYCL|ZE|OMP"
+    r"|MKL|PYTEST|PTXAS|NVPTX|AMDGCN|LLVM|MLIR|DISABLE|ALLOW)_\w+|USE_IR_LOC"
+    r"|PYTHON(PATH|HASHSEED|OPTIMIZE)|LD_(LIBRARY_PATH|PRELOAD)"
+)
+_PER_TEST = ("PYTEST_CURRENT_TEST", "PYTEST_VERSION")
+_SECRET = re.compile(r"TOKEN|SECRET|PASS(?!_PLUGIN)|CREDENTIAL|AUTH|(^|_)KEY($|_)", re.IGNORECASE)
+_USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
+
+
+def environment(
+    run: str,
+    started: str,
+    stack: Mapping[str, Any],
+    gpus: Sequence[str],
+    options: Sequence[str],
+    suites: Sequence[Path] = (),
+) -> dict[str, Any]:
+    """What ``environment.json`` holds. ``run`` and ``started`` are those of ``run.json``, ``stack`` the versions it
+    names, ``gpus`` the names of the GPUs, ``options`` every word of pytest's command line, those of ``addopts`` and
+    ``PYTEST_ADDOPTS`` first, and ``suites`` the folders of suites outside this package."""
+    return {
+        "schema": SCHEMA,
+        "run": run,
+        "started": started,
+        "stack": dict(stack),
+        "python": {"version": platform.python_version(), "implementation": platform.python_implementation()},
+        "platform": platform.platform(),
+        "gpus": list(gpus),
+        "distributions": {name: distribution_facts(name, folder) for name, folder in DISTRIBUTIONS.items()},
+        "extensions": extensions(),
+        "ptxas": assembler_facts(),
+        "code": {"sha256": code_digest(), "suites": [code_digest(folder) for folder in suites]},
+        "git": git_state(PACKAGE.parent),
+        "options": list(options),
+        "variables": variables(os.environ),
+    }
+
+
+def distribution_facts(name: str, sources: str) -> dict[str, Any] | None:
+    """The version and the digest of an installed distribution, and which of its files are no longer the wheel's;
+    None if there is no such distribution.
+
+    ``record_sha256`` is over the wheel's own lines of RECORD (path, hash and size, sorted; a line feed after each),
+    without those that an installer adds: anyone can compute it from the wheel. It is None where nothing was recorded.
+    """
+    try:
+        found = importlib.metadata.distribution(name)
+    except PackageNotFoundError:
+        return None
+    rows = list(_wheel_rows(found))
+    lines = sorted(",".join(row) for row in rows)
+    altered = _altered(found, rows, sources)
+    return {
+        "version": found.version,
+        "record_sha256": hashlib.sha256("".join(line + "\n" for line in lines).encode()).hexdigest() if rows else None,
+        "files": len(rows),
+        "altered": altered[:MOST_ALTERED],
+        "altered_files": len(altered),
+        "is_imported": _is_imported(found, name),
+    }
+
+
+def _wheel_rows(found: Distribution) -> Iterable[tuple[str, str, str]]:
+    for row in csv.reader((found.read_text("RECORD") or "").splitlines()):
+        if len(row) != 3 or not row[1] or row[0].startswith("..") or row[0].endswith(".pyc"):
+            continue
+        folder, _, file = row[0].rpartition("/")
+        if not (folder.endswith(".dist-info") and file in _WRITTEN_BY_INSTALLERS):
+            yield row[0], row[1], row[2]
+
+
+def _altered(found: Distribution, rows: Iterable[tuple[str, str, str]], sources: str) -> list[str]:
+    base = Path(str(found.locate_file("")))
+    return [
+        name
+        for name, listed, size in rows
+        if "/include/" not in name and not _is_as_listed(base / name, name, listed, size, sources)
+    ]
+
+
+def _is_as_listed(path: Path, name: str, listed: str, size: str, sources: str) -> bool:
+    try:
+        if str(path.stat().st_size) != size:
+            return False
+        if not (name.startswith(sources) and name.endswith(".py")):
+            return True
+        digest = base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest())
+        return listed == "sha256=" + digest.decode().rstrip("=")
+    except OSError:
+        return False
+
+
+def _is_imported(found: Distribution, name: str) -> bool:
+    """Whether ``import name`` finds this distribution's files, and not another build before it on the path."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        return False
+    return Path(spec.origin).resolve() == Path(str(found.locate_file(f"{name}/__init__.py"))).resolve()
+
+
+def extensions() -> list[dict[str, str]]:
+    """The entry points of :data:`EXTENSIONS` with the distribution that each comes from."""
+    found = [
+        {
+            "group": group,
+            "name": point.name,
+            "distribution": f"{point.dist.name} {point.dist.version}" if point.dist else "",
+        }
+        for group in EXTENSIONS
+        for point in importlib.metadata.entry_points(group=group)
+    ]
+    unique = {tuple(entry.values()): entry for entry in found}
+    return [unique[key] for key in sorted(unique)]
+
+
+def assemblers() -> dict[str, Path]:
+    """NVIDIA's assemblers that Triton can call, by name: the files that its environment variables name, else its own.
+    Which of them it calls for a target is not the same in all its releases."""
+    spec = importlib.util.find_spec("triton")
+    places = spec.submodule_search_locations if spec is not None else None
+    found = {}
+    for name in ASSEMBLERS:
+        path = os.environ.get(f"TRITON_{name.upper().replace('-', '_')}_PATH")
+        if path is None and places:
+            path = str(Path(places[0]) / "backends/nvidia/bin" / name)
+        if path is not None and os.access(path, os.R_OK):
+            found[name] = Path(path)
+    return found
+
+
+def assembler_facts() -> list[dict[str, str]]:
+    """Name, path and sha256 of each of :func:`assemblers`."""
+    return [
+        {"name": name, "path": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        for name, path in assemblers().items()
+    ]
+
+
+def git_state(checkout: Path) -> dict[str, Any] | None:
+    """The commit of ``checkout``, whether anything in it differs from that commit and the sha256 of the difference of
+    its tracked files; None if it is no checkout."""
+    top = _git(checkout, "rev-parse", "--show-toplevel")
+    commit = _git(checkout, "rev-parse", "HEAD")
+    status, diff = _git(checkout, "status", "--porcelain"), _git(checkout, "diff", "--binary", "HEAD")
+    if top is None or commit is None or status is None or diff is None:
+        return None
+    if Path(os.fsdecode(top.strip())).resolve() != checkout.resolve():
+        return None  # installed somewhere below another project's checkout
+    return {
+        "commit": commit.decode().strip(),
+        "dirty": bool(status),
+        "diff_sha256": hashlib.sha256(diff).hexdigest() if diff else None,
+    }
+
+
+def _git(checkout: Path, *arguments: str) -> bytes | None:
+    command = ["git", "-C", str(checkout), *arguments]
+    environ = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
+    try:
+        return subprocess.run(command, capture_output=True, timeout=30, check=True, env=environ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment variables that can change results; of what looks like a secret only the name."""
+    return {
+        name: "(withheld)" if _SECRET.search(name) else _USER_IN_URL.sub("(withheld)@", value)
+        for name, value in sorted(environ.items())
+        if _VARIABLES.fullmatch(name) and name not in _PER_TEST
+    }

@@ -1,0 +1,337 @@
+"""Reads one side of a comparison: of each record only what comparing needs, fast, and nothing of it trusted.
+
+Each line is decoded straight into typed structures, which name what is needed; the decoder checks their types and
+passes over the rest. What is passed over (durations, artefacts, a verdict's details, figures that are not compared)
+must be JSON and is not looked at any further; all else that :func:`conformance.records.from_line` refuses is refused
+here too, with its message. On top of that the figures under ``observed`` are checked, and sizes are limited.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from conformance.gate.runs.record_figures import Code, Observed, Resources
+from conformance.records import (
+    READ_LIMIT,
+    RECORDS_FILE,
+    RUN_FILE,
+    SCHEMA,
+    ReasonCode,
+    RecordError,
+    RunInfo,
+    Status,
+    from_line,
+    read_run,
+    record_files,
+    refuse_more_than,
+)
+
+#: Bytes of one line. A line of the harness has some 3 KB; its texts are cut at 20,000 characters each.
+LINE_LIMIT = 4 << 20
+#: Sentences kept about unusable lines; the others are counted.
+PROBLEMS_KEPT = 100
+
+#: Worst first: what counts where a case was recorded more than once.
+WORST = (
+    Status.CRASH,
+    Status.TIMEOUT,
+    Status.OOM,
+    Status.FAIL,
+    Status.COMPILE_ERROR,
+    Status.FLAKY,
+    Status.UNEXPECTED_PASS,
+    Status.WAIVED,
+    Status.MISSING,
+    Status.NOT_CLAIMED,
+    Status.NOT_APPLICABLE,
+    Status.NOT_RUN,
+    Status.PASS,
+)
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """What comparing needs of one record. ``reason`` is its code and subject; ``checks`` are the names of all
+    verdicts, ``failing`` those that failed with their text; ``resources``, ``code`` and ``outputs`` are the checked
+    parts of ``observed``, None where the record lacks them; ``timed`` is the problem that was timed, or was to be,
+    ``samples`` its measurements in ascending microseconds (the recorded median alone where there are no others),
+    ``refused`` why there are none; ``compile_s`` are seconds of processor time, None for a compilation taken from a
+    cache."""
+
+    case: str
+    suite: str
+    status: Status
+    reason: str
+    kernel: str | None
+    config: str | None
+    options: str
+    target: str | None
+    executor: str | None
+    checks: tuple[str, ...]
+    failing: tuple[tuple[str, str], ...]
+    diagnosis: str
+    resources: Resources | None
+    code: Code | None
+    outputs: Mapping[str, str] | None
+    compile_s: float | None
+    timed: str | None
+    samples: Sequence[float]
+    refused: str
+
+
+@dataclass(frozen=True)
+class SideReading:
+    """One side as found on disk. ``entries`` by case; ``run`` is None where there is no ``run.json``; ``problems`` are
+    sentences about lines that could not be used as they are, ``unusable`` the number of lines that were dropped."""
+
+    name: str
+    entries: Mapping[str, Entry]
+    run: RunInfo | None
+    stack: Mapping[str, Any]
+    tier: str | None
+    seed: int | None
+    problems: tuple[str, ...] = ()
+    unusable: int = 0
+    mixed: tuple[str, ...] = ()
+
+    def statuses(self) -> dict[str, int]:
+        """Number of cases of each status that occurs."""
+        counts = Counter(entry.status for entry in self.entries.values())
+        return {status.value: counts[status] for status in Status if counts[status]}
+
+
+def read_side(path: str | os.PathLike[str], name: str = "") -> SideReading:
+    """Reads a run's folder, or one file of records. Raises FileNotFoundError if there is nothing to read, OSError if
+    it cannot be read or is larger than the limit."""
+    path = Path(path)
+    files = record_files(path) if path.is_dir() else [path]
+    if not files or not all(file.is_file() for file in files):
+        raise FileNotFoundError(f"{path} holds no records: give a run's folder or a {RECORDS_FILE}")
+    refuse_more_than(READ_LIMIT, *files)
+    side = _Collector()
+    with without_collection():
+        for file in files:
+            side.read(file)
+    run = _run_info(path, side) if path.is_dir() else None
+    return side.reading(name or str(path), run)
+
+
+def _run_info(folder: Path, side: _Collector) -> RunInfo | None:
+    try:
+        return read_run(folder)
+    except FileNotFoundError:
+        side.problem(f"{RUN_FILE} is missing: whether the run ended and what was selected is not known")
+        return None
+    except (OSError, RecordError, UnicodeDecodeError) as error:
+        side.problem(f"{RUN_FILE}: {error}")
+        return None
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """No garbage collection meanwhile: records hold no cycles, and searching millions of objects for some takes longer
+    than reading or comparing them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+class _Reason(msgspec.Struct, gc=False):
+    code: ReasonCode
+    subject: str
+    detail: str
+
+
+class _Config(msgspec.Struct, gc=False):
+    id: str | None = None
+
+
+class _Options(msgspec.Struct, gc=False):
+    dtype: Any = ""
+    variant: Any = ""
+
+
+class _Verdict(msgspec.Struct, gc=False):
+    check: str
+    passed: bool
+    text: str
+
+
+class _Line(msgspec.Struct, gc=False):
+    """What is needed of a record's line."""
+
+    case: str
+    suite: str
+    status: Status
+    reason: _Reason | None
+    kernel: str | None
+    config: _Config | None
+    options: _Options
+    target: str | None
+    executor: str | None
+    tier: str | None
+    seed: int | None
+    stack: msgspec.Raw  # the same in all records of most runs: decoded where it is not
+    verdicts: list[_Verdict]
+    observed: Observed
+    diagnosis: str
+    schema: int
+
+
+_decode = msgspec.json.Decoder(_Line).decode
+_decode_stack = msgspec.json.Decoder(dict[str, Any]).decode
+_check_of, _passed_of = attrgetter("check"), attrgetter("passed")
+_RANK = {status: rank for rank, status in enumerate(WORST)}
+
+
+class _Collector:
+    """Gathers the entries of one side."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.stack: Mapping[str, Any] | None = None
+        self._raw_stack = msgspec.Raw()
+        self.tier: str | None = None
+        self.seed: int | None = None
+        self.problems: list[str] = []
+        self.dropped = 0
+        self.unspoken = 0
+        self.mixed: set[str] = set()
+        # Few distinct texts and lists of checks are shared by all records: one copy of each is kept.
+        self._pool: dict[Any, Any] = {}
+
+    def reading(self, name: str, run: RunInfo | None) -> SideReading:
+        said = [f"{self.unspoken} more problems are not listed"] if self.unspoken else []
+        return SideReading(
+            name=name,
+            entries=self.entries,
+            run=run,
+            stack=(run.stack if run else None) or self.stack or {},
+            tier=run.tier if run else self.tier,
+            seed=run.seed if run else self.seed,
+            problems=(*self.problems, *said),
+            unusable=self.dropped,
+            mixed=tuple(sorted(self.mixed)),
+        )
+
+    def problem(self, text: str) -> None:
+        if len(self.problems) < PROBLEMS_KEPT:
+            self.problems.append(text if len(text) <= 500 else text[:500] + " ...")
+        else:
+            self.unspoken += 1
+
+    def read(self, file: Path) -> None:
+        with file.open("rb") as stream:
+            for number, line in enumerate(_lines(stream), 1):
+                try:
+                    self._take(line)
+                except RecordError as error:
+                    self.dropped += 1
+                    torn = "" if line is None or line.endswith(b"\n") else "torn last line: "
+                    self.problem(f"{file.name}:{number}: {torn}{error}")
+
+    def _take(self, line: bytes | None) -> None:
+        if line is None:
+            raise RecordError(f"a line of more than {LINE_LIMIT} bytes")
+        try:
+            found = _decode(line)
+            if found.schema != SCHEMA:
+                raise msgspec.ValidationError("another schema")
+            stack = self.stack if found.stack == self._raw_stack else _decode_stack(found.stack)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise _refusal(line, error) from None
+        self._note_origin(found, stack)
+        entry = self._entry(found)
+        other = self.entries.get(entry.case)
+        if other is not None:
+            worse = min(entry, other, key=lambda one: _RANK[one.status])
+            self.problem(
+                f"case {entry.case!r} is recorded more than once ({other.status.value}, {entry.status.value}): "
+                f"{worse.status.value} counts"
+            )
+            entry = worse
+        self.entries[entry.case] = entry
+
+    def _note_origin(self, line: _Line, stack: Mapping[str, Any] | None) -> None:
+        """Keeps what the first record says of its run, and in what another one differs."""
+        if self.stack is None:
+            self.stack, self.tier, self.seed, self._raw_stack = stack, line.tier, line.seed, line.stack.copy()
+        elif stack is not self.stack and stack != self.stack:
+            self.mixed.add("stack")
+        if line.tier != self.tier:
+            self.mixed.add("tier")
+        if line.seed != self.seed:
+            self.mixed.add("seed")
+
+    def _entry(self, line: _Line) -> Entry:
+        reason, options, observed, run = line.reason, line.options, line.observed, line.observed.run
+        name, chosen = line.config and line.config.id, f"{options.dtype} {options.variant}".strip()
+        checks, passed = tuple(map(_check_of, line.verdicts)), all(map(_passed_of, line.verdicts))
+        failing = () if passed else [(verdict.check, verdict.text) for verdict in line.verdicts if not verdict.passed]
+        if failing and line.status is Status.PASS:
+            raise RecordError(f"case {line.case!r}: status pass, and the check {failing[0][0]!r} failed")
+        keep = self._pool.setdefault
+        return Entry(
+            line.case,
+            keep(line.suite, line.suite),
+            line.status,
+            f"{reason.code.value} ({reason.subject})" if reason else "",
+            keep(line.kernel, line.kernel),
+            keep(name, name),
+            keep(chosen, chosen),
+            keep(line.target, line.target),
+            keep(line.executor, line.executor),
+            keep(checks, checks),
+            tuple(failing),
+            line.diagnosis if line.status is not Status.PASS else "",
+            observed.resources,
+            observed.code,
+            observed.outputs,
+            observed.compiled_in(),
+            keep(run.problem, run.problem) if run else None,
+            run.ordered() if run else (),
+            run.refused if run else "",
+        )
+
+
+def _refusal(line: bytes, error: Exception) -> RecordError:
+    """Why ``line`` cannot be used: in the words of :func:`from_line`, or else what the decoder requires, and what is
+    found there."""
+    try:
+        record = from_line(line.decode("utf-8", errors="replace"))
+    except RecordError as said:
+        return said
+    required, _, place = str(error).rstrip("`").partition(" - at `$.")
+    try:
+        first, *steps = re.findall(r"\w+", place)
+        found = getattr(record, first)
+        for step in steps:
+            found = found[int(step)] if isinstance(found, list) else found.get(step)
+    except (AttributeError, IndexError, ValueError):  # no place, or another one of the same name
+        return RecordError(f"not usable: {error}")
+    return RecordError(f"{place.partition('[...]')[0]}: {required.partition(', got ')[0]}, got {found!r:.80}")
+
+
+def _lines(stream: BinaryIO) -> Iterator[bytes | None]:
+    """The lines of ``stream``; None for one past the limit, which is skipped without being kept."""
+    while line := stream.readline(LINE_LIMIT + 1):
+        if len(line) <= LINE_LIMIT:
+            yield line
+            continue
+        while line and not line.endswith(b"\n"):
+            line = stream.readline(LINE_LIMIT)
+        yield None

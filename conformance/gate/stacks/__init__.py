@@ -1,0 +1,1 @@
+"""Stacks: their environments, the runs in them, scripts tried with both."""

@@ -1,0 +1,156 @@
+"""Runs a reproducer script in the environments of two stacks and says what it showed.
+
+A script ends with 0 if all is fine and with 1 and a line that begins with FAULT if the fault shows. That it crashes or
+hangs shows a fault as well. If it ends with anything else, it could not run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from conformance.gate.stacks.environments import Environment
+from conformance.records import replace_file
+
+#: Seconds that a script may take unless told otherwise: a compiler that hangs is given up after 240 by the script.
+SECONDS = 300.0
+#: Signals that end a process from outside, for reasons that are no fault of its own: SIGKILL is memory's end, too.
+OUTSIDE = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
+#: Characters of a script's output that are kept, its last.
+OUTPUT_LIMIT = 20_000
+#: What a script says of the stack on which it is fine, until it was run there.
+NOT_TRIED = "\nfine with:  not tried\n"
+
+
+class Outcome(Enum):
+    """What running a script in both environments showed."""
+
+    CONFIRMED = "confirmed"  # fine in the baseline, the fault shows in the candidate
+    NOT_REPRODUCED = "not reproduced"  # fine in both, or in the candidate alone
+    BOTH_FAIL = "both fail"  # the fault is older than the candidate
+    CANNOT_RUN = "cannot run"  # in one of them at least
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One run of a command: the exit ``status`` (less than 0: minus the signal it died by; None: it ran past its time)
+    and the end of what it printed."""
+
+    status: int | None
+    output: str
+
+    @property
+    def fine(self) -> bool:
+        return self.status == 0
+
+    @property
+    def died(self) -> bool:
+        """Whether it crashed or hung."""
+        return self.status is None or (self.status < 0 and -self.status not in OUTSIDE)
+
+    @property
+    def faulty(self) -> bool:
+        # Python itself ends with 1 after an exception, which is no finding
+        said = any(line.startswith("FAULT: ") for line in self.output.splitlines())
+        return self.died or (self.status == 1 and said)
+
+    @property
+    def ending(self) -> str:
+        """How it ended, to complete a sentence that begins with "it"."""
+        if self.status is None:
+            return "ran past its time"
+        if self.status < 0:
+            with contextlib.suppress(ValueError):
+                return f"died by {signal.Signals(-self.status).name}"
+        return f"ended with {self.status}"
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    outcome: Outcome
+    baseline: Attempt
+    candidate: Attempt
+
+    @property
+    def text(self) -> str:
+        """The outcome in a sentence."""
+        how = f" (it {self.candidate.ending})" if self.candidate.died else ""
+        return {
+            Outcome.CONFIRMED: f"the fault shows in the candidate{how} and not in the baseline",
+            Outcome.NOT_REPRODUCED: "the fault does not show in the candidate",
+            Outcome.BOTH_FAIL: "the fault shows in the baseline too",
+            Outcome.CANNOT_RUN: f"the script cannot run: {self._why}",
+        }[self.outcome]
+
+    @property
+    def _why(self) -> str:
+        for name, attempt in (("baseline", self.baseline), ("candidate", self.candidate)):
+            if not attempt.fine and not attempt.faulty:
+                lines = [line for line in attempt.output.splitlines() if line.strip()]
+                return f"in the {name} it {attempt.ending}" + (f" ({lines[-1][:300]})" if lines else "")
+        return ""
+
+
+def confirm(script: Path, baseline: Environment, candidate: Environment, seconds: float = SECONDS) -> Confirmation:
+    """Runs ``script`` in both environments, for ``seconds`` at most in each. Raises OSError if it cannot be started."""
+    with tempfile.TemporaryDirectory() as folder:  # Python looks for modules beside a script first
+        copy = shutil.copy(script, folder)
+        command = [sys.executable, copy]
+        before, after = (attempt(command, each.environ(), seconds) for each in (baseline, candidate))
+    if not all(attempt.fine or attempt.faulty for attempt in (before, after)):
+        outcome = Outcome.CANNOT_RUN
+    elif after.fine:
+        outcome = Outcome.NOT_REPRODUCED
+    else:
+        outcome = Outcome.CONFIRMED if before.fine else Outcome.BOTH_FAIL
+    return Confirmation(outcome, before, after)
+
+
+def state_baseline(script: Path, stack: str) -> None:
+    """Writes into ``script``, which has been confirmed, that all is fine with ``stack``."""
+    plain = "".join(sign if sign.isprintable() and sign not in "\\\"'" else "?" for sign in stack)
+    text = script.read_text(encoding="utf-8")
+    replace_file(script, text.replace(NOT_TRIED, NOT_TRIED.replace("not tried", plain), 1))
+
+
+def attempt(
+    command: Sequence[str], variables: Mapping[str, str], seconds: float, folder: Path | None = None
+) -> Attempt:
+    """Runs ``command`` with the environment ``variables``, for ``seconds`` at most, and ends it with all that it
+    started. It runs in ``folder``, or in an empty one, where no module is found before the stack's. Raises OSError if
+    it cannot be started."""
+    with tempfile.TemporaryDirectory() as empty, tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(
+            command,
+            env=variables,
+            cwd=folder or empty,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            status: int | None = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            _end(process)
+        size = output.seek(0, 2)
+        output.seek(max(0, size - OUTPUT_LIMIT))
+        return Attempt(status, output.read().decode(errors="replace"))
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends the process and what it started, such as compilers; they are a group of their own."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -1,0 +1,177 @@
+"""Isolated environments of stacks: packages laid over the one that this command runs in, which is never changed.
+
+An environment is a folder of the cache: ``site`` holds its packages, found before all others by PYTHONPATH, and
+``triton-cache`` what was compiled with it. It is built beside its place and moved there whole, so that one that exists
+is complete. The key of its folder holds all that was asked for, the content of wheels included, and the interpreter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+import conformance
+from conformance.gate.stacks.stack_file import WITH_DEPENDENCIES, Stack, StackError
+
+#: Seconds that pip may take for one stack: a torch with its CUDA libraries is several gigabytes.
+INSTALL_SECONDS = 3600
+
+
+@dataclass(frozen=True)
+class Environment:
+    """``folder`` is its place in the cache, ``variables`` are what its processes find beside what this one has."""
+
+    stack: Stack
+    folder: Path
+    variables: dict[str, str]
+
+    def environ(self) -> dict[str, str]:
+        """The whole environment of its processes."""
+        return {**os.environ, **self.variables, **dict(self.stack.variables)}
+
+    def command(self, *arguments: str) -> list[str]:
+        """A ``conformance`` command in this environment."""
+        return [sys.executable, "-m", "conformance.cli", *arguments]
+
+
+def default_cache() -> Path:
+    """Where environments and runs are kept unless told otherwise: below XDG_CACHE_HOME, or ``~/.cache``."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "triton-conformance"
+
+
+def build(stack: Stack, cache: Path) -> Environment:
+    """The environment of ``stack`` below ``cache``, built unless it is there. Raises :class:`StackError`."""
+    folder = cache.resolve() / "stacks" / _key(stack)  # its processes run in another directory
+    if not (folder / "stack.json").exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix="building-") as scratch:
+            made = Path(scratch) / "made"
+            (made / "site").mkdir(parents=True)
+            _install(stack, made)
+            (made / "stack.json").write_text(json.dumps(_described(stack), indent=2) + "\n", encoding="utf-8")
+            try:
+                made.rename(folder)
+            except OSError:
+                if not (folder / "stack.json").exists():  # else another process was faster
+                    raise
+    return Environment(stack, folder, _variables(stack, folder))
+
+
+def _described(stack: Stack) -> dict[str, object]:
+    return {
+        "packages": stack.packages,
+        "wheels": [(wheel.name, file_digest(wheel)) for wheel in stack.wheels],
+        "sites": [(str(site), folder_digest(site)) for site in stack.sites],  # in their order: the first has its way
+        "ptxas": file_digest(stack.ptxas) if isinstance(stack.ptxas, Path) else stack.ptxas,
+        "python": f"{sys.executable} {platform.python_version()}",
+        "below": {name: _version(name) for name in ("torch", "triton", "numpy")},
+    }
+
+
+def _key(stack: Stack) -> str:
+    return hashlib.sha256(json.dumps(_described(stack), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        digest = hashlib.sha256()
+        while block := file.read(1 << 20):
+            digest.update(block)
+        return digest.hexdigest()
+
+
+def folder_digest(folder: Path) -> str:
+    """Of the names, sizes and times of its files: to read the gigabytes of a build would take minutes."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            found = path.stat()
+            digest.update(f"{path.relative_to(folder)}\0{found.st_size}\0{found.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def _variables(stack: Stack, folder: Path) -> dict[str, str]:
+    given = os.environ.get("PYTHONPATH")
+    below = [os.path.abspath(each) for each in given.split(os.pathsep)] if given else []
+    package = str(Path(conformance.__path__[0]).parent)
+    path = [*map(str, stack.sites), str(folder / "site"), package, *below]
+    variables = {"PYTHONPATH": os.pathsep.join(path), "TRITON_CACHE_DIR": str(folder / "triton-cache")}
+    if stack.ptxas is not None:
+        ptxas = stack.ptxas if isinstance(stack.ptxas, Path) else _found_ptxas(folder, stack.ptxas)
+        variables |= {"TRITON_PTXAS_PATH": str(ptxas), "TRITON_PTXAS_BLACKWELL_PATH": str(ptxas)}
+    return variables
+
+
+def _install(stack: Stack, folder: Path) -> None:
+    site = str(folder / "site")
+    alone = [each for each in stack.packages if Requirement(each).name not in WITH_DEPENDENCIES]
+    whole = [each for each in stack.packages if each not in alone]
+    if whole:
+        _pip(["--target", site, *whole], stack)
+    if alone or stack.wheels:  # after torch, whose Triton they replace
+        _pip(["--target", site, "--upgrade", "--no-deps", *alone, *map(str, stack.wheels)], stack)
+    if isinstance(stack.ptxas, str):
+        _pip(["--target", str(folder / "nvcc"), "--no-deps", _compiler_wheel(stack.ptxas)], stack)
+        found = _found_ptxas(folder, stack.ptxas)
+        found.chmod(0o755)  # pip keeps no permissions of what it unpacks into a folder
+        _check_ptxas(found)
+    elif stack.ptxas is not None:
+        _check_ptxas(stack.ptxas)
+
+
+def _compiler_wheel(version: str) -> str:
+    """The requirement for CUDA's compiler: up to CUDA 12 the major version is in the package's name."""
+    major = int(version.split(".")[0])
+    name = "nvidia-cuda-nvcc" if major >= 13 else f"nvidia-cuda-nvcc-cu{major}"
+    return f"{name}=={version}" if version.count(".") == 2 else f"{name}=={version}.*"
+
+
+def _found_ptxas(folder: Path, version: str) -> Path:
+    found = sorted((folder / "nvcc").rglob("bin/ptxas"))
+    if not found:
+        raise StackError(f"ptxas=={version}: the wheel {_compiler_wheel(version)} holds no bin/ptxas")
+    return found[0]
+
+
+def _check_ptxas(ptxas: Path) -> None:
+    try:
+        done = subprocess.run(
+            [str(ptxas), "--version"], capture_output=True, text=True, errors="replace", timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise StackError(f"{ptxas} cannot be run: {error}") from None
+    if done.returncode or "ptxas" not in done.stdout:
+        raise StackError(f"{ptxas} is no ptxas: {(done.stdout + done.stderr).strip()[:200]!r}")
+
+
+def _pip(arguments: Sequence[str], stack: Stack) -> None:
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=INSTALL_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise StackError(f"stack {stack.name!r}: {' '.join(command)} took more than {INSTALL_SECONDS} s") from None
+    if done.returncode:
+        errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or done.stderr.splitlines()
+        said = "\n".join(errors[-5:]) or f"exit status {done.returncode}"
+        raise StackError(f"stack {stack.name!r} could not be installed:\n{said}\nthe command was: {' '.join(command)}")

@@ -1,0 +1,257 @@
+"""Runs of one tier in the environments of stacks: kept, and used again while nothing that decides them changed."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import Any
+
+from conformance.gate.runs.code_digest import code_digest
+from conformance.gate.runs.run_environment import EXTENSIONS, variables
+from conformance.gate.stacks.environments import Environment, file_digest, folder_digest
+from conformance.records import RUN_FILE, RecordError, read_run, record_files
+
+#: Seconds between two looks at how far a run is.
+LOOK_SECONDS = 2.0
+#: Seconds that an environment may take to say what it can do: importing torch from a cold disk takes the longest.
+ABILITY_SECONDS = 300
+#: Seconds that a run may take to end when it is interrupted.
+END_SECONDS = 60
+#: Exit codes of pytest that leave a whole run behind: all passed, some failed.
+WHOLE = (0, 1)
+
+Say = Callable[[str], None]
+
+
+class RunError(Exception):
+    """A run could not be made; the message says what happened and where its log is."""
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What an environment can do, as it says itself. ``targets`` are ids; ``lacking`` maps other targets to why;
+    ``interpreter`` is why nothing can be interpreted, or None; ``stack`` are its versions."""
+
+    stack: Mapping[str, Any]
+    targets: tuple[str, ...]
+    lacking: Mapping[str, str]
+    devices: tuple[str, ...]
+    interpreter: str | None
+
+
+@dataclass(frozen=True)
+class StackRun:
+    """The run of one stack."""
+
+    environment: Environment
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return self.environment.stack.name
+
+
+def abilities(environment: Environment) -> Abilities:
+    """Asks ``environment``. Raises :class:`RunError` if it cannot even be imported."""
+    command = environment.command("targets", "--json")
+    try:
+        done = subprocess.run(
+            command,
+            env=environment.environ(),
+            cwd=environment.folder,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=ABILITY_SECONDS,
+            check=False,
+        )
+        data = json.loads(done.stdout)
+        return Abilities(
+            data["stack"], tuple(data["targets"]), data["lacking"], tuple(data["devices"]), data["interpreter"]
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RunError(f"stack {environment.stack.name!r} does not start: {error}") from None
+    except (ValueError, KeyError, TypeError):
+        said = (done.stderr or done.stdout).strip()[-1500:]
+        raise RunError(f"stack {environment.stack.name!r} does not start (exit {done.returncode}):\n{said}") from None
+
+
+def run(
+    environment: Environment, can: Abilities, options: Sequence[str], cache: Path, say: Say, again: int = 0
+) -> tuple[Path, bool]:
+    """The folder of a run of the suites with ``options`` in ``environment``, and whether it was there already. Runs of
+    one stack that differ by ``again`` are not used for each other.
+
+    Raises :class:`RunError` if the run ended without the records of all its cases, or if what decides its results
+    changed meanwhile. The log of an attempt that failed stays until the next one at the same run begins.
+    """
+    words = [*options, *([f"again {again}"] if again else [])]
+    folder = cache / "runs" / _key(environment, can, words)
+    if complete(folder):
+        return folder, True
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    _forget_attempts(folder)
+    attempt = folder.with_name(f"{folder.name}-{time.time_ns():x}")
+    log = attempt.with_name(f"{attempt.name}.log")
+    status = _attempt(environment, options, attempt, log, say)
+    if status not in WHOLE or not complete(attempt):
+        ending = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:])
+        raise RunError(
+            f"the run with {environment.stack.name!r} ended with exit status {status} and is not whole; "
+            f"its log is {log}, which ends:\n{ending}"
+        )
+    if _key(environment, can, words) != folder.name:
+        raise RunError(
+            f"the harness's code, or the packages of {environment.stack.name!r}, changed while its run went on, so "
+            f"that nobody can say of which its records are: leave both as they are and run again; its log is {log}"
+        )
+    try:
+        attempt.rename(folder)
+    except OSError:
+        if not complete(folder):
+            raise
+        shutil.rmtree(attempt)  # another process was faster
+        log.unlink()
+    return folder, False
+
+
+def _attempt(environment: Environment, options: Sequence[str], attempt: Path, log: Path, say: Say) -> int:
+    """The exit status of a run into the new folder ``attempt``, with its output in ``log``. Whatever ends this process
+    ends the run too: with all that it started, which is a session of its own, so that Ctrl-C in a terminal reaches it
+    once and through here."""
+    # xdist chooses the number of workers; the folder is new, so that a run that was cut off leaves nothing behind
+    command = environment.command("run", "-n", "auto", "-q", *options, "--run-dir", str(attempt))
+    with log.open("w", encoding="utf-8") as output, _signals_raise():
+        fcntl.flock(output, fcntl.LOCK_EX)  # its processes hold it too: see _forget_attempts
+        process = subprocess.Popen(
+            command,
+            env=environment.environ(),
+            cwd=environment.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            _watch(process, attempt, say)
+        finally:
+            _end(process)
+    return process.returncode
+
+
+def _forget_attempts(folder: Path) -> None:
+    """Removes what is left of earlier attempts at ``folder``, but for one that another process is at."""
+    for log in folder.parent.glob(f"{folder.name}-*.log"):
+        with log.open("rb") as held:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            shutil.rmtree(log.with_suffix(""), ignore_errors=True)
+            log.unlink(missing_ok=True)
+
+
+@contextmanager
+def _signals_raise() -> Iterator[None]:
+    """A request to end, or a terminal that is closed, raises SystemExit meanwhile, as Ctrl-C raises KeyboardInterrupt:
+    a session of its own would outlive this process."""
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    taken = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
+    for each in taken:
+        signal.signal(each, leave)
+    try:
+        yield
+    finally:
+        for each in taken:
+            signal.signal(each, signal.SIG_DFL)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends the session of ``process`` with all that is left in it: asks once, then does not ask."""
+    try:
+        if process.poll() is None:  # interrupted
+            os.killpg(process.pid, signal.SIGINT)
+            process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def complete(folder: Path) -> bool:
+    """Whether ``folder`` holds a run that came to its end without a problem."""
+    try:
+        info = read_run(folder)
+    except (OSError, RecordError):
+        return False
+    return info.wall_s is not None and not info.problems
+
+
+def _key(environment: Environment, can: Abilities, options: Sequence[str]) -> str:
+    """What decides a run's results: its stack, what lies below it, the code that judges, the devices, the variables
+    and the options."""
+    stack = [environment.folder.name, dict(environment.stack.variables), dict(can.stack), list(can.devices)]
+    packages = [folder_digest(place) for place in (*environment.stack.sites, environment.folder / "site")]
+    environ = environment.environ()
+    around = [packages, {name: environ[name] for name in variables(environ)}, _installed(), code_digest()]
+    text = json.dumps([*stack, *around, list(options)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _installed() -> dict[str, list[str]]:
+    """A digest of each package that is judged or brings what is, as installed here: one under development changes
+    while its version stays."""
+    points = [point for group in EXTENSIONS for point in metadata.entry_points(group=group)]
+    names = {"triton", "torch", *(point.module.partition(".")[0] for point in points)} - {"conformance"}
+    specs = {name: importlib.util.find_spec(name) for name in sorted(names)}
+    return {name: _digests(spec) for name, spec in specs.items() if spec is not None}
+
+
+def _digests(spec: ModuleSpec) -> list[str]:
+    folders = spec.submodule_search_locations
+    if folders is not None:
+        return [folder_digest(Path(folder)) for folder in folders]
+    return [file_digest(Path(spec.origin))] if spec.origin else []
+
+
+def _watch(process: subprocess.Popen[bytes], folder: Path, say: Say) -> None:
+    """Says how far the run is until it ends."""
+    while True:
+        try:
+            process.wait(LOOK_SECONDS)
+            return
+        except subprocess.TimeoutExpired:
+            say(_progress(folder))
+
+
+def _progress(folder: Path) -> str:
+    if not (folder / RUN_FILE).exists():
+        return "starting"
+    done = sum(_lines(file) for file in record_files(folder))
+    selected = folder / "selected.txt"
+    return f"{done} of {_lines(selected)} cases" if selected.exists() else f"{done} cases, collecting"
+
+
+def _lines(file: Path) -> int:
+    try:
+        return file.read_bytes().count(b"\n")
+    except OSError:
+        return 0

@@ -1,0 +1,1 @@
+"""Compares two runs, applies what the user accepts, and gives the answer."""

@@ -1,0 +1,113 @@
+"""The verdict of the gate: comparison, waivers, claims and mustpass lists as one answer with its reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from conformance.gate.findings import RUN_ITSELF, Comparison, Group
+from conformance.gate.mustpass.mustpass_check import Checked, Headline
+from conformance.gate.mustpass.profiles import Claim, State
+from conformance.gate.verdict.apply_waivers import Waived, Waiving, suggested
+
+
+class Part(str, Enum):
+    """What a reason is about. The order is that of a report."""
+
+    RUN = "run"  # what was read cannot be relied on, so nothing below can either
+    REGRESSION = "regression"
+    MUSTPASS = "mustpass"
+    CLAIM = "claim"
+    WAIVER = "waiver"
+
+
+@dataclass(frozen=True)
+class GateReason:
+    """One reason to refuse the candidate. ``cases`` are the ids that it is about, ``details`` a text for each of them
+    or none, ``edit`` what to change in a file of the user, as text to print."""
+
+    part: Part
+    text: str
+    cases: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
+    edit: str = ""
+
+    def lines(self, shown: int = 5) -> list[str]:
+        """What it says, at most ``shown`` of its cases, and the edit."""
+        named = [f"{case}: {text}" for case, text in zip(self.cases, self.details, strict=False)] or self.cases
+        found = [f"{self.part.value}: {self.text}", *(f"    {case}" for case in named[:shown])]
+        found += [f"    and {len(self.cases) - shown} more"] if len(self.cases) > shown else []
+        return [*found, *(f"    {line}" for line in self.edit.splitlines())]
+
+
+@dataclass(frozen=True)
+class GateVerdict:
+    """Whether the candidate passes, and all that a report says of it. ``notes`` fail nothing."""
+
+    reasons: tuple[GateReason, ...]
+    headlines: tuple[Headline, ...]
+    claims: tuple[Claim, ...]
+    waived: tuple[Waived, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        return not self.reasons
+
+
+def judge(
+    *,
+    comparison: Comparison | None = None,
+    waiving: Waiving | None = None,
+    checked: Checked | None = None,
+    claims: Sequence[Claim] = (),
+    not_claimed: Sequence[tuple[str, str]] = (),
+    run_problems: Sequence[str] = (),
+    passing: Sequence[str] = (),
+) -> GateVerdict:
+    """The verdict over what the other modules found. ``passing``: the candidate's passing cases, which a suggested
+    waiver is not to cover."""
+    waiving = waiving or Waiving(left=comparison.regressions if comparison else ())
+    problems = list(run_problems)
+    if comparison:
+        candidate = comparison.candidate
+        problems += [*comparison.objections, *(f"{candidate.name}: {problem}" for problem in candidate.problems)]
+    reasons = [GateReason(Part.RUN, text) for text in problems]
+    reasons += [_regression(group, comparison, passing) for group in waiving.left if comparison]
+    if checked:
+        reasons += [GateReason(Part.MUSTPASS, text) for text in checked.lacking]
+        reasons += [GateReason(Part.MUSTPASS, each.title, each.cases, each.outcomes) for each in checked.differences]
+    order = (State.FAILED, State.NOT_PROVEN)
+    bad = sorted((claim for claim in claims if claim.state in order), key=lambda claim: order.index(claim.state))
+    reasons += [GateReason(Part.CLAIM, str(claim), claim.cases) for claim in bad]
+    reasons += [GateReason(Part.WAIVER, str(each), edit=each.edit) for each in waiving.problems]
+    return GateVerdict(
+        tuple(reasons),
+        checked.headlines if checked else (),
+        tuple(claims),
+        waiving.waived,
+        (*waiving.notes, *(f"{target}: {profile} is shown and not claimed" for target, profile in not_claimed)),
+    )
+
+
+def _regression(group: Group, comparison: Comparison, passing: Sequence[str]) -> GateReason:
+    cases = tuple(finding.case for finding in group.findings)
+    text = f"{group.kind.value}: {group.cause} ({len(cases)} {'case' if len(cases) == 1 else 'cases'})"
+    edit = "" if RUN_ITSELF in cases else suggested(group, comparison, passing)
+    return GateReason(Part.REGRESSION, text, cases, edit=edit)
+
+
+def lines(verdict: GateVerdict, shown: int = 5) -> list[str]:
+    """The verdict as text, worst first: at most ``shown`` cases of each reason. Records and files are quoted as they
+    are, so clean it before it is printed."""
+    found = [f"gate: {'passed' if verdict.passed else f'FAILED, {len(verdict.reasons)} reasons'}"]
+    found += [str(headline) for headline in verdict.headlines]
+    for state in State:
+        count = sum(claim.state is state for claim in verdict.claims)
+        found += [f"claims {state.value}: {count} of {len(verdict.claims)}"] if count else []
+    for reason in verdict.reasons:
+        found += reason.lines(shown)
+    found += [f"waived: {each.kind.value} {each.case}: {each.waiver.reason} ({each.waiver})" for each in verdict.waived]
+    found += [f"claim: {claim}" for claim in verdict.claims if claim.state in (State.PROVEN, State.WAIVED)]
+    return [*found, *(f"note: {note}" for note in verdict.notes)]

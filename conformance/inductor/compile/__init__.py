@@ -1,0 +1,1 @@
+"""Compiles a program with ``torch.compile``, on the device or for a target without one."""

@@ -1,0 +1,158 @@
+"""Generates code with ``torch.compile`` for a target without a device, and cross-compiles every Triton kernel of it.
+
+Meant for a compile process (:mod:`conformance.execution.compilation`): it overrides what torch says of the device for
+a while, and must not run where ``TRITON_INTERPRET`` is set.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from conformance.execution.compilation import Artefact
+from conformance.execution.compile_worker import artefact_of, named
+from conformance.inductor.compile.deviceless import DevicelessUnsupported, GeneratedOnly, deviceless
+from conformance.inductor.compile.observation import (
+    ALWAYS,
+    Seen,
+    compiling,
+    counted,
+    failure_of,
+    graphs,
+    mark,
+    settings,
+)
+from conformance.inductor.compile.program import Failure, Generated, GeneratedKernel, Invocation, Program
+from conformance.inductor.source.generated_modules import function_of, kernels_of, kind_of
+from conformance.problems import Operand
+from conformance.problems.tensors import DTYPES
+from conformance.targets import Target
+
+#: What cannot be done without a device; an option that the installed torch does not have is left out.
+FORCED: Mapping[str, Any] = {
+    **ALWAYS,
+    "force_disable_caches": True,
+    "shape_padding": False,  # it measures
+    "benchmark_epilogue_fusion": False,  # it measures; the later name is next
+    "benchmark_template_fusion": False,
+}
+
+
+def generate(program: Program, target: Target) -> Generated:
+    """What ``torch.compile`` generates for ``program`` on ``target``, with every Triton kernel compiled to a binary.
+
+    Of several choices that the program's filter leaves, the first is taken, for nothing is measured. Of a kernel with
+    several configs, such as a pointwise one, the first is compiled; ``counters["configs_not_compiled"]`` counts the
+    others. What ``torch.compile`` raises is the result's ``failure``. Raises ValueError for a setting, mode, operand
+    or target that cannot be, DevicelessUnsupported where the installed torch cannot do without a device, and
+    RuntimeError if Triton interprets kernels in this process.
+    """
+    from torch._inductor.utils import clear_caches
+
+    started = time.perf_counter()
+    options = settings(program, FORCED)
+    with deviceless(target), compiling(program, options) as seen:
+        try:
+            failure = _compile(program, seen)
+            counters = counted(seen)
+        finally:
+            torch._dynamo.reset()
+        clear_caches()  # a module that was loaded before would hold kernels that are compiled already
+        kernels = tuple(
+            _kernel(name, source, target, counters)
+            for module in seen.modules
+            for name, source in kernels_of(module).items()
+        )
+    return Generated(
+        modules=tuple(seen.modules),
+        selections=tuple(seen.selections),
+        kernels=kernels,
+        invocations=tuple(seen.invocations),
+        failure=failure,
+        counters=counters,
+        seconds=time.perf_counter() - started,
+    )
+
+
+# --- compiling --------------------------------------------------------------------------------------------------------
+
+
+def _compile(program: Program, seen: Seen) -> Failure | None:
+    """Calls the compiled function with every set of operands, until one fails."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    function = named(program.graph)
+    compiled = torch.compile(function, dynamic=program.dynamic)
+    mode = FakeTensorMode()
+    for operands in (program.operands, *program.calls):
+        with mode:
+            tensors = [_tensor(operand) for operand in operands]
+        mark(program, tensors)
+        try:
+            compiled(*tensors, **dict(program.arguments))
+        except GeneratedOnly as ready:
+            seen.invocations.append(_invocation(ready, seen, tensors))
+        except DevicelessUnsupported:
+            raise
+        except Exception as error:
+            return failure_of(error)
+        if not seen.first:
+            seen.first = graphs()
+    return None
+
+
+def _tensor(operand: Operand) -> torch.Tensor:
+    """A fake cuda tensor for ``operand``."""
+    dtype = DTYPES[operand.dtype]
+    if not operand.offset:  # no view: the base of a view would be guarded too
+        return torch.empty_strided(operand.shape, operand.strides, dtype=dtype, device="cuda:0")
+    storage = torch.empty(operand.offset + operand.span, dtype=dtype, device="cuda:0")
+    return storage.as_strided(operand.shape, operand.strides, operand.offset)
+
+
+def _invocation(ready: GeneratedOnly, seen: Seen, tensors: list[torch.Tensor]) -> Invocation:
+    """Which module would have run, and which operands are its inputs."""
+    inputs: list[tuple[str, int]] = []
+    for value in ready.inputs:
+        number = next((number for number, tensor in enumerate(tensors) if tensor is value), None)
+        if number is not None:
+            inputs.append(("operand", number))
+        elif isinstance(value, (int, torch.SymInt)):
+            inputs.append(("size", int(value)))
+        else:
+            raise AssertionError(f"an input of the generated module is {type(value).__name__}, and no operand")
+    return Invocation(seen.modules.index(ready.source), tuple(inputs))
+
+
+# --- kernels ----------------------------------------------------------------------------------------------------------
+
+
+def _kernel(name: str, source: str, target: Target, counters: dict[str, int]) -> GeneratedKernel:
+    """The kernel compiled for ``target`` with the metadata that Inductor gives it."""
+    kind = kind_of(source)
+    try:
+        artefact, others = _cross_compile(source, target)
+    except Exception as error:  # whatever the compiler raises is this kernel's result
+        failure = failure_of(error)
+        return GeneratedKernel(name, kind, source, error=f"{' <- '.join(failure.types)}: {failure.message}")
+    counters["configs_not_compiled"] = counters.get("configs_not_compiled", 0) + others
+    return GeneratedKernel(name, kind, source, artefact)
+
+
+def _cross_compile(source: str, target: Target) -> tuple[Artefact, int]:
+    """The artefact of the kernel's first config, and the number of its other configs."""
+    from torch._inductor.codecache import PyCodeCache
+
+    before = time.time()
+    kernel = getattr(PyCodeCache.load(source), function_of(source))
+    others = len(kernel.configs) - 1
+    kernel.configs = kernel.configs[:1]
+    kernel.precompile(warm_cache_only=True)
+    compiled = kernel.compile_results[0].kernel
+    wanted = (target.backend, target.arch)
+    if (compiled.metadata.target.backend, compiled.metadata.target.arch) != wanted:
+        raise AssertionError(f"compiled for {compiled.metadata.target}, asked for {target.id}")
+    return artefact_of(compiled, target, compiled.hash, before), others

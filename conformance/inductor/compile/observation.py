@@ -1,0 +1,208 @@
+"""What compiling a program has in common with and without a device: its options, what is watched, what is counted."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from conformance.inductor.compile.deviceless import replaced
+from conformance.inductor.compile.program import Choice, Failure, Invocation, Program, Selection
+from conformance.kernels import carveout
+
+#: What would be remembered past one compilation, done in another process, or hide the compiled kernels; an option that
+#: the installed torch does not have is left out.
+ALWAYS: Mapping[str, Any] = {
+    "fx_graph_cache": False,
+    "fx_graph_remote_cache": False,
+    "autotune_local_cache": False,
+    "autotune_remote_cache": False,
+    "compile_threads": 1,
+    "autotune_in_subproc": False,
+    "triton.cudagraphs": False,
+    "use_static_cuda_launcher": False,  # its kernels hold no stage files; the later name is next
+    "use_static_triton_launcher": False,
+}
+
+
+@dataclass
+class Seen:
+    """What was seen while torch compiled; ``first`` is the number of graphs that the first call took."""
+
+    modules: list[str] = field(default_factory=list)
+    selections: list[Selection] = field(default_factory=list)
+    invocations: list[Invocation] = field(default_factory=list)
+    first: int = 0
+
+
+@contextmanager
+def compiling(program: Program, options: Mapping[str, Any]) -> Iterator[Seen]:
+    """Inside, ``torch.compile`` compiles ``program`` from nothing with ``options`` of Inductor, and what it does is
+    seen. What it has compiled stays in use afterwards."""
+    from torch._inductor import config
+
+    seen = Seen()
+    with ExitStack() as stack:
+        stack.enter_context(_caches())
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        stack.enter_context(config.patch(dict(options)))
+        stack.enter_context(carveout.reserved(program.carveout))
+        stack.enter_context(_watching(program, seen))
+        yield seen
+
+
+def mark(program: Program, tensors: Sequence[torch.Tensor]) -> None:
+    """Marks the dimensions that ``program`` says as dynamic. Raises ValueError for an operand that it has not."""
+    names = [operand.name for operand in program.operands]
+    for name, dimension in program.marked:
+        if name not in names:
+            raise ValueError(f"{program.graph} has no operand {name!r}, only {', '.join(names)}")
+        torch._dynamo.mark_dynamic(tensors[names.index(name)], dimension)
+
+
+def settings(program: Program, forced: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the program's mode and its own, over what is set always and under what is ``forced``.
+
+    Raises ValueError for an option or mode that the installed torch does not have, or that contradicts ``forced``.
+    """
+    options = {**_mode_options(program.mode), **dict(program.settings)}
+    unknown = [name for name in options if not _exists(name)]
+    if unknown:
+        raise ValueError(f"torch {torch.__version__} has no option torch._inductor.config.{unknown[0]}")
+    wrong = [name for name, value in program.settings if forced.get(name, value) != value]
+    if wrong:
+        raise ValueError(
+            f"option {wrong[0]} is {dict(program.settings)[wrong[0]]!r} and must be {forced[wrong[0]]!r} where code is "
+            "generated without a device: leave it out, or use a device"
+        )
+    merged = {**ALWAYS, **options, **forced}
+    return {name: value for name, value in merged.items() if _exists(name)}
+
+
+def _mode_options(mode: str | None) -> dict[str, Any]:
+    """What ``torch.compile(mode=...)`` would set; given to it as a mode, it would go before what is forced."""
+    modes = torch._inductor.list_mode_options()
+    if mode is None:
+        return {}
+    if mode not in modes:
+        raise ValueError(f"mode {mode!r} is unknown to torch {torch.__version__}: use one of {', '.join(modes)}")
+    return dict(modes[mode])
+
+
+def _exists(name: str) -> bool:
+    from torch._inductor import config
+
+    return name in config._config  # type: ignore[attr-defined]
+
+
+@contextmanager
+def _caches() -> Iterator[None]:
+    """Triton's own cache, wherever that is, and a folder for Inductor's files that is removed afterwards.
+
+    Inductor would set both for the whole process, move Triton's cache into its own folder, and leave files behind.
+    """
+    from triton import knobs
+
+    if knobs.runtime.interpret:
+        raise RuntimeError("TRITON_INTERPRET is set: code is generated in a process without it, such as the pool's")
+    names = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+    before = {name: os.environ.get(name) for name in names}
+    with tempfile.TemporaryDirectory(prefix="conformance-inductor-", ignore_cleanup_errors=True) as folder:
+        os.environ.update(zip(names, (knobs.cache.dir, folder), strict=True))
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name, None)
+                if value is not None:
+                    os.environ[name] = value
+
+
+@contextmanager
+def _watching(program: Program, seen: Seen) -> Iterator[None]:
+    """Keeps the source of each module, and filters the choices that Inductor selects from."""
+    from torch._inductor.graph import GraphLowering
+    from torch._inductor.select_algorithm import AlgorithmSelectorCache
+
+    select = AlgorithmSelectorCache.__call__
+
+    def selecting(cache: Any, name: str, choices: list[Any], *arguments: Any, **options: Any) -> Any:
+        found = matching(choices, program.templates, program.descriptions)
+        left = found if program.pick is None or not found else [found[program.pick % len(found)]]
+        seen.selections.append(Selection(name, described(choices), described(left), len(found)))
+        return select(cache, name, left, *arguments, **options)  # raises NoValidChoicesError if nothing is left
+
+    with (
+        replaced(GraphLowering, "save_output_code", staticmethod(seen.modules.append)),
+        replaced(AlgorithmSelectorCache, "__call__", selecting),
+    ):
+        yield
+
+
+def matching(choices: list[Any], templates: str | None, descriptions: str | None) -> list[Any]:
+    """Those of ``choices`` in whose name and description the expressions are found; None is found in all."""
+    return [
+        choice
+        for choice in choices
+        if (templates is None or re.search(templates, choice.name))
+        and (descriptions is None or re.search(descriptions, str(getattr(choice, "description", ""))))
+    ]
+
+
+#: class names of choices -> kinds; other classes, such as those of CUTLASS, are "other"
+KINDS = {"TritonTemplateCallerBase": "triton", "ExternKernelCaller": "extern", "SubgraphChoiceCaller": "subgraph"}
+
+
+def described(choices: list[Any]) -> tuple[Choice, ...]:
+    """``choices`` as data."""
+    return tuple(
+        Choice(
+            choice.name,
+            str(getattr(choice, "description", "")),
+            next((KINDS[each.__name__] for each in type(choice).__mro__ if each.__name__ in KINDS), "other"),
+        )
+        for choice in choices
+    )
+
+
+def graphs() -> int:
+    """Graphs that torch has compiled since it was told to forget."""
+    return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+
+
+def counted(seen: Seen) -> dict[str, int]:
+    """``graphs`` compiled, ``recompiles`` of them after the first call, ``graph_breaks``, and Inductor's own."""
+    counters = torch._dynamo.utils.counters
+    own = {name: int(value) for name, value in counters["inductor"].items()}
+    compiled = graphs()
+    breaks = sum(counters["graph_break"].values())
+    return own | {
+        "graphs": compiled,
+        "recompiles": compiled - seen.first if seen.first else 0,
+        "graph_breaks": breaks,
+    }
+
+
+def failure_of(error: BaseException) -> Failure:
+    """What was raised, with the classes of its causes."""
+    types: list[str] = []
+    cause: BaseException | None = error
+    while cause is not None:
+        types.append(type(cause).__name__)
+        cause = _cause(cause)
+    return Failure(tuple(types), f"{type(error).__name__}: {error}")
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    """What ``error`` was raised for. Inductor keeps it as ``inner_exception`` or, hidden, names it in its text."""
+    inner = getattr(error, "inner_exception", None) or error.__cause__
+    context = error.__context__
+    hidden = context is None or (error.__suppress_context__ and type(context).__name__ not in str(error))
+    return inner if inner is not None or hidden else context

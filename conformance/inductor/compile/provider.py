@@ -1,0 +1,74 @@
+"""Compiles programs: on a real device, or without one in a process of the compile pool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from conformance.execution.compilation import CompileResult, Task
+from conformance.inductor.compile.program import Generated, Launches, Program
+from conformance.records import CompileFailure, Reason, Status
+from conformance.targets import Target
+
+
+class Unsupported(Exception):
+    """Code cannot be generated here; ``reason`` says why."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+class Pool(Protocol):
+    """What compiles without a device: a ``conformance.execution.compilation.CompilePools``."""
+
+    def submit(self, request: Any) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A program and what came of it. ``function`` is the compiled function where there is a device."""
+
+    program: Program
+    generated: Generated
+    function: Callable[..., Any] | None = None
+
+    def call(
+        self, tensors: Sequence[Tensor], executor: Any, *, number: int = 0, observe: bool = True
+    ) -> tuple[tuple[Tensor, ...], Launches]:
+        """The outputs over ``tensors``, and what was launched if that was observed. Without a device the module that
+        was generated for call ``number`` of the program is replayed in the interpreter.
+
+        Raises ``conformance.inductor.replay.replay.ReplayUnsupported`` for a module that the interpreter cannot run.
+        """
+        if self.function is not None:
+            from conformance.inductor.compile.on_device import call
+
+            operands = (self.program.operands, *self.program.calls)[number]
+            return call(self.function, operands, tensors, observe=observe)
+        from conformance.inductor.replay.replay import replay
+
+        invocation = self.generated.invocations[number]
+        arguments = [tensors[value] if kind == "operand" else value for kind, value in invocation.inputs]
+        replayed = replay(self.generated.modules[invocation.module], arguments, executor)
+        return tuple(replayed.outputs), tuple((launch.kernel, launch.grid) for launch in replayed.launches)
+
+
+def compile_program(program: Program, target: Target, pool: Pool) -> Compiled:
+    """``program`` compiled for ``target``. Raises Unsupported where that cannot be, and CompileFailure if the process
+    that compiled did not survive."""
+    if target.is_device:
+        from conformance.inductor.compile.on_device import compile_here
+
+        return Compiled(program, *compile_here(program, target))
+    result: CompileResult = pool.submit(
+        Task("conformance.inductor.compile.deviceless_worker:generate", program, target)
+    ).result()
+    if result.reason is not None:
+        raise Unsupported(result.reason)
+    if result.status is not Status.PASS:
+        raise CompileFailure(result.status, result.error)
+    return Compiled(program, result.value)

@@ -1,0 +1,1 @@
+"""The functions that the suites hand to ``torch.compile``."""

@@ -1,0 +1,87 @@
+"""Judges a compiled graph bit by bit, on operands for which every correct implementation gives the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conformance.execution.compile_worker import named
+from conformance.inductor.compile.provider import Compiled
+from conformance.inputs.guarded import GuardedTensor
+from conformance.numerics.rounding import bits
+from conformance.problems import DTYPES, INTEGERS, Operand
+from conformance.records import Verdict
+
+#: Operands are whole numbers from -LARGEST to LARGEST.
+LARGEST = 4
+
+
+def small_integers(operand: Operand, seed: int, number: int) -> Tensor:
+    """Values for ``operand``, the ``number``-th of its program: equal along dimensions of stride 0."""
+    generator = torch.Generator().manual_seed(seed * 1009 + number)
+    stored = [extent if stride else 1 for extent, stride in zip(operand.shape, operand.strides, strict=True)]
+    low = 0 if operand.dtype == "uint8" else -LARGEST
+    values = torch.randint(low, LARGEST + 1, stored, generator=generator)
+    return values.to(DTYPES[operand.dtype]).expand(operand.shape)
+
+
+def exact_verdicts(compiled: Compiled, executor: Any, seed: int, given: Mapping[str, Tensor]) -> list[Verdict]:
+    """Two runs with different poison around the operands: their numbers against the graph in fp64, their agreement,
+    and the memory around and inside the operands. ``given`` are values of operands by name.
+
+    Raises ValueError if the reference is not exact in the output's dtype.
+    """
+    program = compiled.program
+    values = {
+        operand.name: given.get(operand.name, small_integers(operand, seed, number))
+        for number, operand in enumerate(program.operands)
+    }
+    wide = [_wide(operand, values[operand.name]) for operand in program.operands]
+    wanted = _outputs(named(program.graph)(*wide, **dict(program.arguments)))
+    runs: list[tuple[Tensor, ...]] = []
+    verdicts: list[Verdict] = []
+    for pattern in (0, 1):
+        placed = [
+            GuardedTensor.place(values[operand.name], operand, device=executor.device, pattern=pattern)
+            for operand in program.operands
+        ]
+        found, _ = compiled.call([tensor.view for tensor in placed], executor, observe=False)
+        disturbed = [str(violation) for tensor in placed for violation in tensor.violations()]
+        if disturbed:
+            verdicts.append(Verdict("memory", False, "; ".join(disturbed[:4]), {"pattern": pattern}))
+        runs.append(tuple(output.detach().cpu() for output in found))
+    for number, reference in enumerate(wanted):
+        verdicts.append(_compared(f"numerics/{number}", runs[0][number], reference))
+        same = torch.equal(bits(runs[0][number].contiguous()), bits(runs[1][number].contiguous()))
+        verdicts.append(Verdict(f"repeat/{number}", same, "two runs with different poison around the operands"))
+    return verdicts
+
+
+def _wide(operand: Operand, values: Tensor) -> Tensor:
+    """fp64 for floats; what indexes or masks keeps its dtype."""
+    return values if operand.dtype in INTEGERS else values.double()
+
+
+def _outputs(result: Any) -> tuple[Tensor, ...]:
+    return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+
+
+def _compared(check: str, found: Tensor, reference: Tensor) -> Verdict:
+    if found.shape != reference.shape:
+        return Verdict(check, False, f"shape {tuple(found.shape)}, {tuple(reference.shape)} is required")
+    wanted = reference.to(found.dtype)
+    if not torch.equal(wanted.to(reference.dtype), reference):
+        raise ValueError(
+            f"{check}: the reference is not exact in {found.dtype}: use smaller operands or a wider output"
+        )
+    wrong = (found.double() != wanted.double()) | found.double().isnan()
+    if not bool(wrong.any()):
+        return Verdict(check, True, f"{found.numel()} elements are exact")
+    first = wrong.nonzero()[0].tolist() if found.dim() else []
+    got, want = found[tuple(first)].item(), wanted[tuple(first)].item()
+    return Verdict(
+        check, False, f"{int(wrong.sum())} of {found.numel()} wrong, first {first} is {got}, {want} required"
+    )

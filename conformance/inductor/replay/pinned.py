@@ -1,0 +1,129 @@
+"""A program whose choice was forced, as something that a trial can launch and judge like a kernel of the catalogue."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conformance.execution.observation import Ran
+from conformance.heuristics.configs import Config
+from conformance.inductor.compile.program import Choice, Launches
+from conformance.kernels import catalogue
+from conformance.kernels.kernel import Plan
+from conformance.numerics.contract import Contract
+from conformance.problems import FP8, Conv, Gemm, Problem
+
+#: Called with the operands in their order and whether to observe: the outputs, and what was launched if it was.
+Call = Callable[[Sequence[Tensor], bool], tuple[tuple[Tensor, ...], Launches]]
+
+_CONSTANT = r"^\s*{}\s*:\s*tl\.constexpr\s*=\s*(\d+)\s*$"
+
+
+def constant(source: str, name: str) -> int | None:
+    """The number that a template's kernel assigns to its compile-time constant ``name``; None if it has none."""
+    found = re.search(_CONSTANT.format(re.escape(name)), source, re.MULTILINE)
+    return int(found[1]) if found else None
+
+
+def option(source: str, name: str) -> int | None:
+    """The compile option ``name``, such as num_warps, in the decorator of a template's kernel; None if it has none."""
+    found = re.search(rf"\b{name}\s*=\s*(\d+)", source.split("@triton.jit", 1)[0])
+    return int(found[1]) if found else None
+
+
+def config_of(source: str) -> Config:
+    """The config with which a template's kernel was rendered. Raises ValueError naming what its source lacks."""
+    blocks = [constant(source, f"BLOCK_{name}") for name in "MNK"]
+    options = [option(source, name) for name in ("num_stages", "num_warps")]
+    names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages", "num_warps")
+    missing = [name for name, value in zip(names, (*blocks, *options), strict=True) if value is None]
+    if missing:
+        raise ValueError(f"the generated kernel does not say {', '.join(missing)}: it is no template of a product")
+    numbers = [value for value in (*blocks, *options) if value is not None]
+    return Config(*numbers, group_m=constant(source, "GROUP_M") or 8)
+
+
+def described_config(choice: Choice) -> Config | None:
+    """The config in a choice's description; None without one."""
+    numbers = choice.numbers
+    names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages", "num_warps")
+    if any(name not in numbers for name in names):
+        return None
+    return Config(*(numbers[name] for name in names), group_m=numbers.get("GROUP_M", 8))
+
+
+def expected_grid(problem: Problem, config: Config, sms: int | None) -> tuple[int, ...]:
+    """Programs that a template launches: one per tile (and matrix of a batch, and group of a convolution), or, where
+    ``sms`` is given, as many as there are SMs for the tiles. Always three numbers."""
+    if isinstance(problem, Conv):
+        pixels = problem.batch * math.prod(problem.out_size)
+        columns = -(-(problem.out_channels // problem.groups) // config.block_n)
+        return (-(-pixels // config.block_m), columns, problem.groups)
+    assert isinstance(problem, Gemm)
+    tiles = -(-problem.M // config.block_m) * -(-problem.N // config.block_n)
+    if sms is not None:
+        return (min(sms, tiles), 1, 1)
+    return (tiles, problem.batch or 1, 1)
+
+
+@dataclass(frozen=True)
+class Forced:
+    """What a trial takes as its kernel: a compiled function, and the contract of what it computes."""
+
+    call: Call
+
+    def contract(self, plan: Plan, executor: str) -> Contract:
+        """That of the kernel of the catalogue with the same operation: the arithmetic is the unit's. Where fp8 partial
+        sums are added up apart, Inductor does so once per block of k."""
+        base = catalogue.get(plan.problem.op).contract(plan, executor)
+        if plan.problem.dtype in FP8 and base.accumulator.promote is not None:
+            promoted = dataclasses.replace(base.accumulator, promote=plan.config.block_k)
+            return dataclasses.replace(base, accumulator=promoted)
+        return base
+
+    def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launched:
+        return Launched(self.call, plan, tensors)
+
+
+@dataclass(frozen=True)
+class Launched:
+    """One call of a compiled function over a problem's tensors."""
+
+    call: Call
+    plan: Plan
+    tensors: Mapping[str, Tensor]
+
+
+class CallExecutor:
+    """Runs :class:`Launched`: calls the function and copies what it returns to the guarded outputs, unless it is given
+    them (``out``)."""
+
+    def __init__(self, name: str, device: torch.device, *, out: bool = False) -> None:
+        self.name = name
+        self.device = device
+        self._out = out
+
+    def run(self, launch: Any, programs: Sequence[int] | None = None, *, observe: bool = False) -> Ran:
+        """Raises ValueError if ``programs`` is given: a compiled function runs whole, and AssertionError if an output
+        has not the shape or dtype of the problem's."""
+        if programs is not None:
+            raise ValueError("a compiled function cannot run part of its grid")
+        problem, tensors = launch.plan.problem, launch.tensors
+        given = [*problem.operands, *(problem.outputs if self._out else ())]
+        outputs, launches = launch.call([tensors[operand.name] for operand in given], observe or self.name != "device")
+        for operand, found in zip(problem.outputs, outputs, strict=True):
+            wanted = tensors[operand.name]
+            if found.shape != wanted.shape or found.dtype != wanted.dtype:
+                text = f"{tuple(found.shape)} {found.dtype}"
+                raise AssertionError(f"{operand.name} is {text}, {tuple(wanted.shape)} {wanted.dtype} is required")
+            if found.data_ptr() != wanted.data_ptr():
+                wanted.copy_(found)
+        grids = [grid for name, grid in launches if name.startswith("triton_tem_")]
+        return Ran(self.name, grids[0] if grids else None, None, 0.0)

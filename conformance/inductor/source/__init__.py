@@ -1,0 +1,1 @@
+"""Reads the source that Inductor generates."""

@@ -1,0 +1,1 @@
+"""Inductor's autotuning as a system under test: selection, caches, tuning processes."""

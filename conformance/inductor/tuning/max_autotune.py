@@ -1,0 +1,54 @@
+"""Compilation with max-autotune in this process, on a device, from nothing, and what its tuning pools time."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from conformance.inductor.tuning.fresh_state import fresh_caches, fresh_counters, fresh_dynamo
+
+
+def integers(*size: int, dtype: torch.dtype = torch.float16, seed: int = 0) -> Tensor:
+    """Whole numbers from -4 to 4: sums of a few hundred products are exact in float32, and below 2048 in fp16 too."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(-4, 5, size, generator=generator).to(dtype)
+
+
+@contextlib.contextmanager
+def compiling(**settings: Any) -> Iterator[Mapping[str, int]]:
+    """Compilation in this process with max-autotune, empty caches, few configs and counters from zero."""
+    from torch._inductor import config
+
+    given: dict[str, Any] = {"max_autotune": True, "compile_threads": 1}
+    if hasattr(config.test_configs, "max_mm_configs"):
+        given["test_configs.max_mm_configs"] = 4
+    with config.patch(given | settings), fresh_caches(), fresh_counters() as counters, fresh_dynamo():
+        yield counters
+
+
+@contextlib.contextmanager
+def pools_watched() -> Iterator[list[float]]:
+    """Collects what tuning pools time. The pool that compilations share is ended on exit."""
+    from torch._inductor import autotune_process
+
+    timed: list[float] = []
+    original = autotune_process.TuningProcessPool.benchmark
+
+    def benchmark(pool: Any, choices: Any) -> Any:
+        found = original(pool, choices)
+        timed.extend(found.values())
+        return found
+
+    autotune_process.get_tuning_process_pool.cache_clear()
+    with mock.patch.object(autotune_process.TuningProcessPool, "benchmark", benchmark):
+        try:
+            yield timed
+        finally:
+            if autotune_process.get_tuning_process_pool.cache_info().currsize:
+                autotune_process.get_tuning_process_pool().shutdown()
+            autotune_process.get_tuning_process_pool.cache_clear()

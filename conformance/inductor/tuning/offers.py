@@ -1,0 +1,126 @@
+"""What Inductor offers for a lowering, and what it says where it has nothing to offer, as verdicts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from conformance.execution.resources import over_limits
+from conformance.inductor.compile.program import Generated
+from conformance.inductor.graphs.choices import ONE_CONFIG
+from conformance.inductor.source.source_checks import exactly, in_source
+from conformance.records import Verdict
+from conformance.targets import Target
+
+NO_CHOICE = "No choices to select"
+
+
+def compiled_verdict(found: Generated) -> Verdict:
+    failure = found.failure
+    return Verdict("compiled", failure is None, failure.message if failure else "compiled")
+
+
+def judge_advice(found: Generated, option: str, other: str) -> list[Verdict]:
+    """The compilation ended for want of a choice, in words that name the option to change and not another one."""
+    failure = found.failure
+    types, message = (failure.types, failure.message) if failure else ((), "it was compiled")
+    advice = re.findall(r"consider adding ATEN into (\w+)", message)
+    return [
+        Verdict("raised", "NoValidChoicesError" in types, f"{' <- '.join(types)}: {message}"[:300]),
+        Verdict("reason", NO_CHOICE in message, message[:300]),
+        Verdict("advice", set(advice) == {option}, f"{sorted(set(advice))}, {option} required"),
+        Verdict("no other advice", other not in message, f"{other} has nothing to do with it"),
+    ]
+
+
+def judge_infinite(usual: Generated, found: Generated, notes: Sequence[int]) -> list[Verdict]:
+    """The program compiles, and has no choice where every time is infinite. ``notes``: choices timed, each time."""
+    types = found.failure.types if found.failure else ("it was compiled",)
+    return [
+        compiled_verdict(usual),
+        Verdict("timed", bool(notes) and min(notes) > 1, f"{notes} choices, several required each time"),
+        Verdict("raised", "NoValidChoicesError" in types, " <- ".join(types)),
+    ]
+
+
+def judge_offered(found: Generated, *, templates: bool, most: int) -> list[Verdict]:
+    """Every lowering was offered ATen's implementation, and Triton's templates (``most`` of them) only if asked."""
+    verdicts = [compiled_verdict(found), Verdict("lowerings", bool(found.selections), f"{len(found.selections)}")]
+    for number, selection in enumerate(found.selections):
+        kinds = [choice.kind for choice in selection.offered]
+        triton = kinds.count("triton")
+        text = f"{selection.name}: {', '.join(choice.name for choice in selection.offered)}"
+        verdicts.append(Verdict(f"extern/{number}", "extern" in kinds, text))
+        verdicts.append(Verdict(f"templates/{number}", 0 < triton <= most if templates else not triton, text))
+    return verdicts
+
+
+def judge_layouts(found: Generated, notes: Sequence[tuple[str, Sequence[str]]], *, fixed: bool) -> list[Verdict]:
+    """Every choice of the one lowering has a fixed layout, or every one a flexible one."""
+    wanted = "FixedLayout" if fixed else "FlexibleLayout"
+    layouts = [layout for _, each in notes for layout in each]
+    return [
+        compiled_verdict(found),
+        Verdict("lowerings", [name for name, _ in notes] == ["addmm"], f"{notes}"),
+        Verdict("layouts", bool(layouts) and set(layouts) == {wanted}, f"{layouts}, {wanted} required"),
+    ]
+
+
+def judge_pruned(all_of_them: Generated, pruned: Generated, *, some: bool) -> list[Verdict]:
+    """What is left is part of what there was; something was dropped if ``some`` must be."""
+    before, after = ([choice.description for choice in found.selections[0].offered] for found in (all_of_them, pruned))
+    exceptions = pruned.counters.get("select_algorithm_num_precompilation_exceptions", 0)
+    return [
+        Verdict("something left", bool(after), f"{len(after)} choices"),
+        Verdict("part", set(after) <= set(before), f"{len(after)} of {len(before)}"),
+        Verdict("pruned", len(after) < len(before) if some else True, f"{len(after)} of {len(before)}"),
+        Verdict("exceptions", exceptions == 0, f"{exceptions} choices did not compile"),
+    ]
+
+
+def judge_fits(found: Generated, target: Target) -> list[Verdict]:
+    """The template's kernel was compiled, and a program of it can be launched."""
+    kernels = [kernel for kernel in found.kernels if kernel.kind == "template"]
+    verdicts = [Verdict("kernels", len(kernels) == 1, f"{len(kernels)} templates, 1 required")]
+    for kernel in kernels:
+        if kernel.artefact is None:
+            verdicts.append(Verdict("fits", False, kernel.error))
+        else:
+            excess = "; ".join(over_limits(kernel.artefact.resources, target))
+            verdicts.append(Verdict("fits", not excess, excess or str(kernel.artefact.resources)))
+    return verdicts
+
+
+def judge_exhaustive(found: Generated) -> list[Verdict]:
+    """ATen's implementation and the one config are offered."""
+    kinds = [[choice.kind for choice in selection.offered] for selection in found.selections]
+    verdicts = [compiled_verdict(found), Verdict("offered", kinds == [["extern", "triton"]], f"{kinds}")]
+    for selection in found.selections:
+        for choice in selection.offered:
+            if choice.kind == "triton":
+                numbers = {name: choice.numbers.get(name) for name in ONE_CONFIG}
+                verdicts.append(
+                    Verdict("config", numbers == dict(ONE_CONFIG), f"{numbers}, {dict(ONE_CONFIG)} required")
+                )
+    return verdicts
+
+
+def judge_triton_alone(found: Generated) -> list[Verdict]:
+    """Triton computes it, by a template or, in releases that take such a product for a pointwise one, without."""
+    return [
+        Verdict("kernels", len(found.kernels) == 1, ", ".join(kernel.name for kernel in found.kernels)),
+        in_source("source/no extern", exactly(0, r"\bextern_kernels\.\w+\("), found.modules[-1], "module"),
+    ]
+
+
+def judge_not_contiguous(found: Generated) -> list[Verdict]:
+    """No choice makes the second operand contiguous first, and nothing in the modules does."""
+    offered = [choice.name for selection in found.selections for choice in selection.offered]
+    contiguous = [name for name in offered if "contiguous" in name]
+    named = [number for number, module in enumerate(found.modules) if "contiguous_mm" in module.replace("addmm", "mm")]
+    return [
+        compiled_verdict(found),
+        Verdict("choices", bool(offered), f"{len(offered)} choices"),
+        Verdict("not offered", not contiguous, ", ".join(contiguous)),
+        Verdict("not generated", not named, f"modules {named}"),
+    ]

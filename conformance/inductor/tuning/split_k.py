@@ -1,0 +1,137 @@
+"""Products whose K is split, as a batch of products of parts of K and their sum: operands for them, and verdicts."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conformance.inductor.compile.program import Generated
+from conformance.inductor.graphs import choices as graphs_choices
+from conformance.inductor.graphs.choices import replacing
+from conformance.inductor.source.source_checks import exactly, in_source
+from conformance.inductor.tuning.max_autotune import compiling
+from conformance.inductor.tuning.offers import compiled_verdict
+from conformance.problems import DTYPES
+from conformance.records import Verdict
+
+DECOMPOSED = re.compile(r"^decompose_k_mm_(\d+)_split_\d+$")
+
+
+def wide_bmm_call() -> str:
+    """How a generated module calls ATen's bmm with an output of another dtype."""
+    choice = getattr(importlib.import_module("torch._inductor.kernel.bmm"), "aten_bmm_dtype", None)
+    return rf"\bextern_kernels\.{re.escape(choice.name if choice is not None else 'bmm_dtype')}\("
+
+
+def mirrored(m: int, n: int, k: int, dtype: str, seed: int = 0) -> dict[str, Tensor]:
+    """A (M x K) and B whose terms cancel in mirrored places, but for a few: every sum is a whole number that even bf16
+    holds, however long K is, and a part of K that is lost, taken twice or multiplied by another shows."""
+    generator = torch.Generator().manual_seed(seed)
+    half = k // 2
+    a = 2.0 * torch.randint(0, 2, (m, k), generator=generator) - 1
+    b = torch.randint(-2, 3, (k, n), generator=generator).float()
+    a[:, k - half :] = -a[:, :half].flip(1)
+    b[k - half :] = b[:half].flip(0)
+    few = torch.randperm(half, generator=generator)[:24]
+    a[:, few] += torch.randint(-1, 2, (m, len(few)), generator=generator)
+    return {"a": a.to(DTYPES[dtype]), "b": b.to(DTYPES[dtype])}
+
+
+def splits_of(found: Generated) -> tuple[list[int], bool]:
+    """The splits of every choice of the first lowering that splits K, and whether all these choices have a name of
+    the known form."""
+    names = [choice.name for choice in found.selections[0].offered if "decompose_k" in choice.name]
+    matches = [DECOMPOSED.match(name) for name in names]
+    return [int(match[1]) for match in matches if match], all(matches)
+
+
+def judge_splits(found: Generated, m: int, n: int, k: int, *, most: int, some: bool) -> list[Verdict]:
+    """``some`` splits are offered, at most ``most``, each once, which divide K and lie in [2, min(K / M, K / N)]; else
+    none is."""
+    splits, named = splits_of(found)
+    right = [split for split in splits if k % split == 0 and 2 <= split <= min(k // m, k // n)]
+    amount = 1 <= len(splits) <= most if some else not splits
+    return [
+        compiled_verdict(found),
+        Verdict("names", named, f"{[choice.name for choice in found.selections[0].offered][:4]}"),
+        Verdict("number", amount, f"{len(splits)} splits: {splits}"),
+        Verdict("splits", right == splits and len(set(splits)) == len(splits), f"{splits} of K = {k}"),
+    ]
+
+
+def judge_decomposed(found: Generated, m: int, n: int) -> list[Verdict]:
+    """The module multiplies the parts into fp32 by one call of ATen's, adds them up with a kernel that was generated
+    for it, and holds no template."""
+    module = found.modules[-1]
+    names = [choice.name for selection in found.selections for choice in selection.left]
+    name, split = next((match[0], match[1]) for match in map(DECOMPOSED.match, names) if match)
+    checks = {
+        "bmm": exactly(1, wide_bmm_call()),
+        "parts": exactly(1, rf"empty_strided_cuda\(\({split}, {m}, {n}\), \([^)]*\), torch\.float32\)"),
+        "function": exactly(1, rf"^def {name}\("),
+        "no template": exactly(0, r"\btriton_tem_"),
+        "kernels": exactly(len(found.kernels), r"\btriton_\w+_fused_\w*\d+\.run\("),
+    }
+    verdicts = [Verdict("has kernels", bool(found.kernels), f"{len(found.kernels)} kernels")]
+    return verdicts + [in_source(f"source/{check}", directives, module) for check, directives in checks.items()]
+
+
+def judge_not_decomposed(found: Generated) -> list[Verdict]:
+    """No splitting of K is offered, and nothing of it is in the module."""
+    module = found.modules[-1]
+    offered = [choice.name for choice in found.selections[0].offered if "decompose_k" in choice.name]
+    verdicts = [Verdict("offered", not offered, ", ".join(offered))]
+    for name, pattern in (("bmm", wide_bmm_call()), ("decompose_k", "decompose_k")):
+        verdicts.append(in_source(f"source/no {name}", exactly(0, pattern), module))
+    return verdicts
+
+
+def judge_symbolic(found: Generated, n: int) -> list[Verdict]:
+    """The parts are allocated with twice the symbol of A's rows, and the choices have names of the known form."""
+    module = found.modules[-1]
+    parts = exactly(1, rf"empty_strided_cuda\(\(\d+, 2\*s\d+, {n}\), .*torch\.float32\)")
+    verdicts = [Verdict("offered", bool(splits_of(found)[0]), f"{splits_of(found)[0]}")]
+    for name, directives in {"bmm": exactly(1, wide_bmm_call()), "parts": parts}.items():
+        verdicts.append(in_source(f"source/{name}", directives, module))
+    recompiles = found.counters["recompiles"]
+    return [*verdicts, Verdict("recompiles", recompiles == 0, f"{recompiles}")]
+
+
+def judge_backward(device: torch.device, settings: Mapping[str, Any]) -> list[Verdict]:
+    """Both gradients of a product of 256 rows, of a dynamic number, and 32768 columns: K of the first is 32768. One is
+    computed by splitting K, and both are exact."""
+    from torch._inductor import config
+    from torch._inductor.utils import run_fw_bw_and_get_code
+
+    generator = torch.Generator().manual_seed(0)
+    values = [torch.randint(-1, 2, shape, generator=generator).half() for shape in ((8, 64), (64, 32768))]
+    gradient = torch.zeros(256, 32768, dtype=torch.float16)
+    places = torch.randint(0, 32768, (256, 16), generator=generator)  # few, so that every sum fits
+    gradient.scatter_(1, places, 1.0)
+    given = [value.to(device, copy=True).requires_grad_() for value in values]
+    torch._dynamo.mark_dynamic(given[0], 0)
+    wide = [value.double().requires_grad_() for value in values]
+    graphs_choices.stacked_columns(*wide).backward(gradient.double())
+    with compiling(**settings), replacing("decomposes k first") as notes, config.patch(force_disable_caches=True):
+        compiled = torch.compile(graphs_choices.stacked_columns)
+
+        def forward() -> Tensor:
+            total: Tensor = (compiled(*given) * gradient.to(device)).sum()
+            return total
+
+        _, modules = run_fw_bw_and_get_code(forward)
+    verdicts = []
+    for name, mine, theirs in zip("ab", given, wide, strict=True):
+        assert theirs.grad is not None
+        equal = mine.grad is not None and torch.equal(mine.grad.cpu().double(), theirs.grad)
+        verdicts.append(Verdict(f"numerics/{name}", equal, f"gradient of {name}"))
+    backward = modules[-1]
+    parts = r"empty_strided_cuda\(\(\d+, 32\*s\d+, 64\), .*torch\.float32\)"
+    for name, pattern in {"bmm": wide_bmm_call(), "parts": parts, "choice": "def decompose_k_mm_"}.items():
+        verdicts.append(Verdict(f"source/{name}", bool(re.search(pattern, backward)), f"{pattern}; {notes}"))
+    return verdicts

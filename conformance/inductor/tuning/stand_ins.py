@@ -1,0 +1,144 @@
+"""Inductor's selector as a system under test: stand-ins for the choices that it selects from, which do exactly what
+they are told. Nothing here needs a device.
+
+Inductor itself is imported when it is needed, because its import takes seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from conformance.inductor.tuning.fresh_state import fresh_caches, fresh_counters
+
+
+@functools.cache
+def choice_class() -> Any:
+    """A choice of Inductor's that is what it is told to be, see :func:`stand_in`."""
+    from torch._inductor.ir import ChoiceCaller
+
+    class StandIn(ChoiceCaller):
+        def __init__(self, name: str, nodes: Any, layout: Any, milliseconds: float, description: str) -> None:
+            super().__init__(name, nodes, layout, description)
+            self.milliseconds = milliseconds
+            self.prepare: Callable[[], None] = lambda: None
+            self.measured = 0
+            self.threads: list[threading.Thread] = []
+
+        def benchmark(self, *tensors: Any, out: Any = None) -> float:
+            self.measured += 1
+            return self.milliseconds
+
+        def precompile(self) -> None:
+            self.threads.append(threading.current_thread())
+            self.prepare()
+
+        def hash_key(self) -> str:
+            return self.name
+
+        def call_name(self) -> str:
+            return self.name
+
+        def output_node(self) -> Any:
+            return self
+
+    return StandIn
+
+
+@dataclass
+class Selecting:
+    """A selector with an empty graph around it. ``counters`` are Inductor's own, counted from zero."""
+
+    selector: Any
+    graph: Any
+    counters: Mapping[str, int]
+    _buffers: dict[str, Any] = field(default_factory=dict)
+
+    def node(self, name: str, *size: int) -> Any:
+        """A contiguous float32 input of the graph."""
+        from torch._inductor import ir
+
+        if name not in self._buffers:
+            self._buffers[name] = ir.Buffer(name=name, layout=_layout(size))
+            self.graph.name_to_buffer[name] = self._buffers[name]
+        return self._buffers[name]
+
+    def stand_in(self, name: str, milliseconds: float, description: str = "") -> Any:
+        """A choice for the product of a 16 x 8 and an 8 x 16 matrix that is timed at ``milliseconds``."""
+        nodes = [self.node("a", 16, 8), self.node("b", 8, 16)]
+        return choice_class()(name, nodes, _layout((16, 16)), milliseconds, description)
+
+    def select(self, choices: Sequence[Any], *, name: str = "mm", nodes: Sequence[Any] = (), **options: Any) -> Any:
+        """The choice that the selector takes; raises what it raises."""
+        inputs = list(nodes or [self.node("a", 16, 8), self.node("b", 8, 16)])
+        found = self.selector(name, list(choices), inputs, _layout((16, 16)), **options)
+        return found[0] if isinstance(found, tuple) else found  # releases differ in what comes with the node
+
+
+def _layout(size: Sequence[int]) -> Any:
+    from torch._inductor import ir
+
+    return ir.FixedLayout(torch.device("cpu"), torch.float32, list(size), [size[1], 1])
+
+
+def empty_graph() -> Any:
+    """A graph of Inductor's in which choices can be made."""
+    from torch._inductor.graph import GraphLowering
+
+    graph = torch.fx.Graph()
+    graph.output(())
+    return GraphLowering(torch.fx.GraphModule({}, graph))
+
+
+@contextlib.contextmanager
+def selecting(**settings: Any) -> Iterator[Selecting]:
+    """A selector of its own with empty caches, under ``settings`` of torch._inductor.config; all is restored."""
+    from torch._inductor import config, select_algorithm
+    from torch._inductor.virtualized import V
+
+    graph = empty_graph()
+    given = {"max_autotune": True, "autotune_local_cache": True, "autotune_in_subproc": False, "deterministic": False}
+    known = {name: value for name, value in given.items() if hasattr(config, name)}
+    with (
+        config.patch(known | settings),
+        fresh_caches(),
+        fresh_counters() as counters,
+        V.set_graph_handler(graph),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        made: Any = select_algorithm.AlgorithmSelectorCache()
+        made.log_results = lambda *arguments, **options: None  # wants a compilation's debug handler
+        yield Selecting(made, graph, counters)
+
+
+def selector() -> Any:
+    """The selector that compilations use."""
+    from torch._inductor import select_algorithm
+
+    if hasattr(select_algorithm, "get_algorithm_selector_cache"):
+        return select_algorithm.get_algorithm_selector_cache()
+    if select_algorithm._ALGORITHM_SELECTOR_CACHE is None:
+        select_algorithm._ALGORITHM_SELECTOR_CACHE = select_algorithm.AlgorithmSelectorCache()
+    return select_algorithm._ALGORITHM_SELECTOR_CACHE
+
+
+@contextlib.contextmanager
+def selector_restored() -> Iterator[Any]:
+    """The selector that compilations use; its savers and preprocessing functions are as before on exit."""
+    found = selector()
+    kept = {
+        name: list(getattr(found, name)) for name in ("feedback_saver_fns", "preprocessing_fns") if hasattr(found, name)
+    }
+    try:
+        yield found
+    finally:
+        for name, functions in kept.items():
+            setattr(found, name, functions)

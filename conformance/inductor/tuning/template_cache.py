@@ -1,0 +1,108 @@
+"""What the cache of generated templates counts while a program is compiled, with a device or without."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from conformance.execution.compile_worker import named
+from conformance.inductor.compile.program import Program
+from conformance.inductor.tuning.max_autotune import compiling
+from conformance.inductor.tuning.stand_ins import selector_restored
+from conformance.problems import DTYPES, Operand
+from conformance.targets import Target
+
+
+def two_products(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
+    return a @ b, c @ d
+
+
+def product_and_twice(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """A product, and one of twice the rows."""
+    return a @ b, torch.cat((a, a)) @ b
+
+
+def ten_products(*operands: Tensor) -> list[Tensor]:
+    """The product of each of ten pairs."""
+    return [a @ b for a, b in zip(operands[::2], operands[1::2], strict=True)]
+
+
+def two_sums_of_products(*operands: Tensor) -> list[Tensor]:
+    """a @ b + c @ d of each of two fours."""
+    return [a @ b + c @ d for a, b, c, d in zip(*[iter(operands)] * 4, strict=True)]
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What one compilation counted: choices of the first lowering that are Triton templates, hits and misses of the
+    cache of generated templates, and the text of what stopped it."""
+
+    templates: int
+    hits: int
+    misses: int
+    failure: str = ""
+
+
+@contextlib.contextmanager
+def cache_tested(constant_key: bool) -> Iterator[None]:
+    """Inductor compares every template that its cache has with one that is generated again. With ``constant_key`` the
+    cache takes every call for the same."""
+    from torch._inductor.select_algorithm import GeneratedCodeCache, TritonTemplate
+
+    key = mock.patch.object(GeneratedCodeCache, "make_key", return_value="the same for all")
+    with mock.patch.object(TritonTemplate, "test_cache", True), key if constant_key else contextlib.nullcontext():
+        yield
+
+
+def count_generated(given: tuple[Program, bool | None], target: Target) -> Counted:
+    """In a compile process: what generating a program's code counts. The second of ``given`` says whether the cache
+    tests itself, and if so whether its key is wrong; None leaves it alone."""
+    from conformance.inductor.compile.deviceless_worker import generate
+
+    program, constant_key = given
+    with cache_tested(constant_key) if constant_key is not None else contextlib.nullcontext():
+        generated = generate(program, target)
+    offered = generated.selections[0].offered if generated.selections else ()
+    failure = generated.failure.message if generated.failure else ""
+    return _counted(sum(choice.kind == "triton" for choice in offered), generated.counters, failure)
+
+
+def count_compiled(program: Program, constant_key: bool | None) -> Counted:
+    """On a device: what compiling a program and calling it counts."""
+    from torch._inductor.ir import TritonTemplateCallerBase
+
+    offered: list[int] = []
+
+    def watch(choices: list[Any]) -> list[Any]:
+        offered.append(sum(isinstance(choice, TritonTemplateCallerBase) for choice in choices))
+        return choices
+
+    failure = ""
+    with contextlib.ExitStack() as stack:
+        if constant_key is not None:
+            stack.enter_context(cache_tested(constant_key))
+        # padding is decided by timing, and what is padded has a layout that the cache does not take
+        counters = stack.enter_context(compiling(**{"shape_padding": False, **dict(program.settings)}))
+        torch._dynamo.reset()
+        stack.enter_context(selector_restored()).add_preprocessing_fn(watch)
+        try:
+            torch.compile(named(program.graph), dynamic=program.dynamic)(*map(_on_device, program.operands))
+        except Exception as error:  # what stopped it is judged
+            failure = str(error)
+        return _counted(offered[0] if offered else 0, counters, failure)
+
+
+def _on_device(operand: Operand) -> Tensor:
+    storage = torch.zeros(operand.span, dtype=DTYPES[operand.dtype], device=torch.accelerator.current_accelerator())
+    return storage.as_strided(operand.shape, operand.strides)
+
+
+def _counted(templates: int, counters: Mapping[str, int], failure: str) -> Counted:
+    hits, misses = (counters.get(f"generated_module_cache_{name}", 0) for name in ("hit", "miss"))
+    return Counted(templates, hits, misses, failure)

@@ -1,0 +1,1 @@
+"""Judges one case: plan, compile, run, check, record. No pytest."""

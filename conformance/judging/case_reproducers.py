@@ -1,0 +1,169 @@
+"""Writes a reproducer for a kernel case: which script shows what failed, or what was asked for, and where it goes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from conformance.codegen_checks import SPILL
+from conformance.execution.trial import fills_for
+from conformance.kernels.kernel import Kernel, Plan
+from conformance.plugin.options import Settings
+from conformance.plugin.recording import CaseRecorder
+from conformance.records import CompileFailure, Status, Verdict, replace_file
+from conformance.reproducers.kernel_scripts import Checks, compiling_script, limits_of, numbers_script
+from conformance.reproducers.request import Request, file_name
+from conformance.reproducers.source import NotReproducible
+from conformance.reproducers.text import Seen, seen_in
+
+if TYPE_CHECKING:
+    from conformance.inputs.fills import Fill
+
+#: Checks of one fill, which is named behind the slash.
+NUMBERS = ("numerics", "memory", "repeat")
+
+
+class Reproducers:
+    """Follows the plans of one case; :meth:`write` writes the script if the last of them failed.
+
+    A request in the folder for scripts asks for more: a script written before each plan is judged, which is left if
+    the process dies, and one for a case that passes, about what its code was in another run.
+    """
+
+    def __init__(self, recorder: CaseRecorder, settings: Settings) -> None:
+        self._recorder = recorder
+        self._settings = settings
+        self._request = Request.read(settings.reproducers) if settings.reproducers is not None else Request()
+        self._judged: tuple[Kernel, Plan, tuple[str, ...] | None] | None = None
+        self._error: Exception | None = None
+
+    @contextlib.contextmanager
+    def judging(self, kernel: Kernel, plan: Plan, fills: tuple[str, ...] | None) -> Iterator[None]:
+        """The block judges ``plan``, by ``fills`` (None: all of them)."""
+        self._judged, self._error = (kernel, plan, fills), None
+        if self._request.dies:
+            with contextlib.suppress(NotReproducible, OSError):  # there is none if the process dies, which is said then
+                self._keep(self._foreseen(kernel, plan, fills))
+        try:
+            yield
+        except Exception as error:
+            self._error = error
+            raise
+
+    def write(self) -> None:
+        """Writes the script of a case that failed into the folder of ``--reproducers``; the record names the file, or
+        says why there is none."""
+        folder = self._settings.reproducers
+        if folder is None or self._judged is None:
+            return
+        if self._request.dies:
+            (folder / file_name(self._recorder.case)).unlink(missing_ok=True)  # the process did not die
+        failed = [verdict for verdict in self._recorder.verdicts if not verdict.passed]
+        found: dict[str, str | None] = {}
+        try:
+            if failed or self._error:
+                found = {"reproducer": str(self._keep(self._script(failed)))}
+            elif self._request.features or self._request.spills is not None:
+                found = {"reproducer": str(self._keep(self._as_before()))}
+        except (NotReproducible, OSError) as error:
+            found = {"reproducer": None, "no_reproducer": str(error)}
+        self._recorder.set(observed=found)
+
+    def _keep(self, text: str) -> Path:
+        folder = self._settings.reproducers
+        assert folder is not None  # else nothing was asked for
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / file_name(self._recorder.case)
+        replace_file(file, text)
+        return file
+
+    def _foreseen(self, kernel: Kernel, plan: Plan, names: Sequence[str] | None) -> str:
+        """A script for the case that judging ``plan`` ends this process. The compiler has a process of its own, so it
+        is the launch that can."""
+        seen = self._seen(["the process dies, or does not end"])
+        if self._settings.compile_only:
+            return compiling_script(kernel, plan, Checks(dies=True), seen)
+        executor = "device" if self._settings.has_gpu else "interpreter"
+        return self._numbers(kernel, plan, names, seen, executor, dies=True)
+
+    def _as_before(self) -> str:
+        """A script for a case that passes, whose code lacks what it had in another run."""
+        assert self._judged is not None
+        kernel, plan, _ = self._judged
+        features, most = self._request.features, self._request.spills
+        said = [f"{name} was in the code of the stack on which all is fine" for name in features]
+        said += [f"the code of the stack on which all is fine spilled {most}, and not more"] if most is not None else []
+        limits = {"spills": most} if most is not None else {}
+        return compiling_script(kernel, plan, Checks(dict.fromkeys(features, True), limits), self._seen(said))
+
+    def _script(self, failed: Sequence[Verdict]) -> str:
+        assert self._judged is not None
+        kernel, plan, names = self._judged
+        if isinstance(self._error, CompileFailure):
+            dies = self._error.status in (Status.CRASH, Status.TIMEOUT)
+            seen = self._seen([f"{self._error.status.value}: {self._error}"])
+            return compiling_script(kernel, plan, Checks(dies=dies), seen)
+        seen = self._seen([f"{verdict.check}: {verdict.text}" for verdict in failed] or [_text(self._error)])
+        numbers = [verdict for verdict in failed if verdict.check.partition("/")[0] in NUMBERS]
+        if numbers or not failed:
+            wanted = [verdict.check.split("/")[1] for verdict in numbers]
+            executor = str(self._recorder.record().executor)
+            return self._numbers(kernel, plan, wanted or names, seen, executor)
+        return _compiling(kernel, plan, failed, seen)
+
+    def _numbers(
+        self,
+        kernel: Kernel,
+        plan: Plan,
+        names: Sequence[str] | None,
+        seen: Seen,
+        executor: str,
+        *,
+        dies: bool = False,
+    ) -> str:
+        """Shows the first fill of ``names`` that is small enough."""
+        fills: list[Fill] = [
+            fill
+            for fill in fills_for(plan.problem, kernel.contract(plan, executor), self._settings.seed)
+            if names is None or fill.name in names
+        ]
+        refusal = NotReproducible(f"none of the fills {names} exists for {plan.problem.id}")
+        for fill in fills:
+            try:
+                return numbers_script(kernel, plan, fill, executor, seen, dies=dies)
+            except NotReproducible as error:
+                refusal = error
+        raise refusal
+
+    def _seen(self, failures: Sequence[str]) -> Seen:
+        return seen_in(self._recorder.record(), failures)
+
+
+def _compiling(kernel: Kernel, plan: Plan, failed: Sequence[Verdict], seen: Seen) -> str:
+    """A script about the code: features and limits of the main launch, or the limits of the others."""
+    features: dict[str, bool] = {}
+    limits: dict[str, int] = {}
+    only = None
+    for verdict in failed:
+        kind, _, rest = verdict.check.partition("/")
+        if kind == "spills" or rest.endswith(f"forbids/{SPILL.name}"):
+            limits["spills"] = 0
+        elif kind == "codegen" and rest.count("/") == 1:
+            wish, _, name = rest.partition("/")
+            features[name] = wish == "requires"
+        elif kind == "resources":
+            limits |= limits_of(plan.target)
+            only = rest or only
+    if not features and not limits:
+        checks = ", ".join(verdict.check for verdict in failed)
+        raise NotReproducible(
+            f"no script can show what failed: {checks}; one launches the grid that was planned, and looks at the code "
+            "and the numbers of that launch"
+        )
+    return compiling_script(kernel, plan, Checks(features, limits), seen, None if features else only)
+
+
+def _text(error: Exception | None) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,424 @@
+"""Cases about code that Inductor generates: which there are, and the fixture ``inductor`` that judges them.
+
+A test states what it is about, like a scenario of the catalogue::
+
+    @generated(needs=("tma",), order=ORDERS, tma_store=[False, True])
+    def test_x(inductor, target, order, tma_store):
+        for run in inductor.forced(problem, target, template("persistent TMA"), ...):
+            run.exactly(2, "descriptors", dialect.created)
+
+Its parameters are crossed in full. The quick tier takes enough of the combinations for every value to appear, of a
+:class:`Thin` parameter those that it keeps, each on one target in turn.
+"""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from conformance import codegen_checks
+from conformance.cases.scenarios import identify
+from conformance.codegen_checks import Feature
+from conformance.execution.resources import over_limits
+from conformance.execution.trial import trial
+from conformance.heuristics.configs import Config
+from conformance.inductor.compile import provider
+from conformance.inductor.compile.program import Choice, Generated, GeneratedKernel, Program
+from conformance.inductor.compile.provider import Compiled
+from conformance.inductor.graphs.products import graph_of
+from conformance.inductor.replay.exact import exact_verdicts
+from conformance.inductor.replay.pinned import CallExecutor, Forced, config_of, described_config, expected_grid
+from conformance.inductor.replay.replay import ReplayUnsupported
+from conformance.inductor.source import spellings
+from conformance.inductor.source.source_checks import exactly, in_source
+from conformance.judging.case_steps import need_device, record
+from conformance.judging.conform import Harness
+from conformance.kernels.kernel import Plan, Variant
+from conformance.plugin.options import settings
+from conformance.plugin.recording import RECORDER, CaseRecorder
+from conformance.problems import Operand, Problem
+from conformance.records import CompileFailure, ConformanceFailure, Reason, ReasonCode, Status, Verdict
+from conformance.targets import Target
+
+#: Architectures that code is generated for where no target was asked for and there is no device.
+ARCHITECTURES = (90, 100)
+
+#: Choices of each lowering that one case forces, by tier; None: all of them.
+CHOICES: Mapping[str, int | None] = {"quick": 1, "default": 2, "full": None, "exhaustive": None}
+
+#: Fills of the quick tier for the further sizes of one compiled function: wrong addresses show in them.
+FURTHER_FILLS = ("transparent",)
+
+#: What every forced program is compiled with: Triton's templates only, nothing measured, nothing padded.
+FORCED_SETTINGS: Mapping[str, Any] = {
+    "max_autotune_gemm": True,
+    "max_autotune_gemm_backends": "TRITON",
+    "shape_padding": False,
+}
+
+
+@dataclass(frozen=True)
+class Thin:
+    """Values of a parameter of which the quick tier takes the first ``quick``: the others mean no other code path."""
+
+    values: Sequence[Any]
+    quick: int = 1
+
+    def of(self, tier: str) -> Sequence[Any]:
+        return self.values[: self.quick] if tier == "quick" else self.values
+
+
+def generated(*, needs: Sequence[str] = (), **parameters: Sequence[Any] | Thin) -> pytest.MarkDecorator:
+    """Marks a test as one about generated code. ``needs`` are capabilities of a target (see
+    ``conformance.targets.CAPABILITIES``) without which it has no case; the rest are the test's parameters."""
+    return pytest.mark.generated(tuple(needs), parameters)
+
+
+def parametrize(metafunc: pytest.Metafunc, targets: Sequence[Target], tier: str, *, has_gpu: bool) -> None:
+    """Gives a test marked as :func:`generated` its cases. A test without the mark is left alone."""
+    marker = metafunc.definition.get_closest_marker("generated")
+    if marker is None:
+        return
+    needs, parameters = marker.args
+    able = [t for t in targets if has_gpu or all(t.capability(name).available for name in needs)]
+    values = [each.of(tier) if isinstance(each, Thin) else each for each in parameters.values()]
+    combinations = list(itertools.product(*values))
+    if tier == "quick":
+        combinations = covering(combinations)
+    rows: dict[str, tuple[Any, ...]] = {}
+    for index, combination in enumerate(combinations):
+        text = [f"{name}={identify(value)}" for name, value in zip(parameters, combination, strict=True)]
+        for target in [able[index % len(able)]] if able and tier == "quick" else able:
+            rows["-".join([*text, target.id])] = (*combination, target)
+    names = [*parameters, "target"]
+    if rows:
+        metafunc.parametrize(names, list(rows.values()), ids=list(rows))
+    else:  # left to itself, pytest would make a skip of it
+        metafunc.parametrize(names, [pytest.param(*[None] * len(names), id="none", marks=pytest.mark.no_case)])
+
+
+def covering(combinations: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Some of ``combinations``, in their order, in which every value appears: of those left, always the first that
+    shows most that was not seen."""
+
+    def shown(combination: tuple[Any, ...]) -> set[tuple[int, str]]:
+        return set(enumerate(map(identify, combination)))
+
+    unseen: set[tuple[int, str]] = set().union(*map(shown, combinations))
+    taken: list[tuple[Any, ...]] = []
+    while unseen:
+        best = max(combinations, key=lambda combination: len(shown(combination) & unseen))
+        taken.append(best)
+        unseen -= shown(best)
+    return [combination for combination in combinations if combination in taken] or list(combinations)
+
+
+def chosen(targets: Sequence[Target], asked: bool) -> list[Target]:
+    """Those of ``targets`` that Inductor generates code for: NVIDIA's, and of these only two unless ``asked`` for."""
+    found = [target for target in targets if target.family == "nvidia"]
+    return found if asked else [target for target in found if target.is_device or target.arch in ARCHITECTURES]
+
+
+@dataclass
+class ForcedRun:
+    """One choice that was forced, compiled, run and judged. What a test checks of it goes into the record, and a
+    failed check ends the case when every choice has been judged."""
+
+    choice: Choice
+    generated: Generated
+    kernel: GeneratedKernel
+    config: Config
+    target: Target
+    _recorder: CaseRecorder
+
+    @property
+    def excess(self) -> str:
+        """What of the target's limits the kernel is past, if anything: the autotuner drops such a choice when it does
+        not launch."""
+        used = self.kernel.artefact.resources if self.kernel.artefact is not None else None
+        return "; ".join(over_limits(used, self.target)) if used is not None else ""
+
+    @property
+    def module(self) -> str:
+        """The generated module that holds the template's kernel."""
+        return next(text for text in reversed(self.generated.modules) if self.kernel.name in text)
+
+    def check(self, name: str, passed: bool, text: str = "", **details: Any) -> None:
+        """Adds what the check ``name`` said of this choice."""
+        self._recorder.verdict(f"{name}@{self.config.id}", passed, text, **details)
+
+    def filecheck(self, name: str, directives: str, where: str = "kernel") -> None:
+        """Runs FileCheck ``directives`` over the template kernel's source, over the "module" that holds it, or over
+        what it was compiled to at a stage."""
+        if where in ("kernel", "module"):
+            text = self.kernel.source if where == "kernel" else self.module
+            found = in_source(f"source/{name}", directives, text, where)
+        elif self.kernel.artefact is None:
+            found = Verdict(f"{where}/{name}", False, f"{self.kernel.name} was not compiled: {self.kernel.error}")
+        else:
+            text = codegen_checks.code(where, self.kernel.artefact.text(where))
+            found = in_source(f"{where}/{name}", directives, text, where)
+        self.check(found.check, found.passed, found.text, **found.details)
+
+    def exactly(self, count: int, name: str, pattern: str, where: str = "kernel") -> None:
+        """Checks that ``pattern`` occurs ``count`` times there: see :meth:`filecheck`."""
+        self.filecheck(name, exactly(count, pattern), where)
+
+    def code(self, requires: Sequence[Feature] = (), forbids: Sequence[Feature] = ()) -> None:
+        """Checks features of what the template's kernel was compiled to."""
+        if self.kernel.artefact is None:
+            self.check("codegen", False, f"{self.kernel.name} was not compiled: {self.kernel.error}")
+            return
+        for found in codegen_checks.check(self.kernel.artefact, self.target, requires, forbids):
+            kind = "requires" if found.required else "forbids"
+            self.check(f"codegen/{kind}/{found.feature.name}", found.passed, found.text, stage=found.stage)
+
+
+class Inductor:
+    """Compiles programs where this run can, and judges them."""
+
+    def __init__(self, harness: Harness, recorder: CaseRecorder) -> None:
+        self.harness = harness
+        self.recorder = recorder
+
+    def compile(self, program: Program, target: Target) -> Compiled:
+        """The program compiled on the device, or for ``target`` without one. The case ends as not-applicable where
+        ``target`` cannot be generated for."""
+        self.recorder.set(target=target, options={"program": program})
+        try:
+            with self.recorder.timed("compile"), self.harness.together():
+                return provider.compile_program(program, target, self.harness.pool)
+        except provider.Unsupported as error:
+            self.recorder.not_run(error.reason)
+
+    def record(self, verdicts: Iterable[Verdict], prefix: str = "") -> None:
+        """Adds ``verdicts`` to the case, which fails at its end if one of them failed."""
+        record(self.recorder, verdicts, prefix)
+
+    def conclude(self) -> None:
+        """Ends a case of which a verdict has failed so far: raises ConformanceFailure."""
+        failed = [verdict for verdict in self.recorder.verdicts if not verdict.passed]
+        if failed:
+            raise ConformanceFailure("\n".join(f"{verdict.check}: {verdict.text}" for verdict in failed))
+
+    def need_device(self, what: str) -> None:
+        """Ends the case as not run where nothing can be done on a device."""
+        need_device(self.harness, self.recorder, what)
+
+    def require(self, target: Target, *capabilities: str) -> None:
+        """Ends the case as not-applicable if ``target`` lacks one of ``capabilities``."""
+        for name in capabilities:
+            found = target.capability(name)
+            if not found.available:
+                self.recorder.not_applicable(Reason(ReasonCode.CAPABILITY, name, found.why))
+
+    def template(self, kind: str) -> str:
+        """The name of the installed torch's template of ``kind``, a key of ``vocabulary.TEMPLATES``; ends the case as
+        not-applicable where it has none."""
+        try:
+            return spellings.template(kind)
+        except spellings.NoSuchTemplate as error:
+            self.recorder.not_applicable(error.reason)
+
+    def refused(self, problem: Problem, target: Target, template: str, error: str, **fields: Any) -> None:
+        """Checks that compiling ``problem`` with choices of ``template`` only fails with the exception ``error``."""
+        self.recorder.set(kernel=f"inductor/{template}", problem=problem)
+        failure = self.compile(_program(problem, template, **fields), target).generated.failure
+        seen = "it was compiled" if failure is None else f"{' <- '.join(failure.types)}: {failure.message}"
+        named = failure is not None and (error in failure.types or error in failure.message)
+        self.recorder.verdict(f"refused/{problem.id}", named, f"{error} is required, seen: {seen}")
+
+    def forced(
+        self,
+        problem: Problem,
+        target: Target,
+        template: str,
+        *,
+        persistent: bool = False,
+        also: Sequence[Problem] = (),
+        fills: tuple[str, ...] | None = None,
+        choices: int | None = None,
+        **program: Any,
+    ) -> Iterator[ForcedRun]:
+        """Forces choices of ``template`` one by one, as many as the tier asks for or ``choices``, judges the numbers,
+        the memory and the grid of each, and yields it for what the test checks of it. A choice past the target's limits
+        is left out, as by the autotuner, and said in the record.
+
+        ``persistent``: the grid is one program per SM. ``also``: problems that differ from ``problem`` in the sizes of
+        marked dimensions, computed by the same compiled function. ``program`` holds further fields of a
+        :class:`Program`, and ``out=True`` if the graph writes into the output that it is given.
+        """
+        calls = tuple(other.operands for other in also)
+        asked = _program(problem, template, calls=calls, **program)
+        self.recorder.set(kernel=f"inductor/{template}", problem=problem)
+        self.recorder.run_created(template)
+        first = zlib.crc32(self.recorder.case.encode()) % 997
+        wanted = choices or CHOICES[self.harness.settings.tier]
+        done, tried, matching = 0, 0, 1
+        unjudged: Reason | None = None
+        excess: list[str] = []
+        while tried < matching and (wanted is None or done < wanted):
+            compiled = self.compile(replace(asked, pick=first + tried), target)
+            tried += 1
+            matching = max((selection.matching for selection in compiled.generated.selections), default=0)
+            failure = compiled.generated.failure
+            if failure is not None and "OutOfResources" in failure.message:
+                excess.append(failure.message)
+                continue
+            run = self._generated(compiled, target, template)
+            if run.excess:
+                excess.append(f"{run.config.id}: {run.excess}")
+                continue
+            unjudged = self._judged(run, compiled, (problem, *also), persistent, fills) or unjudged
+            yield run
+            done += 1
+        self.recorder.run_judged(template)
+        self.recorder.set(observed={"choices": done, "past the limits": excess})
+        self.conclude()
+        if not done:
+            self.recorder.not_applicable(Reason(ReasonCode.SHARED_MEMORY, template, "; ".join(excess)))
+        if unjudged is not None:
+            self.recorder.not_run(unjudged)
+
+    def _generated(self, compiled: Compiled, target: Target, template: str) -> ForcedRun:
+        """The run of the one kernel of ``template`` that was generated. Raises CompileFailure or ConformanceFailure if
+        there is none."""
+        found = compiled.generated
+        if found.failure is not None:
+            text = f"{template} was not generated: {' <- '.join(found.failure.types)}: {found.failure.message}"
+            raise CompileFailure(Status.COMPILE_ERROR, text)
+        templates = [kernel for kernel in found.kernels if kernel.kind == "template"]
+        choices = [choice for selection in found.selections for choice in selection.left]
+        if len(templates) != 1 or not choices:
+            names = ", ".join(kernel.name for kernel in found.kernels)
+            raise ConformanceFailure(f"one kernel of {template} is required, generated were: {names or 'none'}")
+        kernel = templates[0]
+        return ForcedRun(choices[0], found, kernel, config_of(kernel.source), target, self.recorder)
+
+    def _judged(
+        self,
+        run: ForcedRun,
+        compiled: Compiled,
+        problems: Sequence[Problem],
+        persistent: bool,
+        fills: tuple[str, ...] | None,
+    ) -> Reason | None:
+        """Judges code and numbers; why the numbers could not be judged if they could not."""
+        self.recorder.set(config=run.config, observed={"choice": run.choice.description})
+        described = described_config(run.choice)
+        run.check("forced", described == run.config, f"chosen was {described}, generated {run.config}")
+        for kernel in run.generated.kernels:
+            text = f"{kernel.name}: {kernel.error}" if kernel.error else f"{kernel.name} compiled"
+            run.check(f"compile/{kernel.kind}", kernel.artefact is not None, text)
+        if run.kernel.artefact is not None:
+            used = run.kernel.artefact.resources
+            self.recorder.set(artefacts=run.kernel.artefact.stages, observed={"resources": asdict(used)})
+        sms = (run.target.limits.multiprocessors or 0) - (compiled.program.carveout or 0) if persistent else None
+        for number, problem in enumerate(problems):
+            grid = expected_grid(problem, run.config, sms)
+            plan = Plan(run.choice.name, problem, run.config, Variant(), run.target, grid)
+            quick = self.harness.settings.tier == "quick"
+            names = FURTHER_FILLS if number and fills is None and quick else fills
+            reason = self._judge_numbers(run, compiled, number, plan, names)
+            if reason is not None:
+                return reason
+        return None
+
+    def _judge_numbers(
+        self, run: ForcedRun, compiled: Compiled, number: int, plan: Plan, fills: tuple[str, ...] | None
+    ) -> Reason | None:
+        """Judges call ``number`` of the compiled function; why it could not if it could not."""
+        executor = self.harness.executor
+        if isinstance(executor, Reason):
+            return executor
+        self.recorder.set(executor=executor.name)
+        out = len(compiled.program.operands) > len(plan.problem.operands)
+        caller = CallExecutor(executor.name, executor.device, out=out)
+        forced = Forced(lambda tensors, observe: compiled.call(tensors, executor, number=number, observe=observe))
+        try:
+            with self.recorder.timed("run"):
+                judged = self.harness.run(
+                    lambda: trial(forced, plan, caller, seed=self.harness.settings.seed, names=fills)
+                )
+        except ReplayUnsupported as error:
+            return error.reason
+        suffix = f"/{plan.problem.id}" if number else ""
+        for verdict in judged.verdicts:
+            run.check(f"{verdict.check}{suffix}", verdict.passed, verdict.text, **verdict.details)
+        if judged.diagnosis:
+            run.check("diagnosis", False, judged.diagnosis)
+        return None
+
+    def exact(
+        self,
+        graph: str,
+        operands: Sequence[Operand],
+        target: Target,
+        *,
+        values: Mapping[str, Tensor] | None = None,
+        **program: Any,
+    ) -> Compiled:
+        """Compiles any ``graph`` ("package.module:function") and judges its numbers bit by bit, for small integers as
+        operands, or ``values`` of some of them by name: the reference is the same function in fp64 on the CPU.
+
+        What is wrong with the numbers fails the case at its end, so that the test can still judge the code. The test
+        must see to it that no sum or product leaves the integers that fp32 holds; a result that the output's dtype
+        cannot hold raises ValueError. A program that does not compile raises CompileFailure. ``program`` holds
+        further fields of a :class:`Program`; what it does not set is as without autotuning.
+        """
+        settings = {"shape_padding": False, **dict(program.pop("settings", {}))}
+        asked = Program(graph, tuple(operands), settings=tuple(settings.items()), **program)
+        self.recorder.set(kernel=f"inductor/{graph.rpartition(':')[2]}")
+        compiled = self.compile(asked, target)
+        failure = compiled.generated.failure
+        if failure is not None:
+            raise CompileFailure(Status.COMPILE_ERROR, f"{' <- '.join(failure.types)}: {failure.message}")
+        for kernel in compiled.generated.kernels:
+            self.recorder.verdict(f"compile/{kernel.name}", kernel.artefact is not None, kernel.error or "compiled")
+        executor = self.harness.executor
+        if isinstance(executor, Reason):
+            self.recorder.not_run(executor)
+        self.recorder.set(executor=executor.name)
+        try:
+            with self.recorder.timed("run"):
+                verdicts = exact_verdicts(compiled, executor, self.harness.settings.seed, values or {})
+        except ReplayUnsupported as error:
+            self.recorder.not_run(error.reason)
+        self.record(verdicts)
+        return compiled
+
+
+def _program(problem: Problem, template: str, *, out: bool = False, **fields: Any) -> Program:
+    """The program that computes ``problem`` with choices of ``template`` only."""
+    settings = {**FORCED_SETTINGS, **dict(fields.pop("settings", {}))}
+    graph, arguments = graph_of(problem)
+    operands = (*problem.operands, *(problem.outputs if out else ()))
+    return Program(
+        graph, operands, arguments, settings=tuple(settings.items()), templates=spellings.only(template), **fields
+    )
+
+
+@pytest.fixture
+def inductor(harness: Harness, request: pytest.FixtureRequest) -> Inductor:
+    """The session's :class:`Inductor` for one case. Ends the case as not-applicable on a target without what the test
+    needs."""
+    recorder: CaseRecorder = request.node.stash[RECORDER]
+    judge = Inductor(harness, recorder)
+    marker = request.node.get_closest_marker("generated")
+    if marker is not None:
+        judge.require(request.node.callspec.params["target"], *marker.args[0])
+    return judge
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    asked = settings(metafunc.config)
+    from conformance.judging.conform import chosen_targets
+
+    targets = chosen(chosen_targets(asked), bool(asked.targets))
+    parametrize(metafunc, targets, asked.tier, has_gpu=asked.has_gpu)

@@ -1,0 +1,93 @@
+"""What the sweep over config spaces needs: device times, and where spills are declared."""
+
+from __future__ import annotations
+
+import functools
+import statistics
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from conformance.cases.shapes import example_variant, timed
+from conformance.heuristics.configs import AnyConfig, Config
+from conformance.heuristics.pruning import shared_memory
+from conformance.inputs.random_tensors import random_tensors
+from conformance.kernels.gemm import GemmKernel
+from conformance.kernels.kernel import Kernel, NotApplicable, Variant
+from conformance.machine.gpu_lock import NotAlone
+from conformance.problems import Gemm, Problem, itemsize
+from conformance.records import Verdict
+from conformance.targets import Target
+
+if TYPE_CHECKING:
+    from conformance.execution.compilation import Artefact
+    from conformance.judging.conform import Harness
+
+
+def measure(harness: Harness, kernel: Kernel, dtype: str, config: AnyConfig, target: Target) -> dict[str, Any]:
+    """What a record keeps of one timing: the problem, microseconds of every run and their median; the reason where the
+    config cannot take it."""
+    from conformance.execution.device import DeviceExecutor
+
+    problem = timed(kernel, dtype)
+    try:
+        variant = {} if kernel.persistent else example_variant(kernel)
+        plan = kernel.plan(problem, config, target, Variant(**variant))
+    except NotApplicable as refusal:
+        return {"run": {"problem": problem.id, "refused": str(refusal.reason)}}
+    assert isinstance(harness.executor, DeviceExecutor)
+    launch = kernel.launch(plan, random_tensors(problem, harness.executor.device))
+    with harness.together():
+        harness.executor.run(launch)  # compiles it, while others go on
+    try:
+        with harness.turns.alone():
+            times = harness.executor.microseconds(launch)
+    except NotAlone as error:
+        return {"run": {"problem": problem.id, "refused": str(error)}}
+    samples = [round(sample, 3) for sample in times]
+    return {"run": {"problem": problem.id, "us": round(statistics.median(samples), 3), "samples_us": samples}}
+
+
+def estimates(kernel: Kernel, config: AnyConfig, problem: Problem) -> dict[str, Any]:
+    """What the heuristics and the kernel estimate of the shared memory of one block, in bytes; empty where neither
+    does."""
+    if not isinstance(config, Config):
+        return {}
+    found = {"heuristics": shared_memory(config, itemsize(problem.dtype))}
+    if isinstance(kernel, GemmKernel) and isinstance(problem, Gemm):
+        found["kernel"] = kernel.shared_memory(problem, config)
+    return {"shared_memory_estimate": found}
+
+
+@functools.cache
+def _declared() -> frozenset[str]:
+    """Lines of the data file: kernel, dtype, config and target of each case that is known to spill."""
+    text = files("conformance.data").joinpath("declared_spills.txt").read_text()
+    return frozenset(line for line in text.splitlines() if line and not line.startswith("#"))
+
+
+@functools.cache
+def _swept() -> frozenset[str]:
+    """The targets whose spills are declared."""
+    return frozenset(line.split()[-1] for line in _declared())
+
+
+def spill_key(kernel: Kernel, dtype: str, config: AnyConfig, target: Target) -> str:
+    return f"{kernel.name} {dtype} {config.id} {target.id}"
+
+
+def spill_verdict(
+    kernel: Kernel, dtype: str, config: AnyConfig, target: Target, artefact: Artefact, *, judged: bool = True
+) -> Verdict:
+    """Whether the main launch spills no register, or is declared to. What is spilled on a target for which nothing is
+    declared, or without being ``judged``, is said and no fault. Of a binary that was not read nothing is known."""
+    used = artefact.resources
+    if used.source == "metadata":
+        return Verdict("spills", not judged, "not known: no cuobjdump reads the binary; set TRITON_CUOBJDUMP_PATH")
+    if not used.spills:
+        return Verdict("spills", True, "no register is spilled")
+    text = f"{used.spills} {used.spill_unit} per thread spilled"
+    if spill_key(kernel, dtype, config, target) in _declared():
+        return Verdict("spills", True, f"{text}, declared")
+    if target.id not in _swept():
+        return Verdict("spills", True, f"{text}; no sweep has declared the spills of {target.id} yet")
+    return Verdict("spills", not judged, f"{text}, not declared")

@@ -1,0 +1,55 @@
+"""The versions under test, found without importing torch or triton."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from conformance.gate.runs.code_digest import code_digest
+from conformance.gate.runs.run_environment import ASSEMBLERS, assemblers
+from conformance.machine.gpus import Gpus
+
+
+def machine_stack(gpus: Gpus) -> dict[str, str | None]:
+    """What all processes of a run share: this harness and what it judges with, python, NVIDIA's assemblers, driver and
+    device (its distinct names)."""
+    return {
+        "harness": f"{_version('triton-conformance') or 'checkout'} {code_digest()[:12]}",
+        "torch": _version("torch"),
+        "triton": _version("triton"),
+        "python": platform.python_version(),
+        **_assembler_versions(),
+        "driver": gpus.driver,
+        "device": ", ".join(sorted(set(gpus.names))) or None,
+    }
+
+
+def imported_versions() -> dict[str, str]:
+    """The versions of torch and triton that this process imported: metadata may describe another build."""
+    versions = {name: getattr(sys.modules.get(name), "__version__", None) for name in ("torch", "triton")}
+    return {name: str(version) for name, version in versions.items() if version is not None}
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _assembler_versions() -> dict[str, str | None]:
+    found = assemblers()
+    return {name: _release(found[name]) if name in found else None for name in ASSEMBLERS}
+
+
+def _release(assembler: Path) -> str | None:
+    try:
+        done = subprocess.run([assembler, "--version"], capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = re.search(r"\bV([\d.]+)", done.stdout)
+    return match[1] if match else None

@@ -1,0 +1,196 @@
+"""Runs in every process that executes cases: one record for each, whatever it does."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import pytest
+
+from conformance.machine import device_memory
+from conformance.machine.versions import imported_versions
+from conformance.plugin import case_ids
+from conformance.plugin.options import DEFAULT_SEED, Settings
+from conformance.plugin.recording import RECORDER, CaseRecorder, RecordFile, TypedSkip, stacks_file
+from conformance.plugin.watchdog import Watchdog, device_fault
+from conformance.records import CaseRecord, CompileFailure, ConformanceFailure, Status, Verdict
+
+
+def status_of(error: BaseException) -> tuple[Status, str]:
+    """The status that an exception means for its case, and its diagnosis."""
+    if isinstance(error, ConformanceFailure):
+        return Status.FAIL, str(error)
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, CompileFailure):
+        return error.status, str(error)
+    if device_memory.ran_out(error):
+        return Status.OOM, text
+    return Status.FAIL, text
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process that runs cases: the run's ``folder``, its name there, its GPU, and what the run knows of the
+    machine. The process that the user started has the ``terminal`` too, and ``end_of_run``, called with the record of
+    the case that ends it early."""
+
+    folder: Path
+    name: str
+    gpu: str | None
+    stack: dict[str, Any]
+    terminal: TextIO | None = None
+    end_of_run: Callable[[CaseRecord], None] | None = None
+
+
+class ItemRecording:
+    def __init__(self, settings: Settings, process: Process, case_ids: case_ids.CaseIds) -> None:
+        self.settings = settings
+        self.process = process
+        self.case_ids = case_ids
+        self.file = RecordFile(process.folder, process.name)
+        self._watchdog: Watchdog | None = None
+
+    def pytest_sessionstart(self) -> None:
+        process = self.process
+        stacks = stacks_file(process.folder, process.name)
+        self._watchdog = Watchdog(self.settings.case_timeout_s, stacks, process.terminal, self._end)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        case = self.case_ids(item.nodeid)
+        if case is None:
+            return (yield)
+        recorder = CaseRecorder(
+            case,
+            case_ids.suite_of(case),
+            self.process.folder,
+            worker=self.process.name,
+            gpu=self.process.gpu,
+            tier=self.settings.tier,
+            seed=self.settings.seed,
+            stack=self.process.stack,
+            repro=self._repro(case),
+        )
+        recorder.on_change = lambda: self._foresee(recorder)
+        item.stash[RECORDER] = recorder
+        self._foresee(recorder)
+        assert self._watchdog is not None  # the session has started
+        with self._watchdog.watching(recorder):
+            result = yield
+            fault = device_fault()
+            if fault is not None:
+                text = "\n".join(filter(None, (recorder.diagnosis, f"left its GPU unusable: {fault}")))
+                self._watchdog.finish(recorder, Status.CRASH, text)
+        if recorder.status not in (Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN):
+            recorder.keep_artefacts()  # a failure is read later, and elsewhere
+        self.file.write(recorder.record())
+        device_memory.give_back(device_memory.KEPT)
+        return result
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, Any, pytest.TestReport]:
+        report: pytest.TestReport = yield
+        recorder = item.stash.get(RECORDER, None)
+        if recorder is not None:
+            self.process.stack.update(imported_versions())  # the recorder's stack, too
+            self._conclude(recorder, report, call)
+            if report.failed:
+                report.sections.append(("conformance: reproduce with", recorder.record().repro))
+            if report.when == "call" or not report.passed:
+                outcome = "xfailed" if hasattr(report, "wasxfail") else report.outcome
+                recorder.outcome = outcome if report.when == "call" else f"{outcome} in {report.when}"
+        return report
+
+    def _conclude(self, recorder: CaseRecorder, report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
+        """Takes one phase of the test into the record, and turns what must not pass into a failure."""
+        error = call.excinfo.value if call.excinfo is not None else None
+        if isinstance(error, TypedSkip) and report.skipped:
+            recorder.conclude(error.status, reason=error.reason)
+        elif report.skipped or hasattr(report, "wasxfail"):
+            why = getattr(report, "wasxfail", "") or (str(error) if error is not None else "")
+            text = f"skip or xfail without a typed reason ({why}): use recorder.not_applicable or recorder.not_run"
+            _fail(recorder, report, text)
+        elif error is not None:
+            self._conclude_failure(recorder, report, *status_of(error))
+        elif report.failed:
+            self._conclude_failure(recorder, report, Status.FAIL, report.longreprtext)
+        if report.when == "teardown" and (report.passed or recorder.status is Status.WAIVED):
+            self._conclude_case(recorder, report)
+
+    def _conclude_failure(
+        self, recorder: CaseRecorder, report: pytest.TestReport, status: Status, diagnosis: str
+    ) -> None:
+        """Takes in a failure, which may be an expected one."""
+        found = self.settings.expected_failures.failure(recorder.record(), status, diagnosis)
+        recorder.conclude(found.status, found.diagnosis, found.reason)
+        if found.status is Status.WAIVED:
+            mark_xfailed(report, str(found.reason))
+        elif not report.failed:
+            _mark_failed(report, found.diagnosis)
+
+    def _conclude_case(self, recorder: CaseRecorder, report: pytest.TestReport) -> None:
+        """The last word on a case of which no phase failed, or only as expected."""
+        objection = recorder.objection()
+        if objection is not None:
+            self._conclude_failure(recorder, report, Status.FAIL, objection)
+        elif recorder.status is Status.WAIVED:
+            failed = [verdict for verdict in recorder.verdicts if not verdict.passed]
+            other = [verdict for verdict in failed if not _is_told(recorder, verdict)]
+            if other:
+                _fail(recorder, report, f"check {other[0].check} failed beside the expected failure: {other[0].text}")
+        elif recorder.status is Status.PASS:
+            found = self.settings.expected_failures.success(recorder.record())
+            if found is not None:
+                recorder.conclude(found.status, found.diagnosis, found.reason)
+                _mark_failed(report, found.diagnosis)
+
+    def _foresee(self, recorder: CaseRecorder) -> None:
+        stage = f" in stage {recorder.stage}" if recorder.stage else ""
+        self.file.foresee(recorder.record(Status.CRASH, f"the process died while it ran this case{stage}"))
+
+    def _end(self, record: CaseRecord) -> None:
+        record = self.settings.expected_failures.applied(record)
+        self.file.write(record)
+        if self.process.end_of_run is not None:
+            self.process.end_of_run(record)
+
+    def _repro(self, case: str) -> str:
+        """A command line that runs this one case as it was run here."""
+        settings = self.settings
+        words = ["python", "-m", "pytest", "--pyargs", case_ids.SUITES_PACKAGE, "--conformance-case", case]
+        words += ["--conformance-tier", settings.tier]
+        words += [word for target in settings.targets for word in ("--conformance-target", target)]
+        if settings.seed != DEFAULT_SEED:
+            words += ["--conformance-seed", str(settings.seed)]
+        if not settings.has_gpu:
+            words.append("--conformance-no-gpu")
+        words += [f"--conformance-expected-failures={file}" for file in settings.expected_failure_files]
+        return shlex.join(words)
+
+
+def _is_told(recorder: CaseRecorder, verdict: Verdict) -> bool:
+    """Whether the diagnosis speaks of a failed ``verdict``."""
+    return verdict.text in recorder.diagnosis if verdict.text else verdict.check in recorder.diagnosis
+
+
+def _fail(recorder: CaseRecorder, report: pytest.TestReport, text: str) -> None:
+    recorder.conclude(Status.FAIL, text)
+    _mark_failed(report, text)
+
+
+def _mark_failed(report: pytest.TestReport, text: str) -> None:
+    report.outcome = "failed"
+    report.longrepr = text
+    if hasattr(report, "wasxfail"):
+        del report.wasxfail
+
+
+def mark_xfailed(report: pytest.TestReport, why: str) -> None:
+    """Makes of a failed phase, or of one that hid a failure, one that failed as expected."""
+    report.outcome = "skipped"
+    report.wasxfail = why

@@ -1,0 +1,63 @@
+"""Runs in every process that collects: which cases are left after our filters, and that none hides."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.plugin.case_ids import CaseIds, suite_of
+from conformance.plugin.options import Settings
+
+
+class Collecting:
+    def __init__(self, settings: Settings, case_ids: CaseIds) -> None:
+        self.settings = settings
+        self.case_ids = case_ids
+
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        """Leaves out the files of suites that were not asked for: making their cases only to drop them takes longer
+        than to make those of one suite."""
+        asked = self.settings
+        suites = [suite_of(asked.case)] if asked.case is not None else asked.suites
+        if not suites or collection_path.suffix != ".py" or suite_of(collection_path.name) in suites:
+            return None
+        return True if self.case_ids(str(collection_path)) is not None else None
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, Any, pytest.CollectReport]:
+        report: pytest.CollectReport = yield
+        if report.skipped and self.case_ids(collector.nodeid) is not None:
+            report.outcome = "failed"
+            report.longrepr = f"{collector.nodeid} skipped itself when collected: skip cases, for a typed reason"
+        return report
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        kept: list[pytest.Item] = []
+        dropped: list[pytest.Item] = []
+        for item in items:
+            (kept if self._is_wanted(item) else dropped).append(item)
+        if dropped:
+            config.hook.pytest_deselected(items=dropped)
+            items[:] = kept
+
+    def _is_wanted(self, item: pytest.Item) -> bool:
+        asked = self.settings
+        if item.get_closest_marker("no_case") is not None:
+            return False  # a scenario that has no case on the chosen targets
+        case = self.case_ids(item.nodeid)
+        if asked.case is not None and case != asked.case:
+            return False
+        if asked.suites and (case is None or suite_of(case) not in asked.suites):
+            return False
+        return not asked.kernels or kernel_of(item) in asked.kernels
+
+
+def kernel_of(item: pytest.Item) -> str | None:
+    """The name of the kernel that ``item`` is parametrised with: its parameter ``kernel``, if any."""
+    callspec = getattr(item, "callspec", None)
+    kernel = callspec.params.get("kernel") if callspec is not None else None
+    return None if kernel is None else str(getattr(kernel, "name", kernel))

@@ -1,0 +1,286 @@
+"""The run as a whole, in the process that the user started: its folder, its workers, and that nothing is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, TextIO
+
+import pytest
+
+from conformance.gate.runs.run_environment import ENVIRONMENT_FILE, environment
+from conformance.machine.gpus import GpuLeases
+from conformance.machine.versions import machine_stack
+from conformance.plugin.case_hooks import mark_xfailed
+from conformance.plugin.case_ids import CaseIds, check_case_ids, suite_of
+from conformance.plugin.options import Settings
+from conformance.plugin.recording import RecordFile, in_flight_file, stacks_file
+from conformance.plugin.watchdog import PROCESS_ENDED
+from conformance.records import (
+    RECORDS_FILE,
+    RUN_FILE,
+    CaseRecord,
+    Reading,
+    RecordError,
+    RunInfo,
+    Status,
+    from_line,
+    incompleteness,
+    jsonable,
+    read_records,
+    replace_file,
+)
+from conformance.reporting.summary import render_markdown, render_text, summarise
+
+CONTROLLER = "controller"
+SUMMARY_FILE = "summary.md"
+SELECTED_FILE = "selected.txt"
+JUNIT_FILE = "junit.xml"
+PROCESS_DIED = "process-died"  # outcome of a case whose worker died before it wrote the record
+_UNREMARKABLE = (Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN, Status.WAIVED)
+
+
+def new_folder(settings: Settings, invocation_dir: Path) -> Path:
+    """Where this run's evidence goes: the folder asked for, which must be new or empty, or one under reports."""
+    if settings.run_dir is not None:
+        if settings.run_dir.exists() and (not settings.run_dir.is_dir() or any(settings.run_dir.iterdir())):
+            raise pytest.UsageError(f"--run-dir {settings.run_dir}: exists and is not an empty folder; give a new one")
+        return settings.run_dir
+    moment = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
+    return invocation_dir / "reports" / f"{moment}-{os.urandom(2).hex()}"
+
+
+class Run:
+    """``workers`` is the number of processes that run cases, 1 if that is this one; ``options`` is every word of the
+    command line."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        folder: Path,
+        workers: int,
+        case_ids: CaseIds,
+        stderr: TextIO,
+        options: Sequence[str] = (),
+    ) -> None:
+        self.folder = folder
+        self.stack: dict[str, Any] = dict(machine_stack(settings.gpus))
+        self._settings = settings
+        self._workers = workers
+        self._case_ids = case_ids
+        self._stderr = stderr
+        self._options = options
+        self._leases = GpuLeases(settings.gpus.entries)
+        self._started = datetime.now(timezone.utc)
+        self._clock = time.monotonic()
+        self._selected: list[str] | None = None
+        self._uncollectable: list[str] = []
+        self._collected_workers: set[str] = set()
+        self._early_deaths = 0
+        self._info: RunInfo | None = None
+        self._reading = Reading(())
+
+    # Beginning
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._write_info(RunInfo(**self._facts()))
+            self._write_environment()
+        except OSError as error:
+            raise pytest.UsageError(f"cannot write records to {self.folder} ({error}): give --run-dir") from None
+        self._file = RecordFile(self.folder, CONTROLLER)
+
+    def pytest_report_header(self) -> str:
+        gpus = ", ".join(self._settings.gpus.entries) or "none (interpreter and cross-compilation)"
+        return (
+            f"conformance: tier {self._settings.tier}, workers {self._workers}, GPUs {gpus}, records in {self.folder}"
+        )
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        node.workerinput["conformance_folder"] = str(self.folder)
+        node.workerinput["conformance_gpus"] = asdict(self._settings.gpus)
+        node.workerinput["conformance_gpu"] = self._leases.take(node.gateway.id)
+        node.workerinput["conformance_workers"] = self._workers
+        node.workerinput["conformance_stack"] = self.stack
+
+    # Collection
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        case = self._case_ids(report.nodeid) if report.failed else None
+        if case is not None and case not in self._uncollectable:
+            self._uncollectable.append(case)
+            self._file.write(self._bare(case, Status.FAIL, "failed in collection", report.longreprtext))
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self._select([item.nodeid for item in session.items])
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
+        self._collected_workers.add(node.gateway.id)
+        if self._selected is None:
+            self._select(ids)
+
+    def _select(self, nodeids: Sequence[str]) -> None:
+        cases = [case for case in map(self._case_ids, nodeids) if case is not None]
+        check_case_ids(cases)
+        if not cases:
+            self._refuse_filters_that_match_nothing()
+        self._selected = cases
+        self._write_selected()
+
+    def _write_selected(self) -> None:
+        cases = [*(self._selected or ()), *self._uncollectable]
+        replace_file(self.folder / SELECTED_FILE, "".join(case + "\n" for case in cases))
+
+    def _refuse_filters_that_match_nothing(self) -> None:
+        asked = self._settings
+        filters = {"id": [asked.case] if asked.case else [], "kernel": asked.kernels, "suite": asked.suites}
+        given = " and ".join(f"{name} {' or '.join(values)}" for name, values in filters.items() if values)
+        if given:
+            raise pytest.UsageError(f"no collected case has {given}: see 'conformance list'")
+
+    # Workers that die
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: object | None) -> None:
+        self._leases.give_back(node.gateway.id)
+        if error is None or node.gateway.id in self._collected_workers:
+            return
+        self._early_deaths += 1
+        if self._early_deaths > self._workers:  # each replacement would die alike, for ever
+            pytest.exit(f"workers die before they have collected the suites; the last one: {error}", returncode=1)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self, crashitem: str, report: Any) -> None:
+        case = self._case_ids(crashitem)
+        worker = report.node.gateway.id
+        part = self.folder / f"records-{worker}.jsonl"
+        if case is None:
+            return
+        written = read_records(part).records if part.exists() else ()
+        record = next((record for record in written if record.case == case), None)
+        if record is None:
+            record = self._settings.expected_failures.applied(self._of_the_dead(worker, case))
+            self._file.write(record)
+        if record.status is Status.WAIVED and record.outcome in (PROCESS_DIED, PROCESS_ENDED):
+            mark_xfailed(report, str(record.reason))
+
+    def _of_the_dead(self, worker: str, case: str) -> CaseRecord:
+        """The record of the case during which ``worker`` died before it could write one."""
+        foreseen = self._foreseen(worker, case)
+        stacks = stacks_file(self.folder, worker)
+        late = stacks.read_text(errors="replace") if stacks.exists() else ""
+        if late:
+            text = f"ran past its deadline, holding the interpreter's lock; the process was ended. Its stacks:\n{late}"
+            foreseen.update(status=Status.TIMEOUT.value, diagnosis=text)
+        return from_line(json.dumps({**foreseen, "outcome": PROCESS_DIED}))
+
+    def _foreseen(self, worker: str, case: str) -> dict[str, Any]:
+        """What the dead ``worker`` had known of ``case``."""
+        try:
+            record = from_line(in_flight_file(self.folder, worker).read_text(encoding="utf-8"))
+        except (OSError, RecordError):
+            record = None
+        if record is None or record.case != case:
+            record = self._bare(case, Status.CRASH, "", "the process died while it ran this case", worker)
+        found: dict[str, Any] = jsonable(record)
+        return found
+
+    def _bare(self, case: str, status: Status, outcome: str, diagnosis: str, worker: str = CONTROLLER) -> CaseRecord:
+        return CaseRecord(
+            case,
+            suite_of(case),
+            status,
+            tier=self._settings.tier,
+            seed=self._settings.seed,
+            stack=self.stack,
+            worker=worker,
+            outcome=outcome,
+            diagnosis=diagnosis,
+        )
+
+    # End
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        info = self.finish()
+        bad = any(record.status not in _UNREMARKABLE for record in self._reading.records)
+        if (info.problems or bad) and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def finish(self) -> RunInfo:
+        """Merges the records, compares them with what was selected and writes the summary."""
+        try:
+            self._reading = read_records(self.folder)
+        except FileNotFoundError:
+            self._reading = Reading(())
+        records = sorted(self._reading.records, key=lambda record: record.case)
+        problems = [*self._reading.problems, *incompleteness([*(self._selected or ()), *self._uncollectable], records)]
+        facts = {**self._facts(), "problems": tuple(problems), "wall_s": round(time.monotonic() - self._clock, 3)}
+        facts["stack"] = {**self.stack, **(records[-1].stack if records else {})}
+        self._info = RunInfo(**facts)
+        if self._uncollectable:
+            self._write_selected()
+        replace_file(self.folder / RECORDS_FILE, "".join(record.to_line() for record in records))
+        if not self._reading.problems:  # else they are evidence
+            for part in self.folder.glob("records-*.jsonl"):
+                part.unlink()
+        for leftover in (*self.folder.glob("inflight-*.json"), *self.folder.glob("stacks-*.txt")):
+            if leftover.suffix == ".json" or leftover.stat().st_size == 0:
+                leftover.unlink()
+        self._write_info(self._info)
+        summary = summarise(records, self._info)
+        (self.folder / SUMMARY_FILE).write_text(render_markdown(summary), encoding="utf-8")
+        return self._info
+
+    def abort(self, record: CaseRecord) -> None:
+        """Ends the run from its only process, which is about to be ended because of ``record``."""
+        self.finish()
+        lines = [
+            f"conformance: {record.case}: {record.status.value}: {record.diagnosis}",
+            "conformance: the process that ran it is pytest's own, so the run ends here; with '-n 1' or more only a",
+            f"conformance: worker ends and the run goes on. Records so far: {self.folder}",
+        ]
+        print("", *lines, sep="\n", file=self._stderr, flush=True)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if self._info is None:
+            return
+        terminalreporter.section("conformance")
+        terminalreporter.write_line(render_text(summarise(self._reading.records, self._info)))
+        terminalreporter.write_line(f"records: {self.folder}")
+
+    def _write_environment(self) -> None:
+        facts, suites = self._facts(), self._case_ids.suites[1:]
+        found = environment(facts["id"], facts["started"], self.stack, self._settings.gpus.names, self._options, suites)
+        replace_file(self.folder / ENVIRONMENT_FILE, json.dumps(found, indent=1) + "\n")
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "id": self.folder.name,
+            "started": self._started.isoformat(timespec="seconds"),
+            "tier": self._settings.tier,
+            "seed": self._settings.seed,
+            "targets": self._settings.targets,
+            "workers": self._workers,
+            "gpus": self._settings.gpus.entries,
+            "stack": self.stack,
+            "selected": None if self._selected is None else len(self._selected) + len(self._uncollectable),
+        }
+
+    def _write_info(self, info: RunInfo) -> None:
+        replace_file(self.folder / RUN_FILE, json.dumps(jsonable(info), indent=1) + "\n")
+
+
+def own_stderr() -> TextIO:
+    """The terminal's stderr, kept while pytest captures the descriptor of that name."""
+    return os.fdopen(os.dup(sys.__stderr__.fileno() if sys.__stderr__ else 2), "w")

@@ -1,0 +1,370 @@
+"""The sweep holds what the heuristics list: nothing is dropped in silence, and a sample stands for its table."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import types
+from collections import Counter
+
+import pytest
+
+from conformance.cases import config_space, scenarios, shapes
+from conformance.cases.config_space import space
+from conformance.cases.scenarios import QUICK_TURNS, Scenario, every_kernel, rows, where
+from conformance.cases.shapes import ROWS_REST, SHAPES, SPLITS, example, example_variant, refusal, rest, timed
+from conformance.execution.resources import Resources
+from conformance.heuristics.configs import Config
+from conformance.heuristics.cuda import CUDA
+from conformance.heuristics.lookup import for_target
+from conformance.heuristics.pruning import accumulator_registers, shared_memory
+from conformance.heuristics.sampling import covering_sample
+from conformance.judging import sweep
+from conformance.kernels.catalogue import beyond_core, catalogue, get
+from conformance.kernels.kernel import Variant
+from conformance.records import ReasonCode
+from conformance.targets import compile_targets, find
+
+SCENE = Scenario(every_kernel, {"shape": list(SHAPES)}, every_config=True)
+HOPPER, BLACKWELL, AMD = find("sm_90"), find("sm_100"), find("gfx942")
+TARGETS = (HOPPER, BLACKWELL, AMD)
+NVIDIA = tuple(target for target in compile_targets() if target.family == "nvidia")
+KERNELS = list(catalogue())
+
+
+def listed(kernel, target):
+    """The rows that a target's tables list for a kernel, by what is written in the tables alone."""
+    tables = for_target(target).tables
+    names = {"mixed_mm": ("mm", "mixed_mm")}.get(kernel.table, (kernel.table,))
+    names += ("extra_mm",) if kernel.name == "mm" else ()
+    return {config for name in names for config in tables[name]}
+
+
+def swept(tier, targets=TARGETS, kernels=KERNELS):
+    """(kernel, target, dtype, config, shape) of every case of the sweep."""
+    return [(name, *row) for name in kernels for row in rows(SCENE, get(name), targets, tier)]
+
+
+def dropped(cases, name, targets=TARGETS):
+    """What the full sweep should hold of one kernel and does not. A dtype belongs to a target unless the target is the
+    reason of every refusal."""
+    kernel, found, held = get(name), [], set(cases)
+    for target in targets:
+        for dtype in scenarios._kernel_dtypes(kernel, SCENE):
+            reasons = [refusal(kernel, dtype, config, target) for config in listed(kernel, target)]
+            if all(reason is not None and reason.code in scenarios.ABOUT_THE_TARGET for reason in reasons):
+                continue
+            wanted = {(name, target, dtype, c, shape) for c in listed(kernel, target) for shape in SHAPES}
+            found += wanted - held
+    return found
+
+
+# The full tier
+
+
+def test_the_suite_is_this_sweep(request):
+    request.config.addinivalue_line("markers", "scenario(arguments): as the plugin registers it with the suites")
+    suite = importlib.import_module("conformance.suites.test_config_space")
+    assert [mark.args[0] for mark in suite.test_config_space.pytestmark if mark.name == "scenario"] == [SCENE]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_full_holds_every_listed_row(name):
+    cases = swept("full", kernels=[name])
+    assert len(cases) == len(set(cases)) > 0
+    assert dropped(cases, name) == []
+    per_dtype = Counter((target, dtype) for _, target, dtype, _, _ in cases)
+    assert all(count == len(listed(get(name), target)) * len(SHAPES) for (target, _), count in per_dtype.items())
+
+
+def test_every_table_is_swept():
+    tables = {kernel.table for kernel in catalogue().values()} | set(config_space.MORE_ROWS.values())
+    assert set(CUDA.tables) - tables == set()
+
+
+@pytest.mark.parametrize("target", [HOPPER, AMD])
+def test_refused_rows_are_cases(target, monkeypatch):
+    refused = [
+        case for case in swept("full", [target], ["mm"]) if refusal(get("mm"), case[2], case[3], target) is not None
+    ]
+    codes = {refusal(get("mm"), case[2], case[3], target).code for case in refused}
+    assert codes == {ReasonCode.SHARED_MEMORY} | ({ReasonCode.CONFIG} if target is AMD else set())
+    monkeypatch.setattr(scenarios, "ABOUT_THE_TARGET", (*scenarios.ABOUT_THE_TARGET, *codes))
+    kept = swept("full", [target], ["mm"])
+    monkeypatch.undo()
+    assert set(dropped(kept, "mm", [target])) == set(refused), "the count sees rows that are left out"
+
+
+def test_a_lost_row_is_seen(monkeypatch):
+    whole = config_space.space
+    monkeypatch.setattr(config_space, "space", lambda *given: whole(*given)[1:])
+    lost = dropped(swept("full", [HOPPER], ["bmm"]), "bmm", [HOPPER])
+    assert {case[3] for case in lost} == {CUDA.tables["bmm"][0]}
+    assert {(case[2], case[4]) for case in lost} == {(d, s) for d in ("bf16", "fp16", "fp32", "tf32") for s in SHAPES}
+
+
+def test_a_target_without_a_dtype_has_no_case_for_it():
+    (ampere,) = (target for target in compile_targets() if target.id == "sm_80")
+    assert {case[2] for case in swept("full", [ampere], ["scaled_mm"])} == {"e5m2"}
+    assert swept("full", [AMD], ["mm_persistent_tma"]) == []
+
+
+# Samples
+
+
+def traits(configs):
+    return {
+        trait
+        for config in configs
+        for trait in (("tile", config.tile), ("stages", config.num_stages), ("warps", config.num_warps))
+    }
+
+
+def uncovered(targets):
+    """Tile sizes, stage and warp counts of a CUDA table that no quick case of a kernel with this table shows."""
+    held = {}
+    for name, _, _, config, _ in swept("quick", targets):
+        held.setdefault(get(name).table, set()).add(config)
+    held.setdefault("mm", set())
+    wanted = {name: table for name, table in CUDA.tables.items() if name in held}
+    wanted["mm"] += CUDA.tables["extra_mm"]
+    wanted["mixed_mm"] += CUDA.tables["mm"]
+    return {name: missing for name, table in wanted.items() if (missing := traits(table) - traits(held[name]))}
+
+
+@pytest.mark.parametrize("targets", [NVIDIA, (HOPPER,), (HOPPER, AMD)], ids=["all", "one", "two"])
+def test_quick_shows_each_tile_stage_and_warp_count(targets):
+    assert uncovered(targets) == {}
+
+
+def test_a_share_that_nobody_takes_is_seen(monkeypatch):
+    share = config_space._share
+    monkeypatch.setattr(config_space, "_share", lambda *given: () if given[0].name == "bmm" else share(*given))
+    assert set(uncovered((HOPPER,))) == {"bmm"}
+
+
+def test_a_rotation_that_skips_rows_is_seen(monkeypatch):
+    """As that of other suites does, whose dtypes and configs keep in step."""
+    turns = scenarios._quick_turns(get("mm"), 2)
+    monkeypatch.setattr(
+        scenarios, "_swept", lambda *given: scenarios._turned(*given[:4], turns, lambda able, index: able[:2])
+    )
+    assert len(uncovered((HOPPER,))) > 3
+
+
+def test_quick_takes_each_row_once_and_every_dtype_and_shape():
+    cases = swept("quick")
+    count = Counter((name, config) for name, _, _, config, _ in cases)
+    assert set(count.values()) == {1}
+    full = swept("full", [HOPPER], ["mm"])
+    assert {case[2] for case in cases if case[0] == "mm"} == {case[2] for case in full}
+    assert {case[4] for case in cases if case[0] == "mm"} == set(SHAPES)
+    # no dtype belongs to one shape only
+    assert len({(case[2], case[4]) for case in cases if case[0] == "scaled_mm"}) == 2 * len(SHAPES)
+
+
+def test_a_share_is_two_rows_however_many_share():
+    mm, sample = get("mm"), covering_sample(CUDA.tables["persistent_mm"])
+    persistent = get("mm_persistent_tma")
+    assert len(config_space._share(mm, HOPPER, sample[:1])) == 1
+    assert config_space._share(mm, HOPPER, ()) == ()
+    last = [kernel for kernel in catalogue().values() if kernel.table == "mm"][-1]
+    assert len(set(config_space._share(last, HOPPER, sample[:3]))) == 2
+    assert len(set(config_space._share(persistent, HOPPER, sample))) == 2
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_default_takes_a_covering_sample_with_each_dtype(name):
+    kernel = get(name)
+    cases = swept("default", kernels=[name])
+    for target in TARGETS:
+        sample = {*covering_sample(tuple(c for c in space(kernel, target, "full") if c in listed(kernel, target)))}
+        if name != "mm":  # which takes a sample of each of two tables
+            assert set(space(kernel, target, "default")) == sample
+        assert traits(space(kernel, target, "default")) == traits(listed(kernel, target))
+        for dtype in scenarios._kernel_dtypes(kernel, SCENE):
+            able = {c for c in space(kernel, target, "default") if refusal(kernel, dtype, c, target) is None}
+            assert {case[3] for case in cases if case[1:3] == (target, dtype)} == able
+
+
+def test_exhaustive_adds_the_enumerated_space_less_what_cannot_fit():
+    mm = get("mm")
+    found, full = space(mm, HOPPER, "exhaustive"), set(space(mm, HOPPER, "full"))
+    assert full < set(found)
+    assert len(found) == len(set(found))
+    added = [config for config in found if config not in full]
+    limit = HOPPER.limits.shared_memory
+    assert all(shared_memory(config, 2) <= limit and accumulator_registers(config) <= 255 for config in added)
+    enumerated = CUDA.exhaustive("mm")
+    pruned = [config for config in enumerated if config not in found and config not in full]
+    assert pruned
+    for config in pruned:
+        fitting = dataclasses.replace(
+            config, num_warps=min(config.num_warps, max(config.block_m * config.block_n // 256, 1))
+        )
+        assert fitting in found or shared_memory(config, 2) > limit or accumulator_registers(config) > 255
+    attention = get("attention")
+    assert set(space(attention, HOPPER, "exhaustive")) >= set(CUDA.exhaustive("flex_fwd"))
+    conv = get("conv2d")
+    assert space(conv, HOPPER, "exhaustive") == space(conv, HOPPER, "full"), "no space is enumerated"
+
+
+# Turns of the quick tier, numbers by tier
+
+
+def test_kernels_beyond_the_core_take_other_turns_of_the_quick_tier():
+    scene = Scenario(where(any_order=True), {"letter": "abcdef"})
+    assert {letter for *_, letter in rows(scene, get("mm"), (HOPPER,), "quick")} == set("abcdef")
+    beyond = [name for name in beyond_core() if rows(scene, get(name), (HOPPER,), "quick")]
+    taken = {name: [letter for *_, letter in rows(scene, get(name), (HOPPER,), "quick")] for name in beyond}
+    assert {len(letters) for letters in taken.values()} == {QUICK_TURNS}
+    assert len(set(map(tuple, taken.values()))) > 1
+    assert {letter for letters in taken.values() for letter in letters} == set("abcdef")
+
+
+def test_a_parameter_by_tier_takes_that_many_numbers():
+    scene = Scenario(every_kernel, {"drawn": {"quick": 1, "default": 3, "full": 5, "exhaustive": 7}})
+    for tier, count in scene.parameters["drawn"].items():
+        assert {number for *_, number in rows(scene, get("mm"), (HOPPER,), tier)} == set(range(count))
+    with pytest.raises(KeyError):
+        rows(Scenario(every_kernel, {"drawn": {"quick": 1}}), get("mm"), (HOPPER,), "full")
+
+
+# Examples
+
+
+def taken(kernel, problem_of):
+    """Whether ``kernel`` takes the problem made for some config of some target."""
+    variant = Variant(**example_variant(kernel))
+    return any(
+        kernel.refusal(problem_of(config), config, target, variant) is None
+        for target in TARGETS
+        for config in space(kernel, target, "full")
+    )
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_kernel_takes_an_example_of_every_shape(name):
+    kernel = get(name)
+    for dtype in scenarios._kernel_dtypes(kernel, SCENE):
+        for shape in SHAPES:
+            assert taken(kernel, lambda config, d=dtype, s=shape: example(kernel, d, config, s)), (dtype, shape)
+        assert taken(kernel, lambda config, d=dtype: timed(kernel, d)), dtype
+
+
+def test_a_kernel_that_refuses_its_examples_is_seen(monkeypatch):
+    kernel = get("contiguous_mm")
+    monkeypatch.setattr(shapes, "ContiguousGemm", ())  # it would then be given a B that it has no business with
+    assert not taken(kernel, lambda config: example(kernel, "fp16", config))
+    assert not shapes.usable_on(kernel, HOPPER)
+
+
+def sizes(kernel, dtype, config, shape):
+    """What is wrong with the sizes of an example of the GEMM family."""
+    problem = example(kernel, dtype, config, shape)
+    depth = problem.K // (SPLITS if kernel.family == "split-k" else 1)
+    return size_faults(kernel, config, shape, problem.M, problem.N, depth)
+
+
+def _shows(block, shape):
+    return block > 16 or shape == "several-tiles"
+
+
+def size_faults(kernel, config, shape, m, n, k):
+    tiles = -(-m // config.block_m) * -(-n // config.block_n)
+    blocks, deep = -(-k // config.block_k), kernel.operations == {"mm_plus_mm"}  # which takes no less than one k-block
+    faults = {"M has no tail"} if m % config.block_m == 0 else set()
+    # outside "several-tiles" N and K are multiples of 16: a block of 16 then has no tail
+    faults |= {"K has no tail"} if k % config.block_k == 0 and _shows(config.block_k, shape) else set()
+    if shape == "smaller-than-a-tile":
+        smaller = m < config.block_m and n <= config.block_n and (deep or k <= config.block_k)
+        return faults | (set() if smaller else {"not smaller"})
+    faults |= {"N has no tail"} if n % config.block_n == 0 and _shows(config.block_n, shape) else set()
+    if shape == "several-tiles":
+        faults |= {"few tiles"} if tiles <= example_variant(kernel).get("sms", 2) or min(m, n) < 0 else set()
+    if shape == "many-k-blocks":
+        faults |= {"few k-blocks"} if blocks <= config.num_stages else set()
+    return faults
+
+
+@pytest.mark.parametrize("name", [name for name in KERNELS if get(name).family in ("gemm", "split-k")])
+def test_sizes_are_what_the_shape_says(name):
+    kernel = get(name)
+    faults = Counter(
+        (shape, fault)
+        for target in (HOPPER, AMD)
+        for config in listed(kernel, target)
+        for dtype in scenarios._kernel_dtypes(kernel, SCENE)
+        for shape in SHAPES
+        for fault in sizes(kernel, dtype, config, shape)
+    )
+    assert not faults
+
+
+def test_other_sizes_are_seen():
+    mm, config = get("mm"), Config(64, 64, 32, 3, 4)
+    assert size_faults(mm, config, "smaller-than-a-tile", 64, 40, 24) == {"M has no tail", "not smaller"}
+    assert size_faults(mm, config, "ragged", 72, 128, 64) == {"K has no tail", "N has no tail"}
+    assert size_faults(mm, config, "several-tiles", 72, 40, 40) == {"few tiles"}
+    assert size_faults(mm, config, "many-k-blocks", 72, 72, 72) == {"few k-blocks"}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_examples_of_other_families_differ_by_shape(name):
+    kernel = get(name)
+    ids = {example(kernel, kernel.dtypes[0], kernel.configs[0], shape).id for shape in SHAPES}
+    assert len(ids) == len(SHAPES)
+    with pytest.raises(KeyError):
+        example(types.SimpleNamespace(family="tarot"), "fp16", kernel.configs[0])
+
+
+def test_a_rest_is_ragged_and_keeps_rows_of_16_bytes():
+    dtypes = ("fp16", "tf32", "fp16xint8", "e4m3", "int8")
+    assert {rest(dtype, shape) for dtype in dtypes for shape in SHAPES if shape != "several-tiles"} == {16}
+    assert [rest(dtype, "several-tiles") for dtype in dtypes] == [8, 8, 8, 16, 16]
+    assert ROWS_REST % 16
+
+
+# Spills
+
+
+def test_only_declared_spills_pass(monkeypatch):
+    mm, config = get("mm"), Config(128, 128, 64, 4, 8)
+    none = Resources(200, 0, "bytes", 1024, 0, 256, "cubin")
+    some = dataclasses.replace(none, spills=48)
+
+    def verdict(resources, config=config):
+        return sweep.spill_verdict(mm, "bf16", config, HOPPER, types.SimpleNamespace(resources=resources))
+
+    monkeypatch.setattr(sweep, "_swept", lambda: frozenset({"sm_80"}))
+    monkeypatch.setattr(sweep, "_declared", frozenset)
+    assert verdict(some).passed
+    assert "no sweep has declared" in verdict(some).text
+    monkeypatch.setattr(sweep, "_swept", lambda: frozenset({"sm_90"}))
+    undeclared = verdict(some)
+    assert (undeclared.check, undeclared.passed) == ("spills", False)
+    assert undeclared.text == "48 bytes per thread spilled, not declared"
+    assert verdict(none).passed
+    key = sweep.spill_key(mm, "bf16", config, HOPPER)
+    assert key == "mm bf16 128x128x64-s4-w8 sm_90"
+    monkeypatch.setattr(sweep, "_declared", lambda: frozenset({key}))
+    assert verdict(some).passed
+    assert verdict(some).text.endswith(", declared")
+    unread = verdict(dataclasses.replace(none, registers=0, source="metadata"))
+    assert (unread.passed, "not known" in unread.text) == (False, True)
+    assert verdict(none).passed, "a declaration is no duty: another Triton may not spill"
+    assert not verdict(some, Config(128, 128, 64, 3, 8)).passed, "another row is not declared"
+
+
+def test_declared_lines_are_keys_of_the_sweep():
+    """A line that names nothing would declare nothing, unnoticed."""
+
+    @functools.cache
+    def swept_configs(name, target):
+        return {config.id for config in space(get(name), find(target), "exhaustive")}
+
+    for line in sweep._declared():
+        name, dtype, config, target = line.split(" ")
+        assert dtype in scenarios._kernel_dtypes(get(name), SCENE), line
+        assert config in swept_configs(name, target), line

@@ -1,0 +1,177 @@
+"""The quick tier's sample: each combination once, on targets that share them, and the matrix units of every target."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from conformance import codegen_checks
+from conformance.cases import scenarios
+from conformance.cases.scenarios import UNROLLED, Scenario, every_kernel, problem_for, ragged, rows, where
+from conformance.codegen_checks import MFMA, MMA, TCGEN05, WGMMA, WMMA
+from conformance.execution.compilation import CompilePool, CompileRequest
+from conformance.gate.mustpass.profiles import read_profiles
+from conformance.kernels.catalogue import beyond_core, catalogue, get
+from conformance.targets import compile_targets, find
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "planted"))
+
+from cases import MM, Edit, Fault
+from planting import planted
+
+TARGETS = tuple(sorted(compile_targets(), key=lambda target: target.arch != 90))
+HOPPER = TARGETS[0]
+SCENE = Scenario(where(any_order=True, persistent=False), {"order": "abcd", "static": [False, True]})
+CORE = [name for name, kernel in catalogue().items() if SCENE.kernels(kernel) and name not in beyond_core()]
+
+
+def quick(scene, name, targets=TARGETS):
+    """(target, dtype, config, *parameters) of each of a kernel's cases."""
+    return rows(scene, get(name), targets, "quick")
+
+
+# Targets
+
+
+def faults():
+    """What is wrong with the way in which targets share the combinations of :data:`SCENE`."""
+    cases = {name: quick(SCENE, name) for name in CORE}
+    found = []
+    for name in CORE:
+        counts = Counter(tuple(combination) for _, _, _, *combination in cases[name])
+        found += [f"{name} has {counts}"] if len(counts) != 8 or set(counts.values()) != {1} else []
+        values = {static for target, *_, static in cases[name] if target == HOPPER}
+        found += [f"{name} on {HOPPER.id} has static {values}"] if len(values) < 2 else []
+    first = {tuple(combination) for name in CORE for target, _, _, *combination in cases[name] if target == HOPPER}
+    found += [f"{HOPPER.id} has {len(first)} of 8 combinations"] if len(first) != 8 else []
+    others = {target for name in CORE for target, *_ in cases[name]} - {HOPPER}
+    return found + ([f"the others are {len(others)}"] if len(others) < 5 else [])
+
+
+def test_each_combination_appears_once_and_the_first_target_sees_them_all():
+    assert len(CORE) == 2
+    assert faults() == []
+
+
+@pytest.mark.parametrize(
+    "sharing",
+    [
+        lambda able, index, place: [*able[:1], able[1]],
+        lambda able, index, place: able[1:2],
+        lambda able, index, place: able[index % 2 :][:1],
+    ],
+    ids=["two each", "never the first", "in step with a parameter"],
+)
+def test_another_way_to_share_is_seen(sharing, monkeypatch):
+    monkeypatch.setattr(scenarios, "_first_or_other", sharing)
+    assert faults()
+
+
+def test_one_target_alone_has_every_combination_with_every_kernel():
+    for name in CORE:
+        assert {tuple(combination) for _, _, _, *combination in quick(SCENE, name, (HOPPER,))} == {
+            (order, static) for order in "abcd" for static in (False, True)
+        }
+
+
+def test_a_kernel_beyond_the_core_is_on_one_target():
+    names = [name for name in beyond_core() if SCENE.kernels(get(name)) and quick(SCENE, name)]
+    assert names
+    assert all(len(quick(SCENE, name)) == 1 for name in names)
+    assert len({target for name in names for target, *_ in quick(SCENE, name)}) > 1
+
+
+@pytest.mark.parametrize(("name", "dtypes"), [("mm", ("fp16", "bf16")), ("bmm", ("bf16",)), ("scaled_mm", ("e5m2",))])
+def test_every_target_appears_where_that_is_asked_for(name, dtypes):
+    scene = Scenario(where(name=name), {}, dtypes=dtypes, configs=1, every_target=True)
+    assert sorted(target.id for target, *_ in quick(scene, name)) == sorted(target.id for target in TARGETS)
+    assert len(quick(Scenario(where(name=name), {}, configs=1), name)) < len(TARGETS)
+
+
+# The dtype that is unrolled
+
+
+def test_the_unrolled_dtype_is_swept_with_the_smallest_tile_in_the_quick_tier_alone():
+    scene = Scenario(every_kernel, {"shape": ["ragged"]}, every_config=True)
+    sizes = {}
+    for tier in ("quick", "default"):
+        taken = rows(scene, get("mm"), TARGETS, tier)
+        area = {config: config.block_m * config.block_n * config.block_k for _, _, config, _ in taken}
+        assert {dtype for _, dtype, *_ in taken} >= {UNROLLED, "tf32", "fp16", "bf16"}
+        sizes[tier] = {area[config] for _, dtype, config, _ in taken if dtype == UNROLLED}
+        assert min(sizes[tier]) == min(area.values())
+    assert len(sizes["quick"]) == 1
+    assert len(sizes["default"]) > 1
+
+
+# Matrix units
+
+UNITS = {MMA, WGMMA, TCGEN05, MFMA, WMMA}
+
+
+@pytest.fixture
+def matrix_units(request):
+    """The scenario of the suite."""
+    request.config.addinivalue_line("markers", "scenario(arguments): as the plugin registers it with the suites")
+    suite = importlib.import_module("conformance.suites.test_matrix_units")
+    (mark,) = [mark for mark in suite.test_matrix_units.pytestmark if mark.name == "scenario"]
+    return mark.args[0]
+
+
+def test_the_quick_sample_shows_the_matrix_unit_of_every_target_that_claims_it(matrix_units):
+    profiles = read_profiles()
+    (claim,) = [profile for profile in profiles.profiles.values() if profile.id == "tensor-core"]
+    claiming = {target for target in profiles.claims if claim in profiles.claimed(target)}
+    shown = {}
+    for target, dtype, config in quick(matrix_units, "mm"):
+        plan = get("mm").plan(problem_for(get("mm"), dtype, *ragged(config, dtype, aligned=True)), config, target)
+        assert dtype in claim.dtypes
+        shown[target.id] = {f"codegen/requires/{unit.name}" for unit in get("mm").features(plan)[0] & UNITS}
+    assert claiming <= set(shown)
+    assert all(len(checks) == 1 and checks <= set(claim.evidence) for checks in shown.values())
+
+
+WITHOUT = Fault(
+    "sums_of_products",
+    "matrix unit",
+    (
+        Edit(
+            "tiles.py",
+            "acc = tl.dot(a, b, acc, input_precision=PRECISION, max_num_imprecise_acc=PROMOTE, out_dtype=tl.float32)\n"
+            "        a_tile",
+            # without the addition the compiler would see the product of two matrices in it
+            "acc += tl.sum(a.to(tl.float32)[:, :, None] * b.to(tl.float32)[None, :, :] + 0.0, 1)\n        a_tile",
+        ),
+    ),
+    MM,
+)
+
+
+@pytest.fixture(scope="module")
+def idle():
+    """The kernel with the fault, and a pool whose process can import it."""
+    with planted(WITHOUT) as kernel, CompilePool(1, 240) as pool:
+        yield kernel, pool
+
+
+@pytest.mark.parametrize("target", ["sm_90", "gfx950", "gfx1201", "gfx1250"])
+def test_a_kernel_that_leaves_the_matrix_unit_idle_is_caught(matrix_units, idle, target):
+    """The products are summed without it: the numbers would be right."""
+    (row,) = [row for row in quick(matrix_units, "mm") if row[0].id == target]
+    _, dtype, config = row
+    kernel, pool = idle
+    failed = []
+    for package, known in (("conformance.kernels", get("mm")), (f"planted_{WITHOUT.name}", kernel)):
+        plan = known.plan(problem_for(known, dtype, *ragged(config, dtype, aligned=True)), config, find(target))
+        request = CompileRequest(f"{package}.catalogue:meta_launch", plan, find(target))
+        result = pool.submit(request).result()
+        assert result.artefact is not None, result.error
+        found = codegen_checks.check(result.artefact, find(target), *known.features(plan))
+        failed.append([verdict.feature for verdict in found if not verdict.passed])
+    assert failed[0] == []
+    assert len(failed[1]) == 1
+    assert failed[1][0] in UNITS

@@ -1,0 +1,111 @@
+"""A timing is alone on its device; everything else is not kept waiting."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+
+import pytest
+
+from conformance.machine.gpu_lock import NotAlone, Turns
+
+
+def use(folder, seconds, ready, how="together"):
+    with getattr(Turns("0", folder), how)():
+        ready.set()
+        time.sleep(seconds)
+
+
+@pytest.fixture
+def busy(tmp_path):
+    """Starts a process that uses the device for some seconds."""
+    context = multiprocessing.get_context("spawn")
+    started = []
+
+    def start(seconds, how="together"):
+        ready = context.Event()
+        process = context.Process(target=use, args=(tmp_path, seconds, ready, how), daemon=True)
+        process.start()
+        assert ready.wait(60)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.join()
+
+
+def test_cases_use_a_device_together(tmp_path, busy):
+    busy(60)
+    with Turns("0", tmp_path).together():
+        pass
+
+
+def test_a_timing_waits_until_it_is_alone(tmp_path, busy):
+    busy(1.0)
+    started = time.monotonic()
+    with Turns("0", tmp_path).alone(30):
+        assert time.monotonic() - started > 0.9
+
+
+def test_a_timing_does_not_wait_for_ever(tmp_path, busy):
+    busy(60)
+    with pytest.raises(NotAlone, match=r"0\.1 s"), Turns("0", tmp_path).alone(0.1):
+        pass
+
+
+def test_nobody_comes_in_while_one_is_alone(tmp_path):
+    turns = Turns("0", tmp_path)
+    context = multiprocessing.get_context("spawn")
+    ready = context.Event()
+    process = context.Process(target=use, args=(tmp_path, 0.0, ready), daemon=True)
+    with turns.alone(5):
+        process.start()
+        assert not ready.wait(3)
+    assert ready.wait(60)
+    process.join()
+
+
+def test_one_case_at_a_time_has_much_memory(tmp_path, busy):
+    busy(1.0, "with_much_memory")
+    started = time.monotonic()
+    with Turns("0", tmp_path).with_much_memory():
+        assert time.monotonic() - started > 0.9
+
+
+def test_cases_with_little_memory_do_not_wait_for_one_with_much(tmp_path, busy):
+    busy(60, "with_much_memory")
+    with Turns("0", tmp_path).together():
+        pass
+
+
+def test_a_process_that_dies_gives_its_turn_back(tmp_path, busy):
+    process = busy(60)
+    process.kill()
+    process.join()
+    with Turns("0", tmp_path).alone(5):
+        pass
+
+
+def test_the_files_of_another_user_are_not_touched(tmp_path, monkeypatch):
+    for user in (1, 2):
+        monkeypatch.setattr("os.getuid", lambda user=user: user)
+        with Turns("0", tmp_path).together():
+            pass
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_lock_that_cannot_be_had_is_no_busy_device(tmp_path, monkeypatch):
+    def fail(file, operation):
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", fail)
+    with pytest.raises(OSError, match="No locks available"), Turns("0", tmp_path).alone(5):
+        pass
+
+
+def test_other_devices_are_not_waited_for(tmp_path, busy):
+    busy(60)
+    with Turns("1", tmp_path).alone(1):
+        pass

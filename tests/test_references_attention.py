@@ -1,0 +1,131 @@
+"""The fp64 meaning of attention against one row at a time, and against torch's differentiation."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from conformance.problems import Attention, Mask, Score
+from conformance.references import attention as meaning
+
+BASE = Attention("attention", 2, 4, 9, 12, 6, "fp32", kv_heads=2)
+#: mask -> whether a query at a position sees a key
+MASKS = {
+    Mask(): lambda position, key: True,
+    Mask("causal"): lambda position, key: key <= position,
+    Mask("sliding-window", 4): lambda position, key: position - 4 < key <= position,
+}
+SCORES = (Score(), Score("soft-cap", 1.5), Score("alibi"))
+
+
+def inputs_for(problem: Attention, seed: int = 0) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    found = {}
+    for operand in problem.operands:
+        if operand.dtype == "int32":
+            found[operand.name] = torch.randint(0, 4, operand.shape, generator=generator, dtype=torch.int32)
+        else:
+            found[operand.name] = torch.randn(operand.shape, generator=generator)
+    return found
+
+
+@pytest.mark.parametrize("mask", MASKS, ids=lambda mask: mask.id)
+def test_masks_show_the_keys_that_they_say(mask):
+    found = meaning.visible(dataclasses.replace(BASE, mask=mask), {})
+    wanted = [[MASKS[mask](query + 3, key) for key in range(12)] for query in range(9)]
+    assert found.shape == (1, 1, 9, 12)
+    assert found[0, 0].tolist() == wanted
+
+
+def test_documents_see_themselves_only():
+    problem = dataclasses.replace(BASE, mask=Mask("document"))
+    inputs = inputs_for(problem)
+    found = meaning.visible(problem, inputs)
+    same = inputs["query_document"][:, :, None] == inputs["key_document"][:, None, :]
+    assert found.shape == (2, 1, 9, 12)
+    assert torch.equal(found[:, 0], same)
+
+
+@pytest.mark.parametrize("score", SCORES, ids=lambda score: score.kind)
+def test_forward_is_a_softmax_row_by_row(score):
+    problem = dataclasses.replace(BASE, mask=Mask("causal"), score=score, kv_batch=1)
+    inputs = inputs_for(problem)
+    found = meaning.forward(problem, inputs)
+    for batch, head, query in [(0, 0, 0), (1, 3, 5), (1, 2, 8)]:
+        weights, values = [], []
+        for key in range(query + 4):
+            s = float(inputs["q"][batch, head, query].double() @ inputs["k"][0, head // 2, key].double()) / 6**0.5
+            if score.kind == "soft-cap":
+                s = 1.5 * math.tanh(s / 1.5)
+            if score.kind == "alibi":
+                s += float(inputs["slopes"][head]) * (key - query - 3)
+            weights.append(math.exp(s))
+            values.append(inputs["v"][0, head // 2, key].double())
+        total = sum(weights)
+        wanted = sum(w / total * v for w, v in zip(weights, values, strict=True))
+        torch.testing.assert_close(found.out[batch, head, query], wanted, rtol=1e-12, atol=1e-12)
+        assert float(found.lse[batch, head, query]) == pytest.approx(math.log(total), rel=1e-12)
+
+
+@pytest.mark.parametrize("score", SCORES, ids=lambda score: score.kind)
+def test_backward_is_the_derivative_of_forward(score):
+    problem = dataclasses.replace(BASE, op="attention_backward", mask=Mask("causal"), score=score, kv_batch=1)
+    problem = dataclasses.replace(problem, queries=14)  # two rows see no key
+    ahead = dataclasses.replace(problem, op="attention")
+    inputs = {name: t.double() for name, t in inputs_for(problem).items()}
+    for name in "qkv":
+        inputs[name].requires_grad_(True)
+    q, k, v = (inputs[name] for name in "qkv")
+    found = meaning.scores(ahead, inputs)
+    seen = found.visible.any(-1, keepdim=True)
+    shares = torch.softmax(torch.where(found.visible, found.score, -1e30), -1) * seen
+    out = shares @ found.v
+    (out * inputs["grad_out"]).sum().backward()
+    with torch.no_grad():
+        result = meaning.forward(ahead, inputs)
+        given = {**inputs, "out": result.out, "lse": result.lse}
+        gradients = meaning.backward(problem, given)
+    torch.testing.assert_close(result.out, out.detach(), rtol=1e-12, atol=1e-12)
+    for name, tensor in (("grad_q", q), ("grad_k", k), ("grad_v", v)):
+        torch.testing.assert_close(getattr(gradients, name), tensor.grad, rtol=1e-10, atol=1e-12)
+
+
+def test_rows_without_keys_are_zero():
+    problem = dataclasses.replace(BASE, op="attention_backward", queries=20, mask=Mask("causal"))
+    inputs = inputs_for(problem)
+    found = meaning.forward(dataclasses.replace(problem, op="attention"), inputs)
+    assert bool((found.out[:, :, :8] == 0).all())
+    assert bool((found.lse[:, :, :8] == -math.inf).all())
+    assert bool((found.out[:, :, 8:] != 0).any(-1).all())
+    gradients = meaning.backward(problem, {**inputs, "lse": found.lse})
+    assert bool((gradients.grad_q[:, :, :8] == 0).all())
+    assert bool(gradients.grad_k.isfinite().all())
+
+
+def test_equal_scores_give_exact_sums():
+    problem = dataclasses.replace(BASE, op="attention")
+    inputs = inputs_for(problem)
+    inputs["q"] = torch.zeros_like(inputs["q"])
+    inputs["v"] = inputs["v"].round()
+    found = meaning.forward(problem, inputs)
+    wanted = inputs["v"].double().sum(2, keepdim=True).repeat_interleave(2, 1) / 12
+    assert torch.equal(found.out, wanted.expand_as(found.out))
+
+
+def test_gathering_is_the_transpose_of_repeating():
+    problem = dataclasses.replace(BASE, kv_batch=1)
+    shared, full = torch.randn(1, 2, 3, dtype=torch.float64), torch.randn(2, 4, 3, dtype=torch.float64)
+    left = (meaning.repeated(problem, shared) * full).sum()
+    right = (shared * meaning.gathered(problem, full)).sum()
+    torch.testing.assert_close(left, right)
+
+
+def test_wrong_inputs_are_named():
+    inputs = inputs_for(BASE)
+    with pytest.raises(KeyError, match="needs the input 'k'"):
+        meaning.forward(BASE, {name: t for name, t in inputs.items() if name != "k"})
+    with pytest.raises(ValueError, match=r"'v' has shape \(2, 4, 12, 6\), it must have \(2, 2, 12, 6\)"):
+        meaning.forward(BASE, {**inputs, "v": inputs["v"].repeat_interleave(2, 1)})
