@@ -191,7 +191,7 @@ def plans(kernel: Kernel, problem: Problem, target: Target) -> list[Plan]:
 
 def _configs(kernel: Kernel, target: Target) -> tuple[AnyConfig, ...]:
     """The kernel's rows, and for attention forward the defaults for this kind of device."""
-    if kernel.name != "attention" or target.family != "nvidia":
+    if kernel.name != "attention" or target.vendor != "nvidia":
         return kernel.configs
     return tuple(dict.fromkeys((*kernel.configs, *H100.values())))
 

@@ -1,4 +1,4 @@
-"""What compiled code must contain: named features, each with FileCheck directives per stage and target family.
+"""What compiled code must contain: named features, each with FileCheck directives per stage and vendor.
 
 A spelling is a property of a Triton release, so every one of them is in :data:`EVIDENCE` and nowhere else. A feature
 is required or forbidden. Required, every piece of its evidence must be there: a descriptor store in TTIR that is no
@@ -101,7 +101,7 @@ class Evidence:
     proves_absence: bool = True
 
 
-#: Family -> feature -> evidence, the strongest first. A feature that a family cannot have is not listed for it.
+#: Vendor -> feature -> evidence, the strongest first. A feature that a vendor cannot have is not listed for it.
 #: SPILL has none: it is read from the binary's resources.
 EVIDENCE: dict[str, dict[Feature, tuple[Evidence, ...]]] = {
     "nvidia": {
@@ -196,7 +196,7 @@ def check(
         raise ValueError(f"required and forbidden at once: {', '.join(sorted(f.name for f in both))}")
     order = {feature: index for index, feature in enumerate(FEATURES)}
     wanted = sorted(required | forbidden, key=lambda feature: order.get(feature, len(order)))
-    return [_verdict(artefact, target.family, feature, feature in required) for feature in wanted]
+    return [_verdict(artefact, target.vendor, feature, feature in required) for feature in wanted]
 
 
 def present(artefact: Artefact, target: Target, feature: Feature) -> bool:
@@ -207,7 +207,7 @@ def present(artefact: Artefact, target: Target, feature: Feature) -> bool:
     _refuse_another_target(artefact, target)
     if feature is SPILL:
         return _spill_verdict(artefact, required=True).passed
-    evidence = EVIDENCE.get(target.family, {}).get(feature, ())
+    evidence = EVIDENCE.get(target.vendor, {}).get(feature, ())
     return bool(evidence) and all(_is_there(artefact, piece) for piece in evidence)
 
 
@@ -223,14 +223,14 @@ def _refuse_another_target(artefact: Artefact, target: Target) -> None:
         raise ValueError(f"the artefact is for {artefact.target_id}, it was to be checked for {target.id}")
 
 
-def _verdict(artefact: Artefact, family: str, feature: Feature, required: bool) -> FeatureVerdict:
+def _verdict(artefact: Artefact, vendor: str, feature: Feature, required: bool) -> FeatureVerdict:
     if feature is SPILL:
         return _spill_verdict(artefact, required)
-    evidence = EVIDENCE.get(family, {}).get(feature, ())
+    evidence = EVIDENCE.get(vendor, {}).get(feature, ())
     if not required:
         evidence = tuple(piece for piece in evidence if piece.proves_absence)
     if not evidence:
-        text = f"{family} code has no such thing: there is no evidence for {feature.name} on this family"
+        text = f"{vendor} code has no such thing: there is no evidence for {feature.name} on its hardware"
         return FeatureVerdict(feature, required, not required, "", "", text, None)
     verdicts = [_piece_verdict(artefact, feature, required, piece) for piece in evidence]
     return next((verdict for verdict in verdicts if not verdict.passed), verdicts[0])

@@ -140,7 +140,7 @@ class Target:
         return self.device_index is not None
 
     @property
-    def family(self) -> str:
+    def vendor(self) -> str:
         """Whose code this is: "nvidia", "amd", or the backend's own name."""
         return {"cuda": "nvidia", "hip": "amd"}.get(self.backend, self.backend)
 
@@ -149,14 +149,14 @@ class Target:
         """Limits of one block: as the device reported them, else those of the architecture."""
         table = {known.arch: known.shared_memory for known in KNOWN}
         shared = self.shared_memory or table.get(self.arch, LEAST_SHARED_MEMORY)
-        if self.family == "nvidia":
+        if self.vendor == "nvidia":
             tensor_memory = 512 if _has_tcgen05(self.arch) else None
             return Limits(shared, 255, 65536, tensor_memory, self.multiprocessors)
         return Limits(shared, multiprocessors=self.multiprocessors)
 
     @property
     def device_class(self) -> object | None:
-        """A vendor's own config tables: a ``conformance.heuristics.device_class.DeviceClass``. None: the family's."""
+        """Config tables of its own: a ``heuristics.device_class.DeviceClass``. None: those of its vendor."""
         return None
 
     @property
@@ -370,8 +370,8 @@ _Predicate = Callable[[Target], tuple[bool, str]]
 
 
 def _arch(target: Target) -> int:
-    """NVIDIA's architecture as a number; -1 for any other family, so that every comparison with it is false."""
-    return int(target.arch) if target.family == "nvidia" else -1
+    """NVIDIA's architecture as a number; -1 for any other vendor, so that every comparison with it is false."""
+    return int(target.arch) if target.vendor == "nvidia" else -1
 
 
 def _has_tcgen05(arch: int | str) -> bool:
@@ -443,18 +443,18 @@ def _warp_specialization(target: Target) -> tuple[bool, str]:
 
 _PREDICATES: dict[str, _Predicate] = {
     "fp16": _hardware(lambda t: True, "fp16 matrix products"),
-    "bf16": _hardware(lambda t: t.family != "nvidia" or _arch(t) >= 80, "bf16 matrix products (NVIDIA from sm_80 on)"),
+    "bf16": _hardware(lambda t: t.vendor != "nvidia" or _arch(t) >= 80, "bf16 matrix products (NVIDIA from sm_80 on)"),
     "ieee": _listed("allowed_dot_input_precisions", "ieee"),
-    "tf32": _listed("allowed_dot_input_precisions", "tf32", lambda t: t.family != "nvidia" or _arch(t) >= 80),
+    "tf32": _listed("allowed_dot_input_precisions", "tf32", lambda t: t.vendor != "nvidia" or _arch(t) >= 80),
     "e4m3": _listed("supported_fp8_dtypes", "fp8e4nv"),
     "e5m2": _listed("supported_fp8_dtypes", "fp8e5"),
     "tensor-descriptor": _device_descriptor,
     "host-descriptor": _host_descriptor,
     "tma": _hardware(lambda t: _arch(t) >= 90, "a tensor memory accelerator (NVIDIA from sm_90 on)"),
     "wgmma": _hardware(lambda t: _arch(t) == 90, "wgmma (sm_90 only)"),
-    "tcgen05": _hardware(lambda t: t.family == "nvidia" and _has_tcgen05(t.arch), "tcgen05 (sm_100 to sm_110)"),
-    "mfma": _hardware(lambda t: t.family == "amd" and str(t.arch).startswith("gfx9"), "MFMA (AMD gfx9)"),
-    "wmma": _hardware(lambda t: t.family == "amd" and str(t.arch)[:5] in ("gfx11", "gfx12"), "WMMA (gfx11, gfx12)"),
+    "tcgen05": _hardware(lambda t: t.vendor == "nvidia" and _has_tcgen05(t.arch), "tcgen05 (sm_100 to sm_110)"),
+    "mfma": _hardware(lambda t: t.vendor == "amd" and str(t.arch).startswith("gfx9"), "MFMA (AMD gfx9)"),
+    "wmma": _hardware(lambda t: t.vendor == "amd" and str(t.arch)[:5] in ("gfx11", "gfx12"), "WMMA (gfx11, gfx12)"),
     "warp-specialization": _warp_specialization,
 }
 

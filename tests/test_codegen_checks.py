@@ -127,12 +127,12 @@ def test_every_directive_matches_somewhere_and_fails_elsewhere(
     """What no target here can show (AMD's tensor data mover and copies) is in the next test, on text."""
     outcomes: dict[tuple[str, str, str], set[bool]] = {}
     for (target, _), artefact in artefacts.items():
-        family = find(target).family
-        for feature, pieces in EVIDENCE[family].items():
+        vendor = find(target).vendor
+        for feature, pieces in EVIDENCE[vendor].items():
             for piece in pieces:
                 if artefact is not None:
                     found = filecheck(piece.directive, code(piece.stage, artefact.text(piece.stage)))
-                    outcomes.setdefault((family, feature.name, piece.stage), set()).add(found.passed)
+                    outcomes.setdefault((vendor, feature.name, piece.stage), set()).add(found.passed)
     one_sided = {key for key, seen in outcomes.items() if seen != {True, False}}
     # Every kernel loads and stores; on AMD every one does so through pointers.
     always = {("nvidia", "POINTER_LOAD", "ptx")} & one_sided
@@ -188,13 +188,13 @@ LOOKALIKES = [
 ]
 
 
-@pytest.mark.parametrize(("family", "feature", "stage", "line", "expected"), [(*row, True) for row in SPELLINGS] + [
+@pytest.mark.parametrize(("vendor", "feature", "stage", "line", "expected"), [(*row, True) for row in SPELLINGS] + [
     (*row, False) for row in LOOKALIKES
 ])  # fmt: skip
 def test_spellings_of_other_releases_and_lookalikes(
-    family: str, feature: codegen.Feature, stage: str, line: str, expected: bool
+    vendor: str, feature: codegen.Feature, stage: str, line: str, expected: bool
 ) -> None:
-    pieces = [piece for piece in EVIDENCE[family][feature] if piece.stage == stage]
+    pieces = [piece for piece in EVIDENCE[vendor][feature] if piece.stage == stage]
     assert [filecheck(piece.directive, code(stage, f"\t{line}\n")).passed for piece in pieces] == [expected]
 
 

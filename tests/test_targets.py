@@ -55,7 +55,7 @@ def test_every_known_architecture_is_a_target_or_has_a_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "expected", "family", "warp"),
+    ("target", "expected", "vendor", "warp"),
     [
         ("sm_90", "sm_90", "nvidia", 32),
         ("cuda:90", "sm_90", "nvidia", 32),
@@ -63,9 +63,9 @@ def test_every_known_architecture_is_a_target_or_has_a_reason() -> None:
         ("gfx1201", "gfx1201", "amd", 32),
     ],
 )
-def test_find(target: str, expected: str, family: str, warp: int) -> None:
+def test_find(target: str, expected: str, vendor: str, warp: int) -> None:
     found = find(target)
-    assert (found.id, found.family, found.warp_size, found.is_device) == (expected, family, warp, False)
+    assert (found.id, found.vendor, found.warp_size, found.is_device) == (expected, vendor, warp, False)
     assert pickle.loads(pickle.dumps(found)) == found
 
 
@@ -240,7 +240,7 @@ def test_devices(
     known = importlib.import_module
     monkeypatch.setattr(targets.importlib, "import_module", lambda name: torch if name == "torch" else known(name))
     first, second = devices()
-    assert (first.id, first.family, first.warp_size) == identity
+    assert (first.id, first.vendor, first.warp_size) == identity
     assert (first.device_index, second.device_index) == (0, 1)
     assert (second.limits.multiprocessors, second.limits.shared_memory) == (101, shared)
     assert find("device") == first
@@ -262,7 +262,7 @@ def test_targets_of_an_extension(monkeypatch: pytest.MonkeyPatch) -> None:
     assert compile_targets()[-1] == vendor
     assert devices()[-1] == present
     assert find("vendor_v1") == vendor
-    assert vendor.family == "vendor"
+    assert vendor.vendor == "vendor"
 
 
 @pytest.mark.usefixtures("afresh")

@@ -375,9 +375,9 @@ def process_group(target: Target) -> str:
     compiles for, and uses it for all others: with instructions that the next one does not have, or without those that
     it has. So architectures with fp8 instructions (89 and later) and without them are kept apart.
     """
-    if target.family == "nvidia" and isinstance(target.arch, int):
+    if target.vendor == "nvidia" and isinstance(target.arch, int):
         return "nvidia with fp8" if target.arch >= 89 else "nvidia without fp8"
-    return target.family
+    return target.vendor
 
 
 class CompilePools:

@@ -40,7 +40,7 @@ def describe(artefact: Artefact, target: Target, *, disassemble: bool) -> dict[s
 
 
 def _instructions(artefact: Artefact, target: Target, disassemble: bool) -> tuple[str, Counter[str]]:
-    if target.family != "nvidia":
+    if target.vendor != "nvidia":
         return "amdgcn", _amdgcn(artefact)
     if disassemble:
         with contextlib.suppress(RuntimeError):  # no disassembler, or one that is older than the target

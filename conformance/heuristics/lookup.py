@@ -14,13 +14,13 @@ CLASSES = {"nvidia": CUDA, "amd": ROCM, "xpu": XPU, "cpu": CPU}
 
 
 def for_target(target: Target) -> DeviceClass:
-    """The target's own device class if it names one, else that of its family, else the base's.
+    """The target's own device class if it names one, else that of its vendor, else the base's.
 
     Raises TypeError if what the target names is no :class:`DeviceClass`.
     """
     own = target.device_class
     if own is None:
-        return CLASSES.get(target.family, BASE)
+        return CLASSES.get(target.vendor, BASE)
     if not isinstance(own, DeviceClass):
         raise TypeError(
             f"target {target.id}: device_class is {own!r} and must be None or a "

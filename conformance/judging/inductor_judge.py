@@ -121,7 +121,7 @@ def covering(combinations: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 def chosen(targets: Sequence[Target], asked: bool) -> list[Target]:
     """Those of ``targets`` that Inductor generates code for: NVIDIA's, and of these only two unless ``asked`` for."""
-    found = [target for target in targets if target.family == "nvidia"]
+    found = [target for target in targets if target.vendor == "nvidia"]
     return found if asked else [target for target in found if target.is_device or target.arch in ARCHITECTURES]
 
 

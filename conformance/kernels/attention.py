@@ -151,7 +151,7 @@ class AttentionKernel(Kernel):
         plan = Plan(self.name, problem, config, Variant(), target, ())
         warpgroup = bool({codegen.WGMMA, codegen.TCGEN05} & self.features(plan)[0])
         stages = config.num_stages if warpgroup else max(config.num_stages - 1, 1)
-        kept = 0 if target.family == "amd" else resident
+        kept = 0 if target.vendor == "amd" else resident
         needed = (kept + loaded * stages) * itemsize(problem.dtype)
         limit = target.limits.shared_memory
         if needed <= limit:

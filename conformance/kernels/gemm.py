@@ -78,7 +78,7 @@ class GemmKernel(Kernel):
         names = {problem.a_dtype, problem.second_dtype, problem.output_dtype} & {*FP8, "bf16", "fp16"}
         if problem.a_dtype == "fp32":
             names.add(problem.precision)
-        if problem.dtype == "fp32" and target.family == "amd" and not target.capability("mfma").available:
+        if problem.dtype == "fp32" and target.vendor == "amd" and not target.capability("mfma").available:
             detail = (
                 f"{target.id} has no matrix instruction for fp32 operands: a tile unrolls into single multiply-adds, "
                 "which the compiler does not finish in minutes. Use fp16 or bf16"
@@ -108,7 +108,7 @@ class GemmKernel(Kernel):
             detail = f"{config.id}: {problem.dtype} needs BLOCK_M and BLOCK_N >= 16 and BLOCK_K >= {minimum}"
             return Reason(ReasonCode.CONFIG, "block size", detail)
         packed = 16 * dict(config.vendor).get("kpack", 1)
-        if target.family == "amd" and problem.precision == "tf32" and config.block_k < packed:
+        if target.vendor == "amd" and problem.precision == "tf32" and config.block_k < packed:
             detail = (
                 f"{config.id}: with this kpack tf32 operands are packed {packed} deep, and compilers have aborted on a "
                 f"BLOCK_K of {config.block_k}: use {packed} or more"
@@ -140,13 +140,13 @@ class GemmKernel(Kernel):
         operand = "tf32" if problem.dtype == "fp32" and problem.precision == "tf32" else "exact"
         if executor == "interpreter" or (problem.dtype == "fp32" and problem.precision == "ieee"):
             return Contract(problem.output_dtype, FMA, operand, overflow)
-        return Contract(problem.output_dtype, self._accumulator(plan), operand, overflow, target.family == "amd")
+        return Contract(problem.output_dtype, self._accumulator(plan), operand, overflow, target.vendor == "amd")
 
     def _accumulator(self, plan: Plan) -> Accumulator:
         """The tensor core's arithmetic by target and operand dtype, from the published models of the units."""
         problem, arch = plan.problem, plan.target.arch
         chunk = {"fp32": 8, "fp16": 16, "bf16": 16}.get(problem.dtype, 32)
-        if plan.target.family == "amd":
+        if plan.target.vendor == "amd":
             return Accumulator(alignment_bits=24, chunk=8, assumed=True)
         assert isinstance(arch, int)
         if problem.dtype in FP8 and arch in (89, 90):
@@ -169,7 +169,7 @@ class GemmKernel(Kernel):
         problem, config, target = plan.problem, plan.config, plan.target
         if not problem.has_product:
             return None
-        if target.family == "amd":
+        if target.vendor == "amd":
             return codegen.MFMA if target.capability("mfma").available else codegen.WMMA
         if problem.dtype == "fp32" and problem.precision == "ieee":
             return None

@@ -57,7 +57,7 @@ def limits_of(target: Target) -> dict[str, int]:
     """The limits of one block on ``target``, by the names that a script uses."""
     known = target.limits
     found = {"shared memory": known.shared_memory, "registers": known.registers}
-    if target.family == "nvidia":
+    if target.vendor == "nvidia":
         found |= {"block registers": known.block_registers, "tensor memory": known.tensor_memory}
     return {name: limit for name, limit in found.items() if limit is not None}
 
@@ -84,9 +84,9 @@ def compiling_script(kernel: Kernel, plan: Plan, checks: Checks, seen: Seen, onl
         found = "".join(f"        {pattern},\n" for pattern in patterns(checks.features, plan.target))
         looks.append(f"    patterns = [\n{found}    ]\n    faults += check_code(kernel, patterns)")
     if checks.limits:
-        read = f"used_on_{plan.target.family}"
+        read = f"used_on_{plan.target.vendor}"
         if not hasattr(compiling, read):
-            raise NotReproducible(f"no script knows what code of {plan.target.family} uses")
+            raise NotReproducible(f"no script knows what code of {plan.target.vendor} uses")
         for name in (read, "check_limits"):
             runtime.add(name, getattr(compiling, name))
         looks.append(f"    faults += check_limits({read}(kernel), {dict(checks.limits)!r})")
@@ -118,14 +118,14 @@ def patterns(features: Mapping[str, bool], target: Target) -> list[str]:
     for name, required in features.items():
         if name not in meanings:
             raise NotReproducible(f"{name} is no feature that is known here: {', '.join(meanings)}")
-        for piece in EVIDENCE.get(target.family, {}).get(meanings[name], ()):
+        for piece in EVIDENCE.get(target.vendor, {}).get(meanings[name], ()):
             expression = re.fullmatch(r"CHECK: \{\{(.*)\}\}", piece.directive)
             if expression is None:
                 raise NotReproducible(f"{piece.directive} is no regular expression alone")
             if required or piece.proves_absence:
                 found.append(f"({name!r}, {piece.stage!r}, {raw(expression[1])}, {required})")
     if not found:
-        raise NotReproducible(f"nothing in the code of {target.family} shows {', '.join(features)}")
+        raise NotReproducible(f"nothing in the code of {target.vendor} shows {', '.join(features)}")
     return found
 
 

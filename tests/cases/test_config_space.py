@@ -29,7 +29,7 @@ from conformance.targets import compile_targets, find
 SCENE = Scenario(every_kernel, {"shape": list(SHAPES)}, every_config=True)
 HOPPER, BLACKWELL, AMD = find("sm_90"), find("sm_100"), find("gfx942")
 TARGETS = (HOPPER, BLACKWELL, AMD)
-NVIDIA = tuple(target for target in compile_targets() if target.family == "nvidia")
+NVIDIA = tuple(target for target in compile_targets() if target.vendor == "nvidia")
 KERNELS = list(catalogue())
 
 

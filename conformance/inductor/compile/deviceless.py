@@ -60,7 +60,7 @@ def deviceless(target: Target) -> Iterator[None]:
     :class:`DevicelessUnsupported` is raised if a name of :data:`OVERRIDES` does not exist. On exit everything is as it
     was, and what torch remembers of the device's facts is forgotten, so that other targets can follow.
     """
-    if target.family != "nvidia" or target.limits.multiprocessors is None:
+    if target.vendor != "nvidia" or target.limits.multiprocessors is None:
         raise ValueError(
             f"target {target.id} has {target.limits.multiprocessors} multiprocessors: code is generated without a "
             "device for NVIDIA targets with a known number of them, such as conformance.targets.find('sm_90')"
