@@ -4,7 +4,7 @@ A test states what it is about, like a scenario of the catalogue::
 
     @generated(needs=("tma",), order=ORDERS, tma_store=[False, True])
     def test_x(inductor, target, order, tma_store):
-        for run in inductor.forced(problem, target, template("persistent TMA"), ...):
+        for run in inductor.pinned(problem, target, template("persistent TMA"), ...):
             run.exactly(2, "descriptors", dialect.created)
 
 Its parameters are crossed in full. The quick tier takes enough of the combinations for every value to appear, of a
@@ -33,7 +33,7 @@ from conformance.inductor.compile.program import Choice, Generated, GeneratedKer
 from conformance.inductor.compile.provider import Compiled
 from conformance.inductor.graphs.products import graph_of
 from conformance.inductor.replay.exact import exact_verdicts
-from conformance.inductor.replay.pinned import CallExecutor, Forced, config_of, described_config, expected_grid
+from conformance.inductor.replay.pinned import CallExecutor, PinnedKernel, config_of, described_config, expected_grid
 from conformance.inductor.replay.replay import ReplayUnsupported
 from conformance.inductor.source import spellings
 from conformance.inductor.source.source_checks import exactly, in_source
@@ -49,14 +49,14 @@ from conformance.targets import Target
 #: Architectures that code is generated for where no target was asked for and there is no device.
 ARCHITECTURES = (90, 100)
 
-#: Choices of each lowering that one case forces, by tier; None: all of them.
+#: Choices of each lowering that one case pins, by tier; None: all of them.
 CHOICES: Mapping[str, int | None] = {"quick": 1, "default": 2, "full": None, "exhaustive": None}
 
 #: Fills of the quick tier for the further sizes of one compiled function: wrong addresses show in them.
 FURTHER_FILLS = ("transparent",)
 
-#: What every forced program is compiled with: Triton's templates only, nothing measured, nothing padded.
-FORCED_SETTINGS: Mapping[str, Any] = {
+#: What every program with a pinned choice is compiled with: Triton's templates only, nothing measured, nothing padded.
+PINNED_SETTINGS: Mapping[str, Any] = {
     "max_autotune_gemm": True,
     "max_autotune_gemm_backends": "TRITON",
     "shape_padding": False,
@@ -126,8 +126,8 @@ def chosen(targets: Sequence[Target], asked: bool) -> list[Target]:
 
 
 @dataclass
-class ForcedRun:
-    """One choice that was forced, compiled, run and judged. What a test checks of it goes into the record, and a
+class PinnedRun:
+    """One choice that was pinned, compiled, run and judged. What a test checks of it goes into the record, and a
     failed check ends the case when every choice has been judged."""
 
     choice: Choice
@@ -234,7 +234,7 @@ class Inductor:
         named = failure is not None and (error in failure.types or error in failure.message)
         self.recorder.verdict(f"refused/{problem.id}", named, f"{error} is required, seen: {seen}")
 
-    def forced(
+    def pinned(
         self,
         problem: Problem,
         target: Target,
@@ -245,8 +245,8 @@ class Inductor:
         fills: tuple[str, ...] | None = None,
         choices: int | None = None,
         **program: Any,
-    ) -> Iterator[ForcedRun]:
-        """Forces choices of ``template`` one by one, as many as the tier asks for or ``choices``, judges the numbers,
+    ) -> Iterator[PinnedRun]:
+        """Pins choices of ``template`` one by one, as many as the tier asks for or ``choices``, judges the numbers,
         the memory and the grid of each, and yields it for what the test checks of it. A choice past the target's limits
         is left out, as by the autotuner, and said in the record.
 
@@ -286,7 +286,7 @@ class Inductor:
         if unjudged is not None:
             self.recorder.not_run(unjudged)
 
-    def _generated(self, compiled: Compiled, target: Target, template: str) -> ForcedRun:
+    def _generated(self, compiled: Compiled, target: Target, template: str) -> PinnedRun:
         """The run of the one kernel of ``template`` that was generated. Raises CompileFailure or ConformanceFailure if
         there is none."""
         found = compiled.generated
@@ -299,11 +299,11 @@ class Inductor:
             names = ", ".join(kernel.name for kernel in found.kernels)
             raise ConformanceFailure(f"one kernel of {template} is required, generated were: {names or 'none'}")
         kernel = templates[0]
-        return ForcedRun(choices[0], found, kernel, config_of(kernel.source), target, self.recorder)
+        return PinnedRun(choices[0], found, kernel, config_of(kernel.source), target, self.recorder)
 
     def _judged(
         self,
-        run: ForcedRun,
+        run: PinnedRun,
         compiled: Compiled,
         problems: Sequence[Problem],
         persistent: bool,
@@ -331,7 +331,7 @@ class Inductor:
         return None
 
     def _judge_numbers(
-        self, run: ForcedRun, compiled: Compiled, number: int, plan: Plan, fills: tuple[str, ...] | None
+        self, run: PinnedRun, compiled: Compiled, number: int, plan: Plan, fills: tuple[str, ...] | None
     ) -> Reason | None:
         """Judges call ``number`` of the compiled function; why it could not if it could not."""
         executor = self.harness.executor
@@ -340,11 +340,11 @@ class Inductor:
         self.recorder.set(executor=executor.name)
         out = len(compiled.program.operands) > len(plan.problem.operands)
         caller = CallExecutor(executor.name, executor.device, out=out)
-        forced = Forced(lambda tensors, observe: compiled.call(tensors, executor, number=number, observe=observe))
+        pinned = PinnedKernel(lambda tensors, observe: compiled.call(tensors, executor, number=number, observe=observe))
         try:
             with self.recorder.timed("run"):
                 judged = self.harness.run(
-                    lambda: trial(forced, plan, caller, seed=self.harness.settings.seed, names=fills)
+                    lambda: trial(pinned, plan, caller, seed=self.harness.settings.seed, names=fills)
                 )
         except ReplayUnsupported as error:
             return error.reason
@@ -396,7 +396,7 @@ class Inductor:
 
 def _program(problem: Problem, template: str, *, out: bool = False, **fields: Any) -> Program:
     """The program that computes ``problem`` with choices of ``template`` only."""
-    settings = {**FORCED_SETTINGS, **dict(fields.pop("settings", {}))}
+    settings = {**PINNED_SETTINGS, **dict(fields.pop("settings", {}))}
     graph, arguments = graph_of(problem)
     operands = (*problem.operands, *(problem.outputs if out else ()))
     return Program(

@@ -1,7 +1,7 @@
 """Which implementations Inductor offers for a product, what it says without one, and what the unusual ones compute.
 
 The scenarios are those of PyTorch's max-autotune tests. They differ in this: numbers are exact integers instead of
-near those of another kernel, one choice is forced after another instead of the fastest being taken, what must not be
+near those of another kernel, one choice is pinned after another instead of the fastest being taken, what must not be
 offered is checked too, and a decision that a test replaces is as before afterwards.
 """
 
@@ -318,7 +318,7 @@ def test_exhaustive(inductor, target):
     asked = program(f"{GRAPHS}:mm", [tensor("a", size, size), tensor("b", size, size)], settings)
     replaced = Replacing(inductor, "one exhaustive config")
     inductor.record(judge_exhaustive(replaced.compile(asked, target).generated))
-    for run in replaced.forced(
+    for run in replaced.pinned(
         mm(size, size, size, "fp16"), target, inductor.template("mm"), choices=1, settings=space
     ):
         run.check("config", (run.config.block_m, run.config.block_n, run.config.block_k) == (32, 32, 32), run.config.id)
@@ -401,7 +401,7 @@ def product_of(graph, m, n, k, dtype):
 @generated(shape=DEEP, dtype=["fp16", "bf16"], dynamic=[False, True])
 def test_decompose_k(inductor, target, shape, dtype, dynamic):
     """A static K that is much longer than M and N is split: alone, before a relu, and with A transposed. Dynamic sizes
-    are not split. The splits are forced; PyTorch's test sees the fastest alone."""
+    are not split. The splits are pinned; PyTorch's test sees the fastest alone."""
     m, n, k = deep(inductor, shape)
     tier = inductor.harness.settings.tier
     replaced = Replacing(inductor, "nothing")
@@ -443,7 +443,7 @@ def test_decompose_k_envvars(inductor, target, splits, threshold):
 @generated()
 def test_decompose_k_output_stride(inductor, target):
     """The result is dense although B is part of a wider matrix. PyTorch's test lets nothing else be offered by a
-    heuristic; here the choice is forced, and the numbers are judged too."""
+    heuristic; here the choice is pinned, and the numbers are judged too."""
     needs_option(inductor, THRESHOLD)
     m, n, k, width = (256, 1096, 32768, 1152) if inductor.harness.settings.has_gpu else (16, 40, 2560, 48)
     values = mirrored(m, n, k, "bf16")

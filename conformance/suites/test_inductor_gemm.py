@@ -2,7 +2,7 @@
 choice.
 
 The scenarios are those of PyTorch's max-autotune tests. They differ in this: the operands have their strides when they
-reach the compiled function (there, ``repeat`` inside it packs them again), every choice is forced and not only the
+reach the compiled function (there, ``repeat`` inside it packs them again), every choice is pinned and not only the
 fastest, counts are exact, stores that were not asked for are forbidden, and numbers are judged by our own bounds.
 """
 
@@ -53,7 +53,7 @@ def check_descriptors(run, template, *, store):
 
 def judge_persistent(inductor, target, template, problem, name, *, dynamic, store):
     """Judges choices of the persistent ``template`` for ``problem``, whose kernel has ``name`` in its own."""
-    for run in inductor.forced(problem, target, template, persistent=True, dynamic=dynamic, settings=settings(store)):
+    for run in inductor.pinned(problem, target, template, persistent=True, dynamic=dynamic, settings=settings(store)):
         run.filecheck("kernel", f"CHECK: def triton_tem_fused_{name}")
         check_descriptors(run, template, store=store)
 
@@ -87,7 +87,7 @@ def judge_blackwell(inductor, target, problem, name, *, dynamic, store, **fields
     """Judges choices of the warp-specialised template for ``problem``, whose kernel has ``name`` in its own."""
     template = inductor.template("Blackwell")
     fields |= {"persistent": True, "dynamic": dynamic, "settings": settings(store)}
-    for run in inductor.forced(problem, target, template, **fields):
+    for run in inductor.pinned(problem, target, template, **fields):
         run.filecheck("kernel", f"CHECK: def triton_tem_fused_{name}")
         check_descriptors(run, template, store=store)
         run.code(requires=[TCGEN05, WARP_SPECIALIZED])
@@ -125,7 +125,7 @@ def test_scaled_mm_persistent_tma(inductor, target, scaling, fast, dynamic):
     """The same on Hopper, with sums that are rounded between blocks of k and without."""
     template = inductor.template("scaled persistent TMA")
     problem = scaled_mm(256, 128, 384, "e4m3", scaling=scaling, fast_accum=fast)
-    for run in inductor.forced(problem, target, template, persistent=True, dynamic=dynamic, settings=TMA):
+    for run in inductor.pinned(problem, target, template, persistent=True, dynamic=dynamic, settings=TMA):
         run.filecheck("kernel", "CHECK: def triton_tem_fused__scaled_mm")
         run.exactly(2, "descriptors", spellings.dialect(template).created)
         run.exactly(2, "descriptor loads", spellings.dialect(template).load)
@@ -142,7 +142,7 @@ def test_misaligned_operands_have_no_choice(inductor, target, operation, dynamic
         refused = make(21, N, K, "fp16", **fields)
         inductor.refused(refused, target, template, "NoValidChoicesError", dynamic=dynamic, settings=TMA)
     aligned = make(21, 32, 16, "fp16", **fields)
-    for run in inductor.forced(aligned, target, template, persistent=True, dynamic=dynamic, settings=TMA, choices=1):
+    for run in inductor.pinned(aligned, target, template, persistent=True, dynamic=dynamic, settings=TMA, choices=1):
         check_descriptors(run, template, store=False)
 
 
@@ -157,7 +157,7 @@ def test_misaligned_output_has_no_descriptor_store(inductor, target, dynamic):
     packed, aligned = mm(21, 31, 32, "fp16", **fields), mm(21, 32, 32, "fp16", **fields)
     inductor.refused(packed, target, template, "NoValidChoicesError", settings=settings(True), **given)
     for problem, store in ((packed, False), (aligned, True)):
-        runs = inductor.forced(problem, target, template, persistent=True, settings=settings(store), choices=1, **given)
+        runs = inductor.pinned(problem, target, template, persistent=True, settings=settings(store), choices=1, **given)
         for run in runs:
             check_descriptors(run, template, store=store)
 
@@ -169,7 +169,7 @@ def test_dynamic_rows(inductor, target, operation):
     template = persistent(inductor, target)
     make, fields = (mm, {}) if operation == "mm" else (addmm, PLAIN)
     problem, *also = (make(rows, 248, 88, "fp16", **fields) for rows in (168, 40, 328))
-    for run in inductor.forced(
+    for run in inductor.pinned(
         problem, target, template, persistent=True, dynamic=None, marked=(("a", 0),), also=also, settings=TMA
     ):
         run.check("recompiles", run.generated.counters["recompiles"] == 0, f"{run.generated.counters['recompiles']}")
@@ -189,7 +189,7 @@ def test_sm_carveout(inductor, target, operation, reserve):
         problem = scaled_mm(1536, 1536, 64, "e4m3", scaling="tensor")
     left = (target.limits.multiprocessors or 0) - (reserve or 0)
     before = carveout.current()
-    for run in inductor.forced(
+    for run in inductor.pinned(
         problem,
         target,
         template,

@@ -1,6 +1,6 @@
 """Products, convolutions and what surrounds them, as Inductor's templates compute them.
 
-The scenarios are those of PyTorch's max-autotune tests. They differ in this: a choice is forced and not the fastest
+The scenarios are those of PyTorch's max-autotune tests. They differ in this: a choice is pinned and not the fastest
 taken, numbers are judged by our own bounds or are exact integers (so ``cos`` is a negation), counts are exact, and
 without a device the shapes are smaller, for the interpreter runs them.
 """
@@ -20,7 +20,7 @@ from conformance.inductor.replay.exact import small_integers
 from conformance.inductor.source import spellings
 from conformance.inductor.source.source_checks import extern_calls, launched
 from conformance.inductor.tuning import child_process, tuning_jobs
-from conformance.judging.inductor_judge import FORCED_SETTINGS, Thin, generated
+from conformance.judging.inductor_judge import PINNED_SETTINGS, Thin, generated
 from conformance.problems import (
     Bias,
     Fusion,
@@ -81,10 +81,10 @@ def is_quick(inductor):
     return inductor.harness.settings.tier == "quick" and not inductor.harness.settings.has_gpu
 
 
-def forced_choice(inductor, graph, operands, target, **fields):
+def pinned_choice(inductor, graph, operands, target, **fields):
     """Judges ``graph`` exactly with the choices of Triton's templates, or those that ``templates`` leaves, of each
     lowering the one at ``pick``."""
-    options = {**FORCED_SETTINGS, **fields.pop("settings", {})}
+    options = {**PINNED_SETTINGS, **fields.pop("settings", {})}
     return inductor.exact(f"{GRAPHS}:{graph}", operands, target, settings=options, **{"pick": 0, **fields})
 
 
@@ -95,7 +95,7 @@ def forced_choice(inductor, graph, operands, target, **fields):
 def test_mm_plus_mm(inductor, target, space):
     """The sum of two products in one kernel with one store."""
     problem = product(inductor, mm_plus_mm, "fp16")
-    for run in inductor.forced(problem, target, inductor.template("mm_plus_mm"), settings=searching(space)):
+    for run in inductor.pinned(problem, target, inductor.template("mm_plus_mm"), settings=searching(space)):
         check_alone(run)
 
 
@@ -110,7 +110,7 @@ def test_mm_plus_mm_dynamic_has_no_template(inductor, target):
         "conformance.inductor.graphs.products:mm_plus_mm",
         problem.operands,
         dynamic=True,
-        settings=tuple({**FORCED_SETTINGS, **BOTH}.items()),
+        settings=tuple({**PINNED_SETTINGS, **BOTH}.items()),
     )
     found = inductor.compile(program, target).generated
     offered = [choice for selection in found.selections for choice in selection.offered]
@@ -127,7 +127,7 @@ def test_baddbmm(inductor, target, space):
     batch, rows, columns, k = sized(inductor, (64, 2048, 192, 64), small)
     problem = baddbmm(rows, columns, k, "fp16", batch=batch, bias=Bias("b1n"), alpha=1.0, beta=1.0)
     fills = sized(inductor, ("transparent", "randn"), None)
-    for run in inductor.forced(problem, target, inductor.template("bmm"), fills=fills, settings=searching(space)):
+    for run in inductor.pinned(problem, target, inductor.template("bmm"), fills=fills, settings=searching(space)):
         run.filecheck("kernel", "CHECK: def triton_tem_fused_baddbmm")
         check_alone(run)
 
@@ -135,7 +135,7 @@ def test_baddbmm(inductor, target, space):
 @generated()
 def test_int_mm(inductor, target):
     """int8 operands: the sums are int32 from the first product to the store."""
-    for run in inductor.forced(product(inductor, int_mm, "int8"), target, inductor.template("mm")):
+    for run in inductor.pinned(product(inductor, int_mm, "int8"), target, inductor.template("mm")):
         run.exactly(1, "accumulator", r"ACC_TYPE : tl\.constexpr = tl\.int32$")
         check_alone(run)
 
@@ -150,7 +150,7 @@ def test_dynamic_sizes(inductor, target, operation):
     make = mm if operation == "mm" else addmm
     problem = product(inductor, make, "fp16")
     also = [make(*extents, "fp16") for extents in FURTHER_SIZES]
-    for run in inductor.forced(problem, target, inductor.template("mm"), dynamic=True, also=also):
+    for run in inductor.pinned(problem, target, inductor.template("mm"), dynamic=True, also=also):
         check_dynamic(run)
 
 
@@ -215,7 +215,7 @@ def test_non_contiguous_input(inductor, target, operation):
     problem = uneven(inductor, make, dtype, **fields)
     kind = operation if operation == "mm_plus_mm" or (operation == "bmm" and not BATCH_OF_ONE_IS_MM) else "mm"
     given = sized(inductor, {"fills": ("transparent", "randn"), "choices": 1}, {})
-    for run in inductor.forced(problem, target, inductor.template(kind), **given):
+    for run in inductor.pinned(problem, target, inductor.template(kind), **given):
         check_strides(run, problem)
 
 
@@ -252,7 +252,7 @@ def test_epilogue_fusion(inductor, target, epilogue, dynamic, dtype):
     # folding constants, torch makes the zeros of a dropout on the device
     options = sized(inductor, {}, {"joint_graph_constant_folding": False})
     if dtype == "fp32":
-        for run in inductor.forced(problem, target, name, dynamic=dynamic, settings=options):
+        for run in inductor.pinned(problem, target, name, dynamic=dynamic, settings=options):
             for verdict in epilogue_in_template(run.generated, steps):
                 run.check(verdict.check, verdict.passed, verdict.text)
         return
@@ -265,7 +265,7 @@ def test_epilogue_fusion(inductor, target, epilogue, dynamic, dtype):
         dynamic=dynamic,
         templates=spellings.only(name),
         pick=len(epilogue),
-        settings={**FORCED_SETTINGS, **options},
+        settings={**PINNED_SETTINGS, **options},
     )
     inductor.record(epilogue_in_template(compiled.generated, steps))
 
@@ -290,7 +290,7 @@ def test_matmul_dropout(inductor, target, p, fallback):
     (``fallback``), or those that the template's kernel draws in its epilogue. PyTorch's test compares a gradient with
     itself."""
     a, b = tensor("a", 168, 88), tensor("b", 88, 136)
-    options = {**FORCED_SETTINGS, "fallback_random": fallback}
+    options = {**PINNED_SETTINGS, "fallback_random": fallback}
     program = Program(
         f"{GRAPHS}:dropout_of_mm",
         (a, b),
@@ -364,7 +364,7 @@ def test_conv1x1(inductor, target, space):
         operands,
         target,
         arguments=(("stride", [1, 1]), ("padding", [0, 0]), ("groups", 1)),
-        settings={**FORCED_SETTINGS, **searching(space)},
+        settings={**PINNED_SETTINGS, **searching(space)},
         pick=0,
     )
     inductor.record(no_extern_convolution(compiled.generated))
@@ -384,7 +384,7 @@ def test_conv1x1_dynamic_size(inductor, target, order):
     """A 1x1 convolution of three sizes by one compilation, for which H and W are symbols."""
     orders = LAST if order == "channels-last" else {}
     problem, *also = (conv2d(2, 24, size, 40, 1, "fp16", **orders) for size in ((11, 13), (5, 16), (17, 3)))
-    for run in inductor.forced(
+    for run in inductor.pinned(
         problem,
         target,
         inductor.template("convolution 2d"),
@@ -425,7 +425,7 @@ def test_conv2d(inductor, target, order, space):
     problem = conv2d(batch, 3, size, 64, 3, "fp32", padding=1, **orders)
     fills = sized(inductor, ("transparent", "randn"), None)
     kind = inductor.template("convolution 2d")
-    for run in inductor.forced(problem, target, kind, fills=fills, settings=searching(space)):
+    for run in inductor.pinned(problem, target, kind, fills=fills, settings=searching(space)):
         run.filecheck("kernel", "CHECK: def triton_tem_fused_convolution")
 
 
@@ -435,7 +435,7 @@ def test_conv_cat(inductor, target, space):
     some releases one per part. PyTorch's test compares the compiled module with itself."""
     batch, size = sized(inductor, (32, 64), (2, 9))
     operands = [tensor("x", batch, 3, size, size), tensor("w", 64, 3, 3, 3)]
-    compiled = forced_choice(
+    compiled = pinned_choice(
         inductor,
         "conv_cat",
         operands,
@@ -465,7 +465,7 @@ def test_conv3d(inductor, target, space):
     size, kernel = sized(inductor, ((8, 16, 32), 7), ((5, 6, 7), 3))
     problem = conv3d(1, 3, size, 3, kernel, "fp32")
     kind = inductor.template("convolution 3d")
-    for run in inductor.forced(problem, target, kind, settings=searching(space)):
+    for run in inductor.pinned(problem, target, kind, settings=searching(space)):
         run.filecheck("kernel", "CHECK: def triton_tem_fused_convolution")
 
 
@@ -477,7 +477,7 @@ def test_cat_addmm(inductor, target, size, pick):
     """Two products with an addend, side by side in one result."""
     operands = [tensor(name, size, size) for name in "abc"]
     name = inductor.template("mm")
-    compiled = forced_choice(
+    compiled = pinned_choice(
         inductor, "cat_addmm", operands, target, templates=spellings.only(name), pick=pick, settings=TRITON
     )
     names = [name for module in compiled.generated.modules for name in launched(module)]
@@ -503,7 +503,7 @@ def test_cat_max_autotune(inductor, target, graph, choice):
     tests count no launches of the third graph."""
     operands = [tensor("x", 40, 40), tensor("y", 40, 40)]
     name = "^mm$" if choice == "extern" else spellings.only(inductor.template("mm"))
-    compiled = forced_choice(inductor, graph, operands, target, templates=name, settings=BOTH)
+    compiled = pinned_choice(inductor, graph, operands, target, templates=name, settings=BOTH)
     inductor.record(cat_launches(compiled.generated, graph, choice))
 
 
@@ -530,7 +530,7 @@ def test_mutation_rename(inductor, target, size):
     competing = {name: True for name in names if hasattr(torch._inductor.config, name)}
     competing["test_configs.force_extern_kernel_in_multi_template"] = True
     fields = sized(inductor, {"pick": None, "settings": {**BOTH, **competing}}, {"templates": "^mm$", "settings": BOTH})
-    compiled = forced_choice(inductor, "mm_after_diagonal_write", operands, target, **fields)
+    compiled = pinned_choice(inductor, "mm_after_diagonal_write", operands, target, **fields)
     calls = [call for module in compiled.generated.modules for call in extern_calls(module)]
     inductor.recorder.verdict("one extern product", calls == ["mm"], ", ".join(calls))
 
@@ -542,12 +542,12 @@ MANY = [tensor("x", 256, 256), tensor("number", dtype="int32")]
 def test_jit_fusion_matches_aot_fusion(inductor, target, build):
     """No more than two operations are fused, around a number that the host reads: compiled at once it is exact, and a
     package is built of it ahead. PyTorch's test only builds; what a package computes is not judged here."""
-    options = {**FORCED_SETTINGS, **TRITON, "max_fusion_size": 2}
+    options = {**PINNED_SETTINGS, **TRITON, "max_fusion_size": 2}
     if build == "jit":
         size = sized(inductor, 256, 72)
         operands = [tensor("x", size, size), MANY[1]]
         values = {"number": torch.tensor(3, dtype=torch.int32)}
-        forced_choice(
+        pinned_choice(
             inductor,
             "many_of_one_in_a_graph",
             operands,

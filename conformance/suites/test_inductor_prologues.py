@@ -1,7 +1,7 @@
 """Pointwise functions of the operands that Inductor moves into the product's kernel, and those that it must not.
 
 The scenarios are those of PyTorch's tests of prologue fusion. They differ in this: each of the four configurations is
-forced by itself and not only the fastest, results are exact (constants such as 1.5 in place of 1.1) where those know
+pinned by itself and not only the fastest, results are exact (constants such as 1.5 in place of 1.1) where those know
 tolerances of 0.05, counts of launches, allocations and deletions are read from the wrapper's syntax tree, and whether
 an operand is masked is checked for each configuration as its BLOCK_K asks for.
 """
@@ -158,7 +158,7 @@ def measuring(wanted: bool) -> Mapping[str, bool]:
     return {name if hasattr(config, name) else "benchmark_epilogue_fusion": wanted}
 
 
-def forced(
+def pinned(
     inductor,
     target,
     graph: str,
@@ -191,7 +191,7 @@ def forced(
 @generated(sizes=SIZES)
 def test_upcast(inductor, target, sizes):
     """An fp16 operand becomes fp32: zero stays zero, so that nothing is masked twice."""
-    for compiled in forced(inductor, target, "upcast", matrices(sizes, "fp16"), Counts(1, 1, 2)):
+    for compiled in pinned(inductor, target, "upcast", matrices(sizes, "fp16"), Counts(1, 1, 2)):
         source = template_kernel(compiled).source
         inductor.record([check_loop(source, "no mask", "CHECK-NOT: tl.where"), check_block(source, sizes[1])])
 
@@ -204,7 +204,7 @@ def test_gather_fusion(inductor, target):
     index = operand("index", (64,), "int32")
     order = torch.randperm(64, generator=torch.Generator().manual_seed(7)).int()
     given = {"index": order}
-    for compiled in forced(inductor, target, "gather", (x, index, y), Counts(1, 1, 3), values=given):
+    for compiled in pinned(inductor, target, "gather", (x, index, y), Counts(1, 1, 3), values=given):
         source = template_kernel(compiled).source
         inductor.record([check_loop(source, "stays in low precision", "CHECK-NOT: to(tl.float32)")])
 
@@ -215,7 +215,7 @@ def test_low_precision(inductor, target, added):
     x, y = matrices((128, 128, 128), "e4m3", "bf16")
     wanted = Counts(2, 2, 3) if added else Counts(1, 1, 2)
     given = {"y": small(y)}
-    for compiled in forced(
+    for compiled in pinned(
         inductor, target, "low_precision", (x, y), wanted, values=given, arguments=(("added", added),)
     ):
         source = template_kernel(compiled).source
@@ -225,7 +225,7 @@ def test_low_precision(inductor, target, added):
 @generated()
 def test_downcast(inductor, target):
     """From fp32 to fp16: more would be read in the loop, so it is not fused."""
-    for compiled in forced(inductor, target, "downcast", matrices((64, 128, 256), "fp32", "fp16"), Counts(2, 2, 3)):
+    for compiled in pinned(inductor, target, "downcast", matrices((64, 128, 256), "fp32", "fp16"), Counts(2, 2, 3)):
         source = template_kernel(compiled).source
         inductor.record([check_loop(source, "fp16 is loaded", "CHECK-NOT: to(tl.float16)")])
 
@@ -234,7 +234,7 @@ def test_downcast(inductor, target):
 def test_multiple_fusions(inductor, target, sizes):
     """Both operands and the result: the constant occurs three times, and the store is the only one. Zero does not stay
     zero, so both operands are masked; PyTorch's test does not look at the masks."""
-    for compiled in forced(inductor, target, "multiple_fusions", matrices(sizes), Counts(1, 1, 2)):
+    for compiled in pinned(inductor, target, "multiple_fusions", matrices(sizes), Counts(1, 1, 2)):
         source = template_kernel(compiled).source
         inductor.record(
             [
@@ -256,7 +256,7 @@ def test_pending_fusions_multiple(inductor, target, measured, graph):
     operands = tuple(operand(name, (64, 64)) for name in shapes)
     wanted = {"two_products": Counts(2, 2, 3), "product_relu": Counts(1, 1, 1)}[graph]
     if not measured:
-        for _ in forced(inductor, target, graph, operands, wanted):
+        for _ in pinned(inductor, target, graph, operands, wanted):
             pass
         return
     compiled = compile_measured(inductor, target, graph, operands)
@@ -268,7 +268,7 @@ def test_pending_fusion_pro_and_epi(inductor, target, measured):
     """One upcast for both operands, and an epilogue. Measured: as above."""
     operands = (operand("x", (128, 128), "fp16"),)
     if not measured:
-        for compiled in forced(inductor, target, "upcast_relu", operands, Counts(1, 1, 1)):
+        for compiled in pinned(inductor, target, "upcast_relu", operands, Counts(1, 1, 1)):
             source = template_kernel(compiled).source
             inductor.record([check_loop(source, "both are cast", exactly(2, r"\.to\(tl\.float32\)"))])
         return
@@ -304,7 +304,7 @@ def test_multiple_inputs(inductor, target, sizes):
     rows, inner, columns = sizes
     x, y = operand("x", (rows, inner), "fp16"), operand("y", (rows, inner), "fp16")
     z = operand("z", (inner, columns))
-    for compiled in forced(inductor, target, "multiple_inputs", (x, y, z), Counts(1, 1, 3)):
+    for compiled in pinned(inductor, target, "multiple_inputs", (x, y, z), Counts(1, 1, 3)):
         source = template_kernel(compiled).source
         inductor.record([check_mask(source, "a", masked=False), check_mask(source, "b", masked=False)])
 
@@ -312,7 +312,7 @@ def test_multiple_inputs(inductor, target, sizes):
 @generated()
 def test_storage_offset_prologue(inductor, target):
     """Both operands in one tensor: the second is read at its offset."""
-    for compiled in forced(inductor, target, "storage_offset", (operand("x", (128, 64)),), Counts(1, 1, 1)):
+    for compiled in pinned(inductor, target, "storage_offset", (operand("x", (128, 64)),), Counts(1, 1, 1)):
         source = template_kernel(compiled).source
         inductor.record([check_loop(source, "offset", exactly(1, r"\b4096\b"))])
 
@@ -320,7 +320,7 @@ def test_storage_offset_prologue(inductor, target):
 @generated(sizes=ALIGNED_SIZES)
 def test_prologue_multiple_nodes(inductor, target, sizes):
     """A prologue of several nodes for one operand, one for the other, and an epilogue."""
-    for compiled in forced(inductor, target, "multiple_nodes", matrices(sizes), Counts(1, 1, 2), settings=REALIZED):
+    for compiled in pinned(inductor, target, "multiple_nodes", matrices(sizes), Counts(1, 1, 2), settings=REALIZED):
         source = template_kernel(compiled).source
         inductor.record([check_mask(source, "a", masked=True), check_mask(source, "b", masked=False)])
 
@@ -329,7 +329,7 @@ def test_prologue_multiple_nodes(inductor, target, sizes):
 def test_broadcast_x(inductor, target, inner):
     """One element as a row, of dynamic sizes."""
     operands = (operand("x", (1, 1)), operand("y", (inner, 128)))
-    for compiled in forced(inductor, target, "broadcast_x", operands, Counts(1, 1, 2), dynamic=True):
+    for compiled in pinned(inductor, target, "broadcast_x", operands, Counts(1, 1, 2), dynamic=True):
         inductor.record([check_mask(template_kernel(compiled).source, "a", masked=True)])
 
 
@@ -337,14 +337,14 @@ def test_broadcast_x(inductor, target, inner):
 def test_broadcast_y(inductor, target):
     """One element as the second operand, the first one's rows being dynamic."""
     operands = (operand("x", (20, 1)), operand("y", (1, 1)))
-    for _ in forced(inductor, target, "product", operands, Counts(1, 1, 2), dynamic=None, marked=(("x", 0),)):
+    for _ in pinned(inductor, target, "product", operands, Counts(1, 1, 2), dynamic=None, marked=(("x", 0),)):
         pass
 
 
 @generated(graph=["positive", "increased", "absolute"])
 def test_preserves_zero_analysis(inductor, target, graph):
     """What keeps zero needs no mask past k's end, what does not keep it needs one, and so does what is not known to."""
-    for compiled in forced(inductor, target, graph, matrices((64, 127, 64)), Counts(1, 1, 2)):
+    for compiled in pinned(inductor, target, graph, matrices((64, 127, 64)), Counts(1, 1, 2)):
         source = template_kernel(compiled).source
         inductor.record([check_mask(source, "a", masked=graph != "positive"), check_block(source, 127)])
 
@@ -355,7 +355,7 @@ def test_prologue_read_into_both_inputs(inductor, target, measured):
     as Inductor may find that one way or the other pays."""
     operands = (operand("x", (256, 256)),)
     if not measured:
-        for _ in forced(inductor, target, "read_into_both", operands, Counts(2, 3, 3)):
+        for _ in pinned(inductor, target, "read_into_both", operands, Counts(2, 3, 3)):
             pass
         return
     check_products(inductor, compile_measured(inductor, target, "read_into_both", operands), 1)
@@ -365,7 +365,7 @@ def test_prologue_read_into_both_inputs(inductor, target, measured):
 def test_mismatched_prologue_group(inductor, target):
     """One row that is broadcast within a prologue: its sizes are not the prologue's, so it has a kernel of its own."""
     x, (y, z) = operand("x", (1, 256)), (operand("y", (256, 256)), operand("z", (256, 128)))
-    for compiled in forced(inductor, target, "mismatched_group", (x, y, z), Counts(2, 2, 4), settings=REALIZED):
+    for compiled in pinned(inductor, target, "mismatched_group", (x, y, z), Counts(2, 2, 4), settings=REALIZED):
         kinds = sorted(kernel.kind for kernel in compiled.generated.kernels)
         inductor.record([Verdict("kernels", kinds == ["pointwise", "template"], ", ".join(kinds))])
 
@@ -383,7 +383,7 @@ def test_prologue_masked_load(inductor, target, sizes, padding):
         inductor.need_device("padding by Inductor, which measures it")
     settings = {"shape_padding": True, "force_shape_pad": True} if padding == "forced" else {}
     graph = "product" if padding == "forced" else "padded"
-    for compiled in forced(inductor, target, graph, operands, wanted, settings=settings):
+    for compiled in pinned(inductor, target, graph, operands, wanted, settings=settings):
         source = template_kernel(compiled).source
         inductor.record([check_loop(source, "nothing is padded within", "CHECK-NOT: tl.where")])
 

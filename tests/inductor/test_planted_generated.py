@@ -37,7 +37,7 @@ def on_two_multiprocessors(inductor: Any, target: Target) -> None:
     left = 2
     carveout = (target.limits.multiprocessors or 0) - left
     problem = mm(168, 504, 88, "fp16")
-    for run in inductor.forced(problem, target, template, persistent=True, carveout=carveout, settings=settings):
+    for run in inductor.pinned(problem, target, template, persistent=True, carveout=carveout, settings=settings):
         run.exactly(1, "NUM_SMS", rf"NUM_SMS : tl\.constexpr = {left}\b")
 
 
@@ -45,7 +45,7 @@ def plain(inductor: Any, target: Target) -> None:
     from conformance.inductor.source import spellings
     from conformance.problems import mm
 
-    for _ in inductor.forced(mm(40, 56, 88, "fp16"), target, spellings.template("mm"), descriptions="BLOCK_K=(64|128)"):
+    for _ in inductor.pinned(mm(40, 56, 88, "fp16"), target, spellings.template("mm"), descriptions="BLOCK_K=(64|128)"):
         pass
 
 

@@ -115,7 +115,7 @@ def test_a_script_says_all_that_was_compiled():
     assert not re.search(r"^\s*(import|from) conformance", text, re.MULTILINE)
 
 
-def test_the_choice_that_failed_is_forced_and_not_the_last_one():
+def test_the_choice_that_failed_is_pinned_and_not_the_last_one():
     """Its place among the choices is another on another stack, its config is the same."""
     line = next(line for line in program_script(RECORD).splitlines() if line.strip().startswith("choose("))
     expression = re.findall(r"'(\^[^']*)'", line)[1].replace("\\\\", "\\")

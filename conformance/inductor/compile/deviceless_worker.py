@@ -32,7 +32,7 @@ from conformance.problems.tensors import DTYPES
 from conformance.targets import Target
 
 #: What cannot be done without a device; an option that the installed torch does not have is left out.
-FORCED: Mapping[str, Any] = {
+FIXED: Mapping[str, Any] = {
     **ALWAYS,
     "force_disable_caches": True,
     "shape_padding": False,  # it measures
@@ -53,7 +53,7 @@ def generate(program: Program, target: Target) -> Generated:
     from torch._inductor.utils import clear_caches
 
     started = time.perf_counter()
-    options = settings(program, FORCED)
+    options = settings(program, FIXED)
     with deviceless(target), compiling(program, options) as seen:
         try:
             failure = _compile(program, seen)

@@ -67,27 +67,27 @@ def mark(program: Program, tensors: Sequence[torch.Tensor]) -> None:
         torch._dynamo.mark_dynamic(tensors[names.index(name)], dimension)
 
 
-def settings(program: Program, forced: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the program's mode and its own, over what is set always and under what is ``forced``.
+def settings(program: Program, fixed: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the program's mode and its own, over what is set always and under what is ``fixed``.
 
-    Raises ValueError for an option or mode that the installed torch does not have, or that contradicts ``forced``.
+    Raises ValueError for an option or mode that the installed torch does not have, or that contradicts ``fixed``.
     """
     options = {**_mode_options(program.mode), **dict(program.settings)}
     unknown = [name for name in options if not _exists(name)]
     if unknown:
         raise ValueError(f"torch {torch.__version__} has no option torch._inductor.config.{unknown[0]}")
-    wrong = [name for name, value in program.settings if forced.get(name, value) != value]
+    wrong = [name for name, value in program.settings if fixed.get(name, value) != value]
     if wrong:
         raise ValueError(
-            f"option {wrong[0]} is {dict(program.settings)[wrong[0]]!r} and must be {forced[wrong[0]]!r} where code is "
+            f"option {wrong[0]} is {dict(program.settings)[wrong[0]]!r} and must be {fixed[wrong[0]]!r} where code is "
             "generated without a device: leave it out, or use a device"
         )
-    merged = {**ALWAYS, **options, **forced}
+    merged = {**ALWAYS, **options, **fixed}
     return {name: value for name, value in merged.items() if _exists(name)}
 
 
 def _mode_options(mode: str | None) -> dict[str, Any]:
-    """What ``torch.compile(mode=...)`` would set; given to it as a mode, it would go before what is forced."""
+    """What ``torch.compile(mode=...)`` would set; given to it as a mode, it would go before what is fixed."""
     modes = torch._inductor.list_mode_options()
     if mode is None:
         return {}

@@ -123,7 +123,7 @@ def call(
     """The outputs of the compiled ``function`` over ``views``, which stand for ``operands``, and (name, grid) of every
     kernel if it is to be observed.
 
-    Raises AssertionError if the function was compiled anew: what would be judged is not what was forced.
+    Raises AssertionError if the function was compiled anew: what would be judged is not what was pinned.
     """
     tensors = [without_base(view, operand) for view, operand in zip(views, operands, strict=True)]
     compiled = graphs()

@@ -1,4 +1,4 @@
-"""A program whose choice was forced, as something that a trial can launch and judge like a kernel of the catalogue."""
+"""A program whose choice is pinned, as something that a trial can launch and judge like a kernel of the catalogue."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def expected_grid(problem: Problem, config: Config, sms: int | None) -> tuple[in
 
 
 @dataclass(frozen=True)
-class Forced:
+class PinnedKernel:
     """What a trial takes as its kernel: a compiled function, and the contract of what it computes."""
 
     call: Call
@@ -88,12 +88,12 @@ class Forced:
             return dataclasses.replace(base, accumulator=promoted)
         return base
 
-    def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launched:
-        return Launched(self.call, plan, tensors)
+    def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> PinnedLaunch:
+        return PinnedLaunch(self.call, plan, tensors)
 
 
 @dataclass(frozen=True)
-class Launched:
+class PinnedLaunch:
     """One call of a compiled function over a problem's tensors."""
 
     call: Call
@@ -102,8 +102,10 @@ class Launched:
 
 
 class CallExecutor:
-    """Runs :class:`Launched`: calls the function and copies what it returns to the guarded outputs, unless it is given
-    them (``out``)."""
+    """Runs a :class:`PinnedLaunch`: calls the compiled function and copies its results to the guarded outputs.
+
+    ``out``: the function takes the outputs as its last operands and writes them itself.
+    """
 
     def __init__(self, name: str, device: torch.device, *, out: bool = False) -> None:
         self.name = name
