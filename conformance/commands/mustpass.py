@@ -8,7 +8,7 @@ from pathlib import Path
 from conformance.commands import CommandError
 from conformance.commands.judged import read, verdict_of
 from conformance.gate.evidence.contents import parse_environment
-from conformance.gate.evidence.options import judge_options
+from conformance.gate.evidence.options import check_options
 from conformance.gate.evidence.rejection import Refusal
 from conformance.gate.files.toml_entries import stack_problem
 from conformance.gate.mustpass import mustpass_lists as mustpass
@@ -93,14 +93,16 @@ def _refuse_narrowed(folder: Path) -> None:
         ) from None
     except (Refusal, OSError) as error:
         raise CommandError(clean(f"{folder}: {error}")) from None
-    found = judge_options(environment["options"], environment["variables"])
-    if found.partial:
+    checked = check_options(environment["options"], environment["variables"])
+    if checked.narrowing:
         raise CommandError(
-            clean(f"{folder} is narrowed by {', '.join(found.partial)}, so its lists would owe less: run without that")
+            clean(
+                f"{folder} was narrowed by {', '.join(checked.narrowing)}: its lists would owe less; run without that"
+            )
         )
-    if found.unlisted:
+    if checked.refused:
         raise CommandError(
-            clean(f"{folder} was run with {', '.join(found.unlisted)}, which may leave cases out: run without that")
+            clean(f"{folder} was run with {', '.join(checked.refused)}, which may leave cases out: run without that")
         )
 
 

@@ -15,6 +15,7 @@ from conformance.commands import CommandError, judged
 from conformance.commands.confirmed_scripts import reproduced
 from conformance.commands.outputs import deliver
 from conformance.commands.two_runs import compared
+from conformance.gate.run_options import TIERS
 from conformance.gate.runs.code_digest import code_digest
 from conformance.gate.stacks.environments import Environment, build, default_cache
 from conformance.gate.stacks.stack_file import Stack
@@ -29,9 +30,9 @@ REPORTS = {"json": "comparison.json", "markdown": "comparison.md", "html": "repo
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    tiers = ("quick", "default", "full", "exhaustive")
+
     parser.add_argument(
-        "--tier", choices=tiers, default="quick", help="how much to run with each stack (default: quick)"
+        "--tier", choices=TIERS, default="quick", help="how much to run with each stack (default: quick)"
     )
     for name in _PASSED_ON:
         parser.add_argument(

@@ -10,10 +10,11 @@ from typing import Any, TextIO
 
 import pytest
 
+from conformance.gate.run_options import DEFAULT_SEED
 from conformance.machine import device_memory
 from conformance.machine.versions import imported_versions
 from conformance.plugin import case_ids
-from conformance.plugin.options import DEFAULT_SEED, Settings
+from conformance.plugin.options import Settings
 from conformance.plugin.recording import RECORDER, CaseRecorder, RecordFile, TypedSkip, stacks_file
 from conformance.plugin.watchdog import Watchdog, device_fault
 from conformance.records import CaseRecord, CompileFailure, ConformanceFailure, Status, Verdict

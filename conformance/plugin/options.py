@@ -1,69 +1,30 @@
 """The command-line options, and the settings made of them.
 
-Each option is always known as ``--conformance-<name>``. The short ``--<name>`` exists only where the suites are
-selected, because another project's conftest may define a ``--seed`` or ``--target`` of its own.
+The options are declared in :mod:`conformance.gate.run_options`. Each is always known as ``--conformance-<name>``. The
+short ``--<name>`` exists only where the suites are selected, because another project's conftest may define a ``--seed``
+or ``--target`` of its own.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from conformance.gate.files.expected_failures import ExpectedFailureError, ExpectedFailures, read_expected_failures
+from conformance.gate.run_options import DEFAULT_CASE_TIMEOUT_S, DEFAULT_SEED, OPTIONS, TIERS
 from conformance.machine.gpus import Gpus, find_gpus
 from conformance.plugin import case_ids
 
-TIERS = ("quick", "default", "full", "exhaustive")
-DEFAULT_SEED = 0
-DEFAULT_CASE_TIMEOUT_S = 300.0
 DEBUGGER_CASE_TIMEOUT_S = 86_400.0  # with --pdb a person is at work
-
-_OPTIONS: dict[str, dict[str, Any]] = {
-    "tier": {"choices": TIERS, "help": "how much to run (default: 'default' with a GPU, else 'quick')"},
-    "target": {
-        "action": "append",
-        "metavar": "SPEC",
-        "help": "target to judge, repeatable (default: the device if there is one, else the compile-only targets)",
-    },
-    "kernel": {"action": "append", "metavar": "NAME", "help": "only the cases of this kernel, repeatable"},
-    "suite": {"action": "append", "metavar": "NAME", "help": "only this suite (such as scaling), repeatable"},
-    "seed": {"type": int, "metavar": "N", "help": f"seed of every fill (default: {DEFAULT_SEED})"},
-    "run-dir": {"metavar": "DIR", "help": "new folder for this run's records (default: reports/<run id>)"},
-    "gpus": {"type": int, "metavar": "N", "help": "number of GPUs to use (default: all that are visible)"},
-    "no-gpu": {"action": "store_true", "help": "use no GPU: interpreter and cross-compilation only"},
-    "compile-only": {
-        "action": "store_true",
-        "help": "compile and check the code, run nothing: every case that compiles ends as not-run",
-    },
-    "case-timeout": {
-        "type": float,
-        "metavar": "SECONDS",
-        "help": f"deadline of one case (default: {DEFAULT_CASE_TIMEOUT_S:g})",
-    },
-    "expected-failures": {
-        "action": "append",
-        "metavar": "FILE",
-        "help": "expected failures (TOML) beside the built-in ones, repeatable; write --expected-failures=FILE, "
-        "for pytest takes a path that stands alone for a place of tests",
-    },
-    "reproducers": {
-        "metavar": "DIR",
-        "help": "write a script that needs torch and triton only for each kernel case that fails, into this folder; "
-        "write --reproducers=DIR",
-    },
-}
 
 
 def add_options(parser: pytest.Parser) -> None:
+    """Adds the ``--conformance-`` options and the ini option that names the folders of suites."""
     group = parser.getgroup("conformance", "conformance suites")
-    for name, attributes in _OPTIONS.items():
-        group.addoption(f"--conformance-{name}", dest=_dest(name), default=None, **attributes)
-    group.addoption(
-        "--conformance-case", metavar="ID", default=None, help="run the one case of this id (see a record or 'list')"
-    )
+    for option in OPTIONS:
+        group.addoption(option.long, dest=option.dest, default=None, **option.attributes)
     parser.addini(
         case_ids.SUITES_INI,
         "directories whose tests are recorded as conformance cases, beside the package's own",
@@ -76,12 +37,9 @@ def add_short_names(parser: pytest.Parser) -> None:
     """Adds ``--tier`` and the like; again is harmless."""
     group = parser.getgroup("conformance, short names")
     if not group.options:
-        for name, attributes in _OPTIONS.items():
-            group.addoption(f"--{name}", dest=_dest(name), default=None, **attributes)
-
-
-def _dest(name: str) -> str:
-    return "conformance_" + name.replace("-", "_")
+        for option in OPTIONS:
+            if option.short:
+                group.addoption(option.short, dest=option.dest, default=None, **option.attributes)
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.gate.evidence.options import Judged, judge_options
-from conformance.plugin.options import _OPTIONS
+from conformance.gate.evidence.options import OptionCheck, check_options
+from conformance.gate.run_options import OPTIONS, Effect, RunOption
+from conformance.plugin.options import add_options, add_short_names
 
 WHOLE = [
     [],
@@ -28,7 +29,7 @@ PARTIAL = [
     (["conformance/suites/test_scaling.py"], "only conformance/suites/test_scaling.py"),
     (["--", "-k"], "only -k"),
 ]
-UNLISTED = [
+REFUSED = [
     ["-p", "other_plugin"],
     ["-pother_plugin"],
     ["-o", "addopts="],
@@ -48,39 +49,73 @@ UNLISTED = [
 
 @pytest.mark.parametrize("words", WHOLE, ids=" ".join)
 def test_options_that_leave_nothing_out(words):
-    found = judge_options(words, {})
-    assert (found.partial, found.unlisted) == ((), ())
+    checked = check_options(words, {})
+    assert (checked.narrowing, checked.refused) == ((), ())
 
 
 def test_the_last_tier_and_seed_count_whichever_way_they_are_spelt():
-    found = judge_options(["--conformance-tier", "full", "--tier", "quick", "--seed=1", "--conformance-seed=007"], {})
-    assert (found.tier, found.seed) == ("quick", 7)
+    checked = check_options(["--conformance-tier", "full", "--tier", "quick", "--seed=1", "--conformance-seed=007"], {})
+    assert (checked.tier, checked.seed) == ("quick", 7)
 
 
-@pytest.mark.parametrize(("words", "found"), PARTIAL)
-def test_options_that_make_a_run_partial(words, found):
-    assert judge_options(["--tier", "quick", *words], {}) == Judged((found,), (), "quick")
+@pytest.mark.parametrize(("words", "shown"), PARTIAL)
+def test_options_that_make_a_run_partial(words, shown):
+    assert check_options(["--tier", "quick", *words], {}) == OptionCheck((shown,), (), "quick")
 
 
-@pytest.mark.parametrize("words", UNLISTED, ids=" ".join)
+@pytest.mark.parametrize("words", REFUSED, ids=" ".join)
 def test_options_that_no_evidence_may_have(words):
-    assert judge_options(["--tier", "quick", *words], {}).unlisted
+    assert check_options(["--tier", "quick", *words], {}).refused
 
 
 @pytest.mark.parametrize(
     "name", ["TRITON_KERNEL_OVERRIDE", "TRITON_PLUGIN_PATHS", "LLVM_PASS_PLUGIN_PATH", "PYTHONOPTIMIZE"]
 )
 def test_variables_that_replace_what_is_tested(name):
-    assert judge_options([], {name: "x"}).unlisted == (f"{name}=x",)
-    assert judge_options([], {name: "0", "TRITON_CACHE_DIR": "/c"}).unlisted == ()
+    assert check_options([], {name: "x"}).refused == (f"{name}=x",)
+    assert check_options([], {name: "0", "TRITON_CACHE_DIR": "/c"}).refused == ()
 
 
-def test_every_option_of_the_plugin_has_been_thought_about():
-    """A new option is unlisted until someone says here what it does to evidence."""
-    values = {"tier": "quick", "seed": "1", "gpus": "1", "case-timeout": "9"}
-    for name, attributes in _OPTIONS.items():
-        word = [] if attributes.get("action") == "store_true" else [values.get(name, "x")]
-        for spelt in (f"--{name}", f"--conformance-{name}"):
-            judged = judge_options([spelt, *word], {})
-            assert bool(judged.unlisted) == (name == "expected-failures"), spelt
-            assert bool(judged.partial) == (name in ("kernel", "suite") or bool(judged.unlisted)), spelt
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_each_option_of_this_harness_has_the_effect_that_its_declaration_says(option):
+    """So a new option has one place that says what it does to evidence."""
+    value = {"tier": "quick", "seed": "1", "gpus": "1", "case-timeout": "9"}.get(option.name, "x")
+    for spelling in filter(None, (option.short, option.long)):
+        checked = check_options([spelling] if option.is_flag else [spelling, value], {})
+        if option.effect is Effect.REFUSED:
+            assert checked.refused == (spelling,)
+        elif option.effect is Effect.NARROWS:
+            assert checked.narrowing == (f"{option.short or option.long} {value}",)
+        else:
+            assert (checked.narrowing, checked.refused) == ((), ())
+
+
+def test_an_option_must_say_what_it_does_to_evidence():
+    with pytest.raises(TypeError, match="effect"):
+        RunOption(name="shuffle", attributes={"action": "store_true"})
+
+
+def test_the_plugin_has_no_option_beside_the_declared_ones():
+    class Group:
+        def __init__(self):
+            self.options = []
+
+        def addoption(self, name, **attributes):
+            self.options.append(name)
+
+    class Parser:
+        def __init__(self):
+            self.groups = {}
+
+        def getgroup(self, name, *_):
+            return self.groups.setdefault(name, Group())
+
+        def addini(self, *_, **__):
+            pass
+
+    parser = Parser()
+    add_options(parser)
+    add_short_names(parser)
+    add_short_names(parser)  # again is harmless
+    added = [name for group in parser.groups.values() for name in group.options]
+    assert sorted(added) == sorted(name for option in OPTIONS for name in (option.long, option.short) if name)

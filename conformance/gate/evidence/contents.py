@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from conformance.gate.evidence.options import judge_options
+from conformance.gate.evidence.options import check_options
 from conformance.gate.evidence.rejection import Reason, Refusal
 from conformance.gate.evidence.strict_json import decode_object
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
@@ -155,7 +155,7 @@ def _check_one_run(contents: Contents) -> None:
         raise Refusal(
             Reason.RUN, f"the environment is of run {theirs}, {RUN_FILE} of {run.id!r:.80} {run.started!r:.40}"
         )
-    asked = judge_options(environment["options"], environment["variables"])
+    asked = check_options(environment["options"], environment["variables"])
     for what, wanted, ran in (("tier", asked.tier, run.tier), ("seed", asked.seed, run.seed)):
         if wanted is not None and wanted != ran:
             raise Refusal(Reason.RUN, f"{RUN_FILE} is of {what} {ran!r:.40}, and its options ask for {wanted!r:.40}")

@@ -7,22 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-#: Options that say how much, where and how to show it: they leave nothing out that the tier and the targets have.
-_VALUES = (
-    "-n --numprocesses --maxprocesses --max-worker-restart --tier --target --seed --run-dir --gpus --case-timeout"
-    " --conformance-tier --conformance-target --conformance-seed --conformance-run-dir --conformance-gpus"
-    " --conformance-case-timeout --reproducers --conformance-reproducers"
+from conformance.gate.run_options import OPTIONS, Effect
+
+#: Options of pytest and of xdist that evidence may have: the words that mean the same, and whether a value follows.
+#: What is not listed is refused. These leave nothing out of a run.
+_WHOLE_VALUES = (
+    "-n --numprocesses --maxprocesses --max-worker-restart"
     " --durations --durations-min --tb --color --junitxml --junit-xml -r --capture"
 )
-_FLAGS = (
+_WHOLE_FLAGS = (
     "-q --quiet -v --verbose -s -l --showlocals --pyargs --strict-markers --strict-config --no-header --no-summary"
-    " --no-gpu --conformance-no-gpu --compile-only --conformance-compile-only"
 )
-#: Options that choose among the cases, or end the run early.
-_NARROWING_VALUES = (
-    "-k -m --maxfail --deselect --ignore --ignore-glob --kernel --suite --conformance-kernel --conformance-suite"
-    " --conformance-case"
-)
+#: These choose among the cases, or end the run early.
+_NARROWING_VALUES = "-k -m --maxfail --deselect --ignore --ignore-glob"
 _NARROWING_FLAGS = "-x --exitfirst --lf --last-failed --sw --stepwise"
 _PLUGINS = ("conformance.plugin", "xdist", "no:cacheprovider")
 _SUITES = ("conformance.suites", "conformance/suites")  # all of them, as a package and as a folder
@@ -35,14 +32,24 @@ _REPLACING = (
 
 
 @dataclass(frozen=True)
-class Judged:
-    """``partial`` are the options that narrowed the run, ``unlisted`` what no run may have that counts as evidence,
-    ``tier`` and ``seed`` what was asked for last, if anything was."""
+class OptionCheck:
+    """What a run's options mean for evidence. ``narrowing`` are those that left cases out; ``refused`` those that no
+    evidence may have; ``tier`` and ``seed`` are the last ones given, None if there was none."""
 
-    partial: tuple[str, ...]
-    unlisted: tuple[str, ...]
+    narrowing: tuple[str, ...]
+    refused: tuple[str, ...]
     tier: str | None = None
     seed: int | None = None
+
+
+@dataclass(frozen=True)
+class _Option:
+    """One option as evidence sees it. ``shown`` is how messages write it, whichever spelling was used."""
+
+    shown: str
+    spellings: tuple[str, ...]
+    is_flag: bool
+    narrows: bool
 
 
 class _Parser(argparse.ArgumentParser):
@@ -50,42 +57,51 @@ class _Parser(argparse.ArgumentParser):
         raise ValueError(message)
 
 
-def judge_options(options: Sequence[str], variables: Mapping[str, str]) -> Judged:
-    """Judges the words of pytest's command line and the environment variables of a run."""
-    unlisted = [f"{name}={variables[name]}" for name in _REPLACING if variables.get(name, "0") not in ("", "0")]
+def check_options(options: Sequence[str], variables: Mapping[str, str]) -> OptionCheck:
+    """Checks the words of pytest's command line and the environment variables of a run."""
+    refused = [f"{name}={variables[name]}" for name in _REPLACING if variables.get(name, "0") not in ("", "0")]
+    accepted = _accepted()
     try:
-        given, unknown = _parser().parse_known_args(list(options))
+        namespace, unknown = _parser(accepted).parse_known_args(list(options))
     except ValueError as error:
-        return Judged((), (*unlisted, str(error)))
-    narrowing = [f"{name} {value}" for name in _names(_NARROWING_VALUES) for value in vars(given)[name] or ()]
-    narrowing += [name for name in _NARROWING_FLAGS.split() if vars(given)[name]]
-    narrowing += [f"only {path}" for path in given.paths if path not in _SUITES]
-    tier, seed = ((vars(given)[name] or [None])[-1] for name in ("--tier", "--seed"))
-    return Judged(tuple(narrowing), (*unlisted, *unknown), tier, seed)
+        return OptionCheck((), (*refused, str(error)))
+    values = vars(namespace)
+    narrowing = [
+        f"{option.shown} {value}"
+        for option in accepted
+        if option.narrows and not option.is_flag
+        for value in values[option.shown] or ()
+    ]
+    narrowing += [option.shown for option in accepted if option.narrows and option.is_flag and values[option.shown]]
+    narrowing += [f"only {path}" for path in namespace.paths if path not in _SUITES]
+    tier, seed = ((values[name] or [None])[-1] for name in ("--tier", "--seed"))
+    return OptionCheck(tuple(narrowing), (*refused, *unknown), tier, seed)
 
 
-def _names(options: str) -> list[str]:
-    """Each of ``options`` once: those of this harness have a longer form that means the same."""
-    return list(dict.fromkeys(map(_short, options.split())))
+def _accepted() -> list[_Option]:
+    """Every option that evidence may have: pytest's, then those of this harness."""
+    tables = (
+        (_WHOLE_VALUES, False, False),
+        (_WHOLE_FLAGS, True, False),
+        (_NARROWING_VALUES, False, True),
+        (_NARROWING_FLAGS, True, True),
+    )
+    accepted = [_Option(name, (name,), flag, narrows) for names, flag, narrows in tables for name in names.split()]
+    for option in OPTIONS:
+        if option.effect is not Effect.REFUSED:
+            spellings = (option.short, option.long) if option.short else (option.long,)
+            accepted.append(_Option(spellings[0], spellings, option.is_flag, option.effect is Effect.NARROWS))
+    return accepted
 
 
-def _short(option: str) -> str:
-    short = option.replace("--conformance-", "--")
-    return short if short in f"{_VALUES} {_NARROWING_VALUES} {_FLAGS}".split() else option
-
-
-def _parser() -> argparse.ArgumentParser:
+def _parser(accepted: Sequence[_Option]) -> argparse.ArgumentParser:
     parser = _Parser(add_help=False, allow_abbrev=False)
-    for names, attributes in (
-        (_VALUES, {"action": "append"}),
-        (_NARROWING_VALUES, {"action": "append"}),
-        (_FLAGS, {"action": "count"}),
-        (_NARROWING_FLAGS, {"action": "count"}),
-    ):
-        for name in names.split():
-            kind = int if _short(name) == "--seed" else str
-            more = {"type": kind} if attributes["action"] == "append" else {}
-            parser.add_argument(name, dest=_short(name), **attributes, **more)  # type: ignore[arg-type]
+    for option in accepted:
+        if option.is_flag:
+            parser.add_argument(*option.spellings, dest=option.shown, action="count")
+        else:
+            kind = int if option.shown == "--seed" else str
+            parser.add_argument(*option.spellings, dest=option.shown, action="append", type=kind)
     parser.add_argument("-p", dest="-p", action="append", choices=_PLUGINS)
     parser.add_argument("--dist", choices=("load", "no"))
     parser.add_argument("paths", nargs="*")

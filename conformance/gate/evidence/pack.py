@@ -8,7 +8,7 @@ from pathlib import Path
 from conformance.gate.evidence.archive import ARCHIVE_LIMIT, CONTENT_LIMIT, write_archive
 from conformance.gate.evidence.completeness import check_owed
 from conformance.gate.evidence.contents import ENVELOPE_FILE, MUSTPASS, OPTIONAL, REQUIRED, WAIVERS, parse
-from conformance.gate.evidence.options import judge_options
+from conformance.gate.evidence.options import check_options
 from conformance.gate.evidence.rejection import Reason, Refusal
 from conformance.gate.evidence.signing import PrivateKey, seal
 from conformance.gate.evidence.statement import build_statement
@@ -29,9 +29,9 @@ def pack(folder: Path, key: PrivateKey, waivers: Iterable[Path], mustpass: Mappi
         members[WAIVERS + path.name] = _file(path)
     contents = parse(members)
     check_owed(members, contents)
-    judged = judge_options(contents.environment["options"], contents.environment["variables"])
-    if judged.unlisted:
-        raise Refusal(Reason.OPTION, f"run with options that are not permitted: {', '.join(judged.unlisted)}")
+    checked = check_options(contents.environment["options"], contents.environment["variables"])
+    if checked.refused:
+        raise Refusal(Reason.OPTION, f"run with options that are not permitted: {', '.join(checked.refused)}")
     statement = build_statement(members, contents)
     return write_archive({**members, ENVELOPE_FILE: seal(encode(statement), key)})
 

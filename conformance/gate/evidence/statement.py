@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from conformance.gate.evidence.contents import MUSTPASS, SELECTED_FILE, WAIVERS, Contents, code_digests
-from conformance.gate.evidence.options import judge_options
+from conformance.gate.evidence.options import check_options
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
 from conformance.records import RECORDS_FILE, RUN_FILE, CaseRecord, RunInfo, Status
 
@@ -39,7 +39,7 @@ def build_statement(members: Mapping[str, bytes], contents: Contents) -> dict[st
     listed = [
         {"name": name, "size": len(content), "sha256": sha256(content)} for name, content in sorted(members.items())
     ]
-    judged = judge_options(environment["options"], environment["variables"])
+    checked = check_options(environment["options"], environment["variables"])
     code = list(code_digests(environment))
     return {
         "_type": STATEMENT_TYPE,
@@ -59,7 +59,7 @@ def build_statement(members: Mapping[str, bytes], contents: Contents) -> dict[st
                 "targets": list(run.targets),
                 "seed": run.seed,
                 "options": environment["options"],
-                "partial": list(judged.partial),
+                "partial": list(checked.narrowing),
                 "selected": len(contents.selected),
                 "statuses": dict(Counter(record.status.value for record in records)),
                 "code_sha256": code,

@@ -18,7 +18,7 @@ from conformance.gate.evidence.contents import (
     code_digests,
     parse,
 )
-from conformance.gate.evidence.options import judge_options
+from conformance.gate.evidence.options import check_options
 from conformance.gate.evidence.rejection import Reason, Refusal
 from conformance.gate.evidence.signing import PublicKey, unseal
 from conformance.gate.evidence.statement import (
@@ -123,12 +123,13 @@ def _check_claims(payload: bytes, statement: Mapping[str, Any], computed: Mappin
 
 def _check_policy(contents: Contents, members: Mapping[str, bytes], policy: Policy) -> None:
     environment = contents.environment
-    judged = judge_options(environment["options"], environment["variables"])
-    if judged.unlisted:
-        raise Refusal(Reason.OPTION, f"run with options that are not permitted: {', '.join(judged.unlisted)}")
-    if judged.partial and not policy.allow_partial:
+    checked = check_options(environment["options"], environment["variables"])
+    if checked.refused:
+        raise Refusal(Reason.OPTION, f"run with options that are not permitted: {', '.join(checked.refused)}")
+    if checked.narrowing and not policy.allow_partial:
         raise Refusal(
-            Reason.PARTIAL, f"only some cases were run ({', '.join(judged.partial)}); --allow-partial takes such runs"
+            Reason.PARTIAL,
+            f"only some cases were run ({', '.join(checked.narrowing)}); --allow-partial takes such runs",
         )
     for code in code_digests(environment):
         if code not in policy.code_digests:

@@ -1,0 +1,145 @@
+"""The options of a run, each declared once: for pytest's command line, and for what they do to evidence.
+
+A new option of this harness is an entry of :data:`OPTIONS`. The plugin adds it to pytest, and the evidence takes or
+refuses the runs that were given it, by its ``effect``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+TIERS = ("quick", "default", "full", "exhaustive")  # from the smallest; each has the cases of those before it
+DEFAULT_SEED = 0
+DEFAULT_CASE_TIMEOUT_S = 300.0
+
+
+class Effect(Enum):
+    """What an option does to a run as evidence."""
+
+    WHOLE = "the run has every case of its tier and its targets"
+    NARROWS = "the run leaves cases out, or ends early"
+    REFUSED = "no run with this option is evidence"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOption:
+    """One option. ``attributes`` are those of argparse. ``has_short_name``: it is also known without ``conformance-``
+    where the suites are selected."""
+
+    name: str
+    effect: Effect
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    has_short_name: bool = True
+
+    @property
+    def long(self) -> str:
+        """How it can always be written."""
+        return f"--conformance-{self.name}"
+
+    @property
+    def short(self) -> str | None:
+        """How it can be written where the suites are selected; None if it cannot."""
+        return f"--{self.name}" if self.has_short_name else None
+
+    @property
+    def dest(self) -> str:
+        """The attribute of pytest's options that holds its value."""
+        return "conformance_" + self.name.replace("-", "_")
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether it is given without a value."""
+        return self.attributes.get("action") == "store_true"
+
+
+OPTIONS = (
+    RunOption(
+        name="tier",
+        effect=Effect.WHOLE,
+        attributes={"choices": TIERS, "help": "how much to run (default: 'default' with a GPU, else 'quick')"},
+    ),
+    RunOption(
+        name="target",
+        effect=Effect.WHOLE,  # a mustpass list is for the targets that were asked for
+        attributes={
+            "action": "append",
+            "metavar": "SPEC",
+            "help": "target to judge, repeatable (default: the device if there is one, else the compile-only targets)",
+        },
+    ),
+    RunOption(
+        name="kernel",
+        effect=Effect.NARROWS,
+        attributes={"action": "append", "metavar": "NAME", "help": "only the cases of this kernel, repeatable"},
+    ),
+    RunOption(
+        name="suite",
+        effect=Effect.NARROWS,
+        attributes={"action": "append", "metavar": "NAME", "help": "only this suite (such as scaling), repeatable"},
+    ),
+    RunOption(
+        name="case",
+        effect=Effect.NARROWS,
+        attributes={"metavar": "ID", "help": "run the one case of this id (see a record or 'list')"},
+        has_short_name=False,
+    ),
+    RunOption(
+        name="seed",
+        effect=Effect.WHOLE,
+        attributes={"type": int, "metavar": "N", "help": f"seed of every fill (default: {DEFAULT_SEED})"},
+    ),
+    RunOption(
+        name="run-dir",
+        effect=Effect.WHOLE,
+        attributes={"metavar": "DIR", "help": "new folder for this run's records (default: reports/<run id>)"},
+    ),
+    RunOption(
+        name="gpus",
+        effect=Effect.WHOLE,
+        attributes={"type": int, "metavar": "N", "help": "number of GPUs to use (default: all that are visible)"},
+    ),
+    RunOption(
+        name="no-gpu",
+        effect=Effect.WHOLE,
+        attributes={"action": "store_true", "help": "use no GPU: interpreter and cross-compilation only"},
+    ),
+    RunOption(
+        name="compile-only",
+        effect=Effect.WHOLE,
+        attributes={
+            "action": "store_true",
+            "help": "compile and check the code, run nothing: every case that compiles ends as not-run",
+        },
+    ),
+    RunOption(
+        name="case-timeout",
+        effect=Effect.WHOLE,
+        attributes={
+            "type": float,
+            "metavar": "SECONDS",
+            "help": f"deadline of one case (default: {DEFAULT_CASE_TIMEOUT_S:g})",
+        },
+    ),
+    RunOption(
+        name="expected-failures",
+        effect=Effect.REFUSED,  # the file decides which failures count, and is not part of the bundle
+        attributes={
+            "action": "append",
+            "metavar": "FILE",
+            "help": "expected failures (TOML) beside the built-in ones, repeatable; write --expected-failures=FILE, "
+            "for pytest takes a path that stands alone for a place of tests",
+        },
+    ),
+    RunOption(
+        name="reproducers",
+        effect=Effect.WHOLE,
+        attributes={
+            "metavar": "DIR",
+            "help": "write a script that needs torch and triton only for each kernel case that fails, into this "
+            "folder; write --reproducers=DIR",
+        },
+    ),
+)
