@@ -404,7 +404,7 @@ def test_failing_cases_are_counted_when_a_list_is_written(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "variables", "said"),
     [
-        (("--kernel", "mm"), {}, "is narrowed by --kernel mm, so its lists would owe less"),
+        (("--kernel", "mm"), {}, "was narrowed by --kernel mm: its lists would owe less"),
         (("--suite=tma_store",), {}, "narrowed by --suite tma_store"),
         (("-k", "mm and not bf16"), {}, "narrowed by -k mm and not bf16"),
         (("--deselect", "test_a.py::test_one"), {}, "narrowed by --deselect test_a.py::test_one"),
