@@ -19,7 +19,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-SCHEMA = 1  # of a record's line and of run.json; raised whenever the meaning of a field changes
+SCHEMA = 2  # of a record's line and of run.json; raised whenever the meaning of a field changes
+READABLE_SCHEMAS = (1, 2)  # schema 1 called an expected failure "waived"
 RECORDS_FILE = "records.jsonl"
 RUN_FILE = "run.json"
 READ_LIMIT = 4 << 30  # bytes of a run's records that are read, and of its run.json: both may come from a stranger
@@ -40,10 +41,13 @@ class Status(str, Enum):
     FLAKY = "flaky"
     NOT_APPLICABLE = "not-applicable"
     NOT_RUN = "not-run"
-    NOT_CLAIMED = "not-claimed"
-    WAIVED = "waived"
+    EXPECTED_FAIL = "expected-fail"  # failed as an expected failure says
     UNEXPECTED_PASS = "unexpected-pass"
-    MISSING = "missing"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Status | None:
+        """Reads the names that schema 1 had."""
+        return cls.EXPECTED_FAIL if value == "waived" else None
 
 
 class ReasonCode(str, Enum):
@@ -252,8 +256,9 @@ def _checked(text: str, fields: Mapping[str, tuple[type, ...]]) -> dict[str, Any
         raise RecordError(f"not a line of JSON: {error}") from None
     if not isinstance(data, dict):
         raise RecordError(f"a JSON object is required, got {type(data).__name__}")
-    if data.get("schema") != SCHEMA:
-        raise RecordError(f"schema {data.get('schema')!r}: this version reads schema {SCHEMA}")
+    if data.get("schema") not in READABLE_SCHEMAS:
+        known = " and ".join(map(str, READABLE_SCHEMAS))
+        raise RecordError(f"schema {data.get('schema')!r}: this version reads the schemas {known}")
     for name, types in fields.items():
         if name not in data:
             raise RecordError(f"field {name!r} is missing")

@@ -78,7 +78,7 @@ FAILED = {"check": "memory", "passed": False, "text": "", "details": {}}
         (RECORD.to_line()[:50], "not a line of JSON"),
         ("[]", "a JSON object is required, got list"),
         ("[" * 100_000, "not a line of JSON"),
-        (_changed(schema=2), "schema 2: this version reads schema 1"),
+        (_changed(schema=3), "schema 3: this version reads the schemas 1 and 2"),
         (_changed(case="absent"), "field 'case' is missing"),
         (_changed(case=7), "field 'case' must be str, got 7"),
         (_changed(seed=True), "field 'seed' must be int or null, got True"),

@@ -37,7 +37,7 @@ class Kind(str, Enum):
     SLOWER_COMPILE = "SLOWER_COMPILE"
     OTHER_INSTRUCTIONS = "OTHER_INSTRUCTIONS"  # the mix of instructions changed
     AMBIGUOUS = "AMBIGUOUS"  # the times neither differ by the threshold nor agree within it
-    NEW_WAIVED = "NEW_WAIVED"  # fails as an expected failure says, where the baseline passed
+    NEW_EXPECTED_FAIL = "NEW_EXPECTED_FAIL"  # fails as an expected failure says, where the baseline passed
     STILL_FAIL = "STILL_FAIL"
     FIXED = "FIXED"
     NEW_COVERAGE = "NEW_COVERAGE"
@@ -75,7 +75,7 @@ SEVERITY: Mapping[Kind, Severity] = {
             Kind.LARGER_CODE,
             Kind.SLOWER_COMPILE,
             Kind.OTHER_INSTRUCTIONS,
-            Kind.NEW_WAIVED,
+            Kind.NEW_EXPECTED_FAIL,
             Kind.STILL_FAIL,
         ),
         Severity.WARNING,

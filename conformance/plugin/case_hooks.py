@@ -120,7 +120,7 @@ class ItemRecording:
             self._conclude_failure(recorder, report, *status_of(error))
         elif report.failed:
             self._conclude_failure(recorder, report, Status.FAIL, report.longreprtext)
-        if report.when == "teardown" and (report.passed or recorder.status is Status.WAIVED):
+        if report.when == "teardown" and (report.passed or recorder.status is Status.EXPECTED_FAIL):
             self._conclude_case(recorder, report)
 
     def _conclude_failure(
@@ -129,7 +129,7 @@ class ItemRecording:
         """Takes in a failure, which may be an expected one."""
         found = self.settings.expected_failures.failure(recorder.record(), status, diagnosis)
         recorder.conclude(found.status, found.diagnosis, found.reason)
-        if found.status is Status.WAIVED:
+        if found.status is Status.EXPECTED_FAIL:
             mark_xfailed(report, str(found.reason))
         elif not report.failed:
             _mark_failed(report, found.diagnosis)
@@ -139,7 +139,7 @@ class ItemRecording:
         objection = recorder.objection()
         if objection is not None:
             self._conclude_failure(recorder, report, Status.FAIL, objection)
-        elif recorder.status is Status.WAIVED:
+        elif recorder.status is Status.EXPECTED_FAIL:
             failed = [verdict for verdict in recorder.verdicts if not verdict.passed]
             other = [verdict for verdict in failed if not _is_told(recorder, verdict)]
             if other:

@@ -43,7 +43,7 @@ SUMMARY_FILE = "summary.md"
 SELECTED_FILE = "selected.txt"
 JUNIT_FILE = "junit.xml"
 PROCESS_DIED = "process-died"  # outcome of a case whose worker died before it wrote the record
-_UNREMARKABLE = (Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN, Status.WAIVED)
+_UNREMARKABLE = (Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN, Status.EXPECTED_FAIL)
 
 
 def new_folder(settings: Settings, invocation_dir: Path) -> Path:
@@ -171,7 +171,7 @@ class Run:
         if record is None:
             record = self._settings.expected_failures.applied(self._of_the_dead(worker, case))
             self._file.write(record)
-        if record.status is Status.WAIVED and record.outcome in (PROCESS_DIED, PROCESS_ENDED):
+        if record.status is Status.EXPECTED_FAIL and record.outcome in (PROCESS_DIED, PROCESS_ENDED):
             mark_xfailed(report, str(record.reason))
 
     def _of_the_dead(self, worker: str, case: str) -> CaseRecord:

@@ -118,7 +118,7 @@ def _artefacts(
     now = {record.case: record for record in records}
     then = {record.case: record for record in before}
     chosen: dict[str, None] = dict.fromkeys(
-        record.case for record in records if html_data.RANKED[record.status] in ("bad", "waived") and record.artefacts
+        record.case for record in records if html_data.RANKED[record.status] in ("bad", "expected") and record.artefacts
     )
     for group in comparison.groups if comparison else ():
         if group.severity is not Severity.INFO:

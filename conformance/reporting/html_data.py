@@ -27,13 +27,11 @@ RANKED: Mapping[Status, str] = {
     Status.OOM: "bad",
     Status.COMPILE_ERROR: "bad",
     Status.FAIL: "bad",
-    Status.MISSING: "bad",
     Status.FLAKY: "bad",
     Status.UNEXPECTED_PASS: "bad",
-    Status.WAIVED: "waived",
+    Status.EXPECTED_FAIL: "expected",
     Status.NOT_RUN: "unproven",
     Status.PASS: "good",
-    Status.NOT_CLAIMED: "outside",
     Status.NOT_APPLICABLE: "outside",
 }
 _RANK = {status: rank for rank, status in enumerate(RANKED)}

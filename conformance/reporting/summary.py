@@ -10,9 +10,9 @@ from conformance.records import CaseRecord, RunInfo, Status
 from conformance.reporting.text import clean, indented, markdown_table, text_table
 
 SLOWEST = 5  # cases listed by duration
-FAILURES_SHOWN = 20  # failures shown in full, and waived cases by entry; the records have all
-_SKIPS = (Status.NOT_APPLICABLE, Status.NOT_RUN, Status.NOT_CLAIMED)
-_FAILURES = tuple(status for status in Status if status not in (Status.PASS, Status.WAIVED, *_SKIPS))
+FAILURES_SHOWN = 20  # failures shown in full, and expected ones by entry; the records have all
+_SKIPS = (Status.NOT_APPLICABLE, Status.NOT_RUN)
+_FAILURES = tuple(status for status in Status if status not in (Status.PASS, Status.EXPECTED_FAIL, *_SKIPS))
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Summary:
     gpu_busy_s: Mapping[str, float]
     slowest: Sequence[tuple[str, float]]
     failures: Sequence[CaseRecord]
-    waived: Sequence[CaseRecord]
+    expected: Sequence[CaseRecord]
 
     @property
     def rate(self) -> float | None:
@@ -52,7 +52,7 @@ def summarise(records: Iterable[CaseRecord], run: RunInfo) -> Summary:
         gpu_busy_s=_busy(records, lambda record: record.gpu),
         slowest=[(record.case, record.durations["total"]) for record in slowest if "total" in record.durations],
         failures=[record for record in records if record.status in _FAILURES],
-        waived=[record for record in records if record.status is Status.WAIVED],
+        expected=[record for record in records if record.status is Status.EXPECTED_FAIL],
     )
 
 
@@ -133,10 +133,10 @@ def _failure(record: CaseRecord) -> str:
     return clean("\n".join(line for line in lines if line))
 
 
-def _waived(summary: Summary) -> list[tuple[str, str]]:
-    """Each expected failure that waived cases (its id and what is known of it), and a line with those cases."""
+def _expected(summary: Summary) -> list[tuple[str, str]]:
+    """Each expected failure that covered cases (its id and what is known of it), and a line with those cases."""
     cases: defaultdict[str, list[str]] = defaultdict(list)
-    for record in summary.waived:
+    for record in summary.expected:
         cases[f"{record.reason.subject}: {record.reason.detail}" if record.reason else "(none)"].append(record.case)
     return [(clean(entry), clean(_listed(found))) for entry, found in sorted(cases.items())]
 
@@ -162,8 +162,8 @@ def render_text(summary: Summary) -> str:
         blocks.append(
             "slowest:\n" + "\n".join(f"  {seconds:8.2f} s  {clean(case)}" for case, seconds in summary.slowest)
         )
-    for entry, cases in _waived(summary):
-        blocks.append(f"WAIVED by {entry}\n{indented(cases)}")
+    for entry, cases in _expected(summary):
+        blocks.append(f"EXPECTED FAILURE {entry}\n{indented(cases)}")
     for record in summary.failures[:FAILURES_SHOWN]:
         blocks.append(f"{record.status.value.upper()} {clean(record.case)}\n{indented(_failure(record))}")
     blocks += filter(None, [_unshown(summary)])
@@ -191,9 +191,9 @@ def render_markdown(summary: Summary) -> str:
     if summary.slowest:
         rows = [[clean(case), f"{seconds:.2f}"] for case, seconds in summary.slowest]
         blocks += ["## Slowest cases", markdown_table([["case", "seconds"], *rows])]
-    if summary.waived:
-        rows = [[entry, cases] for entry, cases in _waived(summary)]
-        blocks += ["## Waived cases", markdown_table([["expected failure", "cases"], *rows])]
+    if summary.expected:
+        rows = [[entry, cases] for entry, cases in _expected(summary)]
+        blocks += ["## Expected failures", markdown_table([["expected failure", "cases"], *rows])]
     if summary.failures:
         blocks.append("## Failures")
     for record in summary.failures[:FAILURES_SHOWN]:

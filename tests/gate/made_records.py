@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from conformance.records import SCHEMA
+
 Record = dict[str, Any]
 
 STACK = {"torch": "2.13.0", "triton": "3.8.0", "python": "3.12.3", "ptxas": "12.8.93", "device": "NVIDIA H200"}
@@ -83,7 +85,7 @@ def record(kernel: str = "mm", config: str = CONFIGS[0], problem: str = PROBLEMS
         "outcome": "passed",
         "diagnosis": "",
         "repro": f"python -m pytest --pyargs conformance.suites --conformance-case '{case}'",
-        "schema": 1,
+        "schema": SCHEMA,
     }
 
 
@@ -105,7 +107,7 @@ def write_run(folder: Path, records: Iterable[Record], **run: Any) -> Path:
     (folder / "records.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
     info = {"id": folder.name, "started": "2026-01-01T00:00:00+00:00", "tier": "default", "seed": 0, "targets": []}
     info |= {"workers": 1, "gpus": ["0"], "stack": STACK, "selected": len(records), "wall_s": 10.0, "problems": []}
-    (folder / "run.json").write_text(json.dumps({**info, "schema": 1, **run}))
+    (folder / "run.json").write_text(json.dumps({**info, "schema": SCHEMA, **run}))
     return folder
 
 

@@ -24,8 +24,7 @@ from conformance.reporting.comparison import answer, render_markdown, render_ter
 REASONS = {
     "not-applicable": "capability",
     "not-run": "no-device",
-    "not-claimed": "capability",
-    "waived": "known-defect",
+    "expected-fail": "known-defect",
 }
 
 
@@ -37,11 +36,11 @@ def of_status(status: str | None) -> list[Record]:
     one["status"] = status
     if status in REASONS:
         one["reason"] = {"code": REASONS[status], "subject": "it", "detail": "said so"}
-    if status in ("not-run", "not-applicable", "not-claimed", "compile-error"):
+    if status in ("not-run", "not-applicable", "compile-error"):
         one["executor"] = None
-    if status in ("fail", "waived"):
+    if status in ("fail", "expected-fail"):
         fail(one, "numerics/randn", "FAIL 3/416 wrong", status)
-    if status not in ("pass", "fail", "waived", "not-run", "unexpected-pass"):
+    if status not in ("pass", "fail", "expected-fail", "not-run", "unexpected-pass"):
         one.update(verdicts=[], observed={}, diagnosis=f"{status}: so it is")
     return [one]
 
@@ -57,10 +56,8 @@ def of_status(status: str | None) -> list[Record]:
         ("pass", "flaky", "NONDETERMINISTIC"),
         ("pass", "not-applicable", "LOST_COVERAGE"),
         ("pass", "not-run", "LOST_COVERAGE"),
-        ("pass", "not-claimed", "LOST_COVERAGE"),
-        ("pass", "missing", "LOST_COVERAGE"),
         ("pass", None, "LOST_COVERAGE"),
-        ("pass", "waived", "NEW_WAIVED"),
+        ("pass", "expected-fail", "NEW_EXPECTED_FAIL"),
         ("pass", "unexpected-pass", None),
         ("not-run", "not-run", None),
         ("not-run", "fail", "NEW_FAIL"),
@@ -81,16 +78,16 @@ def of_status(status: str | None) -> list[Record]:
         ("crash", "timeout", "STILL_FAIL"),
         ("fail", "not-applicable", "LOST_COVERAGE"),
         ("fail", None, "LOST_COVERAGE"),
-        ("fail", "waived", "STILL_FAIL"),
+        ("fail", "expected-fail", "STILL_FAIL"),
         ("flaky", "pass", "FIXED"),
         ("flaky", "fail", "NEW_FAIL"),
         ("fail", "flaky", "STILL_FAIL"),
-        ("waived", "waived", None),
-        ("waived", "fail", "NEW_FAIL"),
-        ("waived", "crash", "NEW_CRASH"),
-        ("waived", "pass", "FIXED"),
-        ("waived", "unexpected-pass", "FIXED"),
-        ("waived", None, "LOST_COVERAGE"),
+        ("expected-fail", "expected-fail", None),
+        ("expected-fail", "fail", "NEW_FAIL"),
+        ("expected-fail", "crash", "NEW_CRASH"),
+        ("expected-fail", "pass", "FIXED"),
+        ("expected-fail", "unexpected-pass", "FIXED"),
+        ("expected-fail", None, "LOST_COVERAGE"),
         ("unexpected-pass", "fail", "NEW_FAIL"),
         ("not-applicable", "pass", "NEW_COVERAGE"),
         ("not-applicable", "not-run", "NEW_COVERAGE"),
@@ -101,7 +98,7 @@ def of_status(status: str | None) -> list[Record]:
         (None, "fail", "NEW_FAIL"),
         (None, "crash", "NEW_CRASH"),
         (None, "not-applicable", None),
-        (None, "waived", "NEW_WAIVED"),
+        (None, "expected-fail", "NEW_EXPECTED_FAIL"),
     ],
 )
 def test_outcome(tmp_path, before, after, expected):
@@ -161,10 +158,10 @@ def test_an_accepted_failure_hides_no_other(tmp_path, more, expected):
     """Wrong numbers and a lost TMA_STORE are accepted on both sides; what else fails beside them now is new."""
     sides = []
     for name, failing in (("a", ()), ("b", more)):
-        (one,) = of_status("waived")
+        (one,) = of_status("expected-fail")
         for check, text in [("codegen/requires/TMA_STORE", "no match"), *failing]:
             fail(one, check, text)
-        sides.append(read_side(write_run(tmp_path / name, [{**one, "status": "waived"}])))
+        sides.append(read_side(write_run(tmp_path / name, [{**one, "status": "expected-fail"}])))
     found = compare(*sides)
     assert {group.kind.value: group.cause for group in found.groups} == expected
 
@@ -173,8 +170,8 @@ def test_an_accepted_feature_hides_no_other(tmp_path):
     """TMA_STORE is accepted as lost; the code lost MMA too."""
     before, after = record(), record()
     fail(after, "codegen/requires/TMA_STORE", "no match")
-    (waived,) = of_status("waived")
-    after |= {"status": "waived", "reason": waived["reason"]}
+    (waived,) = of_status("expected-fail")
+    after |= {"status": "expected-fail", "reason": waived["reason"]}
     for one, features in ((before, ["MMA", "TMA_STORE"]), (after, [])):
         one["observed"] = {**one["observed"], "code": {**one["observed"]["code"], "features": features, "sha256": None}}
     found = compare(*(read_side(write_run(tmp_path / name, [one])) for name, one in (("a", before), ("b", after))))
@@ -393,7 +390,7 @@ def test_command_says_yes(runs, capsys):
 def test_command_writes_json_with_everything(runs, tmp_path, capsys):
     assert run_command(*runs, "--json", "-", "--markdown", tmp_path / "comment.md") == 1
     data = json.loads(capsys.readouterr().out)
-    assert (data["schema"], data["safe"], data["compared"]) == (1, False, 48)
+    assert (data["schema"], data["safe"], data["compared"]) == (2, False, 48)
     assert data["groups"][0]["severity"] == "regression"
     assert len(data["groups"][0]["findings"]) == 2
     assert data["thresholds"]["time"] == 0.05

@@ -47,18 +47,20 @@ PASSING = 'def test_bad(recorder): recorder.verdict("x", True)\n'
 
 
 @pytest.mark.parametrize("arguments", [(), ("-n", "1")], ids=["alone", "xdist"])
-def test_the_failure_that_is_known_is_waived(project, arguments):
+def test_the_failure_that_is_known_is_expected(project, arguments):
     result = run(project, FAILING, entry(), *arguments)
     assert result.ret == pytest.ExitCode.OK
     result.assert_outcomes(xfailed=1)
     record = project.records["test_bad"]
-    assert (record.status, record.outcome) == (Status.WAIVED, "xfailed")
+    assert (record.status, record.outcome) == (Status.EXPECTED_FAIL, "xfailed")
     assert record.diagnosis == f"expected failure known ({LINK}):\nKeyError: 'Unregistered range symbol'"
     assert (record.reason.code.value, record.reason.subject) == ("known-defect", "known")
     assert LINK in record.reason.detail
     assert "--conformance-expected-failures=known.toml" in record.repro
-    result.stdout.fnmatch_lines(["*cases: 1 waived", f"WAIVED by known: {LINK}, *", "*test_bad.py::test_bad"])
-    assert "## Waived cases" in (project.folder / "summary.md").read_text()
+    result.stdout.fnmatch_lines(
+        ["*cases: 1 expected-fail", f"EXPECTED FAILURE known: {LINK}, *", "*test_bad.py::test_bad"]
+    )
+    assert "## Expected failures" in (project.folder / "summary.md").read_text()
 
 
 WAYS = {
@@ -78,9 +80,9 @@ def test_bad(recorder):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_each_way_to_fail_is_waived(project, way):
+def test_each_way_to_fail_can_be_expected(project, way):
     assert run(project, WAYS[way], entry()).ret == pytest.ExitCode.OK
-    assert project.statuses == {"test_bad": "waived"}
+    assert project.statuses == {"test_bad": "expected-fail"}
 
 
 UNEXCUSED = {
@@ -184,7 +186,7 @@ def test_a_case_that_passes_says_which_entry_to_remove(project, arguments):
 
 
 @pytest.mark.parametrize(
-    ("source", "status"), [(PASSING, "pass"), (FAILING, "waived"), (FAILING.replace("range", "rage"), "fail")]
+    ("source", "status"), [(PASSING, "pass"), (FAILING, "expected-fail"), (FAILING.replace("range", "rage"), "fail")]
 )
 def test_a_defect_that_comes_and_goes_lets_a_case_pass(project, source, status):
     result = run(project, source, entry(intermittent="true"))
@@ -233,7 +235,11 @@ def test_bad(recorder, target):
     raise KeyError("Unregistered range")
 """
     assert run(project, source, entry(targets='["sm_1??", "sm_9*"]')).ret == pytest.ExitCode.TESTS_FAILED
-    assert project.statuses == {"test_bad[sm_90]": "waived", "test_bad[gfx942]": "fail", "test_bad[None]": "fail"}
+    assert project.statuses == {
+        "test_bad[sm_90]": "expected-fail",
+        "test_bad[gfx942]": "fail",
+        "test_bad[None]": "fail",
+    }
 
 
 def test_the_version_that_was_imported_counts(project):
@@ -242,7 +248,7 @@ def test_the_version_that_was_imported_counts(project):
     (project.path / "conftest.py").write_text("import sys, pathlib\nsys.path.insert(0, str(pathlib.Path.cwd()))\n")
     # the fake torch has no cuda for the plugin to ask about
     assert run(project, source, entry(stack='{ torch = "==2.13.1" }')).ret == pytest.ExitCode.OK
-    assert project.statuses == {"test_bad": "waived"}
+    assert project.statuses == {"test_bad": "expected-fail"}
 
 
 DEATHS = {
@@ -260,7 +266,7 @@ def test_death_is_expected_only_by_its_own_status(project, death):
     result = run(project, source, toml, "-n", "1", "--case-timeout", "0.5")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(xfailed=1, failed=1)
-    assert project.statuses == {"test_bad[known]": "waived", "test_bad[other]": death}
+    assert project.statuses == {"test_bad[known]": "expected-fail", "test_bad[other]": death}
     assert f"is for fail or compile-error, not for {death}" in project.records["test_bad[other]"].diagnosis
 
 
@@ -269,7 +275,7 @@ def test_a_run_whose_only_death_is_expected_passes(project):
     toml = entry(status='"crash"', seen='"the process died"')
     assert run(project, "def test_bad(recorder): os._exit(3)\n", toml, "-n", "1").ret == pytest.ExitCode.OK
     assert {record.case: record.status for record in project.reading.records} == {
-        "test_bad.py::test_bad": Status.WAIVED,
+        "test_bad.py::test_bad": Status.EXPECTED_FAIL,
         "test_good.py::test_bad": Status.PASS,
     }
     assert project.info.problems == ()
@@ -277,7 +283,7 @@ def test_a_run_whose_only_death_is_expected_passes(project):
 
 def test_runxfail_changes_nothing(project):
     assert run(project, FAILING, entry(), "--runxfail").ret == pytest.ExitCode.OK
-    assert project.statuses == {"test_bad": "waived"}
+    assert project.statuses == {"test_bad": "expected-fail"}
 
 
 BROKEN = {
@@ -300,7 +306,7 @@ BROKEN = {
     "empty seen": (entry(seen='" "'), "text that the diagnosis contains"),
     "empty owner": (entry(owner="3"), "owner = 3: text is required"),
     "targets": (entry(targets='"sm_90"'), "a list of patterns"),
-    "status": (entry(status='"waived"'), "one of fail, crash, timeout, oom"),
+    "status": (entry(status='"expected-fail"'), "one of fail, crash, timeout, oom"),
     "intermittent": (entry(intermittent='"yes"'), "true or false is required"),
     "duplicate": (entry() + entry(), "'known' is twice"),
     "duplicate of a built-in": (entry(id='"inductor-addmm-tma-store-range-symbol"'), "expected_failures.toml too"),
@@ -414,7 +420,7 @@ def test_an_entry_excuses_no_other_check(checks, failing, others):
     verdicts = (Verdict("grid", True, "3"), *(Verdict(check, False, "wrong") for check in failing))
     record = CaseRecord("test_bad.py::test_x", "bad", Status.FAIL, stack={"python": "3.11"}, verdicts=verdicts)
     found = ExpectedFailures((known,)).failure(record, Status.FAIL, "numerics/hot: wrong")
-    assert found.status is (Status.FAIL if others else Status.WAIVED)
+    assert found.status is (Status.FAIL if others else Status.EXPECTED_FAIL)
     assert (f"does not excuse that {others} failed" in found.diagnosis) is bool(others)
 
 
@@ -437,7 +443,7 @@ def test_the_built_in_entries_are_valid_and_hold_where_they_should():
         stack={"torch": "2.13.0+cpu"},
     )
     found = known.failure(record, Status.FAIL, "InductorError: Unregistered range symbol xindex")
-    assert found.status is Status.WAIVED
+    assert found.status is Status.EXPECTED_FAIL
     for other in (
         CaseRecord(record.case.replace("True", "False"), record.suite, Status.FAIL, stack=record.stack),
         CaseRecord(record.case, record.suite, Status.FAIL, stack={"torch": "2.14.0"}),
@@ -452,7 +458,7 @@ def test_a_measured_fusion_may_fail_on_a_device_with_torch_2_11():
     message = (
         "InductorError <- TypeError: InductorError: TypeError: launcher() got multiple values for argument 'stream'"
     )
-    for measured, status in ((True, Status.WAIVED), (False, Status.COMPILE_ERROR)):
+    for measured, status in ((True, Status.EXPECTED_FAIL), (False, Status.COMPILE_ERROR)):
         record = CaseRecord(case.format(measured), "inductor_prologues", Status.PASS, stack=stack)
         assert known.failure(record, Status.COMPILE_ERROR, message).status is status
         assert known.success(record) is None

@@ -98,7 +98,7 @@ def test_a_waived_failure_passes_and_neither_counts_nor_hides():
     assert found.passed
     text = lines(found)
     assert "sm_90: 2 of 3 owed cases proven, level device (2 pass:device)" in text
-    assert "claims waived: 1 of 1" in text
+    assert "claims excused: 1 of 1" in text
     why = "until the fix (w.toml:1: waiver of NEW_FAIL (https://example.org/7, me))"
     assert f"waived: NEW_FAIL {CASE.format('mm')}: {why}" in text
 

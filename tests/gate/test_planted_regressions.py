@@ -279,11 +279,11 @@ def test_what_was_not_read_before_is_no_regression(compared):
 
 
 def test_an_accepted_case_that_is_measured_too_few_times_is_not_silent(compared):
-    def waived(one: Record) -> None:
-        one |= {"status": "waived", "reason": {"code": "known-defect", "subject": "x", "detail": "y"}}
+    def expected_to_fail(one: Record) -> None:
+        one |= {"status": "expected-fail", "reason": {"code": "known-defect", "subject": "x", "detail": "y"}}
         one["verdicts"][0] |= {"passed": False}
 
-    accepted = changed(BASE, waived, **KERNEL)
+    accepted = changed(BASE, expected_to_fail, **KERNEL)
     assert kinds(compared(changed(accepted, measured_thrice, **KERNEL), accepted)) == {"AMBIGUOUS": 8}
 
 
@@ -437,15 +437,15 @@ def test_no_longer_timed_is_lost_coverage(compared):
 def test_a_waiver_does_not_hide_more_than_the_failure_it_accepts(compared):
     def accepted(one: Record) -> None:
         drop_tma_unjudged(one)
-        fail(one, "codegen/requires/TMA_LOAD", "no match", status="waived")
+        fail(one, "codegen/requires/TMA_LOAD", "no match", status="expected-fail")
         one["reason"] = {"code": "known-defect", "subject": "no-tma", "detail": "reported"}
 
     def and_spills(one: Record) -> None:
         accepted(one)
         one["observed"]["resources"]["spills"] = 48
 
-    assert kinds(compared(changed(BASE, accepted, **KERNEL))) == {"NEW_WAIVED": 8}
-    assert kinds(compared(changed(BASE, and_spills, **KERNEL))) == {"NEW_WAIVED": 8, "MORE_SPILLS": 8}
+    assert kinds(compared(changed(BASE, accepted, **KERNEL))) == {"NEW_EXPECTED_FAIL": 8}
+    assert kinds(compared(changed(BASE, and_spills, **KERNEL))) == {"NEW_EXPECTED_FAIL": 8, "MORE_SPILLS": 8}
 
 
 def test_wgmma_for_mma_is_a_gain(compared, tmp_path: Path):

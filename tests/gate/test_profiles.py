@@ -151,13 +151,13 @@ def test_the_level_is_the_least_and_never_rounded_up():
     assert (first.state, first.level) == (State.PROVEN, Level.COMPILED)
 
 
-def test_what_is_waived_is_said_and_not_proven():
+def test_what_is_excused_is_said_and_not_proven():
     failing = but("mm", status=Status.FAIL)
     assert states(failing)["baseline"] is State.FAILED
     (found, _) = claims(PROFILES, mustpass(), failing, {RECORDS[0].case})
-    assert (found.state, found.proven, found.cases) == (State.WAIVED, 1, (RECORDS[0].case,))
-    assert found.text == "1 of 2 cases, 1 waived"
-    assert states(but("mm", status=Status.WAIVED))["baseline"] is State.WAIVED
+    assert (found.state, found.proven, found.cases) == (State.EXCUSED, 1, (RECORDS[0].case,))
+    assert found.text == "1 of 2 cases, 1 excused"
+    assert states(but("mm", status=Status.EXPECTED_FAIL))["baseline"] is State.EXCUSED
     assert states(RECORDS[1:], excused={RECORDS[0].case})["baseline"] is State.NOT_PROVEN  # left out all the same
 
 

@@ -78,7 +78,7 @@ def test_nothing_to_read(tmp_path):
         (b"[" * 100_000 + b"\n", "not a line of JSON"),
         (b'{"case": NaN}\n', "not a line of JSON"),
         (b"\xff\xfe\x00\n", "not a line of JSON"),
-        (with_("schema", 2), "schema 2"),
+        (with_("schema", 3), "schema 3"),
         (with_("status", "fine"), "'fine' is not a valid Status"),
         (with_("status", ["pass"]), "field 'status'"),
         (with_("case", None), "field 'case'"),

@@ -56,10 +56,10 @@ def code_findings(before: Entry, after: Entry) -> list[Finding]:
 
 def _accepted(before: Entry, after: Entry) -> list[str]:
     """The failing checks that a waived case is accepted with: if it was waived before, those that failed then."""
-    if after.status is not Status.WAIVED:
+    if after.status is not Status.EXPECTED_FAIL:
         return []
     earlier = {check for check, _ in before.failing}
-    return [check for check, _ in after.failing if before.status is not Status.WAIVED or check in earlier]
+    return [check for check, _ in after.failing if before.status is not Status.EXPECTED_FAIL or check in earlier]
 
 
 def _is_said_by(found: Finding, check: str) -> bool:

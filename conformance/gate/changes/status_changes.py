@@ -1,9 +1,9 @@
-"""What became of a case's outcome: a table of what it was and what it is.
+"""Maps a case's status in the baseline and in the candidate to a finding.
 
-Accepted failures: ``waived`` is a failure that an expected failure of the suites accepts. A case that becomes waived is
-reported as NEW_WAIVED, which warns and does not fail the gate: the entry is the decision. One that no entry covers any
-more is NEW_FAIL, one that passes is FIXED. ``unexpected-pass`` passes; that its waiver must go is
-the waivers' business. A failing case that is no longer run is LOST_COVERAGE, never fixed.
+``expected-fail`` is a failure that an expected failure of the suites accepts. A case that newly fails so is reported as
+NEW_EXPECTED_FAIL, a warning that does not fail the gate: the entry is the decision. A case that no entry covers any
+more is NEW_FAIL; one that passes is FIXED. ``unexpected-pass`` counts as a pass here, because the run itself fails
+until the entry is removed. A failing case that is no longer run is LOST_COVERAGE, never FIXED.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _STANDING = {
     Status.PASS: Standing.GOOD,
     Status.UNEXPECTED_PASS: Standing.GOOD,
     Status.NOT_RUN: Standing.BUILT,
-    Status.WAIVED: Standing.ACCEPTED,
+    Status.EXPECTED_FAIL: Standing.ACCEPTED,
     Status.FLAKY: Standing.FLAKY,
     Status.FAIL: Standing.FAILED,
     Status.COMPILE_ERROR: Standing.FAILED,
@@ -43,11 +43,9 @@ _STANDING = {
     Status.TIMEOUT: Standing.CRASHED,
     Status.OOM: Standing.CRASHED,
     Status.NOT_APPLICABLE: Standing.ABSENT,
-    Status.NOT_CLAIMED: Standing.ABSENT,
-    Status.MISSING: Standing.ABSENT,
 }
 _BAD = (Standing.FAILED, Standing.CRASHED, Standing.FLAKY)
-_NEW, _CRASH, _RANDOM, _WAIVED = Kind.NEW_FAIL, Kind.NEW_CRASH, Kind.NONDETERMINISTIC, Kind.NEW_WAIVED
+_NEW, _CRASH, _RANDOM, _EXPECTED = Kind.NEW_FAIL, Kind.NEW_CRASH, Kind.NONDETERMINISTIC, Kind.NEW_EXPECTED_FAIL
 _STILL, _LOST, _FIXED, _MORE = Kind.STILL_FAIL, Kind.LOST_COVERAGE, Kind.FIXED, Kind.NEW_COVERAGE
 #: By what a case is now, and by what it was: the columns are in the order of the standings. What the two standings do
 #: not decide is in :func:`_kind`.
@@ -55,14 +53,14 @@ _KINDS: Mapping[Standing, tuple[Kind | None, ...]] = {
     # was: good, built, accepted, flaky, failed, crashed, absent
     Standing.GOOD: (None, _MORE, _FIXED, _FIXED, _FIXED, _FIXED, _MORE),
     Standing.BUILT: (_LOST, None, _LOST, _LOST, _LOST, _LOST, _MORE),
-    Standing.ACCEPTED: (_WAIVED, _WAIVED, _STILL, _STILL, _STILL, _STILL, _WAIVED),
+    Standing.ACCEPTED: (_EXPECTED, _EXPECTED, _STILL, _STILL, _STILL, _STILL, _EXPECTED),
     Standing.FLAKY: (_RANDOM, _RANDOM, _RANDOM, _STILL, _STILL, _STILL, _RANDOM),
     Standing.FAILED: (_NEW, _NEW, _NEW, _NEW, _STILL, _STILL, _NEW),
     Standing.CRASHED: (_CRASH, _CRASH, _CRASH, _CRASH, _CRASH, _STILL, _CRASH),
     Standing.ABSENT: (_LOST, _LOST, _LOST, _LOST, _LOST, _LOST, None),
 }
 _COLUMNS = tuple(Standing)
-_FAILURES = (Kind.NEW_CRASH, Kind.NEW_FAIL, Kind.NONDETERMINISTIC, Kind.NEW_WAIVED, Kind.STILL_FAIL)
+_FAILURES = (Kind.NEW_CRASH, Kind.NEW_FAIL, Kind.NONDETERMINISTIC, Kind.NEW_EXPECTED_FAIL, Kind.STILL_FAIL)
 #: Checks that judge a case; what other checks are called depends on what was generated.
 _JUDGING = ("numerics", "memory", "repeat", "grid", "codegen", "resources", "spills")
 #: Families of checks that name a fill only where they fail.
@@ -133,7 +131,7 @@ def newly_failing(before: Entry, after: Entry) -> Failing:
     """The failing checks of a case that failed before too, accepted or not, of whose families none failed then: of one
     that failed in its numbers, such as those of its memory. Each directive about the code is a family of its own. Of a
     failure that nothing accepts, those that passed then are new, too."""
-    if before.status is not after.status or after.status not in (Status.FAIL, Status.WAIVED):
+    if before.status is not after.status or after.status not in (Status.FAIL, Status.EXPECTED_FAIL):
         return ()
     failed = {check for check, _ in before.failing}
     families = {_family(check) for check in failed} | {"diagnosis"}  # which only explains the others
@@ -148,7 +146,7 @@ def _family(check: str) -> str:
 
 def _failure(before: Entry | None, after: Entry, kind: Kind) -> tuple[str, str]:
     """The cause of a failure, and what else there is to say."""
-    if after.status is Status.WAIVED:
+    if after.status is Status.EXPECTED_FAIL:
         return f"accepted: {after.reason}", "fails, which a waiver accepts"
     failing = after.failing
     repeated = repeats(failing)

@@ -18,23 +18,25 @@ from conformance.records import RECORDS_FILE, RUN_FILE, CaseRecord, RunInfo, Sta
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://in-toto.io/attestation/test-result/v0.1"
 EXTENSION = "triton-conformance"  # the predicate's field for what test-result has no field for
-SCHEMA = 1  # of that field
+SCHEMA = 2  # of that field
+READABLE_SCHEMAS = (1, 2)  # schema 1 called an expected failure "waived"
 
-_UNREMARKABLE = (Status.NOT_APPLICABLE, Status.NOT_RUN, Status.NOT_CLAIMED)
-_FAILED = tuple(status for status in Status if status not in (Status.PASS, Status.WAIVED, *_UNREMARKABLE))
+_UNREMARKABLE = (Status.NOT_APPLICABLE, Status.NOT_RUN)
+_FAILED = tuple(status for status in Status if status not in (Status.PASS, Status.EXPECTED_FAIL, *_UNREMARKABLE))
 
 
 def result_of(records: Sequence[CaseRecord], run: RunInfo) -> str:
-    """``FAILED`` if a case failed or the run had a problem; ``WARNED`` if a case was waived, or compiled but not run,
-    or none passed; else ``PASSED``."""
+    """``FAILED`` if a case failed or the run had a problem; ``WARNED`` if a case failed as expected, if one was
+    compiled and not run, or if none passed; else ``PASSED``."""
     found = {record.status for record in records}
     if found & set(_FAILED) or run.problems:
         return "FAILED"
-    return "WARNED" if found & {Status.WAIVED, Status.NOT_RUN} or Status.PASS not in found else "PASSED"
+    return "WARNED" if found & {Status.EXPECTED_FAIL, Status.NOT_RUN} or Status.PASS not in found else "PASSED"
 
 
-def build_statement(members: Mapping[str, bytes], contents: Contents) -> dict[str, Any]:
-    """The statement about ``members``, all but the envelope, whose ``contents`` these are."""
+def build_statement(members: Mapping[str, bytes], contents: Contents, schema: int = SCHEMA) -> dict[str, Any]:
+    """The statement about ``members``, all but the envelope, whose ``contents`` these are, in the words of ``schema``:
+    one that was signed under schema 1 is computed anew under schema 1."""
     run, records, environment = contents.run, contents.records, contents.environment
     listed = [
         {"name": name, "size": len(content), "sha256": sha256(content)} for name, content in sorted(members.items())
@@ -49,10 +51,10 @@ def build_statement(members: Mapping[str, bytes], contents: Contents) -> dict[st
             "result": result_of(records, run),
             "configuration": [*_configuration(members), {"name": "code", "annotations": {"sha256": code}}],
             "passedTests": sorted(record.case for record in records if record.status is Status.PASS),
-            "warnedTests": sorted(record.case for record in records if record.status is Status.WAIVED),
+            "warnedTests": sorted(record.case for record in records if record.status is Status.EXPECTED_FAIL),
             "failedTests": sorted(record.case for record in records if record.status in _FAILED),
             EXTENSION: {
-                "schema": SCHEMA,
+                "schema": schema,
                 "run": run.id,
                 "started": run.started,
                 "tier": run.tier,
@@ -61,12 +63,16 @@ def build_statement(members: Mapping[str, bytes], contents: Contents) -> dict[st
                 "options": environment["options"],
                 "partial": list(checked.narrowing),
                 "selected": len(contents.selected),
-                "statuses": dict(Counter(record.status.value for record in records)),
+                "statuses": dict(Counter(_status_name(record.status, schema) for record in records)),
                 "code_sha256": code,
                 "members": listed,
             },
         },
     }
+
+
+def _status_name(status: Status, schema: int) -> str:
+    return "waived" if schema == 1 and status is Status.EXPECTED_FAIL else status.value
 
 
 def sha256(content: bytes) -> str:

@@ -24,7 +24,7 @@ from conformance.gate.evidence.signing import PublicKey, unseal
 from conformance.gate.evidence.statement import (
     EXTENSION,
     PREDICATE_TYPE,
-    SCHEMA,
+    READABLE_SCHEMAS,
     STATEMENT_TYPE,
     build_statement,
     sha256,
@@ -64,7 +64,7 @@ def verify(data: bytes, policy: Policy) -> Verified:
     _check_members(statement, members)
     contents = parse(members)
     check_owed(members, contents)
-    _check_claims(payload, statement, build_statement(members, contents))
+    _check_claims(payload, statement, build_statement(members, contents, statement["predicate"][EXTENSION]["schema"]))
     _check_policy(contents, members, policy)
     return Verified(members, contents, statement)
 
@@ -76,8 +76,9 @@ def _statement(payload: bytes) -> dict[str, Any]:
             raise Refusal(Reason.STATEMENT, f"the statement's {name} is {statement.get(name)!r:.80}, not {wanted}")
     predicate = statement.get("predicate")
     extension = predicate.get(EXTENSION) if isinstance(predicate, dict) else None
-    if not isinstance(extension, dict) or extension.get("schema") != SCHEMA:
-        raise Refusal(Reason.STATEMENT, f"the statement's predicate needs {EXTENSION!r} of schema {SCHEMA}")
+    if not isinstance(extension, dict) or extension.get("schema") not in READABLE_SCHEMAS:
+        known = " or ".join(map(str, READABLE_SCHEMAS))
+        raise Refusal(Reason.STATEMENT, f"the statement's predicate needs {EXTENSION!r} of schema {known}")
     return statement
 
 

@@ -157,13 +157,13 @@ class ExpectedFailures:
     entries: tuple[ExpectedFailure, ...] = ()
 
     def failure(self, record: CaseRecord, status: Status, diagnosis: str) -> Finding:
-        """What a failure of the case of ``record`` amounts to: waived if an entry excuses it, else as it is, with a
-        line for each entry that concerns the case and does not."""
+        """The outcome of a case that failed: an expected failure if an entry excuses it. Otherwise the failure stays
+        as it is, with a line for each entry that concerns the case and does not excuse it."""
         objections: list[str] = []
         for entry in self._concerning(record):
             objection = entry.objection(status, diagnosis, record.verdicts)
             if objection is None:
-                return Finding(Status.WAIVED, f"{entry}:\n{diagnosis}", entry.reason)
+                return Finding(Status.EXPECTED_FAIL, f"{entry}:\n{diagnosis}", entry.reason)
             objections.append(objection)
         return Finding(status, "\n".join([diagnosis, *objections]))
 

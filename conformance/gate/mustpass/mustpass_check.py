@@ -100,7 +100,7 @@ def check(
     lists: Sequence[Mustpass], run: RunInfo, records: Sequence[CaseRecord], excused: Collection[str] = ()
 ) -> Checked:
     """Holds ``records`` against those of ``lists`` that are for this run. A failure that is ``excused`` by a waiver, or
-    that the run itself waived, is no difference; it is not proven either."""
+    that an expected failure covers, is no difference; it is not proven either."""
     chosen = {each.target: each for each in applicable(lists, run, records)}
     counts = Counter(record.case for record in records)
     by_case = {record.case: record for record in records}
@@ -143,8 +143,8 @@ def check(
 
 
 def is_excused(record: CaseRecord, excused: Collection[str]) -> bool:
-    """Whether a failure is accepted: by the run itself, or by a waiver that has ``excused`` its case."""
-    return record.status is Status.WAIVED or record.case in excused
+    """Whether a failure is accepted: by an expected failure, or by a waiver that has ``excused`` its case."""
+    return record.status is Status.EXPECTED_FAIL or record.case in excused
 
 
 def _lacking(target: str, cases: int, run: RunInfo, level: Level) -> str:

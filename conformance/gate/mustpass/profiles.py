@@ -166,11 +166,11 @@ def parsed(texts: Mapping[str, str]) -> Profiles:
 
 
 class State(str, Enum):
-    """What became of a claim. ``WAIVED``: proven but for failures that are waived. ``FAILED`` and ``NOT_PROVEN`` fail
-    the gate."""
+    """What became of a claim. ``EXCUSED``: proven but for failures that waivers or expected failures excuse. ``FAILED``
+    and ``NOT_PROVEN`` fail the gate."""
 
     PROVEN = "proven"
-    WAIVED = "waived"
+    EXCUSED = "excused"
     FAILED = "failed"
     NOT_PROVEN = "not proven"
 
@@ -222,13 +222,13 @@ def _claim(
     found = {case: outcome(by_case[case]) if case in by_case else "missing or duplicate" for case in owed}
     short = [case for case in owed if not satisfies(found[case], owed[case])]
     failed = [case for case in short if case in by_case and by_case[case].status in _FAILING]
-    waived = [case for case in short if case in by_case and is_excused(by_case[case], excused)]
+    excused_cases = [case for case in short if case in by_case and is_excused(by_case[case], excused)]
     bad = [case for case in failed if case not in excused]
-    rest = sorted({*short} - {*bad, *waived})
+    rest = sorted({*short} - {*bad, *excused_cases})
     proven = sorted(owed.keys() - {*short})
 
     def claim(state: State, text: str, against: Iterable[str] = ()) -> Claim:
-        level = _level(found[case] for case in proven) if state in (State.PROVEN, State.WAIVED) else None
+        level = _level(found[case] for case in proven) if state in (State.PROVEN, State.EXCUSED) else None
         return Claim(mustpass.target, profile.id, state, level, len(owed), len(proven), text, tuple(against))
 
     if not owed:
@@ -247,12 +247,14 @@ def _claim(
         return claim(State.NOT_PROVEN, text, proven)
     waiting = sum(way.startswith("not-run:") for way in listed.values())
     more = f", {waiting} more need what this run did not have" if waiting else ""
-    if waived:
-        return claim(State.WAIVED, f"{len(proven)} of {len(owed)} cases, {len(waived)} waived{more}", waived)
+    if excused_cases:
+        return claim(
+            State.EXCUSED, f"{len(proven)} of {len(owed)} cases, {len(excused_cases)} excused{more}", excused_cases
+        )
     return claim(State.PROVEN, f"{len(owed)} cases{more}")
 
 
-_FAILING = {*FAILURES, Status.UNEXPECTED_PASS, Status.MISSING}
+_FAILING = {*FAILURES, Status.UNEXPECTED_PASS}
 _LEVELS = {"compiled": Level.COMPILED, "pass:interpreter": Level.INTERPRETED, "pass:device": Level.DEVICE}
 
 

@@ -17,7 +17,7 @@ from conformance.records import Status
 
 _FAILED = (Kind.NEW_FAIL, Kind.NONDETERMINISTIC)
 #: Cases of the baseline that count as having run.
-_RAN = tuple(status for status in Status if status not in (Status.NOT_APPLICABLE, Status.NOT_CLAIMED, Status.MISSING))
+_RAN = tuple(status for status in Status if status is not Status.NOT_APPLICABLE)
 
 
 def compare(baseline: SideReading, candidate: SideReading) -> Comparison:
@@ -74,7 +74,7 @@ def _statuses_and_code(before: Entry | None, after: Entry | None, became: Findin
     code = code_findings(before, after) if before and after else []
     if after is None or not after.failing:
         return [*([became] if became else []), *code]
-    if after.status is Status.WAIVED and (before is None or before.status is not Status.WAIVED):
+    if after.status is Status.EXPECTED_FAIL and (before is None or before.status is not Status.EXPECTED_FAIL):
         return [*([became] if became else []), *code]
     if became is None or became.kind in _FAILED or became.kind is Kind.STILL_FAIL:
         code += verdict_findings(before, after, code)

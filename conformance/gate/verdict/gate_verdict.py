@@ -109,5 +109,5 @@ def lines(verdict: GateVerdict, shown: int = 5) -> list[str]:
     for reason in verdict.reasons:
         found += reason.lines(shown)
     found += [f"waived: {each.kind.value} {each.case}: {each.waiver.reason} ({each.waiver})" for each in verdict.waived]
-    found += [f"claim: {claim}" for claim in verdict.claims if claim.state in (State.PROVEN, State.WAIVED)]
+    found += [f"claim: {claim}" for claim in verdict.claims if claim.state in (State.PROVEN, State.EXCUSED)]
     return [*found, *(f"note: {note}" for note in verdict.notes)]

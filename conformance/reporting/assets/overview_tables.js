@@ -168,7 +168,7 @@ function reasonsTable() {
     element("h2", {}, "Reasons"),
     tableOf(
       "table",
-      "Why cases were refused, not run or waived",
+      "Why cases were refused, not run or expected to fail",
       headerRow(["Reason", "Status", ["Cases", "number"]]),
       list,
     ),
