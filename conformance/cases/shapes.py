@@ -7,7 +7,7 @@ from typing import Any
 
 from conformance import problems
 from conformance.heuristics.configs import AnyConfig, Config
-from conformance.kernels.contiguous import ContiguousGemm
+from conformance.kernels.contiguous_mm import ContiguousGemm
 from conformance.kernels.kernel import Kernel, Variant
 from conformance.problems import BLOCK_SCALINGS, FP8, Attention, Conv, Gemm, GroupedGemm, Layout, Mask, Problem
 from conformance.problems.gemm import OPERATIONS

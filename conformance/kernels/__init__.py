@@ -1,1 +1,1 @@
-"""The kernel catalogue: what each kernel takes, how it is launched and what it promises."""
+"""The kernels that are judged: host code here, one file per family, and in ``device`` what Triton compiles."""

@@ -13,8 +13,15 @@ from torch import Tensor
 from conformance import codegen_checks as codegen
 from conformance.heuristics.base import FLEX_BWD, FLEX_DECODE, FLEX_FWD
 from conformance.heuristics.configs import AnyConfig, Config, FlexConfig, FlexDecodeConfig
-from conformance.kernels import attention_backward, attention_decode, attention_forward, carveout, gemm
+from conformance.kernels import carveout, gemm
 from conformance.kernels.block_mask import block_lists
+from conformance.kernels.device.attention_backward import (
+    attention_backward_keys,
+    attention_backward_queries,
+    attention_delta,
+)
+from conformance.kernels.device.attention_decode import attention_decode, attention_decode_merge
+from conformance.kernels.device.attention_forward import attention_forward
 from conformance.kernels.kernel import Kernel, Plan, Variant, check_tensors
 from conformance.kernels.launch import Launch, workspace
 from conformance.numerics.contract import Contract
@@ -288,7 +295,7 @@ class Forward(AttentionKernel):
             "BLOCK_N": config.block_n,
             "RAW": _unscaled(problem),
         }
-        return Launch(attention_forward.attention_forward, plan.grid, arguments, config.options)
+        return Launch(attention_forward, plan.grid, arguments, config.options)
 
 
 class Backward(AttentionKernel):
@@ -343,9 +350,9 @@ class Backward(AttentionKernel):
             "BLOCK_N": config.block_m,
         }
         grid = (_blocks(problem.queries, config.block_n), problem.batch, problem.heads)
-        after = Launch(attention_backward.attention_backward_queries, grid, of_queries, config.options)
+        after = Launch(attention_backward_queries, grid, of_queries, config.options)
         before = self._delta(problem, tensors, delta)
-        function = attention_backward.attention_backward_keys
+        function = attention_backward_keys
         return Launch(function, plan.grid, of_keys, config.options, before=(before,), after=(after,))
 
     def _delta(self, problem: Attention, tensors: Mapping[str, Tensor], delta: Tensor) -> Launch:
@@ -360,7 +367,7 @@ class Backward(AttentionKernel):
             "WIDE_INDEX": _spans_wide(problem),
         }
         grid = (_blocks(problem.queries, DELTA_ROWS), problem.batch, problem.heads)
-        return Launch(attention_backward.attention_delta, grid, arguments)
+        return Launch(attention_delta, grid, arguments)
 
 
 class Decode(AttentionKernel):
@@ -431,8 +438,8 @@ class Decode(AttentionKernel):
             "BLOCK_SPLITS": MERGED_PARTS,
         }
         grid = (pairs, problem.queries * problem.heads // problem.key_heads)
-        merge = Launch(attention_decode.attention_decode_merge, grid, merged)
-        return Launch(attention_decode.attention_decode, plan.grid, arguments, config.options, after=(merge,))
+        merge = Launch(attention_decode_merge, grid, merged)
+        return Launch(attention_decode, plan.grid, arguments, config.options, after=(merge,))
 
 
 KERNELS: tuple[AttentionKernel, ...] = (

@@ -10,17 +10,17 @@ from torch import Tensor
 
 from conformance.kernels import (
     attention,
-    batched,
-    blackwell_gemm,
-    blockwise,
-    contiguous,
+    blackwell_ws,
+    bmm,
+    contiguous_mm,
     conv,
-    fused,
+    decompose_k_mm,
+    fused_mm,
     gemm,
-    grouped,
-    integer,
-    plus,
-    split_k,
+    grouped_mm,
+    int_mm,
+    mm_plus_mm,
+    scaled_mm_blockwise,
 )
 from conformance.kernels.kernel import Kernel, NoApplicableKernel, NotApplicable, Plan, Variant
 from conformance.kernels.launch import Launch
@@ -32,8 +32,8 @@ ENTRY_POINT_GROUP = "conformance.kernels"
 
 #: Where our kernels are, in the order in which suites take them.
 MODULES = (
-    *(gemm, batched, plus, integer, blockwise, split_k, contiguous, fused),
-    *(blackwell_gemm, grouped, conv, attention),
+    *(gemm, bmm, mm_plus_mm, int_mm, scaled_mm_blockwise, decompose_k_mm, contiguous_mm, fused_mm),
+    *(blackwell_ws, grouped_mm, conv, attention),
 )
 
 

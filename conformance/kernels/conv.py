@@ -13,7 +13,7 @@ from torch import Tensor
 from conformance import codegen_checks as codegen
 from conformance.heuristics.base import BASE
 from conformance.heuristics.configs import Config
-from conformance.kernels.conv_pointer import conv_pointer
+from conformance.kernels.device.conv import conv_pointer
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Kernel, Plan, Variant, check_tensors
 from conformance.kernels.launch import Launch

@@ -12,7 +12,12 @@ from torch import Tensor
 from conformance import codegen_checks as codegen
 from conformance.heuristics.base import BASE
 from conformance.heuristics.configs import Config
-from conformance.kernels import carveout, persistent_tma, pointer
+from conformance.kernels import carveout
+from conformance.kernels.device.persistent_tma import (
+    gemm_persistent_device_descriptors,
+    gemm_persistent_host_descriptors,
+)
+from conformance.kernels.device.pointer import gemm_pointer
 from conformance.kernels.kernel import Kernel, Plan, Variant, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import FMA, Accumulator, Contract
@@ -258,7 +263,7 @@ class PointerGemm(GemmKernel):
             # Only a size known when compiling says that there is no tail for every later launch too.
             "EVEN_K": plan.variant.static and problem.K % config.block_k == 0,
         }
-        return Launch(pointer.gemm_pointer, plan.grid, arguments, config.options)
+        return Launch(gemm_pointer, plan.grid, arguments, config.options)
 
     def features(self, plan: Plan) -> tuple[frozenset[codegen.Feature], frozenset[codegen.Feature]]:
         required = {codegen.POINTER_STORE}
@@ -341,10 +346,10 @@ class PersistentTmaGemm(GemmKernel):
             "FLATTEN": variant.flatten,
         }
         if variant.descriptors == "host":
-            function = persistent_tma.gemm_persistent_host_descriptors
+            function = gemm_persistent_host_descriptors
             arguments |= self._host_descriptors(plan, tensors)
         else:
-            function = persistent_tma.gemm_persistent_device_descriptors
+            function = gemm_persistent_device_descriptors
             arguments |= {"a_ptr": tensors["a"], "b_ptr": tensors["b"], "lda": _leading(a), "ldb": _leading(b)}
         return Launch(function, plan.grid, arguments, plan.config.options)
 

@@ -34,8 +34,8 @@ def spoil_a_config(module):
 
 PATCHES = {{
     "conformance.kernels.gemm": lose_tma_stores,
-    "conformance.kernels.plus": lose_a_kernel,
-    "conformance.kernels.integer": spoil_a_config,
+    "conformance.kernels.mm_plus_mm": lose_a_kernel,
+    "conformance.kernels.int_mm": spoil_a_config,
 }}
 
 class Patched:

@@ -32,11 +32,11 @@ def child():
 
     from conformance import targets
     from conformance.execution.interpreter import InterpreterExecutor
-    from conformance.kernels import batched
+    from conformance.kernels import bmm
 
     torch.set_num_threads(1)
     cases, grid_limit, spoil = pickle.loads(sys.stdin.buffer.read())
-    batched.GRID_LIMIT = grid_limit or batched.GRID_LIMIT
+    bmm.GRID_LIMIT = grid_limit or bmm.GRID_LIMIT
     executor, target = InterpreterExecutor(), targets.find("sm_90")
     found = [complaints(*case, executor=executor, target=target, spoil=spoil) for case in cases]
     sys.stdout.buffer.write(pickle.dumps(found))

@@ -8,8 +8,9 @@ from conformance.heuristics.configs import FlexConfig, FlexDecodeConfig
 from conformance.kernels.kernel import Variant
 from conformance.problems import Attention, Mask, Score
 
-TILES, FORWARD, BACKWARD = "attention_tiles.py", "attention_forward.py", "attention_backward.py"
-DECODE, HOST, LISTS = "attention_decode.py", "attention.py", "block_mask.py"
+TILES, FORWARD = "device/attention_tiles.py", "device/attention_forward.py"
+BACKWARD, DECODE = "device/attention_backward.py", "device/attention_decode.py"
+HOST, LISTS = "attention.py", "block_mask.py"
 
 CONFIG = FlexConfig(16, 16, 1, 4)
 CAUSAL, WINDOW = Mask("causal"), Mask("sliding-window", 13)

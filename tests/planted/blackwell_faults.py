@@ -6,7 +6,7 @@ from conformance.heuristics.configs import Config
 from conformance.kernels.kernel import Variant
 from conformance.problems import Layout, addmm, mm, scaled_mm
 
-SOURCE, HOST = "blackwell.py", "blackwell_gemm.py"
+SOURCE, HOST = "device/blackwell.py", "blackwell_ws.py"
 
 #: The kernels need BLOCK_M >= 64 and a target like sm_100. 2 x 2 ragged tiles for two programs, a ragged third k-block.
 CONFIG = Config(64, 32, 16, 2, 4)

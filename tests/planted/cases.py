@@ -8,7 +8,8 @@ from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.kernel import Variant
 from conformance.problems import Bias, Layout, Problem, addmm, mm, scaled_mm
 
-TILES, POINTER, PERSISTENT, HOST = "tiles.py", "pointer.py", "persistent_tma.py", "gemm.py"
+TILES, POINTER = "device/tiles.py", "device/pointer.py"
+PERSISTENT, HOST = "device/persistent_tma.py", "gemm.py"
 
 
 @dataclass(frozen=True)

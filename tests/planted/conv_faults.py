@@ -4,7 +4,7 @@ from cases import SMALL, TILES, Case, Edit, Fault
 
 from conformance.problems import conv2d, conv3d
 
-CONV, HOST_CONV = "conv_pointer.py", "conv.py"
+CONV, HOST_CONV = "device/conv.py", "conv.py"
 LAST = {"order_x": "channels-last", "order_w": "channels-last", "order_out": "channels-last"}
 
 # two ragged row blocks, two ragged column blocks where there is one group, and a ragged block of channels

@@ -20,8 +20,11 @@ from conformance.problems import (
     scaled_mm,
 )
 
-LOOPS, BATCHED, PLUS, INTEGER = "loops.py", "batched.py", "plus.py", "integer.py"
-BLOCKWISE, SPLIT_K, CONTIGUOUS, FUSED = "blockwise.py", "split_k.py", "contiguous.py", "fused.py"
+LOOPS, BATCHED, PLUS = "device/loops.py", "device/bmm.py", "device/mm_plus_mm.py"
+INTEGER, BLOCKWISE = "device/int_mm.py", "device/scaled_mm_blockwise.py"
+SPLIT_K, SPLIT_K_HOST = "device/decompose_k_mm.py", "decompose_k_mm.py"
+CONTIGUOUS, CONTIGUOUS_HOST = "device/contiguous_mm.py", "contiguous_mm.py"
+FUSED = "device/fused_mm.py"
 
 PADDED = Layout("row", pad=8)
 PADDING = {"layout_a": PADDED, "layout_b": PADDED, "layout_out": PADDED}
@@ -128,7 +131,7 @@ _SPLIT = (
     _fault("split_first_part", SPLIT, SPLIT_K, "first_k = part * K", "first_k = part % 2 * K"),
     _fault("split_last_part", SPLIT, SPLIT_K, "in range(splits):", "in range(splits - 1):"),
     _fault("split_overlap", SPLIT, SPLIT_K, "part * stride_cs", "part * (stride_cs - N)"),
-    _fault("split_parts_rounded", SPLIT, SPLIT_K, "torch.float32", "torch.bfloat16"),
+    _fault("split_parts_rounded", SPLIT, SPLIT_K_HOST, "torch.float32", "torch.bfloat16"),
     _fault(
         "split_sum_rounded",
         SPLIT,
@@ -147,7 +150,7 @@ _CONTIGUOUS = (
         "rm[:, None] * stride_m + rn[None, :] * stride_n",
         "rm[:, None] * stride_n + rn[None, :] * stride_m",
     ),
-    _fault("copy_pitch", COPIED, CONTIGUOUS, '"stride_copy": columns', '"stride_copy": columns - 1'),
+    _fault("copy_pitch", COPIED, CONTIGUOUS_HOST, '"stride_copy": columns', '"stride_copy": columns - 1'),
     _fault(
         "copy_rounded", COPIED, CONTIGUOUS, "rn[None, :], values, mask", "rn[None, :], values.to(tl.bfloat16), mask"
     ),

@@ -6,7 +6,7 @@ from conformance.heuristics.configs import Config
 from conformance.kernels.kernel import Variant
 from conformance.problems import GroupedGemm
 
-SOURCE = "grouped.py"
+SOURCE, HOST = "device/grouped_mm.py", "grouped_mm.py"
 
 SMALL = Config(32, 32, 16, 2, 4)
 TWO_SMS = Variant(sms=2)
@@ -64,7 +64,7 @@ GROUPED = (
     Fault(
         "group_operands_as_tf32",
         "grouped",
-        (Edit(SOURCE, '"PRECISION": problem.precision', '"PRECISION": "tf32"'),),
+        (Edit(HOST, '"PRECISION": problem.precision', '"PRECISION": "tf32"'),),
         TF32,
         device_only=True,
     ),

@@ -251,7 +251,7 @@ TILING = (
     Fault(
         "grid_not_as_planned",
         "tiling",
-        (Edit(HOST, "Launch(pointer.gemm_pointer, plan.grid,", "Launch(pointer.gemm_pointer, (plan.grid[0] + 1,),"),),
+        (Edit(HOST, "Launch(gemm_pointer, plan.grid,", "Launch(gemm_pointer, (plan.grid[0] + 1,),"),),
         on.MM,
         memory=True,
     ),

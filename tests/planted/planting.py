@@ -1,4 +1,7 @@
-"""Kernels with a fault in their source: the package of the kernels, copied, edited and imported under another name."""
+"""Kernels with a fault in their source: the package of the kernels, copied, edited and imported under another name.
+
+The copy's files name each other by absolute imports, which are rewritten to the copy's name.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +51,9 @@ def planted(fault: Fault) -> Iterator[Kernel]:
     texts, name = edited(fault), f"planted_{fault.name}"
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(SOURCE, Path(folder) / name, ignore=shutil.ignore_patterns("__pycache__"))
-        for file, text in texts.items():
-            (Path(folder) / name / file).write_text(text)
+        for path in (Path(folder) / name).rglob("*.py"):
+            text = texts.get(path.relative_to(Path(folder) / name).as_posix()) or path.read_text()
+            path.write_text(text.replace(conformance.kernels.__name__, name))
         sys.path.insert(0, folder)
         try:
             yield next(kernel for kernel in _kernels(name) if kernel.name == fault.case.kernel)

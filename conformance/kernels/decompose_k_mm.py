@@ -6,16 +6,14 @@ import dataclasses
 from collections.abc import Mapping
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
 
 from conformance.heuristics.configs import Config
 from conformance.heuristics.splitting import decompose_k_splits
-from conformance.kernels.family import GRID_LIMIT, ProductKernel
+from conformance.kernels.device.decompose_k_mm import gemm_split_k, sum_parts
 from conformance.kernels.kernel import Plan, Variant
 from conformance.kernels.launch import Launch, workspace
-from conformance.kernels.tiles import dot_pointers, store_pointers, swizzle
+from conformance.kernels.product import GRID_LIMIT, ProductKernel
 from conformance.problems import Gemm
 from conformance.records import Reason, ReasonCode
 from conformance.targets import Target
@@ -23,48 +21,6 @@ from conformance.targets import Target
 #: Tile and compile options of the summing launch.
 SUM_ROWS, SUM_COLUMNS = 32, 64
 SUM_OPTIONS = {"num_stages": 1, "num_warps": 4}
-
-
-@triton.jit
-def gemm_split_k(
-    a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cs, stride_cm, stride_cn,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    EVEN_K: tl.constexpr, WIDE_INDEX: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """C[s] = A[:, s * K : (s + 1) * K] @ B[s * K : (s + 1) * K] in fp32, where K is that of one part; grid (tiles of C,
-    parts)."""
-    part = tl.program_id(1).to(tl.int64)
-    tile_m, tile_n = swizzle(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
-    rm = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
-    rn = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
-    first_k = part * K
-    acc = dot_pointers(
-        a_ptr + first_k * stride_ak, b_ptr + first_k * stride_bk, rm, rn, M, N, K,
-        stride_am, stride_ak, stride_bk, stride_bn, BLOCK_M, BLOCK_N, BLOCK_K, EVEN_K, WIDE_INDEX, PRECISION, None,
-    )  # fmt: skip
-    store_pointers(acc, c_ptr + part * stride_cs, rm, rn, M, N, stride_cm, stride_cn, WIDE_INDEX)
-
-
-@triton.jit
-def sum_parts(
-    parts_ptr, c_ptr, splits, M, N, stride_parts_s, stride_parts_m, stride_cm, stride_cn,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WIDE_INDEX: tl.constexpr,
-):  # fmt: skip
-    """C[M,N] = parts[0] + parts[1] + ... in this order, summed in fp32; grid (tiles,)."""
-    tiles_n = tl.cdiv(N, BLOCK_N)
-    rm = tl.program_id(0) // tiles_n * BLOCK_M + tl.arange(0, BLOCK_M)
-    rn = tl.program_id(0) % tiles_n * BLOCK_N + tl.arange(0, BLOCK_N)
-    row, column = rm, rn
-    if WIDE_INDEX:
-        row = rm.to(tl.int64)
-        column = rn.to(tl.int64)
-    inside = (rm < M)[:, None] & (rn < N)[None, :]
-    tile = parts_ptr + row[:, None] * stride_parts_m + column[None, :]
-    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for _part in range(splits):
-        acc += tl.load(tile, mask=inside, other=0.0)
-        tile += stride_parts_s
-    store_pointers(acc, c_ptr, rm, rn, M, N, stride_cm, stride_cn, WIDE_INDEX)
 
 
 class SplitKGemm(ProductKernel):

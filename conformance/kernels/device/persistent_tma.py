@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from conformance.kernels.tiles import dot_descriptors, epilogue, split_columns, store_pointers, swizzle
+from conformance.kernels.device.tiles import dot_descriptors, epilogue, split_columns, store_pointers, swizzle
 
 
 @triton.jit

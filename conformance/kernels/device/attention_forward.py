@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from conformance.kernels.attention_tiles import LOG2E, attend_part, head, load_rows, store_rows
+from conformance.kernels.device.attention_tiles import LOG2E, attend_part, head, load_rows, store_rows
 
 
 @triton.jit

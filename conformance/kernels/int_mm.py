@@ -5,18 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-import triton
 import triton.language as tl
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
 from conformance.heuristics.base import BASE
 from conformance.heuristics.configs import Config
-from conformance.kernels.family import ProductKernel
+from conformance.kernels.device.int_mm import gemm_integer
 from conformance.kernels.kernel import Plan, Variant
 from conformance.kernels.launch import Launch
-from conformance.kernels.loops import accumulate
-from conformance.kernels.tiles import store_pointers, swizzle
+from conformance.kernels.product import ProductKernel
 from conformance.numerics.contract import INT32, Contract
 from conformance.problems import Gemm, itemsize
 from conformance.records import Reason, ReasonCode
@@ -24,24 +22,6 @@ from conformance.targets import Target
 
 #: Matrix instructions take this many k of 8-bit operands at least.
 LEAST_BLOCK_K = 32
-
-
-@triton.jit
-def gemm_integer(
-    a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    EVEN_K: tl.constexpr, WIDE_INDEX: tl.constexpr, PRECISION: tl.constexpr, SUM: tl.constexpr,
-):  # fmt: skip
-    """C[M,N] = A[M,K] @ B[K,N], B converted to A's dtype and products summed in dtype SUM; grid (tiles,)."""
-    tile_m, tile_n = swizzle(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
-    rm = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
-    rn = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
-    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=SUM)
-    acc = accumulate(
-        acc, a_ptr, b_ptr, rm, rn, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
-        BLOCK_K, EVEN_K, WIDE_INDEX, PRECISION,
-    )  # fmt: skip
-    store_pointers(acc, c_ptr, rm, rn, M, N, stride_cm, stride_cn, WIDE_INDEX)
 
 
 class IntegerGemm(ProductKernel):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from conformance import codegen_checks as codegen
 from conformance.heuristics.configs import Config
-from conformance.kernels import blackwell
+from conformance.kernels.device.blackwell import gemm_blackwell_device_descriptors, gemm_blackwell_host_descriptors
 from conformance.kernels.gemm import BARRIER_BYTES, PersistentTmaGemm
 from conformance.kernels.kernel import Plan, Variant
 from conformance.kernels.launch import Launch
@@ -88,7 +88,7 @@ class BlackwellGemm(PersistentTmaGemm):
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
         plain = super().launch(plan, tensors)
         host = plan.variant.descriptors == "host"
-        function = blackwell.gemm_blackwell_host_descriptors if host else blackwell.gemm_blackwell_device_descriptors
+        function = gemm_blackwell_host_descriptors if host else gemm_blackwell_device_descriptors
         specialised = specialises(plan.config)
         # Triton 3.6 specialises a loop over tiles only if the loop over k is made one with it, as is usual for these
         # kernels; with later ones both work.

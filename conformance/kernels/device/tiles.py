@@ -1,5 +1,8 @@
 """Tile helpers shared by every GEMM kernel: tile order, inner products, epilogue, stores.
 
+The inner products here take two floating-point operands of one dtype and sum in fp32, starting from zero. The one in
+``loops.py`` takes operands of different dtypes, and adds to a sum of any dtype that the caller gives.
+
 Shapes in the comments are per program: acc is (BLOCK_M, BLOCK_N) fp32.
 """
 

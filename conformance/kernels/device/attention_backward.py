@@ -6,7 +6,7 @@ Probabilities are recomputed from q, k and lse. Each gradient has one program pe
 import triton
 import triton.language as tl
 
-from conformance.kernels.attention_tiles import (
+from conformance.kernels.device.attention_tiles import (
     LOG2E,
     head,
     key_blocks,

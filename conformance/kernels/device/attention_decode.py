@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from conformance.kernels.attention_tiles import LOG2E, attend_part, head
+from conformance.kernels.device.attention_tiles import LOG2E, attend_part, head
 
 
 @triton.jit

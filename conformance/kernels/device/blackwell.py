@@ -6,7 +6,7 @@ The loop over tiles asks the compiler to give loads, multiplications and epilogu
 import triton
 import triton.language as tl
 
-from conformance.kernels.tiles import dot_descriptors, epilogue, split_columns, store_pointers, swizzle
+from conformance.kernels.device.tiles import dot_descriptors, epilogue, split_columns, store_pointers, swizzle
 
 
 @triton.jit
