@@ -6,8 +6,8 @@ from conformance.cases.shapes import usable_on
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.heuristics.cuda import CUDA
 from conformance.heuristics.lookup import for_target
-from conformance.heuristics.pruning import pruned
-from conformance.heuristics.sampling import covering_sample
+from conformance.heuristics.row_limits import pruned
+from conformance.heuristics.row_sample import covering_sample
 from conformance.kernels.catalogue import catalogue
 from conformance.kernels.kernel import Kernel
 from conformance.problems import itemsize

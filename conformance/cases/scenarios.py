@@ -29,7 +29,7 @@ import pytest
 from conformance.cases import config_space
 from conformance.cases.shapes import dtype_names, gemm, refusal, stored_dtype
 from conformance.heuristics.configs import AnyConfig, Config
-from conformance.heuristics.sampling import covering_sample
+from conformance.heuristics.row_sample import covering_sample
 from conformance.kernels.catalogue import beyond_core, catalogue
 from conformance.kernels.kernel import Kernel, Variant
 from conformance.problems import Gemm, Layout, Problem, itemsize

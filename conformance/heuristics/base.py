@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from conformance.heuristics.configs import Config, FlexConfig, FlexDecodeConfig
 from conformance.heuristics.device_class import DeviceClass, Space, Tables
-from conformance.heuristics.finalising import without_two_warps
+from conformance.heuristics.final_rows import without_two_warps
 
 # Columns of every product and convolution: BLOCK_M, BLOCK_N, BLOCK_K, num_stages, num_warps. GROUP_M is 8.
 

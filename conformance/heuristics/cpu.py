@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conformance.heuristics import base
 from conformance.heuristics.device_class import DeviceClass
-from conformance.heuristics.scaling import Exclusion
+from conformance.heuristics.scaled_rows import Exclusion
 
 
 def _large_mm(m: int, n: int, k: int) -> bool:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
-from conformance.heuristics import finalising
+from conformance.heuristics import final_rows
 from conformance.heuristics.configs import AnyConfig, Config, FlexConfig, FlexDecodeConfig
-from conformance.heuristics.finalising import without_two_warps
-from conformance.heuristics.pruning import pruned
-from conformance.heuristics.scaling import Exclusion, Size, scaled, shallower_than
+from conformance.heuristics.final_rows import without_two_warps
+from conformance.heuristics.row_limits import pruned
+from conformance.heuristics.scaled_rows import Exclusion, Size, scaled, shallower_than
 
 Tables = Mapping[str, tuple[AnyConfig, ...]]
 Space = Callable[[], tuple[AnyConfig, ...]]
@@ -96,8 +96,8 @@ class DeviceClass:
         return _of_products("mixed_mm", configs)
 
     def finalised(self, configs: tuple[Config, ...], max_configs: int | None = None) -> tuple[Config, ...]:
-        """See :func:`conformance.heuristics.finalising.finalised`."""
-        return finalising.finalised(configs, max_configs)
+        """See :func:`conformance.heuristics.final_rows.finalised`."""
+        return final_rows.finalised(configs, max_configs)
 
     def flex_candidates(
         self, name: str, head_dim: int, dtype: str, capability: Capability, *, autotune: bool = True

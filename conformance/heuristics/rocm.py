@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from conformance.heuristics import base
 from conformance.heuristics.configs import AnyConfig, Config, FlexConfig, FlexDecodeConfig, Vendor
 from conformance.heuristics.device_class import Capability, DeviceClass
-from conformance.heuristics.finalising import finalised_rocm, with_stages, without_two_warps
+from conformance.heuristics.final_rows import finalised_rocm, with_stages, without_two_warps
 
 #: num_stages of a row that leaves it to the compiler: the default of Triton's AMD backend (3.4 to 3.9).
 BACKEND_STAGES = 2

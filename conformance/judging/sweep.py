@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from conformance.cases.shapes import example_variant, timed
 from conformance.heuristics.configs import AnyConfig, Config
-from conformance.heuristics.pruning import shared_memory
+from conformance.heuristics.row_limits import shared_memory
 from conformance.inputs.random_tensors import random_tensors
 from conformance.kernels.gemm import GemmKernel
 from conformance.kernels.kernel import Kernel, NotApplicable, Variant

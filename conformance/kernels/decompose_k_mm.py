@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from conformance.heuristics.configs import Config
-from conformance.heuristics.splitting import decompose_k_splits
+from conformance.heuristics.split_k_choice import decompose_k_splits
 from conformance.kernels.device.decompose_k_mm import gemm_split_k, sum_parts
 from conformance.kernels.kernel import Plan, Variant
 from conformance.kernels.launch import Launch, workspace
@@ -25,7 +25,7 @@ SUM_OPTIONS = {"num_stages": 1, "num_warps": 4}
 
 class SplitKGemm(ProductKernel):
     """mm of a deep product. ``Variant.splits`` says into how many parts K is divided; None is the most promising
-    number of :func:`~conformance.heuristics.splitting.decompose_k_splits`."""
+    number of :func:`~conformance.heuristics.split_k_choice.decompose_k_splits`."""
 
     family = "split-k"
 

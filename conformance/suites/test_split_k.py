@@ -3,7 +3,7 @@
 import pytest
 
 from conformance.cases.scenarios import problem_for, scenario, where
-from conformance.heuristics.splitting import decompose_k_splits
+from conformance.heuristics.split_k_choice import decompose_k_splits
 from conformance.problems import Layout
 
 ORDERS = [("row", "row"), ("row", "col"), ("col", "row"), ("col", "col")]

@@ -18,8 +18,8 @@ from conformance.execution.resources import Resources
 from conformance.heuristics.configs import Config
 from conformance.heuristics.cuda import CUDA
 from conformance.heuristics.lookup import for_target
-from conformance.heuristics.pruning import accumulator_registers, shared_memory
-from conformance.heuristics.sampling import covering_sample
+from conformance.heuristics.row_limits import accumulator_registers, shared_memory
+from conformance.heuristics.row_sample import covering_sample
 from conformance.judging import sweep
 from conformance.kernels.catalogue import beyond_core, catalogue, get
 from conformance.kernels.kernel import Variant

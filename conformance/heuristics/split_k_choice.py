@@ -1,8 +1,8 @@
-"""Splitting: products so deep that their K is worth dividing, or their operand worth copying, first."""
+"""The choice of a split K: products so deep that their K is worth dividing, or their operand worth copying, first."""
 
 from __future__ import annotations
 
-from conformance.heuristics.scaling import Size, Symbolic
+from conformance.heuristics.scaled_rows import Size, Symbolic
 
 #: Splits of a K, or bound on those of a known K, when the sizes do not say more.
 USUAL_SPLITS = (16, 32, 64, 128, 256)

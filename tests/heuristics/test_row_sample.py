@@ -4,7 +4,7 @@ import pytest
 
 from conformance.heuristics import base
 from conformance.heuristics.rocm import ROCM
-from conformance.heuristics.sampling import covering_sample
+from conformance.heuristics.row_sample import covering_sample
 
 TRAITS = {
     "tile": lambda config: config.tile,

@@ -4,7 +4,7 @@ import pytest
 
 from conformance.heuristics.configs import Config
 from conformance.heuristics.cuda import CUDA
-from conformance.heuristics.pruning import accumulator_registers, pruned, shared_memory
+from conformance.heuristics.row_limits import accumulator_registers, pruned, shared_memory
 
 CONFIG = Config(128, 256, 64, 3, 8)
 

@@ -1,4 +1,4 @@
-"""Scaling: rows of a table cut down to the size of one problem."""
+"""Scaled rows: rows of a table cut down to the size of one problem."""
 
 from __future__ import annotations
 

@@ -2,8 +2,12 @@
 
 import pytest
 
-from conformance.heuristics.scaling import Symbolic
-from conformance.heuristics.splitting import decompose_k_splits, is_contiguous_profitable, is_decompose_k_profitable
+from conformance.heuristics.scaled_rows import Symbolic
+from conformance.heuristics.split_k_choice import (
+    decompose_k_splits,
+    is_contiguous_profitable,
+    is_decompose_k_profitable,
+)
 
 
 @pytest.mark.parametrize(

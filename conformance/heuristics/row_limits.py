@@ -1,4 +1,4 @@
-"""Pruning: rows that cannot fit a multiprocessor, by estimates that need no compiler."""
+"""Row limits: rows that cannot fit a multiprocessor, by estimates that need no compiler."""
 
 from __future__ import annotations
 

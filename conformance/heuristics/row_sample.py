@@ -1,4 +1,4 @@
-"""Sampling: few rows that stand for a table."""
+"""A row sample: few rows that stand for a table."""
 
 from __future__ import annotations
 

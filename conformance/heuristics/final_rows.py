@@ -1,4 +1,4 @@
-"""Finalising: what is launched of the rows that are left, each distinct config once and in order."""
+"""Final rows: what is launched of the rows that are left, each distinct config once and in order."""
 
 from __future__ import annotations
 
