@@ -1,1 +1,1 @@
-"""A conformance harness for Triton's GEMM kernels."""
+"""A test-and-conformance harness for Triton's matrix kernels. CONTRIBUTING.md is the map of its packages."""

@@ -1,1 +1,4 @@
-"""Which cases exist: scenarios, shapes, config space, random problems, and how a tier thins them. No pytest."""
+"""Which cases exist: scenarios, example shapes, the config space, random problems, and the thinning by tier.
+
+Imports no pytest.
+"""

@@ -1,5 +1,8 @@
-"""The ``conformance`` commands that are longer than a screen, a module each: ``configure`` adds the arguments to a
-parser, ``run`` does the work and returns the exit status."""
+"""The longer ``conformance`` commands, one module each; cli.py has the short ones.
+
+In each module ``configure`` adds the command's arguments to a parser, and ``run`` does the work and returns the exit
+status.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Data files that the package reads: expected failures, declared spills, profiles, mustpass lists. No code."""
+"""Data files that the package reads: expected failures, declared spills, profiles and mustpass lists. No code."""

@@ -1,1 +1,1 @@
-"""Compiles a kernel and runs it, on the device or in Triton's interpreter, with guards around its memory."""
+"""Compiles a kernel, and runs it in guarded memory on the device or in Triton's interpreter."""

@@ -1,1 +1,1 @@
-"""May one stack replace another? Readings of the records of two runs. Imports neither torch nor triton."""
+"""Compares two runs and says whether one stack may replace the other. Imports neither torch nor triton."""

@@ -1,3 +1,1 @@
-"""``torch.compile`` as a second system under test, on the device or for a target without one."""
-
-"""``torch.compile`` as a second system under test, on the device or for a target without one."""
+"""Judges the code that ``torch.compile`` generates, on the device or for a target without one."""

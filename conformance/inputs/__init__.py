@@ -1,1 +1,1 @@
-"""The fills: input values whose right result is known exactly or within a proven bound."""
+"""The fills: input values whose right result is known exactly or within a proven bound. Also guarded memory."""

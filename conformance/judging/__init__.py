@@ -1,1 +1,1 @@
-"""Judges one case: plan, compile, run, check, record. No pytest."""
+"""Judges one case: plans, compiles, runs, checks and records it. Imports no pytest."""

@@ -1,1 +1,1 @@
-"""The kernels that are judged: host code here, one file per family, and in ``device`` what Triton compiles."""
+"""The kernel catalogue: what each kernel takes and refuses, how it is launched, and what it promises."""

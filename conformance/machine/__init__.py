@@ -1,1 +1,4 @@
-"""This machine: its GPUs, who uses which, their memory and the installed versions. Starts without torch."""
+"""This machine: its GPUs, which process uses which, their memory, and the installed versions.
+
+Imports without torch or triton.
+"""

@@ -1,1 +1,1 @@
-"""Judges numbers: roundings, error bounds, verdicts, and the likely cause of a wrong result."""
+"""Judges numbers: contracts, roundings, error bounds, verdicts, and the likely cause of a wrong result."""

@@ -1,6 +1,7 @@
-"""The pytest plugin. It does nothing unless the conformance suites are among what is collected.
+"""The pytest plugin: it turns tests of the suites into recorded cases. It does nothing for other tests.
 
-The entry point bears this module's name, so that a checkout's conftest and an install load one plugin, not two.
+The entry point has this module's name, so that a checkout's conftest and an install load one plugin, not two.
+Modules here import torch and triton only after the environment has been prepared.
 """
 
 from __future__ import annotations

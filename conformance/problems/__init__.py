@@ -1,4 +1,4 @@
-"""What is computed: problems, their operands, dtypes and layouts.
+"""Problems: what is computed, with the operands, dtypes and layouts.
 
 A problem says nothing about how it is computed: no tiles, no target, no kernel. It is hashable, picklable and
 has a stable text id, so that records of two runs can be joined on it.

@@ -1,1 +1,1 @@
-"""What each family's operation means, in exact or fp64 arithmetic: one module per family of problems."""
+"""The reference results of each family of problems, in exact or fp64 arithmetic."""

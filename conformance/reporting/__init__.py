@@ -1,1 +1,4 @@
-"""Readings of the records: summaries for people and a digest to publish. Imports neither torch nor triton."""
+"""Shows records to people: summaries, the HTML report and a digest to publish.
+
+Imports neither torch nor triton.
+"""

@@ -1,1 +1,1 @@
-"""What changed between two records of one case: status, code, time."""
+"""Finds what changed between two records of one case: its status, its code, its time."""

@@ -1,1 +1,1 @@
-"""A run's evidence: packed into one signed archive, and verified by someone who trusts nothing but a public key."""
+"""Packs a run into one signed archive, and verifies such an archive with nothing but a public key."""

@@ -1,1 +1,1 @@
-"""The TOML files that users write: waivers and expected failures."""
+"""Reads the TOML files that users write, waivers and expected failures, and proposes edits of them."""

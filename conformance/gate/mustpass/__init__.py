@@ -1,1 +1,1 @@
-"""What a target must pass: mustpass lists, profiles and claims."""
+"""Says what a run owes: the mustpass lists of cases, and the profiles that a target claims."""

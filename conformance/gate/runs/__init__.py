@@ -1,1 +1,1 @@
-"""What is known of one run: its records, its environment, the code that judged it."""
+"""Reads one run: its records, its environment, and the code that judged it."""

@@ -1,1 +1,1 @@
-"""Stacks: their environments, the runs in them, scripts tried with both."""
+"""Builds the environments of stacks, runs the suites in them, and tries scripts with both."""

@@ -1,1 +1,1 @@
-"""The functions that the suites hand to ``torch.compile``."""
+"""The functions that the suites give to ``torch.compile``."""

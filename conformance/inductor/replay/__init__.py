@@ -1,1 +1,1 @@
-"""Runs what Inductor generated and judges its results."""
+"""Runs what Inductor generated, and judges its results."""

@@ -1,1 +1,1 @@
-"""Reads the source that Inductor generates."""
+"""Reads the source that Inductor generated, and checks what it says."""

@@ -1,1 +1,1 @@
-"""Inductor's autotuning as a system under test: selection, caches, tuning processes."""
+"""Tests Inductor's autotuning itself: the selection of choices, the caches, the tuning processes."""

@@ -1,1 +1,1 @@
-"""Device code only: the ``@triton.jit`` functions of every kernel. Host code is one package up."""
+"""Device code: the ``@triton.jit`` functions of every kernel. Host code is one package up."""

@@ -1,1 +1,1 @@
-"""Definitions that are copied into scripts as they stand: they use nothing but Python, torch and triton."""
+"""Definitions that are copied into scripts unchanged. They use nothing but Python, torch and triton."""
