@@ -1,1 +1,1 @@
-"""The scenarios, one topic a file. Run them by ``pytest`` in a checkout, or by ``pytest --pyargs conformance.suites``."""
+"""The scenarios, one topic a file: run by ``pytest`` in a checkout or by ``pytest --pyargs conformance.suites``."""
