@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from conformance.commands import stack_runs
+from conformance.gate.stacks import stack_runs as running
 from conformance.gate.stacks.environments import Environment
 from conformance.gate.stacks.stack_file import parse
-from conformance.gate.stacks.stack_file import stack_runs as running
 from conformance.gate.stacks.stack_runs import Abilities, RunError, abilities, complete, run
 
 #: Stands in for the command: a run with one case, or what a variable of its environment says.
@@ -263,7 +263,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import test_running
 from conformance.commands import stack_runs
-from conformance.gate import running
+from conformance.gate.stacks import stack_runs as running
 running.LOOK_SECONDS, running.END_SECONDS = 0.1, 1
 folder = Path(sys.argv[2])
 test_running.started(folder, DOES="workers", PIDS=str(folder / "pids"))
