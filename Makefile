@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# The newest Triton beside the pinned one: `make conformance-newest` runs the same suites with it.
+# The newest Triton, kept beside the pinned one. `make conformance-newest` runs the suites with it.
 NEWEST_TRITON ?= 3.9.0
 NEWEST := $(VENV)/triton-$(NEWEST_TRITON)
 ARGS ?=
@@ -32,7 +32,7 @@ $(NEWEST)/installed:
 	$(BIN)/python -m pip install --quiet --no-deps --target $(NEWEST) triton==$(NEWEST_TRITON)
 	touch $@
 
-# What the tests of the HTML report are run in; without it they are skipped, with that reason.
+# Installs Chromium, in which the tests of the HTML report run. Without it they are skipped, with that reason.
 browser:
 	command -v chromium > /dev/null || \
 		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium > /dev/null; }
