@@ -1,7 +1,10 @@
 """Where a kernel runs: real devices, compile-only targets, and what each of them can do.
 
-What a target can do has two sources, never a version string: the hardware's facts (one table below) and what the
-installed Triton offers (what is importable, what its backend options list, which tools its wheel carries).
+No other module names an architecture. To add a target, add a row to :data:`KNOWN`; what the rest of the package needs
+to know of it is a field of that row or a capability.
+
+What a target can do has two sources, never a version string: the hardware's facts (the rows) and what the installed
+Triton offers (what is importable, what its backend options list, which tools its wheel carries).
 torch and triton are imported when they are first asked, so importing this module is cheap.
 """
 
@@ -15,8 +18,8 @@ import inspect
 import mmap
 import os
 import subprocess
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +30,40 @@ KIB = 1024
 
 
 @dataclass(frozen=True)
+class MatrixUnit:
+    """How a matrix unit adds products up: the figures that the error bounds of a product are computed from.
+
+    ``alignment_bits``: bits that remain of each product when a step aligns them. ``products``: how many products one
+    step adds, by bytes of an operand's element. ``fp8_bits``: bits that remain of an fp8 product, and of the sum of 32
+    of them, where they are fewer. ``assumed``: neither a published model nor a measurement confirms these figures.
+    """
+
+    alignment_bits: int
+    products: Mapping[int, int]
+    fp8_bits: int | None = None
+    assumed: bool = False
+
+
+AMPERE = MatrixUnit(24, {4: 4, 2: 8, 1: 16})
+ADA = replace(AMPERE, fp8_bits=13)
+BLACKWELL = MatrixUnit(25, {4: 8, 2: 16, 1: 32})
+HOPPER = replace(BLACKWELL, fp8_bits=13)
+BLACKWELL_RTX = replace(BLACKWELL, assumed=True)
+AMD = MatrixUnit(24, {4: 8, 2: 8, 1: 8}, assumed=True)
+#: Hardware without a row: the figures with the widest bounds.
+UNKNOWN = MatrixUnit(24, {4: 4, 2: 8, 1: 8}, assumed=True)
+
+
+@dataclass(frozen=True)
 class Architecture:
     """A compile-only target that is looked for in the installed Triton, and facts of the product it is named after.
 
     ``shared_memory``: bytes (LDS) that one block may ask for, from the CUDA programming guide's technical
     specifications per compute capability and the CDNA3, CDNA4 and RDNA4 ISA guides (gfx1250: LLVM's AMDGPU target).
     ``multiprocessors``: SMs or compute units of the product, which sets the grid of a persistent kernel.
+    ``threads``: the most that one multiprocessor holds (CUDA programming guide). ``claims``: the profiles of
+    ``data/profiles.toml`` that it claims. ``inductor``: without a device, Inductor generates code for it although no
+    target was asked for.
     """
 
     backend: str
@@ -40,23 +71,32 @@ class Architecture:
     product: str
     shared_memory: int
     multiprocessors: int | None
+    threads: int = 1536
+    unit: MatrixUnit = UNKNOWN
+    claims: tuple[str, ...] = ()
+    inductor: bool = False
 
 
+#: In the order in which a run without a device takes them: what needs one target only takes the first.
 KNOWN: tuple[Architecture, ...] = (
-    Architecture("cuda", 80, "NVIDIA A100", 163 * KIB, 108),
-    Architecture("cuda", 89, "NVIDIA L40S", 99 * KIB, 142),
-    Architecture("cuda", 90, "NVIDIA H100", 227 * KIB, 132),
-    Architecture("cuda", 100, "NVIDIA B200", 227 * KIB, 148),
-    Architecture("cuda", 103, "NVIDIA B300", 227 * KIB, 148),
-    Architecture("cuda", 120, "NVIDIA RTX 5090", 99 * KIB, 170),
-    Architecture("hip", "gfx942", "AMD MI300X", 64 * KIB, 304),
-    Architecture("hip", "gfx950", "AMD MI355X", 160 * KIB, 256),
-    Architecture("hip", "gfx1250", "AMD gfx1250", 320 * KIB, None),
-    Architecture("hip", "gfx1201", "AMD RX 9070 XT", 64 * KIB, 64),
+    Architecture("cuda", 90, "NVIDIA H100", 227 * KIB, 132, 2048, HOPPER, ("nvidia-hopper",), inductor=True),
+    Architecture("cuda", 80, "NVIDIA A100", 163 * KIB, 108, 2048, AMPERE, ("nvidia-ampere",)),
+    Architecture("cuda", 89, "NVIDIA L40S", 99 * KIB, 142, 1536, ADA, ("nvidia-ada",)),
+    Architecture("cuda", 100, "NVIDIA B200", 227 * KIB, 148, 2048, BLACKWELL, ("nvidia-blackwell",), inductor=True),
+    Architecture("cuda", 103, "NVIDIA B300", 227 * KIB, 148, 2048, BLACKWELL, ("nvidia-blackwell",)),
+    Architecture("cuda", 120, "NVIDIA RTX 5090", 99 * KIB, 170, 1536, BLACKWELL_RTX, ("nvidia-blackwell-rtx",)),
+    Architecture("hip", "gfx942", "AMD MI300X", 64 * KIB, 304, unit=AMD, claims=("amd-cdna3",)),
+    Architecture("hip", "gfx950", "AMD MI355X", 160 * KIB, 256, unit=AMD, claims=("amd-cdna4",)),
+    Architecture("hip", "gfx1250", "AMD gfx1250", 320 * KIB, None, unit=AMD, claims=("amd-gfx1250",)),
+    Architecture("hip", "gfx1201", "AMD RX 9070 XT", 64 * KIB, 64, unit=AMD, claims=("amd-rdna4",)),
 )
 
-#: Shared memory of an architecture that is not in the table: every NVIDIA and AMD GPU has at least this.
+#: Shared memory of an architecture that has no row: every NVIDIA and AMD GPU has at least this.
 LEAST_SHARED_MEMORY = 48 * KIB
+
+#: Bytes of shared memory that the system takes from each block from sm_90 on. The limits per block do not include them
+#: (CUDA programming guide, compute capability 9.0).
+SYSTEM_SHARED_MEMORY = 1024
 
 CAPABILITIES = (
     "fp16",
@@ -107,8 +147,8 @@ class Target:
     ``backend`` is Triton's name ("cuda", "hip"), ``arch`` an integer such as 90 or a text such as "gfx942",
     ``warp_size`` the lanes of a warp, ``name`` for people. ``shared_memory`` (bytes per block) and ``multiprocessors``
     are what a device reported, kept here so that a process without it knows them. A vendor with a backend of its
-    own may subclass this and override :meth:`capability`, :attr:`limits` and :attr:`device_class`; the subclass must
-    be picklable.
+    own may subclass this and override :meth:`capability`, :attr:`limits`, :attr:`architecture` and
+    :attr:`device_class`; the subclass must be picklable.
     """
 
     backend: str
@@ -145,10 +185,27 @@ class Target:
         return {"cuda": "nvidia", "hip": "amd"}.get(self.backend, self.backend)
 
     @property
+    def architecture(self) -> Architecture:
+        """The row of :data:`KNOWN` for this hardware; one that states the least, and claims nothing, if it has none."""
+        for row in KNOWN:
+            if (row.backend, row.arch) == (self.backend, self.arch):
+                return row
+        return Architecture(self.backend, self.arch, self.name, LEAST_SHARED_MEMORY, self.multiprocessors)
+
+    @property
+    def matrix_unit(self) -> MatrixUnit:
+        """How the hardware adds products up."""
+        return self.architecture.unit
+
+    @property
+    def system_shared_memory(self) -> int:
+        """Bytes of each block's shared memory that a kernel cannot use and :attr:`limits` does not count."""
+        return SYSTEM_SHARED_MEMORY if _arch(self) >= 90 else 0
+
+    @property
     def limits(self) -> Limits:
         """Limits of one block: as the device reported them, else those of the architecture."""
-        table = {known.arch: known.shared_memory for known in KNOWN}
-        shared = self.shared_memory or table.get(self.arch, LEAST_SHARED_MEMORY)
+        shared = self.shared_memory or self.architecture.shared_memory
         if self.vendor == "nvidia":
             tensor_memory = 512 if _has_tcgen05(self.arch) else None
             return Limits(shared, 255, 65536, tensor_memory, self.multiprocessors)
@@ -179,6 +236,12 @@ def compile_targets() -> tuple[Target, ...]:
     """The known targets, and those of installed extensions, that the installed Triton can compile for."""
     known = tuple(target for target in _known_targets() if _why_not(target) is None)
     return known + tuple(target for target in _extension_targets() if not target.is_device)
+
+
+def claims() -> dict[str, tuple[str, ...]]:
+    """Target id -> the profiles that the target claims, for the known targets and those of installed extensions."""
+    known = (*_known_targets(), *_extension_targets())
+    return {target.id: target.architecture.claims for target in known if target.architecture.claims}
 
 
 def unavailable_targets() -> dict[str, Reason]:

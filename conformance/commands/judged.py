@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
+from conformance import targets
 from conformance.commands import CommandError
 from conformance.gate.files import waiver_file
 from conformance.gate.findings import Comparison
@@ -88,7 +89,7 @@ def _files(
         return (
             waiver_file.read_waivers(accepted) if accepted else waiver_file.Waivers(),
             mustpass.read_lists(lists) if lists else None,
-            profiles.read_profiles(more_profiles),
+            profiles.read_profiles(more_profiles, targets.claims()),
         )
     except (mustpass.MustpassError, profiles.ProfileError, waiver_file.WaiverError) as error:
         raise CommandError(clean(str(error))) from None

@@ -373,10 +373,10 @@ def process_group(target: Target) -> str:
 
     Up to Triton 3.6 a process chooses the code of its fp8 conversions once, for the first NVIDIA architecture that it
     compiles for, and uses it for all others: with instructions that the next one does not have, or without those that
-    it has. So architectures with fp8 instructions (89 and later) and without them are kept apart.
+    it has. So architectures with instructions for e4m3 and without them are kept apart.
     """
-    if target.vendor == "nvidia" and isinstance(target.arch, int):
-        return "nvidia with fp8" if target.arch >= 89 else "nvidia without fp8"
+    if target.vendor == "nvidia":
+        return "nvidia with fp8" if target.capability("e4m3").available else "nvidia without fp8"
     return target.vendor
 
 

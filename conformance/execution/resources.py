@@ -17,10 +17,6 @@ from typing import Any
 from conformance.codegen_checks import write_whole
 from conformance.targets import Target, nvidia_tool
 
-#: Shared memory that the system takes from each block from sm_90 on; ``cuobjdump`` counts it, a kernel cannot use it,
-#: and the limits per block do not include it (CUDA programming guide, compute capability 9.0).
-SYSTEM_SHARED_MEMORY = 1024
-
 
 @dataclass(frozen=True)
 class Resources:
@@ -114,8 +110,8 @@ def _from_cubin(binary: Path, stages: Mapping[str, Path], metadata: Mapping[str,
             f"{' '.join(command)} (exit {done.returncode}) shows no resource usage of {metadata['name']}: "
             f"{(done.stdout + done.stderr).strip()[:500]}"
         )
-    arch = int(metadata["target"]["arch"])
-    static = max(usage["SHARED"] - (SYSTEM_SHARED_MEMORY if arch >= 90 else 0), 0)
+    target = Target("cuda", int(metadata["target"]["arch"]), 32)
+    static = max(usage["SHARED"] - target.system_shared_memory, 0)  # cuobjdump counts the system's
     stack = usage["STACK"] + usage["LOCAL"]
     declared = _declared_local(stages["ptx"].read_text()) if "ptx" in stages else 0
     shared = int(metadata.get("shared") or 0) + static

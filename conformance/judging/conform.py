@@ -41,12 +41,12 @@ Result = TypeVar("Result")
 
 
 def chosen_targets(chosen: Settings) -> tuple[Target, ...]:
-    """The targets of this run: as asked, else the device, else every target that can be compiled for, sm_90 first."""
+    """The targets of this run: as asked, else the device, else every target that can be compiled for."""
     if chosen.targets:
         return tuple(targets.find(spec) for spec in chosen.targets)
     if chosen.has_gpu:
         return targets.devices()[:1]
-    return tuple(sorted(targets.compile_targets(), key=lambda target: target.arch != 90))
+    return targets.compile_targets()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

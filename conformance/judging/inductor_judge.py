@@ -46,9 +46,6 @@ from conformance.problems import Operand, Problem
 from conformance.records import CompileFailure, ConformanceFailure, Reason, ReasonCode, Status, Verdict
 from conformance.targets import Target
 
-#: Architectures that code is generated for where no target was asked for and there is no device.
-ARCHITECTURES = (90, 100)
-
 #: Choices of each lowering that one case pins, by tier; None: all of them.
 CHOICES: Mapping[str, int | None] = {"quick": 1, "default": 2, "full": None, "exhaustive": None}
 
@@ -120,9 +117,10 @@ def covering(combinations: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 def chosen(targets: Sequence[Target], asked: bool) -> list[Target]:
-    """Those of ``targets`` that Inductor generates code for: NVIDIA's, and of these only two unless ``asked`` for."""
-    found = [target for target in targets if target.vendor == "nvidia"]
-    return found if asked else [target for target in found if target.is_device or target.arch in ARCHITECTURES]
+    """Those of ``targets`` that Inductor generates code for: NVIDIA's. Of those that are no device only the ones whose
+    row in ``conformance.targets.KNOWN`` says so, unless the targets were ``asked`` for."""
+    nvidia = [target for target in targets if target.vendor == "nvidia"]
+    return nvidia if asked else [target for target in nvidia if target.is_device or target.architecture.inductor]
 
 
 @dataclass

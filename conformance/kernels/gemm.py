@@ -148,18 +148,14 @@ class GemmKernel(Kernel):
         return Contract(problem.output_dtype, self._accumulator(plan), operand, overflow, target.vendor == "amd")
 
     def _accumulator(self, plan: Plan) -> Accumulator:
-        """The tensor core's arithmetic by target and operand dtype, from the published models of the units."""
-        problem, arch = plan.problem, plan.target.arch
-        chunk = {"fp32": 8, "fp16": 16, "bf16": 16}.get(problem.dtype, 32)
-        if plan.target.vendor == "amd":
-            return Accumulator(alignment_bits=24, chunk=8, assumed=True)
-        assert isinstance(arch, int)
-        if problem.dtype in FP8 and arch in (89, 90):
-            promote = self.promotion(plan)
-            return Accumulator(alignment_bits=13, result_bits=13, chunk=32, promote=promote)
-        if arch < 90:
-            return Accumulator(alignment_bits=24, chunk=chunk // 2)
-        return Accumulator(alignment_bits=25, chunk=chunk, assumed=arch not in (90, 100, 103))
+        """The arithmetic of the target's matrix unit for the dtype of the plan's operands."""
+        unit, dtype = plan.target.matrix_unit, plan.problem.dtype
+        if dtype in FP8 and unit.fp8_bits is not None:
+            bits, promote = unit.fp8_bits, self.promotion(plan)
+            return Accumulator(alignment_bits=bits, result_bits=bits, chunk=32, promote=promote, assumed=unit.assumed)
+        return Accumulator(
+            alignment_bits=unit.alignment_bits, chunk=unit.products[itemsize(dtype)], assumed=unit.assumed
+        )
 
     def promotion(self, plan: Plan) -> int | None:
         """Consecutive k between promotions of an fp8 partial sum to fp32; None where the compiler offers none."""

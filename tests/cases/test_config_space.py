@@ -337,11 +337,13 @@ def test_only_declared_spills_pass(monkeypatch):
     def verdict(resources, config=config):
         return sweep.spill_verdict(mm, "bf16", config, HOPPER, types.SimpleNamespace(resources=resources))
 
-    monkeypatch.setattr(sweep, "_swept", lambda: frozenset({"sm_80"}))
+    monkeypatch.setattr(sweep, "_targets_with_declarations", lambda: frozenset({"sm_80"}))
     monkeypatch.setattr(sweep, "_declared", frozenset)
-    assert verdict(some).passed
-    assert "no sweep has declared" in verdict(some).text
-    monkeypatch.setattr(sweep, "_swept", lambda: frozenset({"sm_90"}))
+    with pytest.warns(sweep.SpillsNotDeclared, match="spills are not declared for target sm_90"):
+        without_declarations = verdict(some)
+    assert without_declarations.passed
+    assert "spills are not declared for target sm_90" in without_declarations.text
+    monkeypatch.setattr(sweep, "_targets_with_declarations", lambda: frozenset({"sm_90"}))
     undeclared = verdict(some)
     assert (undeclared.check, undeclared.passed) == ("spills", False)
     assert undeclared.text == "48 bytes per thread spilled, not declared"

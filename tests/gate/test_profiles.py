@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from conformance import targets
 from conformance.gate.files import toml_entries
 from conformance.gate.mustpass.mustpass_lists import Level, Mustpass
 from conformance.gate.mustpass.profiles import (
@@ -143,7 +144,10 @@ def test_cases_that_ran_no_kernel_prove_nothing_of_the_target():
 
 def test_the_level_is_the_least_and_never_rounded_up():
     mixed = but("mm", executor="device")
-    assert [claim.level for claim in claims(PROFILES, mustpass(), mixed)] == [Level.INTERPRETED, Level.INTERPRETED]
+    assert [claim.level for claim in claims(PROFILES, mustpass(), mixed)] == [
+        Level.INTERPRETED,
+        Level.INTERPRETED,
+    ]
     device = [replace(each, executor="device") for each in RECORDS]
     assert [claim.level for claim in claims(PROFILES, mustpass(), device)] == [Level.DEVICE, Level.DEVICE]
     compiled = but("mm", status=Status.NOT_RUN, executor=None, verdicts=(Verdict("x", True),), reason=REFUSED)
@@ -187,15 +191,21 @@ def test_cases_are_chosen_by_what_their_ids_say():
 
 
 def test_the_profiles_of_the_package_are_valid_and_the_users_claims_stand_in(tmp_path):
-    built_in = read_profiles()
+    built_in = read_profiles(known=targets.claims())
     assert {profile.id for profile in built_in.claimed("sm_90")} >= {"baseline", "tensor-core", "fp8", "tma", "flex"}
     assert "warp-specialised" in {profile.id for profile in built_in.claimed("sm_100")}
     assert "tma" not in {profile.id for profile in built_in.claimed("gfx942")}
     file = tmp_path / "mine.toml"
     file.write_text('[[target]]\nid = "sm_90"\nclaims = ["tma"]\n[[target]]\nid = "mine_1"\nclaims = ["baseline"]\n')
-    mine = read_profiles([file])
+    mine = read_profiles([file], targets.claims())
     assert [profile.id for profile in mine.claimed("sm_90")] == ["tma"]
     assert [profile.id for profile in mine.claimed("mine_1")] == ["baseline"]
+
+
+def test_every_known_target_claims_something_and_a_claim_of_no_profile_is_an_error():
+    assert {row.arch for row in targets.KNOWN if not row.claims} == set()
+    with pytest.raises(ProfileError, match="target 'sm_91' names profile 'vender'"):
+        parsed({"f": FILE}, {"sm_91": ("vender",)})
 
 
 def test_profiles_that_include_each_other_end():

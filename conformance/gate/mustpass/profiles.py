@@ -126,20 +126,25 @@ class Profiles:
         return tuple(profile for profile in found.values() if profile.selects)
 
 
-def read_profiles(paths: Iterable[Path] = ()) -> Profiles:
-    """The profiles that come with the package and those in the files ``paths``, whose claims for a target stand in for
-    the package's. Raises :class:`ProfileError`."""
+def read_profiles(paths: Iterable[Path] = (), known: Mapping[str, tuple[str, ...]] | None = None) -> Profiles:
+    """The profiles that come with the package and those in the files ``paths``.
+
+    ``known``: what targets claim by themselves (``conformance.targets.claims()``). What a file says that a target
+    claims replaces it. Raises :class:`ProfileError`.
+    """
     built_in = files("conformance.data").joinpath(BUILT_IN).read_text(encoding="utf-8")
     try:
-        return parsed({f"conformance/gate/{BUILT_IN}": built_in, **{str(p): read_text(p, "profiles") for p in paths}})
+        return parsed(
+            {f"conformance/gate/{BUILT_IN}": built_in, **{str(p): read_text(p, "profiles") for p in paths}}, known
+        )
     except EntryError as error:
         raise ProfileError(str(error)) from None
 
 
-def parsed(texts: Mapping[str, str]) -> Profiles:
-    """The profiles in TOML ``texts`` by file name. Raises :class:`ProfileError`."""
+def parsed(texts: Mapping[str, str], known: Mapping[str, tuple[str, ...]] | None = None) -> Profiles:
+    """The profiles in TOML ``texts`` by file name, and the claims: see :func:`read_profiles`."""
     profiles: dict[str, Profile] = {}
-    claims: dict[str, tuple[str, ...]] = {}
+    claims: dict[str, tuple[str, ...]] = dict(known or {})
     for file, text in texts.items():
         try:
             found, targets = tables(load(text, file), file, _PROFILE, _TARGET)

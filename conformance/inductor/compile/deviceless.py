@@ -108,7 +108,7 @@ def _rng_state(target: Target) -> Callable[..., torch.Tensor]:
 def properties(target: Target) -> SimpleNamespace:
     """What ``torch.cuda.get_device_properties`` says of ``target``; sizes in bytes.
 
-    Threads per multiprocessor and registers are those of the CUDA programming guide's table for each capability.
+    The registers are those of the CUDA programming guide's table, which are the same for each capability.
     """
     arch = int(target.arch)
     return SimpleNamespace(
@@ -119,7 +119,7 @@ def properties(target: Target) -> SimpleNamespace:
         multi_processor_count=target.limits.multiprocessors,
         warp_size=target.warp_size,
         regs_per_multiprocessor=65536,
-        max_threads_per_multi_processor=2048 if arch in (80, 90) or 100 <= arch < 120 else 1536,
+        max_threads_per_multi_processor=target.architecture.threads,
         max_threads_per_block=1024,
         shared_memory_per_block=48 * KIB,
         shared_memory_per_block_optin=target.limits.shared_memory,
