@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from conformance.commands import CommandError
-from conformance.commands.cases import one_case
+from conformance.commands.shared.case_lookup import one_case
 from conformance.records import RUN_FILE, CaseRecord, Reading, RecordError, read_records, read_run
 from conformance.reporting.text import clean, indented
 

@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     try:
         from conformance.gate.evidence import pack, signing
-        from conformance.gate.evidence.rejection import Refusal
+        from conformance.gate.evidence.rejection import Rejected
     except ModuleNotFoundError as error:
         raise CommandError(f"bundle needs {error.name}: pip install 'triton-conformance[evidence]'") from None
     folder: Path = given.run.resolve()
@@ -38,8 +38,8 @@ def run(given: argparse.Namespace) -> int:
         _write_new(target, data)
     except FileExistsError:
         raise CommandError(f"{target} exists: evidence is never overwritten; give a new --output") from None
-    except Refusal as refusal:
-        raise CommandError(clean(f"no bundle ({refusal.reason.value}): {refusal}")) from None
+    except Rejected as rejected:
+        raise CommandError(clean(f"no bundle ({rejected.reason.value}): {rejected}")) from None
     except (signing.KeyFileError, MustpassError, OSError) as error:
         raise CommandError(clean(str(error))) from None
     print(clean(f"{target}: {len(data)} bytes, signed by key {signer.public_key.keyid}"))

@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from conformance.commands import CommandError, judged
-from conformance.commands.outputs import STDOUT, WRITERS, deliver
-from conformance.commands.two_runs import compared
+from conformance.commands import CommandError
+from conformance.commands.shared import policy_options
+from conformance.commands.shared.comparison_output import STDOUT, WRITERS, deliver
+from conformance.commands.shared.run_comparison import compared
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("baseline", metavar="BASELINE", type=Path, help="a run's folder, or a file of records")
     parser.add_argument("candidate", metavar="CANDIDATE", type=Path, help="the run that is to replace it")
-    judged.add_options(parser)
+    policy_options.add_options(parser)
     for option, (what, _) in WRITERS.items():
         parser.add_argument(f"--{option}", metavar="FILE", help=f"write {what} there; - is the standard output")
 
@@ -24,6 +25,6 @@ def run(given: argparse.Namespace) -> int:
     files = {option: getattr(given, option) for option in WRITERS if getattr(given, option)}
     if list(files.values()).count(STDOUT) > 1:
         raise CommandError("only one of the outputs can be the standard output: give a FILE to the others")
-    judged.refuse_unusable(given)
-    found = judged.after_waivers(given, compared(given.baseline, given.candidate), given.candidate)
+    policy_options.refuse_unusable(given)
+    found = policy_options.after_waivers(given, compared(given.baseline, given.candidate), given.candidate)
     return deliver(found, given.baseline, given.candidate, files)

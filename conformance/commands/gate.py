@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from conformance.commands import CommandError
-from conformance.commands.stack_runs import Gate, add_options, gate_of, report_pair
+from conformance.commands.shared.gate_runs import Gate, add_options, gate_of, report_pair
 from conformance.gate.stacks.stack_file import CURRENT, StackError, parse
 from conformance.gate.stacks.stack_runs import RunError
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from conformance.commands import CommandError
-from conformance.commands.stack_runs import add_options, gate_of, report_pair
+from conformance.commands.shared.gate_runs import add_options, gate_of, report_pair
 from conformance.gate.stacks.stack_file import StackError, read_matrix
 from conformance.gate.stacks.stack_runs import RunError
 from conformance.reporting.text import text_table

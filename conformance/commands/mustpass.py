@@ -6,13 +6,13 @@ import argparse
 from pathlib import Path
 
 from conformance.commands import CommandError
-from conformance.commands.judged import read, verdict_of
+from conformance.commands.shared.policy_options import read, verdict_of
 from conformance.gate.evidence.contents import parse_environment
 from conformance.gate.evidence.options import check_options
-from conformance.gate.evidence.rejection import Refusal
-from conformance.gate.files.toml_entries import stack_problem
+from conformance.gate.evidence.rejection import Rejected
 from conformance.gate.mustpass import mustpass_lists as mustpass
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
+from conformance.gate.user_files.toml_entries import stack_problem
 from conformance.gate.verdict import gate_verdict
 from conformance.records import Status, replace_file
 from conformance.reporting.text import clean, log_safe
@@ -91,7 +91,7 @@ def _refuse_narrowed(folder: Path) -> None:
         raise CommandError(
             clean(f"{folder} has no {ENVIRONMENT_FILE}, which says whether options narrowed the run: run again")
         ) from None
-    except (Refusal, OSError) as error:
+    except (Rejected, OSError) as error:
         raise CommandError(clean(f"{folder}: {error}")) from None
     checked = check_options(environment["options"], environment["variables"])
     if checked.narrowing:

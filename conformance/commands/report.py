@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 
 from conformance.commands import CommandError
-from conformance.commands.pages import page
-from conformance.commands.two_runs import compared
+from conformance.commands.shared.html_page import page
+from conformance.commands.shared.run_comparison import compared
 from conformance.records import replace_file
 
 FILE = "report.html"

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from conformance.commands import CommandError
-from conformance.commands.cases import one_case
+from conformance.commands.shared.case_lookup import one_case
 from conformance.gate.runs.record_figures import Observed
 from conformance.gate.stacks.confirm_scripts import attempt
 from conformance.records import CaseRecord, Reading, Status, read_records, replace_file

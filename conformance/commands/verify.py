@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from conformance.commands import CommandError
 from conformance.gate.evidence.contents import MUSTPASS, WAIVERS
-from conformance.gate.evidence.rejection import Refusal
+from conformance.gate.evidence.rejection import Rejected
 from conformance.gate.evidence.statement import EXTENSION
 from conformance.gate.mustpass.mustpass_lists import MustpassError, list_files
 from conformance.gate.runs.code_digest import code_digest
@@ -56,8 +56,8 @@ def run(given: argparse.Namespace) -> int:
             allow_partial=given.allow_partial,
         )
         verified = verify.verify(pack.read_bundle(given.bundle), policy)
-    except Refusal as refusal:
-        print(f"REFUSED  {_line(given.bundle)}\n{refusal.reason.value}: {_line(refusal)}")
+    except Rejected as rejected:
+        print(f"REFUSED  {_line(given.bundle)}\n{rejected.reason.value}: {_line(rejected)}")
         return REFUSED
     except (signing.KeyFileError, MustpassError, OSError) as error:
         raise CommandError(clean(str(error))) from None

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from conformance.gate.files.expected_failures import ExpectedFailureError, ExpectedFailures, read_expected_failures
 from conformance.gate.run_options import DEFAULT_CASE_TIMEOUT_S, DEFAULT_SEED, OPTIONS, TIERS
+from conformance.gate.user_files.expected_failures import ExpectedFailureError, ExpectedFailures, read_expected_failures
 from conformance.machine.gpus import Gpus, find_gpus
 from conformance.plugin import case_ids
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from conformance.commands import confirmed_scripts
+from conformance.commands.shared import confirmed_scripts
 from conformance.gate.findings import Comparison, Finding, Group, Kind, Side
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from conformance.gate.stacks import environments
 from conformance.gate.stacks.environments import build
-from conformance.gate.stacks.stack_file import StackError, environments, parse
+from conformance.gate.stacks.stack_file import StackError, parse
 
 METADATA = "Metadata-Version: 2.1\nName: sample\nVersion: {version}\n"
 WHEEL = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"

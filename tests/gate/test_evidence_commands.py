@@ -15,7 +15,7 @@ import pytest
 
 from conformance.commands import CommandError, bundle, keygen, verify
 from conformance.gate.evidence.pack import pack
-from conformance.gate.evidence.rejection import Reason, Refusal
+from conformance.gate.evidence.rejection import Rejected, RejectReason
 from conformance.records import Status
 from tests.gate.sample_bundles import CODE, Sample, sample, write_run
 
@@ -164,15 +164,15 @@ def edited(folder: Path, file: str, old: str, new: str) -> None:
 @pytest.mark.parametrize(
     ("file", "old", "new", "reason"),
     [
-        ("environment.json", '"quick"', '"quick", "-p", "mine"', Reason.OPTION),
-        ("run.json", '"wall_s": 1.5', '"wall_s": null', Reason.INCOMPLETE),
-        ("records.jsonl", '"seed":0', '"seed":9', Reason.RUN),
-        ("selected.txt", "case-00001", "case-00009", Reason.INCOMPLETE),
+        ("environment.json", '"quick"', '"quick", "-p", "mine"', RejectReason.OPTION),
+        ("run.json", '"wall_s": 1.5', '"wall_s": null', RejectReason.INCOMPLETE),
+        ("records.jsonl", '"seed":0', '"seed":9', RejectReason.RUN),
+        ("selected.txt", "case-00001", "case-00009", RejectReason.INCOMPLETE),
     ],
 )
 def test_what_no_verifier_would_take_is_not_packed(evidence, file, old, new, reason):
     edited(evidence.folder, file, old, new)
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(Rejected) as refused:
         pack(evidence.folder, evidence.key, [], {})
     assert refused.value.reason is reason
 
@@ -180,9 +180,9 @@ def test_what_no_verifier_would_take_is_not_packed(evidence, file, old, new, rea
 def test_two_waiver_files_of_one_name_are_refused(evidence, tmp_path):
     (tmp_path / "other").mkdir()
     shutil.copy(tmp_path / "waivers.toml", tmp_path / "other")
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(Rejected) as refused:
         pack(evidence.folder, evidence.key, [tmp_path / "waivers.toml", tmp_path / "other/waivers.toml"], {})
-    assert refused.value.reason is Reason.DUPLICATE_MEMBER
+    assert refused.value.reason is RejectReason.DUPLICATE_MEMBER
 
 
 def test_a_private_key_is_its_owners_and_never_overwritten(tmp_path):

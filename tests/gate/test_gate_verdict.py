@@ -7,11 +7,11 @@ from datetime import date
 
 import pytest
 
-from conformance.gate.files import waiver_file
 from conformance.gate.findings import RUN_ITSELF, Comparison, Finding, Group, Kind, Side
 from conformance.gate.mustpass import mustpass_check as owed
 from conformance.gate.mustpass import mustpass_lists as mustpass
 from conformance.gate.mustpass import profiles
+from conformance.gate.user_files import waiver_file
 from conformance.gate.verdict import apply_waivers
 from conformance.gate.verdict.gate_verdict import GateVerdict, Part, judge, lines
 from conformance.records import CaseRecord, Reason, ReasonCode, RunInfo, Status

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from conformance import targets
-from conformance.gate.files import toml_entries
 from conformance.gate.mustpass.mustpass_lists import Level, Mustpass
 from conformance.gate.mustpass.profiles import (
     Profile,
@@ -19,6 +18,7 @@ from conformance.gate.mustpass.profiles import (
     read_profiles,
     sorted_out,
 )
+from conformance.gate.user_files import toml_entries
 from conformance.records import CaseRecord, Reason, ReasonCode, Status, Verdict
 
 FILE = """

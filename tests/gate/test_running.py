@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.commands import stack_runs
+from conformance.commands.shared import gate_runs
 from conformance.gate.stacks import stack_runs as running
 from conformance.gate.stacks.environments import Environment
 from conformance.gate.stacks.stack_file import parse
@@ -228,10 +228,10 @@ def test_a_run_during_which_the_harness_changed_is_of_neither(tmp_path: Path, mo
 
 def test_two_runs_of_one_gate_are_judged_by_the_same_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judges = iter(["one", "one", "another"])
-    monkeypatch.setattr(stack_runs, "code_digest", lambda: next(judges))
-    monkeypatch.setattr(stack_runs, "run", lambda *arguments: (tmp_path, False))
+    monkeypatch.setattr(gate_runs, "code_digest", lambda: next(judges))
+    monkeypatch.setattr(gate_runs, "run", lambda *arguments: (tmp_path, False))
     stack = environment(tmp_path / "stack")
-    gate = stack_runs.Gate([stack.stack] * 2, [], [], tmp_path)
+    gate = gate_runs.Gate([stack.stack] * 2, [], [], tmp_path)
     gate._run(stack, CAN, 0)
     with pytest.raises(RunError, match="the harness's code changed before the run with 'current' began"):
         gate._run(stack, CAN, 1)
@@ -262,7 +262,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import test_running
-from conformance.commands import stack_runs
+from conformance.commands.shared import gate_runs
 from conformance.gate.stacks import stack_runs as running
 running.LOOK_SECONDS, running.END_SECONDS = 0.1, 1
 folder = Path(sys.argv[2])

@@ -6,8 +6,8 @@ from datetime import date
 
 import pytest
 
-from conformance.gate.files import waiver_file
 from conformance.gate.findings import Comparison, Finding, Kind, Side
+from conformance.gate.user_files import waiver_file
 from conformance.gate.verdict import apply_waivers, gate_verdict
 from conformance.gate.verdict.final_comparison import settled
 from conformance.gate.verdict.groups import grouped

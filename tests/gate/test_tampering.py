@@ -20,7 +20,7 @@ from securesystemslib.dsse import Envelope
 from conformance.gate.evidence.archive import read_archive, write_archive
 from conformance.gate.evidence.contents import ENVELOPE_FILE, parse
 from conformance.gate.evidence.pack import pack
-from conformance.gate.evidence.rejection import Reason, Refusal
+from conformance.gate.evidence.rejection import Rejected, RejectReason
 from conformance.gate.evidence.signing import PAYLOAD_TYPE, PrivateKey, seal
 from conformance.gate.evidence.statement import EXTENSION, build_statement
 from conformance.gate.evidence.strict_json import encode
@@ -318,183 +318,204 @@ def without_mustpass(bundle: Sample) -> bytes:
 
 
 FAIL_TO_PASS = (b'"status":"fail"', b'"status":"pass"')
-TAMPERINGS: dict[str, tuple[Callable[[Sample], bytes], Reason]] = {
+TAMPERINGS: dict[str, tuple[Callable[[Sample], bytes], RejectReason]] = {
     # the members
-    "a status edited": (lambda b: changed(b, records_jsonl=lambda c: c.replace(*FAIL_TO_PASS)), Reason.CHANGED_MEMBER),
-    "a record dropped": (lambda b: changed(b, records_jsonl=lines(lambda found: found[1:])), Reason.CHANGED_MEMBER),
+    "a status edited": (
+        lambda b: changed(b, records_jsonl=lambda c: c.replace(*FAIL_TO_PASS)),
+        RejectReason.CHANGED_MEMBER,
+    ),
+    "a record dropped": (
+        lambda b: changed(b, records_jsonl=lines(lambda found: found[1:])),
+        RejectReason.CHANGED_MEMBER,
+    ),
     "a record doubled": (
         lambda b: changed(b, records_jsonl=lines(lambda found: found + found[:1])),
-        Reason.CHANGED_MEMBER,
+        RejectReason.CHANGED_MEMBER,
     ),
-    "records of another run": (of_another_run, Reason.CHANGED_MEMBER),
-    "two members swapped": (lambda b: swapped(b, "selected.txt", "summary.md"), Reason.CHANGED_MEMBER),
-    "the environment replaced": (lambda b: changed(b, environment_json=lambda c: c + b" "), Reason.CHANGED_MEMBER),
+    "records of another run": (of_another_run, RejectReason.CHANGED_MEMBER),
+    "two members swapped": (lambda b: swapped(b, "selected.txt", "summary.md"), RejectReason.CHANGED_MEMBER),
+    "the environment replaced": (
+        lambda b: changed(b, environment_json=lambda c: c + b" "),
+        RejectReason.CHANGED_MEMBER,
+    ),
     "the driver edited": (
         lambda b: changed(b, environment_json=lambda c: c.replace(b"H200", b"H100")),
-        Reason.CHANGED_MEMBER,
+        RejectReason.CHANGED_MEMBER,
     ),
-    "the selection edited": (lambda b: changed(b, selected_txt=lines(lambda found: found[1:])), Reason.CHANGED_MEMBER),
-    "a member added": (lambda b: with_member(b, "waivers/more.toml"), Reason.UNLISTED_MEMBER),
-    "a member removed": (lambda b: without(b, "summary.md"), Reason.MISSING_MEMBER),
-    "the records removed": (lambda b: without(b, RECORDS), Reason.MISSING_MEMBER),
+    "the selection edited": (
+        lambda b: changed(b, selected_txt=lines(lambda found: found[1:])),
+        RejectReason.CHANGED_MEMBER,
+    ),
+    "a member added": (lambda b: with_member(b, "waivers/more.toml"), RejectReason.UNLISTED_MEMBER),
+    "a member removed": (lambda b: without(b, "summary.md"), RejectReason.MISSING_MEMBER),
+    "the records removed": (lambda b: without(b, RECORDS), RejectReason.MISSING_MEMBER),
     "waivers swapped": (
         lambda b: write_archive({**read_archive(b.data), "waivers/waivers.toml": b"# all is waived\n"}),
-        Reason.CHANGED_MEMBER,
+        RejectReason.CHANGED_MEMBER,
     ),
     "a list shortened": (
         lambda b: write_archive({**read_archive(b.data), "mustpass/baseline.txt": b"one\n"}),
-        Reason.CHANGED_MEMBER,
+        RejectReason.CHANGED_MEMBER,
     ),
     # the envelope
-    "the statement edited": (lambda b: with_envelope(b, edited_payload), Reason.BAD_SIGNATURE),
-    "signed by another key": (signed_by_another, Reason.OTHER_KEY),
-    "signed by another key in our name": (signed_by_another_in_our_name, Reason.BAD_SIGNATURE),
-    "the signature stripped": (lambda b: with_envelope(b, lambda e: e["signatures"].clear()), Reason.SIGNATURE_COUNT),
-    "a second signature": (signed_twice, Reason.SIGNATURE_COUNT),
-    "no envelope": (lambda b: without(b, ENVELOPE_FILE), Reason.MISSING_MEMBER),
+    "the statement edited": (lambda b: with_envelope(b, edited_payload), RejectReason.BAD_SIGNATURE),
+    "signed by another key": (signed_by_another, RejectReason.OTHER_KEY),
+    "signed by another key in our name": (signed_by_another_in_our_name, RejectReason.BAD_SIGNATURE),
+    "the signature stripped": (
+        lambda b: with_envelope(b, lambda e: e["signatures"].clear()),
+        RejectReason.SIGNATURE_COUNT,
+    ),
+    "a second signature": (signed_twice, RejectReason.SIGNATURE_COUNT),
+    "no envelope": (lambda b: without(b, ENVELOPE_FILE), RejectReason.MISSING_MEMBER),
     "the payload's type edited": (
         lambda b: with_envelope(b, lambda e: e.update(payloadType="text/plain")),
-        Reason.PAYLOAD_TYPE,
+        RejectReason.PAYLOAD_TYPE,
     ),
-    "signed as another type": (other_payload_type, Reason.PAYLOAD_TYPE),
-    "the envelope spelt otherwise": (lambda b: with_envelope(b, respelt_payload), Reason.ENVELOPE),
-    "no envelope's fields": (lambda b: with_envelope(b, lambda e: e.clear()), Reason.ENVELOPE),
+    "signed as another type": (other_payload_type, RejectReason.PAYLOAD_TYPE),
+    "the envelope spelt otherwise": (lambda b: with_envelope(b, respelt_payload), RejectReason.ENVELOPE),
+    "no envelope's fields": (lambda b: with_envelope(b, lambda e: e.clear()), RejectReason.ENVELOPE),
     "a key of the envelope twice": (
         lambda b: write_archive(
             {**read_archive(b.data), ENVELOPE_FILE: read_archive(b.data)[ENVELOPE_FILE][:-1] + b',"payload":""}'}
         ),
-        Reason.DUPLICATE_JSON_KEY,
+        RejectReason.DUPLICATE_JSON_KEY,
     ),
     # the archive
-    "cut short": (lambda b: b.data[: len(b.data) // 2], Reason.NOT_AN_ARCHIVE),
-    "its end cut short": (lambda b: b.data[:-1], Reason.NOT_AN_ARCHIVE),
-    "another file": (lambda b: b"\x7fELF" * 99, Reason.NOT_AN_ARCHIVE),
-    "empty": (lambda b: b"", Reason.NOT_AN_ARCHIVE),
-    "trailing data": (lambda b: b.data + b"more", Reason.TRAILING_DATA),
-    "prepended data": (prepended, Reason.PREPENDED_DATA),
-    "prepended data with offsets mended": (prepended_and_mended, Reason.PREPENDED_DATA),
-    "data between members and directory": (with_gap, Reason.HIDDEN_DATA),
-    "data after the directory": (lambda b: b.data[:-22] + b"hidden" + b.data[-22:], Reason.HIDDEN_DATA),
-    "a comment": (with_comment, Reason.COMMENT),
-    "an extra field": (lambda b: zipped(b, with_extra_field), Reason.COMMENT),
-    "another time": (lambda b: zipped(b, with_time), Reason.HEADERS_DISAGREE),
-    "a member twice": (lambda b: zipped(b, extra=((RECORDS, b"{}\n"),)), Reason.DUPLICATE_MEMBER),
-    "members in another order": (lambda b: zipped(b, extra=(("a", b"1"),)), Reason.NOT_AN_ARCHIVE),
-    "a path upwards": (renamed("../../escape"), Reason.UNSAFE_NAME),
-    "a path upwards inside": (renamed("waivers/../x"), Reason.UNSAFE_NAME),
-    "an absolute path": (renamed("/etc/passwd"), Reason.UNSAFE_NAME),
-    "a drive": (renamed("C:evil"), Reason.UNSAFE_NAME),
-    "a backslash": (renamed("waivers\\x"), Reason.UNSAFE_NAME),
-    "a NUL in a name": (renamed("run.json\0.txt"), Reason.UNSAFE_NAME),
-    "a control character in a name": (renamed("run\x1b[2J"), Reason.UNSAFE_NAME),
-    "a folder": (renamed("waivers/"), Reason.UNSAFE_NAME),
-    "a symbolic link": (lambda b: zipped(b, as_link), Reason.NOT_A_FILE),
-    "a bomb": (bomb, Reason.COMPRESSION_RATIO),
+    "cut short": (lambda b: b.data[: len(b.data) // 2], RejectReason.NOT_AN_ARCHIVE),
+    "its end cut short": (lambda b: b.data[:-1], RejectReason.NOT_AN_ARCHIVE),
+    "another file": (lambda b: b"\x7fELF" * 99, RejectReason.NOT_AN_ARCHIVE),
+    "empty": (lambda b: b"", RejectReason.NOT_AN_ARCHIVE),
+    "trailing data": (lambda b: b.data + b"more", RejectReason.TRAILING_DATA),
+    "prepended data": (prepended, RejectReason.PREPENDED_DATA),
+    "prepended data with offsets mended": (prepended_and_mended, RejectReason.PREPENDED_DATA),
+    "data between members and directory": (with_gap, RejectReason.HIDDEN_DATA),
+    "data after the directory": (lambda b: b.data[:-22] + b"hidden" + b.data[-22:], RejectReason.HIDDEN_DATA),
+    "a comment": (with_comment, RejectReason.COMMENT),
+    "an extra field": (lambda b: zipped(b, with_extra_field), RejectReason.COMMENT),
+    "another time": (lambda b: zipped(b, with_time), RejectReason.HEADERS_DISAGREE),
+    "a member twice": (lambda b: zipped(b, extra=((RECORDS, b"{}\n"),)), RejectReason.DUPLICATE_MEMBER),
+    "members in another order": (lambda b: zipped(b, extra=(("a", b"1"),)), RejectReason.NOT_AN_ARCHIVE),
+    "a path upwards": (renamed("../../escape"), RejectReason.UNSAFE_NAME),
+    "a path upwards inside": (renamed("waivers/../x"), RejectReason.UNSAFE_NAME),
+    "an absolute path": (renamed("/etc/passwd"), RejectReason.UNSAFE_NAME),
+    "a drive": (renamed("C:evil"), RejectReason.UNSAFE_NAME),
+    "a backslash": (renamed("waivers\\x"), RejectReason.UNSAFE_NAME),
+    "a NUL in a name": (renamed("run.json\0.txt"), RejectReason.UNSAFE_NAME),
+    "a control character in a name": (renamed("run\x1b[2J"), RejectReason.UNSAFE_NAME),
+    "a folder": (renamed("waivers/"), RejectReason.UNSAFE_NAME),
+    "a symbolic link": (lambda b: zipped(b, as_link), RejectReason.NOT_A_FILE),
+    "a bomb": (bomb, RejectReason.COMPRESSION_RATIO),
     "a size past the limit": (
         patched(lambda data: directory(data) + 24, lambda size: struct.pack("<L", 1 << 31), 4),
-        Reason.COMPRESSION_RATIO,
+        RejectReason.COMPRESSION_RATIO,
     ),
-    "too many members": (lambda b: zipped(b, extra=tuple((f"z{i}", b"") for i in range(64))), Reason.TOO_LARGE),
-    "stored, not deflated": (lambda b: zipped(b, method=zipfile.ZIP_STORED), Reason.COMPRESSION),
-    "another compression": (lambda b: zipped(b, method=zipfile.ZIP_LZMA), Reason.COMPRESSION),
-    "encrypted": (patched(lambda data: directory(data) + 8, lambda flags: b"\x01\x00", 2), Reason.ENCRYPTED),
+    "too many members": (lambda b: zipped(b, extra=tuple((f"z{i}", b"") for i in range(64))), RejectReason.TOO_LARGE),
+    "stored, not deflated": (lambda b: zipped(b, method=zipfile.ZIP_STORED), RejectReason.COMPRESSION),
+    "another compression": (lambda b: zipped(b, method=zipfile.ZIP_LZMA), RejectReason.COMPRESSION),
+    "encrypted": (patched(lambda data: directory(data) + 8, lambda flags: b"\x01\x00", 2), RejectReason.ENCRYPTED),
     "a header with another name": (
         patched(lambda data: 30, lambda name: name.upper(), len(FIRST)),
-        Reason.HEADERS_DISAGREE,
+        RejectReason.HEADERS_DISAGREE,
     ),
-    "a header with another size": (patched(lambda data: 22, lambda size: b"\0" * 4, 4), Reason.HEADERS_DISAGREE),
+    "a header with another size": (patched(lambda data: 22, lambda size: b"\0" * 4, 4), RejectReason.HEADERS_DISAGREE),
     "a checksum edited in both places": (
         lambda b: patched(lambda data: 14, lambda crc: b"crc!", 4)(
             replace(b, data=patched(lambda data: directory(data) + 16, lambda crc: b"crc!", 4)(b))
         ),
-        Reason.DAMAGED_MEMBER,
+        RejectReason.DAMAGED_MEMBER,
     ),
     "a compressed byte flipped": (
         patched(lambda data: 30 + len(FIRST) + 40, lambda byte: bytes([byte[0] ^ 0xFF]), 1),
-        Reason.DAMAGED_MEMBER,
+        RejectReason.DAMAGED_MEMBER,
     ),
     # signed, and still not to be believed
-    "PASSED claimed over a failure": (claiming(set_to("result", "PASSED")), Reason.RESULT),
-    "a failing test left out": (claiming(set_to("failedTests", [])), Reason.COUNTS),
-    "counts made up": (claiming(set_in_extension("statuses", {"pass": 4})), Reason.COUNTS),
-    "another tier claimed": (claiming(set_in_extension("tier", "full")), Reason.STATEMENT),
-    "other options claimed": (claiming(set_in_extension("options", [])), Reason.STATEMENT),
-    "a field of its own": (claiming(set_to("note", "trust me")), Reason.STATEMENT),
+    "PASSED claimed over a failure": (claiming(set_to("result", "PASSED")), RejectReason.RESULT),
+    "a failing test left out": (claiming(set_to("failedTests", [])), RejectReason.COUNTS),
+    "counts made up": (claiming(set_in_extension("statuses", {"pass": 4})), RejectReason.COUNTS),
+    "another tier claimed": (claiming(set_in_extension("tier", "full")), RejectReason.STATEMENT),
+    "other options claimed": (claiming(set_in_extension("options", [])), RejectReason.STATEMENT),
+    "a field of its own": (claiming(set_to("note", "trust me")), RejectReason.STATEMENT),
     "another predicate": (
         signed_text(lambda text: text.replace(b"attestation/test-result/v0.1", b"attestation/release/v0.1")),
-        Reason.STATEMENT,
+        RejectReason.STATEMENT,
     ),
-    "the statement spelt otherwise": (signed_text(lambda text: text + b" "), Reason.STATEMENT),
-    "the statement is no JSON": (signed_text(lambda text: text[:-1]), Reason.JSON),
+    "the statement spelt otherwise": (signed_text(lambda text: text + b" "), RejectReason.STATEMENT),
+    "the statement is no JSON": (signed_text(lambda text: text[:-1]), RejectReason.JSON),
     "a name twice in the statement": (
         signed_text(lambda text: text.replace(b'"result":"FAILED"', b'"result":"PASSED","result":"FAILED"')),
-        Reason.DUPLICATE_JSON_KEY,
+        RejectReason.DUPLICATE_JSON_KEY,
     ),
     "a nest of lists": (
         signed_text(lambda text: b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}"),
-        Reason.JSON,
+        RejectReason.JSON,
     ),
-    "a status edited and signed": (resigned(RECORDS, lambda c: c.replace(*FAIL_TO_PASS)), Reason.RECORD),
-    "a record dropped and signed": (resigned(RECORDS, lines(lambda found: found[1:])), Reason.INCOMPLETE),
-    "a record doubled and signed": (resigned(RECORDS, lines(lambda found: found + found[:1])), Reason.INCOMPLETE),
-    "a record that was not selected": (resigned("selected.txt", lines(lambda found: found[1:])), Reason.INCOMPLETE),
+    "a status edited and signed": (resigned(RECORDS, lambda c: c.replace(*FAIL_TO_PASS)), RejectReason.RECORD),
+    "a record dropped and signed": (resigned(RECORDS, lines(lambda found: found[1:])), RejectReason.INCOMPLETE),
+    "a record doubled and signed": (resigned(RECORDS, lines(lambda found: found + found[:1])), RejectReason.INCOMPLETE),
+    "a record that was not selected": (
+        resigned("selected.txt", lines(lambda found: found[1:])),
+        RejectReason.INCOMPLETE,
+    ),
     "a name twice in a record": (
         resigned(RECORDS, lambda c: c.replace(b'"status":"fail"', b'"status":"fail","status":"pass"')),
-        Reason.DUPLICATE_JSON_KEY,
+        RejectReason.DUPLICATE_JSON_KEY,
     ),
-    "NaN in a record": (resigned(RECORDS, lambda c: c.replace(b"0.25", b"NaN", 1)), Reason.JSON),
-    "an unknown status": (resigned(RECORDS, lambda c: c.replace(b'"fail"', b'"fine"')), Reason.RECORD),
-    "a record cut short": (resigned(RECORDS, lambda c: c[:-1]), Reason.RECORD),
+    "NaN in a record": (resigned(RECORDS, lambda c: c.replace(b"0.25", b"NaN", 1)), RejectReason.JSON),
+    "an unknown status": (resigned(RECORDS, lambda c: c.replace(b'"fail"', b'"fine"')), RejectReason.RECORD),
+    "a record cut short": (resigned(RECORDS, lambda c: c[:-1]), RejectReason.RECORD),
     "a huge line": (
         resigned(RECORDS, lambda c: c + b'{"x":"' + random.Random(0).randbytes(600_000).hex().encode() + b'"}\n'),
-        Reason.TOO_LARGE,
+        RejectReason.TOO_LARGE,
     ),
-    "a record of another seed": (resigned(RECORDS, lambda c: c.replace(b'"seed":0', b'"seed":1', 1)), Reason.RUN),
-    "a record of another stack": (resigned(RECORDS, lambda c: c.replace(b"3.7.1", b"3.6.0", 1)), Reason.RUN),
+    "a record of another seed": (resigned(RECORDS, lambda c: c.replace(b'"seed":0', b'"seed":1', 1)), RejectReason.RUN),
+    "a record of another stack": (resigned(RECORDS, lambda c: c.replace(b"3.7.1", b"3.6.0", 1)), RejectReason.RUN),
     "an environment of another run": (
         resigned("environment.json", lambda c: c.replace(b'"run": "sample"', b'"run": "theirs"')),
-        Reason.RUN,
+        RejectReason.RUN,
     ),
     "an environment without its options": (
         resigned("environment.json", lambda c: c.replace(b'"options"', b'"opinions"')),
-        Reason.ENVIRONMENT,
+        RejectReason.ENVIRONMENT,
     ),
-    "a run that did not end": (resigned("run.json", lambda c: c.replace(b"1.5", b"null")), Reason.INCOMPLETE),
-    "a run without a tier": (resigned("run.json", lambda c: c.replace(b'"tier"', b'"tear"')), Reason.RUN),
+    "a run that did not end": (resigned("run.json", lambda c: c.replace(b"1.5", b"null")), RejectReason.INCOMPLETE),
+    "a run without a tier": (resigned("run.json", lambda c: c.replace(b'"tier"', b'"tear"')), RejectReason.RUN),
     "a member that no bundle has": (
         lambda b: signed(
             {**{k: v for k, v in read_archive(b.data).items() if k != ENVELOPE_FILE}, "run.sh": b""}, b.key
         ),
-        Reason.UNLISTED_MEMBER,
+        RejectReason.UNLISTED_MEMBER,
     ),
     # honest, and not what this verifier asks for
-    "judged by other code": (run_with(code={"sha256": "0" * 64, "suites": []}), Reason.OTHER_CODE),
-    "judged by suites of another package": (run_with(code={"sha256": CODE, "suites": ["1" * 64]}), Reason.OTHER_CODE),
+    "judged by other code": (run_with(code={"sha256": "0" * 64, "suites": []}), RejectReason.OTHER_CODE),
+    "judged by suites of another package": (
+        run_with(code={"sha256": CODE, "suites": ["1" * 64]}),
+        RejectReason.OTHER_CODE,
+    ),
     "an environment without the digests of its suites": (
         resigned("environment.json", lambda c: c.replace(b'"suites"', b'"sweets"')),
-        Reason.ENVIRONMENT,
+        RejectReason.ENVIRONMENT,
     ),
-    "an unlisted option": (with_option("-p", "my_plugin"), Reason.OPTION),
-    "options of another tier": (resigned("environment.json", with_words("--tier", "full")), Reason.RUN),
-    "options of another seed": (resigned("environment.json", with_words("--seed=17")), Reason.RUN),
-    "an unknown option": (with_option("--forgive-all"), Reason.OPTION),
-    "an ini value overridden": (with_option("-o", "addopts="), Reason.OPTION),
-    "kernels overridden": (run_with(variables={"TRITON_KERNEL_OVERRIDE": "1"}), Reason.OPTION),
-    "a filter": (with_option("-k", "mm"), Reason.PARTIAL),
-    "a filter in one word": (with_option("--deselect=test_a.py"), Reason.PARTIAL),
-    "one file only": (with_option("conformance/suites/test_scaling.py"), Reason.PARTIAL),
-    "a case that no list owes": (shortened, Reason.MUSTPASS),
-    "a case that is owed and not there": (lengthened, Reason.MUSTPASS),
-    "a case that shows less than it owes": (owing_the_device, Reason.MUSTPASS),
-    "a list of another tier": (of_another_tier, Reason.MUSTPASS),
+    "an unlisted option": (with_option("-p", "my_plugin"), RejectReason.OPTION),
+    "options of another tier": (resigned("environment.json", with_words("--tier", "full")), RejectReason.RUN),
+    "options of another seed": (resigned("environment.json", with_words("--seed=17")), RejectReason.RUN),
+    "an unknown option": (with_option("--forgive-all"), RejectReason.OPTION),
+    "an ini value overridden": (with_option("-o", "addopts="), RejectReason.OPTION),
+    "kernels overridden": (run_with(variables={"TRITON_KERNEL_OVERRIDE": "1"}), RejectReason.OPTION),
+    "a filter": (with_option("-k", "mm"), RejectReason.PARTIAL),
+    "a filter in one word": (with_option("--deselect=test_a.py"), RejectReason.PARTIAL),
+    "one file only": (with_option("conformance/suites/test_scaling.py"), RejectReason.PARTIAL),
+    "a case that no list owes": (shortened, RejectReason.MUSTPASS),
+    "a case that is owed and not there": (lengthened, RejectReason.MUSTPASS),
+    "a case that shows less than it owes": (owing_the_device, RejectReason.MUSTPASS),
+    "a list of another tier": (of_another_tier, RejectReason.MUSTPASS),
     "a line of a list cut out": (
         lambda b: with_list(b, b.files["mustpass"].read_bytes().rsplit(b"\n", 2)[0] + b"\n"),
-        Reason.MUSTPASS,
+        RejectReason.MUSTPASS,
     ),
-    "a list that is none": (lambda b: with_list(b, b"\xff"), Reason.MUSTPASS),
-    "a smaller run with a smaller list": (smaller_run, Reason.OTHER_FILE),
-    "other waivers, signed": (with_other_waivers, Reason.OTHER_FILE),
-    "no list, signed": (without_mustpass, Reason.OTHER_FILE),
+    "a list that is none": (lambda b: with_list(b, b"\xff"), RejectReason.MUSTPASS),
+    "a smaller run with a smaller list": (smaller_run, RejectReason.OTHER_FILE),
+    "other waivers, signed": (with_other_waivers, RejectReason.OTHER_FILE),
+    "no list, signed": (without_mustpass, RejectReason.OTHER_FILE),
 }
 
 
@@ -510,14 +531,14 @@ def test_tampering_is_refused_with_its_reason(bundle, name):
     tamper, reason = TAMPERINGS[name]
     data = tamper(bundle)
     assert data != bundle.data
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(Rejected) as refused:
         verify(data, bundle.policy)
     assert refused.value.reason is reason, str(refused.value)
     assert str(refused.value)
 
 
 def test_every_reason_has_a_tampering():
-    assert {reason for _, reason in TAMPERINGS.values()} == set(Reason)
+    assert {reason for _, reason in TAMPERINGS.values()} == set(RejectReason)
 
 
 def test_no_flipped_bit_changes_what_is_read(bundle):
@@ -528,13 +549,13 @@ def test_no_flipped_bit_changes_what_is_read(bundle):
         data[place] ^= 1 << place % 8
         try:
             assert verify(bytes(data), bundle.policy) == verified
-        except Refusal:
+        except Rejected:
             continue
 
 
 def test_no_shorter_bundle_verifies(bundle):
     for length in range(0, len(bundle.data), 41):
-        with pytest.raises(Refusal):
+        with pytest.raises(Rejected):
             verify(bundle.data[:length], bundle.policy)
 
 

@@ -11,10 +11,10 @@ from datetime import date
 
 import pytest
 
-from conformance.gate.files import toml_entries
-from conformance.gate.files.toml_edits import narrowest, spans
-from conformance.gate.files.waiver_file import WaiverError, Waivers, parsed, read_waivers
 from conformance.gate.findings import Comparison, Finding, Group, Kind, Side
+from conformance.gate.user_files import toml_entries
+from conformance.gate.user_files.toml_edits import narrowest, spans
+from conformance.gate.user_files.waiver_file import WaiverError, Waivers, parsed, read_waivers
 from conformance.gate.verdict.apply_waivers import apply, suggested
 from conformance.records import CaseRecord, Reason, ReasonCode, Status, Verdict
 
@@ -405,7 +405,9 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, content):
 
 
 def test_a_pattern_of_many_stars_takes_no_time():
-    code = "from conformance.gate.files.toml_entries import matches; assert not matches('*a' * 60 + 'b', 'a' * 5000)"
+    code = (
+        "from conformance.gate.user_files.toml_entries import matches; assert not matches('*a' * 60 + 'b', 'a' * 5000)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=20)
 
 

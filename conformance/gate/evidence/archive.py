@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Mapping
 from io import BytesIO
 
-from conformance.gate.evidence.rejection import Reason, Refusal
+from conformance.gate.evidence.rejection import Rejected, RejectReason
 
 MIB = 1 << 20
 ARCHIVE_LIMIT = 256 * MIB  # bytes of the file
@@ -35,7 +35,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*(/[A-Za-z0-9_][A-Za-z0-9._+-]*)
 
 
 def write_archive(members: Mapping[str, bytes]) -> bytes:
-    """The archive of ``members``: the same bytes each time, with the same zlib. Raises :class:`Refusal` for what
+    """The archive of ``members``: the same bytes each time, with the same zlib. Raises :class:`Rejected` for what
     :func:`read_archive` would not take."""
     target = BytesIO()
     with zipfile.ZipFile(target, "w") as archive:
@@ -49,10 +49,10 @@ def write_archive(members: Mapping[str, bytes]) -> bytes:
 
 
 def read_archive(data: bytes) -> dict[str, bytes]:
-    """The members of the archive in ``data``. Raises :class:`Refusal` for everything that :func:`write_archive` does
+    """The members of the archive in ``data``. Raises :class:`Rejected` for everything that :func:`write_archive` does
     not write, and for more than the limits allow."""
     if len(data) > ARCHIVE_LIMIT:
-        raise Refusal(Reason.TOO_LARGE, f"the archive has {len(data)} bytes; at most {ARCHIVE_LIMIT} are read")
+        raise Rejected(RejectReason.TOO_LARGE, f"the archive has {len(data)} bytes; at most {ARCHIVE_LIMIT} are read")
     directory = _check_ends(data)
     entries = _entries(data)
     _check_layout(data, entries, directory)
@@ -64,26 +64,26 @@ def _check_ends(data: bytes) -> int:
     for more."""
     at = data.rfind(_END_SIGNATURE)
     if at < 0 or len(data) < at + _END.size:
-        raise Refusal(
-            Reason.NOT_AN_ARCHIVE, f"no whole zip archive ({len(data)} bytes): it is cut short or another file"
+        raise Rejected(
+            RejectReason.NOT_AN_ARCHIVE, f"no whole zip archive ({len(data)} bytes): it is cut short or another file"
         )
     _, disk, first_disk, here, total, size, offset, comment = _END.unpack_from(data, at)
     beyond = len(data) - at - _END.size
     if comment and comment == beyond:
-        raise Refusal(Reason.COMMENT, f"the archive has a comment of {comment} bytes; a bundle has none")
+        raise Rejected(RejectReason.COMMENT, f"the archive has a comment of {comment} bytes; a bundle has none")
     if beyond:
-        raise Refusal(Reason.TRAILING_DATA, f"{beyond} bytes follow the archive; it must end the file")
+        raise Rejected(RejectReason.TRAILING_DATA, f"{beyond} bytes follow the archive; it must end the file")
     if comment or disk or first_disk or here != total:
-        raise Refusal(Reason.NOT_AN_ARCHIVE, "the archive's end record is cut short or tells of several volumes")
+        raise Rejected(RejectReason.NOT_AN_ARCHIVE, "the archive's end record is cut short or tells of several volumes")
     if total > MEMBER_LIMIT:
-        raise Refusal(Reason.TOO_LARGE, f"the archive has {total} members; at most {MEMBER_LIMIT} are read")
+        raise Rejected(RejectReason.TOO_LARGE, f"the archive has {total} members; at most {MEMBER_LIMIT} are read")
     if offset + size < at:
-        reason = Reason.HIDDEN_DATA if data[offset : offset + 4] == b"PK\x01\x02" else Reason.PREPENDED_DATA
-        raise Refusal(
+        reason = RejectReason.HIDDEN_DATA if data[offset : offset + 4] == b"PK\x01\x02" else RejectReason.PREPENDED_DATA
+        raise Rejected(
             reason, f"{at - offset - size} bytes lie before or after the archive's directory and are not its own"
         )
     if offset + size > at:
-        raise Refusal(Reason.NOT_AN_ARCHIVE, "the archive's directory is cut short")
+        raise Rejected(RejectReason.NOT_AN_ARCHIVE, "the archive's directory is cut short")
     return int(offset)
 
 
@@ -92,16 +92,16 @@ def _entries(data: bytes) -> list[zipfile.ZipInfo]:
         with zipfile.ZipFile(BytesIO(data)) as archive:
             entries = archive.infolist()
     except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as error:
-        raise Refusal(Reason.NOT_AN_ARCHIVE, f"the archive's directory cannot be read: {error}") from None
+        raise Rejected(RejectReason.NOT_AN_ARCHIVE, f"the archive's directory cannot be read: {error}") from None
     for entry in entries:
         _check_entry(entry)
     names = [entry.filename for entry in entries]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise Refusal(Reason.DUPLICATE_MEMBER, f"the archive holds {', '.join(twice)} more than once")
+        raise Rejected(RejectReason.DUPLICATE_MEMBER, f"the archive holds {', '.join(twice)} more than once")
     total = sum(entry.file_size for entry in entries)
     if total > CONTENT_LIMIT:
-        raise Refusal(Reason.TOO_LARGE, f"the members come to {total} bytes; at most {CONTENT_LIMIT} are read")
+        raise Rejected(RejectReason.TOO_LARGE, f"the members come to {total} bytes; at most {CONTENT_LIMIT} are read")
     return entries
 
 
@@ -109,21 +109,21 @@ def _check_entry(entry: zipfile.ZipInfo) -> None:
     name = entry.orig_filename
     if not _NAME.fullmatch(name):
         wanted = "a relative path of letters, digits and ._+- with / between the parts, none of which starts with a dot"
-        raise Refusal(Reason.UNSAFE_NAME, f"the member name {name!r:.120} is not taken: {wanted}")
+        raise Rejected(RejectReason.UNSAFE_NAME, f"the member name {name!r:.120} is not taken: {wanted}")
     if entry.external_attr != _REGULAR_FILE or entry.create_system != _UNIX:
         kind = "a symbolic link" if (entry.external_attr >> 28) == 0o12 else "not a regular file with mode 644"
-        raise Refusal(Reason.NOT_A_FILE, f"{name} is {kind}; a bundle holds regular files only")
+        raise Rejected(RejectReason.NOT_A_FILE, f"{name} is {kind}; a bundle holds regular files only")
     if entry.flag_bits & 0x1:
-        raise Refusal(Reason.ENCRYPTED, f"{name} is encrypted; a bundle is readable by everyone")
+        raise Rejected(RejectReason.ENCRYPTED, f"{name} is encrypted; a bundle is readable by everyone")
     if entry.compress_type != zipfile.ZIP_DEFLATED:
-        raise Refusal(
-            Reason.COMPRESSION, f"{name} is compressed by method {entry.compress_type}; 8 (deflate) is required"
+        raise Rejected(
+            RejectReason.COMPRESSION, f"{name} is compressed by method {entry.compress_type}; 8 (deflate) is required"
         )
     if entry.comment or entry.extra:
-        raise Refusal(Reason.COMMENT, f"{name} has a comment or an extra field; a bundle has none")
+        raise Rejected(RejectReason.COMMENT, f"{name} has a comment or an extra field; a bundle has none")
     if entry.file_size > RATIO_FREE and entry.file_size > RATIO_LIMIT * entry.compress_size:
-        raise Refusal(
-            Reason.COMPRESSION_RATIO,
+        raise Rejected(
+            RejectReason.COMPRESSION_RATIO,
             f"{name} claims {entry.file_size} bytes from {entry.compress_size}; at most {RATIO_LIMIT} for one are read",
         )
 
@@ -133,22 +133,25 @@ def _check_layout(data: bytes, entries: list[zipfile.ZipInfo], directory: int) -
     position = 0
     for entry in entries:
         if entry.header_offset != position:
-            reason = Reason.HIDDEN_DATA if position else Reason.PREPENDED_DATA
+            reason = RejectReason.HIDDEN_DATA if position else RejectReason.PREPENDED_DATA
             found = f"{entry.filename} starts at byte {entry.header_offset}, the one before it ends at {position}"
-            raise Refusal(reason, f"{found}: members must follow one another from byte 0")
+            raise Rejected(reason, f"{found}: members must follow one another from byte 0")
         header = _local_header(entry)
         if data[position : position + len(header)] != header:
-            raise Refusal(
-                Reason.HEADERS_DISAGREE, f"{entry.filename}: its own header and the archive's directory do not agree"
+            raise Rejected(
+                RejectReason.HEADERS_DISAGREE,
+                f"{entry.filename}: its own header and the archive's directory do not agree",
             )
         position += len(header) + entry.compress_size
     if position != directory:
-        raise Refusal(Reason.HIDDEN_DATA, f"{directory - position} bytes between the members and the directory")
+        raise Rejected(RejectReason.HIDDEN_DATA, f"{directory - position} bytes between the members and the directory")
     if data[directory : -_END.size] != b"".join(map(_directory_entry, entries)):
-        raise Refusal(Reason.HIDDEN_DATA, "the archive's directory holds more than its members, or other fields")
+        raise Rejected(RejectReason.HIDDEN_DATA, "the archive's directory holds more than its members, or other fields")
     names = [entry.filename for entry in entries]
     if names != sorted(names):
-        raise Refusal(Reason.NOT_AN_ARCHIVE, f"members must be in the order of their names, got {', '.join(names)}")
+        raise Rejected(
+            RejectReason.NOT_AN_ARCHIVE, f"members must be in the order of their names, got {', '.join(names)}"
+        )
 
 
 def _fields(entry: zipfile.ZipInfo) -> tuple[int, ...]:
@@ -178,11 +181,14 @@ def _content(data: bytes, entry: zipfile.ZipInfo) -> bytes:
     try:
         content = stream.decompress(data[start : start + entry.compress_size], entry.file_size + 1)
     except zlib.error as error:
-        raise Refusal(Reason.DAMAGED_MEMBER, f"{entry.filename} cannot be decompressed: {error}") from None
+        raise Rejected(RejectReason.DAMAGED_MEMBER, f"{entry.filename} cannot be decompressed: {error}") from None
     if len(content) != entry.file_size or not stream.eof or stream.unused_data:
-        raise Refusal(
-            Reason.DAMAGED_MEMBER, f"{entry.filename} does not decompress to the {entry.file_size} bytes that it claims"
+        raise Rejected(
+            RejectReason.DAMAGED_MEMBER,
+            f"{entry.filename} does not decompress to the {entry.file_size} bytes that it claims",
         )
     if zlib.crc32(content) != entry.CRC:
-        raise Refusal(Reason.DAMAGED_MEMBER, f"{entry.filename} does not have the checksum that the archive states")
+        raise Rejected(
+            RejectReason.DAMAGED_MEMBER, f"{entry.filename} does not have the checksum that the archive states"
+        )
     return content

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from conformance.gate.evidence.contents import MUSTPASS, Contents
-from conformance.gate.evidence.rejection import Reason, Refusal
+from conformance.gate.evidence.rejection import Rejected, RejectReason
 from conformance.gate.mustpass import mustpass_check as owed
 from conformance.gate.mustpass import mustpass_lists as mustpass
 from conformance.records import Status
@@ -16,7 +16,7 @@ _UNPROVEN = (Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN)
 
 
 def check_owed(members: Mapping[str, bytes], contents: Contents) -> None:
-    """Raises :class:`Refusal` if ``members`` has lists and they cannot be used, or the records lack an owed case, have
+    """Raises :class:`Rejected` if ``members`` has lists and they cannot be used, or the records lack an owed case, have
     one that is not listed, or have nothing to be held against. A case that owes a proof and was refused or shown by
     less is as good as missing. One that failed is no matter of whether the evidence is whole: the statement's result
     and the gate tell of it."""
@@ -28,7 +28,7 @@ def check_owed(members: Mapping[str, bytes], contents: Contents) -> None:
         applicable = owed.applicable(lists, contents.run, contents.records)
         checked = owed.check(lists, contents.run, contents.records)
     except ValueError as error:
-        raise Refusal(Reason.MUSTPASS, f"{error}") from None
+        raise Rejected(RejectReason.MUSTPASS, f"{error}") from None
     unproven = {record.case for record in contents.records if record.status in _UNPROVEN}
     unproven &= {case for each in applicable for case, owing in each.outcomes.items() if mustpass.is_proof(owing)}
     problems = []
@@ -40,4 +40,4 @@ def check_owed(members: Mapping[str, bytes], contents: Contents) -> None:
             cases, outcomes = zip(*pairs, strict=True)
             problems.append(str(replace(each, cases=cases, outcomes=outcomes)))
     if problems or checked.lacking:
-        raise Refusal(Reason.MUSTPASS, "; ".join([*problems, *checked.lacking]))
+        raise Rejected(RejectReason.MUSTPASS, "; ".join([*problems, *checked.lacking]))

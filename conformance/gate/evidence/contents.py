@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from conformance.gate.evidence.options import check_options
-from conformance.gate.evidence.rejection import Reason, Refusal
+from conformance.gate.evidence.rejection import Rejected, RejectReason
 from conformance.gate.evidence.strict_json import decode_object
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
 from conformance.gate.runs.run_environment import SCHEMA as ENVIRONMENT_SCHEMA
@@ -58,10 +58,10 @@ class Contents:
 
 
 def parse(members: Mapping[str, bytes]) -> Contents:
-    """The contents of ``members``, complete and of one run. Raises :class:`Refusal` where they are not."""
+    """The contents of ``members``, complete and of one run. Raises :class:`Rejected` where they are not."""
     for name in REQUIRED:
         if name not in members:
-            raise Refusal(Reason.MISSING_MEMBER, f"{name} is missing; a bundle needs {', '.join(REQUIRED)}")
+            raise Rejected(RejectReason.MISSING_MEMBER, f"{name} is missing; a bundle needs {', '.join(REQUIRED)}")
     contents = Contents(
         _run(members[RUN_FILE]),
         _records(members[RECORDS_FILE]),
@@ -77,13 +77,13 @@ def _text(content: bytes, name: str) -> str:
     try:
         return content.decode("utf-8")
     except ValueError as error:
-        raise Refusal(Reason.RUN, f"{name} is not UTF-8: {error}") from None
+        raise Rejected(RejectReason.RUN, f"{name} is not UTF-8: {error}") from None
 
 
 def _selected(content: bytes) -> tuple[str, ...]:
     *cases, rest = _text(content, SELECTED_FILE).split("\n")
     if rest:
-        raise Refusal(Reason.RUN, f"{SELECTED_FILE}: the last line is cut short")
+        raise Rejected(RejectReason.RUN, f"{SELECTED_FILE}: the last line is cut short")
     return tuple(cases)
 
 
@@ -92,40 +92,42 @@ def _run(content: bytes) -> RunInfo:
     try:
         return run_from_text(_text(content, RUN_FILE))
     except RecordError as error:
-        raise Refusal(Reason.RUN, f"{RUN_FILE}: {error}") from None
+        raise Rejected(RejectReason.RUN, f"{RUN_FILE}: {error}") from None
 
 
 def _records(content: bytes) -> tuple[CaseRecord, ...]:
     if content and not content.endswith(b"\n"):
-        raise Refusal(Reason.RECORD, f"{RECORDS_FILE}: the last line is cut short")
+        raise Rejected(RejectReason.RECORD, f"{RECORDS_FILE}: the last line is cut short")
     with without_collection():
         return tuple(_record(line, f"{RECORDS_FILE}:{n}") for n, line in enumerate(content.split(b"\n")[:-1], 1))
 
 
 def _record(line: bytes, place: str) -> CaseRecord:
     if len(line) > LINE_LIMIT:
-        raise Refusal(Reason.TOO_LARGE, f"{place}: {len(line)} bytes; a record has at most {LINE_LIMIT}")
+        raise Rejected(RejectReason.TOO_LARGE, f"{place}: {len(line)} bytes; a record has at most {LINE_LIMIT}")
     decode_object(line, place)
     try:
         return from_line(line.decode("utf-8"))
     except RecordError as error:
-        raise Refusal(Reason.RECORD, f"{place}: {error}") from None
+        raise Rejected(RejectReason.RECORD, f"{place}: {error}") from None
 
 
 def parse_environment(content: bytes) -> dict[str, Any]:
-    """The environment in ``content``, an ``environment.json``. Raises :class:`Refusal`."""
+    """The environment in ``content``, an ``environment.json``. Raises :class:`Rejected`."""
     data = decode_object(content, ENVIRONMENT_FILE)
     if data.get("schema") != ENVIRONMENT_SCHEMA:
         found = f"{ENVIRONMENT_FILE} has schema {data.get('schema')!r:.40}"
-        raise Refusal(Reason.ENVIRONMENT, f"{found}: this version reads schema {ENVIRONMENT_SCHEMA}")
+        raise Rejected(RejectReason.ENVIRONMENT, f"{found}: this version reads schema {ENVIRONMENT_SCHEMA}")
     for name, types in _ENVIRONMENT_FIELDS.items():
         if name not in data or not isinstance(data[name], types):
-            raise Refusal(Reason.ENVIRONMENT, f"{ENVIRONMENT_FILE}: {name} is missing or {data.get(name)!r:.80}")
+            raise Rejected(RejectReason.ENVIRONMENT, f"{ENVIRONMENT_FILE}: {name} is missing or {data.get(name)!r:.80}")
     words = [*data["options"], *data["gpus"], *data["variables"].values(), *code_digests(data)]
     facts = [value for value in data["distributions"].values() if value is not None]
     facts += [*data["ptxas"], *data["extensions"]] + ([data["git"]] if data["git"] is not None else [])
     if not all(isinstance(word, str) for word in words) or not all(isinstance(fact, dict) for fact in facts):
-        raise Refusal(Reason.ENVIRONMENT, f"{ENVIRONMENT_FILE}: text or an object is required where there is neither")
+        raise Rejected(
+            RejectReason.ENVIRONMENT, f"{ENVIRONMENT_FILE}: text or an object is required where there is neither"
+        )
     return data
 
 
@@ -144,7 +146,7 @@ def _check_complete(contents: Contents) -> None:
     elif run.selected != len(contents.selected):
         problems.append(f"{RUN_FILE} says {run.selected} cases were selected, {SELECTED_FILE} {len(contents.selected)}")
     if problems:
-        raise Refusal(Reason.INCOMPLETE, "; ".join(problems))
+        raise Rejected(RejectReason.INCOMPLETE, "; ".join(problems))
 
 
 def _check_one_run(contents: Contents) -> None:
@@ -152,19 +154,23 @@ def _check_one_run(contents: Contents) -> None:
     run, environment = contents.run, contents.environment
     if (environment["run"], environment["started"]) != (run.id, run.started):
         theirs = f"{environment['run']!r:.80} started {environment['started']!r:.40}"
-        raise Refusal(
-            Reason.RUN, f"the environment is of run {theirs}, {RUN_FILE} of {run.id!r:.80} {run.started!r:.40}"
+        raise Rejected(
+            RejectReason.RUN, f"the environment is of run {theirs}, {RUN_FILE} of {run.id!r:.80} {run.started!r:.40}"
         )
     asked = check_options(environment["options"], environment["variables"])
     for what, wanted, ran in (("tier", asked.tier, run.tier), ("seed", asked.seed, run.seed)):
         if wanted is not None and wanted != ran:
-            raise Refusal(Reason.RUN, f"{RUN_FILE} is of {what} {ran!r:.40}, and its options ask for {wanted!r:.40}")
+            raise Rejected(
+                RejectReason.RUN, f"{RUN_FILE} is of {what} {ran!r:.40}, and its options ask for {wanted!r:.40}"
+            )
     for record in contents.records:
         if (record.seed, record.tier) != (run.seed, run.tier):
             theirs = f"tier {record.tier!r:.40} and seed {record.seed!r:.40}"
-            raise Refusal(Reason.RUN, f"{record.case} is of {theirs}, the run of {run.tier!r:.40} and {run.seed!r:.40}")
+            raise Rejected(
+                RejectReason.RUN, f"{record.case} is of {theirs}, the run of {run.tier!r:.40} and {run.seed!r:.40}"
+            )
         for name, value in record.stack.items():
             # A process that imported nothing knows the versions of the metadata only, those of the environment.
             if value not in (run.stack.get(name), environment["stack"].get(name)):
                 found = f"{record.case} ran on {name} {value!r:.80}, the run on {run.stack.get(name)!r:.80}"
-                raise Refusal(Reason.RUN, found)
+                raise Rejected(RejectReason.RUN, found)

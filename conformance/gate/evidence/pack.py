@@ -9,7 +9,7 @@ from conformance.gate.evidence.archive import ARCHIVE_LIMIT, CONTENT_LIMIT, writ
 from conformance.gate.evidence.completeness import check_owed
 from conformance.gate.evidence.contents import ENVELOPE_FILE, MUSTPASS, OPTIONAL, REQUIRED, WAIVERS, parse
 from conformance.gate.evidence.options import check_options
-from conformance.gate.evidence.rejection import Reason, Refusal
+from conformance.gate.evidence.rejection import Rejected, RejectReason
 from conformance.gate.evidence.signing import PrivateKey, seal
 from conformance.gate.evidence.statement import build_statement
 from conformance.gate.evidence.strict_json import encode
@@ -18,20 +18,20 @@ from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
 
 def pack(folder: Path, key: PrivateKey, waivers: Iterable[Path], mustpass: Mapping[str, Path]) -> bytes:
     """The bundle of the run in ``folder``, with the files of ``waivers`` and those of ``mustpass`` under their names:
-    the same bytes each time. Raises :class:`Refusal` for a run that no verifier would take: one that is incomplete,
+    the same bytes each time. Raises :class:`Rejected` for a run that no verifier would take: one that is incomplete,
     damaged or without its environment, which cannot be found out afterwards."""
     members = {name: _file(folder / name) for name in REQUIRED if _is_there(folder, name)}
     members |= {name: _file(folder / name) for name in OPTIONAL if (folder / name).exists()}
     members |= {MUSTPASS + name: _file(path) for name, path in mustpass.items()}
     for path in waivers:
         if WAIVERS + path.name in members:
-            raise Refusal(Reason.DUPLICATE_MEMBER, f"two files for {WAIVERS} are called {path.name}: rename one")
+            raise Rejected(RejectReason.DUPLICATE_MEMBER, f"two files for {WAIVERS} are called {path.name}: rename one")
         members[WAIVERS + path.name] = _file(path)
     contents = parse(members)
     check_owed(members, contents)
     checked = check_options(contents.environment["options"], contents.environment["variables"])
     if checked.refused:
-        raise Refusal(Reason.OPTION, f"run with options that are not permitted: {', '.join(checked.refused)}")
+        raise Rejected(RejectReason.OPTION, f"run with options that are not permitted: {', '.join(checked.refused)}")
     statement = build_statement(members, contents)
     return write_archive({**members, ENVELOPE_FILE: seal(encode(statement), key)})
 
@@ -43,20 +43,22 @@ def _is_there(folder: Path, name: str) -> bool:
         why = "it is written when a run begins and cannot be made up later; run again with this version"
     else:
         why = "give the folder of a run that ended"
-    raise Refusal(Reason.MISSING_MEMBER, f"{folder} has no {name}: {why}")
+    raise Rejected(RejectReason.MISSING_MEMBER, f"{folder} has no {name}: {why}")
 
 
 def _file(path: Path) -> bytes:
     size = path.stat().st_size
     if size > CONTENT_LIMIT:
-        raise Refusal(Reason.TOO_LARGE, f"{path} has {size} bytes; a bundle holds at most {CONTENT_LIMIT}")
+        raise Rejected(RejectReason.TOO_LARGE, f"{path} has {size} bytes; a bundle holds at most {CONTENT_LIMIT}")
     return path.read_bytes()
 
 
 def read_bundle(path: Path) -> bytes:
-    """The bytes of a bundle's file. Raises :class:`Refusal` if there are more than are read."""
+    """The bytes of a bundle's file. Raises :class:`Rejected` if there are more than are read."""
     with path.open("rb") as file:
         data = file.read(ARCHIVE_LIMIT + 1)
     if len(data) > ARCHIVE_LIMIT:
-        raise Refusal(Reason.TOO_LARGE, f"{path} has more than {ARCHIVE_LIMIT} bytes, which is the most that is read")
+        raise Rejected(
+            RejectReason.TOO_LARGE, f"{path} has more than {ARCHIVE_LIMIT} bytes, which is the most that is read"
+        )
     return data

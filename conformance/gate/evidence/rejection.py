@@ -7,7 +7,7 @@ from enum import Enum
 MESSAGE_LIMIT = 2000  # characters: it quotes what a stranger wrote
 
 
-class Reason(str, Enum):
+class RejectReason(str, Enum):
     """What is wrong with a bundle, from the outside in: the archive, the signature, the statement, the run."""
 
     NOT_AN_ARCHIVE = "not-an-archive"
@@ -51,9 +51,9 @@ class Reason(str, Enum):
     OTHER_FILE = "other-file"  # waivers or a mustpass list that are not the verifier's
 
 
-class Refusal(ValueError):
+class Rejected(ValueError):
     """The evidence is not to be believed; the message says what was found and what is required."""
 
-    def __init__(self, reason: Reason, message: str) -> None:
+    def __init__(self, reason: RejectReason, message: str) -> None:
         super().__init__(message if len(message) <= MESSAGE_LIMIT else message[:MESSAGE_LIMIT] + " ...")
         self.reason = reason

@@ -17,7 +17,7 @@ from securesystemslib.dsse import Envelope
 from securesystemslib.exceptions import VerificationError
 from securesystemslib.signer import CryptoSigner, SSlibKey  # type: ignore[attr-defined]  # named in no __all__
 
-from conformance.gate.evidence.rejection import Reason, Refusal
+from conformance.gate.evidence.rejection import Rejected, RejectReason
 from conformance.gate.evidence.strict_json import decode_object, encode
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
@@ -100,17 +100,21 @@ def seal(payload: bytes, key: PrivateKey) -> bytes:
 
 
 def unseal(content: bytes, key: PublicKey, name: str) -> bytes:
-    """The payload of the envelope in ``content``, a file called ``name``. Raises :class:`Refusal` unless its one
+    """The payload of the envelope in ``content``, a file called ``name``. Raises :class:`Rejected` unless its one
     signature is by ``key`` and holds."""
     data = decode_object(content, name)
-    wrong = Refusal(Reason.ENVELOPE, f"{name} is no DSSE envelope: payload, payloadType and signatures are required")
+    wrong = Rejected(
+        RejectReason.ENVELOPE, f"{name} is no DSSE envelope: payload, payloadType and signatures are required"
+    )
     payload_type, signatures = data.get("payloadType"), data.get("signatures")
     if not isinstance(signatures, list):
         raise wrong
     if len(signatures) != 1:
-        raise Refusal(Reason.SIGNATURE_COUNT, f"{name} has {len(signatures)} signatures; exactly one is required")
+        raise Rejected(
+            RejectReason.SIGNATURE_COUNT, f"{name} has {len(signatures)} signatures; exactly one is required"
+        )
     if payload_type != PAYLOAD_TYPE:
-        raise Refusal(Reason.PAYLOAD_TYPE, f"payloadType is {payload_type!r:.80}; {PAYLOAD_TYPE} is required")
+        raise Rejected(RejectReason.PAYLOAD_TYPE, f"payloadType is {payload_type!r:.80}; {PAYLOAD_TYPE} is required")
     try:
         envelope = Envelope.from_dict(copy.deepcopy(data))  # it changes what it is given
         if envelope.to_dict() != data:
@@ -119,9 +123,11 @@ def unseal(content: bytes, key: PublicKey, name: str) -> bytes:
         raise wrong from None
     if key.keyid not in envelope.signatures:
         found = next(iter(envelope.signatures))
-        raise Refusal(Reason.OTHER_KEY, f"signed by key {found!r:.80}; the key given is {key.keyid}")
+        raise Rejected(RejectReason.OTHER_KEY, f"signed by key {found!r:.80}; the key given is {key.keyid}")
     try:
         envelope.verify([key], 1)
     except VerificationError:
-        raise Refusal(Reason.BAD_SIGNATURE, f"the signature by key {key.keyid} does not fit the statement") from None
+        raise Rejected(
+            RejectReason.BAD_SIGNATURE, f"the signature by key {key.keyid} does not fit the statement"
+        ) from None
     return bytes(envelope.payload)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from conformance.gate.evidence.rejection import Reason, Refusal
+from conformance.gate.evidence.rejection import Rejected, RejectReason
 from conformance.records import finite
 
 DEPTH_LIMIT = 64  # objects and lists inside one another; records need fewer than ten
@@ -17,7 +17,7 @@ def encode(value: Any) -> bytes:
 
 
 def decode(content: bytes, name: str) -> Any:
-    """The value in ``content``, the JSON called ``name``. Raises :class:`Refusal` for what is no JSON, for names that
+    """The value in ``content``, the JSON called ``name``. Raises :class:`Rejected` for what is no JSON, for names that
     an object has twice, for NaN and infinities, and for nesting deeper than :data:`DEPTH_LIMIT`."""
     try:
         text = content.decode("utf-8")
@@ -25,20 +25,20 @@ def decode(content: bytes, name: str) -> Any:
         if json.dumps(value, separators=(",", ":")) != text:  # names that come twice would be lost on the way
             json.loads(text, object_pairs_hook=_unique)
     except _NameTwice as error:
-        raise Refusal(Reason.DUPLICATE_JSON_KEY, f"{name}: an object has the name {error} twice") from None
+        raise Rejected(RejectReason.DUPLICATE_JSON_KEY, f"{name}: an object has the name {error} twice") from None
     except RecursionError:
-        raise Refusal(Reason.JSON, f"{name}: nested deeper than {DEPTH_LIMIT} levels") from None
+        raise Rejected(RejectReason.JSON, f"{name}: nested deeper than {DEPTH_LIMIT} levels") from None
     except ValueError as error:
-        raise Refusal(Reason.JSON, f"{name}: not JSON: {error}") from None
+        raise Rejected(RejectReason.JSON, f"{name}: not JSON: {error}") from None
     if text.count("{") + text.count("[") > DEPTH_LIMIT and _is_deeper(value, DEPTH_LIMIT):
-        raise Refusal(Reason.JSON, f"{name}: nested deeper than {DEPTH_LIMIT} levels")
+        raise Rejected(RejectReason.JSON, f"{name}: nested deeper than {DEPTH_LIMIT} levels")
     return value
 
 
 def decode_object(content: bytes, name: str) -> dict[str, Any]:
     value = decode(content, name)
     if not isinstance(value, dict):
-        raise Refusal(Reason.JSON, f"{name}: a JSON object is required, got {type(value).__name__}")
+        raise Rejected(RejectReason.JSON, f"{name}: a JSON object is required, got {type(value).__name__}")
     return value
 
 

@@ -19,7 +19,7 @@ from conformance.gate.evidence.contents import (
     parse,
 )
 from conformance.gate.evidence.options import check_options
-from conformance.gate.evidence.rejection import Reason, Refusal
+from conformance.gate.evidence.rejection import Rejected, RejectReason
 from conformance.gate.evidence.signing import PublicKey, unseal
 from conformance.gate.evidence.statement import (
     EXTENSION,
@@ -54,11 +54,11 @@ class Verified:
 
 
 def verify(data: bytes, policy: Policy) -> Verified:
-    """Verifies the bundle in ``data``. Raises :class:`Refusal` with the first thing that is wrong: the archive is read
+    """Verifies the bundle in ``data``. Raises :class:`Rejected` with the first thing that is wrong: the archive is read
     within its limits, then the signature is checked, and only then is anything believed."""
     members = read_archive(data)
     if ENVELOPE_FILE not in members:
-        raise Refusal(Reason.MISSING_MEMBER, f"{ENVELOPE_FILE} is missing: the bundle is not signed")
+        raise Rejected(RejectReason.MISSING_MEMBER, f"{ENVELOPE_FILE} is missing: the bundle is not signed")
     payload = unseal(members.pop(ENVELOPE_FILE), policy.key, ENVELOPE_FILE)
     statement = _statement(payload)
     _check_members(statement, members)
@@ -73,12 +73,14 @@ def _statement(payload: bytes) -> dict[str, Any]:
     statement = decode_object(payload, "the statement")
     for name, wanted in (("_type", STATEMENT_TYPE), ("predicateType", PREDICATE_TYPE)):
         if statement.get(name) != wanted:
-            raise Refusal(Reason.STATEMENT, f"the statement's {name} is {statement.get(name)!r:.80}, not {wanted}")
+            raise Rejected(
+                RejectReason.STATEMENT, f"the statement's {name} is {statement.get(name)!r:.80}, not {wanted}"
+            )
     predicate = statement.get("predicate")
     extension = predicate.get(EXTENSION) if isinstance(predicate, dict) else None
     if not isinstance(extension, dict) or extension.get("schema") not in READABLE_SCHEMAS:
         known = " or ".join(map(str, READABLE_SCHEMAS))
-        raise Refusal(Reason.STATEMENT, f"the statement's predicate needs {EXTENSION!r} of schema {known}")
+        raise Rejected(RejectReason.STATEMENT, f"the statement's predicate needs {EXTENSION!r} of schema {known}")
     return statement
 
 
@@ -86,19 +88,19 @@ def _check_members(statement: Mapping[str, Any], members: Mapping[str, bytes]) -
     """The archive holds what the statement lists, no more and no less, and nothing that a bundle does not have."""
     listed = statement["predicate"][EXTENSION].get("members")
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
-        raise Refusal(Reason.STATEMENT, "the statement lists no members")
+        raise Rejected(RejectReason.STATEMENT, "the statement lists no members")
     names = [str(entry.get("name")) for entry in listed]
     for name in sorted(members):
         known = name in (*REQUIRED, *OPTIONAL) or name.startswith((WAIVERS, MUSTPASS))
         if name not in names or not known:
-            raise Refusal(Reason.UNLISTED_MEMBER, f"{name} is in the archive and not in the signed statement")
+            raise Rejected(RejectReason.UNLISTED_MEMBER, f"{name} is in the archive and not in the signed statement")
     for name in sorted(set(names) - set(members)):
-        raise Refusal(Reason.MISSING_MEMBER, f"{name[:120]!r} is in the signed statement and not in the archive")
+        raise Rejected(RejectReason.MISSING_MEMBER, f"{name[:120]!r} is in the signed statement and not in the archive")
     for entry in listed:
         content = members[str(entry.get("name"))]
         if (entry.get("sha256"), entry.get("size")) != (sha256(content), len(content)):
             found = f"{entry.get('name')} is not the file that was signed: its sha256 is {sha256(content)}"
-            raise Refusal(Reason.CHANGED_MEMBER, f"{found}, that of the statement {entry.get('sha256')!r:.80}")
+            raise Rejected(RejectReason.CHANGED_MEMBER, f"{found}, that of the statement {entry.get('sha256')!r:.80}")
 
 
 def _check_claims(payload: bytes, statement: Mapping[str, Any], computed: Mapping[str, Any]) -> None:
@@ -106,19 +108,22 @@ def _check_claims(payload: bytes, statement: Mapping[str, Any], computed: Mappin
     claimed, found = statement["predicate"], computed["predicate"]
     if claimed.get("result") != found["result"]:
         text = f"the statement claims {claimed.get('result')!r:.40}; by the records the result is {found['result']}"
-        raise Refusal(Reason.RESULT, text)
+        raise Rejected(RejectReason.RESULT, text)
     for name in ("passedTests", "warnedTests", "failedTests"):
         if claimed.get(name) != found[name]:
-            raise Refusal(Reason.COUNTS, f"the statement's {name} are not those of the records ({len(found[name])})")
+            raise Rejected(
+                RejectReason.COUNTS, f"the statement's {name} are not those of the records ({len(found[name])})"
+            )
     counts, theirs = found[EXTENSION]["statuses"], claimed[EXTENSION].get("statuses")
     if theirs != counts:
-        raise Refusal(Reason.COUNTS, f"the statement counts {theirs!r:.200}; the records come to {counts!r}")
+        raise Rejected(RejectReason.COUNTS, f"the statement counts {theirs!r:.200}; the records come to {counts!r}")
     if payload != encode(computed):
         pairs = ((computed, statement), (found, claimed), (found[EXTENSION], claimed[EXTENSION]))
         parts = [name for ours, theirs in pairs for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
         parts = [name[:80] for name in parts if name not in ("predicate", EXTENSION)]
-        raise Refusal(
-            Reason.STATEMENT, f"the statement does not follow from the bundle: {', '.join(parts) or 'its spelling'}"
+        raise Rejected(
+            RejectReason.STATEMENT,
+            f"the statement does not follow from the bundle: {', '.join(parts) or 'its spelling'}",
         )
 
 
@@ -126,16 +131,16 @@ def _check_policy(contents: Contents, members: Mapping[str, bytes], policy: Poli
     environment = contents.environment
     checked = check_options(environment["options"], environment["variables"])
     if checked.refused:
-        raise Refusal(Reason.OPTION, f"run with options that are not permitted: {', '.join(checked.refused)}")
+        raise Rejected(RejectReason.OPTION, f"run with options that are not permitted: {', '.join(checked.refused)}")
     if checked.narrowing and not policy.allow_partial:
-        raise Refusal(
-            Reason.PARTIAL,
+        raise Rejected(
+            RejectReason.PARTIAL,
             f"only some cases were run ({', '.join(checked.narrowing)}); --allow-partial takes such runs",
         )
     for code in code_digests(environment):
         if code not in policy.code_digests:
             accepted = " or ".join(policy.code_digests)
-            raise Refusal(Reason.OTHER_CODE, f"judged by code {code!r:.80}; accepted is {accepted}")
+            raise Rejected(RejectReason.OTHER_CODE, f"judged by code {code!r:.80}; accepted is {accepted}")
     for place, given in ((WAIVERS, policy.waivers), (MUSTPASS, policy.mustpass)):
         if given is not None:
             _check_files(place, given, members)
@@ -146,8 +151,10 @@ def _check_files(place: str, given: Mapping[str, bytes], members: Mapping[str, b
     packed = {name.removeprefix(place): content for name, content in members.items() if name.startswith(place)}
     for name in sorted(packed.keys() | given.keys()):
         if name not in packed:
-            raise Refusal(Reason.OTHER_FILE, f"the bundle has no {place}{name}, which was given here")
+            raise Rejected(RejectReason.OTHER_FILE, f"the bundle has no {place}{name}, which was given here")
         if name not in given:
-            raise Refusal(Reason.OTHER_FILE, f"the bundle's {place}{name} was not given here")
+            raise Rejected(RejectReason.OTHER_FILE, f"the bundle's {place}{name} was not given here")
         if packed[name] != given[name]:
-            raise Refusal(Reason.OTHER_FILE, f"the bundle's {place}{name} is not the file of that name given here")
+            raise Rejected(
+                RejectReason.OTHER_FILE, f"the bundle's {place}{name} is not the file of that name given here"
+            )

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from conformance.gate.files.toml_entries import holds
 from conformance.gate.mustpass.mustpass_lists import (
     DEFAULT_TARGETS,
     Level,
@@ -19,6 +18,7 @@ from conformance.gate.mustpass.mustpass_lists import (
     stack_text,
     target_of,
 )
+from conformance.gate.user_files.toml_entries import holds
 from conformance.records import CaseRecord, RunInfo, Status
 
 

@@ -35,8 +35,8 @@ from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from conformance.gate.files.toml_entries import stack_problem
 from conformance.gate.runs.code_digest import code_digest
+from conformance.gate.user_files.toml_entries import stack_problem
 from conformance.records import CaseRecord, ReasonCode, RunInfo, Status
 
 FORMAT = 1

@@ -29,7 +29,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from conformance.gate.files.toml_entries import (
+from conformance.gate.mustpass.mustpass_check import is_excused, once
+from conformance.gate.mustpass.mustpass_lists import ANY, LEVELS, Level, Mustpass, is_proof, outcome, satisfies
+from conformance.gate.user_files.toml_entries import (
     TEXT,
     EntryError,
     Form,
@@ -40,9 +42,7 @@ from conformance.gate.files.toml_entries import (
     read_text,
     tables,
 )
-from conformance.gate.files.waiver_file import FAILURES
-from conformance.gate.mustpass.mustpass_check import is_excused, once
-from conformance.gate.mustpass.mustpass_lists import ANY, LEVELS, Level, Mustpass, is_proof, outcome, satisfies
+from conformance.gate.user_files.waiver_file import FAILURES
 from conformance.records import CaseRecord, Status
 
 BUILT_IN = "profiles.toml"  # beside this module

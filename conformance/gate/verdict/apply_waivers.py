@@ -8,10 +8,10 @@ from datetime import date
 from typing import Any
 
 from conformance.gate.changes.code_changes import kind_of_check
-from conformance.gate.files.toml_edits import hunk, key_span, narrowest, toml_patterns, toml_text
-from conformance.gate.files.toml_entries import VERSIONED, Ids, holds
-from conformance.gate.files.waiver_file import FAILURES, TABLE, Waiver, Waivers
 from conformance.gate.findings import Comparison, Finding, Group, Kind
+from conformance.gate.user_files.toml_edits import hunk, key_span, narrowest, toml_patterns, toml_text
+from conformance.gate.user_files.toml_entries import VERSIONED, Ids, holds
+from conformance.gate.user_files.waiver_file import FAILURES, TABLE, Waiver, Waivers
 from conformance.records import CaseRecord, Status
 
 #: Kinds whose findings are about failing checks, or about a diagnosis where none failed.

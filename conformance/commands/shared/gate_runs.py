@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 
-from conformance.commands import CommandError, judged
-from conformance.commands.confirmed_scripts import reproduced
-from conformance.commands.outputs import deliver
-from conformance.commands.two_runs import compared
+from conformance.commands import CommandError
+from conformance.commands.shared import policy_options
+from conformance.commands.shared.comparison_output import deliver
+from conformance.commands.shared.confirmed_scripts import reproduced
+from conformance.commands.shared.run_comparison import compared
 from conformance.gate.run_options import TIERS
 from conformance.gate.runs.code_digest import code_digest
 from conformance.gate.stacks.environments import Environment, build, default_cache
@@ -40,7 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         )
     parser.add_argument("--compile-only", action="store_true", help="compile and check the code, run nothing")
     parser.add_argument("--no-gpu", action="store_true", help="interpreter and cross-compilation only")
-    judged.add_options(parser)
+    policy_options.add_options(parser)
     parser.add_argument(
         "--reproducers",
         metavar="N",
@@ -119,7 +120,7 @@ class Gate:
 
 def gate_of(given: argparse.Namespace, stacks: Sequence[Stack]) -> Gate:
     """The gate that was asked for. What of the user's files cannot be used is said here, before hours of runs."""
-    judged.refuse_unusable(given)
+    policy_options.refuse_unusable(given)
     if given.output:
         _make(Path(given.output))
     options = ["--tier", given.tier]
@@ -163,7 +164,7 @@ def _progress(name: str) -> Iterator[Say]:
 def report_pair(given: argparse.Namespace, baseline: StackRun, candidate: StackRun, output: Path) -> int:
     """Compares two runs and leaves the comparison in ``output``, in every form. Returns 0 if the candidate is safe."""
     found = compared(baseline.folder, candidate.folder, (baseline.name, candidate.name))
-    found = judged.after_waivers(given, found, candidate.folder)
+    found = policy_options.after_waivers(given, found, candidate.folder)
     _make(output)
     files = {option: str(output / name) for option, name in REPORTS.items()}
     answer = deliver(found, baseline.folder, candidate.folder, files)

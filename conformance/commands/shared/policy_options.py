@@ -9,11 +9,11 @@ from pathlib import Path
 
 from conformance import targets
 from conformance.commands import CommandError
-from conformance.gate.files import waiver_file
 from conformance.gate.findings import Comparison
 from conformance.gate.mustpass import mustpass_check as owed
 from conformance.gate.mustpass import mustpass_lists as mustpass
 from conformance.gate.mustpass import profiles
+from conformance.gate.user_files import waiver_file
 from conformance.gate.verdict import apply_waivers, gate_verdict
 from conformance.gate.verdict.final_comparison import settled
 from conformance.records import CaseRecord, RecordError, RunInfo, Status, read_records, read_run

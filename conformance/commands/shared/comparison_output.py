@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from conformance.commands import CommandError
-from conformance.commands.pages import page
+from conformance.commands.shared.html_page import page
 from conformance.gate.findings import Comparison
 from conformance.records import jsonable
 from conformance.reporting import comparison as reporting

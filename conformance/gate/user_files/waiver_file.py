@@ -19,7 +19,7 @@
 
 What a waiver covers stays visible as waived and counts as proven nowhere. A waiver that is expired, covers nothing or
 covers what passes fails the gate, with the edit that puts it right. That a run is incomplete cannot be waived. How
-patterns match and versions compare is in :mod:`conformance.gate.files.toml_entries`.
+patterns match and versions compare is in :mod:`conformance.gate.user_files.toml_entries`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from conformance.gate.files.toml_edits import Span, spans
-from conformance.gate.files.toml_entries import (
+from conformance.gate.findings import RUN_ITSELF, SEVERITY, Kind, Severity
+from conformance.gate.user_files.toml_edits import Span, spans
+from conformance.gate.user_files.toml_entries import (
     DAY,
     LINK,
     STACK,
@@ -47,7 +48,6 @@ from conformance.gate.files.toml_entries import (
     read_text,
     tables,
 )
-from conformance.gate.findings import RUN_ITSELF, SEVERITY, Kind, Severity
 from conformance.records import Status
 
 TABLE = "waiver"

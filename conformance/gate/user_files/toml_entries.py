@@ -1,10 +1,9 @@
 """Entries that people write in TOML, one table each: their rules, patterns of case ids, ranges of versions.
 
-Expected failures (:mod:`conformance.gate.files.expected_failures`), waivers and profiles are such entries. Expected
-failures and waivers are in files of their own because they answer to different people at different times. An expected
-failure is a defect that the suites know while they run, and it decides what the record says. A waiver is what the
-user of the gate accepts of a change between two stacks; it is read afterwards and leaves the records as they are, so
-that evidence does not depend on who judges it.
+Expected failures, waivers and profiles are such entries. Expected failures and waivers have files of their own because
+different people write them at different times. An expected failure is a defect that the suites know while they run; it
+decides the status in the record. A waiver is a change between two stacks that the user of the gate accepts. It is read
+after the run and leaves the records as they are, so that evidence does not depend on who judges it.
 
 In a pattern ``*`` is any text and ``?`` any one character. Every other character stands for itself, square brackets
 too, for case ids are full of them. The whole id must match, upper and lower case being different.

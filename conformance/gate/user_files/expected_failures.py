@@ -25,7 +25,8 @@ A file of expected failures is TOML, one ``[[expected_failure]]`` table per defe
 ``upstream``, ``owner``, ``expires``
     Where the defect is reported (https), who looks after the entry, and the last day (UTC) on which it holds.
 
-How patterns match and versions compare, and why this is not a waiver, is in :mod:`conformance.gate.files.toml_entries`.
+:mod:`conformance.gate.user_files.toml_entries` says how patterns match, how versions compare, and why this is not a
+waiver.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from datetime import date, datetime, timezone
 from importlib.resources import files
 from pathlib import Path
 
-from conformance.gate.files.toml_entries import (
+from conformance.gate.user_files.toml_entries import (
     DAY,
     LINK,
     STACK,
@@ -142,7 +143,7 @@ class ExpectedFailure:
 
 
 @dataclass(frozen=True)
-class Finding:
+class CaseOutcome:
     """What a case's outcome amounts to, given the expected failures."""
 
     status: Status
@@ -156,24 +157,24 @@ class ExpectedFailures:
 
     entries: tuple[ExpectedFailure, ...] = ()
 
-    def failure(self, record: CaseRecord, status: Status, diagnosis: str) -> Finding:
+    def failure(self, record: CaseRecord, status: Status, diagnosis: str) -> CaseOutcome:
         """The outcome of a case that failed: an expected failure if an entry excuses it. Otherwise the failure stays
         as it is, with a line for each entry that concerns the case and does not excuse it."""
         objections: list[str] = []
         for entry in self._concerning(record):
             objection = entry.objection(status, diagnosis, record.verdicts)
             if objection is None:
-                return Finding(Status.EXPECTED_FAIL, f"{entry}:\n{diagnosis}", entry.reason)
+                return CaseOutcome(Status.EXPECTED_FAIL, f"{entry}:\n{diagnosis}", entry.reason)
             objections.append(objection)
-        return Finding(status, "\n".join([diagnosis, *objections]))
+        return CaseOutcome(status, "\n".join([diagnosis, *objections]))
 
-    def success(self, record: CaseRecord) -> Finding | None:
+    def success(self, record: CaseRecord) -> CaseOutcome | None:
         """What it amounts to that the case of ``record`` passed: None unless an entry said that it always fails."""
         entries = [entry for entry in self._concerning(record) if not (entry.expired() or entry.intermittent)]
         if not entries:
             return None
         lines = [f"{entry}: the case passed; remove the entry from {entry.file}, or narrow it" for entry in entries]
-        return Finding(Status.UNEXPECTED_PASS, "\n".join(lines), entries[0].reason)
+        return CaseOutcome(Status.UNEXPECTED_PASS, "\n".join(lines), entries[0].reason)
 
     def applied(self, record: CaseRecord) -> CaseRecord:
         """``record`` of a failed case, with what the failure amounts to."""

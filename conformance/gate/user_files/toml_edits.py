@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from conformance.gate.files.toml_entries import EntryError, load, matches
+from conformance.gate.user_files.toml_entries import EntryError, load, matches
 
 _CONTEXT = 3  # unchanged lines before and after, as diff has them
 

@@ -1,0 +1,1 @@
+"""What several commands share: their common options, the lookup of cases, the runs of stacks, the written output."""
