@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,7 @@ from torch import Tensor
 
 from conformance.inputs.draws import Draws, Integers
 from conformance.inputs.exact import FillError
+from conformance.inputs.fill_set import FillKind, FillSet
 from conformance.numerics import attention_bounds
 from conformance.numerics.bounds import U, growth
 from conformance.numerics.contract import Contract
@@ -31,11 +32,8 @@ from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, round_to
 from conformance.problems import Attention
 from conformance.references import attention as meaning
+from conformance.references.operands import Device
 
-Device = torch.device | str | None
-
-#: Every fill there is, in the order in which they are returned.
-FILL_NAMES = ("selector", "tie", "uniform", "randn", "hot")
 #: Scores that are not selected lie this far below the selected one: exp of it is 0 in fp64, and so in fp32.
 UNDERFLOW = 800.0
 #: Keys that share a code, at most: forward two, whose average is exact, backward more.
@@ -58,33 +56,6 @@ class Codes:
     k_exponent: int
 
 
-def fills(
-    problem: Attention,
-    contract: Contract,
-    seed: int = 0,
-    names: Sequence[str] | None = None,
-    *,
-    device: Device = None,
-) -> tuple[Fill, ...]:
-    """All fills for ``problem`` under ``contract``, or those of them in ``names``, in the order of FILL_NAMES.
-
-    Backward problems have no "selector". Problems whose keys cannot have different codes (few dims for many keys, a
-    scale that is not positive or extreme) have neither "selector" nor "tie". The first output is the fill's own, the
-    others are its parts. Documents are the same in all fills of a seed. Inputs are CPU tensors, ``device`` is where
-    values and bounds are computed and live. Raises ValueError for unknown names or a contract of another output dtype,
-    FillError if a fill breaks its promise.
-    """
-    wanted = FILL_NAMES if names is None else tuple(names)
-    unknown = sorted(set(wanted) - set(FILL_NAMES))
-    if unknown:
-        raise ValueError(f"fill names {unknown} are unknown: use {', '.join(FILL_NAMES)}")
-    if contract.out_dtype != problem.output_dtype:
-        raise ValueError(f"{problem.id} has output {problem.output_dtype}, its contract says {contract.out_dtype}")
-    return tuple(
-        _build(name, problem, contract, seed, device) for name in _allowed(problem, contract) if name in wanted
-    )
-
-
 def codes(problem: Attention, contract: Contract) -> Codes | None:
     """The codes that tell the keys of ``problem`` apart, None if there are none."""
     form = FORMATS[_format(problem, contract)]
@@ -100,20 +71,24 @@ def codes(problem: Attention, contract: Contract) -> Codes | None:
     return found if fits else None
 
 
-def _allowed(problem: Attention, contract: Contract) -> tuple[str, ...]:
+def applicable(problem: Attention, contract: Contract) -> tuple[str, ...]:
+    """Backward problems have no "selector". Problems whose keys cannot have different codes (few dims for many keys, a
+    scale that is not positive or extreme) have neither "selector" nor "tie"."""
     left_out = {"selector"} if problem.backward else set()
     if codes(problem, contract) is None:
         left_out |= {"selector", "tie"}
-    return tuple(name for name in FILL_NAMES if name not in left_out)
+    return tuple(name for name in FILLS.names if name not in left_out)
 
 
-def _build(name: str, problem: Attention, contract: Contract, seed: int, device: Device) -> Fill:
+def build(name: str, problem: Attention, contract: Contract, seed: int, device: Device) -> Fill:
+    """The fill called ``name``; see :class:`FillSet`. It is that of the first output, the others are its parts.
+    Documents are the same in all fills of a seed."""
     draws = Draws(seed, f"attention {name}")
     inputs = _documents(problem, seed)
     if name in ("randn", "hot"):
         return _random(name, problem, contract, seed, draws, inputs, device)
-    build = _exact_backward if problem.backward else _exact_forward
-    return build(name, problem, contract, seed, draws, inputs, device)
+    build_exact = _exact_backward if problem.backward else _exact_forward
+    return build_exact(name, problem, contract, seed, draws, inputs, device)
 
 
 def _random(
@@ -136,7 +111,7 @@ def _random(
         inputs["slopes"] = round_to(torch.from_numpy(slopes), "fp32")
     if not problem.backward:
         exact = meaning.forward(problem, inputs, device=device)
-        values_out = {"out": exact.out, "lse": exact.lse}
+        values_out = exact.outputs
         errors = dict(zip(values_out, attention_bounds.forward_error(problem, contract, exact), strict=True))
         return _fill(name, problem, contract, seed, inputs, values_out, errors)
     given = _forward_of_backward(problem, inputs, device)
@@ -150,7 +125,7 @@ def _random(
         contract,
         seed,
         inputs,
-        _gradients(gradients),
+        gradients.outputs,
         dict(zip(_GRADIENTS, attention_bounds.backward_error(problem, contract, gradients), strict=True)),
     )
 
@@ -178,7 +153,7 @@ def _exact_forward(
         inputs["slopes"] = _slopes(problem, draws, name)
     exact = meaning.forward(problem, inputs, device=device)
     out, lse = _structured_errors(name, problem, contract, exact)
-    return _fill(name, problem, contract, seed, inputs, {"out": exact.out, "lse": exact.lse}, {"out": out, "lse": lse})
+    return _fill(name, problem, contract, seed, inputs, exact.outputs, {"out": out, "lse": lse})
 
 
 def _structured_errors(
@@ -246,9 +221,7 @@ def _exact_backward(
         exact = meaning.backward(problem, inputs, device=device)
         excess = _excess(problem, contract, exact, bits)
         if excess <= 1:
-            return _fill(
-                name, problem, contract, seed, inputs, _gradients(exact), _leaks(name, problem, contract, exact)
-            )
+            return _fill(name, problem, contract, seed, inputs, exact.outputs, _leaks(name, problem, contract, exact))
         if largest >= 2:
             largest = max(1.0, min(largest / excess, math.floor(largest) - 1))
         else:
@@ -411,10 +384,6 @@ def _rounded(values: NDArray, form: str, exponent: int = 0) -> Tensor:
 _GRADIENTS = ("grad_q", "grad_k", "grad_v")
 
 
-def _gradients(exact: meaning.Backward) -> dict[str, Tensor]:
-    return {"grad_q": exact.grad_q, "grad_k": exact.grad_k, "grad_v": exact.grad_v}
-
-
 def _fill(
     name: str,
     problem: Attention,
@@ -436,3 +405,23 @@ def _fill(
             name, seed, method, inputs, values[output.name], error, dict(meta), dict(made) if first else {}
         )
     return made[problem.output.name]
+
+
+FILLS = FillSet(
+    (
+        FillKind(
+            "selector",
+            True,
+            "keys that are codes of +-1; every query is the code of one key that it sees",
+            "a wrong mask, index or head: the output is a row of v, bit by bit",
+        ),
+        FillKind("tie", True, "several keys that share a code", "keys that are left out or counted twice"),
+        FillKind(
+            "uniform", True, "queries and keys in different dimensions: all probabilities are equal", "narrow sums"
+        ),
+        FillKind("randn", False, "near-normal values", "errors past the bound at usual values"),
+        FillKind("hot", False, "queries six times as large, so that few keys rule", "a wrong maximum or rescaling"),
+    ),
+    applicable,
+    build,
+)

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conformance import reference
 from conformance.inputs.arrangement import Product, arrange, draw_rows, formats
 from conformance.inputs.draws import Draws, Floats, Shape
 from conformance.inputs.exact import ignored
@@ -18,12 +17,14 @@ from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, round_to
 from conformance.problems import Gemm, Operand
+from conformance.references import gemm
+from conformance.references.operands import Device
 
 #: Bounded fills draw scales from [2**-1, 2).
 LARGEST_SCALE = 2.0
 
 
-def randn(problem: Gemm, contract: Contract, seed: int, device: reference.Device) -> Fill:
+def randn(problem: Gemm, contract: Contract, seed: int, device: Device) -> Fill:
     """Near-normal operands, bias and positive scales that are no powers of two; integers over their whole range."""
     draws, product = Draws(seed, "randn"), Product.of(problem)
     a = draws.normal((product.rows, product.k))
@@ -31,7 +32,7 @@ def randn(problem: Gemm, contract: Contract, seed: int, device: reference.Device
     return _bounded("randn", problem, contract, seed, draws, a, b, device)
 
 
-def hot(problem: Gemm, contract: Contract, seed: int, device: reference.Device) -> Fill:
+def hot(problem: Gemm, contract: Contract, seed: int, device: Device) -> Fill:
     """Even rows of A and columns of B lognormal over many binades, odd ones positive uniform.
 
     Positive times positive shows biased truncation, which grows with K; lognormal shows lost small terms.
@@ -53,7 +54,7 @@ def _second(problem: Gemm, draw: Callable[[Shape], Floats], draws: Draws, shape:
     return draws.below(int(form.largest - lowest) + 1, shape).astype(np.float64) + lowest
 
 
-def special(problem: Gemm, contract: Contract, seed: int, device: reference.Device) -> Fill:
+def special(problem: Gemm, contract: Contract, seed: int, device: Device) -> Fill:
     """NaN, infinities, -0, subnormals and the largest finite value, each in a row of A and a column of B of its own.
 
     Single values lie at random k, those of A's first kind at the last k. Formats without infinity hold NaN only. For
@@ -117,13 +118,13 @@ def _bounded(
     draws: Draws,
     a: Floats,
     b: Floats,
-    device: reference.Device,
+    device: Device,
 ) -> Fill:
     a, b = _fitted(problem, contract, a, b, device)
     return _finish(name, "bounded", problem, contract, seed, _tensors(problem, contract, draws, a, b), device)
 
 
-def _fitted(problem: Gemm, contract: Contract, a: Floats, b: Floats, device: reference.Device) -> tuple[Floats, Floats]:
+def _fitted(problem: Gemm, contract: Contract, a: Floats, b: Floats, device: Device) -> tuple[Floats, Floats]:
     """Scale by powers of two so that results stay a factor of four inside a narrow output's range."""
     largest = FORMATS[contract.out_dtype].largest
     if largest > 2.0**100 or not problem.has_product or problem.output.numel == 0:
@@ -193,8 +194,8 @@ def _finish(
     contract: Contract,
     seed: int,
     inputs: dict[str, Tensor],
-    device: reference.Device,
+    device: Device,
 ) -> Fill:
-    value = reference.value(problem, inputs, device=device)
-    error = error_bound(problem, contract, value, reference.magnitude(problem, inputs, device=device), inputs)
+    value = gemm.value(problem, inputs, device=device)
+    error = error_bound(problem, contract, value, gemm.magnitude(problem, inputs, device=device), inputs)
     return Fill(name, seed, method, inputs, value, error, {"contract_assumed": contract.accumulator.assumed})

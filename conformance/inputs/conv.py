@@ -7,55 +7,35 @@ group. Zeros of the padding only make sums smaller.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from conformance.inputs import exact
+from conformance.inputs import exact, gemm
 from conformance.inputs.arrangement import formats, value_range
 from conformance.inputs.draws import Draws, Floats, Integers, Shape
 from conformance.inputs.exact import BudgetError, Room
+from conformance.inputs.fill_set import FillSet
 from conformance.numerics.bounds import U64, U, growth
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, round_to
 from conformance.problems import Conv
-from conformance.references.conv import Device, correlate, magnitude, value
+from conformance.references.conv import correlate, magnitude, value
+from conformance.references.operands import Device
 
-#: Every fill there is, in the order in which they are returned.
-FILL_NAMES = ("transparent", "wide-A", "wide-B", "randn", "hot", "special")
 #: The operands of the product that x and w stand for.
 _SIDES = {"x": "a", "w": "b"}
 
 
-def fills(
-    problem: Conv,
-    contract: Contract,
-    seed: int = 0,
-    names: Sequence[str] | None = None,
-    *,
-    device: Device = None,
-) -> tuple[Fill, ...]:
-    """All fills of ``problem``, or those of them in ``names``, in the order of FILL_NAMES; "wide-A" is about x and
-    "wide-B" about w. An empty batch has only "transparent".
-
-    Inputs are CPU tensors; ``device`` is where fp64 sums are computed and where ``expected`` and ``error`` live (None:
-    the CPU). Raises ValueError for unknown names or a contract of another output dtype, FillError if a fill breaks its
-    promise.
-    """
-    wanted = FILL_NAMES if names is None else tuple(names)
-    unknown = sorted(set(wanted) - set(FILL_NAMES))
-    if unknown:
-        raise ValueError(f"fill names {unknown} are unknown: use {', '.join(FILL_NAMES)}")
-    if contract.out_dtype != problem.output_dtype:
-        raise ValueError(f"{problem.id} has output {problem.output_dtype}, its contract says {contract.out_dtype}")
-    there = FILL_NAMES if problem.batch else FILL_NAMES[:1]
-    return tuple(_build(name, problem, contract, seed, device) for name in there if name in wanted)
+def applicable(problem: Conv, contract: Contract) -> tuple[str, ...]:
+    """Every fill of the family; an empty batch has only "transparent"."""
+    return FILLS.names if problem.batch else FILLS.names[:1]
 
 
-def _build(name: str, problem: Conv, contract: Contract, seed: int, device: Device) -> Fill:
+def build(name: str, problem: Conv, contract: Contract, seed: int, device: Device) -> Fill:
+    """The fill called ``name``; see :class:`FillSet`. "wide-A" is about x and "wide-B" about w."""
     draws = Draws(seed, f"conv {name}")
     if name == "transparent":
         x, w = (_direct if problem.group_channels < 4 else _paired)(problem, contract, draws)
@@ -354,3 +334,6 @@ def error_bound(problem: Conv, contract: Contract, expected: Tensor, inputs: dic
     if contract.flushes_subnormals:
         error = error + FORMATS[contract.out_dtype].smallest_normal
     return error * (1 + 2.0**-20)
+
+
+FILLS = FillSet(gemm.UNSCALED, applicable, build)

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conformance import reference
 from conformance.inputs.arrangement import (
     Product,
     arrange,
@@ -32,6 +31,8 @@ from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, round_to
 from conformance.problems import DTYPES, Gemm, Operand
+from conformance.references import gemm
+from conformance.references.operands import Device
 
 #: fp32 epilogues are exact up to this many bits.
 EPILOGUE_BITS = 24
@@ -128,7 +129,7 @@ def room(problem: Gemm, contract: Contract) -> Room:
     return Room(product.k, chunk, chunk_total, total, cap, addend, len(added), factor, doubling)
 
 
-def transparent(problem: Gemm, contract: Contract, seed: int, device: reference.Device) -> Fill:
+def transparent(problem: Gemm, contract: Contract, seed: int, device: Device) -> Fill:
     """Wide products whose sums fit the output's significand, so that output rounding hides nothing.
 
     Columns of A are paired at random, A[:,v] = A[:,u] and B[v] = -B[u] + E with E sparse in {-1, 0, 1}: what remains
@@ -146,7 +147,7 @@ def transparent(problem: Gemm, contract: Contract, seed: int, device: reference.
     return _assemble("transparent", problem, contract, seed, draws, a, b, device)
 
 
-def wide(side: str, problem: Gemm, contract: Contract, seed: int, device: reference.Device) -> Fill:
+def wide(side: str, problem: Gemm, contract: Contract, seed: int, device: Device) -> Fill:
     """A full-significand operand (``side`` "A" or "B") times a small one: sums wider than the output.
 
     Signs lean to one side per output, so that sums come close to the accumulator's limit and, where the contract
@@ -160,7 +161,7 @@ def wide(side: str, problem: Gemm, contract: Contract, seed: int, device: refere
         return _wide(side, problem, contract, seed, device, daring=False)
 
 
-def wide_scales(problem: Gemm, contract: Contract, seed: int, device: reference.Device) -> Fill:
+def wide_scales(problem: Gemm, contract: Contract, seed: int, device: Device) -> Fill:
     """Products of +-1 under scales of twelve significant bits: scales that were cast down or rounded show."""
     draws, product = Draws(seed, "wide-scales"), Product.of(problem)
     a = draws.signs((product.rows, product.k))
@@ -170,7 +171,7 @@ def wide_scales(problem: Gemm, contract: Contract, seed: int, device: reference.
     return _assemble("wide-scales", problem, contract, seed, draws, a, b, device, scales_only=True)
 
 
-def _large_sums(name: str, problem: Gemm, contract: Contract, seed: int, device: reference.Device) -> Fill:
+def _large_sums(name: str, problem: Gemm, contract: Contract, seed: int, device: Device) -> Fill:
     """int8 of one sign per row of A and column of B, all near the ends of the range."""
     draws, product = Draws(seed, name), Product.of(problem)
     found = []
@@ -180,7 +181,7 @@ def _large_sums(name: str, problem: Gemm, contract: Contract, seed: int, device:
     return _assemble(name, problem, contract, seed, draws, found[0], found[1].T, device)
 
 
-def _wide(side: str, problem: Gemm, contract: Contract, seed: int, device: reference.Device, *, daring: bool) -> Fill:
+def _wide(side: str, problem: Gemm, contract: Contract, seed: int, device: Device, *, daring: bool) -> Fill:
     name = f"wide-{side}"
     draws, product = Draws(seed, name), Product.of(problem)
     sizes = (product.rows, product.cols) if side == "A" else (product.cols, product.rows)
@@ -306,7 +307,7 @@ def _assemble(
     draws: Draws,
     a: Integers,
     b: Integers,
-    device: reference.Device,
+    device: Device,
     *,
     scales_only: bool = False,
 ) -> Fill:
@@ -349,12 +350,12 @@ def _assemble(
                 significand = 1 + np.ldexp(odd, 1 - WIDE_SCALE_BITS)
             inputs[operand.name] = exactly(significand, picked, operand, (operand.dtype,))
 
-    raw = reference.product(problem, inputs, device=device)
+    raw = gemm.product(problem, inputs, device=device)
     if problem.has_product:
         units = _factor_units(problem, product, (unit_a, unit_b), scales_only)
-        if not _is_product(problem, reference.factors(problem, inputs, device=device), raw, units, seed):
+        if not _is_product(problem, gemm.factors(problem, inputs, device=device), raw, units, seed):
             raise FillError(f"{problem.id}, fill {name}, seed {seed}: the fp64 reference is not A @ B (Freivalds)")
-    expected = reference.epilogue(problem, inputs, raw)
+    expected = gemm.epilogue(problem, inputs, raw)
     meta: dict[str, Any] = {
         "unit_a": unit_a,
         "unit_b": unit_b,
@@ -367,7 +368,7 @@ def _assemble(
 
 
 def _is_product(problem: Gemm, factors: tuple[Tensor, Tensor], raw: Tensor, units: tuple[int, int], seed: int) -> bool:
-    """Whether ``raw`` is the product of ``factors`` (fp64; integers in these units), by :func:`reference.freivalds`."""
+    """Whether ``raw`` is the product of ``factors`` (fp64; integers in these units), by :func:`gemm.freivalds`."""
     a, b = factors
     if problem.batch is not None:  # a large batch repeats itself
         repeat = period(problem)
@@ -377,7 +378,7 @@ def _is_product(problem: Gemm, factors: tuple[Tensor, Tensor], raw: Tensor, unit
     a_int, b_int, found = (
         (values * 2.0**-unit).to(torch.int64) for values, unit in ((a, units[0]), (b, units[1]), (raw, sum(units)))
     )
-    return reference.freivalds(a_int, b_int, found, seed)
+    return gemm.freivalds(a_int, b_int, found, seed)
 
 
 def _factor_units(problem: Gemm, product: Product, units: tuple[int, int], scales_only: bool) -> tuple[int, int]:

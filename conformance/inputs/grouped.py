@@ -10,53 +10,30 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from conformance.inputs import bounded, exact
+from conformance.inputs import gemm
 from conformance.inputs.exact import FillError, ignored
+from conformance.inputs.fill_set import FillSet
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.problems import Gemm, GroupedGemm, mm
 from conformance.references import grouped
-from conformance.references.grouped import Device
-
-#: Every fill there is, in the order in which they are returned.
-FILL_NAMES = ("transparent", "wide-A", "wide-B", "randn", "hot", "special")
+from conformance.references.operands import Device
 
 #: Seeds that the groups of one problem have to themselves.
 SEEDS_PER_PROBLEM = 2**20
 
 
-def fills(
-    problem: GroupedGemm,
-    contract: Contract,
-    seed: int = 0,
-    names: Sequence[str] | None = None,
-    *,
-    device: Device = None,
-) -> tuple[Fill, ...]:
-    """All fills of ``problem`` under ``contract``, or those in ``names``, in the order of FILL_NAMES.
-
-    With an empty output there is only "transparent", without any product only that and "randn". An operand's matrix
-    that no product uses, such as B of a group without rows, is NaN throughout. Inputs are CPU tensors; ``device`` is
-    where the fp64 products are computed and where ``expected`` and ``error`` live (None: the CPU). Raises ValueError
-    for unknown names or a contract of another output dtype, FillError if a fill breaks its promise.
-    """
-    wanted = FILL_NAMES if names is None else tuple(names)
-    unknown = sorted(set(wanted) - set(FILL_NAMES))
-    if unknown:
-        raise ValueError(f"fill names {unknown} are unknown: use {', '.join(FILL_NAMES)}")
-    if contract.out_dtype != problem.output_dtype:
-        raise ValueError(f"{problem.id} has output {problem.output_dtype}, its contract says {contract.out_dtype}")
-    return tuple(_build(name, problem, contract, seed, device) for name in _allowed(problem) if name in wanted)
-
-
-def _allowed(problem: GroupedGemm) -> tuple[str, ...]:
+def applicable(problem: GroupedGemm, contract: Contract) -> tuple[str, ...]:
+    """With an empty output there is only "transparent", without any product only that and "randn"."""
     if problem.output.numel == 0:
         return ("transparent",)
     multiplied = any(all(problem.group_extents(group)) for group in range(problem.groups))
-    return FILL_NAMES if multiplied else ("transparent", "randn")
+    return FILLS.names if multiplied else ("transparent", "randn")
 
 
-def _build(name: str, problem: GroupedGemm, contract: Contract, seed: int, device: Device) -> Fill:
+def build(name: str, problem: GroupedGemm, contract: Contract, seed: int, device: Device) -> Fill:
+    """The fill called ``name``; see :class:`FillSet`. An operand's matrix that no product uses, such as B of a group
+    without rows, is NaN throughout."""
     parts = [
         _group_fill(name, _product(problem, group), contract, SEEDS_PER_PROBLEM * seed + group, device)
         for group in range(problem.groups)
@@ -80,15 +57,7 @@ def _product(problem: GroupedGemm, group: int) -> Gemm:
 def _group_fill(name: str, product: Gemm, contract: Contract, seed: int, device: Device) -> Fill:
     if 0 in (product.M, product.N, product.K):
         return _without_product(name, product, seed, device)
-    if name.startswith("wide-"):
-        return exact.wide(name[-1], product, contract, seed, device)
-    builders = {
-        "transparent": exact.transparent,
-        "randn": bounded.randn,
-        "hot": bounded.hot,
-        "special": bounded.special,
-    }
-    return builders[name](product, contract, seed, device)
+    return gemm.build(name, product, contract, seed, device)
 
 
 def _without_product(name: str, product: Gemm, seed: int, device: Device) -> Fill:
@@ -113,3 +82,6 @@ def _meta(parts: Sequence[Fill]) -> dict[str, object]:
         if found := [part[key] for part in shown if key in part]:
             meta[key] = choose(found)
     return meta
+
+
+FILLS = FillSet(gemm.UNSCALED, applicable, build)

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from conformance import reference
 from conformance.numerics.contract import Accumulator, Contract
 from conformance.numerics.rounding import FORMATS
 from conformance.problems import BLOCK_SCALINGS, Gemm
 from conformance.problems.gemm import SCALE_BLOCK
+from conformance.references import gemm
 
 #: Unit roundoff of the fp32 arithmetic of epilogues.
 U = 2.0**-24
@@ -121,7 +121,7 @@ def _epilogue_error(problem: Gemm, inputs: Mapping[str, Tensor], value: Tensor, 
 def _fused_error(problem: Gemm, inputs: Mapping[str, Tensor], error: Tensor, device: torch.device) -> Tensor:
     """``error`` of the product, carried through the steps of a fused epilogue: their slope times it, and their own."""
     assert problem.fusion is not None
-    steps = reference.fused_steps(problem, inputs, reference.product(problem, inputs, device=device))
+    steps = gemm.fused_steps(problem, inputs, gemm.product(problem, inputs, device=device))
     for name, before, after in zip(problem.fusion.epilogue, steps, steps[1:], strict=False):
         if name in ("bias", "residual"):
             error = error + 2 * U * (after.abs() + error) + 8 * U64 * (before.abs() + after.abs())
@@ -155,7 +155,7 @@ def _aligned_magnitude(problem: Gemm, magnitude: Tensor, inputs: Mapping[str, Te
         subnormal |= bool(small.any())
         return torch.where(small, smallest, size)
 
-    a, b = reference.factors(problem, inputs, device=magnitude.device, change=lifted)
+    a, b = gemm.factors(problem, inputs, device=magnitude.device, change=lifted)
     return a @ b if subnormal else magnitude
 
 

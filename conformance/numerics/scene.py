@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from conformance import reference
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import round_to
 from conformance.problems import DTYPES, Gemm, Operand, itemsize
+from conformance.references import gemm
 
 #: Bytes that may lie around operands while a fill runs; those of ``conformance.inputs.guarded``.
 POISON = (0xFF, 0x7B)
@@ -44,7 +44,7 @@ class Scene:
         self.k = problem.K if problem.has_product else 0
         self.a = fill.inputs["a"].cpu().double()[:, : self.k]
         self.b = fill.inputs["b"].cpu().double()[: self.k]
-        self.raw = reference.product(problem, fill.inputs, device="cpu")
+        self.raw = gemm.product(problem, fill.inputs, device="cpu")
         ones = torch.ones((), dtype=torch.float64)
         self.scale_a = self._input("scale_a", ones).reshape(-1, 1).expand(problem.M, 1)[:, 0]
         self.scale_b = self._input("scale_b", ones).reshape(1, -1).expand(1, problem.N)[0]

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from conformance.problems import Attention
-
-Device = torch.device | str | None
+from conformance.references.operands import Device, check_inputs
 
 
 @dataclass(frozen=True)
@@ -50,6 +49,11 @@ class Forward:
     lse: Tensor
 
     @property
+    def outputs(self) -> dict[str, Tensor]:
+        """The problem's outputs by name."""
+        return {"out": self.out, "lse": self.lse}
+
+    @property
     def live(self) -> Tensor:
         """(batch, heads, queries): whether the row sees a key."""
         return self.total > 0
@@ -79,6 +83,11 @@ class Backward:
     grad_q: Tensor
     grad_k: Tensor
     grad_v: Tensor
+
+    @property
+    def outputs(self) -> dict[str, Tensor]:
+        """The problem's outputs by name."""
+        return {"grad_q": self.grad_q, "grad_k": self.grad_k, "grad_v": self.grad_v}
 
 
 def positions(problem: Attention, device: Device = None) -> Tensor:
@@ -123,7 +132,7 @@ def scores(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device =
 
     Raises KeyError for a missing operand and ValueError for one of the wrong shape.
     """
-    _check(problem, inputs)
+    check_inputs(problem, inputs)
     q, k, v = (inputs[name].to(device or "cpu").double() for name in "qkv")
     k, v = repeated(problem, k), repeated(problem, v)
     scaled = (q @ k.transpose(-1, -2)) * problem.softmax_scale
@@ -186,10 +195,7 @@ def backward(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device
     )
 
 
-def _check(problem: Attention, inputs: Mapping[str, Tensor]) -> None:
-    for operand in problem.operands:
-        if operand.name not in inputs:
-            raise KeyError(f"{problem.id} needs the input {operand.name!r}: given are {sorted(inputs)}")
-        if tuple(inputs[operand.name].shape) != operand.shape:
-            given = tuple(inputs[operand.name].shape)
-            raise ValueError(f"{problem.id}: input {operand.name!r} has shape {given}, it must have {operand.shape}")
+def value(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
+    """The first output in fp64: out of a forward problem, grad_q of a backward one. Raises as :func:`scores` does."""
+    result = (backward if problem.backward else forward)(problem, inputs, device=device)
+    return result.outputs[problem.output.name]

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from conformance.problems import Conv
-
-Device = torch.device | str | None
+from conformance.references.operands import Device, check_inputs
 
 
 def correlate(problem: Conv, x: Tensor, w: Tensor) -> Tensor:
@@ -59,8 +58,6 @@ def value(problem: Conv, inputs: Mapping[str, Tensor], *, device: Device = None)
 
 
 def _operands(problem: Conv, inputs: Mapping[str, Tensor], device: Device) -> tuple[Tensor, Tensor]:
-    for operand in problem.operands:
-        if operand.name not in inputs:
-            raise KeyError(f"{problem.id} needs the input {operand.name!r}: given are {sorted(inputs)}")
+    check_inputs(problem, inputs)
     target = inputs["x"].device if device is None else torch.device(device)
     return inputs["x"].to(target).double(), inputs["w"].to(target).double()

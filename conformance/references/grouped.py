@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from conformance.problems import GroupedGemm
-
-Device = torch.device | str | None
+from conformance.references.operands import Device, check_inputs
 
 
 def value(problem: GroupedGemm, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
@@ -54,12 +53,7 @@ def _groups(problem: GroupedGemm, a: Tensor, b: Tensor) -> tuple[list[Tensor], l
 
 
 def _operands(problem: GroupedGemm, inputs: Mapping[str, Tensor], device: Device) -> tuple[Tensor, Tensor]:
-    for operand in problem.operands:
-        if operand.name not in inputs:
-            raise KeyError(f"{problem.id} needs the input {operand.name!r}: given are {sorted(inputs)}")
-        if tuple(inputs[operand.name].shape) != operand.shape:
-            given = tuple(inputs[operand.name].shape)
-            raise ValueError(f"{problem.id}: input {operand.name!r} has shape {given}, it must have {operand.shape}")
+    check_inputs(problem, inputs)
     if problem.ragged and inputs["offsets"].tolist() != list(problem.ends):
         raise ValueError(f"{problem.id}: the offsets are {inputs['offsets'].tolist()}, they must be {problem.ends}")
     target = inputs["a"].device if device is None else torch.device(device)

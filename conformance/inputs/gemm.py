@@ -1,0 +1,86 @@
+"""Which fills a plain, batched, scaled or fused product has; :mod:`.exact` and :mod:`.bounded` build them."""
+
+from __future__ import annotations
+
+from conformance.inputs import bounded, exact
+from conformance.inputs.fill_set import FillKind, FillSet
+from conformance.numerics.contract import Contract
+from conformance.numerics.fill import Fill
+from conformance.problems import Gemm
+from conformance.references.operands import Device
+
+TRANSPARENT = FillKind(
+    "transparent",
+    True,
+    "full-width integers whose large products cancel, so that every sum fits the output's significand",
+    "any wrong, missing or double element: the output's rounding hides no unit",
+)
+WIDE_A = FillKind(
+    "wide-A",
+    True,
+    "A (a convolution's x) with full significands, times small integers: sums near the accumulator's limit",
+    "A cut to a narrower format, a narrow accumulator, a lost promotion",
+)
+WIDE_B = FillKind("wide-B", True, "the same with B (a convolution's w) full", "B cut to a narrower format")
+WIDE_SCALES = FillKind(
+    "wide-scales",
+    True,
+    "products of +-1 under scales of twelve significant bits",
+    "scales that are rounded, cast down or belong to another row or block",
+)
+RANDN = FillKind("randn", False, "near-normal values and scales", "errors past the bound at usual values")
+HOT = FillKind(
+    "hot",
+    False,
+    "lognormal values over many binades beside positive uniform ones",
+    "lost small terms, and truncation that grows with K",
+)
+SPECIAL = FillKind(
+    "special",
+    False,
+    "NaN, infinities, -0, subnormals and the largest finite value, each in a row or column of its own",
+    "lost NaN, wrong overflow, flushed subnormals, masked elements that are multiplied",
+)
+
+
+def applicable(problem: Gemm, contract: Contract) -> tuple[str, ...]:
+    """The names of the fills that ``problem`` has.
+
+    Exact fills need an epilogue that rounds nothing: no gelu, and alpha and beta powers of two (of at most 2**8) where
+    they act. Without a product (K == 0 or alpha == 0) there are "transparent" and "randn", with an empty output only
+    one of them. "wide-scales" is for scaled problems; integer sums have "transparent" and "wide-A"; "special" is not
+    for a prologue that computes nor for gelu.
+    """
+    if problem.output.numel == 0:
+        return ("transparent",) if exact.allows_exact(problem) else ("randn",)
+    names = FILLS.names if problem.has_product else ("transparent", "randn")
+    if problem.op == "int_mm":
+        return tuple(name for name in names if name in ("transparent", "wide-A"))
+    left_out: set[str] = set()
+    if problem.scaling is None:
+        left_out.add("wide-scales")
+    if not exact.allows_exact(problem):
+        left_out |= {"transparent", "wide-A", "wide-B"}
+    fusion = problem.fusion
+    if fusion is not None and (fusion.prologue in ("cast", "scale") or "gelu" in fusion.epilogue):
+        left_out.add("special")
+    return tuple(name for name in names if name not in left_out)
+
+
+def build(name: str, problem: Gemm, contract: Contract, seed: int, device: Device) -> Fill:
+    """The fill called ``name``; see :class:`FillSet`."""
+    if name in ("wide-A", "wide-B"):
+        return exact.wide(name[-1], problem, contract, seed, device)
+    builders = {
+        "transparent": exact.transparent,
+        "wide-scales": exact.wide_scales,
+        "randn": bounded.randn,
+        "hot": bounded.hot,
+        "special": bounded.special,
+    }
+    return builders[name](problem, contract, seed, device)
+
+
+FILLS = FillSet((TRANSPARENT, WIDE_A, WIDE_B, WIDE_SCALES, RANDN, HOT, SPECIAL), applicable, build)
+#: The fills of a product without scales, which convolutions and grouped products have, too.
+UNSCALED = (TRANSPARENT, WIDE_A, WIDE_B, RANDN, HOT, SPECIAL)

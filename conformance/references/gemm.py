@@ -1,0 +1,153 @@
+"""What a matrix product means: its fp64 value, and the magnitude ``|A| @ |B|`` that error bounds need.
+
+Every operation is one product of two factors and an epilogue. A sum of products has its operands side by side; a
+prologue and the scales of blocks are part of the factors. Nothing here knows how a kernel computes. Products of
+integers whose sums stay below 2**53 are exact in fp64, so for exact fills the value is the exact result;
+:func:`freivalds` checks that claim in int64 arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from conformance.problems import BLOCK_SCALINGS, DTYPES, Gemm
+from conformance.problems.gemm import SCALE_BLOCK
+from conformance.references.operands import Device, check_inputs
+
+#: Changes an operand (its name, its fp64 values as the product sees them) before it becomes part of a factor.
+Change = Callable[[str, Tensor], Tensor]
+
+
+def factors(
+    problem: Gemm, inputs: Mapping[str, Tensor], *, device: Device = None, change: Change | None = None
+) -> tuple[Tensor, Tensor]:
+    """Two fp64 matrices, or batches of them, whose product is the result before the epilogue.
+
+    A with its prologue, beside C for a sum of two products; B above D; both times the scales of their blocks.
+    """
+    check_inputs(problem, inputs)
+    target = inputs["a"].device if device is None else torch.device(device)
+    given = {name: tensor.to(target) for name, tensor in inputs.items()}
+    found: dict[str, Tensor] = {}
+    for name in "abcd" if problem.op == "mm_plus_mm" else "ab":
+        seen = _prologue(problem, given) if name == "a" and problem.fusion is not None else given[name].double()
+        found[name] = seen if change is None else change(name, seen)
+    if problem.op == "mm_plus_mm":
+        return torch.cat([found["a"], found["c"]], 1), torch.cat([found["b"], found["d"]], 0)
+    if problem.scaling in BLOCK_SCALINGS:
+        scale_a, scale_b = block_scales(problem, given["scale_a"].double(), given["scale_b"].double())
+        if change is not None:
+            scale_a, scale_b = change("scale_a", scale_a), change("scale_b", scale_b)
+        return found["a"] * scale_a, found["b"] * scale_b
+    return found["a"], found["b"]
+
+
+def block_scales(problem: Gemm, scale_a: Tensor, scale_b: Tensor) -> tuple[Tensor, Tensor]:
+    """Scales of blocks, one per element of A (M, K) and of B (K, N)."""
+    assert problem.scaling is not None
+    kind_a, kind_b = problem.scaling.split("/")
+    for axis, extent, whole in ((0, problem.M, kind_a == "128x128"), (1, problem.K, True)):
+        if whole:
+            scale_a = scale_a.repeat_interleave(SCALE_BLOCK, axis).narrow(axis, 0, extent)
+    for axis, extent, whole in ((0, problem.K, True), (1, problem.N, kind_b == "128x128")):
+        if whole:
+            scale_b = scale_b.repeat_interleave(SCALE_BLOCK, axis).narrow(axis, 0, extent)
+    return scale_a, scale_b
+
+
+def product(problem: Gemm, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
+    """The product in fp64, in the output's shape; with the scales of blocks, as they are part of the sum.
+
+    Zeros where the problem ignores the product (K == 0 or alpha == 0).
+    """
+    return _multiplied(problem, *factors(problem, inputs, device=device))
+
+
+def magnitude(problem: Gemm, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
+    """``|A| @ |B|`` in fp64, in the output's shape, of the factors of :func:`product`, without the epilogue; zeros
+    where the problem ignores the product."""
+    return _multiplied(problem, *factors(problem, inputs, device=device, change=lambda name, values: values.abs()))
+
+
+def _multiplied(problem: Gemm, a: Tensor, b: Tensor) -> Tensor:
+    if not problem.has_product:
+        return torch.zeros(problem.output.shape, dtype=torch.float64, device=a.device)
+    return a @ b
+
+
+def _prologue(problem: Gemm, inputs: Mapping[str, Tensor]) -> Tensor:
+    """A as the product sees it, in fp64. One conversion from fp32 rounds once, to nearest even."""
+    assert problem.fusion is not None
+    a, kind = inputs["a"], problem.fusion.prologue
+    if kind == "gather":
+        return a[inputs["rows"].long()].double()
+    if kind == "scale":
+        return (a.float() * inputs["row_scale"][:, None]).to(DTYPES[problem.dtype]).double()
+    if kind == "cast":
+        if a.dtype == torch.float64:
+            raise ValueError(f"{problem.id}: a cast from fp64 has no reference: store A in fp32 or narrower")
+        return a.float().to(DTYPES[problem.dtype]).double()
+    return a.double()
+
+
+def epilogue(problem: Gemm, inputs: Mapping[str, Tensor], raw: Tensor) -> Tensor:
+    """The problem's epilogue in fp64 applied to the raw product, which has the output's shape."""
+    if problem.fusion is not None:
+        return fused_steps(problem, inputs, raw)[-1]
+    result = raw
+    if problem.scaling in ("tensor", "row"):
+        result = result * inputs["scale_a"].to(raw.device).double() * inputs["scale_b"].to(raw.device).double()
+    elif problem.has_product and problem.alpha != 1.0:
+        result = result * problem.alpha
+    if problem.reads_bias:
+        result = result + problem.beta * inputs["bias"].to(raw.device).double()
+    return result
+
+
+def fused_steps(problem: Gemm, inputs: Mapping[str, Tensor], raw: Tensor) -> list[Tensor]:
+    """``raw`` and the value after each step of a fused epilogue, in its order. relu lets NaN through, as torch's."""
+    assert problem.fusion is not None
+    found = [raw]
+    for name in problem.fusion.epilogue:
+        value = found[-1]
+        if name in ("bias", "residual"):
+            value = value + inputs[name].to(raw.device).double()
+        elif name == "relu":
+            value = value.relu()
+        elif name == "gelu":
+            # the complement keeps its digits where the result is small
+            value = 0.5 * value * torch.erfc(value * -math.sqrt(0.5))
+        elif name == "dropout":
+            value = torch.where(inputs["mask"].to(raw.device) != 0, 2 * value, 0.0)
+        found.append(value)
+    return found
+
+
+def value(problem: Gemm, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
+    """The result in fp64, in the output's shape, before it is rounded to the output dtype.
+
+    ``inputs`` maps operand names to tensors of the operands' shapes. A bias that beta == 0 ignores and a product that
+    alpha == 0 ignores contribute nothing, NaN included (as in ``torch.addmm``). ``device`` is where it is computed and
+    where the result lives (None: where A lives). Raises KeyError for a missing operand, ValueError for a wrong shape.
+    """
+    return epilogue(problem, inputs, product(problem, inputs, device=device))
+
+
+def freivalds(a_int: Tensor, b_int: Tensor, c_int: Tensor, seed: int, rounds: int = 2) -> bool:
+    """Whether ``C x == A (B x)`` in int64 for ``rounds`` random integer vectors x (Freivalds 1979).
+
+    Matrices or batches of them. Arithmetic wraps modulo 2**64 on both sides alike. A wrong C passes one round with
+    probability at most 2**-16.
+    """
+    for array in (a_int, b_int, c_int):
+        if array.dtype != torch.int64:
+            raise TypeError(f"freivalds got a tensor of {array.dtype}: it needs int64, so that no sum is rounded")
+    draws = np.random.PCG64(seed).random_raw(rounds * b_int.shape[-1]) >> np.uint64(48)
+    vectors = torch.from_numpy(draws.astype(np.int64)).reshape(rounds, b_int.shape[-1]).to(a_int.device)
+    # elementwise products and sums: integer matrix products do not exist on every device
+    return all(torch.equal((c_int * x).sum(-1), (a_int * (b_int * x).sum(-1).unsqueeze(-2)).sum(-1)) for x in vectors)
