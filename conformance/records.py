@@ -50,6 +50,15 @@ class Status(str, Enum):
         return cls.EXPECTED_FAIL if value == "waived" else None
 
 
+class ExecutorName(str, Enum):
+    """Where launches run; formats as its value."""
+
+    DEVICE = "device"
+    INTERPRETER = "interpreter"
+
+    __str__ = str.__str__
+
+
 class ReasonCode(str, Enum):
     """Why a kernel or target cannot take a case. Every skip and every refusal carries one."""
 

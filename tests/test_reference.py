@@ -17,6 +17,7 @@ from conformance.problems import (
     mm_plus_mm,
     scaled_mm,
 )
+from conformance.references import gemm
 
 
 def integers(*shape, dtype=torch.float16, seed=0):
@@ -150,21 +151,21 @@ def test_prologues():
     b = torch.eye(2).bfloat16()
     cast = fused_mm(2, 2, 2, "bf16", fusion=Fusion("cast", "fp32"))
     # to the nearest even of 8 bits: down to 1, and up past the midpoint
-    assert reference.product(cast, {"a": stored, "b": b}).tolist() == [[1.0, 3.0], [1 + 2.0**-7, -5.0]]
+    assert gemm.product(cast, {"a": stored, "b": b}).tolist() == [[1.0, 3.0], [1 + 2.0**-7, -5.0]]
     scale = fused_mm(2, 2, 2, "bf16", fusion=Fusion("scale"))
     inputs = {
         "a": torch.tensor([[1.0, 3.0], [1.5, -5.0]]).bfloat16(),
         "b": b,
         "row_scale": torch.tensor([3.0, 1 + 2.0**-8]),
     }
-    assert reference.product(scale, inputs).tolist() == [[3.0, 9.0], [1.5078125, -5.03125]]
+    assert gemm.product(scale, inputs).tolist() == [[3.0, 9.0], [1.5078125, -5.03125]]
     gather = fused_mm(2, 2, 2, "bf16", fusion=Fusion("gather"))
     rows = torch.tensor([6, 2], dtype=torch.int32)
     many = integers(7, 2, dtype=torch.bfloat16)
-    assert torch.equal(reference.product(gather, {"a": many, "b": b, "rows": rows}), many[[6, 2]].double())
+    assert torch.equal(gemm.product(gather, {"a": many, "b": b, "rows": rows}), many[[6, 2]].double())
     double = fused_mm(2, 2, 2, "bf16", fusion=Fusion("cast", "fp64"))
     with pytest.raises(ValueError, match="store A in fp32 or narrower"):
-        reference.product(double, {"a": stored.double(), "b": b})
+        gemm.product(double, {"a": stored.double(), "b": b})
 
 
 def test_fused_epilogue_keeps_its_order():
@@ -202,11 +203,11 @@ def test_bad_inputs_are_named():
 def test_freivalds():
     a, b = (integers(*shape, dtype=torch.int64, seed=3) << 30 for shape in ((30, 20), (20, 40)))
     c = (a.unsqueeze(2) * b.unsqueeze(0)).sum(1)
-    assert all(reference.freivalds(a, b, c, seed) for seed in range(20))
+    assert all(gemm.freivalds(a, b, c, seed) for seed in range(20))
     for i, j, fault in ((0, 0, 1), (29, 39, -1), (7, 11, 1 << 60)):
         wrong = c.clone()
         wrong[i, j] += fault
-        assert not any(reference.freivalds(a, b, wrong, seed) for seed in range(20))
-    assert reference.freivalds(a[:0], b, c[:0], 0)
+        assert not any(gemm.freivalds(a, b, wrong, seed) for seed in range(20))
+    assert gemm.freivalds(a[:0], b, c[:0], 0)
     with pytest.raises(TypeError, match="needs int64"):
-        reference.freivalds(a.double(), b, c, 0)
+        gemm.freivalds(a.double(), b, c, 0)

@@ -13,6 +13,7 @@ import torch
 
 from conformance.execution.observation import Ran
 from conformance.kernels.launch import Launch
+from conformance.records import ExecutorName
 
 #: Runs of one launch that is timed: by their order, an interval of the median that holds in 98 of 100 cases.
 REPEATS = 20
@@ -23,7 +24,8 @@ WARM_SECONDS = 0.1
 class DeviceExecutor:
     """Runs launches on accelerator ``index`` and waits for them; a fault surfaces as the launch's own exception."""
 
-    name = "device"
+    name = ExecutorName.DEVICE
+    on_device = True
 
     def __init__(self, index: int = 0) -> None:
         accelerator = torch.accelerator.current_accelerator()

@@ -19,7 +19,7 @@ import torch
 
 from conformance.execution.observation import Ran
 from conformance.kernels.launch import Launch
-from conformance.records import Reason, ReasonCode
+from conformance.records import ExecutorName, Reason, ReasonCode
 
 
 class InterpreterUnsupported(Exception):
@@ -175,7 +175,8 @@ def _skipped_check(semantic: Any) -> dict[str, Any]:
 class InterpreterExecutor:
     """Runs launches in the interpreter on CPU tensors, and reports the grid that its executor walked."""
 
-    name = "interpreter"
+    name = ExecutorName.INTERPRETER
+    on_device = False
     device = torch.device("cpu")
 
     def __init__(self) -> None:
@@ -212,11 +213,12 @@ class InterpreterExecutor:
         if out.item() != 3:
             raise RuntimeError(f"the interpreter counts 40 in blocks of 16 as {out.item()}, 3 is right")
 
-    def run(self, launch: Launch, programs: Sequence[int] | None = None) -> Ran:
-        """Runs ``launch`` and what belongs to it; ``programs`` restricts it to these program ids of the first grid
-        dimension. What is observed is the launch itself.
+    def run(self, launch: Launch, programs: Sequence[int] | None = None, *, observe: bool = False) -> Ran:
+        """Runs ``launch`` and the steps before and after it. What is observed is the launch itself, always:
+        ``observe`` changes nothing here.
 
-        Raises whatever the interpreter raises (an InterpreterError for a fault inside the kernel).
+        ``programs`` restricts the launch to these program ids of the first grid dimension. Raises whatever the
+        interpreter raises (an InterpreterError for a fault inside the kernel).
         """
         for step in launch.before:
             self._run(step)

@@ -12,9 +12,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from conformance.execution.observation import Ran
+from conformance.execution.observation import Executor, Ran
+from conformance.execution.output_tiles import output_tiles
 from conformance.heuristics.configs import Config
-from conformance.inputs.fills import Fill, fills
+from conformance.inputs.fills import Fill, applicable_fills, fills
 from conformance.inputs.guarded import GuardedTensor
 from conformance.kernels.kernel import Plan
 from conformance.numerics.contract import Contract
@@ -23,36 +24,33 @@ from conformance.numerics.rounding import bits
 from conformance.numerics.tiles import wrong_tiles
 from conformance.numerics.verdict import FillVerdict, judge
 from conformance.problems import Gemm, Problem
-from conformance.records import Verdict
+from conformance.records import ExecutorName, Verdict
 
 #: Each fill runs once with each poison pattern around its operands and as each sentinel in its output.
 PATTERNS = (0, 1)
 
 
-class Executor(Protocol):
-    """Where launches run: the interpreter or a device."""
-
-    name: str
-    device: torch.device
-
-    def run(self, launch: Any, programs: Sequence[int] | None = None) -> Ran: ...
-
-
 class Launchable(Protocol):
     """What is judged: a kernel of the catalogue, or a compiled function. The executor takes what ``launch`` returns."""
 
-    def contract(self, plan: Plan, executor: str) -> Contract: ...
+    def contract(self, plan: Plan, executor: ExecutorName) -> Contract: ...
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Any: ...
 
 
 @dataclass
 class Trial:
-    """Verdicts of one plan on one executor. ``grid`` is the one that ran, ``outputs`` the dense first output of each
-    fill."""
+    """Verdicts of one plan on one executor.
+
+    ``complete``: every fill that the problem has under the contract was judged. ``tiles``: how many tiles the output
+    has in each direction (see :func:`output_tiles`). ``grid`` is the one that ran, ``outputs`` the dense first output
+    of each fill, on the CPU.
+    """
 
     plan: Plan
     contract: Contract
+    complete: bool
+    tiles: tuple[int, int]
     verdicts: list[Verdict] = field(default_factory=list)
     grid: tuple[int, ...] | None = None
     programs: int | None = None
@@ -72,14 +70,17 @@ class Trial:
         return all(verdict.passed for verdict in self.verdicts)
 
 
-@functools.lru_cache(maxsize=32)
-def _cached_fills(problem: Problem, contract: Contract, seed: int) -> tuple[Fill, ...]:
-    return fills(problem, contract, seed)
+@functools.lru_cache(maxsize=192)
+def _cached_fill(problem: Problem, contract: Contract, seed: int, name: str) -> Fill:
+    (fill,) = fills(problem, contract, seed, (name,))
+    return fill
 
 
-def fills_for(problem: Problem, contract: Contract, seed: int) -> tuple[Fill, ...]:
-    """The fills of ``problem``, shared by all its layouts."""
-    return _cached_fills(problem.dense, contract, seed)
+def fills_for(problem: Problem, contract: Contract, seed: int, names: Sequence[str] | None = None) -> tuple[Fill, ...]:
+    """The fills of ``problem``, or those in ``names``, shared by all its layouts; raises as :func:`fills` does."""
+    return tuple(
+        _cached_fill(problem.dense, contract, seed, name) for name in applicable_fills(problem, contract, names)
+    )
 
 
 def place(
@@ -101,11 +102,14 @@ def run_guarded(
     inputs: Mapping[str, Tensor],
     executor: Executor,
     pattern: int,
-    **run_options: object,
+    *,
+    observe: bool,
 ) -> tuple[dict[str, Tensor], list[str], Ran]:
-    """Runs once over guarded memory: the dense outputs on the CPU, what was disturbed around them, and what ran."""
+    """Runs once over guarded memory: the dense outputs on the CPU, what was disturbed around them, and what ran.
+
+    ``pattern`` picks the poison (an element of PATTERNS), ``observe`` is the executor's."""
     placed = place(problem, inputs, pattern, executor.device)
-    ran = executor.run(launcher({name: tensor.view for name, tensor in placed.items()}), **run_options)  # type: ignore[arg-type]
+    ran = executor.run(launcher({name: tensor.view for name, tensor in placed.items()}), observe=observe)
     disturbed = [str(violation) for tensor in placed.values() for violation in tensor.violations()]
     outputs = {output.name: placed[output.name].view.contiguous().cpu() for output in problem.outputs}
     return outputs, disturbed, ran
@@ -116,18 +120,20 @@ def trial(
 ) -> Trial:
     """Judges ``plan``: for each fill the numbers, the memory around every operand, and two runs that must agree.
 
-    ``names`` restricts the fills. The first run is observed, and its grid must be the plan's.
+    ``names`` restricts the fills. The first run is observed, and its grid must be the plan's. Raises ValueError for a
+    name that the problem's family does not know.
     """
-    problem = plan.problem
-    result = Trial(plan, kernel.contract(plan, executor.name))
-    chosen = [fill for fill in fills_for(problem, result.contract, seed) if names is None or fill.name in names]
+    problem, contract = plan.problem, kernel.contract(plan, executor.name)
+    chosen = fills_for(problem, contract, seed, names)
+    complete = len(chosen) == len(applicable_fills(problem, contract))
+    result = Trial(plan, contract, complete, output_tiles(problem, plan.config))
     for fill in chosen:
         outputs = []
         for pattern in PATTERNS:
-            observe = {"observe": True} if executor.name == "device" and result.grid is None else {}
             started = time.perf_counter()
             launcher = functools.partial(kernel.launch, plan)
-            found, disturbed, ran = run_guarded(launcher, problem, fill.inputs, executor, pattern, **observe)
+            observe = result.grid is None
+            dense, disturbed, ran = run_guarded(launcher, problem, fill.inputs, executor, pattern, observe=observe)
             result.run_seconds += time.perf_counter() - started
             result.compiled = ran.compiled or result.compiled
             if result.grid is None:
@@ -135,7 +141,7 @@ def trial(
             if disturbed:
                 text = f"{len(disturbed)} disturbed: " + "; ".join(disturbed[:4])
                 result.verdicts.append(Verdict(f"memory/{fill.name}", False, text, {"pattern": pattern}))
-            outputs.append(found)
+            outputs.append(dense)
         started = time.perf_counter()
         _judge_fill(result, fill, outputs)
         result.check_seconds += time.perf_counter() - started
@@ -176,8 +182,8 @@ def _judge_output(result: Trial, fill: Fill, output: str, name: str, outputs: li
     config = result.plan.config
     if not worst.passed and not result.diagnosis and isinstance(problem, Gemm) and isinstance(config, Config):
         failed = outputs[verdicts.index(worst)]
-        found = diagnose(problem, contract, fill, failed, block=(config.block_m, config.block_n, config.block_k))
-        result.diagnosis = found.text
+        blocks = (config.block_m, config.block_n, config.block_k)
+        result.diagnosis = diagnose(problem, contract, fill, failed, block=blocks).text
 
 
 def _figures(verdict: FillVerdict) -> dict[str, object]:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conformance.execution.trial import Executor
+from conformance.execution.observation import Executor
 from conformance.heuristics.configs import Config
 from conformance.kernels.kernel import Kernel, Variant
 from conformance.numerics.rounding import bits, round_to

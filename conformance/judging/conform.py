@@ -17,8 +17,9 @@ from conformance.cases.scenarios import parametrize
 from conformance.codegen_checks import Feature
 from conformance.execution import machine_code
 from conformance.execution.compilation import Artefact, CompilePools, CompileRequest
+from conformance.execution.observation import Executor
 from conformance.execution.resources import over_limits
-from conformance.execution.trial import Executor, Trial, trial
+from conformance.execution.trial import Trial, trial
 from conformance.heuristics.configs import AnyConfig
 from conformance.judging.case_reproducers import Reproducers
 from conformance.kernels.catalogue import meta_launch
@@ -125,7 +126,7 @@ class Harness:
 
     def executor_for(self, problem: Problem) -> Executor | Reason:
         """The executor, or why it is not one for ``problem``."""
-        if isinstance(self.executor, Reason) or self.executor.name != "device":
+        if isinstance(self.executor, Reason) or not self.executor.on_device:
             return self.executor
         return device_memory.shortage(needed(problem)) or self.executor
 
@@ -133,7 +134,7 @@ class Harness:
         """Judges ``plan`` on the executor. The interpreter's numbers are computed once and shared by every target for
         which the launch is the same."""
         assert not isinstance(self.executor, Reason)
-        if self.executor.name == "device":
+        if self.executor.on_device:
             return trial(kernel, plan, self.executor, seed=self.settings.seed, names=names)
         key = (
             kernel.name,
@@ -141,7 +142,7 @@ class Harness:
             plan.config,
             plan.variant,
             plan.grid,
-            kernel.contract(plan, "interpreter"),
+            kernel.contract(plan, self.executor.name),
             names,
         )
         if key not in self._trials:
@@ -307,8 +308,18 @@ def _judged(
 def _run(harness: Harness, recorder: CaseRecorder, kernel: Kernel, plan: Plan, names: tuple[str, ...] | None) -> Trial:
     with recorder.timed("run"):
         judged = harness.run(lambda: harness.trial(kernel, plan, names), needed(plan.problem))
-    recorder.set(observed={"grid": judged.grid, "programs": judged.programs, "outputs": judged.digests})
+    observed = {"grid": judged.grid, "programs": judged.programs, "outputs": judged.digests}
+    recorder.set(observed=observed)
+    record_completeness(recorder, judged)
     return judged
+
+
+def record_completeness(recorder: CaseRecorder, judged: Trial) -> None:
+    """Writes into the record whether every fill was judged, and over how many tiles. If the case has several trials,
+    the most complete one counts, and of these the one with the most tiles in the direction that has the fewest."""
+    before = recorder.record().observed
+    if (judged.complete, min(judged.tiles)) > (before.get("complete", False), min(before.get("tiles", (-1,)))):
+        recorder.set(observed={"complete": judged.complete, "tiles": judged.tiles})
 
 
 def _compiled(recorder: CaseRecorder, compiling: _Compiling) -> dict[str, Artefact]:

@@ -38,7 +38,7 @@ from conformance.inductor.replay.replay import ReplayUnsupported
 from conformance.inductor.source import spellings
 from conformance.inductor.source.source_checks import exactly, in_source
 from conformance.judging.case_steps import need_device, record
-from conformance.judging.conform import Harness
+from conformance.judging.conform import Harness, record_completeness
 from conformance.kernels.kernel import Plan, Variant
 from conformance.plugin.options import settings
 from conformance.plugin.recording import RECORDER, CaseRecorder
@@ -337,7 +337,7 @@ class Inductor:
             return executor
         self.recorder.set(executor=executor.name)
         out = len(compiled.program.operands) > len(plan.problem.operands)
-        caller = CallExecutor(executor.name, executor.device, out=out)
+        caller = CallExecutor(executor, out=out)
         pinned = PinnedKernel(lambda tensors, observe: compiled.call(tensors, executor, number=number, observe=observe))
         try:
             with self.recorder.timed("run"):
@@ -346,6 +346,7 @@ class Inductor:
                 )
         except ReplayUnsupported as error:
             return error.reason
+        record_completeness(self.recorder, judged)
         suffix = f"/{plan.problem.id}" if number else ""
         for verdict in judged.verdicts:
             run.check(f"{verdict.check}{suffix}", verdict.passed, verdict.text, **verdict.details)

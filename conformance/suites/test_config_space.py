@@ -11,10 +11,11 @@ import pytest
 
 from conformance.cases.scenarios import every_kernel, scenario
 from conformance.cases.shapes import SHAPES, example, example_variant, refusal, usable_on
+from conformance.inputs.fills import names_of_family
 from conformance.judging.sweep import estimates, measure, spill_verdict
 from conformance.kernels import catalogue
 
-#: What the sweep is about are wrong bits; bounded fills belong to the other suites.
+#: What the sweep is about are wrong bits; bounded fills belong to the other suites. Of every family, by name.
 FILLS = ("transparent", "wide-A", "wide-B", "selector", "tie", "uniform")
 QUICK_FILLS = ("wide-A", "tie")
 
@@ -26,7 +27,7 @@ def test_config_space(conform, harness, recorder, kernel, target, dtype, config,
     recorder.set(options={"dtype": dtype}, observed=estimates(kernel, config, problem))
     whole = harness.settings.tier in ("full", "exhaustive")  # a declaration is kept up with by whole sweeps only
     spills = functools.partial(spill_verdict, kernel, dtype, config, target, judged=whole)
-    fills = FILLS if harness.settings.tier != "quick" else QUICK_FILLS
+    fills = names_of_family(problem, FILLS if harness.settings.tier != "quick" else QUICK_FILLS)
     conform(kernel, problem, config=config, target=target, fills=fills, inspect=spills, **example_variant(kernel))
     if shape == "ragged" and harness.settings.has_gpu:
         recorder.set(observed=measure(harness, kernel, dtype, config, target))

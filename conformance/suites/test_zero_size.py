@@ -63,14 +63,14 @@ def test_result_of_65536_by_65536(harness, recorder, persistent):
     config = kernel.configs[1] if persistent else kernel.configs[-2]
     if isinstance(harness.executor, Reason):
         recorder.not_run(harness.executor)
-    if harness.executor.name == "device":
+    if harness.executor.on_device:
         reason = device_memory.shortage(WHOLE_RESULT)
         if reason is not None:
             recorder.not_run(reason)
     target = harness.first_target(kernel)
     recorder.set(kernel=kernel, problem=problem, config=config, target=target, executor=harness.executor.name)
     with recorder.timed("run"):
-        judge = whole_in_panels if harness.executor.name == "device" else window_of
+        judge = whole_in_panels if harness.executor.on_device else window_of
         given = (kernel, problem, config, target, harness.executor)
         for verdict in harness.run(lambda: list(judge(*given, seed=harness.settings.seed)), WHOLE_RESULT):
             recorder.verdict(verdict.check, verdict.passed, verdict.text)

@@ -5,27 +5,32 @@ import torch
 
 from conformance import targets
 from conformance.execution.observation import Ran
+from conformance.execution.output_tiles import output_tiles
 from conformance.execution.trial import trial
-from conformance.heuristics.configs import Config
+from conformance.heuristics.configs import Config, FlexConfig, FlexDecodeConfig
+from conformance.inputs.fills import applicable_fills
 from conformance.kernels import catalogue
-from conformance.problems import Layout, mm
+from conformance.problems import Attention, GroupedGemm, Layout, addmm, bmm, conv2d, int_mm, mm
+from conformance.records import ExecutorName
 
 KERNEL = catalogue.get("mm")
 PROBLEM = mm(40, 24, 33, "fp16", layout_a=Layout(pad=3), layout_out=Layout(pad=5))
-PLAN = KERNEL.plan(PROBLEM, Config(16, 16, 16, 1, 4), targets.find("sm_90"))
+CONFIG = Config(16, 16, 16, 1, 4)
+PLAN = KERNEL.plan(PROBLEM, CONFIG, targets.find("sm_90"))
 
 
 class TorchExecutor:
     """Computes the product with torch; ``fault`` may then spoil the result, an operand or the observation."""
 
-    name = "interpreter"
+    name = ExecutorName.INTERPRETER
+    on_device = False
     device = torch.device("cpu")
 
     def __init__(self, fault=None):
         self.fault = fault
         self.runs = 0
 
-    def run(self, launch, programs=None):
+    def run(self, launch, programs=None, *, observe=False):
         self.runs += 1
         a, b, out = (launch.arguments[name] for name in ("a_ptr", "b_ptr", "c_ptr"))
         exact = a.double() @ b.double()
@@ -87,9 +92,9 @@ def test_fault_is_seen(fault, seen):
 
 def test_an_element_that_is_not_written_is_seen():
     class Forgetful(TorchExecutor):
-        def run(self, launch, programs=None):
+        def run(self, launch, programs=None, *, observe=False):
             self.before = launch.arguments["c_ptr"][7, 5].clone()
-            return super().run(launch, programs)
+            return super().run(launch, programs, observe=observe)
 
     assert {"numerics", "repeat"} <= failed(Forgetful(element_not_written))
 
@@ -98,6 +103,49 @@ def test_only_the_fills_that_were_asked_for():
     judged = trial(KERNEL, PLAN, TorchExecutor(), names=("randn",))
     assert [verdict.check for verdict in judged.verdicts] == ["numerics/randn", "memory", "grid"]
     assert set(judged.outputs) == {"randn"}
+
+
+def test_a_misspelt_fill_is_an_error():
+    with pytest.raises(ValueError, match=r"\['rndn', 'wideA'\] are unknown for mm-40x24x33.*: use transparent"):
+        trial(KERNEL, PLAN, TorchExecutor(), names=("transparent", "rndn", "wideA"))
+
+
+@pytest.mark.parametrize(("names", "complete"), [(None, True), (("randn",), False)])
+def test_a_trial_says_whether_every_fill_was_judged_and_over_how_many_tiles(names, complete):
+    judged = trial(KERNEL, PLAN, TorchExecutor(), names=names)
+    assert judged.complete is complete
+    assert judged.tiles == (3, 2)
+
+
+def test_the_fills_that_a_problem_has_are_complete():
+    """int_mm has two of its family's fills, a product whose alpha is no power of two has no exact ones."""
+    for problem, names in (
+        (int_mm(40, 24, 33), ("transparent", "wide-A")),
+        (addmm(40, 24, 33, alpha=0.3), ("randn", "hot", "special")),
+    ):
+        kernel = catalogue.get(problem.op)
+        plan = kernel.plan(problem, Config(16, 16, 32, 1, 4), targets.find("sm_90"))
+        contract = kernel.contract(plan, ExecutorName.INTERPRETER)
+        assert applicable_fills(problem, contract) == names
+        assert applicable_fills(problem, contract, ["wide-A"]) == tuple(n for n in names if n == "wide-A")
+
+
+@pytest.mark.parametrize(
+    ("problem", "config", "tiles"),
+    [
+        (bmm(33, 16, 8, batch=5), Config(16, 16, 16, 1, 4), (3, 1)),
+        (conv2d(2, 8, (5, 5), 40, 3, groups=2), Config(16, 16, 16, 1, 4), (2, 2)),
+        (GroupedGemm("2d-3d", (9, 0, 17), None, 17, 11), Config(16, 16, 16, 1, 4), (3, 2)),
+        (GroupedGemm("3d-2d", (9, 0, 17), 17, None, 11), Config(16, 16, 16, 1, 4), (2, 3)),
+        (GroupedGemm("2d-2d", (9, 17), 17, 16, None), Config(16, 16, 16, 1, 4), (2, 1)),
+        (Attention("attention", 2, 4, 40, 56, 40), FlexConfig(16, 32, 1, 4), (24, 2)),
+        (Attention("attention", 2, 4, 1, 56, 40), FlexDecodeConfig(16, 1, 4), (8, 4)),
+        (mm(0, 16, 8), Config(16, 16, 16, 1, 4), (0, 1)),
+    ],
+    ids=lambda value: getattr(value, "id", None),
+)
+def test_tiles_of_an_output(problem, config, tiles):
+    assert output_tiles(problem, config) == tiles
 
 
 def test_seed_changes_the_inputs_and_is_in_the_verdict():

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from conformance.inputs import attention
-from conformance.inputs.attention import FILL_NAMES, fills
-from conformance.inputs.fills import fills as any_fills
+from conformance.inputs.fills import FillError, fill_names, fills
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.numerics.rounding import round_to
 from conformance.problems import Attention, Mask, Score
@@ -134,9 +133,9 @@ def test_fills_depend_on_the_seed_and_not_on_the_layout(problem):
     problem = dataclasses.replace(problem, mask=Mask("document"), score=Score("alibi"))
     contract = contract_for(problem)
     first = fills(problem, contract, 3)
-    other = any_fills(dataclasses.replace(problem, order="bshd", pad=8, block=64), contract, 3)
+    other = fills(dataclasses.replace(problem, order="bshd", pad=8, block=64), contract, 3)
     later = fills(problem, contract, 4)
-    names = [name for name in FILL_NAMES if not (problem.backward and name == "selector")]
+    names = [name for name in fill_names(problem) if not (problem.backward and name == "selector")]
     assert [fill.name for fill in first] == names
     for a, b, c in zip(first, other, later, strict=True):
         assert list(a.inputs) == [operand.name for operand in problem.operands]
@@ -161,7 +160,7 @@ def test_fills_that_cannot_be_are_left_out():
 
 
 def test_bad_requests_are_named():
-    with pytest.raises(ValueError, match=r"\['transparent'\] are unknown: use selector"):
+    with pytest.raises(ValueError, match=r"\['transparent'\] are unknown for attention-.*: use selector"):
         fills(BASE, contract_for(BASE), names=["transparent"])
     with pytest.raises(ValueError, match="its contract says bf16"):
         fills(BASE, Contract("bf16", FMA))
@@ -169,5 +168,5 @@ def test_bad_requests_are_named():
 
 def test_a_broken_budget_is_an_error(monkeypatch):
     monkeypatch.setattr(attention, "_excess", lambda *_: 3.0)
-    with pytest.raises(attention.FillError, match=r"sums are 3 times too large"):
+    with pytest.raises(FillError, match=r"sums are 3 times too large"):
         one(BACK, "uniform")

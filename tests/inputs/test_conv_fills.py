@@ -8,6 +8,7 @@ import torch
 
 from conformance.inputs import conv, exact
 from conformance.inputs.exact import BudgetError
+from conformance.inputs.fills import fill_names, fills
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.numerics.rounding import round_to
 from conformance.numerics.verdict import judge
@@ -84,8 +85,8 @@ def test_operands_must_be_there_and_fit():
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.id)
 def test_fills_hold_what_they_promise(problem):
     contract = contract_of(problem)
-    found = conv.fills(problem, contract, seed=3)
-    assert tuple(fill.name for fill in found) == conv.FILL_NAMES
+    found = fills(problem, contract, seed=3)
+    assert tuple(fill.name for fill in found) == fill_names(problem)
     for fill in found:
         assert {o.name: (o.shape, DTYPES[o.dtype]) for o in problem.operands} == {
             name: (tuple(tensor.shape), tensor.dtype) for name, tensor in fill.inputs.items()
@@ -113,13 +114,13 @@ def test_fills_hold_what_they_promise(problem):
 
 def test_wide_fills_use_their_room():
     for problem in (PROBLEMS[0], PROBLEMS[3], PROBLEMS[7]):
-        for fill in conv.fills(problem, contract_of(problem), names=["wide-A", "wide-B"]):
+        for fill in fills(problem, contract_of(problem), names=["wide-A", "wide-B"]):
             assert fill.meta["max_subset_sum"] > 2 ** (fill.meta["budget_bits"] - 2)
 
 
 def test_one_window_sees_one_element_where_there_is_no_more_room():
     problem = PROBLEMS[2]
-    (fill,) = conv.fills(problem, contract_of(problem), names=["wide-B"])
+    (fill,) = fills(problem, contract_of(problem), names=["wide-B"])
     seen = value(problem, {"x": (fill.inputs["x"] != 0).double(), "w": torch.ones_like(fill.inputs["w"])})
     assert int(seen.max()) == 1
     assert (seen == 1).double().mean() > 0.5
@@ -136,9 +137,9 @@ def test_fills_do_not_depend_on_layouts_but_on_the_seed():
     other = dataclasses.replace(problem, **LAST, pad=3, batch_pad=5)
     assert other.dense == problem
     for first, same, seeded in zip(
-        conv.fills(problem, contract_of(problem)),
-        conv.fills(other, contract_of(other)),
-        conv.fills(problem, contract_of(problem), seed=1),
+        fills(problem, contract_of(problem)),
+        fills(other, contract_of(other)),
+        fills(problem, contract_of(problem), seed=1),
         strict=True,
     ):
         assert all(torch.equal(first.inputs[name].double(), same.inputs[name].double()) for name in "xw") or (
@@ -149,7 +150,7 @@ def test_fills_do_not_depend_on_layouts_but_on_the_seed():
 
 def test_an_empty_batch_has_one_fill():
     problem = conv2d(0, 4, 5, 6, 3, bias=True)
-    (fill,) = conv.fills(problem, contract_of(problem))
+    (fill,) = fills(problem, contract_of(problem))
     assert fill.expected.shape == (0, 6, 3, 3)
     assert judge(problem, contract_of(problem), fill, torch.empty(0, 6, 3, 3, dtype=torch.float16)).passed
 
@@ -157,16 +158,16 @@ def test_an_empty_batch_has_one_fill():
 def test_unknown_fills_and_other_contracts():
     problem = PROBLEMS[0]
     with pytest.raises(ValueError, match=r"\['far'\] are unknown"):
-        conv.fills(problem, contract_of(problem), names=["far"])
+        fills(problem, contract_of(problem), names=["far"])
     with pytest.raises(ValueError, match="its contract says bf16"):
-        conv.fills(problem, Contract("bf16", Accumulator()))
+        fills(problem, Contract("bf16", Accumulator()))
 
 
 @pytest.mark.parametrize("problem", PROBLEMS[:4], ids=lambda problem: problem.id)
 def test_the_bound_takes_fp32_sums_and_refuses_narrow_ones(problem):
     """Summed in fp32 in another order every bounded fill passes; through operands of 9 bits none does."""
     contract = contract_of(problem)
-    for fill in conv.fills(problem, contract, names=["randn", "hot", "special"]):
+    for fill in fills(problem, contract, names=["randn", "hot", "special"]):
         bias = fill.inputs.get("bias")
         x, w = (fill.inputs[name].float() for name in "xw")
         out = unfolded(problem, x, w, None if bias is None else bias.float())

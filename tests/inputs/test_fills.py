@@ -8,11 +8,13 @@ import torch
 from conformance import reference
 from conformance.inputs import exact
 from conformance.inputs.draws import Draws
-from conformance.inputs.fills import FILL_NAMES, FillError, fills, trust
+from conformance.inputs.fills import FillError, fill_names, fills
 from conformance.numerics.bounds import growth
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.numerics.rounding import bits, round_to
 from conformance.problems import DTYPES, Bias, Layout, addmm, mm, scaled_mm
+from conformance.references import gemm
+from tests.inputs.fill_quality import visible_shares
 
 FP8 = Accumulator(alignment_bits=13, result_bits=13, chunk=32)
 PROMOTED = dataclasses.replace(FP8, promote=128)
@@ -62,7 +64,7 @@ EMPTY = [(0, 8, 8), (8, 0, 8), (8, 8, 0), (0, 0, 0)]
 def test_typical_fills_hold_what_they_promise(problem):
     contract = contract_of(problem)
     found = fills(problem, contract, seed=2)
-    expected = FILL_NAMES if problem.has_product else ("transparent", "randn")
+    expected = fill_names(problem) if problem.has_product else ("transparent", "randn")
     if problem.scaling is None:
         expected = tuple(name for name in expected if name != "wide-scales")
     assert tuple(fill.name for fill in found) == expected
@@ -71,7 +73,7 @@ def test_typical_fills_hold_what_they_promise(problem):
             name: (tuple(t.shape), t.dtype) for name, t in fill.inputs.items()
         }
         assert torch.equal(fill.expected.isnan(), reference.value(problem, fill.inputs).isnan())
-        share = trust(fill, problem)
+        share = visible_shares(fill, problem)
         assert share["nonzero"] > 0.5
         if fill.name == "transparent":
             assert share["transparent"] >= 0.95
@@ -118,7 +120,7 @@ def test_tiny_and_empty_problems(sizes, dtype):
 def test_density_falls_where_the_room_is_small(problem):
     for fill in fills(problem, contract_of(problem), names=["transparent", "wide-A", "wide-B"]):
         assert fill.meta["max_subset_sum"] < 2 ** fill.meta["budget_bits"]
-        assert trust(fill, problem)["nonzero"] > 0.5
+        assert visible_shares(fill, problem)["nonzero"] > 0.5
 
 
 def test_only_what_the_contract_allows():
@@ -277,14 +279,14 @@ def test_subset_sums_by_hand():
 
 def test_freivalds_check_trips(monkeypatch):
     problem = mm(40, 48, 88)
-    right = reference.product
+    right = gemm.product
 
     def wrong(*args, **kwargs):
         raw = right(*args, **kwargs)
         raw[3, 5] += 2.0**-7
         return raw
 
-    monkeypatch.setattr(reference, "product", wrong)
+    monkeypatch.setattr(gemm, "product", wrong)
     with pytest.raises(FillError, match="Freivalds"):
         fills(problem, contract_of(problem), names=["transparent"])
 
@@ -295,12 +297,12 @@ def test_values_that_do_not_fit_are_refused():
         exact.exactly([[4095.0]], 0, operand, ("fp16",))
 
 
-def test_trust_sees_poor_fills():
+def test_shares_of_poor_fills_are_small():
     problem = mm(40, 48, 88)
     contract = contract_of(problem)
     fill = fills(problem, contract, names=["transparent"])[0]
     poor = dataclasses.replace(fill, expected=torch.zeros_like(fill.expected))
-    assert trust(poor, problem)["nonzero"] == 0
+    assert visible_shares(poor, problem)["nonzero"] == 0
     opaque = dataclasses.replace(fill, expected=fill.expected * 4096)
-    assert trust(opaque, problem)["transparent"] < 0.5
+    assert visible_shares(opaque, problem)["transparent"] < 0.5
     assert growth(contract.accumulator, 0) == 0

@@ -6,8 +6,18 @@ import torch
 from conformance import reference
 from conformance.inputs import arrangement, exact
 from conformance.inputs.draws import Draws
-from conformance.inputs.fills import FILL_NAMES, FillError, fill_names, fills, trust
+from conformance.inputs.fills import (
+    FillError,
+    FillKind,
+    FillSet,
+    fill_names,
+    fill_table,
+    fills,
+    names_of_family,
+    register_fills,
+)
 from conformance.numerics.contract import FMA, INT32, Accumulator, Contract
+from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import round_to
 from conformance.problems import (
     BLOCK_SCALINGS,
@@ -17,6 +27,8 @@ from conformance.problems import (
     Fusion,
     Gemm,
     Layout,
+    Operand,
+    Problem,
     baddbmm,
     bmm,
     fused_mm,
@@ -26,6 +38,8 @@ from conformance.problems import (
     mm_plus_mm,
     scaled_mm,
 )
+from conformance.references import gemm
+from tests.inputs.fill_quality import visible_shares
 
 PROMOTED = Accumulator(alignment_bits=13, result_bits=13, chunk=32, promote=128)
 
@@ -124,7 +138,7 @@ def test_typical_fills_hold_what_they_promise(problem):
     nonzero = 0.5 * 0.7 ** len({"relu", "gelu", "dropout"} & set(steps))
     for fill in found:
         check_inputs(problem, fill)
-        share = trust(fill, problem)
+        share = visible_shares(fill, problem)
         assert share["nonzero"] > nonzero
         if fill.name == "transparent":
             assert share["transparent"] >= 0.95
@@ -132,7 +146,7 @@ def test_typical_fills_hold_what_they_promise(problem):
             assert fill.error is None
             assert fill.meta["max_subset_sum"] < 2 ** fill.meta["budget_bits"]
             if problem.op != "int_mm":
-                raw = reference.product(problem, fill.inputs)
+                raw = gemm.product(problem, fill.inputs)
                 for value in (raw, fill.expected):
                     assert torch.equal(round_to(value, "fp32").double(), value)
         else:
@@ -181,7 +195,7 @@ def test_a_large_batch_is_made_of_few_matrices():
 
 
 def test_the_reference_of_a_batch_is_checked(monkeypatch):
-    right = reference.product
+    right = gemm.product
     for matrix in (2, 36):  # among the first, which are multiplied out, and a repetition of them
 
         def wrong(*args, matrix=matrix, **kwargs):
@@ -189,7 +203,7 @@ def test_the_reference_of_a_batch_is_checked(monkeypatch):
             raw[matrix, 1, 1] += 1
             return raw
 
-        monkeypatch.setattr(reference, "product", wrong)
+        monkeypatch.setattr(gemm, "product", wrong)
         problem = bmm(4, 4, 8, batch=40)
         with pytest.raises(FillError, match="Freivalds"):
             fills(problem, contract_of(problem), names=["transparent"])
@@ -288,7 +302,7 @@ def test_what_a_tf32_unit_sees_is_representable(prologue):
     stored = "bf16" if prologue == "cast" else None
     problem = fused(prologue=prologue, stored=stored, dtype="fp32", precision="tf32")
     for fill in fills(problem, contract_of(problem)):
-        for factor in reference.factors(problem, fill.inputs):
+        for factor in gemm.factors(problem, fill.inputs):
             known = factor[factor.isfinite()]
             assert torch.equal(round_to(known, "tf32").double(), known)
 
@@ -296,16 +310,16 @@ def test_what_a_tf32_unit_sees_is_representable(prologue):
 def test_relu_has_something_to_do():
     problem = fused("bias", "relu")
     for fill in fills(problem, contract_of(problem)):
-        value = reference.product(problem, fill.inputs) + fill.inputs["bias"].double()
+        value = gemm.product(problem, fill.inputs) + fill.inputs["bias"].double()
         assert 0.25 < (value < 0).double().mean() < 0.75
 
 
 def test_other_families_have_their_own_fills():
     problem = Attention("attention", 1, 1, 8, 8, 16)
-    assert fill_names(problem) != FILL_NAMES == fill_names(mm(1, 1, 1))
+    assert fill_names(problem) != fill_names(mm(1, 1, 1))
     found = fills(problem, Contract("fp16", FMA), names=["randn"])
     assert [fill.name for fill in found] == ["randn"]
-    assert trust(found[0], problem)["nonzero"] > 0.5
+    assert visible_shares(found[0], problem)["nonzero"] > 0.5
 
     class Unknown:
         id = "unknown-1"
@@ -318,3 +332,48 @@ def test_values_past_an_integer_format_are_refused():
     operand = Gemm("mixed_mm", 2, 2, 2, b_dtype="int8").operand("b")
     with pytest.raises(FillError, match="do not fit int8"):
         exact.exactly([[128.0]], 0, operand, ("int8", "fp16"))
+
+
+def test_a_union_of_several_families_is_taken_apart_and_misspelt_names_are_not_dropped():
+    names = ("wide-A", "tie")
+    assert names_of_family(mm(1, 1, 1), names) == ("wide-A",)
+    assert names_of_family(Attention("attention", 1, 1, 8, 8, 16), names) == ("tie",)
+    with pytest.raises(ValueError, match=r"\['ties'\] are unknown"):
+        names_of_family(mm(1, 1, 1), ("wide-A", "ties"))
+
+
+class OneTimesTwo(Problem):
+    """A family from elsewhere: twice its operand."""
+
+    op, dtype, id = "double", "fp32", "double-3"
+    operands = (Operand("a", (3,), (1,), "fp32"),)
+    outputs = (Operand("out", (3,), (1,), "fp32"),)
+
+    @property
+    def dense(self):
+        return self
+
+
+def test_a_family_from_elsewhere_registers_its_reference_and_its_fills():
+    problem = OneTimesTwo()
+    with pytest.raises(TypeError, match="double-3 is a OneTimesTwo, for which there is no reference value"):
+        reference.value(problem, {})
+    with pytest.raises(TypeError, match="there are no fills"):
+        fill_names(problem)
+
+    class Registered(OneTimesTwo):
+        pass
+
+    @reference.value.register
+    def _(problem: Registered, inputs, *, device=None):
+        return 2 * inputs["a"].double()
+
+    def build(name, problem, contract, seed, device):
+        inputs = {"a": torch.arange(3.0)}
+        return Fill(name, seed, "exact", inputs, reference.value(problem, inputs), None)
+
+    kind = FillKind("counted", exact=True, holds="0, 1, 2", shows="a wrong order")
+    register_fills(Registered, FillSet((kind,), lambda problem, contract: ("counted",), build))
+    (fill,) = fills(Registered(), Contract("fp32", FMA))
+    assert fill.expected.tolist() == [0.0, 2.0, 4.0]
+    assert ["Registered", "counted", "bit for bit", "0, 1, 2", "a wrong order"] in fill_table()

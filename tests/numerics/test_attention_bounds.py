@@ -13,7 +13,7 @@ import pytest
 import torch
 from attention_emulation import Style
 
-from conformance.inputs.attention import fills
+from conformance.inputs.fills import fills
 from conformance.numerics import attention_bounds
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.numerics.verdict import judge

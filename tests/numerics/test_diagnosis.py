@@ -18,6 +18,7 @@ from conformance.numerics.contract import FMA, INT32, Accumulator, Contract
 from conformance.numerics.diagnosis import diagnose
 from conformance.numerics.rounding import round_to
 from conformance.problems import Attention, Bias, addmm, bmm, fused_mm, int_mm, mm, mm_plus_mm, scaled_mm
+from conformance.references import gemm
 
 BLOCK = (32, 32, 16)
 M, N, K = 72, 88, 72  # 3 x 3 ragged tiles, a tail of 8 in the fifth k-block
@@ -59,7 +60,7 @@ def from_product(change):
 
     def make(case, fill):
         a, b = fill.inputs["a"].double(), fill.inputs["b"].double()
-        return rounded(case, reference.epilogue(case[0], fill.inputs, change(a, b)))
+        return rounded(case, gemm.epilogue(case[0], fill.inputs, change(a, b)))
 
     return make
 

@@ -67,7 +67,7 @@ def judge_share(count: int, seed: int, worker: int, workers: int) -> int:
     executor, target = _executor()
     target = target or targets.find("sm_90")
     alarms, kinds = 0, Counter[str]()
-    for index, (plan, fills_seed) in enumerate(cases(count, seed, executor.name == "device", target)):
+    for index, (plan, fills_seed) in enumerate(cases(count, seed, executor.on_device, target)):
         if index % workers != worker:
             continue
         label = f"{plan.kernel}/{plan.problem.id}/{plan.config.id}/{plan.variant.id} fills seed {fills_seed}"

@@ -150,7 +150,7 @@ def _row(fault: Any, executor: Any, target: Any) -> tuple[Row, bool]:
             diagnosis = result.diagnosis
         except Exception as error:
             # the device's own errors are RuntimeErrors, and so far a mutant has no other way to raise one
-            spoiled = executor.name == "device" and isinstance(error, RuntimeError)
+            spoiled = executor.on_device and isinstance(error, RuntimeError)
             what = "device fault" if spoiled else "exception"
             caught = (f"{what} {type(error).__name__}: {str(error).partition(chr(10))[0]}"[:120],)
     return Row(fault.name, caught, diagnosis, baseline, time.perf_counter() - started), spoiled

@@ -9,16 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from conformance.execution.observation import Ran
+from conformance.execution.observation import Executor, Ran
 from conformance.heuristics.configs import Config
 from conformance.inductor.compile.program import Choice, Launches
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Plan
 from conformance.numerics.contract import Contract
 from conformance.problems import FP8, Conv, Gemm, Problem
+from conformance.records import ExecutorName
 
 #: Called with the operands in their order and whether to observe: the outputs, and what was launched if it was.
 Call = Callable[[Sequence[Tensor], bool], tuple[tuple[Tensor, ...], Launches]]
@@ -79,7 +79,7 @@ class PinnedKernel:
 
     call: Call
 
-    def contract(self, plan: Plan, executor: str) -> Contract:
+    def contract(self, plan: Plan, executor: ExecutorName) -> Contract:
         """That of the kernel of the catalogue with the same operation: the arithmetic is the unit's. Where fp8 partial
         sums are added up apart, Inductor does so once per block of k."""
         base = catalogue.get(plan.problem.op).contract(plan, executor)
@@ -107,9 +107,10 @@ class CallExecutor:
     ``out``: the function takes the outputs as its last operands and writes them itself.
     """
 
-    def __init__(self, name: str, device: torch.device, *, out: bool = False) -> None:
-        self.name = name
-        self.device = device
+    def __init__(self, executor: Executor, *, out: bool = False) -> None:
+        self.name = executor.name
+        self.device = executor.device
+        self.on_device = executor.on_device
         self._out = out
 
     def run(self, launch: Any, programs: Sequence[int] | None = None, *, observe: bool = False) -> Ran:
@@ -119,7 +120,7 @@ class CallExecutor:
             raise ValueError("a compiled function cannot run part of its grid")
         problem, tensors = launch.plan.problem, launch.tensors
         given = [*problem.operands, *(problem.outputs if self._out else ())]
-        outputs, launches = launch.call([tensors[operand.name] for operand in given], observe or self.name != "device")
+        outputs, launches = launch.call([tensors[operand.name] for operand in given], observe)
         for operand, found in zip(problem.outputs, outputs, strict=True):
             wanted = tensors[operand.name]
             if found.shape != wanted.shape or found.dtype != wanted.dtype:
