@@ -1,19 +1,29 @@
-"""CONTRIBUTING.md is true of the tree: its rooms, the case that it follows, the files that it tells one to touch."""
+"""CONTRIBUTING.md and README.md are true of the tree.
+
+Checked are the rooms of CONTRIBUTING.md, the case that it follows and the files that it says to touch; and the
+commands, options and statuses of README.md.
+"""
 
 from __future__ import annotations
 
 import ast
+import contextlib
+import io
 import re
 import shutil
 from pathlib import Path
 
 import pytest
 
+from conformance import cli
+from conformance.gate.run_options import OPTIONS
+from conformance.records import Status
 from tests.test_import_order import RANK
 
 ROOT = Path(__file__).resolve().parents[1]
 MAP = "CONTRIBUTING.md"
 ROOMS, CASE, TOUCH = "Rooms", "One case, from suite to record", "To add something"
+OPTIONS_OF_A_RUN, STATUSES = "On a GPU machine, and in CI", "What a run leaves"
 
 
 def section(text: str, title: str) -> str:
@@ -104,6 +114,31 @@ def wrong(text: str, root: Path) -> list[str]:
     return [*wrong_rooms(text, root), *wrong_docstrings(root), *wrong_case(text, root), *wrong_touches(text, root)]
 
 
+def commands() -> set[str]:
+    """The commands that ``conformance --help`` lists."""
+    with contextlib.redirect_stdout(io.StringIO()) as output, contextlib.suppress(SystemExit):
+        cli.main(["--help"])
+    return set(re.findall(r"^    (\w+)\b", output.getvalue(), re.MULTILINE))
+
+
+def first_cells(text: str, title: str) -> list[str]:
+    """What stands in backticks in the first cells of the tables below the heading ``title``."""
+    return quoted("\n".join(re.findall(r"^\| (`.*?) \|", section(text, title), re.MULTILINE)))
+
+
+def wrong_readme(text: str) -> list[str]:
+    """What the README names that is gone; and the commands, options and statuses that it does not name."""
+    named = {*re.findall(r"^conformance (\w+)", text, re.MULTILINE), *re.findall(r"`conformance (\w+)", text)}
+    options = {re.split(r"[ =]", cell)[0] for cell in first_cells(text, OPTIONS_OF_A_RUN)}
+    statuses = set(first_cells(text, STATUSES))
+    every_option, every_status = {option.short for option in OPTIONS}, {status.value for status in Status}
+    wrong = [f"the README names {name}, which is gone" for name in sorted(named - commands())]
+    wrong += [f"the README does not name the command {name}" for name in sorted(commands() - named)]
+    wrong += [f"the README names {name}, which is gone" for name in sorted(options - every_option)]
+    wrong += [f"the README names {name}, which is gone" for name in sorted(statuses - every_status)]
+    return wrong + [f"the README does not name the status {name}" for name in sorted(every_status - statuses)]
+
+
 def test_the_map_is_true():
     assert wrong((ROOT / MAP).read_text(), ROOT) == []
 
@@ -174,3 +209,28 @@ def test_a_file_to_touch_that_is_gone_is_seen(text):
 
 def test_a_map_without_its_sections_is_seen():
     assert {"the map follows no case", "the map does not say what to touch"} <= set(wrong("# Contributing\n", ROOT))
+
+
+@pytest.fixture
+def readme():
+    return (ROOT / "README.md").read_text()
+
+
+def test_the_readme_is_true(readme):
+    assert wrong_readme(readme) == []
+
+
+@pytest.mark.parametrize(
+    ("right", "other", "sentences"),
+    [
+        ("conformance keygen", "conformance keymake", ["names keymake, which", "does not name the command keygen"]),
+        ("| `--suite transposition` |", "| `--topic transposition` |", ["names --topic, which is gone"]),
+        ("| `oom` |", "| `no-memory` |", ["names no-memory, which is gone", "does not name the status oom"]),
+    ],
+)
+def test_a_wrong_readme_is_seen(readme, right, other, sentences):
+    readme = readme.replace("`timeout`, `oom` |", "`timeout` |\n| `oom` |")
+    assert right in readme
+    faults = wrong_readme(readme.replace(right, other))
+    assert len(faults) == len(sentences)
+    assert all(sentence in fault for sentence, fault in zip(sentences, faults, strict=True))
