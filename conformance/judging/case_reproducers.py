@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from conformance.codegen_checks import SPILL
 from conformance.execution.trial import fills_for
+from conformance.judging.case_recorder import CaseRecorder
+from conformance.judging.settings import Settings
 from conformance.kernels.kernel import Kernel, Plan
-from conformance.plugin.options import Settings
-from conformance.plugin.recording import CaseRecorder
 from conformance.records import CompileFailure, Status, Verdict, replace_file
 from conformance.reproducers.kernel_scripts import Checks, compiling_script, limits_of, numbers_script
 from conformance.reproducers.request import Request, file_name

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from conformance.judging.conform import Harness
-from conformance.plugin.recording import CaseRecorder
+from conformance.judging.case_recorder import CaseRecorder
+from conformance.judging.harness import Harness
 from conformance.records import Reason, ReasonCode, Verdict
 
 

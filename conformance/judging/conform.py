@@ -1,176 +1,34 @@
-"""The ``conform`` fixture: plans, compiles, runs and judges one case in full, and records what it saw."""
+"""Plans, compiles, runs and judges one case of a kernel, and records what it saw."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-import pytest
-
-from conformance import codegen_checks, targets
-from conformance.cases.scenarios import parametrize
+from conformance import codegen_checks
 from conformance.codegen_checks import Feature
 from conformance.execution import machine_code
 from conformance.execution.compilation import Artefact, CompilePools, CompileRequest
-from conformance.execution.observation import Executor
 from conformance.execution.resources import over_limits
-from conformance.execution.trial import Trial, trial
+from conformance.execution.trial import Trial
 from conformance.heuristics.configs import AnyConfig
+from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.case_reproducers import Reproducers
+from conformance.judging.harness import Harness, needed
 from conformance.kernels.catalogue import meta_launch
 from conformance.kernels.kernel import Kernel, NotApplicable, Plan, Variant
-from conformance.machine import device_memory
-from conformance.machine.gpu_lock import NotAlone, Turns
-from conformance.plugin.options import Settings, settings
-from conformance.plugin.recording import CaseRecorder
-from conformance.problems import Problem, itemsize
-from conformance.records import CompileFailure, ConformanceFailure, Reason, ReasonCode, Status, Verdict
+from conformance.problems import Problem
+from conformance.records import CompileFailure, ConformanceFailure, Reason, Status, Verdict
 from conformance.targets import Target
 
-#: Interpreted trials kept for the targets that follow: they are neighbours in the order of the cases.
-SHARED_TRIALS = 64
-
-#: Seconds that one specialisation may take to compile: the slowest config of the tables takes 110 on an idle core.
-COMPILE_DEADLINE = 240.0
-
-Result = TypeVar("Result")
-
-
-def chosen_targets(chosen: Settings) -> tuple[Target, ...]:
-    """The targets of this run: as asked, else the device, else every target that can be compiled for."""
-    if chosen.targets:
-        return tuple(targets.find(spec) for spec in chosen.targets)
-    if chosen.has_gpu:
-        return targets.devices()[:1]
-    return targets.compile_targets()
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    chosen = settings(metafunc.config)
-    parametrize(metafunc, _targets(metafunc.config), chosen.tier, chosen.kernels, compile_only=chosen.compile_only)
-
-
-_TARGETS = pytest.StashKey[tuple[Target, ...]]()
-
-
-def _targets(config: pytest.Config) -> tuple[Target, ...]:
-    if _TARGETS not in config.stash:
-        config.stash[_TARGETS] = chosen_targets(settings(config))
-    return config.stash[_TARGETS]
-
-
-def needed(problem: Problem) -> int:
-    """Bytes that the operands and outputs of ``problem`` lie in, gaps between their elements included."""
-    return sum(each.span * itemsize(each.dtype) for each in (*problem.operands, *problem.outputs))
-
-
-class Harness:
-    """What the cases of one process share: the executor, the compile pool and the numerics already judged."""
-
-    def __init__(self, chosen: Settings) -> None:
-        self.settings = chosen
-        self.targets = chosen_targets(chosen)
-        self.pool = CompilePools(1, COMPILE_DEADLINE)
-        self._trials: dict[object, Trial] = {}
-
-    @functools.cached_property
-    def executor(self) -> Executor | Reason:
-        """The device, else the interpreter, else the reason why there is neither or neither is wanted."""
-        if self.settings.compile_only:
-            return Reason(ReasonCode.NO_DEVICE, "compile-only", "nothing was to be run: --compile-only was given")
-        if self.settings.has_gpu:
-            from conformance.execution.device import DeviceExecutor
-
-            return DeviceExecutor()
-        from conformance.execution.interpreter import InterpreterExecutor, InterpreterUnsupported
-
-        try:
-            return InterpreterExecutor()
-        except InterpreterUnsupported as error:
-            return error.reason
-
-    @functools.cached_property
-    def turns(self) -> Turns:
-        """Turns on the device that this process is bound to."""
-        return Turns(os.environ.get(self.settings.gpus.variable, "all"))
-
-    def together(self) -> contextlib.AbstractContextManager[None]:
-        """Uses the device, if there is one, beside other workers, but not beside one that times something."""
-        return self.turns.together() if self.settings.has_gpu else contextlib.nullcontext()
-
-    def run(self, work: Callable[[], Result], size: int = 0) -> Result:
-        """What ``work`` returns, which needs about ``size`` bytes of the device's memory, if there is a device: beside
-        other workers, but not beside another one that needs much. If memory runs out, which says something of ``work``
-        only if nobody else uses any, it is done once more, alone."""
-        if not self.settings.has_gpu:
-            return work()
-        with self.turns.with_much_memory() if size >= device_memory.MUCH else contextlib.nullcontext():
-            try:
-                with self.turns.together():
-                    return work()
-            except Exception as error:
-                if not device_memory.ran_out(error):
-                    raise
-                first = error.with_traceback(None)  # its frames hold on to the tensors
-            device_memory.give_back()
-            try:
-                with self.turns.alone():
-                    return work()
-            except NotAlone:
-                raise first from None
-
-    def executor_for(self, problem: Problem) -> Executor | Reason:
-        """The executor, or why it is not one for ``problem``."""
-        if isinstance(self.executor, Reason) or not self.executor.on_device:
-            return self.executor
-        return device_memory.shortage(needed(problem)) or self.executor
-
-    def trial(self, kernel: Kernel, plan: Plan, names: tuple[str, ...] | None) -> Trial:
-        """Judges ``plan`` on the executor. The interpreter's numbers are computed once and shared by every target for
-        which the launch is the same."""
-        assert not isinstance(self.executor, Reason)
-        if self.executor.on_device:
-            return trial(kernel, plan, self.executor, seed=self.settings.seed, names=names)
-        key = (
-            kernel.name,
-            plan.problem,
-            plan.config,
-            plan.variant,
-            plan.grid,
-            kernel.contract(plan, self.executor.name),
-            names,
-        )
-        if key not in self._trials:
-            while len(self._trials) >= SHARED_TRIALS:
-                self._trials.pop(next(iter(self._trials)))
-            self._trials[key] = trial(kernel, plan, self.executor, seed=self.settings.seed, names=names)
-        return self._trials[key]
-
-    def first_target(self, kernel: Kernel) -> Target:
-        """The first target of this run that has what the kernel needs; the first of all if none has."""
-        ready = [target for target in self.targets if not kernel.descriptors or target.capability("tma").available]
-        return (ready or list(self.targets))[0]
-
-
-@pytest.fixture(scope="session")
-def harness(pytestconfig: pytest.Config) -> Iterator[Harness]:
-    """The session's :class:`Harness`."""
-    import torch
-
-    torch.set_num_threads(1)  # the workers share the cores among themselves
-    shared = Harness(settings(pytestconfig))
-    yield shared
-    shared.pool.close()
+Inspection = Callable[[Artefact], Verdict]
 
 
 @dataclass
-class Run:
-    """One case that was judged. ``trial`` is None if nothing could run it, ``artefact`` if nothing was compiled."""
+class CaseRun:
+    """One plan that was judged. ``trial`` is None if nothing could run it, ``artefact`` if nothing was compiled."""
 
     plan: Plan
     trial: Trial | None
@@ -188,63 +46,89 @@ class Run:
     def _check(self, required: Iterable[Feature], forbidden: Iterable[Feature]) -> None:
         if self.artefact is None:
             raise ConformanceFailure(f"nothing was compiled for {self.plan.problem.id}: it has no code to check")
-        found = _codegen_verdicts(self.artefact, self.plan.target, required, forbidden)
-        for verdict in found:
-            self._recorder.verdict(verdict.check, verdict.passed, verdict.text, **verdict.details)
-        _raise_if_failed(found, "")
+        verdicts = _codegen_verdicts(self.artefact, self.plan.target, required, forbidden)
+        self._recorder.add(*verdicts)
+        _raise_if_failed(verdicts)
 
 
-Conform = Callable[..., Run]
-Inspection = Callable[[Artefact], Verdict]
+def conform(
+    harness: Harness,
+    recorder: CaseRecorder,
+    kernel: Kernel,
+    problem: Problem,
+    *,
+    config: AnyConfig,
+    target: Target,
+    fills: tuple[str, ...] | None = None,
+    inspect: Inspection | None = None,
+    reproducers: Reproducers | None = None,
+    **fields: Any,
+) -> CaseRun:
+    """Judges ``kernel`` on ``problem`` in full and returns the run; ``fields`` are those of its :class:`Variant`.
 
+    Numbers, memory, repeatability and grid are judged on the device, or in the interpreter if there is none. The code
+    compiled for ``target`` must have the features that the kernel declares and stay within the target's limits.
+    ``fills`` restricts the fills, for a topic that is not about numbers. ``inspect`` adds a check of what was compiled.
 
-@pytest.fixture
-def conform(harness: Harness, recorder: CaseRecorder) -> Iterator[Conform]:
-    """``conform(kernel, problem, config=..., target=..., **variant fields)`` judges a case in full and returns its run.
-
-    ``fills`` restricts the fills, for a topic that is not about numbers, ``inspect`` adds a check of what was compiled.
-    The case ends as not-applicable if the kernel refuses it. Numbers, memory, repeatability and grid are judged on the
-    device, or in the interpreter if there is none; the code compiled for the target must have the features that the
-    kernel declares and stay within the target's limits.
+    Raises ConformanceFailure or CompileFailure if a check fails, and CaseEnded if the kernel refuses the problem or
+    nothing can run it. ``reproducers`` then knows what was judged last.
     """
-    reproducing = Reproducers(recorder, harness.settings)
-
-    def judge(
-        kernel: Kernel,
-        problem: Problem,
-        *,
-        config: AnyConfig,
-        target: Target,
-        fills: tuple[str, ...] | None = None,
-        inspect: Inspection | None = None,
-        **fields: Any,
-    ) -> Run:
-        variant = Variant(**fields)
-        recorder.set(kernel=kernel, problem=problem, config=config, target=target, options={"variant": variant.id})
-        recorder.run_created(kernel.name)
-        try:
-            plan = kernel.plan(problem, config, target, variant)
-        except NotApplicable as refusal:
-            recorder.run_judged(kernel.name)
-            recorder.not_applicable(refusal.reason)
-        with reproducing.judging(kernel, plan, fills):
-            run = _judged(harness, recorder, kernel, plan, fills, inspect)
+    variant = Variant(**fields)
+    recorder.set(kernel=kernel, problem=problem, config=config, target=target, options={"variant": variant.id})
+    recorder.run_created(kernel.name)
+    try:
+        plan = kernel.plan(problem, config, target, variant)
+    except NotApplicable as refusal:
         recorder.run_judged(kernel.name)
-        return run
+        recorder.not_applicable(refusal.reason)
+    reproducers = reproducers or Reproducers(recorder, harness.settings)
+    with reproducers.judging(kernel, plan, fills):
+        run = _judge_plan(harness, recorder, kernel, plan, fills, inspect)
+    recorder.run_judged(kernel.name)
+    return run
 
-    yield judge
-    reproducing.write()
+
+def _judge_plan(
+    harness: Harness,
+    recorder: CaseRecorder,
+    kernel: Kernel,
+    plan: Plan,
+    fills: tuple[str, ...] | None,
+    inspect: Inspection | None,
+) -> CaseRun:
+    compilation = Compilation.start(harness.pool, plan)
+    if harness.settings.has_gpu:  # first the code: a compiler that dies takes no device with it
+        compiled = compile_plan(recorder, compilation)
+        trial = run_plan(harness, recorder, kernel, plan, fills)
+    else:  # the interpreter runs the plan while the pool compiles it
+        trial = run_plan(harness, recorder, kernel, plan, fills)
+        compiled = compile_plan(recorder, compilation)
+    verdicts = list(trial.verdicts) if isinstance(trial, Trial) else []
+    if compiled is not None:
+        with recorder.timed("check"):
+            verdicts += _code_verdicts(kernel, plan, compiled, inspect)
+            if isinstance(trial, Trial) and trial.compiled is not None:
+                verdicts.append(_identity_verdict(compiled.main, trial.compiled))
+        _record_code(harness, recorder, plan, compiled.main)
+    recorder.add(*verdicts)
+    _raise_if_failed(verdicts, trial.diagnosis if isinstance(trial, Trial) else "")
+    if isinstance(trial, Reason):
+        recorder.not_run(trial)
+    return CaseRun(plan, trial, compiled.main if compiled is not None else None, recorder)
 
 
 @dataclass(frozen=True)
-class _Compiling:
-    """What is being compiled for one plan: the main launch, and by function name those before and after it."""
+class Compilation:
+    """Handles of what is being compiled for one plan: its main launch, and by function name those before and after."""
 
     main: Any
     others: Mapping[str, Any]
 
     @classmethod
-    def submit(cls, pool: CompilePools, plan: Plan) -> _Compiling:
+    def start(cls, pool: CompilePools, plan: Plan) -> Compilation | None:
+        """Submits every launch of ``plan`` to ``pool``; None if its grid is empty, so that nothing is launched."""
+        if 0 in plan.grid:
+            return None
         launch = meta_launch(plan, plan.target)
         factory = "conformance.kernels.catalogue:meta_step"
         main, others = None, {}
@@ -259,59 +143,43 @@ class _Compiling:
         return cls(main, others)
 
 
-def _judged(
-    harness: Harness,
-    recorder: CaseRecorder,
-    kernel: Kernel,
-    plan: Plan,
-    names: tuple[str, ...] | None,
-    inspect: Inspection | None,
-) -> Run:
-    """Compiles and runs ``plan`` and raises ConformanceFailure or CompileFailure if a check fails."""
-    found: list[Verdict] = []
-    compiled: dict[str, Artefact] | None = None
-    compiling = None if 0 in plan.grid else _Compiling.submit(harness.pool, plan)
-    if harness.settings.has_gpu and compiling is not None:
-        compiled = _compiled(recorder, compiling)  # before the launch: a compiler that dies takes nothing with it
-    judged: Trial | None = None
+@dataclass(frozen=True)
+class CompiledPlan:
+    """What was compiled for one plan: its main launch, and by function name those before and after it."""
+
+    main: Artefact
+    others: Mapping[str, Artefact]
+
+
+def compile_plan(recorder: CaseRecorder, compilation: Compilation | None) -> CompiledPlan | None:
+    """Waits for ``compilation``. Raises CompileFailure if a launch does not compile; None if there is nothing to do."""
+    if compilation is None:
+        return None
+    with recorder.timed("compile"):
+        results = [handle.result() for handle in (compilation.main, *compilation.others.values())]
+    artefacts: list[Artefact] = []
+    for name, result in zip(("", *compilation.others), results, strict=True):
+        if result.status is not Status.PASS or result.artefact is None:
+            raise CompileFailure(result.status, f"{name}: {result.error}" if name else result.error)
+        artefacts.append(result.artefact)
+    main, *others = artefacts
+    return CompiledPlan(main, dict(zip(compilation.others, others, strict=True)))
+
+
+def run_plan(
+    harness: Harness, recorder: CaseRecorder, kernel: Kernel, plan: Plan, fills: tuple[str, ...] | None
+) -> Trial | Reason:
+    """Runs ``plan`` with each of ``fills`` (None: with all) and judges the numbers, or says why nothing can run it."""
     executor = harness.executor_for(plan.problem)
     if isinstance(executor, Reason):
         recorder.set(executor=None)
-    else:
-        recorder.set(executor=executor.name)
-        judged = _run(harness, recorder, kernel, plan, names)
-        found += judged.verdicts
-    if compiling is not None and compiled is None:
-        compiled = _compiled(recorder, compiling)
-    artefact = compiled.pop("") if compiled is not None else None
-    if artefact is not None and compiled is not None:
-        with recorder.timed("check"):
-            found += _codegen_verdicts(artefact, plan.target, *kernel.features(plan))
-            found.append(_resource_verdict("resources", artefact, plan.target))
-            found += [_resource_verdict(f"resources/{name}", other, plan.target) for name, other in compiled.items()]
-            found += [inspect(artefact)] if inspect is not None else []
-            if judged is not None and judged.compiled is not None:
-                found.append(_identity_verdict(artefact, judged.compiled))
-        observed: dict[str, Any] = {"resources": dataclasses.asdict(artefact.resources)}
-        observed |= {"compile_s": round(artefact.seconds, 3), "compile_cached": artefact.cached}
-        whole = harness.settings.tier in ("full", "exhaustive")  # to disassemble would slow the shorter tiers
-        observed["code"] = machine_code.describe(artefact, plan.target, disassemble=whole)
-        recorder.set(artefacts=artefact.stages, observed=observed)
-    for verdict in found:
-        recorder.verdict(verdict.check, verdict.passed, verdict.text, **verdict.details)
-    _raise_if_failed(found, judged.diagnosis if judged else "")
-    if isinstance(executor, Reason):
-        recorder.not_run(executor)
-    return Run(plan, judged, artefact, recorder)
-
-
-def _run(harness: Harness, recorder: CaseRecorder, kernel: Kernel, plan: Plan, names: tuple[str, ...] | None) -> Trial:
+        return executor
+    recorder.set(executor=executor.name)
     with recorder.timed("run"):
-        judged = harness.run(lambda: harness.trial(kernel, plan, names), needed(plan.problem))
-    observed = {"grid": judged.grid, "programs": judged.programs, "outputs": judged.digests}
-    recorder.set(observed=observed)
-    record_completeness(recorder, judged)
-    return judged
+        trial = harness.run(lambda: harness.trial(kernel, plan, fills), needed(plan.problem))
+    recorder.set(observed={"grid": trial.grid, "programs": trial.programs, "outputs": trial.digests})
+    record_completeness(recorder, trial)
+    return trial
 
 
 def record_completeness(recorder: CaseRecorder, judged: Trial) -> None:
@@ -322,16 +190,25 @@ def record_completeness(recorder: CaseRecorder, judged: Trial) -> None:
         recorder.set(observed={"complete": judged.complete, "tiles": judged.tiles})
 
 
-def _compiled(recorder: CaseRecorder, compiling: _Compiling) -> dict[str, Artefact]:
-    """The artefact of the main launch under "", those of the others by name."""
-    with recorder.timed("compile"):
-        results = {name: handle.result() for name, handle in {"": compiling.main, **compiling.others}.items()}
-    artefacts: dict[str, Artefact] = {}
-    for name, result in results.items():
-        if result.status is not Status.PASS or result.artefact is None:
-            raise CompileFailure(result.status, f"{name}: {result.error}" if name else result.error)
-        artefacts[name] = result.artefact
-    return artefacts
+def _code_verdicts(kernel: Kernel, plan: Plan, compiled: CompiledPlan, inspect: Inspection | None) -> list[Verdict]:
+    """Whether the code has the features that ``kernel`` declares and stays within the limits of the target."""
+    verdicts = _codegen_verdicts(compiled.main, plan.target, *kernel.features(plan))
+    verdicts.append(_resource_verdict("resources", compiled.main, plan.target))
+    verdicts += [_resource_verdict(f"resources/{name}", other, plan.target) for name, other in compiled.others.items()]
+    if inspect is not None:
+        verdicts.append(inspect(compiled.main))
+    return verdicts
+
+
+def _record_code(harness: Harness, recorder: CaseRecorder, plan: Plan, artefact: Artefact) -> None:
+    whole = harness.settings.tier in ("full", "exhaustive")  # to disassemble would slow the shorter tiers
+    observed = {
+        "resources": dataclasses.asdict(artefact.resources),
+        "compile_s": round(artefact.seconds, 3),
+        "compile_cached": artefact.cached,
+        "code": machine_code.describe(artefact, plan.target, disassemble=whole),
+    }
+    recorder.set(artefacts=artefact.stages, observed=observed)
 
 
 def _codegen_verdicts(
@@ -339,12 +216,12 @@ def _codegen_verdicts(
 ) -> list[Verdict]:
     return [
         Verdict(
-            f"codegen/{'requires' if found.required else 'forbids'}/{found.feature.name}",
-            found.passed,
-            found.text,
-            {"stage": found.stage} if found.passed else {"stage": found.stage, "path": str(found.path)},
+            f"codegen/{'requires' if feature.required else 'forbids'}/{feature.feature.name}",
+            feature.passed,
+            feature.text,
+            {"stage": feature.stage} if feature.passed else {"stage": feature.stage, "path": str(feature.path)},
         )
-        for found in codegen_checks.check(artefact, target, required, forbidden)
+        for feature in codegen_checks.check(artefact, target, required, forbidden)
     ]
 
 
@@ -359,8 +236,7 @@ def _identity_verdict(artefact: Artefact, launched: Any) -> Verdict:
     return Verdict("codegen/judged-is-launched", same, f"judged {artefact.metadata['hash']}, launched {launched.hash}")
 
 
-def _raise_if_failed(verdicts: Iterable[Verdict], diagnosis: str) -> None:
-    failed = [verdict for verdict in verdicts if not verdict.passed]
+def _raise_if_failed(verdicts: Iterable[Verdict], diagnosis: str = "") -> None:
+    failed = [f"{verdict.check}: {verdict.text}" for verdict in verdicts if not verdict.passed]
     if failed:
-        lines = [f"{verdict.check}: {verdict.text}" for verdict in failed]
-        raise ConformanceFailure("\n".join([diagnosis, *lines] if diagnosis else lines))
+        raise ConformanceFailure("\n".join([diagnosis, *failed] if diagnosis else failed))

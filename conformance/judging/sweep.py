@@ -21,7 +21,7 @@ from conformance.targets import Target
 
 if TYPE_CHECKING:
     from conformance.execution.compilation import Artefact
-    from conformance.judging.conform import Harness
+    from conformance.judging.harness import Harness
 
 
 def measure(harness: Harness, kernel: Kernel, dtype: str, config: AnyConfig, target: Target) -> dict[str, Any]:

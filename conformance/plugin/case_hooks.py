@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -11,13 +12,24 @@ from typing import Any, TextIO
 import pytest
 
 from conformance.gate.run_options import DEFAULT_SEED
+from conformance.judging.case_recorder import CaseEnded, CaseRecorder
+from conformance.judging.settings import Settings
 from conformance.machine import device_memory
 from conformance.machine.versions import imported_versions
 from conformance.plugin import case_ids
-from conformance.plugin.options import Settings
-from conformance.plugin.recording import RECORDER, CaseRecorder, RecordFile, TypedSkip, stacks_file
+from conformance.plugin.fixtures import RECORDER
+from conformance.plugin.record_files import RecordFile, stacks_file
 from conformance.plugin.watchdog import Watchdog, device_fault
-from conformance.records import CaseRecord, CompileFailure, ConformanceFailure, Status, Verdict
+from conformance.records import CaseRecord, CompileFailure, ConformanceFailure, Reason, Status, Verdict
+
+
+class TypedSkip(pytest.skip.Exception):  # type: ignore[name-defined]  # pytest names no public class
+    """pytest's skip for a case that ended with ``status`` for a typed ``reason``."""
+
+    def __init__(self, status: Status, reason: Reason) -> None:
+        super().__init__(f"{status.value}: {reason}")
+        self.status = status
+        self.reason = reason
 
 
 def status_of(error: BaseException) -> tuple[Status, str]:
@@ -90,6 +102,19 @@ class ItemRecording:
         self.file.write(recorder.record())
         device_memory.give_back(device_memory.KEPT)
         return result
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self) -> Generator[None, Any, None]:
+        with _as_skip():
+            yield
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, None]:
+        with _as_skip():
+            yield
+            recorder = item.stash.get(RECORDER, None)
+            if recorder is not None and recorder.unjudged is not None:
+                recorder.not_run(recorder.unjudged)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
@@ -172,6 +197,15 @@ class ItemRecording:
             words.append("--conformance-no-gpu")
         words += [f"--conformance-expected-failures={file}" for file in settings.expected_failure_files]
         return shlex.join(words)
+
+
+@contextlib.contextmanager
+def _as_skip() -> Iterator[None]:
+    """Turns the end of a case that cannot be judged here into a skip, which is what pytest knows."""
+    try:
+        yield
+    except CaseEnded as end:
+        raise TypedSkip(end.status, end.reason).with_traceback(end.__traceback__) from None
 
 
 def _is_told(recorder: CaseRecorder, verdict: Verdict) -> bool:

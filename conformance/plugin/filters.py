@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from conformance.judging.settings import Settings
 from conformance.plugin.case_ids import CaseIds, suite_of
-from conformance.plugin.options import Settings
 
 
 class Collecting:

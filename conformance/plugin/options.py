@@ -7,13 +7,13 @@ or ``--target`` of its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from conformance.gate.run_options import DEFAULT_CASE_TIMEOUT_S, DEFAULT_SEED, OPTIONS, TIERS
 from conformance.gate.user_files.expected_failures import ExpectedFailureError, ExpectedFailures, read_expected_failures
+from conformance.gate.run_options import DEFAULT_CASE_TIMEOUT_S, DEFAULT_SEED, OPTIONS
+from conformance.judging.settings import Settings
 from conformance.machine.gpus import Gpus, find_gpus
 from conformance.plugin import case_ids
 
@@ -40,34 +40,6 @@ def add_short_names(parser: pytest.Parser) -> None:
         for option in OPTIONS:
             if option.short:
                 group.addoption(option.short, dest=option.dest, default=None, **option.attributes)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What this run was asked for. ``targets`` empty means the default; ``run_dir`` None a new folder under reports;
-    ``expected_failure_files`` are as they were given; ``reproducers`` is the folder of scripts, None for none."""
-
-    tier: str
-    targets: tuple[str, ...]
-    kernels: tuple[str, ...]
-    suites: tuple[str, ...]
-    seed: int
-    run_dir: Path | None
-    gpus: Gpus
-    case: str | None
-    case_timeout_s: float
-    expected_failure_files: tuple[str, ...]
-    expected_failures: ExpectedFailures
-    compile_only: bool = False
-    reproducers: Path | None = None
-
-    @property
-    def has_gpu(self) -> bool:
-        return bool(self.gpus.entries)
-
-    def includes(self, tier: str) -> bool:
-        """Whether cases of ``tier`` belong to this run: the tiers are nested."""
-        return TIERS.index(tier) <= TIERS.index(self.tier)
 
 
 _SETTINGS = pytest.StashKey[Settings]()

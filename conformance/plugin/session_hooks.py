@@ -15,12 +15,12 @@ from typing import Any, TextIO
 import pytest
 
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE, environment
+from conformance.judging.settings import Settings
 from conformance.machine.gpus import GpuLeases
 from conformance.machine.versions import machine_stack
 from conformance.plugin.case_hooks import mark_xfailed
 from conformance.plugin.case_ids import CaseIds, check_case_ids, suite_of
-from conformance.plugin.options import Settings
-from conformance.plugin.recording import RecordFile, in_flight_file, stacks_file
+from conformance.plugin.record_files import RecordFile, in_flight_file, stacks_file
 from conformance.plugin.watchdog import PROCESS_ENDED
 from conformance.records import (
     RECORDS_FILE,
@@ -56,7 +56,7 @@ def new_folder(settings: Settings, invocation_dir: Path) -> Path:
     return invocation_dir / "reports" / f"{moment}-{os.urandom(2).hex()}"
 
 
-class Run:
+class SessionRun:
     """``workers`` is the number of processes that run cases, 1 if that is this one; ``options`` is every word of the
     command line."""
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from conformance.plugin.recording import CaseRecorder
+from conformance.judging.case_recorder import CaseRecorder
 from conformance.records import CaseRecord, Status
 
 #: Seconds after the deadline at which a thread outside Python ends a process that holds the interpreter's lock.

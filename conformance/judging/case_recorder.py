@@ -1,15 +1,13 @@
-"""What happens to one case, collected while it runs and written as one flushed line when it ends.
+"""Collects what happens to one case while it runs, and makes its record. Needs no pytest.
 
-The interface between a judging fixture and the plugin is :class:`CaseRecorder`, reached through the fixture
-``recorder`` (or ``item.stash[RECORDER]``).
+A judge reports through :class:`CaseRecorder`; whoever runs the case writes :meth:`CaseRecorder.record` at its end.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
-import os
 import shutil
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,9 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-import pytest
-
-from conformance.records import CaseRecord, Reason, Status, Verdict, jsonable, replace_file
+from conformance.records import CaseRecord, Reason, Status, Verdict, jsonable
 
 _NAMED = {"kernel": "name", "target": "id"}  # fields that take an object and keep the attribute that names it
 _WHOLE = ("problem", "config")  # objects kept with their id and all their fields
@@ -27,8 +23,11 @@ _MERGED = ("options", "observed")  # mappings that grow
 _EXECUTORS = ("device", "interpreter", None)
 
 
-class TypedSkip(pytest.skip.Exception):  # type: ignore[name-defined]  # pytest names no public class
-    """Ends a case that cannot be judged here: ``status`` is not-applicable or not-run, ``reason`` says why."""
+class CaseEnded(BaseException):
+    """Ends a case that cannot be judged here: ``status`` is not-applicable or not-run, ``reason`` says why.
+
+    It is no Exception, so that a judge that catches whatever a kernel raises does not catch it.
+    """
 
     def __init__(self, status: Status, reason: Reason) -> None:
         super().__init__(f"{status.value}: {reason}")
@@ -50,6 +49,7 @@ class CaseRecorder:
         self.reason: Reason | None = None
         self.diagnosis = ""
         self.outcome = ""
+        self.unjudged: Reason | None = None
         self.stage: str | None = None
         self.durations: dict[str, float] = {}
         self.verdicts: list[Verdict] = []
@@ -105,7 +105,11 @@ class CaseRecorder:
     def verdict(self, check: str, passed: bool, text: str = "", /, **details: Any) -> None:
         """Adds what ``check`` said. A failed one fails the case even if nothing is raised. ``details`` may have any
         name, so the three before them have none."""
-        self.verdicts.append(Verdict(check, bool(passed), text, jsonable(details)))
+        self.add(Verdict(check, bool(passed), text, details))
+
+    def add(self, *verdicts: Verdict) -> None:
+        """Adds ``verdicts``, as :meth:`verdict` does."""
+        self.verdicts += [dataclasses.replace(verdict, details=jsonable(verdict.details)) for verdict in verdicts]
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
@@ -126,25 +130,22 @@ class CaseRecorder:
         self._judged[name] += 1
 
     @property
-    def created_runs(self) -> int:
-        return self._created.total()
-
-    @property
-    def judged_runs(self) -> int:
-        return self._judged.total()
-
-    @property
     def judged(self) -> bool:
         """Whether anything was judged."""
         return bool(self._judged or self.verdicts)
 
     def not_applicable(self, reason: Reason) -> NoReturn:
         """Ends the test: kernel or target cannot take this case, for a typed reason."""
-        raise TypedSkip(Status.NOT_APPLICABLE, reason)
+        raise CaseEnded(Status.NOT_APPLICABLE, reason)
 
     def not_run(self, reason: Reason) -> NoReturn:
         """Ends the test: what is left of it cannot be run here, for a typed reason."""
-        raise TypedSkip(Status.NOT_RUN, reason)
+        raise CaseEnded(Status.NOT_RUN, reason)
+
+    def leave_unjudged(self, reason: Reason) -> None:
+        """What was asked could not be judged in full, for ``reason``: a test that returns and has not failed ends as
+        not run. For a judge whose caller may stop early."""
+        self.unjudged = reason
 
     def conclude(self, status: Status, diagnosis: str = "", reason: Reason | None = None) -> None:
         """Sets the status. A case that is no longer passing keeps its first finding; what comes later is added."""
@@ -181,56 +182,3 @@ class CaseRecorder:
             diagnosis=self.diagnosis if diagnosis is None else diagnosis,
             **self._fields,
         )
-
-
-class RecordFile:
-    """One process's records: each is one line, on the disk before :meth:`write` returns. Beside it lies the record
-    that would be right if the process died now."""
-
-    def __init__(self, folder: Path, worker: str) -> None:
-        self.path = folder / f"records-{worker}.jsonl"
-        self._in_flight = in_flight_file(folder, worker)
-        self._written: set[str] = set()
-        self._lock = threading.Lock()
-
-    def write(self, record: CaseRecord) -> None:
-        """Appends ``record``, unless its case was written already: the main thread and the watchdog may race."""
-        with self._lock:
-            if record.case in self._written:
-                return
-            self._written.add(record.case)
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-            try:
-                with open(descriptor, "ab", closefd=False) as file:
-                    file.write(record.to_line().encode())
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-            self._in_flight.unlink(missing_ok=True)
-
-    def foresee(self, record: CaseRecord) -> None:
-        """Keeps ``record`` for the case that the process dies before it writes one of its own."""
-        with self._lock:
-            if record.case not in self._written:
-                replace_file(self._in_flight, record.to_line())
-
-
-def in_flight_file(folder: Path, worker: str) -> Path:
-    return folder / f"inflight-{worker}.json"
-
-
-def stacks_file(folder: Path, worker: str) -> Path:
-    """Where a worker's stacks are dumped when a case runs past its deadline."""
-    return folder / f"stacks-{worker}.txt"
-
-
-RECORDER = pytest.StashKey[CaseRecorder]()
-
-
-@pytest.fixture
-def recorder(request: pytest.FixtureRequest) -> CaseRecorder:
-    """The recorder of this case. Only tests below a suites directory have one."""
-    if RECORDER not in request.node.stash:
-        raise pytest.UsageError(f"{request.node.nodeid} is no case of the conformance suites: it is not recorded")
-    found: CaseRecorder = request.node.stash[RECORDER]
-    return found

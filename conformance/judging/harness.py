@@ -1,0 +1,131 @@
+"""What the cases of one process share: targets, executor, compile pool, device locks and judged numbers."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable
+from typing import TypeVar
+
+from conformance import targets
+from conformance.execution.compilation import CompilePools
+from conformance.execution.observation import Executor
+from conformance.execution.trial import Trial, trial
+from conformance.judging.settings import Settings
+from conformance.kernels.kernel import Kernel, Plan
+from conformance.machine import device_memory
+from conformance.machine.gpu_lock import NotAlone, Turns
+from conformance.problems import Problem, itemsize
+from conformance.records import Reason, ReasonCode
+from conformance.targets import Target
+
+#: Interpreted trials kept for the targets that follow: they are neighbours in the order of the cases.
+SHARED_TRIALS = 64
+
+#: Seconds that one specialisation may take to compile: the slowest config of the tables takes 110 on an idle core.
+COMPILE_DEADLINE = 240.0
+
+Result = TypeVar("Result")
+
+
+def chosen_targets(chosen: Settings) -> tuple[Target, ...]:
+    """The targets of this run: as asked, else the device, else every target that can be compiled for."""
+    if chosen.targets:
+        return tuple(targets.find(spec) for spec in chosen.targets)
+    if chosen.has_gpu:
+        return targets.devices()[:1]
+    return targets.compile_targets()
+
+
+def needed(problem: Problem) -> int:
+    """Bytes that the operands and outputs of ``problem`` lie in, gaps between their elements included."""
+    return sum(each.span * itemsize(each.dtype) for each in (*problem.operands, *problem.outputs))
+
+
+class Harness:
+    """What the cases of one process share: the executor, the compile pool and the numerics already judged."""
+
+    def __init__(self, chosen: Settings) -> None:
+        self.settings = chosen
+        self.targets = chosen_targets(chosen)
+        self.pool = CompilePools(1, COMPILE_DEADLINE)
+        self._trials: dict[object, Trial] = {}
+
+    @functools.cached_property
+    def executor(self) -> Executor | Reason:
+        """The device, else the interpreter, else the reason why there is neither or neither is wanted."""
+        if self.settings.compile_only:
+            return Reason(ReasonCode.NO_DEVICE, "compile-only", "nothing was to be run: --compile-only was given")
+        if self.settings.has_gpu:
+            from conformance.execution.device import DeviceExecutor
+
+            return DeviceExecutor()
+        from conformance.execution.interpreter import InterpreterExecutor, InterpreterUnsupported
+
+        try:
+            return InterpreterExecutor()
+        except InterpreterUnsupported as error:
+            return error.reason
+
+    @functools.cached_property
+    def turns(self) -> Turns:
+        """Turns on the device that this process is bound to."""
+        return Turns(os.environ.get(self.settings.gpus.variable, "all"))
+
+    def together(self) -> contextlib.AbstractContextManager[None]:
+        """Uses the device, if there is one, beside other workers, but not beside one that times something."""
+        return self.turns.together() if self.settings.has_gpu else contextlib.nullcontext()
+
+    def run(self, work: Callable[[], Result], size: int = 0) -> Result:
+        """What ``work`` returns, which needs about ``size`` bytes of the device's memory, if there is a device: beside
+        other workers, but not beside another one that needs much. If memory runs out, which says something of ``work``
+        only if nobody else uses any, it is done once more, alone."""
+        if not self.settings.has_gpu:
+            return work()
+        with self.turns.with_much_memory() if size >= device_memory.MUCH else contextlib.nullcontext():
+            try:
+                with self.turns.together():
+                    return work()
+            except Exception as error:
+                if not device_memory.ran_out(error):
+                    raise
+                first = error.with_traceback(None)  # its frames hold on to the tensors
+            device_memory.give_back()
+            try:
+                with self.turns.alone():
+                    return work()
+            except NotAlone:
+                raise first from None
+
+    def executor_for(self, problem: Problem) -> Executor | Reason:
+        """The executor, or why it is not one for ``problem``."""
+        if isinstance(self.executor, Reason) or not self.executor.on_device:
+            return self.executor
+        return device_memory.shortage(needed(problem)) or self.executor
+
+    def trial(self, kernel: Kernel, plan: Plan, names: tuple[str, ...] | None) -> Trial:
+        """Judges ``plan`` on the executor. The interpreter's numbers are computed once and shared by every target for
+        which the launch is the same."""
+        assert not isinstance(self.executor, Reason)
+        if self.executor.on_device:
+            return trial(kernel, plan, self.executor, seed=self.settings.seed, names=names)
+        key = (
+            kernel.name,
+            plan.problem,
+            plan.config,
+            plan.variant,
+            plan.grid,
+            kernel.contract(plan, self.executor.name),
+            names,
+        )
+        if key not in self._trials:
+            while len(self._trials) >= SHARED_TRIALS:
+                self._trials.pop(next(iter(self._trials)))
+            self._trials[key] = trial(kernel, plan, self.executor, seed=self.settings.seed, names=names)
+        return self._trials[key]
+
+    def first_target(self, kernel: Kernel) -> Target:
+        """The first target of this run that has what the kernel needs; the first of all if none has."""
+        ready = [target for target in self.targets if not kernel.descriptors or target.capability("tma").available]
+        return (ready or list(self.targets))[0]

@@ -1,0 +1,33 @@
+"""The settings of a run, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from conformance.gate.user_files.expected_failures import ExpectedFailures
+from conformance.machine.gpus import Gpus
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What this run was asked for. ``targets`` empty means the default; ``run_dir`` None a new folder under reports;
+    ``expected_failure_files`` are as they were given; ``reproducers`` is the folder of scripts, None for none."""
+
+    tier: str
+    targets: tuple[str, ...]
+    kernels: tuple[str, ...]
+    suites: tuple[str, ...]
+    seed: int
+    run_dir: Path | None
+    gpus: Gpus
+    case: str | None
+    case_timeout_s: float
+    expected_failure_files: tuple[str, ...]
+    expected_failures: ExpectedFailures
+    compile_only: bool = False
+    reproducers: Path | None = None
+
+    @property
+    def has_gpu(self) -> bool:
+        return bool(self.gpus.entries)
