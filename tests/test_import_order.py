@@ -42,17 +42,14 @@ ORDER = [
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
 RECORDS_ONLY = ("records", "reporting", "gate")
 STACK = ("torch", "triton")
-#: In the plugin, what needs torch and triton is loaded when the environment has been prepared.
-LATE_PLUGIN_MODULES = (
-    "config_space",
-    "examples",
-    "generated",
-    "judging",
-    "random_problems",
-    "reproducers",
-    "scenarios",
-    "sweeping",
-)
+#: What starts without torch and triton: rooms, and modules of rooms that need them elsewhere. The plugin loads what
+#: needs them when the environment has been prepared.
+LIGHT_ROOMS = (*RECORDS_ONLY, "machine", "cli", "plugin")
+LIGHT_MODULES = ("judging/settings.py", "judging/case_recorder.py")
+#: Rooms that may import torch and triton in functions, which are called late.
+LATE_ROOMS = ("cli", "plugin", "machine")
+#: Rooms that can be used without pytest.
+WITHOUT_PYTEST = ("cases", "judging")
 
 
 def room_of(path: Path, package: Path) -> str:
@@ -105,8 +102,10 @@ def wrong_imports(package: Path) -> list[str]:
         for other in sorted(rooms_imported(imports(source, module, is_package), set(RANK))):
             if other != room and RANK[other] >= RANK[room]:
                 wrong.append(f"{path.relative_to(package)}: {room} imports {other}, which comes after it")
-        light = room in (*RECORDS_ONLY, "cli") or (room == "plugin" and path.stem not in LATE_PLUGIN_MODULES)
-        names = imports(source, module, is_package, top_level_only=room in ("cli", "plugin")) if light else []
+        light = room in LIGHT_ROOMS or path.relative_to(package).as_posix() in LIGHT_MODULES
+        names = imports(source, module, is_package, top_level_only=room in LATE_ROOMS) if light else []
+        if room in WITHOUT_PYTEST and "pytest" in imports(source, module, is_package):
+            wrong.append(f"{path.relative_to(package)}: {room} imports pytest and must be usable without it")
         for name in sorted({name.split(".")[0] for name in names} & set(STACK)):
             wrong.append(f"{path.relative_to(package)}: {room} imports {name} and must start without it")
     return wrong
@@ -128,6 +127,9 @@ def test_rooms_import_one_way():
         ("reporting/a.py", "import triton.language as tl", "reporting imports triton"),
         ("cli.py", "import torch", "cli imports torch"),
         ("plugin/options.py", "from torch import nn", "plugin imports torch"),
+        ("judging/case_recorder.py", "def f():\n    import torch", "judging imports torch"),
+        ("cases/a.py", "import pytest", "cases imports pytest"),
+        ("judging/a.py", "def f():\n    from pytest import fixture", "judging imports pytest"),
         ("attic/a.py", "", "room 'attic' has no place"),
     ],
 )
@@ -140,11 +142,14 @@ def test_wrong_imports_are_seen(tmp_path, file, source, message):
 
 
 def test_right_imports_are_taken(tmp_path):
-    path = tmp_path / "conformance" / "plugin" / "judging.py"
-    path.parent.mkdir(parents=True)
-    path.write_text(
-        "import torch\nfrom . import options\nfrom ..records import Status\nfrom conformance.execution import x"
-    )
+    sources = {
+        "plugin/fixtures.py": "import pytest\nfrom ..records import Status\ndef f():\n    import torch",
+        "judging/conform.py": "import torch\nfrom conformance.execution import x",
+    }
+    for file, source in sources.items():
+        path = tmp_path / "conformance" / file
+        path.parent.mkdir(parents=True)
+        path.write_text(source)
     assert wrong_imports(tmp_path / "conformance") == []
 
 
@@ -162,6 +167,10 @@ def test_right_imports_are_taken(tmp_path):
         "conformance.commands.verify",
         "conformance.cli",
         "conformance.plugin",
+        "conformance.plugin.fixtures",
+        "conformance.plugin.parametrisation",
+        "conformance.judging.settings",
+        "conformance.judging.case_recorder",
     ],
 )
 def test_starts_without_the_stack(module):

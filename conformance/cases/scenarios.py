@@ -24,15 +24,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import pytest
-
 from conformance.cases import config_space
+from conformance.cases.case_table import ATTRIBUTE, CaseTable, Selection, Test, identify
 from conformance.cases.shapes import dtype_names, gemm, refusal, stored_dtype
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.heuristics.row_sample import covering_sample
 from conformance.kernels.catalogue import beyond_core, catalogue
-from conformance.kernels.kernel import Kernel, Variant
-from conformance.problems import Gemm, Layout, Problem, itemsize
+from conformance.kernels.kernel import Kernel
+from conformance.problems import Gemm, itemsize
 from conformance.records import ReasonCode
 from conformance.targets import Target
 
@@ -60,6 +59,10 @@ class Scenario:
     every_config: bool = False
     every_target: bool = False
 
+    def table(self, selection: Selection, arguments: Sequence[str]) -> CaseTable:
+        """See :func:`table_of`."""
+        return table_of(self, selection, arguments)
+
 
 def scenario(
     kernels: Callable[[Kernel], bool],
@@ -70,14 +73,18 @@ def scenario(
     every_config: bool = False,
     every_target: bool = False,
     **parameters: Sequence[Any] | Mapping[str, int],
-) -> pytest.MarkDecorator:
-    """Marks a test as a scenario. ``kernels`` selects from the catalogue (see :func:`where`), ``dtypes`` restricts the
+) -> Callable[[Test], Test]:
+    """Makes a test a scenario. ``kernels`` selects from the catalogue (see :func:`where`), ``dtypes`` restricts the
     dtypes, ``configs`` takes in the quick tier only that many of each kernel's covering sample, ``every_config`` makes
     each of the sample appear in every tier and ``every_target`` each target (that takes all of ``dtypes``), the rest
     are the test's parameters. A parameter given as a mapping from tier to count takes that many numbers from 0."""
-    return pytest.mark.scenario(
-        Scenario(kernels, parameters, rotate or {}, dtypes, configs, every_config, every_target)
-    )
+    scene = Scenario(kernels, parameters, rotate or {}, dtypes, configs, every_config, every_target)
+
+    def decorate(test: Test) -> Test:
+        setattr(test, ATTRIBUTE, scene)
+        return test
+
+    return decorate
 
 
 def where(*, family: str = "gemm", **attributes: Any) -> Callable[[Kernel], bool]:
@@ -289,39 +296,17 @@ def _crossed(
             yield dtype, config, able, combinations[index % len(combinations)], turn
 
 
-def identify(value: Any) -> str:
-    """The text of one parameter in a case id."""
-    if isinstance(value, (Kernel,)):
-        return value.name
-    if isinstance(value, (Target, AnyConfig, Layout, Problem, Variant)):
-        return value.id or "plain"
-    if isinstance(value, tuple):
-        return ".".join(identify(item) for item in value)
-    return str(value)
-
-
-def parametrize(
-    metafunc: pytest.Metafunc,
-    targets: Sequence[Target],
-    tier: str,
-    kernels: Sequence[str],
-    *,
-    compile_only: bool = False,
-) -> None:
-    """Gives a test marked as a scenario its cases. A test without the mark is left alone."""
-    marker = metafunc.definition.get_closest_marker("scenario")
-    if marker is None:
-        return
-    scene: Scenario = marker.args[0]
-    if compile_only and scene.every_config:  # the examples of every shape are served by one compilation
+def table_of(scene: Scenario, selection: Selection, arguments: Sequence[str]) -> CaseTable:
+    """The cases of a test that takes ``arguments``; what it does not take is in no id, and makes no second case."""
+    if selection.compile_only and scene.every_config:  # the examples of every shape are served by one compilation
         scene = replace(scene, parameters={**scene.parameters, "shape": ["ragged"]})
     names = ("kernel", "target", "dtype", "config", *scene.parameters, *scene.rotate)
-    asked = [name for name in names if name in metafunc.fixturenames]
+    asked = [name for name in names if name in arguments]
     cases: dict[tuple[Any, ...], str] = {}
     for kernel in catalogue().values():
-        if not scene.kernels(kernel) or (kernels and kernel.name not in kernels):
+        if not scene.kernels(kernel) or (selection.kernels and kernel.name not in selection.kernels):
             continue
-        for row in rows(scene, kernel, targets, tier):
+        for row in rows(scene, kernel, selection.targets, selection.tier):
             values = dict(zip(names, (kernel, *row), strict=True))
             text = [
                 f"{identify(v)}" if n in ("kernel", "dtype", "config") else f"{n}={identify(v)}"
@@ -331,7 +316,4 @@ def parametrize(
             if "target" in asked:
                 text.append(values["target"].id)
             cases.setdefault(tuple(values[name] for name in asked), "-".join(text))
-    if cases:
-        metafunc.parametrize(asked, list(cases), ids=list(cases.values()))
-    else:  # left to itself, pytest would make a skip of it
-        metafunc.parametrize(asked, [pytest.param(*[None] * len(asked), id="none", marks=pytest.mark.no_case)])
+    return CaseTable(tuple(asked), {text: values for values, text in cases.items()})

@@ -1,29 +1,15 @@
-"""Cases about code that Inductor generates: which there are, and the fixture ``inductor`` that judges them.
-
-A test states what it is about, like a scenario of the catalogue::
-
-    @generated(needs=("tma",), order=ORDERS, tma_store=[False, True])
-    def test_x(inductor, target, order, tma_store):
-        for run in inductor.pinned(problem, target, template("persistent TMA"), ...):
-            run.exactly(2, "descriptors", dialect.created)
-
-Its parameters are crossed in full. The quick tier takes enough of the combinations for every value to appear, of a
-:class:`Thin` parameter those that it keeps, each on one target in turn.
-"""
+"""Judges programs that Inductor compiles, with each choice of a template, or bit by bit."""
 
 from __future__ import annotations
 
-import itertools
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import pytest
 from torch import Tensor
 
 from conformance import codegen_checks
-from conformance.cases.scenarios import identify
 from conformance.codegen_checks import Feature
 from conformance.execution.resources import over_limits
 from conformance.execution.trial import trial
@@ -37,11 +23,11 @@ from conformance.inductor.replay.pinned import CallExecutor, PinnedKernel, confi
 from conformance.inductor.replay.replay import ReplayUnsupported
 from conformance.inductor.source import spellings
 from conformance.inductor.source.source_checks import exactly, in_source
+from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.case_steps import need_device, record
-from conformance.judging.conform import Harness, record_completeness
+from conformance.judging.conform import record_completeness
+from conformance.judging.harness import Harness
 from conformance.kernels.kernel import Plan, Variant
-from conformance.plugin.options import settings
-from conformance.plugin.recording import RECORDER, CaseRecorder
 from conformance.problems import Operand, Problem
 from conformance.records import CompileFailure, ConformanceFailure, Reason, ReasonCode, Status, Verdict
 from conformance.targets import Target
@@ -58,69 +44,6 @@ PINNED_SETTINGS: Mapping[str, Any] = {
     "max_autotune_gemm_backends": "TRITON",
     "shape_padding": False,
 }
-
-
-@dataclass(frozen=True)
-class Thin:
-    """Values of a parameter of which the quick tier takes the first ``quick``: the others mean no other code path."""
-
-    values: Sequence[Any]
-    quick: int = 1
-
-    def of(self, tier: str) -> Sequence[Any]:
-        return self.values[: self.quick] if tier == "quick" else self.values
-
-
-def generated(*, needs: Sequence[str] = (), **parameters: Sequence[Any] | Thin) -> pytest.MarkDecorator:
-    """Marks a test as one about generated code. ``needs`` are capabilities of a target (see
-    ``conformance.targets.CAPABILITIES``) without which it has no case; the rest are the test's parameters."""
-    return pytest.mark.generated(tuple(needs), parameters)
-
-
-def parametrize(metafunc: pytest.Metafunc, targets: Sequence[Target], tier: str, *, has_gpu: bool) -> None:
-    """Gives a test marked as :func:`generated` its cases. A test without the mark is left alone."""
-    marker = metafunc.definition.get_closest_marker("generated")
-    if marker is None:
-        return
-    needs, parameters = marker.args
-    able = [t for t in targets if has_gpu or all(t.capability(name).available for name in needs)]
-    values = [each.of(tier) if isinstance(each, Thin) else each for each in parameters.values()]
-    combinations = list(itertools.product(*values))
-    if tier == "quick":
-        combinations = covering(combinations)
-    rows: dict[str, tuple[Any, ...]] = {}
-    for index, combination in enumerate(combinations):
-        text = [f"{name}={identify(value)}" for name, value in zip(parameters, combination, strict=True)]
-        for target in [able[index % len(able)]] if able and tier == "quick" else able:
-            rows["-".join([*text, target.id])] = (*combination, target)
-    names = [*parameters, "target"]
-    if rows:
-        metafunc.parametrize(names, list(rows.values()), ids=list(rows))
-    else:  # left to itself, pytest would make a skip of it
-        metafunc.parametrize(names, [pytest.param(*[None] * len(names), id="none", marks=pytest.mark.no_case)])
-
-
-def covering(combinations: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Some of ``combinations``, in their order, in which every value appears: of those left, always the first that
-    shows most that was not seen."""
-
-    def shown(combination: tuple[Any, ...]) -> set[tuple[int, str]]:
-        return set(enumerate(map(identify, combination)))
-
-    unseen: set[tuple[int, str]] = set().union(*map(shown, combinations))
-    taken: list[tuple[Any, ...]] = []
-    while unseen:
-        best = max(combinations, key=lambda combination: len(shown(combination) & unseen))
-        taken.append(best)
-        unseen -= shown(best)
-    return [combination for combination in combinations if combination in taken] or list(combinations)
-
-
-def chosen(targets: Sequence[Target], asked: bool) -> list[Target]:
-    """Those of ``targets`` that Inductor generates code for: NVIDIA's. Of those that are no device only the ones whose
-    row in ``conformance.targets.KNOWN`` says so, unless the targets were ``asked`` for."""
-    nvidia = [target for target in targets if target.vendor == "nvidia"]
-    return nvidia if asked else [target for target in nvidia if target.is_device or target.architecture.inductor]
 
 
 @dataclass
@@ -261,21 +184,27 @@ class Inductor:
         done, tried, matching = 0, 0, 1
         unjudged: Reason | None = None
         excess: list[str] = []
-        while tried < matching and (wanted is None or done < wanted):
-            compiled = self.compile(replace(asked, pick=first + tried), target)
-            tried += 1
-            matching = max((selection.matching for selection in compiled.generated.selections), default=0)
-            failure = compiled.generated.failure
-            if failure is not None and "OutOfResources" in failure.message:
-                excess.append(failure.message)
-                continue
-            run = self._generated(compiled, target, template)
-            if run.excess:
-                excess.append(f"{run.config.id}: {run.excess}")
-                continue
-            unjudged = self._judged(run, compiled, (problem, *also), persistent, fills) or unjudged
-            yield run
-            done += 1
+        try:
+            while tried < matching and (wanted is None or done < wanted):
+                compiled = self.compile(replace(asked, pick=first + tried), target)
+                tried += 1
+                matching = max((selection.matching for selection in compiled.generated.selections), default=0)
+                failure = compiled.generated.failure
+                if failure is not None and "OutOfResources" in failure.message:
+                    excess.append(failure.message)
+                    continue
+                run = self._generated(compiled, target, template)
+                if run.excess:
+                    excess.append(f"{run.config.id}: {run.excess}")
+                    continue
+                unjudged = self._judged(run, compiled, (problem, *also), persistent, fills) or unjudged
+                done += 1
+                yield run
+        except GeneratorExit:  # the caller has seen enough: what was judged until then counts
+            self.recorder.run_judged(template)
+            if unjudged is not None:
+                self.recorder.leave_unjudged(unjudged)
+            raise
         self.recorder.run_judged(template)
         self.recorder.set(observed={"choices": done, "past the limits": excess})
         self.conclude()
@@ -401,23 +330,3 @@ def _program(problem: Problem, template: str, *, out: bool = False, **fields: An
     return Program(
         graph, operands, arguments, settings=tuple(settings.items()), templates=spellings.only(template), **fields
     )
-
-
-@pytest.fixture
-def inductor(harness: Harness, request: pytest.FixtureRequest) -> Inductor:
-    """The session's :class:`Inductor` for one case. Ends the case as not-applicable on a target without what the test
-    needs."""
-    recorder: CaseRecorder = request.node.stash[RECORDER]
-    judge = Inductor(harness, recorder)
-    marker = request.node.get_closest_marker("generated")
-    if marker is not None:
-        judge.require(request.node.callspec.params["target"], *marker.args[0])
-    return judge
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    asked = settings(metafunc.config)
-    from conformance.judging.conform import chosen_targets
-
-    targets = chosen(chosen_targets(asked), bool(asked.targets))
-    parametrize(metafunc, targets, asked.tier, has_gpu=asked.has_gpu)

@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 from conformance.machine.gpus import core_count, worker_count, worker_environment
-from conformance.plugin import case_ids, options
+from conformance.plugin import case_ids, fixtures, options, parametrisation
 from conformance.plugin.case_hooks import ItemRecording, Process
 from conformance.plugin.case_ids import CaseIds, is_active
 from conformance.plugin.filters import Collecting
-from conformance.plugin.recording import recorder
-from conformance.plugin.session_hooks import JUNIT_FILE, Run, new_folder, own_stderr
+from conformance.plugin.fixtures import recorder
+from conformance.plugin.session_hooks import JUNIT_FILE, SessionRun, new_folder, own_stderr
 
 __all__ = ["recorder"]  # a fixture is known by being here
 
@@ -52,10 +52,6 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 def pytest_configure(config: pytest.Config) -> None:
     if not is_active(config):
         return
-    config.addinivalue_line("markers", "scenario(...): the cases of a conformance test; see plugin/scenarios.py")
-    config.addinivalue_line(
-        "markers", "generated(...): the cases of a test about Inductor's code; see plugin/generated.py"
-    )
     config.addinivalue_line("markers", "no_case: stands for a scenario without a case on the chosen targets")
     if hasattr(config, "workerinput"):
         _configure_worker(config, config.workerinput)
@@ -74,7 +70,7 @@ def _configure_main(config: pytest.Config) -> None:
     stderr = own_stderr()
     config.add_cleanup(stderr.close)
     folder = new_folder(settings, config.invocation_params.dir)
-    run = Run(settings, folder, max(workers, 1), case_ids, stderr, _words(config))
+    run = SessionRun(settings, folder, max(workers, 1), case_ids, stderr, _words(config))
     config.pluginmanager.register(run, "conformance-run")
     if hasattr(config.option, "xmlpath") and not config.option.xmlpath:
         config.option.xmlpath = str(run.folder / JUNIT_FILE)
@@ -106,7 +102,7 @@ def _words(config: pytest.Config) -> list[str]:
 
 
 def _configure_worker(config: pytest.Config, given: Mapping[str, Any]) -> None:
-    """A worker of xdist; ``given`` is what :class:`Run` told it."""
+    """A worker of xdist; ``given`` is what :class:`SessionRun` told it."""
     gpu = given["conformance_gpu"]
     _prepare_process(config, gpu, given["conformance_workers"], executes=True)
     process = Process(Path(given["conformance_folder"]), given["workerid"], gpu, dict(given["conformance_stack"]))
@@ -158,17 +154,17 @@ def _prepare_process(config: pytest.Config, gpu: str | None, workers: int, execu
 
 
 def _load_judging(config: pytest.Config) -> None:
-    """Registers the fixtures ``conform`` and ``inductor``; torch and triton come with them."""
-    for name in ("conform", "inductor_judge"):
-        try:
-            module = importlib.import_module(f"conformance.judging.{name}")
-        except ModuleNotFoundError as error:
-            if error.name not in ("torch", "triton"):
-                raise
-            raise pytest.UsageError(
-                f"the conformance suites need {error.name}: install your vendor's build, or triton-conformance[stack]"
-            ) from None
-        config.pluginmanager.register(module, f"conformance-{name}")
+    """Registers what gives the package's suites their cases and their fixtures; torch and triton come with it."""
+    try:
+        importlib.import_module("conformance.judging.inductor_judge")
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "triton"):
+            raise
+        raise pytest.UsageError(
+            f"the conformance suites need {error.name}: install your vendor's build, or triton-conformance[stack]"
+        ) from None
+    config.pluginmanager.register(parametrisation, "conformance-parametrisation")
+    config.pluginmanager.register(fixtures, "conformance-fixtures")
 
 
 def _restore(variable: str, value: str | None) -> None:

@@ -24,7 +24,8 @@ def recorder(request: pytest.FixtureRequest) -> CaseRecorder:
     """The recorder of this case. Only tests below a suites directory have one."""
     if RECORDER not in request.node.stash:
         raise pytest.UsageError(f"{request.node.nodeid} is no case of the conformance suites: it is not recorded")
-    return request.node.stash[RECORDER]
+    case_recorder: CaseRecorder = request.node.stash[RECORDER]
+    return case_recorder
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from conformance.cases.generated_cases import Thin, generated
 from conformance.execution.compilation import Task
 from conformance.inductor.compile.program import Program
 from conformance.inductor.compile.provider import Compiled
@@ -43,7 +44,7 @@ from conformance.inductor.tuning.split_k import (
     mirrored,
     wide_bmm_call,
 )
-from conformance.judging.inductor_judge import CHOICES, Inductor, Thin, generated
+from conformance.judging.inductor_judge import CHOICES, Inductor
 from conformance.problems import DTYPES, Operand, mm
 from conformance.records import CompileFailure, Reason, ReasonCode, Status, Verdict
 

@@ -6,9 +6,9 @@ reach the compiled function (there, ``repeat`` inside it packs them again), ever
 fastest, counts are exact, stores that were not asked for are forbidden, and numbers are judged by our own bounds.
 """
 
+from conformance.cases.generated_cases import generated
 from conformance.codegen_checks import POINTER_STORE, TCGEN05, TMA_LOAD, TMA_STORE, WARP_SPECIALIZED
 from conformance.inductor.source import spellings
-from conformance.judging.inductor_judge import generated
 from conformance.kernels import carveout
 from conformance.problems import Layout, addmm, mm, scaled_mm
 

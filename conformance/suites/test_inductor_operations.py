@@ -12,6 +12,7 @@ import zipfile
 import torch
 from torch._inductor.fx_passes import joint_graph
 
+from conformance.cases.generated_cases import Thin, generated
 from conformance.inductor.compile.program import Program
 from conformance.inductor.graphs import operations as graphs_operations
 from conformance.inductor.graphs.products import graph_of
@@ -20,7 +21,7 @@ from conformance.inductor.replay.exact import small_integers
 from conformance.inductor.source import spellings
 from conformance.inductor.source.source_checks import extern_calls, launched
 from conformance.inductor.tuning import child_process, tuning_jobs
-from conformance.judging.inductor_judge import PINNED_SETTINGS, Thin, generated
+from conformance.judging.inductor_judge import PINNED_SETTINGS
 from conformance.problems import (
     Bias,
     Fusion,

@@ -18,13 +18,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from conformance.cases.generated_cases import Thin, generated
 from conformance.inductor.compile.program import GeneratedKernel
 from conformance.inductor.compile.provider import Compiled
 from conformance.inductor.replay.exact import exact_verdicts
 from conformance.inductor.replay.pinned import constant
 from conformance.inductor.source import spellings
 from conformance.inductor.source.source_checks import exactly, in_source
-from conformance.judging.inductor_judge import CHOICES, Thin, generated
+from conformance.judging.inductor_judge import CHOICES
 from conformance.problems import DTYPES, Layout, Operand
 from conformance.records import Verdict
 

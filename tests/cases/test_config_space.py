@@ -11,6 +11,7 @@ from collections import Counter
 import pytest
 
 from conformance.cases import config_space, scenarios, shapes
+from conformance.cases.case_table import cases_of
 from conformance.cases.config_space import space
 from conformance.cases.scenarios import QUICK_TURNS, Scenario, every_kernel, rows, where
 from conformance.cases.shapes import ROWS_REST, SHAPES, SPLITS, example, example_variant, refusal, rest, timed
@@ -63,10 +64,9 @@ def dropped(cases, name, targets=TARGETS):
 # The full tier
 
 
-def test_the_suite_is_this_sweep(request):
-    request.config.addinivalue_line("markers", "scenario(arguments): as the plugin registers it with the suites")
+def test_the_suite_is_this_sweep():
     suite = importlib.import_module("conformance.suites.test_config_space")
-    assert [mark.args[0] for mark in suite.test_config_space.pytestmark if mark.name == "scenario"] == [SCENE]
+    assert cases_of(suite.test_config_space) == SCENE
 
 
 @pytest.mark.parametrize("name", KERNELS)

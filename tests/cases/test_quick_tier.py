@@ -11,6 +11,7 @@ import pytest
 
 from conformance import codegen_checks
 from conformance.cases import scenarios
+from conformance.cases.case_table import cases_of
 from conformance.cases.scenarios import UNROLLED, Scenario, every_kernel, problem_for, ragged, rows, where
 from conformance.codegen_checks import MFMA, MMA, TCGEN05, WGMMA, WMMA
 from conformance.execution.compilation import CompilePool, CompileRequest
@@ -114,12 +115,9 @@ UNITS = {MMA, WGMMA, TCGEN05, MFMA, WMMA}
 
 
 @pytest.fixture
-def matrix_units(request):
+def matrix_units():
     """The scenario of the suite."""
-    request.config.addinivalue_line("markers", "scenario(arguments): as the plugin registers it with the suites")
-    suite = importlib.import_module("conformance.suites.test_matrix_units")
-    (mark,) = [mark for mark in suite.test_matrix_units.pytestmark if mark.name == "scenario"]
-    return mark.args[0]
+    return cases_of(importlib.import_module("conformance.suites.test_matrix_units").test_matrix_units)
 
 
 def test_the_quick_sample_shows_the_matrix_unit_of_every_target_that_claims_it(matrix_units):

@@ -81,9 +81,9 @@ def failed_checks(fault: Fault | None, case: str, tests: Any, pool: Any) -> list
 
     from conformance.execution.compilation import Task
     from conformance.inductor.compile import provider
-    from conformance.judging.conform import Harness
+    from conformance.judging.case_recorder import CaseEnded, CaseRecorder
+    from conformance.judging.harness import Harness
     from conformance.judging.inductor_judge import Inductor
-    from conformance.plugin.recording import CaseRecorder, TypedSkip
     from conformance.records import ConformanceFailure
     from conformance.targets import find
 
@@ -103,7 +103,7 @@ def failed_checks(fault: Fault | None, case: str, tests: Any, pool: Any) -> list
             getattr(tests, case)(Inductor(harness, recorder), find("sm_90"))
         except ConformanceFailure:
             pass  # its verdicts are in the record
-        except TypedSkip as skip:
+        except CaseEnded as skip:
             raised = [f"skipped {skip.reason}"]
         except Exception as error:
             traceback.print_exc()

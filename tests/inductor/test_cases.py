@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from conformance.judging.case_recorder import CaseEnded, CaseRecorder
 from conformance.judging.case_steps import need_device, record
-from conformance.plugin.recording import CaseRecorder, TypedSkip
 from conformance.records import ReasonCode, Status, Verdict
 
 
@@ -23,7 +23,7 @@ def test_every_verdict_is_recorded_and_a_failed_one_fails_the_case() -> None:
 @pytest.mark.parametrize(("has_gpu", "compile_only"), [(False, False), (True, True)])
 def test_a_case_ends_where_nothing_runs_on_a_device(has_gpu: bool, compile_only: bool) -> None:
     harness: Any = SimpleNamespace(settings=SimpleNamespace(has_gpu=has_gpu, compile_only=compile_only))
-    with pytest.raises(TypedSkip, match="timing: a GPU is required") as ended:
+    with pytest.raises(CaseEnded, match="timing: a GPU is required") as ended:
         need_device(harness, CaseRecorder("a case"), "timing")
     assert (ended.value.status, ended.value.reason.code) == (Status.NOT_RUN, ReasonCode.NO_DEVICE)
 

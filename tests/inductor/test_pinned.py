@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from conformance import codegen_checks
+from conformance.cases.generated_cases import Thin, covering, generated_for
 from conformance.heuristics.configs import Config
 from conformance.inductor.compile.program import Choice
 from conformance.inductor.graphs.products import graph_of
 from conformance.inductor.replay.pinned import config_of, constant, described_config, expected_grid, option
 from conformance.inductor.source import spellings
 from conformance.inductor.source.source_checks import exactly
-from conformance.judging.inductor_judge import Thin, chosen, covering
 from conformance.problems import Bias, Fusion, addmm, bmm, conv2d, fused_mm, mixed_mm, mm, mm_plus_mm
 from conformance.targets import KNOWN, Target
 
@@ -133,6 +133,6 @@ def test_the_quick_tier_alone_thins_a_parameter() -> None:
 
 def test_code_is_generated_for_two_architectures_unless_asked() -> None:
     known = [target(arch) for arch in (80, 90, 100, "gfx942")]
-    assert [one.id for one in chosen(known, asked=False)] == ["sm_90", "sm_100"]
-    assert [one.id for one in chosen(known, asked=True)] == ["sm_80", "sm_90", "sm_100"]
-    assert [one.id for one in chosen([target(80, 0)], asked=False)] == ["sm_80"]
+    assert [one.id for one in generated_for(known, asked=False)] == ["sm_90", "sm_100"]
+    assert [one.id for one in generated_for(known, asked=True)] == ["sm_80", "sm_90", "sm_100"]
+    assert [one.id for one in generated_for([target(80, 0)], asked=False)] == ["sm_80"]

@@ -10,8 +10,8 @@ import pytest
 
 from conformance.inductor.compile.program import Generated, GeneratedKernel, Program
 from conformance.inductor.compile.provider import Compiled
+from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.inductor_judge import Inductor
-from conformance.plugin.recording import CaseRecorder
 from tests.inductor.planting import Fault, PlantedFaults
 
 

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from conformance.judging import conform
-from conformance.judging.conform import Harness, needed
+from conformance.judging.harness import Harness, needed
 from conformance.machine import device_memory
 from conformance.machine.gpu_lock import NotAlone
 from conformance.plugin.case_hooks import status_of
@@ -52,7 +51,7 @@ class Turns:
 @pytest.fixture
 def harness(monkeypatch):
     """A harness with a device that is pretended."""
-    monkeypatch.setattr(conform, "chosen_targets", lambda chosen: ())
+    monkeypatch.setattr("conformance.judging.harness.chosen_targets", lambda chosen: ())
     found = Harness(SimpleNamespace(has_gpu=True, compile_only=False))
     found.turns = Turns()
     yield found

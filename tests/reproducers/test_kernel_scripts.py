@@ -20,10 +20,10 @@ from conformance import targets
 from conformance.cases.shapes import example
 from conformance.execution.trial import fills_for
 from conformance.heuristics.configs import Config
+from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.case_reproducers import Reproducers
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Variant
-from conformance.plugin.recording import CaseRecorder
 from conformance.problems import mm
 from conformance.records import CompileFailure, Status
 from conformance.reproducers import kernel_scripts
