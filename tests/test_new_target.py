@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import pytest
 
 from conformance import targets
+from conformance.cases.generated_cases import generated_for
 from conformance.cases.shapes import example
 from conformance.execution.resources import Resources
 from conformance.gate.mustpass.profiles import read_profiles
 from conformance.judging import sweep
-from conformance.judging.inductor_judge import chosen
 from conformance.kernels.catalogue import get
 from conformance.targets import KIB, Architecture, Target, claims, compile_targets, find
 
@@ -54,7 +54,7 @@ def test_it_is_a_target_that_inductor_generates_code_for(target: Target) -> None
     assert target in compile_targets()
     assert target.capability("tcgen05").available
     assert target.limits.multiprocessors == 20
-    assert target in chosen(compile_targets(), asked=False)
+    assert target in generated_for(compile_targets(), asked=False)
 
 
 def test_its_profiles_are_claimed(target: Target) -> None:
