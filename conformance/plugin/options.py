@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from conformance.gate.user_files.expected_failures import ExpectedFailureError, ExpectedFailures, read_expected_failures
 from conformance.gate.run_options import DEFAULT_CASE_TIMEOUT_S, DEFAULT_SEED, OPTIONS
+from conformance.gate.user_files.expected_failures import ExpectedFailureError, ExpectedFailures, read_expected_failures
 from conformance.judging.settings import Settings
 from conformance.machine.gpus import Gpus, find_gpus
 from conformance.plugin import case_ids
