@@ -1,7 +1,7 @@
 """CONTRIBUTING.md and README.md are true of the tree.
 
 Checked are the rooms of CONTRIBUTING.md, the case that it follows and the files that it says to touch; and the
-commands, options and statuses of README.md.
+commands, options, fills and statuses of README.md.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ import pytest
 
 from conformance import cli
 from conformance.gate.run_options import OPTIONS
+from conformance.inputs.fills import fill_table
 from conformance.records import Status
 from tests.test_import_order import RANK
 
 ROOT = Path(__file__).resolve().parents[1]
 MAP = "CONTRIBUTING.md"
 ROOMS, CASE, TOUCH = "Rooms", "One case, from suite to record", "To add something"
-OPTIONS_OF_A_RUN, STATUSES = "On a GPU machine, and in CI", "What a run leaves"
+OPTIONS_OF_A_RUN, FILLS, STATUSES = "On a GPU machine, and in CI", "How a case is judged", "What a run leaves"
 
 
 def section(text: str, title: str) -> str:
@@ -127,16 +128,22 @@ def first_cells(text: str, title: str) -> list[str]:
 
 
 def wrong_readme(text: str) -> list[str]:
-    """What the README names that is gone; and the commands, options and statuses that it does not name."""
-    named = {*re.findall(r"^conformance (\w+)", text, re.MULTILINE), *re.findall(r"`conformance (\w+)", text)}
+    """What the README names that is gone, and what it does not name: commands, options of a run, fills, statuses."""
+    written = {*re.findall(r"^conformance (\w+)", text, re.MULTILINE), *re.findall(r"`conformance (\w+)", text)}
     options = {re.split(r"[ =]", cell)[0] for cell in first_cells(text, OPTIONS_OF_A_RUN)}
-    statuses = set(first_cells(text, STATUSES))
-    every_option, every_status = {option.short for option in OPTIONS}, {status.value for status in Status}
-    wrong = [f"the README names {name}, which is gone" for name in sorted(named - commands())]
-    wrong += [f"the README does not name the command {name}" for name in sorted(commands() - named)]
-    wrong += [f"the README names {name}, which is gone" for name in sorted(options - every_option)]
-    wrong += [f"the README names {name}, which is gone" for name in sorted(statuses - every_status)]
-    return wrong + [f"the README does not name the status {name}" for name in sorted(every_status - statuses)]
+    wrong = [f"the README names the option {name}, which is gone" for name in sorted(options - every_option())]
+    for what, named, real in (
+        ("command", written, commands()),
+        ("fill", set(first_cells(text, FILLS)), {row[1] for row in fill_table()[1:]}),
+        ("status", set(first_cells(text, STATUSES)), {status.value for status in Status}),
+    ):
+        wrong += [f"the README names the {what} {name}, which is gone" for name in sorted(named - real)]
+        wrong += [f"the README does not name the {what} {name}" for name in sorted(real - named)]
+    return wrong
+
+
+def every_option() -> set[str | None]:
+    return {option.short for option in OPTIONS}
 
 
 def test_the_map_is_true():
@@ -223,13 +230,13 @@ def test_the_readme_is_true(readme):
 @pytest.mark.parametrize(
     ("right", "other", "sentences"),
     [
-        ("conformance keygen", "conformance keymake", ["names keymake, which", "does not name the command keygen"]),
-        ("| `--suite transposition` |", "| `--topic transposition` |", ["names --topic, which is gone"]),
-        ("| `oom` |", "| `no-memory` |", ["names no-memory, which is gone", "does not name the status oom"]),
+        ("conformance keygen", "conformance keymake", ["names the command keymake, ", "not name the command keygen"]),
+        ("| `--suite transposition` |", "| `--topic transposition` |", ["names the option --topic, which is gone"]),
+        ("| `tie` |", "| `draw` |", ["names the fill draw, which is gone", "does not name the fill tie"]),
+        ("`timeout`, `oom` |", "`timeout` |", ["does not name the status oom"]),
     ],
 )
 def test_a_wrong_readme_is_seen(readme, right, other, sentences):
-    readme = readme.replace("`timeout`, `oom` |", "`timeout` |\n| `oom` |")
     assert right in readme
     faults = wrong_readme(readme.replace(right, other))
     assert len(faults) == len(sentences)
