@@ -3,6 +3,7 @@ triton only, and a GPU."""
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import re
 from collections.abc import Iterable, Sequence
@@ -28,8 +29,10 @@ ALWAYS = {"force_disable_caches": True, "compile_threads": 1, "autotune_in_subpr
 CONFIG = re.compile(r"(\d+)x(\d+)x(\d+)-s(\d+)-w(\d+)")
 CONFIG_NAMES = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages", "num_warps")
 DIED = (Status.CRASH, Status.TIMEOUT)
-#: Where the functions are that the suites compile. A record comes from a file: it does not say what is imported.
-FUNCTIONS = re.compile(r"conformance\.inductor\.graphs(?:_[a-z]+)?:[a-z]\w*")
+#: How records from before the modules of graphs were moved name them.
+FORMER_MODULES = re.compile(r"^conformance\.inductor\.graphs(?:_([a-z]+))?:")
+#: The functions that the suites compile. A record comes from a file: it does not say what is imported.
+FUNCTIONS = re.compile(r"conformance\.inductor\.graphs\.[a-z]+:[a-z]\w*")
 
 
 def program_script(record: CaseRecord) -> str:
@@ -88,8 +91,12 @@ def _read(record: CaseRecord) -> tuple[Program, targets.Target]:
         target = targets.find(str(record.target))
     except (ValueError, LookupError) as error:
         raise NotReproducible(f"what its record says was compiled cannot be compiled here: {error}") from None
+    graph = FORMER_MODULES.sub(lambda former: f"conformance.inductor.graphs.{former[1] or 'products'}:", program.graph)
+    program = dataclasses.replace(program, graph=graph)
     if not FUNCTIONS.fullmatch(program.graph):
         raise NotReproducible(f"{program.graph} is no function of the suites about Inductor")
+    if program.decision is not None:
+        raise NotReproducible(f"a script cannot replace the decision {program.decision.value!r} of Inductor's")
     return program, target
 
 

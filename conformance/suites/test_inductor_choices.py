@@ -14,10 +14,7 @@ from typing import Any
 import torch
 
 from conformance.cases.generated_cases import Thin, generated
-from conformance.execution.compilation import Task
-from conformance.inductor.compile.program import Program
-from conformance.inductor.compile.provider import Compiled
-from conformance.inductor.graphs.choices import replacing
+from conformance.inductor.compile.program import Decision, Program
 from conformance.inductor.replay.exact import exact_verdicts
 from conformance.inductor.replay.replay import ReplayUnsupported
 from conformance.inductor.source import spellings
@@ -44,9 +41,9 @@ from conformance.inductor.tuning.split_k import (
     mirrored,
     wide_bmm_call,
 )
-from conformance.judging.inductor_judge import CHOICES, Inductor
+from conformance.judging.inductor_judge import CHOICES
 from conformance.problems import DTYPES, Operand, mm
-from conformance.records import CompileFailure, Reason, ReasonCode, Status, Verdict
+from conformance.records import Reason, ReasonCode, Verdict
 
 GRAPHS, OWN = "conformance.inductor.graphs.products", "conformance.inductor.graphs.choices"
 
@@ -82,33 +79,6 @@ def needs_option(inductor, *names):
         if not has_option(name):
             detail = f"torch {torch.__version__} has no option torch._inductor.config.{name}"
             inductor.recorder.not_applicable(Reason(ReasonCode.CAPABILITY, name, detail))
-
-
-class Replacing(Inductor):
-    """Compiles with one of Inductor's decisions replaced, see ``graphs_choices.REPLACEMENTS``; ``notes`` are those of
-    the last compilation."""
-
-    def __init__(self, inductor, name):
-        super().__init__(inductor.harness, inductor.recorder)
-        self.name = name
-        self.notes = []
-
-    def compile(self, asked, target):
-        self.recorder.set(target=target, options={"program": asked, "replaced": self.name})
-        if target.is_device:
-            with replacing(self.name) as notes:
-                compiled = super().compile(asked, target)
-            self.notes = list(notes)
-            return compiled
-        with self.recorder.timed("compile"):
-            task = Task(f"{OWN}:generate_replacing", (asked, self.name), target)
-            result = self.harness.pool.submit(task).result()
-        if result.reason is not None:
-            self.recorder.not_run(result.reason)
-        if result.status is not Status.PASS:
-            raise CompileFailure(result.status, result.error)
-        found, self.notes = result.value
-        return Compiled(asked, found)
 
 
 def judge_output(compiled, executor, *, shape, dtype, strides=None):
@@ -229,9 +199,9 @@ def test_inf_timing(inductor, target, deferred):
     when it is scheduled. Unlike in PyTorch's test, the same program with times is compiled too."""
     asked = program(f"{GRAPHS}:mm", [tensor("a", 16, 16), tensor("b", 16, 16)], TRITON)
     usual = inductor.compile(asked, target).generated
-    infinite = Replacing(inductor, f"times are infinite{', deferred' * deferred}")
-    found = infinite.compile(asked, target).generated
-    inductor.record(judge_infinite(usual, found, infinite.notes))
+    decision = Decision.DEFERRED_TIMES_ARE_INFINITE if deferred else Decision.TIMES_ARE_INFINITE
+    infinite = inductor.compile(dataclasses.replace(asked, decision=decision), target).generated
+    inductor.record(judge_infinite(usual, infinite))
 
 
 # --- what is offered --------------------------------------------------------------------------------------------------
@@ -273,11 +243,10 @@ def test_autotune_layout_optimization(inductor, target, autotune):
     """Choices among which are templates have a fixed layout, so that they can be fused; ATen's alone leave it open."""
     operands = [tensor("a", 32, 128), tensor("b", 128, 64), tensor("bias", 64)]
     settings = {"max_autotune": autotune, "max_autotune_gemm": autotune, GEMM_BACKENDS: "ATEN,TRITON", **few_configs()}
-    noting = Replacing(inductor, "layouts noted")
-    compiled = noting.exact(
+    compiled = inductor.exact(
         f"{GRAPHS}:addmm", operands, target, settings=settings, arguments=tuple(ALIKE.items()), dynamic=False
     )
-    inductor.record(judge_layouts(compiled.generated, noting.notes, fixed=autotune))
+    inductor.record(judge_layouts(compiled.generated, fixed=autotune))
 
 
 PRUNING = "max_autotune_prune_choices_based_on_shared_mem"
@@ -316,11 +285,11 @@ def test_exhaustive(inductor, target):
     size = 1024 if inductor.harness.settings.has_gpu else 64
     space = {"max_autotune_gemm_search_space": "EXHAUSTIVE"}
     settings = {**MAX_AUTOTUNE, **space, GEMM_BACKENDS: "ATEN,TRITON"}
-    asked = program(f"{GRAPHS}:mm", [tensor("a", size, size), tensor("b", size, size)], settings)
-    replaced = Replacing(inductor, "one exhaustive config")
-    inductor.record(judge_exhaustive(replaced.compile(asked, target).generated))
-    for run in replaced.pinned(
-        mm(size, size, size, "fp16"), target, inductor.template("mm"), choices=1, settings=space
+    one = Decision.ONE_EXHAUSTIVE_CONFIG
+    asked = program(f"{GRAPHS}:mm", [tensor("a", size, size), tensor("b", size, size)], settings, decision=one)
+    inductor.record(judge_exhaustive(inductor.compile(asked, target).generated))
+    for run in inductor.pinned(
+        mm(size, size, size, "fp16"), target, inductor.template("mm"), choices=1, settings=space, decision=one
     ):
         run.check("config", (run.config.block_m, run.config.block_n, run.config.block_k) == (32, 32, 32), run.config.id)
 
@@ -405,11 +374,10 @@ def test_decompose_k(inductor, target, shape, dtype, dynamic):
     are not split. The splits are pinned; PyTorch's test sees the fastest alone."""
     m, n, k = deep(inductor, shape)
     tier = inductor.harness.settings.tier
-    replaced = Replacing(inductor, "nothing")
     for number, name in enumerate((f"{GRAPHS}:mm", f"{OWN}:relu_mm", f"{OWN}:relu_transposed_mm")):
         operands, values = product_of(name, m, n, k, dtype)
         if dynamic:
-            compiled = replaced.exact(
+            compiled = inductor.exact(
                 name, operands, target, values=values, settings=TRITON, dynamic=True, pick=picked(inductor)
             )
             inductor.record(judge_not_decomposed(compiled.generated), f"{number}/")
@@ -418,7 +386,7 @@ def test_decompose_k(inductor, target, shape, dtype, dynamic):
         wanted = CHOICES[tier] if number == 0 else 1
         while done < offered and (wanted is None or done < wanted):
             pick = picked(inductor) + number + done
-            compiled = replaced.exact(
+            compiled = inductor.exact(
                 name, operands, target, values=values, settings=TRITON, templates=SPLIT, pick=pick
             )
             offered = compiled.generated.selections[0].matching
@@ -433,10 +401,9 @@ def test_decompose_k_envvars(inductor, target, splits, threshold):
     read when torch is imported."""
     needs_option(inductor, SPLITS, THRESHOLD)
     settings = {**TRITON, SPLITS: splits, THRESHOLD: threshold}
-    replaced = Replacing(inductor, "nothing")
     for m, n, k in ((32, 32, 32768), (32, 32, 256)):
         asked = program(f"{GRAPHS}:mm", [tensor("a", m, k), tensor("b", k, n)], settings)
-        found = replaced.compile(asked, target).generated
+        found = inductor.compile(asked, target).generated
         some = splits > 0 and k >= threshold * m and k >= threshold * n
         inductor.record(judge_splits(found, m, n, k, most=splits, some=some), f"{k}/")
 
@@ -450,7 +417,7 @@ def test_decompose_k_output_stride(inductor, target):
     values = mirrored(m, n, k, "bf16")
     values["a"] = values["a"].t().contiguous()
     operands = [tensor("a", k, m, dtype="bf16"), tensor("b", k, n, dtype="bf16", strides=(width, 1))]
-    compiled = Replacing(inductor, "nothing").exact(
+    compiled = inductor.exact(
         f"{OWN}:transposed_mm",
         operands,
         target,
@@ -473,15 +440,15 @@ def test_decompose_k_dynamic_input(inductor, target):
     n, k = (32, 32768) if inductor.harness.settings.has_gpu else (32, 2048)
     rows = (16, 11)
     first, second = ([tensor("a", m, k), tensor("b", k, n)] for m in rows)
-    replaced = Replacing(inductor, "decomposes k")
     fields = {"dynamic": None, "marked": (("a", 0),), "calls": (tuple(second),), "templates": SPLIT}
-    compiled = replaced.exact(
+    compiled = inductor.exact(
         f"{OWN}:stacked_mm",
         first,
         target,
         values=mirrored(rows[0], n, k, "fp16"),
         settings=TRITON,
         pick=picked(inductor),
+        decision=Decision.K_MAY_BE_SPLIT,
         **fields,
     )
     inductor.record(judge_symbolic(compiled.generated, n))
@@ -517,9 +484,9 @@ def test_decompose_k_dynamic_input_bwd(inductor, target):
 
 def not_contiguous(inductor, target, graph, operands, **fields):
     """Checks that the transformation is not offered here, and ends the case: there is nothing of it to judge."""
+    fields["decision"] = Decision.CONTIGUOUS_IS_BETTER
     asked = program(graph, operands, {**TRITON, **few_configs()}, **fields)
-    found = Replacing(inductor, "contiguous wanted").compile(asked, target).generated
-    inductor.record(judge_not_contiguous(found))
+    inductor.record(judge_not_contiguous(inductor.compile(asked, target).generated))
     detail = "Inductor offers it on ROCm alone; that it is not offered for this target was checked"
     inductor.recorder.not_applicable(Reason(ReasonCode.CAPABILITY, "contiguous transform", detail))
 

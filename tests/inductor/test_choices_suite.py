@@ -20,9 +20,17 @@ from torch._inductor.select_algorithm import AlgorithmSelectorCache
 from conformance.execution.compilation import Task
 from conformance.execution.interpreter import InterpreterExecutor
 from conformance.execution.resources import Resources
-from conformance.inductor.compile.program import Choice, Failure, Generated, GeneratedKernel, Program, Selection
+from conformance.inductor.compile import replaced_decisions
+from conformance.inductor.compile.program import (
+    Choice,
+    Decision,
+    Failure,
+    Generated,
+    GeneratedKernel,
+    Program,
+    Selection,
+)
 from conformance.inductor.compile.provider import Compiled
-from conformance.inductor.graphs import choices as graphs_choices
 from conformance.inductor.replay.exact import exact_verdicts
 from conformance.inductor.tuning import offers, split_k
 from conformance.records import Status, Verdict
@@ -42,12 +50,11 @@ def failed(verdicts: list[Verdict]) -> list[str]:
     return [verdict.check for verdict in verdicts if not verdict.passed]
 
 
-def generate(program: Program, replaced: str = "nothing") -> tuple[Generated, list[Any]]:
-    task = Task("conformance.inductor.graphs.choices:generate_replacing", (program, replaced), SM90)
-    result = pool().submit(task).result()
+def generate(program: Program) -> Generated:
+    result = pool().submit(Task("conformance.inductor.compile.deviceless_worker:generate", program, SM90)).result()
     assert result.status is Status.PASS, result.error
-    found, notes = result.value
-    return found, notes
+    generated: Generated = result.value
+    return generated
 
 
 # --- faults of generated modules --------------------------------------------------------------------------------------
@@ -62,7 +69,7 @@ def decomposed() -> Compiled:
     program = suite().program(
         f"{suite().GRAPHS}:mm", operands, suite().TRITON, templates=r"^decompose_k_mm_4_split|^bmm", pick=0
     )
-    return Compiled(program, generate(program)[0])
+    return Compiled(program, generate(program))
 
 
 @functools.cache
@@ -70,7 +77,7 @@ def empty() -> Compiled:
     """A product without K."""
     operands = [suite().tensor("a", 10, 0, dtype="fp32"), suite().tensor("b", 0, 100, dtype="fp32")]
     program = suite().program(f"{suite().GRAPHS}:mm", operands, suite().MAX_AUTOTUNE)
-    return Compiled(program, generate(program)[0])
+    return Compiled(program, generate(program))
 
 
 @functools.cache
@@ -78,7 +85,7 @@ def wide() -> Compiled:
     """A batch of products that are not rounded to fp16."""
     operands = [suite().tensor("a", 2, 3, 4), suite().tensor("b", 2, 4, 5)]
     program = suite().program(f"{suite().OWN}:wide_bmm", operands, suite().TRITON, pick=0)
-    return Compiled(program, generate(program)[0])
+    return Compiled(program, generate(program))
 
 
 def edited(compiled: Compiled, pattern: str, replacement: str) -> Compiled:
@@ -245,11 +252,12 @@ def test_wrong_advice_shows() -> None:
 
 def test_a_choice_of_infinite_time_shows() -> None:
     usual = offering(TEMPLATE)
-    assert failed(offers.judge_infinite(usual, refused(), [5])) == []
-    assert failed(offers.judge_infinite(usual, usual, [5])) == ["raised"]
-    assert failed(offers.judge_infinite(usual, refused(), [])) == ["timed"]
-    assert failed(offers.judge_infinite(usual, refused(), [5, 1])) == ["timed"]
-    assert failed(offers.judge_infinite(refused(), refused(), [5])) == ["compiled"]
+    timed = dataclasses.replace(refused(), notes=(5,))
+    assert failed(offers.judge_infinite(usual, timed)) == []
+    assert failed(offers.judge_infinite(usual, dataclasses.replace(usual, notes=(5,)))) == ["raised"]
+    assert failed(offers.judge_infinite(usual, refused())) == ["timed"]
+    assert failed(offers.judge_infinite(usual, dataclasses.replace(timed, notes=(5, 1)))) == ["timed"]
+    assert failed(offers.judge_infinite(refused(), timed)) == ["compiled"]
 
 
 def test_wrong_offers_show() -> None:
@@ -266,12 +274,16 @@ def test_wrong_offers_show() -> None:
 
 
 def test_a_wrong_layout_shows() -> None:
-    fixed, flexible = ("addmm", ("FixedLayout", "FixedLayout")), ("addmm", ("FlexibleLayout",))
-    assert failed(offers.judge_layouts(Generated(), [fixed], fixed=True)) == []
-    assert failed(offers.judge_layouts(Generated(), [flexible], fixed=False)) == []
-    assert failed(offers.judge_layouts(Generated(), [flexible], fixed=True)) == ["layouts"]
-    assert failed(offers.judge_layouts(Generated(), [("addmm", fixed[1] + flexible[1])], fixed=True)) == ["layouts"]
-    assert failed(offers.judge_layouts(Generated(), [], fixed=True)) == ["lowerings", "layouts"]
+    def judge(*layouts: str, fixed: bool, lowering: str = "addmm") -> list[str]:
+        offered = tuple(dataclasses.replace(TEMPLATE, layout=layout) for layout in layouts)
+        return failed(offers.judge_layouts(Generated(selections=(Selection(lowering, offered, offered),)), fixed=fixed))
+
+    assert judge("FixedLayout", "FixedLayout", fixed=True) == []
+    assert judge("FlexibleLayout", fixed=False) == []
+    assert judge("FlexibleLayout", fixed=True) == ["layouts"]
+    assert judge("FixedLayout", "FixedLayout", "FlexibleLayout", fixed=True) == ["layouts"]
+    assert judge("FixedLayout", fixed=True, lowering="mm") == ["lowerings"]
+    assert failed(offers.judge_layouts(Generated(), fixed=True)) == ["lowerings", "layouts"]
 
 
 def test_wrong_pruning_shows() -> None:
@@ -344,11 +356,11 @@ def test_an_extern_kernel_shows_where_triton_is_required() -> None:
 # --- replaced decisions -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", graphs_choices.REPLACEMENTS)
-def test_every_decision_is_as_before_whatever_happens(name: str) -> None:
-    heuristics: Any = graphs_choices._heuristics().BaseConfigHeuristic
+@pytest.mark.parametrize("decision", [None, *Decision])
+def test_every_decision_is_as_before_whatever_happens(decision: Decision | None) -> None:
+    heuristics: Any = replaced_decisions._heuristics().BaseConfigHeuristic
     before = (dict(vars(AlgorithmSelectorCache)), dict(vars(mm_module)), dict(vars(heuristics)))
-    with pytest.raises(ZeroDivisionError), graphs_choices.replacing(name):
+    with pytest.raises(ZeroDivisionError), replaced_decisions.replacing(decision):
         raise ZeroDivisionError
     assert before == (dict(vars(AlgorithmSelectorCache)), dict(vars(mm_module)), dict(vars(heuristics)))
 
@@ -356,7 +368,7 @@ def test_every_decision_is_as_before_whatever_happens(name: str) -> None:
 def test_options_of_an_earlier_compilation_are_forgotten() -> None:
     operands = [suite().tensor("a", 32, 256), suite().tensor("b", 256, 32)]
     found = [
-        generate(suite().program(f"{suite().GRAPHS}:mm", operands, {**suite().TRITON, suite().THRESHOLD: threshold}))[0]
+        generate(suite().program(f"{suite().GRAPHS}:mm", operands, {**suite().TRITON, suite().THRESHOLD: threshold}))
         for threshold in (8, 16)
     ]
     assert [bool(split_k.splits_of(each)[0]) for each in found] == [True, False]
@@ -366,8 +378,8 @@ def test_an_unreplaced_lookup_has_a_choice() -> None:
     program = suite().program(
         f"{suite().GRAPHS}:mm", [suite().tensor("a", 16, 16), suite().tensor("b", 16, 16)], suite().TRITON
     )
-    usual, _ = generate(program)
+    usual = generate(program)
     assert usual.failure is None
-    for name in ("times are infinite", "times are infinite, deferred"):
-        found, notes = generate(program, name)
-        assert failed(offers.judge_infinite(usual, found, notes)) == []
+    for decision in (Decision.TIMES_ARE_INFINITE, Decision.DEFERRED_TIMES_ARE_INFINITE):
+        infinite = generate(dataclasses.replace(program, decision=decision))
+        assert failed(offers.judge_infinite(usual, infinite)) == []

@@ -215,6 +215,11 @@ def test_a_compilation_that_takes_its_process_with_it_has_one_of_its_own():
     assert "in_child('the compiler, or what it compiled,', 240)" in text
 
 
+def test_a_record_from_before_the_modules_were_moved():
+    former = with_program(graph="conformance.inductor.graphs:mm")
+    assert program_script(former) == program_script(RECORD)
+
+
 @pytest.mark.parametrize(
     ("record", "says"),
     [
@@ -229,12 +234,13 @@ def test_a_compilation_that_takes_its_process_with_it_has_one_of_its_own():
         (dataclasses.replace(RECORD, target="sm_1"), "cannot be compiled here: target 'sm_1' is not available"),
         (with_program(graph="os:system"), "os:system is no function of the suites about Inductor"),
         (with_program(graph="conformance.inductor.graphs.products:mm; import os"), "is no function of the suites"),
+        (with_program(decision="decomposes k"), "cannot replace the decision 'decomposes k'"),
         (with_program(dynamic="print(1)"), "Expected `bool | null`, got `str`"),
         (with_program(operands=[{"name": "a"}]), "cannot be compiled here: Object missing required field"),
         (with_program(operands=[{**PROGRAM["operands"][0], "dtype": "fp6"}]), "'a' has the dtype 'fp6', known are"),
         (with_program(graph="conformance.inductor.graphs.operations:many_of_one_in_a_graph"), "is a closure"),
     ],
-    ids=range(12),
+    ids=range(13),
 )
 def test_why_there_is_no_script(record, says):
     with pytest.raises(NotReproducible, match=re.escape(says)):

@@ -73,6 +73,7 @@ def generate(program: Program, target: Target) -> Generated:
         invocations=tuple(seen.invocations),
         failure=failure,
         counters=counters,
+        notes=tuple(seen.notes),
         seconds=time.perf_counter() - started,
     )
 

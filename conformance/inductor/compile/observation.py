@@ -14,6 +14,7 @@ import torch
 
 from conformance.inductor.compile.deviceless import replaced
 from conformance.inductor.compile.program import Choice, Failure, Invocation, Program, Selection
+from conformance.inductor.compile.replaced_decisions import replacing
 from conformance.kernels import carveout
 
 #: What would be remembered past one compilation, done in another process, or hide the compiled kernels; an option that
@@ -38,6 +39,7 @@ class Seen:
     modules: list[str] = field(default_factory=list)
     selections: list[Selection] = field(default_factory=list)
     invocations: list[Invocation] = field(default_factory=list)
+    notes: list[Any] = field(default_factory=list)
     first: int = 0
 
 
@@ -47,8 +49,8 @@ def compiling(program: Program, options: Mapping[str, Any]) -> Iterator[Seen]:
     seen. What it has compiled stays in use afterwards."""
     from torch._inductor import config
 
-    seen = Seen()
     with ExitStack() as stack:
+        seen = Seen(notes=stack.enter_context(replacing(program.decision)))
         stack.enter_context(_caches())
         torch._dynamo.reset()
         torch._dynamo.utils.counters.clear()
@@ -167,6 +169,7 @@ def described(choices: list[Any]) -> tuple[Choice, ...]:
             choice.name,
             str(getattr(choice, "description", "")),
             next((KINDS[each.__name__] for each in type(choice).__mro__ if each.__name__ in KINDS), "other"),
+            type(getattr(choice, "layout", None)).__name__,
         )
         for choice in choices
     )

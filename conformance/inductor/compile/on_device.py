@@ -51,6 +51,7 @@ def compile_here(program: Program, target: Target) -> tuple[Generated, Callable[
         kernels=kernels,
         failure=failure,
         counters=counters,
+        notes=tuple(seen.notes),
         seconds=time.perf_counter() - started,
     )
     arguments = dict(program.arguments)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from conformance.execution.compilation import Artefact
@@ -12,6 +13,23 @@ from conformance.problems import Operand
 
 #: (kernel, grid) of each launch that was observed.
 Launches = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+class Decision(str, Enum):
+    """A decision of Inductor's that is replaced while a program is compiled."""
+
+    #: Each choice is timed as infinite when its product is lowered. Notes the number of choices, for each lowering.
+    TIMES_ARE_INFINITE = "times are infinite"
+    #: The same when the scheduler has fused what it can.
+    DEFERRED_TIMES_ARE_INFINITE = "times are infinite, deferred"
+    #: K is long enough to be split, and not so long that nothing else is offered.
+    K_MAY_BE_SPLIT = "decomposes k"
+    #: The same, and where a choice splits K only the first of these is left. Notes (lowering, name of the choice).
+    K_IS_SPLIT = "decomposes k first"
+    #: The exhaustive list of configs holds one.
+    ONE_EXHAUSTIVE_CONFIG = "one exhaustive config"
+    #: No size speaks against making the second operand contiguous.
+    CONTIGUOUS_IS_BETTER = "contiguous wanted"
 
 
 @dataclass(frozen=True)
@@ -26,7 +44,7 @@ class Program:
     ``templates`` and ``descriptions`` are regular expressions: choices in whose name or description they are not found
     are dropped, and of the others of each lowering all are left (``pick`` None) or only the one at ``pick`` modulo
     their number. ``calls`` are further sets of the operands, the same in number, dtype and name, that the same compiled
-    function is called with after the first.
+    function is called with after the first. ``decision`` is one of Inductor's that is replaced meanwhile.
     """
 
     graph: str
@@ -41,15 +59,18 @@ class Program:
     descriptions: str | None = None
     pick: int | None = None
     calls: tuple[tuple[Operand, ...], ...] = ()
+    decision: Decision | None = None
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One implementation that Inductor offers for a lowering. ``kind`` is "triton", "extern", "subgraph" or "other"."""
+    """One implementation that Inductor offers for a lowering. ``kind`` is "triton", "extern", "subgraph" or "other",
+    ``layout`` the name of Inductor's class for the layout of its output."""
 
     name: str
     description: str
     kind: str
+    layout: str = ""
 
     @property
     def numbers(self) -> dict[str, int]:
@@ -102,7 +123,7 @@ class Generated:
     """What came of a :class:`Program`: ``modules`` are the generated sources in the order of their generation,
     ``invocations`` which of them each call of the program would have run (without a device only), ``failure`` what
     stopped the compilation, ``counters`` torch's own counters, such as ``recompiles`` (compilations of the function
-    after its first)."""
+    after its first), ``notes`` what the replacement of the program's ``decision`` noted."""
 
     modules: tuple[str, ...] = ()
     selections: tuple[Selection, ...] = ()
@@ -110,4 +131,5 @@ class Generated:
     invocations: tuple[Invocation, ...] = ()
     failure: Failure | None = None
     counters: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[Any, ...] = ()
     seconds: float = 0.0

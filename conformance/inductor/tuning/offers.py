@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from conformance.execution.resources import over_limits
 from conformance.inductor.compile.program import Generated
-from conformance.inductor.graphs.choices import ONE_CONFIG
+from conformance.inductor.compile.replaced_decisions import ONE_CONFIG
 from conformance.inductor.source.source_checks import exactly, in_source
 from conformance.records import Verdict
 from conformance.targets import Target
@@ -33,8 +32,9 @@ def judge_advice(found: Generated, option: str, other: str) -> list[Verdict]:
     ]
 
 
-def judge_infinite(usual: Generated, found: Generated, notes: Sequence[int]) -> list[Verdict]:
-    """The program compiles, and has no choice where every time is infinite. ``notes``: choices timed, each time."""
+def judge_infinite(usual: Generated, found: Generated) -> list[Verdict]:
+    """The program compiles, and has no choice where every time is infinite."""
+    notes = list(found.notes)
     types = found.failure.types if found.failure else ("it was compiled",)
     return [
         compiled_verdict(usual),
@@ -55,13 +55,14 @@ def judge_offered(found: Generated, *, templates: bool, most: int) -> list[Verdi
     return verdicts
 
 
-def judge_layouts(found: Generated, notes: Sequence[tuple[str, Sequence[str]]], *, fixed: bool) -> list[Verdict]:
+def judge_layouts(found: Generated, *, fixed: bool) -> list[Verdict]:
     """Every choice of the one lowering has a fixed layout, or every one a flexible one."""
     wanted = "FixedLayout" if fixed else "FlexibleLayout"
-    layouts = [layout for _, each in notes for layout in each]
+    lowerings = [selection.name for selection in found.selections]
+    layouts = [choice.layout for selection in found.selections for choice in selection.offered]
     return [
         compiled_verdict(found),
-        Verdict("lowerings", [name for name, _ in notes] == ["addmm"], f"{notes}"),
+        Verdict("lowerings", lowerings == ["addmm"], f"{lowerings}"),
         Verdict("layouts", bool(layouts) and set(layouts) == {wanted}, f"{layouts}, {wanted} required"),
     ]
 

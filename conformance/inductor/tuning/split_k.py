@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conformance.inductor.compile.program import Generated
+from conformance.inductor.compile.program import Decision, Generated
+from conformance.inductor.compile.replaced_decisions import replacing
 from conformance.inductor.graphs import choices as graphs_choices
-from conformance.inductor.graphs.choices import replacing
 from conformance.inductor.source.source_checks import exactly, in_source
 from conformance.inductor.tuning.max_autotune import compiling
 from conformance.inductor.tuning.offers import compiled_verdict
@@ -117,7 +117,7 @@ def judge_backward(device: torch.device, settings: Mapping[str, Any]) -> list[Ve
     torch._dynamo.mark_dynamic(given[0], 0)
     wide = [value.double().requires_grad_() for value in values]
     graphs_choices.stacked_columns(*wide).backward(gradient.double())
-    with compiling(**settings), replacing("decomposes k first") as notes, config.patch(force_disable_caches=True):
+    with compiling(**settings), replacing(Decision.K_IS_SPLIT) as notes, config.patch(force_disable_caches=True):
         compiled = torch.compile(graphs_choices.stacked_columns)
 
         def forward() -> Tensor:
