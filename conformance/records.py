@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import functools
 import json
 import math
 import os
@@ -111,9 +112,68 @@ class RecordError(ValueError):
     """A line or file that is not a valid record; the message says what was found and what is required."""
 
 
+class CheckKind(str, Enum):
+    """What a check looks at, as its name begins. The subject is what the comment says."""
+
+    NUMERICS = "numerics"  # an output's values; a fill, and the output where it is not the first
+    MEMORY = "memory"  # operands and the memory around them; the fill that found them disturbed
+    REPEAT = "repeat"  # two runs of one input; a fill
+    GRID = "grid"  # the programs that ran
+    REQUIRES = "codegen/requires"  # a feature that the code must have
+    FORBIDS = "codegen/forbids"  # a feature that the code must not have
+    CODEGEN = "codegen"  # anything else about the code
+    RESOURCES = "resources"  # the target's limits; a launch beside the main one
+    SPILLS = "spills"
+    COMPILE = "compile"  # a generated kernel
+    DIAGNOSIS = "diagnosis"
+    OTHER = ""  # a suite's own check; its whole name
+
+
+@dataclass(frozen=True)
+class Check:
+    """The name of a check: what it looks at, its subject, and the config if a case judges several.
+
+    Its text is ``kind/subject@config``, such as "codegen/requires/TMA_LOAD" or "numerics/randn@64x64x32-s3-w4".
+    Records and verdicts hold the text.
+    """
+
+    kind: CheckKind
+    subject: str = ""
+    config: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.config}" if self.config else self.name
+
+    @property
+    def name(self) -> str:
+        """The text without the config."""
+        return "/".join(part for part in (self.kind.value, self.subject) if part)
+
+    @property
+    def group(self) -> str:
+        """The first part of the name: "codegen" for every check of the code."""
+        return self.name.partition("/")[0]
+
+    @classmethod
+    def parse(cls, text: str) -> Check:
+        """The check that ``text`` names. Every text names one: what is not the harness's own is of kind OTHER."""
+        return _parsed_check(text)
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _parsed_check(text: str) -> Check:
+    name, _, config = text.partition("@")
+    for kind in CheckKind:  # REQUIRES and FORBIDS come before CODEGEN, OTHER last
+        if name == kind.value:
+            return Check(kind, "", config)
+        if kind.value and name.startswith(f"{kind.value}/"):
+            return Check(kind, name[len(kind.value) + 1 :], config)
+    return Check(CheckKind.OTHER, name, config)
+
+
 @dataclass(frozen=True)
 class Verdict:
-    """What one check said: ``check`` names it (such as "numerics/wide-a"), ``details`` hold its figures."""
+    """What one check said. ``check`` is the text of a :class:`Check`, ``details`` hold its figures."""
 
     check: str
     passed: bool

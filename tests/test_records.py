@@ -12,6 +12,8 @@ from conformance import records
 from conformance.records import (
     TEXT_LIMIT,
     CaseRecord,
+    Check,
+    CheckKind,
     CompileFailure,
     ConformanceFailure,
     Reason,
@@ -165,3 +167,28 @@ def test_incompleteness():
 def test_failures_carry_what_the_recorder_needs():
     assert issubclass(ConformanceFailure, AssertionError)
     assert CompileFailure(Status.TIMEOUT, "x").status is Status.TIMEOUT
+
+
+@pytest.mark.parametrize(
+    ("text", "check", "group"),
+    [
+        ("numerics/randn", Check(CheckKind.NUMERICS, "randn"), "numerics"),
+        ("numerics/randn/grad", Check(CheckKind.NUMERICS, "randn/grad"), "numerics"),
+        ("numerics/randn@64x64x32-s3-w4", Check(CheckKind.NUMERICS, "randn", "64x64x32-s3-w4"), "numerics"),
+        ("memory", Check(CheckKind.MEMORY), "memory"),
+        ("grid@64x64x32-s3-w4", Check(CheckKind.GRID, "", "64x64x32-s3-w4"), "grid"),
+        ("codegen/requires/TMA_LOAD", Check(CheckKind.REQUIRES, "TMA_LOAD"), "codegen"),
+        ("codegen/forbids/SPILL@x", Check(CheckKind.FORBIDS, "SPILL", "x"), "codegen"),
+        ("codegen/judged-is-launched", Check(CheckKind.CODEGEN, "judged-is-launched"), "codegen"),
+        ("resources/sum_parts", Check(CheckKind.RESOURCES, "sum_parts"), "resources"),
+        ("spills", Check(CheckKind.SPILLS), "spills"),
+        ("repeatable", Check(CheckKind.OTHER, "repeatable"), "repeatable"),
+        ("numbers", Check(CheckKind.OTHER, "numbers"), "numbers"),
+        ("0/151/has kernels", Check(CheckKind.OTHER, "0/151/has kernels"), "0"),
+    ],
+)
+def test_checks_are_parsed_and_written(text, check, group):
+    assert Check.parse(text) == check
+    assert str(check) == text
+    assert check.group == group
+    assert check.name == text.partition("@")[0]

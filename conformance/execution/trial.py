@@ -24,7 +24,7 @@ from conformance.numerics.rounding import bits
 from conformance.numerics.tiles import wrong_tiles
 from conformance.numerics.verdict import FillVerdict, judge
 from conformance.problems import Gemm, Problem
-from conformance.records import ExecutorName, Verdict
+from conformance.records import Check, CheckKind, ExecutorName, Verdict
 
 #: Each fill runs once with each poison pattern around its operands and as each sentinel in its output.
 PATTERNS = (0, 1)
@@ -140,14 +140,15 @@ def trial(
                 result.grid, result.programs = ran.grid, ran.programs
             if disturbed:
                 text = f"{len(disturbed)} disturbed: " + "; ".join(disturbed[:4])
-                result.verdicts.append(Verdict(f"memory/{fill.name}", False, text, {"pattern": pattern}))
+                check = str(Check(CheckKind.MEMORY, fill.name))
+                result.verdicts.append(Verdict(check, False, text, {"pattern": pattern}))
             outputs.append(dense)
         started = time.perf_counter()
         _judge_fill(result, fill, outputs)
         result.check_seconds += time.perf_counter() - started
-    if not any(verdict.check.startswith("memory/") for verdict in result.verdicts):
+    if not any(Check.parse(verdict.check).kind is CheckKind.MEMORY for verdict in result.verdicts):
         text = f"operands and surroundings untouched in {len(chosen) * len(PATTERNS)} runs"
-        result.verdicts.append(Verdict("memory", True, text))
+        result.verdicts.append(Verdict(str(Check(CheckKind.MEMORY)), True, text))
     result.verdicts.append(_grid_verdict(plan, result))
     return result
 
@@ -170,7 +171,7 @@ def _judge_output(result: Trial, fill: Fill, output: str, name: str, outputs: li
         config = result.plan.config
         block = (config.block_m, config.block_n) if isinstance(config, Config) else (64, 64)
         figures["tiles"] = wrong_tiles(worst.bad, block)
-    result.verdicts.append(Verdict(f"numerics/{name}", worst.passed, worst.text, figures))
+    result.verdicts.append(Verdict(str(Check(CheckKind.NUMERICS, name)), worst.passed, worst.text, figures))
     if not torch.equal(bits(outputs[0]), bits(outputs[1])):
         differ = (bits(outputs[0]) != bits(outputs[1])).nonzero()
         text = (
@@ -178,7 +179,7 @@ def _judge_output(result: Trial, fill: Fill, output: str, name: str, outputs: li
             f"{differ[0].tolist()}: an element was not written, memory outside an operand was read, or the kernel is "
             f"not deterministic"
         )
-        result.verdicts.append(Verdict(f"repeat/{name}", False, text))
+        result.verdicts.append(Verdict(str(Check(CheckKind.REPEAT, name)), False, text))
     config = result.plan.config
     if not worst.passed and not result.diagnosis and isinstance(problem, Gemm) and isinstance(config, Config):
         failed = outputs[verdicts.index(worst)]
@@ -198,6 +199,7 @@ def _figures(verdict: FillVerdict) -> dict[str, object]:
 
 def _grid_verdict(plan: Plan, result: Trial) -> Verdict:
     seen = f"grid {result.grid} ran" + ("" if result.programs is None else f", {result.programs} programs")
+    check = str(Check(CheckKind.GRID))
     if result.grid == plan.grid:
-        return Verdict("grid", True, seen, {"grid": list(plan.grid)})
-    return Verdict("grid", False, f"{seen}, {plan.grid} was planned", {"grid": list(result.grid or ())})
+        return Verdict(check, True, seen, {"grid": list(plan.grid)})
+    return Verdict(check, False, f"{seen}, {plan.grid} was planned", {"grid": list(result.grid or ())})

@@ -8,6 +8,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
 from conformance.kernels.kernel import Plan
+from conformance.records import Check, CheckKind
 
 #: Seconds until a process that lost the device is given up.
 DEADLINE = 180.0
@@ -46,8 +47,8 @@ def _trial(plan: Plan, seed: int) -> Seen:
     except Exception as error:  # whatever the device makes of it is the finding
         return Seen("error", f"{type(error).__name__}: {error}".split("\n", 1)[0])
     failed = [verdict for verdict in judged.verdicts if not verdict.passed]
-    kinds = {verdict.check.split("/", 1)[0] for verdict in failed}
-    wrong, overwritten = bool(kinds & {"numerics", "repeat"}), "memory" in kinds
+    kinds = {Check.parse(verdict.check).kind for verdict in failed}
+    wrong, overwritten = bool(kinds & {CheckKind.NUMERICS, CheckKind.REPEAT}), CheckKind.MEMORY in kinds
     kind = {(0, 0): "clean", (1, 0): "wrong-numbers", (0, 1): "overwritten", (1, 1): "wrong-and-overwritten"}[
         int(wrong), int(overwritten)
     ]

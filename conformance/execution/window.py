@@ -11,7 +11,7 @@ from conformance.heuristics.configs import Config
 from conformance.kernels.kernel import Kernel, Variant
 from conformance.numerics.rounding import bits, round_to
 from conformance.problems import DTYPES, Gemm
-from conformance.records import Verdict
+from conformance.records import Check, CheckKind, Verdict
 from conformance.targets import Target
 
 #: Rows of the result that are recomputed in fp64 at a time.
@@ -53,7 +53,7 @@ def whole_in_panels(
             first = (differ.nonzero()[0] + torch.tensor([start, 0], device=executor.device)).tolist()
         wrong += count
     text = f"{wrong} of {out.numel()} elements wrong" + (f", first {first}" if first else "")
-    return [Verdict("numerics/whole", wrong == 0, text)]
+    return [Verdict(str(Check(CheckKind.NUMERICS, "whole")), wrong == 0, text)]
 
 
 def window_of(
@@ -72,10 +72,12 @@ def window_of(
     for rows, columns in windows:
         out[rows, columns] = float("nan")
     ran = executor.run(kernel.launch(plan, {"a": a, "b": b, "out": out}), programs=chosen)
-    found = [Verdict("grid", ran.grid == plan.grid == (tiles,), f"grid {ran.grid}, {ran.programs} programs of it")]
+    text = f"grid {ran.grid}, {ran.programs} programs of it"
+    found = [Verdict(str(Check(CheckKind.GRID)), ran.grid == plan.grid == (tiles,), text)]
     for tile, (rows, columns) in zip(chosen, windows, strict=True):
         same = torch.equal(bits(out[rows, columns] + 0), bits(_expected(problem, a[rows], b[:, columns]) + 0))
-        found.append(Verdict(f"numerics/tile-{tile}", same, f"rows {rows.start}.., columns {columns.start}.."))
+        text = f"rows {rows.start}.., columns {columns.start}.."
+        found.append(Verdict(str(Check(CheckKind.NUMERICS, f"tile-{tile}")), same, text))
     return found
 
 

@@ -12,7 +12,7 @@ from conformance.execution.trial import fills_for
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.settings import Settings
 from conformance.kernels.kernel import Kernel, Plan
-from conformance.records import CompileFailure, Status, Verdict, replace_file
+from conformance.records import Check, CheckKind, CompileFailure, Status, Verdict, replace_file
 from conformance.reproducers.kernel_scripts import Checks, compiling_script, limits_of, numbers_script
 from conformance.reproducers.request import Request, file_name
 from conformance.reproducers.source import NotReproducible
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from conformance.inputs.fills import Fill
 
 #: Checks of one fill, which is named behind the slash.
-NUMBERS = ("numerics", "memory", "repeat")
+NUMBERS = (CheckKind.NUMERICS, CheckKind.MEMORY, CheckKind.REPEAT)
 
 
 class Reproducers:
@@ -106,11 +106,11 @@ class Reproducers:
             seen = self._seen([f"{self._error.status.value}: {self._error}"])
             return compiling_script(kernel, plan, Checks(dies=dies), seen)
         seen = self._seen([f"{verdict.check}: {verdict.text}" for verdict in failed] or [_text(self._error)])
-        numbers = [verdict for verdict in failed if verdict.check.partition("/")[0] in NUMBERS]
-        if numbers or not failed:
-            wanted = [verdict.check.split("/")[1] for verdict in numbers]
+        checks = [Check.parse(verdict.check) for verdict in failed]
+        fills = [check.subject.partition("/")[0] for check in checks if check.kind in NUMBERS]
+        if fills or not failed:
             executor = str(self._recorder.record().executor)
-            return self._numbers(kernel, plan, wanted or names, seen, executor)
+            return self._numbers(kernel, plan, fills or names, seen, executor)
         return _compiling(kernel, plan, failed, seen)
 
     def _numbers(
@@ -147,15 +147,14 @@ def _compiling(kernel: Kernel, plan: Plan, failed: Sequence[Verdict], seen: Seen
     limits: dict[str, int] = {}
     only = None
     for verdict in failed:
-        kind, _, rest = verdict.check.partition("/")
-        if kind == "spills" or rest.endswith(f"forbids/{SPILL.name}"):
+        check = Check.parse(verdict.check)
+        if check.kind is CheckKind.SPILLS or check == Check(CheckKind.FORBIDS, SPILL.name):
             limits["spills"] = 0
-        elif kind == "codegen" and rest.count("/") == 1:
-            wish, _, name = rest.partition("/")
-            features[name] = wish == "requires"
-        elif kind == "resources":
+        elif check.kind in (CheckKind.REQUIRES, CheckKind.FORBIDS):
+            features[check.subject] = check.kind is CheckKind.REQUIRES
+        elif check.kind is CheckKind.RESOURCES:
             limits |= limits_of(plan.target)
-            only = rest or only
+            only = check.subject or only
     if not features and not limits:
         checks = ", ".join(verdict.check for verdict in failed)
         raise NotReproducible(

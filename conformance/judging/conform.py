@@ -20,7 +20,7 @@ from conformance.judging.harness import Harness, needed
 from conformance.kernels.catalogue import meta_launch
 from conformance.kernels.kernel import Kernel, NotApplicable, Plan, Variant
 from conformance.problems import Problem
-from conformance.records import CompileFailure, ConformanceFailure, Reason, Status, Verdict
+from conformance.records import Check, CheckKind, CompileFailure, ConformanceFailure, Reason, Status, Verdict
 from conformance.targets import Target
 
 Inspection = Callable[[Artefact], Verdict]
@@ -193,8 +193,8 @@ def record_completeness(recorder: CaseRecorder, judged: Trial) -> None:
 def _code_verdicts(kernel: Kernel, plan: Plan, compiled: CompiledPlan, inspect: Inspection | None) -> list[Verdict]:
     """Whether the code has the features that ``kernel`` declares and stays within the limits of the target."""
     verdicts = _codegen_verdicts(compiled.main, plan.target, *kernel.features(plan))
-    verdicts.append(_resource_verdict("resources", compiled.main, plan.target))
-    verdicts += [_resource_verdict(f"resources/{name}", other, plan.target) for name, other in compiled.others.items()]
+    verdicts.append(_resource_verdict("", compiled.main, plan.target))
+    verdicts += [_resource_verdict(name, other, plan.target) for name, other in compiled.others.items()]
     if inspect is not None:
         verdicts.append(inspect(compiled.main))
     return verdicts
@@ -216,7 +216,7 @@ def _codegen_verdicts(
 ) -> list[Verdict]:
     return [
         Verdict(
-            f"codegen/{'requires' if feature.required else 'forbids'}/{feature.feature.name}",
+            str(Check(CheckKind.REQUIRES if feature.required else CheckKind.FORBIDS, feature.feature.name)),
             feature.passed,
             feature.text,
             {"stage": feature.stage} if feature.passed else {"stage": feature.stage, "path": str(feature.path)},
@@ -225,15 +225,19 @@ def _codegen_verdicts(
     ]
 
 
-def _resource_verdict(check: str, artefact: Artefact, target: Target) -> Verdict:
+def _resource_verdict(launch: str, artefact: Artefact, target: Target) -> Verdict:
+    """The check of the target's limits. ``launch`` names one beside the main launch, which is ""."""
     excess = over_limits(artefact.resources, target)
-    return Verdict(check, not excess, "; ".join(excess) or "within the target's limits")
+    return Verdict(
+        str(Check(CheckKind.RESOURCES, launch)), not excess, "; ".join(excess) or "within the target's limits"
+    )
 
 
 def _identity_verdict(artefact: Artefact, launched: Any) -> Verdict:
     """Whether the code that was checked is the code that ran: both bear Triton's hash of source and options."""
     same = artefact.metadata["hash"] == launched.hash
-    return Verdict("codegen/judged-is-launched", same, f"judged {artefact.metadata['hash']}, launched {launched.hash}")
+    text = f"judged {artefact.metadata['hash']}, launched {launched.hash}"
+    return Verdict(str(Check(CheckKind.CODEGEN, "judged-is-launched")), same, text)
 
 
 def _raise_if_failed(verdicts: Iterable[Verdict], diagnosis: str = "") -> None:

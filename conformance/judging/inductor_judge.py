@@ -29,7 +29,16 @@ from conformance.judging.conform import record_completeness
 from conformance.judging.harness import Harness
 from conformance.kernels.kernel import Plan, Variant
 from conformance.problems import Operand, Problem
-from conformance.records import CompileFailure, ConformanceFailure, Reason, ReasonCode, Status, Verdict
+from conformance.records import (
+    Check,
+    CheckKind,
+    CompileFailure,
+    ConformanceFailure,
+    Reason,
+    ReasonCode,
+    Status,
+    Verdict,
+)
 from conformance.targets import Target
 
 #: Choices of each lowering that one case pins, by tier; None: all of them.
@@ -72,7 +81,9 @@ class PinnedRun:
 
     def check(self, name: str, passed: bool, text: str = "", **details: Any) -> None:
         """Adds what the check ``name`` said of this choice."""
-        self._recorder.verdict(f"{name}@{self.config.id}", passed, text, **details)
+        check = Check.parse(name)
+        check = Check(check.kind, check.subject, self.config.id)
+        self._recorder.verdict(str(check), passed, text, **details)
 
     def filecheck(self, name: str, directives: str, where: str = "kernel") -> None:
         """Runs FileCheck ``directives`` over the template kernel's source, over the "module" that holds it, or over
@@ -94,11 +105,13 @@ class PinnedRun:
     def code(self, requires: Sequence[Feature] = (), forbids: Sequence[Feature] = ()) -> None:
         """Checks features of what the template's kernel was compiled to."""
         if self.kernel.artefact is None:
-            self.check("codegen", False, f"{self.kernel.name} was not compiled: {self.kernel.error}")
+            self.check(
+                str(Check(CheckKind.CODEGEN)), False, f"{self.kernel.name} was not compiled: {self.kernel.error}"
+            )
             return
         for found in codegen_checks.check(self.kernel.artefact, self.target, requires, forbids):
-            kind = "requires" if found.required else "forbids"
-            self.check(f"codegen/{kind}/{found.feature.name}", found.passed, found.text, stage=found.stage)
+            kind = CheckKind.REQUIRES if found.required else CheckKind.FORBIDS
+            self.check(str(Check(kind, found.feature.name)), found.passed, found.text, stage=found.stage)
 
 
 class Inductor:
@@ -242,7 +255,7 @@ class Inductor:
         run.check("forced", described == run.config, f"chosen was {described}, generated {run.config}")
         for kernel in run.generated.kernels:
             text = f"{kernel.name}: {kernel.error}" if kernel.error else f"{kernel.name} compiled"
-            run.check(f"compile/{kernel.kind}", kernel.artefact is not None, text)
+            run.check(str(Check(CheckKind.COMPILE, kernel.kind)), kernel.artefact is not None, text)
         if run.kernel.artefact is not None:
             used = run.kernel.artefact.resources
             self.recorder.set(artefacts=run.kernel.artefact.stages, observed={"resources": asdict(used)})
@@ -280,7 +293,7 @@ class Inductor:
         for verdict in judged.verdicts:
             run.check(f"{verdict.check}{suffix}", verdict.passed, verdict.text, **verdict.details)
         if judged.diagnosis:
-            run.check("diagnosis", False, judged.diagnosis)
+            run.check(str(Check(CheckKind.DIAGNOSIS)), False, judged.diagnosis)
         return None
 
     def exact(
@@ -308,7 +321,8 @@ class Inductor:
         if failure is not None:
             raise CompileFailure(Status.COMPILE_ERROR, f"{' <- '.join(failure.types)}: {failure.message}")
         for kernel in compiled.generated.kernels:
-            self.recorder.verdict(f"compile/{kernel.name}", kernel.artefact is not None, kernel.error or "compiled")
+            check = str(Check(CheckKind.COMPILE, kernel.name))
+            self.recorder.verdict(check, kernel.artefact is not None, kernel.error or "compiled")
         executor = self.harness.executor
         if isinstance(executor, Reason):
             self.recorder.not_run(executor)

@@ -16,12 +16,14 @@ from conformance.kernels.gemm import GemmKernel
 from conformance.kernels.kernel import Kernel, NotApplicable, Variant
 from conformance.machine.gpu_lock import NotAlone
 from conformance.problems import Gemm, Problem, itemsize
-from conformance.records import Verdict
+from conformance.records import Check, CheckKind, Verdict
 from conformance.targets import Target
 
 if TYPE_CHECKING:
     from conformance.execution.compilation import Artefact
     from conformance.judging.harness import Harness
+
+_SPILLS = str(Check(CheckKind.SPILLS))
 
 
 def measure(harness: Harness, kernel: Kernel, dtype: str, config: AnyConfig, target: Target) -> dict[str, Any]:
@@ -89,12 +91,12 @@ def spill_verdict(
     """
     used = artefact.resources
     if used.source == "metadata":
-        return Verdict("spills", not judged, "not known: no cuobjdump reads the binary; set TRITON_CUOBJDUMP_PATH")
+        return Verdict(_SPILLS, not judged, "not known: no cuobjdump reads the binary; set TRITON_CUOBJDUMP_PATH")
     if not used.spills:
-        return Verdict("spills", True, "no register is spilled")
+        return Verdict(_SPILLS, True, "no register is spilled")
     text = f"{used.spills} {used.spill_unit} per thread spilled"
     if spill_key(kernel, dtype, config, target) in _declared():
-        return Verdict("spills", True, f"{text}, declared")
+        return Verdict(_SPILLS, True, f"{text}, declared")
     if target.id not in _targets_with_declarations():
         warnings.warn(
             f"spills are not declared for target {target.id}: its cases spill registers and pass. Declare them with "
@@ -102,5 +104,5 @@ def spill_verdict(
             SpillsNotDeclared,
             stacklevel=2,
         )
-        return Verdict("spills", True, f"{text}; spills are not declared for target {target.id}: none is a fault")
-    return Verdict("spills", not judged, f"{text}, not declared")
+        return Verdict(_SPILLS, True, f"{text}; spills are not declared for target {target.id}: none is a fault")
+    return Verdict(_SPILLS, not judged, f"{text}, not declared")

@@ -14,7 +14,7 @@ import torch
 from conformance import targets
 from conformance.inductor.compile.program import Program
 from conformance.problems import DTYPES, Operand
-from conformance.records import CaseRecord, Status, Verdict
+from conformance.records import CaseRecord, Check, CheckKind, Status, Verdict
 from conformance.reproducers import text as templates
 from conformance.reproducers.copied import compiling, programs
 from conformance.reproducers.kernel_scripts import child, patterns, raw
@@ -22,7 +22,7 @@ from conformance.reproducers.source import NotReproducible, Sources
 from conformance.reproducers.text import seen_in
 
 #: Checks that a script can show, by the first part of their names.
-SHOWN = ("numerics", "repeat", "memory", "compile")
+SHOWN = (CheckKind.NUMERICS, CheckKind.REPEAT, CheckKind.MEMORY, CheckKind.COMPILE)
 #: What makes torch compile anew, in this process, whatever it compiled before.
 ALWAYS = {"force_disable_caches": True, "compile_threads": 1, "autotune_in_subproc": False}
 #: A config in the name of a check, and what its numbers are called in the descriptions of Inductor's choices.
@@ -44,7 +44,7 @@ def program_script(record: CaseRecord) -> str:
     if not features and not generated and not _shows(record, failed):
         if unseen:
             raise NotReproducible(unseen[0])
-        checks = ", ".join(dict.fromkeys(verdict.check.partition("@")[0] for verdict in failed))
+        checks = ", ".join(dict.fromkeys(Check.parse(verdict.check).name for verdict in failed))
         raise NotReproducible(
             f"{f'what failed is {checks}' if checks else 'it did not fail'}; a script of what Inductor generates shows "
             "wrong numbers, what does not compile, features that the code should have or not, patterns in what was "
@@ -103,17 +103,14 @@ def _read(record: CaseRecord) -> tuple[Program, targets.Target]:
 def _shows(record: CaseRecord, failed: Sequence[Verdict]) -> bool:
     if not failed:  # an exception ended it
         return record.status not in (Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN)
-    return any(verdict.check.partition("@")[0].partition("/")[0] in SHOWN for verdict in failed)
+    return any(Check.parse(verdict.check).kind in SHOWN for verdict in failed)
 
 
 def _features(failed: Iterable[Verdict]) -> dict[str, bool]:
     """Features that failed checks require (True) or forbid."""
-    found = {}
-    for verdict in failed:
-        parts = verdict.check.partition("@")[0].split("/")
-        if parts[0] == "codegen" and len(parts) == 3:
-            found[parts[2]] = parts[1] == "requires"
-    return found
+    checks = [Check.parse(verdict.check) for verdict in failed]
+    about_features = [check for check in checks if check.kind in (CheckKind.REQUIRES, CheckKind.FORBIDS)]
+    return {check.subject: check.kind is CheckKind.REQUIRES for check in about_features}
 
 
 def _generated(failed: Iterable[Verdict]) -> tuple[list[str], list[str]]:
@@ -127,7 +124,7 @@ def _generated(failed: Iterable[Verdict]) -> tuple[list[str], list[str]]:
             except NotReproducible as error:
                 unseen.append(str(error))
                 continue
-            check = verdict.check.partition("@")[0]
+            check = Check.parse(verdict.check).name
             found.append(f"({check!r}, {where!r}, {raw(pattern)}, {least}, {most})")
     return list(dict.fromkeys(found)), unseen
 
@@ -189,7 +186,7 @@ def _call(operands: Iterable[Operand]) -> str:
 def _choice(record: CaseRecord, program: Program, failed: Iterable[Verdict]) -> tuple[str | None, int | None]:
     """The expression for the descriptions of choices and which of these to take. The one that failed is named by its
     config: other stacks offer it at another place."""
-    names = [verdict.check.partition("@")[2] for verdict in failed]
+    names = [Check.parse(verdict.check).config for verdict in failed]
     names.append(str((record.config or {}).get("id")))
     config = next((found for found in map(CONFIG.match, names) if found), None)
     if config is None:

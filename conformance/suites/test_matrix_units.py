@@ -3,6 +3,7 @@ What multiplies fp8 is the target's own affair; that it is right is shown for ea
 
 from conformance.cases.scenarios import problem_for, ragged, scenario, where
 from conformance.codegen_checks import MFMA, MMA, TCGEN05, WGMMA, WMMA
+from conformance.records import Check, CheckKind
 
 #: Any of them does: which one a target has is what the kernel declares.
 UNITS = {unit.name for unit in (MMA, WGMMA, TCGEN05, MFMA, WMMA)}
@@ -12,7 +13,8 @@ UNITS = {unit.name for unit in (MMA, WGMMA, TCGEN05, MFMA, WMMA)}
 def test_matrix_units(conform, recorder, kernel, target, dtype, config):
     """The plainest product of all; the other suites take a sample of the targets each."""
     conform(kernel, problem_for(kernel, dtype, *ragged(config, dtype, aligned=True)), config=config, target=target)
-    used = {verdict.check.removeprefix("codegen/requires/") for verdict in recorder.verdicts if verdict.passed} & UNITS
+    passed = [Check.parse(verdict.check) for verdict in recorder.verdicts if verdict.passed]
+    used = {check.subject for check in passed if check.kind is CheckKind.REQUIRES} & UNITS
     recorder.verdict("matrix unit", bool(used), ", ".join(used) or f"none of {', '.join(sorted(UNITS))} is required")
 
 

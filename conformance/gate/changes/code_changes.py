@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from conformance.gate.changes import thresholds
 from conformance.gate.changes.status_changes import finding
 from conformance.gate.findings import Finding, Kind
-from conformance.gate.runs.failure_causes import check_name
 from conformance.gate.runs.record_figures import Code, Resources
 from conformance.gate.runs.run_reader import Entry
-from conformance.records import Status
+from conformance.records import Check, CheckKind, Status
 
 #: The plainer way first: who loses the first and gains one of the others has gained.
 _BETTER = {
@@ -24,8 +23,13 @@ _BETTER = {
 }
 #: Instructions shown of a mix that changed.
 SHOWN_INSTRUCTIONS = 4
-#: Said by the count of spills, with its size.
-_COUNTED = {"SPILL"}
+#: The feature that stands for spills: their count says it, with its size.
+SPILL = "SPILL"
+_KINDS_OF_CHECKS = {
+    CheckKind.REQUIRES: Kind.FEATURE_LOST,
+    CheckKind.SPILLS: Kind.MORE_SPILLS,
+    CheckKind.RESOURCES: Kind.LIMIT_CROSSED,
+}
 #: Instructions that a kernel is chosen for, by how their names look on NVIDIA and AMD.
 _FAMILIES = {
     "tensor core": re.compile(r"MMA|MFMA|SMFMAC", re.IGNORECASE),
@@ -65,22 +69,17 @@ def _accepted(before: Entry, after: Entry) -> list[str]:
 def _is_said_by(found: Finding, check: str) -> bool:
     """Whether the failing ``check`` says the same as what was ``found`` in the code."""
     kind = kind_of_check(check)
-    return kind is found.kind and (kind is not Kind.FEATURE_LOST or found.cause.startswith(f"{_feature(check)} lost"))
+    return kind is found.kind and (
+        kind is not Kind.FEATURE_LOST or found.cause.startswith(f"{Check.parse(check).subject} lost")
+    )
 
 
-def _feature(check: str) -> str:
-    return check_name(check).rpartition("/")[2]
-
-
-def kind_of_check(check: str) -> Kind | None:
+def kind_of_check(text: str) -> Kind | None:
     """The kind under which a failing check about code is reported; None for the other checks."""
-    if check.startswith("codegen/requires/"):
-        return Kind.FEATURE_LOST
-    if check == "spills" or check.startswith(("spills/", "codegen/forbids/SPILL")):
+    check = Check.parse(text)
+    if check.kind is CheckKind.FORBIDS and check.subject == SPILL:
         return Kind.MORE_SPILLS
-    if check.partition("/")[0] == "resources":
-        return Kind.LIMIT_CROSSED
-    return None
+    return _KINDS_OF_CHECKS.get(check.kind)
 
 
 def explained(failing: Iterable[tuple[str, str]], found: Iterable[Finding]) -> bool:
@@ -90,7 +89,7 @@ def explained(failing: Iterable[tuple[str, str]], found: Iterable[Finding]) -> b
     checks = [check for check, _ in failing]
     for check in checks:
         kind = kind_of_check(check)
-        if kind is None and check.startswith("codegen/forbids/"):
+        if kind is None and Check.parse(check).kind is CheckKind.FORBIDS:
             kind = Kind.FEATURE_LOST
         if kind not in kinds:
             return False
@@ -103,11 +102,11 @@ def verdict_findings(before: Entry | None, after: Entry, found: Iterable[Finding
     known = {(one.kind, one.cause) for one in found}
     kinds = {one.kind for one in found}
     more = []
-    for check, text in after.failing:
-        kind = kind_of_check(check)
-        if kind is None or check in earlier or (kind is not Kind.FEATURE_LOST and kind in kinds):
+    for name, text in after.failing:
+        kind, check = kind_of_check(name), Check.parse(name)
+        if kind is None or name in earlier or (kind is not Kind.FEATURE_LOST and kind in kinds):
             continue
-        cause = _about(f"{_feature(check)} lost" if kind is Kind.FEATURE_LOST else check.partition("/")[0], after)
+        cause = _about(f"{check.subject} lost" if kind is Kind.FEATURE_LOST else check.group, after)
         if (kind, cause) not in known:
             known.add((kind, cause))
             kinds.add(kind)
@@ -181,7 +180,7 @@ def _sizes(after: Entry, was: Resources, now: Resources) -> Iterator[Finding]:
 def _features(after: Entry, was: Code, now: Code) -> Iterator[Finding]:
     if was.features == now.features:
         return
-    had, has = (set(code.features) - _COUNTED for code in (was, now))
+    had, has = (set(code.features) - {SPILL} for code in (was, now))
     lost, gained = had - has, has - had
     outdone = {feature for feature in lost if _BETTER.get(feature, set()) & gained}
     fallback = {feature for feature in gained if _BETTER.get(feature, set()) & lost}

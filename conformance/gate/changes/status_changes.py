@@ -14,9 +14,9 @@ from enum import Enum
 
 from conformance.gate.changes.median_intervals import FEWEST_SAMPLES
 from conformance.gate.findings import Finding, Kind
-from conformance.gate.runs.failure_causes import check_name, failure_cause, normalised
+from conformance.gate.runs.failure_causes import failure_cause, normalised
 from conformance.gate.runs.run_reader import Entry
-from conformance.records import Status
+from conformance.records import Check, CheckKind, Status
 
 
 class Standing(Enum):
@@ -61,10 +61,13 @@ _KINDS: Mapping[Standing, tuple[Kind | None, ...]] = {
 }
 _COLUMNS = tuple(Standing)
 _FAILURES = (Kind.NEW_CRASH, Kind.NEW_FAIL, Kind.NONDETERMINISTIC, Kind.NEW_EXPECTED_FAIL, Kind.STILL_FAIL)
-#: Checks that judge a case; what other checks are called depends on what was generated.
-_JUDGING = ("numerics", "memory", "repeat", "grid", "codegen", "resources", "spills")
-#: Families of checks that name a fill only where they fail.
-_BY_FILL_IF_FAILING = ("memory", "repeat")
+#: Checks that every case of its sort has; what other checks are called depends on what was generated.
+_JUDGING = (
+    *(CheckKind.NUMERICS, CheckKind.MEMORY, CheckKind.REPEAT, CheckKind.GRID),
+    *(CheckKind.REQUIRES, CheckKind.FORBIDS, CheckKind.CODEGEN, CheckKind.RESOURCES, CheckKind.SPILLS),
+)
+#: Checks that name a fill only where they fail.
+_BY_FILL_IF_FAILING = (CheckKind.MEMORY, CheckKind.REPEAT)
 _EXECUTORS = (None, "interpreter", "device")
 
 #: Failing checks with what they say.
@@ -124,24 +127,30 @@ def _kind(was: Standing, now: Standing, before: Entry | None, after: Entry | Non
 
 def repeats(failing: Failing) -> Failing:
     """Those of ``failing`` that say that two runs of one input differ."""
-    return tuple(pair for pair in failing if pair[0].startswith("repeat"))
+    return tuple(pair for pair in failing if _is_repeat(pair[0]))
+
+
+def _is_repeat(check: str) -> bool:
+    return Check.parse(check).kind is CheckKind.REPEAT
 
 
 def newly_failing(before: Entry, after: Entry) -> Failing:
-    """The failing checks of a case that failed before too, accepted or not, of whose families none failed then: of one
-    that failed in its numbers, such as those of its memory. Each directive about the code is a family of its own. Of a
+    """The failing checks of a case that failed before too, accepted or not, of whose subjects none failed then: of one
+    that failed in its numbers, such as those of its memory. Each directive about the code is a subject of its own. Of a
     failure that nothing accepts, those that passed then are new, too."""
     if before.status is not after.status or after.status not in (Status.FAIL, Status.EXPECTED_FAIL):
         return ()
     failed = {check for check, _ in before.failing}
-    families = {_family(check) for check in failed} | {"diagnosis"}  # which only explains the others
+    subjects = {_subject_of(check) for check in failed} | {"diagnosis"}  # which only explains the others
     passed = set(before.checks) - failed if after.status is Status.FAIL else set()
-    return tuple(pair for pair in after.failing if pair[0] in passed or _family(pair[0]) not in families)
+    return tuple(pair for pair in after.failing if pair[0] in passed or _subject_of(pair[0]) not in subjects)
 
 
-def _family(check: str) -> str:
-    name = check_name(check)
-    return name if name.startswith("codegen/") else name.partition("/")[0]
+def _subject_of(check: str) -> str:
+    """What a check is about: the kind, but each directive about the code by itself."""
+    parsed = Check.parse(check)
+    about_code = parsed.kind in (CheckKind.REQUIRES, CheckKind.FORBIDS, CheckKind.CODEGEN)
+    return parsed.name if about_code else parsed.group
 
 
 def _failure(before: Entry | None, after: Entry, kind: Kind) -> tuple[str, str]:
@@ -151,7 +160,7 @@ def _failure(before: Entry | None, after: Entry, kind: Kind) -> tuple[str, str]:
     failing = after.failing
     repeated = repeats(failing)
     if kind is Kind.NONDETERMINISTIC and repeated:
-        others = [check_name(check) for check, _ in failing if not check.startswith("repeat")]
+        others = [Check.parse(check).name for check, _ in failing if not _is_repeat(check)]
         return failure_cause(after, repeated), f"failed too: {', '.join(others[:5])}" if others else ""
     cause = failure_cause(after)
     if kind is Kind.STILL_FAIL and before is not None:
@@ -175,8 +184,9 @@ def _less(before: Entry, after: Entry) -> Finding | None:
     if before.checks != after.checks:
         had, has = _judging(before), _judging(after)
         for check, _ in before.failing:
-            if _family(check) in _BY_FILL_IF_FAILING:
-                had.pop(check_name(check), None)
+            parsed = Check.parse(check)
+            if parsed.kind in _BY_FILL_IF_FAILING:
+                had.pop(parsed.name, None)
         lost = sorted(had.keys() - has.keys())
         if lost:
             cause = f"no longer checked: {', '.join(lost[:3])}" + (" and more" if len(lost) > 3 else "")
@@ -215,7 +225,8 @@ def _other_executor(kind: Kind, before: Entry, after: Entry) -> Finding:
 
 def _judging(entry: Entry) -> Counter[str]:
     """How often each check that judges the case was made: once for each config, if it names any."""
-    return Counter(check_name(check) for check in entry.checks if check_name(check).partition("/")[0] in _JUDGING)
+    checks = map(Check.parse, entry.checks)
+    return Counter(check.name for check in checks if check.kind in _JUDGING)
 
 
 def _shown(entry: Entry | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from conformance.gate.runs.run_reader import Entry
-from conformance.records import Status
+from conformance.records import Check, CheckKind, Status
 
 #: Characters of a text that are looked at, and of a cause.
 TEXT_LIMIT = 2000
@@ -37,20 +37,15 @@ def normalised(text: str) -> str:
     return text if len(text) <= CAUSE_LIMIT else text[: CAUSE_LIMIT - 3].rstrip() + "..."
 
 
-def check_name(check: str) -> str:
-    """A check's name without the config it was made with."""
-    return check.partition("@")[0]
-
-
 def failure_cause(entry: Entry, failing: tuple[tuple[str, str], ...] | None = None) -> str:
     """Why the case ``entry`` failed: its first failing check (of ``failing``, those of the entry unless given) with
     the cause that its diagnosis proves, or else what the check says; without a check the diagnosis's first line."""
     failing = entry.failing if failing is None else failing
     proven = _PROVEN.search(entry.diagnosis[:TEXT_LIMIT])
     if failing:
-        check, text = failing[0]
-        said = proven.group(1) if proven and check.startswith("numerics") else _first_line(text)
-        return _joined(check_name(check), normalised(said))
+        check, text = Check.parse(failing[0][0]), failing[0][1]
+        said = proven.group(1) if proven and check.kind is CheckKind.NUMERICS else _first_line(text)
+        return _joined(check.name, normalised(said))
     said = normalised(_first_line(entry.diagnosis))
     return _joined(entry.status.value, said) if entry.status is not Status.FAIL else said or "failed without a word"
 

@@ -55,7 +55,7 @@ from conformance.gate.user_files.toml_entries import (
     read_text,
     tables,
 )
-from conformance.records import CaseRecord, Reason, ReasonCode, Status, Verdict
+from conformance.records import CaseRecord, Check, Reason, ReasonCode, Status, Verdict
 
 BUILT_IN = "expected_failures.toml"  # beside this module
 
@@ -134,8 +134,9 @@ class ExpectedFailure:
             return f"{self} is for {' or '.join(each.value for each in covered)}, not for {status.value}"
         if self.seen not in diagnosis:
             return f"{self} does not excuse this: a message that contains {self.seen!r} was expected"
-        said = [each.check for each in verdicts if not each.passed and self.seen not in f"{each.check}: {each.text}"]
-        others = [name for name in (check.partition("@")[0] for check in said) if not any_matches(self.checks, name)]
+        failed = [verdict for verdict in verdicts if not verdict.passed]
+        unseen = [verdict.check for verdict in failed if self.seen not in f"{verdict.check}: {verdict.text}"]
+        others = [name for name in (Check.parse(text).name for text in unseen) if not any_matches(self.checks, name)]
         if others:
             named = ", ".join(dict.fromkeys(others))
             return f"{self} does not excuse that {named} failed: no text has {self.seen!r}, and its checks are others"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from conformance.records import Verdict
+from conformance.records import Check, CheckKind, Verdict
 
 
 def eager_mask(shape: Sequence[int], p: float, device: torch.device) -> torch.Tensor:
@@ -77,8 +77,8 @@ def dropout_verdicts(
             found = run([value.to(device) for value in values]).cpu()
         wrong = found != torch.where(kept, scaled, 0.0)
         text = f"{int(wrong.sum())} of {wrong.numel()} wrong, {int(kept.sum())} are kept"
-        verdicts.append(Verdict(f"numerics/seed{seed}", not bool(wrong.any()), text))
+        verdicts.append(Verdict(str(Check(CheckKind.NUMERICS, f"seed{seed}")), not bool(wrong.any()), text))
         seen.append(found)
-    verdicts.append(Verdict("repeat", torch.equal(seen[0], seen[1]), "two runs with one seed"))
+    verdicts.append(Verdict(str(Check(CheckKind.REPEAT)), torch.equal(seen[0], seen[1]), "two runs with one seed"))
     verdicts.append(Verdict("seeded", not torch.equal(seen[0], seen[2]), "two runs with different seeds"))
     return verdicts

@@ -13,7 +13,7 @@ from conformance.inductor.compile.provider import Compiled
 from conformance.inputs.guarded import GuardedTensor
 from conformance.numerics.rounding import bits
 from conformance.problems import DTYPES, INTEGERS, Operand
-from conformance.records import Verdict
+from conformance.records import Check, CheckKind, Verdict
 
 #: Operands are whole numbers from -LARGEST to LARGEST.
 LARGEST = 4
@@ -54,9 +54,13 @@ def exact_verdicts(compiled: Compiled, executor: Any, seed: int, given: Mapping[
             verdicts.append(Verdict("memory", False, "; ".join(disturbed[:4]), {"pattern": pattern}))
         runs.append(tuple(output.detach().cpu() for output in found))
     for number, reference in enumerate(wanted):
-        verdicts.append(_compared(f"numerics/{number}", runs[0][number], reference))
+        verdicts.append(_compared(str(Check(CheckKind.NUMERICS, f"{number}")), runs[0][number], reference))
         same = torch.equal(bits(runs[0][number].contiguous()), bits(runs[1][number].contiguous()))
-        verdicts.append(Verdict(f"repeat/{number}", same, "two runs with different poison around the operands"))
+        verdicts.append(
+            Verdict(
+                str(Check(CheckKind.REPEAT, f"{number}")), same, "two runs with different poison around the operands"
+            )
+        )
     return verdicts
 
 

@@ -17,7 +17,7 @@ from conformance.inductor.source.source_checks import exactly, in_source
 from conformance.inductor.tuning.max_autotune import compiling
 from conformance.inductor.tuning.offers import compiled_verdict
 from conformance.problems import DTYPES
-from conformance.records import Verdict
+from conformance.records import Check, CheckKind, Verdict
 
 DECOMPOSED = re.compile(r"^decompose_k_mm_(\d+)_split_\d+$")
 
@@ -129,7 +129,7 @@ def judge_backward(device: torch.device, settings: Mapping[str, Any]) -> list[Ve
     for name, mine, theirs in zip("ab", given, wide, strict=True):
         assert theirs.grad is not None
         equal = mine.grad is not None and torch.equal(mine.grad.cpu().double(), theirs.grad)
-        verdicts.append(Verdict(f"numerics/{name}", equal, f"gradient of {name}"))
+        verdicts.append(Verdict(str(Check(CheckKind.NUMERICS, name)), equal, f"gradient of {name}"))
     backward = modules[-1]
     parts = r"empty_strided_cuda\(\(\d+, 32\*s\d+, 64\), .*torch\.float32\)"
     for name, pattern in {"bmm": wide_bmm_call(), "parts": parts, "choice": "def decompose_k_mm_"}.items():
