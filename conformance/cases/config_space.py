@@ -23,7 +23,7 @@ def space(kernel: Kernel, target: Target, tier: str) -> tuple[AnyConfig, ...]:
     if kernel.table is None:
         return kernel.configs
     tables = for_target(target)
-    listed = tables.mixed(exhaustive=True) if kernel.table == "mixed_mm" else tables.table(kernel.table)
+    listed = tables.rows(kernel.table)
     if tier == "exhaustive" and kernel.table in tables.spaces:
         enumerated = tables.exhaustive(kernel.table)
         if isinstance(enumerated[0], Config):

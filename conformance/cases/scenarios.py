@@ -127,11 +127,16 @@ def ragged(config: Config, dtype: str, *, aligned: bool) -> tuple[int, int, int]
     return side(config.block_m), side(config.block_n), 3 * config.block_k + step
 
 
-def _kernel_dtypes(kernel: Kernel, scene: Scenario) -> list[str]:
+def kernel_dtypes(kernel: Kernel) -> list[str]:
+    """The dtypes of a kernel's cases: "tf32" beside "fp32", and for operands of two dtypes names such as "fp16xint8"."""
     names = dtype_names(kernel)
     if "mixed_mm" in kernel.operations:
         names = [f"{name}x{second}" for name in names for second in ("int8", "uint8")]
-    return [name for name in names if scene.dtypes is None or name in scene.dtypes]
+    return names
+
+
+def _kernel_dtypes(kernel: Kernel, scene: Scenario) -> list[str]:
+    return [name for name in kernel_dtypes(kernel) if scene.dtypes is None or name in scene.dtypes]
 
 
 Usable = Mapping[str, Sequence[tuple[AnyConfig, list[Target]]]]

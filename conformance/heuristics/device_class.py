@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
 
 from conformance.heuristics import final_rows
 from conformance.heuristics.configs import AnyConfig, Config, FlexConfig, FlexDecodeConfig
@@ -57,6 +56,12 @@ class DeviceClass:
             )
         return self.spaces[name]()
 
+    def rows(self, name: str) -> tuple[AnyConfig, ...]:
+        """The listed rows of a kernel whose table is ``name``: those of the table itself and, for "mixed_mm", those of
+        "mm" before them. PyTorch 2.6 tries both for operands of two dtypes in its default search, later releases only
+        in the exhaustive one. KeyError as :meth:`table`."""
+        return self.table("mm") + self.table(name) if name == "mixed_mm" else self.table(name)
+
     def candidates(
         self,
         name: str,
@@ -68,14 +73,16 @@ class DeviceClass:
         dtype_size: int | None = None,
         shared_memory: int | None = None,
         hint: int | None = None,
-        max_configs: int | None = None,
     ) -> tuple[Config, ...]:
-        """What an autotuner tries for an (m, k) by (k, n) product: rows scaled, pruned if exhaustive, and finalised.
+        """The configs that an autotuner tries for an (m, k) by (k, n) product with a kernel whose table is ``name``.
 
-        ``dtype_size`` (bytes of an element) and ``shared_memory`` (bytes per block) are needed for an exhaustive space
-        only. Rows of ``mm_plus_mm`` are not scaled: a tile may exceed its problem, but never K.
+        The listed rows, or the enumerated ones if ``exhaustive``, are scaled to the product, limited if ``exhaustive``,
+        and finalised. Rows of "mm_plus_mm" are not scaled: a tile may exceed the product in M and N, never in K.
+        ``dtype_size`` (bytes of an operand's element) and ``shared_memory`` (bytes per block) are needed for an
+        exhaustive space only; ``hint`` is explained at :func:`~conformance.heuristics.scaled_rows.scaled`. Raises
+        ValueError for a table of attention and KeyError for one that does not exist.
         """
-        configs = _of_products(name, self.exhaustive(name) if exhaustive else self.table(name))
+        configs = _of_products(name, self.exhaustive(name) if exhaustive else self.rows(name))
         if name in PERSISTENT:
             configs = without_two_warps(configs)
         if name == "mm_plus_mm":
@@ -85,26 +92,19 @@ class DeviceClass:
             configs = scaled(configs, m, n, k, scale=self.scale, int8=int8, exclude=exclude, hint=hint)
         if exhaustive:
             configs = pruned(configs, dtype_size, shared_memory)
-        return self.finalised(configs, max_configs)
+        return self.finalised(configs)
 
-    def mixed(
-        self, *, exhaustive: bool, mixed_when: Literal["exhaustive", "default"] = "exhaustive"
-    ) -> tuple[Config, ...]:
-        """Rows of ``mm`` for operands of two types, and those of ``mixed_mm`` if the search is what ``mixed_when``
-        says: exhaustive in the PyTorch of July 2025, the other way round in 2.6."""
-        configs = self.table("mm") + (self.table("mixed_mm") if exhaustive == (mixed_when == "exhaustive") else ())
-        return _of_products("mixed_mm", configs)
-
-    def finalised(self, configs: tuple[Config, ...], max_configs: int | None = None) -> tuple[Config, ...]:
+    def finalised(self, configs: tuple[Config, ...]) -> tuple[Config, ...]:
         """See :func:`conformance.heuristics.final_rows.finalised`."""
-        return final_rows.finalised(configs, max_configs)
+        return final_rows.finalised(configs)
 
-    def flex_candidates(
-        self, name: str, head_dim: int, dtype: str, capability: Capability, *, autotune: bool = True
-    ) -> tuple[AnyConfig, ...]:
-        """Rows of ``flex_fwd``, ``flex_bwd`` or ``flex_decode``, and the default last if it is not among them; the
-        default alone unless ``autotune``. The exhaustive spaces of attention are used as they are. Raises KeyError for
-        a table of another kernel."""
+    def flex_default(self, name: str, head_dim: int, dtype: str, capability: Capability) -> AnyConfig:
+        """The config of attention with the table ``name`` ("flex_fwd", "flex_bwd" or "flex_decode") without a search;
+        with one it is tried after the listed rows.
+
+        ``head_dim`` is in elements, ``dtype`` a short name such as "bf16", ``capability`` CUDA's (major, minor), which
+        is ``divmod(arch, 10)`` of a target; other device classes ignore it. Raises KeyError for another table.
+        """
         defaults: dict[str, Callable[[int, str, Capability], AnyConfig]] = {
             "flex_fwd": self.flex_fwd_default,
             "flex_bwd": self.flex_bwd_default,
@@ -112,23 +112,20 @@ class DeviceClass:
         }
         if name not in defaults:
             raise KeyError(f"table {name!r} is not of attention: use one of {', '.join(defaults)}")
-        default = defaults[name](head_dim, dtype, capability)
-        listed = self.table(name) if autotune else ()
-        return listed if default in listed else (*listed, default)
+        return defaults[name](head_dim, dtype, capability)
 
     def flex_fwd_default(self, head_dim: int, dtype: str, capability: Capability) -> FlexConfig:
-        """Config of attention forward without a search. ``dtype`` is a short name such as "bf16", ``capability``
-        CUDA's (major, minor), which is ``divmod(arch, 10)`` of a target; other device classes ignore it."""
+        """Config of attention forward without a search; see :meth:`flex_default`."""
         if head_dim <= 256:
             return FlexConfig(64, 64, 3, 4) if dtype == "fp32" else FlexConfig(128, 64, 3, 4)
         return FlexConfig(32, 16, 3, 4) if dtype == "fp32" else FlexConfig(64, 32, 3, 4)
 
     def flex_bwd_default(self, head_dim: int, dtype: str, capability: Capability) -> FlexConfig:
-        """Config of attention backward without a search; see :meth:`flex_fwd_default`."""
+        """Config of attention backward without a search; see :meth:`flex_default`."""
         return FlexConfig(16, 16, 1, 4)
 
     def flex_decode_default(self, head_dim: int, dtype: str, capability: Capability) -> FlexDecodeConfig:
-        """Config of attention with few queries without a search; see :meth:`flex_fwd_default`."""
+        """Config of attention with few queries without a search; see :meth:`flex_default`."""
         return FlexDecodeConfig(64, 1, 2)
 
 
@@ -137,6 +134,6 @@ def _of_products(name: str, configs: tuple[AnyConfig, ...]) -> tuple[Config, ...
     if strangers:
         raise ValueError(
             f"table {name!r} holds {strangers[0]!r}, which has no BLOCK_M, BLOCK_N and BLOCK_K to scale: "
-            "use flex_candidates for attention"
+            "attention has flex_default"
         )
     return tuple(config for config in configs if isinstance(config, Config))

@@ -11,18 +11,19 @@ from conformance.heuristics.configs import Config
 ELEMENTS_PER_WARP = 256
 
 
-def finalised(configs: Iterable[Config], max_configs: int | None = None) -> tuple[Config, ...]:
-    """``configs`` with no more warps than the tile has work for, without repetitions; the first ``max_configs``."""
-    return tuple(dict.fromkeys(map(_with_fitting_warps, configs)))[:max_configs]
+def finalised(configs: Iterable[Config]) -> tuple[Config, ...]:
+    """``configs`` in their order with no more warps than the tile has work for, without the repetitions that this
+    makes."""
+    return tuple(dict.fromkeys(map(_with_fitting_warps, configs)))
 
 
-def finalised_rocm(configs: Iterable[Config], max_configs: int | None = None) -> tuple[Config, ...]:
+def finalised_rocm(configs: Iterable[Config]) -> tuple[Config, ...]:
     """As :func:`finalised`, less what the matrix instructions refuse, with occupancy derived from the warps.
 
     A row whose ``matrix_instr_nonkdim`` is not 0 needs BLOCK_M and BLOCK_N divisible by it. A ``waves_per_eu`` other
     than 0 becomes 8 // num_warps, before repetitions are looked for.
     """
-    return tuple(dict.fromkeys(_rocm(map(_with_fitting_warps, configs))))[:max_configs]
+    return tuple(dict.fromkeys(_rocm(map(_with_fitting_warps, configs))))
 
 
 def with_stages(configs: Iterable[Config], num_stages: int) -> tuple[Config, ...]:

@@ -157,8 +157,8 @@ def _flex_options(num_stages: int) -> list[tuple[int, int, Vendor]]:
 class RocmDevices(DeviceClass):
     """AMD's device class. Attention's defaults do not depend on the capability."""
 
-    def finalised(self, configs: tuple[Config, ...], max_configs: int | None = None) -> tuple[Config, ...]:
-        return finalised_rocm(configs, max_configs)
+    def finalised(self, configs: tuple[Config, ...]) -> tuple[Config, ...]:
+        return finalised_rocm(configs)
 
     def flex_fwd_default(self, head_dim: int, dtype: str, capability: Capability) -> FlexConfig:
         if head_dim > 256:

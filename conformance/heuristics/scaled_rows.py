@@ -18,10 +18,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Symbolic:
-    """A size that is known only when the kernel runs: ``expected`` elements, always divisible by ``multiple_of``."""
+    """A size that is known only when the kernel runs; ``expected`` elements are assumed."""
 
     expected: int
-    multiple_of: int = 1
 
 
 Size = int | Symbolic

@@ -10,6 +10,7 @@ import functools
 import pytest
 
 from conformance.cases.scenarios import every_kernel, scenario
+from conformance.cases.selected_rows import every_selected_row, selected
 from conformance.cases.shapes import SHAPES, example, example_variant, refusal, usable_on
 from conformance.inputs.fills import names_of_family
 from conformance.judging.sweep import estimates, measure, spill_verdict
@@ -31,6 +32,18 @@ def test_config_space(conform, harness, recorder, kernel, target, dtype, config,
     conform(kernel, problem, config=config, target=target, fills=fills, inspect=spills, **example_variant(kernel))
     if shape == "ragged" and harness.settings.has_gpu:
         recorder.set(observed=measure(harness, kernel, dtype, config, target))
+
+
+@every_selected_row
+def test_selected_rows(conform, harness, recorder, kernel, target, dtype, config, size):
+    """A row that the heuristics scale to a problem's size is right on that problem, and attention's default with the
+    head dim for which it is the default."""
+    problem = selected(kernel, dtype, target)[config, size]
+    recorder.set(options={"dtype": dtype}, observed=estimates(kernel, config, problem))
+    whole = harness.settings.tier in ("full", "exhaustive")
+    spills = functools.partial(spill_verdict, kernel, dtype, config, target, judged=whole)
+    fills = names_of_family(problem, FILLS)
+    conform(kernel, problem, config=config, target=target, fills=fills, inspect=spills, **example_variant(kernel))
 
 
 @pytest.mark.parametrize("name", list(catalogue.catalogue()))

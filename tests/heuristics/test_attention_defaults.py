@@ -123,17 +123,13 @@ def test_amd():
     assert {config.vendor for config in [*found["forward"], *found["backward"], decode]} == {FREE}
 
 
-def test_default_is_tried_last_and_once():
-    """The listed rows, with the default appended unless one of them is it; without a search the default alone."""
-    listed = CUDA.table("flex_fwd")
-    assert CUDA.flex_candidates("flex_fwd", 64, "bf16", H100) == listed  # (128, 128, 3, 4) is listed
-    default = CUDA.flex_fwd_default(128, "bf16", H100)
-    assert CUDA.flex_candidates("flex_fwd", 128, "bf16", H100) == (*listed, default)
-    assert CUDA.flex_candidates("flex_fwd", 128, "bf16", H100, autotune=False) == (default,)
-    assert _row(CUDA.flex_candidates("flex_bwd", 64, "fp32", H100)[-1]) == (16, 16, 1, 4)
-    assert len(CUDA.flex_candidates("flex_decode", 64, "bf16", A100)) == 4
+def test_a_default_is_asked_for_by_table():
+    for device in (CUDA, ROCM):
+        assert device.flex_default("flex_fwd", 128, "bf16", H100) == device.flex_fwd_default(128, "bf16", H100)
+        assert device.flex_default("flex_bwd", 64, "fp32", H100) == device.flex_bwd_default(64, "fp32", H100)
+        assert device.flex_default("flex_decode", 64, "bf16", A100) == device.flex_decode_default(64, "bf16", A100)
 
 
 def test_tables_of_products_have_no_default():
     with pytest.raises(KeyError, match="'mm' is not of attention: use one of flex_fwd, flex_bwd, flex_decode"):
-        CUDA.flex_candidates("mm", 64, "bf16", H100)
+        CUDA.flex_default("mm", 64, "bf16", H100)

@@ -10,6 +10,7 @@ from conformance.heuristics.configs import Config
 from conformance.heuristics.cpu import CPU
 from conformance.heuristics.cuda import CUDA
 from conformance.heuristics.device_class import DeviceClass
+from conformance.heuristics.final_rows import finalised
 from conformance.heuristics.lookup import for_target
 from conformance.heuristics.rocm import ROCM, options
 from conformance.heuristics.xpu import XPU
@@ -82,12 +83,11 @@ def test_persistent_kernels_of_a_vendor_get_no_two_warps():
     assert device.candidates("persistent_mm", 512, 512, 512, **budget) == rows[1:]
 
 
-@pytest.mark.parametrize("exhaustive", [False, True])
-@pytest.mark.parametrize("mixed_when", ["exhaustive", "default"])
-def test_mixed_rows_are_added_in_one_search_and_not_in_the_other(exhaustive, mixed_when):
-    """PyTorch 2.6 added them in the default search, its successor in the exhaustive one: both can be asked for."""
-    rows = CUDA.mixed(exhaustive=exhaustive, mixed_when=mixed_when)
-    assert rows == base.MM + (base.MIXED_MM if exhaustive == (mixed_when == "exhaustive") else ())
+def test_mixed_operands_are_offered_the_rows_of_mm_too():
+    """PyTorch 2.6 tries both in the default search, its successor in the exhaustive one."""
+    assert CUDA.rows("mixed_mm") == base.MM + base.MIXED_MM
+    assert CUDA.rows("mm") == base.MM
+    assert CUDA.candidates("mixed_mm", 4096, 4096, 4096) == finalised(base.MM + base.MIXED_MM)
 
 
 def test_amd_rows_carry_their_options():
@@ -103,5 +103,5 @@ def test_amd_rows_carry_their_options():
 
 
 def test_attention_rows_are_not_scaled_to_a_product():
-    with pytest.raises(ValueError, match="has no BLOCK_M, BLOCK_N and BLOCK_K to scale: use flex_candidates"):
+    with pytest.raises(ValueError, match="has no BLOCK_M, BLOCK_N and BLOCK_K to scale: attention has flex_default"):
         CUDA.candidates("flex_fwd", 64, 64, 64)

@@ -22,12 +22,6 @@ def test_configs_that_differ_in_group_are_distinct():
     assert finalised(rows) == tuple(rows)
 
 
-def test_first_configs_are_kept_when_there_is_a_bound():
-    assert finalised(base.MM, 3) == finalised(base.MM)[:3]
-    assert finalised(base.MM, 0) == ()
-    assert finalised_rocm(rocm.mm(), 3) == finalised_rocm(rocm.mm())[:3]
-
-
 def test_first_configs_of_a_small_product():
     """10 x 30 x 22, by hand: tiles shrink to 16 x 32 x 32 at most, and 512 elements feed two warps."""
     ids = [config.id for config in CUDA.candidates("mm", 10, 30, 22)[:4]]

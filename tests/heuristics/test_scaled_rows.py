@@ -73,13 +73,6 @@ def test_hints_of_a_symbolic_size_give_the_candidates_of_that_size(device):
     assert {config.block_m for config in groups[16]} == {16}
 
 
-def test_a_bound_on_candidates_holds_for_each_hint():
-    """Counted over all hints at once, it left later hints without any."""
-    m = Symbolic(4096)
-    groups = by_hint(lambda hint: CUDA.candidates("mm", m, 1024, 1024, hint=hint, max_configs=5), (32, 16))
-    assert [len(group) for group in groups.values()] == [5, 5, 5]
-
-
 def test_a_sum_of_two_products_takes_rows_below_k_only():
     assert {config.block_k for config in shallower_than(base.MM_PLUS_MM, 64)} == {16, 32}
     assert {config.block_k for config in shallower_than(base.MM_PLUS_MM, 65)} == {16, 32, 64}

@@ -1,0 +1,211 @@
+"""The configs that heuristics pick for one problem: rows that are scaled to its size, and attention's defaults.
+
+The sweep over listed rows (:mod:`~conformance.cases.config_space`) makes problems for each row. Here it is the other
+way round: a problem selects rows, and each row that is not listed runs on a problem that selects it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+from conformance.cases import config_space
+from conformance.cases.case_table import ATTRIBUTE, CaseTable, Selection, Test
+from conformance.cases.scenarios import ABOUT_THE_TARGET, kernel_dtypes
+from conformance.cases.shapes import SHAPES, example, example_variant, gemm, stored_dtype
+from conformance.heuristics.configs import AnyConfig, Config
+from conformance.heuristics.device_class import DeviceClass
+from conformance.heuristics.lookup import for_target
+from conformance.heuristics.row_sample import cover
+from conformance.heuristics.scaled_rows import Symbolic, by_hint
+from conformance.kernels.catalogue import catalogue
+from conformance.kernels.kernel import Kernel, Variant
+from conformance.problems import Attention, Conv, Gemm, GroupedGemm, Problem
+from conformance.records import Reason
+from conformance.targets import Target
+
+#: M, N and K of a product that is smaller than most tiles, so that most rows are scaled down to it.
+SMALL = (17, 64, 48)
+
+#: Values of M for each of which an autotuner looks for a config, if M is known only when the kernel runs.
+HINTS = (64, 256, 4096)
+
+#: N and K of the product with such an M: no listed tile is wider or deeper, so that M alone scales the rows.
+WIDE = 256
+
+#: Head dims in elements: the three for which defaults were measured, one between them and one beyond them.
+HEAD_DIMS = (64, 96, 128, 256, 512)
+
+#: A config and the size that selects it, as the ids of cases say it: "17x64x48", or "d128" for a head dim of 128.
+Row = tuple[AnyConfig, str]
+
+
+@dataclass(frozen=True)
+class SelectedRows:
+    """The cases of a test of rows that problems select: kernel, target, dtype, config and size.
+
+    The quick tier has none of them, the default tier a cover of each target's rows, the tiers above it all. The cover
+    holds every dtype, every extent of a block in each dimension, every number of stages and of warps, and every head
+    dim. A row that the limits of a target refuse is a case above the default tier only, as in the sweep over listed
+    rows.
+    """
+
+    def table(self, selection: Selection, arguments: Sequence[str]) -> CaseTable:
+        """The cases by id; ``arguments`` are those of the test and hold all of :data:`NAMES`."""
+        chosen = [kernel for kernel in catalogue().values() if kernel.name in (selection.kernels or catalogue())]
+        cases = [(kernel, *row) for kernel in chosen for row in rows(kernel, selection.targets, selection.tier)]
+        ids = [
+            f"{kernel.name}-{dtype}-{config.id}-size={size}-{target.id}"
+            for kernel, target, dtype, config, size in cases
+        ]
+        return CaseTable(NAMES, dict(zip(ids, cases, strict=True)))
+
+
+#: Arguments of the test.
+NAMES = ("kernel", "target", "dtype", "config", "size")
+
+
+def every_selected_row(test: Test) -> Test:
+    """Gives ``test`` the cases of :class:`SelectedRows`."""
+    setattr(test, ATTRIBUTE, SelectedRows())
+    return test
+
+
+def rows(kernel: Kernel, targets: Sequence[Target], tier: str) -> list[tuple[Target, str, AnyConfig, str]]:
+    """(target, dtype, config, size) of the cases of one kernel. Targets are innermost: they share numbers."""
+    if tier == "quick":
+        return []
+    dtypes = kernel_dtypes(kernel)
+    takers: dict[tuple[str, Row], list[Target]] = {}
+    for target in targets:
+        usable = _usable(kernel, dtypes, target, refused=tier != "default")
+        for row in cover(usable, _traits) if tier == "default" else usable:
+            takers.setdefault(row, []).append(target)
+    by_dtype = sorted(takers.items(), key=lambda item: dtypes.index(item[0][0]))
+    return [(target, dtype, *row) for (dtype, row), able in by_dtype for target in able]
+
+
+def _usable(kernel: Kernel, dtypes: Sequence[str], target: Target, *, refused: bool) -> list[tuple[str, Row]]:
+    """(dtype, row) of every row that ``kernel`` takes on ``target``; with ``refused`` those too that it refuses for
+    another reason than the target itself."""
+    rows = []
+    for dtype in dtypes:
+        for row, problem in selected(kernel, dtype, target).items():
+            reason = _refusal(kernel, problem, row[0], target)
+            if reason is None or (refused and reason.code not in ABOUT_THE_TARGET):
+                rows.append((dtype, row))
+    return rows
+
+
+def _traits(item: tuple[str, Row]) -> set[Hashable]:
+    dtype, (config, size) = item
+    traits: set[Hashable] = {("dtype", dtype), ("stages", config.num_stages), ("warps", config.num_warps)}
+    if not isinstance(config, Config):
+        traits.add(("size", size))
+    return traits | {(f"block {dimension}", edge) for dimension, edge in enumerate(config.tile)}
+
+
+def _refusal(kernel: Kernel, problem: Problem, config: AnyConfig, target: Target) -> Reason | None:
+    return kernel.refusal(problem, config, target, Variant(**example_variant(kernel)))
+
+
+@functools.cache
+def selected(kernel: Kernel, dtype: str, target: Target) -> Mapping[Row, Problem]:
+    """The rows that problems of the sweep select for ``kernel`` and no table lists, each with the problem that it runs
+    on: the smallest that selects it and that ``kernel`` takes. ``dtype`` is a scenario's name of a dtype.
+
+    For attention these are the defaults, and a listed config is here too if it is the default for another head dim than
+    that of the sweep over listed rows. Empty for a kernel without a table of the heuristics, and for problems of other
+    classes, which heuristics do not know.
+    """
+    if kernel.table is None:
+        return {}
+    problem = example(kernel, dtype, kernel.configs[0])
+    if isinstance(problem, Attention):
+        return _defaults(kernel, dtype, target, problem.head_dim)
+    return _scaled_rows(kernel, dtype, target) if isinstance(problem, (Gemm, Conv, GroupedGemm)) else {}
+
+
+def _defaults(kernel: Kernel, dtype: str, target: Target, usual_head_dim: int) -> dict[Row, Problem]:
+    rows: dict[Row, Problem] = {}
+    listed = config_space.space(kernel, target, "full")
+    for head_dim in HEAD_DIMS:
+        config = flex_default(kernel, target, stored_dtype(dtype), head_dim)
+        if config not in listed or head_dim != usual_head_dim:
+            problem = example(kernel, dtype, config)
+            assert isinstance(problem, Attention)
+            rows[config, f"d{head_dim}"] = dataclasses.replace(problem, head_dim=head_dim)
+    return rows
+
+
+def flex_default(kernel: Kernel, target: Target, dtype: str, head_dim: int) -> AnyConfig:
+    """The config with which a kernel of attention runs on ``target`` without a search: see
+    :meth:`~conformance.heuristics.device_class.DeviceClass.flex_default`."""
+    assert kernel.table is not None
+    capability = divmod(target.arch, 10) if isinstance(target.arch, int) else (0, 0)
+    return for_target(target).flex_default(kernel.table, head_dim, dtype, capability)
+
+
+def _scaled_rows(kernel: Kernel, dtype: str, target: Target) -> dict[Row, Problem]:
+    listed = set(config_space.space(kernel, target, "full"))
+    runs_on: dict[AnyConfig, Problem] = {}
+    for problem in sorted(_products(kernel, dtype, target), key=lambda problem: math.prod(size_of(kernel, problem))):
+        for config in candidates(kernel, problem, target):
+            if config in listed:
+                continue
+            smaller = runs_on.get(config)
+            if smaller is not None and _refusal(kernel, smaller, config, target) is None:
+                continue
+            if smaller is None or _refusal(kernel, problem, config, target) is None:
+                runs_on[config] = problem
+    return {(config, "x".join(map(str, size_of(kernel, problem)))): problem for config, problem in runs_on.items()}
+
+
+def _products(kernel: Kernel, dtype: str, target: Target) -> list[Problem]:
+    """The products or convolutions of the sweep, one of each size: those of the listed rows in every shape class, and
+    for products a small one and those whose M is known only when the kernel runs."""
+    device_class, table = for_target(target), kernel.table
+    assert table is not None
+    listed = config_space.space(kernel, target, "full")
+    problems: list[Problem] = [example(kernel, dtype, config, shape) for config in listed for shape in SHAPES]
+    if isinstance(problems[0], Gemm):
+        unknown = Symbolic(expected=max(HINTS))
+        hints = by_hint(lambda hint: device_class.candidates(table, unknown, WIDE, WIDE, hint=hint), HINTS)
+        sizes = [SMALL, *((hint, WIDE, WIDE) for hint in hints if hint is not None)]
+        problems += [gemm(kernel, dtype, m, n, k * _parts(kernel)) for m, n, k in sizes]
+    return list({size_of(kernel, problem): problem for problem in reversed(problems)}.values())
+
+
+def candidates(kernel: Kernel, problem: Problem, target: Target) -> tuple[Config, ...]:
+    """The configs that an autotuner tries with ``kernel`` for ``problem``, a product or convolution, on ``target``."""
+    device_class = for_target(target)
+    names = [name for name in (kernel.table, config_space.MORE_ROWS.get(kernel.name)) if name in device_class.tables]
+    size = size_of(kernel, problem)
+    return tuple(dict.fromkeys(config for name in names for config in _candidates(device_class, str(name), size)))
+
+
+@functools.cache
+def _candidates(device_class: DeviceClass, table: str, size: tuple[int, int, int]) -> tuple[Config, ...]:
+    return device_class.candidates(table, *size)
+
+
+def size_of(kernel: Kernel, problem: Problem) -> tuple[int, int, int]:
+    """M, N and K to which heuristics scale the rows of ``kernel`` for ``problem``: those of a product, of one part if K
+    is split, of the largest group, or of a convolution as a product of positions and channels."""
+    if isinstance(problem, Gemm):
+        return problem.M, problem.N, problem.K // _parts(kernel)
+    if isinstance(problem, Conv):
+        positions = problem.batch * math.prod(problem.out_size)
+        return positions, problem.out_channels // problem.groups, problem.channels // problem.groups
+    if isinstance(problem, GroupedGemm):
+        largest = max(problem.sizes)
+        m, n, k = (largest if extent is None else extent for extent in (problem.M, problem.N, problem.K))
+        return m, n, k
+    raise TypeError(f"{problem.id} is of class {type(problem).__name__}: a product or convolution is required")
+
+
+def _parts(kernel: Kernel) -> int:
+    return Variant(**example_variant(kernel)).splits or 1
