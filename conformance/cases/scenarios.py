@@ -128,7 +128,7 @@ def ragged(config: Config, dtype: str, *, aligned: bool) -> tuple[int, int, int]
 
 
 def kernel_dtypes(kernel: Kernel) -> list[str]:
-    """The dtypes of a kernel's cases: "tf32" beside "fp32", and for operands of two dtypes names such as "fp16xint8"."""
+    """The dtypes of a kernel's cases: "tf32" beside "fp32", and such as "fp16xint8" for operands of two dtypes."""
     names = dtype_names(kernel)
     if "mixed_mm" in kernel.operations:
         names = [f"{name}x{second}" for name in names for second in ("int8", "uint8")]

@@ -105,7 +105,7 @@ def test_the_suite_takes_these_cases():
         for dtype in ("bf16", "fp16", "fp32", "tf32")
         for target, options in (("sm_90", ""), ("gfx942", "-matrix_instr_nonkdim16-waves_per_eu0-kpack2"))
     ]
-    assert {type(value) for value in list(table.rows.values())[0][1:]} == {Target, str, Config}
+    assert {type(value) for value in next(iter(table.rows.values()))[1:]} == {Target, str, Config}
     assert {row[0].name for row in SelectedRows().table(Selection((HOPPER,), "default"), ()).rows.values()} > {"mm"}
     assert SelectedRows().table(Selection((HOPPER,), "quick"), ()).rows == {}
 
