@@ -184,7 +184,7 @@ def plans(kernel: Kernel, problem: Problem, target: Target) -> list[Plan]:
         variants = [Variant(where, True, subtile, flatten) for where, subtile, flatten in forms]
     found = []
     for config, variant in itertools.product(_configs(kernel, target), variants):
-        if kernel.refusal(problem, config, target, variant) is None:
+        if kernel.refusal(kernel.draft(problem, config, target, variant)) is None:
             found.append(kernel.plan(problem, config, target, variant))
     return found
 

@@ -234,6 +234,6 @@ def random_plan(kernel: Kernel, seed: int, target: Target, *, large: bool, confi
     for _ in range(PATIENCE):
         problem, config = FAMILIES[kernel.family](draw), draw.pick(configs or kernel.configs)
         variant = _variant(draw, problem)
-        if kernel.refusal(problem, config, target, variant) is None:
+        if kernel.refusal(kernel.draft(problem, config, target, variant)) is None:
             return kernel.plan(problem, config, target, variant)
     raise RuntimeError(f"{kernel.name} refused {PATIENCE} random problems on {target.id}: it takes next to nothing")

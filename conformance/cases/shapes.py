@@ -156,7 +156,7 @@ def example_variant(kernel: Kernel) -> dict[str, Any]:
 def refusal(kernel: Kernel, dtype: str, config: AnyConfig, target: Target) -> Reason | None:
     """Why the kernel does not take its ragged example of this dtype and config on this target; None if it does."""
     variant = Variant(**example_variant(kernel))
-    return kernel.refusal(example(kernel, dtype, config), config, target, variant)
+    return kernel.refusal(kernel.draft(example(kernel, dtype, config), config, target, variant))
 
 
 def usable_on(kernel: Kernel, target: Target) -> bool:

@@ -82,7 +82,7 @@ def window_of(
 
 
 def _window(tile: int, problem: Gemm, config: Config) -> tuple[slice, slice]:
-    """Rows and columns of ``tile`` in the order of GROUP_M bands (see kernels.tiles.swizzle)."""
+    """Rows and columns of ``tile`` in the order of GROUP_M bands (see swizzle in kernels/device/tiles.py)."""
     tiles_m, tiles_n = -(-problem.M // config.block_m), -(-problem.N // config.block_n)
     band, inside = divmod(tile, config.group_m * tiles_n)
     rows = min(tiles_m - band * config.group_m, config.group_m)

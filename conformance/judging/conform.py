@@ -18,7 +18,7 @@ from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.case_reproducers import Reproducers
 from conformance.judging.harness import Harness, needed
 from conformance.kernels.catalogue import meta_launch
-from conformance.kernels.kernel import Kernel, NotApplicable, Plan, Variant
+from conformance.kernels.kernel import Features, Kernel, NotApplicable, Plan, Variant
 from conformance.problems import Problem
 from conformance.records import Check, CheckKind, CompileFailure, ConformanceFailure, Reason, Status, Verdict
 from conformance.targets import Target
@@ -37,16 +37,16 @@ class CaseRun:
 
     def requires(self, *features: Feature) -> None:
         """Asserts that the compiled code has ``features``."""
-        self._check(features, ())
+        self._check(Features(required=frozenset(features)))
 
     def forbids(self, *features: Feature) -> None:
         """Asserts that the compiled code has none of ``features``."""
-        self._check((), features)
+        self._check(Features(forbidden=frozenset(features)))
 
-    def _check(self, required: Iterable[Feature], forbidden: Iterable[Feature]) -> None:
+    def _check(self, features: Features) -> None:
         if self.artefact is None:
             raise ConformanceFailure(f"nothing was compiled for {self.plan.problem.id}: it has no code to check")
-        verdicts = _codegen_verdicts(self.artefact, self.plan.target, required, forbidden)
+        verdicts = _codegen_verdicts(self.artefact, self.plan.target, features)
         self._recorder.add(*verdicts)
         _raise_if_failed(verdicts)
 
@@ -192,7 +192,7 @@ def record_completeness(recorder: CaseRecorder, judged: Trial) -> None:
 
 def _code_verdicts(kernel: Kernel, plan: Plan, compiled: CompiledPlan, inspect: Inspection | None) -> list[Verdict]:
     """Whether the code has the features that ``kernel`` declares and stays within the limits of the target."""
-    verdicts = _codegen_verdicts(compiled.main, plan.target, *kernel.features(plan))
+    verdicts = _codegen_verdicts(compiled.main, plan.target, kernel.features(plan))
     verdicts.append(_resource_verdict("", compiled.main, plan.target))
     verdicts += [_resource_verdict(name, other, plan.target) for name, other in compiled.others.items()]
     if inspect is not None:
@@ -211,9 +211,7 @@ def _record_code(harness: Harness, recorder: CaseRecorder, plan: Plan, artefact:
     recorder.set(artefacts=artefact.stages, observed=observed)
 
 
-def _codegen_verdicts(
-    artefact: Artefact, target: Target, required: Iterable[Feature], forbidden: Iterable[Feature]
-) -> list[Verdict]:
+def _codegen_verdicts(artefact: Artefact, target: Target, features: Features) -> list[Verdict]:
     return [
         Verdict(
             str(Check(CheckKind.REQUIRES if feature.required else CheckKind.FORBIDS, feature.feature.name)),
@@ -221,7 +219,7 @@ def _codegen_verdicts(
             feature.text,
             {"stage": feature.stage} if feature.passed else {"stage": feature.stage, "path": str(feature.path)},
         )
-        for feature in codegen_checks.check(artefact, target, required, forbidden)
+        for feature in codegen_checks.check(artefact, target, features.required, features.forbidden)
     ]
 
 

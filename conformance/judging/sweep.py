@@ -12,10 +12,9 @@ from conformance.cases.shapes import example_variant, timed
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.heuristics.row_limits import shared_memory
 from conformance.inputs.random_tensors import random_tensors
-from conformance.kernels.gemm import GemmKernel
 from conformance.kernels.kernel import Kernel, NotApplicable, Variant
 from conformance.machine.gpu_lock import NotAlone
-from conformance.problems import Gemm, Problem, itemsize
+from conformance.problems import Problem, itemsize
 from conformance.records import Check, CheckKind, Verdict
 from conformance.targets import Target
 
@@ -50,15 +49,14 @@ def measure(harness: Harness, kernel: Kernel, dtype: str, config: AnyConfig, tar
     return {"run": {"problem": problem.id, "us": round(statistics.median(samples), 3), "samples_us": samples}}
 
 
-def estimates(kernel: Kernel, config: AnyConfig, problem: Problem) -> dict[str, Any]:
+def estimates(kernel: Kernel, problem: Problem, config: AnyConfig, target: Target) -> dict[str, Any]:
     """What the heuristics and the kernel estimate of the shared memory of one block, in bytes; empty where neither
     does."""
     if not isinstance(config, Config):
         return {}
     found = {"heuristics": shared_memory(config, itemsize(problem.dtype))}
-    if isinstance(kernel, GemmKernel) and isinstance(problem, Gemm):
-        found["kernel"] = kernel.shared_memory(problem, config)
-    return {"shared_memory_estimate": found}
+    needed = kernel.shared_memory(kernel.draft(problem, config, target))
+    return {"shared_memory_estimate": found if needed is None else {**found, "kernel": needed}}
 
 
 @functools.cache

@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
+import triton
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
 from conformance.heuristics.base import FLEX_BWD, FLEX_DECODE, FLEX_FWD
 from conformance.heuristics.configs import AnyConfig, Config, FlexConfig, FlexDecodeConfig
-from conformance.kernels import carveout, gemm
+from conformance.kernels import carveout
+from conformance.kernels.arguments import GRID_LIMIT, INDEX_LIMIT, dot_precision, pointer_arguments
 from conformance.kernels.block_mask import block_lists
 from conformance.kernels.device.attention_backward import (
     attention_backward_keys,
@@ -22,12 +24,12 @@ from conformance.kernels.device.attention_backward import (
 )
 from conformance.kernels.device.attention_decode import attention_decode, attention_decode_merge
 from conformance.kernels.device.attention_forward import attention_forward
-from conformance.kernels.kernel import Kernel, Plan, Variant, check_tensors
+from conformance.kernels.gemm import FLOATS, PointerGemm
+from conformance.kernels.kernel import Features, Kernel, Plan, Variant, check_tensors
 from conformance.kernels.launch import Launch, workspace
 from conformance.numerics.contract import Contract
 from conformance.problems import Attention, Operand, itemsize, mm
 from conformance.records import Reason, ReasonCode
-from conformance.targets import Target
 
 #: From this many queries on, splitting the keys is not worth merging the parts.
 DECODE_QUERIES = 128
@@ -35,11 +37,11 @@ DECODE_QUERIES = 128
 #: Rows (queries of all heads that share a head of k) that one decode program holds.
 DECODE_ROWS = 128
 
-#: Programs along the second and third axis of a CUDA grid.
-GRID_LIMIT = 65_535
-
 #: Smallest extent of a tile that every matrix unit takes.
 LEAST_TILE = 16
+
+#: Positions past the last query or key that the last tile may reach, at most.
+LONGEST_TILE = 2**10
 
 #: fp32 numbers that reductions over rows keep in shared memory, at most.
 SUMS = 512
@@ -48,7 +50,7 @@ SUMS = 512
 DELTA_ROWS, MERGED_PARTS = 64, 16
 
 #: The kernel of the products inside: it says what they ask of dtype and target, and what their arithmetic is.
-_PRODUCT = next(kernel for kernel in gemm.KERNELS if kernel.name == "mm")
+_PRODUCT = PointerGemm("mm", "mm", "mm")
 
 
 def _power_of_two(extent: int) -> int:
@@ -56,15 +58,11 @@ def _power_of_two(extent: int) -> int:
     return max(1 << (extent - 1).bit_length(), LEAST_TILE)
 
 
-def _blocks(extent: int, block: int) -> int:
-    return -(-extent // block)
-
-
 class AttentionKernel(Kernel):
     """What the three share: requirements, the contract of the products inside, arguments."""
 
     family = "attention"
-    dtypes = ("bf16", "fp16", "fp32")
+    dtypes = FLOATS
     operation: ClassVar[str]
 
     def __init__(self, name: str, table: str, configs: tuple[AnyConfig, ...]) -> None:
@@ -76,24 +74,33 @@ class AttentionKernel(Kernel):
     # What each of them answers
 
     @abc.abstractmethod
-    def _tiles(self, problem: Attention, config: Any) -> tuple[int, ...]:
+    def _tiles(self, plan: Plan) -> tuple[int, ...]:
         """Extents of the blocks of queries and keys: each must divide the block of the lists."""
 
     @abc.abstractmethod
-    def _rows(self, problem: Attention, config: Any) -> int:
+    def _rows(self, plan: Plan) -> int:
         """Rows of the products of the main launch, which choose the matrix instruction."""
 
     @abc.abstractmethod
-    def _resident(self, problem: Attention, config: Any) -> tuple[int, int]:
+    def _resident(self, plan: Plan) -> tuple[int, int]:
         """Elements of the tiles that stay in shared memory, and of those that one stage of the pipeline loads."""
 
-    def _shape(self, problem: Attention) -> Reason | None:
+    def _shape(self, plan: Plan) -> Reason | None:
         """Why this kernel does not take the sizes, beyond what all of them ask."""
         return None
 
+    def _splits(self, plan: Plan) -> Reason | None:
+        """Why this kernel does not split the keys as the variant says."""
+        if plan.variant.splits is None:
+            return None
+        detail = f"{self.name} does not split the keys, {plan.variant.splits} parts were asked for"
+        return Reason(ReasonCode.CONFIG, "splits", detail)
+
     # Requirements
 
-    def refusal(self, problem: Any, config: Any, target: Target, variant: Variant) -> Reason | None:
+    def refusal(self, plan: Plan) -> Reason | None:
+        """See :class:`Kernel`."""
+        problem = plan.problem
         if problem.op not in self.operations:
             detail = f"{self.name} computes {self.operation}, not {problem.op}"
             return Reason(ReasonCode.OPERATION, problem.op, detail)
@@ -102,11 +109,11 @@ class AttentionKernel(Kernel):
             return Reason(ReasonCode.DTYPE, "q", detail)
         return (
             self._extents(problem)
-            or self._shape(problem)
-            or self._variant(variant)
-            or self._config(problem, config)
-            or _PRODUCT.refusal(*self._product(problem, config), target, Variant())
-            or self._shared_memory(problem, config, target)
+            or self._shape(plan)
+            or self._variant(plan)
+            or self._config(plan)
+            or _PRODUCT.refusal(self._product_plan(plan))
+            or self._shared_memory(plan)
         )
 
     def _extents(self, problem: Attention) -> Reason | None:
@@ -120,7 +127,7 @@ class AttentionKernel(Kernel):
                 return Reason(ReasonCode.EXTENT, name, detail)
         positions = problem.queries + problem.keys + problem.mask.size
         numbers = problem.batch * max(problem.queries, problem.keys, problem.heads)
-        if max(positions, numbers) >= 2**31 - 2**10:
+        if max(positions, numbers) >= INDEX_LIMIT - LONGEST_TILE:
             detail = (
                 f"{problem.queries} queries, {problem.keys} keys and a window of {problem.mask.size} in a batch of "
                 f"{problem.batch}: positions and row numbers are 32-bit integers. Split the problem"
@@ -128,18 +135,15 @@ class AttentionKernel(Kernel):
             return Reason(ReasonCode.EXTENT, "positions", detail)
         return None
 
-    def _variant(self, variant: Variant) -> Reason | None:
-        plain = dataclasses.replace(variant, sms=None, splits=None)
+    def _variant(self, plan: Plan) -> Reason | None:
+        plain = dataclasses.replace(plan.variant, sms=None, splits=None)
         if plain != Variant():
             detail = f"{self.name} has no descriptors, subtiles or static sizes, '{plain.id}' was asked for"
             return Reason(ReasonCode.CONFIG, "variant", detail)
-        if variant.splits is not None and not isinstance(self, Decode):
-            detail = f"{self.name} does not split the keys, {variant.splits} parts were asked for"
-            return Reason(ReasonCode.CONFIG, "splits", detail)
-        return None
+        return self._splits(plan)
 
-    def _config(self, problem: Attention, config: Any) -> Reason | None:
-        tiles = self._tiles(problem, config)
+    def _config(self, plan: Plan) -> Reason | None:
+        problem, config, tiles = plan.problem, plan.config, self._tiles(plan)
         if any(tile < LEAST_TILE or tile & (tile - 1) for tile in tiles):
             detail = f"{config.id}: blocks of queries and keys must be powers of two, {LEAST_TILE} at least"
             return Reason(ReasonCode.CONFIG, "block size", detail)
@@ -151,12 +155,12 @@ class AttentionKernel(Kernel):
             return Reason(ReasonCode.CONFIG, "block", detail)
         return None
 
-    def _shared_memory(self, problem: Attention, config: Any, target: Target) -> Reason | None:
+    def _shared_memory(self, plan: Plan) -> Reason | None:
         """An estimate from below: warpgroup instructions read every stage and what stays from shared memory, smaller
         ones have one stage in registers, and AMD's keep there what stays."""
-        resident, loaded = self._resident(problem, config)
-        plan = Plan(self.name, problem, config, Variant(), target, ())
-        warpgroup = bool({codegen.WGMMA, codegen.TCGEN05} & self.features(plan)[0])
+        problem, config, target = plan.problem, plan.config, plan.target
+        resident, loaded = self._resident(plan)
+        warpgroup = bool({codegen.WGMMA, codegen.TCGEN05} & self.features(plan).required)
         stages = config.num_stages if warpgroup else max(config.num_stages - 1, 1)
         kept = 0 if target.vendor == "amd" else resident
         needed = (kept + loaded * stages) * itemsize(problem.dtype)
@@ -170,25 +174,26 @@ class AttentionKernel(Kernel):
         )
         return Reason(ReasonCode.SHARED_MEMORY, config.id, detail)
 
-    def _product(self, problem: Attention, config: Any) -> tuple[Any, Config]:
-        """The product of a block of rows by a block of columns, as a problem and config of the kernel of products.
-        One stage of the smallest tile: memory is counted here."""
-        rows = self._rows(problem, config)
-        product = mm(rows, LEAST_TILE, problem.head_dim, problem.dtype, precision=problem.precision)
-        return product, Config(rows, LEAST_TILE, LEAST_TILE, 1, config.num_warps)
-
     def _product_plan(self, plan: Plan) -> Plan:
-        problem, config = self._product(plan.problem, plan.config)
-        return Plan(_PRODUCT.name, problem, config, Variant(), plan.target, (1,))
+        """The product of a block of rows by a block of columns, as a plan of the kernel of products.
+
+        One stage of the smallest tile: :meth:`_shared_memory` counts the memory.
+        """
+        problem, rows = plan.problem, self._rows(plan)
+        product = mm(rows, LEAST_TILE, problem.head_dim, problem.dtype, precision=problem.precision)
+        config = Config(rows, LEAST_TILE, LEAST_TILE, 1, plan.config.num_warps)
+        return Plan(_PRODUCT.name, product, config, Variant(), plan.target, (1,))
 
     # Arithmetic and code
 
     def contract(self, plan: Plan, executor: str) -> Contract:
+        """See :class:`Kernel`: that of the products, and how P is rounded between them."""
         contract = _PRODUCT.contract(self._product_plan(plan), executor)
         intermediate = "tf32" if contract.operand == "tf32" and executor != "interpreter" else plan.problem.dtype
         return dataclasses.replace(contract, intermediate=intermediate)
 
-    def features(self, plan: Plan) -> tuple[frozenset[codegen.Feature], frozenset[codegen.Feature]]:
+    def features(self, plan: Plan) -> Features:
+        """See :class:`Kernel`: those of the products."""
         return _PRODUCT.features(self._product_plan(plan))
 
     # Launch arguments
@@ -196,9 +201,9 @@ class AttentionKernel(Kernel):
     def _common_arguments(self, problem: Attention, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         """Arguments that every launch with scores in it takes: q, k and v, mask, score, sizes, constexpr switches."""
         return {
-            **_pointer(problem.operand("q"), tensors, "q", "bhmd"),
-            **_pointer(_shared(problem, "k"), tensors, "k", "bhnd"),
-            **_pointer(_shared(problem, "v"), tensors, "v", "bhnd"),
+            **pointer_arguments("q", tensors["q"], problem.operand("q"), "bhmd"),
+            **pointer_arguments("k", tensors["k"], _shared(problem, "k"), "bhnd"),
+            **pointer_arguments("v", tensors["v"], _shared(problem, "v"), "bhnd"),
             "slopes_ptr": tensors.get("slopes"),
             "query_document_ptr": tensors.get("query_document"),
             "key_document_ptr": tensors.get("key_document"),
@@ -215,7 +220,7 @@ class AttentionKernel(Kernel):
             "LIST_BLOCK": problem.block or 0,
             "MASK": problem.mask.kind,
             "SCORE": problem.score.kind,
-            "PRECISION": problem.precision if problem.dtype == "fp32" else "ieee",
+            "PRECISION": dot_precision(problem),
             "WIDE_INDEX": _spans_wide(problem),
         }
 
@@ -226,16 +231,10 @@ class AttentionKernel(Kernel):
         return {**{f"{name}_ptr": None for name in names}, "stride_list": 0}
 
 
-def _pointer(operand: Operand, tensors: Mapping[str, Tensor], name: str, axes: str) -> dict[str, Any]:
-    """A tensor and its strides as the kernels name them: ``q_ptr``, ``stride_qb`` ..."""
-    strides = {f"stride_{name}{axis}": stride for axis, stride in zip(axes, operand.strides, strict=True)}
-    return {f"{name}_ptr": tensors[operand.name], **strides}
-
-
-def _output(operand: Operand, tensors: Mapping[str, Tensor], name: str, axes: str) -> dict[str, Any]:
-    """Like :func:`_pointer` for a tensor whose strides are named by an abbreviation."""
-    found = _pointer(operand, tensors, name, axes)
-    return {f"{operand.name}_ptr": found.pop(f"{name}_ptr"), **found}
+def _output(operand: Operand, tensors: Mapping[str, Tensor], short: str, axes: str) -> dict[str, Any]:
+    """A tensor, and its strides, which the kernels name by ``short``: ``out_ptr``, ``stride_ob``."""
+    arguments = pointer_arguments(short, tensors[operand.name], operand, axes)
+    return {f"{operand.name}_ptr": arguments.pop(f"{short}_ptr"), **arguments}
 
 
 def _shared(problem: Attention, name: str) -> Operand:
@@ -249,7 +248,7 @@ def _shared(problem: Attention, name: str) -> Operand:
 def _spans_wide(problem: Attention) -> bool:
     """Whether the rows of one batch (of all its heads, for decode) are out of reach of 32-bit offsets."""
     tensors = [operand for operand in problem.tensors if len(operand.shape) == 4]
-    return any(dataclasses.replace(operand, shape=(1, *operand.shape[1:])).span >= 2**31 for operand in tensors)
+    return any(dataclasses.replace(operand, shape=(1, *operand.shape[1:])).span >= INDEX_LIMIT for operand in tensors)
 
 
 def _in_fp32(problem: Attention) -> bool:
@@ -267,21 +266,25 @@ class Forward(AttentionKernel):
 
     operation = "attention"
 
-    def _tiles(self, problem: Attention, config: FlexConfig) -> tuple[int, ...]:
-        return (config.block_m, config.block_n)
+    def _tiles(self, plan: Plan) -> tuple[int, ...]:
+        return (plan.config.block_m, plan.config.block_n)
 
-    def _rows(self, problem: Attention, config: FlexConfig) -> int:
-        return config.block_m
+    def _rows(self, plan: Plan) -> int:
+        return int(plan.config.block_m)
 
-    def _resident(self, problem: Attention, config: FlexConfig) -> tuple[int, int]:
+    def _resident(self, plan: Plan) -> tuple[int, int]:
+        problem, config = plan.problem, plan.config
         dim = _power_of_two(problem.head_dim)
         staged = config.block_m * config.block_n if _in_fp32(problem) else 0
         return config.block_m * dim + staged, config.block_n * (dim + _power_of_two(problem.values_dim))
 
-    def grid(self, problem: Attention, config: FlexConfig, target: Target, variant: Variant) -> tuple[int, ...]:
-        return (_blocks(problem.queries, config.block_m), problem.batch, problem.heads)
+    def grid(self, plan: Plan) -> tuple[int, ...]:
+        """See :class:`Kernel`: (blocks of queries, batch, heads)."""
+        problem = plan.problem
+        return (triton.cdiv(problem.queries, plan.config.block_m), problem.batch, problem.heads)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
         problem, config = plan.problem, plan.config
         assert isinstance(problem, Attention)
         assert isinstance(config, FlexConfig)
@@ -303,22 +306,26 @@ class Backward(AttentionKernel):
 
     operation = "attention_backward"
 
-    def _tiles(self, problem: Attention, config: FlexConfig) -> tuple[int, ...]:
-        return (config.block_m, config.block_n)
+    def _tiles(self, plan: Plan) -> tuple[int, ...]:
+        return (plan.config.block_m, plan.config.block_n)
 
-    def _rows(self, problem: Attention, config: FlexConfig) -> int:
-        return config.block_n
+    def _rows(self, plan: Plan) -> int:
+        return int(plan.config.block_n)
 
-    def _resident(self, problem: Attention, config: FlexConfig) -> tuple[int, int]:
+    def _resident(self, plan: Plan) -> tuple[int, int]:
+        problem, config = plan.problem, plan.config
         dims = _power_of_two(problem.head_dim) + _power_of_two(problem.values_dim)
         # P and dS are operands of further products: in fp32 they pass through shared memory
         staged = 2 * config.block_m * config.block_n + SUMS if problem.dtype == "fp32" else 0
         return config.block_n * dims + staged, config.block_m * dims
 
-    def grid(self, problem: Attention, config: FlexConfig, target: Target, variant: Variant) -> tuple[int, ...]:
-        return (_blocks(problem.keys, config.block_n), problem.key_batch, problem.key_heads)
+    def grid(self, plan: Plan) -> tuple[int, ...]:
+        """See :class:`Kernel`: (blocks of keys, batch of k, heads of k)."""
+        problem = plan.problem
+        return (triton.cdiv(problem.keys, plan.config.block_n), problem.key_batch, problem.key_heads)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`: row sums before the main launch, the gradients of q after it."""
         problem, config = plan.problem, plan.config
         assert isinstance(problem, Attention)
         assert isinstance(config, FlexConfig)
@@ -333,8 +340,8 @@ class Backward(AttentionKernel):
         of_keys = {
             **read,
             **self._lists(problem, tensors, transposed=True),
-            **_pointer(problem.operand("k"), tensors, "k", "bhnd"),  # a program of its own per batch of k
-            **_pointer(problem.operand("v"), tensors, "v", "bhnd"),
+            **pointer_arguments("k", tensors["k"], problem.operand("k"), "bhnd"),  # a program of its own per batch of k
+            **pointer_arguments("v", tensors["v"], problem.operand("v"), "bhnd"),
             **_output(problem.operand("grad_k"), tensors, "gk", "bhnd"),
             **_output(problem.operand("grad_v"), tensors, "gv", "bhnd"),
             "batches": problem.batch // problem.key_batch,
@@ -349,7 +356,7 @@ class Backward(AttentionKernel):
             "BLOCK_M": config.block_n,
             "BLOCK_N": config.block_m,
         }
-        grid = (_blocks(problem.queries, config.block_n), problem.batch, problem.heads)
+        grid = (triton.cdiv(problem.queries, config.block_n), problem.batch, problem.heads)
         after = Launch(attention_backward_queries, grid, of_queries, config.options)
         before = self._delta(problem, tensors, delta)
         function = attention_backward_keys
@@ -366,7 +373,7 @@ class Backward(AttentionKernel):
             "BLOCK_M": DELTA_ROWS,
             "WIDE_INDEX": _spans_wide(problem),
         }
-        grid = (_blocks(problem.queries, DELTA_ROWS), problem.batch, problem.heads)
+        grid = (triton.cdiv(problem.queries, DELTA_ROWS), problem.batch, problem.heads)
         return Launch(attention_delta, grid, arguments)
 
 
@@ -375,17 +382,19 @@ class Decode(AttentionKernel):
 
     operation = "attention"
 
-    def _tiles(self, problem: Attention, config: FlexDecodeConfig) -> tuple[int, ...]:
-        return (config.block_n,)
+    def _tiles(self, plan: Plan) -> tuple[int, ...]:
+        return (plan.config.block_n,)
 
-    def _rows(self, problem: Attention, config: FlexDecodeConfig) -> int:
+    def _rows(self, plan: Plan) -> int:
+        problem = plan.problem
         return _power_of_two(problem.queries * problem.heads // problem.key_heads)
 
-    def _resident(self, problem: Attention, config: FlexDecodeConfig) -> tuple[int, int]:
-        dim = _power_of_two(problem.head_dim)
-        return self._rows(problem, config) * dim, config.block_n * (dim + _power_of_two(problem.values_dim))
+    def _resident(self, plan: Plan) -> tuple[int, int]:
+        dim = _power_of_two(plan.problem.head_dim)
+        return self._rows(plan) * dim, plan.config.block_n * (dim + _power_of_two(plan.problem.values_dim))
 
-    def _shape(self, problem: Attention) -> Reason | None:
+    def _shape(self, plan: Plan) -> Reason | None:
+        problem = plan.problem
         if problem.queries >= DECODE_QUERIES:
             detail = f"{problem.queries} queries: {self.name} takes fewer than {DECODE_QUERIES}. Use attention"
             return Reason(ReasonCode.EXTENT, "queries", detail)
@@ -401,23 +410,28 @@ class Decode(AttentionKernel):
             return Reason(ReasonCode.CONFIG, "block", detail)
         return None
 
-    def splits(self, problem: Attention, target: Target, variant: Variant) -> int:
-        """Parts of the keys: about two programs for each SM that is not set aside."""
-        if variant.splits is not None:
-            return variant.splits
-        available = max((variant.sms or target.limits.multiprocessors or 1) - carveout.current(), 1)
-        return max(1, available // (problem.batch * problem.key_heads) * 2)
+    def _splits(self, plan: Plan) -> Reason | None:
+        return None
 
-    def grid(self, problem: Attention, config: FlexDecodeConfig, target: Target, variant: Variant) -> tuple[int, ...]:
-        return (problem.batch * problem.key_heads, self.splits(problem, target, variant), 1)
+    def splits(self, plan: Plan) -> int:
+        """Parts of the keys: the variant's number, or about two programs for each SM that is not set aside."""
+        if plan.variant.splits is not None:
+            return plan.variant.splits
+        pairs: int = plan.problem.batch * plan.problem.key_heads
+        return max(1, carveout.available_sms(plan) // pairs * 2)
+
+    def grid(self, plan: Plan) -> tuple[int, ...]:
+        """See :class:`Kernel`: (batch * heads of k, parts of the keys, 1)."""
+        return (plan.problem.batch * plan.problem.key_heads, self.splits(plan), 1)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`: the launch after the main one merges the parts."""
         problem, config = plan.problem, plan.config
         assert isinstance(problem, Attention)
         assert isinstance(config, FlexDecodeConfig)
         check_tensors(self.name, problem, tensors)
         pairs, splits, _ = plan.grid
-        rows, columns = self._rows(problem, config), _power_of_two(problem.values_dim)
+        rows, columns = self._rows(plan), _power_of_two(problem.values_dim)
         parts = {
             "acc_ptr": workspace((pairs, splits, rows, columns), torch.float32, tensors["q"]),
             "total_ptr": workspace((pairs, splits, rows), torch.float32, tensors["q"]),

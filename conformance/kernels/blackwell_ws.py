@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import triton
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
 from conformance.heuristics.configs import Config
 from conformance.kernels.device.blackwell import gemm_blackwell_device_descriptors, gemm_blackwell_host_descriptors
-from conformance.kernels.gemm import BARRIER_BYTES, PersistentTmaGemm
-from conformance.kernels.kernel import Plan, Variant
+from conformance.kernels.kernel import Features, Plan
 from conformance.kernels.launch import Launch
-from conformance.problems import Gemm, itemsize
+from conformance.kernels.persistent_tma import BARRIER_BYTES, PersistentTmaGemm
+from conformance.problems import itemsize
 from conformance.records import Reason, ReasonCode
-from conformance.targets import Target
 
 #: The compiler gives warps different work only in a pipelined loop: with one stage a kernel runs without.
 SPECIALISED_STAGES = 2
@@ -43,49 +43,52 @@ class BlackwellGemm(PersistentTmaGemm):
         super().__init__(name, operation, table)
         self.dtypes = tuple(dtype for dtype in self.dtypes if dtype != "fp32")
 
-    def refusal(self, problem: Gemm, config: Config, target: Target, variant: Variant) -> Reason | None:
-        """See :class:`Kernel`. What the target lacks is said before what the problem is."""
-        if reason := self._operation(problem, config, target, variant):
+    def refusal(self, plan: Plan) -> Reason | None:
+        """See :class:`Kernel`. What the target lacks comes before what is wrong with the problem."""
+        if reason := self._operation(plan):
             return reason
         for name in ("tma", "tcgen05", "warp-specialization"):
-            capability = target.capability(name)
+            capability = plan.target.capability(name)
             if not capability.available:
-                return Reason(ReasonCode.CAPABILITY, name, f"{target.id}: {capability.why}")
-        return super().refusal(problem, config, target, variant)
+                return Reason(ReasonCode.CAPABILITY, name, f"{plan.target.id}: {capability.why}")
+        return super().refusal(plan)
 
-    def _config(self, problem: Gemm, config: Config, target: Target, variant: Variant) -> Reason | None:
+    def _config(self, plan: Plan) -> Reason | None:
+        config, target = plan.config, plan.target
         if config.block_m < TCGEN05_ROWS or config.num_warps % TCGEN05_WARPS:
             detail = (
                 f"{config.id}: tcgen05 needs BLOCK_M >= {TCGEN05_ROWS} and a multiple of {TCGEN05_WARPS} warps: "
                 "use a larger tile and more warps"
             )
             return Reason(ReasonCode.CONFIG, "tcgen05", detail)
-        columns = -(-config.block_m // TENSOR_MEMORY_ROWS) * config.block_n
+        columns = triton.cdiv(config.block_m, TENSOR_MEMORY_ROWS) * config.block_n
         limit = target.limits.tensor_memory
         if limit is not None and columns > limit:
             detail = (
                 f"{config.id}: sums take {columns} columns of tensor memory, {target.id} has {limit}: use smaller tiles"
             )
             return Reason(ReasonCode.CONFIG, "tensor memory", detail)
-        return super()._config(problem, config, target, variant)
+        return super()._config(plan)
 
-    def _shared_memory(self, problem: Gemm, config: Config, variant: Variant) -> int:
-        """Operand tiles, and what the epilogue's warps use while the next are being loaded: a block of C, wider where a
-        bias joins it or where it has half of tensor memory's rows.
+    def shared_memory(self, plan: Plan) -> int:
+        """See :class:`GemmKernel`: operand tiles, and what the epilogue's warps use while the next are being loaded.
 
-        The bytes per element of that block are the largest found in the code for sm_100 by Triton 3.7.1.
+        That is a block of C, wider where a bias joins it or where it has half of tensor memory's rows. The bytes per
+        element of that block are the largest that Triton 3.7.1 uses in its code for sm_100.
         """
+        problem, config, variant = plan.problem, plan.config, plan.variant
         tiles = (config.block_m + config.block_n) * config.block_k * itemsize(problem.dtype) * config.num_stages
         block = config.block_m * config.block_n
         if not specialises(config):
-            return tiles + 4 * block + BARRIER_BYTES
+            return int(tiles + 4 * block + BARRIER_BYTES)
         result = itemsize(problem.output_dtype)
         staged = result if config.block_m >= TENSOR_MEMORY_ROWS else 2 * result
         if problem.reads_bias:
             staged = max(4, staged + 2) if variant.tma_store else max(4, staged)
-        return tiles + block // variant.epilogue_subtile * staged + BARRIER_BYTES
+        return int(tiles + block // variant.epilogue_subtile * staged + BARRIER_BYTES)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`: the arguments of the persistent kernel, and whether the loop is specialised."""
         plain = super().launch(plan, tensors)
         host = plan.variant.descriptors == "host"
         function = gemm_blackwell_host_descriptors if host else gemm_blackwell_device_descriptors
@@ -96,11 +99,12 @@ class BlackwellGemm(PersistentTmaGemm):
         arguments = {**plain.arguments, "WARP_SPECIALIZE": specialised, "FLATTEN": flatten}
         return Launch(function, plain.grid, arguments, plain.options)
 
-    def features(self, plan: Plan) -> tuple[frozenset[codegen.Feature], frozenset[codegen.Feature]]:
-        required, forbidden = super().features(plan)
+    def features(self, plan: Plan) -> Features:
+        """See :class:`Kernel`: those of the persistent kernel, and warp specialisation."""
+        features = super().features(plan)
         if plan.problem.has_product and specialises(plan.config):
-            required |= {codegen.WARP_SPECIALIZED}
-        return required, forbidden
+            return Features(features.required | {codegen.WARP_SPECIALIZED}, features.forbidden)
+        return features
 
 
 KERNELS: tuple[BlackwellGemm, ...] = (

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
+import triton
 from torch import Tensor
 
 from conformance.problems import Attention
@@ -47,7 +48,7 @@ def block_lists(problem: Attention, tensors: Mapping[str, Tensor], *, transposed
     assert problem.block is not None
     q = tensors["q"]
     batches = problem.batch if problem.mask.kind == "document" else 1
-    rows, columns = -(-problem.queries // problem.block), -(-problem.keys // problem.block)
+    rows, columns = triton.cdiv(problem.queries, problem.block), triton.cdiv(problem.keys, problem.block)
     if q.is_meta:
         entries, blocks = (columns, rows) if transposed else (rows, columns)
         count = torch.empty((batches, entries), dtype=torch.int32, device="meta")

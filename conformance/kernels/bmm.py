@@ -4,31 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import triton
 from torch import Tensor
 
-from conformance.heuristics.configs import Config
+from conformance.kernels.arguments import GRID_LIMIT, broadcast_strides, dot_precision, pointer_arguments
 from conformance.kernels.device.bmm import gemm_batched
-from conformance.kernels.kernel import Plan, Variant
+from conformance.kernels.gemm import PointerGemm
+from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch
-from conformance.kernels.product import GRID_LIMIT, ProductKernel, broadcast_strides
-from conformance.problems import Gemm
-from conformance.targets import Target
 
 
-class BatchedGemm(ProductKernel):
+class BatchedGemm(PointerGemm):
     """bmm and baddbmm; matrices of a batch may lie apart, interleaved or on each other."""
 
-    def grid(self, problem: Gemm, config: Config, target: Target, variant: Variant) -> tuple[int, ...]:
-        tiles = super().grid(problem, config, target, variant)[0]
-        batch = problem.batch or 0
-        planes = max(-(-batch // GRID_LIMIT), 1)
-        return (tiles, -(-batch // planes), planes)
+    def grid(self, plan: Plan) -> tuple[int, ...]:
+        """See :class:`Kernel`: (tiles of one matrix, y, z), where y * z is the batch or a little more."""
+        batch = plan.problem.batch or 0
+        planes = max(triton.cdiv(batch, GRID_LIMIT), 1)
+        return (*super().grid(plan), triton.cdiv(batch, planes), planes)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
         problem = plan.problem
         arguments = {
-            **self._arguments(plan, tensors),
-            **self._bias_arguments(problem, tensors),
+            **self._pointer_arguments(plan, tensors),
+            **pointer_arguments("c", tensors["out"], problem.output, "mn"),
+            **self._bias_arguments(plan, tensors),
             "batch": problem.batch,
             "stride_az": problem.operand("a").strides[0],
             "stride_bz": problem.operand("b").strides[0],
@@ -36,6 +37,8 @@ class BatchedGemm(ProductKernel):
             "stride_bias_z": broadcast_strides(problem.operand("bias"))[0] if problem.reads_bias else 0,
             "alpha": problem.alpha,
             "beta": problem.beta,
+            "PRECISION": dot_precision(problem),
+            "HAS_BIAS": problem.reads_bias,
             "ADDMM": problem.op == "baddbmm",
         }
         return Launch(gemm_batched, plan.grid, arguments, plan.config.options)

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import torch
+
+if TYPE_CHECKING:
+    from conformance.kernels.kernel import Plan
 
 
 def current() -> int:
     """SMs to leave free: torch's SM carveout, 0 when it is unset or this torch has none."""
     getter = getattr(torch._C, "_get_sm_carveout_experimental", None)
     return (getter() if getter is not None else None) or 0
+
+
+def available_sms(plan: Plan) -> int:
+    """SMs that the persistent programs of ``plan`` may use: those of its variant or target less the carveout, but 1 at
+    least."""
+    return max((plan.variant.sms or plan.target.limits.multiprocessors or 1) - current(), 1)
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from conformance.kernels import (
     grouped_mm,
     int_mm,
     mm_plus_mm,
+    persistent_tma,
     scaled_mm_blockwise,
 )
 from conformance.kernels.kernel import Kernel, NoApplicableKernel, NotApplicable, Plan, Variant
@@ -32,7 +33,7 @@ ENTRY_POINT_GROUP = "conformance.kernels"
 
 #: Where our kernels are, in the order in which suites take them.
 MODULES = (
-    *(gemm, bmm, mm_plus_mm, int_mm, scaled_mm_blockwise, decompose_k_mm, contiguous_mm, fused_mm),
+    *(gemm, persistent_tma, bmm, mm_plus_mm, int_mm, scaled_mm_blockwise, decompose_k_mm, contiguous_mm, fused_mm),
     *(blackwell_ws, grouped_mm, conv, attention),
 )
 
@@ -64,7 +65,7 @@ def catalogue() -> dict[str, Kernel]:
 
 def beyond_core() -> tuple[str, ...]:
     """Names of our kernels beyond mm, addmm and scaled mm in their pointer and persistent forms."""
-    return tuple(kernel.name for module in MODULES if module is not gemm for kernel in module.KERNELS)
+    return tuple(kernel.name for module in MODULES if module not in (gemm, persistent_tma) for kernel in module.KERNELS)
 
 
 def get(name: str) -> Kernel:

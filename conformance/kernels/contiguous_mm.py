@@ -5,16 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+import triton
 from torch import Tensor
 
-from conformance.heuristics.configs import Config
 from conformance.kernels.device.contiguous_mm import copy_matrix
 from conformance.kernels.gemm import PointerGemm
-from conformance.kernels.kernel import Plan, Variant
+from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch, workspace
-from conformance.problems import Gemm
 from conformance.records import Reason, ReasonCode
-from conformance.targets import Target
 
 #: Tile and compile options of the copying launch.
 COPY_EDGE = 64
@@ -24,18 +22,19 @@ COPY_OPTIONS = {"num_stages": 1, "num_warps": 4}
 class ContiguousGemm(PointerGemm):
     """The pointer kernel behind a copy of a B that is not row-major and contiguous."""
 
-    def _layout(self, problem: Gemm, config: Config, target: Target, variant: Variant) -> Reason | None:
-        b = problem.operand("b")
+    def _layout(self, plan: Plan) -> Reason | None:
+        problem, b = plan.problem, plan.problem.operand("b")
         if b.strides != (problem.N, 1):
-            return super()._layout(problem, config, target, variant)
+            return super()._layout(plan)
         detail = f"b has strides {b.strides}: it is contiguous already, use {problem.op}"
         return Reason(ReasonCode.LAYOUT, "b", detail)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`: the launch before the main one copies B to a row-major matrix."""
         main, b = super().launch(plan, tensors), plan.problem.operand("b")
         rows, columns = b.shape
         copy = workspace(b.shape, tensors["b"].dtype, tensors["b"])
-        tiles = -(-rows // COPY_EDGE) * -(-columns // COPY_EDGE)
+        tiles = triton.cdiv(rows, COPY_EDGE) * triton.cdiv(columns, COPY_EDGE)
         arguments = {
             "source_ptr": tensors["b"],
             "copy_ptr": copy,

@@ -7,35 +7,29 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import triton
 import triton.language as tl
 from torch import Tensor
 
-from conformance import codegen_checks as codegen
 from conformance.heuristics.base import BASE
-from conformance.heuristics.configs import Config
+from conformance.heuristics.configs import AnyConfig, Config
+from conformance.kernels.arguments import GRID_LIMIT, dot_precision, spans_wide
 from conformance.kernels.device.conv import conv_pointer
-from conformance.kernels.gemm import PointerGemm
-from conformance.kernels.kernel import Kernel, Plan, Variant, check_tensors
+from conformance.kernels.gemm import FLOATS, PointerGemm
+from conformance.kernels.kernel import Features, Kernel, Plan, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import Contract
 from conformance.problems import Conv, Gemm, Layout
 from conformance.records import Reason, ReasonCode
-from conformance.targets import Target
-
-#: Programs along the second and third axis of a CUDA grid.
-GRID_LIMIT = 65535
 
 #: The kernels of the product that a convolution is: they say what it asks of dtype, config and target, and what its
 #: arithmetic and its code must be.
 _PRODUCTS = {op: PointerGemm(op, op, "mm") for op in ("mm", "addmm")}
 
 
-def _blocks(extent: int, block: int) -> int:
-    return -(-extent // block)
-
-
-def _as_product(plan: Plan, problem: Gemm) -> tuple[PointerGemm, Plan]:
-    """The kernel and the plan of the product ``problem`` that the convolution of ``plan`` is."""
+def _as_product(plan: Plan, problem: Gemm | None = None) -> tuple[PointerGemm, Plan]:
+    """The kernel and the plan of the product that the convolution of ``plan`` is; ``problem`` adds its layouts."""
+    problem = problem or plan.problem.product
     return _PRODUCTS[problem.op], dataclasses.replace(plan, kernel=problem.op, problem=problem)
 
 
@@ -43,53 +37,60 @@ class ConvKernel(Kernel):
     """What convolutions share: they are judged as the product that they amount to."""
 
     family = "conv"
-    dtypes = ("bf16", "fp16", "fp32")
+    dtypes = FLOATS
 
     def __init__(self, name: str, operations: frozenset[str], table: str) -> None:
         self.name = name
         self.operations = operations
         self.table = table
-        self.configs = BASE.table(table)
+        self.configs: tuple[AnyConfig, ...] = BASE.table(table)
 
-    def refusal(self, problem: Conv, config: Config, target: Target, variant: Variant) -> Reason | None:
+    def refusal(self, plan: Plan) -> Reason | None:
+        """See :class:`Kernel`."""
+        problem = plan.problem
         if problem.op not in self.operations:
             computes = ", ".join(sorted(self.operations))
             return Reason(ReasonCode.OPERATION, problem.op, f"{self.name} computes {computes}, not {problem.op}")
         if problem.dtype not in self.dtypes:
             detail = f"x is {problem.dtype}, {self.name} takes {', '.join(self.dtypes)}: convert x and w"
             return Reason(ReasonCode.DTYPE, "x", detail)
-        product = problem.product
-        return self._shape(problem, config) or _PRODUCTS[product.op].refusal(product, config, target, variant)
+        kernel, product = _as_product(plan)
+        return self._shape(plan) or kernel.refusal(product)
 
     @abc.abstractmethod
-    def _shape(self, problem: Conv, config: Config) -> Reason | None:
+    def _shape(self, plan: Plan) -> Reason | None:
         """Why the sizes or layouts are not taken."""
 
     def contract(self, plan: Plan, executor: str) -> Contract:
-        kernel, product = _as_product(plan, plan.problem.product)
+        """See :class:`Kernel`: that of the product."""
+        kernel, product = _as_product(plan)
         return kernel.contract(product, executor)
 
-    def features(self, plan: Plan) -> tuple[frozenset[codegen.Feature], frozenset[codegen.Feature]]:
-        kernel, product = _as_product(plan, plan.problem.product)
+    def features(self, plan: Plan) -> Features:
+        """See :class:`Kernel`: those of the product."""
+        kernel, product = _as_product(plan)
         return kernel.features(product)
 
 
 class PointerConv(ConvKernel):
     """The implicit product: rows are output positions, columns output channels, k runs over taps and channels."""
 
-    def _shape(self, problem: Conv, config: Config) -> Reason | None:
-        columns = _blocks(problem.out_channels // problem.groups, config.block_n)
+    def _shape(self, plan: Plan) -> Reason | None:
+        problem = plan.problem
+        columns = triton.cdiv(problem.out_channels // problem.groups, plan.config.block_n)
         for name, count in (("groups", problem.groups), ("out_channels", columns)):
             if count > GRID_LIMIT:
                 detail = f"{name} of {problem.id} take {count} programs along one axis, {GRID_LIMIT} are possible"
                 return Reason(ReasonCode.EXTENT, name, detail)
         return None
 
-    def grid(self, problem: Conv, config: Config, target: Target, variant: Variant) -> tuple[int, ...]:
-        product = problem.product
-        return (_blocks(product.M, config.block_m), _blocks(product.N, config.block_n), problem.groups)
+    def grid(self, plan: Plan) -> tuple[int, ...]:
+        """See :class:`Kernel`: (tiles of output positions, tiles of output channels of a group, groups)."""
+        product, config = plan.problem.product, plan.config
+        return (triton.cdiv(product.M, config.block_m), triton.cdiv(product.N, config.block_n), plan.problem.groups)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
         problem, config = plan.problem, plan.config
         assert isinstance(problem, Conv)
         assert isinstance(config, Config)
@@ -120,8 +121,8 @@ class PointerConv(ConvKernel):
             "BLOCK_K": config.block_k,
             "DEPTH": len(problem.size) == 3,
             "EVEN_CHANNELS": problem.group_channels % config.block_k == 0,
-            "WIDE_INDEX": any(operand.span >= 2**31 for operand in problem.tensors),
-            "PRECISION": problem.precision if problem.dtype == "fp32" else "ieee",
+            "WIDE_INDEX": spans_wide(problem),
+            "PRECISION": dot_precision(problem),
             "HAS_BIAS": problem.bias,
         }
         return Launch(conv_pointer, plan.grid, arguments, config.options)
@@ -131,7 +132,8 @@ class ProductConv(ConvKernel):
     """A 1x1 kernel over channels-last operands: x and out are matrices of a row per position, w one of a column per
     output channel, and the pointer kernel of the product does the work."""
 
-    def _shape(self, problem: Conv, config: Config) -> Reason | None:
+    def _shape(self, plan: Plan) -> Reason | None:
+        problem = plan.problem
         for name, values, wanted in (
             ("kernel", set(problem.kernel), {1}),
             ("stride", set(problem.stride), {1}),
@@ -155,11 +157,13 @@ class ProductConv(ConvKernel):
             return Reason(ReasonCode.LAYOUT, "x", detail)
         return None
 
-    def grid(self, problem: Conv, config: Config, target: Target, variant: Variant) -> tuple[int, ...]:
-        product = problem.product
-        return _PRODUCTS[product.op].grid(product, config, target, variant)
+    def grid(self, plan: Plan) -> tuple[int, ...]:
+        """See :class:`Kernel`: that of the product."""
+        kernel, product = _as_product(plan)
+        return kernel.grid(product)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`: the product's launch over x, w and out as matrices, in the same memory."""
         problem = plan.problem
         assert isinstance(problem, Conv)
         check_tensors(self.name, problem, tensors)

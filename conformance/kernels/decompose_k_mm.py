@@ -6,56 +6,66 @@ import dataclasses
 from collections.abc import Mapping
 
 import torch
+import triton
 from torch import Tensor
 
-from conformance.heuristics.configs import Config
 from conformance.heuristics.split_k_choice import decompose_k_splits
+from conformance.kernels.arguments import GRID_LIMIT, dot_precision, pointer_arguments
 from conformance.kernels.device.decompose_k_mm import gemm_split_k, sum_parts
-from conformance.kernels.kernel import Plan, Variant
+from conformance.kernels.gemm import PointerGemm
+from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch, workspace
-from conformance.kernels.product import GRID_LIMIT, ProductKernel
-from conformance.problems import Gemm
 from conformance.records import Reason, ReasonCode
-from conformance.targets import Target
 
 #: Tile and compile options of the summing launch.
 SUM_ROWS, SUM_COLUMNS = 32, 64
 SUM_OPTIONS = {"num_stages": 1, "num_warps": 4}
 
 
-class SplitKGemm(ProductKernel):
+class SplitKGemm(PointerGemm):
     """mm of a deep product. ``Variant.splits`` says into how many parts K is divided; None is the most promising
     number of :func:`~conformance.heuristics.split_k_choice.decompose_k_splits`."""
 
     family = "split-k"
 
-    def _config(self, problem: Gemm, config: Config, target: Target, variant: Variant) -> Reason | None:
-        splits = self._splits(problem, variant)
+    def _config(self, plan: Plan) -> Reason | None:
+        problem, splits = plan.problem, self._splits(plan)
         if splits is None:
             detail = f"no split of K={problem.K} is worth it for a result of {problem.M} x {problem.N}: say how many"
             return Reason(ReasonCode.CONFIG, "splits", detail)
         if problem.K % splits or not 2 <= splits <= GRID_LIMIT:
             detail = f"splits is {splits}: it must be 2 to {GRID_LIMIT} and divide K={problem.K}"
             return Reason(ReasonCode.CONFIG, "splits", detail)
-        return super()._config(problem, config, target, dataclasses.replace(variant, splits=None))
+        return super()._config(dataclasses.replace(plan, variant=dataclasses.replace(plan.variant, splits=None)))
 
-    def _splits(self, problem: Gemm, variant: Variant) -> int | None:
-        if variant.splits is not None:
-            return variant.splits
-        return next(iter(decompose_k_splits(problem.M, problem.N, problem.K)), None)
+    def _splits(self, plan: Plan) -> int | None:
+        """The parts into which K is divided; None if the variant does not say and no number is promising."""
+        if plan.variant.splits is not None:
+            return plan.variant.splits
+        return next(iter(decompose_k_splits(plan.problem.M, plan.problem.N, plan.problem.K)), None)
 
-    def grid(self, problem: Gemm, config: Config, target: Target, variant: Variant) -> tuple[int, ...]:
-        return (*super().grid(problem, config, target, variant), self._splits(problem, variant) or 1)
+    def grid(self, plan: Plan) -> tuple[int, ...]:
+        """See :class:`Kernel`: (tiles of the result, parts of K)."""
+        return (*super().grid(plan), self._splits(plan) or 1)
 
     def _depth(self, plan: Plan) -> int:
         return int(plan.problem.K) // plan.grid[1]
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`: the main launch writes fp32 parts, (splits, M, N), which the one after it sums."""
         problem, splits = plan.problem, plan.grid[1]
         parts = workspace((splits, problem.M, problem.N), torch.float32, tensors["out"])
-        arguments = self._arguments(plan, tensors)
+        arguments = {
+            **self._pointer_arguments(plan, tensors),
+            "c_ptr": parts,
+            "stride_cs": problem.M * problem.N,
+            "stride_cm": problem.N,
+            "stride_cn": 1,
+            "PRECISION": dot_precision(problem),
+        }
         total = {
-            **{name: arguments[name] for name in ("c_ptr", "M", "N", "stride_cm", "stride_cn", "WIDE_INDEX")},
+            **{name: arguments[name] for name in ("M", "N", "WIDE_INDEX")},
+            **pointer_arguments("c", tensors["out"], problem.output, "mn"),
             "parts_ptr": parts,
             "splits": splits,
             "stride_parts_s": problem.M * problem.N,
@@ -63,13 +73,7 @@ class SplitKGemm(ProductKernel):
             "BLOCK_M": SUM_ROWS,
             "BLOCK_N": SUM_COLUMNS,
         }
-        arguments |= {
-            "c_ptr": parts,
-            "stride_cs": problem.M * problem.N,
-            "stride_cm": problem.N,
-            "stride_cn": 1,
-        }
-        tiles = -(-problem.M // SUM_ROWS) * -(-problem.N // SUM_COLUMNS)
+        tiles = triton.cdiv(problem.M, SUM_ROWS) * triton.cdiv(problem.N, SUM_COLUMNS)
         after = Launch(sum_parts, (tiles,), total, SUM_OPTIONS)
         return Launch(gemm_split_k, plan.grid, arguments, plan.config.options, after=(after,))
 

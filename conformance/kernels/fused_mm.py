@@ -4,54 +4,57 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 from torch import Tensor
 
-from conformance.heuristics.configs import Config
+from conformance.kernels.arguments import dot_precision, pointer_arguments
 from conformance.kernels.device.fused_mm import gemm_fused
-from conformance.kernels.kernel import Plan, Variant
+from conformance.kernels.gemm import FLOATS, PointerGemm
+from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch
-from conformance.kernels.product import FLOATS, ProductKernel
-from conformance.problems import FP8, Gemm, itemsize
+from conformance.problems import FP8, itemsize
 from conformance.records import Reason, ReasonCode
-from conformance.targets import Target
 
 #: dtypes from which a prologue converts.
 STORED = (*FLOATS, *FP8, "int8", "uint8")
 
 
-class FusedGemm(ProductKernel):
+class FusedGemm(PointerGemm):
     """A product with what its problem's :class:`~conformance.problems.Fusion` asks for."""
 
-    def _dtype(self, problem: Gemm, config: Config, target: Target, variant: Variant) -> Reason | None:
+    def _dtype(self, plan: Plan) -> Reason | None:
+        problem, target = plan.problem, plan.target
         if problem.a_dtype not in STORED:
             detail = f"a is stored as {problem.a_dtype}, {self.name} converts from {', '.join(STORED)}"
             return Reason(ReasonCode.DTYPE, "a", detail)
         if problem.a_dtype in FP8 and not (capability := target.capability(problem.a_dtype)).available:
             return Reason(ReasonCode.DTYPE, "a", f"{target.id}: {capability.why}")
         converted = dataclasses.replace(problem, op="mm", fusion=None, bias=None)
-        return super()._dtype(converted, config, target, variant)
+        return super()._dtype(dataclasses.replace(plan, problem=converted))
 
-    def _shared_memory(self, problem: Gemm, config: Config, variant: Variant) -> int:
-        """The staged tiles as they are stored, and one of A as it is multiplied if the prologue changes it."""
+    def shared_memory(self, plan: Plan) -> int:
+        """See :class:`GemmKernel`: the staged tiles as they are stored, and one of A as it is multiplied, if the
+        prologue changes it."""
+        problem, config = plan.problem, plan.config
         a, b = config.block_m * itemsize(problem.a_dtype), config.block_n * itemsize(problem.dtype)
         changed = problem.fusion is not None and problem.fusion.prologue in ("cast", "scale")
         converted = config.block_m * itemsize(problem.dtype) if changed else 0
-        return config.block_k * ((a + b) * config.num_stages + converted)
+        return int(config.block_k * ((a + b) * config.num_stages + converted))
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
         problem = plan.problem
-        arguments: dict[str, Any] = {
-            **self._arguments(plan, tensors),
-            **self._bias_arguments(problem, tensors),
+        arguments = {
+            **self._pointer_arguments(plan, tensors),
+            **pointer_arguments("c", tensors["out"], problem.output, "mn"),
+            **self._bias_arguments(plan, tensors),
             **{f"{name}_ptr": tensors.get(name) for name in ("row_scale", "rows", "residual", "mask")},
             "stride_residual_m": problem.N,
             "stride_mask_m": problem.N,
+            "PRECISION": dot_precision(problem),
             "PROLOGUE": problem.fusion.prologue,
             "EPILOGUE": problem.fusion.epilogue,
         }
-        del arguments["HAS_BIAS"]
         return Launch(gemm_fused, plan.grid, arguments, plan.config.options)
 
 

@@ -1,42 +1,36 @@
-"""The GEMM kernels of the catalogue: pointer and persistent TMA forms of mm, addmm and scaled mm."""
+"""mm, addmm and scaled mm by pointer loads and stores, and what every GEMM kernel shares."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
+import triton
 import triton.language as tl
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
 from conformance.heuristics.base import BASE
-from conformance.heuristics.configs import Config
-from conformance.kernels import carveout
-from conformance.kernels.device.persistent_tma import (
-    gemm_persistent_device_descriptors,
-    gemm_persistent_host_descriptors,
-)
+from conformance.heuristics.configs import AnyConfig, Config
+from conformance.kernels.arguments import broadcast_strides, dot_precision, pointer_arguments, spans_wide
 from conformance.kernels.device.pointer import gemm_pointer
-from conformance.kernels.kernel import Kernel, Plan, Variant, check_tensors
+from conformance.kernels.kernel import Features, Kernel, Plan, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import FMA, Accumulator, Contract
-from conformance.problems import BASE_ALIGNMENT, BLOCK_SCALINGS, FP8, Gemm, Operand, itemsize
+from conformance.problems import BLOCK_SCALINGS, FP8, itemsize
 from conformance.records import Reason, ReasonCode
-from conformance.targets import Target
+
+FLOATS = ("bf16", "fp16", "fp32")
 
 #: With fast accumulation off, an fp8 partial sum is added to an fp32 sum after this many k (or BLOCK_K if smaller).
 PROMOTION_CHUNK = 128
 
-#: Barriers of the load pipeline and descriptors, at most.
-BARRIER_BYTES = 1024
 
-#: TMA moves multiples of this many bytes: bases, leading strides and the inner extent of a stored tensor.
-TMA_BYTES = 16
-
-
-def _tiles(problem: Gemm, config: Config) -> int:
-    return -(-problem.M // config.block_m) * -(-problem.N // config.block_n)
+def output_tiles(plan: Plan) -> int:
+    """Tiles of the config that cover one M x N result of the plan's problem."""
+    config: Config = plan.config
+    tiles: int = triton.cdiv(plan.problem.M, config.block_m) * triton.cdiv(plan.problem.N, config.block_n)
+    return tiles
 
 
 def _uses_wgmma(plan: Plan) -> bool:
@@ -46,23 +40,27 @@ def _uses_wgmma(plan: Plan) -> bool:
 
 
 class GemmKernel(Kernel):
-    """What the pointer and the persistent form share: requirements of the operation, contract, epilogue arguments."""
+    """What all GEMM kernels share: what they demand of the operation, what they promise, their launch arguments."""
 
-    def __init__(self, name: str, operation: str, table: str) -> None:
+    def __init__(self, name: str, operation: str, table: str, dtypes: tuple[str, ...] = ()) -> None:
+        """``operation`` is the op of its problems, ``table`` the config table in ``conformance.heuristics``; without
+        ``dtypes`` it takes those of the operation."""
         self.name = name
         self.operations = frozenset({operation})
-        self.dtypes = FP8 if operation == "scaled_mm" else ("bf16", "fp16", "fp32")
+        self.dtypes = dtypes or (FP8 if operation == "scaled_mm" else FLOATS)
         self.table = table
-        self.configs = BASE.table(table) if isinstance(table, str) else table
+        self.configs: tuple[AnyConfig, ...] = BASE.table(table)
         self.any_order = operation != "scaled_mm"
 
     # Requirements
 
-    def refusal(self, problem: Gemm, config: Config, target: Target, variant: Variant) -> Reason | None:
+    def refusal(self, plan: Plan) -> Reason | None:
+        """See :class:`Kernel`: operation, dtypes, layouts and config are checked in this order."""
         checks = (self._operation, self._dtype, self._layout, self._config)
-        return next((reason for check in checks if (reason := check(problem, config, target, variant))), None)
+        return next((reason for check in checks if (reason := check(plan))), None)
 
-    def _operation(self, problem: Gemm, config: Config, target: Target, variant: Variant) -> Reason | None:
+    def _operation(self, plan: Plan) -> Reason | None:
+        problem = plan.problem
         if problem.op in self.operations:
             if problem.scaling is not None and (problem.scaling in BLOCK_SCALINGS) != self.block_scaled:
                 takes = " or ".join(BLOCK_SCALINGS if self.block_scaled else ("tensor", "row"))
@@ -72,7 +70,8 @@ class GemmKernel(Kernel):
         computes = ", ".join(sorted(self.operations))
         return Reason(ReasonCode.OPERATION, problem.op, f"{self.name} computes {computes}, not {problem.op}")
 
-    def _dtype(self, problem: Gemm, config: Config, target: Target, variant: Variant) -> Reason | None:
+    def _dtype(self, plan: Plan) -> Reason | None:
+        problem, target = plan.problem, plan.target
         for name, dtype in (("a", problem.a_dtype), ("b", problem.second_dtype)):
             if dtype not in self.dtypes:
                 detail = f"{name} is {dtype}, {self.name} takes {', '.join(self.dtypes)}: convert the operand"
@@ -96,18 +95,19 @@ class GemmKernel(Kernel):
                 return Reason(code, name, f"{target.id}: {capability.why}")
         return None
 
-    def _layout(self, problem: Gemm, config: Config, target: Target, variant: Variant) -> Reason | None:
+    def _layout(self, plan: Plan) -> Reason | None:
         if self.any_order:
             return None
-        wanted = (("a", problem.layout_a, "row", 1), ("b", problem.layout_b, "col", 0))
+        wanted = (("a", plan.problem.layout_a, "row", 1), ("b", plan.problem.layout_b, "col", 0))
         for name, layout, order, inner in wanted:
-            strides = problem.operand(name).strides
+            strides = plan.problem.operand(name).strides
             if layout.order != order or strides[inner] != 1:
                 detail = f"{name} has strides {strides}: {self.name} needs it {order}-major with unit inner stride"
                 return Reason(ReasonCode.LAYOUT, name, detail)
         return None
 
-    def _config(self, problem: Gemm, config: Config, target: Target, variant: Variant) -> Reason | None:
+    def _config(self, plan: Plan) -> Reason | None:
+        problem, config, target = plan.problem, plan.config, plan.target
         minimum = 32 if problem.dtype in FP8 else 16
         if config.block_k < minimum or min(config.block_m, config.block_n) < 16:
             detail = f"{config.id}: {problem.dtype} needs BLOCK_M and BLOCK_N >= 16 and BLOCK_K >= {minimum}"
@@ -119,7 +119,7 @@ class GemmKernel(Kernel):
                 f"BLOCK_K of {config.block_k}: use {packed} or more"
             )
             return Reason(ReasonCode.CONFIG, "kpack", detail)
-        needed = self._shared_memory(problem, config, variant)
+        needed = self.shared_memory(plan)
         limit = target.limits.shared_memory
         if needed > limit:
             detail = (
@@ -129,17 +129,18 @@ class GemmKernel(Kernel):
             return Reason(ReasonCode.SHARED_MEMORY, config.id, detail)
         return None
 
-    def shared_memory(self, problem: Gemm, config: Config, variant: Variant = Variant()) -> int:
-        """Bytes of shared memory that one block needs, by estimate: what :meth:`refusal` compares with the limit."""
-        return self._shared_memory(problem, config, variant)
+    def shared_memory(self, plan: Plan) -> int:
+        """Bytes of shared memory that one block needs, by estimate: what :meth:`refusal` compares with the limit.
 
-    def _shared_memory(self, problem: Gemm, config: Config, variant: Variant) -> int:
-        """Bytes of the pipelined operand tiles: (BLOCK_M + BLOCK_N) * BLOCK_K * itemsize * num_stages."""
-        return (config.block_m + config.block_n) * config.block_k * itemsize(problem.dtype) * config.num_stages
+        Here those of the pipelined operand tiles, (BLOCK_M + BLOCK_N) * BLOCK_K * itemsize * num_stages.
+        """
+        config: Config = plan.config
+        return (config.block_m + config.block_n) * config.block_k * itemsize(plan.problem.dtype) * config.num_stages
 
     # Arithmetic
 
     def contract(self, plan: Plan, executor: str) -> Contract:
+        """See :class:`Kernel`. The interpreter, and fp32 products in fp32, use fused multiply-adds."""
         problem, target = plan.problem, plan.target
         overflow = "saturate" if problem.output_dtype in FP8 else "ieee"
         operand = "tf32" if problem.dtype == "fp32" and problem.precision == "tf32" else "exact"
@@ -182,39 +183,55 @@ class GemmKernel(Kernel):
 
     # Launch arguments
 
-    def _common_arguments(self, plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Arguments that both forms take: sizes, output, scales, bias and the constexpr switches of the epilogue."""
+    def _arguments(self, plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Sizes, tile and switches of the main loop, under the names that all kernels here have for them.
+
+        Raises NotApplicable if a tensor is not what the plan was made for.
+        """
+        check_tensors(self.name, plan.problem, tensors)
         problem, config = plan.problem, plan.config
-        scaled, addmm = problem.op == "scaled_mm", problem.op == "addmm"
-        bias = problem.operand("bias") if problem.reads_bias else None
         # alpha == 0 ignores the product, NaN included: the kernel is told that there is no K at all.
-        sizes = {"M": problem.M, "N": problem.N, "K": problem.K if problem.has_product else 0}
+        sizes: dict[str, Any] = {"M": problem.M, "N": problem.N, "K": self._depth(plan) if problem.has_product else 0}
         if plan.variant.static:
             sizes = {name: tl.constexpr(size) for name, size in sizes.items()}
         return {
-            "c_ptr": tensors["out"],
-            "scale_a_ptr": tensors.get("scale_a"),
-            "scale_b_ptr": tensors.get("scale_b"),
-            "bias_ptr": tensors["bias"] if bias else None,
             **sizes,
-            "stride_cm": problem.output.strides[0],
-            "stride_cn": problem.output.strides[1],
-            "stride_scale_a": _step(tensors, "scale_a", 0) if scaled else 0,
-            "stride_scale_b": _step(tensors, "scale_b", 1) if scaled else 0,
-            "stride_bias_m": _broadcast_strides(bias)[0] if bias else 0,
-            "stride_bias_n": _broadcast_strides(bias)[1] if bias else 0,
-            "alpha": problem.alpha,
-            "beta": problem.beta,
             "BLOCK_M": config.block_m,
             "BLOCK_N": config.block_n,
             "BLOCK_K": config.block_k,
             "GROUP_M": config.group_m,
-            "WIDE_INDEX": any(operand.span >= 2**31 for operand in (*problem.operands, problem.output)),
-            "PRECISION": problem.precision if problem.dtype == "fp32" else "ieee",
+            "WIDE_INDEX": spans_wide(problem),
+        }
+
+    def _depth(self, plan: Plan) -> int:
+        """How many k one program multiplies."""
+        return int(plan.problem.K)
+
+    def _bias_arguments(self, plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        """The bias and its strides as an M x N matrix; None where the problem reads none."""
+        if not plan.problem.reads_bias:
+            return {"bias_ptr": None, "stride_bias_m": 0, "stride_bias_n": 0}
+        _, m, n = broadcast_strides(plan.problem.operand("bias"))
+        return {"bias_ptr": tensors["bias"], "stride_bias_m": m, "stride_bias_n": n}
+
+    def _epilogue_arguments(self, plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        """The output, scales, factors and bias of mm, addmm and scaled mm, and the constexpr switches of each."""
+        problem = plan.problem
+        scaled, bias = problem.op == "scaled_mm", self._bias_arguments(plan, tensors)
+        return {
+            **pointer_arguments("c", tensors["out"], problem.output, "mn"),
+            **bias,
+            "scale_a_ptr": tensors.get("scale_a"),
+            "scale_b_ptr": tensors.get("scale_b"),
+            "stride_scale_a": _step(tensors, "scale_a", 0) if scaled else 0,
+            "stride_scale_b": _step(tensors, "scale_b", 1) if scaled else 0,
+            "alpha": problem.alpha,
+            "beta": problem.beta,
+            "PRECISION": dot_precision(problem),
             "PROMOTE": self.promotion(plan),
             "SCALED": scaled,
-            "HAS_BIAS": bias is not None,
-            "ADDMM": addmm,
+            "HAS_BIAS": bias["bias_ptr"] is not None,
+            "ADDMM": problem.op == "addmm",
         }
 
 
@@ -224,216 +241,48 @@ def _step(tensors: Mapping[str, Tensor], name: str, dim: int) -> int:
     return 0 if scale.numel() == 1 else scale.stride(dim)
 
 
-def _broadcast_strides(bias: Operand) -> tuple[int, int]:
-    """Row and column stride of the bias as an M x N matrix: 0 along a dimension in which it is one element wide."""
-    if len(bias.shape) == 1:
-        return (0, bias.strides[0])
-    rows, columns = bias.shape
-    return (bias.strides[0] if rows != 1 else 0, bias.strides[1] if columns != 1 else 0)
-
-
 class PointerGemm(GemmKernel):
-    """One tile per program, pointer loads and stores, any strides."""
+    """One tile per program, pointer loads and stores, operands of any order and strides."""
 
-    def _config(self, problem: Gemm, config: Config, target: Target, variant: Variant) -> Reason | None:
+    def _config(self, plan: Plan) -> Reason | None:
+        variant = plan.variant
         if variant.tma_store or variant.descriptors == "host" or variant.epilogue_subtile != 1:
             detail = f"{self.name} has no descriptors and no subtiles, '{variant.id}' was asked for"
             return Reason(ReasonCode.CONFIG, "variant", detail)
-        return super()._config(problem, config, target, variant)
+        return super()._config(plan)
 
-    def grid(self, problem: Gemm, config: Config, target: Target, variant: Variant) -> tuple[int, ...]:
-        return (_tiles(problem, config),)
+    def grid(self, plan: Plan) -> tuple[int, ...]:
+        """See :class:`Kernel`: one program per tile of the result."""
+        return (output_tiles(plan),)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        check_tensors(self.name, plan.problem, tensors)
-        problem, config = plan.problem, plan.config
-        a, b = problem.operand("a"), problem.operand("b")
-        arguments = {
-            **self._common_arguments(plan, tensors),
-            "a_ptr": tensors["a"],
-            "b_ptr": tensors["b"],
-            "stride_am": a.strides[0],
-            "stride_ak": a.strides[1],
-            "stride_bk": b.strides[0],
-            "stride_bn": b.strides[1],
-            # Only a size known when compiling says that there is no tail for every later launch too.
-            "EVEN_K": plan.variant.static and problem.K % config.block_k == 0,
-        }
-        return Launch(gemm_pointer, plan.grid, arguments, config.options)
+        """See :class:`Kernel`."""
+        arguments = {**self._pointer_arguments(plan, tensors), **self._epilogue_arguments(plan, tensors)}
+        return Launch(gemm_pointer, plan.grid, arguments, plan.config.options)
 
-    def features(self, plan: Plan) -> tuple[frozenset[codegen.Feature], frozenset[codegen.Feature]]:
+    def _pointer_arguments(self, plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        """:meth:`_arguments`, with A, B, the strides of their matrices, and EVEN_K."""
+        return {
+            **self._arguments(plan, tensors),
+            **pointer_arguments("a", tensors["a"], plan.problem.operand("a"), "mk"),
+            **pointer_arguments("b", tensors["b"], plan.problem.operand("b"), "kn"),
+            # Only a size known when compiling says that there is no tail for every later launch too.
+            "EVEN_K": plan.variant.static and self._depth(plan) % plan.config.block_k == 0,
+        }
+
+    def features(self, plan: Plan) -> Features:
+        """See :class:`Kernel`: pointer loads and stores, the target's matrix instruction, nothing of descriptors."""
         required = {codegen.POINTER_STORE}
         if plan.problem.has_product:
             required.add(codegen.POINTER_LOAD)
         if unit := self._matrix_unit(plan):
             required.add(unit)
-        return frozenset(required), frozenset({codegen.TENSOR_DESCRIPTOR, codegen.TMA_LOAD, codegen.TMA_STORE})
-
-
-class PersistentTmaGemm(GemmKernel):
-    """Descriptor loads, one program per SM looping over tiles, pointer or descriptor store."""
-
-    persistent = True
-    descriptors = True
-
-    def _config(self, problem: Gemm, config: Config, target: Target, variant: Variant) -> Reason | None:
-        for name in ("tma", "tensor-descriptor" if variant.descriptors == "device" else "host-descriptor"):
-            capability = target.capability(name)
-            if not capability.available:
-                return Reason(ReasonCode.CAPABILITY, name, f"{target.id}: {capability.why}")
-        if config.block_n // variant.epilogue_subtile < 16:
-            detail = f"{config.id} in {variant.epilogue_subtile} subtiles: a stored block needs at least 16 columns"
-            return Reason(ReasonCode.CONFIG, "epilogue_subtile", detail)
-        if (problem.dtype, problem.precision) == ("fp32", "tf32") and target.capability("tcgen05").available:
-            # sums leave tensor memory by way of shared memory, whatever the loop is
-            variant = replace(variant, flatten=True)
-        return self._descriptors(problem, config, variant) or super()._config(problem, config, target, variant)
-
-    def _shared_memory(self, problem: Gemm, config: Config, variant: Variant) -> int:
-        """Blocks of C lie beside the operand tiles: one that a descriptor stores, and one (in fp32 if a bias is added)
-        whose layout changes while the tiles of the next are being loaded already: in a flattened loop, or in one whose
-        length the compiler knows."""
-        result = itemsize(problem.output_dtype)
-        staged = result if variant.tma_store else 0
-        if variant.flatten or variant.static:
-            staged += 4 if problem.reads_bias else 0 if variant.tma_store else result
-        block = config.block_m * config.block_n // variant.epilogue_subtile
-        return super()._shared_memory(problem, config, variant) + block * staged + BARRIER_BYTES
-
-    def _descriptors(self, problem: Gemm, config: Config, variant: Variant) -> Reason | None:
-        """What the descriptor of each operand, and of the output if it is stored through one, demands of memory."""
-        described = [problem.operand("a"), problem.operand("b")] if problem.has_product else []
-        if variant.tma_store:
-            if problem.output.strides[1] != 1:
-                detail = f"out has strides {problem.output.strides}: a descriptor store needs unit stride along N"
-                return Reason(ReasonCode.LAYOUT, "out", detail)
-            described.append(problem.output)
-        for operand in described:
-            if operand.numel and (reason := _undescribable(operand)):
-                return reason
-        extent = problem.N * itemsize(problem.output_dtype)
-        if variant.tma_store and extent % TMA_BYTES:
-            detail = (
-                f"rows of out end after {extent} bytes: a descriptor store writes whole multiples of {TMA_BYTES} bytes "
-                "and would overwrite what follows. Use the pointer store or pad N"
-            )
-            return Reason(ReasonCode.ALIGNMENT_EXTENT, "out", detail)
-        inner = config.block_n // variant.epilogue_subtile * itemsize(problem.output_dtype)
-        if variant.tma_store and inner < TMA_BYTES:
-            detail = f"{config.id}: a stored block is {inner} bytes wide, {TMA_BYTES} are required: use fewer subtiles"
-            return Reason(ReasonCode.BLOCK_BYTES, "out", detail)
-        return None
-
-    def grid(self, problem: Gemm, config: Config, target: Target, variant: Variant) -> tuple[int, ...]:
-        available = (variant.sms or target.limits.multiprocessors or 1) - carveout.current()
-        return (min(max(available, 1), _tiles(problem, config)),)
-
-    def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        check_tensors(self.name, plan.problem, tensors)
-        problem, variant = plan.problem, plan.variant
-        a, b = problem.operand("a"), problem.operand("b")
-        arguments = {
-            **self._common_arguments(plan, tensors),
-            "A_ROW_MAJOR": _row_major(a),
-            "B_ROW_MAJOR": _row_major(b),
-            "HAS_PRODUCT": problem.has_product,
-            "TMA_STORE": variant.tma_store,
-            "EPILOGUE_SUBTILE": variant.epilogue_subtile,
-            "FLATTEN": variant.flatten,
-        }
-        if variant.descriptors == "host":
-            function = gemm_persistent_host_descriptors
-            arguments |= self._host_descriptors(plan, tensors)
-        else:
-            function = gemm_persistent_device_descriptors
-            arguments |= {"a_ptr": tensors["a"], "b_ptr": tensors["b"], "lda": _leading(a), "ldb": _leading(b)}
-        return Launch(function, plan.grid, arguments, plan.config.options)
-
-    def _host_descriptors(self, plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        from triton.tools.tensor_descriptor import TensorDescriptor
-
-        problem, config = plan.problem, plan.config
-        made: dict[str, Any] = {"a_desc": None, "b_desc": None, "c_desc": None}
-        if problem.has_product and 0 not in plan.grid:
-            blocks = {"a": [config.block_m, config.block_k], "b": [config.block_k, config.block_n]}
-            for name, block in blocks.items():
-                operand = problem.operand(name)
-                order = slice(None) if _row_major(operand) else slice(None, None, -1)
-                shape = list(operand.shape)
-                made[f"{name}_desc"] = TensorDescriptor(
-                    tensors[name], shape[order], [_leading(operand), 1], block[order]
-                )
-        if plan.variant.tma_store and 0 not in plan.grid:
-            block = [config.block_m, config.block_n // plan.variant.epilogue_subtile]
-            strides = [problem.output.strides[0], 1]
-            made["c_desc"] = TensorDescriptor(tensors["out"], list(problem.output.shape), strides, block)
-        return made
-
-    def features(self, plan: Plan) -> tuple[frozenset[codegen.Feature], frozenset[codegen.Feature]]:
-        problem, stored = plan.problem, plan.variant.tma_store
-        required = {codegen.TMA_STORE if stored else codegen.POINTER_STORE}
-        forbidden = {codegen.POINTER_STORE if stored else codegen.TMA_STORE}
-        if problem.has_product:
-            required |= {codegen.TMA_LOAD, codegen.TENSOR_DESCRIPTOR}
-        else:
-            forbidden.add(codegen.TMA_LOAD)
-        if not problem.reads_bias and problem.scaling is None:
-            forbidden.add(codegen.POINTER_LOAD)
-        if unit := self._matrix_unit(plan):
-            required.add(unit)
-        return frozenset(required), frozenset(forbidden)
-
-
-def _row_major(operand: Operand) -> bool:
-    """Whether the last dimension has unit stride; an operand with both strides 1 counts as row-major."""
-    return operand.strides[1] == 1
-
-
-def _leading(operand: Operand) -> int:
-    """Stride in elements between rows of the operand as it lies in memory.
-
-    With a single row it is never used, but a descriptor must still hold a valid one: the row's own length, rounded up.
-    """
-    outer = 0 if _row_major(operand) else 1
-    if operand.shape[outer] > 1:
-        return operand.strides[outer]
-    step = TMA_BYTES // itemsize(operand.dtype)
-    return -(-max(operand.strides[outer], 1) // step) * step
-
-
-def _undescribable(operand: Operand) -> Reason | None:
-    """Why a descriptor cannot cover ``operand``: unit inner stride, aligned base and pitch, sizes below 2**31."""
-    size = itemsize(operand.dtype)
-    if 1 not in operand.strides:
-        detail = f"{operand.name} has strides {operand.strides}: a descriptor needs unit stride in one dimension"
-        return Reason(ReasonCode.LAYOUT, operand.name, detail)
-    base = operand.offset * size % BASE_ALIGNMENT
-    if base % TMA_BYTES:
-        detail = (
-            f"{operand.name} starts {base % TMA_BYTES} bytes past a {TMA_BYTES}-byte boundary: a descriptor needs its "
-            f"base on one. Copy the operand or use a pointer kernel"
-        )
-        return Reason(ReasonCode.ALIGNMENT_BASE, operand.name, detail)
-    pitch = _leading(operand) * size
-    if pitch % TMA_BYTES:
-        detail = (
-            f"rows of {operand.name} are {pitch} bytes apart: a descriptor needs a multiple of {TMA_BYTES}. "
-            f"Pad the leading dimension or use a pointer kernel"
-        )
-        return Reason(ReasonCode.ALIGNMENT_PITCH, operand.name, detail)
-    if max(operand.shape) >= 2**31 or pitch >= 2**40:
-        detail = (
-            f"{operand.name} is {operand.shape} with a pitch of {pitch} bytes: sizes must be below 2**31, pitches 2**40"
-        )
-        return Reason(ReasonCode.EXTENT, operand.name, detail)
-    return None
+        forbidden = {codegen.TENSOR_DESCRIPTOR, codegen.TMA_LOAD, codegen.TMA_STORE}
+        return Features(frozenset(required), frozenset(forbidden))
 
 
 KERNELS: tuple[GemmKernel, ...] = (
     PointerGemm("mm", "mm", "mm"),
     PointerGemm("addmm", "addmm", "mm"),
     PointerGemm("scaled_mm", "scaled_mm", "scaled_mm"),
-    PersistentTmaGemm("mm_persistent_tma", "mm", "persistent_mm"),
-    PersistentTmaGemm("addmm_persistent_tma", "addmm", "persistent_mm"),
-    PersistentTmaGemm("scaled_mm_persistent_tma", "scaled_mm", "persistent_fp8"),
 )

@@ -1,44 +1,59 @@
-"""Products with integer operands by pointer loads and stores: int8 summed in int32, and mixed, with B converted."""
+"""int_mm and mixed_mm: int8 operands summed in int32, and an integer B converted to A's floating-point dtype."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import triton.language as tl
 from torch import Tensor
 
 from conformance import codegen_checks as codegen
 from conformance.heuristics.base import BASE
-from conformance.heuristics.configs import Config
+from conformance.kernels.arguments import dot_precision, pointer_arguments
 from conformance.kernels.device.int_mm import gemm_integer
-from conformance.kernels.kernel import Plan, Variant
+from conformance.kernels.gemm import PointerGemm
+from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch
-from conformance.kernels.product import ProductKernel
 from conformance.numerics.contract import INT32, Contract
-from conformance.problems import Gemm, itemsize
+from conformance.problems import itemsize
 from conformance.records import Reason, ReasonCode
-from conformance.targets import Target
 
 #: Matrix instructions take this many k of 8-bit operands at least.
 LEAST_BLOCK_K = 32
 
 
-class IntegerGemm(ProductKernel):
+class ConvertingGemm(PointerGemm):
+    """A product whose kernel converts B to A's dtype, and sums in a dtype that the subclass names."""
+
+    def _launch(self, plan: Plan, tensors: Mapping[str, Tensor], sum_dtype: Any) -> Launch:
+        arguments = {
+            **self._pointer_arguments(plan, tensors),
+            **pointer_arguments("c", tensors["out"], plan.problem.output, "mn"),
+            "PRECISION": dot_precision(plan.problem),
+            "SUM": sum_dtype,
+        }
+        return Launch(gemm_integer, plan.grid, arguments, plan.config.options)
+
+
+class IntegerGemm(ConvertingGemm):
     """int8 operands, int32 sums and result: exact."""
 
-    def _config(self, problem: Gemm, config: Config, target: Target, variant: Variant) -> Reason | None:
-        if config.block_k < LEAST_BLOCK_K:
-            detail = f"{config.id}: {problem.dtype} needs BLOCK_K >= {LEAST_BLOCK_K}"
+    def _config(self, plan: Plan) -> Reason | None:
+        if plan.config.block_k < LEAST_BLOCK_K:
+            detail = f"{plan.config.id}: {plan.problem.dtype} needs BLOCK_K >= {LEAST_BLOCK_K}"
             return Reason(ReasonCode.CONFIG, "block size", detail)
-        return super()._config(problem, config, target, variant)
+        return super()._config(plan)
 
-    def _shared_memory(self, problem: Gemm, config: Config, variant: Variant) -> int:
-        """The staged tiles, or the int32 result where it changes its layout to be stored, which may be larger."""
-        result = config.block_m * config.block_n * itemsize(problem.output_dtype)
-        return max(super()._shared_memory(problem, config, variant), result)
+    def shared_memory(self, plan: Plan) -> int:
+        """See :class:`GemmKernel`: the staged tiles, or the int32 result if that is larger, which changes its layout to
+        be stored."""
+        result = plan.config.block_m * plan.config.block_n * itemsize(plan.problem.output_dtype)
+        return int(max(super().shared_memory(plan), result))
 
     def contract(self, plan: Plan, executor: str) -> Contract:
+        """See :class:`Kernel`: exact sums in int32."""
         return Contract("int32", INT32)
 
     def _matrix_unit(self, plan: Plan) -> codegen.Feature | None:
@@ -47,30 +62,31 @@ class IntegerGemm(ProductKernel):
         return None if unit is codegen.TCGEN05 else unit
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        arguments = {**self._arguments(plan, tensors), "SUM": tl.int32}
-        return Launch(gemm_integer, plan.grid, arguments, plan.config.options)
+        """See :class:`Kernel`."""
+        return self._launch(plan, tensors, tl.int32)
 
 
-class MixedGemm(ProductKernel):
+class MixedGemm(ConvertingGemm):
     """A of a floating-point dtype, B of int8 or uint8, of which every value is exact in A's dtype."""
 
     def __init__(self, name: str, operation: str, table: str, dtypes: tuple[str, ...]) -> None:
         super().__init__(name, operation, table, dtypes)
         self.configs = (*BASE.table("mm"), *self.configs)  # the table lists only what is tried beyond those of mm
 
-    def _dtype(self, problem: Gemm, config: Config, target: Target, variant: Variant) -> Reason | None:
-        like_a = dataclasses.replace(problem, op="mm", b_dtype=None)
-        return super()._dtype(like_a, config, target, variant)
+    def _dtype(self, plan: Plan) -> Reason | None:
+        like_a = dataclasses.replace(plan.problem, op="mm", b_dtype=None)
+        return super()._dtype(dataclasses.replace(plan, problem=like_a))
 
-    def _shared_memory(self, problem: Gemm, config: Config, variant: Variant) -> int:
-        """The staged tiles, and one tile of B as it is multiplied."""
+    def shared_memory(self, plan: Plan) -> int:
+        """See :class:`GemmKernel`: the staged tiles, and one tile of B as it is multiplied."""
+        problem, config = plan.problem, plan.config
         a, b = config.block_m * itemsize(problem.dtype), config.block_n * itemsize(problem.second_dtype)
         converted = config.block_n * itemsize(problem.dtype)
-        return config.block_k * ((a + b) * config.num_stages + converted)
+        return int(config.block_k * ((a + b) * config.num_stages + converted))
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        arguments = {**self._arguments(plan, tensors), "SUM": tl.float32}
-        return Launch(gemm_integer, plan.grid, arguments, plan.config.options)
+        """See :class:`Kernel`."""
+        return self._launch(plan, tensors, tl.float32)
 
 
 KERNELS = (

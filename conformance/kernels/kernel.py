@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -59,10 +60,11 @@ class Variant:
 
 @dataclass(frozen=True)
 class Plan:
-    """A problem that a kernel has accepted: what will be launched, picklable, without tensors.
+    """What a kernel is asked to launch: picklable, without tensors.
 
-    ``problem`` is a :class:`~conformance.problems.Problem` and ``config`` an
-    :class:`~conformance.heuristics.configs.AnyConfig` of the kernel's family.
+    ``kernel`` is the kernel's name, ``problem`` a :class:`~conformance.problems.Problem` and ``config`` an
+    :class:`~conformance.heuristics.configs.AnyConfig` of its family. ``grid`` is the number of programs in each
+    dimension; it is empty until :meth:`Kernel.plan` has accepted the plan.
     """
 
     kernel: str
@@ -70,7 +72,15 @@ class Plan:
     config: Any
     variant: Variant
     target: Target
-    grid: tuple[int, ...]
+    grid: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Features:
+    """Codegen features of a compiled launch: those that it must have, and those that it must not have."""
+
+    required: frozenset[Feature] = frozenset()
+    forbidden: frozenset[Feature] = frozenset()
 
 
 class NotApplicable(Exception):
@@ -118,12 +128,15 @@ class Kernel(abc.ABC):
     any_order: bool = True
 
     @abc.abstractmethod
-    def refusal(self, problem: Any, config: Any, target: Target, variant: Variant) -> Reason | None:
-        """Why this kernel cannot take the problem as asked; None if it can."""
+    def refusal(self, plan: Plan) -> Reason | None:
+        """Why this kernel cannot take the plan's problem with its config and variant on its target; None if it can.
+
+        It must answer for a problem of any family, because every kernel of the catalogue is asked.
+        """
 
     @abc.abstractmethod
-    def grid(self, problem: Any, config: Any, target: Target, variant: Variant) -> tuple[int, ...]:
-        """Programs to launch."""
+    def grid(self, plan: Plan) -> tuple[int, ...]:
+        """Programs to launch in each dimension, one to three of them. Asked only of plans that are not refused."""
 
     @abc.abstractmethod
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
@@ -137,20 +150,35 @@ class Kernel(abc.ABC):
         """What the kernel promises of its arithmetic; ``executor`` is "interpreter" or "device"."""
 
     @abc.abstractmethod
-    def features(self, plan: Plan) -> tuple[frozenset[Feature], frozenset[Feature]]:
-        """Codegen features that the compiled main launch must have, and must not have, on the plan's target."""
+    def features(self, plan: Plan) -> Features:
+        """Codegen features of the compiled main launch on the plan's target."""
+
+    def shared_memory(self, plan: Plan) -> int | None:
+        """Bytes of shared memory that one block needs, by the kernel's own estimate; None if it makes none."""
+        return None
+
+    def draft(self, problem: Problem, config: AnyConfig, target: Target, variant: Variant = Variant()) -> Plan:
+        """A plan that the kernel has not accepted yet: without a grid, to ask :meth:`refusal` about it."""
+        return Plan(self.name, problem, config, variant, target)
 
     def plan(
-        self, problem: Problem, config: AnyConfig, target: Target, variant: Variant = Variant(), *, force: bool = False
+        self,
+        problem: Problem,
+        config: AnyConfig,
+        target: Target,
+        variant: Variant = Variant(),
+        *,
+        unchecked: bool = False,
     ) -> Plan:
         """The plan for a problem; raises NotApplicable with a typed reason if the kernel cannot take it.
 
-        ``force`` skips that check, for cases that show what happens past it.
+        ``unchecked`` skips that check, for cases that show what happens past it.
         """
-        reason = None if force else self.refusal(problem, config, target, variant)
+        plan = self.draft(problem, config, target, variant)
+        reason = None if unchecked else self.refusal(plan)
         if reason is not None:
             raise NotApplicable(self.name, reason)
-        return Plan(self.name, problem, config, variant, target, self.grid(problem, config, target, variant))
+        return dataclasses.replace(plan, grid=self.grid(plan))
 
 
 def check_tensors(kernel: str, problem: Problem, tensors: Mapping[str, Tensor]) -> None:

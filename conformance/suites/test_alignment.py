@@ -85,7 +85,7 @@ def test_forced_past_the_check(harness, recorder, fault):
     if not harness.settings.has_gpu:
         detail = "what a device does with a misaligned descriptor needs a device"
         recorder.not_run(Reason(ReasonCode.NO_DEVICE, fault, detail))
-    plan = kernel.plan(problem, config, target, variant, force=True)
+    plan = kernel.plan(problem, config, target, variant, unchecked=True)
     with recorder.timed("run"):
         seen = forced_trial(plan, seed=harness.settings.seed)
     recorder.set(executor="device", observed={"forced": seen.kind, "detail": seen.text})

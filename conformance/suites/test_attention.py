@@ -1,7 +1,6 @@
 """Attention forward, backward and with few queries: masks, score modifications, shared heads, ragged lengths."""
 
 from conformance.cases.scenarios import scenario, where
-from conformance.kernels.kernel import Variant
 from conformance.problems import Attention, Mask, Score
 from conformance.records import ReasonCode
 
@@ -108,5 +107,5 @@ def test_refusals(recorder, kernel, target, dtype, config, refused):
     fields, code = REFUSED[refused]
     problem = attention(kernel, dtype, config, **fields)
     recorder.set(kernel=kernel, problem=problem, config=config, target=target)
-    reason = kernel.refusal(problem, config, target, Variant())
+    reason = kernel.refusal(kernel.draft(problem, config, target))
     recorder.verdict("refused", reason is not None and reason.code is code, str(reason))

@@ -4,7 +4,6 @@ import pytest
 
 from conformance.cases.scenarios import problem_for, scenario, where
 from conformance.kernels import catalogue
-from conformance.kernels.kernel import Variant
 from conformance.problems import BLOCK_SCALINGS, Bias, scaled_mm
 from conformance.records import ReasonCode
 
@@ -30,7 +29,7 @@ def test_each_kernel_takes_its_own_scales(recorder, harness, scaling):
     for kernel in catalogue.catalogue().values():
         if "scaled_mm" not in kernel.operations:
             continue
-        reason = kernel.refusal(problem, kernel.configs[0], target, Variant())
+        reason = kernel.refusal(kernel.draft(problem, kernel.configs[0], target))
         right = kernel.block_scaled == (scaling in BLOCK_SCALINGS)
         refused = reason is not None and reason.code is ReasonCode.SCALE
         recorder.verdict(f"{kernel.name} {'takes' if right else 'refuses'}", refused != right, str(reason))

@@ -25,7 +25,7 @@ QUICK_FILLS = ("wide-A", "tie")
 def test_config_space(conform, harness, recorder, kernel, target, dtype, config, shape):
     """A config compiles, or its kernel says why not; its bits are right and it spills only where that is declared."""
     problem = example(kernel, dtype, config, shape)
-    recorder.set(options={"dtype": dtype}, observed=estimates(kernel, config, problem))
+    recorder.set(options={"dtype": dtype}, observed=estimates(kernel, problem, config, target))
     whole = harness.settings.tier in ("full", "exhaustive")  # a declaration is kept up with by whole sweeps only
     spills = functools.partial(spill_verdict, kernel, dtype, config, target, judged=whole)
     fills = names_of_family(problem, FILLS if harness.settings.tier != "quick" else QUICK_FILLS)

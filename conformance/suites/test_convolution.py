@@ -1,7 +1,6 @@
 """Convolutions: windows, strides, padding, groups and memory orders in two and three dimensions."""
 
 from conformance.cases.scenarios import scenario, where
-from conformance.kernels.kernel import Variant
 from conformance.problems import Conv
 from conformance.records import ReasonCode
 
@@ -132,5 +131,5 @@ def test_what_is_no_product(recorder, kernel, target, dtype, config, refused):
 
 def _refused(recorder, kernel, target, config, problem, code):
     recorder.set(kernel=kernel, problem=problem, config=config, target=target)
-    reason = kernel.refusal(problem, config, target, Variant())
+    reason = kernel.refusal(kernel.draft(problem, config, target))
     recorder.verdict("refused", reason is not None and reason.code is code, str(reason))

@@ -102,7 +102,7 @@ def test_each_class_serves_three_shapes(harness, recorder, kernel, target, dtype
     """A size of 1, other sizes, a misaligned pointer, a 64-bit stride: whatever the class, one compilation serves the
     shapes that differ in nothing else. Nothing is launched: operands with such strides would span the whole memory."""
     base = problem_for(kernel, dtype, 48, 64, 96)
-    if reason := kernel.refusal(_moved(base, MOVES[move]), config, target, Variant()):
+    if reason := kernel.refusal(kernel.draft(_moved(base, MOVES[move]), config, target)):
         recorder.set(kernel=kernel, problem=base, config=config, target=target)
         recorder.not_applicable(reason)
     plans = {more: kernel.plan(_moved(base, MOVES[move], more), config, target) for more in (0, 16, 48)}
@@ -120,7 +120,7 @@ def test_predicted_specialisations(harness, recorder, kernel, target, dtype, con
     base = problem_for(kernel, dtype, 48, 64, 96)
     recorder.set(kernel=kernel, problem=base, config=config, target=target)
     moved = {name: _moved(base, fields) for name, fields in MOVES.items()}
-    taken = {name: p for name, p in moved.items() if kernel.refusal(p, config, target, Variant()) is None}
+    taken = {name: p for name, p in moved.items() if kernel.refusal(kernel.draft(p, config, target)) is None}
     plans = {name: kernel.plan(problem, config, target) for name, problem in taken.items()}
     keys = {name: specialisation(meta_launch(plan, target), target).key for name, plan in plans.items()}
     compiled = _compiled(harness, recorder, plans)

@@ -128,7 +128,7 @@ def test_the_quick_sample_shows_the_matrix_unit_of_every_target_that_claims_it(m
     for target, dtype, config in quick(matrix_units, "mm"):
         plan = get("mm").plan(problem_for(get("mm"), dtype, *ragged(config, dtype, aligned=True)), config, target)
         assert dtype in claim.dtypes
-        shown[target.id] = {f"codegen/requires/{unit.name}" for unit in get("mm").features(plan)[0] & UNITS}
+        shown[target.id] = {f"codegen/requires/{unit.name}" for unit in get("mm").features(plan).required & UNITS}
     assert claiming <= set(shown)
     assert all(len(checks) == 1 and checks <= set(claim.evidence) for checks in shown.values())
 
@@ -168,7 +168,8 @@ def test_a_kernel_that_leaves_the_matrix_unit_idle_is_caught(matrix_units, idle,
         request = CompileRequest(f"{package}.catalogue:meta_launch", plan, find(target))
         result = pool.submit(request).result()
         assert result.artefact is not None, result.error
-        found = codegen_checks.check(result.artefact, find(target), *known.features(plan))
+        features = known.features(plan)
+        found = codegen_checks.check(result.artefact, find(target), features.required, features.forbidden)
         failed.append([verdict.feature for verdict in found if not verdict.passed])
     assert failed[0] == []
     assert len(failed[1]) == 1

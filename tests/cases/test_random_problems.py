@@ -22,7 +22,7 @@ def test_every_kernel_draws_what_it_takes(name):
     target = BLACKWELL if "blackwell" in name else HOPPER
     plan = random_plan(kernel, 0, target, large=False)
     assert plan.kernel == name
-    assert kernel.refusal(plan.problem, plan.config, target, plan.variant) is None
+    assert kernel.refusal(plan) is None
     assert random_plan(kernel, 0, target, large=False) == plan
     others = [random_plan(kernel, seed, target, large=False) for seed in range(1, 6)]
     assert len({plan, *others}) == 6, "each number names another problem"
@@ -41,7 +41,7 @@ def test_configs_replace_those_of_the_kernel():
 class Refusing(type(get("mm"))):
     """Takes nothing."""
 
-    def refusal(self, problem, config, target, variant):
+    def refusal(self, plan):
         return Reason(ReasonCode.LAYOUT, "a", "never")
 
 
@@ -116,4 +116,5 @@ def test_the_refusing_kernel_is_not_the_only_one_that_refuses():
     plans = [random_plan(get("contiguous_mm"), seed, HOPPER, large=False) for seed in range(20)]
     assert all(plan.problem.operand("b").strides != (plan.problem.N, 1) for plan in plans)
     contiguous = mm(8, 8, 8)
-    assert get("contiguous_mm").refusal(contiguous, plans[0].config, HOPPER, Variant()) is not None
+    kernel = get("contiguous_mm")
+    assert kernel.refusal(kernel.draft(contiguous, plans[0].config, HOPPER)) is not None

@@ -33,7 +33,7 @@ def spoil_a_config(module):
     module.IntegerGemm.launch = spoiled
 
 PATCHES = {{
-    "conformance.kernels.gemm": lose_tma_stores,
+    "conformance.kernels.persistent_tma": lose_tma_stores,
     "conformance.kernels.mm_plus_mm": lose_a_kernel,
     "conformance.kernels.int_mm": spoil_a_config,
 }}

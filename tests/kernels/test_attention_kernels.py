@@ -94,7 +94,7 @@ def test_every_listed_config_is_taken_for_a_usual_problem(kernel):
     problem = {"attention": forward(dtype="bf16"), "attention_backward": backward(dtype="bf16")}
     for config in kernel.configs:
         usual = few(dtype="bf16") if "decode" in kernel.name else problem[kernel.name]
-        assert kernel.refusal(usual, config, HOPPER, Variant()) is None
+        assert kernel.refusal(kernel.draft(usual, config, HOPPER)) is None
 
 
 def test_grids():
@@ -153,9 +153,9 @@ def test_contract():
 
 def test_features_follow_the_rows_of_the_tile():
     def unit(*arguments):
-        required, forbidden = KERNELS[arguments[0]].features(plan(*arguments))
-        assert {codegen.TMA_LOAD, codegen.TMA_STORE} <= forbidden
-        return required - {codegen.POINTER_LOAD, codegen.POINTER_STORE}
+        features = KERNELS[arguments[0]].features(plan(*arguments))
+        assert {codegen.TMA_LOAD, codegen.TMA_STORE} <= features.forbidden
+        return features.required - {codegen.POINTER_LOAD, codegen.POINTER_STORE}
 
     assert unit("attention", forward(), FlexConfig(64, 32, 2, 4)) == {codegen.WGMMA}
     assert unit("attention", forward(), FlexConfig(32, 64, 2, 4)) == {codegen.MMA}

@@ -22,7 +22,8 @@ COLUMN = Layout("col")
 
 def refusal(problem, config=SMALL, target=BLACKWELL, **variant):
     name = f"{problem.op}_blackwell_ws"
-    return catalogue.get(name).refusal(problem, config, target, Variant(**variant))
+    kernel = catalogue.get(name)
+    return kernel.refusal(kernel.draft(problem, config, target, Variant(**variant)))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_another_operation_is_refused_before_the_target():
 )
 def test_specialisation_is_required_where_it_can_be(problem, config, specialised):
     kernel = catalogue.get(f"{problem.op}_blackwell_ws")
-    required, _ = kernel.features(kernel.plan(problem, config, BLACKWELL))
+    required = kernel.features(kernel.plan(problem, config, BLACKWELL)).required
     assert (WARP_SPECIALIZED in required) == specialised
     assert {TCGEN05, TMA_LOAD} <= required or not problem.has_product
 
@@ -129,9 +130,10 @@ def test_code(pool, problem, config, variant, target):
     result = pool.submit(CompileRequest("conformance.kernels.catalogue:meta_launch", plan, target)).result()
     assert result.status is Status.PASS, result.error[-2000:]
     artefact = result.artefact
-    found = codegen_checks.check(artefact, target, *kernel.features(plan))
+    features = kernel.features(plan)
+    found = codegen_checks.check(artefact, target, features.required, features.forbidden)
     assert not [verdict.text for verdict in found if not verdict.passed]
-    assert artefact.resources.shared_memory <= kernel.shared_memory(problem, config, variant)
+    assert artefact.resources.shared_memory <= kernel.shared_memory(plan)
     assert not over_limits(artefact.resources, target)
     ttir = codegen_checks.code("ttir", artefact.text("ttir"))
     stores = ttir.count("tt.descriptor_store" if variant.tma_store else "tt.store")

@@ -113,9 +113,9 @@ def test_contract_and_code_are_those_of_the_product():
     plan = kernel.plan(conv2d(2, 16, 9, 64, 3, "bf16"), Config(64, 64, 32, 2, 4), HOPPER)
     assert kernel.contract(plan, "device").accumulator.kind == "tensor-core"
     assert kernel.contract(plan, "interpreter").accumulator.kind == "fma"
-    required, forbidden = kernel.features(plan)
-    assert {codegen_checks.WGMMA, codegen_checks.POINTER_LOAD, codegen_checks.POINTER_STORE} <= required
-    assert {codegen_checks.TMA_LOAD, codegen_checks.TMA_STORE} <= forbidden
+    features = kernel.features(plan)
+    assert {codegen_checks.WGMMA, codegen_checks.POINTER_LOAD, codegen_checks.POINTER_STORE} <= features.required
+    assert {codegen_checks.TMA_LOAD, codegen_checks.TMA_STORE} <= features.forbidden
     tf32 = kernel.plan(conv2d(2, 16, 9, 64, 3, "fp32", precision="tf32"), SMALL, AMPERE)
     assert kernel.contract(tf32, "device").operand == "tf32"
 

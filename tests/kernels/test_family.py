@@ -198,5 +198,5 @@ def test_contracts():
 def test_matrix_units():
     units = {codegen.MMA, codegen.WGMMA, codegen.TCGEN05}
     for target, unit in ((AMPERE, {codegen.MMA}), (HOPPER, {codegen.WGMMA}), (BLACKWELL, set())):
-        required, _ = catalogue.get("int_mm").features(_plan("int_mm", int_mm(64, 64, 64), target=target))
-        assert required & units == unit
+        features = catalogue.get("int_mm").features(_plan("int_mm", int_mm(64, 64, 64), target=target))
+        assert features.required & units == unit

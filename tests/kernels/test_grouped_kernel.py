@@ -151,7 +151,8 @@ def test_code(pool, kind, target):
     plan = KERNEL.plan(GroupedGemm(kind, sizes, **extents, dtype="bf16"), Config(64, 64, 32, 2, 4), target)
     result = pool.submit(CompileRequest("conformance.kernels.catalogue:meta_launch", plan, target)).result()
     assert result.status is Status.PASS, result.error[-2000:]
-    found = codegen_checks.check(result.artefact, target, *KERNEL.features(plan))
+    features = KERNEL.features(plan)
+    found = codegen_checks.check(result.artefact, target, features.required, features.forbidden)
     assert found
     assert not [verdict.text for verdict in found if not verdict.passed]
     assert not over_limits(result.artefact.resources, target)

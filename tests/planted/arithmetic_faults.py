@@ -179,14 +179,14 @@ EPILOGUE = (
     Fault(
         "beta_zero_reads_bias",
         "epilogue",
-        (Edit(HOST, "if problem.reads_bias else None", "if problem.bias is not None else None"),),
+        (Edit(HOST, "if not plan.problem.reads_bias:", "if plan.problem.bias is None:"),),
         on.ADDMM_NO_BETA,
         "although beta is 0",
     ),
     Fault(
         "alpha_zero_reads_product",
         "epilogue",
-        (Edit(HOST, "problem.K if problem.has_product else 0", "problem.K"),),
+        (Edit(HOST, "self._depth(plan) if problem.has_product else 0", "self._depth(plan)"),),
         on.ADDMM_NO_ALPHA,
         "although alpha is 0",
     ),

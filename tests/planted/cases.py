@@ -9,7 +9,8 @@ from conformance.kernels.kernel import Variant
 from conformance.problems import Bias, Layout, Problem, addmm, mm, scaled_mm
 
 TILES, POINTER = "device/tiles.py", "device/pointer.py"
-PERSISTENT, HOST = "device/persistent_tma.py", "gemm.py"
+PERSISTENT = "device/persistent_tma.py"
+HOST, HOST_PERSISTENT = "gemm.py", "persistent_tma.py"
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ GROUPED = (
     Fault(
         "group_operands_as_tf32",
         "grouped",
-        (Edit(HOST, '"PRECISION": problem.precision', '"PRECISION": "tf32"'),),
+        (Edit(HOST, '"PRECISION": dot_precision(problem)', '"PRECISION": "tf32"'),),
         TF32,
         device_only=True,
     ),

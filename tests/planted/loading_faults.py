@@ -1,7 +1,7 @@
 """Faults of loops, addresses, masks and stores: which elements are read, multiplied and written."""
 
 import cases as on
-from cases import HOST, PERSISTENT, POINTER, TILES, Edit, Fault
+from cases import HOST, HOST_PERSISTENT, PERSISTENT, POINTER, TILES, Edit, Fault
 
 _INSIDE = "inside = (rm < M)[:, None] & (rn < N)[None, :]\n    target"
 
@@ -244,7 +244,7 @@ TILING = (
     Fault(
         "grid_too_small",
         "tiling",
-        (Edit(HOST, "return (_tiles(problem, config),)", "return (_tiles(problem, config) - 1,)"),),
+        (Edit(HOST, "return (output_tiles(plan),)", "return (output_tiles(plan) - 1,)"),),
         on.MM,
         "not written: tile (1,1)",
     ),
@@ -310,7 +310,7 @@ ADDRESSING = (
     Fault(
         "host_descriptor_pitch",
         "addressing",
-        (Edit(HOST, "[_leading(operand), 1]", "[operand.shape[1], 1]"),),
+        (Edit(HOST_PERSISTENT, "[_leading(operand), 1]", "[operand.shape[1], 1]"),),
         on.TMA_HOST,
         "A is read as if it were contiguous",
     ),
@@ -323,7 +323,7 @@ ADDRESSING = (
     Fault(
         "descriptor_order",
         "addressing",
-        (Edit(HOST, '"A_ROW_MAJOR": _row_major(a)', '"A_ROW_MAJOR": True'),),
+        (Edit(HOST_PERSISTENT, '"A_ROW_MAJOR": _row_major(a)', '"A_ROW_MAJOR": True'),),
         on.TMA_COLUMN,
         "A is read with its strides exchanged",
     ),
@@ -342,7 +342,7 @@ ADDRESSING = (
     Fault(
         "wide_index_never",
         "addressing",
-        (Edit(HOST, "any(operand.span >= 2**31 for operand in (*problem.operands, problem.output))", "False"),),
+        (Edit(HOST, "spans_wide(problem),", "False,"),),
         on.FAR,
     ),
     Fault(
@@ -382,7 +382,7 @@ ADDRESSING = (
     Fault(
         "even_k_always",
         "addressing",
-        (Edit(HOST, "plan.variant.static and problem.K % config.block_k == 0", "plan.variant.static"),),
+        (Edit(HOST, "plan.variant.static and self._depth(plan) % plan.config.block_k == 0", "plan.variant.static"),),
         on.MM_STATIC,
     ),
     Fault(

@@ -145,7 +145,9 @@ def _row(fault: Any, executor: Any, target: Any) -> tuple[Row, bool]:
         case = fault.case
         try:
             where = _target(case, target)
-            result = trial(kernel, kernel.plan(case.problem, case.config, where, case.variant, force=True), executor)
+            result = trial(
+                kernel, kernel.plan(case.problem, case.config, where, case.variant, unchecked=True), executor
+            )
             caught = tuple(verdict.check for verdict in result.verdicts if not verdict.passed)
             diagnosis = result.diagnosis
         except Exception as error:

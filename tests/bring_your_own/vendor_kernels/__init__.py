@@ -9,7 +9,7 @@ from conformance import codegen_checks as codegen
 from conformance.heuristics.base import SPACES, TABLES
 from conformance.heuristics.configs import Config
 from conformance.heuristics.device_class import DeviceClass
-from conformance.kernels.kernel import Kernel, check_tensors
+from conformance.kernels.kernel import Features, Kernel, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.records import Reason, ReasonCode
@@ -46,7 +46,8 @@ class VendorMm(Kernel):
     dtypes = ("bf16",)
     configs = (Config(32, 32, 32, 2, 4),)
 
-    def refusal(self, problem, config, target, variant):
+    def refusal(self, plan):
+        problem, variant = plan.problem, plan.variant
         if problem.op != "mm":
             return Reason(ReasonCode.OPERATION, problem.op, "vendor_mm computes mm only")
         if problem.dtype != "bf16":
@@ -57,8 +58,8 @@ class VendorMm(Kernel):
             return Reason(ReasonCode.EXTENT, "operand", "an operand spans 2**31 elements: vendor_mm counts in 32 bits")
         return None
 
-    def grid(self, problem, config, target, variant):
-        return (-(-problem.M // config.block_m), -(-problem.N // config.block_n))
+    def grid(self, plan):
+        return (triton.cdiv(plan.problem.M, plan.config.block_m), triton.cdiv(plan.problem.N, plan.config.block_n))
 
     def launch(self, plan, tensors):
         check_tensors(self.name, plan.problem, tensors)
@@ -78,7 +79,9 @@ class VendorMm(Kernel):
         return Contract("bf16", FMA if executor == "interpreter" else Accumulator(alignment_bits=24, assumed=True))
 
     def features(self, plan):
-        return frozenset({codegen.POINTER_STORE}), frozenset({codegen.TMA_LOAD, codegen.TMA_STORE})
+        return Features(
+            required=frozenset({codegen.POINTER_STORE}), forbidden=frozenset({codegen.TMA_LOAD, codegen.TMA_STORE})
+        )
 
 
 VENDOR_MM = VendorMm()

@@ -1,0 +1,206 @@
+"""mm, addmm and scaled mm by tensor descriptors: persistent programs that loop over tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import triton
+from torch import Tensor
+
+from conformance import codegen_checks as codegen
+from conformance.kernels import carveout
+from conformance.kernels.arguments import INDEX_LIMIT
+from conformance.kernels.device.persistent_tma import (
+    gemm_persistent_device_descriptors,
+    gemm_persistent_host_descriptors,
+)
+from conformance.kernels.gemm import GemmKernel, output_tiles
+from conformance.kernels.kernel import Features, Plan
+from conformance.kernels.launch import Launch
+from conformance.problems import BASE_ALIGNMENT, Operand, itemsize
+from conformance.records import Reason, ReasonCode
+
+#: Barriers of the load pipeline and descriptors, at most.
+BARRIER_BYTES = 1024
+
+#: TMA moves multiples of this many bytes: bases, leading strides and the inner extent of a stored tensor.
+TMA_BYTES = 16
+
+#: A descriptor's pitch, in bytes, must be below this.
+PITCH_LIMIT = 2**40
+
+
+class PersistentTmaGemm(GemmKernel):
+    """Descriptor loads, one program per SM looping over tiles, pointer or descriptor store."""
+
+    persistent = True
+    descriptors = True
+
+    def _config(self, plan: Plan) -> Reason | None:
+        problem, config, target, variant = plan.problem, plan.config, plan.target, plan.variant
+        for name in ("tma", "tensor-descriptor" if variant.descriptors == "device" else "host-descriptor"):
+            capability = target.capability(name)
+            if not capability.available:
+                return Reason(ReasonCode.CAPABILITY, name, f"{target.id}: {capability.why}")
+        if config.block_n // variant.epilogue_subtile < 16:
+            detail = f"{config.id} in {variant.epilogue_subtile} subtiles: a stored block needs at least 16 columns"
+            return Reason(ReasonCode.CONFIG, "epilogue_subtile", detail)
+        if (problem.dtype, problem.precision) == ("fp32", "tf32") and target.capability("tcgen05").available:
+            # sums leave tensor memory by way of shared memory, whatever the loop is
+            plan = replace(plan, variant=replace(variant, flatten=True))
+        return self._descriptors(plan) or super()._config(plan)
+
+    def shared_memory(self, plan: Plan) -> int:
+        """See :class:`GemmKernel`. Blocks of C lie beside the operand tiles.
+
+        One is what a descriptor stores. Another, in fp32 if a bias is added, changes its layout while the tiles of the
+        next are being loaded: in a flattened loop, or in one whose length the compiler knows.
+        """
+        problem, config, variant = plan.problem, plan.config, plan.variant
+        result = itemsize(problem.output_dtype)
+        staged = result if variant.tma_store else 0
+        if variant.flatten or variant.static:
+            staged += 4 if problem.reads_bias else 0 if variant.tma_store else result
+        block = config.block_m * config.block_n // variant.epilogue_subtile
+        return int(super().shared_memory(plan) + block * staged + BARRIER_BYTES)
+
+    def _descriptors(self, plan: Plan) -> Reason | None:
+        """What the descriptor of each operand, and of the output if it is stored through one, demands of memory."""
+        problem, config, variant = plan.problem, plan.config, plan.variant
+        described = [problem.operand("a"), problem.operand("b")] if problem.has_product else []
+        if variant.tma_store:
+            if problem.output.strides[1] != 1:
+                detail = f"out has strides {problem.output.strides}: a descriptor store needs unit stride along N"
+                return Reason(ReasonCode.LAYOUT, "out", detail)
+            described.append(problem.output)
+        for operand in described:
+            if operand.numel and (reason := _undescribable(operand)):
+                return reason
+        extent = problem.N * itemsize(problem.output_dtype)
+        if variant.tma_store and extent % TMA_BYTES:
+            detail = (
+                f"rows of out end after {extent} bytes: a descriptor store writes whole multiples of {TMA_BYTES} bytes "
+                "and would overwrite what follows. Use the pointer store or pad N"
+            )
+            return Reason(ReasonCode.ALIGNMENT_EXTENT, "out", detail)
+        inner = config.block_n // variant.epilogue_subtile * itemsize(problem.output_dtype)
+        if variant.tma_store and inner < TMA_BYTES:
+            detail = f"{config.id}: a stored block is {inner} bytes wide, {TMA_BYTES} are required: use fewer subtiles"
+            return Reason(ReasonCode.BLOCK_BYTES, "out", detail)
+        return None
+
+    def grid(self, plan: Plan) -> tuple[int, ...]:
+        """See :class:`Kernel`: one program per SM, or per tile if there are fewer."""
+        return (min(carveout.available_sms(plan), output_tiles(plan)),)
+
+    def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`: descriptors are built by the host or by each program, as the variant says."""
+        problem, variant = plan.problem, plan.variant
+        a, b = problem.operand("a"), problem.operand("b")
+        arguments = {
+            **self._arguments(plan, tensors),
+            **self._epilogue_arguments(plan, tensors),
+            "A_ROW_MAJOR": _row_major(a),
+            "B_ROW_MAJOR": _row_major(b),
+            "HAS_PRODUCT": problem.has_product,
+            "TMA_STORE": variant.tma_store,
+            "EPILOGUE_SUBTILE": variant.epilogue_subtile,
+            "FLATTEN": variant.flatten,
+        }
+        if variant.descriptors == "host":
+            function = gemm_persistent_host_descriptors
+            arguments |= self._host_descriptors(plan, tensors)
+        else:
+            function = gemm_persistent_device_descriptors
+            arguments |= {"a_ptr": tensors["a"], "b_ptr": tensors["b"], "lda": _leading(a), "ldb": _leading(b)}
+        return Launch(function, plan.grid, arguments, plan.config.options)
+
+    def _host_descriptors(self, plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Descriptors of A, B and C; None for one that is not needed, or that would describe no memory."""
+        from triton.tools.tensor_descriptor import TensorDescriptor
+
+        problem, config = plan.problem, plan.config
+        descriptors: dict[str, Any] = {"a_desc": None, "b_desc": None, "c_desc": None}
+        if problem.has_product and 0 not in plan.grid:
+            blocks = {"a": [config.block_m, config.block_k], "b": [config.block_k, config.block_n]}
+            for name, block in blocks.items():
+                operand = problem.operand(name)
+                order = slice(None) if _row_major(operand) else slice(None, None, -1)
+                shape = list(operand.shape)
+                descriptors[f"{name}_desc"] = TensorDescriptor(
+                    tensors[name], shape[order], [_leading(operand), 1], block[order]
+                )
+        if plan.variant.tma_store and 0 not in plan.grid:
+            block = [config.block_m, config.block_n // plan.variant.epilogue_subtile]
+            strides = [problem.output.strides[0], 1]
+            descriptors["c_desc"] = TensorDescriptor(tensors["out"], list(problem.output.shape), strides, block)
+        return descriptors
+
+    def features(self, plan: Plan) -> Features:
+        """See :class:`Kernel`: loads by TMA, and stores by TMA exactly where the variant says so."""
+        problem, stored = plan.problem, plan.variant.tma_store
+        required = {codegen.TMA_STORE if stored else codegen.POINTER_STORE}
+        forbidden = {codegen.POINTER_STORE if stored else codegen.TMA_STORE}
+        if problem.has_product:
+            required |= {codegen.TMA_LOAD, codegen.TENSOR_DESCRIPTOR}
+        else:
+            forbidden.add(codegen.TMA_LOAD)
+        if not problem.reads_bias and problem.scaling is None:
+            forbidden.add(codegen.POINTER_LOAD)
+        if unit := self._matrix_unit(plan):
+            required.add(unit)
+        return Features(frozenset(required), frozenset(forbidden))
+
+
+def _row_major(operand: Operand) -> bool:
+    """Whether the last dimension has unit stride; an operand with both strides 1 counts as row-major."""
+    return operand.strides[1] == 1
+
+
+def _leading(operand: Operand) -> int:
+    """Stride in elements between rows of the operand as it lies in memory.
+
+    With a single row it is never used, but a descriptor must still hold a valid one: the row's own length, rounded up.
+    """
+    outer = 0 if _row_major(operand) else 1
+    if operand.shape[outer] > 1:
+        return operand.strides[outer]
+    step = TMA_BYTES // itemsize(operand.dtype)
+    return int(triton.cdiv(max(operand.strides[outer], 1), step)) * step
+
+
+def _undescribable(operand: Operand) -> Reason | None:
+    """Why a descriptor cannot cover ``operand``: unit inner stride, aligned base and pitch, sizes below 2**31."""
+    size = itemsize(operand.dtype)
+    if 1 not in operand.strides:
+        detail = f"{operand.name} has strides {operand.strides}: a descriptor needs unit stride in one dimension"
+        return Reason(ReasonCode.LAYOUT, operand.name, detail)
+    base = operand.offset * size % BASE_ALIGNMENT
+    if base % TMA_BYTES:
+        detail = (
+            f"{operand.name} starts {base % TMA_BYTES} bytes past a {TMA_BYTES}-byte boundary: a descriptor needs its "
+            f"base on one. Copy the operand or use a pointer kernel"
+        )
+        return Reason(ReasonCode.ALIGNMENT_BASE, operand.name, detail)
+    pitch = _leading(operand) * size
+    if pitch % TMA_BYTES:
+        detail = (
+            f"rows of {operand.name} are {pitch} bytes apart: a descriptor needs a multiple of {TMA_BYTES}. "
+            f"Pad the leading dimension or use a pointer kernel"
+        )
+        return Reason(ReasonCode.ALIGNMENT_PITCH, operand.name, detail)
+    if max(operand.shape) >= INDEX_LIMIT or pitch >= PITCH_LIMIT:
+        detail = (
+            f"{operand.name} is {operand.shape} with a pitch of {pitch} bytes: sizes must be below 2**31, pitches 2**40"
+        )
+        return Reason(ReasonCode.EXTENT, operand.name, detail)
+    return None
+
+
+KERNELS: tuple[PersistentTmaGemm, ...] = (
+    PersistentTmaGemm("mm_persistent_tma", "mm", "persistent_mm"),
+    PersistentTmaGemm("addmm_persistent_tma", "addmm", "persistent_mm"),
+    PersistentTmaGemm("scaled_mm_persistent_tma", "scaled_mm", "persistent_fp8"),
+)
