@@ -28,6 +28,7 @@ JUDGED = {
     "problem": {"id": "mm-5x5x5", "M": 5, "N": 5, "K": 5},
     "config": {"id": "4x4x4", "block_m": 4, "block_n": 4},
     "verdicts": (Verdict("numerics/randn", True), Verdict("numerics/special", True)),
+    "observed": {"complete": True, "tiles": (2, 2)},
 }
 RECORDS = (
     CaseRecord(
@@ -226,13 +227,9 @@ def test_only_passes_of_several_tiles_judged_by_every_fill_are_verified():
     good = RECORDS[0]
     assert is_verified(good)
     assert not is_verified(dataclasses.replace(good, status=Status.FAIL))
-    assert not is_verified(dataclasses.replace(good, verdicts=()))
-    assert not is_verified(dataclasses.replace(good, verdicts=(Verdict("typed", True),))), "a refusal is no product"
-    assert not is_verified(dataclasses.replace(good, verdicts=good.verdicts[:1])), "some fills only"
-    assert is_verified(dataclasses.replace(good, problem={**good.problem, "K": 0}, verdicts=good.verdicts[:1]))
-    assert not is_verified(dataclasses.replace(good, problem={"M": 4, "N": 5}))
-    assert not is_verified(dataclasses.replace(good, config=None))
-    assert not is_verified(dataclasses.replace(good, config={"block_m": 0, "block_n": "4"}))
+    assert not is_verified(dataclasses.replace(good, observed={})), "a record of an older version"
+    for unverified in ({"complete": False}, {"complete": "yes"}, {"tiles": (1, 2)}, {"tiles": ()}, {"tiles": "22"}):
+        assert not is_verified(dataclasses.replace(good, observed={**good.observed, **unverified})), unverified
 
 
 def test_long_lists_of_failures_say_what_is_left_out():

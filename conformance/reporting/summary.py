@@ -65,22 +65,11 @@ def count_by(records: Iterable[CaseRecord], key: Callable[[CaseRecord], str]) ->
 
 
 def is_verified(record: CaseRecord) -> bool:
-    """Whether the case counts towards a rate: passed, over at least 2 x 2 tiles, judged by every fill. Each problem has
-    the fill "randn" and each with a product "special": a case that runs some fills only, or none, lacks one."""
-    problem = record.problem or {}
-    fills = {verdict.check for verdict in record.verdicts}
-    wanted = {"numerics/randn"}
-    if problem.get("K") and problem.get("alpha", 1.0):
-        wanted.add("numerics/special")
-    tiled = _tiles(record, "M") > 1 and _tiles(record, "N") > 1
-    return record.status is Status.PASS and tiled and wanted <= fills
-
-
-def _tiles(record: CaseRecord, extent: str) -> int:
-    """Tiles along M or N; 0 if the record does not say."""
-    size = (record.problem or {}).get(extent)
-    block = (record.config or {}).get(f"block_{extent.lower()}")
-    return -(-size // block) if isinstance(size, int) and isinstance(block, int) and block > 0 else 0
+    """Whether the case counts towards the rate: it passed, every fill that its problem has was judged, and its output
+    has at least 2 x 2 tiles. The record says both; one of an older version says neither and does not count."""
+    tiles = record.observed.get("tiles")
+    large = isinstance(tiles, (list, tuple)) and len(tiles) > 0 and all(isinstance(n, int) and n > 1 for n in tiles)
+    return record.status is Status.PASS and record.observed.get("complete") is True and large
 
 
 def _busy(records: Iterable[CaseRecord], key: Callable[[CaseRecord], str | None]) -> dict[str, float]:
