@@ -109,7 +109,7 @@ def _traits(item: tuple[str, Row]) -> set[Hashable]:
 
 
 def _refusal(kernel: Kernel, problem: Problem, config: AnyConfig, target: Target) -> Reason | None:
-    return kernel.refusal(problem, config, target, Variant(**example_variant(kernel)))
+    return kernel.refusal(kernel.draft(problem, config, target, Variant(**example_variant(kernel))))
 
 
 @functools.cache
