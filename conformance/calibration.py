@@ -1,24 +1,35 @@
 """Measures on a device the arithmetic that the contracts assume, and compares.
 
-Each probe is one dot product whose exact value tells how much the unit kept. The probes follow Fasi, Higham, Mikaitis
-and Pranesh, "Numerical behavior of NVIDIA tensor cores" (PeerJ CS 2021): a leading term that is cancelled inside one
-step shows the alignment bits, one that stays shows the bits of the result, and where a small term survives shows how
-many products one step holds.
+Each probe is one dot product whose exact value tells how much the matrix unit kept. The probes follow Fasi, Higham,
+Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores" (PeerJ CS 2021):
+
+* A large term that is cancelled inside one step shows the alignment bits.
+* A large term that stays shows the bits of the result.
+* Where a small term survives a cancelled large one shows how many products one step holds.
+* fp8 products are added in a narrow accumulator. Without fast accumulation its sum is added to an fp32 sum after some
+  k (promotion: Triton's ``max_num_imprecise_acc``). A small term next to a large one is lost while both are in one
+  narrow sum, and survives where a promotion lies between them: so the places where it survives are the promotions.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
+import itertools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from conformance.numerics.contract import Accumulator
 
-#: k of every probe: several steps of the widest unit, and several promotion chunks.
+if TYPE_CHECKING:
+    from conformance.execution.observation import Executor
+    from conformance.kernels.kernel import Kernel, Plan
+
+#: k of every probe: several steps of the widest unit, and several promotions.
 PROBE_K = 512
+#: An accumulator that keeps fewer fraction bits than this is narrow: fp32 keeps 23, so promotion to it shows.
+NARROW_BITS = 22
 
 
 class Unit(Protocol):
@@ -28,7 +39,7 @@ class Unit(Protocol):
 
 
 @dataclass(frozen=True)
-class Format:
+class ExponentRange:
     """Exponents that one operand can take: products span 2**(2*low) to 2**(2*high)."""
 
     low: int
@@ -36,21 +47,24 @@ class Format:
 
 
 #: Powers of two that each operand dtype holds as normal numbers, short of its limits.
-FORMATS = {
-    "fp32": Format(-60, 60),
-    "tf32": Format(-60, 60),
-    "fp16": Format(-14, 14),
-    "bf16": Format(-60, 60),
-    "e4m3": Format(-6, 8),
-    "e5m2": Format(-14, 15),
+EXPONENTS = {
+    "fp32": ExponentRange(-60, 60),
+    "tf32": ExponentRange(-60, 60),
+    "fp16": ExponentRange(-14, 14),
+    "bf16": ExponentRange(-60, 60),
+    "e4m3": ExponentRange(-6, 8),
+    "e5m2": ExponentRange(-14, 15),
 }
 
 
 @dataclass(frozen=True)
 class Measured:
-    """``alignment_bits`` and ``result_bits`` are lower bounds where the operands cannot express more (``limited``).
+    """What the probes found; all figures are fraction bits or numbers of products.
 
-    ``truncates``: the result is cut, not rounded to nearest. ``chunk``: products in one step; None if none showed.
+    ``alignment_bits`` and ``result_bits``: bits that survive in one step and in the accumulator that the unit sums in;
+    lower bounds where the operands cannot express more (``limited``). ``chunk``: products in one step; None if none
+    showed. ``truncates``: the result is cut, not rounded to nearest. ``promote``: the most products that a narrow
+    accumulator adds before its sum is promoted to fp32; None if it never is, or if the accumulator is not narrow.
     """
 
     alignment_bits: int
@@ -58,15 +72,26 @@ class Measured:
     chunk: int | None
     truncates: bool
     limited: bool
+    promote: int | None = None
+
+    @property
+    def narrow(self) -> bool:
+        """Whether the accumulator keeps so little that promotion matters, and shows."""
+        return self.result_bits < NARROW_BITS
 
     def text(self) -> str:
         at_least = ">= " if self.limited else ""
         rounding = "truncated" if self.truncates else "rounded to nearest"
         alignment = f"alignment {at_least}{self.alignment_bits} bits"
-        return f"{alignment}, result {self.result_bits} bits, {rounding}, step {self.chunk or '-'}"
+        promoted = f", {_promotion_text(self.promote)}" if self.narrow else ""
+        return f"{alignment}, result {self.result_bits} bits, {rounding}, step {self.chunk or '-'}{promoted}"
 
 
-def _dot(unit: Unit, terms: Mapping[int, tuple[int, int]], form: Format) -> float:
+def _promotion_text(promote: int | None) -> str:
+    return "never promoted" if promote is None else f"promoted every {promote}"
+
+
+def _dot(unit: Unit, terms: Mapping[int, tuple[int, int]], form: ExponentRange) -> float:
     """A dot product of ``factor * 2**exponent`` at the given k, zero elsewhere, exponents split over both operands."""
     a, b = [0.0] * PROBE_K, [0.0] * PROBE_K
     for k, (factor, exponent) in terms.items():
@@ -75,19 +100,37 @@ def _dot(unit: Unit, terms: Mapping[int, tuple[int, int]], form: Format) -> floa
     return unit(a, b)
 
 
-def measure(unit: Unit, form: Format) -> Measured:
-    """The figures of ``unit`` for operands of ``form``."""
+def measure(unit: Unit, form: ExponentRange) -> Measured:
+    """The figures of ``unit`` for operands whose exponents lie in ``form``; about 1100 dot products."""
     top = min(2 * form.high, 30)
     deepest = min(top - 2 * form.low, 40)
     aligned = _deepest(lambda j: _dot(unit, {0: (1, top), 1: (-1, top), 2: (1, top - j)}, form) != 0, deepest)
-    # The small term comes in a later step than the large one, which stays.
-    late = PROBE_K - 1
+    promotions = _promotions(unit, form, top, deepest)
+    # The small term comes in a later step than the large one, which stays, but before the first promotion.
+    late = (promotions[0] if promotions else PROBE_K) - 1
     kept = _deepest(lambda j: _dot(unit, {0: (1, top), late: (1, top - j)}, form) != 2.0**top, deepest)
     lost = [k for k in range(2, PROBE_K) if _lost(unit, form, top, min(deepest, aligned + 3), k)]
     chunk = len(lost) + 2 if aligned < deepest else None
     # One product of 3/4 of the last bit kept: truncation drops it, rounding to nearest carries.
     truncates = kept + 2 > deepest or _dot(unit, {0: (1, top), late: (3, top - kept - 2)}, form) == 2.0**top
-    return Measured(aligned, kept, chunk, truncates, aligned >= deepest)
+    between = [end - start for start, end in itertools.pairwise([0, *promotions, PROBE_K])]
+    promote = max(between) if promotions else None
+    return Measured(aligned, kept, chunk, truncates, aligned >= deepest, promote)
+
+
+def _promotions(unit: Unit, form: ExponentRange, top: int, deepest: int) -> list[int]:
+    """The k before which a sum was promoted to fp32.
+
+    A term of 2**-depth of the one before it survives only if a promotion lies between the two. A unit that keeps so
+    many bits in one sum shows no promotions: none are returned.
+    """
+    depth = min(NARROW_BITS, deepest)
+
+    def survives(k: int) -> bool:
+        return _dot(unit, {k - 1: (1, top), k: (1, top - depth)}, form) != 2.0**top
+
+    promotions = [k for k in range(1, PROBE_K) if survives(k)]
+    return promotions if len(promotions) < PROBE_K - 1 else []
 
 
 def _deepest(survives: Callable[[int], bool], limit: int) -> int:
@@ -95,44 +138,33 @@ def _deepest(survives: Callable[[int], bool], limit: int) -> int:
     return next((j - 1 for j in range(1, limit + 1) if not survives(j)), limit)
 
 
-def _lost(unit: Unit, form: Format, top: int, depth: int, k: int) -> bool:
+def _lost(unit: Unit, form: ExponentRange, top: int, depth: int, k: int) -> bool:
     return _dot(unit, {0: (1, top), 1: (-1, top), k: (1, top - depth)}, form) == 0
 
 
 def disagreements(measured: Measured, contract: Accumulator) -> list[str]:
     """Sentences where the device keeps less than the contract promises; empty if every bound and fill holds."""
-    found = []
+    failures = []
     # An accumulator that starts each step at a result of r bits cannot show more than r + 1 when nothing cancels.
     if measured.result_bits < contract.result_bits:
-        found.append(f"the result keeps {measured.result_bits} bits, the contract says {contract.result_bits}")
-    if not measured.limited and contract.kind == "tensor-core" and measured.alignment_bits < contract.alignment_bits:
-        found.append(f"alignment keeps {measured.alignment_bits} bits, the contract says {contract.alignment_bits}")
-    if measured.chunk is not None and contract.kind == "tensor-core" and measured.chunk > contract.chunk:
-        found.append(f"one step holds {measured.chunk} products, the contract says {contract.chunk}")
-    return found
-
-
-def simulated_unit(alignment_bits: int, result_bits: int, chunk: int, *, truncates: bool = True) -> Unit:
-    """A unit with these figures, for tests: exact integers in place of hardware."""
-
-    def cut(value: float, unit: float) -> float:
-        scaled = value / unit
-        return (math.trunc(scaled) if truncates else round(scaled)) * unit
-
-    def run(a: Sequence[float], b: Sequence[float]) -> float:
-        total = 0.0
-        for start in range(0, len(a), chunk):
-            terms = [x * y for x, y in zip(a[start : start + chunk], b[start : start + chunk], strict=True)] + [total]
-            largest = max(abs(term) for term in terms)
-            if largest == 0:
-                continue
-            unit = 2.0 ** (math.frexp(largest)[1] - 1 - alignment_bits)
-            total = sum(math.trunc(term / unit) * unit for term in terms)
-            if total:
-                total = cut(total, 2.0 ** (math.frexp(abs(total))[1] - 1 - result_bits))
-        return total
-
-    return run
+        failures.append(f"the result keeps {measured.result_bits} bits, the contract says {contract.result_bits}")
+    if contract.kind != "tensor-core":
+        return failures
+    if not measured.limited and measured.alignment_bits < contract.alignment_bits:
+        failures.append(f"alignment keeps {measured.alignment_bits} bits, the contract says {contract.alignment_bits}")
+    if measured.chunk is not None and measured.chunk > contract.chunk:
+        failures.append(f"one step holds {measured.chunk} products, the contract says {contract.chunk}")
+    if contract.promote is not None and measured.narrow:
+        if measured.promote is None:
+            failures.append(
+                f"no promotion to fp32 within {PROBE_K} products, the contract says one every {contract.promote}"
+            )
+        elif measured.promote > contract.promote:
+            failures.append(
+                f"up to {measured.promote} products are added before promotion to fp32, "
+                f"the contract says {contract.promote}"
+            )
+    return failures
 
 
 @dataclass(frozen=True)
@@ -140,7 +172,7 @@ class Probe:
     """One row of the report: a kernel's unit and what its contract says of it."""
 
     name: str
-    form: Format
+    form: ExponentRange
     unit: Unit
     contract: Accumulator
 
@@ -150,68 +182,82 @@ def report(probes: Sequence[Probe]) -> tuple[list[str], bool]:
     lines, agrees = [], True
     for probe in probes:
         measured = measure(probe.unit, probe.form)
-        wrong = disagreements(measured, probe.contract)
-        agrees &= not wrong
-        promised = (
-            f"contract: alignment {probe.contract.alignment_bits}, result {probe.contract.result_bits}, "
-            f"step {probe.contract.chunk}, promoted every {probe.contract.promote or '-'}"
-        )
-        lines.append(f"{'ok  ' if not wrong else 'FAIL'} {probe.name:28} {measured.text()} | {promised}")
-        lines += [f"     {sentence}" for sentence in wrong]
+        failures = disagreements(measured, probe.contract)
+        agrees &= not failures
+        contract = probe.contract
+        promised = f"alignment {contract.alignment_bits}, result {contract.result_bits}, step {contract.chunk}"
+        promised += f", {_promotion_text(contract.promote)}" if contract.result_bits < NARROW_BITS else ""
+        lines.append(f"{'FAIL' if failures else 'ok  '} {probe.name:28} {measured.text()} | contract: {promised}")
+        lines += [f"     {sentence}" for sentence in failures]
     return lines, agrees
 
 
-def device_probes() -> list[Probe]:
-    """Probes of every operand dtype through the catalogue's own kernels on the current device."""
-    import torch
+#: BLOCK_K of the probes; fp8 is also probed with a shorter block, as a promotion happens at the end of each block.
+BLOCK_K, SHORT_BLOCK_K = 128, 64
 
+
+def device_probes() -> list[Probe]:
+    """Probes of every operand dtype through the catalogue's own kernels on the current device.
+
+    What the device or the kernel cannot take is left out and printed. Raises RuntimeError without a device.
+    """
     from conformance import targets
     from conformance.execution.device import DeviceExecutor
     from conformance.heuristics.configs import Config
     from conformance.kernels import catalogue
-    from conformance.problems import DTYPES, Gemm, Layout, mm, scaled_mm
+    from conformance.kernels.kernel import NotApplicable
+    from conformance.problems import Gemm, Layout, mm, scaled_mm
 
-    executor = DeviceExecutor()
-    target = targets.devices()[0]
-    config = Config(64, 64, 128, 2, 4)
-
-    def unit_of(kernel_name: str, problem: Gemm) -> tuple[Unit, Accumulator]:
-        kernel = catalogue.get(kernel_name)
-        plan = kernel.plan(problem, config, target)
-
-        def run(a: Sequence[float], b: Sequence[float]) -> float:
-            tensors = {operand.name: _empty(operand) for operand in (*problem.operands, problem.output)}
-            tensors["a"][0] = torch.tensor(a).to(DTYPES[problem.a_dtype])
-            tensors["b"].t()[0] = torch.tensor(b).to(DTYPES[problem.second_dtype])
-            executor.run(kernel.launch(plan, tensors))
-            return float(tensors["out"][0, 0])
-
-        def _empty(operand: object) -> torch.Tensor:
-            fill = 1.0 if operand.name.startswith("scale") else 0.0  # type: ignore[attr-defined]
-            dense = torch.full(operand.shape, fill, device=executor.device)  # type: ignore[attr-defined]
-            held = dense.to(DTYPES[operand.dtype])  # type: ignore[attr-defined]
-            return held.t().contiguous().t() if operand.name == "b" else held  # type: ignore[attr-defined]
-
-        return run, kernel.contract(plan, "device").accumulator
-
+    executor, target = DeviceExecutor(), targets.devices()[0]
     column = {"layout_b": Layout("col"), "out_dtype": "fp32"}
-    wanted: list[tuple[str, str, str, Gemm]] = [
-        (dtype, dtype, "mm", mm(64, 64, PROBE_K, dtype, **column)) for dtype in ("bf16", "fp16", "fp32")
+    # label, key of EXPONENTS, problem, BLOCK_K
+    cases: list[tuple[str, str, Gemm, int]] = [
+        (dtype, dtype, mm(64, 64, PROBE_K, dtype, **column), BLOCK_K) for dtype in ("bf16", "fp16", "fp32")
     ]
-    wanted.append(("tf32", "tf32", "mm", mm(64, 64, PROBE_K, "fp32", precision="tf32", layout_b=Layout("col"))))
+    cases.append(("tf32", "tf32", mm(64, 64, PROBE_K, "fp32", precision="tf32", layout_b=Layout("col")), BLOCK_K))
     for dtype in ("e4m3", "e5m2"):
-        for fast in (True, False):
+        for fast, block_k in ((True, BLOCK_K), (False, BLOCK_K), (False, SHORT_BLOCK_K)):
             problem = scaled_mm(64, 64, PROBE_K, dtype, out_dtype="fp32", scaling="tensor", fast_accum=fast)
-            wanted.append((f"{dtype} {'fast' if fast else 'promoted'}", dtype, "scaled_mm", problem))
+            label = f"{dtype} fast" if fast else f"{dtype} promoted, BLOCK_K {block_k}"
+            cases.append((label, dtype, problem, block_k))
     probes = []
-    for label, form, kernel_name, problem in wanted:
+    for label, form, problem, block_k in cases:
         capability = target.capability(problem.dtype if problem.dtype != "fp32" else problem.precision)
         if not capability.available:
             print(f"skip {label}: {capability.why}")
             continue
-        unit, contract = unit_of(kernel_name, problem)
-        probes.append(Probe(f"{target.id} {label}", FORMATS[form], unit, contract))
+        kernel = catalogue.get(problem.op)
+        try:
+            plan = kernel.plan(problem, Config(64, 64, block_k, 2, 4), target)
+        except NotApplicable as refusal:
+            print(f"skip {label}: {refusal}")
+            continue
+        contract = kernel.contract(plan, executor.name).accumulator
+        probes.append(Probe(f"{target.id} {label}", EXPONENTS[form], _kernel_unit(kernel, plan, executor), contract))
     return probes
+
+
+def _kernel_unit(kernel: Kernel, plan: Plan, executor: Executor) -> Unit:
+    """The arithmetic of ``plan``: a dot product is the first element of its result, with scales of one."""
+    import torch
+
+    from conformance.problems import DTYPES, Operand
+
+    problem = plan.problem
+
+    def filled(operand: Operand) -> torch.Tensor:
+        values = torch.full(operand.shape, float(operand.name.startswith("scale")), device=executor.device)
+        stored = values.to(DTYPES[operand.dtype])
+        return stored.t().contiguous().t() if operand.name == "b" else stored
+
+    def run(a: Sequence[float], b: Sequence[float]) -> float:
+        tensors = {operand.name: filled(operand) for operand in problem.tensors}
+        tensors["a"][0] = torch.tensor(a).to(DTYPES[problem.a_dtype])
+        tensors["b"].t()[0] = torch.tensor(b).to(DTYPES[problem.second_dtype])
+        executor.run(kernel.launch(plan, tensors))
+        return float(tensors["out"][0, 0])
+
+    return run
 
 
 def conversions() -> tuple[list[str], bool]:

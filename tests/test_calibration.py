@@ -2,8 +2,9 @@
 
 import pytest
 
-from conformance.calibration import FORMATS, Probe, disagreements, measure, report, simulated_unit
+from conformance.calibration import EXPONENTS, Probe, disagreements, measure, report
 from conformance.numerics.contract import Accumulator
+from tests.simulated_unit import simulated_unit
 
 HOPPER = Accumulator(alignment_bits=25, result_bits=23, chunk=16)
 HOPPER_FP8 = Accumulator(alignment_bits=13, result_bits=13, chunk=32)
@@ -13,19 +14,19 @@ HOPPER_FP8 = Accumulator(alignment_bits=13, result_bits=13, chunk=32)
     ("form", "alignment", "result", "chunk"), [("bf16", 25, 23, 16), ("fp16", 24, 23, 8), ("e4m3", 13, 13, 32)]
 )
 def test_probes_find_the_figures_of_a_simulated_unit(form, alignment, result, chunk):
-    measured = measure(simulated_unit(alignment, result, chunk), FORMATS[form])
+    measured = measure(simulated_unit(alignment, result, chunk), EXPONENTS[form])
     assert (measured.alignment_bits, measured.result_bits, measured.chunk) == (alignment, result, chunk)
     assert measured.truncates
     assert not measured.limited
 
 
 def test_rounding_to_nearest_is_told_from_truncation():
-    assert not measure(simulated_unit(40, 23, 1, truncates=False), FORMATS["bf16"]).truncates
+    assert not measure(simulated_unit(40, 23, 1, truncates=False), EXPONENTS["bf16"]).truncates
 
 
 def test_a_unit_that_keeps_what_the_contract_says_agrees():
-    assert disagreements(measure(simulated_unit(25, 23, 16), FORMATS["bf16"]), HOPPER) == []
-    assert disagreements(measure(simulated_unit(13, 13, 32), FORMATS["e4m3"]), HOPPER_FP8) == []
+    assert disagreements(measure(simulated_unit(25, 23, 16), EXPONENTS["bf16"]), HOPPER) == []
+    assert disagreements(measure(simulated_unit(13, 13, 32), EXPONENTS["e4m3"]), HOPPER_FP8) == []
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,57 @@ def test_a_unit_that_keeps_what_the_contract_says_agrees():
     ],
 )
 def test_a_device_that_differs_fails(unit, contract, says):
-    lines, agrees = report([Probe("simulated", FORMATS["bf16"], unit, contract)])
+    lines, agrees = report([Probe("simulated", EXPONENTS["bf16"], unit, contract)])
+    assert not agrees
+    assert lines[0].startswith("FAIL")
+    assert any(says in line for line in lines), lines
+
+
+PROMOTED = Accumulator(alignment_bits=13, result_bits=13, chunk=32, promote=128)
+
+
+@pytest.mark.parametrize("form", ["e4m3", "e5m2"])
+@pytest.mark.parametrize("promote", [None, 32, 64, 128, 256])
+def test_probes_find_how_many_products_are_added_before_promotion(promote, form):
+    measured = measure(simulated_unit(13, 13, 32, promote=promote), EXPONENTS[form])
+    assert measured.promote == promote
+    assert (measured.alignment_bits, measured.result_bits, measured.chunk) == (13, 13, 32)
+    assert measured.text().endswith("never promoted" if promote is None else f"promoted every {promote}")
+
+
+def test_a_wide_accumulator_needs_no_promotion():
+    measured = measure(simulated_unit(25, 23, 16), EXPONENTS["e4m3"])
+    assert measured.promote is None
+    assert not measured.narrow
+    assert "promoted" not in measured.text()
+    assert disagreements(measured, PROMOTED) == []
+
+
+@pytest.mark.parametrize("unit", [simulated_unit(13, 13, 32, promote=p) for p in (32, 64, 128, [64, 192, 320, 448])])
+def test_promotion_as_promised_or_sooner_agrees(unit):
+    assert disagreements(measure(unit, EXPONENTS["e4m3"]), PROMOTED) == []
+
+
+def test_fast_accumulation_needs_no_promotion_and_may_have_one():
+    for promote in (None, 128):
+        assert disagreements(measure(simulated_unit(13, 13, 32, promote=promote), EXPONENTS["e4m3"]), HOPPER_FP8) == []
+
+
+@pytest.mark.parametrize(
+    ("unit", "says"),
+    [
+        (simulated_unit(13, 13, 32), "no promotion to fp32 within 512 products, the contract says one every 128"),
+        (simulated_unit(13, 13, 32, promote=256), "up to 256 products are added before promotion to fp32"),
+        (simulated_unit(13, 13, 32, promote=[128, 256]), "up to 256 products"),  # the last one is left out
+        (simulated_unit(13, 13, 32, promote=[128, 320, 448]), "up to 192 products"),  # one is late
+        (simulated_unit(12, 12, 32, promote=128), "the result keeps 12 bits, the contract says 13"),
+        (simulated_unit(13, 11, 32, promote=128), "the result keeps 11 bits"),
+        (simulated_unit(11, 13, 32, promote=128), "alignment keeps 11 bits"),
+    ],
+)
+@pytest.mark.parametrize("form", ["e4m3", "e5m2"])
+def test_a_device_that_promotes_too_late_or_too_narrow_fails(unit, says, form):
+    lines, agrees = report([Probe("simulated", EXPONENTS[form], unit, PROMOTED)])
     assert not agrees
     assert lines[0].startswith("FAIL")
     assert any(says in line for line in lines), lines
