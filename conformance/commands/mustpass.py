@@ -12,7 +12,7 @@ from conformance.gate.evidence.options import check_options
 from conformance.gate.evidence.rejection import Rejected
 from conformance.gate.mustpass import mustpass_lists as mustpass
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
-from conformance.gate.user_files.toml_entries import stack_problem
+from conformance.gate.user_files.stack_ranges import range_problem
 from conformance.gate.verdict import gate_verdict
 from conformance.records import Status, replace_file
 from conformance.reporting.text import clean, log_safe
@@ -117,10 +117,9 @@ def _print_change(title: str, change: mustpass.Change) -> None:
 
 def _stack(given: list[str]) -> dict[str, str]:
     stack = {name.strip(): wanted.strip() for name, _, wanted in (text.partition("=") for text in given)}
-    for component, wanted in stack.items():
-        problem = stack_problem(component, wanted)
-        if problem:
-            raise CommandError(f"--stack: {problem}")
+    problem = range_problem(stack)
+    if problem:
+        raise CommandError(f"--stack: {problem}")
     return stack
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from conformance.gate.run_options import DEFAULT_CASE_TIMEOUT_S, DEFAULT_SEED, OPTIONS
-from conformance.gate.user_files.expected_failures import ExpectedFailureError, ExpectedFailures, read_expected_failures
+from conformance.gate.user_files.expected_failures import ExpectedFailures, read_expected_failures
+from conformance.gate.user_files.toml_entries import EntryError
 from conformance.judging.settings import Settings
 from conformance.machine.gpus import Gpus, find_gpus
 from conformance.plugin import case_ids
@@ -90,5 +91,5 @@ def _settings(config: pytest.Config) -> Settings:
 def _expected_failures(base: Path, given: tuple[str, ...]) -> ExpectedFailures:
     try:
         return read_expected_failures(base / file for file in given)
-    except ExpectedFailureError as error:
+    except EntryError as error:
         raise pytest.UsageError(str(error)) from None

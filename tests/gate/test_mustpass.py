@@ -355,7 +355,9 @@ def test_a_run_that_is_as_listed_passes_with_its_waivers_and_claims(tmp_path, ca
     assert "sm_90: 1 of 3 owed cases proven" in out
     assert "waived: NEW_FAIL test_a.py::test_one[mm-bf16-sm_90]: known" in out
     waived.write_text("[[waiver]]\n")
-    with pytest.raises(CommandError, match=r"waivers\.toml: waiver 1: key cases, stack, reason"):
+    with pytest.raises(
+        CommandError, match=r"waivers\.toml: waiver 1: missing key `cases`: the keys are cases, stack, reason"
+    ):
         conformance_mustpass("check", failing, *options, "--waivers", waived)
 
 

@@ -10,7 +10,6 @@ from conformance import targets
 from conformance.gate.mustpass.mustpass_lists import Level, Mustpass
 from conformance.gate.mustpass.profiles import (
     Profile,
-    ProfileError,
     State,
     claims,
     not_claimed,
@@ -19,6 +18,8 @@ from conformance.gate.mustpass.profiles import (
     sorted_out,
 )
 from conformance.gate.user_files import toml_entries
+from conformance.gate.user_files.toml_entries import EntryError
+from conformance.kernels import catalogue
 from conformance.records import CaseRecord, Reason, ReasonCode, Status, Verdict
 
 FILE = """
@@ -179,15 +180,29 @@ def covers(profile: Profile, case: str) -> bool:
 
 
 def test_cases_are_chosen_by_what_their_ids_say():
-    profile = Profile("p", "x", kernels=("mm",), suites=("scaling",), dtypes=("fp16",))
+    profile = Profile(id="p", about="x", kernels=("mm",), suites=("scaling",), dtypes=("fp16",))
     assert covers(profile, "test_scaling.py::test_x[mm-fp16-128x64-sm_90]")
     assert not covers(profile, "test_scaling.py::test_x[mm-e4m3-out_dtype=fp16-sm_90]")
     assert not covers(profile, "test_scaling.py::test_x[mm_tma-fp16-sm_90]")
     assert not covers(profile, "test_zero_size.py::test_x[mm-fp16-sm_90]")
     assert not covers(profile, "test_scaling.py::test_x")
     assert not covers(profile, "no case")
-    assert not covers(Profile("p", "x", includes=("q",)), "test_scaling.py::test_x[mm-fp16-sm_90]")
-    assert covers(Profile("p", "x", suites=("scaling",)), "mine/test_scaling.py::test_x")
+    assert not covers(Profile(id="p", about="x", includes=("q",)), "test_scaling.py::test_x[mm-fp16-sm_90]")
+    assert covers(Profile(id="p", about="x", suites=("scaling",)), "mine/test_scaling.py::test_x")
+    products = Profile(id="p", about="x", kernels=("*mm",), without=("int_mm",))
+    assert covers(products, "test_scaling.py::test_x[new_mm-fp16-sm_90]")
+    assert not covers(products, "test_scaling.py::test_x[int_mm-int8-sm_90]")
+
+
+def test_every_kernel_proves_a_profile_of_the_package():
+    """So that a kernel is not forgotten when it is added."""
+    profiles = [profile for profile in read_profiles().profiles.values() if profile.kernels]
+    for kernel in catalogue.catalogue().values():
+        assert any(
+            covers(profile, f"test_a.py::test_x[{kernel.name}-bf16-sm_90]")
+            for profile in profiles
+            if not profile.dtypes
+        ), kernel.name
 
 
 def test_the_profiles_of_the_package_are_valid_and_the_users_claims_stand_in(tmp_path):
@@ -204,7 +219,7 @@ def test_the_profiles_of_the_package_are_valid_and_the_users_claims_stand_in(tmp
 
 def test_every_known_target_claims_something_and_a_claim_of_no_profile_is_an_error():
     assert {row.arch for row in targets.KNOWN if not row.claims} == set()
-    with pytest.raises(ProfileError, match="target 'sm_91' names profile 'vender'"):
+    with pytest.raises(EntryError, match="target 'sm_91' names profile 'vender'"):
         parsed({"f": FILE}, {"sm_91": ("vender",)})
 
 
@@ -216,8 +231,11 @@ def test_profiles_that_include_each_other_end():
 BROKEN = {
     "not-toml": ("id = ", "is not TOML"),
     "unknown-table": ("[[profiles]]\nid = 'x'\n", "only [[profile]] and [[target]] tables are read"),
-    "unknown-key": (FILE.replace("kernels", "kernel"), "profile 'baseline': unknown key kernel"),
-    "missing-key": (FILE.replace('about = "products"', ""), "profile 'baseline': key about is missing"),
+    "unknown-key": (
+        FILE.replace("kernels", "kernel"),
+        "profile 'baseline': unknown key `kernel`: the keys are id, about; includes,",
+    ),
+    "missing-key": (FILE.replace('about = "products"', ""), "profile 'baseline': missing key `about`"),
     "wrong-type": (FILE.replace('["*_tma"]', '"*_tma"'), "profile 'tma': kernels = '*_tma': a list of texts"),
     "wrong-items": (FILE.replace('["*_tma"]', "[1]"), "profile 'tma': kernels = [1]"),
     "spaces": (FILE.replace('id = "tma"', 'id = "t m a"'), "text without spaces is required"),
@@ -225,16 +243,19 @@ BROKEN = {
     "target-twice": (FILE.replace('"sm_80"', '"sm_90"'), "a target is there twice"),
     "unknown-profile": (FILE.replace('["vendor"]', '["vender"]'), "target 'sm_90' names profile 'vender', which there"),
     "unknown-include": (FILE.replace('["baseline", "tma"]', '["tmb"]'), "profile 'vendor' names profile 'tmb'"),
-    "no-cases": ('[[profile]]\nid = "x"\nabout = "y"\n', "profile 'x' has no cases"),
-    "evidence-of-nothing": (FILE.replace('"tma"]\n', '"tma"]\nevidence = ["x"]\n'), "profile 'vendor' has no cases"),
-    "claims-of-no-target": (FILE.replace('id = "sm_80"\n', ""), "target 2: key id is missing"),
+    "no-cases": ('[[profile]]\nid = "x"\nabout = "y"\n', "profile 'x': it has no cases"),
+    "evidence-of-nothing": (
+        FILE.replace('"tma"]\n', '"tma"]\nevidence = ["x"]\n'),
+        "profile 'vendor': it has no cases",
+    ),
+    "claims-of-no-target": (FILE.replace('id = "sm_80"\n', ""), "target 2: missing key `id`: the keys are id, claims"),
 }
 
 
 @pytest.mark.parametrize("fault", BROKEN)
 def test_a_broken_file_is_an_error_that_says_what_is_wrong(fault):
     text, message = BROKEN[fault]
-    with pytest.raises(ProfileError) as error:
+    with pytest.raises(EntryError) as error:
         parsed({"f.toml": text})
     assert message in str(error.value)
 
@@ -242,5 +263,5 @@ def test_a_broken_file_is_an_error_that_says_what_is_wrong(fault):
 def test_a_huge_file_is_refused(tmp_path):
     file = tmp_path / "mine.toml"
     file.write_text("#" * (toml_entries.FILE_LIMIT + 1))
-    with pytest.raises(ProfileError, match="a file of profiles has at most"):
+    with pytest.raises(EntryError, match="a file of profiles has at most"):
         read_profiles([file])

@@ -13,8 +13,10 @@ import pytest
 
 from conformance.gate.findings import Comparison, Finding, Group, Kind, Side
 from conformance.gate.user_files import toml_entries
+from conformance.gate.user_files.case_patterns import Ids, matches
 from conformance.gate.user_files.toml_edits import narrowest, spans
-from conformance.gate.user_files.waiver_file import WaiverError, Waivers, parsed, read_waivers
+from conformance.gate.user_files.toml_entries import EntryError
+from conformance.gate.user_files.waiver_file import Waivers, parsed, read_waivers
 from conformance.gate.verdict.apply_waivers import apply, suggested
 from conformance.records import CaseRecord, Reason, ReasonCode, Status, Verdict
 
@@ -114,7 +116,7 @@ def test_an_expired_waiver_excuses_nothing_and_says_which_line_to_change():
     assert "me renews line 9 or removes it" in problem.text
     after = patched(problem.edit, text)
     assert after == text.replace("2026-08-31", "<a later day that me stands for>")
-    with pytest.raises(WaiverError, match="not TOML"):
+    with pytest.raises(EntryError, match="not TOML"):
         parsed(after, "w.toml")
 
 
@@ -275,7 +277,7 @@ def test_a_suggested_waiver_covers_the_group_and_does_not_parse_unread():
     new = comparison((Kind.MORE_SPILLS, 1), (Kind.MORE_SPILLS, 12))
     (group,) = new.groups
     text = suggested(group, new, [CASE.format(2)])
-    with pytest.raises(WaiverError, match="not TOML"):
+    with pytest.raises(EntryError, match="not TOML"):
         parsed(text, "w.toml")
     for placeholder, value in (
         ("<why this is acceptable>", '"x"'),
@@ -283,7 +285,7 @@ def test_a_suggested_waiver_covers_the_group_and_does_not_parse_unread():
         ("<who looks after it>", '"me"'),
         ("<YYYY-MM-DD>", "2027-01-01"),
     ):
-        with pytest.raises(WaiverError):
+        with pytest.raises(EntryError):
             parsed(text, "w.toml")
         text = text.replace(placeholder, value)
     filled = parsed(text, "w.toml")
@@ -342,7 +344,7 @@ def test_tables_are_found_whatever_the_text_around_them():
 
 def test_a_waiver_in_one_line_has_no_lines_to_edit():
     text = "waiver = [{ " + ", ".join(f"{key} = {value}" for key, value in KEYS.items()) + " }]\n"
-    with pytest.raises(WaiverError, match=r"w\.toml: write each waiver as \[\[waiver\]\] on a line of its own"):
+    with pytest.raises(EntryError, match=r"w\.toml: write each waiver as \[\[waiver\]\] on a line of its own"):
         parsed(text, "w.toml")
 
 
@@ -357,8 +359,12 @@ BROKEN = {
     "unknown-top-key": ("[defaults]\n" + waiver(), "unknown key defaults"),
     "no-table": ("waiver = 3\n", "must be tables"),
     "table": ("[waiver]\ncases = 'x'\n", "must be tables"),
-    "unknown-key": (waiver(until='"x"'), "waiver 1: unknown key until"),
-    "missing-key": (waiver(reason=None, owner=None), "key reason, owner is missing"),
+    "unknown-key": (
+        waiver(until='"x"'),
+        "1: unknown key `until`: the keys are cases, stack, reason, issue, owner, expires; targets, kind, seen may",
+    ),
+    "reserved-key": (waiver(file='"x"'), "unknown key file"),
+    "missing-key": (waiver(reason=None, owner=None), "missing key `reason`: the keys are cases"),
     "only-wildcards": (waiver(cases='"*?"'), "more than wildcards"),
     "a-wildcard-among-others": (waiver(cases='["test_a.py::x", "*"]'), "more than wildcards"),
     "number": (waiver(cases="3"), "a pattern of case ids"),
@@ -371,8 +377,8 @@ BROKEN = {
     "kind-of-another-type": (waiver(kind="[1]"), "one of NEW_CRASH"),
     "targets": (waiver(targets='"sm_90"'), "a list of patterns of target ids"),
     "empty-seen": (waiver(seen='""'), "text is required"),
-    "the-run-itself": (waiver(cases='"(the candidate*"'), "that a run is incomplete cannot be waived"),
-    "the-run-among-others": (waiver(cases='["test_a.py::x", "*run)"]'), "that a run is incomplete cannot be waived"),
+    "the-run-itself": (waiver(cases='"(the candidate*"'), "an incomplete run cannot be waived"),
+    "the-run-among-others": (waiver(cases='["test_a.py::x", "*run)"]'), "an incomplete run cannot be waived"),
     "stack": (waiver(stack='{ triton = "3.9" }'), "a version specifier"),
     "no-stack": (waiver(stack="{}"), "one version specifier or more"),
 }
@@ -383,7 +389,7 @@ def test_a_broken_file_is_an_error_that_says_what_is_wrong(tmp_path, fault):
     text, message = BROKEN[fault]
     file = tmp_path / "waivers.toml"
     file.write_text(text)
-    with pytest.raises(WaiverError) as error:
+    with pytest.raises(EntryError) as error:
         read_waivers(file)
     assert str(file) in str(error.value)
     assert message in str(error.value)
@@ -392,7 +398,7 @@ def test_a_broken_file_is_an_error_that_says_what_is_wrong(tmp_path, fault):
 def test_a_huge_file_is_refused_before_it_is_read(tmp_path):
     file = tmp_path / "waivers.toml"
     file.write_text(waiver() + "#" * toml_entries.FILE_LIMIT)
-    with pytest.raises(WaiverError, match="a file of waivers has at most 1000000"):
+    with pytest.raises(EntryError, match="a file of waivers has at most 1000000"):
         read_waivers(file)
 
 
@@ -400,13 +406,13 @@ def test_a_huge_file_is_refused_before_it_is_read(tmp_path):
 def test_a_file_that_cannot_be_read_is_named(tmp_path, content):
     if content:
         (tmp_path / "w.toml").write_bytes(content)
-    with pytest.raises(WaiverError, match=r"w\.toml cannot be read .*: give a file of waivers"):
+    with pytest.raises(EntryError, match=r"w\.toml cannot be read .*: give a file of waivers"):
         read_waivers(tmp_path / "w.toml")
 
 
 def test_a_pattern_of_many_stars_takes_no_time():
     code = (
-        "from conformance.gate.user_files.toml_entries import matches; assert not matches('*a' * 60 + 'b', 'a' * 5000)"
+        "from conformance.gate.user_files.case_patterns import matches; assert not matches('*a' * 60 + 'b', 'a' * 5000)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=20)
 
@@ -426,8 +432,8 @@ def test_a_pattern_of_many_stars_takes_no_time():
     ],
 )
 def test_stars_match_any_text(pattern, text, held):
-    assert toml_entries.matches(pattern, text) is held
-    among = toml_entries.Ids(["", "a", "ab", "b", "xaxb", text])
+    assert matches(pattern, text) is held
+    among = Ids(["", "a", "ab", "b", "xaxb", text])
     assert (text in among.matching(pattern)) is held
 
 

@@ -14,6 +14,7 @@ from conformance.gate.mustpass import mustpass_check as owed
 from conformance.gate.mustpass import mustpass_lists as mustpass
 from conformance.gate.mustpass import profiles
 from conformance.gate.user_files import waiver_file
+from conformance.gate.user_files.toml_entries import EntryError
 from conformance.gate.verdict import apply_waivers, gate_verdict
 from conformance.gate.verdict.final_comparison import settled
 from conformance.records import CaseRecord, RecordError, RunInfo, Status, read_records, read_run
@@ -91,5 +92,5 @@ def _files(
             mustpass.read_lists(lists) if lists else None,
             profiles.read_profiles(more_profiles, targets.claims()),
         )
-    except (mustpass.MustpassError, profiles.ProfileError, waiver_file.WaiverError) as error:
+    except (mustpass.MustpassError, EntryError) as error:
         raise CommandError(clean(str(error))) from None

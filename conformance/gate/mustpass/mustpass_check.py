@@ -18,7 +18,7 @@ from conformance.gate.mustpass.mustpass_lists import (
     stack_text,
     target_of,
 )
-from conformance.gate.user_files.toml_entries import holds
+from conformance.gate.user_files.stack_ranges import holds
 from conformance.records import CaseRecord, RunInfo, Status
 
 

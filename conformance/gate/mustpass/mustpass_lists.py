@@ -36,7 +36,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from conformance.gate.runs.code_digest import code_digest
-from conformance.gate.user_files.toml_entries import stack_problem
+from conformance.gate.user_files.stack_ranges import range_problem
 from conformance.records import CaseRecord, ReasonCode, RunInfo, Status
 
 FORMAT = 1
@@ -296,7 +296,7 @@ def parsed(text: str, file: str) -> Mustpass:
     if len(outcomes) != len(body) or "" in outcomes:
         raise refuse("a case is listed twice or without its outcome")
     stack = dict(part.split(" ", 1) for part in values["stack"].split("; ") if " " in part)
-    problem = next((problem for line in stack.items() if (problem := stack_problem(*line))), None)
+    problem = range_problem(stack)
     if problem or not stack:
         raise refuse(problem or "its header has no range of versions")
     targets = () if values["targets"] == DEFAULT_TARGETS else tuple(values["targets"].split())

@@ -8,6 +8,8 @@
     Profiles that are claimed with it.
 ``kernels``, ``suites``, ``dtypes`` (optional)
     Which cases prove it: patterns of kernels, patterns of suites, and dtypes. All that are given must hold.
+``without`` (optional)
+    Patterns of kernels that do not count, though ``kernels`` matches them.
 ``evidence`` (optional)
     Patterns of checks (such as "codegen/requires/TMA_LOAD"), one of which must have passed in one of these cases: a
     kernel that gives the right numbers by another way does not prove that the hardware's way works.
@@ -21,59 +23,51 @@ refused is not owed. A claim is proven at the least level of its cases and never
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from conformance.gate.mustpass.mustpass_check import is_excused, once
 from conformance.gate.mustpass.mustpass_lists import ANY, LEVELS, Level, Mustpass, is_proof, outcome, satisfies
+from conformance.gate.user_files.case_patterns import any_matches
 from conformance.gate.user_files.toml_entries import (
-    TEXT,
+    Entry,
     EntryError,
-    Form,
-    any_matches,
-    is_text,
-    is_texts,
+    Name,
+    Names,
+    Text,
+    check_tables,
+    entries,
     load,
     read_text,
-    tables,
 )
 from conformance.gate.user_files.waiver_file import FAILURES
 from conformance.records import CaseRecord, Status
 
-BUILT_IN = "profiles.toml"  # beside this module
-
-_NAME = (lambda value: is_text(value) and re.search(r"\s", value) is None, "text without spaces")
-_NAMES = (is_texts, "a list of texts")
-_SELECTORS = ("kernels", "suites", "dtypes")
-_PROFILE = Form(
-    "profile",
-    "profile",
-    {"id": _NAME, "about": TEXT, **dict.fromkeys(("includes", *_SELECTORS, "evidence"), _NAMES)},
-    optional=("includes", *_SELECTORS, "evidence"),
-)
-_TARGET = Form("target", "target", {"id": _NAME, "claims": _NAMES})
+BUILT_IN = "profiles.toml"  # in conformance/data
 
 
-class ProfileError(ValueError):
-    """A file of profiles cannot be used; the message says which entry and what is required."""
+class Profile(Entry, frozen=True, kw_only=True):
+    """One profile; the module says what its keys mean."""
 
+    table = "profile"
+    title = "profile"
 
-@dataclass(frozen=True)
-class Profile:
-    """One profile; the module says what its fields mean."""
+    id: Name
+    about: Text
+    includes: Names = ()
+    kernels: Names = ()
+    without: Names = ()
+    suites: Names = ()
+    dtypes: Names = ()
+    evidence: Names = ()
 
-    id: str
-    about: str
-    includes: tuple[str, ...] = ()
-    kernels: tuple[str, ...] = ()
-    suites: tuple[str, ...] = ()
-    dtypes: tuple[str, ...] = ()
-    evidence: tuple[str, ...] = ()
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.selects and (self.evidence or not self.includes):
+            raise ValueError("it has no cases: give one of kernels, suites, dtypes, or includes")
 
     @property
     def selects(self) -> bool:
@@ -87,9 +81,20 @@ class Profile:
             for (suite, kernel), members in (cases.items() if self.selects else ())
             if not self.suites or any_matches(self.suites, suite)
             if not self.kernels or any_matches(self.kernels, kernel)
+            if not any_matches(self.without, kernel)
             for case in members
             if not self.dtypes or not set(self.dtypes).isdisjoint(case.removesuffix("]").split("-"))
         ]
+
+
+class TargetClaims(Entry, frozen=True, kw_only=True):
+    """The profiles that one target claims."""
+
+    table = "target"
+    title = "target"
+
+    id: Name
+    claims: Names
 
 
 #: Case ids by suite and kernel; an id that names no kernel has what comes first in its brackets.
@@ -130,15 +135,10 @@ def read_profiles(paths: Iterable[Path] = (), known: Mapping[str, tuple[str, ...
     """The profiles that come with the package and those in the files ``paths``.
 
     ``known``: what targets claim by themselves (``conformance.targets.claims()``). What a file says that a target
-    claims replaces it. Raises :class:`ProfileError`.
+    claims replaces it. Raises :class:`EntryError`.
     """
-    built_in = files("conformance.data").joinpath(BUILT_IN).read_text(encoding="utf-8")
-    try:
-        return parsed(
-            {f"conformance/gate/{BUILT_IN}": built_in, **{str(p): read_text(p, "profiles") for p in paths}}, known
-        )
-    except EntryError as error:
-        raise ProfileError(str(error)) from None
+    texts = {f"conformance/data/{BUILT_IN}": files("conformance.data").joinpath(BUILT_IN).read_text(encoding="utf-8")}
+    return parsed({**texts, **{str(path): read_text(path, "profiles") for path in paths}}, known)
 
 
 def parsed(texts: Mapping[str, str], known: Mapping[str, tuple[str, ...]] | None = None) -> Profiles:
@@ -146,27 +146,21 @@ def parsed(texts: Mapping[str, str], known: Mapping[str, tuple[str, ...]] | None
     profiles: dict[str, Profile] = {}
     claims: dict[str, tuple[str, ...]] = dict(known or {})
     for file, text in texts.items():
-        try:
-            found, targets = tables(load(text, file), file, _PROFILE, _TARGET)
-        except EntryError as error:
-            raise ProfileError(str(error)) from None
-        for table in found:
-            fields: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in table.items()}
-            profile = Profile(**fields)
+        data = load(text, file)
+        check_tables(data, file, Profile, TargetClaims)
+        for profile in entries(data, file, Profile):
             if profile.id in profiles:
-                raise ProfileError(f"{file}: profile {profile.id!r} is there already: an id must be unique")
-            if not profile.selects and (profile.evidence or not profile.includes):
-                keys = ", ".join(_SELECTORS)
-                raise ProfileError(f"{file}: profile {profile.id!r} has no cases: give one of {keys}, or includes")
+                raise EntryError(f"{file}: profile {profile.id!r} is there already: an id must be unique")
             profiles[profile.id] = profile
-        mine = {table["id"]: tuple(table["claims"]) for table in targets}
-        if len(mine) != len(targets):
-            raise ProfileError(f"{file}: a target is there twice: write all that it claims in one table")
-        claims |= mine
-    named = {name: f"profile {profile.id!r}" for profile in profiles.values() for name in profile.includes}
-    named |= {name: f"target {target!r}" for target, names in claims.items() for name in names}
-    for name in sorted(named.keys() - profiles.keys()):
-        raise ProfileError(f"{named[name]} names profile {name!r}, which there is not: use {', '.join(profiles)}")
+        targets = entries(data, file, TargetClaims)
+        by_target = {target.id: target.claims for target in targets}
+        if len(by_target) != len(targets):
+            raise EntryError(f"{file}: a target is there twice: write all that it claims in one table")
+        claims |= by_target
+    users = {name: f"profile {profile.id!r}" for profile in profiles.values() for name in profile.includes}
+    users |= {name: f"target {target!r}" for target, names in claims.items() for name in names}
+    for name in sorted(users.keys() - profiles.keys()):
+        raise EntryError(f"{users[name]} names profile {name!r}, which there is not: use {', '.join(profiles)}")
     return Profiles(profiles, claims)
 
 

@@ -31,33 +31,35 @@ waiver.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import date, datetime, timezone
+from datetime import datetime, timezone
 from importlib.resources import files
 from pathlib import Path
+from typing import Annotated, Literal
 
+from msgspec import Meta
+
+from conformance.gate.user_files.case_patterns import any_matches, matches
+from conformance.gate.user_files.stack_ranges import holds
 from conformance.gate.user_files.toml_entries import (
-    DAY,
-    LINK,
-    STACK,
-    TARGETS,
-    TEXT,
+    CasePattern,
+    Day,
+    Entry,
     EntryError,
-    Form,
-    any_matches,
-    holds,
-    is_text,
-    is_texts,
+    Link,
+    Name,
+    Ranges,
+    Targets,
+    Text,
+    check_tables,
+    entries,
     load,
-    matches,
     read_text,
-    tables,
 )
 from conformance.records import CaseRecord, Check, Reason, ReasonCode, Status, Verdict
 
-BUILT_IN = "expected_failures.toml"  # beside this module
+BUILT_IN = "expected_failures.toml"  # in conformance/data
 
 _STATUSES = {
     "fail": (Status.FAIL, Status.COMPILE_ERROR),
@@ -65,46 +67,27 @@ _STATUSES = {
     "timeout": (Status.TIMEOUT,),
     "oom": (Status.OOM,),
 }
-_FORM = Form(
-    "expected_failure",
-    "expected failure",
-    {
-        "id": (lambda value: is_text(value) and not re.search(r"\s", value), "text without spaces"),
-        "cases": (is_text, "a pattern of case ids"),
-        "stack": STACK,
-        "upstream": LINK,
-        "seen": (is_text, "text that the diagnosis contains"),
-        "owner": TEXT,
-        "expires": DAY,
-        "targets": TARGETS,
-        "status": (lambda value: isinstance(value, str) and value in _STATUSES, f"one of {', '.join(_STATUSES)}"),
-        "intermittent": (lambda value: isinstance(value, bool), "true or false"),
-        "checks": (is_texts, "a list of patterns of checks"),
-    },
-    optional=("targets", "status", "intermittent", "checks"),
-)
 
 
-class ExpectedFailureError(ValueError):
-    """A file of expected failures cannot be used; the message says which entry and what is required."""
+class ExpectedFailure(Entry, frozen=True, kw_only=True):
+    """One entry; the module says what its keys mean."""
 
+    table = "expected_failure"
+    title = "expected failure"
 
-@dataclass(frozen=True)
-class ExpectedFailure:
-    """One entry; the module says what its fields mean. ``file`` is where it was read."""
-
-    id: str
-    cases: str
-    stack: Mapping[str, str]
-    upstream: str
-    seen: str
-    owner: str
-    expires: date
-    targets: tuple[str, ...] = ()
-    status: str = "fail"
-    intermittent: bool = False
-    checks: tuple[str, ...] = ()
-    file: str = BUILT_IN
+    id: Name
+    cases: CasePattern
+    stack: Ranges
+    upstream: Link
+    seen: Annotated[str, Meta(pattern=r"\S", description="text that the diagnosis contains")]
+    owner: Text
+    expires: Day
+    targets: Targets = ()
+    status: Annotated[
+        Literal["fail", "crash", "timeout", "oom"], Meta(description=f"one of {', '.join(_STATUSES)}")
+    ] = "fail"
+    intermittent: Annotated[bool, Meta(description="true or false")] = False
+    checks: Annotated[tuple[Text, ...], Meta(min_length=1, description="a list of patterns of checks")] = ()
 
     def __str__(self) -> str:
         return f"expected failure {self.id} ({self.upstream})"
@@ -123,6 +106,7 @@ class ExpectedFailure:
         return holds(self.stack, record.stack)
 
     def expired(self) -> bool:
+        """Whether its last day (UTC) is over."""
         return datetime.now(timezone.utc).date() > self.expires
 
     def objection(self, status: Status, diagnosis: str, verdicts: Iterable[Verdict] = ()) -> str | None:
@@ -138,14 +122,17 @@ class ExpectedFailure:
         unseen = [verdict.check for verdict in failed if self.seen not in f"{verdict.check}: {verdict.text}"]
         others = [name for name in (Check.parse(text).name for text in unseen) if not any_matches(self.checks, name)]
         if others:
-            named = ", ".join(dict.fromkeys(others))
-            return f"{self} does not excuse that {named} failed: no text has {self.seen!r}, and its checks are others"
+            names = ", ".join(dict.fromkeys(others))
+            return (
+                f"{self} does not excuse that {names} failed: none of their texts contains {self.seen!r}, and the "
+                "entry's checks do not name them"
+            )
         return None
 
 
 @dataclass(frozen=True)
 class CaseOutcome:
-    """What a case's outcome amounts to, given the expected failures."""
+    """The status, diagnosis and reason of a case, after the expected failures were applied."""
 
     status: Status
     diagnosis: str
@@ -170,7 +157,8 @@ class ExpectedFailures:
         return CaseOutcome(status, "\n".join([diagnosis, *objections]))
 
     def success(self, record: CaseRecord) -> CaseOutcome | None:
-        """What it amounts to that the case of ``record`` passed: None unless an entry said that it always fails."""
+        """An unexpected pass, if an entry that is not intermittent expects the case of ``record`` to fail; None
+        otherwise."""
         entries = [entry for entry in self._concerning(record) if not (entry.expired() or entry.intermittent)]
         if not entries:
             return None
@@ -178,26 +166,27 @@ class ExpectedFailures:
         return CaseOutcome(Status.UNEXPECTED_PASS, "\n".join(lines), entries[0].reason)
 
     def applied(self, record: CaseRecord) -> CaseRecord:
-        """``record`` of a failed case, with what the failure amounts to."""
-        found = self.failure(record, record.status, record.diagnosis)
-        return replace(record, status=found.status, diagnosis=found.diagnosis, reason=found.reason)
+        """``record`` of a failed case, with its outcome after the expected failures."""
+        outcome = self.failure(record, record.status, record.diagnosis)
+        return replace(record, status=outcome.status, diagnosis=outcome.diagnosis, reason=outcome.reason)
 
     def _concerning(self, record: CaseRecord) -> list[ExpectedFailure]:
         return [entry for entry in self.entries if entry.concerns(record)]
 
 
 def read_expected_failures(paths: Iterable[Path] = ()) -> ExpectedFailures:
-    """The expected failures that come with the package, and those in the files ``paths``. Raises
-    :class:`ExpectedFailureError` if one of them cannot be used."""
-    entries: dict[str, ExpectedFailure] = {}
-    for file, text in (_built_in(), *map(_given, paths)):
+    """The expected failures that come with the package, and those in the files ``paths``. Raises :class:`EntryError` if
+    one of them cannot be used."""
+    texts = [_built_in(), *((str(path), read_text(path, "expected failures")) for path in paths)]
+    by_id: dict[str, ExpectedFailure] = {}
+    for file, text in texts:
         for entry in parsed(text, file):
-            if entry.id in entries:
-                other = entries[entry.id].file
+            if entry.id in by_id:
+                other = by_id[entry.id].file
                 where = "twice" if other == file else f"in {other} too"
-                raise ExpectedFailureError(f"{file}: expected failure {entry.id!r} is {where}: an id must be unique")
-            entries[entry.id] = entry
-    return ExpectedFailures(tuple(entries.values()))
+                raise EntryError(f"{file}: expected failure {entry.id!r} is {where}: an id must be unique")
+            by_id[entry.id] = entry
+    return ExpectedFailures(tuple(by_id.values()))
 
 
 def _built_in() -> tuple[str, str]:
@@ -205,24 +194,11 @@ def _built_in() -> tuple[str, str]:
     try:
         return f"conformance/data/{BUILT_IN}", file.read_text(encoding="utf-8")
     except OSError as error:
-        raise ExpectedFailureError(f"{file} cannot be read ({error}): install the package anew") from None
-
-
-def _given(path: Path) -> tuple[str, str]:
-    try:
-        return str(path), read_text(path, "expected failures")
-    except EntryError as error:
-        raise ExpectedFailureError(str(error)) from None
+        raise EntryError(f"{file} cannot be read ({error}): install the package anew") from None
 
 
 def parsed(text: str, file: str) -> list[ExpectedFailure]:
-    """The entries in the TOML ``text`` of ``file``. Raises :class:`ExpectedFailureError`."""
-    try:
-        (found,) = tables(load(text, file), file, _FORM)
-    except EntryError as error:
-        raise ExpectedFailureError(str(error)) from None
-    lists = ("targets", "checks")
-    return [
-        ExpectedFailure(**{**table, **{name: tuple(table.get(name, ())) for name in lists}}, file=file)
-        for table in found
-    ]
+    """The entries in the TOML ``text`` of ``file``. Raises :class:`EntryError`."""
+    data = load(text, file)
+    check_tables(data, file, ExpectedFailure)
+    return entries(data, file, ExpectedFailure)

@@ -1,38 +1,38 @@
-"""Entries that people write in TOML, one table each: their rules, patterns of case ids, ranges of versions.
+"""Reads the TOML files that people write: waivers, expected failures and profiles, one table per entry.
 
-Expected failures, waivers and profiles are such entries. Expected failures and waivers have files of their own because
-different people write them at different times. An expected failure is a defect that the suites know while they run; it
-decides the status in the record. A waiver is a change between two stacks that the user of the gate accepts. It is read
-after the run and leaves the records as they are, so that evidence does not depend on who judges it.
+A kind of entry is a subclass of :class:`Entry`, with a field for each key of its table. msgspec checks the values; the
+``description`` of a field's type is the requirement that an error message states.
 
-In a pattern ``*`` is any text and ``?`` any one character. Every other character stands for itself, square brackets
-too, for case ids are full of them. The whole id must match, upper and lower case being different.
-
-Versions compare as packaging does: the local part (``2.13.0+cpu``) is left out, and a pre-release comes before its
-release, so that ``>=2.13`` has no nightly build of 2.13 and ``>=2.13.dev0`` has all of them.
+Expected failures and waivers have files of their own because different people write them at different times. An
+expected failure is a defect that the suites know while they run; it decides the status in the record. A waiver is a
+change between two stacks that the user of the gate accepts. It is read after the run and leaves the records as they
+are, so that evidence does not depend on who judges it.
 """
 
 from __future__ import annotations
 
-import bisect
-import functools
-import importlib
 import re
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, time
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import InvalidVersion, Version
+import msgspec
+from msgspec import Meta
 
-VERSIONED = ("torch", "triton", "python", "ptxas", "ptxas-blackwell", "driver")
+from conformance.gate.user_files.stack_ranges import range_problem
+
 FILE_LIMIT = 1_000_000  # bytes: thousands of entries, and never what fills the memory
 
-#: Whether a value will do, and what is required.
-Rule = tuple[Callable[[Any], bool], str]
+Text = Annotated[str, Meta(pattern=r"\S", description="text")]
+Name = Annotated[str, Meta(pattern=r"\A\S+\Z", description="text without spaces")]
+Names = Annotated[tuple[Text, ...], Meta(min_length=1, description="a list of texts")]
+CasePattern = Annotated[str, Meta(pattern=r"\S", description="a pattern of case ids")]
+Link = Annotated[str, Meta(pattern=r"\Ahttps://\S+\Z", description="an https link")]
+Day = Annotated[date, Meta(description="a date without quotes, such as 2027-06-30,")]
+Targets = Annotated[tuple[Text, ...], Meta(min_length=1, description="a list of patterns of target ids")]
+Ranges = Annotated[dict[str, str], Meta(min_length=1, description="a table of one version specifier or more")]
 
 
 class EntryError(ValueError):
@@ -40,106 +40,35 @@ class EntryError(ValueError):
 
 
 @dataclass(frozen=True)
-class Form:
-    """How an entry is written: its table in the file, what people call it, the rule of each key and which keys may be
-    left out."""
+class Span:
+    """Lines of a file: ``start`` and ``stop`` are indices into its lines, ``stop`` excluded."""
 
-    table: str
-    title: str
-    rules: Mapping[str, Rule]
-    optional: tuple[str, ...] = ()
+    start: int
+    stop: int
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One table of a file. ``file`` and ``span`` say where it was read, and are no keys of the table."""
+
+    table: ClassVar[str]  # as the file writes it: [[table]]
+    title: ClassVar[str]  # as messages write it
+
+    file: str = ""
+    span: Span = Span(0, 0)
 
     @property
-    def required(self) -> tuple[str, ...]:
-        return tuple(key for key in self.rules if key not in self.optional)
+    def line(self) -> int:
+        """The line of the table's header, from 1."""
+        return self.span.start + 1
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for versions that cannot be compared."""
+        problem = range_problem(getattr(self, "stack", {}))
+        if problem:
+            raise ValueError(problem)
 
 
-def matches(pattern: str, text: str) -> bool:
-    """Whether the whole of ``text`` is as ``pattern`` says; the module describes patterns."""
-    return _expression(pattern).fullmatch(text) is not None
-
-
-def any_matches(patterns: Iterable[str], text: str) -> bool:
-    return any(matches(pattern, text) for pattern in patterns)
-
-
-class Ids:
-    """Ids of many cases, among which those that a pattern matches are found without trying each: what comes before
-    the first wildcard leaves a range of the sorted ids."""
-
-    def __init__(self, ids: Iterable[str]) -> None:
-        self._sorted = sorted(set(ids))
-
-    def matching(self, pattern: str) -> list[str]:
-        first = re.split(r"[*?]", pattern, maxsplit=1)[0]
-        expression = _expression(pattern)
-        start = bisect.bisect_left(self._sorted, first)
-        stop = bisect.bisect_right(self._sorted, first, key=lambda case: case[: len(first)])
-        return [case for case in self._sorted[start:stop] if expression.fullmatch(case)]
-
-
-@functools.lru_cache(maxsize=1024)
-def _expression(pattern: str) -> re.Pattern[str]:
-    first, *rest = ("".join("." if char == "?" else re.escape(char) for char in part) for part in pattern.split("*"))
-    if not rest:
-        return re.compile(first, re.DOTALL)
-    # Each part where it is first found and nowhere else: a plain .* would try them all, which a pattern of many stars
-    # turns into hours. A group in a lookahead is not entered again.
-    middle = "".join(f"(?=(.*?{part}))\\{number}" for number, part in enumerate(rest[:-1], 1))
-    return re.compile(f"{first}{middle}.*{rest[-1]}", re.DOTALL)
-
-
-def holds(stack: Mapping[str, str], found: Mapping[str, Any]) -> bool:
-    """Whether every version (or name) in ``found`` is one of those that ``stack`` wants; one that is missing or cannot
-    be read as such is not."""
-    return all(_holds(component, wanted, found.get(component)) for component, wanted in stack.items())
-
-
-def _holds(component: str, wanted: str, found: Any) -> bool:
-    if component == "device" and found is None:
-        return wanted == "none"
-    if not isinstance(found, str):
-        return False
-    if component not in VERSIONED:
-        return matches(wanted, found)
-    try:
-        return SpecifierSet(wanted).contains(Version(found), prereleases=True)
-    except InvalidVersion:
-        return False
-
-
-def stack_problem(component: str, wanted: Any) -> str | None:
-    """What is wrong with a line of the table ``stack``; None if nothing is."""
-    given = f"stack.{component} = {wanted!r}"
-    if component not in (*VERSIONED, "device"):
-        return f"{given}: unknown component; the components are {', '.join((*VERSIONED, 'device'))}"
-    if not is_text(wanted):
-        return f"{given}: text is required"
-    if component in VERSIONED:
-        try:
-            SpecifierSet(wanted)
-        except InvalidSpecifier:
-            return f"{given}: a version specifier such as '>=2.13,<2.14' is required"
-    return None
-
-
-def is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip())
-
-
-def is_texts(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(is_text, value))
-
-
-#: Rules that entries of several forms have.
-TEXT: Rule = (is_text, "text")
-STACK: Rule = (lambda value: isinstance(value, dict) and bool(value), "a table of one version specifier or more")
-LINK: Rule = (lambda value: is_text(value) and re.fullmatch(r"https://\S+", value) is not None, "an https link")
-DAY: Rule = (
-    lambda value: isinstance(value, date) and not isinstance(value, datetime),
-    "a date without quotes, such as 2027-06-30,",
-)
-TARGETS: Rule = (is_texts, "a list of patterns of target ids")
+AnyEntry = TypeVar("AnyEntry", bound=Entry)
 
 
 def read_text(path: Path, what: str) -> str:
@@ -155,46 +84,56 @@ def read_text(path: Path, what: str) -> str:
 
 def load(text: str, file: str) -> dict[str, Any]:
     """The TOML in ``text``. Raises :class:`EntryError`."""
-    toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
-        data: dict[str, Any] = toml.loads(text)
+        data: dict[str, Any] = msgspec.toml.decode(text)
     except (ValueError, RecursionError) as error:
         raise EntryError(f"{file} is not TOML: {error}") from None
     return data
 
 
-def tables(data: Mapping[str, Any], file: str, *forms: Form) -> list[list[dict[str, Any]]]:
-    """The tables of ``data``, read from ``file``, in a list for each of ``forms``, every value as its rule requires.
-    Raises :class:`EntryError`."""
-    known = [form.table for form in forms]
-    unknown = sorted(data.keys() - set(known))
+def check_tables(data: Mapping[str, Any], file: str, *kinds: type[Entry]) -> None:
+    """Raises :class:`EntryError` if ``data``, the TOML of ``file``, has anything but tables of ``kinds``."""
+    tables = [kind.table for kind in kinds]
+    unknown = sorted(data.keys() - set(tables))
     if unknown:
-        read = " and ".join(f"[[{name}]]" for name in known)
+        read = " and ".join(f"[[{name}]]" for name in tables)
         raise EntryError(f"{file}: unknown key {', '.join(unknown)}: only {read} tables are read")
-    return [_tables(data.get(form.table, []), file, form) for form in forms]
 
 
-def _tables(found: Any, file: str, form: Form) -> list[dict[str, Any]]:
-    if not isinstance(found, list) or not all(isinstance(table, dict) for table in found):
-        raise EntryError(f"{file}: {form.table} must be tables: write [[{form.table}]] above each entry")
-    for number, table in enumerate(found, 1):
-        problem = _problem(table, form)
-        if problem:
-            raise EntryError(f"{file}: {form.title} {table.get('id', number)!r}: {problem}")
-    return found
+def entries(data: Mapping[str, Any], file: str, kind: type[AnyEntry]) -> list[AnyEntry]:
+    """The entries of ``kind`` in ``data``, the TOML of ``file``. Raises :class:`EntryError` for the first that breaks a
+    rule."""
+    tables = data.get(kind.table, [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise EntryError(f"{file}: {kind.table} must be tables: write [[{kind.table}]] above each entry")
+    return [_entry(table, number, file, kind) for number, table in enumerate(tables, 1)]
 
 
-def _problem(table: Mapping[str, Any], form: Form) -> str | None:
-    """What is wrong with one table; None if nothing is."""
-    unknown = sorted(table.keys() - form.rules.keys())
-    if unknown:
-        return f"unknown key {', '.join(unknown)}: the keys are {', '.join((*form.required, *form.optional))}"
-    missing = [key for key in form.required if key not in table]
-    if missing:
-        return f"key {', '.join(missing)} is missing"
-    for key, value in table.items():
-        right, required = form.rules[key]
-        if not right(value):
-            return f"{key} = {value!r}: {required} is required"
-    lines = table["stack"].items() if "stack" in table else ()
-    return next((problem for line in lines if (problem := stack_problem(*line))), None)
+def _entry(table: dict[str, Any], number: int, file: str, kind: type[AnyEntry]) -> AnyEntry:
+    place = f"{file}: {kind.title} {table.get('id', number)!r}"
+    fields = [field for field in msgspec.structs.fields(kind) if field.name not in Entry.__struct_fields__]
+    required = ", ".join(field.name for field in fields if field.required)
+    optional = ", ".join(field.name for field in fields if not field.required)
+    keys = f"the keys are {required}" + (f"; {optional} may be left out" if optional else "")
+    if not table.keys().isdisjoint(Entry.__struct_fields__):
+        raise EntryError(f"{place}: unknown key file or span: {keys}")
+    try:
+        return msgspec.convert({**table, "file": file}, kind, builtin_types=(date, datetime, time))
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$.")
+    key = re.split(r"\W", path)[0]
+    if key:
+        hint = get_type_hints(kind, include_extras=True)[key]
+        raise EntryError(f"{place}: {key} = {table[key]!r}: {_requirement(hint)} is required")
+    for object_text, text in (
+        ("Object missing required field", "missing key"),
+        ("Object contains unknown field", "unknown key"),
+    ):
+        if message.startswith(object_text):
+            raise EntryError(f"{place}: {message.replace(object_text, text)}: {keys}")
+    raise EntryError(f"{place}: {message}")
+
+
+def _requirement(hint: Any) -> str:
+    descriptions = (meta.description for meta in getattr(hint, "__metadata__", ()) if isinstance(meta, Meta))
+    return next(filter(None, descriptions), getattr(hint, "__name__", str(hint)))

@@ -18,39 +18,37 @@
     Why it is accepted, where it is followed (https), who looks after it, and the last day on which it holds.
 
 What a waiver covers stays visible as waived and counts as proven nowhere. A waiver that is expired, covers nothing or
-covers what passes fails the gate, with the edit that puts it right. That a run is incomplete cannot be waived. How
-patterns match and versions compare is in :mod:`conformance.gate.user_files.toml_entries`.
+covers what passes fails the gate, with the edit that puts it right. An incomplete run cannot be waived.
+:mod:`.case_patterns` says how patterns match, :mod:`.stack_ranges` how versions compare.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+from msgspec import Meta
+from msgspec.structs import replace
 
 from conformance.gate.findings import RUN_ITSELF, SEVERITY, Kind, Severity
-from conformance.gate.user_files.toml_edits import Span, spans
+from conformance.gate.user_files.case_patterns import any_matches, matches
+from conformance.gate.user_files.toml_edits import spans
 from conformance.gate.user_files.toml_entries import (
-    DAY,
-    LINK,
-    STACK,
-    TARGETS,
-    TEXT,
-    EntryError,
-    Form,
-    any_matches,
-    is_text,
-    is_texts,
+    Day,
+    Entry,
+    Link,
+    Ranges,
+    Targets,
+    Text,
+    check_tables,
+    entries,
     load,
-    matches,
     read_text,
-    tables,
 )
 from conformance.records import Status
 
-TABLE = "waiver"
 WAIVABLE = tuple(kind for kind in Kind if SEVERITY[kind] is Severity.REGRESSION)
 
 #: Status of a failing record -> the kind that a waiver must be of. An unexpected pass is put right in its own file.
@@ -60,62 +58,54 @@ FAILURES: Mapping[Status, Kind] = {
 }
 
 
-def _is_patterns(value: Any) -> bool:
-    given = [value] if is_text(value) else value
-    return is_texts(given) and all(pattern.strip("*? ") for pattern in given)
+_CASES = "a pattern of case ids, or a list of patterns, that are more than wildcards,"
+_KINDS = f"one of {', '.join(kind.value for kind in WAIVABLE)}"
 
 
-_FORM = Form(
-    TABLE,
-    "waiver",
-    {
-        "cases": (_is_patterns, "a pattern of case ids, or a list of patterns, that are more than wildcards,"),
-        "stack": STACK,
-        "reason": TEXT,
-        "issue": LINK,
-        "owner": TEXT,
-        "expires": DAY,
-        "targets": TARGETS,
-        "kind": (
-            lambda value: isinstance(value, str) and value in [kind.value for kind in WAIVABLE],
-            f"one of {', '.join(kind.value for kind in WAIVABLE)}",
-        ),
-        "seen": TEXT,
-    },
-    optional=("targets", "kind", "seen"),
-)
+class Waiver(Entry, frozen=True, kw_only=True):
+    """One waiver; the module says what its keys mean."""
 
+    table = "waiver"
+    title = "waiver"
 
-class WaiverError(ValueError):
-    """A file of waivers cannot be used; the message says which waiver and what is required."""
+    cases: Annotated[str | Annotated[tuple[str, ...], Meta(min_length=1)], Meta(description=_CASES)]
+    stack: Ranges
+    reason: Text
+    issue: Link
+    owner: Text
+    expires: Day
+    targets: Targets = ()
+    kind: Annotated[Kind, Meta(description=_KINDS)] = Kind.NEW_FAIL
+    seen: Text = ""
 
-
-@dataclass(frozen=True)
-class Waiver:
-    """One waiver; the module says what its fields mean. ``line`` is that of its header, from 1."""
-
-    cases: tuple[str, ...]
-    stack: Mapping[str, str]
-    reason: str
-    issue: str
-    owner: str
-    expires: date
-    targets: tuple[str, ...]
-    kind: Kind
-    seen: str
-    file: str
-    line: int
-    span: Span
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not all(pattern.strip("*? ") for pattern in self.patterns):
+            raise ValueError(f"cases = {self.cases!r}: {_CASES} is required")
+        if self.kind not in WAIVABLE:
+            raise ValueError(f"kind = {self.kind.value!r}: {_KINDS} is required")
+        wide = next((pattern for pattern in self.patterns if matches(pattern, RUN_ITSELF)), None)
+        if wide is not None:
+            raise ValueError(
+                f"cases = {wide!r} matches {RUN_ITSELF!r}: an incomplete run cannot be waived; "
+                "run it again, or narrow the pattern to the ids of cases"
+            )
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: waiver of {self.kind.value} ({self.issue}, {self.owner})"
 
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The patterns of the cases, one or several."""
+        return (self.cases,) if isinstance(self.cases, str) else self.cases
+
     def is_for(self, target: str | None) -> bool:
+        """Whether it is about cases of ``target``."""
         return not self.targets or any_matches(self.targets, target or "")
 
-    def accepts(self, target: str | None, kind: Kind, said: Iterable[str]) -> bool:
-        """Whether a regression of this kind that has ``said`` so, of one of its cases, is what it accepts."""
-        return kind is self.kind and self.is_for(target) and all(self.seen in text for text in said)
+    def accepts(self, target: str | None, kind: Kind, texts: Iterable[str]) -> bool:
+        """Whether it accepts a regression of this kind, of one of its cases, that is described by ``texts``."""
+        return kind is self.kind and self.is_for(target) and all(self.seen in text for text in texts)
 
 
 @dataclass(frozen=True)
@@ -128,36 +118,13 @@ class Waivers:
 
 
 def read_waivers(path: Path) -> Waivers:
-    """The waivers in the file ``path``. Raises :class:`WaiverError`."""
-    try:
-        return parsed(read_text(path, "waivers"), str(path))
-    except EntryError as error:
-        raise WaiverError(str(error)) from None
+    """The waivers in the file ``path``. Raises :class:`EntryError`."""
+    return parsed(read_text(path, "waivers"), str(path))
 
 
 def parsed(text: str, file: str) -> Waivers:
-    """The waivers in the TOML ``text`` of ``file``. Raises :class:`WaiverError`."""
-    try:
-        (found,) = tables(load(text, file), file, _FORM)
-        places = spans(text, file, TABLE)
-    except EntryError as error:
-        raise WaiverError(str(error)) from None
-    return Waivers(tuple(_waiver(*pair, file) for pair in zip(found, places, strict=True)), file, text)
-
-
-def _waiver(table: Mapping[str, Any], span: Span, file: str) -> Waiver:
-    fields = {
-        **table,
-        "cases": (table["cases"],) if isinstance(table["cases"], str) else tuple(table["cases"]),
-        "targets": tuple(table.get("targets", ())),
-        "kind": Kind(table.get("kind", Kind.NEW_FAIL.value)),
-        "seen": table.get("seen", ""),
-    }
-    waiver = Waiver(**fields, file=file, line=span.start + 1, span=span)
-    wide = next((pattern for pattern in waiver.cases if matches(pattern, RUN_ITSELF)), None)
-    if wide is not None:
-        raise WaiverError(
-            f"{file}:{waiver.line}: cases = {wide!r} matches {RUN_ITSELF!r}: that a run is incomplete cannot be "
-            "waived: run it again, or narrow the pattern to the ids of cases"
-        )
-    return waiver
+    """The waivers in the TOML ``text`` of ``file``. Raises :class:`EntryError`."""
+    data = load(text, file)
+    check_tables(data, file, Waiver)
+    waivers = zip(entries(data, file, Waiver), spans(text, file, Waiver.table), strict=True)
+    return Waivers(tuple(replace(waiver, span=span) for waiver, span in waivers), file, text)

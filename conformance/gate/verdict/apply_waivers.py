@@ -9,9 +9,10 @@ from typing import Any
 
 from conformance.gate.changes.code_changes import kind_of_check
 from conformance.gate.findings import Comparison, Finding, Group, Kind
+from conformance.gate.user_files.case_patterns import Ids
+from conformance.gate.user_files.stack_ranges import VERSIONED, holds
 from conformance.gate.user_files.toml_edits import hunk, key_span, narrowest, toml_patterns, toml_text
-from conformance.gate.user_files.toml_entries import VERSIONED, Ids, holds
-from conformance.gate.user_files.waiver_file import FAILURES, TABLE, Waiver, Waivers
+from conformance.gate.user_files.waiver_file import FAILURES, Waiver, Waivers
 from conformance.records import CaseRecord, Status
 
 #: Kinds whose findings are about failing checks, or about a diagnosis where none failed.
@@ -91,7 +92,7 @@ def apply(
     problems: list[WaiverProblem] = []
     notes: list[str] = []
     for waiver in waivers.entries:
-        ids = sorted({case for pattern in waiver.cases for case in known.matching(pattern)})
+        ids = sorted({case for pattern in waiver.patterns for case in known.matching(pattern)})
         mine = [item for case in ids for item in by_item.get(case, ())]
         mine = [item for item in mine if waiver.accepts(item.target, item.kind, item.said)]
         mine = [item for item in mine if holds(waiver.stack, _stack(item, by_case, side))]
@@ -193,7 +194,7 @@ def _objection(
         change = hunk(
             waivers.text,
             waiver.file,
-            key_span(waivers.text, waiver.span, TABLE, "cases"),
+            key_span(waivers.text, waiver.span, Waiver.table, "cases"),
             toml_patterns(narrowest(failing, passing)),
         )
         text = f"{len(passing)} of its cases pass unexpectedly, such as {passing[0]}: narrow cases to the failing ones"
@@ -214,7 +215,7 @@ def _remove(waivers: Waivers, waiver: Waiver, why: str) -> WaiverProblem:
 def _expired(waivers: Waivers, waiver: Waiver, mine: Sequence[_Item]) -> WaiverProblem:
     if not mine:
         return _remove(waivers, waiver, f"expired on {waiver.expires} and covers nothing in this run")
-    place = key_span(waivers.text, waiver.span, TABLE, "expires")
+    place = key_span(waivers.text, waiver.span, Waiver.table, "expires")
     change = hunk(waivers.text, waiver.file, place, [f"expires = <a later day that {waiver.owner} stands for>"])
     text = (
         f"expired on {waiver.expires} and excuses nothing: {waiver.owner} renews line {place.start + 1} or removes it"
@@ -229,7 +230,7 @@ def suggested(group: Group, comparison: Comparison, passing: Sequence[str] = ())
     known = [name for name in VERSIONED if isinstance(found.get(name), str)]
     moved = [name for name in known if found[name] != before.get(name)] or known[:2]
     stack = ", ".join(f"{name} = {toml_text('==' + found[name].partition('+')[0])}" for name in moved)
-    lines = [f"[[{TABLE}]]", *toml_patterns(narrowest([finding.case for finding in group.findings], passing))]
+    lines = [f"[[{Waiver.table}]]", *toml_patterns(narrowest([finding.case for finding in group.findings], passing))]
     if group.kind is not Kind.NEW_FAIL:
         lines.append(f'kind = "{group.kind.value}"')
     placeholders = {
