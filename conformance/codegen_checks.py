@@ -23,8 +23,8 @@ from typing import Protocol
 from conformance.targets import Target, nvidia_tool
 
 
-class Resources(Protocol):
-    """What is read of a kernel's resources: see :class:`conformance.execution.resources.Resources`."""
+class SpillFigures(Protocol):
+    """What is read of a kernel's resources; :class:`conformance.execution.resources.KernelResources` has it."""
 
     @property
     def registers(self) -> int: ...
@@ -36,8 +36,8 @@ class Resources(Protocol):
     def source(self) -> str: ...
 
 
-class Artefact(Protocol):
-    """What is read of a compiled kernel: see :class:`conformance.execution.compilation.Artefact`."""
+class CompiledCode(Protocol):
+    """What is read of a compiled kernel; :class:`conformance.execution.compilation.Artefact` has it."""
 
     @property
     def target_id(self) -> str: ...
@@ -46,7 +46,7 @@ class Artefact(Protocol):
     @property
     def stages(self) -> Mapping[str, Path]: ...
     @property
-    def resources(self) -> Resources: ...
+    def resources(self) -> SpillFigures: ...
 
 
 @dataclass(frozen=True)
@@ -74,21 +74,8 @@ WMMA = Feature("WMMA", "multiplies with AMD's WMMA")
 WARP_SPECIALIZED = Feature("WARP_SPECIALIZED", "gives warps different work")
 SPILL = Feature("SPILL", "spills registers to memory")
 
-FEATURES = (
-    TMA_LOAD,
-    TMA_STORE,
-    POINTER_LOAD,
-    POINTER_STORE,
-    TENSOR_DESCRIPTOR,
-    ASYNC_COPY,
-    MMA,
-    WGMMA,
-    TCGEN05,
-    MFMA,
-    WMMA,
-    WARP_SPECIALIZED,
-    SPILL,
-)
+#: Every feature, in the order in which it is defined above.
+FEATURES = tuple(value for value in globals().values() if isinstance(value, Feature))
 
 
 @dataclass(frozen=True)
@@ -184,7 +171,7 @@ class FeatureVerdict:
 
 
 def check(
-    artefact: Artefact, target: Target, requires: Iterable[Feature] = (), forbids: Iterable[Feature] = ()
+    artefact: CompiledCode, target: Target, requires: Iterable[Feature] = (), forbids: Iterable[Feature] = ()
 ) -> list[FeatureVerdict]:
     """One verdict per feature of ``requires`` and ``forbids``, in the order of :data:`FEATURES`.
 
@@ -199,31 +186,36 @@ def check(
     return [_verdict(artefact, target.vendor, feature, feature in required) for feature in wanted]
 
 
-def present(artefact: Artefact, target: Target, feature: Feature) -> bool:
-    """Whether all the evidence for ``feature`` is there. What :func:`check` would say of it takes much longer to find.
+def present(artefact: CompiledCode, target: Target, feature: Feature) -> bool:
+    """Whether all the evidence for ``feature`` is there: what :func:`check` would say of it, without the text.
 
     Raises ValueError if ``artefact`` was compiled for another target.
     """
     _refuse_another_target(artefact, target)
     if feature is SPILL:
         return _spill_verdict(artefact, required=True).passed
-    evidence = EVIDENCE.get(target.vendor, {}).get(feature, ())
-    return bool(evidence) and all(_is_there(artefact, piece) for piece in evidence)
+    results = [_result(artefact, piece) for piece in EVIDENCE.get(target.vendor, {}).get(feature, ())]
+    return bool(results) and all(result is not None and result.passed for result in results)
 
 
-def _is_there(artefact: Artefact, piece: Evidence) -> bool:
-    path = artefact.stages.get(piece.stage)
-    if path is None or not path.stat().st_size:
-        return False
-    return filecheck(piece.directive, _code_of(path, piece.stage)).passed
-
-
-def _refuse_another_target(artefact: Artefact, target: Target) -> None:
+def _refuse_another_target(artefact: CompiledCode, target: Target) -> None:
     if artefact.target_id != target.id:
         raise ValueError(f"the artefact is for {artefact.target_id}, it was to be checked for {target.id}")
 
 
-def _verdict(artefact: Artefact, vendor: str, feature: Feature, required: bool) -> FeatureVerdict:
+def _result(artefact: CompiledCode, piece: Evidence) -> FileCheckResult | None:
+    """What FileCheck says of one piece of evidence; None if the artefact lacks its stage, or the stage is empty."""
+    path = artefact.stages.get(piece.stage)
+    return _checked(path, piece) if path is not None and path.stat().st_size else None
+
+
+@functools.lru_cache(maxsize=1024)
+def _checked(path: Path, piece: Evidence) -> FileCheckResult:
+    return filecheck(piece.directive, _code_of(path, piece.stage))
+
+
+def _verdict(artefact: CompiledCode, vendor: str, feature: Feature, required: bool) -> FeatureVerdict:
+    """That of the first piece of evidence that fails, else that of the first piece."""
     if feature is SPILL:
         return _spill_verdict(artefact, required)
     evidence = EVIDENCE.get(vendor, {}).get(feature, ())
@@ -232,30 +224,32 @@ def _verdict(artefact: Artefact, vendor: str, feature: Feature, required: bool) 
     if not evidence:
         text = f"{vendor} code has no such thing: there is no evidence for {feature.name} on its hardware"
         return FeatureVerdict(feature, required, not required, "", "", text, None)
-    verdicts = [_piece_verdict(artefact, feature, required, piece) for piece in evidence]
-    return next((verdict for verdict in verdicts if not verdict.passed), verdicts[0])
+    results = [(piece, _result(artefact, piece)) for piece in evidence]
+    failures = [(piece, result) for piece, result in results if result is None or result.passed != required]
+    piece, result = (failures or results)[0]
+    text = _text(artefact, feature, required, piece, result)
+    return FeatureVerdict(
+        feature, required, not failures, piece.stage, piece.directive, text, artefact.stages.get(piece.stage)
+    )
 
 
-def _piece_verdict(artefact: Artefact, feature: Feature, required: bool, piece: Evidence) -> FeatureVerdict:
-    path = artefact.stages.get(piece.stage)
-    if path is None or not path.stat().st_size:
+def _text(
+    artefact: CompiledCode, feature: Feature, required: bool, piece: Evidence, result: FileCheckResult | None
+) -> str:
+    """What was looked for and seen; with the nearest lines if that is not as it should be."""
+    if result is None:
         have = ", ".join(sorted(artefact.stages))
-        text = (
-            f"{feature.name} is decided by {piece.stage}, which this artefact lacks or which is empty (it has {have})"
-        )
-        return FeatureVerdict(feature, required, False, piece.stage, piece.directive, text, path)
-    seen = _code_of(path, piece.stage)
-    found = filecheck(piece.directive, seen)
-    passed = found.passed == required
-    text = f"{piece.directive} in {piece.stage}: {'matches line ' + str(found.line) if found.passed else 'no match'}"
-    if not passed:
-        nearest = _around(path, found.line) if found.passed else _nearest(path, seen, piece.directive)
-        wish = "required" if required else "forbidden"
-        text = f"{feature.name} ({feature.meaning}) is {wish}; {text} in {path}\n{nearest}"
-    return FeatureVerdict(feature, required, passed, piece.stage, piece.directive, text, path)
+        return f"{feature.name} is decided by {piece.stage}, which is empty or not in this artefact (it has {have})"
+    text = f"{piece.directive} in {piece.stage}: {'matches line ' + str(result.line) if result.passed else 'no match'}"
+    if result.passed == required:
+        return text
+    path = artefact.stages[piece.stage]
+    nearest = _around(path, result.line) if result.passed else _nearest(path, piece)
+    wish = "required" if required else "forbidden"
+    return f"{feature.name} ({feature.meaning}) is {wish}; {text} in {path}\n{nearest}"
 
 
-def _spill_verdict(artefact: Artefact, required: bool) -> FeatureVerdict:
+def _spill_verdict(artefact: CompiledCode, required: bool) -> FeatureVerdict:
     used = artefact.resources
     stage = next((name for name in ("cubin", "hsaco") if name in artefact.stages), used.source)
     text = f"{used.spills} {used.spill_unit} spilled per thread, {used.registers} registers ({used.source})"
@@ -309,9 +303,10 @@ def _around(path: Path, line: int) -> str:
     return "\n".join(f"  {number}: {text}" for number, text in enumerate(lines[first : line + 1], first + 1))
 
 
-def _nearest(path: Path, seen: str, directive: str) -> str:
-    """Up to three lines whose instruction looks most like the one that ``directive`` asks for."""
-    wanted = re.sub(r"[^\w.: ]", "", directive.partition(":")[2].replace(r"\b", "").replace("\\.", ".")).strip()
+def _nearest(path: Path, piece: Evidence) -> str:
+    """Up to three lines whose instruction looks most like the one that the directive asks for."""
+    seen = _code_of(path, piece.stage)
+    wanted = re.sub(r"[^\w.: ]", "", piece.directive.partition(":")[2].replace(r"\b", "").replace("\\.", ".")).strip()
     first_of: dict[str, int] = {}
     for number, line in enumerate(seen.split("\n"), 1):
         operation = line.partition(" = ")[2] or line
@@ -375,17 +370,7 @@ def filecheck(directives: str, text: str) -> FileCheckResult:
 # --- SASS -------------------------------------------------------------------------------------------------------------
 
 
-def sass(artefact: Artefact) -> str:
-    """:func:`disassembled`, kept beside the binary."""
-    kept = _cubin(artefact).with_name(_cubin(artefact).name + ".sass")
-    if kept.exists():
-        return kept.read_text()
-    text = disassembled(artefact)
-    write_whole(kept, text)
-    return text
-
-
-def disassembled(artefact: Artefact) -> str:
+def disassembled(artefact: CompiledCode) -> str:
     """The machine code of an NVIDIA kernel as text.
 
     Raises ValueError for an artefact without a cubin and RuntimeError if it cannot be disassembled.
@@ -403,7 +388,7 @@ def disassembled(artefact: Artefact) -> str:
     return done.stdout
 
 
-def _cubin(artefact: Artefact) -> Path:
+def _cubin(artefact: CompiledCode) -> Path:
     cubin = artefact.stages.get("cubin")
     if cubin is None:
         raise ValueError(f"{artefact.kernel_name} for {artefact.target_id} has no cubin, so it has no SASS")

@@ -14,7 +14,7 @@ import pytest
 from conformance import targets
 from conformance.cases.generated_cases import generated_for
 from conformance.cases.shapes import example
-from conformance.execution.resources import Resources
+from conformance.execution.resources import KernelResources
 from conformance.gate.mustpass.profiles import read_profiles
 from conformance.judging import sweep
 from conformance.kernels.catalogue import get
@@ -70,7 +70,7 @@ def test_its_arithmetic_is_assumed(target: Target) -> None:
 
 def test_its_spills_are_no_fault_and_that_is_said(target: Target) -> None:
     mm = get("mm")
-    artefact = types.SimpleNamespace(resources=Resources(200, 48, "bytes", 1024, 0, 256, "cubin"))
+    artefact = types.SimpleNamespace(resources=KernelResources(200, 48, "bytes", 1024, 0, 256, "cubin"))
     with pytest.warns(sweep.SpillsNotDeclared, match="not declared for target sm_110"):
         verdict = sweep.spill_verdict(mm, "bf16", mm.configs[0], target, artefact)  # type: ignore[arg-type]
     assert verdict.passed

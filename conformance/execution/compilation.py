@@ -27,7 +27,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, NamedTuple
 
-from conformance.execution.resources import Resources
+from conformance.execution.resources import KernelResources
 from conformance.records import Reason, Status
 from conformance.targets import Target
 
@@ -74,7 +74,7 @@ class Artefact:
     kernel_name: str
     key: str
     stages: Mapping[str, Path]
-    resources: Resources
+    resources: KernelResources
     metadata: Mapping[str, Any]
     cached: bool
     seconds: float = 0.0

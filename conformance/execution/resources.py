@@ -19,7 +19,7 @@ from conformance.targets import Target, nvidia_tool
 
 
 @dataclass(frozen=True)
-class Resources:
+class KernelResources:
     """What one block of a compiled kernel uses.
 
     ``registers`` per thread; ``spills`` in ``spill_unit``: "bytes" per thread on NVIDIA, the stack frame less what the
@@ -40,7 +40,7 @@ class Resources:
     tensor_memory: int = 0
 
 
-def read_resources(stages: Mapping[str, Path], metadata: Mapping[str, Any]) -> Resources:
+def read_resources(stages: Mapping[str, Path], metadata: Mapping[str, Any]) -> KernelResources:
     """Resources of the kernel whose stage files are ``stages``; the answer is kept in a file beside the binary.
 
     Raises RuntimeError if the binary's own description cannot be understood.
@@ -50,7 +50,7 @@ def read_resources(stages: Mapping[str, Path], metadata: Mapping[str, Any]) -> R
         return _from_metadata(metadata)
     kept = binary.with_name(binary.name + ".resources.json")
     try:
-        return Resources(**json.loads(kept.read_text()))
+        return KernelResources(**json.loads(kept.read_text()))
     except (OSError, ValueError, TypeError):
         pass  # not there yet, or written by another version
     found = _from_cubin(binary, stages, metadata) if "cubin" in stages else _from_amdgcn(stages["amdgcn"], metadata)
@@ -58,7 +58,7 @@ def read_resources(stages: Mapping[str, Path], metadata: Mapping[str, Any]) -> R
     return found
 
 
-def over_limits(resources: Resources, target: Target) -> list[str]:
+def over_limits(resources: KernelResources, target: Target) -> list[str]:
     """What is past ``target``'s limits, one sentence each; empty if everything fits."""
     limits = target.limits
     findings = []
@@ -79,7 +79,7 @@ def over_limits(resources: Resources, target: Target) -> list[str]:
     return findings
 
 
-def _allocated_registers(resources: Resources, target: Target) -> int:
+def _allocated_registers(resources: KernelResources, target: Target) -> int:
     """Registers of a block: a warp gets them in units of 256 (CUDA occupancy calculator, from capability 3.0 on)."""
     warps = -(-resources.threads // target.warp_size)
     return warps * -(-resources.registers * target.warp_size // 256) * 256
@@ -93,12 +93,12 @@ def _tensor_memory(metadata: Mapping[str, Any]) -> int:
     return int(metadata.get("tmem_size") or 0)
 
 
-def _from_metadata(metadata: Mapping[str, Any]) -> Resources:
+def _from_metadata(metadata: Mapping[str, Any]) -> KernelResources:
     shared = int(metadata.get("shared") or 0)
-    return Resources(0, 0, "bytes", shared, 0, _threads(metadata), "metadata", 0, _tensor_memory(metadata))
+    return KernelResources(0, 0, "bytes", shared, 0, _threads(metadata), "metadata", 0, _tensor_memory(metadata))
 
 
-def _from_cubin(binary: Path, stages: Mapping[str, Path], metadata: Mapping[str, Any]) -> Resources:
+def _from_cubin(binary: Path, stages: Mapping[str, Path], metadata: Mapping[str, Any]) -> KernelResources:
     tool = nvidia_tool("cuobjdump")
     if tool is None:
         return _from_metadata(metadata)
@@ -116,7 +116,7 @@ def _from_cubin(binary: Path, stages: Mapping[str, Path], metadata: Mapping[str,
     declared = _declared_local(stages["ptx"].read_text()) if "ptx" in stages else 0
     shared = int(metadata.get("shared") or 0) + static
     spills = max(stack - declared, 0)
-    return Resources(
+    return KernelResources(
         usage["REG"], spills, "bytes", shared, stack, _threads(metadata), "cubin", 0, _tensor_memory(metadata)
     )
 
@@ -135,11 +135,11 @@ def _declared_local(ptx: str) -> int:
     return sum(int(size) for size in re.findall(r"^\s*\.local\s[^;\[]*\.b8\s[^;\[]*\[(\d+)\]", ptx, re.MULTILINE))
 
 
-def _from_amdgcn(assembly: Path, metadata: Mapping[str, Any]) -> Resources:
+def _from_amdgcn(assembly: Path, metadata: Mapping[str, Any]) -> KernelResources:
     numbers = parse_amdgcn(assembly.read_text(), str(metadata["name"]))
     if numbers is None:
         raise RuntimeError(f"{assembly} has no kernel metadata for {metadata['name']}: is it AMDGPU assembly?")
-    return Resources(
+    return KernelResources(
         registers=numbers["vgpr_count"],
         spills=numbers["vgpr_spill_count"],
         spill_unit="registers",

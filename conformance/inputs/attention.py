@@ -157,7 +157,7 @@ def _exact_forward(
 
 
 def _structured_errors(
-    name: str, problem: Attention, contract: Contract, exact: meaning.Forward
+    name: str, problem: Attention, contract: Contract, exact: meaning.ForwardValues
 ) -> tuple[Tensor | None, Tensor | None]:
     """Bounds for weights that are 1 or nothing; None where the result is exact.
 
@@ -229,7 +229,7 @@ def _exact_backward(
     raise FillError(f"{problem.id}: no exact backward fill {name!r} fits: sums are {excess:g} times too large")
 
 
-def _excess(problem: Attention, contract: Contract, exact: meaning.Backward, bits: int) -> float:
+def _excess(problem: Attention, contract: Contract, exact: meaning.BackwardValues, bits: int) -> float:
     """How many times too large the largest figure of an exact backward fill is; up to 1 nothing is rounded nor
     overflows before the output is."""
     room = 2.0**contract.accumulator.exact_bits
@@ -253,7 +253,9 @@ def _in_units(operand: Tensor) -> float:
     return largest / float(torch.where(size > 0, size, math.inf).min()) if largest else 0.0
 
 
-def _leaks(name: str, problem: Attention, contract: Contract, exact: meaning.Backward) -> dict[str, Tensor | None]:
+def _leaks(
+    name: str, problem: Attention, contract: Contract, exact: meaning.BackwardValues
+) -> dict[str, Tensor | None]:
     """Bounds for probabilities of 1 or nothing; None where exact: everything but the product with a scale that is no
     power of two, and, under a soft cap, keys that are not selected."""
     power = math.frexp(problem.softmax_scale)[0] == 0.5
@@ -368,7 +370,7 @@ def _documents(problem: Attention, seed: int) -> dict[str, Tensor]:
     }
 
 
-def _forward_of_backward(problem: Attention, inputs: Mapping[str, Tensor], device: Device) -> meaning.Forward:
+def _forward_of_backward(problem: Attention, inputs: Mapping[str, Tensor], device: Device) -> meaning.ForwardValues:
     return meaning.forward(dataclasses.replace(problem, op="attention"), inputs, device=device)
 
 

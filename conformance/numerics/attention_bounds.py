@@ -26,7 +26,7 @@ from conformance.numerics.bounds import U, growth
 from conformance.numerics.contract import Contract
 from conformance.numerics.rounding import FORMATS
 from conformance.problems import Attention
-from conformance.references.attention import Backward, Forward, Scores, gathered
+from conformance.references.attention import BackwardValues, ForwardValues, Scores, gathered
 
 #: The fewest keys between two updates of the running maximum.
 BLOCK = 16
@@ -68,7 +68,7 @@ def cast(contract: Contract) -> Cast:
     return Cast(unit, max(tiny, TINY), aligned)
 
 
-def forward_error(problem: Attention, contract: Contract, exact: Forward) -> tuple[Tensor, Tensor]:
+def forward_error(problem: Attention, contract: Contract, exact: ForwardValues) -> tuple[Tensor, Tensor]:
     """Bounds of |out' - out| (batch, heads, queries, value_dim) and |lse' - lse| (batch, heads, queries), fp64.
 
     0 for rows that see no key. Raises ValueError where scores are so large that the bound would say nothing.
@@ -108,7 +108,7 @@ def forward_error(problem: Attention, contract: Contract, exact: Forward) -> tup
     return error * UP, lse * UP
 
 
-def backward_error(problem: Attention, contract: Contract, exact: Backward) -> tuple[Tensor, Tensor, Tensor]:
+def backward_error(problem: Attention, contract: Contract, exact: BackwardValues) -> tuple[Tensor, Tensor, Tensor]:
     """Bounds of the errors of grad_q, grad_k and grad_v, in their shapes, fp64. Raises as :func:`forward_error`."""
     found, accumulator, rounding = exact.scores, contract.accumulator, cast(contract)
     shared = problem.heads // problem.key_heads * (problem.batch // problem.key_batch)

@@ -37,7 +37,7 @@ class Scores:
 
 
 @dataclass(frozen=True)
-class Forward:
+class ForwardValues:
     """``top``: (batch, heads, queries) largest visible score, 0 for a row that sees no key; ``weights``: exp(score -
     top), 0 where not visible; ``total``: their sums. ``out`` and ``lse`` as in :class:`Attention`."""
 
@@ -65,7 +65,7 @@ class Forward:
 
 
 @dataclass(frozen=True)
-class Backward:
+class BackwardValues:
     """Gradients for given out, lse and grad_out, with what leads to them, all (batch, heads, queries, keys) but for
     ``delta`` (batch, heads, queries): ``probabilities`` exp(score - lse), ``grad_probabilities`` grad_out v^T,
     ``delta`` the row sums of out * grad_out, ``grad_scores`` with respect to the modified score, ``grad_scaled`` with
@@ -148,7 +148,7 @@ def scores(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device =
     return Scores(q, k, v, seen, scaled, score, slope, bias)
 
 
-def forward(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device = None) -> Forward:
+def forward(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device = None) -> ForwardValues:
     """Output and logarithm of the denominator. Weights are summed before the division, so that rows of equal scores
     and integer values are exact but for the division. Raises as :func:`scores` does."""
     found = scores(problem, inputs, device=device)
@@ -159,10 +159,10 @@ def forward(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device 
     total = weights.sum(-1)
     lse = top + torch.log(total)
     out = (weights @ found.v) / torch.where(total > 0, total, 1.0).unsqueeze(-1)
-    return Forward(found, top, weights, total, out, lse)
+    return ForwardValues(found, top, weights, total, out, lse)
 
 
-def backward(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device = None) -> Backward:
+def backward(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device = None) -> BackwardValues:
     """Gradients of q, k and v in exact arithmetic for the out and lse that are given, whatever they are.
 
     With P = exp(score - lse) where visible and 0 elsewhere and in rows whose lse is -inf: grad_v = P^T grad_out,
@@ -179,7 +179,7 @@ def backward(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device
     grad_scores = probabilities * (grad_probabilities - delta.unsqueeze(-1))
     grad_scaled = grad_scores if found.slope is None else grad_scores * found.slope
     scale = problem.softmax_scale
-    return Backward(
+    return BackwardValues(
         found,
         lse,
         out,

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from conformance.cases.scenarios import problem_for, ragged, scenario, where
-from conformance.execution.unchecked import forced_trial
+from conformance.execution.unchecked import unchecked_trial
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import NoApplicableKernel, NotApplicable, Variant
 from conformance.problems import Layout, itemsize
@@ -87,6 +87,6 @@ def test_forced_past_the_check(harness, recorder, fault):
         recorder.not_run(Reason(ReasonCode.NO_DEVICE, fault, detail))
     plan = kernel.plan(problem, config, target, variant, unchecked=True)
     with recorder.timed("run"):
-        seen = forced_trial(plan, seed=harness.settings.seed)
+        seen = unchecked_trial(plan, seed=harness.settings.seed)
     recorder.set(executor="device", observed={"forced": seen.kind, "detail": seen.text})
     recorder.verdict("damage seen", seen.kind != "clean", f"{fault}: {seen.kind}: {seen.text}")

@@ -15,7 +15,7 @@ from conformance.cases.case_table import cases_of
 from conformance.cases.config_space import space
 from conformance.cases.scenarios import QUICK_TURNS, Scenario, every_kernel, rows, where
 from conformance.cases.shapes import ROWS_REST, SHAPES, SPLITS, example, example_variant, refusal, rest, timed
-from conformance.execution.resources import Resources
+from conformance.execution.resources import KernelResources
 from conformance.heuristics.configs import Config
 from conformance.heuristics.cuda import CUDA
 from conformance.heuristics.lookup import for_target
@@ -331,7 +331,7 @@ def test_a_rest_is_ragged_and_keeps_rows_of_16_bytes():
 
 def test_only_declared_spills_pass(monkeypatch):
     mm, config = get("mm"), Config(128, 128, 64, 4, 8)
-    none = Resources(200, 0, "bytes", 1024, 0, 256, "cubin")
+    none = KernelResources(200, 0, "bytes", 1024, 0, 256, "cubin")
     some = dataclasses.replace(none, spills=48)
 
     def verdict(resources, config=config):

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from conformance.execution import resources
-from conformance.execution.resources import Resources, over_limits, parse_amdgcn, parse_cuobjdump, read_resources
+from conformance.execution.resources import KernelResources, over_limits, parse_amdgcn, parse_cuobjdump, read_resources
 from conformance.targets import Target, find
 from tests.execution.sample_kernels import Sample, compiled
 
 SM80, SM90, SM100 = Target("cuda", 80, 32), Target("cuda", 90, 32), Target("cuda", 100, 32)
 GFX942 = Target("hip", "gfx942", 64)
-FITS = Resources(64, 0, "bytes", 1024, 0, 128, "cubin")
+FITS = KernelResources(64, 0, "bytes", 1024, 0, 128, "cubin")
 
 CUOBJDUMP = """
 Resource usage:

@@ -19,7 +19,7 @@ from torch._inductor.select_algorithm import AlgorithmSelectorCache
 
 from conformance.execution.compilation import Task
 from conformance.execution.interpreter import InterpreterExecutor
-from conformance.execution.resources import Resources
+from conformance.execution.resources import KernelResources
 from conformance.inductor.compile import replaced_decisions
 from conformance.inductor.compile.program import (
     Choice,
@@ -301,7 +301,7 @@ def test_a_kernel_past_the_limits_shows() -> None:
     kernel = decomposed().generated.kernels[0]
     assert kernel.artefact is not None
     right = dataclasses.replace(kernel, kind="template")
-    used = Resources(32, 0, "bytes", SM90.limits.shared_memory + 1, 0, 128, "cubin")
+    used = KernelResources(32, 0, "bytes", SM90.limits.shared_memory + 1, 0, 128, "cubin")
     large = dataclasses.replace(right, artefact=dataclasses.replace(kernel.artefact, resources=used))
     missing = GeneratedKernel("k", "template", "", None, "PassManager::run failed")
     assert failed(offers.judge_fits(Generated(kernels=(right,)), SM90)) == []
