@@ -22,7 +22,8 @@ from conformance import targets
 from conformance.execution.compilation import CompilePool, CompileRequest
 from conformance.execution.device import DeviceExecutor
 from conformance.heuristics.configs import AnyConfig
-from conformance.heuristics.cuda import H100
+from conformance.heuristics.device_class import HEAD_DIMS
+from conformance.heuristics.lookup import flex_default
 from conformance.inputs.random_tensors import random_tensors
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Kernel, Plan, Variant
@@ -183,17 +184,19 @@ def plans(kernel: Kernel, problem: Problem, target: Target) -> list[Plan]:
         forms = itertools.product(("device", "host"), (1, 2, 4), (False, True))
         variants = [Variant(where, True, subtile, flatten) for where, subtile, flatten in forms]
     found = []
-    for config, variant in itertools.product(_configs(kernel, target), variants):
+    for config, variant in itertools.product(_configs(kernel, problem, target), variants):
         if kernel.refusal(kernel.draft(problem, config, target, variant)) is None:
             found.append(kernel.plan(problem, config, target, variant))
     return found
 
 
-def _configs(kernel: Kernel, target: Target) -> tuple[AnyConfig, ...]:
-    """The kernel's rows, and for attention forward the defaults for this kind of device."""
-    if kernel.name != "attention" or target.vendor != "nvidia":
+def _configs(kernel: Kernel, problem: Problem, target: Target) -> tuple[AnyConfig, ...]:
+    """The kernel's rows, and for attention every config that is used on this target without a search."""
+    if kernel.table is None or not isinstance(problem, Attention):
         return kernel.configs
-    return tuple(dict.fromkeys((*kernel.configs, *H100.values())))
+    sizes = itertools.product(kernel.dtypes, HEAD_DIMS)
+    defaults = [flex_default(target, kernel.table, head_dim, dtype) for dtype, head_dim in sizes]
+    return tuple(dict.fromkeys((*kernel.configs, *defaults)))
 
 
 def _all_steps(launch: Launch) -> None:

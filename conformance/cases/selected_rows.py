@@ -17,8 +17,8 @@ from conformance.cases.case_table import ATTRIBUTE, CaseTable, Selection, Test
 from conformance.cases.scenarios import ABOUT_THE_TARGET, kernel_dtypes
 from conformance.cases.shapes import SHAPES, example, example_variant, gemm, stored_dtype
 from conformance.heuristics.configs import AnyConfig, Config
-from conformance.heuristics.device_class import DeviceClass
-from conformance.heuristics.lookup import for_target
+from conformance.heuristics.device_class import HEAD_DIMS, DeviceClass
+from conformance.heuristics.lookup import flex_default, for_target
 from conformance.heuristics.row_sample import cover
 from conformance.heuristics.scaled_rows import Symbolic, by_hint
 from conformance.kernels.catalogue import catalogue
@@ -35,9 +35,6 @@ HINTS = (64, 256, 4096)
 
 #: N and K of the product with such an M: no listed tile is wider or deeper, so that M alone scales the rows.
 WIDE = 256
-
-#: Head dims in elements: the three for which defaults were measured, one between them and one beyond them.
-HEAD_DIMS = (64, 96, 128, 256, 512)
 
 #: A config and the size that selects it, as the ids of cases say it: "17x64x48", or "d128" for a head dim of 128.
 Row = tuple[AnyConfig, str]
@@ -133,20 +130,12 @@ def _defaults(kernel: Kernel, dtype: str, target: Target, usual_head_dim: int) -
     rows: dict[Row, Problem] = {}
     listed = config_space.space(kernel, target, "full")
     for head_dim in HEAD_DIMS:
-        config = flex_default(kernel, target, stored_dtype(dtype), head_dim)
+        config = flex_default(target, str(kernel.table), head_dim, stored_dtype(dtype))
         if config not in listed or head_dim != usual_head_dim:
             problem = example(kernel, dtype, config)
             assert isinstance(problem, Attention)
             rows[config, f"d{head_dim}"] = dataclasses.replace(problem, head_dim=head_dim)
     return rows
-
-
-def flex_default(kernel: Kernel, target: Target, dtype: str, head_dim: int) -> AnyConfig:
-    """The config with which a kernel of attention runs on ``target`` without a search: see
-    :meth:`~conformance.heuristics.device_class.DeviceClass.flex_default`."""
-    assert kernel.table is not None
-    capability = divmod(target.arch, 10) if isinstance(target.arch, int) else (0, 0)
-    return for_target(target).flex_default(kernel.table, head_dim, dtype, capability)
 
 
 def _scaled_rows(kernel: Kernel, dtype: str, target: Target) -> dict[Row, Problem]:

@@ -19,6 +19,10 @@ Capability = tuple[int, int]
 #: Tables of kernels that load through descriptors and loop over tiles.
 PERSISTENT = ("persistent_mm", "scaled_persistent_mm", "persistent_fp8")
 
+#: Head dims, in elements, by which attention's defaults differ: three that were measured on an A100 and an H100, one
+#: between them and one beyond them.
+HEAD_DIMS = (64, 96, 128, 256, 512)
+
 
 @dataclass(frozen=True, eq=False)
 class DeviceClass:

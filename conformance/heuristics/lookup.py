@@ -1,8 +1,9 @@
-"""Lookup: the device class of a target."""
+"""Lookup: the device class of a target, and what it says of attention there."""
 
 from __future__ import annotations
 
 from conformance.heuristics.base import BASE
+from conformance.heuristics.configs import AnyConfig
 from conformance.heuristics.cpu import CPU
 from conformance.heuristics.cuda import CUDA
 from conformance.heuristics.device_class import DeviceClass
@@ -27,3 +28,9 @@ def for_target(target: Target) -> DeviceClass:
             "conformance.heuristics.device_class.DeviceClass"
         )
     return own
+
+
+def flex_default(target: Target, table: str, head_dim: int, dtype: str) -> AnyConfig:
+    """The config of attention with ``table`` on ``target`` without a search; see :meth:`DeviceClass.flex_default`."""
+    capability = divmod(target.arch, 10) if isinstance(target.arch, int) else (0, 0)
+    return for_target(target).flex_default(table, head_dim, dtype, capability)

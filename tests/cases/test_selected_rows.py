@@ -172,13 +172,14 @@ def test_each_row_runs_on_a_problem_that_selects_it(name):
                 assert text == "x".join(map(str, size(kernel, problem)))
                 names = TABLES.get(name, (kernel.table,))
                 assert any(config in for_target(target).candidates(table, *size(kernel, problem)) for table in names)
-            reason = kernel.refusal(problem, config, target, variant)
+            reason = kernel.refusal(kernel.draft(problem, config, target, variant))
             assert reason is None or reason.code not in ABOUT_THE_TARGET
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_default_takes_a_cover_and_quick_none(name):
     kernel = get(name)
+    variant = Variant(**example_variant(kernel))
     for target in TARGETS:
         assert selected_cases(kernel, target, "quick") == []
         full, default = (selected_cases(kernel, target, tier) for tier in ("full", "default"))
@@ -188,10 +189,7 @@ def test_default_takes_a_cover_and_quick_none(name):
             row
             for row in full
             if kernel.refusal(
-                selected_rows.selected(kernel, row[0], target)[row[1:]],
-                row[1],
-                target,
-                Variant(**example_variant(kernel)),
+                kernel.draft(selected_rows.selected(kernel, row[0], target)[row[1:]], row[1], target, variant)
             )
             is None
         ]

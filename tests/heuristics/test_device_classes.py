@@ -11,7 +11,7 @@ from conformance.heuristics.cpu import CPU
 from conformance.heuristics.cuda import CUDA
 from conformance.heuristics.device_class import DeviceClass
 from conformance.heuristics.final_rows import finalised
-from conformance.heuristics.lookup import for_target
+from conformance.heuristics.lookup import flex_default, for_target
 from conformance.heuristics.rocm import ROCM, options
 from conformance.heuristics.xpu import XPU
 from conformance.targets import Target
@@ -45,6 +45,18 @@ def test_class_of_a_vendors_target():
     own = DeviceClass("vendor", {"mm": (Config(64, 64, 32, 2, 4),)})
     assert for_target(_Board("cuda", 90, 32, own=own)) is own
     assert for_target(_Board("cuda", 90, 32)) is CUDA
+
+
+def test_the_default_of_attention_follows_the_architecture():
+    assert [flex_default(Target("cuda", arch, 32), "flex_fwd", 256, "fp32").id for arch in (75, 86, 90, 100)] == [
+        "64x64-s3-w4",
+        "64x16-s3-w4",
+        "32x32-s3-w4",
+        "32x32-s3-w4",
+    ]
+    assert flex_default(Target("hip", "gfx942", 64), "flex_bwd", 128, "bf16") == ROCM.flex_bwd_default(
+        128, "bf16", (0, 0)
+    )
 
 
 def test_what_is_no_device_class_is_refused():
