@@ -6,6 +6,7 @@ offered is checked too, and a decision that a test replaces is as before afterwa
 """
 
 import dataclasses
+import functools
 import importlib
 import re
 import zlib
@@ -14,12 +15,7 @@ from typing import Any
 import torch
 
 from conformance.cases.generated_cases import Thin, generated
-from conformance.inductor.compile.program import Decision, Program
-from conformance.inductor.replay.exact import exact_verdicts
-from conformance.inductor.replay.replay import ReplayUnsupported
-from conformance.inductor.source import spellings
-from conformance.inductor.source.source_checks import exactly, in_source
-from conformance.inductor.tuning.offers import (
+from conformance.inductor.checks.choices import (
     NO_CHOICE,
     compiled_verdict,
     judge_advice,
@@ -29,10 +25,12 @@ from conformance.inductor.tuning.offers import (
     judge_layouts,
     judge_not_contiguous,
     judge_offered,
+    judge_output,
     judge_pruned,
     judge_triton_alone,
+    tile,
 )
-from conformance.inductor.tuning.split_k import (
+from conformance.inductor.checks.split_k import (
     judge_backward,
     judge_decomposed,
     judge_not_decomposed,
@@ -41,8 +39,14 @@ from conformance.inductor.tuning.split_k import (
     mirrored,
     wide_bmm_call,
 )
+from conformance.inductor.compile.program import Decision, Program
+from conformance.inductor.graphs.operands import dense
+from conformance.inductor.replay.exact import exact_verdicts
+from conformance.inductor.replay.replay import ReplayUnsupported
+from conformance.inductor.source import spellings
+from conformance.inductor.source.source_checks import exactly, in_source
 from conformance.judging.inductor_judge import CHOICES
-from conformance.problems import DTYPES, Operand, mm
+from conformance.problems import mm
 from conformance.records import Reason, ReasonCode, Verdict
 
 GRAPHS, OWN = "conformance.inductor.graphs.products", "conformance.inductor.graphs.choices"
@@ -55,12 +59,8 @@ ALIKE = {"alpha": 1.0, "beta": 1.0}
 # --- programs ---------------------------------------------------------------------------------------------------------
 
 
-def tensor(name, *shape, dtype="fp16", strides=None):
-    """An operand, dense unless ``strides`` are given."""
-    dense = [1]
-    for extent in reversed(shape[1:]):
-        dense.insert(0, dense[0] * max(extent, 1))
-    return Operand(name, shape, strides or tuple(dense), dtype)
+#: An operand of fp16 unless another dtype is given.
+tensor = functools.partial(dense, dtype="fp16")
 
 
 def program(graph, operands, settings, **fields):
@@ -79,22 +79,6 @@ def needs_option(inductor, *names):
         if not has_option(name):
             detail = f"torch {torch.__version__} has no option torch._inductor.config.{name}"
             inductor.recorder.not_applicable(Reason(ReasonCode.CAPABILITY, name, detail))
-
-
-def judge_output(compiled, executor, *, shape, dtype, strides=None):
-    """What one call of the compiled function returns is one tensor of this shape, dtype and these strides."""
-    given = []
-    for operand in compiled.program.operands:
-        memory = torch.zeros(operand.span, dtype=DTYPES[operand.dtype], device=executor.device)
-        given.append(memory.as_strided(operand.shape, operand.strides))
-    outputs, _ = compiled.call(given, executor, observe=False)
-    found = [Verdict("outputs", len(outputs) == 1, f"{len(outputs)}, 1 required")]
-    for out in outputs[:1]:
-        found.append(Verdict("shape", tuple(out.shape) == shape, f"{tuple(out.shape)}, {shape} required"))
-        found.append(Verdict("dtype", out.dtype == DTYPES[dtype], f"{out.dtype}, {DTYPES[dtype]} required"))
-        if strides is not None:
-            found.append(Verdict("strides", out.stride() == strides, f"{out.stride()}, {strides} required"))
-    return found
 
 
 def picked(inductor):
@@ -250,12 +234,6 @@ def test_autotune_layout_optimization(inductor, target, autotune):
 
 
 PRUNING = "max_autotune_prune_choices_based_on_shared_mem"
-
-
-def tile(choice):
-    """Elements of both operands that all stages of a choice hold."""
-    numbers = choice.numbers
-    return (numbers["BLOCK_M"] + numbers["BLOCK_N"]) * numbers["BLOCK_K"] * numbers.get("num_stages", 1)
 
 
 @generated(size=[3, 512])

@@ -4,76 +4,32 @@ The choices are stand-ins that are timed at what they are told, so that nothing 
 that measures real kernels.
 """
 
-import contextlib
 import math
 import sys
-import threading
-import time
 
 import pytest
 import torch
 
-from conformance.inductor.tuning import child_process, max_autotune, stand_ins
+from conformance.inductor.checks.feedback import (
+    judge_cached,
+    judge_clearing,
+    judge_failure,
+    judge_filters,
+    judge_no_exceptions,
+    judge_order,
+    judge_registration,
+    judge_savers,
+    judge_threads,
+    judge_timeout,
+    precompiles,
+    precompiling,
+    saver,
+)
+from conformance.inductor.tuning import max_autotune, stand_ins
 from conformance.judging.case_steps import need_device, record
-from conformance.records import Reason, ReasonCode, Verdict
-
-#: Seconds for which a choice compiles that is to miss its limit, and that limit.
-SLOW_SECONDS, PRECOMPILE_LIMIT = 3.0, 1
-
-#: Choices, and threads, of the cases about precompilation; seconds within which all threads must be at work.
-THREADS, MEET_SECONDS = 10, 20.0
-
+from conformance.records import Reason, ReasonCode
 
 # --- feedback savers --------------------------------------------------------------------------------------------------
-
-
-def judge_registration():
-    """Savers registered one by one and cleared."""
-    from torch._inductor import select_algorithm
-
-    before = list(stand_ins.selector().feedback_saver_fns)
-    counts = []
-    with stand_ins.selector_restored() as selector:
-        select_algorithm.clear_feedback_savers()
-        for saver in (_saver([]), _saver([])):
-            select_algorithm.add_feedback_saver(saver)
-            counts.append(len(selector.feedback_saver_fns))
-        select_algorithm.clear_feedback_savers()
-        counts.append(len(selector.feedback_saver_fns))
-    after = list(stand_ins.selector().feedback_saver_fns)
-    return [
-        Verdict("counts", counts == [1, 2, 0], f"{counts}, [1, 2, 0] required"),
-        Verdict("restored", after == before, f"{len(after)} savers, {len(before)} before"),
-    ]
-
-
-def judge_savers(times=(3.0, 1.0, 2.0)):
-    """Each of two savers is told of one selection: every choice with its time, the inputs and the name."""
-    told: list[list] = [[], []]
-    with stand_ins.selecting() as session:
-        for calls in told:
-            session.selector.add_feedback_saver(_saver(calls))
-        choices = [session.stand_in(f"choice {index}", value) for index, value in enumerate(times)]
-        taken = session.select(choices)
-        names = [node.get_name() for node in (session.node("a", 16, 8), session.node("b", 8, 16))]
-    found = [Verdict("fastest", taken is choices[times.index(min(times))], getattr(taken, "name", repr(taken)))]
-    for number, calls in enumerate(told):
-        found.append(Verdict(f"calls/{number}", len(calls) == 1, f"{len(calls)}, 1 required"))
-        for timings, name, nodes, offered, *_ in calls:
-            pairs = {choice.name: value for choice, value in timings.items()}
-            expected = {choice.name: choice.milliseconds for choice in choices}
-            given = [node.get_name() for node in nodes]
-            found += [
-                Verdict(f"timings/{number}", pairs == expected, f"{pairs}, {expected} required"),
-                Verdict(f"choices/{number}", list(offered) == choices, f"{len(offered)} of {len(choices)}"),
-                Verdict(f"inputs/{number}", given == names, f"{given}, {names} required"),
-                Verdict(f"name/{number}", name == "mm", f"{name}, mm required"),
-            ]
-    return found
-
-
-def _saver(calls):
-    return lambda *told: calls.append(told)
 
 
 def test_savers_are_registered_and_cleared(recorder):
@@ -94,7 +50,7 @@ def test_savers_of_a_compilation(harness, recorder):
     calls: list = []
     with max_autotune.compiling(max_autotune_gemm_backends="TRITON"), stand_ins.selector_restored() as selector:
         selector.clear_feedback_savers()
-        selector.add_feedback_saver(_saver(calls))
+        selector.add_feedbacksaver(saver(calls))
         found = torch.compile(torch.mm, dynamic=False)(a.to(device), b.to(device)).cpu()
     recorder.verdict("numbers", torch.equal(found.double(), (a.double() @ b.double())), "the product of whole numbers")
     recorder.verdict("told", bool(calls), f"{len(calls)} calls")
@@ -108,73 +64,6 @@ def test_savers_of_a_compilation(harness, recorder):
 # --- preprocessing ----------------------------------------------------------------------------------------------------
 
 
-def judge_order():
-    """Two functions, each on what the one before it returned; the selector chooses among what the last one returns."""
-    with stand_ins.selecting() as session:
-        fast, slow = session.stand_in("fast", 1.0), session.stand_in("slow", 9.0)
-        seen = []
-
-        def drop_fastest(choices):
-            seen.append(("first", [choice.name for choice in choices]))
-            return [choice for choice in choices if choice is not fast]
-
-        def add_another(choices):
-            seen.append(("second", [choice.name for choice in choices]))
-            return [*choices, session.stand_in("added", 5.0)]
-
-        session.selector.add_preprocessing_fn(drop_fastest)
-        session.selector.add_preprocessing_fn(add_another)
-        taken = session.select([fast, slow])
-    expected = [("first", ["fast", "slow"]), ("second", ["slow"])]
-    return [
-        Verdict("order", seen == expected, f"{seen}, {expected} required"),
-        Verdict("taken", getattr(taken, "name", None) == "added", f"{getattr(taken, 'name', taken)}, added required"),
-        Verdict("dropped", fast.measured == 0, f"a dropped choice was measured {fast.measured} times"),
-    ]
-
-
-def judge_clearing():
-    """Clearing leaves Inductor's own functions in their order, or none where it is asked to clear those too."""
-    with stand_ins.selecting() as session:
-        selector = session.selector
-        own = list(selector.preprocessing_fns)
-        selector.add_preprocessing_fn(lambda choices: choices)
-        added = len(selector.preprocessing_fns)
-        selector.clear_preprocessing_fns()
-        kept = list(selector.preprocessing_fns)
-        selector.clear_preprocessing_fns(clear_defaults=True)
-        none = list(selector.preprocessing_fns)
-        selector.clear_preprocessing_fns()
-        restored = list(selector.preprocessing_fns)
-    return [
-        Verdict("own", len(own) > 0, f"{len(own)} of Inductor's own"),
-        Verdict("added", added == len(own) + 1, f"{added} after one was added to {len(own)}"),
-        Verdict("kept", kept == own, f"{len(kept)} after clearing, {len(own)} required"),
-        Verdict("none", none == [], f"{len(none)} after clearing all"),
-        Verdict("restored", restored == own, f"{len(restored)} after clearing again, {len(own)} required"),
-    ]
-
-
-def judge_filters():
-    """Inductor's own functions: a pattern found anywhere in a choice's name, or in its description, keeps it."""
-    found = []
-    for setting, pattern in (
-        ("test_configs.autotune_choice_name_regex", "_second"),
-        ("test_configs.autotune_choice_desc_regex", "BLOCK_M=64"),
-    ):
-        with stand_ins.selecting(**{setting: pattern}) as session:
-            fast = session.stand_in("the_first", 1.0, "num_warps=4, BLOCK_M=32")
-            rest = [
-                session.stand_in(f"{name}_second", ms, "num_warps=4, BLOCK_M=64") for name, ms in (("a", 3), ("b", 2))
-            ]
-            taken = session.select([fast, *rest])
-            measured = [fast.measured, *(choice.measured for choice in rest)]
-        check = setting.rpartition(".")[2]
-        found.append(Verdict(check, taken is rest[1], f"took {getattr(taken, 'name', taken)}, b_second required"))
-        found.append(Verdict(f"{check}/measured", measured == [0, 1, 1], f"{measured}, [0, 1, 1] required"))
-    return found
-
-
 @pytest.mark.parametrize("judge", [judge_order, judge_clearing, judge_filters], ids=["order", "clearing", "filters"])
 def test_preprocessing(recorder, judge):
     """Functions that see the choices before they are timed. Unlike PyTorch's tests, it is judged which choice is taken
@@ -185,121 +74,6 @@ def test_preprocessing(recorder, judge):
 # --- precompilation ---------------------------------------------------------------------------------------------------
 
 
-def precompiles(session):
-    """Whether the selector compiles choices ahead of their timing on this Python."""
-    choices = [session.stand_in(f"probe {index}", 1.0 + index) for index in range(2)]
-    session.select(choices, name="probe")
-    return all(choice.threads for choice in choices)
-
-
-def judge_threads():
-    """As many choices as threads, all at work at once, each once, none on the thread that waits for them."""
-    barrier = threading.Barrier(THREADS)
-    met = []
-
-    def meet():
-        barrier.wait(MEET_SECONDS)
-        met.append(threading.get_ident())
-
-    with _precompiling() as session:
-        choices = [session.stand_in(f"choice {index}", 1.0 + index) for index in range(THREADS)]
-        for choice in choices:
-            choice.prepare = meet
-        session.select(choices)
-        waits = session.counters["select_algorithm_precompile"]
-    here = threading.main_thread()
-    times = [len(choice.threads) for choice in choices]
-    return [
-        Verdict("each once", times == [1] * THREADS, f"{times}"),
-        Verdict("elsewhere", all(here not in choice.threads for choice in choices), "not on the main thread"),
-        Verdict("at once", len(set(met)) == THREADS, f"{len(set(met))} threads at once, {THREADS} required"),
-        Verdict("counted", waits == 1, f"{waits} waits were counted, 1 required"),
-    ]
-
-
-def judge_failure():
-    """A choice that does not compile is counted, is not timed, and costs no other choice."""
-
-    def fail():
-        raise RuntimeError("this choice does not compile")
-
-    with _precompiling() as session:
-        broken, good, slow = (
-            session.stand_in(name, ms) for name, ms in (("broken", 1.0), ("good", 2.0), ("slow", 3.0))
-        )
-        broken.prepare = fail
-        taken = session.select([broken, good, slow])
-        exceptions = session.counters["select_algorithm_num_precompilation_exceptions"]
-    return [
-        Verdict("counted", exceptions == 1, f"{exceptions} exceptions were counted, 1 required"),
-        *_left_out(broken, good, taken),
-    ]
-
-
-def judge_timeout():
-    """A choice that compiles beyond its limit likewise, and the wait for it ends."""
-    with _precompiling() as session:
-        late, good, slow = (session.stand_in(name, ms) for name, ms in (("late", 1.0), ("good", 2.0), ("slow", 3.0)))
-        late.prepare = lambda: time.sleep(SLOW_SECONDS)
-        taken = session.select([late, good, slow], precompilation_timeout_seconds=PRECOMPILE_LIMIT)
-        exceptions = session.counters["select_algorithm_num_precompilation_exceptions"]
-    return [
-        Verdict("no exception", exceptions == 0, f"{exceptions} exceptions were counted, 0 required"),
-        *_left_out(late, good, taken),
-    ]
-
-
-def judge_no_exceptions():
-    """Choices that all compile count no exception."""
-    with _precompiling() as session:
-        choices = [session.stand_in(f"choice {index}", 1.0 + index) for index in range(3)]
-        taken = session.select(choices)
-        exceptions = session.counters["select_algorithm_num_precompilation_exceptions"]
-    return [
-        Verdict("no exception", exceptions == 0, f"{exceptions} exceptions were counted, 0 required"),
-        Verdict("taken", taken is choices[0], f"took {getattr(taken, 'name', taken)}"),
-    ]
-
-
-def judge_cached():
-    """Choices whose times are all known are not compiled again."""
-    with _precompiling() as session:
-        first = [session.stand_in(f"choice {index}", 1.0 + index) for index in range(3)]
-        again = [session.stand_in(f"choice {index}", 1.0 + index) for index in range(3)]
-        session.select(first)
-        before = session.counters["select_algorithm_precompile"]
-        session.selector.cache_clear()  # else the same function would serve both
-        taken = session.select(again)
-        after = session.counters["select_algorithm_precompile"]
-    compiled = [len(choice.threads) for choice in again]
-    return [
-        Verdict("compiled once", before == 1, f"{before} waits were counted at first, 1 required"),
-        Verdict("not again", after == before and compiled == [0, 0, 0], f"{after - before} waits more, {compiled}"),
-        Verdict("taken", taken is again[0], f"took {getattr(taken, 'name', taken)}"),
-    ]
-
-
-def _left_out(choice, good, taken):
-    return [
-        Verdict("left out", choice.measured == 0, f"{choice.name} was timed {choice.measured} times"),
-        Verdict("marked", bool(getattr(choice, "failed", True)), f"{choice.name} is marked as failed"),
-        Verdict("taken", taken is good, f"took {getattr(taken, 'name', taken)}, {good.name} required"),
-    ]
-
-
-@contextlib.contextmanager
-def _precompiling():
-    from torch._inductor import select_algorithm
-
-    forget = getattr(select_algorithm.get_num_workers, "cache_clear", lambda: None)
-    with child_process.environment(TORCHINDUCTOR_COMPILE_THREADS=str(THREADS)), stand_ins.selecting() as session:
-        forget()
-        try:
-            yield session
-        finally:
-            forget()
-
-
 @pytest.mark.parametrize(
     "judge",
     [judge_threads, judge_failure, judge_timeout, judge_no_exceptions, judge_cached],
@@ -308,7 +82,7 @@ def _precompiling():
 def test_precompilation(recorder, judge):
     """Choices are compiled ahead in threads. Unlike PyTorch's tests, all threads are at work at once, and what fails or
     is late is judged by what becomes of its choice."""
-    with _precompiling() as session:
+    with precompiling() as session:
         ready = precompiles(session)
     if not ready and (3, 11, 0) <= sys.version_info[:3] <= (3, 11, 8):
         detail = f"Inductor compiles nothing ahead on Python 3.11.0 to 3.11.8, this is {sys.version.split()[0]}"

@@ -5,7 +5,7 @@ taken, numbers are judged by our own bounds or are exact integers (so ``cos`` is
 without a device the shapes are smaller, for the interpreter runs them.
 """
 
-import re
+import functools
 import tempfile
 import zipfile
 
@@ -13,8 +13,19 @@ import torch
 from torch._inductor.fx_passes import joint_graph
 
 from conformance.cases.generated_cases import Thin, generated
+from conformance.inductor.checks.operations import (
+    cat_launches,
+    check_alone,
+    check_dynamic,
+    check_recompiles,
+    check_strides,
+    epilogue_in_template,
+    no_extern_convolution,
+    one_cat,
+)
 from conformance.inductor.compile.program import Program
 from conformance.inductor.graphs import operations as graphs_operations
+from conformance.inductor.graphs.operands import dense
 from conformance.inductor.graphs.products import graph_of
 from conformance.inductor.replay import dropout
 from conformance.inductor.replay.exact import small_integers
@@ -26,7 +37,6 @@ from conformance.problems import (
     Bias,
     Fusion,
     Layout,
-    Operand,
     addmm,
     baddbmm,
     bmm,
@@ -37,7 +47,7 @@ from conformance.problems import (
     mm,
     mm_plus_mm,
 )
-from conformance.records import CompileFailure, Reason, ReasonCode, Status, Verdict
+from conformance.records import CompileFailure, Reason, ReasonCode, Status
 
 GRAPHS = graphs_operations.__name__
 
@@ -56,14 +66,8 @@ def searching(space):
     return {**TRITON, "max_autotune_gemm_search_space": space, **limit}
 
 
-def tensor(name, *shape, dtype="fp32", last=None):
-    """An operand that lies dense; ``last`` is the dimension with stride 1, the last one unless given."""
-    order = [d for d in range(len(shape)) if d != last] + ([] if last is None else [last])
-    strides, step = [0] * len(shape), 1
-    for dimension in reversed(order):
-        strides[dimension] = step
-        step *= shape[dimension]
-    return Operand(name, shape, tuple(strides), dtype)
+#: An operand of fp32 unless another dtype is given.
+tensor = functools.partial(dense, dtype="fp32")
 
 
 def sized(inductor, large, small):
@@ -155,38 +159,6 @@ def test_dynamic_sizes(inductor, target, operation):
         check_dynamic(run)
 
 
-def check_dynamic(run):
-    """M, N and K come from arguments, and nothing was compiled a second time."""
-    check_recompiles(run)
-    for name in "MNK":
-        run.exactly(1, f"{name} is an argument", rf"^ +{name} = ks[0-9]+$")
-    check_alone(run)
-
-
-def check_recompiles(run):
-    again = run.generated.counters["recompiles"]
-    run.check("recompiles", again == 0, f"{again} compilations after the first")
-
-
-def check_alone(run):
-    for verdict in alone(run.generated):
-        run.check(verdict.check, verdict.passed, verdict.text)
-
-
-def alone(found) -> list[Verdict]:
-    """The program is one launch of a template's kernel, with one store, and nothing else."""
-    kinds = [kernel.kind for kernel in found.kernels]
-    launches = [name for module in found.modules for name in launched(module)]
-    calls = [call for module in found.modules for call in extern_calls(module)]
-    stores = [len(re.findall(spellings.POINTER_STORE, kernel.source)) for kernel in found.kernels]
-    return [
-        Verdict("one kernel", kinds == ["template"], ", ".join(kinds)),
-        Verdict("one launch", launches == [kernel.name for kernel in found.kernels], ", ".join(launches)),
-        Verdict("no extern kernel", not calls, ", ".join(calls)),
-        Verdict("one store", stores == [1], ", ".join(map(str, stores))),
-    ]
-
-
 # --- operands that are not contiguous ---------------------------------------------------------------------------------
 
 #: The first operand's columns are 47 elements further apart than it has rows: 50304 in PyTorch's test, of 50257.
@@ -220,14 +192,6 @@ def test_non_contiguous_input(inductor, target, operation):
         check_strides(run, problem)
 
 
-def check_strides(run, problem):
-    """The operand is read where it lies: no other kernel packs it first, and the wrapper asserts its strides."""
-    _, rows, columns = (1, *problem.operands[0].strides)[-3:]
-    asserted = rf"{spellings.STRIDES_ASSERTED}.*\([0-9, ]*{rows}, {columns}\)"
-    run.filecheck("strides", f"CHECK: {{{{{asserted}}}}}", where="module")
-    check_alone(run)
-
-
 # --- epilogues --------------------------------------------------------------------------------------------------------
 
 EPILOGUES = {
@@ -237,8 +201,6 @@ EPILOGUES = {
     "dropout": ("dropout",),
     "all": ("bias", "relu", "residual", "dropout"),
 }
-#: Steps that load an operand.
-LOADING = ("bias", "residual", "dropout")
 
 
 @generated(epilogue=list(EPILOGUES), dynamic=[False, True], dtype=["fp32", "fp16"])
@@ -269,17 +231,6 @@ def test_epilogue_fusion(inductor, target, epilogue, dynamic, dtype):
         settings={**PINNED_SETTINGS, **options},
     )
     inductor.record(epilogue_in_template(compiled.generated, steps))
-
-
-def epilogue_in_template(found, steps) -> list[Verdict]:
-    source = "\n".join(kernel.source for kernel in found.kernels)
-    loads = len(re.findall(r"= tl\.load\(in_ptr\d+ \+", source))
-    maxima = len(re.findall(spellings.MAXIMUM, source))
-    return [
-        *alone(found),
-        Verdict("epilogue loads", loads == sum(step in LOADING for step in steps), str(loads)),
-        Verdict("epilogue relu", maxima == steps.count("relu"), str(maxima)),
-    ]
 
 
 # --- dropout of its own random numbers --------------------------------------------------------------------------------
@@ -371,15 +322,6 @@ def test_conv1x1(inductor, target, space):
     inductor.record(no_extern_convolution(compiled.generated))
 
 
-def no_extern_convolution(found) -> list[Verdict]:
-    calls = [call for module in found.modules for call in extern_calls(module)]
-    kinds = [kernel.kind for kernel in found.kernels]
-    return [
-        Verdict("no extern kernel", not calls, ", ".join(calls)),
-        Verdict("one template", kinds.count("template") == 1, ", ".join(kinds)),
-    ]
-
-
 @generated(order=["contiguous", "channels-last"])
 def test_conv1x1_dynamic_size(inductor, target, order):
     """A 1x1 convolution of three sizes by one compilation, for which H and W are symbols."""
@@ -447,18 +389,6 @@ def test_conv_cat(inductor, target, space):
     inductor.record(one_cat(compiled.generated))
 
 
-def one_cat(found) -> list[Verdict]:
-    names = [name for module in found.modules for name in launched(module)]
-    joins = [name for name in names if name.startswith("triton_poi_fused_add_cat_")]
-    once = len(set(joins)) == len(joins)
-    others = [name for name in names if name not in joins and ("cat" in name or "add" in name)]
-    templates = [name for name in names if name.startswith("triton_tem_fused_convolution")]
-    return [
-        Verdict("pointwise kernels join", bool(joins) and once and not others, ", ".join(names)),
-        Verdict("one template", len(templates) == 1, ", ".join(names)),
-    ]
-
-
 @generated(space=SEARCH_SPACES)
 def test_conv3d(inductor, target, space):
     """PyTorch's test is of tensors on the CPU, for which there is no template; without a device the extents are
@@ -486,18 +416,6 @@ def test_cat_addmm(inductor, target, size, pick):
     inductor.recorder.verdict("launches", len(products) == 2, ", ".join(names))
 
 
-#: Triton launches by graph and choice. Releases differ in whether one kernel reads the product for the second result
-#: and joins the other part.
-LAUNCHES = {
-    ("cat_mm", "extern"): (1,),
-    ("cat_mm_and_sum", "extern"): (2,),
-    ("cat_mm", "triton"): (2,),
-    ("cat_mm_and_sum", "triton"): (2, 3),
-    ("cat_mm_twice", "extern"): (2, 3),
-    ("cat_mm_twice", "triton"): (3, 4),
-}
-
-
 @generated(graph=["cat_mm", "cat_mm_and_sum", "cat_mm_twice"], choice=["extern", "triton"])
 def test_cat_max_autotune(inductor, target, graph, choice):
     """A product that is joined to something else, by ATen and by a template: how many kernels are launched. PyTorch's
@@ -506,19 +424,6 @@ def test_cat_max_autotune(inductor, target, graph, choice):
     name = "^mm$" if choice == "extern" else spellings.only(inductor.template("mm"))
     compiled = pinned_choice(inductor, graph, operands, target, templates=name, settings=BOTH)
     inductor.record(cat_launches(compiled.generated, graph, choice))
-
-
-def cat_launches(found, graph: str, choice: str) -> list[Verdict]:
-    module = found.modules[-1]
-    names = launched(module)
-    products = [name for name in names if name.startswith("triton_tem_")]
-    calls = extern_calls(module)
-    wanted = LAUNCHES[graph, choice]
-    product = (len(products), calls) == ((0, ["mm"]) if choice == "extern" else (1, []))
-    return [
-        Verdict("launches", len(names) in wanted, f"{', '.join(names)}: {wanted} required"),
-        Verdict("one product", product, ", ".join([*products, *calls])),
-    ]
 
 
 @generated(size=[3, 40])

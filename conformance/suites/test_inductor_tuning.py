@@ -8,10 +8,11 @@ import os
 import pytest
 import torch
 
-from conformance.inductor.tuning import child_process, max_autotune, stand_ins, tuning_jobs, tuning_processes
+from conformance.inductor.checks import tuning as checks
+from conformance.inductor.tuning import child_process, max_autotune, tuning_jobs, tuning_processes
 from conformance.inductor.tuning.tuning_jobs import Job
 from conformance.judging.case_steps import need_device, record
-from conformance.records import Reason, ReasonCode, Verdict
+from conformance.records import Reason, ReasonCode
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def pool():
 
 @pytest.mark.parametrize(
     "check",
-    [tuning_processes.raises_here, tuning_processes.times_out, tuning_processes.crashes, tuning_processes.is_killed],
+    [checks.raises_here, checks.times_out, checks.crashes, checks.is_killed],
     ids=lambda check: check.__name__,
 )
 def test_process(recorder, process, check):
@@ -45,26 +46,26 @@ def test_visible_devices(recorder, process):
     reply = tuning_processes.ask(process, Job())
     around = os.environ.get(tuning_jobs.VISIBLE_DEVICES)
     recorder.verdict("inherited", reply.visible == around, f"{reply.visible} in the child, {around} here")
-    record(recorder, tuning_processes.sees_only(tuning_processes.make_process, 3, "5"))
+    record(recorder, checks.sees_only(tuning_processes.make_process, 3, "5"))
 
 
 def test_pool_crash(recorder, pool):
     """A job that ends its process is timed as infinite; the jobs before and after it get their values."""
-    record(recorder, tuning_processes.loses_only_that_job(pool, Job(exit_code=tuning_processes.EXIT_CODE)))
+    record(recorder, checks.loses_only_that_job(pool, Job(exit_code=checks.EXIT_CODE)))
 
 
 def test_pool_timeout(recorder, pool):
     """A job beyond the limit likewise, soon after the limit."""
-    job = Job(seconds=tuning_processes.ENDLESS_SECONDS)
-    record(recorder, tuning_processes.loses_only_that_job(pool, job, limit=tuning_processes.LIMIT_SECONDS))
+    job = Job(seconds=checks.ENDLESS_SECONDS)
+    record(recorder, checks.loses_only_that_job(pool, job, limit=checks.LIMIT_SECONDS))
 
 
 def test_pool_limit_is_a_setting(recorder, pool):
     """The limit is the one that is set where the compilation runs. PyTorch's test sets it and would pass under any."""
-    limit = tuning_processes.limit_in_threads(pool, tuning_processes.LIMIT_SECONDS)
+    limit = tuning_processes.limit_in_threads(pool, checks.LIMIT_SECONDS)
     recorder.set(observed={"limit in the pool's threads, s": limit})
-    if limit != tuning_processes.LIMIT_SECONDS:
-        set_to, seen = f"{tuning_processes.LIMIT_SECONDS:g} s", f"{limit:g} s"
+    if limit != checks.LIMIT_SECONDS:
+        set_to, seen = f"{checks.LIMIT_SECONDS:g} s", f"{limit:g} s"
         detail = (
             f"a limit of {set_to} set in this thread is {seen} in the pool's: settings belong to the thread that makes "
             "them in this torch, so the limit cannot be changed; take a torch that hands it on"
@@ -75,20 +76,20 @@ def test_pool_limit_is_a_setting(recorder, pool):
 
 def test_pool_exception(recorder, pool):
     """A job that raises likewise. PyTorch has no test of this."""
-    record(recorder, tuning_processes.loses_only_that_job(pool, Job(error="the fault of job 3")))
+    record(recorder, checks.loses_only_that_job(pool, Job(error="the fault of job 3")))
 
 
 def test_pool_spreads_over_devices(recorder, pool):
     """Each child serves one device. Unlike PyTorch's test this needs no device: the environment is what is shared
     out, and it is known which child answered."""
-    record(recorder, tuning_processes.spreads(pool, [0, 1]))
+    record(recorder, checks.spreads(pool, [0, 1]))
 
 
 def test_pool_device_lists(recorder):
     """Which devices a pool serves, by its setting and by the environment. PyTorch has no test of this."""
     from torch._inductor.autotune_process import TuningProcessPool
 
-    record(recorder, tuning_processes.device_lists(TuningProcessPool))
+    record(recorder, checks.device_lists(TuningProcessPool))
 
 
 def test_pool_of_visible_devices(harness, recorder):
@@ -101,7 +102,7 @@ def test_pool_of_visible_devices(harness, recorder):
         detail = f"the run has the devices {', '.join(entries)}: two by number are required"
         recorder.not_run(Reason(ReasonCode.NO_DEVICE, "devices", detail))
     with child_process.environment(**{tuning_jobs.VISIBLE_DEVICES: ",".join(map(str, devices))}):
-        code, found = child_process.spawned(tuning_processes.spread_over_visible, devices)
+        code, found = child_process.spawned(checks.spread_over_visible, devices)
     recorder.verdict("process", code == 0, f"exit code {code}")
     record(recorder, found or [])
 
@@ -112,60 +113,12 @@ def test_pool_of_visible_devices(harness, recorder):
 def test_choice_in_spawned_process(recorder):
     """A choice that is sent to a fresh process is timed there. Unlike PyTorch's test, its time and its numbers come
     back and are judged."""
-    record(recorder, judge_spawned_choice(child_process.spawned))
+    record(recorder, checks.judge_spawned_choice(child_process.spawned))
 
 
 def test_failing_choice_in_spawned_process(recorder):
     """A choice that raises ends its process with an error and sends nothing."""
-    record(recorder, judge_spawned_failure(child_process.spawned))
-
-
-class FailingChoice:
-    """A choice whose benchmark raises."""
-
-    def benchmark(self, *tensors, out):
-        raise RuntimeError("this choice cannot be timed")
-
-
-def judge_spawned_choice(spawn):
-    tensors = [max_autotune.integers(*size, dtype=torch.float32, seed=seed) for seed, size in enumerate(_SIZES)]
-    a, b, c, d = (tensor.long() for tensor in tensors)
-    expected = (a @ b + c @ d).tolist()
-    code, sent = spawn(child_process.benchmark_there, _extern_choice(), tensors, torch.full((2, 2), float("nan")))
-    milliseconds, numbers = sent or (None, None)
-    timed = milliseconds is not None and 0 < milliseconds < float("inf")
-    return [
-        Verdict("exit code", code == 0, f"{code}, 0 required"),
-        Verdict("timed", timed, f"{milliseconds} ms"),
-        Verdict("numbers", numbers == expected, f"{numbers}, {expected} required"),
-    ]
-
-
-def judge_spawned_failure(spawn):
-    tensors = [max_autotune.integers(*size, dtype=torch.float32) for size in _SIZES]
-    code, sent = spawn(child_process.benchmark_there, FailingChoice(), tensors, torch.zeros(2, 2))
-    return [
-        Verdict("exit code", code not in (0, None) and code > 0, f"{code}, an error's code required"),
-        Verdict("nothing sent", sent is None, f"{sent}"),
-    ]
-
-
-#: Sizes of the four operands of mm_plus_mm.
-_SIZES = [(2, 3), (3, 2), (2, 3), (3, 2)]
-
-
-def _extern_choice():
-    """Inductor's choice that computes a @ b + c @ d by torch."""
-    from torch._inductor import ir
-    from torch._inductor.kernel.mm_plus_mm import aten_mm_plus_mm
-    from torch._inductor.virtualized import V
-
-    device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
-    layouts = [ir.FixedLayout(device, torch.float32, list(size), [size[1], 1]) for size in [*_SIZES, (2, 2)]]
-    graph = stand_ins.empty_graph()
-    with V.set_graph_handler(graph):
-        nodes = [ir.Buffer(name=name, layout=layout) for name, layout in zip("abcd", layouts, strict=False)]
-        return aten_mm_plus_mm.bind(nodes, layouts[-1])
+    record(recorder, checks.judge_spawned_failure(child_process.spawned))
 
 
 # --- real kernels, timed in processes of their own --------------------------------------------------------------------

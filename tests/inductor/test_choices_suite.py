@@ -20,6 +20,7 @@ from torch._inductor.select_algorithm import AlgorithmSelectorCache
 from conformance.execution.compilation import Task
 from conformance.execution.interpreter import InterpreterExecutor
 from conformance.execution.resources import KernelResources
+from conformance.inductor.checks import choices, split_k
 from conformance.inductor.compile import replaced_decisions
 from conformance.inductor.compile.program import (
     Choice,
@@ -32,7 +33,6 @@ from conformance.inductor.compile.program import (
 )
 from conformance.inductor.compile.provider import Compiled
 from conformance.inductor.replay.exact import exact_verdicts
-from conformance.inductor.tuning import offers, split_k
 from conformance.records import Status, Verdict
 from conformance.targets import find
 from tests.execution.sample_kernels import pool
@@ -141,7 +141,7 @@ def judge_pickled(path: str) -> None:
             verdicts = exact_verdicts(compiled, executor, 0, values)
         except Exception as error:
             verdicts = [Verdict("raised", False, repr(error))]
-        verdicts += suite().judge_output(compiled, executor, shape=shape, dtype=dtype)
+        verdicts += choices.judge_output(compiled, executor, shape=shape, dtype=dtype)
         found[name] = failed(verdicts)
     print(json.dumps(found))
 
@@ -241,7 +241,7 @@ def refused(message: str = ADVICE, *types: str) -> Generated:
 
 def test_wrong_advice_shows() -> None:
     def judge(found: Generated) -> list[str]:
-        return failed(offers.judge_advice(found, suite().GEMM_BACKENDS, suite().CONV_BACKENDS))
+        return failed(choices.judge_advice(found, suite().GEMM_BACKENDS, suite().CONV_BACKENDS))
 
     assert judge(refused()) == []
     assert judge(refused(ADVICE, "TypeError")) == ["raised"]
@@ -253,16 +253,16 @@ def test_wrong_advice_shows() -> None:
 def test_a_choice_of_infinite_time_shows() -> None:
     usual = offering(TEMPLATE)
     timed = dataclasses.replace(refused(), notes=(5,))
-    assert failed(offers.judge_infinite(usual, timed)) == []
-    assert failed(offers.judge_infinite(usual, dataclasses.replace(usual, notes=(5,)))) == ["raised"]
-    assert failed(offers.judge_infinite(usual, refused())) == ["timed"]
-    assert failed(offers.judge_infinite(usual, dataclasses.replace(timed, notes=(5, 1)))) == ["timed"]
-    assert failed(offers.judge_infinite(refused(), timed)) == ["compiled"]
+    assert failed(choices.judge_infinite(usual, timed)) == []
+    assert failed(choices.judge_infinite(usual, dataclasses.replace(usual, notes=(5,)))) == ["raised"]
+    assert failed(choices.judge_infinite(usual, refused())) == ["timed"]
+    assert failed(choices.judge_infinite(usual, dataclasses.replace(timed, notes=(5, 1)))) == ["timed"]
+    assert failed(choices.judge_infinite(refused(), timed)) == ["compiled"]
 
 
 def test_wrong_offers_show() -> None:
     def judge(*offered: Choice, templates: bool, most: int = 4) -> list[str]:
-        return failed(offers.judge_offered(offering(*offered), templates=templates, most=most))
+        return failed(choices.judge_offered(offering(*offered), templates=templates, most=most))
 
     assert judge(EXTERN, TEMPLATE, templates=True) == []
     assert judge(EXTERN, templates=False) == []
@@ -270,31 +270,33 @@ def test_wrong_offers_show() -> None:
     assert judge(EXTERN, TEMPLATE, templates=False) == ["templates/0"]
     assert judge(TEMPLATE, templates=True) == ["extern/0"]
     assert judge(EXTERN, TEMPLATE, LARGER, templates=True, most=1) == ["templates/0"]
-    assert failed(offers.judge_offered(Generated(), templates=True, most=4)) == ["lowerings"]
+    assert failed(choices.judge_offered(Generated(), templates=True, most=4)) == ["lowerings"]
 
 
 def test_a_wrong_layout_shows() -> None:
     def judge(*layouts: str, fixed: bool, lowering: str = "addmm") -> list[str]:
         offered = tuple(dataclasses.replace(TEMPLATE, layout=layout) for layout in layouts)
-        return failed(offers.judge_layouts(Generated(selections=(Selection(lowering, offered, offered),)), fixed=fixed))
+        return failed(
+            choices.judge_layouts(Generated(selections=(Selection(lowering, offered, offered),)), fixed=fixed)
+        )
 
     assert judge("FixedLayout", "FixedLayout", fixed=True) == []
     assert judge("FlexibleLayout", fixed=False) == []
     assert judge("FlexibleLayout", fixed=True) == ["layouts"]
     assert judge("FixedLayout", "FixedLayout", "FlexibleLayout", fixed=True) == ["layouts"]
     assert judge("FixedLayout", fixed=True, lowering="mm") == ["lowerings"]
-    assert failed(offers.judge_layouts(Generated(), fixed=True)) == ["lowerings", "layouts"]
+    assert failed(choices.judge_layouts(Generated(), fixed=True)) == ["lowerings", "layouts"]
 
 
 def test_wrong_pruning_shows() -> None:
     small, both = offering(TEMPLATE), offering(TEMPLATE, LARGER)
-    assert failed(offers.judge_pruned(both, small, some=True)) == []
-    assert failed(offers.judge_pruned(both, both, some=True)) == ["pruned"]
-    assert failed(offers.judge_pruned(small, both, some=False)) == ["part"]
-    assert failed(offers.judge_pruned(both, offering(), some=True)) == ["something left"]
+    assert failed(choices.judge_pruned(both, small, some=True)) == []
+    assert failed(choices.judge_pruned(both, both, some=True)) == ["pruned"]
+    assert failed(choices.judge_pruned(small, both, some=False)) == ["part"]
+    assert failed(choices.judge_pruned(both, offering(), some=True)) == ["something left"]
     counted = dataclasses.replace(small, counters={"select_algorithm_num_precompilation_exceptions": 1})
-    assert failed(offers.judge_pruned(both, counted, some=True)) == ["exceptions"]
-    assert suite().tile(LARGER) > suite().tile(TEMPLATE)
+    assert failed(choices.judge_pruned(both, counted, some=True)) == ["exceptions"]
+    assert choices.tile(LARGER) > choices.tile(TEMPLATE)
 
 
 def test_a_kernel_past_the_limits_shows() -> None:
@@ -304,17 +306,17 @@ def test_a_kernel_past_the_limits_shows() -> None:
     used = KernelResources(32, 0, "bytes", SM90.limits.shared_memory + 1, 0, 128, "cubin")
     large = dataclasses.replace(right, artefact=dataclasses.replace(kernel.artefact, resources=used))
     missing = GeneratedKernel("k", "template", "", None, "PassManager::run failed")
-    assert failed(offers.judge_fits(Generated(kernels=(right,)), SM90)) == []
-    assert failed(offers.judge_fits(Generated(kernels=(large,)), SM90)) == ["fits"]
-    assert failed(offers.judge_fits(Generated(kernels=(missing,)), SM90)) == ["fits"]
-    assert failed(offers.judge_fits(Generated(), SM90)) == ["kernels"]
+    assert failed(choices.judge_fits(Generated(kernels=(right,)), SM90)) == []
+    assert failed(choices.judge_fits(Generated(kernels=(large,)), SM90)) == ["fits"]
+    assert failed(choices.judge_fits(Generated(kernels=(missing,)), SM90)) == ["fits"]
+    assert failed(choices.judge_fits(Generated(), SM90)) == ["kernels"]
 
 
 def test_a_wrong_exhaustive_list_shows() -> None:
-    assert failed(offers.judge_exhaustive(offering(EXTERN, TEMPLATE))) == []
-    assert failed(offers.judge_exhaustive(offering(EXTERN, LARGER))) == ["config"]
-    assert failed(offers.judge_exhaustive(offering(EXTERN, TEMPLATE, LARGER))) == ["offered", "config"]
-    assert failed(offers.judge_exhaustive(offering(TEMPLATE))) == ["offered"]
+    assert failed(choices.judge_exhaustive(offering(EXTERN, TEMPLATE))) == []
+    assert failed(choices.judge_exhaustive(offering(EXTERN, LARGER))) == ["config"]
+    assert failed(choices.judge_exhaustive(offering(EXTERN, TEMPLATE, LARGER))) == ["offered", "config"]
+    assert failed(choices.judge_exhaustive(offering(TEMPLATE))) == ["offered"]
 
 
 def test_wrong_splits_show() -> None:
@@ -337,20 +339,20 @@ def test_wrong_splits_show() -> None:
 
 def test_a_contiguous_transformation_shows() -> None:
     offered = Choice("contiguous_mm_0", "", "subgraph")
-    assert failed(offers.judge_not_contiguous(offering(TEMPLATE))) == []
-    assert failed(offers.judge_not_contiguous(offering(TEMPLATE, offered))) == ["not offered"]
+    assert failed(choices.judge_not_contiguous(offering(TEMPLATE))) == []
+    assert failed(choices.judge_not_contiguous(offering(TEMPLATE, offered))) == ["not offered"]
     module = "def contiguous_addmm_3(args): ..."
-    assert failed(offers.judge_not_contiguous(offering(TEMPLATE, modules=(module,)))) == ["not generated"]
-    assert failed(offers.judge_not_contiguous(offering())) == ["choices"]
+    assert failed(choices.judge_not_contiguous(offering(TEMPLATE, modules=(module,)))) == ["not generated"]
+    assert failed(choices.judge_not_contiguous(offering())) == ["choices"]
 
 
 def test_an_extern_kernel_shows_where_triton_is_required() -> None:
     kernel = GeneratedKernel("k", "pointwise", "")
     right = Generated(modules=("k.run(arg0_1)",), kernels=(kernel,))
-    assert failed(offers.judge_triton_alone(right)) == []
+    assert failed(choices.judge_triton_alone(right)) == []
     extern = dataclasses.replace(right, modules=("extern_kernels.mm(arg0_1, arg1_1, out=buf0)",))
-    assert failed(offers.judge_triton_alone(extern)) == ["source/no extern"]
-    assert failed(offers.judge_triton_alone(dataclasses.replace(right, kernels=()))) == ["kernels"]
+    assert failed(choices.judge_triton_alone(extern)) == ["source/no extern"]
+    assert failed(choices.judge_triton_alone(dataclasses.replace(right, kernels=()))) == ["kernels"]
 
 
 # --- replaced decisions -----------------------------------------------------------------------------------------------
@@ -382,4 +384,4 @@ def test_an_unreplaced_lookup_has_a_choice() -> None:
     assert usual.failure is None
     for decision in (Decision.TIMES_ARE_INFINITE, Decision.DEFERRED_TIMES_ARE_INFINITE):
         infinite = generate(dataclasses.replace(program, decision=decision))
-        assert failed(offers.judge_infinite(usual, infinite)) == []
+        assert failed(choices.judge_infinite(usual, infinite)) == []

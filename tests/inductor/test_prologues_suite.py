@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from conformance.inductor.checks import prologues
 from conformance.inductor.compile.program import Generated, GeneratedKernel, Program
 from conformance.inductor.compile.provider import Compiled
 from conformance.judging.case_recorder import CaseRecorder
@@ -150,41 +151,41 @@ def compiled(*kinds: str) -> Compiled:
     return Compiled(Program("graphs:product", ()), Generated(modules=(MODULE,), kernels=kernels))
 
 
-def test_counts_are_those_of_call_alone(suite: Any) -> None:
-    assert suite.counts_of(MODULE) == suite.Counts(launches=1, allocations=2, deletions=3, externs=1)
+def test_counts_are_those_of_call_alone() -> None:
+    assert prologues.counts_of(MODULE) == prologues.Counts(launches=1, allocations=2, deletions=3, externs=1)
     with pytest.raises(ValueError, match="no function call"):
-        suite.counts_of("def other(args): ...")
+        prologues.counts_of("def other(args): ...")
 
 
 @pytest.mark.parametrize("field", ["launches", "allocations", "deletions", "externs"])
-def test_every_count_is_checked(suite: Any, field: str) -> None:
+def test_every_count_is_checked(field: str) -> None:
     right = {"launches": 1, "allocations": 2, "deletions": 3, "externs": 1}
-    assert suite.check_counts(compiled(), suite.Counts(**right)).passed
+    assert prologues.check_counts(compiled(), prologues.Counts(**right)).passed
     for wrong in (right[field] - 1, right[field] + 1):
-        assert not suite.check_counts(compiled(), suite.Counts(**{**right, field: wrong})).passed
+        assert not prologues.check_counts(compiled(), prologues.Counts(**{**right, field: wrong})).passed
 
 
-def test_the_loop_ends_at_its_multiplication(suite: Any) -> None:
-    assert "tl.where" not in suite.loop_of(LOOP)
-    assert suite.operand_line(LOOP, "a").strip() == "a = tmp0.to(tl.float32)"
+def test_the_loop_ends_at_its_multiplication() -> None:
+    assert "tl.where" not in prologues.loop_of(LOOP)
+    assert prologues.operand_line(LOOP, "a").strip() == "a = tmp0.to(tl.float32)"
     with pytest.raises(ValueError, match="no loop over k_idx"):
-        suite.loop_of("a = tl.dot(a, b)")
+        prologues.loop_of("a = tl.dot(a, b)")
     with pytest.raises(ValueError, match="0 statements give c"):
-        suite.operand_line(LOOP, "c")
+        prologues.operand_line(LOOP, "c")
 
 
-def test_a_block_that_does_not_divide_k_is_not_even(suite: Any) -> None:
-    assert suite.check_block(LOOP, 64).passed
-    assert not suite.check_block(LOOP, 63).passed
-    assert suite.check_mask(LOOP, "a", masked=True).passed, "an even k needs no mask"
-    assert not suite.check_mask(LOOP.replace("= True", "= False"), "a", masked=True).passed
+def test_a_block_that_does_not_divide_k_is_not_even() -> None:
+    assert prologues.check_block(LOOP, 64).passed
+    assert not prologues.check_block(LOOP, 63).passed
+    assert prologues.check_mask(LOOP, "a", masked=True).passed, "an even k needs no mask"
+    assert not prologues.check_mask(LOOP.replace("= True", "= False"), "a", masked=True).passed
 
 
-def test_one_template_is_required(suite: Any) -> None:
-    assert suite.template_kernel(compiled("template", "pointwise")).name == "kernel_0"
+def test_one_template_is_required() -> None:
+    assert prologues.template_kernel(compiled("template", "pointwise")).name == "kernel_0"
     for kinds in ((), ("template", "template")):
         with pytest.raises(ValueError, match=f"there are {len(kinds)}"):
-            suite.template_kernel(compiled(*kinds))
+            prologues.template_kernel(compiled(*kinds))
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,10 @@ from torch._inductor.autotune_process import TuningProcess, TuningProcessPool
 from torch._inductor.runtime.autotune_cache import AutotuneCache
 from torch._inductor.select_algorithm import AlgorithmSelectorCache, GeneratedCodeCache, TritonTemplate
 
+from conformance.inductor.checks import caches, feedback, tuning
 from conformance.inductor.tuning import max_autotune, stand_ins, tuning_jobs, tuning_processes
 from conformance.inductor.tuning.template_cache import Counted
 from conformance.inductor.tuning.tuning_jobs import Job, Reply
-from conformance.suites import test_inductor_caches, test_inductor_feedback, test_inductor_tuning
 
 
 def failed(verdicts: list[Any]) -> list[str]:
@@ -87,17 +87,17 @@ class Light:
 
 
 CHECKS = (
-    tuning_processes.raises_here,
-    tuning_processes.times_out,
-    tuning_processes.crashes,
-    tuning_processes.is_killed,
+    tuning.raises_here,
+    tuning.times_out,
+    tuning.crashes,
+    tuning.is_killed,
 )
 
 
 @pytest.fixture(autouse=True)
 def _prompt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning_processes, "PROMPT_SECONDS", 1.0)
-    monkeypatch.setattr(tuning_processes, "LIMIT_SECONDS", 0.2)
+    monkeypatch.setattr(tuning, "PROMPT_SECONDS", 1.0)
+    monkeypatch.setattr(tuning, "LIMIT_SECONDS", 0.2)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -172,21 +172,21 @@ class StaleReply(Light):
 
 
 FAULTS = [
-    (KillsNothing, tuning_processes.times_out, "child ended"),
-    (KillsNothing, tuning_processes.is_killed, "child ended"),
-    (SaysItLives, tuning_processes.is_killed, "says so"),
-    (LimitIgnored, tuning_processes.times_out, "prompt"),
-    (LimitAtOnce, tuning_processes.times_out, "prompt"),
-    (ErrorReturned, tuning_processes.raises_here, "raised"),
-    (ErrorReturned, tuning_processes.times_out, "raised"),
-    (ErrorReturned, tuning_processes.crashes, "raised"),
-    (OtherError, tuning_processes.raises_here, "raised"),
-    (OtherError, tuning_processes.crashes, "raised"),
-    (DiesOfErrors, tuning_processes.raises_here, "same child"),
-    (NeverRestarts, tuning_processes.times_out, "healthy"),
-    (NeverRestarts, tuning_processes.crashes, "healthy"),
-    (NeverRestarts, tuning_processes.is_killed, "healthy"),
-    (StaleReply, tuning_processes.raises_here, "ready"),
+    (KillsNothing, tuning.times_out, "child ended"),
+    (KillsNothing, tuning.is_killed, "child ended"),
+    (SaysItLives, tuning.is_killed, "says so"),
+    (LimitIgnored, tuning.times_out, "prompt"),
+    (LimitAtOnce, tuning.times_out, "prompt"),
+    (ErrorReturned, tuning.raises_here, "raised"),
+    (ErrorReturned, tuning.times_out, "raised"),
+    (ErrorReturned, tuning.crashes, "raised"),
+    (OtherError, tuning.raises_here, "raised"),
+    (OtherError, tuning.crashes, "raised"),
+    (DiesOfErrors, tuning.raises_here, "same child"),
+    (NeverRestarts, tuning.times_out, "healthy"),
+    (NeverRestarts, tuning.crashes, "healthy"),
+    (NeverRestarts, tuning.is_killed, "healthy"),
+    (StaleReply, tuning.raises_here, "ready"),
 ]
 
 
@@ -199,7 +199,7 @@ def test_process_fault(made: Any, check: Any, found: str) -> None:
 def test_child_that_never_was_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     with tuning_processes.tuning_process(Light) as process:
         monkeypatch.setattr(process, "get", lambda seconds: Reply(process.job.value, os.getpid(), None))
-        assert not tuning_processes.is_healthy(process).passed
+        assert not tuning.is_healthy(process).passed
 
 
 class DeviceIgnored(Light):
@@ -216,13 +216,13 @@ class DeviceLeaks(Light):
 
 @pytest.mark.parametrize(("made", "found"), [(Light, []), (DeviceIgnored, ["visible"]), (DeviceLeaks, ["restored"])])
 def test_visible_device_fault(made: Any, found: list[str]) -> None:
-    assert failed(tuning_processes.sees_only(made, 3, "5")) == found
+    assert failed(tuning.sees_only(made, 3, "5")) == found
 
 
 def test_inductors_process_whose_kill_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TuningProcess, "kill", TuningProcess.close)
     with tuning_processes.tuning_process() as process:
-        assert failed(tuning_processes.is_killed(process)) == ["child ended"]
+        assert failed(tuning.is_killed(process)) == ["child ended"]
 
 
 # --- the pool ---------------------------------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ class Pool:
     ],
 )
 def test_pool_fault(faults: dict[str, Any], found: list[str]) -> None:
-    assert failed(tuning_processes.loses_only_that_job(Pool([0, 1], **faults), Job(seconds=9.0), limit=0.2)) == found
+    assert failed(tuning.loses_only_that_job(Pool([0, 1], **faults), Job(seconds=9.0), limit=0.2)) == found
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_pool_fault(faults: dict[str, Any], found: list[str]) -> None:
     [({}, []), ({"visible": "0"}, ["visible"]), ({"one_child": True}, ["device/children", "visible"])],
 )
 def test_pool_that_does_not_spread(faults: dict[str, Any], found: list[str]) -> None:
-    assert failed(tuning_processes.spreads(Pool([0, 1], **faults), [0, 1])) == found
+    assert failed(tuning.spreads(Pool([0, 1], **faults), [0, 1])) == found
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_pool_that_does_not_spread(faults: dict[str, Any], found: list[str]) -> 
     ids=["inductor", "never-several", "environment-ignored"],
 )
 def test_device_list_fault(listed: Any, found: list[str]) -> None:
-    assert failed(tuning_processes.device_lists(SimpleNamespace(get_device_list=listed))) == found
+    assert failed(tuning.device_lists(SimpleNamespace(get_device_list=listed))) == found
 
 
 # --- a choice in a spawned process ------------------------------------------------------------------------------------
@@ -294,7 +294,7 @@ def test_device_list_fault(listed: Any, found: list[str]) -> None:
     ],
 )
 def test_spawned_choice_fault(answer: Any, found: list[str]) -> None:
-    assert failed(test_inductor_tuning.judge_spawned_choice(lambda *arguments: answer)) == found
+    assert failed(tuning.judge_spawned_choice(lambda *arguments: answer)) == found
 
 
 @pytest.mark.parametrize(
@@ -302,7 +302,7 @@ def test_spawned_choice_fault(answer: Any, found: list[str]) -> None:
     [((1, None), []), ((0, None), ["exit code"]), ((-9, None), ["exit code"]), ((1, (0.1, [])), ["nothing sent"])],
 )
 def test_spawned_failure_fault(answer: Any, found: list[str]) -> None:
-    assert failed(test_inductor_tuning.judge_spawned_failure(lambda *arguments: answer)) == found
+    assert failed(tuning.judge_spawned_failure(lambda *arguments: answer)) == found
 
 
 # --- feedback, preprocessing, precompilation --------------------------------------------------------------------------
@@ -310,13 +310,13 @@ def test_spawned_failure_fault(answer: Any, found: list[str]) -> None:
 
 def test_saver_that_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AlgorithmSelectorCache, "add_feedback_saver", lambda self, saver: None)
-    assert failed(test_inductor_feedback.judge_registration()) == ["counts"]
-    assert failed(test_inductor_feedback.judge_savers()) == ["calls/0", "calls/1"]
+    assert failed(feedback.judge_registration()) == ["counts"]
+    assert failed(feedback.judge_savers()) == ["calls/0", "calls/1"]
 
 
 def test_savers_that_are_not_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AlgorithmSelectorCache, "clear_feedback_savers", lambda self: None)
-    assert failed(test_inductor_feedback.judge_registration()) == ["counts"]
+    assert failed(feedback.judge_registration()) == ["counts"]
 
 
 def _fail_after(change: Any) -> None:
@@ -349,12 +349,12 @@ def test_saver_that_is_told_something_else(monkeypatch: pytest.MonkeyPatch, chan
         "add_feedback_saver",
         lambda self, saver: add(self, lambda *told: saver(*change(told))),
     )
-    assert found in failed(test_inductor_feedback.judge_savers())
+    assert found in failed(feedback.judge_savers())
 
 
 def test_slowest_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(select_algorithm, "min", max, raising=False)
-    assert failed(test_inductor_feedback.judge_savers()) == ["fastest"]
+    assert failed(feedback.judge_savers()) == ["fastest"]
 
 
 def test_functions_in_the_wrong_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,7 +363,7 @@ def test_functions_in_the_wrong_order(monkeypatch: pytest.MonkeyPatch) -> None:
         "add_preprocessing_fn",
         lambda self, function: self.preprocessing_fns.insert(0, function),
     )
-    assert "order" in failed(test_inductor_feedback.judge_order())
+    assert "order" in failed(feedback.judge_order())
 
 
 def test_functions_without_effect(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,8 +373,8 @@ def test_functions_without_effect(monkeypatch: pytest.MonkeyPatch) -> None:
         "add_preprocessing_fn",
         lambda self, function: add(self, lambda choices: (function(choices), choices)[1]),
     )
-    assert failed(test_inductor_feedback.judge_order()) == ["order", "taken", "dropped"]
-    assert len(failed(test_inductor_feedback.judge_filters())) == 4
+    assert failed(feedback.judge_order()) == ["order", "taken", "dropped"]
+    assert len(failed(feedback.judge_filters())) == 4
 
 
 @pytest.mark.parametrize(
@@ -387,7 +387,7 @@ def test_functions_without_effect(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_clearing_that_clears(monkeypatch: pytest.MonkeyPatch, clear: Any, found: list[str]) -> None:
     monkeypatch.setattr(AlgorithmSelectorCache, "clear_preprocessing_fns", clear)
-    assert failed(test_inductor_feedback.judge_clearing()) == found
+    assert failed(feedback.judge_clearing()) == found
 
 
 class _OtherPython:
@@ -400,11 +400,11 @@ class _OtherPython:
 
 
 JUDGES = (
-    test_inductor_feedback.judge_threads,
-    test_inductor_feedback.judge_failure,
-    test_inductor_feedback.judge_timeout,
-    test_inductor_feedback.judge_no_exceptions,
-    test_inductor_feedback.judge_cached,
+    feedback.judge_threads,
+    feedback.judge_failure,
+    feedback.judge_timeout,
+    feedback.judge_no_exceptions,
+    feedback.judge_cached,
 )
 
 
@@ -436,10 +436,10 @@ def _here(self: Any, choices: Any, *arguments: Any, **options: Any) -> Any:
 @pytest.mark.parametrize(
     ("judge", "found"),
     [
-        (test_inductor_feedback.judge_threads, ["each once", "at once", "counted"]),
-        (test_inductor_feedback.judge_failure, ["counted", "left out", "marked", "taken"]),
-        (test_inductor_feedback.judge_timeout, ["left out", "marked", "taken"]),
-        (test_inductor_feedback.judge_cached, ["compiled once"]),
+        (feedback.judge_threads, ["each once", "at once", "counted"]),
+        (feedback.judge_failure, ["counted", "left out", "marked", "taken"]),
+        (feedback.judge_timeout, ["left out", "marked", "taken"]),
+        (feedback.judge_cached, ["compiled once"]),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -450,8 +450,8 @@ def test_nothing_compiled_ahead(monkeypatch: pytest.MonkeyPatch, judge: Any, fou
 
 def test_compiled_on_the_main_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AlgorithmSelectorCache, "make_precompile_fn", _here)
-    monkeypatch.setattr(test_inductor_feedback, "MEET_SECONDS", 0.05)
-    assert failed(test_inductor_feedback.judge_threads()) == ["elsewhere", "at once", "counted"]
+    monkeypatch.setattr(feedback, "MEET_SECONDS", 0.05)
+    assert failed(feedback.judge_threads()) == ["elsewhere", "at once", "counted"]
 
 
 @pytest.mark.usefixtures("_ahead")
@@ -461,13 +461,13 @@ def test_exceptions_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(stand_ins.choice_class(), "precompile", fail)
     with pytest.raises(select_algorithm.NoValidChoicesError):
-        test_inductor_feedback.judge_no_exceptions()
+        feedback.judge_no_exceptions()
 
 
 @pytest.mark.usefixtures("_ahead")
 def test_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AlgorithmSelectorCache, "get_local_cache", lambda self: {})
-    assert failed(test_inductor_feedback.judge_cached()) == ["not again"]
+    assert failed(feedback.judge_cached()) == ["not again"]
 
 
 # --- caches -----------------------------------------------------------------------------------------------------------
@@ -484,7 +484,7 @@ def test_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_repeated_lowering_fault(counted: Counted, found: list[str]) -> None:
-    assert failed(test_inductor_caches.judge_repeated(counted, 9)) == found
+    assert failed(caches.judge_repeated(counted, 9)) == found
 
 
 @pytest.mark.parametrize(
@@ -492,18 +492,18 @@ def test_repeated_lowering_fault(counted: Counted, found: list[str]) -> None:
     [(Counted(4, 0, 8), []), (Counted(4, 4, 4), ["hits", "misses"]), (Counted(4, 0, 0), ["misses"])],
 )
 def test_different_lowering_fault(counted: Counted, found: list[str]) -> None:
-    assert failed(test_inductor_caches.judge_different(counted)) == found
+    assert failed(caches.judge_different(counted)) == found
 
 
 def test_wrong_key_fault() -> None:
-    right, wrong = Counted(4, 4, 4), Counted(4, 4, 4, f"AssertionError: {test_inductor_caches.WRONG_OUTPUT}")
-    assert failed(test_inductor_caches.judge_wrong_key(right, wrong)) == []
-    assert failed(test_inductor_caches.judge_wrong_key(wrong, wrong)) == ["right key"]
-    assert failed(test_inductor_caches.judge_wrong_key(right, right)) == ["wrong key"]
+    right, wrong = Counted(4, 4, 4), Counted(4, 4, 4, f"AssertionError: {caches.WRONG_OUTPUT}")
+    assert failed(caches.judge_wrong_key(right, wrong)) == []
+    assert failed(caches.judge_wrong_key(wrong, wrong)) == ["right key"]
+    assert failed(caches.judge_wrong_key(right, right)) == ["wrong key"]
 
 
 def test_key_without_fault() -> None:
-    assert failed(test_inductor_caches.judge_key(GeneratedCodeCache().make_key, TritonTemplate.generate_and_load)) == []
+    assert failed(caches.judge_key(GeneratedCodeCache().make_key, TritonTemplate.generate_and_load)) == []
 
 
 @pytest.mark.parametrize("name", ["input_nodes", "layout", "kwargs", "num_warps", "call_sizes", "epilogue_fn_hash"])
@@ -516,16 +516,16 @@ def test_key_that_ignores_an_argument(name: str) -> None:
         def __call__(self, **arguments: Any) -> Any:
             if name == "epilogue_fn_hash" and arguments[name] is None:
                 return right(**arguments)
-            return right(**(arguments | {name: test_inductor_caches.KEY_VALUES[name][0]}))
+            return right(**(arguments | {name: caches.KEY_VALUES[name][0]}))
 
-    assert failed(test_inductor_caches.judge_key(Ignoring(), TritonTemplate.generate_and_load)) == [f"distinct/{name}"]
+    assert failed(caches.judge_key(Ignoring(), TritonTemplate.generate_and_load)) == [f"distinct/{name}"]
 
 
 def test_key_that_lacks_an_argument() -> None:
     def generating(self: Any, input_nodes: Any, something_else: Any) -> None:
         """Takes an argument that the key does not."""
 
-    assert failed(test_inductor_caches.judge_key(GeneratedCodeCache().make_key, generating)) == ["complete"]
+    assert failed(caches.judge_key(GeneratedCodeCache().make_key, generating)) == ["complete"]
 
 
 def test_key_for_what_is_not_kept() -> None:
@@ -537,7 +537,7 @@ def test_key_for_what_is_not_kept() -> None:
         def __call__(self, **arguments: Any) -> Any:
             return right(**(arguments | {"workspace_arg": None}))
 
-    found = failed(test_inductor_caches.judge_key(Keeping(), TritonTemplate.generate_and_load))
+    found = failed(caches.judge_key(Keeping(), TritonTemplate.generate_and_load))
     assert found == ["not kept/workspace_arg"]
 
 
@@ -551,21 +551,21 @@ def test_key_for_what_is_not_kept() -> None:
 )
 def test_times_fault(monkeypatch: pytest.MonkeyPatch, found: list[str], fault: tuple[Any, str, Any]) -> None:
     monkeypatch.setattr(*fault)
-    assert failed(test_inductor_caches.judge_times_are_kept()) == found
+    assert failed(caches.judge_times_are_kept()) == found
 
 
 def test_remote_configs_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert failed(test_inductor_caches.judge_remote_configs()) == []
+    assert failed(caches.judge_remote_configs()) == []
     save = AutotuneCache.save
     monkeypatch.setattr(AutotuneCache, "_prepare_key", staticmethod(lambda filename: "the same for all"))
-    assert failed(test_inductor_caches.judge_remote_configs()) == ["statistics", "known"]
+    assert failed(caches.judge_remote_configs()) == ["statistics", "known"]
     monkeypatch.undo()
     monkeypatch.setattr(AutotuneCache, "save", lambda self, *arguments, **options: None)
-    assert failed(test_inductor_caches.judge_remote_configs()) == ["statistics", "known"]
+    assert failed(caches.judge_remote_configs()) == ["statistics", "known"]
     monkeypatch.undo()
     other = SimpleNamespace(kwargs={"XBLOCK": 64}, num_warps=2)
     monkeypatch.setattr(AutotuneCache, "save", lambda self, config, time: save(self, _disguised(config, other), time))
-    assert failed(test_inductor_caches.judge_remote_configs()) == ["config"]
+    assert failed(caches.judge_remote_configs()) == ["config"]
 
 
 def _disguised(config: Any, other: Any) -> Any:
@@ -585,7 +585,7 @@ def test_everything_is_restored() -> None:
         pytest.raises(ZeroDivisionError),
         max_autotune.compiling(),
         stand_ins.selecting(),
-        test_inductor_caches.remote_cache(),
+        caches.remote_cache(),
     ):
         _fail_after(lambda: counters["inductor"].update(another=1))
     after = (dict(os.environ), config.max_autotune, config.autotune_local_cache, config.autotune_remote_cache)

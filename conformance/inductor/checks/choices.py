@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+from typing import Any
+
+import torch
 
 from conformance.execution.resources import over_limits
-from conformance.inductor.compile.program import Generated
+from conformance.inductor.compile.program import Choice, Generated
+from conformance.inductor.compile.provider import Compiled
 from conformance.inductor.compile.replaced_decisions import ONE_CONFIG
 from conformance.inductor.source.source_checks import exactly, in_source
+from conformance.problems import DTYPES
 from conformance.records import Verdict
 from conformance.targets import Target
 
@@ -125,3 +130,27 @@ def judge_not_contiguous(found: Generated) -> list[Verdict]:
         Verdict("not offered", not contiguous, ", ".join(contiguous)),
         Verdict("not generated", not named, f"modules {named}"),
     ]
+
+
+def judge_output(
+    compiled: Compiled, executor: Any, *, shape: tuple[int, ...], dtype: str, strides: tuple[int, ...] | None = None
+) -> list[Verdict]:
+    """What one call of the compiled function returns is one tensor of this shape, dtype and these strides."""
+    given = []
+    for operand in compiled.program.operands:
+        memory = torch.zeros(operand.span, dtype=DTYPES[operand.dtype], device=executor.device)
+        given.append(memory.as_strided(operand.shape, operand.strides))
+    outputs, _ = compiled.call(given, executor, observe=False)
+    found = [Verdict("outputs", len(outputs) == 1, f"{len(outputs)}, 1 required")]
+    for out in outputs[:1]:
+        found.append(Verdict("shape", tuple(out.shape) == shape, f"{tuple(out.shape)}, {shape} required"))
+        found.append(Verdict("dtype", out.dtype == DTYPES[dtype], f"{out.dtype}, {DTYPES[dtype]} required"))
+        if strides is not None:
+            found.append(Verdict("strides", out.stride() == strides, f"{out.stride()}, {strides} required"))
+    return found
+
+
+def tile(choice: Choice) -> int:
+    """Elements of both operands that all stages of a choice hold."""
+    numbers = choice.numbers
+    return (numbers["BLOCK_M"] + numbers["BLOCK_N"]) * numbers["BLOCK_K"] * numbers.get("num_stages", 1)

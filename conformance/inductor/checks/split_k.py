@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from conformance.inductor.checks.choices import compiled_verdict
 from conformance.inductor.compile.program import Decision, Generated
 from conformance.inductor.compile.replaced_decisions import replacing
 from conformance.inductor.graphs import choices as graphs_choices
 from conformance.inductor.source.source_checks import exactly, in_source
 from conformance.inductor.tuning.max_autotune import compiling
-from conformance.inductor.tuning.offers import compiled_verdict
 from conformance.problems import DTYPES
 from conformance.records import Check, CheckKind, Verdict
 

@@ -1,0 +1,248 @@
+"""Checks of the suite about Inductor's caches: what is found again, and what is in a key."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import torch
+
+from conformance.inductor.tuning import stand_ins
+from conformance.inductor.tuning.template_cache import Counted
+from conformance.records import Verdict
+
+WRONG_OUTPUT = "Generated code cache results in wrong output"
+
+
+def judge_repeated(counted: Counted, repeats: int) -> list[Verdict]:
+    """The first lowering misses once for each template, each one like it hits as often."""
+    count = counted.templates
+    return [
+        Verdict("compiled", not counted.failure, counted.failure),
+        Verdict("templates", count > 0, f"{count} templates were offered"),
+        Verdict("misses", counted.misses == count, f"{counted.misses}, {count} required"),
+        Verdict("hits", counted.hits == count * repeats, f"{counted.hits}, {count * repeats} required"),
+    ]
+
+
+def judge_different(counted: Counted) -> list[Verdict]:
+    """Both lowerings miss."""
+    return [
+        Verdict("compiled", not counted.failure, counted.failure),
+        Verdict("hits", counted.hits == 0, f"{counted.hits}, 0 required"),
+        Verdict("misses", counted.misses > counted.templates > 0, f"{counted.misses} of {counted.templates} and more"),
+    ]
+
+
+def judge_wrong_key(right: Counted, wrong: Counted) -> list[Verdict]:
+    """Inductor's own comparison is silent where the key is right and speaks up where it is wrong."""
+    return [
+        Verdict("right key", not right.failure and right.hits > 0, right.failure or f"{right.hits} hits were compared"),
+        Verdict("wrong key", WRONG_OUTPUT in wrong.failure, wrong.failure[:300] or "nothing was raised"),
+    ]
+
+
+def _layout(**changes: Any) -> SimpleNamespace:
+    fields = {"size": [10, 22], "stride": [22, 1], "dtype": torch.float32, "device": torch.device("cpu"), "offset": 0}
+    return SimpleNamespace(**(fields | changes))
+
+
+def _node(name: str = "first", **changes: Any) -> SimpleNamespace:
+    layout = _layout(**changes)
+    return SimpleNamespace(get_layout=lambda: layout, get_name=lambda: name)
+
+
+#: Arguments of a template of which no two values may share an entry.
+KEY_VALUES: dict[str, list[Any]] = {
+    "input_nodes": [
+        (_node(), _node("second")),
+        (_node(),),
+        (_node(size=[11, 22]), _node("second")),
+        (_node(stride=[1, 10]), _node("second")),
+        (_node(dtype=torch.float16), _node("second")),
+        (_node(device=torch.device("meta")), _node("second")),
+        (_node(offset=4), _node("second")),
+    ],
+    "layout": [_layout(), _layout(size=[10, 30]), _layout(stride=[32, 1]), _layout(dtype=torch.float16)],
+    "num_stages": [1, 2],
+    "num_warps": [2, 4],
+    "call_sizes": [[10, 30], [10, 31]],
+    "prefix_args": [0, 1],
+    "suffix_args": [0, 1],
+    "epilogue_fn_hash": ["one", "another"],
+    "num_consumer_groups": [0, 2],
+    "num_buffers_warp_spec": [0, 3],
+    "tma_store": [False, True],
+    "tma_load_for_template_epilogue": [False, True],
+    "transpose_discontiguous_tensor_descriptors_override": [None, True],
+    "kwargs": [{"BLOCK_M": 16, "ALLOW_TF32": True}, {"BLOCK_M": 32, "ALLOW_TF32": True}],
+    "hint_override": [None, 64],
+    "triton_meta": [None, {"waves_per_eu": 2}],
+}
+
+
+#: Arguments that make a template one that is not kept.
+NOT_KEPT: dict[str, list[Any]] = {"subgraphs": [[]], "workspace_arg": ["a workspace"], "epilogue_fn_hash": [None]}
+
+
+#: Arguments that change nothing in a template: one is what the hash is of, the other asks for the cache.
+NO_PART = ("self", "epilogue_fn", "generate_with_caching")
+
+
+def judge_key(make_key: Callable[..., Any], generating: Callable[..., Any]) -> list[Verdict]:
+    """Every argument of a template's generation that may change its code changes its key; some have no key."""
+    taken = set(inspect.signature(make_key).parameters) - {"self"}
+    needed = set(inspect.signature(generating).parameters) - set(NO_PART)
+    unlisted = taken - set(KEY_VALUES) - set(NOT_KEPT) - set(NO_PART)
+    varied = KEY_VALUES | {name: ["one", "another"] for name in sorted(unlisted)}
+    base: dict[str, Any] = {name: values[0] for name, values in varied.items()} | dict.fromkeys(
+        ("subgraphs", "workspace_arg")
+    )
+    base = {name: value for name, value in base.items() if name in taken} | {"epilogue_fn": len}
+
+    def key(**changes: Any) -> Any:
+        return make_key(**(base | changes))
+
+    found = [
+        Verdict("complete", needed <= taken, f"not in the key: {sorted(needed - taken)}"),
+        Verdict("repeatable", key() is not None and key() == key(), "the same twice"),
+    ]
+    for name, values in varied.items():
+        if name in taken:
+            keys = [key(**{name: value}) for value in values]
+            distinct = len(set(keys)) == len(values) and None not in keys
+            found.append(Verdict(f"distinct/{name}", distinct, f"{len(set(keys))} keys of {len(values)} values"))
+    for name, values in NOT_KEPT.items():
+        kept = [value for value in values if key(**{name: value}) is not None]
+        found.append(Verdict(f"not kept/{name}", not kept, f"{kept} have a key"))
+    return found
+
+
+def judge_times_are_kept() -> list[Verdict]:
+    """Known times are not measured again, on disk as in memory; another input, operation, precision or choice is."""
+    found: list[Verdict] = []
+
+    def measure(check: str, expected: int, **options: Any) -> None:
+        choices = [session.stand_in(f"choice {index}", 2.0 - index) for index in range(options.pop("count", 2))]
+        taken = session.select(choices, **options)
+        times = [choice.measured for choice in choices]
+        found.append(Verdict(check, times == [expected] * len(times), f"{times} times, {expected} each required"))
+        found.append(Verdict(f"{check}/taken", taken is choices[-1], f"took {getattr(taken, 'name', taken)}"))
+
+    with stand_ins.selecting() as session:
+        measure("first", 1)
+        measure("again", 0)
+        measure("other operation", 1, name="bmm")
+        measure("other input", 1, nodes=[session.node("c", 32, 8), session.node("b", 8, 16)])
+        measure("other choice", 1, count=3)
+        with _precision("high"):
+            measure("other precision", 1)
+        measure("as at first", 0)
+        with _setting(autotune_local_cache=False):
+            measure("cache off", 1)
+    with stand_ins.selecting() as session:
+        measure("other folder", 1)
+    return found
+
+
+@contextlib.contextmanager
+def _precision(name: str) -> Iterator[None]:
+    known: list[Any] = [getattr(backend, "matmul", None) for backend in (torch.backends.cuda, torch.backends.mkldnn)]
+    backends = [each for each in known if hasattr(each, "fp32_precision")]  # from torch 2.9 on
+    before = torch.get_float32_matmul_precision(), [each.fp32_precision for each in backends]
+    torch.set_float32_matmul_precision(name)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])  # says "ieee" to backends that were told nothing before
+        for backend, own in zip(backends, before[1], strict=True):
+            backend.fp32_precision = own
+
+
+def _setting(**settings: Any) -> Any:
+    from torch._inductor import config
+
+    return config.patch(**settings)
+
+
+def tagged(tag: str) -> Any:
+    from torch.compiler import config
+
+    settings: Any = config
+    return settings.patch(cache_key_tag=tag)
+
+
+class InMemory:
+    """A remote cache that is here: counts what is asked of it."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Any] = {}
+        self.puts = self.hits = self.misses = 0
+
+    def get(self, key: str) -> Any:
+        found = self.entries.get(key)
+        self.hits += found is not None
+        self.misses += found is None
+        return found
+
+    def put(self, key: str, data: Any) -> None:
+        self.puts += 1
+        self.entries[key] = data
+
+
+@contextlib.contextmanager
+def remote_cache() -> Iterator[InMemory]:
+    """Inductor's remote cache of configs is an :class:`InMemory` until exit, its local and other ones are off."""
+    from torch._inductor import remote_cache
+
+    cache = InMemory()
+
+    def backend() -> InMemory:
+        return cache
+
+    settings = {"autotune_local_cache": False, "autotune_remote_cache": True, "fx_graph_cache": False}
+    others = ("fx_graph_remote_cache", "bundled_autotune_remote_cache")
+    with (
+        mock.patch.object(remote_cache.RemoteAutotuneCache, "backend_override_cls", backend),
+        _setting(**settings, **dict.fromkeys(others, False)),
+    ):
+        yield cache
+
+
+#: The figures of four runs and of one under another tag.
+PUTS, HITS, MISSES = 2, 3, 2
+
+
+def judge_statistics(cache: InMemory) -> list[Verdict]:
+    figures = (cache.puts, cache.hits, cache.misses)
+    return [Verdict("statistics", figures == (PUTS, HITS, MISSES), f"puts, hits, misses {figures}")]
+
+
+def judge_remote_configs() -> list[Verdict]:
+    """A config that was found best is put once and read by each later run, with all its fields; under another tag it
+    is unknown."""
+    from torch._inductor.runtime.autotune_cache import AutotuneCache
+    from triton import Config
+
+    configs = [Config({"XBLOCK": size}, num_warps=warps) for size, warps in ((64, 2), (128, 4), (256, 8))]
+    meta = {"autotune_local_cache": False, "autotune_remote_cache": True, "backend_hash": "a backend"}
+    read = []
+    with remote_cache() as cache:
+        for tag in ("", "", "", "", "another"):
+            with tagged(tag):
+                asked: Any = AutotuneCache.create(meta, "/a/folder/kernel.py", "a hash of the configs")
+                best = asked.read_best(meta, configs)
+                read.append(best)
+                if best is None:
+                    asked.save(configs[1], 1_000_000)
+    known = [config is None for config in read]
+    same = [config for config in read if config is not None and str(config) != str(configs[1])]
+    return [
+        *judge_statistics(cache),
+        Verdict("known", known == [True, False, False, False, True], f"unknown: {known}"),
+        Verdict("config", not same, f"{same or configs[1]}"),
+    ]

@@ -1,0 +1,275 @@
+"""Checks of the suite about tuning processes: what a job that fails costs, and who sees which device."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+from unittest import mock
+
+import torch
+
+from conformance.inductor.tuning import child_process, max_autotune, stand_ins
+from conformance.inductor.tuning.child_process import START_SECONDS, environment
+from conformance.inductor.tuning.tuning_jobs import VISIBLE_DEVICES, Job, Reply
+from conformance.inductor.tuning.tuning_processes import (
+    MakeProcess,
+    ask,
+    timings,
+    tuning_pool,
+    tuning_process,
+)
+from conformance.records import Verdict
+
+#: Seconds of the limit that a job is to exceed, and of the job that exceeds it.
+LIMIT_SECONDS, ENDLESS_SECONDS = 1.0, 120.0
+#: Seconds after its limit within which a job must have been given up, and a child that was killed be gone.
+PROMPT_SECONDS = 15.0
+
+EXIT_CODE = 7
+
+
+def is_healthy(process: Any, not_pid: int | None = None) -> Verdict:
+    """Whether a random number makes the round trip through the child that ``process`` says it has, which is neither
+    this process nor ``not_pid``."""
+    sent = random.random()
+    try:
+        reply = ask(process, Job(sent))
+    except Exception as error:  # whatever it is, the process is not healthy
+        return Verdict("healthy", False, f"{type(error).__name__}: {error}")
+    right = isinstance(reply, Reply) and reply.value == sent and reply.pid == process.process.pid
+    elsewhere = right and reply.pid not in (os.getpid(), not_pid)
+    return Verdict("healthy", right and elsewhere, f"sent {sent}, got {reply}, child {process.process.pid}")
+
+
+def times_out(process: Any) -> list[Verdict]:
+    """A job beyond its limit: TimeoutError soon after the limit, the child killed, the next job done by another.
+
+    The child is at work before the limit counts: a start that takes longer than the limit would look the same."""
+    found = [_named("ready", is_healthy(process))]
+    child = process.process
+    started = time.monotonic()
+    raised = _raised(lambda: ask(process, Job(seconds=ENDLESS_SECONDS), LIMIT_SECONDS))
+    took = time.monotonic() - started
+    prompt = LIMIT_SECONDS * 0.9 <= took <= LIMIT_SECONDS + PROMPT_SECONDS
+    return [
+        *found,
+        Verdict("raised", isinstance(raised, TimeoutError), f"{raised!r}, TimeoutError required"),
+        Verdict("prompt", prompt, f"after {took:.1f} s, limit {LIMIT_SECONDS:g} s"),
+        _ended(child, -signal.SIGKILL),
+        is_healthy(process, child.pid),
+    ]
+
+
+def raises_here(process: Any) -> list[Verdict]:
+    """An exception in the child is raised here with its type and text, and the child goes on."""
+    found = [_named("ready", is_healthy(process))]
+    pid = process.process.pid
+    raised = _raised(lambda: ask(process, Job(error="the fault of job 3")))
+    same = type(raised) is RuntimeError and str(raised) == "the fault of job 3"
+    healthy = is_healthy(process)
+    return [
+        *found,
+        Verdict("raised", same, f"{raised!r}, RuntimeError('the fault of job 3') required"),
+        Verdict("same child", process.process.pid == pid, f"child {process.process.pid}, {pid} before"),
+        healthy,
+    ]
+
+
+def crashes(process: Any) -> list[Verdict]:
+    """A child that ends itself is noticed at once: EOFError, and the next job is done by another."""
+    found = [_named("ready", is_healthy(process))]
+    child = process.process
+    raised = _raised(lambda: ask(process, Job(exit_code=EXIT_CODE)))
+    return [
+        *found,
+        Verdict("raised", isinstance(raised, EOFError), f"{raised!r}, EOFError required"),
+        _ended(child, EXIT_CODE),
+        is_healthy(process, child.pid),
+    ]
+
+
+def is_killed(process: Any) -> list[Verdict]:
+    """``kill`` ends a child that is at work; the process says so, and the next job is done by another."""
+    found = [_named("ready", is_healthy(process))]
+    child = process.process
+    process.put(Job(seconds=ENDLESS_SECONDS))
+    process.kill()
+    ended = _ended(child, -signal.SIGKILL)
+    alive = process.alive()
+    return [
+        *found,
+        ended,
+        Verdict("says so", not alive, f"alive() is {alive}"),
+        is_healthy(process, child.pid),
+    ]
+
+
+def sees_only(make: MakeProcess, device: int | None, around: str) -> list[Verdict]:
+    """The child's environment shows ``device`` alone, or what is around it if that is None; ours is as it was."""
+    with mock.patch.dict(os.environ, {VISIBLE_DEVICES: around}):
+        with tuning_process(make, device) as process:
+            reply = ask(process, Job())
+        after = os.environ[VISIBLE_DEVICES]
+    expected = around if device is None else str(device)
+    seen = getattr(reply, "visible", None)
+    return [
+        Verdict("visible", seen == expected, f"{VISIBLE_DEVICES} is {seen} in the child, {expected} required"),
+        Verdict("restored", after == around, f"{VISIBLE_DEVICES} is {after} here, {around} before"),
+    ]
+
+
+def _raised(act: Callable[[], Any]) -> BaseException | None:
+    try:
+        act()
+    except Exception as error:  # which one it is, is judged
+        return error
+    return None
+
+
+def _named(name: str, verdict: Verdict) -> Verdict:
+    return Verdict(name, verdict.passed, verdict.text)
+
+
+def _ended(child: subprocess.Popen[bytes], code: int) -> Verdict:
+    try:
+        found: int | None = child.wait(PROMPT_SECONDS)
+    except subprocess.TimeoutExpired:
+        found = None
+        child.kill()
+    text = "runs on" if found is None else f"ended with {found}"
+    return Verdict("child ended", found == code, f"{text}, {code} required")
+
+
+def loses_only_that_job(pool: Any, job: Job, limit: float = START_SECONDS) -> list[Verdict]:
+    """``job`` is timed as infinite, soon; before and after it each child returns the value that it was given."""
+    before = timings(pool, *_one_each(pool, 2.5))
+    started = time.monotonic()
+    lost = timings(pool, job, limit=limit)
+    took = time.monotonic() - started
+    after = timings(pool, *_one_each(pool, 3.14))
+    prompt = took <= min(limit, LIMIT_SECONDS) + PROMPT_SECONDS
+    return [
+        *_values("before", before, _one_each(pool, 2.5)),
+        Verdict("infinite", lost == [float("inf")], f"{lost[0]}, inf required"),
+        Verdict("prompt", prompt, f"after {took:.1f} s"),
+        *_values("after", after, _one_each(pool, 3.14)),
+    ]
+
+
+def _one_each(pool: Any, value: float) -> list[Job]:
+    """As many jobs as the pool has children, which take turns."""
+    return [Job(value + index) for index in range(len(pool.processes))]
+
+
+def _values(name: str, replies: Sequence[Any], jobs: Sequence[Job]) -> list[Verdict]:
+    """Whether every job got its value, each from a child of its own."""
+    found = [getattr(reply, "value", reply) for reply in replies]
+    pids = {reply.pid for reply in replies if isinstance(reply, Reply)} - {os.getpid()}
+    return [
+        Verdict(f"{name}/values", found == [job.value for job in jobs], f"{found}, {[job.value for job in jobs]}"),
+        Verdict(f"{name}/children", len(pids) == len(jobs), f"{len(pids)} for {len(jobs)} jobs"),
+    ]
+
+
+def spreads(pool: Any, devices: Sequence[int]) -> list[Verdict]:
+    """As many jobs as devices: each gets its own value back, from a child of its own that sees one device."""
+    jobs = [Job(3.14 / (1 + index)) for index in range(len(devices))]
+    replies = timings(pool, *jobs)
+    seen = sorted(str(getattr(reply, "visible", None)) for reply in replies)
+    return [
+        *_values("device", replies, jobs),
+        Verdict("visible", seen == sorted(map(str, devices)), f"{seen}, {list(devices)} required"),
+    ]
+
+
+def spread_over_visible(connection: Any, devices: Sequence[int]) -> None:
+    """In a child that sees ``devices``: the verdicts on a pool that shares out those that it finds."""
+    from torch._inductor import config
+
+    with config.patch(autotune_multi_device=True), tuning_pool(None) as pool:
+        connection.send(spreads(pool, devices))
+
+
+def device_lists(pool_class: Any, count: int = 4) -> list[Verdict]:
+    """Which devices a pool serves if there are ``count``: none in particular, those that the environment shows, or
+    all of them."""
+    from torch._inductor import autotune_process, config
+
+    interface = mock.Mock(device_count=lambda: count)
+    rows: list[tuple[str, bool, str | None, list[int | None]]] = [
+        ("single", False, "2,3", [None]),
+        ("environment", True, "2,3", [2, 3]),
+        ("all", True, None, list(range(count))),
+    ]
+    found = []
+    for name, several, visible, expected in rows:
+        with (
+            mock.patch.object(autotune_process, "get_gpu_type", return_value="cuda"),
+            mock.patch.object(autotune_process, "get_interface_for_device", return_value=interface),
+            environment(**{VISIBLE_DEVICES: visible}),
+            config.patch(autotune_multi_device=several),
+        ):
+            listed = list(pool_class.get_device_list())
+        found.append(Verdict(f"devices/{name}", listed == expected, f"{listed}, {expected} required"))
+    return found
+
+
+# --- choices in a spawned process -------------------------------------------------------------------------------------
+
+#: Runs a function in a fresh process: its exit code and what it sent, see ``child_process.spawned``.
+Spawn = Callable[..., tuple[int | None, Any]]
+
+
+class FailingChoice:
+    """A choice whose benchmark raises."""
+
+    def benchmark(self, *tensors: Any, out: Any) -> float:
+        raise RuntimeError("this choice cannot be timed")
+
+
+def judge_spawned_choice(spawn: Spawn) -> list[Verdict]:
+    """The choice is timed in the child, and its numbers come back."""
+    tensors = [max_autotune.integers(*size, dtype=torch.float32, seed=seed) for seed, size in enumerate(_SIZES)]
+    a, b, c, d = (tensor.long() for tensor in tensors)
+    expected = (a @ b + c @ d).tolist()
+    code, sent = spawn(child_process.benchmark_there, _extern_choice(), tensors, torch.full((2, 2), float("nan")))
+    milliseconds, numbers = sent or (None, None)
+    timed = milliseconds is not None and 0 < milliseconds < float("inf")
+    return [
+        Verdict("exit code", code == 0, f"{code}, 0 required"),
+        Verdict("timed", timed, f"{milliseconds} ms"),
+        Verdict("numbers", numbers == expected, f"{numbers}, {expected} required"),
+    ]
+
+
+def judge_spawned_failure(spawn: Spawn) -> list[Verdict]:
+    """A choice that raises ends its process with an error's code and sends nothing."""
+    tensors = [max_autotune.integers(*size, dtype=torch.float32) for size in _SIZES]
+    code, sent = spawn(child_process.benchmark_there, FailingChoice(), tensors, torch.zeros(2, 2))
+    return [
+        Verdict("exit code", code not in (0, None) and code > 0, f"{code}, an error's code required"),
+        Verdict("nothing sent", sent is None, f"{sent}"),
+    ]
+
+
+#: Sizes of the four operands of mm_plus_mm.
+_SIZES = [(2, 3), (3, 2), (2, 3), (3, 2)]
+
+
+def _extern_choice() -> Any:
+    """Inductor's choice that computes a @ b + c @ d by torch."""
+    from torch._inductor import ir
+    from torch._inductor.kernel.mm_plus_mm import aten_mm_plus_mm
+    from torch._inductor.virtualized import V
+
+    device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+    layouts = [ir.FixedLayout(device, torch.float32, list(size), [size[1], 1]) for size in [*_SIZES, (2, 2)]]
+    graph = stand_ins.empty_graph()
+    with V.set_graph_handler(graph):
+        nodes = [ir.Buffer(name=name, layout=layout) for name, layout in zip("abcd", layouts, strict=False)]
+        return aten_mm_plus_mm.bind(nodes, layouts[-1])
