@@ -134,7 +134,7 @@ def test_a_refusal_cannot_add_lines_of_its_own(evidence, tmp_path, capsys):
     (tmp_path / "b.zip").write_bytes(evidence.data.replace(b"summary.md", b"s\nVERIFIED"))
     assert called(verify, tmp_path / "b.zip", "--key", tmp_path / "ours.pub.pem", "--code-digest", CODE) == 1
     said = capsys.readouterr().out.splitlines()
-    assert [line.split(maxsplit=1)[0] for line in said] == ["REFUSED", "unsafe-name:"]
+    assert [line.split(maxsplit=1)[0] for line in said] == ["REFUSED", "archive:"]
 
 
 @pytest.mark.parametrize(
@@ -164,9 +164,9 @@ def edited(folder: Path, file: str, old: str, new: str) -> None:
 @pytest.mark.parametrize(
     ("file", "old", "new", "reason"),
     [
-        ("environment.json", '"quick"', '"quick", "-p", "mine"', RejectReason.OPTION),
+        ("environment.json", '"quick"', '"quick", "-p", "mine"', RejectReason.FORBIDDEN_OPTION),
         ("run.json", '"wall_s": 1.5', '"wall_s": null', RejectReason.INCOMPLETE),
-        ("records.jsonl", '"seed":0', '"seed":9', RejectReason.RUN),
+        ("records.jsonl", '"seed":0', '"seed":9', RejectReason.MIXED_RUNS),
         ("selected.txt", "case-00001", "case-00009", RejectReason.INCOMPLETE),
     ],
 )
@@ -182,7 +182,7 @@ def test_two_waiver_files_of_one_name_are_refused(evidence, tmp_path):
     shutil.copy(tmp_path / "waivers.toml", tmp_path / "other")
     with pytest.raises(Rejected) as refused:
         pack(evidence.folder, evidence.key, [tmp_path / "waivers.toml", tmp_path / "other/waivers.toml"], {})
-    assert refused.value.reason is RejectReason.DUPLICATE_MEMBER
+    assert refused.value.reason is RejectReason.MEMBERS
 
 
 def test_a_private_key_is_its_owners_and_never_overwritten(tmp_path):

@@ -28,7 +28,7 @@ def check_owed(members: Mapping[str, bytes], contents: Contents) -> None:
         applicable = owed.applicable(lists, contents.run, contents.records)
         checked = owed.check(lists, contents.run, contents.records)
     except ValueError as error:
-        raise Rejected(RejectReason.MUSTPASS, f"{error}") from None
+        raise Rejected(RejectReason.OWED_CASES, f"{error}") from None
     unproven = {record.case for record in contents.records if record.status in _UNPROVEN}
     unproven &= {case for each in applicable for case, owing in each.outcomes.items() if mustpass.is_proof(owing)}
     problems = []
@@ -40,4 +40,4 @@ def check_owed(members: Mapping[str, bytes], contents: Contents) -> None:
             cases, outcomes = zip(*pairs, strict=True)
             problems.append(str(replace(each, cases=cases, outcomes=outcomes)))
     if problems or checked.lacking:
-        raise Rejected(RejectReason.MUSTPASS, "; ".join([*problems, *checked.lacking]))
+        raise Rejected(RejectReason.OWED_CASES, "; ".join([*problems, *checked.lacking]))

@@ -61,7 +61,7 @@ def parse(members: Mapping[str, bytes]) -> Contents:
     """The contents of ``members``, complete and of one run. Raises :class:`Rejected` where they are not."""
     for name in REQUIRED:
         if name not in members:
-            raise Rejected(RejectReason.MISSING_MEMBER, f"{name} is missing; a bundle needs {', '.join(REQUIRED)}")
+            raise Rejected(RejectReason.MEMBERS, f"{name} is missing; a bundle needs {', '.join(REQUIRED)}")
     contents = Contents(
         _run(members[RUN_FILE]),
         _records(members[RECORDS_FILE]),
@@ -77,13 +77,13 @@ def _text(content: bytes, name: str) -> str:
     try:
         return content.decode("utf-8")
     except ValueError as error:
-        raise Rejected(RejectReason.RUN, f"{name} is not UTF-8: {error}") from None
+        raise Rejected(RejectReason.UNREADABLE, f"{name} is not UTF-8: {error}") from None
 
 
 def _selected(content: bytes) -> tuple[str, ...]:
     *cases, rest = _text(content, SELECTED_FILE).split("\n")
     if rest:
-        raise Rejected(RejectReason.RUN, f"{SELECTED_FILE}: the last line is cut short")
+        raise Rejected(RejectReason.UNREADABLE, f"{SELECTED_FILE}: the last line is cut short")
     return tuple(cases)
 
 
@@ -92,12 +92,12 @@ def _run(content: bytes) -> RunInfo:
     try:
         return run_from_text(_text(content, RUN_FILE))
     except RecordError as error:
-        raise Rejected(RejectReason.RUN, f"{RUN_FILE}: {error}") from None
+        raise Rejected(RejectReason.UNREADABLE, f"{RUN_FILE}: {error}") from None
 
 
 def _records(content: bytes) -> tuple[CaseRecord, ...]:
     if content and not content.endswith(b"\n"):
-        raise Rejected(RejectReason.RECORD, f"{RECORDS_FILE}: the last line is cut short")
+        raise Rejected(RejectReason.UNREADABLE, f"{RECORDS_FILE}: the last line is cut short")
     with without_collection():
         return tuple(_record(line, f"{RECORDS_FILE}:{n}") for n, line in enumerate(content.split(b"\n")[:-1], 1))
 
@@ -109,7 +109,7 @@ def _record(line: bytes, place: str) -> CaseRecord:
     try:
         return from_line(line.decode("utf-8"))
     except RecordError as error:
-        raise Rejected(RejectReason.RECORD, f"{place}: {error}") from None
+        raise Rejected(RejectReason.UNREADABLE, f"{place}: {error}") from None
 
 
 def parse_environment(content: bytes) -> dict[str, Any]:
@@ -117,16 +117,16 @@ def parse_environment(content: bytes) -> dict[str, Any]:
     data = decode_object(content, ENVIRONMENT_FILE)
     if data.get("schema") != ENVIRONMENT_SCHEMA:
         found = f"{ENVIRONMENT_FILE} has schema {data.get('schema')!r:.40}"
-        raise Rejected(RejectReason.ENVIRONMENT, f"{found}: this version reads schema {ENVIRONMENT_SCHEMA}")
+        raise Rejected(RejectReason.UNREADABLE, f"{found}: this version reads schema {ENVIRONMENT_SCHEMA}")
     for name, types in _ENVIRONMENT_FIELDS.items():
         if name not in data or not isinstance(data[name], types):
-            raise Rejected(RejectReason.ENVIRONMENT, f"{ENVIRONMENT_FILE}: {name} is missing or {data.get(name)!r:.80}")
+            raise Rejected(RejectReason.UNREADABLE, f"{ENVIRONMENT_FILE}: {name} is missing or {data.get(name)!r:.80}")
     words = [*data["options"], *data["gpus"], *data["variables"].values(), *code_digests(data)]
     facts = [value for value in data["distributions"].values() if value is not None]
     facts += [*data["ptxas"], *data["extensions"]] + ([data["git"]] if data["git"] is not None else [])
     if not all(isinstance(word, str) for word in words) or not all(isinstance(fact, dict) for fact in facts):
         raise Rejected(
-            RejectReason.ENVIRONMENT, f"{ENVIRONMENT_FILE}: text or an object is required where there is neither"
+            RejectReason.UNREADABLE, f"{ENVIRONMENT_FILE}: text or an object is required where there is neither"
         )
     return data
 
@@ -155,22 +155,24 @@ def _check_one_run(contents: Contents) -> None:
     if (environment["run"], environment["started"]) != (run.id, run.started):
         theirs = f"{environment['run']!r:.80} started {environment['started']!r:.40}"
         raise Rejected(
-            RejectReason.RUN, f"the environment is of run {theirs}, {RUN_FILE} of {run.id!r:.80} {run.started!r:.40}"
+            RejectReason.MIXED_RUNS,
+            f"the environment is of run {theirs}, {RUN_FILE} of {run.id!r:.80} {run.started!r:.40}",
         )
     asked = check_options(environment["options"], environment["variables"])
     for what, wanted, ran in (("tier", asked.tier, run.tier), ("seed", asked.seed, run.seed)):
         if wanted is not None and wanted != ran:
             raise Rejected(
-                RejectReason.RUN, f"{RUN_FILE} is of {what} {ran!r:.40}, and its options ask for {wanted!r:.40}"
+                RejectReason.MIXED_RUNS, f"{RUN_FILE} is of {what} {ran!r:.40}, and its options ask for {wanted!r:.40}"
             )
     for record in contents.records:
         if (record.seed, record.tier) != (run.seed, run.tier):
             theirs = f"tier {record.tier!r:.40} and seed {record.seed!r:.40}"
             raise Rejected(
-                RejectReason.RUN, f"{record.case} is of {theirs}, the run of {run.tier!r:.40} and {run.seed!r:.40}"
+                RejectReason.MIXED_RUNS,
+                f"{record.case} is of {theirs}, the run of {run.tier!r:.40} and {run.seed!r:.40}",
             )
         for name, value in record.stack.items():
             # A process that imported nothing knows the versions of the metadata only, those of the environment.
             if value not in (run.stack.get(name), environment["stack"].get(name)):
                 found = f"{record.case} ran on {name} {value!r:.80}, the run on {run.stack.get(name)!r:.80}"
-                raise Rejected(RejectReason.RUN, found)
+                raise Rejected(RejectReason.MIXED_RUNS, found)

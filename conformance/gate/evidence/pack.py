@@ -25,13 +25,15 @@ def pack(folder: Path, key: PrivateKey, waivers: Iterable[Path], mustpass: Mappi
     members |= {MUSTPASS + name: _file(path) for name, path in mustpass.items()}
     for path in waivers:
         if WAIVERS + path.name in members:
-            raise Rejected(RejectReason.DUPLICATE_MEMBER, f"two files for {WAIVERS} are called {path.name}: rename one")
+            raise Rejected(RejectReason.MEMBERS, f"two files for {WAIVERS} are called {path.name}: rename one")
         members[WAIVERS + path.name] = _file(path)
     contents = parse(members)
     check_owed(members, contents)
     checked = check_options(contents.environment["options"], contents.environment["variables"])
     if checked.refused:
-        raise Rejected(RejectReason.OPTION, f"run with options that are not permitted: {', '.join(checked.refused)}")
+        raise Rejected(
+            RejectReason.FORBIDDEN_OPTION, f"run with options that are not permitted: {', '.join(checked.refused)}"
+        )
     statement = build_statement(members, contents)
     return write_archive({**members, ENVELOPE_FILE: seal(encode(statement), key)})
 
@@ -43,7 +45,7 @@ def _is_there(folder: Path, name: str) -> bool:
         why = "it is written when a run begins and cannot be made up later; run again with this version"
     else:
         why = "give the folder of a run that ended"
-    raise Rejected(RejectReason.MISSING_MEMBER, f"{folder} has no {name}: {why}")
+    raise Rejected(RejectReason.MEMBERS, f"{folder} has no {name}: {why}")
 
 
 def _file(path: Path) -> bytes:

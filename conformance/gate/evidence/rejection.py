@@ -1,4 +1,4 @@
-"""Why evidence is refused."""
+"""Why evidence is rejected."""
 
 from __future__ import annotations
 
@@ -8,51 +8,33 @@ MESSAGE_LIMIT = 2000  # characters: it quotes what a stranger wrote
 
 
 class RejectReason(str, Enum):
-    """What is wrong with a bundle, from the outside in: the archive, the signature, the statement, the run."""
+    """What is wrong with a bundle, from the outside in: the archive, the signature, the statement, the run, and what
+    the verifier asks for."""
 
-    NOT_AN_ARCHIVE = "not-an-archive"
-    TOO_LARGE = "too-large"
-    PREPENDED_DATA = "prepended-data"
-    TRAILING_DATA = "trailing-data"
-    HIDDEN_DATA = "hidden-data"  # bytes that belong to no member
-    COMMENT = "comment"
-    DUPLICATE_MEMBER = "duplicate-member"
-    UNSAFE_NAME = "unsafe-name"
-    NOT_A_FILE = "not-a-file"
-    ENCRYPTED = "encrypted"
-    COMPRESSION = "compression"
-    COMPRESSION_RATIO = "compression-ratio"
-    HEADERS_DISAGREE = "headers-disagree"
-    DAMAGED_MEMBER = "damaged-member"
+    ARCHIVE = "archive"  # no zip archive, or not in the one form that 'conformance bundle' writes
+    TOO_LARGE = "too-large"  # more bytes or members than are read
 
-    ENVELOPE = "envelope"
-    PAYLOAD_TYPE = "payload-type"
-    SIGNATURE_COUNT = "signature-count"
-    OTHER_KEY = "other-key"
-    BAD_SIGNATURE = "bad-signature"
+    ENVELOPE = "envelope"  # no DSSE envelope with exactly one signature of an in-toto statement
+    OTHER_KEY = "other-key"  # signed by another key than the verifier's
+    BAD_SIGNATURE = "bad-signature"  # the signature does not fit the statement
 
-    JSON = "json"
-    DUPLICATE_JSON_KEY = "duplicate-json-key"
-    STATEMENT = "statement"
-    MISSING_MEMBER = "missing-member"
-    UNLISTED_MEMBER = "unlisted-member"
-    CHANGED_MEMBER = "changed-member"
+    JSON = "json"  # no JSON, or JSON that two readers can understand differently
+    MEMBERS = "members"  # a file is missing, added or not the one that was signed
+    STATEMENT = "statement"  # the statement claims what does not follow from the files
 
-    RECORD = "record"
-    RUN = "run"
-    ENVIRONMENT = "environment"
-    INCOMPLETE = "incomplete"  # recorded is not what was selected
-    MUSTPASS = "mustpass"
-    COUNTS = "counts"
-    RESULT = "result"
-    OPTION = "option"
-    PARTIAL = "partial"
-    OTHER_CODE = "other-code"
+    UNREADABLE = "unreadable"  # a record, run.json or environment.json is not as this version reads it
+    MIXED_RUNS = "mixed-runs"  # the files are of different runs
+    INCOMPLETE = "incomplete"  # the records are not those of the selected cases, or the run did not end
+    OWED_CASES = "owed-cases"  # the run does not have what the mustpass lists in the bundle owe
+    FORBIDDEN_OPTION = "forbidden-option"  # an option or a variable that no evidence may have
+
+    PARTIAL = "partial"  # options narrowed the run
+    OTHER_CODE = "other-code"  # judged by code that the verifier does not accept
     OTHER_FILE = "other-file"  # waivers or a mustpass list that are not the verifier's
 
 
 class Rejected(ValueError):
-    """The evidence is not to be believed; the message says what was found and what is required."""
+    """The evidence is not to be believed; the message says what is wrong and what is required."""
 
     def __init__(self, reason: RejectReason, message: str) -> None:
         super().__init__(message if len(message) <= MESSAGE_LIMIT else message[:MESSAGE_LIMIT] + " ...")

@@ -110,11 +110,9 @@ def unseal(content: bytes, key: PublicKey, name: str) -> bytes:
     if not isinstance(signatures, list):
         raise wrong
     if len(signatures) != 1:
-        raise Rejected(
-            RejectReason.SIGNATURE_COUNT, f"{name} has {len(signatures)} signatures; exactly one is required"
-        )
+        raise Rejected(RejectReason.ENVELOPE, f"{name} has {len(signatures)} signatures; exactly one is required")
     if payload_type != PAYLOAD_TYPE:
-        raise Rejected(RejectReason.PAYLOAD_TYPE, f"payloadType is {payload_type!r:.80}; {PAYLOAD_TYPE} is required")
+        raise Rejected(RejectReason.ENVELOPE, f"payloadType is {payload_type!r:.80}; {PAYLOAD_TYPE} is required")
     try:
         envelope = Envelope.from_dict(copy.deepcopy(data))  # it changes what it is given
         if envelope.to_dict() != data:

@@ -1,4 +1,4 @@
-"""JSON as one reader and another cannot understand it differently."""
+"""JSON that every reader understands alike."""
 
 from __future__ import annotations
 
@@ -16,43 +16,32 @@ def encode(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
-def decode(content: bytes, name: str) -> Any:
-    """The value in ``content``, the JSON called ``name``. Raises :class:`Rejected` for what is no JSON, for names that
-    an object has twice, for NaN and infinities, and for nesting deeper than :data:`DEPTH_LIMIT`."""
+def decode_object(content: bytes, name: str) -> dict[str, Any]:
+    """The object in ``content``, the JSON called ``name``. Raises :class:`Rejected` for anything that is no JSON
+    object, for names that an object has twice, for NaN and infinities, and for nesting deeper than
+    :data:`DEPTH_LIMIT`."""
+    too_deep = Rejected(RejectReason.JSON, f"{name}: nested deeper than {DEPTH_LIMIT} levels")
     try:
         text = content.decode("utf-8")
-        value = json.loads(text, parse_constant=_no_number, parse_float=finite)
-        if json.dumps(value, separators=(",", ":")) != text:  # names that come twice would be lost on the way
-            json.loads(text, object_pairs_hook=_unique)
-    except _NameTwice as error:
-        raise Rejected(RejectReason.DUPLICATE_JSON_KEY, f"{name}: an object has the name {error} twice") from None
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_number, parse_float=finite)
     except RecursionError:
-        raise Rejected(RejectReason.JSON, f"{name}: nested deeper than {DEPTH_LIMIT} levels") from None
+        raise too_deep from None
     except ValueError as error:
-        raise Rejected(RejectReason.JSON, f"{name}: not JSON: {error}") from None
-    if text.count("{") + text.count("[") > DEPTH_LIMIT and _is_deeper(value, DEPTH_LIMIT):
-        raise Rejected(RejectReason.JSON, f"{name}: nested deeper than {DEPTH_LIMIT} levels")
-    return value
-
-
-def decode_object(content: bytes, name: str) -> dict[str, Any]:
-    value = decode(content, name)
+        raise Rejected(RejectReason.JSON, f"{name}: not JSON that is read: {error}") from None
     if not isinstance(value, dict):
         raise Rejected(RejectReason.JSON, f"{name}: a JSON object is required, got {type(value).__name__}")
+    if text.count("{") + text.count("[") > DEPTH_LIMIT and _is_deeper(value, DEPTH_LIMIT):
+        raise too_deep
     return value
-
-
-class _NameTwice(Exception):
-    pass
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise _NameTwice(f"{key!r:.80}")
-        found[key] = value
-    return found
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"an object has the name {twice!r:.80} twice")
+    return values
 
 
 def _no_number(text: str) -> None:
