@@ -13,12 +13,15 @@ import functools
 import json
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Generic, TypeVar
+
+import msgspec
 
 SCHEMA = 2  # of a record's line and of run.json; raised whenever the meaning of a field changes
 READABLE_SCHEMAS = (1, 2)  # schema 1 called an expected failure "waived"
@@ -27,6 +30,7 @@ RUN_FILE = "run.json"
 READ_LIMIT = 4 << 30  # bytes of a run's records that are read, and of its run.json: both may come from a stranger
 RUN_LIMIT = 16 << 20
 LARGEST = 10**15  # of a figure: one that is larger was not measured
+_Read = TypeVar("_Read", bound="CaseRecord | RunInfo")
 TEXT_LIMIT = 20_000  # characters of one text in a record: a line stays readable whatever a compiler printed
 
 
@@ -229,14 +233,14 @@ class RunInfo:
     gpus: tuple[str, ...] = ()
     stack: Mapping[str, Any] = field(default_factory=dict)
     selected: int | None = None
-    wall_s: float | None = None
+    wall_s: Annotated[float, msgspec.Meta(ge=0, le=LARGEST)] | None = None
     problems: tuple[str, ...] = ()
     schema: int = SCHEMA
 
 
 def jsonable(value: Any) -> Any:
     """``value`` as strict JSON data: dataclasses become objects (with their ``id`` property, if any), numbers that
-    JSON lacks become text, long text is cut and anything unknown becomes its ``str``."""
+    JSON lacks become text, long text is cut, lone surrogates are escaped and anything unknown becomes its ``str``."""
     if isinstance(value, Enum):
         return jsonable(value.value)
     if value is None or isinstance(value, (bool, int)):
@@ -244,6 +248,8 @@ def jsonable(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else repr(value)
     if isinstance(value, str):
+        if not value.isascii():
+            value = value.encode("utf-8", "backslashreplace").decode()  # a lone surrogate is no text elsewhere
         return value if len(value) <= TEXT_LIMIT else value[:TEXT_LIMIT] + f" ... ({len(value)} characters)"
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         named = {"id": value.id} if hasattr(value, "id") else {}
@@ -255,86 +261,51 @@ def jsonable(value: Any) -> Any:
     return jsonable(str(value))
 
 
-_OBJECT = (dict,)
-_TEXT_OR_NONE = (str, type(None))
-_RECORD_FIELDS: dict[str, tuple[type, ...]] = {
-    "case": (str,),
-    "suite": (str,),
-    "status": (str,),
-    "reason": (dict, type(None)),
-    "kernel": _TEXT_OR_NONE,
-    "problem": (dict, type(None)),
-    "config": (dict, type(None)),
-    "options": _OBJECT,
-    "target": _TEXT_OR_NONE,
-    "executor": _TEXT_OR_NONE,
-    "tier": _TEXT_OR_NONE,
-    "seed": (int, type(None)),
-    "stack": _OBJECT,
-    "durations": _OBJECT,
-    "verdicts": (list,),
-    "observed": _OBJECT,
-    "artefacts": _OBJECT,
-    "worker": (str,),
-    "gpu": _TEXT_OR_NONE,
-    "outcome": (str,),
-    "diagnosis": (str,),
-    "repro": (str,),
-}
-_RUN_FIELDS: dict[str, tuple[type, ...]] = {
-    "id": (str,),
-    "started": (str,),
-    "tier": (str,),
-    "seed": (int,),
-    "targets": (list,),
-    "workers": (int,),
-    "gpus": (list,),
-    "stack": _OBJECT,
-    "selected": (int, type(None)),
-    "wall_s": (int, float, type(None)),
-    "problems": (list,),
-}
+class Reader(Generic[_Read]):
+    """Reads JSON objects of one dataclass: every field must be there and of its declared type. Other fields are passed
+    over."""
+
+    def __init__(self, of: type[_Read]) -> None:
+        names = [field.name for field in dataclasses.fields(of)]
+        required = [(name, int if name == "schema" else msgspec.Raw) for name in names]
+        self._decode_schema = msgspec.json.Decoder(msgspec.defstruct("Required", required)).decode
+        self._decode = msgspec.json.Decoder(of).decode
+
+    def read(self, text: str | bytes) -> _Read:
+        """The object in ``text``, in the terms of this version. Raises :class:`RecordError`."""
+        try:
+            schema: int = self._decode_schema(text).schema  # type: ignore[attr-defined]
+            value = self._decode(text) if schema in READABLE_SCHEMAS else None
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            raise unreadable(text, error) from None
+        if value is None:
+            raise unreadable(text)
+        return value if schema == SCHEMA else dataclasses.replace(value, schema=SCHEMA)
 
 
-def from_line(line: str) -> CaseRecord:
-    """The record on ``line``. Raises :class:`RecordError` that says what is wrong with it."""
-    data = _checked(line, _RECORD_FIELDS)
-    try:
-        data["status"] = Status(data["status"])
-        if data["reason"] is not None:
-            code, subject, detail = (_text(data["reason"], key) for key in ("code", "subject", "detail"))
-            data["reason"] = Reason(ReasonCode(code), subject, detail)
-    except ValueError as error:
-        raise RecordError(f"case {data['case']!r}: {error}") from None
-    data["verdicts"] = tuple(_verdict(item) for item in data["verdicts"])
-    failing = [verdict.check for verdict in data["verdicts"] if not verdict.passed]
-    if failing and data["status"] is Status.PASS:
-        raise RecordError(f"case {data['case']!r}: status pass, and the check {failing[0]!r} failed")
-    for key, types in (("durations", (int, float)), ("artefacts", (str,))):
-        wrong = {name: item for name, item in data[key].items() if not isinstance(item, types)}
-        if wrong:
-            raise RecordError(f"{key} must hold {' or '.join(t.__name__ for t in types)}, got {wrong!r}")
-    return CaseRecord(**data)
-
-
-def _checked(text: str, fields: Mapping[str, tuple[type, ...]]) -> dict[str, Any]:
-    """The fields of the JSON object in ``text``, each of its declared type; unknown ones are dropped."""
+def unreadable(text: str | bytes, error: Exception | None = None) -> RecordError:
+    """Says why ``text`` cannot be read: what is required and what is given there. ``error`` is the decoder's."""
     try:
         data = json.loads(text, parse_constant=_no_constant, parse_float=finite)
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"not a line of JSON: {error}") from None
+    except (ValueError, RecursionError) as fault:
+        return RecordError(f"not a line of JSON: {fault}")
     if not isinstance(data, dict):
-        raise RecordError(f"a JSON object is required, got {type(data).__name__}")
+        return RecordError(f"a JSON object is required, got {type(data).__name__}")
     if data.get("schema") not in READABLE_SCHEMAS:
         known = " and ".join(map(str, READABLE_SCHEMAS))
-        raise RecordError(f"schema {data.get('schema')!r}: this version reads the schemas {known}")
-    for name, types in fields.items():
-        if name not in data:
-            raise RecordError(f"field {name!r} is missing")
-        if not isinstance(data[name], types) or (isinstance(data[name], bool) and bool not in types):
-            expected = " or ".join("null" if t is type(None) else t.__name__ for t in types)
-            raise RecordError(f"field {name!r} must be {expected}, got {data[name]!r:.80}")
-    return {name: data[name] for name in fields}
+        return RecordError(f"schema {data.get('schema')!r:.40}: this version reads the schemas {known}")
+    required, _, place = str(error).partition(" - at `$.")
+    required, place = required.partition(", got ")[0], place.rstrip("`").partition("[...]")[0]
+    value: Any = data
+    try:
+        for step in re.findall(r"\w+", place):
+            value = value[int(step)] if isinstance(value, list) else value[step]
+    except (KeyError, IndexError, TypeError, ValueError):  # the fault is in another value of the same name
+        return RecordError(f"not usable: {error}")
+    if not isinstance(error, msgspec.ValidationError):
+        return RecordError(f"not usable: {error}")
+    given = f", got {value!r:.80}" if required.startswith("Expected") else ""
+    return RecordError(f"{place}: {required}{given}" if place else required)
 
 
 def _no_constant(name: str) -> None:
@@ -349,21 +320,23 @@ def finite(text: str) -> float:
     return value
 
 
-def _text(data: Mapping[str, Any], key: str) -> str:
-    if not isinstance(data.get(key), str):
-        raise RecordError(f"a reason's {key!r} must be text, got {data.get(key)!r:.80}")
-    return str(data[key])
+_RECORDS = Reader(CaseRecord)
+_RUNS = Reader(RunInfo)
 
 
-def _verdict(data: Any) -> Verdict:
-    if not isinstance(data, dict):
-        raise RecordError(f"a verdict must be an object, got {data!r:.80}")
-    check, passed, text, details = (data.get(key) for key in ("check", "passed", "text", "details"))
-    if not (isinstance(check, str) and isinstance(passed, bool) and isinstance(text, str)):
-        raise RecordError(f"a verdict needs check (text), passed (true or false) and text, got {data!r:.120}")
-    if not isinstance(details, dict):
-        raise RecordError(f"a verdict's details must be an object, got {details!r:.80}")
-    return Verdict(check, passed, text, details)
+def from_line(line: str | bytes) -> CaseRecord:
+    """The record on ``line``. Raises :class:`RecordError` that says what is wrong with it."""
+    record = _RECORDS.read(line)
+    if record.status is Status.PASS:
+        refuse_failing(record.case, record.verdicts)
+    return record
+
+
+def refuse_failing(case: str, verdicts: Iterable[Any]) -> None:
+    """Raises :class:`RecordError` if one of the ``verdicts`` of a ``case`` with the status pass failed."""
+    failed = next((verdict.check for verdict in verdicts if not verdict.passed), None)
+    if failed is not None:
+        raise RecordError(f"case {case!r}: status pass, and the check {failed!r} failed")
 
 
 @dataclass(frozen=True)
@@ -391,7 +364,7 @@ def read_records(path: str | os.PathLike[str]) -> Reading:
     records: list[CaseRecord] = []
     problems: list[str] = []
     for file in files:
-        lines = file.read_bytes().decode("utf-8", errors="replace").split("\n")
+        lines = file.read_bytes().split(b"\n")
         for number, line in enumerate(lines, 1):
             if not line and number == len(lines):
                 continue  # what follows the last newline
@@ -417,12 +390,7 @@ def refuse_more_than(limit: int, *files: Path) -> None:
 
 def run_from_text(text: str) -> RunInfo:
     """What ``text``, a ``run.json``, says. Raises :class:`RecordError`."""
-    data = _checked(text, _RUN_FIELDS)
-    if data["wall_s"] is not None and not 0 <= data["wall_s"] <= LARGEST:
-        raise RecordError(f"field 'wall_s' must be seconds, got {data['wall_s']!r:.80}")
-    for key in ("targets", "gpus", "problems"):
-        data[key] = tuple(str(item) for item in data[key])
-    return RunInfo(**data)
+    return _RUNS.read(text)
 
 
 def replace_file(path: Path, text: str) -> None:

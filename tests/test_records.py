@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,16 +82,19 @@ FAILED = {"check": "memory", "passed": False, "text": "", "details": {}}
         ("[]", "a JSON object is required, got list"),
         ("[" * 100_000, "not a line of JSON"),
         (_changed(schema=3), "schema 3: this version reads the schemas 1 and 2"),
-        (_changed(case="absent"), "field 'case' is missing"),
-        (_changed(case=7), "field 'case' must be str, got 7"),
-        (_changed(seed=True), "field 'seed' must be int or null, got True"),
-        (_changed(status="splendid"), "'splendid' is not a valid Status"),
-        (_changed(reason={"code": "whim", "subject": "", "detail": ""}), "'whim' is not a valid ReasonCode"),
-        (_changed(reason={"code": "dtype"}), "a reason's 'subject' must be text"),
-        (_changed(verdicts=[1]), "a verdict must be an object"),
-        (_changed(verdicts=[{"check": "a", "passed": 1, "text": "", "details": {}}]), "a verdict needs check"),
-        (_changed(durations={"run": "long"}), "durations must hold int or float"),
-        (_changed(artefacts={"ttir": 3}), "artefacts must hold str"),
+        (_changed(case="absent"), "Object missing required field `case`"),
+        (_changed(case=7), "case: Expected `str`, got 7"),
+        (_changed(seed=True), "seed: Expected `int | null`, got True"),
+        (_changed(status="splendid"), "status: Invalid enum value 'splendid'"),
+        (_changed(reason={"code": "whim", "subject": "", "detail": ""}), "reason.code: Invalid enum value 'whim'"),
+        (_changed(reason={"code": "dtype"}), "reason: Object missing required field `subject`"),
+        (_changed(verdicts=[1]), "verdicts[0]: Expected `object`, got 1"),
+        (
+            _changed(verdicts=[{"check": "a", "passed": 1, "text": "", "details": {}}]),
+            "verdicts[0].passed: Expected `bool`, got 1",
+        ),
+        (_changed(durations={"run": "long"}), "durations: Expected `float`, got {'run': 'long'}"),
+        (_changed(artefacts={"ttir": 3}), "artefacts: Expected `str`, got {'ttir': 3}"),
         (RECORD.to_line().replace("0.5", "NaN"), "NaN is no JSON number"),
         (RECORD.to_line().replace("0.5", "1e999"), "1e999 is larger than any number that can be used"),
         (_changed(status="pass", verdicts=[FAILED]), "status pass, and the check 'memory' failed"),
@@ -104,6 +108,19 @@ def test_invalid_lines_are_refused(line, message):
 
 def test_unknown_fields_are_ignored():
     assert from_line(_changed(later="x")) == RECORD
+
+
+@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(CaseRecord)])
+def test_every_field_is_required(field):
+    with pytest.raises(RecordError, match="schema" if field == "schema" else f"required field `{field}`"):
+        from_line(_changed(**{field: "absent"}))
+
+
+def test_lone_surrogates_are_written_as_text():
+    record = dataclasses.replace(RECORD, diagnosis="caf\u00e9 \udcff")
+    assert from_line(record.to_line()).diagnosis == "caf\u00e9 \\udcff"
+    with pytest.raises(RecordError, match="not usable"):
+        from_line(RECORD.to_line().replace("line\\nline", "\\udcff"))
 
 
 def test_torn_last_line_is_reported(tmp_path):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,14 +26,15 @@ from conformance.records import (
     READABLE_SCHEMAS,
     RECORDS_FILE,
     RUN_FILE,
-    ReasonCode,
+    Reason,
     RecordError,
     RunInfo,
     Status,
-    from_line,
     read_run,
     record_files,
+    refuse_failing,
     refuse_more_than,
+    unreadable,
 )
 
 #: Bytes of one line. A line of the harness has some 3 KB; its texts are cut at 20,000 characters each.
@@ -148,12 +148,6 @@ def without_collection() -> Iterator[None]:
             gc.enable()
 
 
-class _Reason(msgspec.Struct, gc=False):
-    code: ReasonCode
-    subject: str
-    detail: str
-
-
 class _Config(msgspec.Struct, gc=False):
     id: str | None = None
 
@@ -175,7 +169,7 @@ class _Line(msgspec.Struct, gc=False):
     case: str
     suite: str
     status: Status
-    reason: _Reason | None
+    reason: Reason | None
     kernel: str | None
     config: _Config | None
     options: _Options
@@ -251,7 +245,7 @@ class _Collector:
                 raise msgspec.ValidationError("another schema")
             stack = self.stack if found.stack == self._raw_stack else _decode_stack(found.stack)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise _refusal(line, error) from None
+            raise unreadable(line, error) from None
         self._note_origin(found, stack)
         entry = self._entry(found)
         other = self.entries.get(entry.case)
@@ -281,7 +275,7 @@ class _Collector:
         checks, passed = tuple(map(_check_of, line.verdicts)), all(map(_passed_of, line.verdicts))
         failing = () if passed else [(verdict.check, verdict.text) for verdict in line.verdicts if not verdict.passed]
         if failing and line.status is Status.PASS:
-            raise RecordError(f"case {line.case!r}: status pass, and the check {failing[0][0]!r} failed")
+            refuse_failing(line.case, line.verdicts)
         keep = self._pool.setdefault
         return Entry(
             line.case,
@@ -304,24 +298,6 @@ class _Collector:
             run.ordered() if run else (),
             run.refused if run else "",
         )
-
-
-def _refusal(line: bytes, error: Exception) -> RecordError:
-    """Why ``line`` cannot be used: in the words of :func:`from_line`, or else what the decoder requires, and what is
-    found there."""
-    try:
-        record = from_line(line.decode("utf-8", errors="replace"))
-    except RecordError as said:
-        return said
-    required, _, place = str(error).rstrip("`").partition(" - at `$.")
-    try:
-        first, *steps = re.findall(r"\w+", place)
-        found = getattr(record, first)
-        for step in steps:
-            found = found[int(step)] if isinstance(found, list) else found.get(step)
-    except (AttributeError, IndexError, ValueError):  # no place, or another one of the same name
-        return RecordError(f"not usable: {error}")
-    return RecordError(f"{place.partition('[...]')[0]}: {required.partition(', got ')[0]}, got {found!r:.80}")
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes | None]:
