@@ -273,10 +273,13 @@ class Reader(Generic[_Read]):
 
     def read(self, text: str | bytes) -> _Read:
         """The object in ``text``, in the terms of this version. Raises :class:`RecordError`."""
+        text = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
         try:
+            if b"\\ud" in text:  # a lone surrogate perhaps: older versions wrote some, and msgspec refuses them
+                text = json.dumps(jsonable(_parsed(text))).encode()
             schema: int = self._decode_schema(text).schema  # type: ignore[attr-defined]
             value = self._decode(text) if schema in READABLE_SCHEMAS else None
-        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise unreadable(text, error) from None
         if value is None:
             raise unreadable(text)
@@ -286,7 +289,7 @@ class Reader(Generic[_Read]):
 def unreadable(text: str | bytes, error: Exception | None = None) -> RecordError:
     """Says why ``text`` cannot be read: what is required and what is given there. ``error`` is the decoder's."""
     try:
-        data = json.loads(text, parse_constant=_no_constant, parse_float=finite)
+        data = _parsed(text)
     except (ValueError, RecursionError) as fault:
         return RecordError(f"not a line of JSON: {fault}")
     if not isinstance(data, dict):
@@ -306,6 +309,10 @@ def unreadable(text: str | bytes, error: Exception | None = None) -> RecordError
         return RecordError(f"not usable: {error}")
     given = f", got {value!r:.80}" if required.startswith("Expected") else ""
     return RecordError(f"{place}: {required}{given}" if place else required)
+
+
+def _parsed(text: str | bytes) -> Any:
+    return json.loads(text, parse_constant=_no_constant, parse_float=finite)
 
 
 def _no_constant(name: str) -> None:

@@ -119,8 +119,8 @@ def test_every_field_is_required(field):
 def test_lone_surrogates_are_written_as_text():
     record = dataclasses.replace(RECORD, diagnosis="caf\u00e9 \udcff")
     assert from_line(record.to_line()).diagnosis == "caf\u00e9 \\udcff"
-    with pytest.raises(RecordError, match="not usable"):
-        from_line(RECORD.to_line().replace("line\\nline", "\\udcff"))
+    old = RECORD.to_line().replace("line\\nline", "\\udcff")
+    assert from_line(old).diagnosis.startswith("\\udcff ")
 
 
 def test_torn_last_line_is_reported(tmp_path):

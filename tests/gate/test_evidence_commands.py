@@ -294,7 +294,7 @@ def test_many_records_are_packed_and_verified_in_seconds(tmp_path, evidence):
 
 
 def test_records_of_a_real_run_are_taken(evidence):
-    """Records with everything in them that the harness writes, as far as one line shows it."""
+    """Records with everything in them that the harness writes or wrote, as far as one line shows it."""
     line = json.loads((evidence.folder / "records.jsonl").read_text().splitlines()[0])
     line |= {
         "diagnosis": "tab\t, \u2028, \U0001f600, \ud800",
