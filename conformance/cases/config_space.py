@@ -6,7 +6,6 @@ from conformance.cases.shapes import usable_on
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.heuristics.cuda import CUDA
 from conformance.heuristics.lookup import for_target
-from conformance.heuristics.row_limits import pruned
 from conformance.heuristics.row_sample import covering_sample
 from conformance.kernels.catalogue import catalogue
 from conformance.kernels.kernel import Kernel
@@ -15,6 +14,9 @@ from conformance.targets import Target
 
 #: Tables whose rows a kernel takes beside those of its own: mm is also offered what a learned choice may pick.
 MORE_ROWS = {"mm": "extra_mm"}
+
+#: M, N and K of a product to which no row is scaled down.
+LARGE = 4096
 
 
 def space(kernel: Kernel, target: Target, tier: str) -> tuple[AnyConfig, ...]:
@@ -27,9 +29,10 @@ def space(kernel: Kernel, target: Target, tier: str) -> tuple[AnyConfig, ...]:
     if tier == "exhaustive" and kernel.table in tables.spaces:
         enumerated = tables.exhaustive(kernel.table)
         if isinstance(enumerated[0], Config):
-            size = min(itemsize(dtype) for dtype in kernel.dtypes)
-            memory = target.limits.shared_memory
-            enumerated = tables.finalised(pruned(enumerated, size, memory))  # type: ignore[arg-type]
+            size, memory = min(itemsize(dtype) for dtype in kernel.dtypes), target.limits.shared_memory
+            enumerated = tables.candidates(
+                kernel.table, LARGE, LARGE, LARGE, exhaustive=True, dtype_size=size, shared_memory=memory
+            )
         listed = tuple(dict.fromkeys((*listed, *enumerated)))
     more = tables.tables.get(MORE_ROWS.get(kernel.name, ""), ())
     if tier in ("full", "exhaustive"):

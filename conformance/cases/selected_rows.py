@@ -37,7 +37,7 @@ HINTS = (64, 256, 4096)
 WIDE = 256
 
 #: A config and the size that selects it, as the ids of cases say it: "17x64x48", or "d128" for a head dim of 128.
-Row = tuple[AnyConfig, str]
+ConfigAndSize = tuple[AnyConfig, str]
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def rows(kernel: Kernel, targets: Sequence[Target], tier: str) -> list[tuple[Tar
     if tier == "quick":
         return []
     dtypes = kernel_dtypes(kernel)
-    takers: dict[tuple[str, Row], list[Target]] = {}
+    takers: dict[tuple[str, ConfigAndSize], list[Target]] = {}
     for target in targets:
         usable = _usable(kernel, dtypes, target, refused=tier != "default")
         for row in cover(usable, _traits) if tier == "default" else usable:
@@ -85,7 +85,7 @@ def rows(kernel: Kernel, targets: Sequence[Target], tier: str) -> list[tuple[Tar
     return [(target, dtype, *row) for (dtype, row), able in by_dtype for target in able]
 
 
-def _usable(kernel: Kernel, dtypes: Sequence[str], target: Target, *, refused: bool) -> list[tuple[str, Row]]:
+def _usable(kernel: Kernel, dtypes: Sequence[str], target: Target, *, refused: bool) -> list[tuple[str, ConfigAndSize]]:
     """(dtype, row) of every row that ``kernel`` takes on ``target``; with ``refused`` those too that it refuses for
     another reason than the target itself."""
     rows = []
@@ -97,7 +97,7 @@ def _usable(kernel: Kernel, dtypes: Sequence[str], target: Target, *, refused: b
     return rows
 
 
-def _traits(item: tuple[str, Row]) -> set[Hashable]:
+def _traits(item: tuple[str, ConfigAndSize]) -> set[Hashable]:
     dtype, (config, size) = item
     traits: set[Hashable] = {("dtype", dtype), ("stages", config.num_stages), ("warps", config.num_warps)}
     if not isinstance(config, Config):
@@ -110,7 +110,7 @@ def _refusal(kernel: Kernel, problem: Problem, config: AnyConfig, target: Target
 
 
 @functools.cache
-def selected(kernel: Kernel, dtype: str, target: Target) -> Mapping[Row, Problem]:
+def selected(kernel: Kernel, dtype: str, target: Target) -> Mapping[ConfigAndSize, Problem]:
     """The rows that problems of the sweep select for ``kernel`` and no table lists, each with the problem that it runs
     on: the smallest that selects it and that ``kernel`` takes. ``dtype`` is a scenario's name of a dtype.
 
@@ -126,8 +126,8 @@ def selected(kernel: Kernel, dtype: str, target: Target) -> Mapping[Row, Problem
     return _scaled_rows(kernel, dtype, target) if isinstance(problem, (Gemm, Conv, GroupedGemm)) else {}
 
 
-def _defaults(kernel: Kernel, dtype: str, target: Target, usual_head_dim: int) -> dict[Row, Problem]:
-    rows: dict[Row, Problem] = {}
+def _defaults(kernel: Kernel, dtype: str, target: Target, usual_head_dim: int) -> dict[ConfigAndSize, Problem]:
+    rows: dict[ConfigAndSize, Problem] = {}
     listed = config_space.space(kernel, target, "full")
     for head_dim in HEAD_DIMS:
         config = flex_default(target, str(kernel.table), head_dim, stored_dtype(dtype))
@@ -138,7 +138,7 @@ def _defaults(kernel: Kernel, dtype: str, target: Target, usual_head_dim: int) -
     return rows
 
 
-def _scaled_rows(kernel: Kernel, dtype: str, target: Target) -> dict[Row, Problem]:
+def _scaled_rows(kernel: Kernel, dtype: str, target: Target) -> dict[ConfigAndSize, Problem]:
     listed = set(config_space.space(kernel, target, "full"))
     runs_on: dict[AnyConfig, Problem] = {}
     for problem in sorted(_products(kernel, dtype, target), key=lambda problem: math.prod(size_of(kernel, problem))):

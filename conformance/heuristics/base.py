@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from conformance.heuristics.configs import Config, FlexConfig, FlexDecodeConfig
@@ -211,10 +211,6 @@ def all_mm() -> tuple[Config, ...]:
     return tuple(itertools.starmap(Config, itertools.product(EDGES, EDGES, EDGES, STAGES, WARPS)))
 
 
-def all_persistent_mm() -> tuple[Config, ...]:
-    return without_two_warps(all_mm())
-
-
 def all_flex_fwd() -> tuple[FlexConfig, ...]:
     return tuple(
         FlexConfig(m, n, stages, warps)
@@ -236,15 +232,20 @@ def all_flex_decode() -> tuple[FlexDecodeConfig, ...]:
     )
 
 
-SPACES: Mapping[str, Space] = MappingProxyType(
-    {
-        "mm": all_mm,
-        "bmm": all_mm,
-        "persistent_mm": all_persistent_mm,
-        "flex_fwd": all_flex_fwd,
-        "flex_bwd": all_flex_bwd,
-        "flex_decode": all_flex_decode,
-    }
-)
+def spaces(mm: Callable[[], tuple[Config, ...]], fwd: Space, bwd: Space, decode: Space) -> Mapping[str, Space]:
+    """The exhaustive spaces by the name of their table, from those of products and of attention's three kernels."""
+    return MappingProxyType(
+        {
+            "mm": mm,
+            "bmm": mm,
+            "persistent_mm": lambda: without_two_warps(mm()),
+            "flex_fwd": fwd,
+            "flex_bwd": bwd,
+            "flex_decode": decode,
+        }
+    )
+
+
+SPACES = spaces(all_mm, all_flex_fwd, all_flex_bwd, all_flex_decode)
 
 BASE = DeviceClass("base", TABLES, SPACES)

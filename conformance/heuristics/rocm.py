@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from conformance.heuristics import base
 from conformance.heuristics.configs import AnyConfig, Config, FlexConfig, FlexDecodeConfig, Vendor
 from conformance.heuristics.device_class import Capability, DeviceClass
-from conformance.heuristics.final_rows import finalised_rocm, with_stages, without_two_warps
+from conformance.heuristics.final_rows import finalised_rocm, with_stages
 
 #: num_stages of a row that leaves it to the compiler: the default of Triton's AMD backend (3.4 to 3.9).
 BACKEND_STAGES = 2
@@ -119,10 +119,6 @@ def all_mm(num_stages: int = BACKEND_STAGES) -> tuple[Config, ...]:
     )
 
 
-def all_persistent_mm(num_stages: int = BACKEND_STAGES) -> tuple[Config, ...]:
-    return without_two_warps(all_mm(num_stages))
-
-
 def all_flex_fwd(num_stages: int = BACKEND_STAGES) -> tuple[FlexConfig, ...]:
     space = itertools.product(base.FLEX_FWD_TILES, _flex_options(num_stages))
     return tuple(FlexConfig(m, n, stages, warps, vendor=vendor) for (m, n), (stages, warps, vendor) in space)
@@ -186,16 +182,14 @@ def rocm(num_stages: int = BACKEND_STAGES) -> RocmDevices:
     shared = {
         name: _adopted(configs, 1 if name == "mm_plus_mm" else num_stages) for name, configs in base.PRODUCTS.items()
     }
-    spaces = {
-        "mm": all_mm,
-        "bmm": all_mm,
-        "persistent_mm": all_persistent_mm,
-        "flex_fwd": all_flex_fwd,
-        "flex_bwd": all_flex_bwd,
-        "flex_decode": all_flex_decode,
-    }
+    spaces = base.spaces(
+        functools.partial(all_mm, num_stages),
+        functools.partial(all_flex_fwd, num_stages),
+        functools.partial(all_flex_bwd, num_stages),
+        functools.partial(all_flex_decode, num_stages),
+    )
     tables: dict[str, tuple[AnyConfig, ...]] = {**shared, **own, **attention}
-    return RocmDevices("rocm", tables, {name: functools.partial(space, num_stages) for name, space in spaces.items()})
+    return RocmDevices("rocm", tables, spaces)
 
 
 def _adopted(configs: tuple[Config, ...], num_stages: int) -> tuple[Config, ...]:

@@ -37,28 +37,28 @@ def scaled(
     exclude: Exclusion | None = None,
     hint: int | None = None,
 ) -> tuple[Config, ...]:
-    """``configs`` for an (m, k) by (k, n) product, one for one and in their order, less what ``exclude`` refuses.
+    """``configs`` with blocks cut down to an (m, k) by (k, n) product, in their order.
 
-    Each edge becomes max(min(int(edge * scale), P), floor), where P is the next power of two of the problem's size,
-    but at least the floor: 16, or 32 for BLOCK_K if ``int8``. A symbolic size counts as ``hint`` if one is given and
-    as what is expected otherwise; a hint says nothing of a size that is known. ``exclude`` is asked with the three
-    new edges. For a convolution m, n and k are batch x output positions, output channels and input channels.
+    A block of ``edge`` elements becomes one of max(min(int(edge * scale), P), floor). P is the next power of two of the
+    product's size in that dimension, at least the floor. The floor is 16, and 32 for BLOCK_K if ``int8``. A row is left
+    out if ``exclude`` is true of its three new blocks. A symbolic size is taken to be ``hint``, or without a hint what
+    is expected of it. For a convolution m, n and k are batch x output positions, output channels and input channels.
     """
     floors = (LEAST_EDGE, LEAST_EDGE, LEAST_INT8_DEPTH if int8 else LEAST_EDGE)
     bounds = [max(next_power_of_2(_count(size, hint)), floor) for size, floor in zip((m, n, k), floors, strict=True)]
-    found = []
+    rows = []
     for config in configs:
         edges = zip(config.tile, bounds, floors, strict=True)
         block_m, block_n, block_k = (max(min(int(edge * scale), bound), floor) for edge, bound, floor in edges)
         if exclude is None or not exclude(block_m, block_n, block_k):
-            found.append(dataclasses.replace(config, block_m=block_m, block_n=block_n, block_k=block_k))
-    return tuple(found)
+            rows.append(dataclasses.replace(config, block_m=block_m, block_n=block_n, block_k=block_k))
+    return tuple(rows)
 
 
 def by_hint(candidates: Callable[[int | None], tuple[T, ...]], hints: Iterable[int]) -> dict[int | None, tuple[T, ...]]:
-    """Hint -> ``candidates(hint)``, for no hint (None) and then each of ``hints``.
+    """``candidates(hint)`` by hint: for no hint (None) first, then for each of ``hints``.
 
-    A hint that gives the same candidates as one before it, as every hint does when all sizes are known, is left out.
+    A hint is left out if one before it gives the same candidates. If all sizes are known, every hint is.
     """
     groups: dict[int | None, tuple[T, ...]] = {None: candidates(None)}
     for hint in hints:
@@ -69,8 +69,8 @@ def by_hint(candidates: Callable[[int | None], tuple[T, ...]], hints: Iterable[i
 
 
 def shallower_than(configs: Iterable[Config], k: Size) -> tuple[Config, ...]:
-    """The rows with BLOCK_K below ``k``: a sum of two products takes no others, as BLOCK_K equal to K ended the
-    compiler (triton issue 1298). None for a symbolic ``k``, of which this cannot be known."""
+    """The rows with BLOCK_K below ``k``. A sum of two products takes no others, because the compiler crashed when
+    BLOCK_K was K (triton issue 1298). No row is below a symbolic ``k``."""
     return tuple(config for config in configs if isinstance(k, int) and config.block_k < k)
 
 

@@ -1,4 +1,4 @@
-"""What the sweep over config spaces needs: device times, and where spills are declared."""
+"""The sweep over config spaces: device times, estimates of shared memory, and the verdict on spills."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _SPILLS = str(Check(CheckKind.SPILLS))
 
 
 def measure(harness: Harness, kernel: Kernel, dtype: str, config: AnyConfig, target: Target) -> dict[str, Any]:
-    """What a record keeps of one timing: the problem, microseconds of every run and their median; the reason where the
-    config cannot take it."""
+    """Times the kernel's timed problem on the device. Returns what the record keeps under "observed": the problem's id,
+    microseconds of each run and their median, or the reason why the config was not timed."""
     from conformance.execution.device import DeviceExecutor
 
     problem = timed(kernel, dtype)
@@ -50,13 +50,13 @@ def measure(harness: Harness, kernel: Kernel, dtype: str, config: AnyConfig, tar
 
 
 def estimates(kernel: Kernel, problem: Problem, config: AnyConfig, target: Target) -> dict[str, Any]:
-    """What the heuristics and the kernel estimate of the shared memory of one block, in bytes; empty where neither
-    does."""
+    """Bytes of shared memory per block as the heuristics and the kernel estimate them, for the record's "observed".
+    Empty for a config of attention; without the kernel's number if it estimates none."""
     if not isinstance(config, Config):
         return {}
-    found = {"heuristics": shared_memory(config, itemsize(problem.dtype))}
-    needed = kernel.shared_memory(kernel.draft(problem, config, target))
-    return {"shared_memory_estimate": found if needed is None else {**found, "kernel": needed}}
+    by_heuristics = {"heuristics": shared_memory(config, itemsize(problem.dtype))}
+    by_kernel = kernel.shared_memory(kernel.draft(problem, config, target))
+    return {"shared_memory_estimate": by_heuristics | ({} if by_kernel is None else {"kernel": by_kernel})}
 
 
 @functools.cache

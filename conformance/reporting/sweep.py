@@ -1,4 +1,4 @@
-"""What the records of a sweep over config spaces say: fastest rows, resources, spills, estimates of shared memory."""
+"""Tables from the records of a sweep over config spaces: fastest rows, resources, spills, shared memory estimates."""
 
 from __future__ import annotations
 
@@ -16,8 +16,12 @@ SUITE = "config_space"
 
 @dataclass(frozen=True)
 class Row:
-    """What was seen of one config of a kernel, for one dtype and target, over all its shapes. ``us`` is the device
-    time of the timed problem; ``estimates`` are bytes of shared memory by who estimates them."""
+    """The results of one config of a kernel for one dtype and target, over all its problems.
+
+    ``us`` is the device time of the timed problem in microseconds, ``compile_s`` the compile time in seconds.
+    ``shared`` and ``estimates`` are bytes of shared memory per block: as the compiler asks for it, and by the name of
+    who estimates it.
+    """
 
     kernel: str
     dtype: str
@@ -49,12 +53,11 @@ def rows(records: Iterable[CaseRecord]) -> list[Row]:
 
 def _row(kernel: str, dtype: str, config: str, target: str, records: list[CaseRecord]) -> Row:
     def most(*path: str) -> Any:
-        return max(
-            (found for record in records if (found := _number(record.observed, *path)) is not None), default=None
-        )
+        numbers = (_number(record.observed, *path) for record in records)
+        return max((number for number in numbers if number is not None), default=None)
 
     estimated = [record.observed.get("shared_memory_estimate") for record in records]
-    names = sorted({name for given in estimated if isinstance(given, Mapping) for name in given})
+    names = sorted({name for by_name in estimated if isinstance(by_name, Mapping) for name in by_name})
     estimates = {name: most("shared_memory_estimate", name) for name in names}
     return Row(
         kernel,
@@ -72,17 +75,17 @@ def _row(kernel: str, dtype: str, config: str, target: str, records: list[CaseRe
 
 
 def _number(value: Any, *path: str) -> float | None:
-    """What lies under ``path``, if it is a number: a record's figures are not trusted, and infinity is a text there."""
+    """The number that lies under ``path`` in a record's figures, which are not trusted; None if there is none."""
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None
     usable = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= LARGEST
     return value if usable else None
 
 
-def fastest(found: Iterable[Row]) -> str:
+def fastest(sweep_rows: Iterable[Row]) -> str:
     """The fastest row of each kernel, dtype and target that was timed, and how much slower the next one is."""
     groups: defaultdict[tuple[str, str, str], list[Row]] = defaultdict(list)
-    for row in found:
+    for row in sweep_rows:
         if row.us is not None:
             groups[row.kernel, row.dtype, row.target].append(row)
     lines: list[list[object]] = []
@@ -94,31 +97,31 @@ def fastest(found: Iterable[Row]) -> str:
     return _table(["kernel", "dtype", "target", "fastest", "us", "next", "times as long"], lines)
 
 
-def estimates(found: Iterable[Row]) -> str:
+def estimates(sweep_rows: Iterable[Row]) -> str:
     """Estimates of shared memory against what the compiler asks for, by who estimates, kernel and target: the median
     and the extremes of the quotient, and how often the estimate is too small."""
     quotients: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
-    for row in found:
+    for row in sweep_rows:
         for name, estimate in row.estimates:
             if row.shared:
                 quotients[name, row.kernel, row.target].append(estimate / row.shared)
     lines: list[list[object]] = []
-    for (name, kernel, target), found_ones in sorted(quotients.items()):
-        figures = (statistics.median(found_ones), min(found_ones), max(found_ones))
-        small = sum(quotient < 1 for quotient in found_ones)
-        lines.append([name, kernel, target, len(found_ones), *(f"{figure:.2f}" for figure in figures), small])
+    for (name, kernel, target), of_one in sorted(quotients.items()):
+        figures = (statistics.median(of_one), min(of_one), max(of_one))
+        small = sum(quotient < 1 for quotient in of_one)
+        lines.append([name, kernel, target, len(of_one), *(f"{figure:.2f}" for figure in figures), small])
     return _table(["estimate of", "kernel", "target", "rows", "median", "least", "most", "too small"], lines)
 
 
-def spilling(found: Iterable[Row]) -> list[str]:
+def spilling(sweep_rows: Iterable[Row]) -> list[str]:
     """The lines that declare every spill that was seen."""
-    return [clean(row.key) for row in found if row.spills]
+    return [clean(row.key) for row in sweep_rows if row.spills]
 
 
-def outcomes(found: Iterable[Row]) -> str:
+def outcomes(sweep_rows: Iterable[Row]) -> str:
     """Rows by kernel and target: how many there are, how many passed or were compiled, were refused, and failed."""
     groups: defaultdict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in found:
+    for row in sweep_rows:
         groups[row.kernel, row.target].append(row)
     lines: list[list[object]] = []
     for (kernel, target), group in sorted(groups.items()):

@@ -14,6 +14,7 @@ from conformance.cases import config_space, scenarios, shapes
 from conformance.cases.case_table import cases_of
 from conformance.cases.config_space import space
 from conformance.cases.scenarios import QUICK_TURNS, Scenario, every_kernel, rows, where
+from conformance.cases.selected_rows import selected
 from conformance.cases.shapes import ROWS_REST, SHAPES, SPLITS, example, example_variant, refusal, rest, timed
 from conformance.execution.resources import KernelResources
 from conformance.heuristics.configs import Config
@@ -238,7 +239,7 @@ def taken(kernel, problem_of):
     """Whether ``kernel`` takes the problem made for some config of some target."""
     variant = Variant(**example_variant(kernel))
     return any(
-        kernel.refusal(problem_of(config), config, target, variant) is None
+        kernel.refusal(kernel.draft(problem_of(config), config, target, variant)) is None
         for target in TARGETS
         for config in space(kernel, target, "full")
     )
@@ -363,10 +364,11 @@ def test_declared_lines_are_keys_of_the_sweep():
     """A line that names nothing would declare nothing, unnoticed."""
 
     @functools.cache
-    def swept_configs(name, target):
-        return {config.id for config in space(get(name), find(target), "exhaustive")}
+    def swept_configs(name, dtype, target):
+        listed = space(get(name), find(target), "exhaustive")
+        return {config.id for config in (*listed, *(row[0] for row in selected(get(name), dtype, find(target))))}
 
     for line in sweep._declared():
         name, dtype, config, target = line.split(" ")
         assert dtype in scenarios._kernel_dtypes(get(name), SCENE), line
-        assert config in swept_configs(name, target), line
+        assert config in swept_configs(name, dtype, target), line
