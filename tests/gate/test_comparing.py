@@ -16,7 +16,7 @@ from conformance.commands import CommandError
 from conformance.commands import compare as command
 from conformance.gate.findings import Kind
 from conformance.gate.runs.failure_causes import CAUSE_LIMIT, normalised
-from conformance.gate.runs.run_reader import SideReading, read_side
+from conformance.gate.runs.run_reader import ComparedRun, read_compared_run
 from conformance.gate.verdict.compare import compare
 from conformance.reporting import github
 from conformance.reporting.comparison import answer, render_markdown, render_terminal
@@ -104,7 +104,7 @@ def of_status(status: str | None) -> list[Record]:
 def test_outcome(tmp_path, before, after, expected):
     other = record("addmm")
     sides = [
-        read_side(write_run(tmp_path / name, [*of_status(status), other]))
+        read_compared_run(write_run(tmp_path / name, [*of_status(status), other]))
         for name, status in (("a", before), ("b", after))
     ]
     found = compare(*sides)
@@ -137,7 +137,7 @@ def test_a_failure_that_got_worse_is_new(tmp_path, before, after, expected):
         one = record()
         for check, text in failing:
             fail(one, check, text)
-        sides.append(read_side(write_run(tmp_path / name, [one])))
+        sides.append(read_compared_run(write_run(tmp_path / name, [one])))
     found = compare(*sides)
     assert {group.kind.value: group.cause for group in found.groups} == expected
 
@@ -161,7 +161,7 @@ def test_an_accepted_failure_hides_no_other(tmp_path, more, expected):
         (one,) = of_status("expected-fail")
         for check, text in [("codegen/requires/TMA_STORE", "no match"), *failing]:
             fail(one, check, text)
-        sides.append(read_side(write_run(tmp_path / name, [{**one, "status": "expected-fail"}])))
+        sides.append(read_compared_run(write_run(tmp_path / name, [{**one, "status": "expected-fail"}])))
     found = compare(*sides)
     assert {group.kind.value: group.cause for group in found.groups} == expected
 
@@ -174,7 +174,9 @@ def test_an_accepted_feature_hides_no_other(tmp_path):
     after |= {"status": "expected-fail", "reason": waived["reason"]}
     for one, features in ((before, ["MMA", "TMA_STORE"]), (after, [])):
         one["observed"] = {**one["observed"], "code": {**one["observed"]["code"], "features": features, "sha256": None}}
-    found = compare(*(read_side(write_run(tmp_path / name, [one])) for name, one in (("a", before), ("b", after))))
+    found = compare(
+        *(read_compared_run(write_run(tmp_path / name, [one])) for name, one in (("a", before), ("b", after)))
+    )
     kinds = {(group.kind.value, group.cause) for group in found.groups}
     assert ("FEATURE_LOST", "MMA lost on sm_90") in kinds
     assert not [cause for _, cause in kinds if "TMA_STORE" in cause]
@@ -184,7 +186,9 @@ def test_what_failed_before_is_said_of_a_failure_that_got_worse(tmp_path):
     before, after = record(), record()
     fail(before, *WRONG)
     fail(after, "memory", "12 bytes after operand A were written")
-    found = compare(*(read_side(write_run(tmp_path / name, [one])) for name, one in (("a", before), ("b", after))))
+    found = compare(
+        *(read_compared_run(write_run(tmp_path / name, [one])) for name, one in (("a", before), ("b", after)))
+    )
     (group,) = found.groups
     assert "failed before: numerics/randn" in group.findings[0].detail
 
@@ -193,7 +197,9 @@ def test_changed_cause_of_a_failure_is_said(tmp_path):
     before, after = record(), record()
     fail(before, "numerics/randn", "FAIL 3/416 wrong")
     fail(after, "numerics/other", "FAIL 3/416 wrong")
-    found = compare(*(read_side(write_run(tmp_path / name, [one])) for name, one in (("a", before), ("b", after))))
+    found = compare(
+        *(read_compared_run(write_run(tmp_path / name, [one])) for name, one in (("a", before), ("b", after)))
+    )
     (group,) = found.groups
     assert group.kind is Kind.STILL_FAIL
     assert "another cause before: numerics/randn" in group.findings[0].detail
@@ -264,7 +270,7 @@ def test_proven_cause_of_a_diagnosis_is_taken(tmp_path):
     one = record()
     fail(one, "numerics/transparent", "FAIL exact/transparent: 3/416 wrong")
     one["diagnosis"] = "FAIL exact/transparent | 3/416 wrong | CAUSE k-block 3 of tile (0, 1) is missing\nmore"
-    sides = (read_side(write_run(tmp_path / name, [case])) for name, case in (("a", record()), ("b", one)))
+    sides = (read_compared_run(write_run(tmp_path / name, [case])) for name, case in (("a", record()), ("b", one)))
     (group,) = compare(*sides).groups
     assert group.cause == "numerics/transparent: k-block N of tile [..] is missing"
 
@@ -273,7 +279,7 @@ HOSTILE = "`x` | <img src=x> @octocat [a](http://b) ::error::gone\n::warning::to
 
 
 @pytest.fixture
-def hostile(tmp_path) -> tuple[SideReading, SideReading]:
+def hostile(tmp_path) -> tuple[ComparedRun, ComparedRun]:
     """Two sides whose every text is out to harm."""
     before, after = record(), record()
     for one in (before, after):
@@ -282,7 +288,7 @@ def hostile(tmp_path) -> tuple[SideReading, SideReading]:
     after["diagnosis"] = HOSTILE
     stack = {HOSTILE: HOSTILE, "triton": "3.9.0"}
     folders = write_run(tmp_path / "a", [before]), write_run(tmp_path / "b", [after], stack=stack, problems=[HOSTILE])
-    return read_side(folders[0]), read_side(folders[1])
+    return read_compared_run(folders[0]), read_compared_run(folders[1])
 
 
 def test_markdown_escapes_untrusted_text(hostile):
@@ -305,7 +311,7 @@ def test_terminal_output_holds_no_workflow_command(tmp_path):
     fail(after, "::stop-commands::x", "\n::error::gone")
     stack = {"::error::gone": "::error::gone"}
     folders = write_run(tmp_path / "a", [before]), write_run(tmp_path / "b", [after], stack=stack)
-    found = compare(*(read_side(folder) for folder in folders))
+    found = compare(*(read_compared_run(folder) for folder in folders))
     objection = "mustpass: 1 missing\n    ::stop-commands::owed\n    ##[error]owed"
     text = render_terminal(dataclasses.replace(found, objections=(objection,)))
     assert "gone" in text
@@ -326,13 +332,13 @@ def test_annotations_are_one_line_each_and_escaped(hostile):
         assert "," not in title
 
 
-def many_groups(tmp_path, count: int) -> tuple[SideReading, SideReading]:
+def many_groups(tmp_path, count: int) -> tuple[ComparedRun, ComparedRun]:
     words = ["".join(chr(ord("a") + int(digit)) for digit in str(number)) for number in range(count)]
     before = [record(f"kernel_{word}") for word in words]
     after = [record(f"kernel_{word}") for word in words]
     for word, one in zip(words, after, strict=True):
         fail(one, "numerics/randn", f"wrong in the way of {word} " + "and so on " * 8)
-    return read_side(write_run(tmp_path / "a", before)), read_side(write_run(tmp_path / "b", after))
+    return read_compared_run(write_run(tmp_path / "a", before)), read_compared_run(write_run(tmp_path / "b", after))
 
 
 def test_markdown_fits_a_comment_and_counts_what_is_left_out(tmp_path):
@@ -454,7 +460,7 @@ def test_in_actions_the_job_gets_annotations_and_a_summary(runs, tmp_path, capsy
 def test_full_summary_is_left_alone(runs, tmp_path):
     summary = tmp_path / "summary.md"
     summary.write_text("x" * (github.SUMMARY_LIMIT - 10))
-    found = compare(*(read_side(folder) for folder in runs))
+    found = compare(*(read_compared_run(folder) for folder in runs))
     github.append_summary(found, {"GITHUB_STEP_SUMMARY": str(summary)})
     assert summary.stat().st_size <= github.SUMMARY_LIMIT
 
@@ -465,5 +471,5 @@ def test_answer_counts_warnings(tmp_path):
 
     base = run_of_all()
     sides = write_run(tmp_path / "a", base), write_run(tmp_path / "b", changed(base, more, kernel="mm"))
-    found = compare(*(read_side(side) for side in sides))
+    found = compare(*(read_compared_run(side) for side in sides))
     assert answer(found) == "SAFE: no regression in 48 compared cases, 32 unchanged; 2 warnings to read"

@@ -10,7 +10,7 @@ import pytest
 from made_records import CONFIGS, PROBLEMS, Record, changed, fail, record, run_of_all, write_run
 
 from conformance.gate.findings import Comparison, Kind
-from conformance.gate.runs.run_reader import read_side
+from conformance.gate.runs.run_reader import read_compared_run
 from conformance.gate.verdict.compare import compare
 
 BASE = run_of_all()
@@ -21,7 +21,7 @@ def compared(tmp_path):
     def compare_with(candidate: list[Record], baseline: list[Record] = BASE, **run: object) -> Comparison:
         before = write_run(tmp_path / "baseline", baseline)
         after = write_run(tmp_path / "candidate", candidate, **run)
-        return compare(read_side(before), read_side(after))
+        return compare(read_compared_run(before), read_compared_run(after))
 
     return compare_with
 
@@ -229,7 +229,7 @@ def test_run_without_its_tail_is_not_safe(compared):
 def test_candidate_without_a_usable_run_json_is_not_safe(tmp_path, damage):
     before, after = (write_run(tmp_path / name, BASE) for name in "ab")
     damage(after / "run.json")
-    found = compare(read_side(before), read_side(after))
+    found = compare(read_compared_run(before), read_compared_run(after))
     assert kinds(found) == {"LOST_COVERAGE": 1}
     assert "run.json" in found.groups[0].findings[0].after
 
@@ -306,7 +306,7 @@ def test_candidate_with_torn_line_is_not_safe(compared, tmp_path):
     after = write_run(tmp_path / "b", BASE)
     file = after / "records.jsonl"
     file.write_bytes(file.read_bytes()[:-100])
-    found = compare(read_side(before), read_side(after))
+    found = compare(read_compared_run(before), read_compared_run(after))
     assert set(kinds(found)) == {"LOST_COVERAGE"}
     assert any("torn last line" in finding.after for group in found.groups for finding in group.findings)
 

@@ -11,7 +11,7 @@ import pytest
 from made_records import STACK, fail, record, run_of_all, write_run
 
 from conformance.gate.runs import run_reader
-from conformance.gate.runs.run_reader import WORST, read_side
+from conformance.gate.runs.run_reader import WORST, read_compared_run
 from conformance.gate.verdict.compare import compare
 from conformance.records import RecordError, Status, from_line
 
@@ -35,12 +35,12 @@ def with_(path: str, value: Any) -> dict[str, Any]:
 
 def test_what_is_kept(tmp_path):
     folder = write_run(tmp_path / "run", run_of_all())
-    side = read_side(folder)
-    assert len(side.entries) == 48
+    side = read_compared_run(folder)
+    assert len(side.records) == 48
     assert side.problems == ()
     assert (side.tier, side.seed, side.stack) == ("default", 0, STACK)
     assert side.statuses() == {"pass": 48}
-    entry = side.entries[record()["case"]]
+    entry = side.records[record()["case"]]
     assert (entry.kernel, entry.target, entry.executor, entry.options) == ("mm", "sm_90", "device", "bf16 store")
     assert len(entry.samples) == 15
     assert list(entry.samples) == sorted(entry.samples)
@@ -49,7 +49,7 @@ def test_what_is_kept(tmp_path):
 
 
 def test_file_of_records_alone(tmp_path):
-    side = read_side(written(tmp_path, record()))
+    side = read_compared_run(written(tmp_path, record()))
     assert (side.run, side.tier, side.stack) == (None, "default", STACK)
     found = compare(side, side)
     assert found.groups == ()
@@ -60,13 +60,13 @@ def test_workers_files_of_a_run_that_goes_on(tmp_path):
     first, second = record(), record("addmm")
     (tmp_path / "records-gw0.jsonl").write_text(json.dumps(first) + "\n")
     (tmp_path / "records-gw1.jsonl").write_text(json.dumps(second) + "\n")
-    assert len(read_side(tmp_path).entries) == 2
+    assert len(read_compared_run(tmp_path).records) == 2
 
 
 def test_nothing_to_read(tmp_path):
     for path in (tmp_path, tmp_path / "none.jsonl"):
         with pytest.raises(FileNotFoundError, match="holds no records"):
-            read_side(path)
+            read_compared_run(path)
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,8 @@ def test_nothing_to_read(tmp_path):
 )
 def test_hostile_line_is_a_problem_and_not_a_record(tmp_path, line, message):
     good = record("addmm")
-    side = read_side(written(tmp_path, good, line))
-    assert list(side.entries) == [good["case"]]
+    side = read_compared_run(written(tmp_path, good, line))
+    assert list(side.records) == [good["case"]]
     assert side.unusable == 1
     (problem,) = side.problems
     assert problem.startswith("some.jsonl:2: ")
@@ -140,14 +140,14 @@ def test_hostile_line_is_a_problem_and_not_a_record(tmp_path, line, message):
 def test_fault_in_the_first_of_two_values_of_one_name_is_a_problem(tmp_path):
     line = json.dumps(record())
     for fault in ('"observed": {"run": {"problem": 5}}', '"config": {"id": 5}', '"observed": {"compile_s": -1}'):
-        side = read_side(written(tmp_path, f"{{{fault}, {line[1:]}\n".encode()))
+        side = read_compared_run(written(tmp_path, f"{{{fault}, {line[1:]}\n".encode()))
         assert side.unusable == 1
         assert "Expected" in side.problems[0]
 
 
 def test_text_that_is_not_utf8_is_a_problem(tmp_path):
     line = json.dumps(record()).encode().replace(b'"kernel": "mm"', b'"kernel": "\xff"')
-    assert "codec can't decode" in read_side(written(tmp_path, line + b"\n")).problems[0]
+    assert "codec can't decode" in read_compared_run(written(tmp_path, line + b"\n")).problems[0]
 
 
 #: Fields of a record that a comparison does not look at.
@@ -158,7 +158,7 @@ def test_every_field_that_is_compared_is_required(tmp_path):
     for name in record():
         one = record()
         del one[name]
-        assert read_side(written(tmp_path, one)).unusable == (name not in UNUSED), name
+        assert read_compared_run(written(tmp_path, one)).unusable == (name not in UNUSED), name
 
 
 def test_what_records_refuse_of_a_compared_field_is_refused_here(tmp_path):
@@ -169,31 +169,31 @@ def test_what_records_refuse_of_a_compared_field_is_refused_here(tmp_path):
             try:
                 from_line(json.dumps(one))
             except RecordError:
-                assert read_side(written(tmp_path, one)).unusable == 1, (name, value)
+                assert read_compared_run(written(tmp_path, one)).unusable == 1, (name, value)
 
 
 def test_torn_last_line(tmp_path):
     line = json.dumps(record()).encode()
-    side = read_side(written(tmp_path, record("addmm"), line[:-30]))
-    assert len(side.entries) == 1
+    side = read_compared_run(written(tmp_path, record("addmm"), line[:-30]))
+    assert len(side.records) == 1
     assert "some.jsonl:2: torn last line" in side.problems[0]
 
 
 def test_line_past_the_limit_is_skipped_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(run_reader, "LINE_LIMIT", 10_000)
-    side = read_side(written(tmp_path, {"case": "x" * 50_000}, record()))
-    assert len(side.entries) == 1
+    side = read_compared_run(written(tmp_path, {"case": "x" * 50_000}, record()))
+    assert len(side.records) == 1
     assert "more than 10000 bytes" in side.problems[0]
 
 
 def test_side_past_the_limit_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(run_reader, "READ_LIMIT", 100)
     with pytest.raises(OSError, match="more than 100 bytes"):
-        read_side(written(tmp_path, record()))
+        read_compared_run(written(tmp_path, record()))
 
 
 def test_many_problems_are_counted(tmp_path):
-    side = read_side(written(tmp_path, *[b"{}\n"] * 250))
+    side = read_compared_run(written(tmp_path, *[b"{}\n"] * 250))
     assert side.unusable == 250
     assert side.problems[-1] == "150 more problems are not listed"
 
@@ -202,8 +202,8 @@ def test_the_worst_of_a_case_recorded_twice_counts(tmp_path):
     bad = record()
     fail(bad, "memory", "overwritten")
     for lines in ((record(), bad), (bad, record())):
-        side = read_side(written(tmp_path, *lines))
-        assert side.entries[bad["case"]].status is Status.FAIL
+        side = read_compared_run(written(tmp_path, *lines))
+        assert side.records[bad["case"]].status is Status.FAIL
         assert "recorded more than once" in side.problems[0]
     assert set(WORST) == set(Status)
 
@@ -211,13 +211,13 @@ def test_the_worst_of_a_case_recorded_twice_counts(tmp_path):
 def test_a_pass_with_a_failing_check_is_not_believed(tmp_path):
     liar = record()
     fail(liar, "memory", "overwritten")
-    side = read_side(written(tmp_path, {**liar, "status": "pass"}))
-    assert (side.entries, side.unusable) == ({}, 1)
+    side = read_compared_run(written(tmp_path, {**liar, "status": "pass"}))
+    assert (side.records, side.unusable) == ({}, 1)
     assert "status pass, and the check 'memory' failed" in side.problems[0]
 
 
 def test_records_of_two_stacks_in_one_side_are_told(tmp_path):
-    side = read_side(written(tmp_path, record(), {**record("addmm"), "stack": {"triton": "3.9.0"}}))
+    side = read_compared_run(written(tmp_path, record(), {**record("addmm"), "stack": {"triton": "3.9.0"}}))
     assert side.mixed == ("stack",)
 
 
@@ -226,7 +226,7 @@ def test_damaged_run_info_is_a_problem(tmp_path):
     without_end = folder.joinpath("run.json").read_text().replace('"wall_s": 10.0', f'"wall_s": 1{"0" * 400}')
     for text in ("{", '{"schema": 1}', "[]", "\udcff", without_end):
         (folder / "run.json").write_bytes(text.encode("utf-8", "surrogateescape"))
-        side = read_side(folder)
+        side = read_compared_run(folder)
         assert side.run is None
         assert side.problems[0].startswith("run.json: ")
 
@@ -239,6 +239,6 @@ def test_many_records_are_read_and_compared_in_time(tmp_path):
             for number in range(20):
                 stream.writelines(line.replace("test_row[", f"test_row[{number}-", 1) + "\n" for line in lines)
     started = time.process_time()
-    found = compare(read_side(tmp_path / "a.jsonl"), read_side(tmp_path / "b.jsonl"))
+    found = compare(read_compared_run(tmp_path / "a.jsonl"), read_compared_run(tmp_path / "b.jsonl"))
     assert found.compared == found.unchanged == 20_000
     assert time.process_time() - started < 60

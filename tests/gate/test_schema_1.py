@@ -16,7 +16,7 @@ from conformance.gate.evidence.archive import read_archive
 from conformance.gate.evidence.contents import ENVELOPE_FILE, parse
 from conformance.gate.evidence.statement import EXTENSION, SCHEMA, build_statement
 from conformance.gate.mustpass import mustpass_lists
-from conformance.gate.runs.run_reader import read_side
+from conformance.gate.runs.run_reader import read_compared_run
 from conformance.gate.verdict.compare import compare
 from conformance.records import RUN_FILE, Status, from_line, read_records, read_run
 from tests.gate.sample_bundles import CODE
@@ -61,7 +61,7 @@ def test_an_old_run_is_compared_with_a_new_one(folder, tmp_path):
     new.mkdir()
     (new / RUN_FILE).write_bytes((folder / RUN_FILE).read_bytes())
     (new / "records.jsonl").write_text("".join(record.to_line() for record in read_records(folder).records))
-    old, now = read_side(folder), read_side(new)
+    old, now = read_compared_run(folder), read_compared_run(new)
     assert (old.problems, now.problems) == ((), ())
     assert old.statuses() == now.statuses() == {"pass": 1, "expected-fail": 1, "not-applicable": 1}
     assert compare(old, now).groups == ()

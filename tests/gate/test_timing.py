@@ -9,7 +9,7 @@ import pytest
 
 from conformance.gate.changes.median_intervals import (
     FEWEST_SAMPLES,
-    Answer,
+    TimeAnswer,
     agree,
     compare,
     interval_rank,
@@ -53,28 +53,28 @@ def test_interval_holds_the_median_as_often_as_it_says():
 def test_equal_but_noisy_series_are_not_slower():
     draw = random.Random(2)
     answers = [compare(series(draw, 100, 0.03), series(draw, 100, 0.03), 0.05).answer for _ in range(1000)]
-    assert answers.count(Answer.SLOWER) == answers.count(Answer.FASTER) == 0
+    assert answers.count(TimeAnswer.SLOWER) == answers.count(TimeAnswer.FASTER) == 0
     calm = [compare(series(draw, 100, 0.01), series(draw, 100, 0.01), 0.05).answer for _ in range(1000)]
-    assert calm.count(Answer.SAME) > 990
+    assert calm.count(TimeAnswer.SAME) > 990
 
 
 def test_difference_at_the_threshold_is_seldom_slower():
     """The stated rate: at a true ratio of just the threshold, the interval is beyond it in at most 2.5 %."""
     draw = random.Random(3)
     answers = [compare(series(draw, 100, 0.2), series(draw, 105, 0.2), 0.05).answer for _ in range(1000)]
-    assert answers.count(Answer.SLOWER) <= 25
+    assert answers.count(TimeAnswer.SLOWER) <= 25
 
 
 def test_clear_difference_is_always_seen():
     draw = random.Random(4)
     for _ in range(200):
-        assert compare(series(draw, 100, 0.02), series(draw, 120, 0.02), 0.05).answer is Answer.SLOWER
-        assert compare(series(draw, 120, 0.02), series(draw, 100, 0.02), 0.05).answer is Answer.FASTER
+        assert compare(series(draw, 100, 0.02), series(draw, 120, 0.02), 0.05).answer is TimeAnswer.SLOWER
+        assert compare(series(draw, 120, 0.02), series(draw, 100, 0.02), 0.05).answer is TimeAnswer.FASTER
 
 
 def test_too_few_measurements_are_ambiguous_however_large_the_difference():
     change = compare([100.0] * 6, [300.0] * 15, 0.05)
-    assert change.answer is Answer.AMBIGUOUS
+    assert change.answer is TimeAnswer.AMBIGUOUS
     assert change.why == "fewer than 7 measurements"
     assert change.interval is None
     assert change.ratio == 3.0
@@ -82,12 +82,12 @@ def test_too_few_measurements_are_ambiguous_however_large_the_difference():
 
 def test_scattered_measurements_are_ambiguous():
     change = compare([100.0 + value for value in range(0, 75, 5)], [110.0 + value for value in range(0, 75, 5)], 0.05)
-    assert change.answer is Answer.AMBIGUOUS
+    assert change.answer is TimeAnswer.AMBIGUOUS
     assert "scatter" in change.why
 
 
 def test_the_same_measurements_are_the_same():
-    assert compare([5.0], [5.0], 0.05).answer is Answer.SAME
+    assert compare([5.0], [5.0], 0.05).answer is TimeAnswer.SAME
 
 
 def test_median():
@@ -105,7 +105,7 @@ def test_what_agrees_is_the_same_and_little_else_is():
         after = sorted(shift * draw.uniform(1 - scatter, 1 + scatter) for _ in range(count))
         if agree(before, after, 0.05):
             agreed += 1
-            assert compare(before, after, 0.05).answer is Answer.SAME
+            assert compare(before, after, 0.05).answer is TimeAnswer.SAME
     assert 300 < agreed < 2000
     assert not agree([1.0] * 20, [1.06] * 20, 0.05)
     assert not agree([1.06] * 20, [1.0] * 20, 0.05)

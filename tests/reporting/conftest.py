@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from report_pages import HOSTILE, Reader, made, many_records, small_records, sweep, written
 
-from conformance.gate.runs.run_reader import read_side
+from conformance.gate.runs.run_reader import read_compared_run
 from conformance.gate.verdict.compare import compare
 from conformance.records import Status
 from conformance.reporting.html import render
@@ -39,7 +39,7 @@ def compared(tmp_path_factory) -> str:
     runs = [made(folder / name, side, name) for name, side in (("before", before), ("after", after))]
     (folder / "before" / "a.ptx").write_text("\n".join(text))
     (folder / "after" / "a.ptx").write_text("\n".join([*text[:30], "an added line", *text[30:50], "other", *text[51:]]))
-    comparison = compare(*(read_side(run.folder, run.folder.name) for run in runs))
+    comparison = compare(*(read_compared_run(run.folder, run.folder.name) for run in runs))
     return written(folder, render(runs[1], runs[0], comparison))
 
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from report_pages import failing, made, written
 
-from conformance.gate.runs.run_reader import read_side
+from conformance.gate.runs.run_reader import read_compared_run
 from conformance.gate.verdict.compare import compare
 from conformance.records import Status
 from conformance.reporting.html import render
@@ -201,7 +201,7 @@ def test_a_difference_rebuilds_both_texts(reader, tmp_path, a, b):
         run = made(tmp_path / name, [failing("c", status=status, artefacts={"ptx": "a.ptx"})], name)
         (tmp_path / name / "a.ptx").write_text(text.replace(" ", "\n"))
         folders.append(run)
-    page = render(folders[1], folders[0], compare(*(read_side(run.folder) for run in folders)))
+    page = render(folders[1], folders[0], compare(*(read_compared_run(run.folder) for run in folders)))
     shown = reader.open(written(tmp_path, page), "case?id=c").page
     shown.click("button:text-is('ptx')")
     if a == b:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from conformance.commands import CommandError
 from conformance.gate.findings import Comparison
-from conformance.gate.runs.run_reader import SideReading, read_side, without_collection
+from conformance.gate.runs.run_reader import ComparedRun, read_compared_run, without_collection
 from conformance.gate.verdict.compare import compare
 from conformance.records import RecordError
 from conformance.reporting.text import clean
@@ -20,7 +20,7 @@ def compared(baseline: Path, candidate: Path, names: tuple[str, str] | None = No
         return _compared(_side(baseline, called[0]), _side(candidate, called[1]))
 
 
-def _compared(baseline: SideReading, candidate: SideReading) -> Comparison:
+def _compared(baseline: ComparedRun, candidate: ComparedRun) -> Comparison:
     found = compare(baseline, candidate)
     if not found.regressions and not found.compared:
         said = "; ".join((*baseline.problems[:1], *candidate.problems[:1])) or "no usable case is in both runs"
@@ -28,11 +28,11 @@ def _compared(baseline: SideReading, candidate: SideReading) -> Comparison:
     return found
 
 
-def _side(path: Path, name: str) -> SideReading:
+def _side(path: Path, name: str) -> ComparedRun:
     try:
-        side = read_side(path, name)
+        side = read_compared_run(path, name)
     except (OSError, RecordError) as error:
         raise CommandError(str(error)) from None
-    if not side.entries and not side.problems:
+    if not side.records and not side.problems:
         raise CommandError(f"{path} holds no case: a run without records cannot be compared")
     return side

@@ -10,7 +10,7 @@ from conformance.gate.changes import thresholds
 from conformance.gate.changes.status_changes import finding
 from conformance.gate.findings import Finding, Kind
 from conformance.gate.runs.record_figures import Code, Resources
-from conformance.gate.runs.run_reader import Entry
+from conformance.gate.runs.run_reader import ComparedRecord
 from conformance.records import Check, CheckKind, Status
 
 #: The plainer way first: who loses the first and gains one of the others has gained.
@@ -39,7 +39,7 @@ _FAMILIES = {
 _PACKED = {"FADD2": "FADD", "FFMA2": "FFMA", "FMUL2": "FMUL"}
 
 
-def code_findings(before: Entry, after: Entry) -> list[Finding]:
+def code_findings(before: ComparedRecord, after: ComparedRecord) -> list[Finding]:
     """The differences between the code of one case on either side; empty where one side was not compiled, or where
     both hold the same machine code."""
     identical = _identical(before, after)
@@ -58,7 +58,7 @@ def code_findings(before: Entry, after: Entry) -> list[Finding]:
     return [one for one in found if not any(_is_said_by(one, check) for check in accepted)]
 
 
-def _accepted(before: Entry, after: Entry) -> list[str]:
+def _accepted(before: ComparedRecord, after: ComparedRecord) -> list[str]:
     """The failing checks that a waived case is accepted with: if it was waived before, those that failed then."""
     if after.status is not Status.EXPECTED_FAIL:
         return []
@@ -96,7 +96,7 @@ def explained(failing: Iterable[tuple[str, str]], found: Iterable[Finding]) -> b
     return bool(checks)
 
 
-def verdict_findings(before: Entry | None, after: Entry, found: Iterable[Finding]) -> list[Finding]:
+def verdict_findings(before: ComparedRecord | None, after: ComparedRecord, found: Iterable[Finding]) -> list[Finding]:
     """The failing checks about code as findings, as far as ``found`` lacks them: older records hold no figures."""
     earlier = {check for check, _ in before.failing} if before else set()
     known = {(one.kind, one.cause) for one in found}
@@ -114,17 +114,17 @@ def verdict_findings(before: Entry | None, after: Entry, found: Iterable[Finding
     return more
 
 
-def _about(what: str, entry: Entry) -> str:
+def _about(what: str, record: ComparedRecord) -> str:
     """Other targets have other compilers behind them: the same loss on two targets is two causes."""
-    return f"{what} on {entry.target}" if entry.target else what
+    return f"{what} on {record.target}" if record.target else what
 
 
-def _identical(before: Entry, after: Entry) -> bool:
+def _identical(before: ComparedRecord, after: ComparedRecord) -> bool:
     was, now = before.code, after.code
     return was is not None and now is not None and was.sha256 is not None and was.sha256 == now.sha256
 
 
-def _limits(before: Entry, after: Entry) -> Iterator[Finding]:
+def _limits(before: ComparedRecord, after: ComparedRecord) -> Iterator[Finding]:
     earlier = {check for check, _ in before.failing}
     crossed = [(check, text) for check, text in after.failing if kind_of_check(check) is Kind.LIMIT_CROSSED]
     new = [(check, text) for check, text in crossed if check not in earlier]
@@ -146,7 +146,7 @@ class _Figure:
     share: float
     least: float
 
-    def changes(self, after: Entry, was: float, now: float) -> Iterator[Finding]:
+    def changes(self, after: ComparedRecord, was: float, now: float) -> Iterator[Finding]:
         if abs(now - was) < self.least or abs(now - was) <= self.share * min(was, now):
             return
         kind = self.more if now > was else self.less
@@ -165,7 +165,7 @@ _SHARED_MEMORY = _Figure(
 _CODE_BYTES = _Figure(Kind.LARGER_CODE, Kind.SMALLER_CODE, "bytes", thresholds.CODE_BYTES, 1)
 
 
-def _sizes(after: Entry, was: Resources, now: Resources) -> Iterator[Finding]:
+def _sizes(after: ComparedRecord, was: Resources, now: Resources) -> Iterator[Finding]:
     unit = now.spill_unit or was.spill_unit
     both, known = was.spills and now.spills, was.registers and now.registers  # 0: the binary could not be read
     if known and was.spills != now.spills and (was.spill_unit == unit or not both):
@@ -177,7 +177,7 @@ def _sizes(after: Entry, was: Resources, now: Resources) -> Iterator[Finding]:
         yield from _REGISTERS.changes(after, was.registers, now.registers)
 
 
-def _features(after: Entry, was: Code, now: Code) -> Iterator[Finding]:
+def _features(after: ComparedRecord, was: Code, now: Code) -> Iterator[Finding]:
     if was.features == now.features:
         return
     had, has = (set(code.features) - {SPILL} for code in (was, now))
@@ -192,12 +192,12 @@ def _features(after: Entry, was: Code, now: Code) -> Iterator[Finding]:
         yield finding(Kind.FEATURE_GAINED, after, _about(f"{feature} gained", after), *shown)
 
 
-def _code_size(after: Entry, was: Code, now: Code) -> Iterator[Finding]:
+def _code_size(after: ComparedRecord, was: Code, now: Code) -> Iterator[Finding]:
     if was.bytes and now.bytes:
         yield from _CODE_BYTES.changes(after, was.bytes, now.bytes)
 
 
-def _instructions(after: Entry, before: Code, code: Code, found: list[Kind]) -> Iterator[Finding]:
+def _instructions(after: ComparedRecord, before: Code, code: Code, found: list[Kind]) -> Iterator[Finding]:
     """How the shares of instructions moved; nothing where a lost or gained feature says so already."""
     was, now = before.instructions, code.instructions
     alike = before.instructions_of == code.instructions_of

@@ -6,37 +6,39 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from conformance.gate.findings import RUN_ITSELF, Finding, Kind
-from conformance.gate.runs.run_reader import Entry, SideReading
+from conformance.gate.runs.run_reader import ComparedRecord, ComparedRun
 
-_Sets = list[tuple[str, Callable[[Entry], str | None]]]
+_Sets = list[tuple[str, Callable[[ComparedRecord], str | None]]]
 #: What a lost case is counted by; of equally large sets the first names the cause.
 _SETS: _Sets = [
-    ("kernel", lambda entry: entry.kernel),
-    ("suite", lambda entry: entry.suite),
-    ("target", lambda entry: entry.target),
+    ("kernel", lambda record: record.kernel),
+    ("suite", lambda record: record.suite),
+    ("target", lambda record: record.target),
 ]
 
 
-def absences(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> Callable[[Entry], str]:
+def absences(
+    before: Mapping[str, ComparedRecord], after: Mapping[str, ComparedRecord]
+) -> Callable[[ComparedRecord], str]:
     """A function that says why a case of the baseline is not in the candidate: as one of a kernel, suite or target
     that vanished whole (the largest such set), or by itself."""
     if not after:
-        return lambda entry: f"the candidate recorded none of the {len(before)} cases"
+        return lambda record: f"the candidate recorded none of the {len(before)} cases"
     if before.keys() <= after.keys():
-        return lambda entry: "not recorded"
+        return lambda record: "not recorded"
     totals: Counter[tuple[str, str]] = Counter()
     kept: set[tuple[str, str]] = set()
-    for case, entry in before.items():
+    for case, record in before.items():
         for name, key in _SETS:
-            value = key(entry)
+            value = key(record)
             if value is not None:
                 totals[name, value] += 1
                 if case in after:
                     kept.add((name, value))
 
-    def cause(entry: Entry) -> str:
+    def cause(record: ComparedRecord) -> str:
         whole = [
-            (name, value) for name, key in _SETS if (value := key(entry)) is not None and (name, value) not in kept
+            (name, value) for name, key in _SETS if (value := key(record)) is not None and (name, value) not in kept
         ]
         if not whole:
             return "not recorded"
@@ -46,7 +48,7 @@ def absences(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> Callabl
     return cause
 
 
-def incomplete(candidate: SideReading, missing: int) -> Iterator[Finding]:
+def incomplete(candidate: ComparedRun, missing: int) -> Iterator[Finding]:
     """Why a candidate's run cannot vouch for what it did not record; ``missing`` cases of the baseline are reported
     one by one already."""
     said = _gaps(candidate, missing)
@@ -58,7 +60,7 @@ def incomplete(candidate: SideReading, missing: int) -> Iterator[Finding]:
         yield Finding(Kind.LOST_COVERAGE, RUN_ITSELF, None, None, cause, "", text[:300])
 
 
-def objections(baseline: SideReading) -> Iterator[str]:
+def objections(baseline: ComparedRun) -> Iterator[str]:
     """Why a baseline cannot vouch for the candidate: what it did not record, or not so that it can be read, nothing
     was compared with."""
     so = "what is lost or worse there was not seen; give a baseline that is whole"
@@ -70,9 +72,9 @@ def objections(baseline: SideReading) -> Iterator[str]:
         yield f"the baseline's records cannot be relied on: {many}: {baseline.problems[0]}; {so}"
 
 
-def _gaps(side: SideReading, missing: int = 0) -> list[str]:
+def _gaps(side: ComparedRun, missing: int = 0) -> list[str]:
     """What the run of ``side`` says that it lacks, beyond ``missing`` cases."""
-    run, recorded = side.run, len(side.entries)
+    run, recorded = side.run, len(side.records)
     said = list(run.problems) if run else []
     if run and run.wall_s is None:
         said.append("the run did not end")
@@ -81,7 +83,7 @@ def _gaps(side: SideReading, missing: int = 0) -> list[str]:
     return said
 
 
-def warnings(baseline: SideReading, candidate: SideReading) -> list[str]:
+def warnings(baseline: ComparedRun, candidate: ComparedRun) -> list[str]:
     """Why the two runs are only partly comparable, and what else a reader of either should know."""
     found = [
         f"{what} differ: {was} before, {now} now; {so}"
@@ -92,14 +94,14 @@ def warnings(baseline: SideReading, candidate: SideReading) -> list[str]:
         selected = side.run.selected if side.run else None
         if side.run is None and not side.problems:  # which would say more
             found.append(f"the {label} has no usable run.json: whether its run ended and what was selected is unknown")
-        elif selected is not None and selected < len(side.entries):
-            found.append(f"the {label}'s run selected {selected} cases; {len(side.entries)} are recorded")
+        elif selected is not None and selected < len(side.records):
+            found.append(f"the {label}'s run selected {selected} cases; {len(side.records)} are recorded")
         if side.mixed:
             found.append(f"the {label}'s records are not all of one {', '.join(side.mixed)}")
     return found
 
 
-def _differences(baseline: SideReading, candidate: SideReading) -> Iterator[tuple[str, object, object, str]]:
+def _differences(baseline: ComparedRun, candidate: ComparedRun) -> Iterator[tuple[str, object, object, str]]:
     both = (baseline, candidate)
     yield "tiers", baseline.tier, candidate.tier, "cases of one tier only count as lost or new"
     yield "seeds", baseline.seed, candidate.seed, "the bits of outputs are not compared"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 MEDIAN_CONFIDENCE = 0.975
 
 
-class Answer(str, Enum):
+class TimeAnswer(str, Enum):
     SAME = "same"
     FASTER = "faster"
     SLOWER = "slower"
@@ -30,7 +30,7 @@ class TimeChange(NamedTuple):
     """``ratio`` is after / before of the medians, ``interval`` that of the ratio (None: too few measurements), ``why``
     the reason of an ambiguous answer."""
 
-    answer: Answer
+    answer: TimeAnswer
     before_us: float
     after_us: float
     interval: Interval | None
@@ -96,17 +96,17 @@ def compare(before: Sequence[float], after: Sequence[float], threshold: float) -
     """
     medians = median(before), median(after)
     if before == after:
-        return TimeChange(Answer.SAME, *medians, Interval(1.0, 1.0))
+        return TimeChange(TimeAnswer.SAME, *medians, Interval(1.0, 1.0))
     first, second = median_interval(before), median_interval(after)
     if first is None or second is None:
         why = f"fewer than {FEWEST_SAMPLES} measurements"
-        return TimeChange(Answer.AMBIGUOUS, *medians, None, why)
+        return TimeChange(TimeAnswer.AMBIGUOUS, *medians, None, why)
     ratio = Interval(second.low / first.high, second.high / first.low)
     low, high = 1 / (1 + threshold), 1 + threshold
     if ratio.low > high:
-        return TimeChange(Answer.SLOWER, *medians, ratio)
+        return TimeChange(TimeAnswer.SLOWER, *medians, ratio)
     if ratio.high < low:
-        return TimeChange(Answer.FASTER, *medians, ratio)
+        return TimeChange(TimeAnswer.FASTER, *medians, ratio)
     if low <= ratio.low and ratio.high <= high:
-        return TimeChange(Answer.SAME, *medians, ratio)
-    return TimeChange(Answer.AMBIGUOUS, *medians, ratio, "the measurements scatter too much to decide")
+        return TimeChange(TimeAnswer.SAME, *medians, ratio)
+    return TimeChange(TimeAnswer.AMBIGUOUS, *medians, ratio, "the measurements scatter too much to decide")

@@ -15,7 +15,7 @@ from enum import Enum
 from conformance.gate.changes.median_intervals import FEWEST_SAMPLES
 from conformance.gate.findings import Finding, Kind
 from conformance.gate.runs.failure_causes import failure_cause, normalised
-from conformance.gate.runs.run_reader import Entry
+from conformance.gate.runs.run_reader import ComparedRecord
 from conformance.records import Check, CheckKind, Status
 
 
@@ -74,23 +74,31 @@ _EXECUTORS = (None, "interpreter", "device")
 Failing = tuple[tuple[str, str], ...]
 
 
-def standing(entry: Entry | None) -> Standing:
-    return Standing.ABSENT if entry is None else _STANDING[entry.status]
+def standing(record: ComparedRecord | None) -> Standing:
+    return Standing.ABSENT if record is None else _STANDING[record.status]
 
 
 def finding(
-    kind: Kind, entry: Entry, cause: str, before: str, after: str, ratio: float | None = None, detail: str = ""
+    kind: Kind,
+    record: ComparedRecord,
+    cause: str,
+    before: str,
+    after: str,
+    ratio: float | None = None,
+    detail: str = "",
 ) -> Finding:
-    """A finding about the case of ``entry``."""
-    return Finding(kind, entry.case, entry.kernel, entry.target, cause, before, after, ratio, detail)
+    """A finding about the case of ``record``."""
+    return Finding(kind, record.case, record.kernel, record.target, cause, before, after, ratio, detail)
 
 
-def outcome(before: Entry | None, after: Entry | None, absence: Callable[[Entry], str]) -> Finding | None:
+def outcome(
+    before: ComparedRecord | None, after: ComparedRecord | None, absence: Callable[[ComparedRecord], str]
+) -> Finding | None:
     """What the two statuses say; None if nothing became worse or better. ``absence`` gives the cause for a case of the
-    baseline that the candidate did not record. One of the two entries is there."""
+    baseline that the candidate did not record. One of the two records is there."""
     was, now = standing(before), standing(after)
-    entry = after or before
-    assert entry is not None
+    record = after or before
+    assert record is not None
     kind = _kind(was, now, before, after)
     if kind is None:
         return _evidence(before, after) if before and after and was is now is not Standing.ABSENT else None
@@ -98,7 +106,7 @@ def outcome(before: Entry | None, after: Entry | None, absence: Callable[[Entry]
         less = _less(before, after)
         if less is not None:
             return less
-    cause, detail = entry.reason or entry.status.value, ""
+    cause, detail = record.reason or record.status.value, ""
     if kind in _FAILURES and after:
         cause, detail = _failure(before, after, kind)
     elif kind is Kind.LOST_COVERAGE and before:
@@ -109,10 +117,10 @@ def outcome(before: Entry | None, after: Entry | None, absence: Callable[[Entry]
             detail = "its expected failure no longer fails: remove it"
     elif kind is Kind.NEW_COVERAGE:
         cause = f"was {_shown(before)}"
-    return finding(kind, entry, cause, _shown(before), _shown(after), detail=detail)
+    return finding(kind, record, cause, _shown(before), _shown(after), detail=detail)
 
 
-def _kind(was: Standing, now: Standing, before: Entry | None, after: Entry | None) -> Kind | None:
+def _kind(was: Standing, now: Standing, before: ComparedRecord | None, after: ComparedRecord | None) -> Kind | None:
     kind = _KINDS[now][_COLUMNS.index(was)]
     if was is now is Standing.FAILED and before and after and before.status is not after.status:
         kind = Kind.NEW_FAIL  # did not compile, and is wrong now: an autotuner would choose it; or the reverse
@@ -134,7 +142,7 @@ def _is_repeat(check: str) -> bool:
     return Check.parse(check).kind is CheckKind.REPEAT
 
 
-def newly_failing(before: Entry, after: Entry) -> Failing:
+def newly_failing(before: ComparedRecord, after: ComparedRecord) -> Failing:
     """The failing checks of a case that failed before too, accepted or not, of whose subjects none failed then: of one
     that failed in its numbers, such as those of its memory. Each directive about the code is a subject of its own. Of a
     failure that nothing accepts, those that passed then are new, too."""
@@ -153,7 +161,7 @@ def _subject_of(check: str) -> str:
     return parsed.name if about_code else parsed.group
 
 
-def _failure(before: Entry | None, after: Entry, kind: Kind) -> tuple[str, str]:
+def _failure(before: ComparedRecord | None, after: ComparedRecord, kind: Kind) -> tuple[str, str]:
     """The cause of a failure, and what else there is to say."""
     if after.status is Status.EXPECTED_FAIL:
         return f"accepted: {after.reason}", "fails, which a waiver accepts"
@@ -169,7 +177,7 @@ def _failure(before: Entry | None, after: Entry, kind: Kind) -> tuple[str, str]:
     return cause, failing[0][1][:500] if failing else after.diagnosis[:500]
 
 
-def _evidence(before: Entry, after: Entry) -> Finding | None:
+def _evidence(before: ComparedRecord, after: ComparedRecord) -> Finding | None:
     """The outcome is the same, but is it as well founded? What was lost comes before what was gained."""
     if _STANDING[after.status] not in (Standing.GOOD, Standing.BUILT):
         return None
@@ -177,7 +185,7 @@ def _evidence(before: Entry, after: Entry) -> Finding | None:
     return _less(before, after) or (_other_executor(Kind.NEW_COVERAGE, before, after) if gained else None)
 
 
-def _less(before: Entry, after: Entry) -> Finding | None:
+def _less(before: ComparedRecord, after: ComparedRecord) -> Finding | None:
     """What of the case is no longer judged or measured: a pass that was judged by less is not the pass it was."""
     if _gain(before.executor, after.executor) < 0:
         return _other_executor(Kind.LOST_COVERAGE, before, after)
@@ -218,18 +226,18 @@ def _gain(before: str | None, after: str | None) -> int:
     return _EXECUTORS.index(after) - _EXECUTORS.index(before)
 
 
-def _other_executor(kind: Kind, before: Entry, after: Entry) -> Finding:
+def _other_executor(kind: Kind, before: ComparedRecord, after: ComparedRecord) -> Finding:
     was, now = before.executor or "not", after.executor or "not"
     return finding(kind, after, f"run by: {was} before, {now} now", was, now)
 
 
-def _judging(entry: Entry) -> Counter[str]:
+def _judging(record: ComparedRecord) -> Counter[str]:
     """How often each check that judges the case was made: once for each config, if it names any."""
-    checks = map(Check.parse, entry.checks)
+    checks = map(Check.parse, record.checks)
     return Counter(check.name for check in checks if check.kind in _JUDGING)
 
 
-def _shown(entry: Entry | None) -> str:
-    if entry is None:
+def _shown(record: ComparedRecord | None) -> str:
+    if record is None:
         return "not recorded"
-    return entry.status.value + (f": {entry.reason}" if entry.reason else "")
+    return record.status.value + (f": {record.reason}" if record.reason else "")

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from statistics import median
 
 from conformance.gate.changes import median_intervals, thresholds
-from conformance.gate.changes.median_intervals import Answer, TimeChange
+from conformance.gate.changes.median_intervals import TimeAnswer, TimeChange
 from conformance.gate.changes.status_changes import finding
 from conformance.gate.findings import Finding, Kind
-from conformance.gate.runs.run_reader import Entry
+from conformance.gate.runs.run_reader import ComparedRecord
 from conformance.records import Status
 
-Pairs = Iterable[tuple[Entry, Entry]]
+Pairs = Iterable[tuple[ComparedRecord, ComparedRecord]]
 _Choice = tuple[str, str, str, str]  # kernel, problem, dtype and variant, target
 
 
@@ -28,7 +28,7 @@ def time_findings(pairs: Pairs) -> Iterator[Finding]:
         if median_intervals.agree(before.samples, after.samples, thresholds.TIME):
             continue
         change = median_intervals.compare(before.samples, after.samples, thresholds.TIME)
-        if change.answer is Answer.SAME:
+        if change.answer is TimeAnswer.SAME:
             continue
         kind = Kind[change.answer.name]
         on = f" on {after.target}" if after.target else ""
@@ -43,7 +43,7 @@ def _interval(change: TimeChange) -> str:
     return f"ratio {change.interval.low:.3f} to {change.interval.high:.3f} with at least 95 %"
 
 
-def moved_choices(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> Iterator[Finding]:
+def moved_choices(before: Mapping[str, ComparedRecord], after: Mapping[str, ComparedRecord]) -> Iterator[Finding]:
     """BEST_CONFIG_MOVED: of a kernel, problem, dtype and target, the config that was best before is now slower than
     the best one by more than the threshold, and how much keeping it costs. Both intervals are of the candidate; that
     the best one is the least of many medians is not in them."""
@@ -54,7 +54,7 @@ def moved_choices(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> It
             continue
         best = min(now[choice], key=_time)
         change = median_intervals.compare(best.samples, old.samples, thresholds.TIME)
-        if best.config == old.config or change.answer is not Answer.SLOWER:
+        if best.config == old.config or change.answer is not TimeAnswer.SLOWER:
             continue
         kernel, problem, options, target = choice
         lost = f"keeping {old.config} costs {change.ratio - 1:.1%} ({_interval(change)})"
@@ -67,16 +67,16 @@ def moved_choices(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> It
         )
 
 
-def _by_choice(entries: Iterable[Entry]) -> dict[_Choice, list[Entry]]:
-    groups: defaultdict[_Choice, list[Entry]] = defaultdict(list)
-    for entry in entries:
-        if entry.kernel and entry.config and entry.target and entry.timed and entry.samples:
-            groups[entry.kernel, entry.timed, entry.options, entry.target].append(entry)
+def _by_choice(records: Iterable[ComparedRecord]) -> dict[_Choice, list[ComparedRecord]]:
+    groups: defaultdict[_Choice, list[ComparedRecord]] = defaultdict(list)
+    for record in records:
+        if record.kernel and record.config and record.target and record.timed and record.samples:
+            groups[record.kernel, record.timed, record.options, record.target].append(record)
     return groups
 
 
-def _time(entry: Entry) -> float:
-    return median_intervals.median(entry.samples)
+def _time(record: ComparedRecord) -> float:
+    return median_intervals.median(record.samples)
 
 
 def compile_findings(pairs: Pairs) -> Iterator[Finding]:

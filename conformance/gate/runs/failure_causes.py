@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from conformance.gate.runs.run_reader import Entry
+from conformance.gate.runs.run_reader import ComparedRecord
 from conformance.records import Check, CheckKind, Status
 
 #: Characters of a text that are looked at, and of a cause.
@@ -37,17 +37,17 @@ def normalised(text: str) -> str:
     return text if len(text) <= CAUSE_LIMIT else text[: CAUSE_LIMIT - 3].rstrip() + "..."
 
 
-def failure_cause(entry: Entry, failing: tuple[tuple[str, str], ...] | None = None) -> str:
-    """Why the case ``entry`` failed: its first failing check (of ``failing``, those of the entry unless given) with
+def failure_cause(record: ComparedRecord, failing: tuple[tuple[str, str], ...] | None = None) -> str:
+    """Why the case ``record`` failed: its first failing check (of ``failing``, those of the record unless given) with
     the cause that its diagnosis proves, or else what the check says; without a check the diagnosis's first line."""
-    failing = entry.failing if failing is None else failing
-    proven = _PROVEN.search(entry.diagnosis[:TEXT_LIMIT])
+    failing = record.failing if failing is None else failing
+    proven = _PROVEN.search(record.diagnosis[:TEXT_LIMIT])
     if failing:
         check, text = Check.parse(failing[0][0]), failing[0][1]
         said = proven.group(1) if proven and check.kind is CheckKind.NUMERICS else _first_line(text)
         return _joined(check.name, normalised(said))
-    said = normalised(_first_line(entry.diagnosis))
-    return _joined(entry.status.value, said) if entry.status is not Status.FAIL else said or "failed without a word"
+    said = normalised(_first_line(record.diagnosis))
+    return _joined(record.status.value, said) if record.status is not Status.FAIL else said or "failed without a word"
 
 
 def _first_line(text: str) -> str:

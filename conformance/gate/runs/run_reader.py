@@ -58,7 +58,7 @@ WORST = (
 )
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
+class ComparedRecord(msgspec.Struct, frozen=True, gc=False):
     """What comparing needs of one record. ``reason`` is its code and subject; ``checks`` are the names of all
     verdicts, ``failing`` those that failed with their text; ``resources``, ``code`` and ``outputs`` are the checked
     parts of ``observed``, None where the record lacks them; ``timed`` is the problem that was timed, or was to be,
@@ -88,12 +88,12 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True)
-class SideReading:
-    """One side as found on disk. ``entries`` by case; ``run`` is None where there is no ``run.json``; ``problems`` are
+class ComparedRun:
+    """One side as found on disk. ``records`` by case; ``run`` is None where there is no ``run.json``; ``problems`` are
     sentences about lines that could not be used as they are, ``unusable`` the number of lines that were dropped."""
 
     name: str
-    entries: Mapping[str, Entry]
+    records: Mapping[str, ComparedRecord]
     run: RunInfo | None
     stack: Mapping[str, Any]
     tier: str | None
@@ -104,11 +104,11 @@ class SideReading:
 
     def statuses(self) -> dict[str, int]:
         """Number of cases of each status that occurs."""
-        counts = Counter(entry.status for entry in self.entries.values())
+        counts = Counter(record.status for record in self.records.values())
         return {status.value: counts[status] for status in Status if counts[status]}
 
 
-def read_side(path: str | os.PathLike[str], name: str = "") -> SideReading:
+def read_compared_run(path: str | os.PathLike[str], name: str = "") -> ComparedRun:
     """Reads a run's folder, or one file of records. Raises FileNotFoundError if there is nothing to read, OSError if
     it cannot be read or is larger than the limit."""
     path = Path(path)
@@ -191,10 +191,10 @@ _RANK = {status: rank for rank, status in enumerate(WORST)}
 
 
 class _Collector:
-    """Gathers the entries of one side."""
+    """Gathers the records of one side."""
 
     def __init__(self) -> None:
-        self.entries: dict[str, Entry] = {}
+        self.records: dict[str, ComparedRecord] = {}
         self.stack: Mapping[str, Any] | None = None
         self._raw_stack = msgspec.Raw()
         self.tier: str | None = None
@@ -206,11 +206,11 @@ class _Collector:
         # Few distinct texts and lists of checks are shared by all records: one copy of each is kept.
         self._pool: dict[Any, Any] = {}
 
-    def reading(self, name: str, run: RunInfo | None) -> SideReading:
+    def reading(self, name: str, run: RunInfo | None) -> ComparedRun:
         said = [f"{self.unspoken} more problems are not listed"] if self.unspoken else []
-        return SideReading(
+        return ComparedRun(
             name=name,
-            entries=self.entries,
+            records=self.records,
             run=run,
             stack=(run.stack if run else None) or self.stack or {},
             tier=run.tier if run else self.tier,
@@ -247,16 +247,16 @@ class _Collector:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise unreadable(line, error) from None
         self._note_origin(found, stack)
-        entry = self._entry(found)
-        other = self.entries.get(entry.case)
+        record = self._record(found)
+        other = self.records.get(record.case)
         if other is not None:
-            worse = min(entry, other, key=lambda one: _RANK[one.status])
+            worse = min(record, other, key=lambda one: _RANK[one.status])
             self.problem(
-                f"case {entry.case!r} is recorded more than once ({other.status.value}, {entry.status.value}): "
+                f"case {record.case!r} is recorded more than once ({other.status.value}, {record.status.value}): "
                 f"{worse.status.value} counts"
             )
-            entry = worse
-        self.entries[entry.case] = entry
+            record = worse
+        self.records[record.case] = record
 
     def _note_origin(self, line: _Line, stack: Mapping[str, Any] | None) -> None:
         """Keeps what the first record says of its run, and in what another one differs."""
@@ -269,7 +269,7 @@ class _Collector:
         if line.seed != self.seed:
             self.mixed.add("seed")
 
-    def _entry(self, line: _Line) -> Entry:
+    def _record(self, line: _Line) -> ComparedRecord:
         reason, options, observed, run = line.reason, line.options, line.observed, line.observed.run
         name, chosen = line.config and line.config.id, f"{options.dtype} {options.variant}".strip()
         checks, passed = tuple(map(_check_of, line.verdicts)), all(map(_passed_of, line.verdicts))
@@ -277,7 +277,7 @@ class _Collector:
         if failing and line.status is Status.PASS:
             refuse_failing(line.case, line.verdicts)
         keep = self._pool.setdefault
-        return Entry(
+        return ComparedRecord(
             line.case,
             keep(line.suite, line.suite),
             line.status,

@@ -11,7 +11,7 @@ from conformance.gate.changes.status_changes import finding, newly_failing, outc
 from conformance.gate.changes.thresholds import THRESHOLDS
 from conformance.gate.findings import Comparison, Finding, Kind, Side
 from conformance.gate.runs.failure_causes import failure_cause
-from conformance.gate.runs.run_reader import Entry, SideReading, without_collection
+from conformance.gate.runs.run_reader import ComparedRecord, ComparedRun, without_collection
 from conformance.gate.verdict.groups import grouped
 from conformance.records import Status
 
@@ -20,14 +20,14 @@ _FAILED = (Kind.NEW_FAIL, Kind.NONDETERMINISTIC)
 _RAN = tuple(status for status in Status if status is not Status.NOT_APPLICABLE)
 
 
-def compare(baseline: SideReading, candidate: SideReading) -> Comparison:
+def compare(baseline: ComparedRun, candidate: ComparedRun) -> Comparison:
     """All differences between two runs, grouped and ranked."""
     with without_collection():
         return _compare(baseline, candidate)
 
 
-def _compare(baseline: SideReading, candidate: SideReading) -> Comparison:
-    before, after = baseline.entries, candidate.entries
+def _compare(baseline: ComparedRun, candidate: ComparedRun) -> Comparison:
+    before, after = baseline.records, candidate.records
     absence = lost_cases.absences(before, after)
     found: list[Finding] = []
     for case in {**before, **after}:  # in the order of the files; what is found is sorted later
@@ -42,7 +42,7 @@ def _compare(baseline: SideReading, candidate: SideReading) -> Comparison:
         found += time_changes.time_findings(pairs)
         found += time_changes.moved_choices(before, after)
     found += time_changes.compile_findings(pairs)
-    missing = sum(case not in after for case, entry in before.items() if entry.status in _RAN)
+    missing = sum(case not in after for case, record in before.items() if record.status in _RAN)
     found += lost_cases.incomplete(candidate, missing)
     touched = {one.case for one in found}
     return Comparison(
@@ -57,19 +57,21 @@ def _compare(baseline: SideReading, candidate: SideReading) -> Comparison:
     )
 
 
-def _side(side: SideReading) -> Side:
+def _side(side: ComparedRun) -> Side:
     return Side(
         name=side.name,
         stack=side.stack,
         tier=side.tier,
         seed=side.seed,
-        cases=len(side.entries),
+        cases=len(side.records),
         statuses=side.statuses(),
         problems=side.problems,
     )
 
 
-def _statuses_and_code(before: Entry | None, after: Entry | None, became: Finding | None) -> list[Finding]:
+def _statuses_and_code(
+    before: ComparedRecord | None, after: ComparedRecord | None, became: Finding | None
+) -> list[Finding]:
     """The outcome of a case and what changed in its code; a failure that only says what the code says is left out."""
     code = code_findings(before, after) if before and after else []
     if after is None or not after.failing:
@@ -85,7 +87,7 @@ def _statuses_and_code(before: Entry | None, after: Entry | None, became: Findin
     return [*([became] if became else []), *code]
 
 
-def _beside(code: list[Finding], after: Entry, became: Finding) -> Finding | None:
+def _beside(code: list[Finding], after: ComparedRecord, became: Finding) -> Finding | None:
     """The new failure ``became`` without what ``code`` says of it; None if that is all."""
     if explained(after.failing, code):
         return None
@@ -96,7 +98,9 @@ def _beside(code: list[Finding], after: Entry, became: Finding) -> Finding | Non
     return finding(became.kind, after, cause, became.before, became.after, detail=others[0][1][:500])
 
 
-def _worse(code: list[Finding], before: Entry, after: Entry, became: Finding | None) -> Finding | None:
+def _worse(
+    code: list[Finding], before: ComparedRecord, after: ComparedRecord, became: Finding | None
+) -> Finding | None:
     """The old failure ``became`` (None if it is accepted as before), or a new one where it got worse by more than
     ``code`` says."""
     failing = newly_failing(before, after)
@@ -110,7 +114,7 @@ def _worse(code: list[Finding], before: Entry, after: Entry, became: Finding | N
     return finding(kind, after, failure_cause(after, shown), was, now, detail=detail)
 
 
-def _drift(passed: list[tuple[Entry, Entry]]) -> Iterator[Finding]:
+def _drift(passed: list[tuple[ComparedRecord, ComparedRecord]]) -> Iterator[Finding]:
     for before, after in passed:
         if before.outputs == after.outputs or before.outputs is None or after.outputs is None:
             continue
@@ -121,7 +125,7 @@ def _drift(passed: list[tuple[Entry, Entry]]) -> Iterator[Finding]:
             yield finding(Kind.NUMERICS_DRIFT, after, cause, "", "", detail=f"fills {shown}")
 
 
-def _blind(pairs: list[tuple[Entry, Entry]]) -> Iterator[str]:
+def _blind(pairs: list[tuple[ComparedRecord, ComparedRecord]]) -> Iterator[str]:
     """What one side recorded and the other did not, so that it could not be compared. Code that the candidate no
     longer records is lost coverage; digests of outputs only tell of drift, which is for the record."""
     code = sum(bool(after.code) and not before.code for before, after in pairs)
