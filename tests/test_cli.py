@@ -129,15 +129,23 @@ def test_show_needs_no_stack(reports):
     assert "status:   fail" in result.stdout
 
 
-def test_calibrate_delegates(monkeypatch):
-    import conformance
-
+@pytest.mark.parametrize(("command", "module"), [("calibrate", "calibration"), ("benchmark", "benchmark")])
+def test_a_command_about_the_device_passes_its_options_on(monkeypatch, command, module):
     seen = []
-    module = types.SimpleNamespace(main=lambda words: seen.append(words) or 1)
-    monkeypatch.setitem(sys.modules, "conformance.calibration", module)
-    monkeypatch.setattr(conformance, "calibration", module, raising=False)
-    assert cli.main(["calibrate", "--dtype", "bf16"]) == 1
+    stand_in = types.SimpleNamespace(main=lambda words: seen.append(words) or 1)
+    monkeypatch.setitem(sys.modules, f"conformance.{module}", stand_in)
+    assert cli.main([command, "--dtype", "bf16"]) == 1
     assert seen == [["--dtype", "bf16"]]
+
+
+def test_each_command_is_a_module_and_says_what_it_does(capsys):
+    folder = ROOT / "conformance" / "commands"
+    assert sorted(cli.COMMANDS) == sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
+    for name in cli.COMMANDS:
+        with pytest.raises(SystemExit) as end:
+            cli.main([name, "--help"])
+        assert end.value.code == 0
+        assert f"usage: conformance {name}" in capsys.readouterr().out
 
 
 def test_run_passes_options_on(monkeypatch):
@@ -154,7 +162,8 @@ def test_list_prints_the_ids_that_are_left(tmp_path):
     (tmp_path / "suites" / "test_a.py").write_text(
         "import pytest\n@pytest.mark.parametrize('kernel', ['mm', 'addmm'])\ndef test_x(kernel): pass\n"
     )
-    code = "from conformance import cli; cli.SUITE_ARGUMENTS = ['-p', 'conformance.plugin', 'suites']; import sys; "
+    code = "from conformance import cli; from conformance.commands.shared import suites; import sys; "
+    code += "suites.SUITE_ARGUMENTS = ['-p', 'conformance.plugin', 'suites']; "
     command = [sys.executable, "-c", code + "sys.exit(cli.main(sys.argv[1:]))", "list", "--no-gpu"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     environment["PYTEST_ADDOPTS"] = "-p no:benchmark"  # if installed, it warns on stderr

@@ -1,11 +1,19 @@
-"""The longer ``conformance`` commands, one module each; cli.py has the short ones.
+"""The ``conformance`` commands, one module each; ``cli.py`` lists them.
 
-In each module ``configure`` adds the command's arguments to a parser, and ``run`` does the work and returns the exit
-status.
+In each module ``HELP`` says what the command does, ``configure`` adds its arguments to a parser, and ``run`` does the
+work and returns the exit status. If ``configure`` calls :func:`takes_any_option`, options that the parser does not know
+are no error: ``run`` finds them in ``arguments.rest``.
 """
 
 from __future__ import annotations
 
+import argparse
+
 
 class CommandError(Exception):
     """A command cannot do what was asked; the message says why and what to do."""
+
+
+def takes_any_option(parser: argparse.ArgumentParser) -> None:
+    """Lets a command hand options that it does not know to another program."""
+    parser.set_defaults(takes_any_option=True)

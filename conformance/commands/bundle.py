@@ -10,6 +10,8 @@ from conformance.commands import CommandError
 from conformance.gate.mustpass.mustpass_lists import MustpassError, list_files
 from conformance.reporting.text import clean
 
+HELP = "Pack a run's evidence into one signed archive."
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", type=Path, help="the folder of a run that ended")
@@ -21,20 +23,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mustpass", metavar="DIR", type=Path, help="lists of what is owed, to be packed with the run")
 
 
-def run(given: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     try:
         from conformance.gate.evidence import pack, signing
         from conformance.gate.evidence.rejection import Rejected
     except ModuleNotFoundError as error:
         raise CommandError(f"bundle needs {error.name}: pip install 'triton-conformance[evidence]'") from None
-    folder: Path = given.run.resolve()
+    folder: Path = arguments.run.resolve()
     if not folder.is_dir():
-        raise CommandError(clean(f"{given.run} is no run's folder: give the folder that holds the records"))
-    target: Path = given.output or folder.with_name(folder.name + ".zip")
+        raise CommandError(clean(f"{arguments.run} is no run's folder: give the folder that holds the records"))
+    target: Path = arguments.output or folder.with_name(folder.name + ".zip")
     try:
-        signer = signing.read_private_key(given.key)
-        lists = list_files(given.mustpass) if given.mustpass else {}
-        data = pack.pack(folder, signer, given.waivers, lists)
+        signer = signing.read_private_key(arguments.key)
+        lists = list_files(arguments.mustpass) if arguments.mustpass else {}
+        data = pack.pack(folder, signer, arguments.waivers, lists)
         _write_new(target, data)
     except FileExistsError:
         raise CommandError(f"{target} exists: evidence is never overwritten; give a new --output") from None

@@ -10,6 +10,8 @@ from conformance.commands.shared import policy_options
 from conformance.commands.shared.comparison_output import STDOUT, WRITERS, deliver
 from conformance.commands.shared.run_comparison import compared
 
+HELP = "Compare two runs: what broke, what was fixed, what changed."
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("baseline", metavar="BASELINE", type=Path, help="a run's folder, or a file of records")
@@ -19,12 +21,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{option}", metavar="FILE", help=f"write {what} there; - is the standard output")
 
 
-def run(given: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Compares, writes what was asked for, and prints the comparison unless the standard output has something else.
     Returns 0 if the candidate is safe, 1 if not. Raises :class:`CommandError`."""
-    files = {option: getattr(given, option) for option in WRITERS if getattr(given, option)}
+    files = {option: getattr(arguments, option) for option in WRITERS if getattr(arguments, option)}
     if list(files.values()).count(STDOUT) > 1:
         raise CommandError("only one of the outputs can be the standard output: give a FILE to the others")
-    policy_options.refuse_unusable(given)
-    found = policy_options.after_waivers(given, compared(given.baseline, given.candidate), given.candidate)
-    return deliver(found, given.baseline, given.candidate, files)
+    policy_options.refuse_unusable(arguments)
+    found = policy_options.after_waivers(
+        arguments, compared(arguments.baseline, arguments.candidate), arguments.candidate
+    )
+    return deliver(found, arguments.baseline, arguments.candidate, files)

@@ -10,6 +10,8 @@ from conformance.commands.shared.gate_runs import Gate, add_options, gate_of, re
 from conformance.gate.stacks.stack_file import CURRENT, StackError, parse
 from conformance.gate.stacks.stack_runs import RunError
 
+HELP = "Run two stacks and say whether one may replace the other."
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     stack = (
@@ -21,10 +23,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_options(parser)
 
 
-def run(given: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     try:
-        gate: Gate = gate_of(given, (parse(given.baseline), parse(given.candidate)))
+        gate: Gate = gate_of(arguments, (parse(arguments.baseline), parse(arguments.candidate)))
         baseline, candidate = gate.runs()
     except (StackError, RunError, OSError) as error:  # OSError: such as a cache that cannot be written
         raise CommandError(str(error)) from None
-    return report_pair(given, baseline, candidate, Path(given.output) if given.output else gate.new_output())
+    return report_pair(
+        arguments, baseline, candidate, Path(arguments.output) if arguments.output else gate.new_output()
+    )

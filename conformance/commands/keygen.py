@@ -7,6 +7,8 @@ from pathlib import Path
 
 from conformance.commands import CommandError
 
+HELP = "Make a pair of keys to sign evidence with."
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -17,14 +19,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(given: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     try:
         from conformance.gate.evidence import signing
     except ModuleNotFoundError as error:
         raise CommandError(f"keygen needs {error.name}: pip install 'triton-conformance[evidence]'") from None
     try:
-        key = signing.write_key_pair(given.private, given.public)
+        key = signing.write_key_pair(arguments.private, arguments.public)
     except signing.KeyFileError as error:
         raise CommandError(str(error)) from None
-    print(f"key {key}: private in {given.private}, public in {given.public}")
+    print(f"key {key}: private in {arguments.private}, public in {arguments.public}")
     return 0

@@ -11,23 +11,25 @@ from conformance.gate.stacks.stack_file import StackError, read_matrix
 from conformance.gate.stacks.stack_runs import RunError
 from conformance.reporting.text import text_table
 
+HELP = "Run the stacks that a file describes, and compare them pair by pair."
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", type=Path, help="stacks.toml: [stack.NAME] tables, see the README")
     add_options(parser)
 
 
-def run(given: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     try:
-        matrix = read_matrix(given.file)
-        gate = gate_of(given, matrix.stacks)
+        matrix = read_matrix(arguments.file)
+        gate = gate_of(arguments, matrix.stacks)
         runs = {run.name: run for run in gate.runs()}
     except (StackError, RunError, OSError) as error:  # OSError: such as a cache that cannot be written
         raise CommandError(str(error)) from None
-    output = Path(given.output) if given.output else gate.new_output()
+    output = Path(arguments.output) if arguments.output else gate.new_output()
     rows, worst = [["baseline", "candidate", "answer"]], 0
     for number, (baseline, candidate) in enumerate(matrix.pairs, 1):
-        answer = report_pair(given, runs[baseline], runs[candidate], output / f"{number:02}")
+        answer = report_pair(arguments, runs[baseline], runs[candidate], output / f"{number:02}")
         rows.append([baseline, candidate, "safe" if answer == 0 else "NOT SAFE"])
         worst = max(worst, answer)
     print(text_table(rows))

@@ -17,6 +17,8 @@ from conformance.gate.verdict import gate_verdict
 from conformance.records import Status, replace_file
 from conformance.reporting.text import clean, log_safe
 
+HELP = "Write the lists of cases that a target must pass, or check a run against them."
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(required=True, metavar="ACTION", dest="action")
@@ -47,21 +49,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     check.add_argument("--profiles", metavar="FILE", type=Path, action="append", default=[], help="more claims")
 
 
-def run(given: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Returns 0, or 1 if the lists would shrink or the run is not as they say."""
     try:
-        return _write(given) if given.action == "write" else _check(given)
+        return _write(arguments) if arguments.action == "write" else _check(arguments)
     except mustpass.MustpassError as error:
         raise CommandError(clean(str(error))) from None
 
 
-def _write(given: argparse.Namespace) -> int:
-    info, records, problems = read(given.run)
+def _write(arguments: argparse.Namespace) -> int:
+    info, records, problems = read(arguments.run)
     if problems:
-        raise CommandError(clean(f"{given.run} is no list of what is owed: {'; '.join(problems)}"))
-    _refuse_narrowed(given.run)
-    lists = mustpass.lists_of(info, records, _stack(given.stack))
-    paths = [given.to / each.name for each in lists]
+        raise CommandError(clean(f"{arguments.run} is no list of what is owed: {'; '.join(problems)}"))
+    _refuse_narrowed(arguments.run)
+    lists = mustpass.lists_of(info, records, _stack(arguments.stack))
+    paths = [arguments.to / each.name for each in lists]
     old = [mustpass.read_list(path) if path.exists() else None for path in paths]
     changes = [mustpass.change(o.outcomes if o else {}, new.outcomes) for o, new in zip(old, lists, strict=True)]
     moved = [o for o, new in zip(old, lists, strict=True) if o and o.range != new.range]
@@ -72,11 +74,11 @@ def _write(given: argparse.Namespace) -> int:
     if failing:
         print(f"{failing} cases do not pass in this run and are owed all the same")
     for each in moved:
-        print(clean(f"{each.name} is there for {each.range}: give another folder below {given.to} to keep both"))
-    if (moved or any(change.shrinks for change in changes)) and not given.allow_removal:
+        print(clean(f"{each.name} is there for {each.range}: give another folder below {arguments.to} to keep both"))
+    if (moved or any(change.shrinks for change in changes)) and not arguments.allow_removal:
         print("nothing was written: the lists would shrink or be replaced; give --allow-removal if that is meant")
         return 1
-    given.to.mkdir(parents=True, exist_ok=True)
+    arguments.to.mkdir(parents=True, exist_ok=True)
     for each, path in zip(lists, paths, strict=True):
         replace_file(path, mustpass.written(each))
     return 0
@@ -115,17 +117,18 @@ def _print_change(title: str, change: mustpass.Change) -> None:
             print(f"    {what}: {len(cases) - 10} more")
 
 
-def _stack(given: list[str]) -> dict[str, str]:
-    stack = {name.strip(): wanted.strip() for name, _, wanted in (text.partition("=") for text in given)}
+def _stack(texts: list[str]) -> dict[str, str]:
+    """The ranges of versions that the option --stack names."""
+    stack = {name.strip(): wanted.strip() for name, _, wanted in (text.partition("=") for text in texts)}
     problem = range_problem(stack)
     if problem:
         raise CommandError(f"--stack: {problem}")
     return stack
 
 
-def _check(given: argparse.Namespace) -> int:
-    info, records, problems = read(given.run)
-    verdict, _ = verdict_of(info, records, given.waivers, given.mustpass, given.profiles, problems)
+def _check(arguments: argparse.Namespace) -> int:
+    info, records, problems = read(arguments.run)
+    verdict, _ = verdict_of(info, records, arguments.waivers, arguments.mustpass, arguments.profiles, problems)
     for line in gate_verdict.lines(verdict):
         print(log_safe(line))
     return 0 if verdict.passed else 1

@@ -1,4 +1,4 @@
-"""``conformance report``: writes a run's HTML report, with what changed if a baseline is given."""
+"""``conformance report``: writes a run's HTML report, with what changed if a baseline is arguments."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from conformance.commands.shared.run_comparison import compared
 from conformance.records import replace_file
 
 FILE = "report.html"
+
+
+HELP = "Write a run's HTML report, with what changed if a baseline is arguments."
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -27,11 +30,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(given: argparse.Namespace) -> int:
-    candidate, baseline = Path(given.run), Path(given.baseline) if given.baseline else None
+def run(arguments: argparse.Namespace) -> int:
+    candidate, baseline = Path(arguments.run), Path(arguments.baseline) if arguments.baseline else None
     comparison = compared(baseline, candidate) if baseline else None
-    output = Path(given.output) if given.output else candidate / FILE
-    text = page(comparison, baseline, candidate, [Path(root) for root in given.artefacts_below])
+    output = Path(arguments.output) if arguments.output else candidate / FILE
+    text = page(comparison, baseline, candidate, [Path(root) for root in arguments.artefacts_below])
     try:
         replace_file(output, text)
     except OSError as error:

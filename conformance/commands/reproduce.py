@@ -12,6 +12,7 @@ import msgspec
 
 from conformance.commands import CommandError
 from conformance.commands.shared.case_lookup import one_case
+from conformance.commands.shared.suites import SUITE_ARGUMENTS
 from conformance.gate.runs.record_figures import Observed
 from conformance.gate.stacks.confirm_scripts import attempt
 from conformance.records import CaseRecord, Reading, Status, read_records, replace_file
@@ -22,10 +23,12 @@ from conformance.reproducers.request import Request, file_name
 SECONDS = 600.0
 #: What a case may end with that took its process with it, so that its script must be written before it runs.
 DIED = (Status.CRASH, Status.TIMEOUT, Status.OOM)
-#: What makes pytest collect the suites, with the plugin loaded wherever this package lies.
-PYTEST = ["-m", "pytest", "-q", "-p", "conformance.plugin", "-p", "no:cacheprovider", "--pyargs", "conformance.suites"]
+PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *SUITE_ARGUMENTS]
 #: What pytest is made to say of a case that there is not.
 NO_CASE = "no collected case has id"
+
+
+HELP = "Write a script that shows a failed case's fault with torch and triton alone."
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -60,17 +63,19 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def run(given: argparse.Namespace) -> int:
-    record = one_case(given.case, _records(given.folder), Path(given.folder)) if given.folder else None
-    case = record.case if record else given.case
+def run(arguments: argparse.Namespace) -> int:
+    record = one_case(arguments.case, _records(arguments.folder), Path(arguments.folder)) if arguments.folder else None
+    case = record.case if record else arguments.case
     if "::" not in case:
         raise CommandError(
             f"{clean(case)!r} is a part of a case's id: give the whole id, or the run it is of with --run"
         )
-    before = _of_baseline(case, given.baseline)
+    before = _of_baseline(case, arguments.baseline)
     compiled = record is not None and "program" in record.options
-    text = _compiled(record) if record and compiled else _text(case, record, _request(record, before), given.timeout)
-    output = Path(given.output or file_name(case))
+    text = (
+        _compiled(record) if record and compiled else _text(case, record, _request(record, before), arguments.timeout)
+    )
+    output = Path(arguments.output or file_name(case))
     try:
         replace_file(output, text)
     except OSError as error:

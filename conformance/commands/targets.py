@@ -7,26 +7,23 @@ import json
 import os
 from typing import Any
 
-from conformance.commands import CommandError
+from conformance.commands.shared.stack_modules import import_with_stack
+
+HELP = "Show devices and compile targets, and which capabilities they have or lack."
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="as JSON, with the stack and whether it can interpret")
 
 
-def run(given: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     from conformance.machine.gpus import find_gpus
 
     gpus = find_gpus()
-    if given.json and not gpus.entries:
+    if arguments.json and not gpus.entries:
         os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported
-    try:
-        from conformance import targets
-    except ImportError as error:
-        raise CommandError(
-            f"targets needs torch and triton: {error}; pip install 'triton-conformance[stack]'"
-        ) from None
-    if given.json:
+    targets = import_with_stack("targets", "targets")
+    if arguments.json:
         print(json.dumps(_data(targets, gpus)))
     else:
         _print(targets)

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 HOLDS, REFUSED = 0, 1
 
 
+HELP = "Check a bundle of evidence, offline."
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bundle", metavar="BUNDLE", type=Path, help="an archive that 'conformance bundle' wrote")
     parser.add_argument("--key", metavar="PEM", type=Path, required=True, help="public key of who must have signed it")
@@ -42,26 +45,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(given: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     try:
         from conformance.gate.evidence import pack, signing, verify
     except ModuleNotFoundError as error:
         raise CommandError(f"verify needs {error.name}: pip install 'triton-conformance[evidence]'") from None
     try:
         policy = verify.Policy(
-            key=signing.read_public_key(given.key),
-            code_digests=given.code_digest or (code_digest(),),
-            waivers=_named(given.waivers),
-            mustpass=_lists(given.mustpass),
-            allow_partial=given.allow_partial,
+            key=signing.read_public_key(arguments.key),
+            code_digests=arguments.code_digest or (code_digest(),),
+            waivers=_named(arguments.waivers),
+            mustpass=_lists(arguments.mustpass),
+            allow_partial=arguments.allow_partial,
         )
-        verified = verify.verify(pack.read_bundle(given.bundle), policy)
+        verified = verify.verify(pack.read_bundle(arguments.bundle), policy)
     except Rejected as rejected:
-        print(f"REFUSED  {_line(given.bundle)}\n{rejected.reason.value}: {_line(rejected)}")
+        print(f"REFUSED  {_line(arguments.bundle)}\n{rejected.reason.value}: {_line(rejected)}")
         return REFUSED
     except (signing.KeyFileError, MustpassError, OSError) as error:
         raise CommandError(clean(str(error))) from None
-    print(f"VERIFIED  {_line(given.bundle)}\n{describe(verified, policy)}")
+    print(f"VERIFIED  {_line(arguments.bundle)}\n{describe(verified, policy)}")
     return HOLDS
 
 

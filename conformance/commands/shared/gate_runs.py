@@ -23,7 +23,7 @@ from conformance.gate.stacks.stack_file import Stack
 from conformance.gate.stacks.stack_runs import Abilities, RunError, Say, StackRun, abilities, run
 from conformance.reporting.text import clean
 
-#: Options of the suites that the gate passes on, each as often as it is given.
+#: Options of the suites that the gate passes on, each as often as it is arguments.
 _PASSED_ON = ("target", "suite", "kernel")
 MINUTE = 60.0
 #: Form of a comparison -> the file's name.
@@ -118,16 +118,16 @@ class Gate:
         return Path("reports") / f"gate-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
 
 
-def gate_of(given: argparse.Namespace, stacks: Sequence[Stack]) -> Gate:
+def gate_of(arguments: argparse.Namespace, stacks: Sequence[Stack]) -> Gate:
     """The gate that was asked for. What of the user's files cannot be used is said here, before hours of runs."""
-    policy_options.refuse_unusable(given)
-    if given.output:
-        _make(Path(given.output))
-    options = ["--tier", given.tier]
+    policy_options.refuse_unusable(arguments)
+    if arguments.output:
+        _make(Path(arguments.output))
+    options = ["--tier", arguments.tier]
     for name in _PASSED_ON:
-        options += [word for value in getattr(given, name) for word in (f"--{name}", value)]
-    options += ["--compile-only"] * given.compile_only + ["--no-gpu"] * given.no_gpu
-    return Gate(stacks, options, given.target, Path(given.cache) if given.cache else default_cache())
+        options += [word for value in getattr(arguments, name) for word in (f"--{name}", value)]
+    options += ["--compile-only"] * arguments.compile_only + ["--no-gpu"] * arguments.no_gpu
+    return Gate(stacks, options, arguments.target, Path(arguments.cache) if arguments.cache else default_cache())
 
 
 def _introduce(environment: Environment, can: Abilities) -> None:
@@ -161,14 +161,14 @@ def _progress(name: str) -> Iterator[Say]:
             print("\r\x1b[K", end="", file=sys.stderr)
 
 
-def report_pair(given: argparse.Namespace, baseline: StackRun, candidate: StackRun, output: Path) -> int:
+def report_pair(arguments: argparse.Namespace, baseline: StackRun, candidate: StackRun, output: Path) -> int:
     """Compares two runs and leaves the comparison in ``output``, in every form. Returns 0 if the candidate is safe."""
     found = compared(baseline.folder, candidate.folder, (baseline.name, candidate.name))
-    found = policy_options.after_waivers(given, found, candidate.folder)
+    found = policy_options.after_waivers(arguments, found, candidate.folder)
     _make(output)
     files = {option: str(output / name) for option, name in REPORTS.items()}
     answer = deliver(found, baseline.folder, candidate.folder, files)
-    for line in reproduced(found, baseline, candidate, output / "reproducers", given.reproducers):
+    for line in reproduced(found, baseline, candidate, output / "reproducers", arguments.reproducers):
         print(clean(line))
     print(f"\n{output}: {', '.join(REPORTS.values())}", file=sys.stderr)
     return answer

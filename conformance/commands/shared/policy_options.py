@@ -37,19 +37,21 @@ def read(folder: Path) -> tuple[RunInfo, tuple[CaseRecord, ...], tuple[str, ...]
     return info, reading.records, (*info.problems, *reading.problems)
 
 
-def refuse_unusable(given: argparse.Namespace) -> None:
+def refuse_unusable(arguments: argparse.Namespace) -> None:
     """Raises CommandError for waivers, lists and claims that cannot be used: commands ask before they begin."""
-    if given.profiles and not given.mustpass:
+    if arguments.profiles and not arguments.mustpass:
         raise CommandError("--profiles needs --mustpass: claims are judged by the lists of what is owed")
-    _files(given.waivers, given.mustpass, given.profiles)
+    _files(arguments.waivers, arguments.mustpass, arguments.profiles)
 
 
-def after_waivers(given: argparse.Namespace, comparison: Comparison, candidate: Path) -> Comparison:
+def after_waivers(arguments: argparse.Namespace, comparison: Comparison, candidate: Path) -> Comparison:
     """``comparison`` after the waivers, lists and claims that the user gave had their say; itself without any."""
-    if not (given.waivers or given.mustpass):
+    if not (arguments.waivers or arguments.mustpass):
         return comparison
     info, records, _ = read(candidate)
-    verdict, waived = verdict_of(info, records, given.waivers, given.mustpass, given.profiles, comparison=comparison)
+    verdict, waived = verdict_of(
+        info, records, arguments.waivers, arguments.mustpass, arguments.profiles, comparison=comparison
+    )
     return settled(comparison, verdict, waived.left)
 
 

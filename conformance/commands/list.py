@@ -1,0 +1,47 @@
+"""``conformance list``: prints the ids of the cases."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from conformance.commands import CommandError, takes_any_option
+from conformance.commands.shared import suites
+
+HELP = f"List case ids; options go to pytest ({suites.FILTERS})."
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    takes_any_option(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Returns pytest's exit status. Raises :class:`CommandError` if no case is left."""
+    import pytest
+
+    from conformance.plugin.case_ids import CaseIds
+
+    class Lister:
+        """Prints the cases in place of pytest's terminal, which is switched off, and what went wrong to stderr."""
+
+        count = 0
+
+        def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+            if report.failed:
+                print(report.longreprtext, file=sys.stderr)
+
+        @pytest.hookimpl(trylast=True)
+        def pytest_collection_finish(self, session: pytest.Session) -> None:
+            case_ids = CaseIds(session.config)
+            cases = [case for case in (case_ids(item.nodeid) for item in session.items) if case is not None]
+            self.count = len(cases)
+            print(*cases, sep="\n", end="\n" if cases else "")
+
+    lister = Lister()
+    options = ["--collect-only", "-p", "no:terminal", "-p", "no:cacheprovider"]
+    code = pytest.main([*suites.SUITE_ARGUMENTS, *options, *arguments.rest], plugins=[lister])
+    if code == pytest.ExitCode.NO_TESTS_COLLECTED:
+        raise CommandError("no case matches these filters")
+    if code == pytest.ExitCode.OK:
+        print(f"{lister.count} cases", file=sys.stderr)
+    return int(code)

@@ -1,0 +1,21 @@
+"""``conformance run``: runs the suites."""
+
+from __future__ import annotations
+
+import argparse
+
+from conformance.commands import takes_any_option
+from conformance.commands.shared import suites
+
+HELP = f"Run the suites; options go to pytest ({suites.FILTERS}, -n auto)."
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    takes_any_option(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Returns pytest's exit status."""
+    import pytest
+
+    return int(pytest.main([*suites.SUITE_ARGUMENTS, *arguments.rest]))
