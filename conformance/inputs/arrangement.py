@@ -7,6 +7,8 @@ holds for every matrix of the batch, whichever two of them meet.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,8 +17,8 @@ from torch import Tensor
 
 from conformance.inputs.draws import Draws, Integers
 from conformance.numerics.contract import Contract
-from conformance.numerics.rounding import FORMATS
-from conformance.problems import BLOCK_SCALINGS, Gemm
+from conformance.numerics.rounding import FORMATS, round_to
+from conformance.problems import BLOCK_SCALINGS, Gemm, Operand
 from conformance.problems.gemm import SCALE_BLOCK
 
 #: Distinct matrices of A and of B in a large batch. They repeat by index with coprime periods that divide no power of
@@ -105,19 +107,19 @@ def formats(problem: Gemm, contract: Contract, name: str) -> tuple[str, ...]:
     The dtype of the product where a prologue or a mixed product converts, and tf32 for fp32 under a tf32 contract."""
     stored = problem.operand(name).dtype
     converted = problem.op == "mixed_mm" or (problem.fusion is not None and problem.fusion.prologue == "cast")
-    found = (stored, problem.dtype) if converted and stored != problem.dtype else (stored,)
-    return (*found, "tf32") if (found[-1], contract.operand) == ("fp32", "tf32") else found
+    forms = (stored, problem.dtype) if converted and stored != problem.dtype else (stored,)
+    return (*forms, "tf32") if (forms[-1], contract.operand) == ("fp32", "tf32") else forms
 
 
 def value_range(problem: Gemm, contract: Contract, name: str) -> Range:
     """The :class:`Range` of operand ``name``."""
-    found = [FORMATS[form] for form in formats(problem, contract, name)]
+    forms = [FORMATS[form] for form in formats(problem, contract, name)]
     return Range(
-        min(form.significand for form in found),
-        max(form.emin for form in found),
-        min(form.max_exponent for form in found),
-        any(form.lowest is not None for form in found),
-        all(form.lowest != 0 for form in found),
+        min(form.significand for form in forms),
+        max(form.emin for form in forms),
+        min(form.max_exponent for form in forms),
+        any(form.lowest is not None for form in forms),
+        all(form.lowest != 0 for form in forms),
     )
 
 
@@ -146,20 +148,54 @@ def scale_exponents(problem: Gemm, name: str) -> tuple[int, ...]:
 def draw_exponents(problem: Gemm, name: str, shape: tuple[int, ...], draws: Draws) -> Integers:
     """Exponents of a scale, at random; scales of whole blocks differ from their neighbours in both directions."""
     exponents = scale_exponents(problem, name)
-    found = draws.below(len(exponents), shape)
+    choice = draws.below(len(exponents), shape)
     if len(exponents) == 3:
-        for line, column in np.ndindex(*found.shape):
-            taken = {int(found[line - 1, column])} if line else set()
-            taken |= {int(found[line, column - 1])} if column else set()
-            while int(found[line, column]) in taken:
-                found[line, column] = (found[line, column] + 1) % 3
-    picked: Integers = np.asarray(exponents)[found]
-    return picked
+        for line, column in np.ndindex(*choice.shape):
+            neighbours = {int(choice[line - 1, column])} if line else set()
+            neighbours |= {int(choice[line, column - 1])} if column else set()
+            while int(choice[line, column]) in neighbours:
+                choice[line, column] = (choice[line, column] + 1) % 3
+    chosen: Integers = np.asarray(exponents)[choice]
+    return chosen
 
 
 def draw_rows(problem: Gemm, draws: Draws) -> Tensor:
     """Which stored row each row of a gathered A is: any but the one of its own index, some more than once."""
     stored = problem.operand("a").shape[0]
-    found = draws.below(stored - 1, (problem.M,))
-    found += found >= np.arange(problem.M)
-    return torch.from_numpy(found).to(torch.int32)
+    rows = draws.below(stored - 1, (problem.M,))
+    rows += rows >= np.arange(problem.M)
+    return torch.from_numpy(rows).to(torch.int32)
+
+
+def operand_tensors(
+    problem: Gemm,
+    draws: Draws,
+    *,
+    matrix: Callable[[str], Tensor],
+    addend: Callable[[Operand], Tensor],
+    scale: Callable[[Operand], Tensor],
+) -> dict[str, Tensor]:
+    """Every operand of ``problem`` by name, in its order.
+
+    ``matrix("a")`` and ``matrix("b")`` are the operands of the :class:`Product`, ``addend`` makes a bias or residual,
+    ``scale`` a scale. Row numbers and masks are drawn here. Matrices that alpha == 0 ignores are NaN.
+    """
+    matrices = arrange(problem, matrix("a"), matrix("b")) if problem.alpha != 0 else {}
+    inputs: dict[str, Tensor] = {}
+    for operand in problem.operands:
+        if operand.name in ("a", "b", "c", "d"):
+            inputs[operand.name] = matrices[operand.name] if matrices else ignored(operand)
+        elif operand.name in ("bias", "residual"):
+            inputs[operand.name] = addend(operand)
+        elif operand.name == "rows":
+            inputs["rows"] = draw_rows(problem, draws)
+        elif operand.name == "mask":
+            inputs["mask"] = torch.from_numpy(draws.chance(0.5, operand.shape).astype(np.uint8))
+        else:
+            inputs[operand.name] = scale(operand)
+    return inputs
+
+
+def ignored(operand: Operand) -> Tensor:
+    """NaN throughout: for an operand that the problem must not let through."""
+    return round_to(torch.full(operand.shape, math.nan, dtype=torch.float64), operand.dtype)

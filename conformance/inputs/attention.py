@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from conformance.inputs.draws import Draws, Integers
-from conformance.inputs.exact import FillError
-from conformance.inputs.fill_set import FillKind, FillSet
+from conformance.inputs.fill_set import FillError, FillKind, FillRequest, FillSet
 from conformance.numerics import attention_bounds
 from conformance.numerics.bounds import U, growth
 from conformance.numerics.contract import Contract
@@ -66,9 +65,9 @@ def codes(problem: Attention, contract: Contract) -> Codes | None:
     reach = problem.queries + problem.keys if problem.score.kind == "alibi" else 0
     exponent = max(0, math.ceil(math.log2((UNDERFLOW + reach) / (2 * scale))))
     q_exponent = exponent // 2
-    found = Codes(length, q_exponent, exponent - q_exponent)
-    fits = length * 2.0**found.q_exponent <= form.largest and 2.0**found.k_exponent <= form.largest
-    return found if fits else None
+    chosen = Codes(length, q_exponent, exponent - q_exponent)
+    fits = length * 2.0**chosen.q_exponent <= form.largest and 2.0**chosen.k_exponent <= form.largest
+    return chosen if fits else None
 
 
 def applicable(problem: Attention, contract: Contract) -> tuple[str, ...]:
@@ -80,26 +79,17 @@ def applicable(problem: Attention, contract: Contract) -> tuple[str, ...]:
     return tuple(name for name in FILLS.names if name not in left_out)
 
 
-def build(name: str, problem: Attention, contract: Contract, seed: int, device: Device) -> Fill:
-    """The fill called ``name``; see :class:`FillSet`. It is that of the first output, the others are its parts.
+def build(request: FillRequest[Attention]) -> Fill:
+    """The fill that ``request`` names; see :class:`FillSet`. It is that of the first output, the others are its parts.
     Documents are the same in all fills of a seed."""
-    draws = Draws(seed, f"attention {name}")
-    inputs = _documents(problem, seed)
-    if name in ("randn", "hot"):
-        return _random(name, problem, contract, seed, draws, inputs, device)
-    build_exact = _exact_backward if problem.backward else _exact_forward
-    return build_exact(name, problem, contract, seed, draws, inputs, device)
+    draws, inputs = request.draws("attention"), _documents(request.problem, request.seed)
+    if request.name in ("randn", "hot"):
+        return _random(request, draws, inputs)
+    return (_exact_backward if request.problem.backward else _exact_forward)(request, draws, inputs)
 
 
-def _random(
-    name: str,
-    problem: Attention,
-    contract: Contract,
-    seed: int,
-    draws: Draws,
-    inputs: dict[str, Tensor],
-    device: Device,
-) -> Fill:
+def _random(request: FillRequest[Attention], draws: Draws, inputs: dict[str, Tensor]) -> Fill:
+    name, problem, contract = request.name, request.problem, request.contract
     form = _format(problem, contract)
     for operand in ("q", "k", "v"):
         size = HEAT if (name, operand) == ("hot", "q") else 1.0
@@ -110,35 +100,19 @@ def _random(
         slopes = np.ldexp(1.0 + draws.uniform((problem.heads,)), -2 - draws.below(5, (problem.heads,)))
         inputs["slopes"] = round_to(torch.from_numpy(slopes), "fp32")
     if not problem.backward:
-        exact = meaning.forward(problem, inputs, device=device)
-        values_out = exact.outputs
-        errors = dict(zip(values_out, attention_bounds.forward_error(problem, contract, exact), strict=True))
-        return _fill(name, problem, contract, seed, inputs, values_out, errors)
-    given = _forward_of_backward(problem, inputs, device)
-    inputs["out"] = round_to(given.out.cpu(), problem.operand("out").dtype)
-    inputs["lse"] = round_to(given.lse.cpu(), "fp32")
+        exact = meaning.forward(problem, inputs, device=request.device)
+        return _fill(request, inputs, exact.outputs, attention_bounds.forward_error(problem, contract, exact))
+    forward = _forward_of_backward(problem, inputs, request.device)
+    inputs["out"] = round_to(forward.out.cpu(), problem.operand("out").dtype)
+    inputs["lse"] = round_to(forward.lse.cpu(), "fp32")
     inputs["grad_out"] = round_to(torch.from_numpy(draws.normal(problem.operand("grad_out").shape)), form)
-    gradients = meaning.backward(problem, inputs, device=device)
-    return _fill(
-        name,
-        problem,
-        contract,
-        seed,
-        inputs,
-        gradients.outputs,
-        dict(zip(_GRADIENTS, attention_bounds.backward_error(problem, contract, gradients), strict=True)),
-    )
+    gradients = meaning.backward(problem, inputs, device=request.device)
+    errors = attention_bounds.backward_error(problem, contract, gradients)
+    return _fill(request, inputs, gradients.outputs, errors)
 
 
-def _exact_forward(
-    name: str,
-    problem: Attention,
-    contract: Contract,
-    seed: int,
-    draws: Draws,
-    inputs: dict[str, Tensor],
-    device: Device,
-) -> Fill:
+def _exact_forward(request: FillRequest[Attention], draws: Draws, inputs: dict[str, Tensor]) -> Fill:
+    name, problem, contract = request.name, request.problem, request.contract
     form = _format(problem, contract)
     kept = min(FORMATS[form].significand, contract.accumulator.exact_bits)
     if name == "uniform":
@@ -151,9 +125,8 @@ def _exact_forward(
     inputs["v"] = _rounded(draws.nonzero(largest, problem.operand("v").shape), form)
     if problem.score.kind == "alibi":
         inputs["slopes"] = _slopes(problem, draws, name)
-    exact = meaning.forward(problem, inputs, device=device)
-    out, lse = _structured_errors(name, problem, contract, exact)
-    return _fill(name, problem, contract, seed, inputs, exact.outputs, {"out": out, "lse": lse})
+    exact = meaning.forward(problem, inputs, device=request.device)
+    return _fill(request, inputs, exact.outputs, _structured_errors(name, problem, contract, exact))
 
 
 def _structured_errors(
@@ -187,15 +160,8 @@ def _structured_errors(
     return torch.where(live, error, 0.0), torch.where(exact.live, lse * attention_bounds.UP, 0.0)
 
 
-def _exact_backward(
-    name: str,
-    problem: Attention,
-    contract: Contract,
-    seed: int,
-    draws: Draws,
-    inputs: dict[str, Tensor],
-    device: Device,
-) -> Fill:
+def _exact_backward(request: FillRequest[Attention], draws: Draws, inputs: dict[str, Tensor]) -> Fill:
+    name, problem, contract = request.name, request.problem, request.contract
     form = _format(problem, contract)
     if name == "uniform":
         _apart(problem, draws, form, inputs)
@@ -218,10 +184,10 @@ def _exact_backward(
             values = np.ceil(shares[key] * math.floor(largest)) * signs[key]
             inputs[key] = _rounded(values, form if key == "v" else problem.dtype)
         inputs["grad_out"] = _rounded((shares["grad_out"] <= density) * signs["grad_out"], form)
-        exact = meaning.backward(problem, inputs, device=device)
+        exact = meaning.backward(problem, inputs, device=request.device)
         excess = _excess(problem, contract, exact, bits)
         if excess <= 1:
-            return _fill(name, problem, contract, seed, inputs, exact.outputs, _leaks(name, problem, contract, exact))
+            return _fill(request, inputs, exact.outputs, _leaks(name, problem, contract, exact))
         if largest >= 2:
             largest = max(1.0, min(largest / excess, math.floor(largest) - 1))
         else:
@@ -255,14 +221,17 @@ def _in_units(operand: Tensor) -> float:
 
 def _leaks(
     name: str, problem: Attention, contract: Contract, exact: meaning.BackwardValues
-) -> dict[str, Tensor | None]:
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Bounds for probabilities of 1 or nothing; None where exact: everything but the product with a scale that is no
     power of two, and, under a soft cap, keys that are not selected."""
     power = math.frexp(problem.softmax_scale)[0] == 0.5
     rounded = 0.0 if power else attention_bounds.CONVERSION
     if name == "uniform" or problem.score.kind != "soft-cap":
-        errors = [None if power else t.abs() * rounded * attention_bounds.UP for t in (exact.grad_q, exact.grad_k)]
-        return dict(zip(_GRADIENTS, [*errors, None], strict=True))
+        error_q, error_k = (
+            None if power else gradient.abs() * rounded * attention_bounds.UP
+            for gradient in (exact.grad_q, exact.grad_k)
+        )
+        return error_q, error_k, None
     leak, unit = _leak(problem), attention_bounds.cast(contract).unit
     # the probability of a selected key: a capped 0 may err by TANH, and what is rounded may round otherwise
     loose = attention_bounds.TANH * problem.score.cap + 2 * attention_bounds.EXP2
@@ -280,7 +249,7 @@ def _leaks(
     grad_v = meaning.gathered(problem, weights.transpose(-1, -2) @ grad_out)
     grad_q = grad_q + attention_bounds.CONVERSION * (exact.grad_q.abs() + grad_q)
     grad_k = grad_k + attention_bounds.CONVERSION * (exact.grad_k.abs() + grad_k)
-    return dict(zip(_GRADIENTS, [t * attention_bounds.UP for t in (grad_q, grad_k, grad_v)], strict=True))
+    return grad_q * attention_bounds.UP, grad_k * attention_bounds.UP, grad_v * attention_bounds.UP
 
 
 def _leak(problem: Attention) -> float:
@@ -329,8 +298,8 @@ def _targets(problem: Attention, draws: Draws, inputs: Mapping[str, Tensor]) -> 
     nth = (draws.below(2**30, shape) * seen) >> 30
     edge = draws.below(max(4, problem.queries // 16), shape)
     nth = np.where(edge == 0, 0, np.where(edge == 1, np.maximum(seen - 1, 0), nth))
-    found: Integers = (counts <= nth[..., None]).sum(-1, dtype=np.int64)
-    return np.minimum(found, problem.keys - 1)
+    targets: Integers = (counts <= nth[..., None]).sum(-1, dtype=np.int64)
+    return np.minimum(targets, problem.keys - 1)
 
 
 def _apart(problem: Attention, draws: Draws, form: str, inputs: dict[str, Tensor]) -> None:
@@ -383,30 +352,25 @@ def _rounded(values: NDArray, form: str, exponent: int = 0) -> Tensor:
     return round_to(torch.from_numpy(np.ldexp(values.astype(np.float64), exponent)), form)
 
 
-_GRADIENTS = ("grad_q", "grad_k", "grad_v")
-
-
 def _fill(
-    name: str,
-    problem: Attention,
-    contract: Contract,
-    seed: int,
+    request: FillRequest[Attention],
     inputs: Mapping[str, Tensor],
     values: Mapping[str, Tensor],
-    errors: Mapping[str, Tensor | None],
+    errors: Sequence[Tensor | None],
 ) -> Fill:
-    """One fill of all outputs; an output without error is exact."""
+    """One fill of all outputs, whose bounds are ``errors`` in the order of ``values``; None where one is exact."""
+    problem = request.problem
     inputs = {operand.name: inputs[operand.name] for operand in problem.operands}
-    meta = {"contract_assumed": contract.accumulator.assumed}
-    made: dict[str, Fill] = {}
-    for output in reversed(problem.outputs):
-        error = errors[output.name]
-        method = "exact" if error is None else "bounded"
-        first = output is problem.output
-        made[output.name] = Fill(
-            name, seed, method, inputs, values[output.name], error, dict(meta), dict(made) if first else {}
+    bounds = dict(zip(values, errors, strict=True))
+    fills = {}
+    for output in problem.outputs:
+        error = bounds[output.name]
+        meta = {"contract_assumed": request.contract.accumulator.assumed}
+        fills[output.name] = request.fill(
+            "exact" if error is None else "bounded", inputs, values[output.name], error, meta
         )
-    return made[problem.output.name]
+    first = fills.pop(problem.output.name)
+    return dataclasses.replace(first, parts=fills)
 
 
 FILLS = FillSet(

@@ -9,40 +9,41 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conformance.inputs.arrangement import Product, arrange, draw_rows, formats
+from conformance.inputs.arrangement import Product, formats, ignored, operand_tensors
 from conformance.inputs.draws import Draws, Floats, Shape
-from conformance.inputs.exact import ignored
+from conformance.inputs.fill_set import FillRequest
 from conformance.numerics.bounds import error_bound
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, round_to
 from conformance.problems import Gemm, Operand
 from conformance.references import gemm
-from conformance.references.operands import Device
 
 #: Bounded fills draw scales from [2**-1, 2).
 LARGEST_SCALE = 2.0
 
 
-def randn(problem: Gemm, contract: Contract, seed: int, device: Device) -> Fill:
+def randn(request: FillRequest[Gemm]) -> Fill:
     """Near-normal operands, bias and positive scales that are no powers of two; integers over their whole range."""
-    draws, product = Draws(seed, "randn"), Product.of(problem)
+    problem, draws = request.problem, request.draws()
+    product = Product.of(problem)
     a = draws.normal((product.rows, product.k))
     b = _second(problem, draws.normal, draws, (product.k, product.cols))
-    return _bounded("randn", problem, contract, seed, draws, a, b, device)
+    return _bounded(request, draws, a, b)
 
 
-def hot(problem: Gemm, contract: Contract, seed: int, device: Device) -> Fill:
+def hot(request: FillRequest[Gemm]) -> Fill:
     """Even rows of A and columns of B lognormal over many binades, odd ones positive uniform.
 
     Positive times positive shows biased truncation, which grows with K; lognormal shows lost small terms.
     """
-    draws, product = Draws(seed, "hot"), Product.of(problem)
+    problem, draws = request.problem, request.draws()
+    product = Product.of(problem)
     a = draws.lognormal((product.rows, product.k))
     b = _second(problem, draws.lognormal, draws, (product.k, product.cols))
     a[1::2] = draws.uniform(a[1::2].shape)
     b[:, 1::2] = np.abs(b[:, 1::2]) if problem.op == "mixed_mm" else draws.uniform(b[:, 1::2].shape)
-    return _bounded("hot", problem, contract, seed, draws, a, b, device)
+    return _bounded(request, draws, a, b)
 
 
 def _second(problem: Gemm, draw: Callable[[Shape], Floats], draws: Draws, shape: Shape) -> Floats:
@@ -54,27 +55,27 @@ def _second(problem: Gemm, draw: Callable[[Shape], Floats], draws: Draws, shape:
     return draws.below(int(form.largest - lowest) + 1, shape).astype(np.float64) + lowest
 
 
-def special(problem: Gemm, contract: Contract, seed: int, device: Device) -> Fill:
+def special(request: FillRequest[Gemm]) -> Fill:
     """NaN, infinities, -0, subnormals and the largest finite value, each in a row of A and a column of B of its own.
 
     Single values lie at random k, those of A's first kind at the last k. Formats without infinity hold NaN only. For
     narrow outputs one row overflows the output. At most half of the rows and of the columns are special.
     """
-    draws, product = Draws(seed, "special"), Product.of(problem)
+    problem, draws = request.problem, request.draws()
+    product = Product.of(problem)
     a = draws.normal((product.rows, product.k))
     b = _second(problem, draws.normal, draws, (product.k, product.cols))
     taken: set[int] = set()
     # one after the other on (line, k) views of the operand and of its partner
     for matrix, partner, name in ((a, b.T, "a"), (b.T, a, "b")):
-        kinds = _kinds(problem, name, contract)
+        kinds = _kinds(problem, name, request.contract)
         order = draws.permutation(matrix.shape[0])[: matrix.shape[0] // 2]
         if len(order) < len(kinds):
             kinds = [kinds[i] for i in draws.permutation(len(kinds))]
         for place, (line, kind) in enumerate(zip(order, kinds, strict=False)):
             k = product.k - 1 if place == 0 else int(draws.below(product.k, ())[()])
             _plant(kind, matrix, partner, int(line), k, problem.operand(name).dtype, taken)
-    inputs = _tensors(problem, contract, draws, a, b)
-    return _finish("special", "special", problem, contract, seed, inputs, device)
+    return _finish(request, "special", _tensors(request, draws, a, b))
 
 
 def _kinds(problem: Gemm, name: str, contract: Contract) -> list[str]:
@@ -110,56 +111,42 @@ def _plant(kind: str, matrix: Floats, partner: Floats, line: int, k: int, dtype:
         partner[:, k] *= 2.0**-6
 
 
-def _bounded(
-    name: str,
-    problem: Gemm,
-    contract: Contract,
-    seed: int,
-    draws: Draws,
-    a: Floats,
-    b: Floats,
-    device: Device,
-) -> Fill:
-    a, b = _fitted(problem, contract, a, b, device)
-    return _finish(name, "bounded", problem, contract, seed, _tensors(problem, contract, draws, a, b), device)
+def _bounded(request: FillRequest[Gemm], draws: Draws, a: Floats, b: Floats) -> Fill:
+    a, b = _fitted(request, a, b)
+    return _finish(request, "bounded", _tensors(request, draws, a, b))
 
 
-def _fitted(problem: Gemm, contract: Contract, a: Floats, b: Floats, device: Device) -> tuple[Floats, Floats]:
+def _fitted(request: FillRequest[Gemm], a: Floats, b: Floats) -> tuple[Floats, Floats]:
     """Scale by powers of two so that results stay a factor of four inside a narrow output's range."""
-    largest = FORMATS[contract.out_dtype].largest
+    problem, largest = request.problem, FORMATS[request.contract.out_dtype].largest
     if largest > 2.0**100 or not problem.has_product or problem.output.numel == 0:
         return a, b
     gain = LARGEST_SCALE**2 if problem.scaling else max(1.0, abs(problem.alpha))
     if problem.fusion is not None:
         gain = 2.0 * LARGEST_SCALE  # of a dropout and of a prologue
     limit = largest / 4 / gain
-    sizes = (torch.from_numpy(np.abs(array)).to(device or "cpu") for array in (a, b))
+    sizes = (torch.from_numpy(np.abs(array)).to(request.device or "cpu") for array in (a, b))
     size = float(torch.matmul(*sizes).max())
     shift = max(0, math.frexp(size / limit)[1])
     part = 0 if problem.op == "mixed_mm" else shift // 2  # integers stay
     return np.ldexp(a, -(shift - part)), np.ldexp(b, -part)
 
 
-def _tensors(problem: Gemm, contract: Contract, draws: Draws, a: Floats, b: Floats) -> dict[str, Tensor]:
-    arranged: dict[str, Tensor] = {}
-    if problem.alpha != 0:
-        held = (_held(values, formats(problem, contract, name)) for values, name in ((a, "a"), (b, "b")))
-        arranged = arrange(problem, *held)
-    inputs: dict[str, Tensor] = {}
-    for operand in problem.operands:
-        if operand.name in "abcd":
-            inputs[operand.name] = arranged[operand.name] if arranged else ignored(operand)
-        elif operand.name in ("bias", "residual"):
-            addend = torch.from_numpy(draws.normal(operand.shape))
-            read = operand.name == "residual" or problem.reads_bias
-            inputs[operand.name] = round_to(addend, operand.dtype) if read else ignored(operand)
-        elif operand.name == "rows":
-            inputs["rows"] = draw_rows(problem, draws)
-        elif operand.name == "mask":
-            inputs["mask"] = torch.from_numpy(draws.chance(0.5, operand.shape).astype(np.uint8))
-        else:
-            inputs[operand.name] = round_to(torch.from_numpy(_scale(problem, operand, contract, draws)), "fp32")
-    return inputs
+def _tensors(request: FillRequest[Gemm], draws: Draws, a: Floats, b: Floats) -> dict[str, Tensor]:
+    problem, contract = request.problem, request.contract
+
+    def matrix(name: str) -> Tensor:
+        return representable(a if name == "a" else b, formats(problem, contract, name))
+
+    def addend(operand: Operand) -> Tensor:
+        values = torch.from_numpy(draws.normal(operand.shape))
+        read = operand.name == "residual" or problem.reads_bias
+        return round_to(values, operand.dtype) if read else ignored(operand)
+
+    def scale(operand: Operand) -> Tensor:
+        return round_to(torch.from_numpy(_scale(problem, operand, contract, draws)), "fp32")
+
+    return operand_tensors(problem, draws, matrix=matrix, addend=addend, scale=scale)
 
 
 def _scale(problem: Gemm, operand: Operand, contract: Contract, draws: Draws) -> Floats:
@@ -169,7 +156,7 @@ def _scale(problem: Gemm, operand: Operand, contract: Contract, draws: Draws) ->
     return np.asarray(scale)
 
 
-def _held(values: Floats, forms: tuple[str, ...]) -> Tensor:
+def representable(values: Floats, forms: tuple[str, ...]) -> Tensor:
     """``values`` as stored in the first of the formats, in the range of all; also representable in the last where that
     is tf32, as units differ in how they round to it. Another conversion is the kernel's own, and rounds."""
     tensor = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float64))
@@ -187,15 +174,8 @@ def _clipped(values: Tensor, name: str) -> Tensor:
     return torch.where(values.isinf(), values, values.clamp(lowest, form.largest))
 
 
-def _finish(
-    name: str,
-    method: str,
-    problem: Gemm,
-    contract: Contract,
-    seed: int,
-    inputs: dict[str, Tensor],
-    device: Device,
-) -> Fill:
+def _finish(request: FillRequest[Gemm], method: str, inputs: dict[str, Tensor]) -> Fill:
+    problem, device = request.problem, request.device
     value = gemm.value(problem, inputs, device=device)
-    error = error_bound(problem, contract, value, gemm.magnitude(problem, inputs, device=device), inputs)
-    return Fill(name, seed, method, inputs, value, error, {"contract_assumed": contract.accumulator.assumed})
+    magnitude = gemm.magnitude(problem, inputs, device=device)
+    return request.bounded_fill(method, inputs, value, error_bound(problem, request.contract, value, magnitude, inputs))

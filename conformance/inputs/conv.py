@@ -1,29 +1,42 @@
 """Fills of convolutions, by the rules of :mod:`.exact` and :mod:`.bounded`.
 
-The room for integers and the bound are those of the product that one output is: k runs over taps and channels of a
+The budget for integers and the bound are those of the product that one output is: k runs over taps and channels of a
 group. Zeros of the padding only make sums smaller.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from conformance.inputs import exact, gemm
+from conformance.inputs import gemm
 from conformance.inputs.arrangement import formats, value_range
+from conformance.inputs.bounded import representable
 from conformance.inputs.draws import Draws, Floats, Integers, Shape
-from conformance.inputs.exact import BudgetError, Room
-from conformance.inputs.fill_set import FillSet
-from conformance.numerics.bounds import U64, U, growth
+from conformance.inputs.fill_set import FillRequest, FillSet
+from conformance.inputs.integer_budget import (
+    IntegerBudget,
+    check_budget,
+    direct_sizes,
+    exactly,
+    first_that_fits,
+    integer_budget,
+    larger_part,
+    needs_one_hot,
+    operand_units,
+    output_unit,
+    paired_sizes,
+    small_sizes,
+)
 from conformance.numerics.contract import Contract
+from conformance.numerics.conv_bounds import error_bound
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, round_to
 from conformance.problems import Conv
-from conformance.references.conv import correlate, magnitude, value
-from conformance.references.operands import Device
+from conformance.references.conv import correlate, value
 
 #: The operands of the product that x and w stand for.
 _SIDES = {"x": "a", "w": "b"}
@@ -34,54 +47,49 @@ def applicable(problem: Conv, contract: Contract) -> tuple[str, ...]:
     return FILLS.names if problem.batch else FILLS.names[:1]
 
 
-def build(name: str, problem: Conv, contract: Contract, seed: int, device: Device) -> Fill:
-    """The fill called ``name``; see :class:`FillSet`. "wide-A" is about x and "wide-B" about w."""
-    draws = Draws(seed, f"conv {name}")
-    if name == "transparent":
-        x, w = (_direct if problem.group_channels < 4 else _paired)(problem, contract, draws)
-        return _exact(name, problem, contract, seed, draws, x, w, device)
-    if name.startswith("wide-"):
-        return _wide(name, problem, contract, seed, device)
-    x_values, w_values = (draws.normal(problem.operand(side).shape) for side in "xw")
-    if name == "special":
-        _plant(problem, contract, draws, x_values, w_values)
-        return _judged_by_bound(name, "special", problem, contract, seed, draws, x_values, w_values, device)
-    if name == "hot":
-        x_values, w_values = _hot(problem, draws)
-    x_values, w_values = _fitted(problem, contract, x_values, w_values, device)
-    return _judged_by_bound(name, "bounded", problem, contract, seed, draws, x_values, w_values, device)
+def build(request: FillRequest[Conv]) -> Fill:
+    """The fill that ``request`` names; see :class:`FillSet`. "wide-A" is about x and "wide-B" about w."""
+    if request.name in ("wide-A", "wide-B"):
+        return first_that_fits(functools.partial(_wide, request))
+    problem, draws = request.problem, request.draws("conv")
+    if request.name == "transparent":
+        return _exact(request, draws, *(_direct if problem.group_channels < 4 else _paired)(request, draws))
+    x, w = (draws.normal(problem.operand(side).shape) for side in "xw")
+    if request.name == "special":
+        _plant(problem, request.contract, draws, x, w)
+        return _judged_by_bound(request, "special", draws, x, w)
+    if request.name == "hot":
+        x, w = _hot(problem, draws)
+    return _judged_by_bound(request, "bounded", draws, *_fitted(request, x, w))
 
 
 # Exact fills
 
 
-def _bits(problem: Conv, contract: Contract) -> int:
-    """Significant bits of x's and w's elements."""
-    return value_range(problem.product, contract, "a").bits
+def _budget(request: FillRequest[Conv]) -> tuple[IntegerBudget, int]:
+    """The budget of one output's product, and the largest integer that x's and w's significands hold."""
+    product, contract = request.problem.product, request.contract
+    return integer_budget(product, contract), 2 ** value_range(product, contract, "a").bits - 1
 
 
-def _direct(problem: Conv, contract: Contract, draws: Draws) -> tuple[Integers, Integers]:
+def _direct(request: FillRequest[Conv], draws: Draws) -> tuple[Integers, Integers]:
     """Small integers whose sums fit the output, for fewer channels than pairs need."""
-    space, top = exact.room(problem.product, contract), 2 ** _bits(problem, contract) - 1
-    product = max(1, min(int(space.per_k), space.cap // space.k))
-    largest_x = min(top, math.isqrt(product))
-    largest_w = min(top, product // largest_x)
-    return draws.nonzero(largest_x, problem.operand("x").shape), draws.nonzero(largest_w, problem.operand("w").shape)
+    budget, top = _budget(request)
+    largest_x, largest_w = direct_sizes(budget, top, top)
+    operand = request.problem.operand
+    return draws.nonzero(largest_x, operand("x").shape), draws.nonzero(largest_w, operand("w").shape)
 
 
-def _paired(problem: Conv, contract: Contract, draws: Draws) -> tuple[Integers, Integers]:
+def _paired(request: FillRequest[Conv], draws: Draws) -> tuple[Integers, Integers]:
     """Channels of a group paired at random, x[:, v] = x[:, u] and w[:, v] = -w[:, u] + E with E sparse in {-1, 0, 1}:
     what remains is the convolution of x[:, u] with E. A channel without a partner has only its part of E."""
-    space, top = exact.room(problem.product, contract), 2 ** _bits(problem, contract) - 1
+    problem = request.problem
+    budget, top = _budget(request)
     channels, taps = problem.group_channels, problem.taps
     pairs = channels // 2
     order = draws.permutation(channels)
     u, v, single = order[:pairs], order[pairs : 2 * pairs], order[2 * pairs :]
-    wanted = 8 if space.cap >= 64 else 3 if space.cap >= 3 else 1
-    balance = max(math.isqrt(int(space.per_k)), int(space.per_k) // top, 1)
-    largest_x = max(1, min(top, space.cap // wanted, balance))
-    largest_w = max(2, min(top, int(space.per_k) // largest_x))
-    density = space.per_k / (largest_x * largest_w)
+    largest_x, largest_w, density = paired_sizes(budget, top, top)
 
     x = draws.nonzero(largest_x, (problem.batch, problem.groups, channels, math.prod(problem.size)))
     x[:, :, v] = x[:, :, u]
@@ -92,48 +100,34 @@ def _paired(problem: Conv, contract: Contract, draws: Draws) -> tuple[Integers, 
     w[:, u], w[:, v] = base, -base
     # E: evenly spaced over the taps of v and the single channel, from a random start per output channel
     slots = (len(v) + len(single)) * taps
-    count = min(max(1, slots // 2), max(1, space.cap // largest_x))
+    count = min(max(1, slots // 2), max(1, budget.visible // largest_x))
     where = (draws.below(slots, (problem.out_channels, 1)) + np.arange(count) * slots // count) % slots
     channel = np.concatenate([v, single])[where // taps]
     w[np.arange(problem.out_channels)[:, None], channel, where % taps] += draws.signs(where.shape)
     return x.reshape(problem.operand("x").shape), w.reshape(problem.operand("w").shape)
 
 
-def _wide(name: str, problem: Conv, contract: Contract, seed: int, device: Device) -> Fill:
+def _wide(request: FillRequest[Conv], optimistic: bool) -> Fill:
     """Full-significand x ("wide-A") or w ("wide-B") times a small other one: sums wider than the output, leaning to
     one side per image and output channel, so that they come close to the accumulator's limit."""
-    for daring in (True, False):
-        draws = Draws(seed, f"conv {name}")
-        x, w = _wide_pair(name == "wide-A", problem, contract, draws, daring)
-        try:
-            return _exact(name, problem, contract, seed, draws, x, w, device)
-        except BudgetError:
-            if not daring:
-                raise
-    raise AssertionError("unreachable")
-
-
-def _wide_pair(
-    wide_x: bool, problem: Conv, contract: Contract, draws: Draws, daring: bool
-) -> tuple[Integers, Integers]:
-    space, top = exact.room(problem.product, contract), 2 ** _bits(problem, contract) - 1
+    problem, draws = request.problem, request.draws("conv")
+    budget, top = _budget(request)
+    wide_x = request.name == "wide-A"
     shapes = problem.operand("x").shape, problem.operand("w").shape
     wide_shape, small_shape = shapes if wide_x else shapes[::-1]
-    largest = min(top, space.chunk_total)
+    largest = min(top, budget.chunk_limit)
     wide = (1 + draws.below(largest, wide_shape)) * draws.signs(_leading(wide_shape))
-    if space.chunk_total // largest < exact.ONE_HOT:
+    if needs_one_hot(budget, largest):
         small = _one_hot_weights(problem, draws) if wide_x else _one_hot_windows(problem, draws)
     else:
-        small = _small(space, largest, top, small_shape, draws, daring)
-    return (wide, small) if wide_x else (small, wide)
+        small = _small(small_sizes(budget, largest, top, optimistic=optimistic), small_shape, draws)
+    return _exact(request, draws, *((wide, small) if wide_x else (small, wide)))
 
 
-def _small(space: Room, largest: int, top: int, shape: Shape, draws: Draws, daring: bool) -> Integers:
-    small_largest = max(1, min(top, int(space.per_k / largest)))
-    density = space.per_k / (largest * small_largest)
-    if daring:
-        small_largest, density = exact.likely(space, largest, top)
-    small = 1 + draws.below(small_largest, shape)
+def _small(sizes: tuple[int, float], shape: Shape, draws: Draws) -> Integers:
+    """Integers up to the first of ``sizes``, of the density that the second says; one in eight has the other sign."""
+    largest, density = sizes
+    small = 1 + draws.below(largest, shape)
     if density < 1:
         small *= draws.chance(density, shape)
     flipped = 1 - 2 * draws.chance(1 / 8, shape).astype(np.int64)
@@ -168,47 +162,39 @@ def _one_hot_windows(problem: Conv, draws: Draws) -> Integers:
     return values.reshape(problem.operand("x").shape)
 
 
-def _exact(
-    name: str,
-    problem: Conv,
-    contract: Contract,
-    seed: int,
-    draws: Draws,
-    x: Integers,
-    w: Integers,
-    device: Device,
-) -> Fill:
-    """Choose units, make tensors, compute the reference and check that every partial sum is exact."""
-    space, product = exact.room(problem.product, contract), problem.product
-    largest = _subset_sum(problem, x, w, device)
-    exact.check_budget(product, contract, name, largest, largest)
-    unit_out = exact.output_unit(product, contract, space, largest)
-    units = dict(zip("xw", exact.operand_units(product, contract, unit_out), strict=True))
+def _exact(request: FillRequest[Conv], draws: Draws, x: Integers, w: Integers) -> Fill:
+    """Chooses units, makes tensors, computes the reference and checks that every partial sum is exact."""
+    problem, contract, product = request.problem, request.contract, request.problem.product
+    budget = integer_budget(product, contract)
+    largest = _subset_sum(request, x, w)
+    check_budget(product, contract, request.name, largest, largest)
+    unit_out = output_unit(product, contract, budget, largest)
+    units = operand_units(product, contract, unit_out)
     inputs = {
-        name: exact.exactly(integers, units[name], problem.operand(name), formats(product, contract, _SIDES[name]))
-        for name, integers in (("x", x), ("w", w))
+        name: exactly(integers, unit, problem.operand(name), formats(product, contract, _SIDES[name]))
+        for name, integers, unit in zip("xw", (x, w), units, strict=True)
     }
     if problem.bias:
         operand = problem.operand("bias")
-        addend = draws.nonzero(space.addend, operand.shape)
-        inputs["bias"] = exact.exactly(addend, unit_out, operand, (operand.dtype,))
+        inputs["bias"] = exactly(draws.nonzero(budget.addend, operand.shape), unit_out, operand, (operand.dtype,))
     meta = {
-        "unit_a": units["x"],
-        "unit_b": units["w"],
+        "unit_a": units[0],
+        "unit_b": units[1],
         "unit_out": unit_out,
         "budget_bits": contract.accumulator.exact_bits,
         "max_subset_sum": largest,
     }
-    return Fill(name, seed, "exact", inputs, value(problem, inputs, device=device), None, meta)
+    return request.fill("exact", inputs, value(problem, inputs, device=request.device), None, meta)
 
 
-def _subset_sum(problem: Conv, x: Integers, w: Integers, device: Device) -> int:
-    """max(P, N) over all outputs, in units."""
+def _subset_sum(request: FillRequest[Conv], x: Integers, w: Integers) -> int:
+    """max(P, N) over all outputs, in units of the products."""
+    problem = request.problem
     if not problem.batch:
         return 0
-    x_units, w_units = (torch.from_numpy(array).to(device or "cpu").double() for array in (x, w))
+    x_units, w_units = (torch.from_numpy(array).to(request.device or "cpu").double() for array in (x, w))
     total, size = correlate(problem, x_units, w_units), correlate(problem, x_units.abs(), w_units.abs())
-    return int((size + total.abs()).max()) // 2
+    return larger_part(total, size)
 
 
 # Bounded and special fills
@@ -224,13 +210,13 @@ def _hot(problem: Conv, draws: Draws) -> tuple[Floats, Floats]:
     return x, w
 
 
-def _fitted(problem: Conv, contract: Contract, x: Floats, w: Floats, device: Device) -> tuple[Floats, Floats]:
+def _fitted(request: FillRequest[Conv], x: Floats, w: Floats) -> tuple[Floats, Floats]:
     """Scale by powers of two so that results stay a factor of four inside a narrow output's range."""
-    largest = FORMATS[contract.out_dtype].largest
+    largest = FORMATS[request.contract.out_dtype].largest
     if largest > 2.0**100:
         return x, w
-    sizes = (torch.from_numpy(np.abs(array)).to(device or "cpu") for array in (x, w))
-    shift = max(0, math.frexp(float(correlate(problem, *sizes).max()) / (largest / 4))[1])
+    sizes = (torch.from_numpy(np.abs(array)).to(request.device or "cpu") for array in (x, w))
+    shift = max(0, math.frexp(float(correlate(request.problem, *sizes).max()) / (largest / 4))[1])
     return np.ldexp(x, -(shift - shift // 2)), np.ldexp(w, -(shift // 2))
 
 
@@ -286,54 +272,17 @@ def _plant_weight(
         x[:, group * problem.group_channels + slot[0]] *= 2.0**-6
 
 
-def _judged_by_bound(
-    name: str,
-    method: str,
-    problem: Conv,
-    contract: Contract,
-    seed: int,
-    draws: Draws,
-    x: Floats,
-    w: Floats,
-    device: Device,
-) -> Fill:
-    inputs: dict[str, Tensor] = {}
-    for operand, values in (("x", x), ("w", w)):
-        form = formats(problem.product, contract, _SIDES[operand])[-1]
-        tensor = torch.from_numpy(np.ascontiguousarray(values))
-        # finite values past the format's range are cut to it; NaN and infinities stay
-        largest = FORMATS[form].largest
-        inputs[operand] = round_to(torch.where(tensor.isinf(), tensor, tensor.clamp(-largest, largest)), form)
+def _judged_by_bound(request: FillRequest[Conv], method: str, draws: Draws, x: Floats, w: Floats) -> Fill:
+    problem, contract = request.problem, request.contract
+    inputs = {
+        name: representable(values, formats(problem.product, contract, _SIDES[name]))
+        for name, values in (("x", x), ("w", w))
+    }
     if problem.bias:
-        addend = problem.operand("bias")
-        inputs["bias"] = round_to(torch.from_numpy(draws.normal(addend.shape)), addend.dtype)
-    expected = value(problem, inputs, device=device)
-    error = error_bound(problem, contract, expected, inputs)
-    return Fill(name, seed, method, inputs, expected, error, {"contract_assumed": contract.accumulator.assumed})
-
-
-def error_bound(problem: Conv, contract: Contract, expected: Tensor, inputs: dict[str, Tensor]) -> Tensor:
-    """Bound, in fp64 and the output's shape, of |computed - expected| before the output rounding.
-
-    That of the product (see :mod:`conformance.numerics.bounds`) with k of taps times channels of a group, the rounding
-    of the bias's addition, the reference's own error and underflow. A tensor core does not normalise a subnormal
-    operand: in the magnitude it counts as the smallest normal.
-    """
-    k = problem.product.K
-    sizes = {name: inputs[name].double().abs() for name in "xw"}
-    if contract.accumulator.kind == "tensor-core":
-        smallest = FORMATS[problem.dtype].smallest_normal
-        sizes = {name: torch.where(size > 0, size.clamp(min=smallest), size) for name, size in sizes.items()}
-    size = magnitude(problem, {**inputs, **sizes}, device=expected.device)
-    tiny = 2.0**-126 if contract.flushes_subnormals else 2.0 ** (-126 - contract.accumulator.result_bits)
-    error = size * (growth(contract.accumulator, k, fused=problem.bias) + (k + 8) * U64) + (k + 8) * tiny
-    if problem.bias:
-        addend = inputs["bias"].to(expected.device).double().abs().reshape(-1, *[1] * len(problem.size))
-        error = error + 2 * U * (expected.abs() + error) + 8 * U64 * addend
-    error = error + 8 * U64 * expected.abs()
-    if contract.flushes_subnormals:
-        error = error + FORMATS[contract.out_dtype].smallest_normal
-    return error * (1 + 2.0**-20)
+        bias = problem.operand("bias")
+        inputs["bias"] = round_to(torch.from_numpy(draws.normal(bias.shape)), bias.dtype)
+    expected = value(problem, inputs, device=request.device)
+    return request.bounded_fill(method, inputs, expected, error_bound(problem, contract, expected, inputs))
 
 
 FILLS = FillSet(gemm.UNSCALED, applicable, build)

@@ -32,19 +32,20 @@ class Draws:
 
     def below(self, limit: int, shape: Shape) -> Integers:
         """Integers in [0, limit), limit at most 2**31."""
-        found: Integers = (((self.words(shape) >> np.uint64(32)) * np.uint64(limit)) >> np.uint64(32)).astype(np.int64)
-        return found
+        scaled = (self.words(shape) >> np.uint64(32)) * np.uint64(limit)
+        integers: Integers = (scaled >> np.uint64(32)).astype(np.int64)
+        return integers
 
     def signs(self, shape: Shape) -> Integers:
         """-1 or 1."""
-        found: Integers = 1 - 2 * (self.words(shape) >> np.uint64(63)).astype(np.int64)
-        return found
+        signs: Integers = 1 - 2 * (self.words(shape) >> np.uint64(63)).astype(np.int64)
+        return signs
 
     def chance(self, probability: float, shape: Shape) -> NDArray[np.bool_]:
         """True with the given probability."""
         threshold = np.uint64(min(max(probability, 0.0), 1.0) * 2**32)
-        found: NDArray[np.bool_] = (self.words(shape) >> np.uint64(32)) < threshold
-        return found
+        hits: NDArray[np.bool_] = (self.words(shape) >> np.uint64(32)) < threshold
+        return hits
 
     def nonzero(self, largest: int, shape: Shape) -> Integers:
         """Integers in [-largest, largest] without 0."""
@@ -54,8 +55,8 @@ class Draws:
 
     def uniform(self, shape: Shape) -> Floats:
         """Multiples of 2**-52 in (0, 1]."""
-        found: Floats = ((self.words(shape) >> np.uint64(12)) + np.uint64(1)).astype(np.float64) * 2.0**-52
-        return found
+        values: Floats = ((self.words(shape) >> np.uint64(12)) + np.uint64(1)).astype(np.float64) * 2.0**-52
+        return values
 
     def normal(self, shape: Shape) -> Floats:
         """Near-normal of variance 1 and mean 0: eight 16-bit uniforms summed (at most 4.9 deviations out)."""

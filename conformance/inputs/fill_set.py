@@ -2,13 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+from torch import Tensor
+
+from conformance.inputs.draws import Draws
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
+from conformance.problems import Problem
 from conformance.references.operands import Device
+
+SomeProblem = TypeVar("SomeProblem", bound=Problem)
+
+
+class FillError(AssertionError):
+    """A fill does not hold what it promises; the message has the figures. Always an error of the harness."""
+
+
+@dataclass(frozen=True)
+class FillRequest(Generic[SomeProblem]):
+    """One fill to build: its name, for which problem and contract, from which seed, and where fp64 values live."""
+
+    name: str
+    problem: SomeProblem
+    contract: Contract
+    seed: int
+    device: Device
+
+    def draws(self, family: str = "") -> Draws:
+        """The random numbers of this fill; ``family`` tells fills of one name apart."""
+        return Draws(self.seed, f"{family} {self.name}" if family else self.name)
+
+    def fill(
+        self,
+        method: str,
+        inputs: Mapping[str, Tensor],
+        expected: Tensor,
+        error: Tensor | None,
+        meta: dict[str, Any] | None = None,
+    ) -> Fill:
+        """The fill, once it is built; see :class:`Fill` for the arguments."""
+        return Fill(self.name, self.seed, method, inputs, expected, error, meta or {})
+
+    def bounded_fill(self, method: str, inputs: Mapping[str, Tensor], expected: Tensor, error: Tensor) -> Fill:
+        """A fill that is judged by a bound; it says whether that rests on figures that nobody has measured."""
+        return self.fill(method, inputs, expected, error, {"contract_assumed": self.contract.accumulator.assumed})
 
 
 @dataclass(frozen=True)
@@ -26,13 +66,12 @@ class FillSet:
     """The fills of a family.
 
     ``kinds``: every fill of the family, in the order in which they run. ``applicable(problem, contract)``: the names
-    of those that this problem has. ``build(name, problem, contract, seed, device)``: one of them; it raises FillError
-    if the fill breaks its promise.
+    of those that this problem has. ``build(request)``: one of them; it raises FillError if the fill breaks its promise.
     """
 
     kinds: tuple[FillKind, ...]
     applicable: Callable[[Any, Contract], tuple[str, ...]]
-    build: Callable[[str, Any, Contract, int, Device], Fill]
+    build: Callable[[FillRequest[Any]], Fill]
 
     @property
     def names(self) -> tuple[str, ...]:

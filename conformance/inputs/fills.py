@@ -6,8 +6,8 @@ elsewhere registers its own fills for its problems' class, and its reference in 
 
     RANDN = FillKind("randn", exact=False, holds="near-normal values", shows="errors past the bound")
 
-    def build(name, problem, contract, seed, device):
-        return Fill(name, seed, "bounded", inputs, expected, error)
+    def build(request):
+        return request.fill("bounded", inputs, expected, error)
 
     register_fills(MyProblem, FillSet((RANDN,), applicable=lambda problem, contract: ("randn",), build=build))
 """
@@ -18,8 +18,7 @@ import functools
 from collections.abc import Iterable, Sequence
 
 from conformance.inputs import attention, conv, gemm, grouped
-from conformance.inputs.exact import FillError
-from conformance.inputs.fill_set import FillKind, FillSet
+from conformance.inputs.fill_set import FillError, FillKind, FillRequest, FillSet
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.problems import Attention, Conv, Gemm, GroupedGemm, Problem
@@ -29,6 +28,7 @@ __all__ = [
     "Fill",
     "FillError",
     "FillKind",
+    "FillRequest",
     "FillSet",
     "applicable_fills",
     "fill_names",
@@ -75,7 +75,7 @@ def fills(
     FillError if a fill breaks its promise.
     """
     chosen = applicable_fills(problem, contract, names)
-    return tuple(_fill_set(problem).build(name, problem, contract, seed, device) for name in chosen)
+    return tuple(_fill_set(problem).build(FillRequest(name, problem, contract, seed, device)) for name in chosen)
 
 
 def fill_names(problem: Problem) -> tuple[str, ...]:

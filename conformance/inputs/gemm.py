@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from conformance.inputs import bounded, exact
-from conformance.inputs.fill_set import FillKind, FillSet
+from conformance.inputs.fill_set import FillKind, FillRequest, FillSet
+from conformance.inputs.integer_budget import allows_exact
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.problems import Gemm
-from conformance.references.operands import Device
 
 TRANSPARENT = FillKind(
     "transparent",
@@ -52,14 +52,14 @@ def applicable(problem: Gemm, contract: Contract) -> tuple[str, ...]:
     for a prologue that computes nor for gelu.
     """
     if problem.output.numel == 0:
-        return ("transparent",) if exact.allows_exact(problem) else ("randn",)
+        return ("transparent",) if allows_exact(problem) else ("randn",)
     names = FILLS.names if problem.has_product else ("transparent", "randn")
     if problem.op == "int_mm":
         return tuple(name for name in names if name in ("transparent", "wide-A"))
     left_out: set[str] = set()
     if problem.scaling is None:
         left_out.add("wide-scales")
-    if not exact.allows_exact(problem):
+    if not allows_exact(problem):
         left_out |= {"transparent", "wide-A", "wide-B"}
     fusion = problem.fusion
     if fusion is not None and (fusion.prologue in ("cast", "scale") or "gelu" in fusion.epilogue):
@@ -67,18 +67,18 @@ def applicable(problem: Gemm, contract: Contract) -> tuple[str, ...]:
     return tuple(name for name in names if name not in left_out)
 
 
-def build(name: str, problem: Gemm, contract: Contract, seed: int, device: Device) -> Fill:
-    """The fill called ``name``; see :class:`FillSet`."""
-    if name in ("wide-A", "wide-B"):
-        return exact.wide(name[-1], problem, contract, seed, device)
+def build(request: FillRequest[Gemm]) -> Fill:
+    """The fill that ``request`` names; see :class:`FillSet`."""
     builders = {
         "transparent": exact.transparent,
+        "wide-A": exact.wide,
+        "wide-B": exact.wide,
         "wide-scales": exact.wide_scales,
         "randn": bounded.randn,
         "hot": bounded.hot,
         "special": bounded.special,
     }
-    return builders[name](problem, contract, seed, device)
+    return builders[request.name](request)
 
 
 FILLS = FillSet((TRANSPARENT, WIDE_A, WIDE_B, WIDE_SCALES, RANDN, HOT, SPECIAL), applicable, build)

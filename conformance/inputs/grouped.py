@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 from conformance.inputs import gemm
-from conformance.inputs.exact import FillError, ignored
-from conformance.inputs.fill_set import FillSet
+from conformance.inputs.arrangement import ignored
+from conformance.inputs.fill_set import FillError, FillRequest, FillSet
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.problems import Gemm, GroupedGemm, mm
 from conformance.references import grouped
-from conformance.references.operands import Device
 
 #: Seeds that the groups of one problem have to themselves.
 SEEDS_PER_PROBLEM = 2**20
@@ -31,21 +30,28 @@ def applicable(problem: GroupedGemm, contract: Contract) -> tuple[str, ...]:
     return FILLS.names if multiplied else ("transparent", "randn")
 
 
-def build(name: str, problem: GroupedGemm, contract: Contract, seed: int, device: Device) -> Fill:
-    """The fill called ``name``; see :class:`FillSet`. An operand's matrix that no product uses, such as B of a group
-    without rows, is NaN throughout."""
-    parts = [
-        _group_fill(name, _product(problem, group), contract, SEEDS_PER_PROBLEM * seed + group, device)
-        for group in range(problem.groups)
-    ]
-    inputs = {operand: grouped.joined(problem, operand, [part.inputs[operand] for part in parts]) for operand in "ab"}
+def build(request: FillRequest[GroupedGemm]) -> Fill:
+    """The fill that ``request`` names; see :class:`FillSet`. An operand's matrix that no product uses, such as B of a
+    group without rows, is NaN throughout."""
+    problem = request.problem
+    fills = [_group_fill(request, group) for group in range(problem.groups)]
+    inputs = {operand: grouped.joined(problem, operand, [fill.inputs[operand] for fill in fills]) for operand in "ab"}
     if problem.ragged:
         inputs["offsets"] = torch.tensor(problem.ends, dtype=torch.int32)
-    expected = grouped.value(problem, inputs, device=device)
-    method = parts[0].method
-    if method == "exact" and not torch.equal(expected, grouped.joined(problem, "out", [p.expected for p in parts])):
-        raise FillError(f"{problem.id}, fill {name}, seed {seed}: the value is not that of the groups put together")
-    return Fill(name, seed, method, inputs, expected, _error(problem, parts), _meta(parts))
+    expected = grouped.value(problem, inputs, device=request.device)
+    method = fills[0].method
+    if method == "exact" and not torch.equal(expected, grouped.joined(problem, "out", [f.expected for f in fills])):
+        raise FillError(
+            f"{problem.id}, fill {request.name}, seed {request.seed}: the value is not that of the groups put together"
+        )
+    return request.fill(method, inputs, expected, _error(problem, fills), _meta(fills))
+
+
+def _group_fill(request: FillRequest[GroupedGemm], group: int) -> Fill:
+    """The fill of one group's product, with a seed of its own."""
+    product = _product(request.problem, group)
+    own = FillRequest(request.name, product, request.contract, SEEDS_PER_PROBLEM * request.seed + group, request.device)
+    return _without_product(own) if 0 in (product.M, product.N, product.K) else gemm.build(own)
 
 
 def _product(problem: GroupedGemm, group: int) -> Gemm:
@@ -54,19 +60,14 @@ def _product(problem: GroupedGemm, group: int) -> Gemm:
     return mm(m, n, k, problem.dtype, out_dtype=problem.out_dtype, precision=problem.precision)
 
 
-def _group_fill(name: str, product: Gemm, contract: Contract, seed: int, device: Device) -> Fill:
-    if 0 in (product.M, product.N, product.K):
-        return _without_product(name, product, seed, device)
-    return gemm.build(name, product, contract, seed, device)
-
-
-def _without_product(name: str, product: Gemm, seed: int, device: Device) -> Fill:
+def _without_product(request: FillRequest[Gemm]) -> Fill:
     """Zeros of no k, or operands that nothing may read."""
+    product, name = request.problem, request.name
     inputs = {operand.name: ignored(operand) for operand in product.operands}
-    zeros = torch.zeros(product.M, product.N, dtype=torch.float64, device=device)
+    zeros = torch.zeros(product.M, product.N, dtype=torch.float64, device=request.device)
     if name in ("transparent", "wide-A", "wide-B"):
-        return Fill(name, seed, "exact", inputs, zeros, None)
-    return Fill(name, seed, "special" if name == "special" else "bounded", inputs, zeros, zeros)
+        return request.fill("exact", inputs, zeros, None)
+    return request.fill("special" if name == "special" else "bounded", inputs, zeros, zeros)
 
 
 def _error(problem: GroupedGemm, parts: Sequence[Fill]) -> Tensor | None:
@@ -75,12 +76,11 @@ def _error(problem: GroupedGemm, parts: Sequence[Fill]) -> Tensor | None:
 
 
 def _meta(parts: Sequence[Fill]) -> dict[str, object]:
-    """What all groups measured: for an exact fill its largest sum and the smallest unit; see inputs/exact.py."""
-    shown = [part.meta for part in parts if part.meta]
+    """What all groups measured: for an exact fill its largest sum and the smallest unit."""
     meta: dict[str, object] = {}
     for key, choose in (("unit_out", min), ("budget_bits", min), ("max_subset_sum", max), ("contract_assumed", max)):
-        if found := [part[key] for part in shown if key in part]:
-            meta[key] = choose(found)
+        if figures := [part.meta[key] for part in parts if key in part.meta]:
+            meta[key] = choose(figures)
     return meta
 
 

@@ -6,10 +6,10 @@ import pickle
 import pytest
 import torch
 
-from conformance.inputs import conv, exact
-from conformance.inputs.exact import BudgetError
 from conformance.inputs.fills import fill_names, fills
+from conformance.inputs.integer_budget import BudgetError, check_budget
 from conformance.numerics.contract import FMA, Accumulator, Contract
+from conformance.numerics.conv_bounds import error_bound
 from conformance.numerics.rounding import round_to
 from conformance.numerics.verdict import judge
 from conformance.problems import DTYPES, Conv, conv2d, conv3d
@@ -112,13 +112,13 @@ def test_fills_hold_what_they_promise(problem):
         assert torch.equal(single.double(), fill.expected)
 
 
-def test_wide_fills_use_their_room():
+def test_wide_fills_use_their_budget():
     for problem in (PROBLEMS[0], PROBLEMS[3], PROBLEMS[7]):
         for fill in fills(problem, contract_of(problem), names=["wide-A", "wide-B"]):
             assert fill.meta["max_subset_sum"] > 2 ** (fill.meta["budget_bits"] - 2)
 
 
-def test_one_window_sees_one_element_where_there_is_no_more_room():
+def test_one_window_sees_one_element_where_no_more_fits():
     problem = PROBLEMS[2]
     (fill,) = fills(problem, contract_of(problem), names=["wide-B"])
     seen = value(problem, {"x": (fill.inputs["x"] != 0).double(), "w": torch.ones_like(fill.inputs["w"])})
@@ -129,7 +129,7 @@ def test_one_window_sees_one_element_where_there_is_no_more_room():
 def test_too_large_sums_are_refused():
     problem = PROBLEMS[0]
     with pytest.raises(BudgetError, match=r"max\(P, N\) is \d+ units"):
-        exact.check_budget(problem.product, contract_of(problem), "x", 2**24, 2**24)
+        check_budget(problem.product, contract_of(problem), "x", 2**24, 2**24)
 
 
 def test_fills_do_not_depend_on_layouts_but_on_the_seed():
@@ -181,9 +181,7 @@ def test_subnormal_operands_count_as_the_smallest_normal():
     problem = conv2d(1, 16, 4, 8, 1)
     tiny = {"x": torch.full((1, 16, 4, 4), 2.0**-24).half(), "w": torch.ones(8, 16, 1, 1).half()}
     expected = value(problem, tiny)
-    wide, plain = (
-        conv.error_bound(problem, contract_of(problem, unit), expected, tiny) for unit in (Accumulator(), FMA)
-    )
+    wide, plain = (error_bound(problem, contract_of(problem, unit), expected, tiny) for unit in (Accumulator(), FMA))
     assert float((wide / plain).min()) > 100
 
 

@@ -1,4 +1,5 @@
 import dataclasses
+import doctest
 import hashlib
 import math
 
@@ -6,7 +7,7 @@ import pytest
 import torch
 
 from conformance import reference
-from conformance.inputs import exact
+from conformance.inputs import exact, integer_budget
 from conformance.inputs.draws import Draws
 from conformance.inputs.fills import FillError, fill_names, fills
 from conformance.numerics.bounds import growth
@@ -91,7 +92,7 @@ def test_typical_fills_hold_what_they_promise(problem):
             assert bool(finite.any())
 
 
-def test_wide_fills_use_their_room():
+def test_wide_fills_use_their_budget():
     for problem in (mm(168, 248, 88), mm(64, 64, 1031, "fp32", precision="tf32"), scaled_mm(300, 520, 1031)):
         for fill in fills(problem, contract_of(problem), names=["wide-A", "wide-B"]):
             assert fill.meta["max_subset_sum"] > 2 ** (fill.meta["budget_bits"] - 1)
@@ -246,13 +247,17 @@ def test_draws():
         Draws(-1, "test")
 
 
+def test_the_worked_example_of_a_budget():
+    assert doctest.testmod(integer_budget) == (0, 10)
+
+
 # -- planted faults of the oracle itself
 def test_budget_check_trips(monkeypatch):
     problem = mm(40, 48, 88)
 
-    def greedy(draws, space, sizes, *rest):
-        full = 1 + draws.below(2047, (sizes[0], space.k))
-        return full, 1 + draws.below(2047, (space.k, sizes[1]))
+    def greedy(draws, budget, sizes, *rest):
+        full = 1 + draws.below(2047, (sizes[0], budget.k))
+        return full, 1 + draws.below(2047, (budget.k, sizes[1]))
 
     monkeypatch.setattr(exact, "_wide_pair", greedy)
     with pytest.raises(FillError, match=r"wide-A: max\(P, N\) is \d+ units .* below 16777216"):
@@ -262,19 +267,19 @@ def test_budget_check_trips(monkeypatch):
 def test_budget_is_that_of_a_chunk():
     problem = scaled_mm(40, 48, 256)
     contract = contract_of(problem, PROMOTED)
-    exact.check_budget(problem, contract, "planted", 8191, 16000)
+    integer_budget.check_budget(problem, contract, "planted", 8191, 16000)
     with pytest.raises(FillError, match="8192 units in a chunk of 128 k"):
-        exact.check_budget(problem, contract, "planted", 8192, 16000)
+        integer_budget.check_budget(problem, contract, "planted", 8192, 16000)
     with pytest.raises(FillError, match="in all"):
-        exact.check_budget(problem, contract, "planted", 8191, 2**24)
+        integer_budget.check_budget(problem, contract, "planted", 8191, 2**24)
 
 
 def test_subset_sums_by_hand():
     a = torch.tensor([[3, -2, 5, 1]])
     b = torch.tensor([[2], [4], [-1], [7]])
     # products 6, -8, -5, 7: P = 13, N = 13; in chunks of two: (6, 8) and (7, 5)
-    assert exact.subset_sums(a, b, 4) == (13, 13)
-    assert exact.subset_sums(a, b, 2) == (8, 13)
+    assert integer_budget.subset_sums(a, b, 4) == (13, 13)
+    assert integer_budget.subset_sums(a, b, 2) == (8, 13)
 
 
 def test_freivalds_check_trips(monkeypatch):
@@ -294,7 +299,7 @@ def test_freivalds_check_trips(monkeypatch):
 def test_values_that_do_not_fit_are_refused():
     operand = mm(4, 4, 4).operand("a")
     with pytest.raises(FillError, match="do not fit fp16"):
-        exact.exactly([[4095.0]], 0, operand, ("fp16",))
+        integer_budget.exactly([[4095.0]], 0, operand, ("fp16",))
 
 
 def test_shares_of_poor_fills_are_small():

@@ -5,8 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from conformance.inputs.exact import FillError
-from conformance.inputs.fills import fill_names, fills
+from conformance.inputs.fills import FillError, fill_names, fills
 from conformance.numerics.contract import FMA, Contract
 from conformance.numerics.rounding import round_to
 from conformance.numerics.verdict import judge

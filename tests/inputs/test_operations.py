@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from conformance import reference
-from conformance.inputs import arrangement, exact
+from conformance.inputs import arrangement, exact, integer_budget
 from conformance.inputs.draws import Draws
 from conformance.inputs.fills import (
     FillError,
@@ -17,7 +17,6 @@ from conformance.inputs.fills import (
     register_fills,
 )
 from conformance.numerics.contract import FMA, INT32, Accumulator, Contract
-from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import round_to
 from conformance.problems import (
     BLOCK_SCALINGS,
@@ -269,8 +268,8 @@ def test_pairs_lie_within_one_scale():
 
 def test_chunks_begin_anew_with_each_segment():
     a, b = torch.tensor([[3, 2, 5, 1]]), torch.ones(4, 1, dtype=torch.int64)
-    assert exact.subset_sums(a, b, 2, 3) == (5, 11)
-    assert exact.subset_sums(a, b, 4, 3) == (10, 11)
+    assert integer_budget.subset_sums(a, b, 2, 3) == (5, 11)
+    assert integer_budget.subset_sums(a, b, 4, 3) == (10, 11)
 
 
 def test_gathered_rows_have_no_order():
@@ -331,7 +330,7 @@ def test_other_families_have_their_own_fills():
 def test_values_past_an_integer_format_are_refused():
     operand = Gemm("mixed_mm", 2, 2, 2, b_dtype="int8").operand("b")
     with pytest.raises(FillError, match="do not fit int8"):
-        exact.exactly([[128.0]], 0, operand, ("int8", "fp16"))
+        integer_budget.exactly([[128.0]], 0, operand, ("int8", "fp16"))
 
 
 def test_a_union_of_several_families_is_taken_apart_and_misspelt_names_are_not_dropped():
@@ -368,9 +367,9 @@ def test_a_family_from_elsewhere_registers_its_reference_and_its_fills():
     def _(problem: Registered, inputs, *, device=None):
         return 2 * inputs["a"].double()
 
-    def build(name, problem, contract, seed, device):
+    def build(request):
         inputs = {"a": torch.arange(3.0)}
-        return Fill(name, seed, "exact", inputs, reference.value(problem, inputs), None)
+        return request.fill("exact", inputs, reference.value(request.problem, inputs), None)
 
     kind = FillKind("counted", exact=True, holds="0, 1, 2", shows="a wrong order")
     register_fills(Registered, FillSet((kind,), lambda problem, contract: ("counted",), build))
