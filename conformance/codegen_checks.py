@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from conformance.targets import Target, nvidia_tool
+from conformance.gate.runs.nvidia_tools import nvidia_tool
+from conformance.targets import Target
 
 
 class SpillFigures(Protocol):

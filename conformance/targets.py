@@ -16,7 +16,6 @@ import importlib.metadata
 import importlib.util
 import inspect
 import mmap
-import os
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -368,20 +367,6 @@ def _assembler(arch: int) -> Path | None:
         return Path((called(arch) if inspect.signature(called).parameters else called()).path)
     except RuntimeError:  # there is none
         return None
-
-
-def nvidia_tool(name: str) -> Path | None:
-    """Where ``ptxas``, ``ptxas-blackwell``, ``cuobjdump`` or ``nvdisasm`` of the installed Triton lies, if anywhere.
-
-    Triton's own environment variable (``TRITON_PTXAS_PATH`` and so on) goes before the wheel's copy.
-    """
-    named = os.environ.get(f"TRITON_{name.upper().replace('-', '_')}_PATH")
-    package = importlib.util.find_spec("triton")
-    bundled = Path(package.origin).parent / "backends" / "nvidia" / "bin" / name if package and package.origin else None
-    for path in (Path(named) if named else None, bundled):
-        if path is not None and os.access(path, os.X_OK):
-            return path
-    return None
 
 
 @functools.cache

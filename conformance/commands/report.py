@@ -1,4 +1,4 @@
-"""``conformance report``: writes a run's HTML report, with what changed if a baseline is arguments."""
+"""``conformance report``: writes a run's HTML report, with what changed if a baseline is given."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from conformance.records import replace_file
 FILE = "report.html"
 
 
-HELP = "Write a run's HTML report, with what changed if a baseline is arguments."
+HELP = "Write a run's HTML report, with what changed if a baseline is given."
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from conformance.codegen_checks import write_whole
-from conformance.targets import Target, nvidia_tool
+from conformance.gate.runs.nvidia_tools import nvidia_tool
+from conformance.targets import Target
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from conformance.gate.runs.code_digest import code_digest
-from conformance.gate.runs.run_environment import ASSEMBLERS, assemblers
+from conformance.gate.runs.nvidia_tools import ASSEMBLERS, assemblers
 from conformance.machine.gpus import Gpus
 
 

@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from conformance.gate.runs.code_digest import code_digest
+from conformance.gate.runs.nvidia_tools import ASSEMBLERS, assemblers, nvidia_tool
 from conformance.gate.runs.run_environment import (
-    ASSEMBLERS,
     assembler_facts,
-    assemblers,
     distribution_facts,
     environment,
     git_state,
@@ -90,24 +89,43 @@ def test_a_distribution_that_is_not_installed_has_no_facts():
     assert distribution_facts("no-such-distribution", "x/") is None
 
 
-def test_the_assemblers_of_the_variables_are_hashed(tmp_path, monkeypatch):
-    (tmp_path / "mine").write_bytes(b"tool")
-    monkeypatch.setenv("TRITON_PTXAS_PATH", str(tmp_path / "none"))
-    monkeypatch.setenv("TRITON_PTXAS_BLACKWELL_PATH", str(tmp_path / "mine"))
-    facts = {"name": "ptxas-blackwell", "path": str(tmp_path / "mine"), "sha256": hashlib.sha256(b"tool").hexdigest()}
+def tool(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"tool")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def own_triton(tmp_path, monkeypatch) -> Path:
+    """The folder of the tools of a Triton that is imported before the installed one."""
+    for name in ASSEMBLERS:
+        monkeypatch.delenv(f"TRITON_{name.upper().replace('-', '_')}_PATH", raising=False)
+    (tmp_path / "triton").mkdir()
+    (tmp_path / "triton" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "triton", raising=False)
+    return tmp_path / "triton" / "backends/nvidia/bin"
+
+
+def test_the_assemblers_of_the_variables_are_hashed(own_triton, tmp_path, monkeypatch):
+    mine = tool(tmp_path / "mine")
+    monkeypatch.setenv("TRITON_PTXAS_BLACKWELL_PATH", str(mine))
+    facts = {"name": "ptxas-blackwell", "path": str(mine), "sha256": hashlib.sha256(b"tool").hexdigest()}
     assert assembler_facts() == [facts]
 
 
-def test_the_assemblers_are_those_of_the_triton_that_is_imported(tmp_path, monkeypatch):
-    for name in ASSEMBLERS:
-        monkeypatch.delenv(f"TRITON_{name.upper().replace('-', '_')}_PATH", raising=False)
-    folder = tmp_path / "triton" / "backends/nvidia/bin"
-    folder.mkdir(parents=True)
-    (tmp_path / "triton" / "__init__.py").touch()
-    (folder / "ptxas").write_bytes(b"tool")  # a release from before there were two
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "triton", raising=False)
-    assert assemblers() == {"ptxas": folder / "ptxas"}
+def test_the_assemblers_are_those_of_the_triton_that_is_imported(own_triton):
+    own = tool(own_triton / "ptxas")  # a release from before there were two
+    assert assemblers() == {"ptxas": own}
+
+
+def test_a_variable_that_names_nothing_leaves_tritons_own_tool(own_triton, tmp_path, monkeypatch):
+    """As Triton itself looks for it."""
+    monkeypatch.setenv("TRITON_PTXAS_PATH", str(tmp_path / "none"))
+    assert nvidia_tool("ptxas") is None
+    own = tool(own_triton / "ptxas")
+    assert nvidia_tool("ptxas") == own
 
 
 def test_variables_that_change_results_are_kept_and_secrets_are_not():

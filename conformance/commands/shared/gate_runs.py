@@ -23,7 +23,7 @@ from conformance.gate.stacks.stack_file import Stack
 from conformance.gate.stacks.stack_runs import Abilities, RunError, Say, StackRun, abilities, run
 from conformance.reporting.text import clean
 
-#: Options of the suites that the gate passes on, each as often as it is arguments.
+#: Options of the suites that the gate passes on, each as often as it is given.
 _PASSED_ON = ("target", "suite", "kernel")
 MINUTE = 60.0
 #: Form of a comparison -> the file's name.

@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from conformance.gate.runs.code_digest import PACKAGE, code_digest
+from conformance.gate.runs.nvidia_tools import assemblers
 
 ENVIRONMENT_FILE = "environment.json"
 SCHEMA = 2
-#: NVIDIA's assemblers: Triton brings the second since 3.6.
-ASSEMBLERS = ("ptxas", "ptxas-blackwell")
 #: The distributions under test, each with the folder whose Python sources are compared with the wheel's hashes. Other
 #: files are compared by size, headers not at all: to read the gigabytes of a build would take longer than many a run.
 DISTRIBUTIONS = {"triton": "triton/", "torch": "torch/_inductor/"}
@@ -149,23 +148,8 @@ def extensions() -> list[dict[str, str]]:
     return [unique[key] for key in sorted(unique)]
 
 
-def assemblers() -> dict[str, Path]:
-    """NVIDIA's assemblers that Triton can call, by name: the files that its environment variables name, else its own.
-    Which of them it calls for a target is not the same in all its releases."""
-    spec = importlib.util.find_spec("triton")
-    places = spec.submodule_search_locations if spec is not None else None
-    found = {}
-    for name in ASSEMBLERS:
-        path = os.environ.get(f"TRITON_{name.upper().replace('-', '_')}_PATH")
-        if path is None and places:
-            path = str(Path(places[0]) / "backends/nvidia/bin" / name)
-        if path is not None and os.access(path, os.R_OK):
-            found[name] = Path(path)
-    return found
-
-
 def assembler_facts() -> list[dict[str, str]]:
-    """Name, path and sha256 of each of :func:`assemblers`."""
+    """Name, path and sha256 of each assembler that Triton can call."""
     return [
         {"name": name, "path": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
         for name, path in assemblers().items()

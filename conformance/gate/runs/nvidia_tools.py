@@ -1,0 +1,27 @@
+"""NVIDIA's tools that Triton calls: where they lie."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+#: NVIDIA's assemblers: Triton brings the second since 3.6.
+ASSEMBLERS = ("ptxas", "ptxas-blackwell")
+
+
+def nvidia_tool(name: str) -> Path | None:
+    """Where ``ptxas``, ``ptxas-blackwell``, ``cuobjdump`` or ``nvdisasm`` lies, without importing Triton: the file that
+    Triton's variable names (``TRITON_PTXAS_PATH`` and so on), or else Triton's own. None if neither can be run."""
+    named = os.environ.get(f"TRITON_{name.upper().replace('-', '_')}_PATH")
+    package = importlib.util.find_spec("triton")
+    places = (package.submodule_search_locations if package else None) or []
+    own = [Path(place) / "backends" / "nvidia" / "bin" / name for place in places]
+    paths = [Path(named), *own] if named else own
+    return next((path for path in paths if os.access(path, os.X_OK)), None)
+
+
+def assemblers() -> dict[str, Path]:
+    """The assemblers that Triton can call, by name. Which of them it calls for a target depends on its release."""
+    paths = {name: nvidia_tool(name) for name in ASSEMBLERS}
+    return {name: path for name, path in paths.items() if path is not None}
