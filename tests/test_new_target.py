@@ -13,7 +13,6 @@ import pytest
 
 from conformance import targets
 from conformance.cases.generated_cases import generated_for
-from conformance.cases.shapes import example
 from conformance.execution.resources import KernelResources
 from conformance.gate.mustpass.profiles import read_profiles
 from conformance.judging import sweep
@@ -64,7 +63,7 @@ def test_its_profiles_are_claimed(target: Target) -> None:
 def test_its_arithmetic_is_assumed(target: Target) -> None:
     mm = get("mm")
     (config, *_) = mm.configs
-    plan = mm.plan(example(mm, "bf16", config, "ragged"), config, target)
+    plan = mm.plan(mm.example("bf16", config, "ragged"), config, target)
     assert mm.contract(plan, "device").accumulator.assumed
 
 

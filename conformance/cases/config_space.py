@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from conformance.cases.shapes import usable_on
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.heuristics.cuda import CUDA
 from conformance.heuristics.lookup import for_target
@@ -11,9 +10,6 @@ from conformance.kernels.catalogue import catalogue
 from conformance.kernels.kernel import Kernel
 from conformance.problems import itemsize
 from conformance.targets import Target
-
-#: Tables whose rows a kernel takes beside those of its own: mm is also offered what a learned choice may pick.
-MORE_ROWS = {"mm": "extra_mm"}
 
 #: M, N and K of a product to which no row is scaled down.
 LARGE = 4096
@@ -34,7 +30,7 @@ def space(kernel: Kernel, target: Target, tier: str) -> tuple[AnyConfig, ...]:
                 kernel.table, LARGE, LARGE, LARGE, exhaustive=True, dtype_size=size, shared_memory=memory
             )
         listed = tuple(dict.fromkeys((*listed, *enumerated)))
-    more = tables.tables.get(MORE_ROWS.get(kernel.name, ""), ())
+    more = tables.tables.get(kernel.extra_table or "", ())
     if tier in ("full", "exhaustive"):
         return tuple(dict.fromkeys((*listed, *more)))
     sample = covering_sample(listed)
@@ -51,7 +47,7 @@ def _share(kernel: Kernel, target: Target, sample: tuple[AnyConfig, ...]) -> tup
     sharing = [
         other.name
         for other in catalogue().values()
-        if other.table == kernel.table and (other.name == kernel.name or usable_on(other, target))
+        if other.table == kernel.table and (other.name == kernel.name or other.usable_on(target))
     ]
     place = sharing.index(kernel.name)
     mine = sample[place :: len(sharing)]

@@ -26,12 +26,12 @@ from typing import Any
 
 from conformance.cases import config_space
 from conformance.cases.case_table import ATTRIBUTE, CaseTable, Selection, Test, identify
-from conformance.cases.shapes import dtype_names, gemm, refusal, stored_dtype
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.heuristics.row_sample import covering_sample
-from conformance.kernels.catalogue import beyond_core, catalogue
+from conformance.kernels.catalogue import catalogue
+from conformance.kernels.examples import stored_dtype
 from conformance.kernels.kernel import Kernel
-from conformance.problems import Gemm, itemsize
+from conformance.problems import itemsize
 from conformance.records import ReasonCode
 from conformance.targets import Target
 
@@ -47,12 +47,16 @@ UNROLLED = "fp32"
 QUICK_TURNS = 1
 
 
+#: A parameter's values: a list, how many numbers from 0 by tier, or what a kernel answers.
+Values = Sequence[Any] | Mapping[str, int] | Callable[[Kernel], Sequence[Any]]
+
+
 @dataclass(frozen=True)
 class Scenario:
     """The arguments of :func:`scenario`."""
 
     kernels: Callable[[Kernel], bool]
-    parameters: Mapping[str, Sequence[Any] | Mapping[str, int]]
+    parameters: Mapping[str, Values]
     rotate: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     dtypes: tuple[str, ...] | None = None
     configs: int | None = None
@@ -72,12 +76,13 @@ def scenario(
     configs: int | None = None,
     every_config: bool = False,
     every_target: bool = False,
-    **parameters: Sequence[Any] | Mapping[str, int],
+    **parameters: Values,
 ) -> Callable[[Test], Test]:
     """Makes a test a scenario. ``kernels`` selects from the catalogue (see :func:`where`), ``dtypes`` restricts the
     dtypes, ``configs`` takes in the quick tier only that many of each kernel's covering sample, ``every_config`` makes
     each of the sample appear in every tier and ``every_target`` each target (that takes all of ``dtypes``), the rest
-    are the test's parameters. A parameter given as a mapping from tier to count takes that many numbers from 0."""
+    are the test's parameters. A parameter given as a mapping from tier to count takes that many numbers from 0, one
+    given as a function what it returns for a kernel."""
     scene = Scenario(kernels, parameters, rotate or {}, dtypes, configs, every_config, every_target)
 
     def decorate(test: Test) -> Test:
@@ -109,10 +114,9 @@ def every_kernel(kernel: Kernel) -> bool:
     return True
 
 
-def problem_for(kernel: Kernel, dtype: str, M: int, N: int, K: int, **fields: Any) -> Gemm:
-    """A problem of the first operation of a kernel of the GEMM family; dtype "tf32" means fp32 operands in tf32
-    precision, "fp16xint8" a B of int8."""
-    return gemm(kernel, dtype, M, N, K, **fields)
+def shapes_of(kernel: Kernel) -> list[str]:
+    """The values of a parameter "shape": the shape classes of the kernel's examples."""
+    return list(kernel.shapes)
 
 
 def ragged(config: Config, dtype: str, *, aligned: bool) -> tuple[int, int, int]:
@@ -127,16 +131,8 @@ def ragged(config: Config, dtype: str, *, aligned: bool) -> tuple[int, int, int]
     return side(config.block_m), side(config.block_n), 3 * config.block_k + step
 
 
-def kernel_dtypes(kernel: Kernel) -> list[str]:
-    """The dtypes of a kernel's cases: "tf32" beside "fp32", and such as "fp16xint8" for operands of two dtypes."""
-    names = dtype_names(kernel)
-    if "mixed_mm" in kernel.operations:
-        names = [f"{name}x{second}" for name in names for second in ("int8", "uint8")]
-    return names
-
-
 def _kernel_dtypes(kernel: Kernel, scene: Scenario) -> list[str]:
-    return [name for name in kernel_dtypes(kernel) if scene.dtypes is None or name in scene.dtypes]
+    return [name for name in kernel.dtype_names() if scene.dtypes is None or name in scene.dtypes]
 
 
 Usable = Mapping[str, Sequence[tuple[AnyConfig, list[Target]]]]
@@ -161,7 +157,9 @@ def _usable(scene: Scenario, kernel: Kernel, targets: Sequence[Target], tier: st
     whole = scene.every_config and tier in ("full", "exhaustive")
 
     def able(dtype: str, config: AnyConfig) -> list[Target]:
-        reasons = {target: refusal(kernel, dtype, config, target) for target in targets if config in spaces[target]}
+        reasons = {
+            target: kernel.example_refusal(dtype, config, target) for target in targets if config in spaces[target]
+        }
         return [
             target
             for target, reason in reasons.items()
@@ -175,9 +173,15 @@ def _usable(scene: Scenario, kernel: Kernel, targets: Sequence[Target], tier: st
     }
 
 
+def _values(values: Values, kernel: Kernel, tier: str) -> Sequence[Any]:
+    if callable(values):
+        return values(kernel)
+    return range(values[tier]) if isinstance(values, Mapping) else values
+
+
 def rows(scene: Scenario, kernel: Kernel, targets: Sequence[Target], tier: str) -> list[tuple[Any, ...]]:
     """(target, dtype, config, *parameters, *rotated) of one kernel, targets innermost so that they share numbers."""
-    values = [range(given[tier]) if isinstance(given, Mapping) else given for given in scene.parameters.values()]
+    values = [_values(given, kernel, tier) for given in scene.parameters.values()]
     combinations = list(itertools.product(*values)) or [()]
     rotated = list(itertools.product(*scene.rotate.values())) or [()]
     usable = _usable(scene, kernel, targets, tier)
@@ -188,8 +192,7 @@ def rows(scene: Scenario, kernel: Kernel, targets: Sequence[Target], tier: str) 
         turns = _quick_turns(kernel, max(len(combinations), len(dtypes), len(rotated)))
         chosen = _turned(dtypes, usable, combinations, rotated, turns, _sharing(scene, kernel, len(turns)))
     else:
-        core = kernel.name not in beyond_core()
-        chosen = _crossed(dtypes, usable, combinations, rotated, tier, core)
+        chosen = _crossed(dtypes, usable, combinations, rotated, tier, kernel.core)
     found: dict[tuple[Any, ...], None] = {}
     for dtype, config, able, combination, turn in chosen:
         found |= {(target, dtype, config, *combination, *turn): None for target in able}
@@ -204,17 +207,18 @@ def _sharing(scene: Scenario, kernel: Kernel, turns: int) -> Sharing:
     """How the targets share the turns of one kernel in the quick tier."""
     if scene.every_target:
         return lambda able, index: able[index % turns :: turns]
-    if kernel.name in beyond_core():
+    if not kernel.core:
         return _rotated
-    core = [known.name for known in catalogue().values() if scene.kernels(known) and known.name not in beyond_core()]
+    core = [known.name for known in catalogue().values() if scene.kernels(known) and known.core]
     return functools.partial(_first_or_other, place=core.index(kernel.name))
 
 
 def _quick_turns(kernel: Kernel, turns: int) -> range:
     """Which turns of the rotation the quick tier takes of one kernel."""
-    if kernel.name not in beyond_core():
+    if kernel.core:
         return range(turns)
-    first = QUICK_TURNS * (1 + beyond_core().index(kernel.name))
+    others = [known.name for known in catalogue().values() if not known.core]
+    first = QUICK_TURNS * (1 + others.index(kernel.name))
     return range(first, first + min(turns, QUICK_TURNS))
 
 
@@ -304,7 +308,7 @@ def _crossed(
 def table_of(scene: Scenario, selection: Selection, arguments: Sequence[str]) -> CaseTable:
     """The cases of a test that takes ``arguments``; what it does not take is in no id, and makes no second case."""
     if selection.compile_only and scene.every_config:  # the examples of every shape are served by one compilation
-        scene = replace(scene, parameters={**scene.parameters, "shape": ["ragged"]})
+        scene = replace(scene, parameters={**scene.parameters, "shape": lambda kernel: [kernel.usual_shape]})
     names = ("kernel", "target", "dtype", "config", *scene.parameters, *scene.rotate)
     asked = [name for name in names if name in arguments]
     cases: dict[tuple[Any, ...], str] = {}

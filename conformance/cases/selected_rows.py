@@ -14,15 +14,16 @@ from dataclasses import dataclass
 
 from conformance.cases import config_space
 from conformance.cases.case_table import ATTRIBUTE, CaseTable, Selection, Test
-from conformance.cases.scenarios import ABOUT_THE_TARGET, kernel_dtypes
-from conformance.cases.shapes import SHAPES, example, example_variant, gemm, stored_dtype
+from conformance.cases.scenarios import ABOUT_THE_TARGET
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.heuristics.device_class import HEAD_DIMS, DeviceClass
 from conformance.heuristics.lookup import flex_default, for_target
 from conformance.heuristics.row_sample import cover
 from conformance.heuristics.scaled_rows import Symbolic, by_hint
 from conformance.kernels.catalogue import catalogue
-from conformance.kernels.kernel import Kernel, Variant
+from conformance.kernels.examples import stored_dtype
+from conformance.kernels.gemm_family import GemmFamily
+from conformance.kernels.kernel import Kernel
 from conformance.problems import Attention, Conv, Gemm, GroupedGemm, Problem
 from conformance.records import Reason
 from conformance.targets import Target
@@ -75,7 +76,7 @@ def rows(kernel: Kernel, targets: Sequence[Target], tier: str) -> list[tuple[Tar
     """(target, dtype, config, size) of the cases of one kernel. Targets are innermost: they share numbers."""
     if tier == "quick":
         return []
-    dtypes = kernel_dtypes(kernel)
+    dtypes = kernel.dtype_names()
     takers: dict[tuple[str, ConfigAndSize], list[Target]] = {}
     for target in targets:
         usable = _usable(kernel, dtypes, target, refused=tier != "default")
@@ -106,7 +107,7 @@ def _traits(item: tuple[str, ConfigAndSize]) -> set[Hashable]:
 
 
 def _refusal(kernel: Kernel, problem: Problem, config: AnyConfig, target: Target) -> Reason | None:
-    return kernel.refusal(kernel.draft(problem, config, target, Variant(**example_variant(kernel))))
+    return kernel.refusal(kernel.draft(problem, config, target, kernel.example_variant()))
 
 
 @functools.cache
@@ -120,7 +121,7 @@ def selected(kernel: Kernel, dtype: str, target: Target) -> Mapping[ConfigAndSiz
     """
     if kernel.table is None:
         return {}
-    problem = example(kernel, dtype, kernel.configs[0])
+    problem = kernel.example(dtype, kernel.configs[0])
     if isinstance(problem, Attention):
         return _defaults(kernel, dtype, target, problem.head_dim)
     return _scaled_rows(kernel, dtype, target) if isinstance(problem, (Gemm, Conv, GroupedGemm)) else {}
@@ -132,7 +133,7 @@ def _defaults(kernel: Kernel, dtype: str, target: Target, usual_head_dim: int) -
     for head_dim in HEAD_DIMS:
         config = flex_default(target, str(kernel.table), head_dim, stored_dtype(dtype))
         if config not in listed or head_dim != usual_head_dim:
-            problem = example(kernel, dtype, config)
+            problem = kernel.example(dtype, config)
             assert isinstance(problem, Attention)
             rows[config, f"d{head_dim}"] = dataclasses.replace(problem, head_dim=head_dim)
     return rows
@@ -159,19 +160,19 @@ def _products(kernel: Kernel, dtype: str, target: Target) -> list[Problem]:
     device_class, table = for_target(target), kernel.table
     assert table is not None
     listed = config_space.space(kernel, target, "full")
-    problems: list[Problem] = [example(kernel, dtype, config, shape) for config in listed for shape in SHAPES]
-    if isinstance(problems[0], Gemm):
+    problems: list[Problem] = [kernel.example(dtype, config, shape) for config in listed for shape in kernel.shapes]
+    if isinstance(kernel, GemmFamily):
         unknown = Symbolic(expected=max(HINTS))
         hints = by_hint(lambda hint: device_class.candidates(table, unknown, WIDE, WIDE, hint=hint), HINTS)
         sizes = [SMALL, *((hint, WIDE, WIDE) for hint in hints if hint is not None)]
-        problems += [gemm(kernel, dtype, m, n, k * _parts(kernel)) for m, n, k in sizes]
+        problems += [kernel.problem(dtype, m, n, k * _parts(kernel)) for m, n, k in sizes]
     return list({size_of(kernel, problem): problem for problem in reversed(problems)}.values())
 
 
 def candidates(kernel: Kernel, problem: Problem, target: Target) -> tuple[Config, ...]:
     """The configs that an autotuner tries with ``kernel`` for ``problem``, a product or convolution, on ``target``."""
     device_class = for_target(target)
-    names = [name for name in (kernel.table, config_space.MORE_ROWS.get(kernel.name)) if name in device_class.tables]
+    names = [name for name in (kernel.table, kernel.extra_table) if name in device_class.tables]
     size = size_of(kernel, problem)
     return tuple(dict.fromkeys(config for name in names for config in _candidates(device_class, str(name), size)))
 
@@ -197,4 +198,4 @@ def size_of(kernel: Kernel, problem: Problem) -> tuple[int, int, int]:
 
 
 def _parts(kernel: Kernel) -> int:
-    return Variant(**example_variant(kernel)).splits or 1
+    return kernel.example_variant().splits or 1

@@ -62,9 +62,10 @@ def conform(
     fills: tuple[str, ...] | None = None,
     inspect: Inspection | None = None,
     reproducers: Reproducers | None = None,
+    variant: Variant = Variant(),
     **fields: Any,
 ) -> CaseRun:
-    """Judges ``kernel`` on ``problem`` in full and returns the run; ``fields`` are those of its :class:`Variant`.
+    """Judges ``kernel`` on ``problem`` in full and returns the run; ``fields`` change fields of ``variant``.
 
     Numbers, memory, repeatability and grid are judged on the device, or in the interpreter if there is none. The code
     compiled for ``target`` must have the features that the kernel declares and stay within the target's limits.
@@ -73,7 +74,7 @@ def conform(
     Raises ConformanceFailure or CompileFailure if a check fails, and CaseEnded if the kernel refuses the problem or
     nothing can run it. ``reproducers`` then knows what was judged last.
     """
-    variant = Variant(**fields)
+    variant = dataclasses.replace(variant, **fields)
     recorder.set(kernel=kernel, problem=problem, config=config, target=target, options={"variant": variant.id})
     recorder.run_created(kernel.name)
     try:

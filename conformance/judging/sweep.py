@@ -8,11 +8,10 @@ import warnings
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from conformance.cases.shapes import example_variant, timed
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.heuristics.row_limits import shared_memory
 from conformance.inputs.random_tensors import random_tensors
-from conformance.kernels.kernel import Kernel, NotApplicable, Variant
+from conformance.kernels.kernel import Kernel, NotApplicable
 from conformance.machine.gpu_lock import NotAlone
 from conformance.problems import Problem, itemsize
 from conformance.records import Check, CheckKind, Verdict
@@ -30,10 +29,9 @@ def measure(harness: Harness, kernel: Kernel, dtype: str, config: AnyConfig, tar
     microseconds of each run and their median, or the reason why the config was not timed."""
     from conformance.execution.device import DeviceExecutor
 
-    problem = timed(kernel, dtype)
+    problem = kernel.timed(dtype)
     try:
-        variant = {} if kernel.persistent else example_variant(kernel)
-        plan = kernel.plan(problem, config, target, Variant(**variant))
+        plan = kernel.plan(problem, config, target, kernel.timed_variant())
     except NotApplicable as refusal:
         return {"run": {"problem": problem.id, "refused": str(refusal.reason)}}
     assert isinstance(harness.executor, DeviceExecutor)

@@ -39,6 +39,8 @@ class BlackwellGemm(PersistentTmaGemm):
     adds to a specialised loop to turn the others does not pass its own verifier.
     """
 
+    core = False
+
     def __init__(self, name: str, operation: str, table: str) -> None:
         super().__init__(name, operation, table)
         self.dtypes = tuple(dtype for dtype in self.dtypes if dtype != "fp32")

@@ -9,13 +9,22 @@ from torch import Tensor
 
 from conformance.kernels.arguments import GRID_LIMIT, broadcast_strides, dot_precision, pointer_arguments
 from conformance.kernels.device.bmm import gemm_batched
+from conformance.kernels.examples import TIMED_EDGE, rest
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch
+from conformance.problems import Gemm
 
 
 class BatchedGemm(PointerGemm):
     """bmm and baddbmm; matrices of a batch may lie apart, interleaved or on each other."""
+
+    core = False
+
+    def timed(self, dtype: str) -> Gemm:
+        """See :class:`Kernel`: 16 smaller square products."""
+        edge = (TIMED_EDGE + rest(dtype)) // 4 // 8 * 8
+        return self.problem(dtype, edge, edge, edge, batch=16)
 
     def grid(self, plan: Plan) -> tuple[int, ...]:
         """See :class:`Kernel`: (tiles of one matrix, y, z), where y * z is the batch or a little more."""

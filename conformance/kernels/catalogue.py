@@ -63,11 +63,6 @@ def catalogue() -> dict[str, Kernel]:
     return kernels
 
 
-def beyond_core() -> tuple[str, ...]:
-    """Names of our kernels beyond mm, addmm and scaled mm in their pointer and persistent forms."""
-    return tuple(kernel.name for module in MODULES if module not in (gemm, persistent_tma) for kernel in module.KERNELS)
-
-
 def get(name: str) -> Kernel:
     """The kernel called ``name``; KeyError naming those that exist."""
     try:

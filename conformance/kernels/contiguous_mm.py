@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import triton
 from torch import Tensor
@@ -12,6 +13,7 @@ from conformance.kernels.device.contiguous_mm import copy_matrix
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch, workspace
+from conformance.problems import Gemm, Layout
 from conformance.records import Reason, ReasonCode
 
 #: Tile and compile options of the copying launch.
@@ -21,6 +23,12 @@ COPY_OPTIONS = {"num_stages": 1, "num_warps": 4}
 
 class ContiguousGemm(PointerGemm):
     """The pointer kernel behind a copy of a B that is not row-major and contiguous."""
+
+    core = False
+
+    def problem(self, dtype: str, M: int, N: int, K: int, **fields: Any) -> Gemm:
+        """See :class:`GemmFamily`: B is column-major, because one that is contiguous already is not for this kernel."""
+        return super().problem(dtype, M, N, K, **{"layout_b": Layout("col"), **fields})
 
     def _layout(self, plan: Plan) -> Reason | None:
         problem, b = plan.problem, plan.problem.operand("b")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 import triton
@@ -12,9 +13,12 @@ from torch import Tensor
 from conformance.heuristics.split_k_choice import decompose_k_splits
 from conformance.kernels.arguments import GRID_LIMIT, dot_precision, pointer_arguments
 from conformance.kernels.device.decompose_k_mm import gemm_split_k, sum_parts
+from conformance.kernels.draw import Draw
+from conformance.kernels.examples import SPLITS, TIMED_EDGE, matrix_sizes, rest
 from conformance.kernels.gemm import PointerGemm
-from conformance.kernels.kernel import Plan
+from conformance.kernels.kernel import Plan, Variant
 from conformance.kernels.launch import Launch, workspace
+from conformance.problems import Gemm, mm
 from conformance.records import Reason, ReasonCode
 
 #: Tile and compile options of the summing launch.
@@ -26,7 +30,35 @@ class SplitKGemm(PointerGemm):
     """mm of a deep product. ``Variant.splits`` says into how many parts K is divided; None is the most promising
     number of :func:`~conformance.heuristics.split_k_choice.decompose_k_splits`."""
 
+    core = False
     family = "split-k"
+
+    def example(self, dtype: str, config: Any, shape: str = "ragged") -> Gemm:
+        """See :class:`Kernel`: each part of K is as long as K of an undivided product."""
+        m, n, k = matrix_sizes(config, dtype, shape)
+        return self.problem(dtype, m, n, SPLITS * k)
+
+    def example_variant(self) -> Variant:
+        """See :class:`Kernel`."""
+        return Variant(splits=SPLITS)
+
+    def timed(self, dtype: str) -> Gemm:
+        """See :class:`Kernel`: a small result of a deep product."""
+        edge = 64 + rest(dtype)
+        return self.problem(dtype, edge, edge, 16 * TIMED_EDGE)
+
+    def draw_problem(self, draw: Draw) -> Gemm:
+        """See :class:`Kernel`: K is a multiple of 2 or 4, the parts of :meth:`draw_variant`."""
+        k = draw.pick((2, 4, 6, 12)) * draw.pick((8, 17, 32, 40))
+        fields: dict[str, Any] = {name: draw.layout() for name in ("layout_a", "layout_b", "layout_out")}
+        dtype = draw.pick(self.dtypes)
+        if dtype == "fp32":
+            fields["precision"] = draw.pick(("ieee", "tf32"))
+        return mm(draw.size(), draw.size(), k, dtype, **fields)
+
+    def draw_variant(self, draw: Draw) -> Variant:
+        """See :class:`Kernel`."""
+        return Variant(splits=draw.pick((2, 4)))
 
     def _config(self, plan: Plan) -> Reason | None:
         problem, splits = plan.problem, self._splits(plan)

@@ -22,6 +22,8 @@ STORED = (*FLOATS, *FP8, "int8", "uint8")
 class FusedGemm(PointerGemm):
     """A product with what its problem's :class:`~conformance.problems.Fusion` asks for."""
 
+    core = False
+
     def _dtype(self, plan: Plan) -> Reason | None:
         problem, target = plan.problem, plan.target
         if problem.a_dtype not in STORED:

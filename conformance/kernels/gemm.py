@@ -14,7 +14,8 @@ from conformance.heuristics.base import BASE
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.arguments import broadcast_strides, dot_precision, pointer_arguments, spans_wide
 from conformance.kernels.device.pointer import gemm_pointer
-from conformance.kernels.kernel import Features, Kernel, Plan, check_tensors
+from conformance.kernels.gemm_family import GemmFamily
+from conformance.kernels.kernel import Features, Plan, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.problems import BLOCK_SCALINGS, FP8, itemsize
@@ -39,7 +40,7 @@ def _uses_wgmma(plan: Plan) -> bool:
     return plan.target.capability("wgmma").available and config.block_m >= 64 and config.num_warps % 4 == 0
 
 
-class GemmKernel(Kernel):
+class GemmKernel(GemmFamily):
     """What all GEMM kernels share: what they demand of the operation, what they promise, their launch arguments."""
 
     def __init__(self, name: str, operation: str, table: str, dtypes: tuple[str, ...] = ()) -> None:
@@ -281,8 +282,14 @@ class PointerGemm(GemmKernel):
         return Features(frozenset(required), frozenset(forbidden))
 
 
+class TunedMm(PointerGemm):
+    """mm, which is also offered the rows that a learned choice may pick."""
+
+    extra_table = "extra_mm"
+
+
 KERNELS: tuple[GemmKernel, ...] = (
-    PointerGemm("mm", "mm", "mm"),
+    TunedMm("mm", "mm", "mm"),
     PointerGemm("addmm", "addmm", "mm"),
     PointerGemm("scaled_mm", "scaled_mm", "scaled_mm"),
 )

@@ -27,6 +27,8 @@ LEAST_BLOCK_K = 32
 class ConvertingGemm(PointerGemm):
     """A product whose kernel converts B to A's dtype, and sums in a dtype that the subclass names."""
 
+    core = False
+
     def _launch(self, plan: Plan, tensors: Mapping[str, Tensor], sum_dtype: Any) -> Launch:
         arguments = {
             **self._pointer_arguments(plan, tensors),
@@ -72,6 +74,10 @@ class MixedGemm(ConvertingGemm):
     def __init__(self, name: str, operation: str, table: str, dtypes: tuple[str, ...]) -> None:
         super().__init__(name, operation, table, dtypes)
         self.configs = (*BASE.table("mm"), *self.configs)  # the table lists only what is tried beyond those of mm
+
+    def dtype_names(self) -> list[str]:
+        """See :class:`Kernel`: the dtypes of A and B, such as "fp16xint8"."""
+        return [f"{name}x{second}" for name in super().dtype_names() for second in ("int8", "uint8")]
 
     def _dtype(self, plan: Plan) -> Reason | None:
         like_a = dataclasses.replace(plan.problem, op="mm", b_dtype=None)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from conformance.heuristics.configs import AnyConfig
+from conformance.kernels.draw import Draw
+from conformance.kernels.examples import SHAPES
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import Contract
 from conformance.problems import DTYPES, Problem, itemsize
@@ -116,16 +118,20 @@ class Kernel(abc.ABC):
     configs: tuple[AnyConfig, ...]
     #: name of that table in ``conformance.heuristics``; None for a kernel with a table of its own
     table: str | None = None
-    #: what its problems are: "gemm" (M, N, K), "conv", "attention" or "grouped"
-    family: str = "gemm"
+    #: table of rows that it takes beside those of its own; None for none
+    extra_table: str | None = None
+    #: family of problems that it belongs to, such as "gemm" or "attention": the word by which suites select kernels
+    family: str
+    #: whether the quick tier shows every combination of a suite's parameters with it, and not a share of them
+    core: bool = True
     #: whether the grid is min(SMs - carveout, tiles) and each program loops over tiles
     persistent: bool = False
     #: whether operands are loaded through tensor descriptors
     descriptors: bool = False
-    #: whether its scales are per block of the operands, instead of per tensor or row
-    block_scaled: bool = False
-    #: whether A may be column-major and B row-major; otherwise A is row-major and B column-major
-    any_order: bool = True
+    #: shape classes of its examples, each with what it shows, in the order in which a sweep takes them
+    shapes: Mapping[str, str] = SHAPES
+    #: the shape class by which a sweep asks whether a config is usable, and with which it times that config
+    usual_shape: str = "ragged"
 
     @abc.abstractmethod
     def refusal(self, plan: Plan) -> Reason | None:
@@ -152,6 +158,46 @@ class Kernel(abc.ABC):
     @abc.abstractmethod
     def features(self, plan: Plan) -> Features:
         """Codegen features of the compiled main launch on the plan's target."""
+
+    @abc.abstractmethod
+    def example(self, dtype: str, config: Any, shape: str = "ragged") -> Problem:
+        """A small problem for ``config``: of a dtype of :meth:`dtype_names` and a shape class of :attr:`shapes`."""
+
+    def dtype_names(self) -> list[str]:
+        """The dtypes of its cases: those that it takes, and "tf32" (fp32 operands in tf32 precision) after "fp32"."""
+        return [name for dtype in self.dtypes for name in (("fp32", "tf32") if dtype == "fp32" else (dtype,))]
+
+    def example_variant(self) -> Variant:
+        """The variant in which it takes its examples: two programs for a persistent kernel, which then loops."""
+        return Variant(sms=2) if self.persistent else Variant()
+
+    def example_refusal(self, dtype: str, config: AnyConfig, target: Target) -> Reason | None:
+        """Why it does not take its example of the usual shape with this dtype and config on ``target``; None if it
+        does."""
+        example = self.example(dtype, config, self.usual_shape)
+        return self.refusal(self.draft(example, config, target, self.example_variant()))
+
+    def usable_on(self, target: Target) -> bool:
+        """Whether it takes an example of some dtype with some config on ``target``."""
+        return any(
+            self.example_refusal(name, config, target) is None for name in self.dtype_names() for config in self.configs
+        )
+
+    def timed(self, dtype: str) -> Problem:
+        """The problem that is timed with each of its configs: one for all, so that they can be compared."""
+        return self.example(dtype, self.configs[0], self.usual_shape)
+
+    def timed_variant(self) -> Variant:
+        """The variant in which it is timed: that of the examples, on all SMs."""
+        return dataclasses.replace(self.example_variant(), sms=None)
+
+    def draw_problem(self, draw: Draw) -> Problem:
+        """A random problem, which :meth:`refusal` may still refuse; by default one of the examples."""
+        return self.example(draw.pick(self.dtype_names()), draw.pick(self.configs), draw.pick(list(self.shapes)))
+
+    def draw_variant(self, draw: Draw) -> Variant:
+        """The variant of a random problem."""
+        return Variant(sms=draw.pick((None, 2, 3))) if self.persistent else self.example_variant()
 
     def shared_memory(self, plan: Plan) -> int | None:
         """Bytes of shared memory that one block needs, by the kernel's own estimate; None if it makes none."""

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor
 
 from conformance.kernels.arguments import dot_precision, pointer_arguments
 from conformance.kernels.device.mm_plus_mm import gemm_plus_gemm
+from conformance.kernels.examples import matrix_sizes, rest
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch
+from conformance.problems import Gemm
 from conformance.records import Reason, ReasonCode
 
 
 class PlusGemm(PointerGemm):
     """The sum of two products of one shape."""
+
+    core = False
+
+    def example(self, dtype: str, config: Any, shape: str = "ragged") -> Gemm:
+        """See :class:`Kernel`: K is more than one block, which the kernel needs."""
+        m, n, k = matrix_sizes(config, dtype, shape)
+        return self.problem(dtype, m, n, max(k, config.block_k + rest(dtype, shape)))
 
     def _config(self, plan: Plan) -> Reason | None:
         problem, config = plan.problem, plan.config

@@ -21,6 +21,7 @@ class BlockScaledGemm(PointerGemm):
     """scaled_mm with one scale per 1x128 or 128x128 elements of an operand. Fast accumulation changes nothing: each
     step's partial sum is promoted."""
 
+    core = False
     block_scaled = True
 
     def _config(self, plan: Plan) -> Reason | None:

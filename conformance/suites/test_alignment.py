@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from conformance.cases.scenarios import problem_for, ragged, scenario, where
+from conformance.cases.scenarios import ragged, scenario, where
 from conformance.execution.unchecked import unchecked_trial
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import NoApplicableKernel, NotApplicable, Variant
@@ -29,7 +29,7 @@ def misaligned(kernel, dtype, config, fault):
     M, N, K = ragged(config, dtype, aligned=True)
     if fault == "out-extent":
         N -= 1
-    plain = problem_for(kernel, dtype, M, N, K)
+    plain = kernel.problem(dtype, M, N, K)
     name, kind = fault.split("-", 1)
     fields = {"layout_a": plain.layout_a, "layout_b": plain.layout_b, "layout_out": plain.layout_out}
     if fault == "out-extent":

@@ -19,14 +19,9 @@ def attention(kernel, dtype, config, *, more=5, **fields):
     if dtype == "tf32":
         dtype, fields["precision"] = "fp32", "tf32"
     block = max(config.tile)
-    queries = 5 if "decode" in kernel.name else block + more
+    queries = 5 if kernel.few_queries else block + more
     plain = {"batch": 1, "heads": 2, "queries": queries, "keys": block + more + 6, "head_dim": 64}
     return Attention(operation, dtype=dtype, **{**plain, **fields})
-
-
-def split(kernel):
-    """Fields of the variant: few parts of the keys where a kernel splits them, so that they can be interpreted."""
-    return {"splits": 2} if "decode" in kernel.name else {}
 
 
 @scenario(
@@ -37,7 +32,7 @@ def test_masks_and_scores(conform, kernel, target, dtype, config, mask, score, b
     if block and any(block % edge for edge in config.tile):
         block = 512  # a multiple of every listed tile
     problem = attention(kernel, dtype, config, mask=MASKS[mask], score=SCORES[score], block=block)
-    conform(kernel, problem, config=config, target=target, **split(kernel))
+    conform(kernel, problem, config=config, target=target, variant=kernel.example_variant())
 
 
 HEAD_DIMS = [64, 128, 256, 80, 16, (64, 128)]
@@ -48,7 +43,7 @@ def test_head_dims(conform, kernel, target, dtype, config, head_dim):
     """Powers of two, one that is none, the least, and a value head that is wider."""
     head_dim, value_dim = head_dim if isinstance(head_dim, tuple) else (head_dim, None)
     problem = attention(kernel, dtype, config, heads=1, head_dim=head_dim, value_dim=value_dim, mask=Mask("causal"))
-    conform(kernel, problem, config=config, target=target, **split(kernel))
+    conform(kernel, problem, config=config, target=target, variant=kernel.example_variant())
 
 
 SHARED = {
@@ -62,7 +57,7 @@ SHARED = {
 def test_shared_keys(conform, kernel, target, dtype, config, shared, order):
     """Grouped queries, and one batch of keys for all; gradients are summed over who shares."""
     problem = attention(kernel, dtype, config, order=order, pad=8, **SHARED[shared])
-    conform(kernel, problem, config=config, target=target, **split(kernel))
+    conform(kernel, problem, config=config, target=target, variant=kernel.example_variant())
 
 
 LENGTHS = {
@@ -79,15 +74,13 @@ LENGTHS = {
 def test_lengths(conform, kernel, target, dtype, config, lengths, mask):
     """Ragged lengths, and rows that see no key: their output is 0 and their logsumexp -inf."""
     queries, keys = LENGTHS[lengths]
-    if "decode" in kernel.name:
+    if kernel.few_queries:
         queries = min(queries, 16)
     problem = attention(kernel, dtype, config, queries=queries, keys=keys, mask=MASKS[mask])
-    conform(kernel, problem, config=config, target=target, **split(kernel))
+    conform(kernel, problem, config=config, target=target, variant=kernel.example_variant())
 
 
-@scenario(
-    where(family="attention", name="attention_decode"), splits=[None, 1, 3, 40], dtypes=("bf16", "fp16"), configs=1
-)
+@scenario(where(family="attention", few_queries=True), splits=[None, 1, 3, 40], dtypes=("bf16", "fp16"), configs=1)
 def test_splits(conform, harness, kernel, target, dtype, config, splits):
     """Any number of parts, more than there are blocks of keys included; None is the kernel's own choice."""
     problem = attention(kernel, dtype, config, keys=150, heads=4, kv_heads=2)

@@ -1,6 +1,6 @@
 """Batches of products: every way in which matrices may follow each other, and more of them than a grid axis holds."""
 
-from conformance.cases.scenarios import problem_for, ragged, scenario, where
+from conformance.cases.scenarios import ragged, scenario, where
 from conformance.problems import Bias, Layout
 
 BATCHED = ("bmm", "baddbmm")
@@ -20,21 +20,21 @@ STRIDES = {
 @scenario(where(operation=BATCHED), strides=list(STRIDES), rotate={"static": [False, True]}, configs=3)
 def test_batch_strides(conform, kernel, target, dtype, config, strides, static):
     """Batch strides of 0, of 1 and with a gap, in either order of a matrix."""
-    problem = problem_for(kernel, dtype, *ragged(config, dtype, aligned=False), batch=2, **STRIDES[strides])
+    problem = kernel.problem(dtype, *ragged(config, dtype, aligned=False), batch=2, **STRIDES[strides])
     conform(kernel, problem, config=config, target=target, static=static)
 
 
 @scenario(where(operation="baddbmm"), bias=["n", "1n", "m1", "mn", "b1n", "bmn"], configs=2)
 def test_batch_bias(conform, kernel, target, dtype, config, bias):
     """A bias for all matrices or one for each, whole or broadcast along rows or columns."""
-    problem = problem_for(kernel, dtype, *ragged(config, dtype, aligned=False), batch=2, bias=Bias(bias))
+    problem = kernel.problem(dtype, *ragged(config, dtype, aligned=False), batch=2, bias=Bias(bias))
     conform(kernel, problem, config=config, target=target)
 
 
 @scenario(where(operation=BATCHED), batch=[0, 1], configs=1)
 def test_least_batches(conform, recorder, kernel, target, dtype, config, batch):
     """No matrix launches nothing, one matrix is a plain product."""
-    run = conform(kernel, problem_for(kernel, dtype, 40, 24, 56, batch=batch), config=config, target=target)
+    run = conform(kernel, kernel.problem(dtype, 40, 24, 56, batch=batch), config=config, target=target)
     recorder.verdict("launch", (0 not in run.plan.grid) == bool(batch), f"grid {run.plan.grid}")
 
 
@@ -42,7 +42,7 @@ def test_least_batches(conform, recorder, kernel, target, dtype, config, batch):
 def test_more_than_a_grid_axis(conform, harness, recorder, kernel, target, dtype, config, batch):
     """CUDA's second and third grid axes end at 65,535: more matrices than that are all computed. Without a device the
     grid alone is checked, since interpreting it would take hours."""
-    problem = problem_for(kernel, dtype, 8, 8, 16, batch=batch)
+    problem = kernel.problem(dtype, 8, 8, 16, batch=batch)
     plan = kernel.plan(problem, config, target)
     recorder.set(kernel=kernel, problem=problem, config=config, target=target)
     fits = all(extent <= 65_535 for extent in plan.grid[1:])

@@ -2,8 +2,9 @@
 
 import pytest
 
-from conformance.cases.scenarios import problem_for, scenario, where
+from conformance.cases.scenarios import scenario, where
 from conformance.kernels import catalogue
+from conformance.kernels.gemm_family import GemmFamily
 from conformance.problems import BLOCK_SCALINGS, Bias, scaled_mm
 from conformance.records import ReasonCode
 
@@ -15,7 +16,7 @@ DEPTHS = [128, 400, 96]
 def test_block_scales(conform, kernel, target, dtype, config, scaling, depth, out_dtype):
     """Each accepted pair of recipes; M and N are ragged in blocks of 128 and in tiles."""
     sizes = (config.block_m + 40, config.block_n + 24, depth)
-    problem = problem_for(kernel, dtype, *sizes, scaling=scaling, out_dtype=out_dtype)
+    problem = kernel.problem(dtype, *sizes, scaling=scaling, out_dtype=out_dtype)
     conform(kernel, problem, config=config, target=target)
 
 
@@ -27,7 +28,7 @@ def test_each_kernel_takes_its_own_scales(recorder, harness, scaling):
     target = next((t for t in harness.targets if t.capability("e4m3").available), harness.targets[0])
     recorder.set(target=target)
     for kernel in catalogue.catalogue().values():
-        if "scaled_mm" not in kernel.operations:
+        if not isinstance(kernel, GemmFamily) or "scaled_mm" not in kernel.operations:
             continue
         reason = kernel.refusal(kernel.draft(problem, kernel.configs[0], target))
         right = kernel.block_scaled == (scaling in BLOCK_SCALINGS)
@@ -38,5 +39,5 @@ def test_each_kernel_takes_its_own_scales(recorder, harness, scaling):
 @scenario(where(block_scaled=True), dtypes=("e4m3",), configs=1)
 def test_bias_after_block_scales(conform, kernel, target, dtype, config):
     """A bias is added to the sum of the scaled blocks."""
-    problem = problem_for(kernel, dtype, config.block_m + 40, config.block_n + 24, 256, bias=Bias(dtype="bf16"))
+    problem = kernel.problem(dtype, config.block_m + 40, config.block_n + 24, 256, bias=Bias(dtype="bf16"))
     conform(kernel, problem, config=config, target=target)

@@ -9,9 +9,8 @@ import functools
 
 import pytest
 
-from conformance.cases.scenarios import every_kernel, scenario
+from conformance.cases.scenarios import every_kernel, scenario, shapes_of
 from conformance.cases.selected_rows import every_selected_row, selected
-from conformance.cases.shapes import SHAPES, example, example_variant, refusal, usable_on
 from conformance.inputs.fills import names_of_family
 from conformance.judging.sweep import estimates, measure, spill_verdict
 from conformance.kernels import catalogue
@@ -21,16 +20,18 @@ FILLS = ("transparent", "wide-A", "wide-B", "selector", "tie", "uniform")
 QUICK_FILLS = ("wide-A", "tie")
 
 
-@scenario(every_kernel, shape=list(SHAPES), every_config=True)
+@scenario(every_kernel, shape=shapes_of, every_config=True)
 def test_config_space(conform, harness, recorder, kernel, target, dtype, config, shape):
     """A config compiles, or its kernel says why not; its bits are right and it spills only where that is declared."""
-    problem = example(kernel, dtype, config, shape)
+    problem = kernel.example(dtype, config, shape)
     recorder.set(options={"dtype": dtype}, observed=estimates(kernel, problem, config, target))
     whole = harness.settings.tier in ("full", "exhaustive")  # a declaration is kept up with by whole sweeps only
     spills = functools.partial(spill_verdict, kernel, dtype, config, target, judged=whole)
     fills = names_of_family(problem, FILLS if harness.settings.tier != "quick" else QUICK_FILLS)
-    conform(kernel, problem, config=config, target=target, fills=fills, inspect=spills, **example_variant(kernel))
-    if shape == "ragged" and harness.settings.has_gpu:
+    conform(
+        kernel, problem, config=config, target=target, fills=fills, inspect=spills, variant=kernel.example_variant()
+    )
+    if shape == kernel.usual_shape and harness.settings.has_gpu:
         recorder.set(observed=measure(harness, kernel, dtype, config, target))
 
 
@@ -43,7 +44,9 @@ def test_selected_rows(conform, harness, recorder, kernel, target, dtype, config
     whole = harness.settings.tier in ("full", "exhaustive")
     spills = functools.partial(spill_verdict, kernel, dtype, config, target, judged=whole)
     fills = names_of_family(problem, FILLS)
-    conform(kernel, problem, config=config, target=target, fills=fills, inspect=spills, **example_variant(kernel))
+    conform(
+        kernel, problem, config=config, target=target, fills=fills, inspect=spills, variant=kernel.example_variant()
+    )
 
 
 @pytest.mark.parametrize("name", list(catalogue.catalogue()))
@@ -51,9 +54,9 @@ def test_each_kernel_has_a_target(harness, recorder, name):
     """A kernel that no target of this run takes is not forgotten: it is not run, for the reason that it gives."""
     kernel = catalogue.get(name)
     recorder.set(kernel=kernel)
-    able = [target.id for target in harness.targets if usable_on(kernel, target)]
+    able = [target.id for target in harness.targets if kernel.usable_on(target)]
     if not able:
-        reason = refusal(kernel, kernel.dtypes[0], kernel.configs[0], harness.targets[0])
+        reason = kernel.example_refusal(kernel.dtypes[0], kernel.configs[0], harness.targets[0])
         recorder.set(target=harness.targets[0])
         recorder.not_run(reason)
     recorder.verdict("usable", bool(able), f"on {', '.join(able)}")

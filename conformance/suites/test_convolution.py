@@ -64,21 +64,25 @@ def _styled(dtype, config, geometry, style, **fields):
     return convolution(dtype, config, geometry, **chosen, **fields), {"static": "static" in STYLES[style]}
 
 
-@scenario(where(family="conv", name="conv2d"), window=list(WINDOWS), rotate={"style": list(STYLES)})
+@scenario(
+    where(family="conv", operation="conv2d", pointwise=False), window=list(WINDOWS), rotate={"style": list(STYLES)}
+)
 def test_windows(conform, kernel, target, dtype, config, window, style):
     """Windows of one tap, odd, even and flat; strides, padding wider than the window, groups."""
     problem, variant = _styled(dtype, config, WINDOWS[window], style)
     conform(kernel, problem, config=config, target=target, **variant)
 
 
-@scenario(where(family="conv", name="conv3d"), window=list(DEEP_WINDOWS), rotate={"style": list(STYLES)})
+@scenario(
+    where(family="conv", operation="conv3d", pointwise=False), window=list(DEEP_WINDOWS), rotate={"style": list(STYLES)}
+)
 def test_windows_with_depth(conform, kernel, target, dtype, config, window, style):
     """The same in three dimensions."""
     problem, variant = _styled(dtype, config, DEEP_WINDOWS[window], style)
     conform(kernel, problem, config=config, target=target, **variant)
 
 
-@scenario(where(family="conv", name="conv1x1_as_mm"), rank=[2, 3], rotate={"weights": [LAST, FIRST]}, configs=4)
+@scenario(where(family="conv", pointwise=True), rank=[2, 3], rotate={"weights": [LAST, FIRST]}, configs=4)
 def test_single_tap_as_product(conform, kernel, target, dtype, config, rank, weights):
     """A 1x1 window over channels-last operands is a product of matrices, however its weights lie."""
     geometry = ((1,) * rank, (1,) * rank, (0,) * rank, 1)
@@ -89,11 +93,11 @@ def test_single_tap_as_product(conform, kernel, target, dtype, config, rank, wei
 @scenario(where(family="conv"), window=["1x1", "3x3"], dtypes=("bf16", "fp16"), configs=1)
 def test_empty_batch(conform, recorder, kernel, target, dtype, config, window):
     """No image launches nothing and gives an empty result; a product refuses it."""
-    rank = 3 if "conv2d" not in kernel.operations else 2
+    rank = kernel.rank
     edge, pad = (3, 1) if window == "3x3" else (1, 0)
     order = (LAST,) * 3
     problem = convolution(dtype, config, ((edge,) * rank, (1,) * rank, (pad,) * rank, 1), batch=0, order=order)
-    if kernel.name == "conv1x1_as_mm":
+    if kernel.pointwise:
         _refused(recorder, kernel, target, config, problem, ReasonCode.EXTENT if edge == 1 else ReasonCode.OPERATION)
         return
     run = conform(kernel, problem, config=config, target=target)
@@ -102,13 +106,14 @@ def test_empty_batch(conform, recorder, kernel, target, dtype, config, window):
         recorder.verdict(f"shape/{name}", tuple(out.shape) == problem.output.shape, str(tuple(out.shape)))
 
 
-FAR = {"conv2d": ((1, 2), (1, 1), (0, 1), 1), "conv3d": ((1, 1, 2), (1, 1, 1), (0, 0, 1), 1)}
+#: by the rank of the images
+FAR = {2: ((1, 2), (1, 1), (0, 1), 1), 3: ((1, 1, 2), (1, 1, 1), (0, 0, 1), 1)}
 
 
-@scenario(where(family="conv", table="conv"), order=[LAST], dtypes=("bf16",), configs=1)
+@scenario(where(family="conv", pointwise=False), order=[LAST], dtypes=("bf16",), configs=1)
 def test_images_past_2_31_elements(conform, kernel, target, dtype, config, order):
     """Offsets of the last image need more than 32 bits; only the images themselves are touched."""
-    problem = convolution(dtype, config, FAR[kernel.name], batch=3, order=(order,) * 3, batch_pad=2**30)
+    problem = convolution(dtype, config, FAR[kernel.rank], batch=3, order=(order,) * 3, batch_pad=2**30)
     conform(kernel, problem, config=config, target=target, fills=("transparent", "wide-A", "randn"))
 
 
@@ -122,7 +127,7 @@ REFUSED = {
 }
 
 
-@scenario(where(family="conv", name="conv1x1_as_mm"), refused=list(REFUSED), dtypes=("bf16",), configs=1)
+@scenario(where(family="conv", pointwise=True), refused=list(REFUSED), dtypes=("bf16",), configs=1)
 def test_what_is_no_product(recorder, kernel, target, dtype, config, refused):
     """What cannot be seen as one product of matrices is refused for a typed reason."""
     geometry, order, code = REFUSED[refused]

@@ -5,14 +5,14 @@ import itertools
 
 import pytest
 
-from conformance.cases.scenarios import problem_for, ragged, scenario, where
-from conformance.cases.shapes import stored_dtype
+from conformance.cases.scenarios import ragged, scenario, where
 from conformance.execution.compilation import CompileRequest
 from conformance.execution.specialisation import specialisation
 from conformance.judging.inductor_judge import FURTHER_FILLS
 from conformance.kernels.catalogue import meta_launch
+from conformance.kernels.examples import stored_dtype
 from conformance.kernels.kernel import Variant
-from conformance.problems import Layout, itemsize
+from conformance.problems import Layout, itemsize, mm
 from conformance.records import CompileFailure
 
 #: What is added to each ragged size, in units of 16 bytes for descriptor kernels and of 16 elements for pointer ones.
@@ -63,7 +63,7 @@ def test_one_compilation_serves_a_class(conform, harness, recorder, kernel, targ
     compilation, as predicted."""
     plans = {}
     for number, (M, N, K) in enumerate(_sizes(kernel, dtype, config, size_class, step=2)):
-        problem = problem_for(kernel, dtype, M, N, K, **_padded(kernel, M, N, K, dtype))
+        problem = kernel.problem(dtype, M, N, K, **_padded(kernel, M, N, K, dtype))
         fills = FURTHER_FILLS if number and harness.settings.tier == "quick" else None
         plans[M, N, K] = conform(kernel, problem, config=config, target=target, fills=fills).plan
     predicted = {specialisation(meta_launch(plan, target), target).key for plan in plans.values()}
@@ -101,7 +101,7 @@ def _moved(base, fields, more=0):
 def test_each_class_serves_three_shapes(harness, recorder, kernel, target, dtype, config, move):
     """A size of 1, other sizes, a misaligned pointer, a 64-bit stride: whatever the class, one compilation serves the
     shapes that differ in nothing else. Nothing is launched: operands with such strides would span the whole memory."""
-    base = problem_for(kernel, dtype, 48, 64, 96)
+    base = kernel.problem(dtype, 48, 64, 96)
     if reason := kernel.refusal(kernel.draft(_moved(base, MOVES[move]), config, target)):
         recorder.set(kernel=kernel, problem=base, config=config, target=target)
         recorder.not_applicable(reason)
@@ -117,7 +117,7 @@ def test_each_class_serves_three_shapes(harness, recorder, kernel, target, dtype
 @scenario(where(persistent=False, any_order=True), dtypes=("bf16",), configs=1)
 def test_predicted_specialisations(harness, recorder, kernel, target, dtype, config):
     """Each class of each size, of a pointer's alignment and of a stride's width: as many compilations as predicted."""
-    base = problem_for(kernel, dtype, 48, 64, 96)
+    base = kernel.problem(dtype, 48, 64, 96)
     recorder.set(kernel=kernel, problem=base, config=config, target=target)
     moved = {name: _moved(base, fields) for name, fields in MOVES.items()}
     taken = {name: p for name, p in moved.items() if kernel.refusal(kernel.draft(p, config, target)) is None}
@@ -150,7 +150,7 @@ def test_awkward_sizes(conform, kernel, target, dtype, config, sizes, static):
     step = 16 // itemsize(stored_dtype(dtype))
     M, N, K = SIZES[sizes](config, step)
     fields = _padded(kernel, M, N, K, dtype) if kernel.descriptors else {}
-    conform(kernel, problem_for(kernel, dtype, M, N, K, **fields), config=config, target=target, static=static)
+    conform(kernel, kernel.problem(dtype, M, N, K, **fields), config=config, target=target, static=static)
 
 
 @pytest.mark.parametrize("name", ["M", "N", "K"])
@@ -167,7 +167,7 @@ def test_sizes_as_constants_are_specialised(recorder, name):
         for size in (96, 112):
             fields = {"M": 96, "N": 96, "K": 96, name: size}
             pads = {"layout_a": Layout(pad=128 - fields["K"]), "layout_b": Layout(pad=128 - fields["N"])}
-            problem = problem_for(kernel, "bf16", **fields, **pads, layout_out=Layout(pad=128 - fields["N"]))
+            problem = mm(**fields, dtype="bf16", **pads, layout_out=Layout(pad=128 - fields["N"]))
             plan = kernel.plan(problem, kernel.configs[5], target, Variant(static=static))
             keys[static, size] = specialisation(meta_launch(plan, target), target).key
     recorder.verdict("dynamic", keys[False, 96] == keys[False, 112], "one specialisation for both sizes")

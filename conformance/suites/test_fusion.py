@@ -1,6 +1,6 @@
 """What happens to A before a product and to the sum after it, inside one kernel."""
 
-from conformance.cases.scenarios import problem_for, ragged, scenario, where
+from conformance.cases.scenarios import ragged, scenario, where
 from conformance.problems import Bias, Fusion, Layout
 
 EPILOGUES = [
@@ -18,7 +18,7 @@ EPILOGUES = [
 
 def _problem(kernel, dtype, sizes, fusion, **fields):
     bias = Bias() if "bias" in fusion.epilogue else None
-    return problem_for(kernel, dtype, *sizes, fusion=fusion, bias=bias, **fields)
+    return kernel.problem(dtype, *sizes, fusion=fusion, bias=bias, **fields)
 
 
 @scenario(where(operation="fused_mm"), epilogue=EPILOGUES, rotate={"out_dtype": [None, "fp32"]}, configs=3)

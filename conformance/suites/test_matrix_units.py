@@ -1,7 +1,7 @@
 """fp16 and bf16 products use the matrix units of every target: WGMMA, tcgen05, MFMA, WMMA and what came before them.
 What multiplies fp8 is the target's own affair; that it is right is shown for each."""
 
-from conformance.cases.scenarios import problem_for, ragged, scenario, where
+from conformance.cases.scenarios import ragged, scenario, where
 from conformance.codegen_checks import MFMA, MMA, TCGEN05, WGMMA, WMMA
 from conformance.records import Check, CheckKind
 
@@ -12,7 +12,7 @@ UNITS = {unit.name for unit in (MMA, WGMMA, TCGEN05, MFMA, WMMA)}
 @scenario(where(name="mm"), dtypes=("fp16", "bf16"), configs=1, every_target=True)
 def test_matrix_units(conform, recorder, kernel, target, dtype, config):
     """The plainest product of all; the other suites take a sample of the targets each."""
-    conform(kernel, problem_for(kernel, dtype, *ragged(config, dtype, aligned=True)), config=config, target=target)
+    conform(kernel, kernel.problem(dtype, *ragged(config, dtype, aligned=True)), config=config, target=target)
     passed = [Check.parse(verdict.check) for verdict in recorder.verdicts if verdict.passed]
     used = {check.subject for check in passed if check.kind is CheckKind.REQUIRES} & UNITS
     recorder.verdict("matrix unit", bool(used), ", ".join(used) or f"none of {', '.join(sorted(UNITS))} is required")
@@ -21,4 +21,4 @@ def test_matrix_units(conform, recorder, kernel, target, dtype, config):
 @scenario(where(name="scaled_mm"), dtypes=("e5m2",), configs=1, every_target=True)
 def test_fp8(conform, kernel, target, dtype, config):
     """The plainest product of the fp8 dtype that every target takes."""
-    conform(kernel, problem_for(kernel, dtype, *ragged(config, dtype, aligned=True)), config=config, target=target)
+    conform(kernel, kernel.problem(dtype, *ragged(config, dtype, aligned=True)), config=config, target=target)

@@ -12,5 +12,4 @@ def test_random_problem(conform, harness, recorder, kernel, target, drawn):
     """A correct kernel passes every problem that it takes."""
     plan = random_plan(kernel, drawn + 1_000_000 * harness.settings.seed, target, large=harness.settings.has_gpu)
     recorder.set(options={"drawn": drawn})
-    variant = {name: getattr(plan.variant, name) for name in plan.variant.__dataclass_fields__}
-    conform(kernel, plan.problem, config=plan.config, target=target, **variant)
+    conform(kernel, plan.problem, config=plan.config, target=target, variant=plan.variant)

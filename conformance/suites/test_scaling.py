@@ -2,7 +2,7 @@
 
 import torch
 
-from conformance.cases.scenarios import problem_for, ragged, scenario, where
+from conformance.cases.scenarios import ragged, scenario, where
 from conformance.kernels.catalogue import meta_tensor
 from conformance.kernels.kernel import NotApplicable, Variant
 from conformance.problems import Bias
@@ -22,7 +22,7 @@ def test_scales(conform, kernel, target, dtype, config, scaling, bias, fast_accu
     fields = {"scaling": scaling, "fast_accum": fast_accum, "out_dtype": out_dtype}
     if bias is not None:
         fields["bias"] = Bias(bias, dtype="bf16")
-    problem = problem_for(kernel, dtype, *ragged(config, dtype, aligned=True), **fields)
+    problem = kernel.problem(dtype, *ragged(config, dtype, aligned=True), **fields)
     conform(kernel, problem, config=config, target=target, sms=3 if kernel.persistent else None)
 
 
@@ -35,7 +35,7 @@ def test_scales(conform, kernel, target, dtype, config, scaling, bias, fast_accu
 def test_mixed_fp8_formats(conform, kernel, target, dtype, config, pair):
     """A and B of different fp8 formats."""
     first, second = pair
-    problem = problem_for(kernel, first, *ragged(config, first, aligned=True), b_dtype=second)
+    problem = kernel.problem(first, *ragged(config, first, aligned=True), b_dtype=second)
     conform(kernel, problem, config=config, target=target, sms=3 if kernel.persistent else None)
 
 
@@ -55,7 +55,7 @@ WRONG_SCALES = {
 @scenario(where(operation="scaled_mm", block_scaled=False), wrong=list(WRONG_SCALES), configs=1, dtypes=("e4m3",))
 def test_wrong_scales_are_refused(recorder, kernel, target, dtype, config, wrong):
     """Shape, length, stride and dtype of the scales are checked: a [1, 1] scale is not read as M of them."""
-    problem = problem_for(kernel, dtype, *ragged(config, dtype, aligned=True))
+    problem = kernel.problem(dtype, *ragged(config, dtype, aligned=True))
     recorder.set(kernel=kernel, problem=problem, config=config, target=target)
     plan = kernel.plan(problem, config, target)
     tensors = {operand.name: meta_tensor(operand) for operand in (*problem.operands, problem.output)}
@@ -74,7 +74,7 @@ def test_wrong_scales_are_refused(recorder, kernel, target, dtype, config, wrong
 @scenario(where(operation="scaled_mm", block_scaled=False), shape=[(), (1,), (1, 1)], configs=1, dtypes=("e4m3",))
 def test_single_scale_of_any_rank(recorder, kernel, target, dtype, config, shape):
     """One scale per tensor may have no dimension, or several of size 1; it is read once, with stride 0."""
-    problem = problem_for(kernel, dtype, *ragged(config, dtype, aligned=True), scaling="tensor")
+    problem = kernel.problem(dtype, *ragged(config, dtype, aligned=True), scaling="tensor")
     recorder.set(kernel=kernel, problem=problem, config=config, target=target)
     tensors = {operand.name: meta_tensor(operand) for operand in (*problem.operands, problem.output)}
     tensors["scale_a"] = torch.empty(shape, device="meta")
@@ -99,5 +99,5 @@ def test_alpha_and_beta(conform, kernel, target, dtype, config, factors, kind):
     """alpha 0 ignores a product and beta 0 a bias that hold NaN; other factors scale exactly or within the bound."""
     alpha, beta = FACTORS[factors]
     sizes = ragged(config, dtype, aligned=True)
-    problem = problem_for(kernel, dtype, *sizes, alpha=alpha, beta=beta, bias=Bias(kind))
+    problem = kernel.problem(dtype, *sizes, alpha=alpha, beta=beta, bias=Bias(kind))
     conform(kernel, problem, config=config, target=target, sms=3 if kernel.persistent else None)

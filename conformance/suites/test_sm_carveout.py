@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from conformance.cases.scenarios import problem_for, scenario, where
+from conformance.cases.scenarios import scenario, where
 from conformance.kernels import carveout
 from conformance.numerics.rounding import bits
 
@@ -21,7 +21,7 @@ def test_grid_leaves_reserved_sms(conform, harness, recorder, kernel, target, dt
     side = 2
     while side * side < sms + 3:
         side += 1
-    problem = problem_for(kernel, dtype, side * config.block_m, side * config.block_n, config.block_k + 16)
+    problem = kernel.problem(dtype, side * config.block_m, side * config.block_n, config.block_k + 16)
     count = sms - 1 if reserve == "all-but-one" else reserve
     before = carveout.current()
     with carveout.reserved(None):

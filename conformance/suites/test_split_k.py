@@ -2,7 +2,7 @@
 
 import pytest
 
-from conformance.cases.scenarios import problem_for, scenario, where
+from conformance.cases.scenarios import scenario, where
 from conformance.heuristics.split_k_choice import decompose_k_splits
 from conformance.problems import Layout
 
@@ -14,7 +14,7 @@ def test_splits(conform, kernel, target, dtype, config, splits, order):
     """Each part is ragged in k-blocks; partial sums are fp32, so that the exact fills stay exact."""
     a, b = (Layout(name, pad=3) for name in order)
     sizes = (config.block_m + 5, config.block_n + 3, splits * (config.block_k + 7))
-    problem = problem_for(kernel, dtype, *sizes, layout_a=a, layout_b=b)
+    problem = kernel.problem(dtype, *sizes, layout_a=a, layout_b=b)
     conform(kernel, problem, config=config, target=target, splits=splits)
 
 

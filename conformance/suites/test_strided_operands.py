@@ -1,7 +1,7 @@
 """Operands that are views: padded rows, inner strides, shifted bases, strides past 2**31 elements."""
 
-from conformance.cases.scenarios import problem_for, ragged, scenario, where
-from conformance.cases.shapes import stored_dtype
+from conformance.cases.scenarios import ragged, scenario, where
+from conformance.kernels.examples import stored_dtype
 from conformance.problems import Bias, Layout, itemsize
 
 
@@ -26,7 +26,7 @@ POINTER_VIEWS = {
 )
 def test_pointer_views(conform, kernel, target, dtype, config, view, static):
     """Any strides: padded, transposed, with gaps between elements, not aligned."""
-    problem = problem_for(kernel, dtype, *ragged(config, dtype, aligned=False), **POINTER_VIEWS[view])
+    problem = kernel.problem(dtype, *ragged(config, dtype, aligned=False), **POINTER_VIEWS[view])
     conform(kernel, problem, config=config, target=target, static=static)
 
 
@@ -49,7 +49,7 @@ def test_padded_pitches(conform, kernel, target, dtype, config, view, padded, tm
         "layout_b": Layout(order_b, pad=pads["b"]),
         "layout_out": Layout(pad=out),
     }
-    problem = problem_for(kernel, dtype, *ragged(config, dtype, aligned=True), **fields)
+    problem = kernel.problem(dtype, *ragged(config, dtype, aligned=True), **fields)
     conform(kernel, problem, config=config, target=target, sms=3, tma_store=tma_store, descriptors=descriptors)
 
 
@@ -67,7 +67,7 @@ BIASES = {
 @scenario(where(operation="addmm"), bias=list(BIASES), configs=4)
 def test_bias_views(conform, kernel, target, dtype, config, bias):
     """A bias of every shape that broadcasts to M x N, read with its own strides."""
-    problem = problem_for(kernel, dtype, *ragged(config, dtype, aligned=True), bias=BIASES[bias])
+    problem = kernel.problem(dtype, *ragged(config, dtype, aligned=True), bias=BIASES[bias])
     conform(kernel, problem, config=config, target=target, sms=3 if kernel.persistent else None)
 
 
@@ -83,5 +83,5 @@ def test_strides_past_2_31_elements(conform, kernel, target, dtype, config, far)
         fields = {f"layout_{far}": Layout(pad=-(-(2**31) // (rows - 1)) // 16 * 16)}
     if kernel.operations & {"bmm", "baddbmm"}:
         fields["batch"] = 1  # the memory of one matrix is enough
-    problem = problem_for(kernel, dtype, M, N, K, **fields)
+    problem = kernel.problem(dtype, M, N, K, **fields)
     conform(kernel, problem, config=config, target=target, sms=3 if kernel.persistent else None)

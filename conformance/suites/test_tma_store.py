@@ -1,8 +1,8 @@
 """C leaves through a descriptor exactly when asked to, whole or in subtiles, and never touches a neighbour."""
 
-from conformance.cases.scenarios import problem_for, ragged, scenario, where
-from conformance.cases.shapes import stored_dtype
+from conformance.cases.scenarios import ragged, scenario, where
 from conformance.codegen_checks import POINTER_STORE, TMA_STORE
+from conformance.kernels.examples import stored_dtype
 from conformance.kernels.kernel import NotApplicable, Variant
 from conformance.problems import Layout, itemsize
 from conformance.records import ReasonCode
@@ -19,7 +19,7 @@ def test_store_as_asked(conform, kernel, target, dtype, config, tma_store, subti
     """Rows of C are padded, so that every byte after a row is watched while the store writes to its edge."""
     M, N, K = ragged(config, dtype, aligned=True)
     pad = 32 // itemsize(stored_dtype(dtype))
-    problem = problem_for(kernel, dtype, M, N, K, layout_out=Layout(pad=pad - N % pad))
+    problem = kernel.problem(dtype, M, N, K, layout_out=Layout(pad=pad - N % pad))
     variant = {"tma_store": tma_store, "epilogue_subtile": subtile, "descriptors": descriptors, "flatten": flatten}
     run = conform(kernel, problem, config=config, target=target, sms=3, **variant)
     run.requires(TMA_STORE if tma_store else POINTER_STORE)
@@ -30,13 +30,13 @@ def test_store_as_asked(conform, kernel, target, dtype, config, tma_store, subti
 def test_inner_extent_not_a_multiple_of_16_bytes(conform, recorder, kernel, target, dtype, config, short, descriptors):
     """A descriptor store would overwrite up to the next 16 bytes: it is refused; the pointer store keeps to its row."""
     M, N, K = ragged(config, dtype, aligned=True)
-    out = problem_for(kernel, dtype, M, N, K).output_dtype
+    out = kernel.problem(dtype, M, N, K).output_dtype
     N -= short
     step = 16 // min(itemsize(out), itemsize(stored_dtype(dtype)))
     fields = {"layout_out": Layout(pad=-N % step + step)}
     if kernel.any_order:
         fields["layout_b"] = Layout(pad=-N % step)
-    problem = problem_for(kernel, dtype, M, N, K, **fields)
+    problem = kernel.problem(dtype, M, N, K, **fields)
     reason = None
     try:
         kernel.plan(problem, config, target, Variant(tma_store=True, descriptors=descriptors))

@@ -4,11 +4,11 @@ import itertools
 
 import pytest
 
-from conformance.cases.scenarios import problem_for, scenario, where
+from conformance.cases.scenarios import scenario, where
 from conformance.execution.window import whole_in_panels, window_of
 from conformance.kernels import catalogue
 from conformance.machine import device_memory
-from conformance.problems import DTYPES, Layout
+from conformance.problems import DTYPES, Layout, mm
 from conformance.records import Reason
 
 #: Bytes of device memory for a result of 65536 by 65536 in fp16, its sentinel and panels of both.
@@ -36,7 +36,7 @@ def test_empty_descriptors(conform, recorder, kernel, target, dtype, config, emp
 
 def _problem(kernel, dtype, empty):
     sizes = {name: 0 if name in empty else size for name, size in (("M", 208), ("N", 240), ("K", 192))}
-    return problem_for(kernel, dtype, **sizes, layout_out=Layout(pad=16))
+    return kernel.problem(dtype, **sizes, layout_out=Layout(pad=16))
 
 
 def _judge_result(recorder, run, empty):
@@ -59,7 +59,7 @@ def test_result_of_65536_by_65536(harness, recorder, persistent):
     """M * N is 2**32, zero in 32 bits: every element is written. Without a device a window of programs at the far end,
     where offsets need 33 bits, over memory that is only touched there."""
     kernel = catalogue.get("mm_persistent_tma" if persistent else "mm")
-    problem = problem_for(kernel, "fp16", 65536, 65536, 32, layout_b=Layout("col"))
+    problem = mm(65536, 65536, 32, "fp16", layout_b=Layout("col"))
     config = kernel.configs[1] if persistent else kernel.configs[-2]
     if isinstance(harness.executor, Reason):
         recorder.not_run(harness.executor)

@@ -10,12 +10,11 @@ from collections import Counter
 
 import pytest
 
-from conformance.cases import config_space, scenarios, shapes
+from conformance.cases import config_space, scenarios
 from conformance.cases.case_table import cases_of
 from conformance.cases.config_space import space
-from conformance.cases.scenarios import QUICK_TURNS, Scenario, every_kernel, rows, where
+from conformance.cases.scenarios import QUICK_TURNS, Scenario, every_kernel, rows, shapes_of, where
 from conformance.cases.selected_rows import selected
-from conformance.cases.shapes import ROWS_REST, SHAPES, SPLITS, example, example_variant, refusal, rest, timed
 from conformance.execution.resources import KernelResources
 from conformance.heuristics.configs import Config
 from conformance.heuristics.cuda import CUDA
@@ -23,12 +22,13 @@ from conformance.heuristics.lookup import for_target
 from conformance.heuristics.row_limits import accumulator_registers, shared_memory
 from conformance.heuristics.row_sample import covering_sample
 from conformance.judging import sweep
-from conformance.kernels.catalogue import beyond_core, catalogue, get
-from conformance.kernels.kernel import Variant
+from conformance.kernels.catalogue import catalogue, get
+from conformance.kernels.examples import ROWS_REST, SHAPES, SPLITS, rest
+from conformance.kernels.gemm_family import GemmFamily
 from conformance.records import ReasonCode
 from conformance.targets import compile_targets, find
 
-SCENE = Scenario(every_kernel, {"shape": list(SHAPES)}, every_config=True)
+SCENE = Scenario(every_kernel, {"shape": shapes_of}, every_config=True)
 HOPPER, BLACKWELL, AMD = find("sm_90"), find("sm_100"), find("gfx942")
 TARGETS = (HOPPER, BLACKWELL, AMD)
 NVIDIA = tuple(target for target in compile_targets() if target.vendor == "nvidia")
@@ -53,8 +53,8 @@ def dropped(cases, name, targets=TARGETS):
     reason of every refusal."""
     kernel, found, held = get(name), [], set(cases)
     for target in targets:
-        for dtype in scenarios._kernel_dtypes(kernel, SCENE):
-            reasons = [refusal(kernel, dtype, config, target) for config in listed(kernel, target)]
+        for dtype in kernel.dtype_names():
+            reasons = [kernel.example_refusal(dtype, config, target) for config in listed(kernel, target)]
             if all(reason is not None and reason.code in scenarios.ABOUT_THE_TARGET for reason in reasons):
                 continue
             wanted = {(name, target, dtype, c, shape) for c in listed(kernel, target) for shape in SHAPES}
@@ -80,16 +80,18 @@ def test_full_holds_every_listed_row(name):
 
 
 def test_every_table_is_swept():
-    tables = {kernel.table for kernel in catalogue().values()} | set(config_space.MORE_ROWS.values())
+    tables = {kernel.table for kernel in catalogue().values()} | {kernel.extra_table for kernel in catalogue().values()}
     assert set(CUDA.tables) - tables == set()
 
 
 @pytest.mark.parametrize("target", [HOPPER, AMD])
 def test_refused_rows_are_cases(target, monkeypatch):
     refused = [
-        case for case in swept("full", [target], ["mm"]) if refusal(get("mm"), case[2], case[3], target) is not None
+        case
+        for case in swept("full", [target], ["mm"])
+        if get("mm").example_refusal(case[2], case[3], target) is not None
     ]
-    codes = {refusal(get("mm"), case[2], case[3], target).code for case in refused}
+    codes = {get("mm").example_refusal(case[2], case[3], target).code for case in refused}
     assert codes == {ReasonCode.SHARED_MEMORY} | ({ReasonCode.CONFIG} if target is AMD else set())
     monkeypatch.setattr(scenarios, "ABOUT_THE_TARGET", (*scenarios.ABOUT_THE_TARGET, *codes))
     kept = swept("full", [target], ["mm"])
@@ -184,8 +186,8 @@ def test_default_takes_a_covering_sample_with_each_dtype(name):
         if name != "mm":  # which takes a sample of each of two tables
             assert set(space(kernel, target, "default")) == sample
         assert traits(space(kernel, target, "default")) == traits(listed(kernel, target))
-        for dtype in scenarios._kernel_dtypes(kernel, SCENE):
-            able = {c for c in space(kernel, target, "default") if refusal(kernel, dtype, c, target) is None}
+        for dtype in kernel.dtype_names():
+            able = {c for c in space(kernel, target, "default") if kernel.example_refusal(dtype, c, target) is None}
             assert {case[3] for case in cases if case[1:3] == (target, dtype)} == able
 
 
@@ -217,7 +219,9 @@ def test_exhaustive_adds_the_enumerated_space_less_what_cannot_fit():
 def test_kernels_beyond_the_core_take_other_turns_of_the_quick_tier():
     scene = Scenario(where(any_order=True), {"letter": "abcdef"})
     assert {letter for *_, letter in rows(scene, get("mm"), (HOPPER,), "quick")} == set("abcdef")
-    beyond = [name for name in beyond_core() if rows(scene, get(name), (HOPPER,), "quick")]
+    beyond = [
+        name for name, kernel in catalogue().items() if not kernel.core and rows(scene, kernel, (HOPPER,), "quick")
+    ]
     taken = {name: [letter for *_, letter in rows(scene, get(name), (HOPPER,), "quick")] for name in beyond}
     assert {len(letters) for letters in taken.values()} == {QUICK_TURNS}
     assert len(set(map(tuple, taken.values()))) > 1
@@ -237,7 +241,7 @@ def test_a_parameter_by_tier_takes_that_many_numbers():
 
 def taken(kernel, problem_of):
     """Whether ``kernel`` takes the problem made for some config of some target."""
-    variant = Variant(**example_variant(kernel))
+    variant = kernel.example_variant()
     return any(
         kernel.refusal(kernel.draft(problem_of(config), config, target, variant)) is None
         for target in TARGETS
@@ -248,22 +252,23 @@ def taken(kernel, problem_of):
 @pytest.mark.parametrize("name", KERNELS)
 def test_every_kernel_takes_an_example_of_every_shape(name):
     kernel = get(name)
-    for dtype in scenarios._kernel_dtypes(kernel, SCENE):
+    for dtype in kernel.dtype_names():
         for shape in SHAPES:
-            assert taken(kernel, lambda config, d=dtype, s=shape: example(kernel, d, config, s)), (dtype, shape)
-        assert taken(kernel, lambda config, d=dtype: timed(kernel, d)), dtype
+            assert taken(kernel, lambda config, d=dtype, s=shape: kernel.example(d, config, s)), (dtype, shape)
+        assert taken(kernel, lambda config, d=dtype: kernel.timed(d)), dtype
 
 
 def test_a_kernel_that_refuses_its_examples_is_seen(monkeypatch):
     kernel = get("contiguous_mm")
-    monkeypatch.setattr(shapes, "ContiguousGemm", ())  # it would then be given a B that it has no business with
-    assert not taken(kernel, lambda config: example(kernel, "fp16", config))
-    assert not shapes.usable_on(kernel, HOPPER)
+    # it is then given a B that it has no business with
+    monkeypatch.setattr(type(kernel), "problem", GemmFamily.problem)
+    assert not taken(kernel, lambda config: kernel.example("fp16", config))
+    assert not kernel.usable_on(HOPPER)
 
 
 def sizes(kernel, dtype, config, shape):
     """What is wrong with the sizes of an example of the GEMM family."""
-    problem = example(kernel, dtype, config, shape)
+    problem = kernel.example(dtype, config, shape)
     depth = problem.K // (SPLITS if kernel.family == "split-k" else 1)
     return size_faults(kernel, config, shape, problem.M, problem.N, depth)
 
@@ -283,7 +288,7 @@ def size_faults(kernel, config, shape, m, n, k):
         return faults | (set() if smaller else {"not smaller"})
     faults |= {"N has no tail"} if n % config.block_n == 0 and _shows(config.block_n, shape) else set()
     if shape == "several-tiles":
-        faults |= {"few tiles"} if tiles <= example_variant(kernel).get("sms", 2) or min(m, n) < 0 else set()
+        faults |= {"few tiles"} if tiles <= (kernel.example_variant().sms or 2) or min(m, n) < 0 else set()
     if shape == "many-k-blocks":
         faults |= {"few k-blocks"} if blocks <= config.num_stages else set()
     return faults
@@ -296,7 +301,7 @@ def test_sizes_are_what_the_shape_says(name):
         (shape, fault)
         for target in (HOPPER, AMD)
         for config in listed(kernel, target)
-        for dtype in scenarios._kernel_dtypes(kernel, SCENE)
+        for dtype in kernel.dtype_names()
         for shape in SHAPES
         for fault in sizes(kernel, dtype, config, shape)
     )
@@ -314,10 +319,10 @@ def test_other_sizes_are_seen():
 @pytest.mark.parametrize("name", KERNELS)
 def test_examples_of_other_families_differ_by_shape(name):
     kernel = get(name)
-    ids = {example(kernel, kernel.dtypes[0], kernel.configs[0], shape).id for shape in SHAPES}
+    ids = {kernel.example(kernel.dtypes[0], kernel.configs[0], shape).id for shape in SHAPES}
     assert len(ids) == len(SHAPES)
     with pytest.raises(KeyError):
-        example(types.SimpleNamespace(family="tarot"), "fp16", kernel.configs[0])
+        kernel.example(kernel.dtypes[0], kernel.configs[0], "no such class")
 
 
 def test_a_rest_is_ragged_and_keeps_rows_of_16_bytes():

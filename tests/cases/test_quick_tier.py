@@ -12,11 +12,11 @@ import pytest
 from conformance import codegen_checks
 from conformance.cases import scenarios
 from conformance.cases.case_table import cases_of
-from conformance.cases.scenarios import UNROLLED, Scenario, every_kernel, problem_for, ragged, rows, where
+from conformance.cases.scenarios import UNROLLED, Scenario, every_kernel, ragged, rows, where
 from conformance.codegen_checks import MFMA, MMA, TCGEN05, WGMMA, WMMA
 from conformance.execution.compilation import CompilePool, CompileRequest
 from conformance.gate.mustpass.profiles import read_profiles
-from conformance.kernels.catalogue import beyond_core, catalogue, get
+from conformance.kernels.catalogue import catalogue, get
 from conformance.targets import claims, compile_targets, find
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "planted"))
@@ -27,7 +27,7 @@ from planting import planted
 TARGETS = compile_targets()
 HOPPER = TARGETS[0]
 SCENE = Scenario(where(any_order=True, persistent=False), {"order": "abcd", "static": [False, True]})
-CORE = [name for name, kernel in catalogue().items() if SCENE.kernels(kernel) and name not in beyond_core()]
+CORE = [name for name, kernel in catalogue().items() if SCENE.kernels(kernel) and kernel.core]
 
 
 def quick(scene, name, targets=TARGETS):
@@ -80,7 +80,9 @@ def test_one_target_alone_has_every_combination_with_every_kernel():
 
 
 def test_a_kernel_beyond_the_core_is_on_one_target():
-    names = [name for name in beyond_core() if SCENE.kernels(get(name)) and quick(SCENE, name)]
+    names = [
+        name for name, kernel in catalogue().items() if not kernel.core and SCENE.kernels(kernel) and quick(SCENE, name)
+    ]
     assert names
     assert all(len(quick(SCENE, name)) == 1 for name in names)
     assert len({target for name in names for target, *_ in quick(SCENE, name)}) > 1
@@ -126,7 +128,7 @@ def test_the_quick_sample_shows_the_matrix_unit_of_every_target_that_claims_it(m
     claiming = {target for target in profiles.claims if claim in profiles.claimed(target)}
     shown = {}
     for target, dtype, config in quick(matrix_units, "mm"):
-        plan = get("mm").plan(problem_for(get("mm"), dtype, *ragged(config, dtype, aligned=True)), config, target)
+        plan = get("mm").plan(get("mm").problem(dtype, *ragged(config, dtype, aligned=True)), config, target)
         assert dtype in claim.dtypes
         shown[target.id] = {f"codegen/requires/{unit.name}" for unit in get("mm").features(plan).required & UNITS}
     assert claiming <= set(shown)
@@ -138,7 +140,7 @@ WITHOUT = Fault(
     "matrix unit",
     (
         Edit(
-            "tiles.py",
+            "device/tiles.py",
             "acc = tl.dot(a, b, acc, input_precision=PRECISION, max_num_imprecise_acc=PROMOTE, out_dtype=tl.float32)\n"
             "        a_tile",
             # without the addition the compiler would see the product of two matrices in it
@@ -164,7 +166,7 @@ def test_a_kernel_that_leaves_the_matrix_unit_idle_is_caught(matrix_units, idle,
     kernel, pool = idle
     failed = []
     for package, known in (("conformance.kernels", get("mm")), (f"planted_{WITHOUT.name}", kernel)):
-        plan = known.plan(problem_for(known, dtype, *ragged(config, dtype, aligned=True)), config, find(target))
+        plan = known.plan(known.problem(dtype, *ragged(config, dtype, aligned=True)), config, find(target))
         request = CompileRequest(f"{package}.catalogue:meta_launch", plan, find(target))
         result = pool.submit(request).result()
         assert result.artefact is not None, result.error

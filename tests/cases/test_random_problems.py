@@ -7,6 +7,7 @@ import pytest
 from conformance.cases import random_problems
 from conformance.cases.random_problems import random_plan
 from conformance.heuristics.configs import Config
+from conformance.kernels import draw
 from conformance.kernels.catalogue import catalogue, get
 from conformance.kernels.kernel import Kernel, Variant
 from conformance.problems import Layout, mm
@@ -85,9 +86,9 @@ def test_200_seeds_reach_every_corner():
 
 
 def test_a_stream_without_corners_is_seen(monkeypatch):
-    monkeypatch.setattr(random_problems, "SIZES", (64,))
-    monkeypatch.setattr(random_problems, "K_SIZES", (64,))
-    monkeypatch.setattr(random_problems._Draw, "layout", lambda self, *given: Layout())
+    monkeypatch.setattr(draw, "SIZES", (64,))
+    monkeypatch.setattr(draw, "K_SIZES", (64,))
+    monkeypatch.setattr(draw.Draw, "layout", lambda self, *given: Layout())
     plans = [random_plan(get("mm"), seed, HOPPER, large=False) for seed in range(50)]
     assert EXPECTED - corners(plans) >= {"M 1", "K 0", "K 1", "col", "padded", "strided", "shifted"}
 
@@ -97,7 +98,7 @@ def test_large_sizes_are_for_a_device():
         plans = [random_plan(get("mm"), seed, HOPPER, large=large) for seed in range(60)]
         return max(max(plan.problem.M, plan.problem.N, plan.problem.K) for plan in plans)
 
-    assert largest(False) <= max(*random_problems.SIZES, *random_problems.K_SIZES) < largest(True)
+    assert largest(False) <= max(*draw.SIZES, *draw.K_SIZES) < largest(True)
 
 
 def test_variants_of_a_descriptor_kernel():

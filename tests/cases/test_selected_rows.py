@@ -11,9 +11,8 @@ import pytest
 from conformance.cases import scenarios, selected_rows
 from conformance.cases.case_table import Selection, cases_of
 from conformance.cases.config_space import space
-from conformance.cases.scenarios import ABOUT_THE_TARGET, Scenario, every_kernel
+from conformance.cases.scenarios import ABOUT_THE_TARGET, Scenario, every_kernel, shapes_of
 from conformance.cases.selected_rows import SelectedRows, rows
-from conformance.cases.shapes import SHAPES, SPLITS, example, example_variant, gemm
 from conformance.heuristics import cuda, rocm
 from conformance.heuristics.configs import Config
 from conformance.heuristics.cpu import CPU
@@ -22,11 +21,11 @@ from conformance.heuristics.lookup import for_target
 from conformance.heuristics.row_sample import cover
 from conformance.heuristics.scaled_rows import Symbolic
 from conformance.kernels.catalogue import catalogue, get
-from conformance.kernels.kernel import Variant
+from conformance.kernels.examples import SHAPES, SPLITS
 from conformance.problems import Attention, Conv, Gemm
 from conformance.targets import Target, find
 
-LISTED = Scenario(every_kernel, {"shape": list(SHAPES)}, every_config=True)
+LISTED = Scenario(every_kernel, {"shape": shapes_of}, every_config=True)
 AMPERE, HOPPER, BLACKWELL, AMD = map(find, ("sm_80", "sm_90", "sm_100", "gfx942"))
 TARGETS = (AMPERE, HOPPER, BLACKWELL, AMD)
 KERNELS = list(catalogue())
@@ -59,12 +58,12 @@ def yielded(kernel, dtype, target):
     """Every (config, head dim) that the target's device class yields for the sweep's problems, by its tables alone.
     The head dim is None for products."""
     tables = for_target(target)
-    if isinstance(example(kernel, dtype, kernel.configs[0]), Attention):
+    if isinstance(kernel.example(dtype, kernel.configs[0]), Attention):
         name = {"flex_fwd": "flex_fwd_default", "flex_bwd": "flex_bwd_default", "flex_decode": "flex_decode_default"}
         default = getattr(tables, name[kernel.table])
         stored = "fp32" if dtype == "tf32" else dtype
         return {(default(dim, stored, CAPABILITY[target]), dim) for dim in (64, 96, 128, 256, 512)}
-    problems = [example(kernel, dtype, config, shape) for config in space(kernel, target, "full") for shape in SHAPES]
+    problems = [kernel.example(dtype, config, shape) for config in space(kernel, target, "full") for shape in SHAPES]
     sizes = {size(kernel, problem) for problem in problems}
     hints = (None,)
     if isinstance(problems[0], Gemm):
@@ -164,7 +163,7 @@ def test_every_measured_default_of_attention_is_a_case_with_its_head_dim(target,
 @pytest.mark.parametrize("name", KERNELS)
 def test_each_row_runs_on_a_problem_that_selects_it(name):
     kernel = get(name)
-    variant = Variant(**example_variant(kernel))
+    variant = kernel.example_variant()
     for target in TARGETS:
         for dtype, config, text in selected_cases(kernel, target):
             problem = selected_rows.selected(kernel, dtype, target)[config, text]
@@ -179,17 +178,18 @@ def test_each_row_runs_on_a_problem_that_selects_it(name):
 @pytest.mark.parametrize("name", KERNELS)
 def test_default_takes_a_cover_and_quick_none(name):
     kernel = get(name)
-    variant = Variant(**example_variant(kernel))
+    variant = kernel.example_variant()
     for target in TARGETS:
         assert selected_cases(kernel, target, "quick") == []
         full, default = (selected_cases(kernel, target, tier) for tier in ("full", "default"))
         assert set(default) <= set(full)
         assert len(full) == len(set(full))
+        variant = kernel.example_variant()
         usable = [
-            row
-            for row in full
+            (dtype, config, size)
+            for dtype, config, size in full
             if kernel.refusal(
-                kernel.draft(selected_rows.selected(kernel, row[0], target)[row[1:]], row[1], target, variant)
+                kernel.draft(selected_rows.selected(kernel, dtype, target)[config, size], config, target, variant)
             )
             is None
         ]
@@ -254,7 +254,7 @@ def test_kernels_that_heuristics_do_not_know_have_no_such_rows(monkeypatch):
     monkeypatch.undo()
     selected_rows.selected.cache_clear()
     with pytest.raises(TypeError, match="a product or convolution is required"):
-        selected_rows.size_of(kernel, example(get("attention"), "bf16", get("attention").configs[0]))
-    assert gemm(kernel, "bf16", *selected_rows.SMALL).id in {
+        selected_rows.size_of(kernel, get("attention").example("bf16", get("attention").configs[0]))
+    assert kernel.problem("bf16", *selected_rows.SMALL).id in {
         problem.id for problem in selected_rows.selected(kernel, "bf16", HOPPER).values()
     }

@@ -41,10 +41,9 @@ def small_configs(kernel: Any) -> tuple[Any, ...]:
 def cases(count: int, seed: int, device: bool, target: Any) -> Iterator[tuple[Any, int]]:
     """``count`` distinct plans of all kernels in turn, each with a seed of its fills."""
     from conformance.cases.random_problems import random_plan
-    from conformance.cases.shapes import usable_on
     from conformance.kernels import catalogue
 
-    kernels = [kernel for kernel in catalogue.catalogue().values() if usable_on(kernel, target)]
+    kernels = [kernel for kernel in catalogue.catalogue().values() if kernel.usable_on(target)]
     seen: set[Any] = set()
     for number in itertools.count(1_000_000_000 * (seed + 1)):
         kernel = kernels[number % len(kernels)]

@@ -17,7 +17,6 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from conformance import targets
-from conformance.cases.shapes import example
 from conformance.execution.trial import fills_for
 from conformance.heuristics.configs import Config
 from conformance.judging.case_recorder import CaseRecorder
@@ -83,7 +82,7 @@ NO_SUM = Fault(
 )
 ATTENTION = catalogue.get("attention")
 SOFTMAX = Case(
-    "attention", example(ATTENTION, "fp16", ATTENTION.configs[0], "smaller-than-a-tile"), ATTENTION.configs[0]
+    "attention", ATTENTION.example("fp16", ATTENTION.configs[0], "smaller-than-a-tile"), ATTENTION.configs[0]
 )
 
 

@@ -9,7 +9,8 @@ from conformance import codegen_checks as codegen
 from conformance.heuristics.base import SPACES, TABLES
 from conformance.heuristics.configs import Config
 from conformance.heuristics.device_class import DeviceClass
-from conformance.kernels.kernel import Features, Kernel, check_tensors
+from conformance.kernels.gemm_family import GemmFamily
+from conformance.kernels.kernel import Features, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.records import Reason, ReasonCode
@@ -40,7 +41,7 @@ def vendor_mm(
     tl.store(c + rm[:, None] * stride_cm + rn[None, :] * stride_cn, acc.to(c.dtype.element_ty), inside)
 
 
-class VendorMm(Kernel):
+class VendorMm(GemmFamily):
     name = "vendor_mm"
     operations = frozenset({"mm"})
     dtypes = ("bf16",)
