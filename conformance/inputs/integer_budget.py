@@ -183,7 +183,7 @@ def paired_sizes(budget: IntegerBudget, top_a: int, top_b: int) -> tuple[int, in
     balance = max(math.isqrt(int(budget.per_product)), int(budget.per_product) // top_b, 1)
     largest_a = max(1, min(top_a, budget.visible // terms, balance))
     largest_b = max(2, min(top_b, int(budget.per_product) // largest_a))
-    return largest_a, largest_b, budget.per_product / (largest_a * largest_b)
+    return largest_a, largest_b, min(1.0, budget.per_product / (largest_a * largest_b))
 
 
 def needs_one_hot(budget: IntegerBudget, largest: int) -> bool:
