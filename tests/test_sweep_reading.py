@@ -67,6 +67,13 @@ def test_records_of_one_config_become_one_row():
     assert (bare.registers, bare.spills, bare.shared, bare.us) == (None, 0, None, None)
 
 
+def test_a_config_that_problems_select_has_a_row_for_each_size():
+    selected = [record(options={"dtype": "fp16", "size": size}, spills=8) for size in ("d96", "d128")]
+    sweep_rows = rows([record(), *selected])
+    assert [row.config for row in sweep_rows] == [SMALL, f"{SMALL}@d128", f"{SMALL}@d96"]
+    assert spilling(sweep_rows) == [f"mm fp16 {SMALL}@d128 sm_90", f"mm fp16 {SMALL}@d96 sm_90"]
+
+
 @pytest.mark.parametrize(
     "other",
     [{"suite": "scaling"}, {"kernel": None}, {"config": None}, {"config": {}}, {"target": None}, {"options": {}}],

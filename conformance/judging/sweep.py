@@ -15,6 +15,7 @@ from conformance.kernels.kernel import Kernel, NotApplicable
 from conformance.machine.gpu_lock import NotAlone
 from conformance.problems import Problem, itemsize
 from conformance.records import Check, CheckKind, Verdict
+from conformance.reporting.sweep import sized
 from conformance.targets import Target
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def estimates(kernel: Kernel, problem: Problem, config: AnyConfig, target: Targe
 
 @functools.cache
 def _declared() -> frozenset[str]:
-    """Lines of the data file: kernel, dtype, config and target of each case that is known to spill."""
+    """Lines of the data file: kernel, dtype, config (and size) and target of each case that is known to spill."""
     text = files("conformance.data").joinpath("declared_spills.txt").read_text()
     return frozenset(line for line in text.splitlines() if line and not line.startswith("#"))
 
@@ -73,14 +74,22 @@ class SpillsNotDeclared(UserWarning):
     """Spills on a target fail no case, because nobody has declared which of them are known."""
 
 
-def spill_key(kernel: Kernel, dtype: str, config: AnyConfig, target: Target) -> str:
-    return f"{kernel.name} {dtype} {config.id} {target.id}"
+def spill_key(kernel: Kernel, dtype: str, config: AnyConfig, target: Target, size: str = "") -> str:
+    """The line that declares the spills of a case; ``size`` is that of a row that a problem selects."""
+    return f"{kernel.name} {dtype} {sized(config.id, size)} {target.id}"
 
 
 def spill_verdict(
-    kernel: Kernel, dtype: str, config: AnyConfig, target: Target, artefact: Artefact, *, judged: bool = True
+    kernel: Kernel,
+    dtype: str,
+    config: AnyConfig,
+    target: Target,
+    artefact: Artefact,
+    *,
+    size: str = "",
+    judged: bool = True,
 ) -> Verdict:
-    """The verdict on the registers that the main launch spills.
+    """The verdict on the registers that the main launch spills; ``size`` is that of a row that a problem selects.
 
     It fails if ``judged`` is true and the target has declared spills, of which this is none. On a target without
     declared spills it passes and warns (:class:`SpillsNotDeclared`). A binary that cannot be read fails if ``judged``.
@@ -91,7 +100,7 @@ def spill_verdict(
     if not used.spills:
         return Verdict(_SPILLS, True, "no register is spilled")
     text = f"{used.spills} {used.spill_unit} per thread spilled"
-    if spill_key(kernel, dtype, config, target) in _declared():
+    if spill_key(kernel, dtype, config, target, size) in _declared():
         return Verdict(_SPILLS, True, f"{text}, declared")
     if target.id not in _targets_with_declarations():
         warnings.warn(

@@ -212,13 +212,16 @@ class AttentionKernel(Kernel):
             return Reason(ReasonCode.CONFIG, "block", detail)
         return None
 
+    def _multiplies_by_warpgroup(self, plan: Plan) -> bool:
+        """Whether the products use instructions that read both operands from shared memory."""
+        return bool({codegen.WGMMA, codegen.TCGEN05} & self.features(plan).required)
+
     def _shared_memory(self, plan: Plan) -> Reason | None:
         """An estimate from below: warpgroup instructions read every stage and what stays from shared memory, smaller
         ones have one stage in registers, and AMD's keep there what stays."""
         problem, config, target = plan.problem, plan.config, plan.target
         resident, loaded = self._resident(plan)
-        warpgroup = bool({codegen.WGMMA, codegen.TCGEN05} & self.features(plan).required)
-        stages = config.num_stages if warpgroup else max(config.num_stages - 1, 1)
+        stages = config.num_stages if self._multiplies_by_warpgroup(plan) else max(config.num_stages - 1, 1)
         kept = 0 if target.vendor == "amd" else resident
         needed = (kept + loaded * stages) * itemsize(problem.dtype)
         limit = target.limits.shared_memory
@@ -331,9 +334,11 @@ class Forward(AttentionKernel):
 
     def _resident(self, plan: Plan) -> tuple[int, int]:
         problem, config = plan.problem, plan.config
-        dim = _power_of_two(problem.head_dim)
-        staged = config.block_m * config.block_n if _in_fp32(problem) else 0
-        return config.block_m * dim + staged, config.block_n * (dim + _power_of_two(problem.values_dim))
+        dim, value_dim = _power_of_two(problem.head_dim), _power_of_two(problem.values_dim)
+        # The warps of a product lie along its longer side. P is exchanged between them if that is the columns of P @ V.
+        exchanged = config.block_m < value_dim and not self._multiplies_by_warpgroup(plan)
+        staged = config.block_m * config.block_n if exchanged or _in_fp32(problem) else 0
+        return config.block_m * dim + staged, config.block_n * (dim + value_dim)
 
     def grid(self, plan: Plan) -> tuple[int, ...]:
         """See :class:`Kernel`: (blocks of queries, batch, heads)."""

@@ -41,13 +41,20 @@ class Row:
         return f"{self.kernel} {self.dtype} {self.config} {self.target}"
 
 
+def sized(config: str, size: str) -> str:
+    """The text that stands for a config in tables and declarations: with the size of the problem that selected it."""
+    return f"{config}@{size}" if size else config
+
+
 def rows(records: Iterable[CaseRecord]) -> list[Row]:
-    """One row per kernel, dtype, config and target of the sweep's records, sorted."""
+    """One row per kernel, dtype, config and target of the sweep's records, sorted. A config that was selected by
+    problems of several sizes has a row for each."""
     groups: defaultdict[tuple[str, str, str, str], list[CaseRecord]] = defaultdict(list)
     for record in records:
         dtype, config = record.options.get("dtype"), (record.config or {}).get("id")
         if record.suite == SUITE and record.kernel and config and record.target and dtype:
-            groups[record.kernel, str(dtype), str(config), record.target].append(record)
+            row = sized(str(config), str(record.options.get("size") or ""))
+            groups[record.kernel, str(dtype), row, record.target].append(record)
     return [_row(*key, group) for key, group in sorted(groups.items())]
 
 

@@ -40,9 +40,9 @@ def test_selected_rows(conform, harness, recorder, kernel, target, dtype, config
     """A row that the heuristics scale to a problem's size is right on that problem, and attention's default with the
     head dim for which it is the default."""
     problem = selected(kernel, dtype, target)[config, size]
-    recorder.set(options={"dtype": dtype}, observed=estimates(kernel, problem, config, target))
+    recorder.set(options={"dtype": dtype, "size": size}, observed=estimates(kernel, problem, config, target))
     whole = harness.settings.tier in ("full", "exhaustive")
-    spills = functools.partial(spill_verdict, kernel, dtype, config, target, judged=whole)
+    spills = functools.partial(spill_verdict, kernel, dtype, config, target, size=size, judged=whole)
     fills = names_of_family(problem, FILLS)
     conform(
         kernel, problem, config=config, target=target, fills=fills, inspect=spills, variant=kernel.example_variant()

@@ -340,8 +340,8 @@ def test_only_declared_spills_pass(monkeypatch):
     none = KernelResources(200, 0, "bytes", 1024, 0, 256, "cubin")
     some = dataclasses.replace(none, spills=48)
 
-    def verdict(resources, config=config):
-        return sweep.spill_verdict(mm, "bf16", config, HOPPER, types.SimpleNamespace(resources=resources))
+    def verdict(resources, config=config, size=""):
+        return sweep.spill_verdict(mm, "bf16", config, HOPPER, types.SimpleNamespace(resources=resources), size=size)
 
     monkeypatch.setattr(sweep, "_targets_with_declarations", lambda: frozenset({"sm_80"}))
     monkeypatch.setattr(sweep, "_declared", frozenset)
@@ -363,17 +363,24 @@ def test_only_declared_spills_pass(monkeypatch):
     assert (unread.passed, "not known" in unread.text) == (False, True)
     assert verdict(none).passed, "a declaration is no duty: another Triton may not spill"
     assert not verdict(some, Config(128, 128, 64, 3, 8)).passed, "another row is not declared"
+    assert not verdict(some, size="17x64x48").passed, "nor is the same one for a problem that selects it"
+    monkeypatch.setattr(sweep, "_declared", lambda: frozenset({"mm bf16 128x128x64-s4-w8@17x64x48 sm_90"}))
+    assert verdict(some, size="17x64x48").passed
+    assert not verdict(some).passed
 
 
 def test_declared_lines_are_keys_of_the_sweep():
     """A line that names nothing would declare nothing, unnoticed."""
 
     @functools.cache
-    def swept_configs(name, dtype, target):
-        listed = space(get(name), find(target), "exhaustive")
-        return {config.id for config in (*listed, *(row[0] for row in selected(get(name), dtype, find(target))))}
+    def listed_ids(name, target):
+        return {config.id for config in space(get(name), find(target), "exhaustive")}
+
+    @functools.cache
+    def selected_ids(name, dtype, target):
+        return {f"{config.id}@{size}" for config, size in selected(get(name), dtype, find(target))}
 
     for line in sweep._declared():
         name, dtype, config, target = line.split(" ")
         assert dtype in scenarios._kernel_dtypes(get(name), SCENE), line
-        assert config in swept_configs(name, dtype, target), line
+        assert config in listed_ids(name, target) or config in selected_ids(name, dtype, target), line

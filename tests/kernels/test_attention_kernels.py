@@ -79,6 +79,19 @@ def test_the_most_that_decode_takes():
     assert plan("attention_decode", few(64, kv_heads=2, block=64))
 
 
+@pytest.mark.parametrize(
+    ("target", "head_dim", "dtype", "config"),
+    [("sm_120", 256, "bf16", FlexConfig(64, 32, 3, 4)), ("sm_80", 96, "fp32", FlexConfig(64, 64, 3, 4))],
+)
+def test_probabilities_that_warps_exchange_need_shared_memory(target, head_dim, dtype, config):
+    """102400 bytes where sm_120 has 101376, and 181248 where sm_80 has 166912, as the compiler says. Without a search
+    Inductor uses these configs there."""
+    fields = {"precision": "tf32"} if dtype == "fp32" else {}
+    with pytest.raises(NotApplicable, match="of shared memory at least"):
+        plan("attention", forward(head_dim=head_dim, dtype=dtype, **fields), config, targets.find(target))
+    assert plan("attention", forward(head_dim=64, dtype=dtype, **fields), config, targets.find(target))
+
+
 def test_memory_is_counted_by_target():
     """Warpgroup instructions read one stage more of keys and values, and q, from shared memory."""
     wide, config = forward(head_dim=128), FlexConfig(128, 128, 4, 8)
