@@ -9,7 +9,7 @@ until the entry is removed. A failing case that is no longer run is LOST_COVERAG
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import Enum
 
 from conformance.gate.changes.median_intervals import FEWEST_SAMPLES
@@ -20,22 +20,22 @@ from conformance.records import Check, CheckKind, Status
 
 
 class Standing(Enum):
-    """How far a case came. BUILT: compiled, and there is no device to run it on."""
+    """How far a case came."""
 
-    GOOD = "good"
-    BUILT = "built"
-    ACCEPTED = "accepted"
+    PASSED = "passed"
+    COMPILED = "compiled"  # and there was no device to run it on
+    EXPECTED = "failed as expected"
     FLAKY = "flaky"
     FAILED = "failed"
     CRASHED = "crashed"
-    ABSENT = "absent"
+    ABSENT = "absent"  # refused, or not recorded
 
 
 _STANDING = {
-    Status.PASS: Standing.GOOD,
-    Status.UNEXPECTED_PASS: Standing.GOOD,
-    Status.NOT_RUN: Standing.BUILT,
-    Status.EXPECTED_FAIL: Standing.ACCEPTED,
+    Status.PASS: Standing.PASSED,
+    Status.UNEXPECTED_PASS: Standing.PASSED,
+    Status.NOT_RUN: Standing.COMPILED,
+    Status.EXPECTED_FAIL: Standing.EXPECTED,
     Status.FLAKY: Standing.FLAKY,
     Status.FAIL: Standing.FAILED,
     Status.COMPILE_ERROR: Standing.FAILED,
@@ -44,23 +44,17 @@ _STANDING = {
     Status.OOM: Standing.CRASHED,
     Status.NOT_APPLICABLE: Standing.ABSENT,
 }
-_BAD = (Standing.FAILED, Standing.CRASHED, Standing.FLAKY)
-_NEW, _CRASH, _RANDOM, _EXPECTED = Kind.NEW_FAIL, Kind.NEW_CRASH, Kind.NONDETERMINISTIC, Kind.NEW_EXPECTED_FAIL
-_STILL, _LOST, _FIXED, _MORE = Kind.STILL_FAIL, Kind.LOST_COVERAGE, Kind.FIXED, Kind.NEW_COVERAGE
-#: By what a case is now, and by what it was: the columns are in the order of the standings. What the two standings do
-#: not decide is in :func:`_kind`.
-_KINDS: Mapping[Standing, tuple[Kind | None, ...]] = {
-    # was: good, built, accepted, flaky, failed, crashed, absent
-    Standing.GOOD: (None, _MORE, _FIXED, _FIXED, _FIXED, _FIXED, _MORE),
-    Standing.BUILT: (_LOST, None, _LOST, _LOST, _LOST, _LOST, _MORE),
-    Standing.ACCEPTED: (_EXPECTED, _EXPECTED, _STILL, _STILL, _STILL, _STILL, _EXPECTED),
-    Standing.FLAKY: (_RANDOM, _RANDOM, _RANDOM, _STILL, _STILL, _STILL, _RANDOM),
-    Standing.FAILED: (_NEW, _NEW, _NEW, _NEW, _STILL, _STILL, _NEW),
-    Standing.CRASHED: (_CRASH, _CRASH, _CRASH, _CRASH, _CRASH, _STILL, _CRASH),
-    Standing.ABSENT: (_LOST, _LOST, _LOST, _LOST, _LOST, _LOST, None),
+#: For each way to fail in the candidate: the finding if it is new, and the standings of the baseline that make it old.
+_FAILURES = {
+    Standing.EXPECTED: (
+        Kind.NEW_EXPECTED_FAIL,
+        (Standing.EXPECTED, Standing.FLAKY, Standing.FAILED, Standing.CRASHED),
+    ),
+    Standing.FLAKY: (Kind.NONDETERMINISTIC, (Standing.FLAKY, Standing.FAILED, Standing.CRASHED)),
+    Standing.FAILED: (Kind.NEW_FAIL, (Standing.FAILED, Standing.CRASHED)),
+    Standing.CRASHED: (Kind.NEW_CRASH, (Standing.CRASHED,)),
 }
-_COLUMNS = tuple(Standing)
-_FAILURES = (Kind.NEW_CRASH, Kind.NEW_FAIL, Kind.NONDETERMINISTIC, Kind.NEW_EXPECTED_FAIL, Kind.STILL_FAIL)
+_FAILURE_KINDS = (Kind.STILL_FAIL, *(kind for kind, _ in _FAILURES.values()))
 #: Checks that every case of its sort has; what other checks are called depends on what was generated.
 _JUDGING = (
     *(CheckKind.NUMERICS, CheckKind.MEMORY, CheckKind.REPEAT, CheckKind.GRID),
@@ -91,46 +85,77 @@ def finding(
     return Finding(kind, record.case, record.kernel, record.target, cause, before, after, ratio, detail)
 
 
-def outcome(
+def status_finding(
     before: ComparedRecord | None, after: ComparedRecord | None, absence: Callable[[ComparedRecord], str]
 ) -> Finding | None:
-    """What the two statuses say; None if nothing became worse or better. ``absence`` gives the cause for a case of the
-    baseline that the candidate did not record. One of the two records is there."""
-    was, now = standing(before), standing(after)
+    """What the statuses of one case say; None if it became neither worse nor better. ``absence`` gives the cause for a
+    case of the baseline that the candidate did not record. At least one of the two records is there."""
+    kind = _kind(before, after)
+    if kind is None:
+        return _evidence(before, after) if before and after else None
+    if kind is Kind.FIXED and before and after:
+        lost = _lost_evidence(before, after)
+        if lost is not None:
+            return lost
+    cause, detail = _cause(kind, before, after, absence)
     record = after or before
     assert record is not None
-    kind = _kind(was, now, before, after)
-    if kind is None:
-        return _evidence(before, after) if before and after and was is now is not Standing.ABSENT else None
-    if kind is Kind.FIXED and before and after:
-        less = _less(before, after)
-        if less is not None:
-            return less
-    cause, detail = record.reason or record.status.value, ""
-    if kind in _FAILURES and after:
-        cause, detail = _failure(before, after, kind)
-    elif kind is Kind.LOST_COVERAGE and before:
-        cause = absence(before) if after is None else normalised(f"{after.status.value} {after.reason}")
-    elif kind is Kind.FIXED and before:
-        cause = failure_cause(before) if was is not Standing.ACCEPTED else f"was accepted: {before.reason}"
-        if after and after.status is Status.UNEXPECTED_PASS:
-            detail = "its expected failure no longer fails: remove it"
-    elif kind is Kind.NEW_COVERAGE:
-        cause = f"was {_shown(before)}"
     return finding(kind, record, cause, _shown(before), _shown(after), detail=detail)
 
 
-def _kind(was: Standing, now: Standing, before: ComparedRecord | None, after: ComparedRecord | None) -> Kind | None:
-    kind = _KINDS[now][_COLUMNS.index(was)]
-    if was is now is Standing.FAILED and before and after and before.status is not after.status:
-        kind = Kind.NEW_FAIL  # did not compile, and is wrong now: an autotuner would choose it; or the reverse
-    if was is Standing.CRASHED and after and after.status is Status.FAIL:
-        kind = Kind.NEW_FAIL  # what ran out of memory or time, on this machine perhaps, is wrong now
-    if was is now is Standing.ACCEPTED and before and after and before.reason == after.reason:
-        return None
-    if now is Standing.BUILT and was in _BAD and before and before.executor is None:
-        return Kind.FIXED  # it never got to run, and came as far now as it can without a device
+def _kind(before: ComparedRecord | None, after: ComparedRecord | None) -> Kind | None:
+    """The kind of the finding that two statuses make; None if they stand alike or nothing speaks of them."""
+    was, now = standing(before), standing(after)
+    if now is Standing.ABSENT:
+        return None if was is Standing.ABSENT else Kind.LOST_COVERAGE
+    if now is Standing.PASSED:
+        if was is Standing.PASSED:
+            return None
+        return Kind.NEW_COVERAGE if was in (Standing.COMPILED, Standing.ABSENT) else Kind.FIXED
+    if now is Standing.COMPILED:
+        return _kind_of_compiled(was, before)
+    new, old_standings = _FAILURES[now]
+    kind = Kind.STILL_FAIL if was in old_standings else new
+    if before and after:
+        if was is now is Standing.EXPECTED and before.reason == after.reason:
+            return None
+        if was is now is Standing.FAILED and before.status is not after.status:
+            kind = Kind.NEW_FAIL  # it did not compile and is wrong now, so an autotuner would choose it; or the reverse
+        if was is Standing.CRASHED and after.status is Status.FAIL:
+            kind = Kind.NEW_FAIL  # it ran out of memory or time, perhaps for want of either, and is wrong now
     return Kind.NONDETERMINISTIC if kind is Kind.NEW_FAIL and after and repeats(after.failing) else kind
+
+
+def _kind_of_compiled(was: Standing, before: ComparedRecord | None) -> Kind | None:
+    """The kind for a case that the candidate compiled and had no device to run it on."""
+    if was is Standing.COMPILED:
+        return None
+    if was is Standing.ABSENT:
+        return Kind.NEW_COVERAGE
+    failed = was in (Standing.FAILED, Standing.CRASHED, Standing.FLAKY)
+    if failed and before and before.executor is None:
+        return Kind.FIXED  # it failed before it could run, and came as far now as it can without a device
+    return Kind.LOST_COVERAGE
+
+
+def _cause(
+    kind: Kind,
+    before: ComparedRecord | None,
+    after: ComparedRecord | None,
+    absence: Callable[[ComparedRecord], str],
+) -> tuple[str, str]:
+    """The cause of a finding of ``kind``, and what else there is to say."""
+    if kind in _FAILURE_KINDS and after:
+        return _failure(before, after, kind)
+    if kind is Kind.LOST_COVERAGE and before:
+        return absence(before) if after is None else normalised(f"{after.status.value} {after.reason}"), ""
+    if kind is Kind.FIXED and before:
+        cause = failure_cause(before)
+        if standing(before) is Standing.EXPECTED:
+            cause = f"was an expected failure: {before.reason}"
+        passed = after is not None and after.status is Status.UNEXPECTED_PASS
+        return cause, "its expected failure no longer fails: remove it" if passed else ""
+    return f"was {_shown(before)}", ""
 
 
 def repeats(failing: Failing) -> Failing:
@@ -164,7 +189,7 @@ def _subject_of(check: str) -> str:
 def _failure(before: ComparedRecord | None, after: ComparedRecord, kind: Kind) -> tuple[str, str]:
     """The cause of a failure, and what else there is to say."""
     if after.status is Status.EXPECTED_FAIL:
-        return f"accepted: {after.reason}", "fails, which a waiver accepts"
+        return f"expected: {after.reason}", "fails as an expected failure says"
     failing = after.failing
     repeated = repeats(failing)
     if kind is Kind.NONDETERMINISTIC and repeated:
@@ -178,44 +203,57 @@ def _failure(before: ComparedRecord | None, after: ComparedRecord, kind: Kind) -
 
 
 def _evidence(before: ComparedRecord, after: ComparedRecord) -> Finding | None:
-    """The outcome is the same, but is it as well founded? What was lost comes before what was gained."""
-    if _STANDING[after.status] not in (Standing.GOOD, Standing.BUILT):
+    """What changed in how well two equal outcomes are founded. What was lost comes before what was gained."""
+    if _STANDING[after.status] not in (Standing.PASSED, Standing.COMPILED):
         return None
     gained = _gain(before.executor, after.executor) > 0
-    return _less(before, after) or (_other_executor(Kind.NEW_COVERAGE, before, after) if gained else None)
+    return _lost_evidence(before, after) or (_other_executor(Kind.NEW_COVERAGE, before, after) if gained else None)
 
 
-def _less(before: ComparedRecord, after: ComparedRecord) -> Finding | None:
-    """What of the case is no longer judged or measured: a pass that was judged by less is not the pass it was."""
+def _lost_evidence(before: ComparedRecord, after: ComparedRecord) -> Finding | None:
+    """What of the case is no longer judged or measured; None if nothing is missing."""
     if _gain(before.executor, after.executor) < 0:
         return _other_executor(Kind.LOST_COVERAGE, before, after)
-    if before.checks != after.checks:
-        had, has = _judging(before), _judging(after)
-        for check, _ in before.failing:
-            parsed = Check.parse(check)
-            if parsed.kind in _BY_FILL_IF_FAILING:
-                had.pop(parsed.name, None)
-        lost = sorted(had.keys() - has.keys())
-        if lost:
-            cause = f"no longer checked: {', '.join(lost[:3])}" + (" and more" if len(lost) > 3 else "")
-            return finding(Kind.LOST_COVERAGE, after, cause, "checked", "not checked", detail=", ".join(lost))
-        fewer = sorted(name for name in had if has[name] < had[name])
-        if fewer:
-            counts = f"{fewer[0]}: {had[fewer[0]]}", f"{fewer[0]}: {has[fewer[0]]}"
-            return finding(Kind.LOST_COVERAGE, after, "judged fewer times", *counts, detail=", ".join(fewer))
+    lost_checks = _lost_checks(before, after) if before.checks != after.checks else None
+    return lost_checks or _lost_figures(before, after)
+
+
+def _lost_checks(before: ComparedRecord, after: ComparedRecord) -> Finding | None:
+    """The checks that judged the case in the baseline and do not in the candidate, or do so for fewer configs."""
+    had, has = _judging(before), _judging(after)
+    for text, _ in before.failing:
+        check = Check.parse(text)
+        if check.kind in _BY_FILL_IF_FAILING:
+            had.pop(check.name, None)
+    lost = sorted(had.keys() - has.keys())
+    if lost:
+        cause = f"no longer checked: {', '.join(lost[:3])}" + (" and more" if len(lost) > 3 else "")
+        return finding(Kind.LOST_COVERAGE, after, cause, "checked", "not checked", detail=", ".join(lost))
+    fewer = sorted(name for name in had if has[name] < had[name])
+    if fewer:
+        counts = f"{fewer[0]}: {had[fewer[0]]}", f"{fewer[0]}: {has[fewer[0]]}"
+        return finding(Kind.LOST_COVERAGE, after, "judged fewer times", *counts, detail=", ".join(fewer))
+    return None
+
+
+def _lost_figures(before: ComparedRecord, after: ComparedRecord) -> Finding | None:
+    """The figures of the code or time that the baseline recorded and the candidate did not."""
+
+    def lost(cause: str, was: str, now: str) -> Finding:
+        return finding(Kind.LOST_COVERAGE, after, cause, was, now)
+
     if before.resources is not None and after.resources is None:
-        return finding(Kind.LOST_COVERAGE, after, "no longer compiled", "compiled", "not compiled")
+        return lost("no longer compiled", "compiled", "not compiled")
     if before.resources and before.resources.registers and after.resources and not after.resources.registers:
-        return finding(Kind.LOST_COVERAGE, after, "registers and spills are no longer read", "read", "not read")
+        return lost("registers and spills are no longer read", "read", "not read")
     if before.code and not after.code:
-        cause = "the features and instructions of the code are no longer recorded"
-        return finding(Kind.LOST_COVERAGE, after, cause, "recorded", "not recorded")
+        return lost("the features and instructions of the code are no longer recorded", "recorded", "not recorded")
     if before.samples and not after.samples:
         why = "refused: " + normalised(after.refused) if after.refused else "not timed"
-        return finding(Kind.LOST_COVERAGE, after, f"no longer timed: {why}", "timed", why)
+        return lost(f"no longer timed: {why}", "timed", why)
     if len(before.samples) >= FEWEST_SAMPLES > len(after.samples):
         counts = f"{len(before.samples)} measurements", f"{len(after.samples)} measurements"
-        return finding(Kind.LOST_COVERAGE, after, "measured too few times to tell", *counts)
+        return lost("measured too few times to tell", *counts)
     return None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from conformance.gate.changes import lost_cases, time_changes
 from conformance.gate.changes.code_changes import code_findings, explained, kind_of_check, verdict_findings
-from conformance.gate.changes.status_changes import finding, newly_failing, outcome, repeats
+from conformance.gate.changes.status_changes import finding, newly_failing, repeats, status_finding
 from conformance.gate.changes.thresholds import THRESHOLDS
 from conformance.gate.findings import Comparison, Finding, Kind, Side
 from conformance.gate.runs.failure_causes import failure_cause
@@ -33,7 +33,7 @@ def _compare(baseline: ComparedRun, candidate: ComparedRun) -> Comparison:
     for case in {**before, **after}:  # in the order of the files; what is found is sorted later
         was, now = before.get(case), after.get(case)
         if was is not now:
-            found += _statuses_and_code(was, now, outcome(was, now, absence))
+            found += _statuses_and_code(was, now, status_finding(was, now, absence))
     pairs = [(before[case], after[case]) for case in before if case in after]
     passed = [pair for pair in pairs if pair[0].status is pair[1].status is Status.PASS]
     if baseline.seed == candidate.seed:
@@ -110,7 +110,7 @@ def _worse(
     kind = Kind.NONDETERMINISTIC if repeats(others) else Kind.NEW_FAIL
     shown = repeats(others) or others
     detail = f"{shown[0][1][:400]}; failed before: {failure_cause(before)}"
-    was, now = (became.before, became.after) if became else ("accepted", "fails in more ways")
+    was, now = (became.before, became.after) if became else ("failed as expected", "fails in more ways")
     return finding(kind, after, failure_cause(after, shown), was, now, detail=detail)
 
 
