@@ -13,7 +13,7 @@ from conformance.gate.mustpass import mustpass_lists as mustpass
 from conformance.gate.mustpass import profiles
 from conformance.gate.user_files import waiver_file
 from conformance.gate.verdict import apply_waivers
-from conformance.gate.verdict.gate_verdict import GateVerdict, Part, judge, lines
+from conformance.gate.verdict.gate_verdict import GateVerdict, Part, decide, lines
 from conformance.records import CaseRecord, Reason, ReasonCode, RunInfo, Status
 
 STACK = {"torch": "2.13.0", "triton": "3.9.0"}
@@ -53,9 +53,9 @@ def verdict(records=RECORDS, compared: Comparison | None = None, toml: str = "",
     accepted = waiver_file.parsed(toml, "w.toml")
     waived = apply_waivers.apply(accepted, records, date(2026, 9, 1), compared, complete=True)
     by_target = {each.target: each for each in LISTS}
-    return judge(
+    return decide(
         comparison=compared,
-        waiving=waived,
+        waivers=waived,
         checked=owed.check(LISTS, RUN, records, waived.excused),
         claims=profiles.claims(PROFILES, by_target, records, waived.excused),
         not_claimed=profiles.not_claimed(PROFILES, by_target, records),
@@ -130,7 +130,7 @@ def test_skipping_fails_and_never_improves_the_headline(records):
 
 
 def test_a_run_without_a_list_fails():
-    found = judge(checked=owed.check([], RUN, RECORDS))
+    found = decide(checked=owed.check([], RUN, RECORDS))
     assert [reason.part for reason in found.reasons] == [Part.MUSTPASS]
     assert found.reasons[0].text.startswith("sm_90: no mustpass list for tier quick, level device")
 
@@ -146,29 +146,29 @@ def test_no_waiver_is_suggested_for_an_incomplete_run():
         Kind.LOST_COVERAGE, RUN_ITSELF, None, None, "the candidate's run is incomplete", "", "it did not end"
     )
     found = replace(found, groups=(*found.groups, Group(lost.kind, lost.cause, (lost,))))
-    failure, incomplete = judge(comparison=found).reasons
+    failure, incomplete = decide(comparison=found).reasons
     assert "[[waiver]]" in failure.edit
     assert (incomplete.text, incomplete.edit) == ("LOST_COVERAGE: the candidate's run is incomplete (1 case)", "")
 
 
 def test_a_baseline_that_is_not_whole_fails():
     found = replace(comparison(), objections=("the baseline's run is incomplete: it did not end",))
-    assert [reason.text for reason in judge(comparison=found).reasons] == list(found.objections)
+    assert [reason.text for reason in decide(comparison=found).reasons] == list(found.objections)
 
 
 def test_regressions_fail_without_waivers_and_lists():
-    found = judge(comparison=comparison((Kind.SLOWER, "mm")))
+    found = decide(comparison=comparison((Kind.SLOWER, "mm")))
     assert [reason.part for reason in found.reasons] == [Part.REGRESSION]
-    assert judge().passed
+    assert decide().passed
 
 
 def test_claims_that_failed_come_before_those_that_nothing_proves():
     claim = profiles.Claim("sm_90", "a", profiles.State.NOT_PROVEN, None, 1, 0, "x")
-    found = judge(claims=[claim, replace(claim, profile="b", state=profiles.State.FAILED)])
+    found = decide(claims=[claim, replace(claim, profile="b", state=profiles.State.FAILED)])
     assert [reason.text for reason in found.reasons] == ["sm_90: b failed: x", "sm_90: a not proven: x"]
 
 
 def test_long_reasons_show_their_first_cases():
     claim = profiles.Claim("sm_90", "a", profiles.State.FAILED, None, 9, 0, "x", tuple(map(str, range(9))))
-    text = lines(judge(claims=[claim]), shown=2)
+    text = lines(decide(claims=[claim]), shown=2)
     assert text[2:] == ["claim: sm_90: a failed: x", "    0", "    1", "    and 7 more"]

@@ -68,7 +68,7 @@ def patched(edit: str, text: str) -> str:
 
 def test_a_regression_that_is_waived_stays_visible_and_fails_nothing():
     found = apply(parsed(waiver(), "w.toml"), FAILING, TODAY, comparison((Kind.NEW_FAIL, 1)))
-    assert found.left == found.problems == found.notes == ()
+    assert found.uncovered == found.problems == found.notes == ()
     (waived,) = found.waived
     assert (waived.case, waived.kind, waived.waiver.reason) == (
         CASE.format(1),
@@ -88,7 +88,7 @@ def test_a_failing_record_is_waived_without_a_comparison():
 def test_only_the_findings_that_are_covered_are_taken_out():
     records = [record(1, Status.FAIL), record(2, Status.FAIL)]
     found = apply(parsed(waiver(), "w.toml"), records, TODAY, comparison((Kind.NEW_FAIL, 1), (Kind.NEW_FAIL, 2)))
-    assert [finding.case for group in found.left for finding in group.findings] == [CASE.format(2)]
+    assert [finding.case for group in found.uncovered for finding in group.findings] == [CASE.format(2)]
     assert found.excused == {CASE.format(1)}
 
 
@@ -103,14 +103,14 @@ UNCOVERED = {
 def test_what_is_not_about_this_run_covers_nothing_and_is_noted(how):
     text, note = UNCOVERED[how]
     found = apply(parsed(text, "w.toml"), FAILING, TODAY, comparison((Kind.NEW_FAIL, 1)))
-    assert (len(found.left), found.waived, found.excused, found.problems) == (1, (), frozenset(), ())
+    assert (len(found.uncovered), found.waived, found.excused, found.problems) == (1, (), frozenset(), ())
     assert note in found.notes[0]
 
 
 def test_an_expired_waiver_excuses_nothing_and_says_which_line_to_change():
     text = "# ours\n\n" + waiver(expires="2026-08-31")
     found = apply(parsed(text, "w.toml"), FAILING, TODAY, comparison((Kind.NEW_FAIL, 1)))
-    assert (len(found.left), found.waived, found.excused) == (1, (), frozenset())
+    assert (len(found.uncovered), found.waived, found.excused) == (1, (), frozenset())
     (problem,) = found.problems
     assert str(problem).startswith("w.toml:3: waiver of NEW_FAIL (https://example.org/7, me): expired on 2026-08-31")
     assert "me renews line 9 or removes it" in problem.text
@@ -169,11 +169,11 @@ def test_ids_are_listed_where_no_pattern_keeps_the_passing_ones_out():
 def test_a_waiver_whose_cases_fail_otherwise_is_unmatched_and_the_crash_stays():
     records = [record(1, Status.CRASH)]
     found = apply(parsed(waiver(), "w.toml"), records, TODAY, comparison((Kind.NEW_CRASH, 1)))
-    assert (len(found.left), found.waived) == (1, ())
+    assert (len(found.uncovered), found.waived) == (1, ())
     assert "none of its 1 cases in this run fails in this way: remove" in found.problems[0].text
     named = parsed(waiver(kind='"NEW_CRASH"'), "w.toml")
     found = apply(named, records, TODAY, comparison((Kind.NEW_CRASH, 1)))
-    assert (found.left, found.problems, found.excused) == ((), (), {CASE.format(1)})
+    assert (found.uncovered, found.problems, found.excused) == ((), (), {CASE.format(1)})
 
 
 def failing(*checks: str) -> CaseRecord:
@@ -197,7 +197,7 @@ def test_a_waiver_of_one_failure_covers_no_other_of_the_same_case(checks, covere
         found = apply(waivers, [failing(*checks)], TODAY, compared)
         assert found.excused == ({CASE.format(1)} if covered else set())
         assert (len(found.waived), len(found.problems)) == ((1, 0) if covered else (0, 1))
-        assert len(found.left) == (compared is not None and not covered)
+        assert len(found.uncovered) == (compared is not None and not covered)
     if not covered:
         assert "none of its 1 cases in this run fails in this way" in found.problems[0].text
 
@@ -205,7 +205,7 @@ def test_a_waiver_of_one_failure_covers_no_other_of_the_same_case(checks, covere
 def test_a_lost_feature_beside_a_failure_has_a_waiver_of_its_own():
     new = comparison((Kind.NEW_FAIL, 1), (Kind.FEATURE_LOST, 1))
     records = [failing("numerics/randn", "codegen/requires/TMA_LOAD")]
-    (left,) = apply(parsed(waiver(seen='"numerics/"'), "w.toml"), records, TODAY, new).left
+    (left,) = apply(parsed(waiver(seen='"numerics/"'), "w.toml"), records, TODAY, new).uncovered
     assert left.kind is Kind.FEATURE_LOST
 
 
@@ -214,10 +214,10 @@ def test_what_a_waiver_is_to_have_seen_of_a_crash_or_a_spill():
     new = comparison((Kind.NEW_CRASH, 1))
     for seen, left in (("illegal memory", 0), ("segmentation", 1)):
         waivers = parsed(waiver(kind='"NEW_CRASH"', seen=f'"{seen}"'), "w.toml")
-        assert len(apply(waivers, [crashed], TODAY, new).left) == left
+        assert len(apply(waivers, [crashed], TODAY, new).uncovered) == left
     for seen, left in (("a cause", 0), ("TMA", 1)):
         waivers = parsed(waiver(kind='"MORE_SPILLS"', seen=f'"{seen}"'), "w.toml")
-        assert len(apply(waivers, [record(1)], TODAY, comparison((Kind.MORE_SPILLS, 1))).left) == left
+        assert len(apply(waivers, [record(1)], TODAY, comparison((Kind.MORE_SPILLS, 1))).uncovered) == left
 
 
 def test_a_case_that_was_not_run_says_nothing():
@@ -237,9 +237,9 @@ def test_a_waiver_without_cases_is_a_problem_only_of_a_complete_run():
 def test_lost_time_needs_its_name_and_excuses_no_failure():
     slower = comparison((Kind.SLOWER, 1))
     unnamed = apply(parsed(waiver(), "w.toml"), [record(1)], TODAY, slower)
-    assert (len(unnamed.left), len(unnamed.problems)) == (1, 1)
+    assert (len(unnamed.uncovered), len(unnamed.problems)) == (1, 1)
     named = parsed(waiver(kind='"SLOWER"'), "w.toml")
-    assert apply(named, [record(1)], TODAY, slower).left == ()
+    assert apply(named, [record(1)], TODAY, slower).uncovered == ()
     assert apply(named, [record(1), record(2)], TODAY, slower).problems == ()
     both = apply(named, [record(1, Status.FAIL)], TODAY, slower)
     assert both.excused == frozenset()
@@ -263,7 +263,7 @@ def test_a_lost_feature_excuses_the_failure_that_it_is():
 def test_a_lost_case_goes_by_the_stack_of_the_candidate():
     waivers = parsed(waiver(kind='"LOST_COVERAGE"'), "w.toml")
     found = apply(waivers, [record(2)], TODAY, comparison((Kind.LOST_COVERAGE, 1)))
-    assert (found.left, found.problems) == ((), ())
+    assert (found.uncovered, found.problems) == ((), ())
 
 
 def test_of_two_waivers_the_first_applies_and_both_count_as_matched():
@@ -291,7 +291,7 @@ def test_a_suggested_waiver_covers_the_group_and_does_not_parse_unread():
     filled = parsed(text, "w.toml")
     assert filled.entries[0].stack == {"triton": "==3.9.0"}
     records = [record(1), record(2), record(12)]
-    assert apply(filled, records, TODAY, new).left == ()
+    assert apply(filled, records, TODAY, new).uncovered == ()
 
 
 def test_hostile_ids_are_quoted_so_that_a_suggestion_stays_one_table():
@@ -445,6 +445,6 @@ def test_narrow_patterns_keep_to_one_test_function():
 
 def test_no_waivers_change_nothing():
     new = comparison((Kind.NEW_FAIL, 1))
-    assert apply(Waivers(), FAILING, TODAY, new).left == new.regressions
+    assert apply(Waivers(), FAILING, TODAY, new).uncovered == new.regressions
     refused = CaseRecord("x", "s", Status.NOT_APPLICABLE, Reason(ReasonCode.DTYPE, "a", "b"))
     assert apply(Waivers(), [refused], TODAY).excused == frozenset()

@@ -16,7 +16,7 @@ from conformance.gate.mustpass import profiles
 from conformance.gate.user_files import waiver_file
 from conformance.gate.user_files.toml_entries import EntryError
 from conformance.gate.verdict import apply_waivers, gate_verdict
-from conformance.gate.verdict.final_comparison import settled
+from conformance.gate.verdict.final_comparison import with_policy
 from conformance.records import CaseRecord, RecordError, RunInfo, Status, read_records, read_run
 from conformance.reporting.text import clean
 
@@ -52,7 +52,7 @@ def after_waivers(arguments: argparse.Namespace, comparison: Comparison, candida
     verdict, waived = verdict_of(
         info, records, arguments.waivers, arguments.mustpass, arguments.profiles, comparison=comparison
     )
-    return settled(comparison, verdict, waived.left)
+    return with_policy(comparison, verdict, waived.uncovered)
 
 
 def verdict_of(
@@ -63,7 +63,7 @@ def verdict_of(
     more_profiles: Sequence[Path],
     run_problems: Sequence[str] = (),
     comparison: Comparison | None = None,
-) -> tuple[gate_verdict.GateVerdict, apply_waivers.Waiving]:
+) -> tuple[gate_verdict.GateVerdict, apply_waivers.AppliedWaivers]:
     """The verdict on a run, by the waivers in ``accepted`` and by ``lists``; without lists no claim is judged."""
     kept, owing, known = _files(accepted, lists, more_profiles)
     try:
@@ -73,9 +73,9 @@ def verdict_of(
     today = datetime.now(timezone.utc).date()
     waived = apply_waivers.apply(kept, records, today, comparison, complete=complete)
     chosen = {each.target: each for each in owed.applicable(owing or (), info, records)}
-    verdict = gate_verdict.judge(
+    verdict = gate_verdict.decide(
         comparison=comparison,
-        waiving=waived,
+        waivers=waived,
         checked=owed.check(owing, info, records, waived.excused) if owing is not None else None,
         claims=profiles.claims(known, chosen, records, waived.excused) if owing is not None else (),
         not_claimed=profiles.not_claimed(known, chosen, records),

@@ -1,4 +1,4 @@
-"""Which cases a run lost, and whether the two runs are of the same thing."""
+"""Says which cases the candidate lost, and whether the two runs are whole and comparable."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from conformance.gate.findings import RUN_ITSELF, Finding, Kind
 from conformance.gate.runs.run_reader import ComparedRecord, ComparedRun
 
-_Sets = list[tuple[str, Callable[[ComparedRecord], str | None]]]
-#: What a lost case is counted by; of equally large sets the first names the cause.
-_SETS: _Sets = [
+#: Groups in which lost cases are counted, in order of preference: if a kernel and a suite lost the same number, the
+#: kernel is named as the cause.
+_GROUPS: list[tuple[str, Callable[[ComparedRecord], str | None]]] = [
     ("kernel", lambda record: record.kernel),
     ("suite", lambda record: record.suite),
     ("target", lambda record: record.target),
@@ -20,72 +20,74 @@ _SETS: _Sets = [
 def absences(
     before: Mapping[str, ComparedRecord], after: Mapping[str, ComparedRecord]
 ) -> Callable[[ComparedRecord], str]:
-    """A function that says why a case of the baseline is not in the candidate: as one of a kernel, suite or target
-    that vanished whole (the largest such set), or by itself."""
+    """A function that says why the candidate lacks a case of the baseline. If it recorded no case of the same kernel,
+    suite or target, the function names the largest such group; otherwise it says only that the case is not recorded."""
     if not after:
         return lambda record: f"the candidate recorded none of the {len(before)} cases"
     if before.keys() <= after.keys():
         return lambda record: "not recorded"
     totals: Counter[tuple[str, str]] = Counter()
-    kept: set[tuple[str, str]] = set()
+    recorded: set[tuple[str, str]] = set()  # groups of which the candidate has a case
     for case, record in before.items():
-        for name, key in _SETS:
+        for name, key in _GROUPS:
             value = key(record)
             if value is not None:
                 totals[name, value] += 1
                 if case in after:
-                    kept.add((name, value))
+                    recorded.add((name, value))
 
     def cause(record: ComparedRecord) -> str:
         whole = [
-            (name, value) for name, key in _SETS if (value := key(record)) is not None and (name, value) not in kept
+            (name, value)
+            for name, key in _GROUPS
+            if (value := key(record)) is not None and (name, value) not in recorded
         ]
         if not whole:
             return "not recorded"
-        name, value = max(whole, key=lambda one: totals[one])  # the first of equals
+        name, value = max(whole, key=totals.__getitem__)  # the first of equals
         return f"{name} {value}: none of its {totals[name, value]} cases was recorded"
 
     return cause
 
 
 def incomplete(candidate: ComparedRun, missing: int) -> Iterator[Finding]:
-    """Why a candidate's run cannot vouch for what it did not record; ``missing`` cases of the baseline are reported
-    one by one already."""
-    said = _gaps(candidate, missing)
+    """Findings about a candidate's run that is not whole: it cannot vouch for what it did not record. ``missing`` is
+    the number of the baseline's cases that it lacks. These are reported one by one."""
+    gaps = _gaps(candidate, missing)
     if candidate.problems:
         count = len(candidate.problems)
-        said.append(f"its records cannot be relied on: {count} problem{'s' * (count > 1)}: {candidate.problems[0]}")
-    for text in said:
+        gaps.append(f"its records cannot be relied on: {count} problem{'s' * (count > 1)}: {candidate.problems[0]}")
+    for text in gaps:
         cause = "the candidate's run is incomplete"
         yield Finding(Kind.LOST_COVERAGE, RUN_ITSELF, None, None, cause, "", text[:300])
 
 
 def objections(baseline: ComparedRun) -> Iterator[str]:
-    """Why a baseline cannot vouch for the candidate: what it did not record, or not so that it can be read, nothing
-    was compared with."""
-    so = "what is lost or worse there was not seen; give a baseline that is whole"
+    """Objections to a baseline that is not whole. Nothing was compared with what it did not record, or recorded so that
+    it cannot be read."""
+    consequence = "what is lost or worse there was not seen; give a baseline that is whole"
     for text in _gaps(baseline):
-        yield f"the baseline's run is incomplete: {text[:500]}; {so}"
+        yield f"the baseline's run is incomplete: {text[:500]}; {consequence}"
     if baseline.problems:
         count = len(baseline.problems)
         many = "1 problem" if count == 1 else f"{count} problems, the first"
-        yield f"the baseline's records cannot be relied on: {many}: {baseline.problems[0]}; {so}"
+        yield f"the baseline's records cannot be relied on: {many}: {baseline.problems[0]}; {consequence}"
 
 
 def _gaps(side: ComparedRun, missing: int = 0) -> list[str]:
-    """What the run of ``side`` says that it lacks, beyond ``missing`` cases."""
+    """What the run of ``side`` lacks by its own account, beyond ``missing`` cases."""
     run, recorded = side.run, len(side.records)
-    said = list(run.problems) if run else []
+    gaps = list(run.problems) if run else []
     if run and run.wall_s is None:
-        said.append("the run did not end")
+        gaps.append("the run did not end")
     if run and run.selected is not None and run.selected - recorded > missing:
-        said.append(f"{run.selected - recorded} of {run.selected} selected cases were not recorded")
-    return said
+        gaps.append(f"{run.selected - recorded} of {run.selected} selected cases were not recorded")
+    return gaps
 
 
 def warnings(baseline: ComparedRun, candidate: ComparedRun) -> list[str]:
     """Why the two runs are only partly comparable, and what else a reader of either should know."""
-    found = [
+    texts = [
         f"{what} differ: {was} before, {now} now; {so}"
         for what, was, now, so in _differences(baseline, candidate)
         if was != now
@@ -93,12 +95,12 @@ def warnings(baseline: ComparedRun, candidate: ComparedRun) -> list[str]:
     for label, side in (("baseline", baseline), ("candidate", candidate)):
         selected = side.run.selected if side.run else None
         if side.run is None and not side.problems:  # which would say more
-            found.append(f"the {label} has no usable run.json: whether its run ended and what was selected is unknown")
+            texts.append(f"the {label} has no usable run.json: whether its run ended and what was selected is unknown")
         elif selected is not None and selected < len(side.records):
-            found.append(f"the {label}'s run selected {selected} cases; {len(side.records)} are recorded")
+            texts.append(f"the {label}'s run selected {selected} cases; {len(side.records)} are recorded")
         if side.mixed:
-            found.append(f"the {label}'s records are not all of one {', '.join(side.mixed)}")
-    return found
+            texts.append(f"the {label}'s records are not all of one {', '.join(side.mixed)}")
+    return texts
 
 
 def _differences(baseline: ComparedRun, candidate: ComparedRun) -> Iterator[tuple[str, object, object, str]]:

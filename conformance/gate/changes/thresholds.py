@@ -1,4 +1,5 @@
-"""From where on a difference is reported. Figures below are shares of the baseline's value unless a unit is named."""
+"""Thresholds: smaller differences than these are not reported. They are shares of the baseline's value, or of the
+unit in their name."""
 
 from __future__ import annotations
 

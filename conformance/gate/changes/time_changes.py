@@ -1,4 +1,4 @@
-"""Time: of each case, of the choice of a config, and of compiling."""
+"""Compares times: of each case, of the config that is best for a problem, and of compiling."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _Choice = tuple[str, str, str, str]  # kernel, problem, dtype and variant, targe
 
 
 def time_findings(pairs: Pairs) -> Iterator[Finding]:
-    """SLOWER, FASTER and AMBIGUOUS, by case."""
+    """Findings SLOWER, FASTER and AMBIGUOUS, one per case whose times differ."""
     for before, after in pairs:
         if not before.samples or not after.samples or before.timed != after.timed:
             continue
         fewer = len(before.samples) >= median_intervals.FEWEST_SAMPLES > len(after.samples)
         if fewer and before.status is after.status is Status.PASS:
-            continue  # is lost coverage
+            continue  # reported as lost coverage
         if median_intervals.agree(before.samples, after.samples, thresholds.TIME):
             continue
         change = median_intervals.compare(before.samples, after.samples, thresholds.TIME)
@@ -44,9 +44,11 @@ def _interval(change: TimeChange) -> str:
 
 
 def moved_choices(before: Mapping[str, ComparedRecord], after: Mapping[str, ComparedRecord]) -> Iterator[Finding]:
-    """BEST_CONFIG_MOVED: of a kernel, problem, dtype and target, the config that was best before is now slower than
-    the best one by more than the threshold, and how much keeping it costs. Both intervals are of the candidate; that
-    the best one is the least of many medians is not in them."""
+    """Findings BEST_CONFIG_MOVED: for a kernel, problem, dtype and target, the config that was best in the baseline is
+    slower than the candidate's best by more than the threshold. The detail says how much keeping it costs.
+
+    Both intervals are of the candidate's times. They do not account for the best being the least of many medians.
+    """
     now = _by_choice(after.values())
     for choice, group in _by_choice(before.values()).items():
         old = after.get(min(group, key=_time).case)
@@ -80,8 +82,8 @@ def _time(record: ComparedRecord) -> float:
 
 
 def compile_findings(pairs: Pairs) -> Iterator[Finding]:
-    """SLOWER_COMPILE and FASTER_COMPILE per kernel and target: one compilation is measured once, so only the median of
-    the ratios over several uncached ones counts."""
+    """Findings SLOWER_COMPILE and FASTER_COMPILE, per kernel and target. Each compilation is measured only once, so the
+    median of the ratios over several uncached ones counts."""
     groups: defaultdict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     for before, after in pairs:
         if before.compile_s and after.compile_s and after.kernel and after.target:

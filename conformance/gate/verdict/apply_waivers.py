@@ -1,11 +1,10 @@
-"""What waivers make of a candidate: what they take out of what fails, and which of them are themselves at fault."""
+"""Applies waivers to a candidate: what they cover, and which of them are themselves at fault."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
-from typing import Any
 
 from conformance.gate.changes.code_changes import kind_of_check
 from conformance.gate.findings import Comparison, Finding, Group, Kind
@@ -20,8 +19,8 @@ _OF_CHECKS = (Kind.NEW_FAIL, Kind.NEW_CRASH, Kind.NONDETERMINISTIC)
 
 
 @dataclass(frozen=True)
-class Waived:
-    """A finding or a failing record that ``waiver``, the first in the file that covers it, takes out of what fails."""
+class WaivedCase:
+    """A finding or a failing record that ``waiver`` covers: the first in the file that does."""
 
     waiver: Waiver
     case: str
@@ -42,29 +41,80 @@ class WaiverProblem:
 
 
 @dataclass(frozen=True)
-class Waiving:
-    """What waivers make of a candidate. ``left`` are the regressions that none covers, ``excused`` the failing cases
-    that one covers (a lost feature or a spill may be what fails a case), ``notes`` name the waivers of which this run
-    says nothing."""
+class AppliedWaivers:
+    """What waivers make of a candidate. ``uncovered`` are the regressions that none covers. ``excused`` are the failing
+    cases that one covers: also those that fail only by a covered spill or lost feature. ``notes`` name the waivers of
+    which this run says nothing."""
 
-    left: tuple[Group, ...] = ()
-    waived: tuple[Waived, ...] = ()
+    uncovered: tuple[Group, ...] = ()
+    waived: tuple[WaivedCase, ...] = ()
     excused: frozenset[str] = frozenset()
     problems: tuple[WaiverProblem, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class _Item:
-    """What a waiver can cover: a finding of the comparison, or a failing record. Each text of ``said`` must have what
-    the waiver's ``seen`` asks for."""
+class _Fault:
+    """What a waiver can cover: a finding of the comparison, or a failing record. ``texts`` are what it says: each must
+    contain what the waiver's ``seen`` asks for."""
 
     case: str
     target: str | None
     kind: Kind
     text: str
     of_record: bool = False
-    said: tuple[str, ...] = field(default=(), compare=False)
+    texts: tuple[str, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True)
+class _Match:
+    """A waiver held against a run. ``faults`` are those that it covers. ``cases`` are its cases that the run has,
+    ``here`` those of them that ran on its stack, ``judged`` those whose result says whether it is still needed."""
+
+    waiver: Waiver
+    faults: Sequence[_Fault]
+    cases: Sequence[CaseRecord]
+    here: Sequence[CaseRecord]
+    judged: Sequence[CaseRecord]
+
+    @property
+    def note(self) -> str:
+        """Why the run says nothing about a waiver that covers no fault."""
+        if self.here:
+            return f"{self.waiver}: was not judged in this run"
+        return f"{self.waiver}: {'is not about this stack' if self.cases else 'has no case here'}"
+
+
+class _Candidate:
+    """The faults of a candidate, by case."""
+
+    def __init__(self, records: Iterable[CaseRecord], comparison: Comparison | None) -> None:
+        self.records = {record.case: record for record in records}
+        self.regressions = comparison.regressions if comparison else ()
+        self.faults = _faults(self.regressions, self.records)
+        self._compared = comparison is not None
+        self._stack = comparison.candidate.stack if comparison else {}
+        self._faults_by_case: dict[str, list[_Fault]] = {}
+        for fault in self.faults:
+            self._faults_by_case.setdefault(fault.case, []).append(fault)
+        self._ids = Ids([*self.records, *self._faults_by_case])
+
+    def match(self, waiver: Waiver) -> _Match:
+        """What ``waiver`` covers here, and which of its cases the run has."""
+        ids = sorted({case for pattern in waiver.patterns for case in self._ids.matching(pattern)})
+        faults = [fault for case in ids for fault in self._faults_by_case.get(case, ()) if self._covers(waiver, fault)]
+        records = [self.records[case] for case in ids if case in self.records]
+        cases = [record for record in records if waiver.is_for(record.target)]
+        here = [record for record in cases if holds(waiver.stack, record.stack)]
+        judged = [record for record in here if record.status is not Status.NOT_RUN]
+        shown = self._compared or waiver.kind in FAILURES.values()  # only a comparison shows the other kinds
+        return _Match(waiver, faults, cases, here, judged if shown else [])
+
+    def _covers(self, waiver: Waiver, fault: _Fault) -> bool:
+        """A case that was lost has no record of its own: its stack is that of the candidate's run."""
+        record = self.records.get(fault.case)
+        stack = record.stack if record else self._stack
+        return waiver.accepts(fault.target, fault.kind, fault.texts) and holds(waiver.stack, stack)
 
 
 def apply(
@@ -74,134 +124,113 @@ def apply(
     comparison: Comparison | None = None,
     *,
     complete: bool = False,
-) -> Waiving:
-    """What ``waivers`` make of the candidate's ``records`` and of its ``comparison`` with a baseline.
+) -> AppliedWaivers:
+    """Applies ``waivers`` to the candidate's ``records`` and to its ``comparison`` with a baseline.
 
-    A waiver is judged by the cases that the run has: one whose cases were not run is noted, unless the run is
-    ``complete``, that is, has every case that is owed: then it matches nothing, which is a problem.
+    A waiver is judged by those of its cases that the run has. One without such a case is noted. In a ``complete`` run,
+    which has every case that is owed, it is a problem: it matches nothing.
     """
-    by_case = {record.case: record for record in records}
-    regressions = comparison.regressions if comparison else ()
-    side = comparison.candidate.stack if comparison else {}
-    items = _items(regressions, by_case)
-    by_item: dict[str, list[_Item]] = {}
-    for item in items:
-        by_item.setdefault(item.case, []).append(item)
-    known = Ids([*by_case, *by_item])
-    covered: dict[_Item, Waiver] = {}
+    candidate = _Candidate(records, comparison)
+    covered: dict[_Fault, Waiver] = {}
     problems: list[WaiverProblem] = []
     notes: list[str] = []
     for waiver in waivers.entries:
-        ids = sorted({case for pattern in waiver.patterns for case in known.matching(pattern)})
-        mine = [item for case in ids for item in by_item.get(case, ())]
-        mine = [item for item in mine if waiver.accepts(item.target, item.kind, item.said)]
-        mine = [item for item in mine if holds(waiver.stack, _stack(item, by_case, side))]
-        cases = [by_case[case] for case in ids if case in by_case and waiver.is_for(by_case[case].target)]
-        here = [record for record in cases if holds(waiver.stack, record.stack)]
+        match = candidate.match(waiver)
         if waiver.expires < today:
-            problems.append(_expired(waivers, waiver, mine))
+            problems.append(_expired(waivers, match))
             continue
-        for item in mine:
-            covered.setdefault(item, waiver)
-        judged = [record for record in here if record.status is not Status.NOT_RUN]
-        if comparison is None and waiver.kind not in FAILURES.values():
-            judged = []  # what is only seen by comparing
-        found = _objection(waivers, waiver, mine, judged)
-        if found:
-            problems.append(found)
-        elif not mine and complete and not cases:
-            problems.append(_remove(waivers, waiver, "no case of the run or of the mustpass lists is as it says"))
-        elif not mine:
-            why = "was not judged in this run" if here else "is not about this stack" if cases else "has no case here"
-            notes.append(f"{waiver}: {why}")
-    return Waiving(
-        _left(regressions, covered), _waived(covered), _excused(items, covered), tuple(problems), tuple(notes)
+        for fault in match.faults:
+            covered.setdefault(fault, waiver)
+        problem = _objection(waivers, match)
+        if problem is None and complete and not match.faults and not match.cases:
+            problem = _remove(waivers, waiver, "no case of the run or of the mustpass lists is as it says")
+        if problem is not None:
+            problems.append(problem)
+        elif not match.faults:
+            notes.append(match.note)
+    return AppliedWaivers(
+        _uncovered(candidate.regressions, covered),
+        _waived(covered),
+        _excused(candidate.faults, covered),
+        tuple(problems),
+        tuple(notes),
     )
 
 
-def _items(regressions: Iterable[Group], by_case: Mapping[str, CaseRecord]) -> list[_Item]:
-    items = [
-        _Item(f.case, f.target, f.kind, f.cause, said=_said(f, by_case.get(f.case)))
-        for group in regressions
-        for f in group.findings
+def _faults(regressions: Iterable[Group], records: Mapping[str, CaseRecord]) -> list[_Fault]:
+    """All that a waiver could cover: the regressions, and the records that failed."""
+    findings = [finding for group in regressions for finding in group.findings]
+    faults = [
+        _Fault(one.case, one.target, one.kind, one.cause, texts=_finding_texts(one, records.get(one.case)))
+        for one in findings
     ]
-    items += [
-        _Item(record.case, record.target, FAILURES[record.status], record.status.value, True, _failures(record))
-        for record in by_case.values()
+    faults += [
+        _Fault(record.case, record.target, FAILURES[record.status], record.status.value, True, _failure_texts(record))
+        for record in records.values()
         if record.status in FAILURES
     ]
-    return items
+    return faults
 
 
-def _failures(record: CaseRecord, *, about_code: bool = True) -> tuple[str, ...]:
+def _failure_texts(record: CaseRecord, *, about_code: bool = True) -> tuple[str, ...]:
     """Every failing check of ``record`` with what it says; without one the diagnosis. Checks about the code that are
     findings of their own can be left out."""
-    failing = [each for each in record.verdicts if not each.passed]
-    texts = tuple(f"{each.check}: {each.text}" for each in failing if about_code or kind_of_check(each.check) is None)
-    return texts or (record.diagnosis,)
+    failing = [verdict for verdict in record.verdicts if not verdict.passed]
+    if not about_code:
+        failing = [verdict for verdict in failing if kind_of_check(verdict.check) is None]
+    return tuple(f"{verdict.check}: {verdict.text}" for verdict in failing) or (record.diagnosis,)
 
 
-def _said(finding: Finding, record: CaseRecord | None) -> tuple[str, ...]:
+def _finding_texts(finding: Finding, record: CaseRecord | None) -> tuple[str, ...]:
     if finding.kind in _OF_CHECKS and record is not None:
-        return _failures(record, about_code=False)
+        return _failure_texts(record, about_code=False)
     return (finding.cause,)
 
 
-def _waived(covered: Mapping[_Item, Waiver]) -> tuple[Waived, ...]:
-    """What is waived, each failure once, though it may be a finding and a record."""
-    found: dict[tuple[str, Kind], Waived] = {}
-    for item, waiver in covered.items():
-        found.setdefault((item.case, item.kind), Waived(waiver, item.case, item.kind, item.text))
-    return tuple(found.values())
+def _waived(covered: Mapping[_Fault, Waiver]) -> tuple[WaivedCase, ...]:
+    """What is waived, each fault once, though it may be a finding and a record."""
+    waived: dict[tuple[str, Kind], WaivedCase] = {}
+    for fault, waiver in covered.items():
+        waived.setdefault((fault.case, fault.kind), WaivedCase(waiver, fault.case, fault.kind, fault.text))
+    return tuple(waived.values())
 
 
-def _excused(items: Iterable[_Item], covered: Mapping[_Item, Waiver]) -> frozenset[str]:
+def _excused(faults: Iterable[_Fault], covered: Mapping[_Fault, Waiver]) -> frozenset[str]:
     """The cases whose result may differ from what is owed: their failure is covered, or all that is behind it. A lost
     feature or a spill is a finding of its own and fails the case too; lost time does not."""
-    excused = {item.case for item in covered if item.kind in FAILURES.values()}
-    behind = {item.case for item in covered if item.kind is not Kind.SLOWER}
-    open_findings = {item.case for item in items if item not in covered and not item.of_record}
+    excused = {fault.case for fault in covered if fault.kind in FAILURES.values()}
+    behind = {fault.case for fault in covered if fault.kind is not Kind.SLOWER}
+    open_findings = {fault.case for fault in faults if fault not in covered and not fault.of_record}
     return frozenset(excused | (behind - open_findings))
 
 
-def _stack(item: _Item, by_case: Mapping[str, CaseRecord], side: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The candidate's stack for ``item``: a case that was lost has no record of its own."""
-    return by_case[item.case].stack if item.case in by_case else side
+def _uncovered(regressions: Iterable[Group], covered: Mapping[_Fault, Waiver]) -> tuple[Group, ...]:
+    """``regressions`` without the findings that a waiver covers, and without the groups of which none is left."""
 
+    def is_open(finding: Finding) -> bool:
+        return _Fault(finding.case, finding.target, finding.kind, finding.cause) not in covered
 
-def _left(regressions: Iterable[Group], covered: Mapping[_Item, Waiver]) -> tuple[Group, ...]:
-    groups = [
-        replace(
-            group,
-            findings=tuple(f for f in group.findings if _Item(f.case, f.target, f.kind, f.cause) not in covered),
-        )
-        for group in regressions
-    ]
+    groups = [replace(group, findings=tuple(filter(is_open, group.findings))) for group in regressions]
     return tuple(group for group in groups if group.findings)
 
 
-def _objection(
-    waivers: Waivers, waiver: Waiver, mine: Sequence[_Item], judged: Sequence[CaseRecord]
-) -> WaiverProblem | None:
-    """What is wrong with a waiver that has not expired, by the ``judged`` ones of its cases; None if nothing is."""
+def _objection(waivers: Waivers, match: _Match) -> WaiverProblem | None:
+    """What is wrong with a waiver that has not expired, by those of its cases that were judged; None if nothing is."""
+    waiver, faults, judged = match.waiver, match.faults, match.judged
     if waiver.kind not in FAILURES.values():
-        if mine or not judged:
+        if faults or not judged:
             return None
         return _remove(waivers, waiver, f"none of its {len(judged)} cases in this run has this regression")
     passing = [record.case for record in judged if record.status is Status.PASS]
-    if passing and mine:
-        failing = sorted({item.case for item in mine})
-        change = hunk(
-            waivers.text,
-            waiver.file,
-            key_span(waivers.text, waiver.span, Waiver.table, "cases"),
-            toml_patterns(narrowest(failing, passing)),
-        )
+    if passing and faults:
+        failing = sorted({fault.case for fault in faults})
+        place = key_span(waivers.text, waiver.span, Waiver.table, "cases")
+        edit = hunk(waivers.text, waiver.file, place, toml_patterns(narrowest(failing, passing)))
         text = f"{len(passing)} of its cases pass unexpectedly, such as {passing[0]}: narrow cases to the failing ones"
-        return WaiverProblem(waiver, text, change)
+        return WaiverProblem(waiver, text, edit)
     if passing:
         return _remove(waivers, waiver, f"its cases pass unexpectedly, such as {passing[0]}")
-    if judged and not mine:
+    if judged and not faults:
         return _remove(waivers, waiver, f"none of its {len(judged)} cases in this run fails in this way")
     return None
 
@@ -212,24 +241,25 @@ def _remove(waivers: Waivers, waiver: Waiver, why: str) -> WaiverProblem:
     return WaiverProblem(waiver, text, hunk(waivers.text, waiver.file, waiver.span))
 
 
-def _expired(waivers: Waivers, waiver: Waiver, mine: Sequence[_Item]) -> WaiverProblem:
-    if not mine:
+def _expired(waivers: Waivers, match: _Match) -> WaiverProblem:
+    waiver = match.waiver
+    if not match.faults:
         return _remove(waivers, waiver, f"expired on {waiver.expires} and covers nothing in this run")
     place = key_span(waivers.text, waiver.span, Waiver.table, "expires")
-    change = hunk(waivers.text, waiver.file, place, [f"expires = <a later day that {waiver.owner} stands for>"])
+    edit = hunk(waivers.text, waiver.file, place, [f"expires = <a later day that {waiver.owner} stands for>"])
     text = (
         f"expired on {waiver.expires} and excuses nothing: {waiver.owner} renews line {place.start + 1} or removes it"
     )
-    return WaiverProblem(waiver, text, change)
+    return WaiverProblem(waiver, text, edit)
 
 
 def suggested(group: Group, comparison: Comparison, passing: Sequence[str] = ()) -> str:
     """The waiver that would accept ``group``, with the cases that are ``passing`` left out. What a person has to decide
     is in angle brackets, which is no TOML: it cannot be used without being read."""
-    found, before = comparison.candidate.stack, comparison.baseline.stack
-    known = [name for name in VERSIONED if isinstance(found.get(name), str)]
-    moved = [name for name in known if found[name] != before.get(name)] or known[:2]
-    stack = ", ".join(f"{name} = {toml_text('==' + found[name].partition('+')[0])}" for name in moved)
+    versions, before = comparison.candidate.stack, comparison.baseline.stack
+    known = [name for name in VERSIONED if isinstance(versions.get(name), str)]
+    moved = [name for name in known if versions[name] != before.get(name)] or known[:2]
+    stack = ", ".join(f"{name} = {toml_text('==' + versions[name].partition('+')[0])}" for name in moved)
     lines = [f"[[{Waiver.table}]]", *toml_patterns(narrowest([finding.case for finding in group.findings], passing))]
     if group.kind is not Kind.NEW_FAIL:
         lines.append(f'kind = "{group.kind.value}"')

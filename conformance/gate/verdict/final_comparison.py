@@ -1,4 +1,4 @@
-"""A comparison after the user's waivers, lists and claims had their say."""
+"""Applies the user's waivers, mustpass lists and claims to a comparison."""
 
 from __future__ import annotations
 
@@ -6,31 +6,34 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from conformance.gate.findings import Comparison, Finding, Group, Kind, Severity
-from conformance.gate.verdict.apply_waivers import Waived
+from conformance.gate.verdict.apply_waivers import WaivedCase
 from conformance.gate.verdict.gate_verdict import GateVerdict, Part
 from conformance.gate.verdict.groups import grouped
 
 _COMPARED = (Part.RUN, Part.REGRESSION)
 
 
-def settled(comparison: Comparison, verdict: GateVerdict, left: Iterable[Group]) -> Comparison:
-    """``comparison`` with the regressions that are ``left``; those that waivers took out as findings of the kind
-    WAIVED; as further objections the reasons of ``verdict`` of which a comparison does not speak by itself, and as
-    warnings its notes."""
+def with_policy(comparison: Comparison, verdict: GateVerdict, uncovered: Iterable[Group]) -> Comparison:
+    """``comparison`` as ``verdict`` leaves it.
+
+    Its regressions are the ``uncovered`` ones. Those that waivers cover become findings of the kind WAIVED. The reasons
+    of ``verdict`` that a comparison does not know, such as an unproven claim, become objections; its notes, warnings.
+    """
     others = [group for group in comparison.groups if group.severity is not Severity.REGRESSION]
-    found = [finding for group in (*left, *others) for finding in group.findings]
-    causes = {finding.case: finding for group in comparison.regressions for finding in group.findings}
-    found += [_waived(each, causes.get(each.case)) for each in verdict.waived]
-    more = tuple("\n".join(reason.lines()) for reason in verdict.reasons if reason.part not in _COMPARED)
+    findings = [finding for group in (*uncovered, *others) for finding in group.findings]
+    regressions = {finding.case: finding for group in comparison.regressions for finding in group.findings}
+    findings += [_waived_finding(waived, regressions.get(waived.case)) for waived in verdict.waived]
+    objections = tuple("\n".join(reason.lines()) for reason in verdict.reasons if reason.part not in _COMPARED)
     return replace(
         comparison,
-        groups=grouped(found),
+        groups=grouped(findings),
         warnings=(*comparison.warnings, *verdict.notes),
-        objections=(*comparison.objections, *more),
+        objections=(*comparison.objections, *objections),
     )
 
 
-def _waived(each: Waived, finding: Finding | None) -> Finding:
-    cause = f"{each.kind.value}, {each.waiver.reason} ({each.waiver})"
-    kernel, target = (finding.kernel, finding.target) if finding else (None, None)
-    return Finding(Kind.WAIVED, each.case, kernel, target, cause, "", each.text)
+def _waived_finding(waived: WaivedCase, regression: Finding | None) -> Finding:
+    """The finding that keeps a waived case visible; its kernel and target are those of the ``regression``, if any."""
+    cause = f"{waived.kind.value}, {waived.waiver.reason} ({waived.waiver})"
+    kernel, target = (regression.kernel, regression.target) if regression else (None, None)
+    return Finding(Kind.WAIVED, waived.case, kernel, target, cause, "", waived.text)

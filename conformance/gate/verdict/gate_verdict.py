@@ -9,7 +9,7 @@ from enum import Enum
 from conformance.gate.findings import RUN_ITSELF, Comparison, Group
 from conformance.gate.mustpass.mustpass_check import Checked, Headline
 from conformance.gate.mustpass.profiles import Claim, State
-from conformance.gate.verdict.apply_waivers import Waived, Waiving, suggested
+from conformance.gate.verdict.apply_waivers import AppliedWaivers, WaivedCase, suggested
 
 
 class Part(str, Enum):
@@ -34,11 +34,11 @@ class GateReason:
     edit: str = ""
 
     def lines(self, shown: int = 5) -> list[str]:
-        """What it says, at most ``shown`` of its cases, and the edit."""
+        """The reason as lines of text: what it says, at most ``shown`` of its cases, and the edit."""
         named = [f"{case}: {text}" for case, text in zip(self.cases, self.details, strict=False)] or self.cases
-        found = [f"{self.part.value}: {self.text}", *(f"    {case}" for case in named[:shown])]
-        found += [f"    and {len(self.cases) - shown} more"] if len(self.cases) > shown else []
-        return [*found, *(f"    {line}" for line in self.edit.splitlines())]
+        lines = [f"{self.part.value}: {self.text}", *(f"    {case}" for case in named[:shown])]
+        lines += [f"    and {len(self.cases) - shown} more"] if len(self.cases) > shown else []
+        return [*lines, *(f"    {line}" for line in self.edit.splitlines())]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class GateVerdict:
     reasons: tuple[GateReason, ...]
     headlines: tuple[Headline, ...]
     claims: tuple[Claim, ...]
-    waived: tuple[Waived, ...]
+    waived: tuple[WaivedCase, ...]
     notes: tuple[str, ...]
 
     @property
@@ -56,38 +56,44 @@ class GateVerdict:
         return not self.reasons
 
 
-def judge(
+def decide(
     *,
     comparison: Comparison | None = None,
-    waiving: Waiving | None = None,
+    waivers: AppliedWaivers | None = None,
     checked: Checked | None = None,
     claims: Sequence[Claim] = (),
     not_claimed: Sequence[tuple[str, str]] = (),
     run_problems: Sequence[str] = (),
     passing: Sequence[str] = (),
 ) -> GateVerdict:
-    """The verdict over what the other modules found. ``passing``: the candidate's passing cases, which a suggested
-    waiver is not to cover."""
-    waiving = waiving or Waiving(left=comparison.regressions if comparison else ())
+    """The verdict of the gate. It fails the candidate for each problem of the run, each regression that no waiver
+    covers, each difference from the mustpass lists, each claim that is not proven and each waiver that does not hold.
+
+    ``passing`` are the candidate's passing cases, which a suggested waiver leaves out.
+    """
+    waivers = waivers or AppliedWaivers(uncovered=comparison.regressions if comparison else ())
     problems = list(run_problems)
     if comparison:
         candidate = comparison.candidate
         problems += [*comparison.objections, *(f"{candidate.name}: {problem}" for problem in candidate.problems)]
     reasons = [GateReason(Part.RUN, text) for text in problems]
-    reasons += [_regression(group, comparison, passing) for group in waiving.left if comparison]
+    reasons += [_regression(group, comparison, passing) for group in waivers.uncovered if comparison]
     if checked:
         reasons += [GateReason(Part.MUSTPASS, text) for text in checked.lacking]
-        reasons += [GateReason(Part.MUSTPASS, each.title, each.cases, each.outcomes) for each in checked.differences]
+        reasons += [
+            GateReason(Part.MUSTPASS, difference.title, difference.cases, difference.outcomes)
+            for difference in checked.differences
+        ]
     order = (State.FAILED, State.NOT_PROVEN)
     bad = sorted((claim for claim in claims if claim.state in order), key=lambda claim: order.index(claim.state))
     reasons += [GateReason(Part.CLAIM, str(claim), claim.cases) for claim in bad]
-    reasons += [GateReason(Part.WAIVER, str(each), edit=each.edit) for each in waiving.problems]
+    reasons += [GateReason(Part.WAIVER, str(problem), edit=problem.edit) for problem in waivers.problems]
     return GateVerdict(
         tuple(reasons),
         checked.headlines if checked else (),
         tuple(claims),
-        waiving.waived,
-        (*waiving.notes, *(f"{target}: {profile} is shown and not claimed" for target, profile in not_claimed)),
+        waivers.waived,
+        (*waivers.notes, *(f"{target}: {profile} is shown and not claimed" for target, profile in not_claimed)),
     )
 
 
@@ -101,13 +107,13 @@ def _regression(group: Group, comparison: Comparison, passing: Sequence[str]) ->
 def lines(verdict: GateVerdict, shown: int = 5) -> list[str]:
     """The verdict as text, worst first: at most ``shown`` cases of each reason. Records and files are quoted as they
     are, so clean it before it is printed."""
-    found = [f"gate: {'passed' if verdict.passed else f'FAILED, {len(verdict.reasons)} reasons'}"]
-    found += [str(headline) for headline in verdict.headlines]
+    text = [f"gate: {'passed' if verdict.passed else f'FAILED, {len(verdict.reasons)} reasons'}"]
+    text += [str(headline) for headline in verdict.headlines]
     for state in State:
         count = sum(claim.state is state for claim in verdict.claims)
-        found += [f"claims {state.value}: {count} of {len(verdict.claims)}"] if count else []
+        text += [f"claims {state.value}: {count} of {len(verdict.claims)}"] if count else []
     for reason in verdict.reasons:
-        found += reason.lines(shown)
-    found += [f"waived: {each.kind.value} {each.case}: {each.waiver.reason} ({each.waiver})" for each in verdict.waived]
-    found += [f"claim: {claim}" for claim in verdict.claims if claim.state in (State.PROVEN, State.EXCUSED)]
-    return [*found, *(f"note: {note}" for note in verdict.notes)]
+        text += reason.lines(shown)
+    text += [f"waived: {case.kind.value} {case.case}: {case.waiver.reason} ({case.waiver})" for case in verdict.waived]
+    text += [f"claim: {claim}" for claim in verdict.claims if claim.state in (State.PROVEN, State.EXCUSED)]
+    return [*text, *(f"note: {note}" for note in verdict.notes)]

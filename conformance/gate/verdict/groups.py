@@ -1,4 +1,4 @@
-"""Findings in groups of one cause, ranked."""
+"""Puts findings of one cause into groups, and ranks the groups."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def grouped(findings: Iterable[Finding]) -> tuple[Group, ...]:
         groups.setdefault((finding.kind, finding.cause), []).append(finding)
     ranked = sorted(groups.items(), key=lambda item: _rank(item[0], len(item[1])))
     return tuple(
-        Group(kind, cause, tuple(sorted(found, key=lambda one: (-distance(one), one.case))))
-        for (kind, cause), found in ranked
+        Group(kind, cause, tuple(sorted(members, key=lambda finding: (-distance(finding), finding.case))))
+        for (kind, cause), members in ranked
     )
 
 
@@ -31,7 +31,7 @@ def _rank(key: tuple[Kind, str], size: int) -> tuple[int, int, int, str]:
 
 
 def distance(finding: Finding) -> float:
-    """How far a ratio is from 1, either way; 0 without one."""
+    """How far the finding's ratio is from 1, as a factor of 1 or more; 0 without a ratio."""
     ratio = finding.ratio
     return max(ratio, 1 / ratio) if ratio else 0.0
 
@@ -49,6 +49,7 @@ class Extent:
 
 
 def extent(group: Group) -> Extent:
+    """How much ``group`` covers."""
     kernels = Counter(finding.kernel or "(no kernel)" for finding in group.findings)
     ratios = [finding.ratio for finding in group.findings if finding.ratio]
     return Extent(

@@ -9,7 +9,7 @@ import pytest
 from conformance.gate.findings import Comparison, Finding, Kind, Side
 from conformance.gate.user_files import waiver_file
 from conformance.gate.verdict import apply_waivers, gate_verdict
-from conformance.gate.verdict.final_comparison import settled
+from conformance.gate.verdict.final_comparison import with_policy
 from conformance.gate.verdict.groups import grouped
 from conformance.records import CaseRecord, Status
 
@@ -34,8 +34,8 @@ def after(cases: str, expires: str = "2999-01-01") -> Comparison:
     records = [CaseRecord(case, "a", Status.PASS, kernel="mm", stack=SIDE.stack) for case in CASES]
     kept = waiver_file.parsed(WAIVER.format(cases=cases, expires=expires), "waivers.toml")
     waived = apply_waivers.apply(kept, records, date(2026, 1, 1), comparison)
-    verdict = gate_verdict.judge(comparison=comparison, waiving=waived)
-    return settled(comparison, verdict, waived.left)
+    verdict = gate_verdict.decide(comparison=comparison, waivers=waived)
+    return with_policy(comparison, verdict, waived.uncovered)
 
 
 def kinds(comparison: Comparison) -> dict[str, list[str]]:
@@ -64,9 +64,9 @@ def test_objections_of_the_comparison_itself_stay_after_waivers():
     kept = waiver_file.parsed(WAIVER.format(cases=CASES[0], expires="2999-01-01"), "waivers.toml")
     record = CaseRecord(CASES[0], "a", Status.PASS, kernel="mm", stack=SIDE.stack)
     waived = apply_waivers.apply(kept, [record], date(2026, 1, 1), comparison)
-    verdict = gate_verdict.judge(comparison=comparison, waiving=waived)
+    verdict = gate_verdict.decide(comparison=comparison, waivers=waived)
     assert not verdict.passed
-    found = settled(comparison, verdict, waived.left)
+    found = with_policy(comparison, verdict, waived.uncovered)
     assert kinds(found) == {"WAIVED": [CASES[0]]}
     assert found.objections == comparison.objections
     assert not found.safe
