@@ -185,6 +185,14 @@ def test_list_prints_the_ids_that_are_left(tmp_path):
     assert "nothing_of_this_name" in broken.stderr
 
 
+def test_list_prints_the_fills(capsys):
+    assert cli.main(["list", "--fills"]) == cli.OK
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "| problems | fill | judged | holds | shows |"
+    assert sum(line.startswith("| Gemm | ") for line in lines) == 7
+    assert any(line.startswith("| Attention | tie | bit for bit | ") for line in lines)
+
+
 @pytest.fixture
 def fake_targets(monkeypatch):
     import conformance

@@ -1,4 +1,4 @@
-"""``conformance list``: prints the ids of the cases."""
+"""``conformance list``: prints the ids of the cases, or the table of fills."""
 
 from __future__ import annotations
 
@@ -7,16 +7,23 @@ import sys
 
 from conformance.commands import CommandError, takes_any_option
 from conformance.commands.shared import suites
+from conformance.reporting.text import markdown_table
 
 HELP = f"List case ids; options go to pytest ({suites.FILTERS})."
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     takes_any_option(parser)
+    parser.add_argument("--fills", action="store_true", help="print what each fill holds and shows, and no cases")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns pytest's exit status. Raises :class:`CommandError` if no case is left."""
+    if arguments.fills:
+        from conformance.inputs.fills import fill_table
+
+        print(markdown_table(fill_table()))
+        return 0
     import pytest
 
     from conformance.plugin.case_ids import CaseIds
