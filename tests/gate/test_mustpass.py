@@ -119,7 +119,7 @@ def test_a_proof_that_was_not_owed_counts():
 
 def test_two_lists_for_one_run_are_refused():
     wide = [replace(each, stack={"triton": ">=3.6,<3.9"}) for each in LISTS]
-    with pytest.raises(MustpassError, match=r"2 lists are for this run, of torch ==2\.13.* and triton >=3\.6,<3\.9"):
+    with pytest.raises(MustpassError, match=r"two lists are for this run, of torch ==2\.13.* and triton >=3\.6,<3\.9"):
         check([*LISTS, *wide], *run_of(RECORDS))
 
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from conformance import targets
-from conformance.gate.mustpass.mustpass_lists import Level, Mustpass
+from conformance.gate.mustpass.mustpass_lists import Level, MustpassList
 from conformance.gate.mustpass.profiles import (
     Profile,
     State,
+    cases_by_kernel,
     claims,
     not_claimed,
     parsed,
     read_profiles,
-    sorted_out,
 )
 from conformance.gate.user_files import toml_entries
 from conformance.gate.user_files.toml_entries import EntryError
@@ -62,10 +62,10 @@ def record(kernel: str, target: str = "sm_90", status: Status = Status.PASS, **f
 RECORDS = [record("mm"), record("addmm"), record("mm_tma"), record("conv2d")]
 
 
-def mustpass(target: str = "sm_90", records=RECORDS, **outcomes: str) -> dict[str, Mustpass]:
+def mustpass(target: str = "sm_90", records=RECORDS, **outcomes: str) -> dict[str, MustpassList]:
     """The list that owes all ``records``; ``outcomes``: of the cases of a kernel, if it is not a pass."""
     owed = {each.case: outcomes.get(each.case.split("[")[1].split("-")[0], "pass:interpreter") for each in records}
-    return {target: Mustpass("quick", target, Level.INTERPRETED, (), {"triton": "==3.7.*"}, "", owed)}
+    return {target: MustpassList("quick", target, Level.INTERPRETED, (), {"triton": "==3.7.*"}, "", owed)}
 
 
 def states(records, lists=None, excused=()) -> dict[str, State]:
@@ -176,7 +176,7 @@ def test_what_is_shown_and_not_claimed_is_reported():
 
 
 def covers(profile: Profile, case: str) -> bool:
-    return profile.chosen(sorted_out([case])) == [case]
+    return profile.chosen(cases_by_kernel([case])) == [case]
 
 
 def test_cases_are_chosen_by_what_their_ids_say():

@@ -10,9 +10,7 @@ from pathlib import Path
 from conformance import targets
 from conformance.commands import CommandError
 from conformance.gate.findings import Comparison
-from conformance.gate.mustpass import mustpass_check as owed
-from conformance.gate.mustpass import mustpass_lists as mustpass
-from conformance.gate.mustpass import profiles
+from conformance.gate.mustpass import mustpass_check, mustpass_lists, profiles
 from conformance.gate.user_files import waiver_file
 from conformance.gate.user_files.toml_entries import EntryError
 from conformance.gate.verdict import apply_waivers, gate_verdict
@@ -58,26 +56,27 @@ def after_waivers(arguments: argparse.Namespace, comparison: Comparison, candida
 def verdict_of(
     info: RunInfo,
     records: Sequence[CaseRecord],
-    accepted: Path | None,
-    lists: Path | None,
-    more_profiles: Sequence[Path],
+    waiver_path: Path | None,
+    lists_folder: Path | None,
+    profile_paths: Sequence[Path],
     run_problems: Sequence[str] = (),
     comparison: Comparison | None = None,
 ) -> tuple[gate_verdict.GateVerdict, apply_waivers.AppliedWaivers]:
-    """The verdict on a run, by the waivers in ``accepted`` and by ``lists``; without lists no claim is judged."""
-    kept, owing, known = _files(accepted, lists, more_profiles)
+    """The verdict on a run by the user's waivers, lists and profiles, and what the waivers cover. Without lists no
+    claim is judged. Raises :class:`CommandError` for files that cannot be used."""
+    waivers, lists, known = _files(waiver_path, lists_folder, profile_paths)
     try:
-        complete = owed.check(owing, info, records).complete if owing is not None else False
-    except mustpass.MustpassError as error:
+        complete = lists is not None and mustpass_check.check(lists, info, records).complete
+        chosen = mustpass_check.applicable(lists or (), info, records)
+    except mustpass_lists.MustpassError as error:
         raise CommandError(clean(str(error))) from None
     today = datetime.now(timezone.utc).date()
-    waived = apply_waivers.apply(kept, records, today, comparison, complete=complete)
-    chosen = {each.target: each for each in owed.applicable(owing or (), info, records)}
+    waived = apply_waivers.apply(waivers, records, today, comparison, complete=complete)
     verdict = gate_verdict.decide(
         comparison=comparison,
         waivers=waived,
-        checked=owed.check(owing, info, records, waived.excused) if owing is not None else None,
-        claims=profiles.claims(known, chosen, records, waived.excused) if owing is not None else (),
+        checked=None if lists is None else mustpass_check.check(lists, info, records, waived.excused),
+        claims=() if lists is None else profiles.claims(known, chosen, records, waived.excused),
         not_claimed=profiles.not_claimed(known, chosen, records),
         run_problems=run_problems,
         passing=[record.case for record in records if record.status is Status.PASS],
@@ -87,12 +86,12 @@ def verdict_of(
 
 def _files(
     accepted: Path | None, lists: Path | None, more_profiles: Sequence[Path]
-) -> tuple[waiver_file.Waivers, list[mustpass.Mustpass] | None, profiles.Profiles]:
+) -> tuple[waiver_file.Waivers, list[mustpass_lists.MustpassList] | None, profiles.Profiles]:
     try:
         return (
             waiver_file.read_waivers(accepted) if accepted else waiver_file.Waivers(),
-            mustpass.read_lists(lists) if lists else None,
+            mustpass_lists.read_lists(lists) if lists else None,
             profiles.read_profiles(more_profiles, targets.claims()),
         )
-    except (mustpass.MustpassError, EntryError) as error:
+    except (mustpass_lists.MustpassError, EntryError) as error:
         raise CommandError(clean(str(error))) from None

@@ -1,4 +1,4 @@
-"""A bundle's mustpass lists against its records: a case that is owed and absent is refused, one that failed is not."""
+"""A bundle's mustpass lists against its records: an owed case that is absent is rejected, one that failed is not."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from conformance.gate.evidence.contents import MUSTPASS, Contents
 from conformance.gate.evidence.rejection import Rejected, RejectReason
-from conformance.gate.mustpass import mustpass_check as owed
-from conformance.gate.mustpass import mustpass_lists as mustpass
+from conformance.gate.mustpass import mustpass_check, mustpass_lists
 from conformance.records import Status
 
 #: Of cases that did not fail, and may still have shown less than they owe.
@@ -16,28 +15,33 @@ _UNPROVEN = (Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN)
 
 
 def check_owed(members: Mapping[str, bytes], contents: Contents) -> None:
-    """Raises :class:`Rejected` if ``members`` has lists and they cannot be used, or the records lack an owed case, have
-    one that is not listed, or have nothing to be held against. A case that owes a proof and was refused or shown by
-    less is as good as missing. One that failed is no matter of whether the evidence is whole: the statement's result
-    and the gate tell of it."""
+    """Raises :class:`Rejected` if ``members`` has mustpass lists and
+
+    * they cannot be used, or none is for this run,
+    * the records lack an owed case or have one that is not listed, or
+    * a case that owes a proof was refused, or shows less than it owes: that is as good as missing.
+
+    A case that failed leaves the evidence whole: the statement's result and the gate tell of it.
+    """
     names = [name for name in sorted(members) if name.startswith(MUSTPASS)]
     if not names:
         return
     try:
-        lists = [mustpass.parsed(members[name].decode("utf-8"), name) for name in names]
-        applicable = owed.applicable(lists, contents.run, contents.records)
-        checked = owed.check(lists, contents.run, contents.records)
+        lists = [mustpass_lists.parsed(members[name].decode("utf-8"), name) for name in names]
+        chosen = mustpass_check.applicable(lists, contents.run, contents.records)
+        checked = mustpass_check.check(lists, contents.run, contents.records)
     except ValueError as error:
         raise Rejected(RejectReason.OWED_CASES, f"{error}") from None
+    owed = {case: way for mustpass in chosen.values() for case, way in mustpass.outcomes.items()}
     unproven = {record.case for record in contents.records if record.status in _UNPROVEN}
-    unproven &= {case for each in applicable for case, owing in each.outcomes.items() if mustpass.is_proof(owing)}
+    unproven &= {case for case, way in owed.items() if mustpass_lists.is_proof(way)}
     problems = []
-    for each in checked.differences:
-        if each.what != "differing":
-            problems.append(str(each))
-        elif unproven & {*each.cases}:
-            pairs = [pair for pair in zip(each.cases, each.outcomes, strict=True) if pair[0] in unproven]
-            cases, outcomes = zip(*pairs, strict=True)
-            problems.append(str(replace(each, cases=cases, outcomes=outcomes)))
+    for difference in checked.differences:
+        if difference.what != "differing":
+            problems.append(str(difference))
+        elif unproven & {*difference.cases}:
+            pairs = zip(difference.cases, difference.outcomes, strict=True)
+            cases, outcomes = zip(*(pair for pair in pairs if pair[0] in unproven), strict=True)
+            problems.append(str(replace(difference, cases=cases, outcomes=outcomes)))
     if problems or checked.lacking:
         raise Rejected(RejectReason.OWED_CASES, "; ".join([*problems, *checked.lacking]))

@@ -1,4 +1,5 @@
-"""A run held against its mustpass lists: what is missing, double, unlisted or different, and the headline figures."""
+"""Checks a run against its mustpass lists: which cases are missing, double, unlisted or different, and how many are
+proven."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from dataclasses import dataclass
 from conformance.gate.mustpass.mustpass_lists import (
     DEFAULT_TARGETS,
     Level,
-    Mustpass,
     MustpassError,
+    MustpassList,
     is_proof,
     level_of,
     outcome,
@@ -25,7 +26,7 @@ from conformance.records import CaseRecord, RunInfo, Status
 @dataclass(frozen=True)
 class Difference:
     """Cases of one target whose results are not what is owed. ``what``: missing, duplicate, unlisted or differing;
-    ``outcomes``: for each of ``cases`` that differ what was owed and found."""
+    ``outcomes``: for each of ``cases`` that differ, what is owed and what the run has."""
 
     target: str
     what: str
@@ -45,7 +46,7 @@ class Difference:
 @dataclass(frozen=True)
 class Headline:
     """How many of the cases that ``target`` owes were proven. Refusals that the list expects are not owed; cases that
-    need what the run did not have are. ``by_outcome`` says in which way how many were proven."""
+    need what the run did not have are. ``by_outcome``: number of proven cases by the way in which they were proven."""
 
     target: str
     level: Level
@@ -61,8 +62,9 @@ class Headline:
 
 
 @dataclass(frozen=True)
-class Checked:
-    """A run held against the lists: what differs, the lists that are lacking, the headline of each target."""
+class MustpassCheck:
+    """A run checked against the lists: the differences, a sentence for each list that is lacking, and a headline for
+    each target."""
 
     differences: tuple[Difference, ...]
     lacking: tuple[str, ...]
@@ -75,70 +77,70 @@ class Checked:
 
 
 def once(records: Sequence[CaseRecord]) -> dict[str, CaseRecord]:
-    """The records by case, without those cases that have several: which of them counts nobody can say."""
+    """The records by case, without the cases that have several records: nobody can say which of them counts."""
     counts = Counter(record.case for record in records)
     return {record.case: record for record in records if counts[record.case] == 1}
 
 
-def applicable(lists: Iterable[Mustpass], run: RunInfo, records: Sequence[CaseRecord]) -> list[Mustpass]:
-    """The lists that are for this run: its tier, its targets, its level and its stack. Raises :class:`MustpassError`
-    if two of one target are: nothing says which of them counts."""
+def applicable(lists: Iterable[MustpassList], run: RunInfo, records: Sequence[CaseRecord]) -> dict[str, MustpassList]:
+    """The lists for this run by target: those of its tier, its targets, its level and its stack. Raises
+    :class:`MustpassError` if a target has two: nothing says which of them counts."""
     level, targets = level_of(records), tuple(sorted(run.targets))
-    found = [
-        each
-        for each in lists
-        if (each.tier, each.level, each.targets) == (run.tier, level, targets) and holds(each.stack, run.stack)
-    ]
-    for target, count in Counter(each.target for each in found).items():
-        if count > 1:
-            ranges = " and ".join(stack_text(each.stack) for each in found if each.target == target)
-            raise MustpassError(f"{target}: {count} lists are for this run, of {ranges}: keep one, or narrow its stack")
-    return found
+    by_target: dict[str, MustpassList] = {}
+    for mustpass in lists:
+        if (mustpass.tier, mustpass.level, mustpass.targets) != (run.tier, level, targets):
+            continue
+        if not holds(mustpass.stack, run.stack):
+            continue
+        other = by_target.setdefault(mustpass.target, mustpass)
+        if other is not mustpass:
+            ranges = f"{stack_text(other.stack)} and {stack_text(mustpass.stack)}"
+            raise MustpassError(
+                f"{mustpass.target}: two lists are for this run, of {ranges}: keep one, or narrow its stack"
+            )
+    return by_target
 
 
 def check(
-    lists: Sequence[Mustpass], run: RunInfo, records: Sequence[CaseRecord], excused: Collection[str] = ()
-) -> Checked:
-    """Holds ``records`` against those of ``lists`` that are for this run. A failure that is ``excused`` by a waiver, or
-    that an expected failure covers, is no difference; it is not proven either."""
-    chosen = {each.target: each for each in applicable(lists, run, records)}
+    lists: Sequence[MustpassList], run: RunInfo, records: Sequence[CaseRecord], excused: Collection[str] = ()
+) -> MustpassCheck:
+    """Checks ``records`` against those of ``lists`` that are for this run. A failure that a waiver or the run itself
+    excuses is no difference, and not proven either. ``excused``: the failing cases that waivers cover."""
+    chosen = applicable(lists, run, records)
     counts = Counter(record.case for record in records)
     by_case = {record.case: record for record in records}
-    single = once(records)
-    listed = {case: target for target, each in chosen.items() for case in each.outcomes}
+    listed = {case: target for target, mustpass in chosen.items() for case in mustpass.outcomes}
     known = {*chosen, *run.targets, *(record.target for record in records if record.target)}
-    found: dict[tuple[str, str], list[str]] = {}
+    differing: dict[tuple[str, str], list[str]] = {}
     for case, count in sorted(counts.items()):
         target = listed.get(case) or target_of(case, known)
         if count > 1:
-            found.setdefault((target, "duplicate"), []).append(case)
+            differing.setdefault((target, "duplicate"), []).append(case)
         if case not in listed:
-            found.setdefault((target, "unlisted"), []).append(case)
-    for target, each in chosen.items():
-        for case, owed in each.outcomes.items():
+            differing.setdefault((target, "unlisted"), []).append(case)
+    for target, mustpass in chosen.items():
+        for case, owed in mustpass.outcomes.items():
             if case not in by_case:
-                found.setdefault((target, "missing"), []).append(case)
+                differing.setdefault((target, "missing"), []).append(case)
             elif not (satisfies(outcome(by_case[case]), owed) or is_excused(by_case[case], excused)):
-                found.setdefault((target, "differing"), []).append(case)
+                differing.setdefault((target, "differing"), []).append(case)
 
     def texts(target: str, cases: Iterable[str]) -> tuple[str, ...]:
         owed = chosen[target].outcomes
         return tuple(f"{owed[case]} is owed, {outcome(by_case[case])} found" for case in cases)
 
-    without = {target: cases for (target, what), cases in found.items() if what == "unlisted" and target not in chosen}
-    lacking = [_lacking(target, len(cases), run, level_of(records)) for target, cases in sorted(without.items())]
-    lacking += [
-        _lacking(target, 0, run, level_of(records))
-        for target in sorted(set(run.targets) - chosen.keys() - without.keys())
-    ]
-    return Checked(
+    unlisted = {target: len(cases) for (target, what), cases in differing.items() if what == "unlisted"}
+    with_cases = sorted(unlisted.keys() - chosen.keys())
+    without_cases = sorted(set(run.targets) - chosen.keys() - unlisted.keys())
+    level, single = level_of(records), once(records)
+    return MustpassCheck(
         tuple(
             Difference(target, what, tuple(cases), texts(target, cases) if what == "differing" else ())
-            for (target, what), cases in sorted(found.items())
+            for (target, what), cases in sorted(differing.items())
             if target in chosen or what != "unlisted"
         ),
-        tuple(lacking),
-        tuple(_headline(each, single) for _, each in sorted(chosen.items())),
+        tuple(_lacking(target, unlisted.get(target, 0), run, level) for target in (*with_cases, *without_cases)),
+        tuple(_headline(mustpass, single) for _, mustpass in sorted(chosen.items())),
     )
 
 
@@ -156,8 +158,8 @@ def _lacking(target: str, cases: int, run: RunInfo, level: Level) -> str:
     )
 
 
-def _headline(mustpass: Mustpass, by_case: Mapping[str, CaseRecord]) -> Headline:
+def _headline(mustpass: MustpassList, by_case: Mapping[str, CaseRecord]) -> Headline:
     owed = {case: owed for case, owed in mustpass.outcomes.items() if not owed.startswith("not-applicable:")}
-    found = {case: outcome(by_case[case]) for case in owed if case in by_case}
-    proven = [way for case, way in found.items() if is_proof(way) and satisfies(way, owed[case])]
+    outcomes = {case: outcome(by_case[case]) for case in owed if case in by_case}
+    proven = [way for case, way in outcomes.items() if is_proof(way) and satisfies(way, owed[case])]
     return Headline(mustpass.target, mustpass.level, len(owed), len(proven), Counter(proven))

@@ -70,7 +70,7 @@ class MustpassError(ValueError):
 
 
 @dataclass(frozen=True)
-class Mustpass:
+class MustpassList:
     """One list. ``outcomes``: case id -> the outcome that is owed; ``stack``: component -> version specifier."""
 
     tier: str
@@ -117,15 +117,15 @@ def is_proof(owed: str) -> bool:
     return owed in _RISING[1:]
 
 
-def satisfies(found: str, owed: str) -> bool:
-    """Whether the outcome ``found`` is what is ``owed``, or proves more of the same."""
-    return found in _RISING[_RISING.index(owed) :] if owed in _RISING else found == owed
+def satisfies(result: str, owed: str) -> bool:
+    """Whether the outcome ``result`` is what is ``owed``, or proves more of the same."""
+    return result in _RISING[_RISING.index(owed) :] if owed in _RISING else result == owed
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def lists_of(run: RunInfo, records: Sequence[CaseRecord], stack: Mapping[str, str] | None = None) -> list[Mustpass]:
+def lists_of(run: RunInfo, records: Sequence[CaseRecord], stack: Mapping[str, str] | None = None) -> list[MustpassList]:
     """The lists that the complete ``run`` with ``records`` gives, by target. ``stack``: the range that they are for;
     by default all patch releases of the torch and triton that ran. Raises :class:`MustpassError` for a run that is not
     complete."""
@@ -137,7 +137,7 @@ def lists_of(run: RunInfo, records: Sequence[CaseRecord], stack: Mapping[str, st
         by_target.setdefault(target_of(record.case, known), {})[record.case] = _owed(record)
     level, wanted = level_of(records), stack or _minor_releases(run.stack)
     return [
-        Mustpass(run.tier, target, level, targets, wanted, harness(), outcomes)
+        MustpassList(run.tier, target, level, targets, wanted, harness(), outcomes)
         for target, outcomes in sorted(by_target.items())
     ]
 
@@ -167,14 +167,14 @@ def target_of(case: str, known: Collection[str]) -> str:
 
 
 def _owed(record: CaseRecord) -> str:
-    found = outcome(record)
-    listed = found in PASSES or record.status in (Status.NOT_RUN, Status.NOT_APPLICABLE)
-    return found if listed else f"pass:{record.executor}" if record.executor else "pass"
+    result = outcome(record)
+    listed = result in PASSES or record.status in (Status.NOT_RUN, Status.NOT_APPLICABLE)
+    return result if listed else f"pass:{record.executor}" if record.executor else "pass"
 
 
 def _minor_releases(stack: Mapping[str, object]) -> dict[str, str]:
-    found = {name: stack.get(name) for name in ("torch", "triton")}
-    parts = {name: value.split(".")[:2] for name, value in found.items() if isinstance(value, str)}
+    versions = {name: stack.get(name) for name in ("torch", "triton")}
+    parts = {name: version.split(".")[:2] for name, version in versions.items() if isinstance(version, str)}
     return {name: f"=={'.'.join(part)}.*" for name, part in parts.items()}
 
 
@@ -187,7 +187,7 @@ def harness() -> str:
     return f"{number} {code_digest()[:16]}"
 
 
-def written(mustpass: Mustpass) -> str:
+def written(mustpass: MustpassList) -> str:
     """The text of a list."""
     lines = [f"{owed} {case}\n" for case, owed in sorted(mustpass.outcomes.items())]
     values = {
@@ -250,20 +250,20 @@ def _owes_more(new: str, old: str) -> bool:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def read_lists(folder: Path) -> list[Mustpass]:
+def read_lists(folder: Path) -> list[MustpassList]:
     """All lists below ``folder``. Raises :class:`MustpassError` if one of them cannot be used or there is none."""
     return [read_list(path) for path in list_files(folder).values()]
 
 
 def list_files(folder: Path) -> dict[str, Path]:
     """The files of all lists below ``folder`` by their paths in it. Raises :class:`MustpassError` if there is none."""
-    found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.txt"))}
-    if not found:
+    paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.txt"))}
+    if not paths:
         raise MustpassError(f"{folder} holds no mustpass list: write some with conformance mustpass write")
-    return found
+    return paths
 
 
-def read_list(path: Path) -> Mustpass:
+def read_list(path: Path) -> MustpassList:
     """The list in the file ``path``. Raises :class:`MustpassError`."""
     try:
         if path.stat().st_size > FILE_LIMIT:
@@ -274,7 +274,7 @@ def read_list(path: Path) -> Mustpass:
     return parsed(text, str(path))
 
 
-def parsed(text: str, file: str) -> Mustpass:
+def parsed(text: str, file: str) -> MustpassList:
     """The list in ``text``, which was read from ``file``. Raises :class:`MustpassError` unless it is as written."""
 
     def refuse(problem: str) -> MustpassError:
@@ -300,6 +300,6 @@ def parsed(text: str, file: str) -> Mustpass:
     if problem or not stack:
         raise refuse(problem or "its header has no range of versions")
     targets = () if values["targets"] == DEFAULT_TARGETS else tuple(values["targets"].split())
-    return Mustpass(
+    return MustpassList(
         values["tier"], values["target"], Level(values["level"]), targets, stack, values["harness"], outcomes
     )

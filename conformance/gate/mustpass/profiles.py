@@ -30,7 +30,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from conformance.gate.mustpass.mustpass_check import is_excused, once
-from conformance.gate.mustpass.mustpass_lists import ANY, LEVELS, Level, Mustpass, is_proof, outcome, satisfies
+from conformance.gate.mustpass.mustpass_lists import ANY, LEVELS, Level, MustpassList, is_proof, outcome, satisfies
 from conformance.gate.user_files.case_patterns import any_matches
 from conformance.gate.user_files.toml_entries import (
     Entry,
@@ -101,15 +101,15 @@ class TargetClaims(Entry, frozen=True, kw_only=True):
 Cases = Mapping[tuple[str, str], Sequence[str]]
 
 
-def sorted_out(cases: Iterable[str]) -> Cases:
+def cases_by_kernel(cases: Iterable[str]) -> Cases:
     """``cases`` by the suite and the kernel that their ids name."""
-    found: dict[tuple[str, str], list[str]] = {}
+    groups: dict[tuple[str, str], list[str]] = {}
     for case in cases:
         file, _, test = case.partition("::")
         suite = file.rpartition("/")[2].removesuffix(".py").removeprefix("test_")
         kernel = test.partition("[")[2].removesuffix("]").partition("-")[0]
-        found.setdefault((suite, kernel), []).append(case)
-    return found
+        groups.setdefault((suite, kernel), []).append(case)
+    return groups
 
 
 @dataclass(frozen=True)
@@ -122,13 +122,13 @@ class Profiles:
     def claimed(self, target: str) -> tuple[Profile, ...]:
         """The profiles with cases of their own that ``target`` claims, by name or because one that it claims includes
         them."""
-        found: dict[str, Profile] = {}
+        claimed: dict[str, Profile] = {}
         wanted = list(self.claims.get(target, ()))
         for name in wanted:
-            if name not in found:
-                found[name] = self.profiles[name]
-                wanted += found[name].includes
-        return tuple(profile for profile in found.values() if profile.selects)
+            if name not in claimed:
+                claimed[name] = self.profiles[name]
+                wanted += claimed[name].includes
+        return tuple(profile for profile in claimed.values() if profile.selects)
 
 
 def read_profiles(paths: Iterable[Path] = (), known: Mapping[str, tuple[str, ...]] | None = None) -> Profiles:
@@ -165,8 +165,8 @@ def parsed(texts: Mapping[str, str], known: Mapping[str, tuple[str, ...]] | None
 
 
 class State(str, Enum):
-    """What became of a claim. ``EXCUSED``: proven but for failures that waivers or expected failures excuse. ``FAILED``
-    and ``NOT_PROVEN`` fail the gate."""
+    """Whether a claim is proven. ``EXCUSED``: but for failures that waivers or expected failures excuse. ``FAILED`` and
+    ``NOT_PROVEN`` fail the gate."""
 
     PROVEN = "proven"
     EXCUSED = "excused"
@@ -194,23 +194,23 @@ class Claim:
 
 
 def claims(
-    profiles: Profiles, lists: Mapping[str, Mustpass], records: Sequence[CaseRecord], excused: Collection[str] = ()
+    profiles: Profiles, lists: Mapping[str, MustpassList], records: Sequence[CaseRecord], excused: Collection[str] = ()
 ) -> list[Claim]:
     """Every claim of every target in ``lists`` (by target, those of the run). ``excused``: failing cases that a waiver
     covers."""
     by_case = once(records)
-    found: list[Claim] = []
+    every_claim: list[Claim] = []
     for target, mustpass in sorted(lists.items()):
-        cases = sorted_out(mustpass.outcomes)
-        found += [
+        cases = cases_by_kernel(mustpass.outcomes)
+        every_claim += [
             _claim(profile, mustpass, profile.chosen(cases), by_case, excused) for profile in profiles.claimed(target)
         ]
-    return found
+    return every_claim
 
 
 def _claim(
     profile: Profile,
-    mustpass: Mustpass,
+    mustpass: MustpassList,
     cases: Iterable[str],
     by_case: Mapping[str, CaseRecord],
     excused: Collection[str],
@@ -218,8 +218,8 @@ def _claim(
     """The claim of ``profile``, which the ``cases`` of the list prove."""
     listed = {case: mustpass.outcomes[case] for case in cases}
     owed = {case: way for case, way in listed.items() if is_proof(way)}
-    found = {case: outcome(by_case[case]) if case in by_case else "missing or duplicate" for case in owed}
-    short = [case for case in owed if not satisfies(found[case], owed[case])]
+    results = {case: outcome(by_case[case]) if case in by_case else "missing or duplicate" for case in owed}
+    short = [case for case in owed if not satisfies(results[case], owed[case])]
     failed = [case for case in short if case in by_case and by_case[case].status in _FAILING]
     excused_cases = [case for case in short if case in by_case and is_excused(by_case[case], excused)]
     bad = [case for case in failed if case not in excused]
@@ -227,7 +227,7 @@ def _claim(
     proven = sorted(owed.keys() - {*short})
 
     def claim(state: State, text: str, against: Iterable[str] = ()) -> Claim:
-        level = _level(found[case] for case in proven) if state in (State.PROVEN, State.EXCUSED) else None
+        level = _level(results[case] for case in proven) if state in (State.PROVEN, State.EXCUSED) else None
         return Claim(mustpass.target, profile.id, state, level, len(owed), len(proven), text, tuple(against))
 
     if not owed:
@@ -236,12 +236,12 @@ def _claim(
     if bad:
         return claim(State.FAILED, f"{len(bad)} of {len(owed)} cases failed", bad)
     if rest:
-        why = sorted({found[case] for case in rest})
+        why = sorted({results[case] for case in rest})
         return claim(State.NOT_PROVEN, f"{len(rest)} of {len(owed)} cases are {', '.join(why)}", rest)
     if profile.evidence and not any(_shows(profile, by_case[case]) for case in proven):
         text = f"no case passed {' or '.join(profile.evidence)}"
         return claim(State.NOT_PROVEN, text, proven)
-    if proven and not any(found[case] in _LEVELS for case in proven):
+    if proven and not any(results[case] in _LEVELS for case in proven):
         text = "its cases pass without compiling or running a kernel, which shows nothing of the target"
         return claim(State.NOT_PROVEN, text, proven)
     waiting = sum(way.startswith("not-run:") for way in listed.values())
@@ -267,19 +267,19 @@ def _shows(profile: Profile, record: CaseRecord) -> bool:
 
 
 def not_claimed(
-    profiles: Profiles, lists: Mapping[str, Mustpass], records: Sequence[CaseRecord]
+    profiles: Profiles, lists: Mapping[str, MustpassList], records: Sequence[CaseRecord]
 ) -> list[tuple[str, str]]:
     """Target and profile of each capability that a target's cases show and that it does not claim."""
     by_case = once(records)
-    found = []
+    shown = []
     for target, mustpass in sorted(lists.items()):
         claimed = {profile.id for profile in profiles.claimed(target)}
-        listed = sorted_out(mustpass.outcomes)
+        listed = cases_by_kernel(mustpass.outcomes)
         for profile in profiles.profiles.values():
             if profile.id in claimed or not profile.selects or target == ANY:
                 continue
             records_of = (by_case[case] for case in profile.chosen(listed) if case in by_case)
             passing = (record for record in records_of if record.status is Status.PASS and record.executor)
             if any(not profile.evidence or _shows(profile, record) for record in passing):
-                found.append((target, profile.id))
-    return found
+                shown.append((target, profile.id))
+    return shown

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from conformance.gate.findings import RUN_ITSELF, Comparison, Group
-from conformance.gate.mustpass.mustpass_check import Checked, Headline
+from conformance.gate.mustpass.mustpass_check import Headline, MustpassCheck
 from conformance.gate.mustpass.profiles import Claim, State
 from conformance.gate.verdict.apply_waivers import AppliedWaivers, WaivedCase, suggested
 
@@ -60,7 +60,7 @@ def decide(
     *,
     comparison: Comparison | None = None,
     waivers: AppliedWaivers | None = None,
-    checked: Checked | None = None,
+    checked: MustpassCheck | None = None,
     claims: Sequence[Claim] = (),
     not_claimed: Sequence[tuple[str, str]] = (),
     run_problems: Sequence[str] = (),
