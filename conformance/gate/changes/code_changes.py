@@ -1,4 +1,4 @@
-"""What changed in a case's code: features, limits, spills, shared memory, registers, size, instructions."""
+"""Compares the code of a case: features, limits, spills, shared memory, registers, size and instructions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from conformance.gate.runs.record_figures import Code, Resources
 from conformance.gate.runs.run_reader import ComparedRecord
 from conformance.records import Check, CheckKind, Status
 
-#: The plainer way first: who loses the first and gains one of the others has gained.
+#: The features that outdo another one: code that loses the key and gains one of its values got better.
 _BETTER = {
     "POINTER_LOAD": {"ASYNC_COPY", "TMA_LOAD"},
     "ASYNC_COPY": {"TMA_LOAD"},
@@ -21,7 +21,7 @@ _BETTER = {
     "MMA": {"WGMMA", "TCGEN05"},
     "WGMMA": {"TCGEN05"},
 }
-#: Instructions shown of a mix that changed.
+#: How many instructions of a changed mix are shown.
 SHOWN_INSTRUCTIONS = 4
 #: The feature that stands for spills: their count says it, with its size.
 SPILL = "SPILL"
@@ -30,47 +30,48 @@ _KINDS_OF_CHECKS = {
     CheckKind.SPILLS: Kind.MORE_SPILLS,
     CheckKind.RESOURCES: Kind.LIMIT_CROSSED,
 }
-#: Instructions that a kernel is chosen for, by how their names look on NVIDIA and AMD.
-_FAMILIES = {
+#: Instructions for whose sake a kernel is chosen: patterns of their names on NVIDIA and AMD.
+_INSTRUCTIONS = {
     "tensor core": re.compile(r"MMA|MFMA|SMFMAC", re.IGNORECASE),
     "TMA": re.compile(r"^(?:UTMA|UBLKCP)|^tensor_(?:load|store)", re.IGNORECASE),
 }
-#: Instructions of NVIDIA's that do the work of two others, and these.
+#: NVIDIA's packed instructions, each with the scalar one of which it replaces two.
 _PACKED = {"FADD2": "FADD", "FFMA2": "FFMA", "FMUL2": "FMUL"}
 
 
 def code_findings(before: ComparedRecord, after: ComparedRecord) -> list[Finding]:
-    """The differences between the code of one case on either side; empty where one side was not compiled, or where
-    both hold the same machine code."""
+    """Findings about the code of one case. None where one side was not compiled, or both hold the same machine code
+    and nothing fails."""
     identical = _identical(before, after)
     if identical and not after.failing:
         return []
-    found = [*_limits(before, after)]
+    findings = [*_limits(before, after)]
     if before.resources is not None and after.resources is not None and not identical:
-        found += _sizes(after, before.resources, after.resources)
+        findings += _sizes(after, before.resources, after.resources)
     if before.code is not None and after.code is not None and not identical:
-        found += _features(after, before.code, after.code)
-        found += _code_size(after, before.code, after.code)
-        found += _instructions(after, before.code, after.code, [one.kind for one in found])
-    if any(one.kind is Kind.LIMIT_CROSSED for one in found):  # what crossed it is in its text
-        found = [one for one in found if one.kind not in (Kind.MORE_SHARED_MEMORY, Kind.MORE_REGISTERS)]
-    accepted = _accepted(before, after)
-    return [one for one in found if not any(_is_said_by(one, check) for check in accepted)]
+        findings += _features(after, before.code, after.code)
+        findings += _code_size(after, before.code, after.code)
+        findings += _instructions(after, before.code, after.code, [one.kind for one in findings])
+    if any(one.kind is Kind.LIMIT_CROSSED for one in findings):  # whose text says what crossed the limit
+        findings = [one for one in findings if one.kind not in (Kind.MORE_SHARED_MEMORY, Kind.MORE_REGISTERS)]
+    expected = _expected_checks(before, after)
+    return [one for one in findings if not any(_repeats(one, check) for check in expected)]
 
 
-def _accepted(before: ComparedRecord, after: ComparedRecord) -> list[str]:
-    """The failing checks that a waived case is accepted with: if it was waived before, those that failed then."""
+def _expected_checks(before: ComparedRecord, after: ComparedRecord) -> list[str]:
+    """The failing checks that an expected failure covers: of a case that failed as expected before, those that failed
+    then."""
     if after.status is not Status.EXPECTED_FAIL:
         return []
     earlier = {check for check, _ in before.failing}
     return [check for check, _ in after.failing if before.status is not Status.EXPECTED_FAIL or check in earlier]
 
 
-def _is_said_by(found: Finding, check: str) -> bool:
-    """Whether the failing ``check`` says the same as what was ``found`` in the code."""
+def _repeats(finding: Finding, check: str) -> bool:
+    """Whether the failing ``check`` says the same as a ``finding`` about the code."""
     kind = kind_of_check(check)
-    return kind is found.kind and (
-        kind is not Kind.FEATURE_LOST or found.cause.startswith(f"{Check.parse(check).subject} lost")
+    return kind is finding.kind and (
+        kind is not Kind.FEATURE_LOST or finding.cause.startswith(f"{Check.parse(check).subject} lost")
     )
 
 
@@ -82,10 +83,10 @@ def kind_of_check(text: str) -> Kind | None:
     return _KINDS_OF_CHECKS.get(check.kind)
 
 
-def explained(failing: Iterable[tuple[str, str]], found: Iterable[Finding]) -> bool:
-    """Whether every failing check only repeats what a finding about the code says. A forbidden feature that appeared
-    where one was lost is what took its place."""
-    kinds = {one.kind for one in found}
+def explained(failing: Iterable[tuple[str, str]], findings: Iterable[Finding]) -> bool:
+    """Whether every failing check only repeats a finding about the code. A forbidden feature that appeared counts as
+    what took the place of a lost one."""
+    kinds = {finding.kind for finding in findings}
     checks = [check for check, _ in failing]
     for check in checks:
         kind = kind_of_check(check)
@@ -96,26 +97,26 @@ def explained(failing: Iterable[tuple[str, str]], found: Iterable[Finding]) -> b
     return bool(checks)
 
 
-def verdict_findings(before: ComparedRecord | None, after: ComparedRecord, found: Iterable[Finding]) -> list[Finding]:
-    """The failing checks about code as findings, as far as ``found`` lacks them: older records hold no figures."""
+def verdict_findings(before: ComparedRecord | None, after: ComparedRecord, known: Iterable[Finding]) -> list[Finding]:
+    """Findings for the failing checks about code that the ``known`` findings lack: older records hold no figures."""
     earlier = {check for check, _ in before.failing} if before else set()
-    known = {(one.kind, one.cause) for one in found}
-    kinds = {one.kind for one in found}
-    more = []
+    causes = {(one.kind, one.cause) for one in known}
+    kinds = {kind for kind, _ in causes}
+    findings = []
     for name, text in after.failing:
         kind, check = kind_of_check(name), Check.parse(name)
         if kind is None or name in earlier or (kind is not Kind.FEATURE_LOST and kind in kinds):
             continue
         cause = _about(f"{check.subject} lost" if kind is Kind.FEATURE_LOST else check.group, after)
-        if (kind, cause) not in known:
-            known.add((kind, cause))
+        if (kind, cause) not in causes:
+            causes.add((kind, cause))
             kinds.add(kind)
-            more.append(finding(kind, after, cause, "pass", "fail", detail=text[:500]))
-    return more
+            findings.append(finding(kind, after, cause, "pass", "fail", detail=text[:500]))
+    return findings
 
 
 def _about(what: str, record: ComparedRecord) -> str:
-    """Other targets have other compilers behind them: the same loss on two targets is two causes."""
+    """A cause that names the target: the same loss on two targets has two causes, since their compilers differ."""
     return f"{what} on {record.target}" if record.target else what
 
 
@@ -130,15 +131,15 @@ def _limits(before: ComparedRecord, after: ComparedRecord) -> Iterator[Finding]:
     new = [(check, text) for check, text in crossed if check not in earlier]
     if new and before.resources is not None:
         text = "; ".join(text for _, text in new)
-        which = sorted({part.partition(":")[0].strip()[:40] for _, said in new for part in said.split("; ")})
+        which = sorted({part.partition(":")[0].strip()[:40] for _, texts in new for part in texts.split("; ")})
         cause = _about(f"past the limit of {', '.join(which)}", after)
         yield finding(Kind.LIMIT_CROSSED, after, cause, "within the target's limits", text[:200])
 
 
 @dataclass(frozen=True)
 class _Figure:
-    """A figure of a kernel: the kinds of its growing and shrinking, its unit, and from where on that is reported: more
-    than ``share`` of the smaller value, and ``least`` or more."""
+    """A figure of a kernel, with the kinds of findings if it grows and if it shrinks. A change is reported if it is
+    more than ``share`` of the smaller value and at least ``least`` units."""
 
     more: Kind
     less: Kind
@@ -197,18 +198,18 @@ def _code_size(after: ComparedRecord, was: Code, now: Code) -> Iterator[Finding]
         yield from _CODE_BYTES.changes(after, was.bytes, now.bytes)
 
 
-def _instructions(after: ComparedRecord, before: Code, code: Code, found: list[Kind]) -> Iterator[Finding]:
-    """How the shares of instructions moved; nothing where a lost or gained feature says so already."""
+def _instructions(after: ComparedRecord, before: Code, code: Code, kinds: list[Kind]) -> Iterator[Finding]:
+    """Findings about the mix of instructions; none where a lost or gained feature already says what changed."""
     was, now = before.instructions, code.instructions
     alike = before.instructions_of == code.instructions_of
-    if not was or not now or was == now or not alike or Kind.FEATURE_LOST in found or Kind.FEATURE_GAINED in found:
+    if not was or not now or was == now or not alike or Kind.FEATURE_LOST in kinds or Kind.FEATURE_GAINED in kinds:
         return
     gone = [name for name, count in was.items() if count and not now.get(name)]
     vanished: list[str] = []
-    for family, pattern in _FAMILIES.items():
+    for what, pattern in _INSTRUCTIONS.items():
         lost = [name for name in gone if pattern.search(name)]
         if lost and not any(count and pattern.search(name) for name, count in now.items()):
-            cause = _about(f"no {family} instruction left", after)
+            cause = _about(f"no {what} instruction left", after)
             yield finding(Kind.FEATURE_LOST, after, cause, _counts(was, lost), "none")
             return
         vanished += sorted(lost)
@@ -237,8 +238,8 @@ def _instructions(after: ComparedRecord, before: Code, code: Code, found: list[K
 
 
 def _is_split(packed: str, was: Mapping[str, float], now: Mapping[str, float]) -> bool:
-    """Whether more than half of the ``packed`` instructions went, and scalar ones came in their place: twice as many,
-    or somewhat fewer where other things changed too."""
+    """Whether more than half of the ``packed`` instructions are gone and scalar ones took their place. Two scalar ones
+    replace a packed one; 1.5 suffice here, because other things may have changed too."""
     lost = was.get(packed, 0) - now.get(packed, 0)
     gained = now.get(_PACKED[packed], 0) - was.get(_PACKED[packed], 0)
     return 2 * lost > was.get(packed, 0) and gained >= 1.5 * lost

@@ -1,4 +1,4 @@
-"""The cause of a failure in words that all cases of one cause share: without numbers, addresses, paths, coordinates."""
+"""Words the cause of a failure so that all cases of one cause share it: without numbers, addresses or paths."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from conformance.gate.runs.run_reader import ComparedRecord
 from conformance.records import Check, CheckKind, Status
 
-#: Characters of a text that are looked at, and of a cause.
+#: Characters of a text that are read, and of a cause.
 TEXT_LIMIT = 2000
 CAUSE_LIMIT = 120
 
@@ -38,21 +38,22 @@ def normalised(text: str) -> str:
 
 
 def failure_cause(record: ComparedRecord, failing: tuple[tuple[str, str], ...] | None = None) -> str:
-    """Why the case ``record`` failed: its first failing check (of ``failing``, those of the record unless given) with
-    the cause that its diagnosis proves, or else what the check says; without a check the diagnosis's first line."""
+    """Why the case of ``record`` failed: its first failing check, with the cause that the diagnosis proves or else what
+    the check says. Without a failing check it is the diagnosis's first line. ``failing`` replaces the record's failing
+    checks."""
     failing = record.failing if failing is None else failing
     proven = _PROVEN.search(record.diagnosis[:TEXT_LIMIT])
     if failing:
         check, text = Check.parse(failing[0][0]), failing[0][1]
-        said = proven.group(1) if proven and check.kind is CheckKind.NUMERICS else _first_line(text)
-        return _joined(check.name, normalised(said))
-    said = normalised(_first_line(record.diagnosis))
-    return _joined(record.status.value, said) if record.status is not Status.FAIL else said or "failed without a word"
+        words = proven.group(1) if proven and check.kind is CheckKind.NUMERICS else _first_line(text)
+        return _joined(check.name, normalised(words))
+    words = normalised(_first_line(record.diagnosis))
+    return _joined(record.status.value, words) if record.status is not Status.FAIL else words or "failed without a word"
 
 
 def _first_line(text: str) -> str:
     return next((line for line in text[:TEXT_LIMIT].splitlines() if line.strip()), "")
 
 
-def _joined(name: str, said: str) -> str:
-    return f"{normalised(name)}: {said}" if said else normalised(name)
+def _joined(name: str, words: str) -> str:
+    return f"{normalised(name)}: {words}" if words else normalised(name)

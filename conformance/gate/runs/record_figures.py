@@ -1,5 +1,5 @@
-"""The figures under a record's ``observed`` that a comparison uses. They come from a file: the types here say what is
-taken, and decoding checks it."""
+"""The figures under a record's ``observed`` that a comparison uses. They come from a file, so decoding checks them
+against the types here."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from msgspec import Meta, Struct
 
 from conformance.records import LARGEST
 
-#: What a figure other than 0 is at least, in its unit: ratios of two are numbers of which 1 / ratio is one.
+#: The least figure other than 0, in its unit: so the ratio of two figures, and its inverse, are finite.
 SMALLEST = 1e-9
-#: Repeated measurements of one record: with more, exact binomial sums would take seconds.
+#: The most measurements of one record: with more, the exact binomial sums would take seconds.
 SAMPLES_LIMIT = 1000
 
 _Count = Annotated[int, Meta(ge=0, le=LARGEST)]
@@ -21,7 +21,8 @@ _Measure = Annotated[float, Meta(ge=SMALLEST, le=LARGEST)]
 
 
 class Resources(Struct, frozen=True, gc=False):
-    """What a kernel takes: per thread, and ``shared_memory`` in bytes. ``spills`` are counted in ``spill_unit``."""
+    """What a kernel needs: registers and spills per thread, and ``shared_memory`` in bytes. ``spills`` are counted in
+    ``spill_unit``."""
 
     registers: _Count = 0
     spills: _Count = 0

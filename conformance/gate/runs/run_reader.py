@@ -1,9 +1,9 @@
-"""Reads one side of a comparison: of each record only what comparing needs, fast, and nothing of it trusted.
+"""Reads a run for a comparison: of each record only what comparing needs. Nothing in the files is trusted.
 
-Each line is decoded straight into typed structures, which name what is needed; the decoder checks their types and
-passes over the rest. What is passed over (durations, artefacts, a verdict's details, figures that are not compared)
-must be JSON and is not looked at any further; all else that :func:`conformance.records.from_line` refuses is refused
-here too, with its message. On top of that the figures under ``observed`` are checked, and sizes are limited.
+:class:`_Line` names what is needed of a record's line; the decoder checks its types and passes over the rest. That
+takes half the time of reading whole records, and a comparison may read 100,000 of them. What is passed over (durations,
+artefacts, details of verdicts) need only be JSON. All else that :func:`conformance.records.from_line` refuses is
+refused here too, in the same words. The figures under ``observed`` are checked besides, and sizes are limited.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from conformance.records import (
     unreadable,
 )
 
-#: Bytes of one line. A line of the harness has some 3 KB; its texts are cut at 20,000 characters each.
+#: Bytes of one line. A line has about 5 KB; each text in it is cut at 20,000 characters.
 LINE_LIMIT = 4 << 20
-#: Sentences kept about unusable lines; the others are counted.
+#: Problems with lines that are kept as sentences; the others are counted.
 PROBLEMS_KEPT = 100
 
-#: Worst first: what counts where a case was recorded more than once.
+#: The statuses, the worst first: of a case that was recorded more than once the worst counts.
 WORST = (
     Status.CRASH,
     Status.TIMEOUT,
@@ -59,12 +59,14 @@ WORST = (
 
 
 class ComparedRecord(msgspec.Struct, frozen=True, gc=False):
-    """What comparing needs of one record. ``reason`` is its code and subject; ``checks`` are the names of all
-    verdicts, ``failing`` those that failed with their text; ``resources``, ``code`` and ``outputs`` are the checked
-    parts of ``observed``, None where the record lacks them; ``timed`` is the problem that was timed, or was to be,
-    ``samples`` its measurements in ascending microseconds (the recorded median alone where there are no others),
-    ``refused`` why there are none; ``compile_s`` are seconds of processor time, None for a compilation taken from a
-    cache."""
+    """What comparing needs of one record.
+
+    ``reason`` is its code and subject. ``checks`` are the names of all verdicts, ``failing`` those that failed with
+    their text. ``resources``, ``code`` and ``outputs`` are the checked parts of ``observed``, None where the record
+    lacks them. ``timed`` is the problem that was timed, or was to be; ``samples`` are its measurements in ascending
+    microseconds (only the recorded median where there are no others); ``refused`` says why there are none.
+    ``compile_s`` are seconds of processor time, None for a compilation taken from a cache.
+    """
 
     case: str
     suite: str
@@ -89,8 +91,9 @@ class ComparedRecord(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """One side as found on disk. ``records`` by case; ``run`` is None where there is no ``run.json``; ``problems`` are
-    sentences about lines that could not be used as they are, ``unusable`` the number of lines that were dropped."""
+    """One side of a comparison, as found on disk. ``records`` are by case id; ``run`` is None where there is no usable
+    ``run.json``; ``problems`` are sentences about lines that could not be used as they are; ``unusable`` is the number
+    of lines that were dropped; ``mixed`` names what is not the same in all records: stack, tier or seed."""
 
     name: str
     records: Mapping[str, ComparedRecord]
@@ -109,8 +112,8 @@ class ComparedRun:
 
 
 def read_compared_run(path: str | os.PathLike[str], name: str = "") -> ComparedRun:
-    """Reads a run's folder, or one file of records. Raises FileNotFoundError if there is nothing to read, OSError if
-    it cannot be read or is larger than the limit."""
+    """Reads a run's folder, or one file of records. ``name`` is what reports call it, by default the path. Raises
+    FileNotFoundError if there is nothing to read, OSError if it cannot be read or is larger than the limit."""
     path = Path(path)
     files = record_files(path) if path.is_dir() else [path]
     if not files or not all(file.is_file() for file in files):
@@ -137,8 +140,8 @@ def _run_info(folder: Path, side: _Collector) -> RunInfo | None:
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """No garbage collection meanwhile: records hold no cycles, and searching millions of objects for some takes longer
-    than reading or comparing them."""
+    """Switches garbage collection off. Records hold no cycles, and searching millions of objects for some takes about a
+    tenth of the time of reading and comparing."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -164,7 +167,7 @@ class _Verdict(msgspec.Struct, gc=False):
 
 
 class _Line(msgspec.Struct, gc=False):
-    """What is needed of a record's line."""
+    """What comparing needs of a record's line."""
 
     case: str
     suite: str
@@ -191,7 +194,7 @@ _RANK = {status: rank for rank, status in enumerate(WORST)}
 
 
 class _Collector:
-    """Gathers the records of one side."""
+    """Collects the records of one side."""
 
     def __init__(self) -> None:
         self.records: dict[str, ComparedRecord] = {}
@@ -201,13 +204,13 @@ class _Collector:
         self.seed: int | None = None
         self.problems: list[str] = []
         self.dropped = 0
-        self.unspoken = 0
+        self.problems_dropped = 0
         self.mixed: set[str] = set()
-        # Few distinct texts and lists of checks are shared by all records: one copy of each is kept.
+        # All records share few distinct texts and lists of checks. One copy of each takes a third of the memory.
         self._pool: dict[Any, Any] = {}
 
     def reading(self, name: str, run: RunInfo | None) -> ComparedRun:
-        said = [f"{self.unspoken} more problems are not listed"] if self.unspoken else []
+        more = [f"{self.problems_dropped} more problems are not listed"] if self.problems_dropped else []
         return ComparedRun(
             name=name,
             records=self.records,
@@ -215,7 +218,7 @@ class _Collector:
             stack=(run.stack if run else None) or self.stack or {},
             tier=run.tier if run else self.tier,
             seed=run.seed if run else self.seed,
-            problems=(*self.problems, *said),
+            problems=(*self.problems, *more),
             unusable=self.dropped,
             mixed=tuple(sorted(self.mixed)),
         )
@@ -224,7 +227,7 @@ class _Collector:
         if len(self.problems) < PROBLEMS_KEPT:
             self.problems.append(text if len(text) <= 500 else text[:500] + " ...")
         else:
-            self.unspoken += 1
+            self.problems_dropped += 1
 
     def read(self, file: Path) -> None:
         with file.open("rb") as stream:
@@ -240,14 +243,14 @@ class _Collector:
         if line is None:
             raise RecordError(f"a line of more than {LINE_LIMIT} bytes")
         try:
-            found = _decode(line)
-            if found.schema not in READABLE_SCHEMAS:
+            decoded = _decode(line)
+            if decoded.schema not in READABLE_SCHEMAS:
                 raise msgspec.ValidationError("another schema")
-            stack = self.stack if found.stack == self._raw_stack else _decode_stack(found.stack)
+            stack = self.stack if decoded.stack == self._raw_stack else _decode_stack(decoded.stack)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise unreadable(line, error) from None
-        self._note_origin(found, stack)
-        record = self._record(found)
+        self._note_origin(decoded, stack)
+        record = self._record(decoded)
         other = self.records.get(record.case)
         if other is not None:
             worse = min(record, other, key=lambda one: _RANK[one.status])
@@ -259,7 +262,7 @@ class _Collector:
         self.records[record.case] = record
 
     def _note_origin(self, line: _Line, stack: Mapping[str, Any] | None) -> None:
-        """Keeps what the first record says of its run, and in what another one differs."""
+        """Keeps the first record's stack, tier and seed, and notes in which of them another record differs."""
         if self.stack is None:
             self.stack, self.tier, self.seed, self._raw_stack = stack, line.tier, line.seed, line.stack.copy()
         elif stack is not self.stack and stack != self.stack:
@@ -271,7 +274,7 @@ class _Collector:
 
     def _record(self, line: _Line) -> ComparedRecord:
         reason, options, observed, run = line.reason, line.options, line.observed, line.observed.run
-        name, chosen = line.config and line.config.id, f"{options.dtype} {options.variant}".strip()
+        config, shown_options = line.config and line.config.id, f"{options.dtype} {options.variant}".strip()
         checks, passed = tuple(map(_check_of, line.verdicts)), all(map(_passed_of, line.verdicts))
         failing = () if passed else [(verdict.check, verdict.text) for verdict in line.verdicts if not verdict.passed]
         if failing and line.status is Status.PASS:
@@ -283,8 +286,8 @@ class _Collector:
             line.status,
             f"{reason.code.value} ({reason.subject})" if reason else "",
             keep(line.kernel, line.kernel),
-            keep(name, name),
-            keep(chosen, chosen),
+            keep(config, config),
+            keep(shown_options, shown_options),
             keep(line.target, line.target),
             keep(line.executor, line.executor),
             keep(checks, checks),

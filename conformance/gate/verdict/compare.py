@@ -1,4 +1,4 @@
-"""Compares two runs: every case, its code, its time, and what the runs did not record."""
+"""Compares two runs: each case's status, code, time and numbers, and what the runs did not record."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RAN = tuple(status for status in Status if status is not Status.NOT_APPLICABLE)
 
 
 def compare(baseline: ComparedRun, candidate: ComparedRun) -> Comparison:
-    """All differences between two runs, grouped and ranked."""
+    """Compares the candidate with the baseline. The differences are findings in groups of one cause, ranked."""
     with without_collection():
         return _compare(baseline, candidate)
 
@@ -29,26 +29,26 @@ def compare(baseline: ComparedRun, candidate: ComparedRun) -> Comparison:
 def _compare(baseline: ComparedRun, candidate: ComparedRun) -> Comparison:
     before, after = baseline.records, candidate.records
     absence = lost_cases.absences(before, after)
-    found: list[Finding] = []
-    for case in {**before, **after}:  # in the order of the files; what is found is sorted later
+    findings: list[Finding] = []
+    for case in {**before, **after}:  # in the order of the files; grouping sorts the findings
         was, now = before.get(case), after.get(case)
         if was is not now:
-            found += _statuses_and_code(was, now, status_finding(was, now, absence))
+            findings += _statuses_and_code(was, now, status_finding(was, now, absence))
     pairs = [(before[case], after[case]) for case in before if case in after]
     passed = [pair for pair in pairs if pair[0].status is pair[1].status is Status.PASS]
     if baseline.seed == candidate.seed:
-        found += _drift(passed)
+        findings += _drift(passed)
     if baseline.stack.get("device") == candidate.stack.get("device"):
-        found += time_changes.time_findings(pairs)
-        found += time_changes.moved_choices(before, after)
-    found += time_changes.compile_findings(pairs)
+        findings += time_changes.time_findings(pairs)
+        findings += time_changes.moved_choices(before, after)
+    findings += time_changes.compile_findings(pairs)
     missing = sum(case not in after for case, record in before.items() if record.status in _RAN)
-    found += lost_cases.incomplete(candidate, missing)
-    touched = {one.case for one in found}
+    findings += lost_cases.incomplete(candidate, missing)
+    touched = {finding.case for finding in findings}
     return Comparison(
         baseline=_side(baseline),
         candidate=_side(candidate),
-        groups=grouped(found),
+        groups=grouped(findings),
         compared=len(pairs),
         unchanged=sum(was.case not in touched for was, _ in pairs),
         warnings=(*lost_cases.warnings(baseline, candidate), *_blind(pairs)),
@@ -72,7 +72,8 @@ def _side(side: ComparedRun) -> Side:
 def _statuses_and_code(
     before: ComparedRecord | None, after: ComparedRecord | None, became: Finding | None
 ) -> list[Finding]:
-    """The outcome of a case and what changed in its code; a failure that only says what the code says is left out."""
+    """The findings about the status and the code of one case. ``became`` is that of the status. It is left out where it
+    only repeats what the findings about the code say."""
     code = code_findings(before, after) if before and after else []
     if after is None or not after.failing:
         return [*([became] if became else []), *code]
@@ -88,7 +89,7 @@ def _statuses_and_code(
 
 
 def _beside(code: list[Finding], after: ComparedRecord, became: Finding) -> Finding | None:
-    """The new failure ``became`` without what ``code`` says of it; None if that is all."""
+    """The new failure ``became`` without the checks that the findings ``code`` report; None if no other failed."""
     if explained(after.failing, code):
         return None
     others = tuple(pair for pair in after.failing if kind_of_check(pair[0]) is None)
@@ -101,8 +102,8 @@ def _beside(code: list[Finding], after: ComparedRecord, became: Finding) -> Find
 def _worse(
     code: list[Finding], before: ComparedRecord, after: ComparedRecord, became: Finding | None
 ) -> Finding | None:
-    """The old failure ``became`` (None if it is accepted as before), or a new one where it got worse by more than
-    ``code`` says."""
+    """The finding for a case that failed before, too. ``became`` is that of the old failure, None for one that is still
+    expected. A check that failed newly, and that ``code`` does not report, makes it a new failure."""
     failing = newly_failing(before, after)
     others = tuple(pair for pair in failing if kind_of_check(pair[0]) is None)
     if not others or explained(failing, code):
@@ -115,6 +116,7 @@ def _worse(
 
 
 def _drift(passed: list[tuple[ComparedRecord, ComparedRecord]]) -> Iterator[Finding]:
+    """Findings NUMERICS_DRIFT: cases that passed on both sides, with other bits in their outputs."""
     for before, after in passed:
         if before.outputs == after.outputs or before.outputs is None or after.outputs is None:
             continue
@@ -126,8 +128,8 @@ def _drift(passed: list[tuple[ComparedRecord, ComparedRecord]]) -> Iterator[Find
 
 
 def _blind(pairs: list[tuple[ComparedRecord, ComparedRecord]]) -> Iterator[str]:
-    """What one side recorded and the other did not, so that it could not be compared. Code that the candidate no
-    longer records is lost coverage; digests of outputs only tell of drift, which is for the record."""
+    """Warnings about figures that only one side recorded, so that they were not compared. What the candidate no longer
+    records of the code is lost coverage instead."""
     code = sum(bool(after.code) and not before.code for before, after in pairs)
     if code:
         yield f"features and instructions of the code could not be compared in {code} cases: the baseline lacks them"
