@@ -1,4 +1,4 @@
-"""The base's tables: what every device class lists unless it has rows of its own."""
+"""The base's tables: every device class lists these rows unless it has its own."""
 
 from __future__ import annotations
 

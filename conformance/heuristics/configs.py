@@ -1,7 +1,7 @@
 """Configs: the tile sizes and compile options of one launch, one class per kernel family.
 
-Immutable, so that no caller can change a table. What is not a tile size, a stage or a warp count is keyword-only:
-a field that is inserted later can never take the value meant for another.
+They are immutable, so that no caller can change a table. Only tile sizes, stages and warps are positional: a field that
+is added later cannot take the value of another.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Vendor = tuple[tuple[str, int], ...]
 
 
 class AnyConfig(abc.ABC):
-    """What all configs have: a stable ``id``, compile ``options`` and the ``tile`` sizes.
+    """The base of all configs: a stable ``id``, compile ``options`` and the ``tile`` sizes.
 
     ``vendor`` holds options of one backend, such as AMD's ``waves_per_eu``, in the order in which they are listed.
     """
@@ -31,10 +31,10 @@ class AnyConfig(abc.ABC):
     def id(self) -> str:
         """Stable text such as ``128x128x64-s3-w8``."""
         text = f"{'x'.join(map(str, self.tile))}-s{self.num_stages}-w{self.num_warps}"
-        return text + self._more + "".join(f"-{name}{value}" for name, value in self.vendor)
+        return text + self._id_suffix + "".join(f"-{name}{value}" for name, value in self.vendor)
 
     @property
-    def _more(self) -> str:
+    def _id_suffix(self) -> str:
         return ""
 
     @property
@@ -60,7 +60,7 @@ class Config(AnyConfig):
         return (self.block_m, self.block_n, self.block_k)
 
     @property
-    def _more(self) -> str:
+    def _id_suffix(self) -> str:
         return "" if self.group_m == 8 else f"-g{self.group_m}"
 
 

@@ -28,10 +28,11 @@ HEAD_DIMS = (64, 96, 128, 256, 512)
 class DeviceClass:
     """Tables and defaults of one kind of device.
 
-    ``tables`` holds the listed rows by name and ``spaces`` what enumerates the exhaustive ones. ``scale`` multiplies
-    the edges of every tile before they meet the problem's sizes; ``excluded`` says, per table, which scaled edges
-    (m, n, k) are never used. A vendor makes an instance with tables of its own, from those of
-    :data:`conformance.heuristics.base.TABLES` if it likes, and subclasses this to change the methods.
+    ``tables`` holds the listed rows by the name of their table, ``spaces`` the functions that enumerate the exhaustive
+    ones. ``scale`` multiplies the edges of every tile, before they are cut down to the problem's size. ``excluded``
+    holds, by table, a function of the scaled edges (m, n, k) that is true for tiles that are never used. A vendor makes
+    an instance with its own tables, which may hold those of :data:`conformance.heuristics.base.TABLES`, and a subclass
+    to change the methods.
     """
 
     name: str
@@ -41,19 +42,19 @@ class DeviceClass:
     excluded: Mapping[str, Exclusion] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # Copies that nobody can write to: neither the caller's dictionary nor a row list changes what is tested.
+        # Read-only copies: a caller who changes a dictionary or list later does not change what is tested.
         tables = {name: tuple(configs) for name, configs in self.tables.items()}
         for name, value in (("tables", tables), ("spaces", self.spaces), ("excluded", self.excluded)):
             object.__setattr__(self, name, MappingProxyType(dict(value)))
 
     def table(self, name: str) -> tuple[AnyConfig, ...]:
-        """The listed rows. Raises KeyError, naming the tables there are, for another name."""
+        """The listed rows of the table ``name``. Raises KeyError if there is no such table."""
         if name not in self.tables:
             raise KeyError(f"device class {self.name!r} has no table {name!r}: use one of {', '.join(self.tables)}")
         return self.tables[name]
 
     def exhaustive(self, name: str) -> tuple[AnyConfig, ...]:
-        """The enumerated space. Raises KeyError, naming the spaces there are, for a table without one."""
+        """The enumerated rows for the table ``name``. Raises KeyError if it has no exhaustive space."""
         if name not in self.spaces:
             raise KeyError(
                 f"device class {self.name!r} has no exhaustive space {name!r}: use one of {', '.join(self.spaces)}"
@@ -61,9 +62,9 @@ class DeviceClass:
         return self.spaces[name]()
 
     def rows(self, name: str) -> tuple[AnyConfig, ...]:
-        """The listed rows of a kernel whose table is ``name``: those of the table itself and, for "mixed_mm", those of
-        "mm" before them. PyTorch 2.6 tries both for operands of two dtypes in its default search, later releases only
-        in the exhaustive one. KeyError as :meth:`table`."""
+        """The listed rows of a kernel whose table is ``name``. For "mixed_mm" the rows of "mm" come first: PyTorch 2.6
+        tries both for operands of two dtypes in its default search, later releases in the exhaustive one. Raises
+        KeyError if there is no such table."""
         return self.table("mm") + self.table(name) if name == "mixed_mm" else self.table(name)
 
     def candidates(
@@ -134,10 +135,10 @@ class DeviceClass:
 
 
 def _of_products(name: str, configs: tuple[AnyConfig, ...]) -> tuple[Config, ...]:
-    strangers = [config for config in configs if not isinstance(config, Config)]
-    if strangers:
+    others = [config for config in configs if not isinstance(config, Config)]
+    if others:
         raise ValueError(
-            f"table {name!r} holds {strangers[0]!r}, which has no BLOCK_M, BLOCK_N and BLOCK_K to scale: "
+            f"table {name!r} holds {others[0]!r}, which has no BLOCK_M, BLOCK_N and BLOCK_K to scale: "
             "attention has flex_default"
         )
     return tuple(config for config in configs if isinstance(config, Config))

@@ -1,4 +1,4 @@
-"""Final rows: what is launched of the rows that are left, each distinct config once and in order."""
+"""Final rows: the last step from scaled rows to configs that are launched."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ ELEMENTS_PER_WARP = 256
 
 
 def finalised(configs: Iterable[Config]) -> tuple[Config, ...]:
-    """``configs`` in their order with no more warps than the tile has work for, without the repetitions that this
-    makes."""
+    """``configs`` in their order, with no more warps than the tile has work for; rows that become equal appear
+    once."""
     return tuple(dict.fromkeys(map(_with_fitting_warps, configs)))
 
 
 def finalised_rocm(configs: Iterable[Config]) -> tuple[Config, ...]:
-    """As :func:`finalised`, less what the matrix instructions refuse, with occupancy derived from the warps.
+    """:func:`finalised` for AMD: without tiles that the matrix instruction does not divide, and with AMD's occupancy.
 
     A row whose ``matrix_instr_nonkdim`` is not 0 needs BLOCK_M and BLOCK_N divisible by it. A ``waves_per_eu`` other
     than 0 becomes 8 // num_warps, before repetitions are looked for.
@@ -27,12 +27,12 @@ def finalised_rocm(configs: Iterable[Config]) -> tuple[Config, ...]:
 
 
 def with_stages(configs: Iterable[Config], num_stages: int) -> tuple[Config, ...]:
-    """``configs`` with ``num_stages`` each, without the repetitions that this makes."""
+    """``configs`` with ``num_stages`` each; rows that become equal appear once."""
     return tuple(dict.fromkeys(dataclasses.replace(config, num_stages=num_stages) for config in configs))
 
 
 def without_two_warps(configs: Iterable[Config]) -> tuple[Config, ...]:
-    """``configs`` as a persistent kernel with TMA takes them: rows with two warps are not safe there."""
+    """``configs`` for a persistent kernel with TMA, which is not safe with two warps."""
     return tuple(config for config in configs if config.num_warps != 2)
 
 

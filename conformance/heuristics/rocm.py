@@ -12,7 +12,7 @@ from conformance.heuristics.configs import AnyConfig, Config, FlexConfig, FlexDe
 from conformance.heuristics.device_class import Capability, DeviceClass
 from conformance.heuristics.final_rows import finalised_rocm, with_stages
 
-#: num_stages of a row that leaves it to the compiler: the default of Triton's AMD backend (3.4 to 3.9).
+#: num_stages of a row that has no number of its own: the default of Triton's AMD backend (3.4 to 3.9).
 BACKEND_STAGES = 2
 
 
@@ -111,7 +111,7 @@ WAVES = (0, 2)
 
 
 def all_mm(num_stages: int = BACKEND_STAGES) -> tuple[Config, ...]:
-    """Rows without and with pipelining, by ``num_stages``. Where the compiler does not pipeline either, each once."""
+    """Rows with one stage, which is not pipelined, and with ``num_stages``."""
     rest = itertools.product(_stages(num_stages), WARPS, GROUPS, MATRIX_EDGES, WAVES)
     return tuple(
         Config(m, n, k, stages, warps, group_m=group, vendor=options(edge, waves))
@@ -174,8 +174,8 @@ class RocmDevices(DeviceClass):
 def rocm(num_stages: int = BACKEND_STAGES) -> RocmDevices:
     """AMD's device class where the compiler's default is ``num_stages``.
 
-    The base's rows take that count, with AMD's options, so rows that differ in it alone are one; a sum of two products
-    is not pipelined.
+    The base's rows get that stage count and AMD's options, so that rows which differ only in their stages become one.
+    A sum of two products is not pipelined.
     """
     own = {"mm": mm(num_stages), "bmm": mm(num_stages)}
     attention = {"flex_fwd": FLEX_FWD, "flex_bwd": FLEX_BWD, "flex_decode": FLEX_DECODE}
