@@ -19,7 +19,7 @@ from conformance.inputs.fills import Fill, applicable_fills, fills
 from conformance.inputs.guarded import GuardedTensor
 from conformance.kernels.kernel import Plan
 from conformance.numerics.contract import Contract
-from conformance.numerics.diagnosis import diagnose
+from conformance.numerics.diagnosis.diagnose import diagnose
 from conformance.numerics.rounding import bits
 from conformance.numerics.tiles import wrong_tiles
 from conformance.numerics.verdict import FillVerdict, judge

@@ -73,27 +73,27 @@ def forward_error(problem: Attention, contract: Contract, exact: ForwardValues) 
 
     0 for rows that see no key. Raises ValueError where scores are so large that the bound would say nothing.
     """
-    found, accumulator, rounding = exact.scores, contract.accumulator, cast(contract)
+    scores, accumulator, rounding = exact.scores, contract.accumulator, cast(contract)
     # a key's weight is rescaled by later blocks of its split and by the merge, at most once per block and twice more
     steps = math.ceil(problem.keys / BLOCK) + 2
     sums, rescaled = growth(accumulator, problem.keys), math.expm1(2 * steps * math.log1p(U))
-    logs = score_error(problem, contract, found) + 6 * U * (exact.top.unsqueeze(-1) - found.score).clamp(min=0)
-    relative = _expm1(problem, logs + (steps + 1) * EXP2, found)
+    logs = score_error(problem, contract, scores) + 6 * U * (exact.top.unsqueeze(-1) - scores.score).clamp(min=0)
+    relative = _expm1(problem, logs + (steps + 1) * EXP2, scores)
 
     share = exact.probabilities
     loose = share * relative
     t = loose.sum(-1, keepdim=True)
     if bool((t > 0.5).any()):
         raise ValueError(f"{problem.id}: scores err by up to {float(t.max()):g}: use smaller q or k")
-    size = _aligned(problem, contract, found.v)
-    moved, squared = (loose @ torch.cat([found.v, found.v**2], -1)).chunk(2, -1)
+    size = _aligned(problem, contract, scores.v)
+    moved, squared = (loose @ torch.cat([scores.v, scores.v**2], -1)).chunk(2, -1)
     spread = squared - 2 * exact.out * moved + exact.out**2 * t
     spread = spread.clamp(min=0) + (squared + exact.out**2 * t) * (problem.keys * 2.0**-50)
     error = torch.sqrt(t * spread) / (1 - t)
 
     second = (1 + rounding.unit) * (1 + sums) * (1 + rescaled) - 1
     lost = rounding.tiny * (1 + sums) + rounding.aligned * sums
-    count = (found.visible & exact.live.unsqueeze(-1)).sum(-1, keepdim=True)
+    count = (scores.visible & exact.live.unsqueeze(-1)).sum(-1, keepdim=True)
     small = share.amax(-1, keepdim=True) * count * size.amax(-2, keepdim=True) * lost
     error = error + (second * (1 + float(relative.max())) * (share @ size) + small) / (1 - t)
     denominator = math.expm1((problem.keys + 2 * steps) * math.log1p(U))
@@ -110,17 +110,17 @@ def forward_error(problem: Attention, contract: Contract, exact: ForwardValues) 
 
 def backward_error(problem: Attention, contract: Contract, exact: BackwardValues) -> tuple[Tensor, Tensor, Tensor]:
     """Bounds of the errors of grad_q, grad_k and grad_v, in their shapes, fp64. Raises as :func:`forward_error`."""
-    found, accumulator, rounding = exact.scores, contract.accumulator, cast(contract)
+    scores, accumulator, rounding = exact.scores, contract.accumulator, cast(contract)
     shared = problem.heads // problem.key_heads * (problem.batch // problem.key_batch)
     over_keys = growth(accumulator, problem.keys)
     over_queries = growth(accumulator, shared * (problem.queries + 8))  # every head may end in a ragged chunk
-    seen = (found.visible & exact.lse.isfinite().unsqueeze(-1)).double()
+    seen = (scores.visible & exact.lse.isfinite().unsqueeze(-1)).double()
     shift = torch.where(exact.lse.isfinite(), exact.lse, 0.0).abs().unsqueeze(-1)
-    scored = score_error(problem, contract, found)
-    relative = _expm1(problem, scored + CONVERSION * (found.score.abs() + shift) + EXP2, found)
+    scored = score_error(problem, contract, scores)
+    relative = _expm1(problem, scored + CONVERSION * (scores.score.abs() + shift) + EXP2, scores)
 
     share = exact.probabilities * (1 + relative)
-    grad_out, v = (_aligned(problem, contract, t) for t in (exact.grad_out, found.v))
+    grad_out, v = (_aligned(problem, contract, t) for t in (exact.grad_out, scores.v))
     wrong = exact.probabilities * relative + share * rounding.unit + rounding.tiny * seen
     used = share * (1 + rounding.unit) + max(rounding.aligned, rounding.tiny) * seen
     grad_v = gathered(problem, (wrong + over_queries * used).transpose(-1, -2) @ grad_out)
@@ -130,14 +130,14 @@ def backward_error(problem: Attention, contract: Contract, exact: BackwardValues
     loose = growth(accumulator, problem.values_dim) * (grad_out @ v.transpose(-1, -2)) + delta.unsqueeze(-1)
     error = exact.probabilities * relative * size + share * (loose + 2 * U * (size + loose))
     error = error + TINY * seen * (1 + size + loose)
-    if found.slope is not None:
-        bent = torch.sqrt(1 - found.slope).clamp(max=1)
-        bend = _linear_error(problem, contract, found) / problem.score.cap + TANH + CONVERSION
+    if scores.slope is not None:
+        bent = torch.sqrt(1 - scores.slope).clamp(max=1)
+        bend = _linear_error(problem, contract, scores) / problem.score.cap + TANH + CONVERSION
         bend = 2 * bent * bend + bend**2 + 3 * U
-        error = error * (found.slope + bend) + exact.grad_scores.abs() * (bend + U)
+        error = error * (scores.slope + bend) + exact.grad_scores.abs() * (bend + U)
     error = error + rounding.unit * (exact.grad_scaled.abs() + error) + rounding.tiny * seen
     used = exact.grad_scaled.abs() + error + rounding.aligned * seen
-    q, k = (_aligned(problem, contract, t) for t in (found.q, found.k))
+    q, k = (_aligned(problem, contract, t) for t in (scores.q, scores.k))
     scale = abs(problem.softmax_scale)
     grad_q = scale * ((error + over_keys * used) @ k)
     grad_k = scale * gathered(problem, (error + over_queries * used).transpose(-1, -2) @ q)
@@ -152,23 +152,23 @@ def lse_error(top: Tensor, log_total: Tensor) -> Tensor:
     return LOG2 * (1 + log_total.abs()) + CONVERSION * (top.abs() + log_total.abs())
 
 
-def score_error(problem: Attention, contract: Contract, found: Scores) -> Tensor:
+def score_error(problem: Attention, contract: Contract, scores: Scores) -> Tensor:
     """Bound of |score' - score| (batch, heads, queries, keys), the conversion to base 2 included.
 
     Soft-cap: tanh has Lipschitz constant 1; the quotient and the cap are rounded, tanh errs by TANH. Alibi: one
     rounding of slope times distance and one of the sum, each also once more by the conversion.
     """
-    error = _linear_error(problem, contract, found)
+    error = _linear_error(problem, contract, scores)
     if problem.score.kind == "soft-cap":
-        error = error + (DIVISION + U) * found.scaled.abs() + (TANH + 2 * U) * problem.score.cap
-    if found.bias is not None:
-        error = error + 3 * U * found.bias.abs()
-    return error + CONVERSION * found.score.abs()
+        error = error + (DIVISION + U) * scores.scaled.abs() + (TANH + 2 * U) * problem.score.cap
+    if scores.bias is not None:
+        error = error + 3 * U * scores.bias.abs()
+    return error + CONVERSION * scores.score.abs()
 
 
-def _linear_error(problem: Attention, contract: Contract, found: Scores) -> Tensor:
+def _linear_error(problem: Attention, contract: Contract, scores: Scores) -> Tensor:
     """Bound of the error of the scaled score."""
-    q, k = (_aligned(problem, contract, t) for t in (found.q, found.k))
+    q, k = (_aligned(problem, contract, t) for t in (scores.q, scores.k))
     size = (q @ k.transpose(-1, -2)) * abs(problem.softmax_scale)
     return (growth(contract.accumulator, problem.head_dim) + CONVERSION) * size
 
@@ -182,9 +182,9 @@ def _aligned(problem: Attention, contract: Contract, operand: Tensor) -> Tensor:
     return torch.where((size > 0) & (size < smallest), smallest, size)
 
 
-def _expm1(problem: Attention, logs: Tensor, found: Scores) -> Tensor:
+def _expm1(problem: Attention, logs: Tensor, scores: Scores) -> Tensor:
     """exp(logs) - 1 of the visible pairs, 0 elsewhere."""
-    logs = torch.where(found.visible, logs, 0.0)
+    logs = torch.where(scores.visible, logs, 0.0)
     if bool((logs > 0.5).any()):
         raise ValueError(f"{problem.id}: scores err by up to {float(logs.max()):g}: use smaller q or k")
     return torch.expm1(logs)

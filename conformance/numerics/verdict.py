@@ -87,13 +87,13 @@ def _judge_exact(contract: Contract, fill: Fill, out: Tensor) -> FillVerdict:
         wanted = round_to(fill.expected.to(out.device), contract.out_dtype, overflow=contract.overflow)
         fill.cache[key] = wanted, _without_negative_zero(wanted)
     wanted, wanted_bits = fill.cache[key]
-    found = _without_negative_zero(out)
-    if torch.equal(found, wanted_bits):
+    out_bits = _without_negative_zero(out)
+    if torch.equal(out_bits, wanted_bits):
         return _verdict(contract, fill, out, None)
-    bad = found != wanted_bits
+    bad = out_bits != wanted_bits
     if contract.flushes_subnormals:
         small = wanted.double().abs() < FORMATS[contract.out_dtype].smallest_normal
-        bad &= ~(small & (found == 0))
+        bad &= ~(small & (out_bits == 0))
     return _verdict(contract, fill, out, bad, wanted=wanted)
 
 
@@ -102,13 +102,13 @@ def _judge_within(contract: Contract, fill: Fill, out: Tensor) -> FillVerdict:
     if key not in fill.cache:
         fill.cache[key] = interval(contract, fill, out.device)
     limits: _Interval = fill.cache[key]
-    found = out.double() if out.dtype == torch.float64 else out.float()
-    good = (found >= limits.low) & (found <= limits.high)
+    values = out.double() if out.dtype == torch.float64 else out.float()
+    good = (values >= limits.low) & (values <= limits.high)
     if limits.nan is not None:
-        good |= limits.nan & found.isnan()
+        good |= limits.nan & values.isnan()
     ratio = None
     if out.numel():
-        used = float((((found - limits.value).abs_() - limits.slack) * limits.weight).max())
+        used = float((((values - limits.value).abs_() - limits.slack) * limits.weight).max())
         ratio = max(used, 0.0) if math.isfinite(used) else None
     if bool(good.all()):
         return _verdict(contract, fill, out, None, ratio=ratio)

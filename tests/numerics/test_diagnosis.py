@@ -13,9 +13,10 @@ import torch
 from conformance import reference
 from conformance.inputs import guarded
 from conformance.inputs.fills import fills
-from conformance.numerics import diagnosis, scene
 from conformance.numerics.contract import FMA, INT32, Accumulator, Contract
-from conformance.numerics.diagnosis import diagnose
+from conformance.numerics.diagnosis import diagnose as diagnosis
+from conformance.numerics.diagnosis import fault_model
+from conformance.numerics.diagnosis.diagnose import diagnose
 from conformance.numerics.rounding import round_to
 from conformance.problems import Attention, Bias, addmm, bmm, fused_mm, int_mm, mm, mm_plus_mm, scaled_mm
 from conformance.references import gemm
@@ -290,7 +291,7 @@ def test_one_byte_that_looks_like_the_sentinel_proves_nothing():
 
 
 def test_constants_are_those_of_the_guards():
-    assert scene.POISON == guarded.POISON
+    assert fault_model.POISON == guarded.POISON
     assert diagnosis.SENTINEL == guarded.SENTINEL
 
 

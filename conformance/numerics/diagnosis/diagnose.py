@@ -15,11 +15,11 @@ from typing import TypeGuard
 import torch
 from torch import Tensor
 
-from conformance.numerics import hypotheses, replays
 from conformance.numerics.contract import Contract
+from conformance.numerics.diagnosis import hypotheses, inferred_faults
+from conformance.numerics.diagnosis.fault_model import FaultModel, Hypothesis
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, bits, round_to
-from conformance.numerics.scene import Hypothesis, Scene
 from conformance.problems import BLOCK_SCALINGS, DTYPES, Gemm, Problem
 
 #: Bytes of an output that nobody has written; those of ``conformance.inputs.guarded``.
@@ -109,11 +109,11 @@ def _describe(contract: Contract, fill: Fill, out: Tensor, block: tuple[int, int
 
 def _runs(mask: Tensor) -> str:
     """The indices that are set, as runs: "0..3, 7"; the first four of them."""
-    found = []
+    runs = []
     for _, group in itertools.groupby(enumerate(mask.nonzero()[:, 0].tolist()), lambda pair: pair[1] - pair[0]):
         run = [index for _, index in group]
-        found.append(f"{run[0]}..{run[-1]}" if len(run) > 1 else f"{run[0]}")
-    return ", ".join(found[:4]) + (", ..." if len(found) > 4 else "")
+        runs.append(f"{run[0]}..{run[-1]}" if len(run) > 1 else f"{run[0]}")
+    return ", ".join(runs[:4]) + (", ..." if len(runs) > 4 else "")
 
 
 def _diagnose(problem: Gemm, contract: Contract, fill: Fill, out: Tensor, block: tuple[int, int, int]) -> Diagnosis:
@@ -134,7 +134,7 @@ def _diagnose(problem: Gemm, contract: Contract, fill: Fill, out: Tensor, block:
     notes: list[str] = []
     rest = bad & ~unwritten
     if fill.method == "exact" and int(rest.sum()) >= ENOUGH:
-        search = _causes(Scene(problem, contract, fill, block), out.double(), rest, unwritten)
+        search = _causes(FaultModel(problem, contract, fill, block), out.double(), rest, unwritten)
         causes += search.causes
         notes += [f"POSSIBLE, not proven: {search.possible}"] if search.possible and not search.causes else []
         notes += ["the search for causes stopped at its time limit"] if search.late else []
@@ -165,12 +165,12 @@ def _wrong(contract: Contract, fill: Fill, out: Tensor, expected: Tensor) -> tup
         round_to(end, contract.out_dtype, overflow=contract.overflow).double()
         for end in (expected - error, expected + error)
     )
-    found = out.double()
+    output = out.double()
     nan = low.isnan() | high.isnan()
-    good = ((found >= low) & (found <= high)) | (nan & (found.isnan() | ~expected.isnan()))
+    good = ((output >= low) & (output <= high)) | (nan & (output.isnan() | ~expected.isnan()))
     if contract.flushes_subnormals:
         smallest = FORMATS[contract.out_dtype].smallest_normal
-        good |= (found == 0) & (expected.abs() < smallest)
+        good |= (output == 0) & (expected.abs() < smallest)
     first = int((~good).flatten().to(torch.uint8).argmax())
     return ~good, float(low.flatten()[first]), float(high.flatten()[first])
 
@@ -207,22 +207,22 @@ class _Search:
     late: bool = False
 
 
-def _causes(scene: Scene, found: Tensor, bad: Tensor, unwritten: Tensor) -> _Search:
+def _causes(model: FaultModel, output: Tensor, bad: Tensor, unwritten: Tensor) -> _Search:
     """Causes of the wrong elements, those of the most damaged tile first."""
     deadline = time.monotonic() + SECONDS
-    block = (scene.block_m, scene.block_n, scene.block_k)
+    block = (model.block_m, model.block_n, model.block_k)
     counts = _tile_counts(bad, block)[0]
     waiting = [(int(i), int(j)) for i, j in (counts > 0).nonzero()]
     total, search = len(waiting), _Search()
-    single = list(replays.about_one_element(scene, found, bad))
+    single = list(inferred_faults.about_one_element(model, output, bad))
     # poison was read where a result is NaN or infinite: many addresses give that, so it proves none of them
-    proof = _tile_counts(bad & found.isfinite(), block)[0]
+    proof = _tile_counts(bad & output.isfinite(), block)[0]
     for _ in range(ANALYSED_TILES):
         if not waiting:
             break
         tile = max(waiting, key=lambda t: int(counts[t]))
-        fits = _fitting(scene, tile, single, found, bad, unwritten, deadline)
-        covered = {h: [t for t in waiting if t == tile or _explains(scene, h, t, found, unwritten)] for h in fits}
+        fits = _fitting(model, tile, single, output, bad, unwritten, deadline)
+        covered = {h: [t for t in waiting if t == tile or _explains(model, h, t, output, unwritten)] for h in fits}
         shown = {h: sum(int((counts if h.special else proof)[t]) for t in tiles) for h, tiles in covered.items()}
         proven = {h: tiles for h, tiles in covered.items() if shown[h] >= ENOUGH}
         if proven:
@@ -246,43 +246,45 @@ def _either(fits: list[Hypothesis], separator: str) -> str:
 
 
 def _fitting(
-    scene: Scene,
+    model: FaultModel,
     tile: tuple[int, int],
     single: list[Hypothesis],
-    found: Tensor,
+    output: Tensor,
     bad: Tensor,
     unwritten: Tensor,
     deadline: float,
 ) -> list[Hypothesis]:
     """The hypotheses that explain every element of ``tile``."""
-    rows, cols = scene.tile(*tile)
+    rows, cols = model.tile(*tile)
     here = bad[rows][:, cols]
     # a few wrong lines first: most hypotheses fail there, at little cost
     probe_rows, probe_cols = rows[here.any(1)][:8], cols[here.any(0)][:32]
 
     def candidates() -> Iterator[Hypothesis]:
         yield from single
-        yield from hypotheses.about_tile(scene, *tile)
-        yield from replays.about_order(scene, found, rows, cols)
+        yield from hypotheses.about_tile(model, *tile)
+        yield from inferred_faults.about_order(model, output, rows, cols)
 
     fits = []
     for hypothesis in candidates():
-        likely = _matches(scene, hypothesis, probe_rows, probe_cols, found, unwritten)
-        if likely and _matches(scene, hypothesis, rows, cols, found, unwritten):
+        likely = _matches(model, hypothesis, probe_rows, probe_cols, output, unwritten)
+        if likely and _matches(model, hypothesis, rows, cols, output, unwritten):
             fits.append(hypothesis)
         if time.monotonic() > deadline:
             break
     return fits
 
 
-def _explains(scene: Scene, hypothesis: Hypothesis, tile: tuple[int, int], found: Tensor, unwritten: Tensor) -> bool:
-    return _matches(scene, hypothesis, *scene.tile(*tile), found, unwritten)
+def _explains(
+    model: FaultModel, hypothesis: Hypothesis, tile: tuple[int, int], output: Tensor, unwritten: Tensor
+) -> bool:
+    return _matches(model, hypothesis, *model.tile(*tile), output, unwritten)
 
 
 def _matches(
-    scene: Scene, hypothesis: Hypothesis, rows: Tensor, cols: Tensor, found: Tensor, unwritten: Tensor
+    model: FaultModel, hypothesis: Hypothesis, rows: Tensor, cols: Tensor, output: Tensor, unwritten: Tensor
 ) -> bool:
-    predicted, held = scene.round(hypothesis.predict(rows, cols)), found[rows][:, cols]
+    predicted, held = model.round(hypothesis.predict(rows, cols)), output[rows][:, cols]
     same = (predicted == held) | (predicted.isnan() & held.isnan()) | unwritten[rows][:, cols]
     return bool(same.all())
 
@@ -292,11 +294,11 @@ def _matches(
 
 def _observations(contract: Contract, fill: Fill, out: Tensor, expected: Tensor, bad: Tensor) -> list[str]:
     """Facts about the wrong elements: NaN, single elements, distances in units in the last place."""
-    count, found = int(bad.sum()), out.double()
+    count, output = int(bad.sum()), out.double()
     if not count:
         return []
     notes = []
-    nan = bad & found.isnan()
+    nan = bad & output.isnan()
     if bool(nan.any()):
         rows, cols = nan.any(1).sum(), nan.any(0).sum()
         poison = ": poison was read from outside an operand, or infinities met" if fill.method == "exact" else ""
@@ -307,7 +309,7 @@ def _observations(contract: Contract, fill: Fill, out: Tensor, expected: Tensor,
         return notes
     if count < ENOUGH:
         places = bad.nonzero().tolist()
-        listed = [f"[{r},{c}] got {float(found[r, c]):.9g} want {float(wanted[r, c]):.9g}" for r, c in places]
+        listed = [f"[{r},{c}] got {float(output[r, c]):.9g} want {float(wanted[r, c]):.9g}" for r, c in places]
         notes.append(f"ELEMENTS too few to prove a cause: {'; '.join(listed)}")
     size, above = distance.abs().double(), int((distance > 0).sum())
     notes.append(
@@ -349,13 +351,13 @@ def _span(name: str, index: int, block: int, extent: int) -> str:
 
 def _tile_counts(mask: Tensor, block: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
     """Per tile: how many elements of ``mask`` are set, and how many elements there are."""
-    found = []
+    counts = []
     for values in (mask, torch.ones_like(mask)):
         m, n = values.shape
         padded = torch.nn.functional.pad(values.double(), (0, -n % block[1], 0, -m % block[0]))
         shape = (padded.shape[0] // block[0], block[0], padded.shape[1] // block[1], block[1])
-        found.append(padded.reshape(shape).sum((1, 3)).long())
-    return found[0], found[1]
+        counts.append(padded.reshape(shape).sum((1, 3)).long())
+    return counts[0], counts[1]
 
 
 def _heat_map(grid: tuple[Tensor, Tensor], unwritten: Tensor) -> str:

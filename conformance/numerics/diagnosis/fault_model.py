@@ -34,7 +34,7 @@ class Hypothesis:
     special: bool = False
 
 
-class Scene:
+class FaultModel:
     """One fill of a problem in fp64: operands, product and epilogue, each of which a hypothesis may replace."""
 
     def __init__(self, problem: Gemm, contract: Contract, fill: Fill, block: tuple[int, int, int]) -> None:
@@ -125,12 +125,12 @@ class Scene:
     @functools.cached_property
     def images(self) -> dict[str, list[Image]]:
         """Each operand as it lies in memory, once per poison; without those that are too large or not read."""
-        found: dict[str, list[Image]] = {}
+        images: dict[str, list[Image]] = {}
         for operand in self.problem.operands:
             if operand.span <= IMAGE_LIMIT and operand.numel and (self.k or operand.name not in "ab"):
                 values = self.fill.inputs[operand.name].cpu().double()
-                found[operand.name] = [Image(operand, values, poison) for poison in POISON]
-        return found
+                images[operand.name] = [Image(operand, values, poison) for poison in POISON]
+        return images
 
 
 class Image:
