@@ -113,7 +113,7 @@ class CompileFailure(Exception):
 
 
 class RecordError(ValueError):
-    """A line or file that is not a valid record; the message says what was found and what is required."""
+    """A line or file that is not a valid record; the message says what is given and what is required."""
 
 
 class CheckKind(str, Enum):
@@ -307,8 +307,9 @@ def unreadable(text: str | bytes, error: Exception | None = None) -> RecordError
         return RecordError(f"not usable: {error}")
     if not isinstance(error, msgspec.ValidationError):
         return RecordError(f"not usable: {error}")
-    given = f", got {value!r:.80}" if required.startswith("Expected") else ""
-    return RecordError(f"{place}: {required}{given}" if place else required)
+    if required.startswith("Expected"):
+        required += f", got {value!r:.80}"
+    return RecordError(f"{place}: {required}" if place else required)
 
 
 def _parsed(text: str | bytes) -> Any:
@@ -348,7 +349,7 @@ def refuse_failing(case: str, verdicts: Iterable[Any]) -> None:
 
 @dataclass(frozen=True)
 class Reading:
-    """What was found on disk: the valid records, and a sentence for every line that could not be used."""
+    """The valid records of a run, and a sentence for every line that could not be used."""
 
     records: tuple[CaseRecord, ...]
     problems: tuple[str, ...] = ()
@@ -409,11 +410,11 @@ def replace_file(path: Path, text: str) -> None:
 
 def incompleteness(selected: Iterable[str], records: Iterable[CaseRecord]) -> list[str]:
     """Sentences about every difference between the selected case ids and the recorded ones; empty if they agree."""
-    wanted, found = set(selected), Counter(record.case for record in records)
+    wanted, recorded = set(selected), Counter(record.case for record in records)
     groups = {
-        "selected but not recorded": sorted(wanted - found.keys()),
-        "recorded but not selected": sorted(found.keys() - wanted),
-        "recorded more than once": sorted(case for case, count in found.items() if count > 1),
+        "selected but not recorded": sorted(wanted - recorded.keys()),
+        "recorded but not selected": sorted(recorded.keys() - wanted),
+        "recorded more than once": sorted(case for case, count in recorded.items() if count > 1),
     }
     return [f"{len(cases)} {what}: {_listed(cases)}" for what, cases in groups.items() if cases]
 

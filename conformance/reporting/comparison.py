@@ -10,28 +10,28 @@ from conformance.gate.findings import Comparison, Finding, Group, Kind, Severity
 from conformance.gate.verdict.groups import extent
 from conformance.reporting.text import clean, log_safe, text_table
 
-#: Cases shown of a group, and groups of one severity; JSON has all of them.
+#: How many cases of a group, and groups of one severity, are shown; JSON has all of them.
 CASES_SHOWN = 5
 GROUPS_SHOWN = 40
-#: Objections in a comment.
+#: The most objections in a comment.
 OBJECTIONS_SHOWN = 20
-#: Characters of a comment: what GitHub takes.
+#: The most characters that GitHub takes in a comment.
 COMMENT_LIMIT = 65_536
 _TITLES = {Severity.REGRESSION: "Regressions", Severity.WARNING: "Warnings", Severity.INFO: "For the record"}
 
 
 def answer(comparison: Comparison) -> str:
-    """One line: may the candidate replace the baseline?"""
+    """One line that says whether the candidate may replace the baseline, and why not."""
     groups = comparison.regressions
     if not comparison.safe:
-        said = []
+        reasons = []
         if groups:
-            found = sum(len(group.findings) for group in groups)
-            kinds = ", ".join(f"{count} {kind.value}" for kind, count in _by_kind(groups))
-            said.append(f"{_many(found, 'regression')} in {_many(len(groups), 'group')} ({kinds})")
+            count = sum(len(group.findings) for group in groups)
+            kinds = ", ".join(f"{number} {kind.value}" for kind, number in _by_kind(groups))
+            reasons.append(f"{_many(count, 'regression')} in {_many(len(groups), 'group')} ({kinds})")
         if comparison.objections:
-            said.append(_many(len(comparison.objections), "objection"))
-        return f"NOT SAFE: {', '.join(said)}"
+            reasons.append(_many(len(comparison.objections), "objection"))
+        return f"NOT SAFE: {', '.join(reasons)}"
     warned = sum(group.severity is Severity.WARNING for group in comparison.groups) + len(comparison.warnings)
     rest = f"; {_many(warned, 'warning')} to read" if warned else ""
     return (
@@ -115,12 +115,12 @@ def _text_group(group: Group) -> str:
     lines = [f"  {group.kind.value}  {_line(group.cause)}", f"    {_line(summary_line(group))}"]
     if group.kind is Kind.AMBIGUOUS:
         return "\n".join(lines)
-    said = ""
+    shown = ""
     for finding in group.findings[:CASES_SHOWN]:
         lines.append(f"      {_line(finding.case)}" + (f"  {_line(_change(finding))}" if _change(finding) else ""))
-        if finding.detail != said:
+        if finding.detail != shown:
             lines.append(f"        {_line(finding.detail)[:300]}")
-            said = finding.detail
+            shown = finding.detail
     if len(group.findings) > CASES_SHOWN:
         lines.append(f"      ... and {len(group.findings) - CASES_SHOWN} more")
     return "\n".join(lines)
@@ -176,24 +176,23 @@ def _markdown_facts(comparison: Comparison) -> str:
 def _markdown_group(group: Group, is_open: bool) -> str:
     title = f"<b>{group.kind.value}</b> {_markdown(group.cause[:300])}: {_markdown(summary_line(group)[:400])}"
     lines = [f"<details{' open' if is_open else ''}><summary>{title}</summary>", ""]
-    said = ""
+    shown = ""
     for finding in group.findings[:CASES_SHOWN]:
         lines.append(f"- {_code(finding.case[:300])} {_markdown(_change(finding))}".rstrip())
-        if finding.detail != said:
+        if finding.detail != shown:
             lines.append(f"  <br>{_markdown(finding.detail[:300])}")
-            said = finding.detail
+            shown = finding.detail
     if len(group.findings) > CASES_SHOWN:
         lines.append(f"- and {len(group.findings) - CASES_SHOWN} more")
     return "\n".join([*lines, "", "</details>", ""])
 
 
-#: What could begin markup, a mention, a reference, a link, a formula or a workflow command.
+#: Signs that could begin markup, a mention, a reference, a link, a formula or a workflow command.
 _MARKDOWN_SIGNS = re.compile(r"[\\`*\[\]|~#!$@]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|:(?=[:/])|(?<=www)\.")
 
 
 def _markdown(text: str) -> str:
-    """``text`` as text: each sign that could be more becomes a character reference, which Markdown takes for the
-    letter itself."""
+    """``text`` so that Markdown shows it literally: each sign that could mean more becomes a character reference."""
     escaped = html.escape(clean(text).replace("\n", " ").replace("\t", " "), quote=False)
     return _MARKDOWN_SIGNS.sub(lambda match: f"&#{ord(match.group())};", escaped)
 

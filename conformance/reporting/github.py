@@ -24,8 +24,8 @@ def runs_in_actions(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def annotation_lines(comparison: Comparison) -> list[str]:
-    """A line for all objections and one per group, the worst first, as many as are shown; the last of a level counts
-    the rest."""
+    """The annotations: one for all objections and one per group, the worst first. GitHub shows ten of each level, so
+    the last of a level counts the rest."""
     objections = comparison.objections
     lines = [_annotation("error", f"{len(objections)} objections", "\n".join(objections)[:2000])] if objections else []
     for severity, level in _LEVELS.items():

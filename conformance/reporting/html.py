@@ -13,7 +13,7 @@ from typing import Any
 from conformance.gate.findings import Comparison, Severity
 from conformance.records import CaseRecord
 from conformance.reporting import html_artefacts, html_data
-from conformance.reporting.html_data import Run
+from conformance.reporting.html_data import ReportedRun
 from conformance.reporting.packing import packed, plain
 
 #: The page's scripts in the order in which they are joined: each uses those before it.
@@ -44,7 +44,10 @@ DETAILS_LIMIT = 96_000_000  # characters of all packed records; past it the last
 
 
 def render(
-    run: Run, baseline: Run | None = None, comparison: Comparison | None = None, roots: Sequence[Path] = ()
+    run: ReportedRun,
+    baseline: ReportedRun | None = None,
+    comparison: Comparison | None = None,
+    roots: Sequence[Path] = (),
 ) -> str:
     """The page of ``run``. With a ``comparison`` it also shows what changed since ``baseline``. Artefacts are embedded
     from below the runs' own folders and ``roots``, from nowhere else."""
@@ -98,19 +101,19 @@ def _chunks(name: str, records: Sequence[CaseRecord]) -> tuple[list[str], int]:
     return elements, kept
 
 
-def _changed_before(baseline: Run | None, comparison: Comparison | None) -> list[CaseRecord]:
-    """The baseline's records of the cases in which something was found."""
+def _changed_before(baseline: ReportedRun | None, comparison: Comparison | None) -> list[CaseRecord]:
+    """The baseline's records of the cases that have a finding."""
     if baseline is None or comparison is None:
         return []
-    found = {finding.case for group in comparison.groups for finding in group.findings}
-    return html_data.ranked(record for record in baseline.reading.records if record.case in found)
+    changed = {finding.case for group in comparison.groups for finding in group.findings}
+    return html_data.ranked(record for record in baseline.reading.records if record.case in changed)
 
 
 def _artefacts(
     records: Sequence[CaseRecord],
-    run: Run,
+    run: ReportedRun,
     before: Sequence[CaseRecord],
-    baseline: Run | None,
+    baseline: ReportedRun | None,
     comparison: Comparison | None,
     texts: html_artefacts.Texts,
 ) -> dict[str, list[Any]]:
@@ -123,12 +126,12 @@ def _artefacts(
     for group in comparison.groups if comparison else ():
         if group.severity is not Severity.INFO:
             chosen.update(dict.fromkeys(finding.case for finding in group.findings))
-    found: dict[str, list[Any]] = {}
+    texts_by_case: dict[str, list[Any]] = {}
     for case in list(chosen)[: html_artefacts.CASES_LIMIT]:
         here = texts.of_case(now[case], run.folder) if case in now else {}
         there = texts.of_case(then[case], baseline.folder) if baseline and case in then else {}
-        found[case] = [here, there]
-    return found
+        texts_by_case[case] = [here, there]
+    return texts_by_case
 
 
 def _page(data: str) -> str:

@@ -1,5 +1,5 @@
 """The text of compiled stages that the HTML report embeds. Records may come from strangers, so a path in them is read
-only where it lies, links resolved, below a folder that the user named."""
+only if it lies, with its links resolved, below a folder that the user named."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Texts:
 
     def of_case(self, record: CaseRecord, folder: Path) -> dict[str, int | str]:
         """For each stage of ``record`` the number of its text, or the reason why it is not embedded."""
-        found: dict[str, int | str] = {}
+        numbers: dict[str, int | str] = {}
         for stage, name in sorted(record.artefacts.items())[:STAGES_LIMIT]:
-            found[stage[:100]] = answer = self._one(folder, name)
+            numbers[stage[:100]] = answer = self._one(folder, name)
             if isinstance(answer, str):
                 self.left_out[answer] += 1
-        return found
+        return numbers
 
     def _one(self, folder: Path, name: str) -> int | str:
         path = _inside(folder / name, (folder, *self.roots))

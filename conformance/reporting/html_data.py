@@ -1,4 +1,4 @@
-"""What the HTML report holds of a run's records: columns for the list of cases, and each record in full."""
+"""The data of the HTML report: columns for the list of cases, and each record in full."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ NOTE_LIMIT = 160  # characters of a diagnosis or reason in the list of cases
 CASE_LIMIT = 2_000  # characters of a case id
 RECORD_LIMIT = 256_000  # characters of one record's JSON; what is longer is cut and says so
 
-#: Every status with what it means for the answer, the worst first. A case that was not run outranks a passed one, for
-#: it proves nothing; a refusal that a kernel is entitled to does not.
+#: Every status with what it means for the answer, the worst first. A case that was not run comes before a passed one,
+#: because it proves nothing. A refusal to which the kernel is entitled comes last.
 RANKED: Mapping[Status, str] = {
     Status.CRASH: "bad",
     Status.TIMEOUT: "bad",
@@ -38,8 +38,8 @@ _RANK = {status: rank for rank, status in enumerate(RANKED)}
 
 
 @dataclass(frozen=True)
-class Run:
-    """A run's folder with what was read there; ``info`` is None where its run.json could not be read."""
+class ReportedRun:
+    """A run's folder with the records read there; ``info`` is None where its run.json could not be read."""
 
     folder: Path
     reading: Reading
@@ -51,7 +51,7 @@ def ranked(records: Iterable[CaseRecord]) -> list[CaseRecord]:
     return sorted(records, key=lambda record: (_RANK[record.status], record.case))
 
 
-def header(run: Run) -> dict[str, Any]:
+def header(run: ReportedRun) -> dict[str, Any]:
     """The run as a whole: the answer, the stack and the problems."""
     info, records = run.info, run.reading.records
     counts = Counter(record.status for record in records)
@@ -99,7 +99,7 @@ def _cut(text: str, limit: int) -> str:
 
 
 def columns(records: Sequence[CaseRecord]) -> dict[str, Any]:
-    """The list of cases, a column each; a text that repeats is a number into its column's ``tables``."""
+    """The list of cases by column. A text that repeats is an index into its column's entry of ``tables``."""
     texts = {
         "suite": [record.suite for record in records],
         "kernel": [record.kernel or "(none)" for record in records],
@@ -125,8 +125,8 @@ def columns(records: Sequence[CaseRecord]) -> dict[str, Any]:
 
 
 def _id(value: Mapping[str, Any] | None) -> str:
-    found = (value or {}).get("id")
-    return found if isinstance(found, str) else ""
+    name = (value or {}).get("id")
+    return name if isinstance(name, str) else ""
 
 
 def _seconds(record: CaseRecord) -> float | None:
@@ -135,14 +135,14 @@ def _seconds(record: CaseRecord) -> float | None:
 
 
 def _note(record: CaseRecord) -> str:
-    """What the list says of a case beside its status: the first line that explains it."""
+    """The first line that explains a case's status, for the list of cases."""
     failed = next((f"{verdict.check}: {verdict.text}" for verdict in record.verdicts if not verdict.passed), "")
-    said = (
+    text = (
         record.diagnosis.strip()
         or failed
         or (f"{record.reason.subject}: {record.reason.detail}" if record.reason else "")
     )
-    return said.split("\n", 1)[0][:NOTE_LIMIT]
+    return text.split("\n", 1)[0][:NOTE_LIMIT]
 
 
 def line(record: CaseRecord) -> str:

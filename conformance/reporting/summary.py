@@ -17,8 +17,8 @@ _FAILURES = tuple(status for status in Status if status not in (Status.PASS, Sta
 
 @dataclass(frozen=True)
 class Summary:
-    """``verified`` counts distinct passed cases of at least 2 x 2 tiles judged by every fill, the unit of the rate;
-    ``busy_s`` maps a worker or GPU to the seconds it spent on cases."""
+    """What a summary shows. ``verified`` counts the distinct verified cases (see :func:`is_verified`), the unit of the
+    rate. ``busy_s`` and ``gpu_busy_s`` map a worker or GPU to the seconds that it spent on cases."""
 
     run: RunInfo
     statuses: Mapping[Status, int]
@@ -39,6 +39,7 @@ class Summary:
 
 
 def summarise(records: Iterable[CaseRecord], run: RunInfo) -> Summary:
+    """Counts the ``records`` of ``run``. Cases are in the order of their ids."""
     records = sorted(records, key=lambda record: record.case)
     slowest = sorted(records, key=lambda record: -record.durations.get("total", 0.0))[:SLOWEST]
     return Summary(
@@ -57,7 +58,7 @@ def summarise(records: Iterable[CaseRecord], run: RunInfo) -> Summary:
 
 
 def count_by(records: Iterable[CaseRecord], key: Callable[[CaseRecord], str]) -> dict[str, Counter[Status]]:
-    """Number of records of each status, by ``key``, sorted by it."""
+    """How many records have each status, by ``key``, which sorts them."""
     groups: defaultdict[str, Counter[Status]] = defaultdict(Counter)
     for record in records:
         groups[key(record)][record.status] += 1
@@ -94,7 +95,7 @@ def _status_rows(title: str, groups: Mapping[str, Mapping[Status, int]], statuse
 
 
 def _facts(summary: Summary) -> list[tuple[str, str]]:
-    """What there is to say in one line each."""
+    """Facts of one line each: a label and its text."""
     run = summary.run
     facts = [
         ("cases", ", ".join(f"{summary.statuses[s]} {s.value}" for s in Status if summary.statuses.get(s)) or "none")
@@ -123,11 +124,11 @@ def _failure(record: CaseRecord) -> str:
 
 
 def _expected(summary: Summary) -> list[tuple[str, str]]:
-    """Each expected failure that covered cases (its id and what is known of it), and a line with those cases."""
+    """Each expected failure that covered cases: its id with what is known of it, and a line with those cases."""
     cases: defaultdict[str, list[str]] = defaultdict(list)
     for record in summary.expected:
         cases[f"{record.reason.subject}: {record.reason.detail}" if record.reason else "(none)"].append(record.case)
-    return [(clean(entry), clean(_listed(found))) for entry, found in sorted(cases.items())]
+    return [(clean(entry), clean(_listed(names))) for entry, names in sorted(cases.items())]
 
 
 def _listed(cases: Sequence[str]) -> str:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 
 def clean(text: str) -> str:
-    """``text`` with control characters escaped: a record is not to move the cursor or rename the window."""
+    """``text`` with control characters escaped, so that a record cannot move the cursor or rename the window."""
     return "".join(char if char.isprintable() or char in "\n\t" else f"\\x{ord(char):02x}" for char in text)
 
 
 def log_safe(text: str) -> str:
-    """:func:`clean`, and without what begins a command in a log of GitHub's: ``::`` at the beginning of a line or after
-    its blanks, and ``##[``."""
+    """:func:`clean` for a log of GitHub's: also without what begins a command there, ``::`` at the start of a line or
+    after its blanks, and ``##[``."""
     lines = clean(text).replace("##[", "# #[").split("\n")
     return "\n".join(f"\\{line}" if line.lstrip().startswith("::") else line for line in lines)
 

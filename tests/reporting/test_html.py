@@ -17,7 +17,7 @@ from conformance.gate.findings import Comparison, Finding, Group, Kind, Side
 from conformance.records import CaseRecord, Reading, Reason, ReasonCode, RunInfo, Status, Verdict
 from conformance.reporting import html_artefacts, html_data
 from conformance.reporting.html import SCRIPTS, STYLES, render
-from conformance.reporting.html_data import Run
+from conformance.reporting.html_data import ReportedRun
 
 HOSTILE = "</script><script>alert(1)</script><!--\u2028&"
 
@@ -37,8 +37,8 @@ def case(name: str, status: Status = Status.PASS, **fields) -> CaseRecord:
     return CaseRecord(name, "a", status, **{"kernel": "mm", "target": "sm_90", **fields})
 
 
-def run_of(folder: Path, *records: CaseRecord, **changes) -> Run:
-    return Run(folder, Reading(records), info(**changes))
+def run_of(folder: Path, *records: CaseRecord, **changes) -> ReportedRun:
+    return ReportedRun(folder, Reading(records), info(**changes))
 
 
 def data(page: str, name: str):

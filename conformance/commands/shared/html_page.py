@@ -10,7 +10,7 @@ from conformance.commands import CommandError
 from conformance.gate.findings import Comparison
 from conformance.records import read_records, read_run
 from conformance.reporting.html import render
-from conformance.reporting.html_data import Run
+from conformance.reporting.html_data import ReportedRun
 
 
 def page(
@@ -20,7 +20,7 @@ def page(
     return render(_read(candidate), _read(baseline) if baseline else None, comparison, artefacts_below)
 
 
-def _read(folder: Path) -> Run:
+def _read(folder: Path) -> ReportedRun:
     if not folder.is_dir():
         raise CommandError(f"{folder} is no run's folder: give the folder that holds the records")
     try:
@@ -28,6 +28,6 @@ def _read(folder: Path) -> Run:
     except OSError as error:
         raise CommandError(str(error)) from None
     try:
-        return Run(folder, reading, read_run(folder))
+        return ReportedRun(folder, reading, read_run(folder))
     except (OSError, ValueError) as error:  # a RecordError is one, and so is text that is not UTF-8
-        return Run(folder, dataclasses.replace(reading, problems=(f"run.json: {error}", *reading.problems)))
+        return ReportedRun(folder, dataclasses.replace(reading, problems=(f"run.json: {error}", *reading.problems)))

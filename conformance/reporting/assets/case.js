@@ -1,9 +1,9 @@
-// The page of one case: what was found, why, and how to see it again.
+// The page of one case: its result, the reason and how to reproduce it.
 
-async function caseView(given) {
-  const id = given.id ?? "";
+async function caseView(parameters) {
+  const id = parameters.id ?? "";
   const rows = rowsByCase.get(id) ?? [];
-  const at = Math.min(rows.length, Math.max(1, Number.parseInt(given.record, 10) || 1)) - 1;
+  const at = Math.min(rows.length, Math.max(1, Number.parseInt(parameters.record, 10) || 1)) - 1;
   const [record, before] = await Promise.all([rows.length ? recordOf(rows[at]) : null, recordBefore(id)]);
   const findings = await findingsOf(id);
   const title = [
@@ -81,16 +81,16 @@ function findingSections(shown, before) {
   ];
 }
 
-/** The failing checks first; what the baseline said beside those that say otherwise now. */
+/** The failing checks first; beside those whose result changed, the baseline's. */
 function verdictsTable(verdicts, before) {
   const then = new Map((before?.verdicts ?? []).map((verdict) => [verdict.check, verdict]));
-  const said = (verdict) => (verdict.passed ? badge("pass", "good") : badge("fail", "bad"));
+  const resultBadge = (verdict) => (verdict.passed ? badge("pass", "good") : badge("fail", "bad"));
   const rows = sorted(verdicts, (verdict) => (verdict.passed ? 1 : 0), false).map((verdict) => {
     const old = then.get(verdict.check);
     return element(
       "tr",
       {},
-      element("td", {}, said(verdict), old && old.passed !== verdict.passed ? [" was ", said(old)] : null),
+      element("td", {}, resultBadge(verdict), old && old.passed !== verdict.passed ? [" was ", resultBadge(old)] : null),
       element("th.code", { scope: "row" }, verdict.check),
       element("td", {}, linked(verdict.text)),
       element("td", {}, figuresText(verdict.details)),
@@ -99,7 +99,7 @@ function verdictsTable(verdicts, before) {
   return tableOf(
     "table.verdicts",
     `${counted(verdicts.filter(({ passed }) => !passed).length, "check")} of ${verdicts.length} failed`,
-    headerRow(["Result", "Check", "What it said", "Figures"]),
+    headerRow(["Result", "Check", "Message", "Figures"]),
     rows,
   );
 }
@@ -181,15 +181,15 @@ function comparedSections(record, before) {
 }
 
 /** Nested values as one list of dotted names; what has an id is shown by it, what is null is left out. */
-function flat(value, prefix = "", found = new Map(), depth = 0) {
+function flat(value, prefix = "", values = new Map(), depth = 0) {
   for (const [name, item] of Object.entries(isMapping(value) ? value : {})) {
-    if (found.size > 400) break;
+    if (values.size > 400) break;
     if (isMapping(item) && typeof item.id === "string" && item.id)
-      found.set(`${prefix}${name}`, item.id.slice(0, 2000));
-    else if (isMapping(item) && depth < 4) flat(item, `${prefix}${name}.`, found, depth + 1);
-    else if (item !== null && item !== "") found.set(`${prefix}${name}`, shortText(item).slice(0, 2000));
+      values.set(`${prefix}${name}`, item.id.slice(0, 2000));
+    else if (isMapping(item) && depth < 4) flat(item, `${prefix}${name}.`, values, depth + 1);
+    else if (item !== null && item !== "") values.set(`${prefix}${name}`, shortText(item).slice(0, 2000));
   }
-  return found;
+  return values;
 }
 
 function rawSection(record) {

@@ -12,11 +12,11 @@ const ORDERS = [
 /** The parameters of the list as last shown, for the way back from a case. */
 let lastList = {};
 
-function casesView(given) {
+function casesView(parameters) {
   const result = element("div");
   const count = element("p", { role: "status", "aria-live": "polite", id: "count" });
   const chips = element("fieldset.chips", {}, element("legend", {}, "Status"));
-  let state = { ...given };
+  let state = { ...parameters };
   let typing = 0;
 
   function apply(changed, step) {

@@ -2,17 +2,17 @@
 
 const FINDINGS_SHOWN = 100;
 
-async function changesView(given) {
+async function changesView(parameters) {
   const groups = await unpacked("groups");
   const { comparison } = head;
   if (!comparison) return [element("h1", {}, "Changes"), element("p", {}, "This report was made without a baseline.")];
-  const chosen = (group) => !given.severity || group.severity === given.severity;
-  const unfolded = new Set((given.open ?? "").split(",").filter(Boolean));
+  const chosen = (group) => !parameters.severity || group.severity === parameters.severity;
+  const unfolded = new Set((parameters.open ?? "").split(",").filter(Boolean));
   const shown = groups.map((group, at) => [group, String(at)]).filter(([group]) => chosen(group));
   const toggle = (at, open) => {
     if (open) unfolded.add(at);
     else unfolded.delete(at);
-    noteAddress("changes", { ...given, open: [...unfolded].join(",") }, false);
+    noteAddress("changes", { ...parameters, open: [...unfolded].join(",") }, false);
   };
   return [
     element("h1", {}, comparison.safe ? "No regression" : "The candidate is not safe"),
@@ -21,7 +21,7 @@ async function changesView(given) {
       ? alarm("What else speaks against the candidate", comparison.objections, comparison.objections.length)
       : null,
     comparison.warnings.length ? mildWarnings(comparison.warnings) : null,
-    severityChips(groups, given),
+    severityChips(groups, parameters),
     element("p", { role: "status" }, `${counted(shown.length, "group")} of ${groups.length}`),
     shown.map(([group, at]) => groupDetails(group, unfolded.has(at), (open) => toggle(at, open))),
     groups.length ? null : element("p", {}, "Nothing differs."),
@@ -48,12 +48,12 @@ function comparisonFacts({ compared, unchanged, names, thresholds }) {
   ];
 }
 
-function severityChips(groups, given) {
+function severityChips(groups, parameters) {
   const severities = Object.keys(SEVERITY_GROUP).filter((severity) =>
     groups.some((group) => group.severity === severity),
   );
   const choose = (severity) => {
-    location.hash = addressOf("changes", { severity: given.severity === severity ? "" : severity });
+    location.hash = addressOf("changes", { severity: parameters.severity === severity ? "" : severity });
   };
   return element(
     "fieldset.chips",
@@ -64,7 +64,7 @@ function severityChips(groups, given) {
         "button",
         {
           type: "button",
-          "aria-pressed": String(given.severity === severity),
+          "aria-pressed": String(parameters.severity === severity),
           onclick: () => choose(severity),
         },
         `${severity} ${groups.filter((group) => group.severity === severity).length}`,

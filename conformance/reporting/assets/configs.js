@@ -8,23 +8,23 @@ const FIGURES = [
   { key: "compile", name: "Compile, s", at: 5 },
 ].map((column) => ({ ...column, kind: "number" }));
 
-async function configsView(given) {
+async function configsView(parameters) {
   const all = await unpacked("configs");
   const title = element("h1", {}, "Configs");
   if (!all.length) return [title, element("p", {}, "This run has no records of the suite config_space.")];
   const spaces = [...new Set(all.map((row) => JSON.stringify(row.slice(0, 3))))].map((text) => JSON.parse(text));
   const same = (a, b) => a.every((value, at) => value === b[at]);
-  const chosen = spaces.find((space) => same(space, [given.kernel, given.dtype, given.target])) ?? spaces[0];
+  const chosen = spaces.find((space) => same(space, [parameters.kernel, parameters.dtype, parameters.target])) ?? spaces[0];
   const rows = all
     .filter((row) => same(row.slice(0, 3), chosen))
     .map(([, , , config, now, then]) => ({ config, now, then }));
   const choose = (at) => {
-    location.hash = addressOf("configs", { ...spaceGiven(spaces[at]), sort: given.sort });
+    location.hash = addressOf("configs", { ...spaceParameters(spaces[at]), sort: parameters.sort });
   };
-  return [title, spaceSelect(spaces, spaces.indexOf(chosen), choose), ...spaceTable(rows, chosen, given)];
+  return [title, spaceSelect(spaces, spaces.indexOf(chosen), choose), ...spaceTable(rows, chosen, parameters)];
 }
 
-function spaceGiven([kernel, dtype, target]) {
+function spaceParameters([kernel, dtype, target]) {
   return { kernel, dtype, target };
 }
 
@@ -40,11 +40,11 @@ function spaceSelect(spaces, chosen, choose) {
 }
 
 /** Values sort and colour by the candidate's figure, by the baseline's where that is all there is. */
-function spaceTable(rows, space, given) {
+function spaceTable(rows, space, parameters) {
   const value = ({ now, then }, at) => (now ?? then)[at];
   const list = [{ key: "config", name: "Config" }, { key: "status", name: "Status" }, ...FIGURES];
-  const sort = list.some(({ key }) => key === (given.sort ?? "").replace(/^-/, ""))
-    ? given.sort
+  const sort = list.some(({ key }) => key === (parameters.sort ?? "").replace(/^-/, ""))
+    ? parameters.sort
     : rows.some((row) => row.now?.[1])
       ? "us"
       : "config";
@@ -58,7 +58,7 @@ function spaceTable(rows, space, given) {
   const best = { now: fastest(rows, "now"), then: fastest(rows, "then") };
   const heat = Object.fromEntries(FIGURES.map(({ at }) => [at, heatOf(rows.map((row) => value(row, at)))]));
   const header = sortingRow(list, sort, (next, clicked) => {
-    noteAddress("configs", { ...spaceGiven(space), sort: next }, true);
+    noteAddress("configs", { ...spaceParameters(space), sort: next }, true);
     showView().then(() => document.querySelector(`[data-sort="${clicked}"]`)?.focus());
   });
   const body = sorted(rows, by, sort.startsWith("-")).map((row) => configRow(row, space, best, heat));
@@ -78,14 +78,14 @@ function fastest(rows, side) {
 
 function bestText({ now, then }) {
   if (!now && !then) return element("p", {}, "No time was measured.");
-  const said = (row, side) => (row ? `${row.config}, ${figure(row[side][1])} µs` : "none");
-  if (!head.baseline) return element("p", {}, "Fastest: ", element("b", {}, said(now, "now")));
+  const description = (row, side) => (row ? `${row.config}, ${figure(row[side][1])} µs` : "none");
+  if (!head.baseline) return element("p", {}, "Fastest: ", element("b", {}, description(now, "now")));
   const moved = now?.config !== then?.config;
   return element(
     "p",
     {},
-    `Fastest before: ${said(then, "then")}; now: `,
-    element("b", {}, said(now, "now")),
+    `Fastest before: ${description(then, "then")}; now: `,
+    element("b", {}, description(now, "now")),
     moved ? " (moved)" : " (the same)",
   );
 }

@@ -2,15 +2,15 @@
 
 /** A button that copies `text` and says whether that worked. */
 function copyButton(text, what) {
-  const said = element("span.hidden-text", { role: "status" });
+  const status = element("span.hidden-text", { role: "status" });
   const button = element("button", { type: "button", "aria-label": `Copy ${what}`, onclick: copy }, "Copy");
   async function copy() {
     const worked = (await copied(text)) ? "Copied" : "Not copied";
     button.textContent = worked;
-    said.textContent = worked;
+    status.textContent = worked;
     setTimeout(() => (button.textContent = "Copy"), 2000);
   }
-  return element("span", {}, button, said);
+  return element("span", {}, button, status);
 }
 
 async function copied(text) {

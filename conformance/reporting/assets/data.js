@@ -2,8 +2,8 @@
 
 /** The value of a plain data element; null if there is none. */
 function plainData(id) {
-  const found = document.getElementById(id);
-  return found ? JSON.parse(found.textContent) : null;
+  const node = document.getElementById(id);
+  return node ? JSON.parse(node.textContent) : null;
 }
 
 /** The text of a packed data element; null if there is none. */

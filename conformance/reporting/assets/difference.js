@@ -90,13 +90,13 @@ function differenceTable(before, after) {
     element("thead", {}, header),
     body,
   );
-  const said = changed ? `${counted(changed, "line")} differ.` : "Equal in both.";
+  const summary = changed ? `${counted(changed, "line")} differ.` : "Equal in both.";
   const limits = [
     complete ? "" : ` They differ in more than ${EDITS} lines: not every equal line was found.`,
     body.childElementCount < LINES_SHOWN ? "" : ` The first ${grouped.format(LINES_SHOWN)} rows are shown.`,
   ];
   return [
-    element("p", { role: "status" }, said, limits),
+    element("p", { role: "status" }, summary, limits),
     changed ? element("div.frame", { tabindex: "0", role: "region", "aria-label": "Difference" }, table) : null,
   ];
 }

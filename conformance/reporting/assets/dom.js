@@ -16,30 +16,30 @@ function visible(text) {
  */
 function element(kind, attributes = {}, ...children) {
   const [name, ...classes] = kind.split(".");
-  const made = document.createElement(name);
-  if (classes.length) made.className = classes.join(" ");
-  return filled(made, attributes, children);
+  const node = document.createElement(name);
+  if (classes.length) node.className = classes.join(" ");
+  return filled(node, attributes, children);
 }
 
 /** The same in SVG. */
 function drawing(kind, attributes = {}, ...children) {
   const [name, ...classes] = kind.split(".");
-  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-  if (classes.length) made.setAttribute("class", classes.join(" "));
-  return filled(made, attributes, children);
+  const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+  if (classes.length) node.setAttribute("class", classes.join(" "));
+  return filled(node, attributes, children);
 }
 
-function filled(made, attributes, children) {
+function filled(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
-    if (typeof value === "function") made.addEventListener(name.slice(2), value);
+    if (typeof value === "function") node.addEventListener(name.slice(2), value);
     else if (value !== null && value !== undefined && value !== false)
-      made.setAttribute(name, value === true ? "" : visible(value));
+      node.setAttribute(name, value === true ? "" : visible(value));
   }
   for (const child of children.flat(Infinity)) {
     if (child === null || child === undefined || child === false) continue;
-    made.append(child instanceof Node ? child : visible(child));
+    node.append(child instanceof Node ? child : visible(child));
   }
-  return made;
+  return node;
 }
 
 /** The text with its https addresses as links; any other scheme stays text. */

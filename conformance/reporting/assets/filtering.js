@@ -10,22 +10,22 @@ function searchTexts() {
 }
 
 /** The status names that a parameter such as "fail,crash" asks for. */
-function wantedStatuses(given) {
-  return new Set((given.status || "").split(",").filter((name) => Object.hasOwn(GROUP_OF, name)));
+function wantedStatuses(parameters) {
+  return new Set((parameters.status || "").split(",").filter((name) => Object.hasOwn(GROUP_OF, name)));
 }
 
 /**
  * The rows that fit, in the order of the data (the worst first), and for each status how many fit all else.
  * @returns {{rows: number[], counts: number[]}}
  */
-function filteredRows(given) {
-  const words = (given.text || "").toLowerCase().split(/\s+/).filter(Boolean);
+function filteredRows(parameters) {
+  const words = (parameters.text || "").toLowerCase().split(/\s+/).filter(Boolean);
   const texts = words.length ? searchTexts() : null;
-  const facets = FACETS.filter((name) => Object.hasOwn(given, name)).map((name) => [
+  const facets = FACETS.filter((name) => Object.hasOwn(parameters, name)).map((name) => [
     columns[name],
-    columns.tables[name].indexOf(given[name]),
+    columns.tables[name].indexOf(parameters[name]),
   ]);
-  const wanted = wantedStatuses(given);
+  const wanted = wantedStatuses(parameters);
   const shown = STATUSES.map(({ name }) => !wanted.size || wanted.has(name));
   const counts = STATUSES.map(() => 0);
   const rows = [];

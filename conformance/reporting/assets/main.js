@@ -10,10 +10,10 @@ const VIEWS = {
 let showing = 0;
 
 async function showView() {
-  const { view, given } = readAddress();
+  const { view, parameters } = readAddress();
   const known = Object.hasOwn(VIEWS, view) ? view : "overview";
   const turn = ++showing;
-  const content = await VIEWS[known].show(given);
+  const content = await VIEWS[known].show(parameters);
   if (turn !== showing) return; // the reader went on while this view was unpacked
   const main = document.getElementById("main");
   main.replaceChildren();

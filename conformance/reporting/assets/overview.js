@@ -53,7 +53,7 @@ function answerText(run) {
     element("strong", {}, `${grouped.format(run.passed)} of ${grouped.format(run.claimed)}`),
     ` claimed cases passed (${percent(run.passed, run.claimed)}). `,
     `${counted(run.selected ?? run.recorded, "case")} ${run.selected === null ? "recorded" : "selected"}; `,
-    `${grouped.format(outside)} not applicable or not claimed, which the rate leaves out. `,
+    `${grouped.format(outside)} not applicable, which the rate leaves out. `,
     "A case that was not run counts as claimed and never as passed.",
     run.unrecorded ? element("strong", {}, ` ${counted(run.unrecorded, "selected case")} left no record.`) : null,
   );
@@ -62,13 +62,13 @@ function answerText(run) {
 
 function comparisonText() {
   const { compared, unchanged, names, severities } = head.comparison;
-  const found = Object.entries(severities)
+  const counts = Object.entries(severities)
     .map(([severity, count]) => counted(count, severity, severity === "info" ? "infos" : `${severity}s`))
     .join(", ");
   return element(
     "p.answer",
     {},
-    `Against ${names[0]}: ${counted(compared, "case")} compared, ${grouped.format(unchanged)} unchanged; ${found || "nothing found"}. `,
+    `Against ${names[0]}: ${counted(compared, "case")} compared, ${grouped.format(unchanged)} unchanged; ${counts || "nothing found"}. `,
     viewLink("changes", {}, "What changed"),
   );
 }

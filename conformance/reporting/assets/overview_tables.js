@@ -4,9 +4,9 @@ const ROWS_SHOWN = 10;
 
 /** The first groups that speak against the candidate. */
 function regressionsTable(groups) {
-  const found = groups.map((group, at) => ({ ...group, at })).filter(({ severity }) => severity === "regression");
-  if (!found.length) return null;
-  const rows = found
+  const regressions = groups.map((group, at) => ({ ...group, at })).filter(({ severity }) => severity === "regression");
+  if (!regressions.length) return null;
+  const rows = regressions
     .slice(0, ROWS_SHOWN)
     .map(({ kind, cause, findings, at }) =>
       element(
@@ -19,35 +19,35 @@ function regressionsTable(groups) {
     );
   return [
     element("h2", {}, "Regressions"),
-    tableOf("table", shownOf(found.length, "cause"), headerRow(["Change", "Cause", ["Cases", "number"]]), rows),
+    tableOf("table", shownOf(regressions.length, "cause"), headerRow(["Change", "Cause", ["Cases", "number"]]), rows),
   ];
 }
 
-/** The failing cases by what is said of them. */
+/** The failing cases by the first line of their diagnosis. */
 function failuresTable() {
-  const found = new Map();
+  const causes = new Map();
   columns.case.forEach((_, row) => {
     const { name, group } = STATUSES[columns.status[row]];
     if (group !== "bad") return;
     const key = `${name} ${columns.note[row]}`;
-    if (found.has(key)) found.get(key).count++;
-    else found.set(key, { name, note: textOf("note", row), count: 1 });
+    if (causes.has(key)) causes.get(key).count++;
+    else causes.set(key, { name, note: textOf("note", row), count: 1 });
   });
-  if (!found.size) return null;
-  const rows = sorted([...found.values()], ({ count }) => count, true)
+  if (!causes.size) return null;
+  const rows = sorted([...causes.values()], ({ count }) => count, true)
     .slice(0, ROWS_SHOWN)
     .map(({ name, note, count }) =>
       element(
         "tr",
         {},
         element("td", {}, badge(name, "bad")),
-        element("th", { scope: "row" }, viewLink("cases", { status: name, text: note }, note || "nothing is said")),
+        element("th", { scope: "row" }, viewLink("cases", { status: name, text: note }, note || "(no message)")),
         element("td.number", {}, grouped.format(count)),
       ),
     );
   return [
     element("h2", {}, "Failures"),
-    tableOf("table", shownOf(found.size, "cause"), headerRow(["Status", "First line", ["Cases", "number"]]), rows),
+    tableOf("table", shownOf(causes.size, "cause"), headerRow(["Status", "First line", ["Cases", "number"]]), rows),
   ];
 }
 
@@ -57,29 +57,29 @@ function shownOf(count, noun) {
 
 /** For each value of a column, and of a second one, how many cases have each status. */
 function counts(column, across) {
-  const found = new Map();
+  const table = new Map();
   columns.case.forEach((_, row) => {
     const key = columns[column][row];
     const other = across ? columns[across][row] : 0;
-    if (!found.has(key)) found.set(key, new Map());
-    if (!found.get(key).has(other))
-      found.get(key).set(
+    if (!table.has(key)) table.set(key, new Map());
+    if (!table.get(key).has(other))
+      table.get(key).set(
         other,
         STATUSES.map(() => 0),
       );
-    found.get(key).get(other)[columns.status[row]]++;
+    table.get(key).get(other)[columns.status[row]]++;
   });
-  return found;
+  return table;
 }
 
 function matrixTable() {
-  const found = counts("kernel", "target");
+  const kernels = counts("kernel", "target");
   const targets = sorted(
     columns.tables.target.map((name, at) => ({ name, at })),
     ({ name }) => (name === "(none)" ? 1 : 0),
     false,
   );
-  const rows = [...found]
+  const rows = [...kernels]
     .sort(([a], [b]) => a - b)
     .map(([kernel, cells]) => {
       const name = columns.tables.kernel[kernel];
@@ -98,12 +98,12 @@ function matrixTable() {
   );
 }
 
-function matrixCell(given, statuses) {
+function matrixCell(parameters, statuses) {
   if (!statuses) return element("td.none", {}, "no case");
   const present = STATUSES.map((status, at) => ({ ...status, count: statuses[at] })).filter(({ count }) => count);
   const link = viewLink(
     "cases",
-    given,
+    parameters,
     present.map(({ name, count }) => element("span", {}, `${grouped.format(count)} ${name}`)),
   );
   const cell = element("td.cell", {}, link);
@@ -112,9 +112,9 @@ function matrixCell(given, statuses) {
 }
 
 function suitesTable() {
-  const found = counts("suite", null);
+  const suites = counts("suite", null);
   const shown = STATUSES.map((status, at) => ({ ...status, at })).filter(({ at }) => head.run.statuses[at][2]);
-  const rows = [...found]
+  const rows = [...suites]
     .sort(([a], [b]) => a - b)
     .map(([suite, cells]) => {
       const name = columns.tables.suite[suite];
@@ -145,9 +145,9 @@ function suitesTable() {
 }
 
 function reasonsTable() {
-  const found = [...counts("reason", "status")].filter(([reason]) => columns.tables.reason[reason]);
-  if (!found.length) return null;
-  const rows = found.flatMap(([reason, cells]) =>
+  const reasons = [...counts("reason", "status")].filter(([reason]) => columns.tables.reason[reason]);
+  if (!reasons.length) return null;
+  const rows = reasons.flatMap(([reason, cells]) =>
     [...cells].map(([status, statuses]) => {
       const code = columns.tables.reason[reason];
       const { name, group } = STATUSES[status];

@@ -19,8 +19,8 @@ function startTheme() {
 /** A browser may refuse its storage to file:// addresses. */
 function rememberedTheme() {
   try {
-    const found = localStorage.getItem(THEME_KEY);
-    return ["light", "dark"].includes(found) ? found : "";
+    const stored = localStorage.getItem(THEME_KEY);
+    return ["light", "dark"].includes(stored) ? stored : "";
   } catch {
     return "";
   }

@@ -5,12 +5,12 @@ const TILE_ROWS = 200;
 
 /** The map in a verdict's details, checked; null if there is none that can be drawn. */
 function tilesOf(details) {
-  const found = details?.tiles;
+  const map = details?.tiles;
   const pair = (value) =>
     Array.isArray(value) && value.length === 2 && value.every((n) => Number.isInteger(n) && n > 0 && n < 1e7);
-  if (!isMapping(found) || !pair(found.shape) || !pair(found.block) || !Array.isArray(found.wrong)) return null;
-  const [rows, across] = found.shape;
-  const wrong = found.wrong.filter(
+  if (!isMapping(map) || !pair(map.shape) || !pair(map.block) || !Array.isArray(map.wrong)) return null;
+  const [rows, across] = map.shape;
+  const wrong = map.wrong.filter(
     (tile) =>
       Array.isArray(tile) &&
       tile.length === 3 &&
@@ -19,7 +19,7 @@ function tilesOf(details) {
       tile[1] < across &&
       tile[2] > 0,
   );
-  return { rows, across, block: found.block, wrong: sorted(wrong, ([, , count]) => count, true) };
+  return { rows, across, block: map.block, wrong: sorted(wrong, ([, , count]) => count, true) };
 }
 
 /** The map and its table under a heading. */
