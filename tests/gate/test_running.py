@@ -213,7 +213,7 @@ def test_a_run_during_which_packages_changed_is_of_neither(
     monkeypatch.syspath_prepend(str(tmp_path))
     point = metadata.EntryPoint("mine", "vendor_kernels:KERNEL", "conformance.kernels")
     monkeypatch.setattr(running.metadata, "entry_points", lambda group: [point])
-    with pytest.raises(RunError, match="or the packages of 'current', changed while its run went on"):
+    with pytest.raises(RunError, match="or the packages of 'current', changed during the run"):
         started(tmp_path, DOES="change", PLACE=str(file))
     assert not any(complete(path) and "-" not in path.name for path in (tmp_path / "cache" / "runs").iterdir())
     assert not started(tmp_path)[1]
@@ -222,7 +222,7 @@ def test_a_run_during_which_packages_changed_is_of_neither(
 def test_a_run_during_which_the_harness_changed_is_of_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     codes = iter(["one", "another"])
     monkeypatch.setattr(running, "code_digest", lambda: next(codes))
-    with pytest.raises(RunError, match=r"the harness's code, .* changed while its run went on"):
+    with pytest.raises(RunError, match=r"the harness's code, .* changed during the run"):
         started(tmp_path)
 
 

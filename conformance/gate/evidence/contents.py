@@ -49,7 +49,7 @@ _ENVIRONMENT_FIELDS: dict[str, type | tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class Contents:
-    """The parsed members; ``environment`` is what :mod:`conformance.gate.runs.run_environment` found."""
+    """The parsed members; ``environment`` is as :mod:`conformance.gate.runs.run_environment` writes it."""
 
     run: RunInfo
     records: tuple[CaseRecord, ...]
@@ -58,7 +58,7 @@ class Contents:
 
 
 def parse(members: Mapping[str, bytes]) -> Contents:
-    """The contents of ``members``, complete and of one run. Raises :class:`Rejected` where they are not."""
+    """The contents of ``members``. Raises :class:`Rejected` if they are unreadable, incomplete or of several runs."""
     for name in REQUIRED:
         if name not in members:
             raise Rejected(RejectReason.MEMBERS, f"{name} is missing; a bundle needs {', '.join(REQUIRED)}")
@@ -116,8 +116,8 @@ def parse_environment(content: bytes) -> dict[str, Any]:
     """The environment in ``content``, an ``environment.json``. Raises :class:`Rejected`."""
     data = decode_object(content, ENVIRONMENT_FILE)
     if data.get("schema") != ENVIRONMENT_SCHEMA:
-        found = f"{ENVIRONMENT_FILE} has schema {data.get('schema')!r:.40}"
-        raise Rejected(RejectReason.UNREADABLE, f"{found}: this version reads schema {ENVIRONMENT_SCHEMA}")
+        schema = f"{ENVIRONMENT_FILE} has schema {data.get('schema')!r:.40}"
+        raise Rejected(RejectReason.UNREADABLE, f"{schema}: this version reads schema {ENVIRONMENT_SCHEMA}")
     for name, types in _ENVIRONMENT_FIELDS.items():
         if name not in data or not isinstance(data[name], types):
             raise Rejected(RejectReason.UNREADABLE, f"{ENVIRONMENT_FILE}: {name} is missing or {data.get(name)!r:.80}")
@@ -150,7 +150,7 @@ def _check_complete(contents: Contents) -> None:
 
 
 def _check_one_run(contents: Contents) -> None:
-    """The run, the environment and every record speak of one run."""
+    """Raises :class:`Rejected` unless run.json, the environment and every record are of one run."""
     run, environment = contents.run, contents.environment
     if (environment["run"], environment["started"]) != (run.id, run.started):
         theirs = f"{environment['run']!r:.80} started {environment['started']!r:.40}"
@@ -158,8 +158,8 @@ def _check_one_run(contents: Contents) -> None:
             RejectReason.MIXED_RUNS,
             f"the environment is of run {theirs}, {RUN_FILE} of {run.id!r:.80} {run.started!r:.40}",
         )
-    asked = check_options(environment["options"], environment["variables"])
-    for what, wanted, ran in (("tier", asked.tier, run.tier), ("seed", asked.seed, run.seed)):
+    checked = check_options(environment["options"], environment["variables"])
+    for what, wanted, ran in (("tier", checked.tier, run.tier), ("seed", checked.seed, run.seed)):
         if wanted is not None and wanted != ran:
             raise Rejected(
                 RejectReason.MIXED_RUNS, f"{RUN_FILE} is of {what} {ran!r:.40}, and its options ask for {wanted!r:.40}"
@@ -174,5 +174,5 @@ def _check_one_run(contents: Contents) -> None:
         for name, value in record.stack.items():
             # A process that imported nothing knows the versions of the metadata only, those of the environment.
             if value not in (run.stack.get(name), environment["stack"].get(name)):
-                found = f"{record.case} ran on {name} {value!r:.80}, the run on {run.stack.get(name)!r:.80}"
-                raise Rejected(RejectReason.MIXED_RUNS, found)
+                text = f"{record.case} ran on {name} {value!r:.80}, the run on {run.stack.get(name)!r:.80}"
+                raise Rejected(RejectReason.MIXED_RUNS, text)

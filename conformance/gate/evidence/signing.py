@@ -1,7 +1,7 @@
 """Ed25519 key files, and the DSSE envelope around a statement.
 
-An envelope holds exactly one signature, by the key that the verifier names: a second one could only confuse readers
-about whose word it is.
+An envelope holds exactly one signature, by the key that the verifier names. With a second one a reader could mistake
+who vouches for the run.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ def unseal(content: bytes, key: PublicKey, name: str) -> bytes:
     except (ValueError, KeyError, TypeError, AttributeError):
         raise wrong from None
     if key.keyid not in envelope.signatures:
-        found = next(iter(envelope.signatures))
-        raise Rejected(RejectReason.OTHER_KEY, f"signed by key {found!r:.80}; the key given is {key.keyid}")
+        signer = next(iter(envelope.signatures))
+        raise Rejected(RejectReason.OTHER_KEY, f"signed by key {signer!r:.80}; the key given is {key.keyid}")
     try:
         envelope.verify([key], 1)
     except VerificationError:

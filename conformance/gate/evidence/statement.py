@@ -28,10 +28,10 @@ _FAILED = tuple(status for status in Status if status not in (Status.PASS, Statu
 def result_of(records: Sequence[CaseRecord], run: RunInfo) -> str:
     """``FAILED`` if a case failed or the run had a problem; ``WARNED`` if a case failed as expected, if one was
     compiled and not run, or if none passed; else ``PASSED``."""
-    found = {record.status for record in records}
-    if found & set(_FAILED) or run.problems:
+    statuses = {record.status for record in records}
+    if statuses & set(_FAILED) or run.problems:
         return "FAILED"
-    return "WARNED" if found & {Status.EXPECTED_FAIL, Status.NOT_RUN} or Status.PASS not in found else "PASSED"
+    return "WARNED" if statuses & {Status.EXPECTED_FAIL, Status.NOT_RUN} or Status.PASS not in statuses else "PASSED"
 
 
 def build_statement(members: Mapping[str, bytes], contents: Contents, schema: int = SCHEMA) -> dict[str, Any]:

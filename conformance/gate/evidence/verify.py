@@ -1,4 +1,4 @@
-"""Verifies a bundle: offline, without torch and triton, believing nothing but one public key."""
+"""Verifies a bundle offline, without torch and triton, trusting nothing but one public key."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class Verified:
 
 
 def verify(data: bytes, policy: Policy) -> Verified:
-    """Verifies the bundle in ``data``. Raises :class:`Rejected` with the first thing that is wrong: the archive is read
-    within its limits, then the signature is checked, and only then is anything believed."""
+    """The verified contents of the bundle in ``data``. The archive is read within its limits, then the signature is
+    checked, and only then is anything believed. Raises :class:`Rejected` with the first thing that is wrong."""
     members = read_archive(data)
     if ENVELOPE_FILE not in members:
         raise Rejected(RejectReason.MEMBERS, f"{ENVELOPE_FILE} is missing: the bundle is not signed")
@@ -85,7 +85,8 @@ def _statement(payload: bytes) -> dict[str, Any]:
 
 
 def _check_members(statement: Mapping[str, Any], members: Mapping[str, bytes]) -> None:
-    """The archive holds what the statement lists, no more and no less, and nothing that a bundle does not have."""
+    """Raises :class:`Rejected` unless the archive holds exactly the files that the statement lists, all of them files
+    that a bundle may have."""
     listed = statement["predicate"][EXTENSION].get("members")
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
         raise Rejected(RejectReason.STATEMENT, "the statement lists no members")
@@ -99,12 +100,12 @@ def _check_members(statement: Mapping[str, Any], members: Mapping[str, bytes]) -
     for entry in listed:
         content = members[str(entry.get("name"))]
         if (entry.get("sha256"), entry.get("size")) != (sha256(content), len(content)):
-            found = f"{entry.get('name')} is not the file that was signed: its sha256 is {sha256(content)}"
-            raise Rejected(RejectReason.MEMBERS, f"{found}, that of the statement {entry.get('sha256')!r:.80}")
+            text = f"{entry.get('name')} is not the file that was signed: its sha256 is {sha256(content)}"
+            raise Rejected(RejectReason.MEMBERS, f"{text}, that of the statement {entry.get('sha256')!r:.80}")
 
 
 def _check_claims(payload: bytes, statement: Mapping[str, Any], computed: Mapping[str, Any]) -> None:
-    """The statement is the one that follows from the members, to the last byte."""
+    """Raises :class:`Rejected` unless the statement is, to the last byte, the one that follows from the members."""
     if payload == encode(computed):
         return
     claimed, ours = statement["predicate"], computed["predicate"]
@@ -135,20 +136,20 @@ def _check_policy(contents: Contents, members: Mapping[str, bytes], policy: Poli
         if code not in policy.code_digests:
             accepted = " or ".join(policy.code_digests)
             raise Rejected(RejectReason.OTHER_CODE, f"judged by code {code!r:.80}; accepted is {accepted}")
-    for place, given in ((WAIVERS, policy.waivers), (MUSTPASS, policy.mustpass)):
-        if given is not None:
-            _check_files(place, given, members)
+    for place, required in ((WAIVERS, policy.waivers), (MUSTPASS, policy.mustpass)):
+        if required is not None:
+            _check_files(place, required, members)
 
 
-def _check_files(place: str, given: Mapping[str, bytes], members: Mapping[str, bytes]) -> None:
-    """The bundle holds the verifier's own files, and no others."""
+def _check_files(place: str, required: Mapping[str, bytes], members: Mapping[str, bytes]) -> None:
+    """Raises :class:`Rejected` unless the bundle's files below ``place`` are those that the verifier requires."""
     packed = {name.removeprefix(place): content for name, content in members.items() if name.startswith(place)}
-    for name in sorted(packed.keys() | given.keys()):
+    for name in sorted(packed.keys() | required.keys()):
         if name not in packed:
             raise Rejected(RejectReason.OTHER_FILE, f"the bundle has no {place}{name}, which was given here")
-        if name not in given:
+        if name not in required:
             raise Rejected(RejectReason.OTHER_FILE, f"the bundle's {place}{name} was not given here")
-        if packed[name] != given[name]:
+        if packed[name] != required[name]:
             raise Rejected(
                 RejectReason.OTHER_FILE, f"the bundle's {place}{name} is not the file of that name given here"
             )

@@ -1,7 +1,7 @@
 """Runs a reproducer script in the environments of two stacks and says what it showed.
 
-A script ends with 0 if all is fine and with 1 and a line that begins with FAULT if the fault shows. That it crashes or
-hangs shows a fault as well. If it ends with anything else, it could not run.
+A script ends with 0 if all is fine, and with 1 and a line that begins with FAULT if the fault shows. A crash or a hang
+shows a fault, too. With any other exit status the script could not run.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from pathlib import Path
 from conformance.gate.stacks.environments import Environment
 from conformance.records import replace_file
 
-#: Seconds that a script may take unless told otherwise: a compiler that hangs is given up after 240 by the script.
+#: Seconds that a script may take unless told otherwise. A script gives up a compiler that hangs after 240.
 SECONDS = 300.0
-#: Signals that end a process from outside, for reasons that are no fault of its own: SIGKILL is memory's end, too.
+#: Signals that end a process from outside, through no fault of its own. SIGKILL also comes when memory runs out.
 OUTSIDE = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
-#: Characters of a script's output that are kept, its last.
+#: How many of the last characters of a script's output are kept.
 OUTPUT_LIMIT = 20_000
-#: What a script says of the stack on which it is fine, until it was run there.
+#: The line of a script about the stack on which it is fine, before it was run there.
 NOT_TRIED = "\nfine with:  not tried\n"
 
 
@@ -59,9 +59,10 @@ class Attempt:
 
     @property
     def faulty(self) -> bool:
+        """Whether it showed the fault."""
         # Python itself ends with 1 after an exception, which is no finding
-        said = any(line.startswith("FAULT: ") for line in self.output.splitlines())
-        return self.died or (self.status == 1 and said)
+        shows_fault = any(line.startswith("FAULT: ") for line in self.output.splitlines())
+        return self.died or (self.status == 1 and shows_fault)
 
     @property
     def ending(self) -> str:
@@ -105,7 +106,7 @@ def confirm(script: Path, baseline: Environment, candidate: Environment, seconds
     with tempfile.TemporaryDirectory() as folder:  # Python looks for modules beside a script first
         copy = shutil.copy(script, folder)
         command = [sys.executable, copy]
-        before, after = (attempt(command, each.environ(), seconds) for each in (baseline, candidate))
+        before, after = (attempt(command, stack.environ(), seconds) for stack in (baseline, candidate))
     if not all(attempt.fine or attempt.faulty for attempt in (before, after)):
         outcome = Outcome.CANNOT_RUN
     elif after.fine:
@@ -116,7 +117,7 @@ def confirm(script: Path, baseline: Environment, candidate: Environment, seconds
 
 
 def state_baseline(script: Path, stack: str) -> None:
-    """Writes into ``script``, which has been confirmed, that all is fine with ``stack``."""
+    """Writes into ``script``, a confirmed script, that all is fine with the stack called ``stack``."""
     plain = "".join(sign if sign.isprintable() and sign not in "\\\"'" else "?" for sign in stack)
     text = script.read_text(encoding="utf-8")
     replace_file(script, text.replace(NOT_TRIED, NOT_TRIED.replace("not tried", plain), 1))
@@ -125,9 +126,9 @@ def state_baseline(script: Path, stack: str) -> None:
 def attempt(
     command: Sequence[str], variables: Mapping[str, str], seconds: float, folder: Path | None = None
 ) -> Attempt:
-    """Runs ``command`` with the environment ``variables``, for ``seconds`` at most, and ends it with all that it
-    started. It runs in ``folder``, or in an empty one, where no module is found before the stack's. Raises OSError if
-    it cannot be started."""
+    """Runs ``command`` with the environment ``variables``, for ``seconds`` at most, and then ends all processes that it
+    started. It runs in ``folder``, or in an empty one, so that no module comes before the stack's. Raises OSError if it
+    cannot be started."""
     with tempfile.TemporaryDirectory() as empty, tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             command,

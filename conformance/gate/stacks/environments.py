@@ -1,8 +1,8 @@
-"""Isolated environments of stacks: packages laid over the one that this command runs in, which is never changed.
+"""Isolated environments of stacks: packages laid over the environment of this command, which is never changed.
 
-An environment is a folder of the cache: ``site`` holds its packages, found before all others by PYTHONPATH, and
-``triton-cache`` what was compiled with it. It is built beside its place and moved there whole, so that one that exists
-is complete. The key of its folder holds all that was asked for, the content of wheels included, and the interpreter.
+An environment is a folder of the cache. Its ``site`` holds the packages, which PYTHONPATH puts before all others, and
+its ``triton-cache`` what was compiled with them. It is built beside its place and moved there whole, so an environment
+that exists is complete. Its name is a digest of the stack, with the content of wheels, and of the interpreter.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ INSTALL_SECONDS = 3600
 
 @dataclass(frozen=True)
 class Environment:
-    """``folder`` is its place in the cache, ``variables`` are what its processes find beside what this one has."""
+    """``folder``: its place in the cache; ``variables``: what its processes have beside the variables of this one."""
 
     stack: Stack
     folder: Path
@@ -57,12 +57,12 @@ def build(stack: Stack, cache: Path) -> Environment:
     if not (folder / "stack.json").exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix="building-") as scratch:
-            made = Path(scratch) / "made"
-            (made / "site").mkdir(parents=True)
-            _install(stack, made)
-            (made / "stack.json").write_text(json.dumps(_described(stack), indent=2) + "\n", encoding="utf-8")
+            built = Path(scratch) / "built"
+            (built / "site").mkdir(parents=True)
+            _install(stack, built)
+            (built / "stack.json").write_text(json.dumps(_described(stack), indent=2) + "\n", encoding="utf-8")
             try:
-                made.rename(folder)
+                built.rename(folder)
             except OSError:
                 if not (folder / "stack.json").exists():  # else another process was faster
                     raise
@@ -100,40 +100,40 @@ def file_digest(path: Path) -> str:
 
 
 def folder_digest(folder: Path) -> str:
-    """Of the names, sizes and times of its files: to read the gigabytes of a build would take minutes."""
+    """A digest of the names, sizes and times of the files in ``folder``. Reading them all would take minutes."""
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
-            found = path.stat()
-            digest.update(f"{path.relative_to(folder)}\0{found.st_size}\0{found.st_mtime_ns}\n".encode())
+            facts = path.stat()
+            digest.update(f"{path.relative_to(folder)}\0{facts.st_size}\0{facts.st_mtime_ns}\n".encode())
     return digest.hexdigest()
 
 
 def _variables(stack: Stack, folder: Path) -> dict[str, str]:
-    given = os.environ.get("PYTHONPATH")
-    below = [os.path.abspath(each) for each in given.split(os.pathsep)] if given else []
+    inherited = os.environ.get("PYTHONPATH")
+    below = [os.path.abspath(path) for path in inherited.split(os.pathsep)] if inherited else []
     package = str(Path(conformance.__path__[0]).parent)
     path = [*map(str, stack.sites), str(folder / "site"), package, *below]
     variables = {"PYTHONPATH": os.pathsep.join(path), "TRITON_CACHE_DIR": str(folder / "triton-cache")}
     if stack.ptxas is not None:
-        ptxas = stack.ptxas if isinstance(stack.ptxas, Path) else _found_ptxas(folder, stack.ptxas)
+        ptxas = stack.ptxas if isinstance(stack.ptxas, Path) else _installed_ptxas(folder, stack.ptxas)
         variables |= {"TRITON_PTXAS_PATH": str(ptxas), "TRITON_PTXAS_BLACKWELL_PATH": str(ptxas)}
     return variables
 
 
 def _install(stack: Stack, folder: Path) -> None:
     site = str(folder / "site")
-    alone = [each for each in stack.packages if Requirement(each).name not in WITH_DEPENDENCIES]
-    whole = [each for each in stack.packages if each not in alone]
-    if whole:
-        _pip(["--target", site, *whole], stack)
-    if alone or stack.wheels:  # after torch, whose Triton they replace
-        _pip(["--target", site, "--upgrade", "--no-deps", *alone, *map(str, stack.wheels)], stack)
+    with_dependencies = [text for text in stack.packages if Requirement(text).name in WITH_DEPENDENCIES]
+    without = [text for text in stack.packages if text not in with_dependencies]
+    if with_dependencies:
+        _pip(["--target", site, *with_dependencies], stack)
+    if without or stack.wheels:  # after torch, whose Triton they replace
+        _pip(["--target", site, "--upgrade", "--no-deps", *without, *map(str, stack.wheels)], stack)
     if isinstance(stack.ptxas, str):
         _pip(["--target", str(folder / "nvcc"), "--no-deps", _compiler_wheel(stack.ptxas)], stack)
-        found = _found_ptxas(folder, stack.ptxas)
-        found.chmod(0o755)  # pip keeps no permissions of what it unpacks into a folder
-        _check_ptxas(found)
+        ptxas = _installed_ptxas(folder, stack.ptxas)
+        ptxas.chmod(0o755)  # pip keeps no permissions of what it unpacks into a folder
+        _check_ptxas(ptxas)
     elif stack.ptxas is not None:
         _check_ptxas(stack.ptxas)
 
@@ -145,11 +145,11 @@ def _compiler_wheel(version: str) -> str:
     return f"{name}=={version}" if version.count(".") == 2 else f"{name}=={version}.*"
 
 
-def _found_ptxas(folder: Path, version: str) -> Path:
-    found = sorted((folder / "nvcc").rglob("bin/ptxas"))
-    if not found:
+def _installed_ptxas(folder: Path, version: str) -> Path:
+    paths = sorted((folder / "nvcc").rglob("bin/ptxas"))
+    if not paths:
         raise StackError(f"ptxas=={version}: the wheel {_compiler_wheel(version)} holds no bin/ptxas")
-    return found[0]
+    return paths[0]
 
 
 def _check_ptxas(ptxas: Path) -> None:
@@ -173,5 +173,5 @@ def _pip(arguments: Sequence[str], stack: Stack) -> None:
         raise StackError(f"stack {stack.name!r}: {' '.join(command)} took more than {INSTALL_SECONDS} s") from None
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or done.stderr.splitlines()
-        said = "\n".join(errors[-5:]) or f"exit status {done.returncode}"
-        raise StackError(f"stack {stack.name!r} could not be installed:\n{said}\nthe command was: {' '.join(command)}")
+        why = "\n".join(errors[-5:]) or f"exit status {done.returncode}"
+        raise StackError(f"stack {stack.name!r} could not be installed:\n{why}\nthe command was: {' '.join(command)}")

@@ -16,15 +16,14 @@ others are compared with.
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
@@ -41,8 +40,9 @@ class StackError(ValueError):
 
 @dataclass(frozen=True)
 class Stack:
-    """``packages`` are requirements with exact versions, ``wheels`` files, ``sites`` folders of packages, ``ptxas`` a
-    version or a file, ``variables`` what its processes find in their environment. ``name`` is the user's."""
+    """What differs from the environment of this command. ``name`` is the user's; ``packages`` are requirements with
+    exact versions, ``wheels`` files, ``sites`` folders of packages, ``ptxas`` a version or a file, ``variables`` the
+    environment variables of its processes."""
 
     name: str
     packages: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class Stack:
 
 
 def parse(text: str, name: str | None = None) -> Stack:
-    """The stack that ``text`` describes. Raises :class:`StackError`."""
+    """The stack that ``text`` describes, called ``name`` or by its text. Raises :class:`StackError`."""
     items = [item for item in re.split(r"[\s,]+", text.strip()) if item]
     if not items:
         raise StackError("an empty stack: write what differs, such as 'triton==3.9.0', or 'current'")
@@ -122,7 +122,7 @@ def _folder(path: str) -> Path:
 
 @dataclass(frozen=True)
 class Matrix:
-    """Stacks, in the file's order, and the pairs of them (baseline, candidate) that are compared."""
+    """Stacks in the order of their file, and the pairs (baseline, candidate) that are compared."""
 
     stacks: tuple[Stack, ...]
     pairs: tuple[tuple[str, str], ...]
@@ -130,9 +130,8 @@ class Matrix:
 
 def read_matrix(file: Path) -> Matrix:
     """The matrix in ``file``. Raises :class:`StackError`."""
-    toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
-        data = toml.loads(file.read_text(encoding="utf-8"))
+        data = msgspec.toml.decode(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise StackError(f"{file} cannot be read as TOML: {error}") from None
     unknown = sorted(data.keys() - {"stack", "compare"})

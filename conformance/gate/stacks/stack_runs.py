@@ -1,4 +1,5 @@
-"""Runs of one tier in the environments of stacks: kept, and used again while nothing that decides them changed."""
+"""Runs the suites in the environments of stacks. A run is kept, and used again until something that decides its results
+changes."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from conformance.gate.runs.run_environment import EXTENSIONS, variables
 from conformance.gate.stacks.environments import Environment, file_digest, folder_digest
 from conformance.records import RUN_FILE, RecordError, read_run, record_files
 
-#: Seconds between two looks at how far a run is.
+#: Seconds between two reports of a run's progress.
 LOOK_SECONDS = 2.0
 #: Seconds that an environment may take to say what it can do: importing torch from a cold disk takes the longest.
 ABILITY_SECONDS = 300
@@ -42,8 +43,9 @@ class RunError(Exception):
 
 @dataclass(frozen=True)
 class Abilities:
-    """What an environment can do, as it says itself. ``targets`` are ids; ``lacking`` maps other targets to why;
-    ``interpreter`` is why nothing can be interpreted, or None; ``stack`` are its versions."""
+    """What an environment can do, as its own ``conformance targets`` says. ``stack``: its versions; ``targets``: ids of
+    the targets it compiles for; ``lacking``: other targets, and why it does not; ``interpreter``: why it interprets
+    nothing, None if it does."""
 
     stack: Mapping[str, Any]
     targets: tuple[str, ...]
@@ -65,7 +67,7 @@ class StackRun:
 
 
 def abilities(environment: Environment) -> Abilities:
-    """Asks ``environment``. Raises :class:`RunError` if it cannot even be imported."""
+    """What ``environment`` can do. Raises :class:`RunError` if the harness does not start in it."""
     command = environment.command("targets", "--json")
     try:
         done = subprocess.run(
@@ -85,18 +87,18 @@ def abilities(environment: Environment) -> Abilities:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RunError(f"stack {environment.stack.name!r} does not start: {error}") from None
     except (ValueError, KeyError, TypeError):
-        said = (done.stderr or done.stdout).strip()[-1500:]
-        raise RunError(f"stack {environment.stack.name!r} does not start (exit {done.returncode}):\n{said}") from None
+        output = (done.stderr or done.stdout).strip()[-1500:]
+        raise RunError(f"stack {environment.stack.name!r} does not start (exit {done.returncode}):\n{output}") from None
 
 
 def run(
     environment: Environment, can: Abilities, options: Sequence[str], cache: Path, say: Say, again: int = 0
 ) -> tuple[Path, bool]:
-    """The folder of a run of the suites with ``options`` in ``environment``, and whether it was there already. Runs of
-    one stack that differ by ``again`` are not used for each other.
+    """The folder of a run of the suites with ``options`` in ``environment``, and whether it was there already.
 
-    Raises :class:`RunError` if the run ended without the records of all its cases, or if what decides its results
-    changed meanwhile. The log of an attempt that failed stays until the next one at the same run begins.
+    A run is kept in ``cache``. Runs that differ by ``again`` are not used for each other. ``say`` is told of the
+    progress. Raises :class:`RunError` if the run ended without the records of all its cases, or if something that
+    decides its results changed meanwhile. The log of a failed attempt stays until the next attempt begins.
     """
     words = [*options, *([f"again {again}"] if again else [])]
     folder = cache / "runs" / _key(environment, can, words)
@@ -115,8 +117,8 @@ def run(
         )
     if _key(environment, can, words) != folder.name:
         raise RunError(
-            f"the harness's code, or the packages of {environment.stack.name!r}, changed while its run went on, so "
-            f"that nobody can say of which its records are: leave both as they are and run again; its log is {log}"
+            f"the harness's code, or the packages of {environment.stack.name!r}, changed during the run, so "
+            f"its records are of neither version: leave both as they are and run again; its log is {log}"
         )
     try:
         attempt.rename(folder)
@@ -129,10 +131,12 @@ def run(
 
 
 def _attempt(environment: Environment, options: Sequence[str], attempt: Path, log: Path, say: Say) -> int:
-    """The exit status of a run into the new folder ``attempt``, with its output in ``log``. Whatever ends this process
-    ends the run too: with all that it started, which is a session of its own, so that Ctrl-C in a terminal reaches it
-    once and through here."""
-    # xdist chooses the number of workers; the folder is new, so that a run that was cut off leaves nothing behind
+    """The exit status of a run into the new folder ``attempt``, with its output in ``log``.
+
+    If this process ends, so does the run, with all that it started. The run is a session of its own, so that Ctrl-C in
+    a terminal reaches it once, through this process.
+    """
+    # xdist chooses the number of workers. The folder is new, so an earlier attempt that was cut off left nothing in it.
     command = environment.command("run", "-n", "auto", "-q", *options, "--run-dir", str(attempt))
     with log.open("w", encoding="utf-8") as output, _signals_raise():
         fcntl.flock(output, fcntl.LOCK_EX)  # its processes hold it too: see _forget_attempts
@@ -153,7 +157,7 @@ def _attempt(environment: Environment, options: Sequence[str], attempt: Path, lo
 
 
 def _forget_attempts(folder: Path) -> None:
-    """Removes what is left of earlier attempts at ``folder``, but for one that another process is at."""
+    """Removes what is left of earlier attempts at ``folder``. An attempt that another process is making stays."""
     for log in folder.parent.glob(f"{folder.name}-*.log"):
         with log.open("rb") as held:
             try:
@@ -166,24 +170,24 @@ def _forget_attempts(folder: Path) -> None:
 
 @contextmanager
 def _signals_raise() -> Iterator[None]:
-    """A request to end, or a terminal that is closed, raises SystemExit meanwhile, as Ctrl-C raises KeyboardInterrupt:
-    a session of its own would outlive this process."""
+    """Inside, SIGTERM and SIGHUP raise SystemExit, as Ctrl-C raises KeyboardInterrupt. Otherwise the run, a session of
+    its own, would outlive this process."""
 
     def leave(number: int, frame: object) -> None:
         raise SystemExit(128 + number)
 
-    taken = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
-    for each in taken:
-        signal.signal(each, leave)
+    numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, leave)
     try:
         yield
     finally:
-        for each in taken:
-            signal.signal(each, signal.SIG_DFL)
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends the session of ``process`` with all that is left in it: asks once, then does not ask."""
+    """Ends the session of ``process``: interrupts the process, then kills all that is left."""
     try:
         if process.poll() is None:  # interrupted
             os.killpg(process.pid, signal.SIGINT)
@@ -206,8 +210,8 @@ def complete(folder: Path) -> bool:
 
 
 def _key(environment: Environment, can: Abilities, options: Sequence[str]) -> str:
-    """What decides a run's results: its stack, what lies below it, the code that judges, the devices, the variables
-    and the options."""
+    """A digest of everything that decides a run's results: the stack, the environment below it, the harness's code, the
+    devices, the variables and the options."""
     stack = [environment.folder.name, dict(environment.stack.variables), dict(can.stack), list(can.devices)]
     packages = [folder_digest(place) for place in (*environment.stack.sites, environment.folder / "site")]
     environ = environment.environ()
@@ -217,8 +221,8 @@ def _key(environment: Environment, can: Abilities, options: Sequence[str]) -> st
 
 
 def _installed() -> dict[str, list[str]]:
-    """A digest of each package that is judged or brings what is, as installed here: one under development changes
-    while its version stays."""
+    """Digests of triton, torch and the packages that extend the harness, as installed here. A package under development
+    changes without a new version."""
     points = [point for group in EXTENSIONS for point in metadata.entry_points(group=group)]
     names = {"triton", "torch", *(point.module.partition(".")[0] for point in points)} - {"conformance"}
     specs = {name: importlib.util.find_spec(name) for name in sorted(names)}
@@ -233,7 +237,7 @@ def _digests(spec: ModuleSpec) -> list[str]:
 
 
 def _watch(process: subprocess.Popen[bytes], folder: Path, say: Say) -> None:
-    """Says how far the run is until it ends."""
+    """Waits for the end of ``process`` and reports the progress of its run meanwhile."""
     while True:
         try:
             process.wait(LOOK_SECONDS)
