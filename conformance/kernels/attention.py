@@ -378,7 +378,12 @@ class Backward(AttentionKernel):
         problem, config = plan.problem, plan.config
         dims = _power_of_two(problem.head_dim) + _power_of_two(problem.values_dim)
         # P and dS are operands of further products: in fp32 they pass through shared memory
-        staged = 2 * config.block_m * config.block_n + SUMS if problem.dtype == "fp32" else 0
+        if problem.dtype == "fp32":
+            staged = 2 * config.block_m * config.block_n + SUMS
+        elif codegen.TCGEN05 in self.features(plan).required and config.num_stages > 1:
+            staged = config.block_m * dims  # as compiled: one block of q and grad_out more than the stages hold
+        else:
+            staged = 0
         return config.block_n * dims + staged, config.block_m * dims
 
     def grid(self, plan: Plan) -> tuple[int, ...]:
