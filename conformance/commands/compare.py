@@ -22,13 +22,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compares, writes what was asked for, and prints the comparison unless the standard output has something else.
-    Returns 0 if the candidate is safe, 1 if not. Raises :class:`CommandError`."""
+    """Compares, writes the files that the options name, and prints the comparison unless one of them is the standard
+    output. Returns 0 if the candidate is safe, 1 if not. Raises :class:`CommandError`."""
     files = {option: getattr(arguments, option) for option in WRITERS if getattr(arguments, option)}
     if list(files.values()).count(STDOUT) > 1:
         raise CommandError("only one of the outputs can be the standard output: give a FILE to the others")
     policy_options.refuse_unusable(arguments)
-    found = policy_options.after_waivers(
+    comparison = policy_options.after_waivers(
         arguments, compared(arguments.baseline, arguments.candidate), arguments.candidate
     )
-    return deliver(found, arguments.baseline, arguments.candidate, files)
+    return deliver(comparison, arguments.baseline, arguments.candidate, files)

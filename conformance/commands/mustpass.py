@@ -1,4 +1,5 @@
-"""``conformance mustpass``: write the lists of what is owed from a complete run, and hold a run against them."""
+"""``conformance mustpass``: writes the lists of the cases that are owed, from a complete run, and checks a run against
+them."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from conformance.commands.shared.policy_options import read, verdict_of
 from conformance.gate.evidence.contents import parse_environment
 from conformance.gate.evidence.options import check_options
 from conformance.gate.evidence.rejection import Rejected
-from conformance.gate.mustpass import mustpass_lists as mustpass
+from conformance.gate.mustpass import mustpass_lists
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
 from conformance.gate.user_files.stack_ranges import range_problem
 from conformance.gate.verdict import gate_verdict
@@ -36,13 +37,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "releases of torch and triton that ran)",
     )
     write.add_argument("--allow-removal", action="store_true", help="let cases go, or owe less than before")
-    check = actions.add_parser("check", help="hold a run against the lists", allow_abbrev=False)
+    check = actions.add_parser("check", help="check a run against the lists", allow_abbrev=False)
     check.add_argument("run", metavar="RUN", type=Path, help="the run's folder")
     check.add_argument(
         "--mustpass",
         metavar="DIR",
         type=Path,
-        default=mustpass.LISTS,
+        default=mustpass_lists.LISTS,
         help="lists of what is owed; claims are judged by them (default: the package's)",
     )
     check.add_argument("--waivers", metavar="FILE", type=Path, help="failures that are accepted")
@@ -53,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Returns 0, or 1 if the lists would shrink or the run is not as they say."""
     try:
         return _write(arguments) if arguments.action == "write" else _check(arguments)
-    except mustpass.MustpassError as error:
+    except mustpass_lists.MustpassError as error:
         raise CommandError(clean(str(error))) from None
 
 
@@ -62,31 +63,35 @@ def _write(arguments: argparse.Namespace) -> int:
     if problems:
         raise CommandError(clean(f"{arguments.run} is no list of what is owed: {'; '.join(problems)}"))
     _refuse_narrowed(arguments.run)
-    lists = mustpass.lists_of(info, records, _stack(arguments.stack))
-    paths = [arguments.to / each.name for each in lists]
-    old = [mustpass.read_list(path) if path.exists() else None for path in paths]
-    changes = [mustpass.change(o.outcomes if o else {}, new.outcomes) for o, new in zip(old, lists, strict=True)]
+    lists = mustpass_lists.lists_of(info, records, _stack(arguments.stack))
+    paths = [arguments.to / mustpass.name for mustpass in lists]
+    old = [mustpass_lists.read_list(path) if path.exists() else None for path in paths]
+    changes = [mustpass_lists.change(o.outcomes if o else {}, new.outcomes) for o, new in zip(old, lists, strict=True)]
     moved = [o for o, new in zip(old, lists, strict=True) if o and o.range != new.range]
     settled = (Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN)
     failing = sum(record.status not in settled for record in records)
-    for each, path, change in zip(lists, paths, changes, strict=True):
-        _print_change(f"{path}: {len(each.outcomes)} cases", change)
+    for mustpass, path, change in zip(lists, paths, changes, strict=True):
+        _print_change(f"{path}: {len(mustpass.outcomes)} cases", change)
     if failing:
         print(f"{failing} cases do not pass in this run and are owed all the same")
-    for each in moved:
-        print(clean(f"{each.name} is there for {each.range}: give another folder below {arguments.to} to keep both"))
+    for old_list in moved:
+        print(
+            clean(
+                f"{old_list.name} is there for {old_list.range}: give another folder below {arguments.to} to keep both"
+            )
+        )
     if (moved or any(change.shrinks for change in changes)) and not arguments.allow_removal:
         print("nothing was written: the lists would shrink or be replaced; give --allow-removal if that is meant")
         return 1
     arguments.to.mkdir(parents=True, exist_ok=True)
-    for each, path in zip(lists, paths, strict=True):
-        replace_file(path, mustpass.written(each))
+    for mustpass, path in zip(lists, paths, strict=True):
+        replace_file(path, mustpass_lists.written(mustpass))
     return 0
 
 
 def _refuse_narrowed(folder: Path) -> None:
-    """Raises :class:`CommandError` for a run whose options left out cases of its tier and targets, or may have: its
-    lists would owe less. The targets that were asked for are part of a list's header."""
+    """Raises :class:`CommandError` for a run whose options may have left out cases of its tier and targets: its lists
+    would owe less. --target leaves none out: a list's header names the targets."""
     try:
         environment = parse_environment((folder / ENVIRONMENT_FILE).read_bytes())
     except FileNotFoundError:
@@ -108,7 +113,7 @@ def _refuse_narrowed(folder: Path) -> None:
         )
 
 
-def _print_change(title: str, change: mustpass.Change) -> None:
+def _print_change(title: str, change: mustpass_lists.Change) -> None:
     print(clean(f"{title}; {change}"))
     for what, cases in (("removed", change.removed), ("owes less", change.weaker)):
         for case in cases[:10]:

@@ -19,12 +19,12 @@ from conformance.records import CaseRecord, Reading, Status, read_records, repla
 from conformance.reporting.text import clean
 from conformance.reproducers.request import Request, file_name
 
-#: Seconds that the case may take unless told otherwise: pytest's start, and the case's own deadline.
+#: Seconds that the case may take unless told otherwise, for pytest's start and the case's own deadline.
 SECONDS = 600.0
-#: What a case may end with that took its process with it, so that its script must be written before it runs.
+#: Statuses of cases that ended their process. The script of such a case must be written before the case runs.
 DIED = (Status.CRASH, Status.TIMEOUT, Status.OOM)
 PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *SUITE_ARGUMENTS]
-#: What pytest is made to say of a case that there is not.
+#: What the plugin says of an id that no case has.
 NO_CASE = "no collected case has id"
 
 
@@ -92,17 +92,17 @@ def _records(folder: str) -> Reading:
 
 
 def _of_baseline(case: str, folder: str | None) -> CaseRecord | None:
-    found = _records(folder).records if folder else ()
-    return next((record for record in found if record.case == case), None)
+    records = _records(folder).records if folder else ()
+    return next((record for record in records if record.case == case), None)
 
 
 def _request(record: CaseRecord | None, before: CaseRecord | None) -> Request:
-    """What the script of ``record`` (None: nothing is known of the case) is to look for, given its record in the
-    baseline."""
+    """What the script of a case looks for. ``record``: its record, None if there is none; ``before``: its record in the
+    baseline, if there is one."""
     dies = record is None or record.status in DIED
     if record is None or before is None:
         return Request(dies)
-    was, now = (_observed(each) for each in (before, record))
+    was, now = _observed(before), _observed(record)
     lost = sorted({*was.code.features} - {*now.code.features}) if was.code and now.code else []
     most = None
     if was.resources and now.resources and was.resources.spill_unit == now.resources.spill_unit:
@@ -129,7 +129,7 @@ def _compiled(record: CaseRecord) -> str:
 
 
 def _text(case: str, record: CaseRecord | None, request: Request, seconds: float) -> str:
-    """The script that running the case as it was run leaves."""
+    """The script that the case writes when it is run again as its record says."""
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         request.write(scratch)
@@ -140,15 +140,15 @@ def _text(case: str, record: CaseRecord | None, request: Request, seconds: float
         if script.exists():
             return script.read_text(encoding="utf-8")
         try:
-            found = read_records(scratch / "run").records
+            records = read_records(scratch / "run").records
         except OSError:
-            found = ()
+            records = ()
     if done.status is None:
         raise CommandError(
             f"{clean(case)} did not end within {seconds:g} s and left no script: give it longer with --timeout"
         )
-    if found:
-        return _of_record(found[0])
+    if records:
+        return _of_record(records[0])
     if NO_CASE in done.output:
         raise CommandError(
             f"there is no case {clean(case)} in {_plainly(record)}: give the run that it is of with --run"
@@ -156,14 +156,14 @@ def _text(case: str, record: CaseRecord | None, request: Request, seconds: float
     raise CommandError(f"the case cannot be run here:\n{clean(done.output[-2000:])}")
 
 
-def _of_record(found: CaseRecord) -> str:
+def _of_record(record: CaseRecord) -> str:
     """The script of a case that left none when it was run here."""
-    if "program" in found.options:
-        return _compiled(found)
-    why = found.observed.get("no_reproducer") or f"here it ends as {found.status.value}"
-    if found.kernel is None:
+    if "program" in record.options:
+        return _compiled(record)
+    why = record.observed.get("no_reproducer") or f"here it ends as {record.status.value}"
+    if record.kernel is None:
         why = f"it launches no kernel of the catalogue, and {why}"
-    raise CommandError(_none(found, str(why)))
+    raise CommandError(_none(record, str(why)))
 
 
 def _none(record: CaseRecord, why: str) -> str:
@@ -176,7 +176,7 @@ def _plainly(record: CaseRecord | None) -> str:
 
 
 def _options(record: CaseRecord) -> list[str]:
-    """What makes pytest run the case as its record says. The record's own command line is not executed."""
+    """Options of pytest that run the case as its record says. The record's own command line is never executed."""
     options = [f"--tier={record.tier}"] if record.tier else []
     options += [f"--target={record.target}"] if record.target else []
     options += [f"--seed={record.seed}"] if record.seed is not None else []

@@ -54,9 +54,9 @@ def _why_not_interpreted() -> str | None:
 
 def _print(targets: Any) -> None:
     groups = {"devices": targets.devices(), "compile-only targets": targets.compile_targets()}
-    for title, found in groups.items():
-        print(f"{title}:" if found else f"{title}: none")
-        for target in found:
+    for title, members in groups.items():
+        print(f"{title}:" if members else f"{title}: none")
+        for target in members:
             known = [target.capability(name) for name in targets.CAPABILITIES]
             print(f"  {target.id}  {target.name}")
             print("    has    " + ", ".join(capability.name for capability in known if capability.available))

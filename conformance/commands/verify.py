@@ -1,4 +1,4 @@
-"""``conformance verify BUNDLE --key PUBLIC.pem``: whether a run's evidence is to be believed."""
+"""``conformance verify BUNDLE --key PUBLIC.pem``: checks a run's evidence, and says what it shows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--allow-partial", action="store_true", help="accept a run of chosen cases")
     parser.epilog = (
-        "Exit status: 0 the evidence holds, whatever the result that it shows; 1 it is refused; 2 it cannot be read."
+        "Exit status: 0 the evidence holds, whatever the result that it shows; 1 it is rejected; 2 it cannot be read."
     )
 
 
@@ -84,7 +84,7 @@ def _lists(folder: Path | None) -> dict[str, bytes] | None:
 
 
 def describe(verified: Verified, policy: Policy) -> str:
-    """A line for each thing that was verified or that a reader should know, safe to print."""
+    """What was verified, and what a reader should know of the run: lines that are safe to print."""
     run, environment = verified.contents.run, verified.contents.environment
     predicate = verified.statement["predicate"]
     extension = predicate[EXTENSION]
@@ -132,7 +132,7 @@ def _distribution(facts: Mapping[str, Any] | None) -> str:
     return text if facts.get("is_imported") else f"{text}; NOT what was imported"
 
 
-def _files(members: Mapping[str, bytes], place: str, given: Mapping[str, bytes] | None) -> str:
+def _files(members: Mapping[str, bytes], place: str, required: Mapping[str, bytes] | None) -> str:
     names = [name.removeprefix(place) for name in sorted(members) if name.startswith(place)]
-    compared = "not compared with any of yours" if given is None else "the same as yours"
+    compared = "not compared with any of yours" if required is None else "the same as yours"
     return f"{', '.join(names)} ({compared})" if names else "none"

@@ -1,4 +1,4 @@
-"""Where a comparison goes: the terminal, files, and GitHub when a workflow runs the command."""
+"""Writes a comparison to the terminal, to files, and to GitHub when a workflow runs the command."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def to_json(comparison: Comparison) -> str:
     return json.dumps({**data, **jsonable(comparison), "groups": groups}, indent=1, allow_nan=False) + "\n"
 
 
-#: What is written to a file, by option: what for, and its text, given the comparison and the two runs' folders.
+#: Option -> what it writes, for the help text, and a function of the comparison and the two runs' folders.
 WRITERS: Mapping[str, tuple[str, Callable[[Comparison, Path, Path], str]]] = {
     "json": ("all findings", lambda comparison, baseline, candidate: to_json(comparison)),
     "markdown": ("a comment for a pull request", lambda comparison, *_: reporting.render_markdown(comparison)),

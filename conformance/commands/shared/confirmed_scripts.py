@@ -1,4 +1,4 @@
-"""Scripts for what fails newly in a candidate: written there, and run on both stacks to see that they differ."""
+"""Scripts that show a candidate's new failures, each written by the candidate's stack and then run with both stacks."""
 
 from __future__ import annotations
 
@@ -20,38 +20,41 @@ SHOWN = (
     Kind.LIMIT_CROSSED,
     Kind.MORE_SPILLS,
 )
-#: Cases of one group that are tried until one shows the difference: the others most likely fail to show it alike.
+#: How many cases of a group are tried, until a script shows the difference. The group has one cause: if these few do
+#: not show it, the others hardly will.
 TRIES = 3
-#: Seconds that writing one script may take: what the command allows itself, and what it takes to say so.
+#: Seconds that writing one script may take: the command's own limit, and time to report that it was reached.
 WRITE_SECONDS = SECONDS + 60
 
 
 def reproduced(
     comparison: Comparison, baseline: StackRun, candidate: StackRun, folder: Path, most: int
 ) -> Iterator[str]:
-    """Writes a script to ``folder`` for each of the ``most`` worst groups of regressions that one can show, runs it
-    with both stacks, and says what it showed: that of the group's first case, or of the next few, that shows the
-    difference, else what each of them did instead."""
+    """A line for each of the ``most`` worst groups of regressions that a script can show, and for the rest of them.
+
+    For each group the scripts of its first few cases are written to ``folder`` and run with both stacks, until one
+    shows the difference. The line says which, or there is a line for each script with what it did instead.
+    """
     groups = [group for group in comparison.regressions if group.kind in SHOWN]
     for group in groups[:most]:
-        said: list[str] = []
+        lines: list[str] = []
         for finding in group.findings[:TRIES]:
             try:
                 confirmed, text = _one(finding, baseline, candidate, folder)
             except OSError as error:
                 confirmed, text = False, f"no script: {error}"
             if confirmed:
-                said = [text]
+                lines = [text]
                 break
-            said.append(text)
-        yield from (f"{group.kind.value} {group.cause}: {text}" for text in said)
+            lines.append(text)
+        yield from (f"{group.kind.value} {group.cause}: {text}" for text in lines)
     if len(groups) > most:
         folders = f"--run {candidate.folder} --baseline {baseline.folder}"
         yield f"{len(groups) - most} more groups: conformance reproduce CASE {folders}"
 
 
 def _one(finding: Finding, baseline: StackRun, candidate: StackRun, folder: Path) -> tuple[bool, str]:
-    """Whether the script of ``finding`` shows the difference, and what became of it."""
+    """Whether the script of ``finding`` shows the difference, and a sentence about it."""
     script = folder.resolve() / file_name(finding.case)
     script.parent.mkdir(parents=True, exist_ok=True)
     environment = candidate.environment

@@ -1,4 +1,4 @@
-"""What ``gate`` and ``matrix`` share: their options, and stacks that are built, run and reported."""
+"""What ``gate`` and ``matrix`` share: their options, and how stacks are built, run and reported."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _count(text: str) -> int:
 
 
 class Gate:
-    """Stacks that are to be run with the same options."""
+    """Runs several stacks with the same options."""
 
     def __init__(self, stacks: Sequence[Stack], options: Sequence[str], targets: Sequence[str], cache: Path) -> None:
         self._stacks = list(stacks)
@@ -70,9 +70,9 @@ class Gate:
         self._cache = cache.resolve()  # the stacks' processes run in other directories
 
     def runs(self) -> list[StackRun]:
-        """A run for each stack, in their order, one after the other: each uses every core and every GPU. One that is
-        the same as another has a run of its own, so that comparing both shows what changes by itself. What can be said
-        of any stack before the first run is said, or raised as StackError or RunError, before it."""
+        """A run for each stack, in their order. The runs come one after the other, because each uses every core and
+        every GPU. Equal stacks have a run each, so that their comparison shows what changes by itself. Every stack is
+        built and checked before the first run. Raises StackError or RunError."""
         environments = [build(stack, self._cache) for stack in self._stacks]
         able = [abilities(environment) for environment in environments]
         for environment, can in zip(environments, able, strict=True):
@@ -87,7 +87,7 @@ class Gate:
         return runs
 
     def _refuse_other_judges(self, environment: Environment, can: Abilities) -> None:
-        """A harness that came with a stack's packages would judge this stack by other rules."""
+        """Raises RunError if the stack's packages bring another harness, which would judge it by other rules."""
         if not str(can.stack.get("harness")).endswith(code_digest()[:12]):
             raise RunError(
                 f"stack {environment.stack.name!r} brings a triton-conformance of its own: {can.stack.get('harness')}; "
@@ -95,7 +95,7 @@ class Gate:
             )
 
     def _refuse_lost_targets(self, environment: Environment, can: Abilities) -> None:
-        """A target that was asked for by name and that a stack does not know is an error before anything is run."""
+        """Raises RunError if the stack cannot compile for a target that the user named."""
         lost = [name for name in self._targets if name in can.lacking]
         if lost:
             why = "; ".join(f"{name}: {can.lacking[name]}" for name in lost)
@@ -119,7 +119,8 @@ class Gate:
 
 
 def gate_of(arguments: argparse.Namespace, stacks: Sequence[Stack]) -> Gate:
-    """The gate that was asked for. What of the user's files cannot be used is said here, before hours of runs."""
+    """The gate with the user's options. Raises :class:`CommandError` for files that cannot be used, before hours of
+    runs."""
     policy_options.refuse_unusable(arguments)
     if arguments.output:
         _make(Path(arguments.output))
@@ -131,7 +132,7 @@ def gate_of(arguments: argparse.Namespace, stacks: Sequence[Stack]) -> Gate:
 
 
 def _introduce(environment: Environment, can: Abilities) -> None:
-    """Says which stack this is and what it cannot do."""
+    """Prints the versions of a stack and what it cannot do."""
     versions = ", ".join(f"{name} {value}" for name, value in can.stack.items() if value)
     print(f"{environment.stack.name}: {versions}", file=sys.stderr)
     if can.interpreter is not None:
@@ -142,17 +143,17 @@ def _introduce(environment: Environment, can: Abilities) -> None:
 
 @contextmanager
 def _progress(name: str) -> Iterator[Say]:
-    """Says how far a run is: on a terminal in one line that changes, else once in a minute."""
+    """A function that prints the progress of a run: on a terminal in one line that changes, else once a minute."""
     terminal = sys.stderr.isatty()
-    said = time.monotonic()
+    printed = time.monotonic()
 
     def say(text: str) -> None:
-        nonlocal said
+        nonlocal printed
         if terminal:
             print(f"\r\x1b[K{name}: {text}", end="", file=sys.stderr, flush=True)
-        elif time.monotonic() - said > MINUTE:
+        elif time.monotonic() - printed > MINUTE:
             print(f"{name}: {text}", file=sys.stderr, flush=True)
-            said = time.monotonic()
+            printed = time.monotonic()
 
     try:
         yield say
@@ -162,13 +163,13 @@ def _progress(name: str) -> Iterator[Say]:
 
 
 def report_pair(arguments: argparse.Namespace, baseline: StackRun, candidate: StackRun, output: Path) -> int:
-    """Compares two runs and leaves the comparison in ``output``, in every form. Returns 0 if the candidate is safe."""
-    found = compared(baseline.folder, candidate.folder, (baseline.name, candidate.name))
-    found = policy_options.after_waivers(arguments, found, candidate.folder)
+    """Compares two runs and writes the comparison to ``output``, in every form. Returns 0 if the candidate is safe."""
+    comparison = compared(baseline.folder, candidate.folder, (baseline.name, candidate.name))
+    comparison = policy_options.after_waivers(arguments, comparison, candidate.folder)
     _make(output)
     files = {option: str(output / name) for option, name in REPORTS.items()}
-    answer = deliver(found, baseline.folder, candidate.folder, files)
-    for line in reproduced(found, baseline, candidate, output / "reproducers", arguments.reproducers):
+    answer = deliver(comparison, baseline.folder, candidate.folder, files)
+    for line in reproduced(comparison, baseline, candidate, output / "reproducers", arguments.reproducers):
         print(clean(line))
     print(f"\n{output}: {', '.join(REPORTS.values())}", file=sys.stderr)
     return answer

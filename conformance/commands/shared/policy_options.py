@@ -1,4 +1,4 @@
-"""What commands that judge a run have in common: the user's waivers, lists and claims, and their verdict."""
+"""The options for the user's waivers, mustpass lists and profiles, and the verdict on a run by them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def read(folder: Path) -> tuple[RunInfo, tuple[CaseRecord, ...], tuple[str, ...]]:
-    """A run's information and records, and sentences about what could not be read or went wrong."""
+    """A run's information and records, and its problems, a sentence each. Raises :class:`CommandError`."""
     try:
         info, reading = read_run(folder), read_records(folder)
     except (OSError, ValueError) as error:
@@ -36,7 +36,7 @@ def read(folder: Path) -> tuple[RunInfo, tuple[CaseRecord, ...], tuple[str, ...]
 
 
 def refuse_unusable(arguments: argparse.Namespace) -> None:
-    """Raises CommandError for waivers, lists and claims that cannot be used: commands ask before they begin."""
+    """Raises :class:`CommandError` for waivers, lists and profiles that cannot be used. Asked before a run."""
     if arguments.profiles and not arguments.mustpass:
         raise CommandError("--profiles needs --mustpass: claims are judged by the lists of what is owed")
     _files(arguments.waivers, arguments.mustpass, arguments.profiles)

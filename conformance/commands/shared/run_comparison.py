@@ -1,4 +1,4 @@
-"""Two runs' folders to a comparison, for the commands that need one."""
+"""Compares the folders of two runs, for the commands that need it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from conformance.reporting.text import clean
 
 
 def compared(baseline: Path, candidate: Path, names: tuple[str, str] | None = None) -> Comparison:
-    """The comparison of two runs' folders, or files of records, called by their paths unless given ``names``. Raises
+    """The comparison of two runs' folders, or files of records, called by ``names``, or by their paths. Raises
     :class:`CommandError`."""
     called = names or (str(baseline), str(candidate))
     with without_collection():
@@ -21,11 +21,11 @@ def compared(baseline: Path, candidate: Path, names: tuple[str, str] | None = No
 
 
 def _compared(baseline: ComparedRun, candidate: ComparedRun) -> Comparison:
-    found = compare(baseline, candidate)
-    if not found.regressions and not found.compared:
-        said = "; ".join((*baseline.problems[:1], *candidate.problems[:1])) or "no usable case is in both runs"
-        raise CommandError(clean(f"nothing could be compared: {said}: give two runs of the same suites"))
-    return found
+    comparison = compare(baseline, candidate)
+    if not comparison.regressions and not comparison.compared:
+        why = "; ".join((*baseline.problems[:1], *candidate.problems[:1])) or "no usable case is in both runs"
+        raise CommandError(clean(f"nothing could be compared: {why}: give two runs of the same suites"))
+    return comparison
 
 
 def _side(path: Path, name: str) -> ComparedRun:
