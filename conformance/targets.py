@@ -261,19 +261,19 @@ def find(spec: str) -> Target:
     """
     word, _, number = spec.partition(":")
     if word == "device":
-        found = devices()
+        present = devices()
         index = int(number) if number.isdigit() else 0
-        if (number and not number.isdigit()) or index >= len(found):
+        if (number and not number.isdigit()) or index >= len(present):
             raise LookupError(
-                f"target {spec!r}: this machine has {len(found)} device(s); use 'device:<index>' below that"
+                f"target {spec!r}: this machine has {len(present)} device(s); use 'device:<index>' below that"
             )
-        return found[index]
-    wanted = f"sm_{number}" if word == "cuda" else number if word == "hip" else spec
+        return present[index]
+    name = f"sm_{number}" if word == "cuda" else number if word == "hip" else spec
     offered = compile_targets()
     for target in offered:
-        if target.id == wanted:
+        if target.id == name:
             return target
-    reason = unavailable_targets().get(wanted)
+    reason = unavailable_targets().get(name)
     why = f" ({reason.detail})" if reason else ""
     raise LookupError(
         f"target {spec!r} is not available{why}: use one of {', '.join(target.id for target in offered)}"
@@ -319,18 +319,17 @@ def _torch_device(torch: Any, index: int) -> Target:
 
 @functools.cache
 def _extension_targets() -> tuple[Target, ...]:
-    found: list[Target] = []
+    targets: list[Target] = []
     for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
-        given = entry.load()()
-        targets = [given] if isinstance(given, Target) else list(given)
-        strangers = [target for target in targets if not isinstance(target, Target)]
-        if strangers:
-            raise TypeError(
-                f"entry point {entry.value!r} of group {ENTRY_POINTS!r} returned {strangers[0]!r}: "
-                "it must return a conformance.targets.Target or an iterable of them"
-            )
-        found += targets
-    return tuple(found)
+        returned = entry.load()()
+        for target in [returned] if isinstance(returned, Target) else returned:
+            if not isinstance(target, Target):
+                raise TypeError(
+                    f"entry point {entry.value!r} of group {ENTRY_POINTS!r} returned {target!r}: "
+                    "it must return a conformance.targets.Target or an iterable of them"
+                )
+            targets.append(target)
+    return tuple(targets)
 
 
 # --- what the installed Triton can compile for ------------------------------------------------------------------------
@@ -455,20 +454,20 @@ def _listed(option: str, entry: str, present: Callable[[Target], bool] = lambda 
 
 def _importable(module: str, attribute: str) -> tuple[bool, str]:
     try:
-        found = hasattr(importlib.import_module(module), attribute)
+        available = hasattr(importlib.import_module(module), attribute)
     except ImportError:
-        found = False
-    return found, f"the installed Triton has {'' if found else 'no '}{module}.{attribute}"
+        available = False
+    return available, f"the installed Triton has {'' if available else 'no '}{module}.{attribute}"
 
 
 def _device_descriptor(target: Target) -> tuple[bool, str]:
-    found, why = _importable("triton.language", "make_tensor_descriptor")
-    return (found, why) if not found else _descriptor_lowering(target)
+    available, why = _importable("triton.language", "make_tensor_descriptor")
+    return (available, why) if not available else _descriptor_lowering(target)
 
 
 def _host_descriptor(target: Target) -> tuple[bool, str]:
-    found, why = _importable("triton.tools.tensor_descriptor", "TensorDescriptor")
-    return (found, why) if not found else _descriptor_lowering(target)
+    available, why = _importable("triton.tools.tensor_descriptor", "TensorDescriptor")
+    return (available, why) if not available else _descriptor_lowering(target)
 
 
 def _descriptor_lowering(target: Target) -> tuple[bool, str]:

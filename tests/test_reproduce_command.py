@@ -10,7 +10,7 @@ import pytest
 from conformance import cli
 from conformance.commands import reproduce
 from conformance.records import CaseRecord, Status
-from conformance.reproducers.request import Request
+from conformance.reproducers.script_request import ScriptRequest
 
 CASE = (
     "test_tma_store.py::test_store_as_asked[mm_persistent_tma-bf16-128x256x64-s3-w8-"
@@ -53,16 +53,16 @@ def say(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("before", "record", "asked"),
     [
-        (None, None, Request(dies=True)),
-        (None, with_code(status=Status.CRASH), Request(dies=True)),
-        (None, with_code(status=Status.TIMEOUT), Request(dies=True)),
-        (None, with_code(), Request()),
-        (with_code(["MMA", "ASYNC_COPY"]), with_code(["MMA"]), Request(features=("ASYNC_COPY",))),
-        (with_code(["MMA"]), with_code(["MMA", "ASYNC_COPY"]), Request()),
-        (with_code(spills=8), with_code(spills=16), Request(spills=8)),
-        (with_code(spills=16), with_code(spills=8), Request()),
-        (with_code(spills=8), with_code(spills=16, unit="registers"), Request()),
-        (RECORD, with_code(["MMA"], spills=8), Request()),
+        (None, None, ScriptRequest(dies=True)),
+        (None, with_code(status=Status.CRASH), ScriptRequest(dies=True)),
+        (None, with_code(status=Status.TIMEOUT), ScriptRequest(dies=True)),
+        (None, with_code(), ScriptRequest()),
+        (with_code(["MMA", "ASYNC_COPY"]), with_code(["MMA"]), ScriptRequest(features=("ASYNC_COPY",))),
+        (with_code(["MMA"]), with_code(["MMA", "ASYNC_COPY"]), ScriptRequest()),
+        (with_code(spills=8), with_code(spills=16), ScriptRequest(spills=8)),
+        (with_code(spills=16), with_code(spills=8), ScriptRequest()),
+        (with_code(spills=8), with_code(spills=16, unit="registers"), ScriptRequest()),
+        (RECORD, with_code(["MMA"], spills=8), ScriptRequest()),
     ],
 )
 def test_what_is_asked_for_is_what_the_baseline_had(before, record, asked):

@@ -17,7 +17,7 @@ from conformance.gate.runs.record_figures import Observed
 from conformance.gate.stacks.confirm_scripts import attempt
 from conformance.records import CaseRecord, Reading, Status, read_records, replace_file
 from conformance.reporting.text import clean
-from conformance.reproducers.request import Request, file_name
+from conformance.reproducers.script_request import ScriptRequest, file_name
 
 #: Seconds that the case may take unless told otherwise, for pytest's start and the case's own deadline.
 SECONDS = 600.0
@@ -96,18 +96,18 @@ def _of_baseline(case: str, folder: str | None) -> CaseRecord | None:
     return next((record for record in records if record.case == case), None)
 
 
-def _request(record: CaseRecord | None, before: CaseRecord | None) -> Request:
+def _request(record: CaseRecord | None, before: CaseRecord | None) -> ScriptRequest:
     """What the script of a case looks for. ``record``: its record, None if there is none; ``before``: its record in the
     baseline, if there is one."""
     dies = record is None or record.status in DIED
     if record is None or before is None:
-        return Request(dies)
+        return ScriptRequest(dies)
     was, now = _observed(before), _observed(record)
     lost = sorted({*was.code.features} - {*now.code.features}) if was.code and now.code else []
     most = None
     if was.resources and now.resources and was.resources.spill_unit == now.resources.spill_unit:
         most = was.resources.spills if now.resources.spills > was.resources.spills else None
-    return Request(dies, tuple(lost), most)
+    return ScriptRequest(dies, tuple(lost), most)
 
 
 def _observed(record: CaseRecord) -> Observed:
@@ -119,8 +119,8 @@ def _observed(record: CaseRecord) -> Observed:
 
 def _compiled(record: CaseRecord) -> str:
     """The script of a case about what Inductor generates: its record says all that is needed."""
+    from conformance.reproducers.definitions import NotReproducible
     from conformance.reproducers.program_scripts import program_script  # torch comes with it
-    from conformance.reproducers.source import NotReproducible
 
     try:
         return program_script(record)
@@ -128,7 +128,7 @@ def _compiled(record: CaseRecord) -> str:
         raise CommandError(_none(record, str(error))) from None
 
 
-def _text(case: str, record: CaseRecord | None, request: Request, seconds: float) -> str:
+def _text(case: str, record: CaseRecord | None, request: ScriptRequest, seconds: float) -> str:
     """The script that the case writes when it is run again as its record says."""
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)

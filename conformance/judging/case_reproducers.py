@@ -13,10 +13,10 @@ from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.settings import Settings
 from conformance.kernels.kernel import Kernel, Plan
 from conformance.records import Check, CheckKind, CompileFailure, Status, Verdict, replace_file
+from conformance.reproducers.definitions import NotReproducible
 from conformance.reproducers.kernel_scripts import Checks, compiling_script, limits_of, numbers_script
-from conformance.reproducers.request import Request, file_name
-from conformance.reproducers.source import NotReproducible
-from conformance.reproducers.text import Seen, seen_in
+from conformance.reproducers.script_request import ScriptRequest, file_name
+from conformance.reproducers.script_text import SeenFailure, failure_in
 
 if TYPE_CHECKING:
     from conformance.inputs.fills import Fill
@@ -35,7 +35,9 @@ class Reproducers:
     def __init__(self, recorder: CaseRecorder, settings: Settings) -> None:
         self._recorder = recorder
         self._settings = settings
-        self._request = Request.read(settings.reproducers) if settings.reproducers is not None else Request()
+        self._request = (
+            ScriptRequest.read(settings.reproducers) if settings.reproducers is not None else ScriptRequest()
+        )
         self._judged: tuple[Kernel, Plan, tuple[str, ...] | None] | None = None
         self._error: Exception | None = None
 
@@ -118,7 +120,7 @@ class Reproducers:
         kernel: Kernel,
         plan: Plan,
         names: Sequence[str] | None,
-        seen: Seen,
+        seen: SeenFailure,
         executor: str,
         *,
         dies: bool = False,
@@ -137,11 +139,11 @@ class Reproducers:
                 refusal = error
         raise refusal
 
-    def _seen(self, failures: Sequence[str]) -> Seen:
-        return seen_in(self._recorder.record(), failures)
+    def _seen(self, failures: Sequence[str]) -> SeenFailure:
+        return failure_in(self._recorder.record(), failures)
 
 
-def _compiling(kernel: Kernel, plan: Plan, failed: Sequence[Verdict], seen: Seen) -> str:
+def _compiling(kernel: Kernel, plan: Plan, failed: Sequence[Verdict], seen: SeenFailure) -> str:
     """A script about the code: features and limits of the main launch, or the limits of the others."""
     features: dict[str, bool] = {}
     limits: dict[str, int] = {}

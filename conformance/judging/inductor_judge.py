@@ -261,7 +261,7 @@ class Inductor:
             self.recorder.set(artefacts=run.kernel.artefact.stages, observed={"resources": asdict(used)})
         sms = (run.target.limits.multiprocessors or 0) - (compiled.program.carveout or 0) if persistent else None
         for number, problem in enumerate(problems):
-            grid = expected_grid(problem, run.config, sms)
+            grid = expected_grid(problem, run.config, run.target, sms)
             plan = Plan(run.choice.name, problem, run.config, Variant(), run.target, grid)
             quick = self.harness.settings.tier == "quick"
             names = FURTHER_FILLS if number and fills is None and quick else fills

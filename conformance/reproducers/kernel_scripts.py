@@ -26,12 +26,12 @@ from conformance.kernels.launch import Launch
 from conformance.numerics.contract import Contract
 from conformance.numerics.rounding import FORMATS, round_to
 from conformance.numerics.verdict import interval
-from conformance.reproducers import text as templates
-from conformance.reproducers.copied import compiling, numbers
+from conformance.reproducers import script_text as templates
+from conformance.reproducers.copied import compiled_code, numbers
 from conformance.reproducers.copied.child import in_child
-from conformance.reproducers.data import Placed, packed, without_memory, written
-from conformance.reproducers.source import NotReproducible, Sources
-from conformance.reproducers.text import Seen
+from conformance.reproducers.definitions import NotReproducible, Sources
+from conformance.reproducers.launch_arguments import Placed, packed, without_memory, written
+from conformance.reproducers.script_text import SeenFailure
 from conformance.targets import Target
 
 #: Characters of a script at most; what would be larger is refused.
@@ -44,9 +44,12 @@ MENDED = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
 
 @dataclass(frozen=True)
 class Checks:
-    """What a compiling script looks at once the kernel compiled. ``features`` maps names to whether they are required;
-    ``limits`` names entries of :func:`~conformance.reproducers.copied.compiling.used_on_nvidia` or its like for AMD.
-    ``dies``: the compiler crashes or hangs, so that a child process has to run it, for :data:`SECONDS` at most."""
+    """What a compiling script looks for in the compiled kernel.
+
+    ``features`` maps names to whether they are required. ``limits`` maps names of resources, as ``used_on_nvidia`` and
+    ``used_on_amd`` in ``copied/compiled_code.py`` call them, to the most that is allowed. ``dies``: the compiler
+    crashes or hangs, so a child process runs it, for :data:`SECONDS` at most.
+    """
 
     features: Mapping[str, bool] = dataclasses.field(default_factory=dict)
     limits: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -56,16 +59,16 @@ class Checks:
 def limits_of(target: Target) -> dict[str, int]:
     """The limits of one block on ``target``, by the names that a script uses."""
     known = target.limits
-    found = {"shared memory": known.shared_memory, "registers": known.registers}
+    limits = {"shared memory": known.shared_memory, "registers": known.registers}
     if target.vendor == "nvidia":
-        found |= {"block registers": known.block_registers, "tensor memory": known.tensor_memory}
-    return {name: limit for name, limit in found.items() if limit is not None}
+        limits |= {"block registers": known.block_registers, "tensor memory": known.tensor_memory}
+    return {name: limit for name, limit in limits.items() if limit is not None}
 
 
 # --- compiling --------------------------------------------------------------------------------------------------------
 
 
-def compiling_script(kernel: Kernel, plan: Plan, checks: Checks, seen: Seen, only: str | None = None) -> str:
+def compiling_script(kernel: Kernel, plan: Plan, checks: Checks, seen: SeenFailure, only: str | None = None) -> str:
     """A script that compiles what ``plan`` launches for its target and looks for what ``checks`` says, in the main
     launch or the one called ``only``. Raises NotReproducible."""
     launch = kernel.launch(plan, {operand.name: meta_tensor(operand) for operand in plan.problem.tensors})
@@ -76,19 +79,19 @@ def compiling_script(kernel: Kernel, plan: Plan, checks: Checks, seen: Seen, onl
         steps = [launch]
     sources = _compiling_sources()
     compiled = [_call(step, sources, without_memory, ".warmup", grid=repr(step.grid)) for step in steps]
-    runtime = _runtime(compiling, ["Driver", "pointer"])
+    runtime = _runtime(compiled_code, ["Driver", "pointer"])
     lines = [f"    kernel = {text}" for text in compiled]
     looks: list[str] = []
     if checks.features:
-        runtime.add("check_code", compiling.check_code)
-        found = "".join(f"        {pattern},\n" for pattern in patterns(checks.features, plan.target))
-        looks.append(f"    patterns = [\n{found}    ]\n    faults += check_code(kernel, patterns)")
+        runtime.add("check_code", compiled_code.check_code)
+        lines_of_patterns = "".join(f"        {pattern},\n" for pattern in patterns(checks.features, plan.target))
+        looks.append(f"    patterns = [\n{lines_of_patterns}    ]\n    faults += check_code(kernel, patterns)")
     if checks.limits:
         read = f"used_on_{plan.target.vendor}"
-        if not hasattr(compiling, read):
+        if not hasattr(compiled_code, read):
             raise NotReproducible(f"no script knows what code of {plan.target.vendor} uses")
         for name in (read, "check_limits"):
-            runtime.add(name, getattr(compiling, name))
+            runtime.add(name, getattr(compiled_code, name))
         looks.append(f"    faults += check_limits({read}(kernel), {dict(checks.limits)!r})")
     target = plan.target
     body = templates.COMPILING_MAIN.format(
@@ -114,7 +117,7 @@ def patterns(features: Mapping[str, bool], target: Target) -> list[str]:
     """What a script looks for in the code of ``target``, an expression for each piece of evidence. Raises
     NotReproducible."""
     meanings = {feature.name: feature for feature in FEATURES}
-    found = []
+    lines = []
     for name, required in features.items():
         if name not in meanings:
             raise NotReproducible(f"{name} is no feature that is known here: {', '.join(meanings)}")
@@ -123,10 +126,10 @@ def patterns(features: Mapping[str, bool], target: Target) -> list[str]:
             if expression is None:
                 raise NotReproducible(f"{piece.directive} is no regular expression alone")
             if required or piece.proves_absence:
-                found.append(f"({name!r}, {piece.stage!r}, {raw(expression[1])}, {required})")
-    if not found:
+                lines.append(f"({name!r}, {piece.stage!r}, {raw(expression[1])}, {required})")
+    if not lines:
         raise NotReproducible(f"nothing in the code of {target.vendor} shows {', '.join(features)}")
-    return found
+    return lines
 
 
 def raw(expression: str) -> str:
@@ -137,7 +140,9 @@ def raw(expression: str) -> str:
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def numbers_script(kernel: Kernel, plan: Plan, fill: Fill, executor: str, seen: Seen, *, dies: bool = False) -> str:
+def numbers_script(
+    kernel: Kernel, plan: Plan, fill: Fill, executor: str, seen: SeenFailure, *, dies: bool = False
+) -> str:
     """A script that launches ``plan`` over the inputs of ``fill`` on the device or in the interpreter, as ``executor``
     says, and compares what it leaves. ``dies``: the launch crashes or hangs, so that a child process has to do it.
     Raises NotReproducible, also if the data is too large."""

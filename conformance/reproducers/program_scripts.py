@@ -15,11 +15,11 @@ from conformance import targets
 from conformance.inductor.compile.program import Program
 from conformance.problems import DTYPES, Operand
 from conformance.records import CaseRecord, Check, CheckKind, Status, Verdict
-from conformance.reproducers import text as templates
-from conformance.reproducers.copied import compiling, programs
+from conformance.reproducers import script_text as templates
+from conformance.reproducers.copied import compiled_code, programs
+from conformance.reproducers.definitions import NotReproducible, Sources
 from conformance.reproducers.kernel_scripts import child, patterns, raw
-from conformance.reproducers.source import NotReproducible, Sources
-from conformance.reproducers.text import seen_in
+from conformance.reproducers.script_text import failure_in
 
 #: Checks that a script can show, by the first part of their names.
 SHOWN = (CheckKind.NUMERICS, CheckKind.REPEAT, CheckKind.MEMORY, CheckKind.COMPILE)
@@ -61,15 +61,15 @@ def program_script(record: CaseRecord) -> str:
     keeping = looking = ""
     if features:
         runtime.add("template_code", programs.template_code, programs)
-        runtime.add("check_code", compiling.check_code, compiling)
-        found = "".join(f"        {pattern},\n" for pattern in patterns(features, target))
-        looking = f"    patterns = [\n{found}    ]\n    faults += check_code(template_code(), patterns)\n"
+        runtime.add("check_code", compiled_code.check_code, compiled_code)
+        lines = "".join(f"        {pattern},\n" for pattern in patterns(features, target))
+        looking = f"    patterns = [\n{lines}    ]\n    faults += check_code(template_code(), patterns)\n"
     if generated:
         runtime.add("keep_modules", programs.keep_modules, programs)
         runtime.add("check_generated", programs.check_generated, programs)
-        found = "".join(f"        {wanted},\n" for wanted in generated)
+        lines = "".join(f"        {wanted},\n" for wanted in generated)
         keeping = "    keep_modules()\n"
-        looking += f"    wanted = [\n{found}    ]\n    faults += check_generated(wanted)\n"
+        looking += f"    wanted = [\n{lines}    ]\n    faults += check_generated(wanted)\n"
     body = templates.PROGRAM_MAIN.format(
         **_described(program, failed, record),
         function=name,
@@ -81,7 +81,7 @@ def program_script(record: CaseRecord) -> str:
     )
     facts = {"function": program.graph, "template": record.kernel, "target": target.id, "seed": record.seed}
     how, environment = templates.GENERATED
-    text = templates.docstring("What torch.compile makes of a function fails", facts, seen_in(record), how)
+    text = templates.docstring("What torch.compile makes of a function fails", facts, failure_in(record), how)
     return templates.script(text, environment, sources, runtime, body)
 
 
@@ -115,7 +115,7 @@ def _features(failed: Iterable[Verdict]) -> dict[str, bool]:
 
 def _generated(failed: Iterable[Verdict]) -> tuple[list[str], list[str]]:
     """Patterns that failed checks counted in what was generated, as lines of the script, and why others are not."""
-    found, unseen = [], []
+    counted, unseen = [], []
     for verdict in failed:
         directives, where = verdict.details.get("directives"), verdict.details.get("where")
         if directives is not None and where is not None:
@@ -125,8 +125,8 @@ def _generated(failed: Iterable[Verdict]) -> tuple[list[str], list[str]]:
                 unseen.append(str(error))
                 continue
             check = Check.parse(verdict.check).name
-            found.append(f"({check!r}, {where!r}, {raw(pattern)}, {least}, {most})")
-    return list(dict.fromkeys(found)), unseen
+            counted.append(f"({check!r}, {where!r}, {raw(pattern)}, {least}, {most})")
+    return list(dict.fromkeys(counted)), unseen
 
 
 def occurrences(directives: str) -> tuple[str, int, int | None]:
@@ -175,11 +175,13 @@ def _described(program: Program, failed: Iterable[Verdict], record: CaseRecord) 
 def _call(operands: Iterable[Operand]) -> str:
     """The operands of one call, by name."""
     lines = []
-    for each in operands:
-        if each.dtype not in DTYPES:
-            raise NotReproducible(f"operand {each.name!r} has the dtype {each.dtype!r}, known are {', '.join(DTYPES)}")
-        layout = f"{DTYPES[each.dtype]}, {each.shape}, {each.strides}, {each.offset}"
-        lines.append(f"        {each.name!r}: ({layout}),\n")
+    for operand in operands:
+        if operand.dtype not in DTYPES:
+            raise NotReproducible(
+                f"operand {operand.name!r} has the dtype {operand.dtype!r}, known are {', '.join(DTYPES)}"
+            )
+        layout = f"{DTYPES[operand.dtype]}, {operand.shape}, {operand.strides}, {operand.offset}"
+        lines.append(f"        {operand.name!r}: ({layout}),\n")
     return "".join(["    {\n", *lines, "    },\n"])
 
 
@@ -188,7 +190,7 @@ def _choice(record: CaseRecord, program: Program, failed: Iterable[Verdict]) -> 
     config: other stacks offer it at another place."""
     names = [Check.parse(verdict.check).config for verdict in failed]
     names.append(str((record.config or {}).get("id")))
-    config = next((found for found in map(CONFIG.match, names) if found), None)
+    config = next((match for match in map(CONFIG.match, names) if match), None)
     if config is None:
         return program.descriptions, program.pick
     wishes = "".join(rf"(?=.*\b{key}={value}\b)" for key, value in zip(CONFIG_NAMES, config.groups(), strict=True))

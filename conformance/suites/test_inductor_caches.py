@@ -143,9 +143,9 @@ def test_times_of_a_compilation_are_kept(harness, recorder, dtype):
             torch._dynamo.reset()
             stand_ins.selector().cache_clear()
             before = [counters[name] for name in _WORK]
-            found = torch.compile(_chain, dynamic=False)(*(x.to(device) for x in (*tensors, third))).cpu()
+            product = torch.compile(_chain, dynamic=False)(*(x.to(device) for x in (*tensors, third))).cpu()
             counts.append([counters[name] - count for name, count in zip(_WORK, before, strict=True)])
-            recorder.verdict("numbers", torch.equal(found.double(), expected), "the product of whole numbers")
+            recorder.verdict("numbers", torch.equal(product.double(), expected), "the product of whole numbers")
     recorder.verdict("first", counts[0][1] > 0, f"{dict(zip(_WORK, counts[0], strict=True))}")
     recorder.verdict("again", counts[1] == [0, 0], f"{dict(zip(_WORK, counts[1], strict=True))}, none required")
 
@@ -177,14 +177,14 @@ def test_remote_configs_of_a_compilation(harness, recorder, dynamic):
     device = torch.accelerator.current_accelerator()
     a = max_autotune.integers(100, 10, dtype=torch.float32).to(device)
     b = torch.eye(10, 100, dtype=torch.float32, device=device)
-    found = []
+    outputs = []
     with remote_cache() as cache:
         for tag in ("", "", "", "", "another"):
             with (
                 max_autotune.compiling(prologue_fusion=False, shape_padding=False, autotune_remote_cache=True),
                 tagged(tag),
             ):
-                found.append(torch.compile(_sine_product, dynamic=dynamic)(a, b).cpu())
+                outputs.append(torch.compile(_sine_product, dynamic=dynamic)(a, b).cpu())
     record(recorder, judge_statistics(cache))
-    same = [torch.equal(first, second) for first, second in itertools.pairwise(found)]
+    same = [torch.equal(first, second) for first, second in itertools.pairwise(outputs)]
     recorder.verdict("same bits", all(same), f"{same}")

@@ -160,8 +160,8 @@ def test_no_valid_choices(inductor, target):
     operands = [tensor("a", 2, 2), tensor("b", 2, 2)]
     fallback = {"autotune_fallback_to_aten": False} if has_option("autotune_fallback_to_aten") else {}
     settings = {**MAX_AUTOTUNE, **fallback, GEMM_BACKENDS: ""}
-    found = inductor.compile(program(f"{GRAPHS}:mm", operands, settings), target).generated
-    inductor.record(judge_advice(found, GEMM_BACKENDS, CONV_BACKENDS))
+    without_backend = inductor.compile(program(f"{GRAPHS}:mm", operands, settings), target).generated
+    inductor.record(judge_advice(without_backend, GEMM_BACKENDS, CONV_BACKENDS))
     inductor.exact(f"{GRAPHS}:mm", operands, target, settings={**settings, GEMM_BACKENDS: "ATEN"})
 
 
@@ -171,8 +171,10 @@ def test_conv_backend(inductor, target):
     operands = [tensor("x", 2, 3, 16, 16, dtype="fp32"), tensor("w", 3, 3, 1, 1, dtype="fp32")]
     arguments = (("stride", [1, 1]), ("padding", [0, 0]), ("groups", 1))
     settings = {**MAX_AUTOTUNE, "layout_optimization": False, CONV_BACKENDS: ""}
-    found = inductor.compile(program(f"{GRAPHS}:convolution", operands, settings, arguments=arguments), target)
-    inductor.record(judge_advice(found.generated, CONV_BACKENDS, GEMM_BACKENDS))
+    without_backend = inductor.compile(
+        program(f"{GRAPHS}:convolution", operands, settings, arguments=arguments), target
+    )
+    inductor.record(judge_advice(without_backend.generated, CONV_BACKENDS, GEMM_BACKENDS))
     settings[CONV_BACKENDS] = "ATEN"
     inductor.exact(f"{GRAPHS}:convolution", operands, target, settings=settings, arguments=arguments)
 
@@ -181,10 +183,10 @@ def test_conv_backend(inductor, target):
 def test_inf_timing(inductor, target, deferred):
     """No choice is left if none could be timed, whether they are timed when a product is lowered or, ``deferred``,
     when it is scheduled. Unlike in PyTorch's test, the same program with times is compiled too."""
-    asked = program(f"{GRAPHS}:mm", [tensor("a", 16, 16), tensor("b", 16, 16)], TRITON)
-    usual = inductor.compile(asked, target).generated
+    requested = program(f"{GRAPHS}:mm", [tensor("a", 16, 16), tensor("b", 16, 16)], TRITON)
+    usual = inductor.compile(requested, target).generated
     decision = Decision.DEFERRED_TIMES_ARE_INFINITE if deferred else Decision.TIMES_ARE_INFINITE
-    infinite = inductor.compile(dataclasses.replace(asked, decision=decision), target).generated
+    infinite = inductor.compile(dataclasses.replace(requested, decision=decision), target).generated
     inductor.record(judge_infinite(usual, infinite))
 
 
@@ -243,17 +245,17 @@ def test_prune_choices(inductor, target, size):
     needs_option(inductor, PRUNING)
     operands = [tensor("a", size, size, dtype="fp32"), tensor("b", size, size, dtype="fp32")]
     only = spellings.only(inductor.template("mm"))
-    asked = program(f"{GRAPHS}:mm", operands, {**TRITON, PRUNING: True}, templates=only)
-    usual = dataclasses.replace(asked, settings=tuple({**TRITON, PRUNING: False}.items()), pick=0)
-    pruned = inductor.compile(asked, target).generated
+    requested = program(f"{GRAPHS}:mm", operands, {**TRITON, PRUNING: True}, templates=only)
+    usual = dataclasses.replace(requested, settings=tuple({**TRITON, PRUNING: False}.items()), pick=0)
+    pruned = inductor.compile(requested, target).generated
     inductor.record([compiled_verdict(pruned)])
     inductor.conclude()
     inductor.record(judge_pruned(inductor.compile(usual, target).generated, pruned, some=size > 3))
     offered = [choice for choice in pruned.selections[0].offered if re.search(only, choice.name)]
     largest = sorted(range(len(offered)), key=lambda place: tile(offered[place]), reverse=True)
     for place in largest[: CHOICES[inductor.harness.settings.tier]]:
-        found = inductor.compile(dataclasses.replace(asked, pick=place), target).generated
-        inductor.record(judge_fits(found, target), f"{place}/")
+        launched = inductor.compile(dataclasses.replace(requested, pick=place), target).generated
+        inductor.record(judge_fits(launched, target), f"{place}/")
 
 
 @generated()
@@ -264,8 +266,8 @@ def test_exhaustive(inductor, target):
     space = {"max_autotune_gemm_search_space": "EXHAUSTIVE"}
     settings = {**MAX_AUTOTUNE, **space, GEMM_BACKENDS: "ATEN,TRITON"}
     one = Decision.ONE_EXHAUSTIVE_CONFIG
-    asked = program(f"{GRAPHS}:mm", [tensor("a", size, size), tensor("b", size, size)], settings, decision=one)
-    inductor.record(judge_exhaustive(inductor.compile(asked, target).generated))
+    requested = program(f"{GRAPHS}:mm", [tensor("a", size, size), tensor("b", size, size)], settings, decision=one)
+    inductor.record(judge_exhaustive(inductor.compile(requested, target).generated))
     for run in inductor.pinned(
         mm(size, size, size, "fp16"), target, inductor.template("mm"), choices=1, settings=space, decision=one
     ):
@@ -301,9 +303,9 @@ def test_bmm_out_dtype(inductor, target):
     they give the same; a torch that has none for it says that there is no choice, which is all that PyTorch's test
     knows."""
     operands = [tensor("a", 2, 3, 4), tensor("b", 2, 4, 5)]
-    given = {"values": wide_values()}
+    fields = {"values": wide_values()}
     graph = f"{OWN}:wide_bmm"
-    compiled = inductor.exact(graph, operands, target, settings=MAX_AUTOTUNE, templates="^bmm", **given)
+    compiled = inductor.exact(graph, operands, target, settings=MAX_AUTOTUNE, templates="^bmm", **fields)
     inductor.record([in_source("call", exactly(1, wide_bmm_call()), compiled.generated.modules[-1], "module")])
     inductor.record(judge_output(compiled, inductor.harness.executor, shape=(2, 3, 5), dtype="fp32"))
     templates = program(graph, operands, TRITON, pick=picked(inductor))
@@ -313,7 +315,7 @@ def test_bmm_out_dtype(inductor, target):
         named = "NoValidChoicesError" in failure.types and NO_CHOICE in failure.message
         inductor.record([Verdict("refused", named, text)])
         return
-    compiled = inductor.exact(graph, operands, target, settings=TRITON, pick=templates.pick, **given)
+    compiled = inductor.exact(graph, operands, target, settings=TRITON, pick=templates.pick, **fields)
     inductor.record([Verdict("template", any(k.kind == "template" for k in compiled.generated.kernels), "Triton's")])
     inductor.record(judge_output(compiled, inductor.harness.executor, shape=(2, 3, 5), dtype="fp32"))
 
@@ -361,8 +363,8 @@ def test_decompose_k(inductor, target, shape, dtype, dynamic):
             inductor.record(judge_not_decomposed(compiled.generated), f"{number}/")
             continue
         done, offered = 0, 1
-        wanted = CHOICES[tier] if number == 0 else 1
-        while done < offered and (wanted is None or done < wanted):
+        most = CHOICES[tier] if number == 0 else 1
+        while done < offered and (most is None or done < most):
             pick = picked(inductor) + number + done
             compiled = inductor.exact(
                 name, operands, target, values=values, settings=TRITON, templates=SPLIT, pick=pick
@@ -380,10 +382,10 @@ def test_decompose_k_envvars(inductor, target, splits, threshold):
     needs_option(inductor, SPLITS, THRESHOLD)
     settings = {**TRITON, SPLITS: splits, THRESHOLD: threshold}
     for m, n, k in ((32, 32, 32768), (32, 32, 256)):
-        asked = program(f"{GRAPHS}:mm", [tensor("a", m, k), tensor("b", k, n)], settings)
-        found = inductor.compile(asked, target).generated
+        requested = program(f"{GRAPHS}:mm", [tensor("a", m, k), tensor("b", k, n)], settings)
+        result = inductor.compile(requested, target).generated
         some = splits > 0 and k >= threshold * m and k >= threshold * n
-        inductor.record(judge_splits(found, m, n, k, most=splits, some=some), f"{k}/")
+        inductor.record(judge_splits(result, m, n, k, most=splits, some=some), f"{k}/")
 
 
 @generated()
@@ -440,9 +442,9 @@ def test_decompose_k_dynamic_input(inductor, target):
 
 def second_call(compiled):
     """The compiled function as it is called with its second operands."""
-    generated_ = dataclasses.replace(compiled.generated, invocations=compiled.generated.invocations[1:])
+    further = dataclasses.replace(compiled.generated, invocations=compiled.generated.invocations[1:])
     other = dataclasses.replace(compiled.program, operands=compiled.program.calls[0], calls=())
-    return dataclasses.replace(compiled, program=other, generated=generated_)
+    return dataclasses.replace(compiled, program=other, generated=further)
 
 
 @generated()
@@ -463,8 +465,8 @@ def test_decompose_k_dynamic_input_bwd(inductor, target):
 def not_contiguous(inductor, target, graph, operands, **fields):
     """Checks that the transformation is not offered here, and ends the case: there is nothing of it to judge."""
     fields["decision"] = Decision.CONTIGUOUS_IS_BETTER
-    asked = program(graph, operands, {**TRITON, **few_configs()}, **fields)
-    inductor.record(judge_not_contiguous(inductor.compile(asked, target).generated))
+    requested = program(graph, operands, {**TRITON, **few_configs()}, **fields)
+    inductor.record(judge_not_contiguous(inductor.compile(requested, target).generated))
     detail = "Inductor offers it on ROCm alone; that it is not offered for this target was checked"
     inductor.recorder.not_applicable(Reason(ReasonCode.CAPABILITY, "contiguous transform", detail))
 

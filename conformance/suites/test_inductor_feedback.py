@@ -51,8 +51,10 @@ def test_savers_of_a_compilation(harness, recorder):
     with max_autotune.compiling(max_autotune_gemm_backends="TRITON"), stand_ins.selector_restored() as selector:
         selector.clear_feedback_savers()
         selector.add_feedbacksaver(saver(calls))
-        found = torch.compile(torch.mm, dynamic=False)(a.to(device), b.to(device)).cpu()
-    recorder.verdict("numbers", torch.equal(found.double(), (a.double() @ b.double())), "the product of whole numbers")
+        product = torch.compile(torch.mm, dynamic=False)(a.to(device), b.to(device)).cpu()
+    recorder.verdict(
+        "numbers", torch.equal(product.double(), (a.double() @ b.double())), "the product of whole numbers"
+    )
     recorder.verdict("told", bool(calls), f"{len(calls)} calls")
     for timings, name, nodes, offered, *_ in calls:
         finite = [value for value in timings.values() if 0 < value < math.inf]
@@ -99,7 +101,7 @@ def test_pruned_configs_compile(harness, recorder):
     a, b = max_autotune.integers(3, 3), max_autotune.integers(3, 3, seed=1)
     settings = {"max_autotune_gemm_backends": "TRITON", "max_autotune_prune_choices_based_on_shared_mem": True}
     with max_autotune.compiling(**settings) as counters:
-        found = torch.compile(torch.mm, dynamic=False)(a.to(device), b.to(device)).cpu()
+        product = torch.compile(torch.mm, dynamic=False)(a.to(device), b.to(device)).cpu()
         exceptions = counters["select_algorithm_num_precompilation_exceptions"]
     recorder.verdict("no exception", exceptions == 0, f"{exceptions} choices did not compile")
-    recorder.verdict("numbers", torch.equal(found.double(), a.double() @ b.double()), "the product of whole numbers")
+    recorder.verdict("numbers", torch.equal(product.double(), a.double() @ b.double()), "the product of whole numbers")

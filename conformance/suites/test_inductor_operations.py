@@ -13,6 +13,7 @@ import torch
 from torch._inductor.fx_passes import joint_graph
 
 from conformance.cases.generated_cases import Thin, generated
+from conformance.inductor.checks import dropout
 from conformance.inductor.checks.operations import (
     cat_launches,
     check_alone,
@@ -27,7 +28,6 @@ from conformance.inductor.compile.program import Program
 from conformance.inductor.graphs import operations as graphs_operations
 from conformance.inductor.graphs.operands import dense
 from conformance.inductor.graphs.products import graph_of
-from conformance.inductor.replay import dropout
 from conformance.inductor.replay.exact import small_integers
 from conformance.inductor.source import spellings
 from conformance.inductor.source.source_checks import extern_calls, launched
@@ -117,12 +117,12 @@ def test_mm_plus_mm_dynamic_has_no_template(inductor, target):
         dynamic=True,
         settings=tuple({**PINNED_SETTINGS, **BOTH}.items()),
     )
-    found = inductor.compile(program, target).generated
-    offered = [choice for selection in found.selections for choice in selection.offered]
+    result = inductor.compile(program, target).generated
+    offered = [choice for selection in result.selections for choice in selection.offered]
     kinds = sorted({choice.kind for choice in offered})
     inductor.recorder.verdict("offered", kinds == ["extern"], f"{', '.join(choice.name for choice in offered)}")
-    failure = "compiled" if found.failure is None else found.failure.message
-    inductor.recorder.verdict("compiled", found.failure is None, failure)
+    failure = "compiled" if result.failure is None else result.failure.message
+    inductor.recorder.verdict("compiled", result.failure is None, failure)
 
 
 @generated(space=SEARCH_SPACES)
@@ -178,13 +178,13 @@ def uneven(inductor, make, dtype, **fields):
 def test_non_contiguous_input(inductor, target, operation):
     """Operands that lie by columns with a gap after each. PyTorch's test takes the strides from its own padding, ours
     has them wherever it runs, with a tenth of the rows, which a reference in fp64 can follow; mm_plus_mm is of fp32."""
-    made = {
+    problems = {
         "mm": (mm, "bf16", {}),
         "addmm": (addmm, "bf16", {"alpha": 1.0, "beta": 1.0}),
         "bmm": (bmm, "bf16", {"batch": 1}),
         "mm_plus_mm": (mm_plus_mm, "fp32", {}),
     }
-    make, dtype, fields = made[operation]
+    make, dtype, fields = problems[operation]
     problem = uneven(inductor, make, dtype, **fields)
     kind = operation if operation == "mm_plus_mm" or (operation == "bmm" and not BATCH_OF_ONE_IS_MM) else "mm"
     given = sized(inductor, {"fills": ("transparent", "randn"), "choices": 1}, {})
@@ -285,15 +285,15 @@ def test_matmul_dropout_backward(inductor, target, p):
     with torch.random.fork_rng(), torch._inductor.config.patch(max_autotune_gemm=True, fallback_random=True):
         torch._dynamo.reset()
         compiled = torch.compile(graphs_operations.dropout_of_mm)
-        found = [a.clone().requires_grad_(), b.clone().requires_grad_()]
-        compiled(*found, p=p)
+        leaves = [a.clone().requires_grad_(), b.clone().requires_grad_()]
+        compiled(*leaves, p=p)
         torch.manual_seed(17)
         kept = torch.ops.aten.native_dropout(torch.ones_like(a @ b), p, True)[1]
         torch.manual_seed(17)
-        (compiled(*found, p=p) * weight).sum().backward()
+        (compiled(*leaves, p=p) * weight).sum().backward()
     upstream = torch.where(kept, weight.double() / (1 - p), 0.0)
-    wanted = [upstream @ b.double().T, a.double().T @ upstream]
-    for name, operand, reference in zip("ab", found, wanted, strict=True):
+    references = [upstream @ b.double().T, a.double().T @ upstream]
+    for name, operand, reference in zip("ab", leaves, references, strict=True):
         assert operand.grad is not None
         error = (operand.grad.double() - reference).abs().max().item()
         # each of 128 summands, and their factor, is rounded; for p = 1/2 nothing is
@@ -354,9 +354,9 @@ def test_conv1x1_with_free_symbols(inductor, target):
         for counts in ((201, 197), (203, 190)):
             rows, columns = ((torch.arange(224) < count).float() for count in counts)
             placed = x.cuda().to(memory_format=torch.channels_last)
-            found = compiled(placed, w.cuda(), rows.cuda(), columns.cuda())
+            result = compiled(placed, w.cuda(), rows.cuda(), columns.cuda())
             wanted = graphs_operations.conv1x1_of_counts(x.double(), w.double(), rows, columns)
-            same = torch.equal(found.cpu().double(), wanted)
+            same = torch.equal(result.cpu().double(), wanted)
             inductor.recorder.verdict(f"numerics/{counts}", same, "exact" if same else "differs from fp64")
 
 
@@ -496,11 +496,11 @@ def test_autotune_device_guard(inductor, target):
     x = small_integers(tensor("x", 256, 256), inductor.harness.settings.seed, 0)
     with child_process.environment(**{tuning_jobs.VISIBLE_DEVICES: ",".join(devices[:2])}):
         code, sent = child_process.spawned(child_process.square_on_second_device, x)
-    device, current, found = sent or (None, None, None)
+    device, current, numbers = sent or (None, None, None)
     inductor.recorder.verdict("process", code == 0, f"exit code {code}")
     inductor.recorder.verdict("device", device == "cuda:1", str(device))
     inductor.recorder.verdict("current device", current == 0, str(current))
-    same = found is not None and torch.equal(torch.tensor(found, dtype=torch.float64), x.double() @ x.double())
+    same = numbers is not None and torch.equal(torch.tensor(numbers, dtype=torch.float64), x.double() @ x.double())
     inductor.recorder.verdict("numerics", same, "exact" if same else "differs from fp64")
 
 
@@ -520,17 +520,17 @@ def test_linear_and_cel(inductor, target, padding):
     w = torch.randn(classes, features, generator=generator) / features**0.5
     bias = torch.randn(classes, generator=generator) / features**0.5
     labels = torch.randint(classes, [rows], generator=generator).cuda()
-    given = tuple(value.cuda().bfloat16().requires_grad_() for value in (x, w, bias))
-    wide = tuple(value.detach().double().requires_grad_() for value in given)
+    leaves = tuple(value.cuda().bfloat16().requires_grad_() for value in (x, w, bias))
+    references = tuple(value.detach().double().requires_grad_() for value in leaves)
     with torch._inductor.config.patch(force_shape_pad=padding):
         torch._dynamo.reset()
-        loss = torch.compile(graphs_operations.linear_loss)(labels, *given)
+        loss = torch.compile(graphs_operations.linear_loss)(labels, *leaves)
         loss.backward()
-    reference = graphs_operations.linear_loss(labels, *wide)
+    reference = graphs_operations.linear_loss(labels, *references)
     reference.backward()
     error = abs(loss.item() - reference.item()) / reference.item()
     inductor.recorder.verdict("numerics/loss", error <= GRADIENT_ERROR, f"relative error {error:.3g}")
-    for name, value, exact in zip(("x", "w", "bias"), given, wide, strict=True):
+    for name, value, exact in zip(("x", "w", "bias"), leaves, references, strict=True):
         assert value.grad is not None
         assert exact.grad is not None
         error = float((value.grad.double() - exact.grad).norm() / exact.grad.norm())

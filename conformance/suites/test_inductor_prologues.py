@@ -220,11 +220,11 @@ def compile_measured(inductor, target, graph, operands):
 def check_products(inductor, compiled, products):
     """As many launches of templates as there are products, and none of ATen; equal products may share a kernel."""
     module = compiled.generated.modules[-1]
-    found = counts_of(module)
+    counts = counts_of(module)
     templates = [kernel.name for kernel in compiled.generated.kernels if kernel.kind == "template"]
     launches = sum(module.count(f"{name}.run(") for name in templates)
-    right = launches == products and not found.externs
-    inductor.record([Verdict("products", right, f"{launches} launches of templates, {found}, {products} required")])
+    right = launches == products and not counts.externs
+    inductor.record([Verdict("products", right, f"{launches} launches of templates, {counts}, {products} required")])
 
 
 @generated(sizes=ALIGNED_SIZES)

@@ -18,15 +18,15 @@ from conformance.records import Reason, ReasonCode
 @pytest.fixture(scope="module")
 def process():
     """One tuning process for the cases of this module: each leaves it healthy or fails."""
-    with tuning_processes.tuning_process() as made:
-        yield made
+    with tuning_processes.tuning_process() as tuning_process:
+        yield tuning_process
 
 
 @pytest.fixture(scope="module")
 def pool():
     """A pool with two children, for two devices that need not exist."""
-    with tuning_processes.tuning_pool([0, 1]) as made:
-        yield made
+    with tuning_processes.tuning_pool([0, 1]) as tuning_pool:
+        yield tuning_pool
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_pool_of_visible_devices(harness, recorder):
         detail = f"the run has the devices {', '.join(entries)}: two by number are required"
         recorder.not_run(Reason(ReasonCode.NO_DEVICE, "devices", detail))
     with child_process.environment(**{tuning_jobs.VISIBLE_DEVICES: ",".join(map(str, devices))}):
-        code, found = child_process.spawned(checks.spread_over_visible, devices)
+        code, verdicts = child_process.spawned(checks.spread_over_visible, devices)
     recorder.verdict("process", code == 0, f"exit code {code}")
-    record(recorder, found or [])
+    record(recorder, verdicts or [])
 
 
 # --- choices in a spawned process -------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def test_kernels_timed_in_processes(harness, recorder, function, dynamic):
     expected = function(*(tensor.double() for tensor in tensors))
     with max_autotune.compiling(autotune_in_subproc=True), max_autotune.pools_watched() as timed:
         compiled = torch.compile(function, dynamic=dynamic)
-        found = compiled(*(tensor.half().to(device) for tensor in tensors)).cpu()
-    recorder.verdict("numbers", torch.equal(found.double(), expected.half().double()), "the product of whole numbers")
+        product = compiled(*(tensor.half().to(device) for tensor in tensors)).cpu()
+    recorder.verdict("numbers", torch.equal(product.double(), expected.half().double()), "the product of whole numbers")
     finite = [time for time in timed if 0 < time < float("inf")]
     recorder.verdict("timed in a child", bool(timed) and len(finite) == len(timed), f"{timed}")

@@ -84,7 +84,7 @@ def test_only_the_end_of_a_long_output_is_kept(confirmed):
 
 
 def test_the_stack_on_which_a_script_is_fine_is_written_into_it(tmp_path):
-    from conformance.reproducers.text import NOT_TRIED
+    from conformance.reproducers.script_text import NOT_TRIED
 
     script = tmp_path / "case.py"
     script.write_text(f'"""\nfails with: triton 3.9.0\nfine with:  {NOT_TRIED}\n"""\n')

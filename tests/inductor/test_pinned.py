@@ -17,7 +17,7 @@ from conformance.inductor.replay.pinned import config_of, constant, described_co
 from conformance.inductor.source import spellings
 from conformance.inductor.source.source_checks import exactly
 from conformance.problems import Bias, Fusion, addmm, bmm, conv2d, fused_mm, mixed_mm, mm, mm_plus_mm
-from conformance.targets import KNOWN, Target
+from conformance.targets import KNOWN, Target, find
 
 SOURCE = """
 @triton_heuristics.template(
@@ -64,7 +64,7 @@ def test_the_config_is_read_from_a_description() -> None:
     ],
 )
 def test_the_grid(problem: Any, sms: int | None, grid: tuple[int, ...]) -> None:
-    assert expected_grid(problem, Config(64, 128, 32, 3, 8), sms) == grid
+    assert expected_grid(problem, Config(64, 128, 32, 3, 8), find("sm_90"), sms) == grid
 
 
 @pytest.mark.parametrize(

@@ -27,11 +27,11 @@ from conformance.problems import mm
 from conformance.records import CompileFailure, Status
 from conformance.reproducers import kernel_scripts
 from conformance.reproducers.copied.numbers import unpacked
-from conformance.reproducers.data import packed, without_memory, written
+from conformance.reproducers.definitions import NotReproducible, Sources
 from conformance.reproducers.kernel_scripts import Checks, compiling_script, limits_of, numbers_script
-from conformance.reproducers.request import Request, file_name
-from conformance.reproducers.source import NotReproducible, Sources
-from conformance.reproducers.text import Seen
+from conformance.reproducers.launch_arguments import packed, without_memory, written
+from conformance.reproducers.script_request import ScriptRequest, file_name
+from conformance.reproducers.script_text import SeenFailure
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "planted"))
 
@@ -40,7 +40,7 @@ from cases import Case, Edit, Fault
 from faults import FAULTS
 from planting import planted
 
-SEEN = Seen("test_some.py::test_case[mm-sm_90]", ("numerics/randn: FAIL",), "torch 2.13.0, triton 3.9.0")
+SEEN = SeenFailure("test_some.py::test_case[mm-sm_90]", ("numerics/randn: FAIL",), "torch 2.13.0, triton 3.9.0")
 SM_90 = targets.find("sm_90")
 #: Runs a script as Python does, where nothing of this package can be imported.
 ALONE = "import runpy, sys; sys.modules['conformance'] = None; runpy.run_path(sys.argv[1], run_name='__main__')"
@@ -78,7 +78,7 @@ def interpreted(kernel, case, name):
 
 SPLIT = Case("decompose_k_mm", mm(40, 56, 80), on.SMALL, Variant(splits=2))
 NO_SUM = Fault(
-    "no_sum", "", (Edit("split_k.py", "for _part in range(splits):", "for _part in range(splits - 1):"),), SPLIT
+    "no_sum", "", (Edit("device/decompose_k_mm.py", "for _part in range(splits):", "for _part in range(splits - 1):"),), SPLIT
 )
 ATTENTION = catalogue.get("attention")
 SOFTMAX = Case(
@@ -139,11 +139,11 @@ TMA_STORE = Case("mm_persistent_tma", mm(128, 128, 128), Config(64, 64, 64, 3, 4
 NO_TMA_STORE = Fault(
     "no_tma_store",
     "",
-    (Edit("persistent_tma.py", "    if TMA_STORE:\n        c_desc.store", "    if False:\n        c_desc.store"),),
+    (Edit("device/persistent_tma.py", "    if TMA_STORE:\n        c_desc.store", "    if False:\n        c_desc.store"),),
     TMA_STORE,
 )
 NO_COMPILE = Fault(
-    "no_compile", "", (Edit("tiles.py", "acc = acc * alpha\n", "acc = acc * alpha.no_such\n"),), on.ADDMM
+    "no_compile", "", (Edit("device/tiles.py", "acc = acc * alpha\n", "acc = acc * alpha.no_such\n"),), on.ADDMM
 )
 
 
@@ -372,8 +372,8 @@ def test_a_case_that_passes_leaves_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("asked", "holds"),
     [
-        (Request(features=("ASYNC_COPY",)), "('ASYNC_COPY', 'ptx',"),
-        (Request(spills=16), "check_limits(used_on_nvidia(kernel), {'spills': 16})"),
+        (ScriptRequest(features=("ASYNC_COPY",)), "('ASYNC_COPY', 'ptx',"),
+        (ScriptRequest(spills=16), "check_limits(used_on_nvidia(kernel), {'spills': 16})"),
     ],
     ids=["feature", "spills"],
 )
@@ -385,7 +385,7 @@ def test_a_case_that_passes_shows_what_its_code_had_elsewhere(tmp_path, asked, h
 
 
 def test_what_fails_goes_before_what_the_code_had_elsewhere(tmp_path):
-    _, scripts = judged(tmp_path, ["numerics/randn"], request=Request(features=("ASYNC_COPY",)))
+    _, scripts = judged(tmp_path, ["numerics/randn"], request=ScriptRequest(features=("ASYNC_COPY",)))
     assert "those called randn" in scripts[0]
     assert "ASYNC_COPY" not in scripts[0]
 
@@ -399,7 +399,7 @@ def test_a_script_is_there_while_a_case_runs_that_may_die(tmp_path, verdicts, af
     def look():
         during.extend(path.read_text() for path in tmp_path.glob("scripts/*.py"))
 
-    record, scripts = judged(tmp_path, verdicts, request=Request(dies=True), meanwhile=look)
+    record, scripts = judged(tmp_path, verdicts, request=ScriptRequest(dies=True), meanwhile=look)
     assert len(during) == 1
     assert "in_child('the launch', 240)" in during[0]
     assert len(scripts) == len(after)

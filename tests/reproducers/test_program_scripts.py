@@ -14,8 +14,8 @@ from torch._inductor.select_algorithm import AlgorithmSelectorCache
 
 from conformance.inductor.source.source_checks import exactly
 from conformance.records import CaseRecord, Status, Verdict
+from conformance.reproducers.definitions import NotReproducible
 from conformance.reproducers.program_scripts import program_script
-from conformance.reproducers.source import NotReproducible
 
 PROGRAM = {
     "graph": "conformance.inductor.graphs.products:mm",

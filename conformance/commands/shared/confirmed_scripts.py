@@ -9,7 +9,7 @@ from conformance.commands.reproduce import SECONDS
 from conformance.gate.findings import Comparison, Finding, Kind
 from conformance.gate.stacks.confirm_scripts import Outcome, attempt, confirm, state_baseline
 from conformance.gate.stacks.stack_runs import StackRun
-from conformance.reproducers.request import file_name
+from conformance.reproducers.script_request import file_name
 
 #: Kinds of findings whose case fails in a way that a script can show.
 SHOWN = (

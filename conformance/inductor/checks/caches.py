@@ -107,7 +107,7 @@ def judge_key(make_key: Callable[..., Any], generating: Callable[..., Any]) -> l
     def key(**changes: Any) -> Any:
         return make_key(**(base | changes))
 
-    found = [
+    verdicts = [
         Verdict("complete", needed <= taken, f"not in the key: {sorted(needed - taken)}"),
         Verdict("repeatable", key() is not None and key() == key(), "the same twice"),
     ]
@@ -115,23 +115,23 @@ def judge_key(make_key: Callable[..., Any], generating: Callable[..., Any]) -> l
         if name in taken:
             keys = [key(**{name: value}) for value in values]
             distinct = len(set(keys)) == len(values) and None not in keys
-            found.append(Verdict(f"distinct/{name}", distinct, f"{len(set(keys))} keys of {len(values)} values"))
+            verdicts.append(Verdict(f"distinct/{name}", distinct, f"{len(set(keys))} keys of {len(values)} values"))
     for name, values in NOT_KEPT.items():
-        kept = [value for value in values if key(**{name: value}) is not None]
-        found.append(Verdict(f"not kept/{name}", not kept, f"{kept} have a key"))
-    return found
+        with_key = [value for value in values if key(**{name: value}) is not None]
+        verdicts.append(Verdict(f"not with_key/{name}", not with_key, f"{with_key} have a key"))
+    return verdicts
 
 
 def judge_times_are_kept() -> list[Verdict]:
     """Known times are not measured again, on disk as in memory; another input, operation, precision or choice is."""
-    found: list[Verdict] = []
+    verdicts: list[Verdict] = []
 
     def measure(check: str, expected: int, **options: Any) -> None:
         choices = [session.stand_in(f"choice {index}", 2.0 - index) for index in range(options.pop("count", 2))]
         taken = session.select(choices, **options)
         times = [choice.measured for choice in choices]
-        found.append(Verdict(check, times == [expected] * len(times), f"{times} times, {expected} each required"))
-        found.append(Verdict(f"{check}/taken", taken is choices[-1], f"took {getattr(taken, 'name', taken)}"))
+        verdicts.append(Verdict(check, times == [expected] * len(times), f"{times} times, {expected} each required"))
+        verdicts.append(Verdict(f"{check}/taken", taken is choices[-1], f"took {getattr(taken, 'name', taken)}"))
 
     with stand_ins.selecting() as session:
         measure("first", 1)
@@ -146,7 +146,7 @@ def judge_times_are_kept() -> list[Verdict]:
             measure("cache off", 1)
     with stand_ins.selecting() as session:
         measure("other folder", 1)
-    return found
+    return verdicts
 
 
 @contextlib.contextmanager
@@ -184,10 +184,10 @@ class InMemory:
         self.puts = self.hits = self.misses = 0
 
     def get(self, key: str) -> Any:
-        found = self.entries.get(key)
-        self.hits += found is not None
-        self.misses += found is None
-        return found
+        entry = self.entries.get(key)
+        self.hits += entry is not None
+        self.misses += entry is None
+        return entry
 
     def put(self, key: str, data: Any) -> None:
         self.puts += 1
@@ -234,11 +234,11 @@ def judge_remote_configs() -> list[Verdict]:
     with remote_cache() as cache:
         for tag in ("", "", "", "", "another"):
             with tagged(tag):
-                asked: Any = AutotuneCache.create(meta, "/a/folder/kernel.py", "a hash of the configs")
-                best = asked.read_best(meta, configs)
+                cache_of_run: Any = AutotuneCache.create(meta, "/a/folder/kernel.py", "a hash of the configs")
+                best = cache_of_run.read_best(meta, configs)
                 read.append(best)
                 if best is None:
-                    asked.save(configs[1], 1_000_000)
+                    cache_of_run.save(configs[1], 1_000_000)
     known = [config is None for config in read]
     same = [config for config in read if config is not None and str(config) != str(configs[1])]
     return [

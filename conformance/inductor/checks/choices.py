@@ -19,14 +19,14 @@ from conformance.targets import Target
 NO_CHOICE = "No choices to select"
 
 
-def compiled_verdict(found: Generated) -> Verdict:
-    failure = found.failure
+def compiled_verdict(generated: Generated) -> Verdict:
+    failure = generated.failure
     return Verdict("compiled", failure is None, failure.message if failure else "compiled")
 
 
-def judge_advice(found: Generated, option: str, other: str) -> list[Verdict]:
+def judge_advice(generated: Generated, option: str, other: str) -> list[Verdict]:
     """The compilation ended for want of a choice, in words that name the option to change and not another one."""
-    failure = found.failure
+    failure = generated.failure
     types, message = (failure.types, failure.message) if failure else ((), "it was compiled")
     advice = re.findall(r"consider adding ATEN into (\w+)", message)
     return [
@@ -37,10 +37,10 @@ def judge_advice(found: Generated, option: str, other: str) -> list[Verdict]:
     ]
 
 
-def judge_infinite(usual: Generated, found: Generated) -> list[Verdict]:
+def judge_infinite(usual: Generated, infinite: Generated) -> list[Verdict]:
     """The program compiles, and has no choice where every time is infinite."""
-    notes = list(found.notes)
-    types = found.failure.types if found.failure else ("it was compiled",)
+    notes = list(infinite.notes)
+    types = infinite.failure.types if infinite.failure else ("it was compiled",)
     return [
         compiled_verdict(usual),
         Verdict("timed", bool(notes) and min(notes) > 1, f"{notes} choices, several required each time"),
@@ -48,10 +48,13 @@ def judge_infinite(usual: Generated, found: Generated) -> list[Verdict]:
     ]
 
 
-def judge_offered(found: Generated, *, templates: bool, most: int) -> list[Verdict]:
+def judge_offered(generated: Generated, *, templates: bool, most: int) -> list[Verdict]:
     """Every lowering was offered ATen's implementation, and Triton's templates (``most`` of them) only if asked."""
-    verdicts = [compiled_verdict(found), Verdict("lowerings", bool(found.selections), f"{len(found.selections)}")]
-    for number, selection in enumerate(found.selections):
+    verdicts = [
+        compiled_verdict(generated),
+        Verdict("lowerings", bool(generated.selections), f"{len(generated.selections)}"),
+    ]
+    for number, selection in enumerate(generated.selections):
         kinds = [choice.kind for choice in selection.offered]
         triton = kinds.count("triton")
         text = f"{selection.name}: {', '.join(choice.name for choice in selection.offered)}"
@@ -60,13 +63,13 @@ def judge_offered(found: Generated, *, templates: bool, most: int) -> list[Verdi
     return verdicts
 
 
-def judge_layouts(found: Generated, *, fixed: bool) -> list[Verdict]:
+def judge_layouts(generated: Generated, *, fixed: bool) -> list[Verdict]:
     """Every choice of the one lowering has a fixed layout, or every one a flexible one."""
     wanted = "FixedLayout" if fixed else "FlexibleLayout"
-    lowerings = [selection.name for selection in found.selections]
-    layouts = [choice.layout for selection in found.selections for choice in selection.offered]
+    lowerings = [selection.name for selection in generated.selections]
+    layouts = [choice.layout for selection in generated.selections for choice in selection.offered]
     return [
-        compiled_verdict(found),
+        compiled_verdict(generated),
         Verdict("lowerings", lowerings == ["addmm"], f"{lowerings}"),
         Verdict("layouts", bool(layouts) and set(layouts) == {wanted}, f"{layouts}, {wanted} required"),
     ]
@@ -74,7 +77,9 @@ def judge_layouts(found: Generated, *, fixed: bool) -> list[Verdict]:
 
 def judge_pruned(all_of_them: Generated, pruned: Generated, *, some: bool) -> list[Verdict]:
     """What is left is part of what there was; something was dropped if ``some`` must be."""
-    before, after = ([choice.description for choice in found.selections[0].offered] for found in (all_of_them, pruned))
+    before, after = (
+        [choice.description for choice in generated.selections[0].offered] for generated in (all_of_them, pruned)
+    )
     exceptions = pruned.counters.get("select_algorithm_num_precompilation_exceptions", 0)
     return [
         Verdict("something left", bool(after), f"{len(after)} choices"),
@@ -84,9 +89,9 @@ def judge_pruned(all_of_them: Generated, pruned: Generated, *, some: bool) -> li
     ]
 
 
-def judge_fits(found: Generated, target: Target) -> list[Verdict]:
+def judge_fits(generated: Generated, target: Target) -> list[Verdict]:
     """The template's kernel was compiled, and a program of it can be launched."""
-    kernels = [kernel for kernel in found.kernels if kernel.kind == "template"]
+    kernels = [kernel for kernel in generated.kernels if kernel.kind == "template"]
     verdicts = [Verdict("kernels", len(kernels) == 1, f"{len(kernels)} templates, 1 required")]
     for kernel in kernels:
         if kernel.artefact is None:
@@ -97,11 +102,11 @@ def judge_fits(found: Generated, target: Target) -> list[Verdict]:
     return verdicts
 
 
-def judge_exhaustive(found: Generated) -> list[Verdict]:
+def judge_exhaustive(generated: Generated) -> list[Verdict]:
     """ATen's implementation and the one config are offered."""
-    kinds = [[choice.kind for choice in selection.offered] for selection in found.selections]
-    verdicts = [compiled_verdict(found), Verdict("offered", kinds == [["extern", "triton"]], f"{kinds}")]
-    for selection in found.selections:
+    kinds = [[choice.kind for choice in selection.offered] for selection in generated.selections]
+    verdicts = [compiled_verdict(generated), Verdict("offered", kinds == [["extern", "triton"]], f"{kinds}")]
+    for selection in generated.selections:
         for choice in selection.offered:
             if choice.kind == "triton":
                 numbers = {name: choice.numbers.get(name) for name in ONE_CONFIG}
@@ -111,21 +116,23 @@ def judge_exhaustive(found: Generated) -> list[Verdict]:
     return verdicts
 
 
-def judge_triton_alone(found: Generated) -> list[Verdict]:
+def judge_triton_alone(generated: Generated) -> list[Verdict]:
     """Triton computes it, by a template or, in releases that take such a product for a pointwise one, without."""
     return [
-        Verdict("kernels", len(found.kernels) == 1, ", ".join(kernel.name for kernel in found.kernels)),
-        in_source("source/no extern", exactly(0, r"\bextern_kernels\.\w+\("), found.modules[-1], "module"),
+        Verdict("kernels", len(generated.kernels) == 1, ", ".join(kernel.name for kernel in generated.kernels)),
+        in_source("source/no extern", exactly(0, r"\bextern_kernels\.\w+\("), generated.modules[-1], "module"),
     ]
 
 
-def judge_not_contiguous(found: Generated) -> list[Verdict]:
+def judge_not_contiguous(generated: Generated) -> list[Verdict]:
     """No choice makes the second operand contiguous first, and nothing in the modules does."""
-    offered = [choice.name for selection in found.selections for choice in selection.offered]
+    offered = [choice.name for selection in generated.selections for choice in selection.offered]
     contiguous = [name for name in offered if "contiguous" in name]
-    named = [number for number, module in enumerate(found.modules) if "contiguous_mm" in module.replace("addmm", "mm")]
+    named = [
+        number for number, module in enumerate(generated.modules) if "contiguous_mm" in module.replace("addmm", "mm")
+    ]
     return [
-        compiled_verdict(found),
+        compiled_verdict(generated),
         Verdict("choices", bool(offered), f"{len(offered)} choices"),
         Verdict("not offered", not contiguous, ", ".join(contiguous)),
         Verdict("not generated", not named, f"modules {named}"),
@@ -136,18 +143,18 @@ def judge_output(
     compiled: Compiled, executor: Any, *, shape: tuple[int, ...], dtype: str, strides: tuple[int, ...] | None = None
 ) -> list[Verdict]:
     """What one call of the compiled function returns is one tensor of this shape, dtype and these strides."""
-    given = []
+    tensors = []
     for operand in compiled.program.operands:
         memory = torch.zeros(operand.span, dtype=DTYPES[operand.dtype], device=executor.device)
-        given.append(memory.as_strided(operand.shape, operand.strides))
-    outputs, _ = compiled.call(given, executor, observe=False)
-    found = [Verdict("outputs", len(outputs) == 1, f"{len(outputs)}, 1 required")]
+        tensors.append(memory.as_strided(operand.shape, operand.strides))
+    outputs, _ = compiled.call(tensors, executor, observe=False)
+    verdicts = [Verdict("outputs", len(outputs) == 1, f"{len(outputs)}, 1 required")]
     for out in outputs[:1]:
-        found.append(Verdict("shape", tuple(out.shape) == shape, f"{tuple(out.shape)}, {shape} required"))
-        found.append(Verdict("dtype", out.dtype == DTYPES[dtype], f"{out.dtype}, {DTYPES[dtype]} required"))
+        verdicts.append(Verdict("shape", tuple(out.shape) == shape, f"{tuple(out.shape)}, {shape} required"))
+        verdicts.append(Verdict("dtype", out.dtype == DTYPES[dtype], f"{out.dtype}, {DTYPES[dtype]} required"))
         if strides is not None:
-            found.append(Verdict("strides", out.stride() == strides, f"{out.stride()}, {strides} required"))
-    return found
+            verdicts.append(Verdict("strides", out.stride() == strides, f"{out.stride()}, {strides} required"))
+    return verdicts
 
 
 def tile(choice: Choice) -> int:

@@ -48,20 +48,20 @@ def judge_savers(times: Sequence[float] = (3.0, 1.0, 2.0)) -> list[Verdict]:
         choices = [session.stand_in(f"choice {index}", value) for index, value in enumerate(times)]
         taken = session.select(choices)
         names = [node.get_name() for node in (session.node("a", 16, 8), session.node("b", 8, 16))]
-    found = [Verdict("fastest", taken is choices[times.index(min(times))], getattr(taken, "name", repr(taken)))]
+    verdicts = [Verdict("fastest", taken is choices[times.index(min(times))], getattr(taken, "name", repr(taken)))]
     for number, calls in enumerate(told):
-        found.append(Verdict(f"calls/{number}", len(calls) == 1, f"{len(calls)}, 1 required"))
+        verdicts.append(Verdict(f"calls/{number}", len(calls) == 1, f"{len(calls)}, 1 required"))
         for timings, name, nodes, offered, *_ in calls:
             pairs = {choice.name: value for choice, value in timings.items()}
             expected = {choice.name: choice.milliseconds for choice in choices}
-            given = [node.get_name() for node in nodes]
-            found += [
+            inputs = [node.get_name() for node in nodes]
+            verdicts += [
                 Verdict(f"timings/{number}", pairs == expected, f"{pairs}, {expected} required"),
                 Verdict(f"choices/{number}", list(offered) == choices, f"{len(offered)} of {len(choices)}"),
-                Verdict(f"inputs/{number}", given == names, f"{given}, {names} required"),
+                Verdict(f"inputs/{number}", inputs == names, f"{inputs}, {names} required"),
                 Verdict(f"name/{number}", name == "mm", f"{name}, mm required"),
             ]
-    return found
+    return verdicts
 
 
 def saver(calls: list[Any]) -> Callable[..., None]:
@@ -101,7 +101,7 @@ def judge_clearing() -> list[Verdict]:
         selector.add_preprocessing_fn(lambda choices: choices)
         added = len(selector.preprocessing_fns)
         selector.clear_preprocessing_fns()
-        kept = list(selector.preprocessing_fns)
+        left = list(selector.preprocessing_fns)
         selector.clear_preprocessing_fns(clear_defaults=True)
         none = list(selector.preprocessing_fns)
         selector.clear_preprocessing_fns()
@@ -109,7 +109,7 @@ def judge_clearing() -> list[Verdict]:
     return [
         Verdict("own", len(own) > 0, f"{len(own)} of Inductor's own"),
         Verdict("added", added == len(own) + 1, f"{added} after one was added to {len(own)}"),
-        Verdict("kept", kept == own, f"{len(kept)} after clearing, {len(own)} required"),
+        Verdict("kept", left == own, f"{len(left)} after clearing, {len(own)} required"),
         Verdict("none", none == [], f"{len(none)} after clearing all"),
         Verdict("restored", restored == own, f"{len(restored)} after clearing again, {len(own)} required"),
     ]
@@ -117,7 +117,7 @@ def judge_clearing() -> list[Verdict]:
 
 def judge_filters() -> list[Verdict]:
     """Inductor's own functions: a pattern found anywhere in a choice's name, or in its description, keeps it."""
-    found = []
+    verdicts = []
     for setting, pattern in (
         ("test_configs.autotune_choice_name_regex", "_second"),
         ("test_configs.autotune_choice_desc_regex", "BLOCK_M=64"),
@@ -130,9 +130,9 @@ def judge_filters() -> list[Verdict]:
             taken = session.select([fast, *rest])
             measured = [fast.measured, *(choice.measured for choice in rest)]
         check = setting.rpartition(".")[2]
-        found.append(Verdict(check, taken is rest[1], f"took {getattr(taken, 'name', taken)}, b_second required"))
-        found.append(Verdict(f"{check}/measured", measured == [0, 1, 1], f"{measured}, [0, 1, 1] required"))
-    return found
+        verdicts.append(Verdict(check, taken is rest[1], f"took {getattr(taken, 'name', taken)}, b_second required"))
+        verdicts.append(Verdict(f"{check}/measured", measured == [0, 1, 1], f"{measured}, [0, 1, 1] required"))
+    return verdicts
 
 
 def precompiles(session: stand_ins.Selecting) -> bool:

@@ -36,15 +36,15 @@ def check_alone(run: Any) -> None:
         run.check(verdict.check, verdict.passed, verdict.text)
 
 
-def alone(found: Generated) -> list[Verdict]:
+def alone(generated: Generated) -> list[Verdict]:
     """The program is one launch of a template's kernel, with one store, and nothing else."""
-    kinds = [kernel.kind for kernel in found.kernels]
-    launches = [name for module in found.modules for name in launched(module)]
-    calls = [call for module in found.modules for call in extern_calls(module)]
-    stores = [len(re.findall(spellings.POINTER_STORE, kernel.source)) for kernel in found.kernels]
+    kinds = [kernel.kind for kernel in generated.kernels]
+    launches = [name for module in generated.modules for name in launched(module)]
+    calls = [call for module in generated.modules for call in extern_calls(module)]
+    stores = [len(re.findall(spellings.POINTER_STORE, kernel.source)) for kernel in generated.kernels]
     return [
         Verdict("one kernel", kinds == ["template"], ", ".join(kinds)),
-        Verdict("one launch", launches == [kernel.name for kernel in found.kernels], ", ".join(launches)),
+        Verdict("one launch", launches == [kernel.name for kernel in generated.kernels], ", ".join(launches)),
         Verdict("no extern kernel", not calls, ", ".join(calls)),
         Verdict("one store", stores == [1], ", ".join(map(str, stores))),
     ]
@@ -62,28 +62,28 @@ def check_strides(run: Any, problem: Problem) -> None:
 LOADING = ("bias", "residual", "dropout")
 
 
-def epilogue_in_template(found: Generated, steps: Sequence[str]) -> list[Verdict]:
-    source = "\n".join(kernel.source for kernel in found.kernels)
+def epilogue_in_template(generated: Generated, steps: Sequence[str]) -> list[Verdict]:
+    source = "\n".join(kernel.source for kernel in generated.kernels)
     loads = len(re.findall(r"= tl\.load\(in_ptr\d+ \+", source))
     maxima = len(re.findall(spellings.MAXIMUM, source))
     return [
-        *alone(found),
+        *alone(generated),
         Verdict("epilogue loads", loads == sum(step in LOADING for step in steps), str(loads)),
         Verdict("epilogue relu", maxima == steps.count("relu"), str(maxima)),
     ]
 
 
-def no_extern_convolution(found: Generated) -> list[Verdict]:
-    calls = [call for module in found.modules for call in extern_calls(module)]
-    kinds = [kernel.kind for kernel in found.kernels]
+def no_extern_convolution(generated: Generated) -> list[Verdict]:
+    calls = [call for module in generated.modules for call in extern_calls(module)]
+    kinds = [kernel.kind for kernel in generated.kernels]
     return [
         Verdict("no extern kernel", not calls, ", ".join(calls)),
         Verdict("one template", kinds.count("template") == 1, ", ".join(kinds)),
     ]
 
 
-def one_cat(found: Generated) -> list[Verdict]:
-    names = [name for module in found.modules for name in launched(module)]
+def one_cat(generated: Generated) -> list[Verdict]:
+    names = [name for module in generated.modules for name in launched(module)]
     joins = [name for name in names if name.startswith("triton_poi_fused_add_cat_")]
     once = len(set(joins)) == len(joins)
     others = [name for name in names if name not in joins and ("cat" in name or "add" in name)]
@@ -106,8 +106,8 @@ LAUNCHES = {
 }
 
 
-def cat_launches(found: Generated, graph: str, choice: str) -> list[Verdict]:
-    module = found.modules[-1]
+def cat_launches(generated: Generated, graph: str, choice: str) -> list[Verdict]:
+    module = generated.modules[-1]
     names = launched(module)
     products = [name for name in names if name.startswith("triton_tem_")]
     calls = extern_calls(module)

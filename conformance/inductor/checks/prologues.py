@@ -40,32 +40,32 @@ def counts_of(module: str) -> Counts:
 
 def check_counts(compiled: Compiled, wanted: Counts) -> Verdict:
     """The wrapper counts what is ``wanted``."""
-    found = counts_of(compiled.generated.modules[-1])
-    return Verdict("wrapper", found == wanted, f"{found}, {wanted} is required")
+    counts = counts_of(compiled.generated.modules[-1])
+    return Verdict("wrapper", counts == wanted, f"{counts}, {wanted} is required")
 
 
 def template_kernel(compiled: Compiled) -> GeneratedKernel:
     """The kernel of the one product. Raises ValueError if there are more or fewer."""
-    found = [kernel for kernel in compiled.generated.kernels if kernel.kind == "template"]
-    if len(found) != 1:
-        raise ValueError(f"one kernel of a template is required, there are {len(found)}")
-    return found[0]
+    templates = [kernel for kernel in compiled.generated.kernels if kernel.kind == "template"]
+    if len(templates) != 1:
+        raise ValueError(f"one kernel of a template is required, there are {len(templates)}")
+    return templates[0]
 
 
 def loop_of(source: str) -> str:
     """The text of a product's kernel from its loop over k to its multiplication. Raises ValueError without them."""
-    found = re.search(r"^ *for k_idx\b.*?\btl\.dot\(", source, re.DOTALL | re.MULTILINE)
-    if found is None:
+    loop = re.search(r"^ *for k_idx\b.*?\btl\.dot\(", source, re.DOTALL | re.MULTILINE)
+    if loop is None:
         raise ValueError("the kernel has no loop over k_idx with a tl.dot in it")
-    return found[0]
+    return loop[0]
 
 
 def operand_line(source: str, name: str) -> str:
     """The statement in the loop that gives the multiplication its operand ``name``, "a" or "b"."""
-    found = re.findall(rf"^ *{name} = .*$", loop_of(source), re.MULTILINE)
-    if len(found) != 1:
-        raise ValueError(f"{len(found)} statements give {name} its value, there should be one")
-    return str(found[0])
+    statements = re.findall(rf"^ *{name} = .*$", loop_of(source), re.MULTILINE)
+    if len(statements) != 1:
+        raise ValueError(f"{len(statements)} statements give {name} its value, there should be one")
+    return str(statements[0])
 
 
 def check_mask(source: str, name: str, *, masked: bool) -> Verdict:

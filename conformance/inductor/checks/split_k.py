@@ -42,63 +42,63 @@ def mirrored(m: int, n: int, k: int, dtype: str, seed: int = 0) -> dict[str, Ten
     return {"a": a.to(DTYPES[dtype]), "b": b.to(DTYPES[dtype])}
 
 
-def splits_of(found: Generated) -> tuple[list[int], bool]:
+def splits_of(generated: Generated) -> tuple[list[int], bool]:
     """The splits of every choice of the first lowering that splits K, and whether all these choices have a name of
     the known form."""
-    names = [choice.name for choice in found.selections[0].offered if "decompose_k" in choice.name]
+    names = [choice.name for choice in generated.selections[0].offered if "decompose_k" in choice.name]
     matches = [DECOMPOSED.match(name) for name in names]
     return [int(match[1]) for match in matches if match], all(matches)
 
 
-def judge_splits(found: Generated, m: int, n: int, k: int, *, most: int, some: bool) -> list[Verdict]:
+def judge_splits(generated: Generated, m: int, n: int, k: int, *, most: int, some: bool) -> list[Verdict]:
     """``some`` splits are offered, at most ``most``, each once, which divide K and lie in [2, min(K / M, K / N)]; else
     none is."""
-    splits, named = splits_of(found)
+    splits, named = splits_of(generated)
     right = [split for split in splits if k % split == 0 and 2 <= split <= min(k // m, k // n)]
     amount = 1 <= len(splits) <= most if some else not splits
     return [
-        compiled_verdict(found),
-        Verdict("names", named, f"{[choice.name for choice in found.selections[0].offered][:4]}"),
+        compiled_verdict(generated),
+        Verdict("names", named, f"{[choice.name for choice in generated.selections[0].offered][:4]}"),
         Verdict("number", amount, f"{len(splits)} splits: {splits}"),
         Verdict("splits", right == splits and len(set(splits)) == len(splits), f"{splits} of K = {k}"),
     ]
 
 
-def judge_decomposed(found: Generated, m: int, n: int) -> list[Verdict]:
+def judge_decomposed(generated: Generated, m: int, n: int) -> list[Verdict]:
     """The module multiplies the parts into fp32 by one call of ATen's, adds them up with a kernel that was generated
     for it, and holds no template."""
-    module = found.modules[-1]
-    names = [choice.name for selection in found.selections for choice in selection.left]
+    module = generated.modules[-1]
+    names = [choice.name for selection in generated.selections for choice in selection.left]
     name, split = next((match[0], match[1]) for match in map(DECOMPOSED.match, names) if match)
     checks = {
         "bmm": exactly(1, wide_bmm_call()),
         "parts": exactly(1, rf"empty_strided_cuda\(\({split}, {m}, {n}\), \([^)]*\), torch\.float32\)"),
         "function": exactly(1, rf"^def {name}\("),
         "no template": exactly(0, r"\btriton_tem_"),
-        "kernels": exactly(len(found.kernels), r"\btriton_\w+_fused_\w*\d+\.run\("),
+        "kernels": exactly(len(generated.kernels), r"\btriton_\w+_fused_\w*\d+\.run\("),
     }
-    verdicts = [Verdict("has kernels", bool(found.kernels), f"{len(found.kernels)} kernels")]
+    verdicts = [Verdict("has kernels", bool(generated.kernels), f"{len(generated.kernels)} kernels")]
     return verdicts + [in_source(f"source/{check}", directives, module) for check, directives in checks.items()]
 
 
-def judge_not_decomposed(found: Generated) -> list[Verdict]:
+def judge_not_decomposed(generated: Generated) -> list[Verdict]:
     """No splitting of K is offered, and nothing of it is in the module."""
-    module = found.modules[-1]
-    offered = [choice.name for choice in found.selections[0].offered if "decompose_k" in choice.name]
+    module = generated.modules[-1]
+    offered = [choice.name for choice in generated.selections[0].offered if "decompose_k" in choice.name]
     verdicts = [Verdict("offered", not offered, ", ".join(offered))]
     for name, pattern in (("bmm", wide_bmm_call()), ("decompose_k", "decompose_k")):
         verdicts.append(in_source(f"source/no {name}", exactly(0, pattern), module))
     return verdicts
 
 
-def judge_symbolic(found: Generated, n: int) -> list[Verdict]:
+def judge_symbolic(generated: Generated, n: int) -> list[Verdict]:
     """The parts are allocated with twice the symbol of A's rows, and the choices have names of the known form."""
-    module = found.modules[-1]
+    module = generated.modules[-1]
     parts = exactly(1, rf"empty_strided_cuda\(\(\d+, 2\*s\d+, {n}\), .*torch\.float32\)")
-    verdicts = [Verdict("offered", bool(splits_of(found)[0]), f"{splits_of(found)[0]}")]
+    verdicts = [Verdict("offered", bool(splits_of(generated)[0]), f"{splits_of(generated)[0]}")]
     for name, directives in {"bmm": exactly(1, wide_bmm_call()), "parts": parts}.items():
         verdicts.append(in_source(f"source/{name}", directives, module))
-    recompiles = found.counters["recompiles"]
+    recompiles = generated.counters["recompiles"]
     return [*verdicts, Verdict("recompiles", recompiles == 0, f"{recompiles}")]
 
 
@@ -113,22 +113,22 @@ def judge_backward(device: torch.device, settings: Mapping[str, Any]) -> list[Ve
     gradient = torch.zeros(256, 32768, dtype=torch.float16)
     places = torch.randint(0, 32768, (256, 16), generator=generator)  # few, so that every sum fits
     gradient.scatter_(1, places, 1.0)
-    given = [value.to(device, copy=True).requires_grad_() for value in values]
-    torch._dynamo.mark_dynamic(given[0], 0)
+    leaves = [value.to(device, copy=True).requires_grad_() for value in values]
+    torch._dynamo.mark_dynamic(leaves[0], 0)
     wide = [value.double().requires_grad_() for value in values]
     graphs_choices.stacked_columns(*wide).backward(gradient.double())
     with compiling(**settings), replacing(Decision.K_IS_SPLIT) as notes, config.patch(force_disable_caches=True):
         compiled = torch.compile(graphs_choices.stacked_columns)
 
         def forward() -> Tensor:
-            total: Tensor = (compiled(*given) * gradient.to(device)).sum()
+            total: Tensor = (compiled(*leaves) * gradient.to(device)).sum()
             return total
 
         _, modules = run_fw_bw_and_get_code(forward)
     verdicts = []
-    for name, mine, theirs in zip("ab", given, wide, strict=True):
-        assert theirs.grad is not None
-        equal = mine.grad is not None and torch.equal(mine.grad.cpu().double(), theirs.grad)
+    for name, computed, exact in zip("ab", leaves, wide, strict=True):
+        assert exact.grad is not None
+        equal = computed.grad is not None and torch.equal(computed.grad.cpu().double(), exact.grad)
         verdicts.append(Verdict(str(Check(CheckKind.NUMERICS, name)), equal, f"gradient of {name}"))
     backward = modules[-1]
     parts = r"empty_strided_cuda\(\(\d+, 32\*s\d+, 64\), .*torch\.float32\)"

@@ -50,14 +50,14 @@ def times_out(process: Any) -> list[Verdict]:
     """A job beyond its limit: TimeoutError soon after the limit, the child killed, the next job done by another.
 
     The child is at work before the limit counts: a start that takes longer than the limit would look the same."""
-    found = [_named("ready", is_healthy(process))]
+    ready = [_named("ready", is_healthy(process))]
     child = process.process
     started = time.monotonic()
     raised = _raised(lambda: ask(process, Job(seconds=ENDLESS_SECONDS), LIMIT_SECONDS))
     took = time.monotonic() - started
     prompt = LIMIT_SECONDS * 0.9 <= took <= LIMIT_SECONDS + PROMPT_SECONDS
     return [
-        *found,
+        *ready,
         Verdict("raised", isinstance(raised, TimeoutError), f"{raised!r}, TimeoutError required"),
         Verdict("prompt", prompt, f"after {took:.1f} s, limit {LIMIT_SECONDS:g} s"),
         _ended(child, -signal.SIGKILL),
@@ -67,13 +67,13 @@ def times_out(process: Any) -> list[Verdict]:
 
 def raises_here(process: Any) -> list[Verdict]:
     """An exception in the child is raised here with its type and text, and the child goes on."""
-    found = [_named("ready", is_healthy(process))]
+    ready = [_named("ready", is_healthy(process))]
     pid = process.process.pid
     raised = _raised(lambda: ask(process, Job(error="the fault of job 3")))
     same = type(raised) is RuntimeError and str(raised) == "the fault of job 3"
     healthy = is_healthy(process)
     return [
-        *found,
+        *ready,
         Verdict("raised", same, f"{raised!r}, RuntimeError('the fault of job 3') required"),
         Verdict("same child", process.process.pid == pid, f"child {process.process.pid}, {pid} before"),
         healthy,
@@ -82,11 +82,11 @@ def raises_here(process: Any) -> list[Verdict]:
 
 def crashes(process: Any) -> list[Verdict]:
     """A child that ends itself is noticed at once: EOFError, and the next job is done by another."""
-    found = [_named("ready", is_healthy(process))]
+    ready = [_named("ready", is_healthy(process))]
     child = process.process
     raised = _raised(lambda: ask(process, Job(exit_code=EXIT_CODE)))
     return [
-        *found,
+        *ready,
         Verdict("raised", isinstance(raised, EOFError), f"{raised!r}, EOFError required"),
         _ended(child, EXIT_CODE),
         is_healthy(process, child.pid),
@@ -95,14 +95,14 @@ def crashes(process: Any) -> list[Verdict]:
 
 def is_killed(process: Any) -> list[Verdict]:
     """``kill`` ends a child that is at work; the process says so, and the next job is done by another."""
-    found = [_named("ready", is_healthy(process))]
+    ready = [_named("ready", is_healthy(process))]
     child = process.process
     process.put(Job(seconds=ENDLESS_SECONDS))
     process.kill()
     ended = _ended(child, -signal.SIGKILL)
     alive = process.alive()
     return [
-        *found,
+        *ready,
         ended,
         Verdict("says so", not alive, f"alive() is {alive}"),
         is_healthy(process, child.pid),
@@ -137,12 +137,12 @@ def _named(name: str, verdict: Verdict) -> Verdict:
 
 def _ended(child: subprocess.Popen[bytes], code: int) -> Verdict:
     try:
-        found: int | None = child.wait(PROMPT_SECONDS)
+        exit_code: int | None = child.wait(PROMPT_SECONDS)
     except subprocess.TimeoutExpired:
-        found = None
+        exit_code = None
         child.kill()
-    text = "runs on" if found is None else f"ended with {found}"
-    return Verdict("child ended", found == code, f"{text}, {code} required")
+    text = "runs on" if exit_code is None else f"ended with {exit_code}"
+    return Verdict("child ended", exit_code == code, f"{text}, {code} required")
 
 
 def loses_only_that_job(pool: Any, job: Job, limit: float = START_SECONDS) -> list[Verdict]:
@@ -168,10 +168,10 @@ def _one_each(pool: Any, value: float) -> list[Job]:
 
 def _values(name: str, replies: Sequence[Any], jobs: Sequence[Job]) -> list[Verdict]:
     """Whether every job got its value, each from a child of its own."""
-    found = [getattr(reply, "value", reply) for reply in replies]
+    values = [getattr(reply, "value", reply) for reply in replies]
     pids = {reply.pid for reply in replies if isinstance(reply, Reply)} - {os.getpid()}
     return [
-        Verdict(f"{name}/values", found == [job.value for job in jobs], f"{found}, {[job.value for job in jobs]}"),
+        Verdict(f"{name}/values", values == [job.value for job in jobs], f"{values}, {[job.value for job in jobs]}"),
         Verdict(f"{name}/children", len(pids) == len(jobs), f"{len(pids)} for {len(jobs)} jobs"),
     ]
 
@@ -206,7 +206,7 @@ def device_lists(pool_class: Any, count: int = 4) -> list[Verdict]:
         ("environment", True, "2,3", [2, 3]),
         ("all", True, None, list(range(count))),
     ]
-    found = []
+    verdicts = []
     for name, several, visible, expected in rows:
         with (
             mock.patch.object(autotune_process, "get_gpu_type", return_value="cuda"),
@@ -215,8 +215,8 @@ def device_lists(pool_class: Any, count: int = 4) -> list[Verdict]:
             config.patch(autotune_multi_device=several),
         ):
             listed = list(pool_class.get_device_list())
-        found.append(Verdict(f"devices/{name}", listed == expected, f"{listed}, {expected} required"))
-    return found
+        verdicts.append(Verdict(f"devices/{name}", listed == expected, f"{listed}, {expected} required"))
+    return verdicts
 
 
 # --- choices in a spawned process -------------------------------------------------------------------------------------

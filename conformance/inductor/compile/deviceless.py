@@ -1,5 +1,5 @@
-"""Generating code for an NVIDIA GPU with ``torch.compile`` where there is none: what torch asks the device is answered
-from a target's facts.
+"""Lets ``torch.compile`` generate code for an NVIDIA GPU on a machine without one: torch's questions about the device
+are answered from a target's facts.
 
 ``torch.compile`` is then given fake cuda tensors. It generates its modules and neither loads nor runs them: calling a
 compiled function raises :class:`GeneratedOnly` once its module has been handed to
@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from conformance.execution.compile_worker import StubDriver
 from conformance.records import Reason, ReasonCode
 from conformance.targets import KIB, Target
 
@@ -63,7 +64,7 @@ def deviceless(target: Target) -> Iterator[None]:
     if target.vendor != "nvidia" or target.limits.multiprocessors is None:
         raise ValueError(
             f"target {target.id} has {target.limits.multiprocessors} multiprocessors: code is generated without a "
-            "device for NVIDIA targets with a known number of them, such as conformance.targets.find('sm_90')"
+            "device for NVIDIA targets with a known number of them"
         )
     _prepare()
     places = [(*_place(override.name), override) for override in OVERRIDES]
@@ -287,8 +288,8 @@ def _forget() -> None:
     """Clears what torch remembers of a device."""
     for module in REMEMBERING:
         for owner in _namespaces(sys.modules.get(module)):
-            for name, found in vars(owner).items():
-                cached = found.__func__ if isinstance(found, (staticmethod, classmethod)) else found
+            for name, attribute in vars(owner).items():
+                cached = attribute.__func__ if isinstance(attribute, (staticmethod, classmethod)) else attribute
                 if isinstance(cached, functools._lru_cache_wrapper) and name not in ONCE:
                     cached.cache_clear()
     from torch._inductor.utils import clear_caches
@@ -301,7 +302,14 @@ def _namespaces(module: Any) -> list[Any]:
     if module is None:
         return []
     name = module.__name__
-    return [module, *(found for found in vars(module).values() if isinstance(found, type) and found.__module__ == name)]
+    return [
+        module,
+        *(
+            attribute
+            for attribute in vars(module).values()
+            if isinstance(attribute, type) and attribute.__module__ == name
+        ),
+    ]
 
 
 # --- below Python -----------------------------------------------------------------------------------------------------
@@ -334,28 +342,19 @@ def _device_guard() -> Iterator[None]:
         slots[CUDA] = before
 
 
-class _Driver:
-    """What Inductor asks Triton's driver."""
+class _Driver(StubDriver):
+    """A stub with the properties that Inductor asks for."""
 
     def __init__(self, target: Target) -> None:
         from triton.backends.compiler import GPUTarget
 
+        super().__init__(GPUTarget(target.backend, target.arch, target.warp_size), 0)
         facts = {
             "max_shared_mem": target.limits.shared_memory,
             "multiprocessor_count": target.limits.multiprocessors,
             "warpSize": target.warp_size,
         }
-        self.target = GPUTarget(target.backend, target.arch, target.warp_size)
         self.utils = SimpleNamespace(get_device_properties=lambda device: facts)
-
-    def get_current_target(self) -> Any:
-        return self.target
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, device: int) -> int:
-        return 0
 
 
 @contextmanager

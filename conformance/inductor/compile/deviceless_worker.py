@@ -17,7 +17,7 @@ from conformance.execution.compile_worker import artefact_of, named
 from conformance.inductor.compile.deviceless import DevicelessUnsupported, GeneratedOnly, deviceless
 from conformance.inductor.compile.observation import (
     ALWAYS,
-    Seen,
+    CompilationLog,
     compiling,
     counted,
     failure_of,
@@ -54,34 +54,25 @@ def generate(program: Program, target: Target) -> Generated:
 
     started = time.perf_counter()
     options = settings(program, FIXED)
-    with deviceless(target), compiling(program, options) as seen:
+    with deviceless(target), compiling(program, options) as log:
         try:
-            failure = _compile(program, seen)
-            counters = counted(seen)
+            failure = _compile(program, log)
+            counters = counted(log)
         finally:
             torch._dynamo.reset()
         clear_caches()  # a module that was loaded before would hold kernels that are compiled already
         kernels = tuple(
             _kernel(name, source, target, counters)
-            for module in seen.modules
+            for module in log.modules
             for name, source in kernels_of(module).items()
         )
-    return Generated(
-        modules=tuple(seen.modules),
-        selections=tuple(seen.selections),
-        kernels=kernels,
-        invocations=tuple(seen.invocations),
-        failure=failure,
-        counters=counters,
-        notes=tuple(seen.notes),
-        seconds=time.perf_counter() - started,
-    )
+    return log.generated(kernels, failure, counters, started)
 
 
 # --- compiling --------------------------------------------------------------------------------------------------------
 
 
-def _compile(program: Program, seen: Seen) -> Failure | None:
+def _compile(program: Program, log: CompilationLog) -> Failure | None:
     """Calls the compiled function with every set of operands, until one fails."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -95,13 +86,13 @@ def _compile(program: Program, seen: Seen) -> Failure | None:
         try:
             compiled(*tensors, **dict(program.arguments))
         except GeneratedOnly as ready:
-            seen.invocations.append(_invocation(ready, seen, tensors))
+            log.invocations.append(_invocation(ready, log, tensors))
         except DevicelessUnsupported:
             raise
         except Exception as error:
             return failure_of(error)
-        if not seen.first:
-            seen.first = graphs()
+        if not log.first:
+            log.first = graphs()
     return None
 
 
@@ -114,8 +105,8 @@ def _tensor(operand: Operand) -> torch.Tensor:
     return storage.as_strided(operand.shape, operand.strides, operand.offset)
 
 
-def _invocation(ready: GeneratedOnly, seen: Seen, tensors: list[torch.Tensor]) -> Invocation:
-    """Which module would have run, and which operands are its inputs."""
+def _invocation(ready: GeneratedOnly, log: CompilationLog, tensors: list[torch.Tensor]) -> Invocation:
+    """The module that would have run, and the operands that are its inputs."""
     inputs: list[tuple[str, int]] = []
     for value in ready.inputs:
         number = next((number for number, tensor in enumerate(tensors) if tensor is value), None)
@@ -125,7 +116,7 @@ def _invocation(ready: GeneratedOnly, seen: Seen, tensors: list[torch.Tensor]) -
             inputs.append(("size", int(value)))
         else:
             raise AssertionError(f"an input of the generated module is {type(value).__name__}, and no operand")
-    return Invocation(seen.modules.index(ready.source), tuple(inputs))
+    return Invocation(log.modules.index(ready.source), tuple(inputs))
 
 
 # --- kernels ----------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -13,7 +14,15 @@ from typing import Any
 import torch
 
 from conformance.inductor.compile.deviceless import replaced
-from conformance.inductor.compile.program import Choice, Failure, Invocation, Program, Selection
+from conformance.inductor.compile.program import (
+    Choice,
+    Failure,
+    Generated,
+    GeneratedKernel,
+    Invocation,
+    Program,
+    Selection,
+)
 from conformance.inductor.compile.replaced_decisions import replacing
 from conformance.kernels import carveout
 
@@ -33,8 +42,11 @@ ALWAYS: Mapping[str, Any] = {
 
 
 @dataclass
-class Seen:
-    """What was seen while torch compiled; ``first`` is the number of graphs that the first call took."""
+class CompilationLog:
+    """What torch did while it compiled a program: the fields of :class:`Generated` as they grow.
+
+    ``first`` is the number of graphs that the first call took.
+    """
 
     modules: list[str] = field(default_factory=list)
     selections: list[Selection] = field(default_factory=list)
@@ -42,22 +54,37 @@ class Seen:
     notes: list[Any] = field(default_factory=list)
     first: int = 0
 
+    def generated(
+        self, kernels: tuple[GeneratedKernel, ...], failure: Failure | None, counters: Mapping[str, int], started: float
+    ) -> Generated:
+        """What came of the program; ``started`` is when, by ``time.perf_counter``."""
+        return Generated(
+            modules=tuple(self.modules),
+            selections=tuple(self.selections),
+            kernels=kernels,
+            invocations=tuple(self.invocations),
+            failure=failure,
+            counters=counters,
+            notes=tuple(self.notes),
+            seconds=time.perf_counter() - started,
+        )
+
 
 @contextmanager
-def compiling(program: Program, options: Mapping[str, Any]) -> Iterator[Seen]:
+def compiling(program: Program, options: Mapping[str, Any]) -> Iterator[CompilationLog]:
     """Inside, ``torch.compile`` compiles ``program`` from nothing with ``options`` of Inductor, and what it does is
-    seen. What it has compiled stays in use afterwards."""
+    logged. What it has compiled stays in use afterwards."""
     from torch._inductor import config
 
     with ExitStack() as stack:
-        seen = Seen(notes=stack.enter_context(replacing(program.decision)))
+        log = CompilationLog(notes=stack.enter_context(replacing(program.decision)))
         stack.enter_context(_caches())
         torch._dynamo.reset()
         torch._dynamo.utils.counters.clear()
         stack.enter_context(config.patch(dict(options)))
         stack.enter_context(carveout.reserved(program.carveout))
-        stack.enter_context(_watching(program, seen))
-        yield seen
+        stack.enter_context(_watching(program, log))
+        yield log
 
 
 def mark(program: Program, tensors: Sequence[torch.Tensor]) -> None:
@@ -128,7 +155,7 @@ def _caches() -> Iterator[None]:
 
 
 @contextmanager
-def _watching(program: Program, seen: Seen) -> Iterator[None]:
+def _watching(program: Program, log: CompilationLog) -> Iterator[None]:
     """Keeps the source of each module, and filters the choices that Inductor selects from."""
     from torch._inductor.graph import GraphLowering
     from torch._inductor.select_algorithm import AlgorithmSelectorCache
@@ -136,13 +163,13 @@ def _watching(program: Program, seen: Seen) -> Iterator[None]:
     select = AlgorithmSelectorCache.__call__
 
     def selecting(cache: Any, name: str, choices: list[Any], *arguments: Any, **options: Any) -> Any:
-        found = matching(choices, program.templates, program.descriptions)
-        left = found if program.pick is None or not found else [found[program.pick % len(found)]]
-        seen.selections.append(Selection(name, described(choices), described(left), len(found)))
+        candidates = matching(choices, program.templates, program.descriptions)
+        left = candidates if program.pick is None or not candidates else [candidates[program.pick % len(candidates)]]
+        log.selections.append(Selection(name, described(choices), described(left), len(candidates)))
         return select(cache, name, left, *arguments, **options)  # raises NoValidChoicesError if nothing is left
 
     with (
-        replaced(GraphLowering, "save_output_code", staticmethod(seen.modules.append)),
+        replaced(GraphLowering, "save_output_code", staticmethod(log.modules.append)),
         replaced(AlgorithmSelectorCache, "__call__", selecting),
     ):
         yield
@@ -180,7 +207,7 @@ def graphs() -> int:
     return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
 
 
-def counted(seen: Seen) -> dict[str, int]:
+def counted(log: CompilationLog) -> dict[str, int]:
     """``graphs`` compiled, ``recompiles`` of them after the first call, ``graph_breaks``, and Inductor's own."""
     counters = torch._dynamo.utils.counters
     own = {name: int(value) for name, value in counters["inductor"].items()}
@@ -188,7 +215,7 @@ def counted(seen: Seen) -> dict[str, int]:
     breaks = sum(counters["graph_break"].values())
     return own | {
         "graphs": compiled,
-        "recompiles": compiled - seen.first if seen.first else 0,
+        "recompiles": compiled - log.first if log.first else 0,
         "graph_breaks": breaks,
     }
 

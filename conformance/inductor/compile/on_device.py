@@ -15,7 +15,15 @@ from torch import Tensor
 from conformance.execution.compile_worker import artefact_of, named
 from conformance.execution.device import kernel_events
 from conformance.inductor.compile.deviceless import replaced
-from conformance.inductor.compile.observation import compiling, counted, failure_of, graphs, mark, settings
+from conformance.inductor.compile.observation import (
+    CompilationLog,
+    compiling,
+    counted,
+    failure_of,
+    graphs,
+    mark,
+    settings,
+)
 from conformance.inductor.compile.program import Failure, Generated, GeneratedKernel, Launches, Program
 from conformance.inductor.source.generated_modules import kernels_of, kind_of
 from conformance.problems import DTYPES, Operand, itemsize
@@ -23,43 +31,41 @@ from conformance.targets import Target
 
 
 def compile_here(program: Program, target: Target) -> tuple[Generated, Callable[..., Any]]:
-    """Compiles ``program`` and runs it once on each set of its operands, on the device of ``target``: what came of it,
-    and the compiled function.
+    """What came of compiling ``program`` on the device of ``target``, and the compiled function.
 
-    What ``torch.compile`` or that run raises is the result's ``failure``. Raises ValueError for a setting or mode that
-    the installed torch does not have.
+    The function is compiled when it runs: once on each set of the program's operands, which are zeros. What
+    ``torch.compile`` or a run raises is the result's ``failure``. Raises ValueError for a setting or mode that the
+    installed torch does not have.
     """
-    started = time.perf_counter()
-    before = time.time()
-    function = torch.compile(named(program.graph), dynamic=program.dynamic)
-    failure: Failure | None = None
-    with compiling(program, settings(program, {})) as seen, _loading() as loaded:
-        try:
-            for operands in (program.operands, *program.calls):
-                tensors = [_tensor(operand, target) for operand in operands]
-                mark(program, tensors)
-                function(*tensors, **dict(program.arguments))
-                torch.accelerator.synchronize()
-                seen.first = seen.first or graphs()
-        except Exception as error:  # whatever it is, the program did not compile or run
-            failure = failure_of(error)
-        kernels = _kernels(seen.modules, loaded, target, before)
-        counters = counted(seen)
-    generated = Generated(
-        modules=tuple(seen.modules),
-        selections=tuple(seen.selections),
-        kernels=kernels,
-        failure=failure,
-        counters=counters,
-        notes=tuple(seen.notes),
-        seconds=time.perf_counter() - started,
-    )
-    arguments = dict(program.arguments)
-    return generated, lambda *tensors: function(*tensors, **arguments)
+    started, file_time = time.perf_counter(), time.time()
+    compiled = torch.compile(named(program.graph), dynamic=program.dynamic)
+
+    def function(*tensors: Tensor) -> Any:
+        return compiled(*tensors, **dict(program.arguments))
+
+    with compiling(program, settings(program, {})) as log, _loading() as loaded:
+        failure = _run_once(program, function, target, log)
+        kernels = _kernels(log.modules, loaded, target, file_time)
+        generated = log.generated(kernels, failure, counted(log), started)
+    return generated, function
+
+
+def _run_once(program: Program, function: Callable[..., Any], target: Target, log: CompilationLog) -> Failure | None:
+    """Calls ``function`` with every set of operands; the failure of the first call that fails."""
+    try:
+        for operands in (program.operands, *program.calls):
+            tensors = [_tensor(operand, target) for operand in operands]
+            mark(program, tensors)
+            function(*tensors)
+            torch.accelerator.synchronize()
+            log.first = log.first or graphs()
+    except Exception as error:  # whatever it is, the program did not compile or run
+        return failure_of(error)
+    return None
 
 
 def _tensor(operand: Operand, target: Target) -> Tensor:
-    """Memory for ``operand``: zeros, which no function of a suite takes amiss."""
+    """Memory for ``operand`` on the device, filled with zeros: every function of a suite accepts them."""
     device = torch.device(f"cuda:{target.device_index}")
     size = itemsize(operand.dtype)
     memory = torch.zeros((operand.offset + max(operand.span, 1)) * size, dtype=torch.uint8, device=device)
@@ -67,8 +73,10 @@ def _tensor(operand: Operand, target: Target) -> Tensor:
 
 
 def without_base(view: Tensor, operand: Operand) -> Tensor:
-    """A tensor over the memory of ``view``, which stands for ``operand``, that is a view of nothing: Dynamo guards the
-    base of a view too, and no two guarded tensors have bases alike."""
+    """A tensor over the memory of ``view``, which stands for ``operand``, that has no base.
+
+    Dynamo guards the base of a view too, and the bases of two views always differ.
+    """
     size = itemsize(operand.dtype)
     length = (operand.offset + max(operand.span, 1)) * size
     first = (view.storage_offset() - operand.offset) * size
@@ -103,28 +111,29 @@ def _loading() -> Iterator[dict[str, Any]]:
 def _kernels(
     modules: Sequence[str], loaded: Mapping[str, Any], target: Target, before: float
 ) -> tuple[GeneratedKernel, ...]:
-    """The Triton kernels of ``modules`` as they were compiled and ``loaded``."""
-    found: list[GeneratedKernel] = []
+    """The Triton kernels of ``modules`` as they were compiled after ``before`` and ``loaded``."""
+    kernels: list[GeneratedKernel] = []
     for text in modules:
         for name, source in kernels_of(text).items():
             kernel = getattr(loaded.get(text), name, None)
             results = getattr(kernel, "compile_results", None)
             if not results:
-                found.append(GeneratedKernel(name, kind_of(source), source, error="it was not compiled or not loaded"))
+                error = "it was not compiled or not loaded"
+                kernels.append(GeneratedKernel(name, kind_of(source), source, error=error))
                 continue
             compiled = results[0].kernel
             artefact = artefact_of(compiled, target, compiled.hash, before)
-            found.append(GeneratedKernel(name, kind_of(source), source, artefact))
-    return tuple(found)
+            kernels.append(GeneratedKernel(name, kind_of(source), source, artefact))
+    return tuple(kernels)
 
 
 def call(
     function: Callable[..., Any], operands: Sequence[Operand], views: Sequence[Tensor], *, observe: bool
 ) -> tuple[tuple[Tensor, ...], Launches]:
-    """The outputs of the compiled ``function`` over ``views``, which stand for ``operands``, and (name, grid) of every
-    kernel if it is to be observed.
+    """The outputs of the compiled ``function`` over ``views``, which stand for ``operands``.
 
-    Raises AssertionError if the function was compiled anew: what would be judged is not what was pinned.
+    With ``observe`` also the (name, grid) of every kernel that it launched. Raises AssertionError if the function was
+    compiled anew: what ran is then not what was pinned.
     """
     tensors = [without_base(view, operand) for view, operand in zip(views, operands, strict=True)]
     compiled = graphs()

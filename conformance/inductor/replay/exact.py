@@ -40,7 +40,7 @@ def exact_verdicts(compiled: Compiled, executor: Any, seed: int, given: Mapping[
         for number, operand in enumerate(program.operands)
     }
     wide = [_wide(operand, values[operand.name]) for operand in program.operands]
-    wanted = _outputs(named(program.graph)(*wide, **dict(program.arguments)))
+    references = _outputs(named(program.graph)(*wide, **dict(program.arguments)))
     runs: list[tuple[Tensor, ...]] = []
     verdicts: list[Verdict] = []
     for pattern in (0, 1):
@@ -48,12 +48,12 @@ def exact_verdicts(compiled: Compiled, executor: Any, seed: int, given: Mapping[
             GuardedTensor.place(values[operand.name], operand, device=executor.device, pattern=pattern)
             for operand in program.operands
         ]
-        found, _ = compiled.call([tensor.view for tensor in placed], executor, observe=False)
+        outputs, _ = compiled.call([tensor.view for tensor in placed], executor, observe=False)
         disturbed = [str(violation) for tensor in placed for violation in tensor.violations()]
         if disturbed:
             verdicts.append(Verdict("memory", False, "; ".join(disturbed[:4]), {"pattern": pattern}))
-        runs.append(tuple(output.detach().cpu() for output in found))
-    for number, reference in enumerate(wanted):
+        runs.append(tuple(output.detach().cpu() for output in outputs))
+    for number, reference in enumerate(references):
         verdicts.append(_compared(str(Check(CheckKind.NUMERICS, f"{number}")), runs[0][number], reference))
         same = torch.equal(bits(runs[0][number].contiguous()), bits(runs[1][number].contiguous()))
         verdicts.append(
@@ -73,19 +73,19 @@ def _outputs(result: Any) -> tuple[Tensor, ...]:
     return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
 
-def _compared(check: str, found: Tensor, reference: Tensor) -> Verdict:
-    if found.shape != reference.shape:
-        return Verdict(check, False, f"shape {tuple(found.shape)}, {tuple(reference.shape)} is required")
-    wanted = reference.to(found.dtype)
+def _compared(check: str, output: Tensor, reference: Tensor) -> Verdict:
+    if output.shape != reference.shape:
+        return Verdict(check, False, f"shape {tuple(output.shape)}, {tuple(reference.shape)} is required")
+    wanted = reference.to(output.dtype)
     if not torch.equal(wanted.to(reference.dtype), reference):
         raise ValueError(
-            f"{check}: the reference is not exact in {found.dtype}: use smaller operands or a wider output"
+            f"{check}: the reference is not exact in {output.dtype}: use smaller operands or a wider output"
         )
-    wrong = (found.double() != wanted.double()) | found.double().isnan()
+    wrong = (output.double() != wanted.double()) | output.double().isnan()
     if not bool(wrong.any()):
-        return Verdict(check, True, f"{found.numel()} elements are exact")
-    first = wrong.nonzero()[0].tolist() if found.dim() else []
-    got, want = found[tuple(first)].item(), wanted[tuple(first)].item()
+        return Verdict(check, True, f"{output.numel()} elements are exact")
+    first = wrong.nonzero()[0].tolist() if output.dim() else []
+    got, want = output[tuple(first)].item(), wanted[tuple(first)].item()
     return Verdict(
-        check, False, f"{int(wrong.sum())} of {found.numel()} wrong, first {first} is {got}, {want} required"
+        check, False, f"{int(wrong.sum())} of {output.numel()} wrong, first {first} is {got}, {want} required"
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +16,9 @@ from conformance.inductor.compile.program import Choice, Launches
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Plan
 from conformance.numerics.contract import Contract
-from conformance.problems import FP8, Conv, Gemm, Problem
+from conformance.problems import FP8, Problem
 from conformance.records import ExecutorName
+from conformance.targets import Target
 
 #: Called with the operands in their order and whether to observe: the outputs, and what was launched if it was.
 Call = Callable[[Sequence[Tensor], bool], tuple[tuple[Tensor, ...], Launches]]
@@ -28,14 +28,14 @@ _CONSTANT = r"^\s*{}\s*:\s*tl\.constexpr\s*=\s*(\d+)\s*$"
 
 def constant(source: str, name: str) -> int | None:
     """The number that a template's kernel assigns to its compile-time constant ``name``; None if it has none."""
-    found = re.search(_CONSTANT.format(re.escape(name)), source, re.MULTILINE)
-    return int(found[1]) if found else None
+    assignment = re.search(_CONSTANT.format(re.escape(name)), source, re.MULTILINE)
+    return int(assignment[1]) if assignment else None
 
 
 def option(source: str, name: str) -> int | None:
     """The compile option ``name``, such as num_warps, in the decorator of a template's kernel; None if it has none."""
-    found = re.search(rf"\b{name}\s*=\s*(\d+)", source.split("@triton.jit", 1)[0])
-    return int(found[1]) if found else None
+    keyword = re.search(rf"\b{name}\s*=\s*(\d+)", source.split("@triton.jit", 1)[0])
+    return int(keyword[1]) if keyword else None
 
 
 def config_of(source: str) -> Config:
@@ -59,18 +59,14 @@ def described_config(choice: Choice) -> Config | None:
     return Config(*(numbers[name] for name in names), group_m=numbers.get("GROUP_M", 8))
 
 
-def expected_grid(problem: Problem, config: Config, sms: int | None) -> tuple[int, ...]:
-    """Programs that a template launches: one per tile (and matrix of a batch, and group of a convolution), or, where
-    ``sms`` is given, as many as there are SMs for the tiles. Always three numbers."""
-    if isinstance(problem, Conv):
-        pixels = problem.batch * math.prod(problem.out_size)
-        columns = -(-(problem.out_channels // problem.groups) // config.block_n)
-        return (-(-pixels // config.block_m), columns, problem.groups)
-    assert isinstance(problem, Gemm)
-    tiles = -(-problem.M // config.block_m) * -(-problem.N // config.block_n)
-    if sms is not None:
-        return (min(sms, tiles), 1, 1)
-    return (tiles, problem.batch or 1, 1)
+def expected_grid(problem: Problem, config: Config, target: Target, sms: int | None) -> tuple[int, int, int]:
+    """Programs that a template launches: those of the catalogue's kernel for the same operation, one per tile.
+
+    ``sms``: the template is persistent and launches at most so many programs.
+    """
+    kernel = catalogue.get(problem.op)
+    x, y, z = (*kernel.grid(kernel.draft(problem, config, target)), 1, 1)[:3]
+    return (x, y, z) if sms is None else (min(sms, x), y, z)
 
 
 @dataclass(frozen=True)
@@ -119,14 +115,14 @@ class CallExecutor:
         if programs is not None:
             raise ValueError("a compiled function cannot run part of its grid")
         problem, tensors = launch.plan.problem, launch.tensors
-        given = [*problem.operands, *(problem.outputs if self._out else ())]
-        outputs, launches = launch.call([tensors[operand.name] for operand in given], observe)
-        for operand, found in zip(problem.outputs, outputs, strict=True):
-            wanted = tensors[operand.name]
-            if found.shape != wanted.shape or found.dtype != wanted.dtype:
-                text = f"{tuple(found.shape)} {found.dtype}"
-                raise AssertionError(f"{operand.name} is {text}, {tuple(wanted.shape)} {wanted.dtype} is required")
-            if found.data_ptr() != wanted.data_ptr():
-                wanted.copy_(found)
+        operands = [*problem.operands, *(problem.outputs if self._out else ())]
+        outputs, launches = launch.call([tensors[operand.name] for operand in operands], observe)
+        for operand, output in zip(problem.outputs, outputs, strict=True):
+            place = tensors[operand.name]
+            if output.shape != place.shape or output.dtype != place.dtype:
+                text = f"{tuple(output.shape)} {output.dtype}"
+                raise AssertionError(f"{operand.name} is {text}, {tuple(place.shape)} {place.dtype} is required")
+            if output.data_ptr() != place.data_ptr():
+                place.copy_(output)
         grids = [grid for name, grid in launches if name.startswith("triton_tem_")]
         return Ran(self.name, grids[0] if grids else None, None, 0.0)

@@ -12,40 +12,41 @@ def kernels_of(module_source: str) -> dict[str, str]:
     A module holds them as ``name = async_compile.triton("function", '''source''', ...)``. Raises ValueError if such a
     call does not have this form, and SyntaxError if ``module_source`` is not Python.
     """
-    found = {}
-    for statement in ast.walk(ast.parse(module_source)):
-        if isinstance(statement, ast.Assign) and _is_triton_call(statement.value):
-            name = ast.unparse(statement.targets[0])
-            found[name] = _second_text(statement.value, name)
-    calls = sum(_is_triton_call(node) for node in ast.walk(ast.parse(module_source)))
-    if calls != len(found):
-        raise ValueError(f"{calls} calls of async_compile.triton, and {len(found)} of them assigned to a name")
-    return found
+    nodes = list(ast.walk(ast.parse(module_source)))
+    sources = {}
+    for node in nodes:
+        if isinstance(node, ast.Assign) and _is_triton_call(node.value):
+            name = ast.unparse(node.targets[0])
+            sources[name] = _second_text(node.value, name)
+    calls = sum(map(_is_triton_call, nodes))
+    if calls != len(sources):
+        raise ValueError(f"{calls} calls of async_compile.triton, and {len(sources)} of them assigned to a name")
+    return sources
 
 
 def function_of(kernel_source: str) -> str:
-    """The name of the decorated function in the source of one kernel. Raises ValueError if there is not just one."""
+    """The name of the decorated function in the source of one kernel. Raises ValueError for none or several."""
     return _kernel_definition(kernel_source)[0].name
 
 
 def kind_of(kernel_source: str) -> str:
     """The heuristic that decorates the kernel: "template", "pointwise", "reduction" and so on.
 
-    Raises ValueError if ``kernel_source`` does not hold just one function with such a decorator.
+    Raises ValueError if ``kernel_source`` has none or several functions with such a decorator.
     """
     return _kernel_definition(kernel_source)[1]
 
 
 def _kernel_definition(source: str) -> tuple[ast.FunctionDef, str]:
-    found = [
+    definitions = [
         (node, heuristic)
         for node in ast.parse(source).body
         if isinstance(node, ast.FunctionDef)
         for heuristic in _heuristics(node)
     ]
-    if len(found) != 1:
-        raise ValueError(f"{len(found)} functions are decorated by triton_heuristics, a kernel's source has one")
-    return found[0]
+    if len(definitions) != 1:
+        raise ValueError(f"{len(definitions)} functions are decorated by triton_heuristics, a kernel's source has one")
+    return definitions[0]
 
 
 def _heuristics(function: ast.FunctionDef) -> Iterator[str]:

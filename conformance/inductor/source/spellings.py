@@ -104,17 +104,17 @@ def only(name: str) -> str:
 def dialect(name: str) -> Dialect:
     """How the template ``name`` of the installed torch spells descriptors. Raises NoSuchTemplate."""
     text = template_text(name)
-    for found in DIALECTS:
-        if re.search(found.marker, text) and _importable(found):
-            return found
-    detail = f"the template {name} speaks none of the dialects {', '.join(found.name for found in DIALECTS)}"
+    for spelling in DIALECTS:
+        if re.search(spelling.marker, text) and _importable(spelling):
+            return spelling
+    detail = f"the template {name} speaks none of the dialects {', '.join(spelling.name for spelling in DIALECTS)}"
     raise NoSuchTemplate(Reason(ReasonCode.CAPABILITY, name, detail))
 
 
-def _importable(found: Dialect) -> bool:
+def _importable(spelling: Dialect) -> bool:
     """Whether the installed Triton has the interface: templates may carry several, for several Tritons."""
     language = importlib.import_module("triton.language")
-    return hasattr(language, "make_tensor_descriptor") == (found.name != "experimental")
+    return hasattr(language, "make_tensor_descriptor") == (spelling.name != "experimental")
 
 
 @functools.cache

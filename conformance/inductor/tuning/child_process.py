@@ -57,9 +57,9 @@ def square_on_second_device(connection: Any, x: Tensor) -> None:
     from torch._inductor import config
 
     with config.patch(max_autotune_gemm=True), torch.cuda.device(0):
-        found = torch.compile(_square)(x.to("cuda:1"))
+        product = torch.compile(_square)(x.to("cuda:1"))
         current = torch.cuda.current_device()
-    connection.send((str(found.device), current, found.cpu().tolist()))
+    connection.send((str(product.device), current, product.cpu().tolist()))
 
 
 def _square(x: Tensor) -> Tensor:

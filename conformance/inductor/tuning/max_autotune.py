@@ -24,10 +24,10 @@ def compiling(**settings: Any) -> Iterator[Mapping[str, int]]:
     """Compilation in this process with max-autotune, empty caches, few configs and counters from zero."""
     from torch._inductor import config
 
-    given: dict[str, Any] = {"max_autotune": True, "compile_threads": 1}
+    defaults: dict[str, Any] = {"max_autotune": True, "compile_threads": 1}
     if hasattr(config.test_configs, "max_mm_configs"):
-        given["test_configs.max_mm_configs"] = 4
-    with config.patch(given | settings), fresh_caches(), fresh_counters() as counters, fresh_dynamo():
+        defaults["test_configs.max_mm_configs"] = 4
+    with config.patch(defaults | settings), fresh_caches(), fresh_counters() as counters, fresh_dynamo():
         yield counters
 
 
@@ -40,9 +40,9 @@ def pools_watched() -> Iterator[list[float]]:
     original = autotune_process.TuningProcessPool.benchmark
 
     def benchmark(pool: Any, choices: Any) -> Any:
-        found = original(pool, choices)
-        timed.extend(found.values())
-        return found
+        times = original(pool, choices)
+        timed.extend(times.values())
+        return times
 
     autotune_process.get_tuning_process_pool.cache_clear()
     with mock.patch.object(autotune_process.TuningProcessPool, "benchmark", benchmark):

@@ -78,8 +78,8 @@ class Selecting:
     def select(self, choices: Sequence[Any], *, name: str = "mm", nodes: Sequence[Any] = (), **options: Any) -> Any:
         """The choice that the selector takes; raises what it raises."""
         inputs = list(nodes or [self.node("a", 16, 8), self.node("b", 8, 16)])
-        found = self.selector(name, list(choices), inputs, _layout((16, 16)), **options)
-        return found[0] if isinstance(found, tuple) else found  # releases differ in what comes with the node
+        selected = self.selector(name, list(choices), inputs, _layout((16, 16)), **options)
+        return selected[0] if isinstance(selected, tuple) else selected  # releases differ in what comes with the node
 
 
 def _layout(size: Sequence[int]) -> Any:
@@ -104,8 +104,13 @@ def selecting(**settings: Any) -> Iterator[Selecting]:
     from torch._inductor.virtualized import V
 
     graph = empty_graph()
-    given = {"max_autotune": True, "autotune_local_cache": True, "autotune_in_subproc": False, "deterministic": False}
-    known = {name: value for name, value in given.items() if hasattr(config, name)}
+    defaults = {
+        "max_autotune": True,
+        "autotune_local_cache": True,
+        "autotune_in_subproc": False,
+        "deterministic": False,
+    }
+    known = {name: value for name, value in defaults.items() if hasattr(config, name)}
     with (
         config.patch(known | settings),
         fresh_caches(),
@@ -114,9 +119,9 @@ def selecting(**settings: Any) -> Iterator[Selecting]:
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")
-        made: Any = select_algorithm.AlgorithmSelectorCache()
-        made.log_results = lambda *arguments, **options: None  # wants a compilation's debug handler
-        yield Selecting(made, graph, counters)
+        cache: Any = select_algorithm.AlgorithmSelectorCache()
+        cache.log_results = lambda *arguments, **options: None  # wants a compilation's debug handler
+        yield Selecting(cache, graph, counters)
 
 
 def selector() -> Any:
@@ -133,12 +138,14 @@ def selector() -> Any:
 @contextlib.contextmanager
 def selector_restored() -> Iterator[Any]:
     """The selector that compilations use; its savers and preprocessing functions are as before on exit."""
-    found = selector()
-    kept = {
-        name: list(getattr(found, name)) for name in ("feedback_saver_fns", "preprocessing_fns") if hasattr(found, name)
+    shared = selector()
+    before = {
+        name: list(getattr(shared, name))
+        for name in ("feedback_saver_fns", "preprocessing_fns")
+        if hasattr(shared, name)
     }
     try:
-        yield found
+        yield shared
     finally:
-        for name, functions in kept.items():
-            setattr(found, name, functions)
+        for name, functions in before.items():
+            setattr(shared, name, functions)

@@ -67,8 +67,8 @@ def tuning_pool(devices: Sequence[int | None] | None, make: Callable[[], Any] = 
     """A pool with one child for each of ``devices`` (those that Inductor finds if None), ended on exit."""
     from torch._inductor.autotune_process import TuningProcessPool
 
-    given = mock.patch.object(TuningProcessPool, "get_device_list", staticmethod(lambda: devices))
-    with given if devices is not None else contextlib.nullcontext():
+    listed = mock.patch.object(TuningProcessPool, "get_device_list", staticmethod(lambda: devices))
+    with listed if devices is not None else contextlib.nullcontext():
         pool = make()
     try:
         yield pool
@@ -99,8 +99,8 @@ def timings(pool: Any, *jobs: Job, limit: float = START_SECONDS) -> list[Any]:
     limited = _Limited(config, limit)  # a setting may not reach the pool's threads
     with mock.patch.object(autotune_process, "config", limited), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = pool.benchmark(choices)
-    return [found[choice] for choice in choices]
+        replies = pool.benchmark(choices)
+    return [replies[choice] for choice in choices]
 
 
 def limit_in_threads(pool: Any, limit: float) -> float:

@@ -61,16 +61,16 @@ def run(
 
 def compare(name: str, out: torch.Tensor, low: torch.Tensor, high: torch.Tensor, nan: Any) -> list[str]:
     """Whether every element of `out` is in `low` to `high`, or NaN where `nan` allows it; the first wrong ones."""
-    found = out.double()
-    good = (found >= low) & (found <= high)
+    numbers = out.double()
+    good = (numbers >= low) & (numbers <= high)
     if nan is not None:
-        good |= nan & found.isnan()
+        good |= nan & numbers.isnan()
     wrong = (~good).nonzero().tolist()
     for index in wrong[:5]:
         at = tuple(index)
         least, most = low[at].item(), high[at].item()
         right = f"{least:.9g}" if least == most else "NaN" if least > most else f"{least:.9g} to {most:.9g}"
-        print(f"  {name}{index} is {found[at].item():.9g}, right is {right}")
+        print(f"  {name}{index} is {numbers[at].item():.9g}, right is {right}")
     return [f"{len(wrong)} of {out.numel()} elements of {name} are wrong"] if wrong else []
 
 

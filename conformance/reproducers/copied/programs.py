@@ -70,41 +70,41 @@ def values(layout: tuple[Any, ...], seed: int) -> torch.Tensor:
     dtype, shape, strides, _ = layout
     stored = [extent if stride else 1 for extent, stride in zip(shape, strides, strict=True)]
     low = 0 if dtype is torch.uint8 else -LARGEST
-    found = torch.randint(low, LARGEST + 1, stored, generator=torch.Generator().manual_seed(seed))
-    return found.to(dtype).expand(shape)
+    numbers = torch.randint(low, LARGEST + 1, stored, generator=torch.Generator().manual_seed(seed))
+    return numbers.to(dtype).expand(shape)
 
 
-def place(layout: tuple[Any, ...], found: torch.Tensor, poison: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+def place(layout: tuple[Any, ...], values: torch.Tensor, poison: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
     """A tensor that is no view of another, with `poison` before, behind and between its elements; its memory."""
     dtype, shape, strides, offset = layout
     span = 0 if 0 in shape else 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
     memory = torch.full(((offset + span) * dtype.itemsize + GUARD,), poison, dtype=torch.uint8, device=device)
     tensor = torch.empty(0, dtype=dtype, device=device).set_(memory.untyped_storage(), offset, shape, strides)
     narrow = tensor[tuple(slice(0, 1 if stride == 0 else None) for stride in strides)]
-    narrow.copy_(found[tuple(slice(0, 1 if stride == 0 else None) for stride in strides)].to(device))
+    narrow.copy_(values[tuple(slice(0, 1 if stride == 0 else None) for stride in strides)].to(device))
     return tensor, memory
 
 
 def reference(
-    function: Callable[..., Any], given: list[torch.Tensor], arguments: dict[str, Any], device: str
+    function: Callable[..., Any], operands: list[torch.Tensor], arguments: dict[str, Any], device: str
 ) -> tuple[list[torch.Tensor], list[bool]]:
     """What `function` returns uncompiled, in fp64 on the CPU if it can be computed so, else on the device as it is;
     and which operands it writes to."""
-    wide = [value.double() if value.dtype.is_floating_point else value.clone() for value in given]
+    wide = [value.double() if value.dtype.is_floating_point else value.clone() for value in operands]
     try:
         used = [value.contiguous().clone() for value in wide]
-        found = function(*used, **arguments)
+        result = function(*used, **arguments)
     except (RuntimeError, NotImplementedError, ValueError) as error:
         print(f"the reference is eager, on the device: {type(error).__name__} in fp64 on the CPU")
-        wide = [value.to(device) for value in given]
+        wide = [value.to(device) for value in operands]
         used = [value.clone() for value in wide]
-        found = function(*used, **arguments)
+        result = function(*used, **arguments)
     written = [not torch.equal(a.cpu().double(), b.cpu().double()) for a, b in zip(used, wide, strict=True)]
-    return outputs(found), written
+    return outputs(result), written
 
 
-def outputs(found: Any) -> list[torch.Tensor]:
-    return [value.detach().cpu() for value in (found if isinstance(found, (tuple, list)) else (found,))]
+def outputs(result: Any) -> list[torch.Tensor]:
+    return [value.detach().cpu() for value in (result if isinstance(result, (tuple, list)) else (result,))]
 
 
 def compare(name: str, out: torch.Tensor, wanted: torch.Tensor) -> list[str]:
@@ -130,14 +130,14 @@ def check(
     """Calls the compiled function for each set of operands, twice with different poison: all that is wrong."""
     faults: list[str] = []
     for number, layouts in enumerate(calls):
-        given = [values(layout, seed * 1009 + which) for which, layout in enumerate(layouts.values())]
-        wanted, written = reference(function, given, arguments, device)
-        if not all(map(torch.equal, wanted, reference(function, given, arguments, device)[0])):
+        operands = [values(layout, seed * 1009 + which) for which, layout in enumerate(layouts.values())]
+        wanted, written = reference(function, operands, arguments, device)
+        if not all(map(torch.equal, wanted, reference(function, operands, arguments, device)[0])):
             print("CANNOT RUN: the function itself returns something else each time, so nothing says what is right")
             raise SystemExit(2)
         runs = []
         for poison in (0xFF, 0x7B):
-            pairs = zip(layouts.values(), given, strict=True)
+            pairs = zip(layouts.values(), operands, strict=True)
             placed = [place(layout, value, poison, device) for layout, value in pairs]
             tensors = dict(zip(layouts, (tensor for tensor, _ in placed), strict=True))
             before = [memory.clone() for _, memory in placed]

@@ -74,11 +74,11 @@ def dropout_verdicts(
             torch.manual_seed(seed)
             kept = mask(product.shape, p, device)
             torch.manual_seed(seed)
-            found = run([value.to(device) for value in values]).cpu()
-        wrong = found != torch.where(kept, scaled, 0.0)
+            result = run([value.to(device) for value in values]).cpu()
+        wrong = result != torch.where(kept, scaled, 0.0)
         text = f"{int(wrong.sum())} of {wrong.numel()} wrong, {int(kept.sum())} are kept"
         verdicts.append(Verdict(str(Check(CheckKind.NUMERICS, f"seed{seed}")), not bool(wrong.any()), text))
-        seen.append(found)
+        seen.append(result)
     verdicts.append(Verdict(str(Check(CheckKind.REPEAT)), torch.equal(seen[0], seen[1]), "two runs with one seed"))
     verdicts.append(Verdict("seeded", not torch.equal(seen[0], seen[2]), "two runs with different seeds"))
     return verdicts

@@ -13,7 +13,7 @@ NAME = "request.json"
 
 
 @dataclass(frozen=True)
-class Request:
+class ScriptRequest:
     """``dies``: the case may take its process with it, so the script is to be written before it runs. ``features`` are
     names of what the code had in another run, ``spills`` the most that it spilled there (bytes per thread on NVIDIA,
     registers per lane on AMD): if the case passes, a script looks for those."""
@@ -26,7 +26,7 @@ class Request:
         (folder / NAME).write_text(json.dumps(asdict(self)), encoding="utf-8")
 
     @classmethod
-    def read(cls, folder: Path) -> Request:
+    def read(cls, folder: Path) -> ScriptRequest:
         """The request in ``folder``; one that asks for nothing if there is none."""
         try:
             data = json.loads((folder / NAME).read_text(encoding="utf-8"))

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conformance.reproducers.source import NotReproducible, Sources, plain_function
+from conformance.reproducers.definitions import NotReproducible, Sources, plain_function
 
 
 def packed(values: Tensor) -> str:

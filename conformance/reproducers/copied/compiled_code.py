@@ -40,9 +40,9 @@ def check_code(kernel: Any, patterns: list[tuple[str, str, str, bool]]) -> list[
     """What is wrong with the compiled code: (feature, stage, regular expression, whether it must match)."""
     faults = []
     for feature, stage, pattern, required in patterns:
-        found = re.search(pattern, code(stage, kernel.asm[stage]), re.MULTILINE)
-        if bool(found) != required:
-            seen = f"{found[0]!r} is in" if found else f"nothing like {pattern!r} is in"
+        match = re.search(pattern, code(stage, kernel.asm[stage]), re.MULTILINE)
+        if bool(match) != required:
+            seen = f"{match[0]!r} is in" if match else f"nothing like {pattern!r} is in"
             faults.append(f"{feature} is {'missing' if required else 'there'}: {seen} the {stage}")
     return faults
 
@@ -95,6 +95,6 @@ def resource_usage(kernel: Any) -> dict[str, int]:
     return numbers
 
 
-def check_limits(found: dict[str, int], limits: dict[str, int]) -> list[str]:
+def check_limits(used: dict[str, int], limits: dict[str, int]) -> list[str]:
     """What is past `limits`: compiling for the architecture of another GPU enforces none of them."""
-    return [f"{name}: {found[name]}, the limit is {limit}" for name, limit in limits.items() if found[name] > limit]
+    return [f"{name}: {used[name]}, the limit is {limit}" for name, limit in limits.items() if used[name] > limit]

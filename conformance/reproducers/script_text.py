@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from conformance.kernels.kernel import Plan
 from conformance.records import CaseRecord
-from conformance.reproducers.source import Sources
+from conformance.reproducers.definitions import Sources
 
 #: What stands for the stack on which a script was seen to be fine, until that is known; the gate replaces it.
 NOT_TRIED = "not tried"
@@ -19,7 +19,7 @@ HEAVY = ("torch", "triton", "numpy")
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenFailure:
     """``case`` is what failed, ``failures`` says how, a line each; ``stack`` where, such as "torch 2.13.0"."""
 
     case: str
@@ -27,7 +27,7 @@ class Seen:
     stack: str
 
 
-def seen_in(record: CaseRecord, failures: Sequence[str] = ()) -> Seen:
+def failure_in(record: CaseRecord, failures: Sequence[str] = ()) -> SeenFailure:
     """What ``record`` says of its failure: ``failures``, or else the checks that failed, or else its diagnosis."""
     failed = [f"{verdict.check}: {verdict.text}" for verdict in record.verdicts if not verdict.passed]
     failures = failures or failed or [f"{record.status.value}: {record.diagnosis}"]
@@ -36,7 +36,7 @@ def seen_in(record: CaseRecord, failures: Sequence[str] = ()) -> Seen:
     lines = [_shortened(line) for line in failures[:LINES]]
     if len(failures) > LINES:
         lines.append(f"and {len(failures) - LINES} more")
-    return Seen(record.case, tuple(lines), stack)
+    return SeenFailure(record.case, tuple(lines), stack)
 
 
 def _shortened(text: str) -> str:
@@ -107,7 +107,7 @@ def facts_of(plan: Plan) -> dict[str, object]:
     }
 
 
-def docstring(title: str, facts: Mapping[str, object], seen: Seen, how: str) -> str:
+def docstring(title: str, facts: Mapping[str, object], seen: SeenFailure, how: str) -> str:
     facts = {**facts, "case": seen.case, "fails with": seen.stack, "fine with": NOT_TRIED}
     failures = "\n".join(f"  * {line}" for line in seen.failures)
     listed = "\n".join(f"{name + ':':12}{value}" for name, value in facts.items() if value not in (None, ""))
