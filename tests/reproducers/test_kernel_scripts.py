@@ -78,7 +78,10 @@ def interpreted(kernel, case, name):
 
 SPLIT = Case("decompose_k_mm", mm(40, 56, 80), on.SMALL, Variant(splits=2))
 NO_SUM = Fault(
-    "no_sum", "", (Edit("device/decompose_k_mm.py", "for _part in range(splits):", "for _part in range(splits - 1):"),), SPLIT
+    "no_sum",
+    "",
+    (Edit("device/decompose_k_mm.py", "for _part in range(splits):", "for _part in range(splits - 1):"),),
+    SPLIT,
 )
 ATTENTION = catalogue.get("attention")
 SOFTMAX = Case(
@@ -139,7 +142,11 @@ TMA_STORE = Case("mm_persistent_tma", mm(128, 128, 128), Config(64, 64, 64, 3, 4
 NO_TMA_STORE = Fault(
     "no_tma_store",
     "",
-    (Edit("device/persistent_tma.py", "    if TMA_STORE:\n        c_desc.store", "    if False:\n        c_desc.store"),),
+    (
+        Edit(
+            "device/persistent_tma.py", "    if TMA_STORE:\n        c_desc.store", "    if False:\n        c_desc.store"
+        ),
+    ),
     TMA_STORE,
 )
 NO_COMPILE = Fault(
