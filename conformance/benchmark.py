@@ -61,19 +61,19 @@ class Contest:
 def products(sizes: Sequence[int]) -> list[Contest]:
     """bf16 mm against torch.mm; fp8 scaled mm, fast accumulation, each kind of scales, against torch._scaled_mm;
     int8 against torch._int_mm and batches against torch.bmm."""
-    found = []
+    contests = []
     for size in sizes:
         work = 2 * size**3 / 1e9
         plain = mm(size, size, size, "bf16", layout_b=Layout("col"))
         integers = int_mm(size, size, size, layout_b=Layout("col"))
         batch = bmm(size // 4, size // 4, size // 4, "bf16", batch=32)
-        found.append(Contest("mm_persistent_tma", plain, _mm, "torch.mm", work))
+        contests.append(Contest("mm_persistent_tma", plain, _mm, "torch.mm", work))
         for scaling in ("tensor", "row"):
             problem = scaled_mm(size, size, size, "e4m3", scaling=scaling, fast_accum=True)
-            found.append(Contest("scaled_mm_persistent_tma", problem, _scaled_mm, "torch._scaled_mm", work))
-        found.append(Contest("int_mm", integers, _int_mm, "torch._int_mm", work))
-        found.append(Contest("bmm", batch, _bmm, "torch.bmm", work / 2))
-    return found
+            contests.append(Contest("scaled_mm_persistent_tma", problem, _scaled_mm, "torch._scaled_mm", work))
+        contests.append(Contest("int_mm", integers, _int_mm, "torch._int_mm", work))
+        contests.append(Contest("bmm", batch, _bmm, "torch.bmm", work / 2))
+    return contests
 
 
 def _mm(t: Tensors) -> Call:
@@ -95,7 +95,7 @@ def _scaled_mm(t: Tensors) -> Call:
 
 def convolutions() -> list[Contest]:
     """3x3 and 1x1 windows on channels-last images, bf16, against the library's convolution (cuDNN on CUDA)."""
-    found = []
+    contests = []
     last = "channels-last"
     for kernel, edge, channels, window in (
         ("conv2d", 56, 256, 3),
@@ -108,8 +108,8 @@ def convolutions() -> list[Contest]:
             order_x=last, order_w=last, order_out=last,
         )  # fmt: skip
         work = 2 * 16 * edge**2 * channels**2 * window**2 / 1e9
-        found.append(Contest(kernel, problem, functools.partial(_conv2d, pad), "cuDNN", work))
-    return found
+        contests.append(Contest(kernel, problem, functools.partial(_conv2d, pad), "cuDNN", work))
+    return contests
 
 
 def _conv2d(padding: int, t: Tensors) -> Call:
@@ -118,18 +118,18 @@ def _conv2d(padding: int, t: Tensors) -> Call:
 
 def attentions() -> list[Contest]:
     """Forward and backward in bf16 against scaled_dot_product_attention, two head dims, causal and not; decode."""
-    found = []
+    contests = []
     for head_dim, causal in ((64, False), (64, True), (128, False), (128, True)):
         mask = Mask("causal") if causal else Mask()
         work = 4 * 4 * 16 * 4096**2 * head_dim / 1e9 / (2 if causal else 1)
         forward = Attention("attention", 4, 16, 4096, 4096, head_dim, "bf16", mask=mask)
         backward = dataclasses.replace(forward, op="attention_backward")
-        found.append(Contest("attention", forward, functools.partial(_sdpa, causal), "SDPA", work))
+        contests.append(Contest("attention", forward, functools.partial(_sdpa, causal), "SDPA", work))
         gradients = functools.partial(_sdpa_backward, causal)
-        found.append(Contest("attention_backward", backward, gradients, "SDPA backward", 2.5 * work, graph=False))
+        contests.append(Contest("attention_backward", backward, gradients, "SDPA backward", 2.5 * work, graph=False))
     decode = Attention("attention", 8, 32, 1, 16384, 128, "bf16", kv_heads=8)
-    found.append(Contest("attention_decode", decode, _sdpa_grouped, "SDPA", 4 * 8 * 32 * 16384 * 128 / 1e9))
-    return found
+    contests.append(Contest("attention_decode", decode, _sdpa_grouped, "SDPA", 4 * 8 * 32 * 16384 * 128 / 1e9))
+    return contests
 
 
 def _sdpa(causal: bool, t: Tensors) -> Call:
@@ -183,11 +183,11 @@ def plans(kernel: Kernel, problem: Problem, target: Target) -> list[Plan]:
     if kernel.descriptors:
         forms = itertools.product(("device", "host"), (1, 2, 4), (False, True))
         variants = [Variant(where, True, subtile, flatten) for where, subtile, flatten in forms]
-    found = []
+    accepted = []
     for config, variant in itertools.product(_configs(kernel, problem, target), variants):
         if kernel.refusal(kernel.draft(problem, config, target, variant)) is None:
-            found.append(kernel.plan(problem, config, target, variant))
-    return found
+            accepted.append(kernel.plan(problem, config, target, variant))
+    return accepted
 
 
 def _configs(kernel: Kernel, problem: Problem, target: Target) -> tuple[AnyConfig, ...]:

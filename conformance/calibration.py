@@ -108,14 +108,16 @@ def measure(unit: Unit, form: ExponentRange) -> Measured:
     promotions = _promotions(unit, form, top, deepest)
     # The small term comes in a later step than the large one, which stays, but before the first promotion.
     late = (promotions[0] if promotions else PROBE_K) - 1
-    kept = _deepest(lambda j: _dot(unit, {0: (1, top), late: (1, top - j)}, form) != 2.0**top, deepest)
+    result_bits = _deepest(lambda j: _dot(unit, {0: (1, top), late: (1, top - j)}, form) != 2.0**top, deepest)
     lost = [k for k in range(2, PROBE_K) if _lost(unit, form, top, min(deepest, aligned + 3), k)]
     chunk = len(lost) + 2 if aligned < deepest else None
     # One product of 3/4 of the last bit kept: truncation drops it, rounding to nearest carries.
-    truncates = kept + 2 > deepest or _dot(unit, {0: (1, top), late: (3, top - kept - 2)}, form) == 2.0**top
+    truncates = (
+        result_bits + 2 > deepest or _dot(unit, {0: (1, top), late: (3, top - result_bits - 2)}, form) == 2.0**top
+    )
     between = [end - start for start, end in itertools.pairwise([0, *promotions, PROBE_K])]
     promote = max(between) if promotions else None
-    return Measured(aligned, kept, chunk, truncates, aligned >= deepest, promote)
+    return Measured(aligned, result_bits, chunk, truncates, aligned >= deepest, promote)
 
 
 def _promotions(unit: Unit, form: ExponentRange, top: int, deepest: int) -> list[int]:

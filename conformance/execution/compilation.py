@@ -355,9 +355,9 @@ class _Child:
 
 def child_environment() -> dict[str, str]:
     """The environment of a child: never interpreted, no GPU in sight, one thread of its own for torch."""
-    kept = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    inherited = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     hidden = dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), "")
-    return {**kept, **hidden, "OMP_NUM_THREADS": "1"}
+    return {**inherited, **hidden, "OMP_NUM_THREADS": "1"}
 
 
 def _joined(message: str, output: str) -> str:

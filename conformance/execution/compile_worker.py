@@ -79,8 +79,8 @@ class Compiler:
         started = processor_seconds()
         key = specialisation(launch, target).key
         if key not in self._done or not deduplicate:
-            found = self._compile(launch, target, key)
-            self._done[key] = dataclasses.replace(found, seconds=processor_seconds() - started)
+            compiled = self._compile(launch, target, key)
+            self._done[key] = dataclasses.replace(compiled, seconds=processor_seconds() - started)
         return self._done[key]
 
     def _compile(self, launch: Launch, target: Target, key: str) -> Artefact:
@@ -125,7 +125,7 @@ def processor_seconds() -> float:
     """What this process and the children that have ended, such as an assembler, took of the processors so far. Unlike a
     clock it stands while others use them, so that a busy machine is no slow compiler."""
     used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(each.ru_utime + each.ru_stime for each in used)
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def artefact_of(kernel: Any, target: Target, key: str, before: float) -> Artefact:

@@ -30,13 +30,13 @@ def describe(artefact: Artefact, target: Target, *, disassemble: bool) -> dict[s
     """``features`` that the code has, ``bytes`` and ``sha256`` of its machine code, and ``instructions``: how often
     each operation occurs in ``instructions_of``, which is "sass" if NVIDIA's code is to be disassembled (a quarter of
     a second for each kernel) and can be, else "ptx", or "amdgcn"."""
-    found: dict[str, Any] = {"features": features(artefact, target)}
+    figures: dict[str, Any] = {"features": features(artefact, target)}
     binary = artefact.stages.get("cubin") or artefact.stages.get("hsaco")
     if binary is not None:
         code = b"".join(machine_code(binary.read_bytes()))
-        found |= {"bytes": len(code), "sha256": hashlib.sha256(code).hexdigest()}
+        figures |= {"bytes": len(code), "sha256": hashlib.sha256(code).hexdigest()}
     stage, counted = _instructions(artefact, target, disassemble)
-    return found | {"instructions_of": stage, "instructions": dict(counted.most_common())}
+    return figures | {"instructions_of": stage, "instructions": dict(counted.most_common())}
 
 
 def _instructions(artefact: Artefact, target: Target, disassemble: bool) -> tuple[str, Counter[str]]:

@@ -49,14 +49,14 @@ def read_resources(stages: Mapping[str, Path], metadata: Mapping[str, Any]) -> K
     binary = stages.get("cubin") or stages.get("hsaco")
     if binary is None:
         return _from_metadata(metadata)
-    kept = binary.with_name(binary.name + ".resources.json")
+    cache = binary.with_name(binary.name + ".resources.json")
     try:
-        return KernelResources(**json.loads(kept.read_text()))
+        return KernelResources(**json.loads(cache.read_text()))
     except (OSError, ValueError, TypeError):
         pass  # not there yet, or written by another version
-    found = _from_cubin(binary, stages, metadata) if "cubin" in stages else _from_amdgcn(stages["amdgcn"], metadata)
-    write_whole(kept, json.dumps(dataclasses.asdict(found)))
-    return found
+    resources = _from_cubin(binary, stages, metadata) if "cubin" in stages else _from_amdgcn(stages["amdgcn"], metadata)
+    write_whole(cache, json.dumps(dataclasses.asdict(resources)))
+    return resources
 
 
 def over_limits(resources: KernelResources, target: Target) -> list[str]:

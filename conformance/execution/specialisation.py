@@ -103,20 +103,20 @@ def parameters(kernel: Any) -> list[Any]:
     return [KernelParam(i, p, *(i in mark or p.name in mark for mark in marks)) for i, p in enumerate(signature)]
 
 
-def bound_arguments(kernel: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """``given`` completed with the kernel's default values.
+def bound_arguments(kernel: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """``arguments`` completed with the kernel's default values.
 
     Raises ValueError naming the parameters that are missing or unknown.
     """
     known = {parameter.name: parameter for parameter in parameters(kernel)}
-    unknown = sorted(set(given) - set(known))
-    missing = sorted(name for name, p in known.items() if name not in given and not p.has_default)
+    unknown = sorted(set(arguments) - set(known))
+    missing = sorted(name for name, p in known.items() if name not in arguments and not p.has_default)
     if unknown or missing:
         raise ValueError(
             f"{kernel.fn.__name__}: unknown arguments {unknown}, missing arguments {missing}; "
             f"its parameters are {list(known)}"
         )
-    return {name: given.get(name, p.default) for name, p in known.items()}
+    return {name: arguments.get(name, p.default) for name, p in known.items()}
 
 
 def _parameter_class(parameter: Any, value: Any, target: Target) -> str:

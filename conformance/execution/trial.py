@@ -189,12 +189,12 @@ def _judge_output(result: Trial, fill: Fill, output: str, name: str, outputs: li
 
 def _figures(verdict: FillVerdict) -> dict[str, object]:
     """What the text of a verdict does not say, or says for readers only."""
-    kept = (
+    names = (
         ("wrong", "total", "worst_ratio")
         if verdict.passed
         else ("wrong", "total", "worst_ratio", "first", "got", "want")
     )
-    return {name: value for name, value in verdict.to_dict().items() if name in kept and value is not None}
+    return {name: value for name, value in verdict.to_dict().items() if name in names and value is not None}
 
 
 def _grid_verdict(plan: Plan, result: Trial) -> Verdict:

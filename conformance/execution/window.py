@@ -73,12 +73,12 @@ def window_of(
         out[rows, columns] = float("nan")
     ran = executor.run(kernel.launch(plan, {"a": a, "b": b, "out": out}), programs=chosen)
     text = f"grid {ran.grid}, {ran.programs} programs of it"
-    found = [Verdict(str(Check(CheckKind.GRID)), ran.grid == plan.grid == (tiles,), text)]
+    verdicts = [Verdict(str(Check(CheckKind.GRID)), ran.grid == plan.grid == (tiles,), text)]
     for tile, (rows, columns) in zip(chosen, windows, strict=True):
         same = torch.equal(bits(out[rows, columns] + 0), bits(_expected(problem, a[rows], b[:, columns]) + 0))
         text = f"rows {rows.start}.., columns {columns.start}.."
-        found.append(Verdict(str(Check(CheckKind.NUMERICS, f"tile-{tile}")), same, text))
-    return found
+        verdicts.append(Verdict(str(Check(CheckKind.NUMERICS, f"tile-{tile}")), same, text))
+    return verdicts
 
 
 def _window(tile: int, problem: Gemm, config: Config) -> tuple[slice, slice]:

@@ -153,20 +153,20 @@ class Attention(Problem):
     @functools.cached_property
     def operands(self) -> tuple[Operand, ...]:
         """q, k, v, then slopes (alibi), query_document and key_document (int32), then out, lse, grad_out (backward)."""
-        found = [
+        operands = [
             self._query_like("q", self.head_dim, self.pad),
             self._key_like("k", self.head_dim, self.pad),
             self._key_like("v", self.values_dim, self.pad),
         ]
         if self.score.kind == "alibi":
-            found.append(Operand("slopes", (self.heads,), (1,), "fp32"))
+            operands.append(Operand("slopes", (self.heads,), (1,), "fp32"))
         if self.mask.kind == "document":
-            found.append(Operand("query_document", (self.batch, self.queries), (self.queries, 1), "int32"))
-            found.append(Operand("key_document", (self.batch, self.keys), (self.keys, 1), "int32"))
+            operands.append(Operand("query_document", (self.batch, self.queries), (self.queries, 1), "int32"))
+            operands.append(Operand("key_document", (self.batch, self.keys), (self.keys, 1), "int32"))
         if self.backward:
-            found += [self._query_like("out", self.values_dim), self._lse()]
-            found.append(self._query_like("grad_out", self.values_dim))
-        return tuple(found)
+            operands += [self._query_like("out", self.values_dim), self._lse()]
+            operands.append(self._query_like("grad_out", self.values_dim))
+        return tuple(operands)
 
     @functools.cached_property
     def outputs(self) -> tuple[Operand, ...]:

@@ -84,8 +84,8 @@ class Conv(Problem):
     @property
     def out_size(self) -> tuple[int, ...]:
         """Spatial extents of the output."""
-        each = zip(self.size, self.kernel, self.stride, self.padding, strict=True)
-        return tuple((size + 2 * padding - kernel) // stride + 1 for size, kernel, stride, padding in each)
+        axes = zip(self.size, self.kernel, self.stride, self.padding, strict=True)
+        return tuple((size + 2 * padding - kernel) // stride + 1 for size, kernel, stride, padding in axes)
 
     @property
     def group_channels(self) -> int:
@@ -130,13 +130,13 @@ class Conv(Problem):
     def operands(self) -> tuple[Operand, ...]:
         """x, w and, if there is one, bias."""
         weights = (self.out_channels, self.group_channels, *self.kernel)
-        found = [
+        operands = [
             self._tensor("x", (self.batch, self.channels, *self.size), self.order_x, self.dtype, self.batch_pad),
             self._tensor("w", weights, self.order_w, self.dtype, 0),
         ]
         if self.bias:
-            found.append(Operand("bias", (self.out_channels,), (1,), self.dtype))
-        return tuple(found)
+            operands.append(Operand("bias", (self.out_channels,), (1,), self.dtype))
+        return tuple(operands)
 
     @functools.cached_property
     def outputs(self) -> tuple[Operand, ...]:
@@ -205,6 +205,6 @@ def _conv(
     def every(value: object) -> object:
         return (value,) * RANKS[op] if isinstance(value, int) else value
 
-    given = {"stride": 1, "padding": 0, **fields}
-    shape = {name: every(given.pop(name)) for name in ("stride", "padding")}
-    return Conv(op, batch, channels, every(size), out_channels, every(kernel), dtype=dtype, **shape, **given)  # type: ignore[arg-type]
+    options = {"stride": 1, "padding": 0, **fields}
+    shape = {name: every(options.pop(name)) for name in ("stride", "padding")}
+    return Conv(op, batch, channels, every(size), out_channels, every(kernel), dtype=dtype, **shape, **options)  # type: ignore[arg-type]

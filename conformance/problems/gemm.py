@@ -186,24 +186,24 @@ class Gemm(Problem):
         gathered = self.fusion is not None and self.fusion.prologue == "gather"
         shape_a, shape_b = (*lead, 2 * self.M + 3 if gathered else self.M, self.K), (*lead, self.K, self.N)
         pairs = (("a", "b"), ("c", "d")) if self.op == "mm_plus_mm" else (("a", "b"),)
-        found = []
+        operands = []
         for first, second in pairs:
-            found += [
+            operands += [
                 Operand(first, shape_a, self.layout_a.strides(shape_a), self.a_dtype, self.layout_a.offset),
                 Operand(second, shape_b, self.layout_b.strides(shape_b), self.second_dtype, self.layout_b.offset),
             ]
-        found += self._scale_operands()
+        operands += self._scale_operands()
         if self.fusion is not None and self.fusion.prologue == "scale":
-            found.append(Operand("row_scale", (self.M,), (1,), "fp32"))
+            operands.append(Operand("row_scale", (self.M,), (1,), "fp32"))
         if gathered:
-            found.append(Operand("rows", (self.M,), (1,), "int32"))
+            operands.append(Operand("rows", (self.M,), (1,), "int32"))
         if self.bias is not None:
-            found.append(self._bias_operand(self.bias))
+            operands.append(self._bias_operand(self.bias))
         for name in ("residual", "dropout"):
             if self.fusion is not None and name in self.fusion.epilogue:
                 dtype = self.output_dtype if name == "residual" else "uint8"
-                found.append(Operand("mask" if name == "dropout" else name, (self.M, self.N), (self.N, 1), dtype))
-        return tuple(found)
+                operands.append(Operand("mask" if name == "dropout" else name, (self.M, self.N), (self.N, 1), dtype))
+        return tuple(operands)
 
     def _scale_operands(self) -> list[Operand]:
         if self.scaling is None:

@@ -48,12 +48,12 @@ class GroupedGemm(Problem):
         if not self.sizes or min(self.sizes) < 0:
             raise ValueError(f"sizes are {self.sizes}: at least one group is required, and sizes >= 0")
         for name in "MNK":
-            given = getattr(self, name)
-            if (name == self.ragged) != (given is None):
+            extent = getattr(self, name)
+            if (name == self.ragged) != (extent is None):
                 wanted = "None, since the sizes say it" if name == self.ragged else "an extent"
-                raise ValueError(f"{name} is {given}: a {self.kind} product needs {wanted}")
-            if given is not None and given < 0:
-                raise ValueError(f"{name} is {given}: sizes must be >= 0")
+                raise ValueError(f"{name} is {extent}: a {self.kind} product needs {wanted}")
+            if extent is not None and extent < 0:
+                raise ValueError(f"{name} is {extent}: sizes must be >= 0")
         if not self.ragged and set(self.sizes) != {self.M}:
             raise ValueError(f"sizes are {self.sizes}: in a 3d-3d product each is M, {self.M}")
         for dtype in (self.dtype, self.out_dtype or self.dtype):
@@ -79,20 +79,15 @@ class GroupedGemm(Problem):
         """Where each group ends in the dimension that is split: the values of ``offsets``."""
         return tuple(itertools.accumulate(self.sizes))
 
-    @property
-    def slices(self) -> tuple[slice, ...]:
-        """Where each group lies in the dimension that is split."""
-        return tuple(slice(end - size, end) for size, end in zip(self.sizes, self.ends, strict=True))
-
     def extent(self, name: str) -> int:
         """M, N or K of a tensor of two dimensions: for the split one the sum over all groups."""
-        given: int | None = getattr(self, name)
-        return self.ends[-1] if given is None else given
+        extent: int | None = getattr(self, name)
+        return self.ends[-1] if extent is None else extent
 
     def group_extents(self, group: int) -> tuple[int, int, int]:
         """(M, N, K) of one group's product."""
-        given = (getattr(self, name) for name in "MNK")
-        m, n, k = (self.sizes[group] if extent is None else extent for extent in given)
+        extents = (getattr(self, name) for name in "MNK")
+        m, n, k = (self.sizes[group] if extent is None else extent for extent in extents)
         return m, n, k
 
     @property
@@ -108,13 +103,13 @@ class GroupedGemm(Problem):
     @functools.cached_property
     def operands(self) -> tuple[Operand, ...]:
         """a, b and, unless it is a plain batch, offsets."""
-        found = [
+        operands = [
             self._matrices("a", "M", "K", self.layout_a, self.dtype),
             self._matrices("b", "K", "N", self.layout_b, self.dtype),
         ]
         if self.ragged:
-            found.append(Operand("offsets", (self.groups,), (1,), "int32"))
-        return tuple(found)
+            operands.append(Operand("offsets", (self.groups,), (1,), "int32"))
+        return tuple(operands)
 
     @functools.cached_property
     def outputs(self) -> tuple[Operand, ...]:

@@ -151,15 +151,15 @@ def scores(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device =
 def forward(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device = None) -> ForwardValues:
     """Output and logarithm of the denominator. Weights are summed before the division, so that rows of equal scores
     and integer values are exact but for the division. Raises as :func:`scores` does."""
-    found = scores(problem, inputs, device=device)
-    hidden = torch.where(found.visible, found.score, -math.inf)
+    scored = scores(problem, inputs, device=device)
+    hidden = torch.where(scored.visible, scored.score, -math.inf)
     top = hidden.amax(-1)
     top = torch.where(top.isfinite(), top, 0.0)
     weights = torch.exp(hidden - top.unsqueeze(-1))
     total = weights.sum(-1)
     lse = top + torch.log(total)
-    out = (weights @ found.v) / torch.where(total > 0, total, 1.0).unsqueeze(-1)
-    return ForwardValues(found, top, weights, total, out, lse)
+    out = (weights @ scored.v) / torch.where(total > 0, total, 1.0).unsqueeze(-1)
+    return ForwardValues(scored, top, weights, total, out, lse)
 
 
 def backward(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device = None) -> BackwardValues:
@@ -169,18 +169,18 @@ def backward(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device
     grad_scores = P * (grad_out v^T - rowsum(out * grad_out)), grad_q = scale * grad_scaled k, grad_k = scale *
     grad_scaled^T q. Raises as :func:`scores` does.
     """
-    found = scores(problem, inputs, device=device)
+    scored = scores(problem, inputs, device=device)
     out, lse, grad_out = (inputs[name].to(device or "cpu").double() for name in ("out", "lse", "grad_out"))
-    seen = found.visible & lse.isfinite().unsqueeze(-1)
+    seen = scored.visible & lse.isfinite().unsqueeze(-1)
     shift = torch.where(lse.isfinite(), lse, 0.0).unsqueeze(-1)
-    probabilities = torch.exp(torch.where(seen, found.score - shift, -math.inf))
-    grad_probabilities = grad_out @ found.v.transpose(-1, -2)
+    probabilities = torch.exp(torch.where(seen, scored.score - shift, -math.inf))
+    grad_probabilities = grad_out @ scored.v.transpose(-1, -2)
     delta = (out * grad_out).sum(-1)
     grad_scores = probabilities * (grad_probabilities - delta.unsqueeze(-1))
-    grad_scaled = grad_scores if found.slope is None else grad_scores * found.slope
+    grad_scaled = grad_scores if scored.slope is None else grad_scores * scored.slope
     scale = problem.softmax_scale
     return BackwardValues(
-        found,
+        scored,
         lse,
         out,
         grad_out,
@@ -189,8 +189,8 @@ def backward(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device
         delta,
         grad_scores,
         grad_scaled,
-        (grad_scaled @ found.k) * scale,
-        gathered(problem, grad_scaled.transpose(-1, -2) @ found.q) * scale,
+        (grad_scaled @ scored.k) * scale,
+        gathered(problem, grad_scaled.transpose(-1, -2) @ scored.q) * scale,
         gathered(problem, probabilities.transpose(-1, -2) @ grad_out),
     )
 

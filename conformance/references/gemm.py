@@ -32,19 +32,19 @@ def factors(
     """
     check_inputs(problem, inputs)
     target = inputs["a"].device if device is None else torch.device(device)
-    given = {name: tensor.to(target) for name, tensor in inputs.items()}
-    found: dict[str, Tensor] = {}
+    on_device = {name: tensor.to(target) for name, tensor in inputs.items()}
+    operands: dict[str, Tensor] = {}
     for name in "abcd" if problem.op == "mm_plus_mm" else "ab":
-        seen = _prologue(problem, given) if name == "a" and problem.fusion is not None else given[name].double()
-        found[name] = seen if change is None else change(name, seen)
+        seen = _prologue(problem, on_device) if name == "a" and problem.fusion is not None else on_device[name].double()
+        operands[name] = seen if change is None else change(name, seen)
     if problem.op == "mm_plus_mm":
-        return torch.cat([found["a"], found["c"]], 1), torch.cat([found["b"], found["d"]], 0)
+        return torch.cat([operands["a"], operands["c"]], 1), torch.cat([operands["b"], operands["d"]], 0)
     if problem.scaling in BLOCK_SCALINGS:
-        scale_a, scale_b = block_scales(problem, given["scale_a"].double(), given["scale_b"].double())
+        scale_a, scale_b = block_scales(problem, on_device["scale_a"].double(), on_device["scale_b"].double())
         if change is not None:
             scale_a, scale_b = change("scale_a", scale_a), change("scale_b", scale_b)
-        return found["a"] * scale_a, found["b"] * scale_b
-    return found["a"], found["b"]
+        return operands["a"] * scale_a, operands["b"] * scale_b
+    return operands["a"], operands["b"]
 
 
 def block_scales(problem: Gemm, scale_a: Tensor, scale_b: Tensor) -> tuple[Tensor, Tensor]:
@@ -112,9 +112,9 @@ def epilogue(problem: Gemm, inputs: Mapping[str, Tensor], raw: Tensor) -> Tensor
 def fused_steps(problem: Gemm, inputs: Mapping[str, Tensor], raw: Tensor) -> list[Tensor]:
     """``raw`` and the value after each step of a fused epilogue, in its order. relu lets NaN through, as torch's."""
     assert problem.fusion is not None
-    found = [raw]
+    steps = [raw]
     for name in problem.fusion.epilogue:
-        value = found[-1]
+        value = steps[-1]
         if name in ("bias", "residual"):
             value = value + inputs[name].to(raw.device).double()
         elif name == "relu":
@@ -124,8 +124,8 @@ def fused_steps(problem: Gemm, inputs: Mapping[str, Tensor], raw: Tensor) -> lis
             value = 0.5 * value * torch.erfc(value * -math.sqrt(0.5))
         elif name == "dropout":
             value = torch.where(inputs["mask"].to(raw.device) != 0, 2 * value, 0.0)
-        found.append(value)
-    return found
+        steps.append(value)
+    return steps
 
 
 def value(problem: Gemm, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:

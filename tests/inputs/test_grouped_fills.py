@@ -33,7 +33,8 @@ def test_every_fill_and_its_value(problem):
     for fill in found:
         a, b = (fill.inputs[name].double() for name in "ab")
         pieces = []
-        for group, where in enumerate(problem.slices):
+        for group, (size, end) in enumerate(zip(problem.sizes, problem.ends, strict=True)):
+            where = slice(end - size, end)
             left = a[group] if a.dim() == 3 else a[where] if problem.ragged == "M" else a[:, where]
             right = b[group] if b.dim() == 3 else b[:, where] if problem.ragged == "N" else b[where]
             pieces.append(left @ right)
