@@ -17,9 +17,9 @@ from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
 
 
 def pack(folder: Path, key: PrivateKey, waivers: Iterable[Path], mustpass: Mapping[str, Path]) -> bytes:
-    """The bundle of the run in ``folder``, with the files of ``waivers`` and those of ``mustpass`` under their names:
-    the same bytes each time. Raises :class:`Rejected` for a run that no verifier would take: one that is incomplete,
-    damaged or without its environment, which cannot be found out afterwards."""
+    """The bundle of the run in ``folder``, signed with ``key``, with the files of ``waivers`` and those of ``mustpass``
+    under their names. It has the same bytes each time. Raises :class:`Rejected` for a run that no verifier would take:
+    incomplete, damaged, or without its environment, which cannot be written later."""
     members = {name: _file(folder / name) for name in REQUIRED if _is_there(folder, name)}
     members |= {name: _file(folder / name) for name in OPTIONAL if (folder / name).exists()}
     members |= {MUSTPASS + name: _file(path) for name, path in mustpass.items()}

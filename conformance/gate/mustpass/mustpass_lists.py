@@ -1,9 +1,9 @@
-"""Mustpass lists: the cases that a target owes, and the outcome of each. What is not in the records is missing.
+"""Mustpass lists: the cases that a target owes, and the outcome of each. A listed case without a record is missing.
 
-A list is for one tier, one target, one level and a range of stacks, all in its header. The range is there because
-what the installed torch and triton can do decides which cases of Inductor exist and which are refused. The set of
-targets that the run was for is in the header too: the quick tier spreads its sample over them. Cases whose id names no
-target are in a list of their own, for the target "any". ::
+A list is for one tier, one target, one level and a range of stacks, all in its header. The range is there because the
+installed torch and triton decide which cases of Inductor exist and which are refused. The header also names all targets
+of the run, because the quick tier spreads its cases over them. Cases whose id names no target have a list of their own,
+for the target "any". ::
 
     # Mustpass list of the conformance harness, written by conformance mustpass write. Do not edit: write it again.
     format: 1
@@ -44,7 +44,7 @@ LISTS = Path(__file__).resolve().parents[2] / "data" / "mustpass"  # those that 
 ANY = "any"  # the target of cases that name none
 FILE_LIMIT = 64 * 1024 * 1024  # bytes
 PASSES = ("pass", "pass:interpreter", "pass:device")  # a later one proves what an earlier one does
-#: Outcomes that a better equipped machine improves on: one GPU where two are needed, none where code is only compiled.
+#: Outcomes from the least to the most: a machine with more GPUs gives a later one.
 _RISING = (f"{Status.NOT_RUN.value}:{ReasonCode.NO_DEVICE.value}", "compiled", *PASSES)
 _TITLE = (
     "# Mustpass list of the conformance harness, written by conformance mustpass write. Do not edit: write it again."
@@ -126,8 +126,8 @@ def satisfies(result: str, owed: str) -> bool:
 
 
 def lists_of(run: RunInfo, records: Sequence[CaseRecord], stack: Mapping[str, str] | None = None) -> list[MustpassList]:
-    """The lists that the complete ``run`` with ``records`` gives, by target. ``stack``: the range that they are for;
-    by default all patch releases of the torch and triton that ran. Raises :class:`MustpassError` for a run that is not
+    """The lists of a complete ``run`` with ``records``, one for each target. ``stack``: the range that they are for; by
+    default all patch releases of the torch and triton that ran. Raises :class:`MustpassError` for a run that is not
     complete."""
     _check_complete(run, records)
     targets = tuple(sorted(run.targets))
@@ -160,8 +160,8 @@ def _check_complete(run: RunInfo, records: Sequence[CaseRecord]) -> None:
 
 
 def target_of(case: str, known: Collection[str]) -> str:
-    """The target that the id of a case names at its end, "any" if none. A record's own field will not do: a case that
-    crashed early or was refused has none."""
+    """The target that the id of a case names at its end, "any" if it names none. A record's field is not used: a case
+    that crashed early or was refused has none."""
     last = case.removesuffix("]").replace("[", "-").rpartition("-")[2]
     return last if case.endswith("]") and last in known else ANY
 

@@ -16,9 +16,9 @@
 
 A ``[[target]]`` has an ``id`` and the profiles that it ``claims``.
 
-Cases are chosen by their ids, which say suite, kernel and dtype: a mustpass list has nothing else, and a case that was
-left out has no record. All cases of a claim that the target's list owes must be proven; what the list expects to be
-refused is not owed. A claim is proven at the least level of its cases and never above.
+Cases are chosen by their ids, which say suite, kernel and dtype. A mustpass list has nothing else, and a case that was
+left out has no record. A claim is proven if all its cases that the target's list owes are proven; a refusal that the
+list expects is not owed. The level of a claim is the least level of its cases.
 """
 
 from __future__ import annotations

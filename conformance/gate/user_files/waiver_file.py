@@ -1,9 +1,9 @@
-"""Waivers: what the user of the gate accepts of a candidate, until a day, with a reason that anyone can read.
+"""Waivers: regressions of a candidate that the user of the gate accepts until a day, each with a reason.
 
 ``waivers.toml`` has one ``[[waiver]]`` table per accepted regression, with these keys:
 
 ``cases``
-    Pattern of case ids, or a list of them. It covers only what regressed: of the cases that it matches none may pass.
+    Pattern of case ids, or a list of them. It may match only cases that regressed: none of them may pass.
 ``stack``
     Table of the candidate's versions for which it is accepted: a component (``torch``, ``triton``, ``python``,
     ``ptxas``, ``driver``) to a version specifier, ``device`` to a pattern of its name or "none". All must hold.
@@ -12,8 +12,9 @@
 ``kind`` (optional)
     The kind of regression: a failure (``NEW_FAIL``) unless given. A crash, a spill or lost time has to be named.
 ``seen`` (optional)
-    Text that the regression contains: of a failing case every failing check, its name and what it says (without one
-    the diagnosis), of another regression the cause. It keeps the waiver from covering another failure of its cases.
+    Text that the regression contains, so that the waiver covers no other failure of its cases. In a failing case every
+    failing check must contain it, in its name or its text; without a failing check, the diagnosis. In another
+    regression, the cause must contain it.
 ``reason``, ``issue``, ``owner``, ``expires``
     Why it is accepted, where it is followed (https), who looks after it, and the last day on which it holds.
 
