@@ -66,7 +66,7 @@ def _descriptor(value: Any, sources: Sources, tensor: Callable[[Tensor], str]) -
 
 
 def without_memory(tensor: Tensor) -> str:
-    """A tensor of which only the dtype, the size of its storage and the alignment of its first element count."""
+    """An expression for a tensor that stands for a pointer: dtype, size of storage, place of the first element."""
     size = tensor.untyped_storage().size() // tensor.element_size()
     offset = f", {tensor.storage_offset()}" if tensor.storage_offset() else ""
     return f"pointer({tensor.dtype}, {size}{offset})"

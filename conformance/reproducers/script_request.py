@@ -1,4 +1,4 @@
-"""What is asked of the process that writes a script, beside its case: a file in the folder for scripts."""
+"""A request to the process that writes a case's script: a file in the folder for scripts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ NAME = "request.json"
 
 @dataclass(frozen=True)
 class ScriptRequest:
-    """``dies``: the case may take its process with it, so the script is to be written before it runs. ``features`` are
-    names of what the code had in another run, ``spills`` the most that it spilled there (bytes per thread on NVIDIA,
-    registers per lane on AMD): if the case passes, a script looks for those."""
+    """What the script of a case must show.
+
+    ``dies``: the case may end its process, so the script is written before the case runs. ``features`` and ``spills``
+    are what the case's code had in another run: names of features, and the most that it spilled (bytes per thread on
+    NVIDIA, registers per lane on AMD). If the case passes, the script looks for those.
+    """
 
     dies: bool = False
     features: tuple[str, ...] = ()

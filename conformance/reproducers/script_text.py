@@ -20,7 +20,11 @@ HEAVY = ("torch", "triton", "numpy")
 
 @dataclass(frozen=True)
 class SeenFailure:
-    """``case`` is what failed, ``failures`` says how, a line each; ``stack`` where, such as "torch 2.13.0"."""
+    """A failure that a script is to show.
+
+    ``case`` is the id of the case, ``failures`` has a line for each failed check, ``stack`` names the versions, such as
+    "torch 2.13.0".
+    """
 
     case: str
     failures: tuple[str, ...]
@@ -47,6 +51,11 @@ def _shortened(text: str) -> str:
 
 
 def script(docstring: str, environment: str, kernel: Sources, runtime: Sources, body: str) -> str:
+    """The text of a whole script.
+
+    ``environment`` are statements that run before torch and triton are imported, ``kernel`` and ``runtime`` the
+    definitions of the kernel and of what tries it, ``body`` the script's ``main``.
+    """
     lines = dict.fromkeys((*kernel.imports.splitlines(), *runtime.imports.splitlines()))
     own = [line for line in lines if _root(line) not in HEAVY]
     own = sorted({*own, "import os", "import sys", "import traceback"}, key=lambda line: (line[:4] == "from", line))
@@ -108,6 +117,7 @@ def facts_of(plan: Plan) -> dict[str, object]:
 
 
 def docstring(title: str, facts: Mapping[str, object], seen: SeenFailure, how: str) -> str:
+    """The docstring of a script: what fails, the ``facts`` about it, and ``how`` to run the script."""
     facts = {**facts, "case": seen.case, "fails with": seen.stack, "fine with": NOT_TRIED}
     failures = "\n".join(f"  * {line}" for line in seen.failures)
     listed = "\n".join(f"{name + ':':12}{value}" for name, value in facts.items() if value not in (None, ""))

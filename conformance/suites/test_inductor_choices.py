@@ -1,4 +1,4 @@
-"""Which implementations Inductor offers for a product, what it says without one, and what the unusual ones compute.
+"""Which implementations Inductor offers for a product, its error if there is none, and what the unusual ones compute.
 
 The scenarios are those of PyTorch's max-autotune tests. They differ in this: numbers are exact integers instead of
 near those of another kernel, one choice is pinned after another instead of the fastest being taken, what must not be
@@ -279,7 +279,7 @@ def test_exhaustive(inductor, target):
 
 @generated()
 def test_mm_k_1(inductor, target):
-    """Columns times rows of 90 to 99 elements, of which the quick tier takes three."""
+    """A column times a row, of 90 to 99 elements. The quick tier takes three of these sizes."""
     sizes = (90, 95, 99) if inductor.harness.settings.tier == "quick" else range(90, 100)
     for size in sizes:
         operands = [tensor("a", size, 1, dtype="fp32"), tensor("b", 1, size, dtype="fp32")]

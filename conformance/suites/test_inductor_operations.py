@@ -61,7 +61,7 @@ TRITON = {"max_autotune_gemm_backends": "TRITON", "max_autotune_conv_backends": 
 
 
 def searching(space):
-    """Settings for a search space, of which the exhaustive one is cut to the first 16 configs."""
+    """Settings for a search space. The exhaustive one is cut to its first 16 configs."""
     limit = {"test_configs.max_mm_configs": 16} if space == "EXHAUSTIVE" else {}
     return {**TRITON, "max_autotune_gemm_search_space": space, **limit}
 
@@ -342,7 +342,7 @@ def test_conv1x1_dynamic_size(inductor, target, order):
 
 @generated()
 def test_conv1x1_with_free_symbols(inductor, target):
-    """H and W are numbers of elements other than 0, which only a device counts; two pairs of them, of which the second
+    """H and W are counts of non-zero elements, which only a device knows. Two pairs of counts are used: the second
     makes them symbols. PyTorch's test checks that nothing is raised."""
     inductor.need_device("sizes that depend on data")
     inductor.recorder.set(kernel="inductor/conv1x1_of_counts", target=target, executor="device")
@@ -374,7 +374,7 @@ def test_conv2d(inductor, target, order, space):
 
 @generated(space=SEARCH_SPACES)
 def test_conv_cat(inductor, target, space):
-    """What is joined to a convolution is computed and joined by pointwise kernels, of which each does both: one, or in
+    """Pointwise kernels compute what is joined to a convolution and join it. Each does both: there is one kernel, or in
     some releases one per part. PyTorch's test compares the compiled module with itself."""
     batch, size = sized(inductor, (32, 64), (2, 9))
     operands = [tensor("x", batch, 3, size, size), tensor("w", 64, 3, 3, 3)]

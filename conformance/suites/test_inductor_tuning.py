@@ -55,7 +55,7 @@ def test_pool_crash(recorder, pool):
 
 
 def test_pool_timeout(recorder, pool):
-    """A job beyond the limit likewise, soon after the limit."""
+    """A job that exceeds the limit is timed as infinite soon after it; the jobs before and after get their values."""
     job = Job(seconds=checks.ENDLESS_SECONDS)
     record(recorder, checks.loses_only_that_job(pool, job, limit=checks.LIMIT_SECONDS))
 
@@ -75,7 +75,7 @@ def test_pool_limit_is_a_setting(recorder, pool):
 
 
 def test_pool_exception(recorder, pool):
-    """A job that raises likewise. PyTorch has no test of this."""
+    """A job that raises is timed as infinite; the jobs before and after get their values. PyTorch has no such test."""
     record(recorder, checks.loses_only_that_job(pool, Job(error="the fault of job 3")))
 
 

@@ -19,7 +19,7 @@ WRONG_OUTPUT = "Generated code cache results in wrong output"
 
 
 def judge_repeated(counted: Counted, repeats: int) -> list[Verdict]:
-    """The first lowering misses once for each template, each one like it hits as often."""
+    """The first lowering misses once for each template. Each of the ``repeats`` hits once for each."""
     count = counted.templates
     return [
         Verdict("compiled", not counted.failure, counted.failure),
@@ -30,7 +30,7 @@ def judge_repeated(counted: Counted, repeats: int) -> list[Verdict]:
 
 
 def judge_different(counted: Counted) -> list[Verdict]:
-    """Both lowerings miss."""
+    """Both lowerings miss for every template."""
     return [
         Verdict("compiled", not counted.failure, counted.failure),
         Verdict("hits", counted.hits == 0, f"{counted.hits}, 0 required"),
@@ -39,7 +39,7 @@ def judge_different(counted: Counted) -> list[Verdict]:
 
 
 def judge_wrong_key(right: Counted, wrong: Counted) -> list[Verdict]:
-    """Inductor's own comparison is silent where the key is right and speaks up where it is wrong."""
+    """Inductor's own comparison raises nothing for a right key and an error for a wrong one."""
     return [
         Verdict("right key", not right.failure and right.hits > 0, right.failure or f"{right.hits} hits were compared"),
         Verdict("wrong key", WRONG_OUTPUT in wrong.failure, wrong.failure[:300] or "nothing was raised"),

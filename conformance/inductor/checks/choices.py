@@ -1,4 +1,4 @@
-"""What Inductor offers for a lowering, and what it says where it has nothing to offer, as verdicts."""
+"""Checks of the suite about choices: what Inductor offers for a lowering, and its error if there is no choice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def compiled_verdict(generated: Generated) -> Verdict:
 
 
 def judge_advice(generated: Generated, option: str, other: str) -> list[Verdict]:
-    """The compilation ended for want of a choice, in words that name the option to change and not another one."""
+    """The compilation failed because there was no choice, and its error names the option to change and no other."""
     failure = generated.failure
     types, message = (failure.types, failure.message) if failure else ((), "it was compiled")
     advice = re.findall(r"consider adding ATEN into (\w+)", message)
@@ -76,7 +76,7 @@ def judge_layouts(generated: Generated, *, fixed: bool) -> list[Verdict]:
 
 
 def judge_pruned(all_of_them: Generated, pruned: Generated, *, some: bool) -> list[Verdict]:
-    """What is left is part of what there was; something was dropped if ``some`` must be."""
+    """The pruned choices are some of all choices. ``some``: at least one must have been dropped."""
     before, after = (
         [choice.description for choice in generated.selections[0].offered] for generated in (all_of_them, pruned)
     )
@@ -90,7 +90,7 @@ def judge_pruned(all_of_them: Generated, pruned: Generated, *, some: bool) -> li
 
 
 def judge_fits(generated: Generated, target: Target) -> list[Verdict]:
-    """The template's kernel was compiled, and a program of it can be launched."""
+    """The one kernel of a template was compiled and stays within the target's limits."""
     kernels = [kernel for kernel in generated.kernels if kernel.kind == "template"]
     verdicts = [Verdict("kernels", len(kernels) == 1, f"{len(kernels)} templates, 1 required")]
     for kernel in kernels:
@@ -117,7 +117,7 @@ def judge_exhaustive(generated: Generated) -> list[Verdict]:
 
 
 def judge_triton_alone(generated: Generated) -> list[Verdict]:
-    """Triton computes it, by a template or, in releases that take such a product for a pointwise one, without."""
+    """One Triton kernel computes the product: a template's, or a pointwise one in releases that prefer that."""
     return [
         Verdict("kernels", len(generated.kernels) == 1, ", ".join(kernel.name for kernel in generated.kernels)),
         in_source("source/no extern", exactly(0, r"\bextern_kernels\.\w+\("), generated.modules[-1], "module"),
@@ -142,7 +142,7 @@ def judge_not_contiguous(generated: Generated) -> list[Verdict]:
 def judge_output(
     compiled: Compiled, executor: Any, *, shape: tuple[int, ...], dtype: str, strides: tuple[int, ...] | None = None
 ) -> list[Verdict]:
-    """What one call of the compiled function returns is one tensor of this shape, dtype and these strides."""
+    """One call of the compiled function returns one tensor of ``shape``, ``dtype`` and ``strides`` (in elements)."""
     tensors = []
     for operand in compiled.program.operands:
         memory = torch.zeros(operand.span, dtype=DTYPES[operand.dtype], device=executor.device)

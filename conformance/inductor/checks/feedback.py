@@ -20,7 +20,7 @@ THREADS, MEET_SECONDS = 10, 20.0
 
 
 def judge_registration() -> list[Verdict]:
-    """Savers registered one by one and cleared."""
+    """Two savers are registered one by one, and then cleared."""
     from torch._inductor import select_algorithm
 
     before = list(stand_ins.selector().feedback_saver_fns)
@@ -40,7 +40,7 @@ def judge_registration() -> list[Verdict]:
 
 
 def judge_savers(times: Sequence[float] = (3.0, 1.0, 2.0)) -> list[Verdict]:
-    """Each of two savers is told of one selection: every choice with its time, the inputs and the name."""
+    """Each of two savers is called once for one selection, with every choice and its time, the inputs and the name."""
     told: list[list[Any]] = [[], []]
     with stand_ins.selecting() as session:
         for calls in told:
@@ -69,7 +69,7 @@ def saver(calls: list[Any]) -> Callable[..., None]:
 
 
 def judge_order() -> list[Verdict]:
-    """Two functions, each on what the one before it returned; the selector chooses among what the last one returns."""
+    """Two functions run in order, each on the result of the one before. The selector chooses from the last result."""
     with stand_ins.selecting() as session:
         fast, slow = session.stand_in("fast", 1.0), session.stand_in("slow", 9.0)
         seen = []
@@ -143,7 +143,7 @@ def precompiles(session: stand_ins.Selecting) -> bool:
 
 
 def judge_threads() -> list[Verdict]:
-    """As many choices as threads, all at work at once, each once, none on the thread that waits for them."""
+    """As many choices as threads compile at once, each once, and none on the thread that waits for them."""
     barrier = threading.Barrier(THREADS)
     met = []
 
@@ -187,7 +187,7 @@ def judge_failure() -> list[Verdict]:
 
 
 def judge_timeout() -> list[Verdict]:
-    """A choice that compiles beyond its limit likewise, and the wait for it ends."""
+    """A choice that takes longer than its limit to compile is not timed, and costs no other choice."""
     with precompiling() as session:
         late, good, slow = (session.stand_in(name, ms) for name, ms in (("late", 1.0), ("good", 2.0), ("slow", 3.0)))
         late.prepare = lambda: time.sleep(SLOW_SECONDS)

@@ -25,7 +25,7 @@ class Counts:
 
 
 def counts_of(module: str) -> Counts:
-    """Those of the function ``call`` of a generated ``module``. Raises ValueError if it has none."""
+    """The counts of the function ``call`` in a generated ``module``. Raises ValueError if there is no such function."""
     call = next((n for n in ast.walk(ast.parse(module)) if isinstance(n, ast.FunctionDef) and n.name == "call"), None)
     if call is None:
         raise ValueError("the generated module defines no function call(args)")
@@ -39,7 +39,7 @@ def counts_of(module: str) -> Counts:
 
 
 def check_counts(compiled: Compiled, wanted: Counts) -> Verdict:
-    """The wrapper counts what is ``wanted``."""
+    """The counts of the last generated wrapper are those ``wanted``."""
     counts = counts_of(compiled.generated.modules[-1])
     return Verdict("wrapper", counts == wanted, f"{counts}, {wanted} is required")
 

@@ -29,8 +29,11 @@ def wide_bmm_call() -> str:
 
 
 def mirrored(m: int, n: int, k: int, dtype: str, seed: int = 0) -> dict[str, Tensor]:
-    """A (M x K) and B whose terms cancel in mirrored places, but for a few: every sum is a whole number that even bf16
-    holds, however long K is, and a part of K that is lost, taken twice or multiplied by another shows."""
+    """A (M x K) and B (K x N) whose products cancel in mirrored places of K, except for a few.
+
+    So every sum is a whole number that even bf16 holds, however long K is. A part of K that is lost, added twice or
+    multiplied by another part still changes the result.
+    """
     generator = torch.Generator().manual_seed(seed)
     half = k // 2
     a = 2.0 * torch.randint(0, 2, (m, k), generator=generator) - 1
@@ -51,8 +54,10 @@ def splits_of(generated: Generated) -> tuple[list[int], bool]:
 
 
 def judge_splits(generated: Generated, m: int, n: int, k: int, *, most: int, some: bool) -> list[Verdict]:
-    """``some`` splits are offered, at most ``most``, each once, which divide K and lie in [2, min(K / M, K / N)]; else
-    none is."""
+    """Between 1 and ``most`` splits are offered if ``some`` is true, otherwise none.
+
+    Each split is offered once, divides K and lies in [2, min(K / M, K / N)].
+    """
     splits, named = splits_of(generated)
     right = [split for split in splits if k % split == 0 and 2 <= split <= min(k // m, k // n)]
     amount = 1 <= len(splits) <= most if some else not splits

@@ -1,4 +1,4 @@
-"""What compiling a program has in common with and without a device: its options, what is watched, what is counted."""
+"""Compiling a program, with or without a device: its options, and the log of what torch did."""
 
 from __future__ import annotations
 
@@ -72,8 +72,10 @@ class CompilationLog:
 
 @contextmanager
 def compiling(program: Program, options: Mapping[str, Any]) -> Iterator[CompilationLog]:
-    """Inside, ``torch.compile`` compiles ``program`` from nothing with ``options`` of Inductor, and what it does is
-    logged. What it has compiled stays in use afterwards."""
+    """Until exit, ``torch.compile`` compiles ``program`` without caches and with ``options`` of Inductor.
+
+    Yields the log of what it does. What was compiled stays in use after the exit.
+    """
     from torch._inductor import config
 
     with ExitStack() as stack:
@@ -88,7 +90,7 @@ def compiling(program: Program, options: Mapping[str, Any]) -> Iterator[Compilat
 
 
 def mark(program: Program, tensors: Sequence[torch.Tensor]) -> None:
-    """Marks the dimensions that ``program`` says as dynamic. Raises ValueError for an operand that it has not."""
+    """Marks the program's ``marked`` dimensions as dynamic. Raises ValueError for an operand that it does not have."""
     names = [operand.name for operand in program.operands]
     for name, dimension in program.marked:
         if name not in names:

@@ -80,8 +80,11 @@ class Choice:
 
 @dataclass(frozen=True)
 class Selection:
-    """What was offered for one lowering (its ``name``, such as "mm"), how many of these were ``matching`` the program's
-    expressions, and what was ``left``: one of them if the program picks."""
+    """The choices for one lowering, such as ``name`` "mm".
+
+    ``offered`` are all choices, ``matching`` is how many of them match the program's expressions. Inductor selected
+    from those ``left``: one if the program picks.
+    """
 
     name: str
     offered: tuple[Choice, ...]
