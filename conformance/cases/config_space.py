@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
+
+from conformance.cases.cover import cover, in_turn
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.heuristics.cuda import CUDA
 from conformance.heuristics.lookup import for_target
-from conformance.heuristics.row_sample import covering_sample
 from conformance.kernels.catalogue import catalogue
 from conformance.kernels.kernel import Kernel
 from conformance.problems import itemsize
@@ -41,14 +43,23 @@ def space(kernel: Kernel, target: Target, tier: str) -> tuple[AnyConfig, ...]:
     return tuple(dict.fromkeys((*sample, *covering_sample(more))))
 
 
+def covering_sample(configs: Sequence[AnyConfig]) -> tuple[AnyConfig, ...]:
+    """A sample of ``configs`` in which every tile size, stage count and warp count of the table appears."""
+    return tuple(config for (config,) in cover({"config": configs}, shown=_traits))
+
+
+def _traits(config: AnyConfig) -> set[Hashable]:
+    return {("tile", config.tile), ("stages", config.num_stages), ("warps", config.num_warps)}
+
+
 def _share(kernel: Kernel, target: Target, sample: tuple[AnyConfig, ...]) -> tuple[AnyConfig, ...]:
-    """What falls to ``kernel`` when the kernels of one table that ``target`` can use divide a sample among themselves:
-    two rows at least."""
+    """The part of ``kernel`` when the kernels of one table that ``target`` can use divide a sample among themselves in
+    turn: two rows at least."""
     sharing = [
         other.name
         for other in catalogue().values()
         if other.table == kernel.table and (other.name == kernel.name or other.usable_on(target))
     ]
     place = sharing.index(kernel.name)
-    mine = sample[place :: len(sharing)]
-    return mine if len(mine) > 1 else tuple(sample[(place + step) % len(sample)] for step in range(min(2, len(sample))))
+    part = sample[place :: len(sharing)]
+    return part if len(part) > 1 else tuple(in_turn(sample, place)[:2])

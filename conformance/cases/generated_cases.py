@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from conformance.cases.case_table import ATTRIBUTE, CaseTable, Selection, Test, identify
+from conformance.cases.cover import cover
 from conformance.targets import Target
 
 
@@ -47,18 +48,18 @@ class GeneratedCases:
             for target in generated_for(selection.targets, selection.asked_for_targets)
             if selection.has_gpu or all(target.capability(name).available for name in self.needs)
         ]
-        quick = selection.tier == "quick"
-        values = [
-            values.of(selection.tier) if isinstance(values, Thin) else values for values in self.parameters.values()
-        ]
-        combinations = list(itertools.product(*values))
-        if quick:
-            combinations = covering(combinations)
+        values = {
+            name: values.of(selection.tier) if isinstance(values, Thin) else values
+            for name, values in self.parameters.items()
+        }
+        if selection.tier == "quick":
+            rows = cover({**values, "target": targets}, free=("target",))
+        else:
+            rows = list(itertools.product(*values.values(), targets))
         table = CaseTable((*self.parameters, "target"), {})
-        for index, combination in enumerate(combinations):
+        for *combination, target in rows:
             text = [f"{name}={identify(value)}" for name, value in zip(self.parameters, combination, strict=True)]
-            for target in [targets[index % len(targets)]] if targets and quick else targets:
-                table.rows["-".join([*text, target.id])] = (*combination, target)
+            table.rows["-".join([*text, target.id])] = (*combination, target)
         return table
 
 
@@ -77,22 +78,6 @@ def needs_of(test: Callable[..., Any]) -> tuple[str, ...]:
     """The capabilities that a test about generated code needs of its target; none for another test."""
     cases = getattr(test, ATTRIBUTE, None)
     return cases.needs if isinstance(cases, GeneratedCases) else ()
-
-
-def covering(combinations: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Some of ``combinations``, in their order, in which every value appears: of those left, always the first that
-    shows most that was not seen."""
-
-    def shown(combination: tuple[Any, ...]) -> set[tuple[int, str]]:
-        return set(enumerate(map(identify, combination)))
-
-    unseen: set[tuple[int, str]] = set().union(*map(shown, combinations))
-    taken: list[tuple[Any, ...]] = []
-    while unseen:
-        best = max(combinations, key=lambda combination: len(shown(combination) & unseen))
-        taken.append(best)
-        unseen -= shown(best)
-    return [combination for combination in combinations if combination in taken] or list(combinations)
 
 
 def generated_for(targets: Sequence[Target], asked: bool) -> list[Target]:

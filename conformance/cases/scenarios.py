@@ -5,13 +5,14 @@ A test states what it is about and gets one case per row::
     @scenario(where(persistent=True), order=ORDERS, tma_store=[False, True], rotate={"flatten": [False, True]})
     def test_x(conform, kernel, target, dtype, config, order, tma_store, flatten): ...
 
-The test's own parameters are crossed in full with the kernels of the core, and above the quick tier with all. dtype,
-config, target and ``rotate`` are
+The combinations of the test's own parameters count as the values of one parameter, and so do those of ``rotate``.
+:func:`~conformance.cases.cover.cover` chooses the rows of one kernel, so that one can predict them:
 
-* *quick*: rotated, so that each combination appears once with a kernel of the core, on one target: the first target of
-  the run with every other kernel, the rest in turn with the others. Each kernel beyond the core takes
-  :data:`QUICK_TURNS` of them, other ones for each kernel, on one target;
-* *default*: dtypes crossed, the rest rotated several times around;
+* *quick*: every combination, dtype, config (of a sample) and rotated value appears, each row on one target. Targets are
+  taken in turn; with which one a kernel begins, its place in the catalogue and the test's name decide. A kernel beyond
+  the core has one row, another one for each kernel and test;
+* *default*: every value appears with every dtype, each combination :data:`DEFAULT_TURNS` times, on every target. A
+  kernel beyond the core has each combination once with each dtype, and not every config;
 * *full* and *exhaustive*: crossed.
 """
 
@@ -20,31 +21,33 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from conformance.cases import config_space
 from conformance.cases.case_table import ATTRIBUTE, CaseTable, Selection, Test, identify
+from conformance.cases.config_space import covering_sample
+from conformance.cases.cover import cover, in_turn
 from conformance.heuristics.configs import AnyConfig, Config
-from conformance.heuristics.row_sample import covering_sample
 from conformance.kernels.catalogue import catalogue
 from conformance.kernels.examples import stored_dtype
 from conformance.kernels.kernel import Kernel
 from conformance.problems import itemsize
-from conformance.records import ReasonCode
+from conformance.records import Reason, ReasonCode
 from conformance.targets import Target
 
-#: Rotations of dtype, config and ``rotate`` per combination in the default tier, for kernels of the core.
+#: Rows of each combination with each dtype in the default tier, for kernels of the core.
 DEFAULT_TURNS = 3
 
 #: The dtype that no matrix unit multiplies: its products are unrolled, which takes a large tile many times as long to
-#: compile as any other dtype. The quick tier sweeps it with the smallest tile.
+#: compile as any other dtype. In the quick tier it has the smallest tiles only, this many of them.
 UNROLLED = "fp32"
+UNROLLED_CONFIGS = 3
 
-#: Combinations that a kernel beyond the core takes of a topic in the quick tier: the topic is covered by the core, and
-#: other kernels take other ones.
-QUICK_TURNS = 1
+#: The tiers in which everything is crossed.
+CROSSED = ("full", "exhaustive")
 
 
 #: A parameter's values: a list, how many numbers from 0 by tier, or what a kernel answers.
@@ -62,6 +65,7 @@ class Scenario:
     configs: int | None = None
     every_config: bool = False
     every_target: bool = False
+    name: str = ""
 
     def table(self, selection: Selection, arguments: Sequence[str]) -> CaseTable:
         """See :func:`table_of`."""
@@ -78,15 +82,21 @@ def scenario(
     every_target: bool = False,
     **parameters: Values,
 ) -> Callable[[Test], Test]:
-    """Makes a test a scenario. ``kernels`` selects from the catalogue (see :func:`where`), ``dtypes`` restricts the
-    dtypes, ``configs`` takes in the quick tier only that many of each kernel's covering sample, ``every_config`` makes
-    each of the sample appear in every tier and ``every_target`` each target (that takes all of ``dtypes``), the rest
-    are the test's parameters. A parameter given as a mapping from tier to count takes that many numbers from 0, one
-    given as a function what it returns for a kernel."""
-    scene = Scenario(kernels, parameters, rotate or {}, dtypes, configs, every_config, every_target)
+    """Makes a test a scenario.
+
+    ``kernels`` selects from the catalogue (see :func:`where`) and ``dtypes`` restricts the dtypes. ``rotate`` are
+    parameters that are not crossed with the others below the full tier. ``configs`` takes, in the quick tier only, that
+    many of each kernel's sample of configs. With ``every_config`` the configs are those of the sweep
+    (:mod:`~conformance.cases.config_space`), each in every tier; with ``every_target`` the quick tier has each target
+    that takes the dtypes. The rest are the test's own parameters; one that is given as a mapping from tier to count
+    takes that many numbers from 0, one given as a function
+    what it returns for a kernel.
+    """
 
     def decorate(test: Test) -> Test:
-        setattr(test, ATTRIBUTE, scene)
+        name = test.__name__
+        cases = Scenario(kernels, parameters, rotate or {}, dtypes, configs, every_config, every_target, name)
+        setattr(test, ATTRIBUTE, cases)
         return test
 
     return decorate
@@ -135,42 +145,74 @@ def _kernel_dtypes(kernel: Kernel, scene: Scenario) -> list[str]:
     return [name for name in kernel.dtype_names() if scene.dtypes is None or name in scene.dtypes]
 
 
-Usable = Mapping[str, Sequence[tuple[AnyConfig, list[Target]]]]
-
-#: dtype, config, targets, combination of the test's own parameters, values of ``rotate``.
-Choice = tuple[str, AnyConfig, list[Target], tuple[Any, ...], tuple[Any, ...]]
-
-
 #: Refusals that are about the target and not about a config: a sweep has no case for them.
 ABOUT_THE_TARGET = (ReasonCode.CAPABILITY, ReasonCode.DTYPE, ReasonCode.PRECISION)
 
 
-def _usable(scene: Scenario, kernel: Kernel, targets: Sequence[Target], tier: str) -> Usable:
-    """For each dtype the configs that come into question, each with the targets on which the kernel takes it. In a
-    whole sweep a config that a target's limits refuse is a case too."""
+@functools.cache
+def _refusal(kernel: Kernel, dtype: str, config: AnyConfig, target: Target) -> Reason | None:
+    """Scenarios of one kernel ask the same."""
+    return kernel.example_refusal(dtype, config, target)
+
+
+#: dtype, config and target that a kernel takes together.
+Taken = tuple[str, Any, Target]
+
+#: Stands for the dtype or the config in the rows of a test that takes none.
+ANY = "any"
+
+
+def _taken(scene: Scenario, kernel: Kernel, targets: Sequence[Target], tier: str) -> list[Taken]:
+    """The dtypes, configs and targets that come into question and that ``kernel`` takes together, targets innermost. In
+    a whole sweep a config that a target's limits refuse is a case, too."""
     if scene.every_config:
         spaces = {target: dict.fromkeys(config_space.space(kernel, target, tier)) for target in targets}
     else:
-        listed = kernel.configs if tier in ("full", "exhaustive") else covering_sample(kernel.configs)
+        listed = kernel.configs if tier in CROSSED else covering_sample(kernel.configs)
         listed = listed[: scene.configs] if scene.configs and tier == "quick" else listed
         spaces = dict.fromkeys(targets, dict.fromkeys(listed))
-    whole = scene.every_config and tier in ("full", "exhaustive")
+    whole = scene.every_config and tier in CROSSED
 
-    def able(dtype: str, config: AnyConfig) -> list[Target]:
-        reasons = {
-            target: kernel.example_refusal(dtype, config, target) for target in targets if config in spaces[target]
-        }
-        return [
-            target
-            for target, reason in reasons.items()
-            if reason is None or (whole and reason.code not in ABOUT_THE_TARGET)
-        ]
+    def takes(dtype: str, config: AnyConfig, target: Target) -> bool:
+        reason = _refusal(kernel, dtype, config, target)
+        return reason is None or (whole and reason.code not in ABOUT_THE_TARGET)
 
-    configs = dict.fromkeys(config for known in spaces.values() for config in known)
-    return {
-        dtype: [(config, found) for config in configs if (found := able(dtype, config))]
+    return [
+        (dtype, config, target)
         for dtype in _kernel_dtypes(kernel, scene)
-    }
+        for config in dict.fromkeys(config for space in spaces.values() for config in space)
+        for target in targets
+        if config in spaces[target] and takes(dtype, config, target)
+    ]
+
+
+def rows(
+    scene: Scenario, kernel: Kernel, targets: Sequence[Target], tier: str, unused: Collection[str] = ()
+) -> list[tuple[Any, ...]]:
+    """(target, dtype, config, *parameters, *rotated) of one kernel, targets innermost so that they share numbers.
+    ``unused``: which of "dtype" and "config" the test does not take, so that the rows have :data:`ANY` instead."""
+    combinations = list(itertools.product(*(_values(values, kernel, tier) for values in scene.parameters.values())))
+    taken = list(
+        dict.fromkeys(
+            (ANY if "dtype" in unused else dtype, ANY if "config" in unused else config, target)
+            for dtype, config, target in _taken(scene, kernel, targets, tier)
+        )
+    )
+    if tier == "quick":
+        return _quick_rows(scene, kernel, taken, combinations)
+    takers: dict[tuple[str, Any], list[Target]] = {}
+    for dtype, config, target in taken:
+        takers.setdefault((dtype, config), []).append(target)
+    if tier == "default":
+        chosen = _default_rows(scene, kernel, list(takers), combinations)
+    else:
+        rotated = list(itertools.product(*scene.rotate.values()))
+        chosen = [
+            (*pair, *combination, *turn)
+            for _, pairs in itertools.groupby(takers, key=lambda pair: pair[0])
+            for combination, turn, pair in itertools.product(combinations, rotated, list(pairs))
+        ]
+    return [(target, *row) for row in chosen for target in takers[row[:2]]]
 
 
 def _values(values: Values, kernel: Kernel, tier: str) -> Sequence[Any]:
@@ -179,130 +221,78 @@ def _values(values: Values, kernel: Kernel, tier: str) -> Sequence[Any]:
     return range(values[tier]) if isinstance(values, Mapping) else values
 
 
-def rows(scene: Scenario, kernel: Kernel, targets: Sequence[Target], tier: str) -> list[tuple[Any, ...]]:
-    """(target, dtype, config, *parameters, *rotated) of one kernel, targets innermost so that they share numbers."""
-    values = [_values(given, kernel, tier) for given in scene.parameters.values()]
-    combinations = list(itertools.product(*values)) or [()]
-    rotated = list(itertools.product(*scene.rotate.values())) or [()]
-    usable = _usable(scene, kernel, targets, tier)
-    dtypes = [dtype for dtype, configs in usable.items() if configs]
-    if scene.every_config and tier in ("quick", "default"):
-        chosen = _swept(dtypes, usable, combinations, rotated, tier)
-    elif tier == "quick":
-        turns = _quick_turns(kernel, max(len(combinations), len(dtypes), len(rotated)))
-        chosen = _turned(dtypes, usable, combinations, rotated, turns, _sharing(scene, kernel, len(turns)))
-    else:
-        chosen = _crossed(dtypes, usable, combinations, rotated, tier, kernel.core)
-    found: dict[tuple[Any, ...], None] = {}
-    for dtype, config, able, combination, turn in chosen:
-        found |= {(target, dtype, config, *combination, *turn): None for target in able}
-    return list(found)
+#: The test's own parameters in a cover: their combinations count as the values of one parameter.
+OWN = "own parameters"
+#: Those of ``rotate`` likewise.
+ROTATED = "rotated"
 
 
-#: Which of the targets that take a combination show it in the quick tier, by the number of the turn.
-Sharing = Callable[[Sequence[Target], int], Sequence[Target]]
-
-
-def _sharing(scene: Scenario, kernel: Kernel, turns: int) -> Sharing:
-    """How the targets share the turns of one kernel in the quick tier."""
-    if scene.every_target:
-        return lambda able, index: able[index % turns :: turns]
-    if not kernel.core:
-        return _rotated
-    core = [known.name for known in catalogue().values() if scene.kernels(known) and known.core]
-    return functools.partial(_first_or_other, place=core.index(kernel.name))
-
-
-def _quick_turns(kernel: Kernel, turns: int) -> range:
-    """Which turns of the rotation the quick tier takes of one kernel."""
-    if kernel.core:
-        return range(turns)
-    others = [known.name for known in catalogue().values() if not known.core]
-    first = QUICK_TURNS * (1 + others.index(kernel.name))
-    return range(first, first + min(turns, QUICK_TURNS))
-
-
-def _swept(
-    dtypes: Sequence[str],
-    usable: Usable,
+def _quick_rows(
+    scene: Scenario,
+    kernel: Kernel,
+    taken: Sequence[Taken],
     combinations: Sequence[tuple[Any, ...]],
-    rotated: Sequence[tuple[Any, ...]],
-    tier: str,
-) -> Iterable[Choice]:
-    """Every config of a sample: in the quick tier with one of the dtypes that take it, on one target (the smallest tile
-    with :data:`UNROLLED`, the others without), otherwise with each of them on all; the rest is rotated so that it keeps
-    in step with neither."""
-    if tier == "quick":
-        configs = dict.fromkeys(config for dtype in dtypes for config, _ in usable[dtype])
-        unrolled = [config for config, _ in usable.get(UNROLLED, ())]
-        least = min(unrolled, key=lambda config: math.prod(config.tile), default=None)
-        for index, config in enumerate(configs):
-            takers = [(dtype, able) for dtype in dtypes for known, able in usable[dtype] if known == config]
-            takers = [taker for taker in takers if (taker[0] == UNROLLED) == (config == least)] or takers
-            dtype, able = takers[index % len(takers)]
-            turn = index + index // len(combinations)
-            others = combinations[turn % len(combinations)], rotated[turn % len(rotated)]
-            yield dtype, config, _rotated(able, turn), *others
-        return
-    for number, dtype in enumerate(dtypes):
-        count = len(usable[dtype])
-        for index in range(max(len(combinations), count, len(rotated))):
-            config, able = usable[dtype][index % count]
-            turn = index + index // count + number
-            yield dtype, config, able, combinations[turn % len(combinations)], rotated[turn % len(rotated)]
+) -> list[tuple[Any, ...]]:
+    """Every value appears once, with one target. The kernels beyond the core divide these rows among themselves."""
+    taken = _without_long_compilations(taken, every_config=scene.every_config)
+    place = list(catalogue()).index(kernel.name) + zlib.crc32(scene.name.encode())
+    targets = list(dict.fromkeys(target for _, _, target in taken))
+    covered = cover(
+        {**_parameters(scene, taken, combinations), "target": in_turn(targets, place)},
+        free=() if scene.every_target else ("target",),
+        possible=_among(("dtype", "config", "target"), taken),
+    )
+    if not kernel.core and not (scene.every_config or scene.every_target):
+        covered = in_turn(covered, place)[:1]
+    return [(target, dtype, config, *combination, *turn) for combination, dtype, config, turn, target in covered]
 
 
-def _rotated(able: Sequence[Target], index: int) -> list[Target]:
-    """One of the targets, another one for each index; none of none."""
-    return [able[index % len(able)]] if able else []
-
-
-def _first_or_other(able: Sequence[Target], index: int, place: int) -> list[Target]:
-    """The first target for every other kernel of the core (this is number ``place``), so that it shows a combination
-    with one of two; one of the others, another for each index and kernel, with the rest."""
-    on_first = (index + index // 2 + place) % 2 == 0  # not in step with a parameter of two values
-    return _rotated(able[:1] if on_first or len(able) == 1 else able[1:], index // 2 + place)
-
-
-def _turned(
-    dtypes: Sequence[str],
-    usable: Usable,
+def _default_rows(
+    scene: Scenario,
+    kernel: Kernel,
+    pairs: Sequence[tuple[str, Any]],
     combinations: Sequence[tuple[Any, ...]],
-    rotated: Sequence[tuple[Any, ...]],
-    turns: range,
-    sharing: Sharing,
-) -> Iterable[Choice]:
-    """The quick tier."""
-    for index in turns if dtypes else ():
-        # The quotient keeps dtype, config and rotation from repeating in step with the combinations.
-        lap = index // len(combinations) if len(combinations) > 1 else 0
-        dtype = dtypes[(index + lap) % len(dtypes)]
-        config, able = usable[dtype][index % len(usable[dtype])]
-        turn = rotated[(index + lap) % len(rotated)]
-        yield dtype, config, list(sharing(able, index)), combinations[index % len(combinations)], turn
+) -> list[tuple[Any, ...]]:
+    """Every value appears with every dtype; with a kernel of the core each combination of the test's own parameters
+    :data:`DEFAULT_TURNS` times, with a kernel beyond it not every config."""
+    core = kernel.core or scene.every_config
+    turns = DEFAULT_TURNS if core and not scene.every_config else 1
+    with_dtype = [*[OWN] * turns, *(["config"] if core else []), ROTATED]
+    covered = cover(
+        _parameters(scene, pairs, combinations),
+        pairs=[("dtype", name) for name in with_dtype],
+        free=() if core else ("config",),
+        possible=_among(("dtype", "config"), pairs),
+    )
+    return [(dtype, config, *combination, *turn) for combination, dtype, config, turn in covered]
 
 
-def _crossed(
-    dtypes: Sequence[str],
-    usable: Usable,
-    combinations: Sequence[tuple[Any, ...]],
-    rotated: Sequence[tuple[Any, ...]],
-    tier: str,
-    core: bool,
-) -> Iterable[Choice]:
-    """The tiers above quick."""
-    if tier in ("full", "exhaustive"):
-        for dtype, combination, turn in itertools.product(dtypes, combinations, rotated):
-            for config, able in usable[dtype]:
-                yield dtype, config, able, combination, turn
-        return
-    for number, dtype in enumerate(dtypes):
-        configs = len(usable[dtype]) if core else 1
-        for index in range(max((DEFAULT_TURNS if core else 1) * len(combinations), configs, len(rotated))):
-            lap = index // len(combinations)
-            config, able = usable[dtype][(index + lap + number) % len(usable[dtype])]
-            turn = rotated[(index + lap + number) % len(rotated)]
-            yield dtype, config, able, combinations[index % len(combinations)], turn
+def _parameters(
+    scene: Scenario, taken: Sequence[tuple[Any, ...]], combinations: Sequence[tuple[Any, ...]]
+) -> dict[str, Sequence[Any]]:
+    """What a cover chooses from; ``taken`` are tuples of dtype, config and maybe more."""
+    return {
+        OWN: combinations,
+        "dtype": list(dict.fromkeys(row[0] for row in taken)),
+        "config": list(dict.fromkeys(row[1] for row in taken)),
+        ROTATED: list(itertools.product(*scene.rotate.values())),
+    }
+
+
+def _among(names: Sequence[str], taken: Iterable[tuple[Any, ...]]) -> Callable[[Mapping[str, Any]], bool]:
+    """Whether the values of ``names`` in a part of a row, as far as it has them, occur together in ``taken``."""
+    parts = {part for row in taken for part in itertools.product(*((None, value) for value in row))}
+    return lambda part: tuple(map(part.get, names)) in parts
+
+
+def _without_long_compilations(taken: Sequence[Taken], *, every_config: bool) -> list[Taken]:
+    """``taken``, of which :data:`UNROLLED` keeps the smallest tiles only: :data:`UNROLLED_CONFIGS` of them, or one if
+    every config is to appear, and that for itself if others remain for the other dtypes."""
+    unrolled = dict.fromkeys(config for dtype, config, _ in taken if dtype == UNROLLED)
+    small = sorted(unrolled, key=lambda config: math.prod(config.tile))[: 1 if every_config else UNROLLED_CONFIGS]
+    taken = [row for row in taken if row[0] != UNROLLED or row[1] in small]
+    others = [row for row in taken if row[0] == UNROLLED or row[1] not in small]
+    return others if every_config and len({dtype for dtype, *_ in others}) == len({d for d, *_ in taken}) else taken
 
 
 def table_of(scene: Scenario, selection: Selection, arguments: Sequence[str]) -> CaseTable:
@@ -311,11 +301,12 @@ def table_of(scene: Scenario, selection: Selection, arguments: Sequence[str]) ->
         scene = replace(scene, parameters={**scene.parameters, "shape": lambda kernel: [kernel.usual_shape]})
     names = ("kernel", "target", "dtype", "config", *scene.parameters, *scene.rotate)
     asked = [name for name in names if name in arguments]
+    unused = {"dtype", "config"}.difference(arguments)
     cases: dict[tuple[Any, ...], str] = {}
     for kernel in catalogue().values():
         if not scene.kernels(kernel) or (selection.kernels and kernel.name not in selection.kernels):
             continue
-        for row in rows(scene, kernel, selection.targets, selection.tier):
+        for row in rows(scene, kernel, selection.targets, selection.tier, unused):
             values = dict(zip(names, (kernel, *row), strict=True))
             text = [
                 f"{identify(v)}" if n in ("kernel", "dtype", "config") else f"{n}={identify(v)}"

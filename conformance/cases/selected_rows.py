@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 from conformance.cases import config_space
 from conformance.cases.case_table import ATTRIBUTE, CaseTable, Selection, Test
+from conformance.cases.cover import cover
 from conformance.cases.scenarios import ABOUT_THE_TARGET
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.heuristics.device_class import HEAD_DIMS, DeviceClass
 from conformance.heuristics.lookup import flex_default, for_target
-from conformance.heuristics.row_sample import cover
 from conformance.heuristics.scaled_rows import Symbolic, by_hint
 from conformance.kernels.catalogue import catalogue
 from conformance.kernels.examples import stored_dtype
@@ -80,7 +80,7 @@ def rows(kernel: Kernel, targets: Sequence[Target], tier: str) -> list[tuple[Tar
     takers: dict[tuple[str, ConfigAndSize], list[Target]] = {}
     for target in targets:
         usable = _usable(kernel, dtypes, target, refused=tier != "default")
-        for row in cover(usable, _traits) if tier == "default" else usable:
+        for row in [row for (row,) in cover({"row": usable}, shown=_traits)] if tier == "default" else usable:
             takers.setdefault(row, []).append(target)
     by_dtype = sorted(takers.items(), key=lambda item: dtypes.index(item[0][0]))
     return [(target, dtype, *row) for (dtype, row), able in by_dtype for target in able]

@@ -37,6 +37,7 @@ def test_transposed_descriptors(conform, kernel, target, dtype, config, order, s
     static=[False, True],
     scaling=["tensor", "row"],
     fast_accum=[False, True],
+    configs=4,
 )
 def test_column_major_weight(conform, kernel, target, dtype, config, static, scaling, fast_accum):
     """fp8 products take A row-major and B column-major only; the other orders are refusals (test_alignment)."""

@@ -12,15 +12,15 @@ import pytest
 
 from conformance.cases import config_space, scenarios
 from conformance.cases.case_table import cases_of
-from conformance.cases.config_space import space
-from conformance.cases.scenarios import QUICK_TURNS, Scenario, every_kernel, rows, shapes_of, where
+from conformance.cases.config_space import covering_sample, space
+from conformance.cases.cover import cover
+from conformance.cases.scenarios import Scenario, every_kernel, rows, shapes_of, where
 from conformance.cases.selected_rows import selected
 from conformance.execution.resources import KernelResources
 from conformance.heuristics.configs import Config
 from conformance.heuristics.cuda import CUDA
 from conformance.heuristics.lookup import for_target
 from conformance.heuristics.row_limits import accumulator_registers, shared_memory
-from conformance.heuristics.row_sample import covering_sample
 from conformance.judging import sweep
 from conformance.kernels.catalogue import catalogue, get
 from conformance.kernels.examples import ROWS_REST, SHAPES, SPLITS, rest
@@ -28,7 +28,7 @@ from conformance.kernels.gemm_family import GemmFamily
 from conformance.records import ReasonCode
 from conformance.targets import compile_targets, find
 
-SCENE = Scenario(every_kernel, {"shape": shapes_of}, every_config=True)
+SCENE = Scenario(every_kernel, {"shape": shapes_of}, every_config=True, name="test_config_space")
 HOPPER, BLACKWELL, AMD = find("sm_90"), find("sm_100"), find("gfx942")
 TARGETS = (HOPPER, BLACKWELL, AMD)
 NVIDIA = tuple(target for target in compile_targets() if target.vendor == "nvidia")
@@ -147,19 +147,17 @@ def test_a_share_that_nobody_takes_is_seen(monkeypatch):
     assert set(uncovered((HOPPER,))) == {"bmm"}
 
 
-def test_a_rotation_that_skips_rows_is_seen(monkeypatch):
-    """As that of other suites does, whose dtypes and configs keep in step."""
-    turns = scenarios._quick_turns(get("mm"), 2)
-    monkeypatch.setattr(
-        scenarios, "_swept", lambda *given: scenarios._turned(*given[:4], turns, lambda able, index: able[:2])
-    )
+def test_rows_that_are_skipped_are_seen(monkeypatch):
+    monkeypatch.setattr(scenarios, "cover", lambda *args, **options: cover(*args, **options)[::2])
     assert len(uncovered((HOPPER,))) > 3
 
 
-def test_quick_takes_each_row_once_and_every_dtype_and_shape():
+def test_quick_takes_few_rows_twice_and_every_dtype_and_shape():
     cases = swept("quick")
     count = Counter((name, config) for name, _, _, config, _ in cases)
-    assert set(count.values()) == {1}
+    for name in KERNELS:  # a row appears again only if there are more shapes than rows
+        counts = [count[key] for key in count if key[0] == name]
+        assert sum(counts) <= max(len(counts), len(SHAPES)) + 1
     full = swept("full", [HOPPER], ["mm"])
     assert {case[2] for case in cases if case[0] == "mm"} == {case[2] for case in full}
     assert {case[4] for case in cases if case[0] == "mm"} == set(SHAPES)
@@ -213,19 +211,31 @@ def test_exhaustive_adds_the_enumerated_space_less_what_cannot_fit():
     assert space(conv, HOPPER, "exhaustive") == space(conv, HOPPER, "full"), "no space is enumerated"
 
 
-# Turns of the quick tier, numbers by tier
+# Kernels beyond the core, numbers by tier
 
 
-def test_kernels_beyond_the_core_take_other_turns_of_the_quick_tier():
+def test_each_kernel_beyond_the_core_takes_another_row_of_the_quick_tier():
     scene = Scenario(where(any_order=True), {"letter": "abcdef"})
     assert {letter for *_, letter in rows(scene, get("mm"), (HOPPER,), "quick")} == set("abcdef")
     beyond = [
         name for name, kernel in catalogue().items() if not kernel.core and rows(scene, kernel, (HOPPER,), "quick")
     ]
     taken = {name: [letter for *_, letter in rows(scene, get(name), (HOPPER,), "quick")] for name in beyond}
-    assert {len(letters) for letters in taken.values()} == {QUICK_TURNS}
-    assert len(set(map(tuple, taken.values()))) > 1
-    assert {letter for letters in taken.values() for letter in letters} == set("abcdef")
+    assert {len(letters) for letters in taken.values()} == {1}
+    assert len({letter for letters in taken.values() for letter in letters}) > 3
+
+
+def test_another_test_shows_other_rows_of_a_kernel_beyond_the_core():
+    scenes = [Scenario(where(any_order=True), {"letter": "abcdef"}, name=f"test_{number}") for number in range(8)]
+    assert len({tuple(rows(scene, get("bmm"), TARGETS, "quick")) for scene in scenes}) > 3
+
+
+def test_what_a_test_does_not_take_makes_no_row():
+    scene = Scenario(where(any_order=True), {"letter": "ab"})
+    assert len(rows(scene, get("mm"), TARGETS, "quick", unused={"dtype", "config"})) == 2
+    assert len(rows(scene, get("mm"), TARGETS, "quick")) > 2
+    full = rows(scene, get("mm"), TARGETS, "full", unused={"dtype", "config"})
+    assert sorted(row[0].id for row in full) == sorted(2 * [target.id for target in TARGETS])
 
 
 def test_a_parameter_by_tier_takes_that_many_numbers():
@@ -382,5 +392,5 @@ def test_declared_lines_are_keys_of_the_sweep():
 
     for line in sweep._declared():
         name, dtype, config, target = line.split(" ")
-        assert dtype in scenarios._kernel_dtypes(get(name), SCENE), line
+        assert dtype in get(name).dtype_names(), line
         assert config in listed_ids(name, target) or config in selected_ids(name, dtype, target), line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import sys
 from collections import Counter
 from pathlib import Path
@@ -12,7 +13,9 @@ import pytest
 from conformance import codegen_checks
 from conformance.cases import scenarios
 from conformance.cases.case_table import cases_of
-from conformance.cases.scenarios import UNROLLED, Scenario, every_kernel, ragged, rows, where
+from conformance.cases.config_space import covering_sample
+from conformance.cases.cover import cover
+from conformance.cases.scenarios import UNROLLED, UNROLLED_CONFIGS, Scenario, every_kernel, ragged, rows, where
 from conformance.codegen_checks import MFMA, MMA, TCGEN05, WGMMA, WMMA
 from conformance.execution.compilation import CompilePool, CompileRequest
 from conformance.gate.mustpass.profiles import read_profiles
@@ -39,36 +42,40 @@ def quick(scene, name, targets=TARGETS):
 
 
 def faults():
-    """What is wrong with the way in which targets share the combinations of :data:`SCENE`."""
+    """What is wrong with the way in which :data:`SCENE` is covered."""
     cases = {name: quick(SCENE, name) for name in CORE}
     found = []
     for name in CORE:
-        counts = Counter(tuple(combination) for _, _, _, *combination in cases[name])
-        found += [f"{name} has {counts}"] if len(counts) != 8 or set(counts.values()) != {1} else []
-        values = {static for target, *_, static in cases[name] if target == HOPPER}
-        found += [f"{name} on {HOPPER.id} has static {values}"] if len(values) < 2 else []
-    first = {tuple(combination) for name in CORE for target, _, _, *combination in cases[name] if target == HOPPER}
-    found += [f"{HOPPER.id} has {len(first)} of 8 combinations"] if len(first) != 8 else []
-    others = {target for name in CORE for target, *_ in cases[name]} - {HOPPER}
-    return found + ([f"the others are {len(others)}"] if len(others) < 5 else [])
+        shown = [tuple(combination) for _, _, _, *combination in cases[name]]
+        found += [f"{name} shows {len(set(shown))} of 8 combinations"] if len(set(shown)) != 8 else []
+        targets = Counter(target for target, *_ in cases[name])
+        found += [f"{name} uses {len(targets)} targets"] if len(targets) < len(TARGETS) - 2 else []
+        dtypes = {dtype for _, dtype, *_ in cases[name]}
+        found += [f"{name} has dtypes {dtypes}"] if dtypes != set(get(name).dtype_names()) else []
+        configs = {config for _, _, config, *_ in cases[name]}
+        found += [f"{name} has {len(configs)} configs"] if configs != set(covering_sample(get(name).configs)) else []
+        pairs = {(dtype, static) for _, dtype, _, _, static in cases[name]}
+        found += [f"{name} keeps dtype and static in step"] if len(pairs) < 2 * len(dtypes) - 1 else []
+    unused = set(TARGETS) - {target for name in CORE for target, *_ in cases[name]}
+    return found + [f"{target.id} is not used" for target in unused]
 
 
-def test_each_combination_appears_once_and_the_first_target_sees_them_all():
+def test_each_value_appears_and_every_target_is_used():
     assert len(CORE) == 2
     assert faults() == []
 
 
 @pytest.mark.parametrize(
-    "sharing",
+    "chosen",
     [
-        lambda able, index, place: [*able[:1], able[1]],
-        lambda able, index, place: able[1:2],
-        lambda able, index, place: able[index % 2 :][:1],
+        lambda rows: rows[1:],
+        lambda rows: [(*row[:-1], rows[0][-1]) for row in rows],
+        lambda rows: [row for row in rows if row[1] != "fp16"],
     ],
-    ids=["two each", "never the first", "in step with a parameter"],
+    ids=["a row is lost", "one target only", "a dtype is lost"],
 )
-def test_another_way_to_share_is_seen(sharing, monkeypatch):
-    monkeypatch.setattr(scenarios, "_first_or_other", sharing)
+def test_another_choice_is_seen(chosen, monkeypatch):
+    monkeypatch.setattr(scenarios, "cover", lambda *args, **options: chosen(cover(*args, **options)))
     assert faults()
 
 
@@ -98,17 +105,25 @@ def test_every_target_appears_where_that_is_asked_for(name, dtypes):
 # The dtype that is unrolled
 
 
-def test_the_unrolled_dtype_is_swept_with_the_smallest_tile_in_the_quick_tier_alone():
+def tiles(scene, tier):
+    """The sizes of the tiles with which the unrolled dtype appears, and the sizes of all tiles."""
+    taken = rows(scene, get("mm"), TARGETS, tier)
+    area = {config: math.prod(config.tile) for _, _, config, *_ in taken}
+    assert {dtype for _, dtype, *_ in taken} >= {UNROLLED, "tf32", "fp16", "bf16"}
+    return sorted({area[config] for _, dtype, config, *_ in taken if dtype == UNROLLED}), sorted(area.values())
+
+
+def test_the_unrolled_dtype_has_the_smallest_tile_of_a_sweep_in_the_quick_tier_alone():
     scene = Scenario(every_kernel, {"shape": ["ragged"]}, every_config=True)
-    sizes = {}
-    for tier in ("quick", "default"):
-        taken = rows(scene, get("mm"), TARGETS, tier)
-        area = {config: config.block_m * config.block_n * config.block_k for _, _, config, _ in taken}
-        assert {dtype for _, dtype, *_ in taken} >= {UNROLLED, "tf32", "fp16", "bf16"}
-        sizes[tier] = {area[config] for _, dtype, config, _ in taken if dtype == UNROLLED}
-        assert min(sizes[tier]) == min(area.values())
-    assert len(sizes["quick"]) == 1
-    assert len(sizes["default"]) > 1
+    unrolled, every = tiles(scene, "quick")
+    assert unrolled == every[:1]
+    assert len(tiles(scene, "default")[0]) > 1
+
+
+def test_the_unrolled_dtype_has_small_tiles_in_the_quick_tier_alone():
+    unrolled, every = tiles(SCENE, "quick")
+    assert set(unrolled) <= set(every[:UNROLLED_CONFIGS])
+    assert max(tiles(SCENE, "default")[0]) == max(every)
 
 
 # Matrix units

@@ -11,6 +11,7 @@ import pytest
 from conformance.cases import scenarios, selected_rows
 from conformance.cases.case_table import Selection, cases_of
 from conformance.cases.config_space import space
+from conformance.cases.cover import cover
 from conformance.cases.scenarios import ABOUT_THE_TARGET, Scenario, every_kernel, shapes_of
 from conformance.cases.selected_rows import SelectedRows, rows
 from conformance.heuristics import cuda, rocm
@@ -18,7 +19,6 @@ from conformance.heuristics.configs import Config
 from conformance.heuristics.cpu import CPU
 from conformance.heuristics.device_class import DeviceClass
 from conformance.heuristics.lookup import for_target
-from conformance.heuristics.row_sample import cover
 from conformance.heuristics.scaled_rows import Symbolic
 from conformance.kernels.catalogue import catalogue, get
 from conformance.kernels.examples import SHAPES, SPLITS
@@ -218,9 +218,9 @@ def test_a_cover_that_misses_a_value_is_seen():
     kernel = get("mm")
     full = selected_cases(kernel, HOPPER)
     assert values(full[:3]) != values(full)
-    assert cover(full, lambda case: {case[0]}) == tuple(
-        next(case for case in full if case[0] == dtype) for dtype in ("bf16", "fp16", "fp32", "tf32")
-    )
+    assert cover({"case": full}, shown=lambda case: {case[0]}) == [
+        (next(case for case in full if case[0] == dtype),) for dtype in ("bf16", "fp16", "fp32", "tf32")
+    ]
 
 
 def test_several_targets_share_their_rows():

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from typing import Any
 
 import pytest
 
 from conformance import codegen_checks
-from conformance.cases.generated_cases import Thin, covering, generated_for
+from conformance.cases.generated_cases import Thin, generated_for
 from conformance.heuristics.configs import Config
 from conformance.inductor.compile.program import Choice
 from conformance.inductor.graphs.products import graph_of
@@ -110,14 +109,6 @@ def test_the_dialect_is_that_of_the_installed_template() -> None:
     name = spellings.template("persistent TMA")
     dialect = spellings.dialect(name)
     assert codegen_checks.filecheck(f"CHECK: {{{{{dialect.load}}}}}", spellings.template_text(name)).passed
-
-
-@pytest.mark.parametrize("sizes", [(4,), (4, 2), (4, 2, 2), (3, 2, 2), (4, 2, 2, 3)])
-def test_a_sample_shows_every_value(sizes: tuple[int, ...]) -> None:
-    sample = covering(list(itertools.product(*map(range, sizes))))
-    assert [{row[place] for row in sample} for place in range(len(sizes))] == [set(range(size)) for size in sizes]
-    assert len(sample) == max(sizes)
-    assert covering([()]) == [()]
 
 
 def target(arch: int | str, index: int | None = None) -> Target:
