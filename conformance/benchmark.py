@@ -1,8 +1,8 @@
-"""Kernels against the library's own products, convolutions and attention, as a ratio measured in one run.
+"""Times kernels and the library's own products, convolutions and attention in one run, and prints their ratio.
 
-``python -m conformance.benchmark`` prints, for each problem, the fastest configs of the kernel's config space, and for
-the first the ratio to the library: both are timed in turn, round by round, so that a drift of the clock moves both. A
-ratio above 1 means that the kernel is faster. Nothing is asserted.
+``conformance benchmark`` prints the fastest configs of each problem, with their ratio to the library. A ratio above 1
+means that the kernel is faster. Kernel and library are timed in turn, round by round, so that a drift of the clock
+moves both. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -200,12 +200,15 @@ def _configs(kernel: Kernel, problem: Problem, target: Target) -> tuple[AnyConfi
 
 
 def _all_steps(launch: Launch) -> None:
+    """Launches everything that belongs to ``launch``, without waiting for it."""
     for step in launch.steps:
         step.function[step.grid](**step.arguments, **step.options)
 
 
 def run(contest: Contest, executor: DeviceExecutor, target: Target, pool: CompilePool, rounds: int) -> list[str]:
-    """Lines of the report for one contest."""
+    """Lines of the report for one contest: the fastest configs, and the best ratio over ``rounds`` rounds.
+
+    A config that does not compile for ``target`` is left out; one that the device refuses is printed and left out."""
     kernel, problem = catalogue.get(contest.kernel), contest.problem
     tensors = random_tensors(problem, executor.device)
     candidates = plans(kernel, problem, target)
@@ -253,6 +256,7 @@ def chosen_contests(only: Sequence[str] | None, sizes: Sequence[int]) -> list[Co
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """``conformance benchmark``: prints the report and returns 0. Raises RuntimeError without a device."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--sizes", type=int, nargs="+", default=[4096, 8192])
     parser.add_argument("--only", choices=("products", "convolutions", "attentions"), nargs="+", help="default: all")

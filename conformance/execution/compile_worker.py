@@ -117,8 +117,8 @@ class Compiler:
 def named(function: str) -> Callable[..., Any]:
     """The function that "package.module:function" names; raises ImportError or AttributeError if there is none."""
     module, _, name = function.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return found
+    value: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return value
 
 
 def processor_seconds() -> float:

@@ -124,10 +124,10 @@ def _from_cubin(binary: Path, stages: Mapping[str, Path], metadata: Mapping[str,
 
 def parse_cuobjdump(text: str, kernel: str) -> dict[str, int] | None:
     """The numbers of ``kernel`` in what ``cuobjdump -res-usage`` printed (REG, STACK, SHARED, LOCAL), or None."""
-    found = re.search(rf"^\s*Function {re.escape(kernel)}:\s*\n\s*(REG:.*)$", text, re.MULTILINE)
-    if found is None:
+    match = re.search(rf"^\s*Function {re.escape(kernel)}:\s*\n\s*(REG:.*)$", text, re.MULTILINE)
+    if match is None:
         return None
-    numbers = {name: int(value) for name, value in re.findall(r"\b([A-Z]+):(\d+)", found[1])}
+    numbers = {name: int(value) for name, value in re.findall(r"\b([A-Z]+):(\d+)", match[1])}
     return numbers if {"REG", "STACK", "SHARED", "LOCAL"} <= set(numbers) else None
 
 
@@ -172,8 +172,8 @@ def parse_amdgcn(text: str, kernel: str) -> dict[str, int] | None:
         return None
     numbers = {}
     for field in _AMD_FIELDS:
-        found = re.search(rf"^\s*(?:-\s+)?\.{field}:\s+(\d+)\s*$", note, re.MULTILINE)
-        if found is None:
+        match = re.search(rf"^\s*(?:-\s+)?\.{field}:\s+(\d+)\s*$", note, re.MULTILINE)
+        if match is None:
             return None
-        numbers[field] = int(found[1])
+        numbers[field] = int(match[1])
     return numbers

@@ -1,4 +1,4 @@
-"""One planned launch, judged: every fill its contract allows, twice, in guarded memory, with the grid that ran."""
+"""Runs one planned launch and judges it: every fill that its contract allows, twice, in guarded memory."""
 
 from __future__ import annotations
 
@@ -118,9 +118,11 @@ def run_guarded(
 def trial(
     kernel: Launchable, plan: Plan, executor: Executor, *, seed: int = 0, names: Sequence[str] | None = None
 ) -> Trial:
-    """Judges ``plan``: for each fill the numbers, the memory around every operand, and two runs that must agree.
+    """The verdicts about ``plan`` on ``executor``.
 
-    ``names`` restricts the fills. The first run is observed, and its grid must be the plan's. Raises ValueError for a
+    Each fill is run twice, with different poison around the operands. Judged are the numbers of every output, the
+    memory around every operand, and whether both runs agree bit by bit. ``names`` restricts the fills; ``seed`` picks
+    their values. The first run is observed, and its grid must be the plan's. Raises ValueError for a
     name that the problem's family does not know.
     """
     problem, contract = plan.problem, kernel.contract(plan, executor.name)

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 class Accumulator:
     """How products are summed.
 
-    One step of the unit sums ``chunk`` products and the running sum: every term is aligned to the largest and cut
-    to ``alignment_bits`` fraction bits, and the result keeps ``result_bits`` fraction bits. ``promote`` is the
-    number of consecutive k after which the partial sum is added to an fp32 sum (None: never). ``kind`` "fma" is a
-    chain of correctly rounded fp32 operations, for which the other figures are those of fp32 itself, "int" the exact
-    sum of int8 products in int32.
-    ``assumed`` marks figures that no measurement has confirmed for this device.
+    ``kind`` is "tensor-core", "fma" (a chain of correctly rounded fp32 operations; the other figures are those of fp32)
+    or "int" (the exact sum of int8 products in int32). One step of a tensor core sums ``chunk`` products and the
+    running sum: every term is aligned to the largest and cut to ``alignment_bits`` fraction bits, and the result keeps
+    ``result_bits`` fraction bits. After ``promote`` consecutive k the sum is added to an fp32 sum and begins anew
+    (None: never). ``assumed`` marks figures that no measurement has confirmed for this device.
     """
 
     kind: str = "tensor-core"
@@ -39,10 +38,13 @@ class Accumulator:
 
 @dataclass(frozen=True)
 class Contract:
-    """``operand``: what the unit sees of an operand: "exact" (its value) or "tf32" (rounded to 11 significant bits;
+    """What a kernel promises of its arithmetic.
+
+    ``out_dtype``: dtype of the first output, a key of ``problems.DTYPES``. ``accumulator``: how products are summed.
+    ``operand``: what the unit sees of an operand: "exact" (its value) or "tf32" (rounded to 11 significant bits;
     fills hold only representable values). ``overflow``: what a result past the largest finite value becomes:
     "ieee" (infinity), "saturate" (largest finite) or "nan". ``flushes_subnormals``: results below the smallest normal
-    may become zero. ``out_dtype`` is a key of ``problems.DTYPES``. ``intermediate``: the dtype to which the first
+    may become zero. ``intermediate``: the dtype to which the first
     operand of a second product is rounded, such as the probabilities of attention; None where there is none.
     """
 

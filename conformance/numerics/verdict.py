@@ -64,10 +64,11 @@ class _Interval:
 
 
 def judge(problem: Problem, contract: Contract, fill: Fill, out: Tensor, output: str | None = None) -> FillVerdict:
-    """Judge ``out``, which is the problem's ``output`` (the first unless named; its shape and dtype, any strides and
-    device), against ``fill``.
+    """Whether ``out`` is what ``fill`` asks for: equal bit by bit, or within the bound.
 
-    Raises ValueError for an output of the wrong shape or dtype: that is an error of the harness, not of a kernel.
+    ``out`` is the problem's ``output`` (the first unless named), of its shape and dtype; strides and device are free.
+    -0 and 0 are equal. Where the contract flushes subnormals, a zero may stand for one. Raises ValueError for an output
+    of the wrong shape or dtype: that is an error of the harness, not of a kernel.
     """
     if output is not None and output != problem.output.name:
         contract = dataclasses.replace(contract, out_dtype=problem.operand(output).dtype)
@@ -116,6 +117,10 @@ def _judge_within(contract: Contract, fill: Fill, out: Tensor) -> FillVerdict:
 
 
 def interval(contract: Contract, fill: Fill, device: torch.device) -> _Interval:
+    """The values that ``fill`` allows, on ``device``, for an output of ``contract.out_dtype``.
+
+    Raises ValueError for a fill without a bound.
+    """
     if fill.error is None:
         raise ValueError(f"fill {fill.name!r} has method {fill.method!r} and no error bound: it needs one")
     form = FORMATS[contract.out_dtype]

@@ -48,10 +48,11 @@ class Diagnosis:
 def diagnose(
     problem: Problem, contract: Contract, fill: Fill, out: Tensor, *, block: tuple[int, int, int]
 ) -> Diagnosis:
-    """Localise what is wrong with ``out`` (output dtype, dense, CPU); ``block`` is (BLOCK_M, _N, _K).
+    """Where ``out`` is wrong, and why as far as that is proven.
 
-    Causes are searched for in mm, addmm and scaled mm with scales per tensor or row. Of other operations it says which
-    elements are wrong. Never raises: an error of the diagnosis itself becomes its text.
+    ``out`` is the first output under ``fill``: of the output's dtype, dense, on the CPU. ``block`` is (BLOCK_M,
+    BLOCK_N, BLOCK_K). Causes are searched for in mm, addmm and scaled mm with scales per tensor or row; for other
+    operations the text says which elements are wrong. Never raises: an error of the diagnosis itself becomes its text.
     """
     try:
         if _can_explain(problem):
