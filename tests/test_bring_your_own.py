@@ -1,4 +1,4 @@
-"""A package outside the tree adds a kernel and a target through entry points; the suites judge the kernel."""
+"""Packages outside the tree add a kernel, a target and a family of problems by entry points; the suites judge them."""
 
 import json
 import os
@@ -13,6 +13,10 @@ from conformance.records import CaseRecord, Status, read_records
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 
+#: What the tests run of the suites of products, and of the suites that take kernels of every family.
+PRODUCTS = ("-k", "transposed or awkward")
+EVERY_FAMILY = ("-k", "test_config_space or test_random_problem")
+
 
 def _python(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Python in ``folder`` with the vendor's package installed beside ours."""
@@ -24,10 +28,11 @@ def _python(folder: Path, *arguments: str, **environment: str) -> subprocess.Com
     return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
 
 
-def _run(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def _run(folder: Path, kernel: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The suites with one kernel, for the vendor's target."""
     command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "conformance.plugin"]
-    command += ["--pyargs", "conformance.suites", "--no-gpu", "--tier", "quick", "--kernel", "vendor_mm"]
-    command += ["--target", "sm_86", "-k", "transposed or awkward", "--run-dir", str(folder)]
+    command += ["--pyargs", "conformance.suites", "--no-gpu", "--tier", "quick", "--kernel", kernel]
+    command += ["--target", "sm_86", *options, "--run-dir", str(folder)]
     return _python(folder.parent, *command, **environment)
 
 
@@ -40,7 +45,7 @@ def _records(folder: Path) -> tuple[CaseRecord, ...]:
 
 
 def test_kernel_and_target_from_elsewhere_are_judged(tmp_path):
-    done = _run(tmp_path / "run")
+    done = _run(tmp_path / "run", "vendor_mm", *PRODUCTS)
     records = _records(tmp_path / "run")
     assert done.returncode == 0, done.stdout + done.stderr
     assert {record.kernel for record in records} == {"vendor_mm"}
@@ -51,12 +56,31 @@ def test_kernel_and_target_from_elsewhere_are_judged(tmp_path):
 
 
 def test_wrong_kernel_from_elsewhere_is_caught(tmp_path):
-    done = _run(tmp_path / "run", VENDOR_SKIPPED_BLOCKS="1")
+    done = _run(tmp_path / "run", "vendor_mm", *PRODUCTS, VENDOR_SKIPPED_BLOCKS="1")
     records = _records(tmp_path / "run")
     assert done.returncode == 1, done.stdout + done.stderr
     assert {record.status for record in records} == {Status.FAIL}
     caught = {verdict.check for record in records for verdict in record.verdicts if not verdict.passed}
     assert "numerics/transparent" in caught, json.dumps(sorted(caught))
+
+
+def test_family_from_elsewhere_is_judged(tmp_path):
+    """The sweep takes the family's own shapes and fills, random problems are drawn from its examples."""
+    done = _run(tmp_path / "run", "scaled_rows", *EVERY_FAMILY)
+    records = _records(tmp_path / "run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {record.status for record in records} == {Status.PASS}
+    assert {record.suite for record in records} == {"config_space", "random_problems"}
+    assert all("numerics/distinct" in {verdict.check for verdict in record.verdicts} for record in records)
+    shapes = {record.case.partition("shape=")[2].rpartition("-")[0] for record in records if "shape=" in record.case}
+    assert shapes == {"one-row", "three-blocks"}
+
+
+def test_wrong_kernel_of_a_family_from_elsewhere_is_caught(tmp_path):
+    done = _run(tmp_path / "run", "scaled_rows", *EVERY_FAMILY, VENDOR_SKIPPED_COLUMNS="1")
+    records = _records(tmp_path / "run")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert {record.status for record in records} == {Status.FAIL}
 
 
 def test_device_class_from_elsewhere_has_tables_of_its_own(tmp_path):
