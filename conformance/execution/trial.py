@@ -160,7 +160,7 @@ def _judge_fill(result: Trial, fill: Fill, runs: list[dict[str, Tensor]]) -> Non
     problem = result.plan.problem
     result.outputs[fill.name] = runs[0][problem.output.name]
     for output in problem.outputs:
-        name = fill.name if output is problem.output else f"{fill.name}/{output.name}"
+        name = fill.name if output == problem.output else f"{fill.name}/{output.name}"
         _judge_output(result, fill, output.name, name, [run[output.name] for run in runs])
 
 
