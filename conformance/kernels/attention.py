@@ -222,8 +222,8 @@ class AttentionKernel(Kernel):
         problem, config, target = plan.problem, plan.config, plan.target
         resident, loaded = self._resident(plan)
         stages = config.num_stages if self._multiplies_by_warpgroup(plan) else max(config.num_stages - 1, 1)
-        kept = 0 if target.vendor == "amd" else resident
-        needed = (kept + loaded * stages) * itemsize(problem.dtype)
+        lasting = 0 if target.vendor == "amd" else resident
+        needed = (lasting + loaded * stages) * itemsize(problem.dtype)
         limit = target.limits.shared_memory
         if needed <= limit:
             return None

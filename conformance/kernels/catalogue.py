@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from importlib.metadata import entry_points
 
 import torch
 from torch import Tensor
 
-from conformance.kernels import (
-    attention,
-    blackwell_ws,
-    bmm,
-    contiguous_mm,
-    conv,
-    decompose_k_mm,
-    fused_mm,
-    gemm,
-    grouped_mm,
-    int_mm,
-    mm_plus_mm,
-    persistent_tma,
-    scaled_mm_blockwise,
-)
 from conformance.kernels.kernel import Kernel, NoApplicableKernel, NotApplicable, Plan, Variant
 from conformance.kernels.launch import Launch
 from conformance.problems import DTYPES, Operand, Problem
@@ -31,10 +17,21 @@ from conformance.targets import Target
 
 ENTRY_POINT_GROUP = "conformance.kernels"
 
-#: Where our kernels are, in the order in which suites take them.
+#: The modules of this package that hold our kernels, as ``KERNELS``, in the order in which suites take them.
 MODULES = (
-    *(gemm, persistent_tma, bmm, mm_plus_mm, int_mm, scaled_mm_blockwise, decompose_k_mm, contiguous_mm, fused_mm),
-    *(blackwell_ws, grouped_mm, conv, attention),
+    "gemm",
+    "persistent_tma",
+    "bmm",
+    "mm_plus_mm",
+    "int_mm",
+    "scaled_mm_blockwise",
+    "decompose_k_mm",
+    "contiguous_mm",
+    "fused_mm",
+    "blackwell_ws",
+    "grouped_mm",
+    "conv",
+    "attention",
 )
 
 
@@ -45,11 +42,12 @@ def catalogue() -> dict[str, Kernel]:
     An entry point names a Kernel, or a callable that returns kernels. Raises TypeError for anything else and
     ValueError if two kernels have one name.
     """
-    kernels: dict[str, Kernel] = {kernel.name: kernel for module in MODULES for kernel in module.KERNELS}
+    modules = [importlib.import_module(f"{__package__}.{name}") for name in MODULES]
+    kernels: dict[str, Kernel] = {kernel.name: kernel for module in modules for kernel in module.KERNELS}
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         loaded = entry.load()
-        found = [loaded] if isinstance(loaded, Kernel) else list(loaded())
-        for kernel in found:
+        added = [loaded] if isinstance(loaded, Kernel) else list(loaded())
+        for kernel in added:
             if not isinstance(kernel, Kernel):
                 raise TypeError(
                     f"entry point {entry.name!r} of group {ENTRY_POINT_GROUP} ({entry.value}) gave {kernel!r}: "

@@ -42,7 +42,7 @@ def edited(fault: Fault) -> dict[str, str]:
 
 def _kernels(package: str) -> Iterator[Kernel]:
     for module in catalogue.MODULES:
-        yield from importlib.import_module(f"{package}.{module.__name__.rpartition('.')[2]}").KERNELS
+        yield from importlib.import_module(f"{package}.{module}").KERNELS
 
 
 @contextlib.contextmanager
