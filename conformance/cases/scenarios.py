@@ -9,8 +9,8 @@ The combinations of the test's own parameters count as the values of one paramet
 :func:`~conformance.cases.cover.cover` chooses the rows of one kernel, so that one can predict them:
 
 * *quick*: every combination, dtype, config (of a sample) and rotated value appears, each row on one target. Targets are
-  taken in turn; with which one a kernel begins, its place in the catalogue and the test's name decide. A kernel beyond
-  the core has one row, another one for each kernel and test;
+  taken in turn; each kernel of a test, and each test of a file, begins with the next one. A kernel beyond the core has
+  one row, the next one for each kernel and test;
 * *default*: every value appears with every dtype, each combination :data:`DEFAULT_TURNS` times, on every target. A
   kernel beyond the core has each combination once with each dtype, and not every config;
 * *full* and *exhaustive*: crossed.
@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import zlib
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -65,11 +65,14 @@ class Scenario:
     configs: int | None = None
     every_config: bool = False
     every_target: bool = False
-    name: str = ""
+    number: int = 0  # of scenarios before this one in its file
 
     def table(self, selection: Selection, arguments: Sequence[str]) -> CaseTable:
         """See :func:`table_of`."""
         return table_of(self, selection, arguments)
+
+
+_NUMBERS: dict[str, itertools.count[int]] = defaultdict(itertools.count)
 
 
 def scenario(
@@ -94,8 +97,8 @@ def scenario(
     """
 
     def decorate(test: Test) -> Test:
-        name = test.__name__
-        cases = Scenario(kernels, parameters, rotate or {}, dtypes, configs, every_config, every_target, name)
+        number = next(_NUMBERS[test.__module__])
+        cases = Scenario(kernels, parameters, rotate or {}, dtypes, configs, every_config, every_target, number)
         setattr(test, ATTRIBUTE, cases)
         return test
 
@@ -233,18 +236,23 @@ def _quick_rows(
     taken: Sequence[Taken],
     combinations: Sequence[tuple[Any, ...]],
 ) -> list[tuple[Any, ...]]:
-    """Every value appears once, with one target. The kernels beyond the core divide these rows among themselves."""
+    """A few rows in which every value appears, each with one target; of a kernel beyond the core one of them."""
     taken = _without_long_compilations(taken, every_config=scene.every_config)
-    place = list(catalogue()).index(kernel.name) + zlib.crc32(scene.name.encode())
+    peers = [known.name for known in catalogue().values() if scene.kernels(known)]
+    place = peers.index(kernel.name) + len(peers) * scene.number
     targets = list(dict.fromkeys(target for _, _, target in taken))
     covered = cover(
         {**_parameters(scene, taken, combinations), "target": in_turn(targets, place)},
         free=() if scene.every_target else ("target",),
         possible=_among(("dtype", "config", "target"), taken),
     )
-    if not kernel.core and not (scene.every_config or scene.every_target):
-        covered = in_turn(covered, place)[:1]
-    return [(target, dtype, config, *combination, *turn) for combination, dtype, config, turn, target in covered]
+    chosen = [(target, dtype, config, *combination, *turn) for combination, dtype, config, turn, target in covered]
+    if kernel.core or scene.every_config or scene.every_target:
+        return chosen
+    return [
+        (in_turn([taker for *pair, taker in taken if pair == [dtype, config]], place)[0], dtype, config, *others)
+        for _, dtype, config, *others in in_turn(chosen, place)[:1]
+    ]
 
 
 def _default_rows(

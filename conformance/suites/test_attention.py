@@ -80,7 +80,13 @@ def test_lengths(conform, kernel, target, dtype, config, lengths, mask):
     conform(kernel, problem, config=config, target=target, variant=kernel.example_variant())
 
 
-@scenario(where(family="attention", few_queries=True), splits=[None, 1, 3, 40], dtypes=("bf16", "fp16"), configs=1)
+@scenario(
+    where(family="attention", few_queries=True),
+    splits=[None, 1, 3, 40],
+    dtypes=("bf16", "fp16"),
+    configs=1,
+    every_target=True,  # short cases: with them the quick tier has attention on every target
+)
 def test_splits(conform, harness, kernel, target, dtype, config, splits):
     """Any number of parts, more than there are blocks of keys included; None is the kernel's own choice."""
     problem = attention(kernel, dtype, config, keys=150, heads=4, kv_heads=2)

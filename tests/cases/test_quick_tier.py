@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import math
 import sys
 from collections import Counter
@@ -10,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from conformance import codegen_checks
+from conformance import codegen_checks, suites
 from conformance.cases import scenarios
-from conformance.cases.case_table import cases_of
+from conformance.cases.case_table import Selection, cases_of
 from conformance.cases.config_space import covering_sample
 from conformance.cases.cover import cover
 from conformance.cases.scenarios import UNROLLED, UNROLLED_CONFIGS, Scenario, every_kernel, ragged, rows, where
 from conformance.codegen_checks import MFMA, MMA, TCGEN05, WGMMA, WMMA
 from conformance.execution.compilation import CompilePool, CompileRequest
-from conformance.gate.mustpass.profiles import read_profiles
+from conformance.gate.mustpass.profiles import cases_by_kernel, read_profiles
 from conformance.kernels.catalogue import catalogue, get
 from conformance.targets import claims, compile_targets, find
 
@@ -100,6 +101,43 @@ def test_every_target_appears_where_that_is_asked_for(name, dtypes):
     scene = Scenario(where(name=name), {}, dtypes=dtypes, configs=1, every_target=True)
     assert sorted(target.id for target, *_ in quick(scene, name)) == sorted(target.id for target in TARGETS)
     assert len(quick(Scenario(where(name=name), {}, configs=1), name)) < len(TARGETS)
+
+
+# Claims
+
+
+def quick_cases():
+    """The ids of the quick tier's scenarios, as pytest would make them."""
+    ids = []
+    for file in sorted(Path(suites.__path__[0]).glob("test_*.py")):
+        module = importlib.import_module(f"conformance.suites.{file.stem}")
+        for name, test in vars(module).items():
+            cases = cases_of(test) if inspect.isfunction(test) else None
+            if cases is not None:
+                table = cases.table(Selection(TARGETS, "quick"), list(inspect.signature(test).parameters))
+                ids += [f"{file.name}::{name}[{case}]" for case in table.rows]
+    return ids
+
+
+def unproven(ids):
+    """(target, profile) of the claims of which no case is in ``ids``."""
+    profiles = read_profiles(known=claims())
+    by_target = {
+        target: cases_by_kernel(case for case in ids if case.endswith(f"-{target}]")) for target in profiles.claims
+    }
+    return [
+        (target, profile.id)
+        for target in profiles.claims
+        for profile in profiles.claimed(target)
+        if not profile.chosen(by_target[target])
+    ]
+
+
+def test_the_quick_tier_has_a_case_of_every_claim():
+    ids = quick_cases()
+    assert len(ids) > 900
+    assert unproven(ids) == []
+    assert unproven([case for case in ids if "grouped_mm" not in case]) == [("sm_90", "grouped")]
 
 
 # The dtype that is unrolled
