@@ -1,4 +1,4 @@
-"""``conformance list``: prints the ids of the cases, or the table of fills."""
+"""``conformance list``: prints the ids of the cases, of those that a tier leaves out, or the table of fills."""
 
 from __future__ import annotations
 
@@ -14,6 +14,12 @@ HELP = f"List case ids; options go to pytest ({suites.FILTERS})."
 
 def configure(parser: argparse.ArgumentParser) -> None:
     takes_any_option(parser)
+    parser.add_argument(
+        "--left-out",
+        action="store_true",
+        help="print the cases that the next larger tier has and the chosen tier leaves out, and where it shows their "
+        "values instead (narrow it by --suite and --kernel; other filters do not apply)",
+    )
     parser.add_argument("--fills", action="store_true", help="print what each fill holds and shows, and no cases")
 
 
@@ -27,6 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     import pytest
 
     from conformance.plugin.case_ids import CaseIds
+    from conformance.plugin.parametrisation import LeftOutCases
 
     class Lister:
         """Prints the cases in place of pytest's terminal, which is switched off, and what went wrong to stderr."""
@@ -41,12 +48,15 @@ def run(arguments: argparse.Namespace) -> int:
         def pytest_collection_finish(self, session: pytest.Session) -> None:
             case_ids = CaseIds(session.config)
             cases = [case for case in (case_ids(item.nodeid) for item in session.items) if case is not None]
+            if arguments.left_out:
+                cases = [f"{case_ids(node)}: {reason}" for node, reason in left_out_cases.reasons.items()]
             self.count = len(cases)
             print(*cases, sep="\n", end="\n" if cases else "")
 
-    lister = Lister()
+    lister, left_out_cases = Lister(), LeftOutCases()
+    plugins = [lister, left_out_cases] if arguments.left_out else [lister]
     options = ["--collect-only", "-p", "no:terminal", "-p", "no:cacheprovider"]
-    code = pytest.main([*suites.SUITE_ARGUMENTS, *options, *arguments.rest], plugins=[lister])
+    code = pytest.main([*suites.SUITE_ARGUMENTS, *options, *arguments.rest], plugins=plugins)
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
         raise CommandError("no case matches these filters")
     if code == pytest.ExitCode.OK:

@@ -1,4 +1,4 @@
-"""Gives each scenario of the suites its cases."""
+"""Gives each scenario of the suites its cases, and says which of them a tier leaves out."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from conformance.plugin.options import settings
+from conformance.records import Reason
 
 if TYPE_CHECKING:
     from conformance.cases.case_table import Selection
@@ -44,3 +45,20 @@ def selection(config: pytest.Config) -> Selection:
             asked_for_targets=bool(chosen.targets),
         )
     return config.stash[_SELECTION]
+
+
+class LeftOutCases:
+    """A plugin that finds the cases which the chosen tier leaves out: ``reasons`` by node id, when collected."""
+
+    def __init__(self) -> None:
+        self.reasons: dict[str, Reason] = {}
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        from conformance.cases.case_table import cases_of
+        from conformance.cases.left_out import left_out
+
+        cases, chosen = cases_of(metafunc.function), selection(metafunc.config)
+        if cases is None or (chosen.kernels and "kernel" not in metafunc.fixturenames):
+            return
+        for case, reason in left_out(cases, chosen, metafunc.fixturenames).items():
+            self.reasons[f"{metafunc.definition.nodeid}[{case}]"] = reason

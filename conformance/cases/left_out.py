@@ -1,0 +1,49 @@
+"""Which cases a tier leaves out, and where it shows their values instead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from conformance.cases.case_table import Cases, Selection, identify
+from conformance.records import Reason, ReasonCode
+
+#: The next larger tier.
+LARGER = {"quick": "default", "default": "full", "full": "exhaustive"}
+
+
+def left_out(cases: Cases, selection: Selection, arguments: Sequence[str]) -> dict[str, Reason]:
+    """The ids of the cases of a test that the next larger tier has and the chosen tier has not, each with the reason.
+
+    The reason names the case of the chosen tier, of the same kernel if the test has one, that shares most values, and
+    what the two differ in. It says so if no case of the tier has one of these values. Empty for the largest tier.
+    """
+    if selection.tier not in LARGER:
+        return {}
+    table = cases.table(selection, arguments)
+    larger = cases.table(replace(selection, tier=LARGER[selection.tier]), arguments)
+    groups: dict[str, dict[str, tuple[str, ...]]] = {}  # by kernel: id -> texts of the values
+    for case, row in table.rows.items():
+        values = tuple(map(identify, row))
+        groups.setdefault(_kernel(table.names, values), {})[case] = values
+    reasons = {}
+    for case, row in larger.rows.items():
+        if case not in table.rows:
+            values = tuple(map(identify, row))
+            peers = groups.get(_kernel(table.names, values), {})
+            reasons[case] = Reason(ReasonCode.TIER, selection.tier, _sentence(table.names, values, peers))
+    return reasons
+
+
+def _kernel(names: Sequence[str], values: Sequence[str]) -> str:
+    return values[names.index("kernel")] if "kernel" in names else ""
+
+
+def _sentence(names: Sequence[str], values: Sequence[str], peers: dict[str, tuple[str, ...]]) -> str:
+    if not peers:
+        return "the tier has no case of this test with this kernel"
+    closest = max(peers, key=lambda case: sum(map(str.__eq__, values, peers[case])))
+    differing = [place for place in range(len(names)) if values[place] != peers[closest][place]]
+    text = f"closest is [{closest}], which differs in {', '.join(names[place] for place in differing)}"
+    unseen = [names[place] for place in differing if all(peer[place] != values[place] for peer in peers.values())]
+    return f"{text}; no case of the tier has its {' or '.join(unseen)}" if unseen else text
