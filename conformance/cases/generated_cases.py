@@ -80,8 +80,8 @@ def needs_of(test: Callable[..., Any]) -> tuple[str, ...]:
     return cases.needs if isinstance(cases, GeneratedCases) else ()
 
 
-def generated_for(targets: Sequence[Target], asked: bool) -> list[Target]:
+def generated_for(targets: Sequence[Target], all_of_them: bool) -> list[Target]:
     """Those of ``targets`` that Inductor generates code for: NVIDIA's. Of those that are no device only the ones whose
-    row in ``conformance.targets.KNOWN`` says so, unless the targets were ``asked`` for."""
+    row in ``conformance.targets.KNOWN`` says so, unless ``all_of_them`` are wanted, because the user named them."""
     nvidia = [target for target in targets if target.vendor == "nvidia"]
-    return nvidia if asked else [target for target in nvidia if target.is_device or target.architecture.inductor]
+    return nvidia if all_of_them else [target for target in nvidia if target.is_device or target.architecture.inductor]

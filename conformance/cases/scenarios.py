@@ -72,7 +72,8 @@ class Scenario:
         return table_of(self, selection, arguments)
 
 
-_NUMBERS: dict[str, itertools.count[int]] = defaultdict(itertools.count)
+#: By module, the names of its scenarios in their order; a module that is imported again counts the same.
+_SCENARIOS: dict[str, list[str]] = defaultdict(list)
 
 
 def scenario(
@@ -91,13 +92,15 @@ def scenario(
     parameters that are not crossed with the others below the full tier. ``configs`` takes, in the quick tier only, that
     many of each kernel's sample of configs. With ``every_config`` the configs are those of the sweep
     (:mod:`~conformance.cases.config_space`), each in every tier; with ``every_target`` the quick tier has each target
-    that takes the dtypes. The rest are the test's own parameters; one that is given as a mapping from tier to count
-    takes that many numbers from 0, one given as a function
-    what it returns for a kernel.
+    that takes the dtypes. The rest are the test's own parameters: each a list of values, or a mapping from tier to the
+    number of values, which are then numbers from 0, or a function that returns the values for a kernel.
     """
 
     def decorate(test: Test) -> Test:
-        number = next(_NUMBERS[test.__module__])
+        before = _SCENARIOS[test.__module__]
+        if test.__name__ not in before:
+            before.append(test.__name__)
+        number = before.index(test.__name__)
         cases = Scenario(kernels, parameters, rotate or {}, dtypes, configs, every_config, every_target, number)
         setattr(test, ATTRIBUTE, cases)
         return test
@@ -133,8 +136,12 @@ def shapes_of(kernel: Kernel) -> list[str]:
 
 
 def ragged(config: Config, dtype: str, *, aligned: bool) -> tuple[int, int, int]:
-    """(M, N, K) with 2 x 2 tiles and 4 k-blocks of ``config``, the last of each ragged. ``aligned`` keeps rows of every
-    order at multiples of 16 bytes, as descriptors need; otherwise the sizes are odd where they can be."""
+    """The usual (M, N, K) of a scenario: 2 x 2 tiles and 4 k-blocks of ``config``, the last of each ragged.
+
+    So each program sees tails in both directions, and the loop has whole blocks before its ragged one. With ``aligned``
+    the rows of every order are multiples of 16 bytes, as descriptors need. Otherwise the sizes are odd where they can
+    be, so that no dimension is a multiple of a tile or of 16.
+    """
     step = 16 // itemsize(stored_dtype(dtype)) if aligned else 1
 
     def side(block: int) -> int:
@@ -144,8 +151,8 @@ def ragged(config: Config, dtype: str, *, aligned: bool) -> tuple[int, int, int]
     return side(config.block_m), side(config.block_n), 3 * config.block_k + step
 
 
-def _kernel_dtypes(kernel: Kernel, scene: Scenario) -> list[str]:
-    return [name for name in kernel.dtype_names() if scene.dtypes is None or name in scene.dtypes]
+def _kernel_dtypes(kernel: Kernel, scenario: Scenario) -> list[str]:
+    return [name for name in kernel.dtype_names() if scenario.dtypes is None or name in scenario.dtypes]
 
 
 #: Refusals that are about the target and not about a config: a sweep has no case for them.
@@ -154,7 +161,7 @@ ABOUT_THE_TARGET = (ReasonCode.CAPABILITY, ReasonCode.DTYPE, ReasonCode.PRECISIO
 
 @functools.cache
 def _refusal(kernel: Kernel, dtype: str, config: AnyConfig, target: Target) -> Reason | None:
-    """Scenarios of one kernel ask the same."""
+    """Kept, because many scenarios ask the same of a kernel."""
     return kernel.example_refusal(dtype, config, target)
 
 
@@ -165,16 +172,16 @@ Taken = tuple[str, Any, Target]
 ANY = "any"
 
 
-def _taken(scene: Scenario, kernel: Kernel, targets: Sequence[Target], tier: str) -> list[Taken]:
+def _taken(scenario: Scenario, kernel: Kernel, targets: Sequence[Target], tier: str) -> list[Taken]:
     """The dtypes, configs and targets that come into question and that ``kernel`` takes together, targets innermost. In
     a whole sweep a config that a target's limits refuse is a case, too."""
-    if scene.every_config:
+    if scenario.every_config:
         spaces = {target: dict.fromkeys(config_space.space(kernel, target, tier)) for target in targets}
     else:
         listed = kernel.configs if tier in CROSSED else covering_sample(kernel.configs)
-        listed = listed[: scene.configs] if scene.configs and tier == "quick" else listed
+        listed = listed[: scenario.configs] if scenario.configs and tier == "quick" else listed
         spaces = dict.fromkeys(targets, dict.fromkeys(listed))
-    whole = scene.every_config and tier in CROSSED
+    whole = scenario.every_config and tier in CROSSED
 
     def takes(dtype: str, config: AnyConfig, target: Target) -> bool:
         reason = _refusal(kernel, dtype, config, target)
@@ -182,7 +189,7 @@ def _taken(scene: Scenario, kernel: Kernel, targets: Sequence[Target], tier: str
 
     return [
         (dtype, config, target)
-        for dtype in _kernel_dtypes(kernel, scene)
+        for dtype in _kernel_dtypes(kernel, scenario)
         for config in dict.fromkeys(config for space in spaces.values() for config in space)
         for target in targets
         if config in spaces[target] and takes(dtype, config, target)
@@ -190,26 +197,29 @@ def _taken(scene: Scenario, kernel: Kernel, targets: Sequence[Target], tier: str
 
 
 def rows(
-    scene: Scenario, kernel: Kernel, targets: Sequence[Target], tier: str, unused: Collection[str] = ()
+    scenario: Scenario, kernel: Kernel, targets: Sequence[Target], tier: str, unused: Collection[str] = ()
 ) -> list[tuple[Any, ...]]:
-    """(target, dtype, config, *parameters, *rotated) of one kernel, targets innermost so that they share numbers.
-    ``unused``: which of "dtype" and "config" the test does not take, so that the rows have :data:`ANY` instead."""
-    combinations = list(itertools.product(*(_values(values, kernel, tier) for values in scene.parameters.values())))
+    """The cases of one kernel: (target, dtype, config, *parameters, *rotated). Targets are innermost, because those
+    that follow one another share the numbers of the interpreter.
+
+    ``unused``: which of "dtype" and "config" the test does not take. The rows have :data:`ANY` instead.
+    """
+    combinations = list(itertools.product(*(_values(values, kernel, tier) for values in scenario.parameters.values())))
     taken = list(
         dict.fromkeys(
             (ANY if "dtype" in unused else dtype, ANY if "config" in unused else config, target)
-            for dtype, config, target in _taken(scene, kernel, targets, tier)
+            for dtype, config, target in _taken(scenario, kernel, targets, tier)
         )
     )
     if tier == "quick":
-        return _quick_rows(scene, kernel, taken, combinations)
+        return _quick_rows(scenario, kernel, taken, combinations)
     takers: dict[tuple[str, Any], list[Target]] = {}
     for dtype, config, target in taken:
         takers.setdefault((dtype, config), []).append(target)
     if tier == "default":
-        chosen = _default_rows(scene, kernel, list(takers), combinations)
+        chosen = _default_rows(scenario, kernel, list(takers), combinations)
     else:
-        rotated = list(itertools.product(*scene.rotate.values()))
+        rotated = list(itertools.product(*scenario.rotate.values()))
         chosen = [
             (*pair, *combination, *turn)
             for _, pairs in itertools.groupby(takers, key=lambda pair: pair[0])
@@ -231,23 +241,23 @@ ROTATED = "rotated"
 
 
 def _quick_rows(
-    scene: Scenario,
+    scenario: Scenario,
     kernel: Kernel,
     taken: Sequence[Taken],
     combinations: Sequence[tuple[Any, ...]],
 ) -> list[tuple[Any, ...]]:
     """A few rows in which every value appears, each with one target; of a kernel beyond the core one of them."""
-    taken = _without_long_compilations(taken, every_config=scene.every_config)
-    peers = [known.name for known in catalogue().values() if scene.kernels(known)]
-    place = peers.index(kernel.name) + len(peers) * scene.number
+    taken = _without_long_compilations(taken, every_config=scenario.every_config)
+    peers = [known.name for known in catalogue().values() if scenario.kernels(known)]
+    place = peers.index(kernel.name) + len(peers) * scenario.number
     targets = list(dict.fromkeys(target for _, _, target in taken))
     covered = cover(
-        {**_parameters(scene, taken, combinations), "target": in_turn(targets, place)},
-        free=() if scene.every_target else ("target",),
+        {**_parameters(scenario, taken, combinations), "target": in_turn(targets, place)},
+        free=() if scenario.every_target else ("target",),
         possible=_among(("dtype", "config", "target"), taken),
     )
     chosen = [(target, dtype, config, *combination, *turn) for combination, dtype, config, turn, target in covered]
-    if kernel.core or scene.every_config or scene.every_target:
+    if kernel.core or scenario.every_config or scenario.every_target:
         return chosen
     return [
         (in_turn([taker for *pair, taker in taken if pair == [dtype, config]], place)[0], dtype, config, *others)
@@ -256,18 +266,18 @@ def _quick_rows(
 
 
 def _default_rows(
-    scene: Scenario,
+    scenario: Scenario,
     kernel: Kernel,
     pairs: Sequence[tuple[str, Any]],
     combinations: Sequence[tuple[Any, ...]],
 ) -> list[tuple[Any, ...]]:
     """Every value appears with every dtype; with a kernel of the core each combination of the test's own parameters
     :data:`DEFAULT_TURNS` times, with a kernel beyond it not every config."""
-    core = kernel.core or scene.every_config
-    turns = DEFAULT_TURNS if core and not scene.every_config else 1
+    core = kernel.core or scenario.every_config
+    turns = DEFAULT_TURNS if core and not scenario.every_config else 1
     with_dtype = [*[OWN] * turns, *(["config"] if core else []), ROTATED]
     covered = cover(
-        _parameters(scene, pairs, combinations),
+        _parameters(scenario, pairs, combinations),
         pairs=[("dtype", name) for name in with_dtype],
         free=() if core else ("config",),
         possible=_among(("dtype", "config"), pairs),
@@ -276,14 +286,14 @@ def _default_rows(
 
 
 def _parameters(
-    scene: Scenario, taken: Sequence[tuple[Any, ...]], combinations: Sequence[tuple[Any, ...]]
+    scenario: Scenario, taken: Sequence[tuple[Any, ...]], combinations: Sequence[tuple[Any, ...]]
 ) -> dict[str, Sequence[Any]]:
     """What a cover chooses from; ``taken`` are tuples of dtype, config and maybe more."""
     return {
         OWN: combinations,
         "dtype": list(dict.fromkeys(row[0] for row in taken)),
         "config": list(dict.fromkeys(row[1] for row in taken)),
-        ROTATED: list(itertools.product(*scene.rotate.values())),
+        ROTATED: list(itertools.product(*scenario.rotate.values())),
     }
 
 
@@ -303,25 +313,25 @@ def _without_long_compilations(taken: Sequence[Taken], *, every_config: bool) ->
     return others if every_config and len({dtype for dtype, *_ in others}) == len({d for d, *_ in taken}) else taken
 
 
-def table_of(scene: Scenario, selection: Selection, arguments: Sequence[str]) -> CaseTable:
+def table_of(scenario: Scenario, selection: Selection, arguments: Sequence[str]) -> CaseTable:
     """The cases of a test that takes ``arguments``; what it does not take is in no id, and makes no second case."""
-    if selection.compile_only and scene.every_config:  # the examples of every shape are served by one compilation
-        scene = replace(scene, parameters={**scene.parameters, "shape": lambda kernel: [kernel.usual_shape]})
-    names = ("kernel", "target", "dtype", "config", *scene.parameters, *scene.rotate)
-    asked = [name for name in names if name in arguments]
+    if selection.compile_only and scenario.every_config:  # the examples of every shape are served by one compilation
+        scenario = replace(scenario, parameters={**scenario.parameters, "shape": lambda kernel: [kernel.usual_shape]})
+    names = ("kernel", "target", "dtype", "config", *scenario.parameters, *scenario.rotate)
+    taken = [name for name in names if name in arguments]
     unused = {"dtype", "config"}.difference(arguments)
     cases: dict[tuple[Any, ...], str] = {}
     for kernel in catalogue().values():
-        if not scene.kernels(kernel) or (selection.kernels and kernel.name not in selection.kernels):
+        if not scenario.kernels(kernel) or (selection.kernels and kernel.name not in selection.kernels):
             continue
-        for row in rows(scene, kernel, selection.targets, selection.tier, unused):
+        for row in rows(scenario, kernel, selection.targets, selection.tier, unused):
             values = dict(zip(names, (kernel, *row), strict=True))
             text = [
                 f"{identify(v)}" if n in ("kernel", "dtype", "config") else f"{n}={identify(v)}"
                 for n, v in values.items()
-                if n in asked and n != "target"
+                if n in taken and n != "target"
             ]
-            if "target" in asked:
+            if "target" in taken:
                 text.append(values["target"].id)
-            cases.setdefault(tuple(values[name] for name in asked), "-".join(text))
-    return CaseTable(tuple(asked), {text: values for values, text in cases.items()})
+            cases.setdefault(tuple(values[name] for name in taken), "-".join(text))
+    return CaseTable(tuple(taken), {text: values for values, text in cases.items()})

@@ -63,15 +63,15 @@ class Reproducers:
         if self._request.dies:
             (folder / file_name(self._recorder.case)).unlink(missing_ok=True)  # the process did not die
         failed = [verdict for verdict in self._recorder.verdicts if not verdict.passed]
-        found: dict[str, str | None] = {}
+        observed: dict[str, str | None] = {}
         try:
             if failed or self._error:
-                found = {"reproducer": str(self._keep(self._script(failed)))}
+                observed = {"reproducer": str(self._keep(self._script(failed)))}
             elif self._request.features or self._request.spills is not None:
-                found = {"reproducer": str(self._keep(self._as_before()))}
+                observed = {"reproducer": str(self._keep(self._as_before()))}
         except (NotReproducible, OSError) as error:
-            found = {"reproducer": None, "no_reproducer": str(error)}
-        self._recorder.set(observed=found)
+            observed = {"reproducer": None, "no_reproducer": str(error)}
+        self._recorder.set(observed=observed)
 
     def _keep(self, text: str) -> Path:
         folder = self._settings.reproducers
@@ -95,10 +95,11 @@ class Reproducers:
         assert self._judged is not None
         kernel, plan, _ = self._judged
         features, most = self._request.features, self._request.spills
-        said = [f"{name} was in the code of the stack on which all is fine" for name in features]
-        said += [f"the code of the stack on which all is fine spilled {most}, and not more"] if most is not None else []
+        losses = [f"{name} was in the code of the stack on which all is fine" for name in features]
+        if most is not None:
+            losses.append(f"the code of the stack on which all is fine spilled {most}, and not more")
         limits = {"spills": most} if most is not None else {}
-        return compiling_script(kernel, plan, Checks(dict.fromkeys(features, True), limits), self._seen(said))
+        return compiling_script(kernel, plan, Checks(dict.fromkeys(features, True), limits), self._seen(losses))
 
     def _script(self, failed: Sequence[Verdict]) -> str:
         assert self._judged is not None

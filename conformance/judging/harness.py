@@ -30,7 +30,8 @@ Result = TypeVar("Result")
 
 
 def chosen_targets(chosen: Settings) -> tuple[Target, ...]:
-    """The targets of this run: as asked, else the device, else every target that can be compiled for."""
+    """The targets of this run: those that the user named, else the device, else every target that can be compiled
+    for."""
     if chosen.targets:
         return tuple(targets.find(spec) for spec in chosen.targets)
     if chosen.has_gpu:
@@ -40,7 +41,7 @@ def chosen_targets(chosen: Settings) -> tuple[Target, ...]:
 
 def needed(problem: Problem) -> int:
     """Bytes that the operands and outputs of ``problem`` lie in, gaps between their elements included."""
-    return sum(each.span * itemsize(each.dtype) for each in (*problem.operands, *problem.outputs))
+    return sum(tensor.span * itemsize(tensor.dtype) for tensor in (*problem.operands, *problem.outputs))
 
 
 class Harness:

@@ -90,13 +90,13 @@ class PinnedRun:
         what it was compiled to at a stage."""
         if where in ("kernel", "module"):
             text = self.kernel.source if where == "kernel" else self.module
-            found = in_source(f"source/{name}", directives, text, where)
+            verdict = in_source(f"source/{name}", directives, text, where)
         elif self.kernel.artefact is None:
-            found = Verdict(f"{where}/{name}", False, f"{self.kernel.name} was not compiled: {self.kernel.error}")
+            verdict = Verdict(f"{where}/{name}", False, f"{self.kernel.name} was not compiled: {self.kernel.error}")
         else:
             text = codegen_checks.code(where, self.kernel.artefact.text(where))
-            found = in_source(f"{where}/{name}", directives, text, where)
-        self.check(found.check, found.passed, found.text, **found.details)
+            verdict = in_source(f"{where}/{name}", directives, text, where)
+        self.check(verdict.check, verdict.passed, verdict.text, **verdict.details)
 
     def exactly(self, count: int, name: str, pattern: str, where: str = "kernel") -> None:
         """Checks that ``pattern`` occurs ``count`` times there: see :meth:`filecheck`."""
@@ -109,9 +109,9 @@ class PinnedRun:
                 str(Check(CheckKind.CODEGEN)), False, f"{self.kernel.name} was not compiled: {self.kernel.error}"
             )
             return
-        for found in codegen_checks.check(self.kernel.artefact, self.target, requires, forbids):
-            kind = CheckKind.REQUIRES if found.required else CheckKind.FORBIDS
-            self.check(str(Check(kind, found.feature.name)), found.passed, found.text, stage=found.stage)
+        for check in codegen_checks.check(self.kernel.artefact, self.target, requires, forbids):
+            kind = CheckKind.REQUIRES if check.required else CheckKind.FORBIDS
+            self.check(str(Check(kind, check.feature.name)), check.passed, check.text, stage=check.stage)
 
 
 class Inductor:
@@ -148,9 +148,9 @@ class Inductor:
     def require(self, target: Target, *capabilities: str) -> None:
         """Ends the case as not-applicable if ``target`` lacks one of ``capabilities``."""
         for name in capabilities:
-            found = target.capability(name)
-            if not found.available:
-                self.recorder.not_applicable(Reason(ReasonCode.CAPABILITY, name, found.why))
+            capability = target.capability(name)
+            if not capability.available:
+                self.recorder.not_applicable(Reason(ReasonCode.CAPABILITY, name, capability.why))
 
     def template(self, kind: str) -> str:
         """The name of the installed torch's template of ``kind``, a key of ``vocabulary.TEMPLATES``; ends the case as
@@ -182,14 +182,14 @@ class Inductor:
     ) -> Iterator[PinnedRun]:
         """Pins choices of ``template`` one by one, as many as the tier asks for or ``choices``, judges the numbers,
         the memory and the grid of each, and yields it for what the test checks of it. A choice past the target's limits
-        is left out, as by the autotuner, and said in the record.
+        is left out, as the autotuner does, and named in the record.
 
         ``persistent``: the grid is one program per SM. ``also``: problems that differ from ``problem`` in the sizes of
         marked dimensions, computed by the same compiled function. ``program`` holds further fields of a
         :class:`Program`, and ``out=True`` if the graph writes into the output that it is given.
         """
         calls = tuple(other.operands for other in also)
-        asked = _program(problem, template, calls=calls, **program)
+        unpinned = _program(problem, template, calls=calls, **program)
         self.recorder.set(kernel=f"inductor/{template}", problem=problem)
         self.recorder.run_created(template)
         first = zlib.crc32(self.recorder.case.encode()) % 997
@@ -199,7 +199,7 @@ class Inductor:
         excess: list[str] = []
         try:
             while tried < matching and (wanted is None or done < wanted):
-                compiled = self.compile(replace(asked, pick=first + tried), target)
+                compiled = self.compile(replace(unpinned, pick=first + tried), target)
                 tried += 1
                 matching = max((selection.matching for selection in compiled.generated.selections), default=0)
                 failure = compiled.generated.failure
@@ -229,17 +229,17 @@ class Inductor:
     def _generated(self, compiled: Compiled, target: Target, template: str) -> PinnedRun:
         """The run of the one kernel of ``template`` that was generated. Raises CompileFailure or ConformanceFailure if
         there is none."""
-        found = compiled.generated
-        if found.failure is not None:
-            text = f"{template} was not generated: {' <- '.join(found.failure.types)}: {found.failure.message}"
+        generated = compiled.generated
+        if generated.failure is not None:
+            text = f"{template} was not generated: {' <- '.join(generated.failure.types)}: {generated.failure.message}"
             raise CompileFailure(Status.COMPILE_ERROR, text)
-        templates = [kernel for kernel in found.kernels if kernel.kind == "template"]
-        choices = [choice for selection in found.selections for choice in selection.left]
+        templates = [kernel for kernel in generated.kernels if kernel.kind == "template"]
+        choices = [choice for selection in generated.selections for choice in selection.left]
         if len(templates) != 1 or not choices:
-            names = ", ".join(kernel.name for kernel in found.kernels)
+            names = ", ".join(kernel.name for kernel in generated.kernels)
             raise ConformanceFailure(f"one kernel of {template} is required, generated were: {names or 'none'}")
         kernel = templates[0]
-        return PinnedRun(choices[0], found, kernel, config_of(kernel.source), target, self.recorder)
+        return PinnedRun(choices[0], generated, kernel, config_of(kernel.source), target, self.recorder)
 
     def _judged(
         self,
@@ -314,9 +314,9 @@ class Inductor:
         further fields of a :class:`Program`; what it does not set is as without autotuning.
         """
         settings = {"shape_padding": False, **dict(program.pop("settings", {}))}
-        asked = Program(graph, tuple(operands), settings=tuple(settings.items()), **program)
+        whole = Program(graph, tuple(operands), settings=tuple(settings.items()), **program)
         self.recorder.set(kernel=f"inductor/{graph.rpartition(':')[2]}")
-        compiled = self.compile(asked, target)
+        compiled = self.compile(whole, target)
         failure = compiled.generated.failure
         if failure is not None:
             raise CompileFailure(Status.COMPILE_ERROR, f"{' <- '.join(failure.types)}: {failure.message}")

@@ -1,4 +1,4 @@
-"""Memory of a device that several processes share: whether there can be enough, when it ran out, and giving it back.
+"""The memory of a device that several processes share: is there enough for a case, did it run out, freeing it.
 
 PyTorch keeps the memory that it once took, so that a case with strides past 2**31 elements would leave tens of
 gigabytes with its worker, and the others would find none. Imports no torch.
@@ -15,13 +15,15 @@ from conformance.records import Reason, ReasonCode
 MUCH = 1 << 30
 #: The part of a device's memory that one case may need: the rest is for what the other workers keep there.
 SHARE = 0.75
-#: Bytes that a process keeps from one case to the next: to take memory anew for each costs more than to keep it.
+#: Bytes that a process keeps from one case to the next. Taking memory anew for each case would cost more.
 KEPT = 256 << 20
 
 
 def shortage(size: int) -> Reason | None:
-    """Why a case that needs ``size`` bytes is not run on this process's device; None if there may be room for it. Goes
-    by what the device has, not by what is free: who else runs there must not decide what is run."""
+    """The reason why a case that needs ``size`` bytes is not run on this process's device; None if there may be room.
+
+    Counts the whole memory of the device, not what is free: other processes must not decide which cases run.
+    """
     import torch
 
     _, total = torch.cuda.mem_get_info()
@@ -40,12 +42,12 @@ def ran_out(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and ("[CUDA]: out of memory" in text or "_STATUS_ALLOC_FAILED" in text)
 
 
-def give_back(kept: int = 0) -> None:
-    """Gives the device what this process holds of its memory without using it, if it is more than ``kept`` bytes."""
+def give_back(limit: int = 0) -> None:
+    """Frees the device memory that this process holds without using it, if it holds more than ``limit`` bytes."""
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
     if cuda is None or not cuda.is_initialized():
         return
-    if cuda.memory_reserved() > kept:
+    if cuda.memory_reserved() > limit:
         gc.collect()  # what a cycle of references keeps is in use until then
         cuda.empty_cache()

@@ -1,9 +1,9 @@
-"""Turns on one device: cases that run beside each other, one of them with much memory, and what must be alone.
+"""Locks on one device: many cases together, one of them with much memory, or one case alone.
 
-A kernel that shares the device with those of other workers takes longer, by as much as they happen to do, and has the
-memory that they leave. Two locks on files, one for whoever uses the device and one as a turnstile before it, let any
-number of cases in together, or one alone; who waits to be alone keeps others from coming in. A third one is held by the
-case that needs much memory. A process that dies gives its locks back.
+A kernel that shares the device with other workers takes longer, and has only the memory that they leave. Two locks on
+files settle who may use it. Every user holds the first, shared or alone. The second is a turnstile before it: a process
+that waits to be alone holds it, so that no other comes in. A third lock is held by the case that needs much memory. The
+system releases the locks of a process that dies.
 """
 
 from __future__ import annotations

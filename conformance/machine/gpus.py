@@ -29,23 +29,23 @@ def find_gpus(wanted: int | None = None) -> Gpus:
     ``wanted`` is negative or more than a visible-devices list that is already set holds."""
     if wanted is not None and wanted < 0:
         raise ValueError(f"--gpus {wanted}: a number of GPUs, 0 or more, is required")
-    found = _nvidia_gpus()
-    amd = 0 if found.entries else _amd_gpu_count()
+    gpus = _nvidia_gpus()
+    amd = 0 if gpus.entries else _amd_gpu_count()
     if amd:
-        found = Gpus("HIP_VISIBLE_DEVICES", tuple(map(str, range(amd))))
-    if wanted == 0 or (wanted is None and not found.entries):
-        return Gpus(found.variable)
-    visible = _preset(found.variable)
+        gpus = Gpus("HIP_VISIBLE_DEVICES", tuple(map(str, range(amd))))
+    if wanted == 0 or (wanted is None and not gpus.entries):
+        return Gpus(gpus.variable)
+    visible = _preset(gpus.variable)
     if visible is not None:
         if wanted is not None and wanted > len(visible):
             raise ValueError(
-                f"--gpus {wanted}: {found.variable} shows {len(visible)} ({','.join(visible)}); "
+                f"--gpus {wanted}: {gpus.variable} shows {len(visible)} ({','.join(visible)}); "
                 "ask for at most that many or set it to more"
             )
         entries = visible
     else:
-        entries = tuple(map(str, range(len(found.entries) if wanted is None else wanted)))
-    return Gpus(found.variable, entries[:wanted], found.names, found.driver)
+        entries = tuple(map(str, range(len(gpus.entries) if wanted is None else wanted)))
+    return Gpus(gpus.variable, entries[:wanted], gpus.names, gpus.driver)
 
 
 def _preset(variable: str) -> tuple[str, ...] | None:

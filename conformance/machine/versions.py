@@ -42,8 +42,8 @@ def _version(distribution: str) -> str | None:
 
 
 def _assembler_versions() -> dict[str, str | None]:
-    found = assemblers()
-    return {name: _release(found[name]) if name in found else None for name in ASSEMBLERS}
+    tools = assemblers()
+    return {name: _release(tools[name]) if name in tools else None for name in ASSEMBLERS}
 
 
 def _release(assembler: Path) -> str | None:

@@ -19,7 +19,7 @@ import pytest
 
 from conformance.machine.gpus import core_count, worker_count, worker_environment
 from conformance.plugin import case_ids, fixtures, options, parametrisation
-from conformance.plugin.case_hooks import ItemRecording, Process
+from conformance.plugin.case_hooks import CaseProcess, ItemRecording
 from conformance.plugin.case_ids import CaseIds, is_active
 from conformance.plugin.filters import Collecting
 from conformance.plugin.fixtures import recorder
@@ -75,24 +75,27 @@ def _configure_main(config: pytest.Config) -> None:
     if hasattr(config.option, "xmlpath") and not config.option.xmlpath:
         config.option.xmlpath = str(run.folder / JUNIT_FILE)
     if not workers:
-        process = Process(run.folder, "main", gpu, run.stack, stderr, run.abort)
+        process = CaseProcess(run.folder, "main", gpu, run.stack, stderr, run.abort)
         config.pluginmanager.register(ItemRecording(settings, process, case_ids), "conformance-items")
 
 
 def _join_paths(config: pytest.Config) -> None:
-    """``--run-dir DIR`` becomes ``--run-dir=DIR`` in what workers are given, and other options with a path likewise: in
-    a checkout that is not installed they parse the command line before they know the option, and would take the
-    folder, which exists by then, for a place to look for tests and for their conftest."""
+    """Writes ``--run-dir DIR`` as ``--run-dir=DIR`` in the command line of the workers, and other options with a path
+    likewise.
+
+    In a checkout that is not installed a worker parses the command line before it knows the option. It would take the
+    folder, which exists by then, for a place of tests.
+    """
     options = ("run-dir", "expected-failures", "reproducers")
     names = {f"--{prefix}{name}" for prefix in ("", "conformance-") for name in options}
-    given = config.invocation_params
+    invocation = config.invocation_params
     arguments: list[str] = []
-    for argument in map(str, given.args):
+    for argument in map(str, invocation.args):
         if arguments and arguments[-1] in names:
             arguments[-1] += f"={argument}"
         else:
             arguments.append(argument)
-    config.invocation_params = type(given)(args=tuple(arguments), plugins=given.plugins, dir=given.dir)
+    config.invocation_params = type(invocation)(args=tuple(arguments), plugins=invocation.plugins, dir=invocation.dir)
 
 
 def _words(config: pytest.Config) -> list[str]:
@@ -101,11 +104,13 @@ def _words(config: pytest.Config) -> list[str]:
     return [*config.getini("addopts"), *extra, *map(str, config.invocation_params.args)]
 
 
-def _configure_worker(config: pytest.Config, given: Mapping[str, Any]) -> None:
-    """A worker of xdist; ``given`` is what :class:`SessionRun` told it."""
-    gpu = given["conformance_gpu"]
-    _prepare_process(config, gpu, given["conformance_workers"], executes=True)
-    process = Process(Path(given["conformance_folder"]), given["workerid"], gpu, dict(given["conformance_stack"]))
+def _configure_worker(config: pytest.Config, from_main: Mapping[str, Any]) -> None:
+    """A worker of xdist; ``from_main`` is what :class:`SessionRun` told it."""
+    gpu = from_main["conformance_gpu"]
+    _prepare_process(config, gpu, from_main["conformance_workers"], executes=True)
+    process = CaseProcess(
+        Path(from_main["conformance_folder"]), from_main["workerid"], gpu, dict(from_main["conformance_stack"])
+    )
     recording = ItemRecording(options.settings(config), process, CaseIds(config))
     config.pluginmanager.register(recording, "conformance-items")
 

@@ -1,4 +1,4 @@
-"""Runs in every process that executes cases: one record for each, whatever it does."""
+"""Hooks of each process that runs cases: they write one record for each case, whatever happens to it."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def status_of(error: BaseException) -> tuple[Status, str]:
 
 
 @dataclass(frozen=True)
-class Process:
-    """One process that runs cases: the run's ``folder``, its name there, its GPU, and what the run knows of the
-    machine. The process that the user started has the ``terminal`` too, and ``end_of_run``, called with the record of
-    the case that ends it early."""
+class CaseProcess:
+    """A process that runs cases: the run's ``folder``, the process's ``name`` in it, its GPU, and the versions of the
+    stack. Only the process that the user started has the ``terminal`` and ``end_of_run``, which is called with the
+    record of the case that ends the process early."""
 
     folder: Path
     name: str
@@ -59,7 +59,7 @@ class Process:
 
 
 class ItemRecording:
-    def __init__(self, settings: Settings, process: Process, case_ids: case_ids.CaseIds) -> None:
+    def __init__(self, settings: Settings, process: CaseProcess, case_ids: case_ids.CaseIds) -> None:
         self.settings = settings
         self.process = process
         self.case_ids = case_ids
@@ -124,7 +124,7 @@ class ItemRecording:
         recorder = item.stash.get(RECORDER, None)
         if recorder is not None:
             self.process.stack.update(imported_versions())  # the recorder's stack, too
-            self._conclude(recorder, report, call)
+            self._record_phase(recorder, report, call)
             if report.failed:
                 report.sections.append(("conformance: reproduce with", recorder.record().repro))
             if report.when == "call" or not report.passed:
@@ -132,8 +132,11 @@ class ItemRecording:
                 recorder.outcome = outcome if report.when == "call" else f"{outcome} in {report.when}"
         return report
 
-    def _conclude(self, recorder: CaseRecorder, report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
-        """Takes one phase of the test into the record, and turns what must not pass into a failure."""
+    def _record_phase(self, recorder: CaseRecorder, report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
+        """Records one phase of the test: setup, call or teardown.
+
+        A phase that broke a rule of the harness, such as a skip without a typed reason, is recorded as failed.
+        """
         error = call.excinfo.value if call.excinfo is not None else None
         if isinstance(error, TypedSkip) and report.skipped:
             recorder.conclude(error.status, reason=error.reason)
@@ -142,38 +145,40 @@ class ItemRecording:
             text = f"skip or xfail without a typed reason ({why}): use recorder.not_applicable or recorder.not_run"
             _fail(recorder, report, text)
         elif error is not None:
-            self._conclude_failure(recorder, report, *status_of(error))
+            self._record_failure(recorder, report, *status_of(error))
         elif report.failed:
-            self._conclude_failure(recorder, report, Status.FAIL, report.longreprtext)
+            self._record_failure(recorder, report, Status.FAIL, report.longreprtext)
         if report.when == "teardown" and (report.passed or recorder.status is Status.EXPECTED_FAIL):
-            self._conclude_case(recorder, report)
+            self._check_end(recorder, report)
 
-    def _conclude_failure(
+    def _record_failure(
         self, recorder: CaseRecorder, report: pytest.TestReport, status: Status, diagnosis: str
     ) -> None:
-        """Takes in a failure, which may be an expected one."""
-        found = self.settings.expected_failures.failure(recorder.record(), status, diagnosis)
-        recorder.conclude(found.status, found.diagnosis, found.reason)
-        if found.status is Status.EXPECTED_FAIL:
-            mark_xfailed(report, str(found.reason))
+        """Records a failure. If an entry expects it, the phase is reported as failed as expected."""
+        outcome = self.settings.expected_failures.failure(recorder.record(), status, diagnosis)
+        recorder.conclude(outcome.status, outcome.diagnosis, outcome.reason)
+        if outcome.status is Status.EXPECTED_FAIL:
+            mark_xfailed(report, str(outcome.reason))
         elif not report.failed:
-            _mark_failed(report, found.diagnosis)
+            _mark_failed(report, outcome.diagnosis)
 
-    def _conclude_case(self, recorder: CaseRecorder, report: pytest.TestReport) -> None:
-        """The last word on a case of which no phase failed, or only as expected."""
+    def _check_end(self, recorder: CaseRecorder, report: pytest.TestReport) -> None:
+        """Fails a case that no phase failed, or only as expected, if it must not end so: if it judged nothing, if
+        another check failed beside the expected ones, or if an entry says that it always fails and it passed."""
         objection = recorder.objection()
         if objection is not None:
-            self._conclude_failure(recorder, report, Status.FAIL, objection)
+            self._record_failure(recorder, report, Status.FAIL, objection)
         elif recorder.status is Status.EXPECTED_FAIL:
             failed = [verdict for verdict in recorder.verdicts if not verdict.passed]
-            other = [verdict for verdict in failed if not _is_told(recorder, verdict)]
-            if other:
-                _fail(recorder, report, f"check {other[0].check} failed beside the expected failure: {other[0].text}")
+            others = [verdict for verdict in failed if not _is_in_diagnosis(verdict, recorder.diagnosis)]
+            if others:
+                text = f"check {others[0].check} failed beside the expected failure: {others[0].text}"
+                _fail(recorder, report, text)
         elif recorder.status is Status.PASS:
-            found = self.settings.expected_failures.success(recorder.record())
-            if found is not None:
-                recorder.conclude(found.status, found.diagnosis, found.reason)
-                _mark_failed(report, found.diagnosis)
+            outcome = self.settings.expected_failures.success(recorder.record())
+            if outcome is not None:
+                recorder.conclude(outcome.status, outcome.diagnosis, outcome.reason)
+                _mark_failed(report, outcome.diagnosis)
 
     def _foresee(self, recorder: CaseRecorder) -> None:
         stage = f" in stage {recorder.stage}" if recorder.stage else ""
@@ -208,9 +213,9 @@ def _as_skip() -> Iterator[None]:
         raise TypedSkip(end.status, end.reason).with_traceback(end.__traceback__) from None
 
 
-def _is_told(recorder: CaseRecorder, verdict: Verdict) -> bool:
-    """Whether the diagnosis speaks of a failed ``verdict``."""
-    return verdict.text in recorder.diagnosis if verdict.text else verdict.check in recorder.diagnosis
+def _is_in_diagnosis(verdict: Verdict, diagnosis: str) -> bool:
+    """Whether ``diagnosis`` names a failed ``verdict``: by its text, or by its check if it has none."""
+    return (verdict.text or str(verdict.check)) in diagnosis
 
 
 def _fail(recorder: CaseRecorder, report: pytest.TestReport, text: str) -> None:
@@ -226,6 +231,6 @@ def _mark_failed(report: pytest.TestReport, text: str) -> None:
 
 
 def mark_xfailed(report: pytest.TestReport, why: str) -> None:
-    """Makes of a failed phase, or of one that hid a failure, one that failed as expected."""
+    """Reports a phase as failed as expected, as pytest does for an xfail."""
     report.outcome = "skipped"
     report.wasxfail = why

@@ -1,4 +1,4 @@
-"""Runs in every process that collects: which cases are left after our filters, and that none hides."""
+"""Hooks of each process that collects: they apply the filters, and let no test skip itself unseen."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ class Collecting:
         self.case_ids = case_ids
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
-        """Leaves out the files of suites that were not asked for: making their cases only to drop them takes longer
-        than to make those of one suite."""
-        asked = self.settings
-        suites = [suite_of(asked.case)] if asked.case is not None else asked.suites
+        """Leaves out the files of other suites than the user named. Making their cases takes longer than the rest."""
+        settings = self.settings
+        suites = [suite_of(settings.case)] if settings.case is not None else settings.suites
         if not suites or collection_path.suffix != ".py" or suite_of(collection_path.name) in suites:
             return None
         return True if self.case_ids(str(collection_path)) is not None else None
@@ -36,24 +35,22 @@ class Collecting:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        kept: list[pytest.Item] = []
-        dropped: list[pytest.Item] = []
-        for item in items:
-            (kept if self._is_wanted(item) else dropped).append(item)
-        if dropped:
-            config.hook.pytest_deselected(items=dropped)
-            items[:] = kept
+        unwanted = [item for item in items if not self._is_wanted(item)]
+        if unwanted:
+            config.hook.pytest_deselected(items=unwanted)
+            dropped = set(unwanted)
+            items[:] = [item for item in items if item not in dropped]
 
     def _is_wanted(self, item: pytest.Item) -> bool:
-        asked = self.settings
+        settings = self.settings
         if item.get_closest_marker("no_case") is not None:
             return False  # a scenario that has no case on the chosen targets
         case = self.case_ids(item.nodeid)
-        if asked.case is not None and case != asked.case:
+        if settings.case is not None and case != settings.case:
             return False
-        if asked.suites and (case is None or suite_of(case) not in asked.suites):
+        if settings.suites and (case is None or suite_of(case) not in settings.suites):
             return False
-        return not asked.kernels or kernel_of(item) in asked.kernels
+        return not settings.kernels or kernel_of(item) in settings.kernels
 
 
 def kernel_of(item: pytest.Item) -> str | None:

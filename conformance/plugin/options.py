@@ -88,8 +88,8 @@ def _settings(config: pytest.Config) -> Settings:
     )
 
 
-def _expected_failures(base: Path, given: tuple[str, ...]) -> ExpectedFailures:
+def _expected_failures(base: Path, files: tuple[str, ...]) -> ExpectedFailures:
     try:
-        return read_expected_failures(base / file for file in given)
+        return read_expected_failures(base / file for file in files)
     except EntryError as error:
         raise pytest.UsageError(str(error)) from None

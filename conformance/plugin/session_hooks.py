@@ -1,4 +1,4 @@
-"""The run as a whole, in the process that the user started: its folder, its workers, and that nothing is missing."""
+"""Hooks of the process that the user started: the run's folder, its workers, and a check that no record is missing."""
 
 from __future__ import annotations
 
@@ -142,11 +142,11 @@ class SessionRun:
         replace_file(self.folder / SELECTED_FILE, "".join(case + "\n" for case in cases))
 
     def _refuse_filters_that_match_nothing(self) -> None:
-        asked = self._settings
-        filters = {"id": [asked.case] if asked.case else [], "kernel": asked.kernels, "suite": asked.suites}
-        given = " and ".join(f"{name} {' or '.join(values)}" for name, values in filters.items() if values)
-        if given:
-            raise pytest.UsageError(f"no collected case has {given}: see 'conformance list'")
+        settings = self._settings
+        filters = {"id": [settings.case] if settings.case else [], "kernel": settings.kernels, "suite": settings.suites}
+        wanted = " and ".join(f"{name} {' or '.join(values)}" for name, values in filters.items() if values)
+        if wanted:
+            raise pytest.UsageError(f"no collected case has {wanted}: see 'conformance list'")
 
     # Workers that die
 
@@ -192,8 +192,8 @@ class SessionRun:
             record = None
         if record is None or record.case != case:
             record = self._bare(case, Status.CRASH, "", "the process died while it ran this case", worker)
-        found: dict[str, Any] = jsonable(record)
-        return found
+        fields: dict[str, Any] = jsonable(record)
+        return fields
 
     def _bare(self, case: str, status: Status, outcome: str, diagnosis: str, worker: str = CONTROLLER) -> CaseRecord:
         return CaseRecord(
@@ -261,8 +261,10 @@ class SessionRun:
 
     def _write_environment(self) -> None:
         facts, suites = self._facts(), self._case_ids.suites[1:]
-        found = environment(facts["id"], facts["started"], self.stack, self._settings.gpus.names, self._options, suites)
-        replace_file(self.folder / ENVIRONMENT_FILE, json.dumps(found, indent=1) + "\n")
+        machine = environment(
+            facts["id"], facts["started"], self.stack, self._settings.gpus.names, self._options, suites
+        )
+        replace_file(self.folder / ENVIRONMENT_FILE, json.dumps(machine, indent=1) + "\n")
 
     def _facts(self) -> dict[str, Any]:
         return {

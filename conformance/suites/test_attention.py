@@ -35,6 +35,7 @@ def test_masks_and_scores(conform, kernel, target, dtype, config, mask, score, b
     conform(kernel, problem, config=config, target=target, variant=kernel.example_variant())
 
 
+#: The usual ones, one that is no power of two, the least, and values of another width than keys.
 HEAD_DIMS = [64, 128, 256, 80, 16, (64, 128)]
 
 
@@ -46,6 +47,7 @@ def test_head_dims(conform, kernel, target, dtype, config, head_dim):
     conform(kernel, problem, config=config, target=target, variant=kernel.example_variant())
 
 
+#: Query heads that share keys: as a power of two and not, and batches that share them.
 SHARED = {
     "two-heads-of-four": {"heads": 4, "kv_heads": 2},
     "one-head-for-three": {"heads": 3, "kv_heads": 1},

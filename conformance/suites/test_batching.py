@@ -7,12 +7,16 @@ BATCHED = ("bmm", "baddbmm")
 
 STRIDES = {
     "packed": {},
+    # gaps between matrices, other ones for A and B
     "padded": {"layout_a": Layout(batch_pad=13), "layout_b": Layout("col", pad=3, batch_pad=7)},
+    # stride 0: all products share an operand
     "one-A": {"layout_a": Layout(batch="zero")},
     "one-B": {"layout_b": Layout("col", batch="zero")},
     "one-of-each": {"layout_a": Layout(batch="zero"), "layout_b": Layout(batch="zero")},
+    # the batch is the innermost dimension
     "interleaved": {"layout_a": Layout(batch="inner"), "layout_b": Layout("col", batch="inner")},
     "interleaved-out": {"layout_out": Layout(batch="inner"), "layout_a": Layout("col")},
+    # what lies between the results is watched
     "padded-out": {"layout_out": Layout(pad=5, batch_pad=3)},
 }
 

@@ -16,11 +16,17 @@ STYLES: dict[str, dict[str, object]] = {
 
 #: window, stride, padding, groups
 WINDOWS = {
+    # the usual layer: every tap but the middle one leaves the image somewhere
     "3x3-same": ((3, 3), (1, 1), (1, 1), 1),
+    # one tap: no loop over the window
     "1x1": ((1, 1), (1, 1), (0, 0), 1),
+    # windows that do not overlap
     "patches": ((2, 2), (2, 2), (0, 0), 1),
+    # whole windows that see padding only
     "padded-past-the-window": ((1, 4), (1, 3), (2, 3), 1),
+    # a program must stay in its group, with another stride and padding in each direction
     "two-groups": ((3, 1), (1, 2), (1, 0), 2),
+    # K is shorter than any block
     "one-channel-per-group": ((1, 2), (1, 1), (1, 1), 3),
 }
 DEEP_WINDOWS = {
@@ -38,9 +44,9 @@ def convolution(dtype, config, geometry, *, order=(FIRST, FIRST, FIRST), batch=2
     taps = 1
     for extent in window:
         taps *= extent
-    each = config.block_k // 2 + 3 if taps > 1 else 2 * config.block_k + 3
+    channels = config.block_k // 2 + 3 if taps > 1 else 2 * config.block_k + 3
     if groups == 3:
-        each = 1
+        channels = 1  # one channel a group
     columns = config.block_n + 5 if groups == 1 and taps <= 4 else config.block_n - 3
     width = 7 if len(window) == 2 else 5
     rows = -(-(config.block_m + 9) // (max(batch, 1) * width))
@@ -53,7 +59,7 @@ def convolution(dtype, config, geometry, *, order=(FIRST, FIRST, FIRST), batch=2
         dtype, fields["precision"] = "fp32", "tf32"
     orders = dict(zip(("order_x", "order_w", "order_out"), order, strict=True))
     return Conv(
-        f"conv{len(window)}d", batch, each * groups, size, columns * groups, window, stride, padding, groups, dtype,
+        f"conv{len(window)}d", batch, channels * groups, size, columns * groups, window, stride, padding, groups, dtype,
         **{**orders, **fields},
     )  # fmt: skip
 

@@ -10,13 +10,17 @@ def _step(dtype):
 
 
 POINTER_VIEWS = {
+    # rows that do not follow one another, each operand with a pad of its own
     "padded": {"layout_a": Layout(pad=7), "layout_b": Layout(pad=3), "layout_out": Layout(pad=5)},
+    # the same along columns
     "padded-transposed": {
         "layout_a": Layout("col", pad=7),
         "layout_b": Layout("col", pad=3),
         "layout_out": Layout("col", pad=5),
     },
+    # no dimension has stride 1, and the gaps between elements are watched
     "every-other": {"layout_a": Layout(step=2), "layout_b": Layout("col", step=3), "layout_out": Layout(step=2, pad=1)},
+    # bases that are not aligned to 16 bytes: no wide loads
     "shifted": {"layout_a": Layout(offset=1), "layout_b": Layout(offset=3), "layout_out": Layout(offset=5)},
 }
 
@@ -30,6 +34,7 @@ def test_pointer_views(conform, kernel, target, dtype, config, view, static):
     conform(kernel, problem, config=config, target=target, static=static)
 
 
+#: In which order A and B lie in memory; a descriptor's pitch is that of rows or of columns.
 DESCRIPTOR_ORDERS = {"row-row": ("row", "row"), "col-col": ("col", "col"), "row-col": ("row", "col")}
 
 
@@ -53,6 +58,7 @@ def test_padded_pitches(conform, kernel, target, dtype, config, view, padded, tm
     conform(kernel, problem, config=config, target=target, sms=3, tma_store=tma_store, descriptors=descriptors)
 
 
+#: Each shape that broadcasts to M x N, and the strides that a kernel could mistake for those of the plain one.
 BIASES = {
     "vector": Bias("n"),
     "strided-vector": Bias("n", layout=Layout(step=2)),

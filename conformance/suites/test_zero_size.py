@@ -14,6 +14,7 @@ from conformance.records import Reason
 #: Bytes of device memory for a result of 65536 by 65536 in fp16, its sentinel and panels of both.
 WHOLE_RESULT = 20 << 30
 
+#: Every set of dimensions that are 0.
 EMPTY = ["".join(names) for count in (1, 2, 3) for names in itertools.combinations("MNK", count)]
 
 
@@ -71,6 +72,6 @@ def test_result_of_65536_by_65536(harness, recorder, persistent):
     recorder.set(kernel=kernel, problem=problem, config=config, target=target, executor=harness.executor.name)
     with recorder.timed("run"):
         judge = whole_in_panels if harness.executor.on_device else window_of
-        given = (kernel, problem, config, target, harness.executor)
-        for verdict in harness.run(lambda: list(judge(*given, seed=harness.settings.seed)), WHOLE_RESULT):
+        launch = (kernel, problem, config, target, harness.executor)
+        for verdict in harness.run(lambda: list(judge(*launch, seed=harness.settings.seed)), WHOLE_RESULT):
             recorder.verdict(verdict.check, verdict.passed, verdict.text)
