@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 import triton
@@ -9,7 +10,6 @@ from torch import Tensor
 
 from conformance import codegen_checks as codegen
 from conformance.heuristics.configs import Config
-from conformance.kernels.device.blackwell import gemm_blackwell_device_descriptors, gemm_blackwell_host_descriptors
 from conformance.kernels.kernel import Features, Plan
 from conformance.kernels.launch import Launch
 from conformance.kernels.persistent_tma import BARRIER_BYTES, PersistentTmaGemm
@@ -92,14 +92,12 @@ class BlackwellGemm(PersistentTmaGemm):
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
         """See :class:`Kernel`: the arguments of the persistent kernel, and whether the loop is specialised."""
         plain = super().launch(plan, tensors)
-        host = plan.variant.descriptors == "host"
-        function = gemm_blackwell_host_descriptors if host else gemm_blackwell_device_descriptors
         specialised = specialises(plan.config)
         # Triton 3.6 specialises a loop over tiles only if the loop over k is made one with it, as is usual for these
         # kernels; with later ones both work.
         flatten = specialised or plan.variant.flatten
-        arguments = {**plain.arguments, "WARP_SPECIALIZE": specialised, "FLATTEN": flatten}
-        return Launch(function, plain.grid, arguments, plain.options)
+        changed = {"WARP_SPECIALIZE": specialised, "STORE_COUNTER": True, "FLATTEN": flatten}
+        return dataclasses.replace(plain, arguments={**plain.arguments, **changed})
 
     def features(self, plan: Plan) -> Features:
         """See :class:`Kernel`: those of the persistent kernel, and warp specialisation."""

@@ -108,6 +108,8 @@ class PersistentTmaGemm(GemmKernel):
             "TMA_STORE": variant.tma_store,
             "EPILOGUE_SUBTILE": variant.epilogue_subtile,
             "FLATTEN": variant.flatten,
+            "WARP_SPECIALIZE": False,
+            "STORE_COUNTER": False,
         }
         if variant.descriptors == "host":
             function = gemm_persistent_host_descriptors

@@ -237,7 +237,7 @@ TILING = (
     Fault(
         "persistent_start",
         "tiling",
-        (Edit(PERSISTENT, "tl.range(tl.program_id(0), tiles", "tl.range(tl.program_id(0) + 1, tiles"),),
+        (Edit(PERSISTENT, "tl.program_id(0), tiles", "tl.program_id(0) + 1, tiles"),),
         on.TMA,
         "not written: tile (0,0)",
     ),
@@ -420,7 +420,7 @@ ADDRESSING = (
     Fault(
         "subtile_offset",
         "addressing",
-        (Edit(PERSISTENT, "first_n + part * COLUMNS", "first_n + part * BLOCK_N"),),
+        (Edit(PERSISTENT, "tile_n * BLOCK_N + part * COLUMNS", "first_n + part * BLOCK_N"),),
         on.TMA_SUBTILE,
         "not written",
     ),

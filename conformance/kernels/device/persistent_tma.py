@@ -1,4 +1,9 @@
-"""Persistent mm, addmm and scaled mm that load operands through tensor descriptors (TMA where the target has it)."""
+"""Persistent mm, addmm and scaled mm that load operands through tensor descriptors (TMA where the target has it).
+
+With WARP_SPECIALIZE the loop over tiles asks the compiler to give loads, multiplications and epilogue to warps of their
+own. STORE_COUNTER makes the epilogue count its tiles itself: what it stores to then does not depend on what the loading
+warps compute.
+"""
 
 import triton
 import triton.language as tl
@@ -32,13 +37,19 @@ def _persistent_tiles(
     stride_scale_a, stride_scale_b, stride_bias_m, stride_bias_n, alpha, beta,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     A_ROW_MAJOR: tl.constexpr, B_ROW_MAJOR: tl.constexpr, HAS_PRODUCT: tl.constexpr,
+    WARP_SPECIALIZE: tl.constexpr, STORE_COUNTER: tl.constexpr,
     TMA_STORE: tl.constexpr, EPILOGUE_SUBTILE: tl.constexpr, FLATTEN: tl.constexpr, WIDE_INDEX: tl.constexpr,
     PRECISION: tl.constexpr, PROMOTE: tl.constexpr, SCALED: tl.constexpr, HAS_BIAS: tl.constexpr, ADDMM: tl.constexpr,
 ):  # fmt: skip
     """Program p computes tiles p, p + programs, p + 2 * programs, ... of C."""
     tiles = tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N)
     COLUMNS: tl.constexpr = BLOCK_N // EPILOGUE_SUBTILE
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLATTEN):
+    if STORE_COUNTER:
+        programs = tl.num_programs(0)
+        stored_tile = tl.program_id(0) - programs
+    for tile in tl.range(
+        tl.program_id(0), tiles, tl.num_programs(0), flatten=FLATTEN, warp_specialize=WARP_SPECIALIZE and HAS_PRODUCT
+    ):
         tile_m, tile_n = swizzle(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
         first_m = tile_m * BLOCK_M
         first_n = tile_n * BLOCK_N
@@ -49,6 +60,9 @@ def _persistent_tiles(
             )  # fmt: skip
         else:
             acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+        if STORE_COUNTER:
+            stored_tile += programs
+            tile_m, tile_n = swizzle(stored_tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
         if EPILOGUE_SUBTILE == 1:
             parts = (acc,)
         elif EPILOGUE_SUBTILE == 2:
@@ -58,7 +72,8 @@ def _persistent_tiles(
             parts = split_columns(left, BLOCK_M, BLOCK_N // 2) + split_columns(right, BLOCK_M, BLOCK_N // 2)
         for part in tl.static_range(EPILOGUE_SUBTILE):
             _finish_columns(
-                parts[part], c_desc, c_ptr, first_m, first_n + part * COLUMNS, M, N, stride_cm, stride_cn,
+                parts[part], c_desc, c_ptr, tile_m * BLOCK_M, tile_n * BLOCK_N + part * COLUMNS,
+                M, N, stride_cm, stride_cn,
                 scale_a_ptr, scale_b_ptr, stride_scale_a, stride_scale_b,
                 bias_ptr, stride_bias_m, stride_bias_n, alpha, beta,
                 BLOCK_M, COLUMNS, TMA_STORE, WIDE_INDEX, SCALED, HAS_BIAS, ADDMM,
@@ -71,6 +86,7 @@ def gemm_persistent_device_descriptors(
     stride_scale_a, stride_scale_b, stride_bias_m, stride_bias_n, alpha, beta,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     A_ROW_MAJOR: tl.constexpr, B_ROW_MAJOR: tl.constexpr, HAS_PRODUCT: tl.constexpr,
+    WARP_SPECIALIZE: tl.constexpr, STORE_COUNTER: tl.constexpr,
     TMA_STORE: tl.constexpr, EPILOGUE_SUBTILE: tl.constexpr, FLATTEN: tl.constexpr, WIDE_INDEX: tl.constexpr,
     PRECISION: tl.constexpr, PROMOTE: tl.constexpr, SCALED: tl.constexpr, HAS_BIAS: tl.constexpr, ADDMM: tl.constexpr,
 ):  # fmt: skip
@@ -98,8 +114,9 @@ def gemm_persistent_device_descriptors(
     _persistent_tiles(
         a_desc, b_desc, c_desc, c_ptr, scale_a_ptr, scale_b_ptr, bias_ptr, M, N, K, stride_cm, stride_cn,
         stride_scale_a, stride_scale_b, stride_bias_m, stride_bias_n, alpha, beta,
-        BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, A_ROW_MAJOR, B_ROW_MAJOR, HAS_PRODUCT, TMA_STORE, EPILOGUE_SUBTILE,
-        FLATTEN, WIDE_INDEX, PRECISION, PROMOTE, SCALED, HAS_BIAS, ADDMM,
+        BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, A_ROW_MAJOR, B_ROW_MAJOR, HAS_PRODUCT,
+        WARP_SPECIALIZE, STORE_COUNTER, TMA_STORE, EPILOGUE_SUBTILE, FLATTEN, WIDE_INDEX,
+        PRECISION, PROMOTE, SCALED, HAS_BIAS, ADDMM,
     )  # fmt: skip
 
 
@@ -109,6 +126,7 @@ def gemm_persistent_host_descriptors(
     stride_scale_a, stride_scale_b, stride_bias_m, stride_bias_n, alpha, beta,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     A_ROW_MAJOR: tl.constexpr, B_ROW_MAJOR: tl.constexpr, HAS_PRODUCT: tl.constexpr,
+    WARP_SPECIALIZE: tl.constexpr, STORE_COUNTER: tl.constexpr,
     TMA_STORE: tl.constexpr, EPILOGUE_SUBTILE: tl.constexpr, FLATTEN: tl.constexpr, WIDE_INDEX: tl.constexpr,
     PRECISION: tl.constexpr, PROMOTE: tl.constexpr, SCALED: tl.constexpr, HAS_BIAS: tl.constexpr, ADDMM: tl.constexpr,
 ):  # fmt: skip
@@ -116,6 +134,7 @@ def gemm_persistent_host_descriptors(
     _persistent_tiles(
         a_desc, b_desc, c_desc, c_ptr, scale_a_ptr, scale_b_ptr, bias_ptr, M, N, K, stride_cm, stride_cn,
         stride_scale_a, stride_scale_b, stride_bias_m, stride_bias_n, alpha, beta,
-        BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, A_ROW_MAJOR, B_ROW_MAJOR, HAS_PRODUCT, TMA_STORE, EPILOGUE_SUBTILE,
-        FLATTEN, WIDE_INDEX, PRECISION, PROMOTE, SCALED, HAS_BIAS, ADDMM,
+        BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, A_ROW_MAJOR, B_ROW_MAJOR, HAS_PRODUCT,
+        WARP_SPECIALIZE, STORE_COUNTER, TMA_STORE, EPILOGUE_SUBTILE, FLATTEN, WIDE_INDEX,
+        PRECISION, PROMOTE, SCALED, HAS_BIAS, ADDMM,
     )  # fmt: skip
