@@ -29,6 +29,7 @@ class Launch:
 
     @property
     def empty(self) -> bool:
+        """Whether nothing is launched."""
         return 0 in self.grid
 
     @property
