@@ -25,6 +25,16 @@ def test_compile(recorder): raise CompileFailure(Status.COMPILE_ERROR, "no such 
 def test_oom(recorder): raise OutOfMemoryError("2 TiB")
 def test_not_run(recorder): recorder.not_run(Reason(ReasonCode.NO_DEVICE, "device", "none here"))
 def test_not_applicable(recorder): recorder.not_applicable(Reason(ReasonCode.DTYPE, "a", "fp8"))
+def test_left_unjudged(recorder):
+    recorder.verdict("source", True)
+    recorder.leave_unjudged(Reason(ReasonCode.NO_DEVICE, "device", "none here"))
+def test_left_unjudged_and_failed(recorder):
+    recorder.leave_unjudged(Reason(ReasonCode.NO_DEVICE, "device", "none here"))
+    recorder.verdict("source", False, "not there")
+    raise ConformanceFailure("not there")
+@pytest.fixture
+def refused(recorder): recorder.not_applicable(Reason(ReasonCode.DTYPE, "a", "fp8"))
+def test_refused_in_setup(recorder, refused): pass
 
 def test_plain_skip(): pytest.skip("lazy")
 @pytest.mark.skipif(True, reason="lazy mark")
@@ -62,6 +72,9 @@ EXPECTED = {
     "test_oom": "oom",
     "test_not_run": "not-run",
     "test_not_applicable": "not-applicable",
+    "test_left_unjudged": "not-run",
+    "test_left_unjudged_and_failed": "fail",
+    "test_refused_in_setup": "not-applicable",
     "test_plain_skip": "fail",
     "test_marked_skip": "fail",
     "test_xfail": "fail",
