@@ -41,6 +41,7 @@ class CaseRecorder:
     ``status`` is what the case amounts to so far. A run that was announced with :meth:`run_created` must be followed
     by :meth:`run_judged`, and a case that passes must have judged something (a run, or any :meth:`verdict`): else it
     fails when it is torn down. ``on_change`` is called after each change, so that what is known outlives the process.
+    ``ending`` is what is raised to end a case early: a framework with an exception for skips sets a class that is both.
     """
 
     def __init__(self, case: str, suite: str = "", base: Path | None = None, **fixed: Any) -> None:
@@ -54,6 +55,7 @@ class CaseRecorder:
         self.durations: dict[str, float] = {}
         self.verdicts: list[Verdict] = []
         self.on_change: Callable[[], None] = lambda: None
+        self.ending: type[CaseEnded] = CaseEnded
         self._base = base
         self._fields: dict[str, Any] = {"suite": suite, "options": {}, "observed": {}, "artefacts": {}, **fixed}
         self._created: Counter[str] = Counter()
@@ -136,11 +138,11 @@ class CaseRecorder:
 
     def not_applicable(self, reason: Reason) -> NoReturn:
         """Ends the test: kernel or target cannot take this case, for a typed reason."""
-        raise CaseEnded(Status.NOT_APPLICABLE, reason)
+        raise self.ending(Status.NOT_APPLICABLE, reason)
 
     def not_run(self, reason: Reason) -> NoReturn:
         """Ends the test: what is left of it cannot be run here, for a typed reason."""
-        raise CaseEnded(Status.NOT_RUN, reason)
+        raise self.ending(Status.NOT_RUN, reason)
 
     def leave_unjudged(self, reason: Reason) -> None:
         """What was asked could not be judged in full, for ``reason``: a test that returns and has not failed ends as

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -20,16 +19,14 @@ from conformance.plugin import case_ids
 from conformance.plugin.fixtures import RECORDER
 from conformance.plugin.record_files import RecordFile, stacks_file
 from conformance.plugin.watchdog import Watchdog, device_fault
-from conformance.records import CaseRecord, CompileFailure, ConformanceFailure, Reason, Status, Verdict
+from conformance.records import CaseRecord, CompileFailure, ConformanceFailure, Status, Verdict
 
 
-class TypedSkip(pytest.skip.Exception):  # type: ignore[name-defined]  # pytest names no public class
-    """pytest's skip for a case that ended with ``status`` for a typed ``reason``."""
+class TypedSkip(CaseEnded, pytest.skip.Exception):  # type: ignore[name-defined]  # pytest names no public class
+    """pytest's skip for a case that ended with ``status`` for a typed ``reason``.
 
-    def __init__(self, status: Status, reason: Reason) -> None:
-        super().__init__(f"{status.value}: {reason}")
-        self.status = status
-        self.reason = reason
+    The recorder raises it itself: pytest then knows the skip of a fixture, too, and tears that fixture down.
+    """
 
 
 def status_of(error: BaseException) -> tuple[Status, str]:
@@ -87,6 +84,7 @@ class ItemRecording:
             stack=self.process.stack,
             repro=self._repro(case),
         )
+        recorder.ending = TypedSkip
         recorder.on_change = lambda: self._foresee(recorder)
         item.stash[RECORDER] = recorder
         self._foresee(recorder)
@@ -104,17 +102,11 @@ class ItemRecording:
         return result
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_setup(self) -> Generator[None, Any, None]:
-        with _as_skip():
-            yield
-
-    @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, None]:
-        with _as_skip():
-            yield
-            recorder = item.stash.get(RECORDER, None)
-            if recorder is not None and recorder.unjudged is not None:
-                recorder.not_run(recorder.unjudged)
+        yield
+        recorder = item.stash.get(RECORDER, None)
+        if recorder is not None and recorder.unjudged is not None:
+            recorder.not_run(recorder.unjudged)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
@@ -202,15 +194,6 @@ class ItemRecording:
             words.append("--conformance-no-gpu")
         words += [f"--conformance-expected-failures={file}" for file in settings.expected_failure_files]
         return shlex.join(words)
-
-
-@contextlib.contextmanager
-def _as_skip() -> Iterator[None]:
-    """Turns the end of a case that cannot be judged here into a skip, which is what pytest knows."""
-    try:
-        yield
-    except CaseEnded as end:
-        raise TypedSkip(end.status, end.reason).with_traceback(end.__traceback__) from None
 
 
 def _is_in_diagnosis(verdict: Verdict, diagnosis: str) -> bool:

@@ -50,7 +50,7 @@ def test_savers_of_a_compilation(harness, recorder):
     calls: list = []
     with max_autotune.compiling(max_autotune_gemm_backends="TRITON"), stand_ins.selector_restored() as selector:
         selector.clear_feedback_savers()
-        selector.add_feedbacksaver(saver(calls))
+        selector.add_feedback_saver(saver(calls))
         product = torch.compile(torch.mm, dynamic=False)(a.to(device), b.to(device)).cpu()
     recorder.verdict(
         "numbers", torch.equal(product.double(), (a.double() @ b.double())), "the product of whole numbers"

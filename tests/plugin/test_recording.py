@@ -62,6 +62,14 @@ def untidy():
     raise RuntimeError("no teardown")
 def test_teardown(recorder, untidy): recorder.verdict("x", True)
 def test_skip_then_teardown(recorder, untidy): recorder.not_run(Reason(ReasonCode.NO_DEVICE, "d", "none"))
+
+@pytest.fixture
+def judge(recorder, request):
+    if request.node.callspec.params["able"] == "no":
+        recorder.not_applicable(Reason(ReasonCode.CAPABILITY, "tcgen05", "the hardware has not"))
+    return recorder
+@pytest.mark.parametrize("able", ["no", "yes"])
+def test_fixture_ends_a_case(judge, able): judge.verdict("x", True)
 """
 
 EXPECTED = {
@@ -86,6 +94,8 @@ EXPECTED = {
     "test_setup": "fail",
     "test_teardown": "fail",
     "test_skip_then_teardown": "fail",
+    "test_fixture_ends_a_case[no]": "not-applicable",
+    "test_fixture_ends_a_case[yes]": "pass",  # pytest knew how the fixture ended, and makes it anew
 }
 
 
