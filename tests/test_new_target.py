@@ -53,7 +53,7 @@ def test_it_is_a_target_that_inductor_generates_code_for(target: Target) -> None
     assert target in compile_targets()
     assert target.capability("tcgen05").available
     assert target.limits.multiprocessors == 20
-    assert target in generated_for(compile_targets(), asked=False)
+    assert target in generated_for(compile_targets(), all_of_them=False)
 
 
 def test_its_profiles_are_claimed(target: Target) -> None:

@@ -124,6 +124,6 @@ def test_the_quick_tier_alone_thins_a_parameter() -> None:
 
 def test_code_is_generated_for_two_architectures_unless_asked() -> None:
     known = [target(arch) for arch in (80, 90, 100, "gfx942")]
-    assert [one.id for one in generated_for(known, asked=False)] == ["sm_90", "sm_100"]
-    assert [one.id for one in generated_for(known, asked=True)] == ["sm_80", "sm_90", "sm_100"]
-    assert [one.id for one in generated_for([target(80, 0)], asked=False)] == ["sm_80"]
+    assert [one.id for one in generated_for(known, all_of_them=False)] == ["sm_90", "sm_100"]
+    assert [one.id for one in generated_for(known, all_of_them=True)] == ["sm_80", "sm_90", "sm_100"]
+    assert [one.id for one in generated_for([target(80, 0)], all_of_them=False)] == ["sm_80"]
