@@ -118,7 +118,7 @@ def judge_key(make_key: Callable[..., Any], generating: Callable[..., Any]) -> l
             verdicts.append(Verdict(f"distinct/{name}", distinct, f"{len(set(keys))} keys of {len(values)} values"))
     for name, values in NOT_KEPT.items():
         with_key = [value for value in values if key(**{name: value}) is not None]
-        verdicts.append(Verdict(f"not with_key/{name}", not with_key, f"{with_key} have a key"))
+        verdicts.append(Verdict(f"not kept/{name}", not with_key, f"{with_key} have a key"))
     return verdicts
 
 
