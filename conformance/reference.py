@@ -1,7 +1,8 @@
 """The oracle: what the right result of a problem is, whatever its family.
 
-Both functions dispatch on the problem's class (:func:`functools.singledispatch`). The families of this package are
-registered below; their details are in :mod:`conformance.references`. A family from elsewhere registers its own::
+:func:`value` and :func:`magnitude` dispatch on the problem's class (:func:`functools.singledispatch`). Every module of
+:mod:`conformance.references` registers its family. A family may register its own anywhere else, such as beside its
+fills (:mod:`conformance.inputs.fills`)::
 
     from conformance import reference
 
@@ -9,53 +10,18 @@ registered below; their details are in :mod:`conformance.references`. A family f
     def _(problem: MyProblem, inputs, *, device=None):
         return ...  # fp64, in the shape of problem.output
 
-and likewise ``magnitude``, if its error bounds need one. Its fills are registered with
-:func:`conformance.inputs.fills.register_fills`.
+and likewise ``magnitude``, if its error bounds need one.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
+import importlib
+import pkgutil
 
-from torch import Tensor
-
-from conformance.problems import Attention, Conv, Gemm, GroupedGemm, Problem
-from conformance.references import attention, conv, gemm, grouped
-from conformance.references.operands import Device
+from conformance import references
+from conformance.references.dispatch import Device, magnitude, value
 
 __all__ = ["Device", "magnitude", "value"]
 
-
-@functools.singledispatch
-def value(problem: Problem, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """The first output of ``problem`` in fp64 and in its shape, before it is rounded to the output dtype.
-
-    ``inputs`` maps operand names to tensors of the operands' shapes. ``device`` is where the value is computed and
-    where it lives (None: where the first operand lives; for attention the CPU). Raises KeyError for a missing operand,
-    ValueError for one of another shape, TypeError for a family without a reference.
-    """
-    raise TypeError(_unknown(problem, "reference value"))
-
-
-@functools.singledispatch
-def magnitude(problem: Problem, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """The sum of the products' absolute values, in fp64 and in the shape of the first output, without the epilogue.
-
-    Arguments and errors are those of :func:`value`. Attention has none: its bounds follow every step of the softmax.
-    """
-    raise TypeError(_unknown(problem, "magnitude"))
-
-
-def _unknown(problem: Problem, what: str) -> str:
-    name = type(problem).__name__
-    return f"{problem.id} is a {name}, for which there is no {what}: register one for {name}"
-
-
-value.register(Gemm, gemm.value)
-value.register(Conv, conv.value)
-value.register(GroupedGemm, grouped.value)
-value.register(Attention, attention.value)
-magnitude.register(Gemm, gemm.magnitude)
-magnitude.register(Conv, conv.magnitude)
-magnitude.register(GroupedGemm, grouped.magnitude)
+for _module in pkgutil.iter_modules(references.__path__):
+    importlib.import_module(f"{references.__name__}.{_module.name}")

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from conformance.inputs.draws import Draws, Integers
-from conformance.inputs.fill_set import FillError, FillKind, FillRequest, FillSet
+from conformance.inputs.fill_set import FillError, FillKind, FillRequest, FillSet, register_fills
 from conformance.numerics import attention_bounds
 from conformance.numerics.bounds import U, growth
 from conformance.numerics.contract import Contract
@@ -31,7 +31,7 @@ from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, round_to
 from conformance.problems import Attention
 from conformance.references import attention as meaning
-from conformance.references.operands import Device
+from conformance.references.dispatch import Device
 
 #: Scores that are not selected lie this far below the selected one: exp of it is 0 in fp64, and so in fp32.
 UNDERFLOW = 800.0
@@ -391,3 +391,4 @@ FILLS = FillSet(
     applicable,
     build,
 )
+register_fills(Attention, FILLS)

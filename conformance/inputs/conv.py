@@ -16,7 +16,7 @@ from conformance.inputs import gemm
 from conformance.inputs.arrangement import formats, value_range
 from conformance.inputs.bounded import representable
 from conformance.inputs.draws import Draws, Floats, Integers, Shape
-from conformance.inputs.fill_set import FillRequest, FillSet
+from conformance.inputs.fill_set import FillRequest, FillSet, register_fills
 from conformance.inputs.integer_budget import (
     IntegerBudget,
     check_budget,
@@ -286,3 +286,4 @@ def _judged_by_bound(request: FillRequest[Conv], method: str, draws: Draws, x: F
 
 
 FILLS = FillSet(gemm.UNSCALED, applicable, build)
+register_fills(Conv, FILLS)

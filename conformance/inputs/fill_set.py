@@ -1,7 +1,8 @@
-"""The fills of one family of problems: which there are, what each is for, and how one is built."""
+"""The fills of one family of problems: which there are, what each is for, how one is built, and their registration."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -12,7 +13,7 @@ from conformance.inputs.draws import Draws
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.problems import Problem
-from conformance.references.operands import Device
+from conformance.references.dispatch import Device
 
 SomeProblem = TypeVar("SomeProblem", bound=Problem)
 
@@ -76,3 +77,21 @@ class FillSet:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(kind.name for kind in self.kinds)
+
+
+#: The fills of every family, by the class of its problems.
+REGISTERED: dict[type[Problem], FillSet] = {}
+
+
+@functools.singledispatch
+def fill_set(problem: Problem) -> FillSet:
+    """The fills of the problem's family. Raises TypeError if none are registered for it."""
+    known = ", ".join(sorted(family.__name__ for family in REGISTERED))
+    name = type(problem).__name__
+    raise TypeError(f"{problem.id} is a {name}, for which there are no fills: register some; there are for {known}")
+
+
+def register_fills(family: type[Problem], fills: FillSet) -> None:
+    """Makes ``fills`` the fills of the problems of class ``family`` and of its subclasses."""
+    REGISTERED[family] = fills
+    fill_set.register(family, lambda problem: fills)

@@ -1,8 +1,8 @@
 """The fills of a problem under a contract, whatever the problem's family.
 
 A fill depends on the operation, sizes, dtypes, bias kind, alpha, beta, scaling, contract and seed, never on layouts:
-one set of fills serves all layouts of a problem. The families of this package are registered below. A family from
-elsewhere registers its own fills for its problems' class, and its reference in :mod:`conformance.reference`::
+one set of fills serves all layouts of a problem. A family registers its fills for its problems' class, in a module of
+this room or anywhere else, and its reference as :mod:`conformance.reference` says::
 
     RANDN = FillKind("randn", exact=False, holds="near-normal values", shows="errors past the bound")
 
@@ -14,15 +14,16 @@ elsewhere registers its own fills for its problems' class, and its reference in 
 
 from __future__ import annotations
 
-import functools
+import importlib
+import pkgutil
 from collections.abc import Iterable, Sequence
 
-from conformance.inputs import attention, conv, gemm, grouped
-from conformance.inputs.fill_set import FillError, FillKind, FillRequest, FillSet
+from conformance import inputs
+from conformance.inputs.fill_set import REGISTERED, FillError, FillKind, FillRequest, FillSet, fill_set, register_fills
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
-from conformance.problems import Attention, Conv, Gemm, GroupedGemm, Problem
-from conformance.references.operands import Device
+from conformance.problems import Problem
+from conformance.references.dispatch import Device
 
 __all__ = [
     "Fill",
@@ -38,26 +39,8 @@ __all__ = [
     "register_fills",
 ]
 
-_REGISTERED: dict[type[Problem], FillSet] = {}
-
-
-@functools.singledispatch
-def _fill_set(problem: Problem) -> FillSet:
-    known = ", ".join(family.__name__ for family in _REGISTERED)
-    name = type(problem).__name__
-    raise TypeError(f"{problem.id} is a {name}, for which there are no fills: register some; there are for {known}")
-
-
-def register_fills(family: type[Problem], fill_set: FillSet) -> None:
-    """Makes ``fill_set`` the fills of the problems of class ``family`` and of its subclasses."""
-    _REGISTERED[family] = fill_set
-    _fill_set.register(family, lambda problem: fill_set)
-
-
-register_fills(Gemm, gemm.FILLS)
-register_fills(Conv, conv.FILLS)
-register_fills(GroupedGemm, grouped.FILLS)
-register_fills(Attention, attention.FILLS)
+for _module in pkgutil.iter_modules(inputs.__path__):
+    importlib.import_module(f"{inputs.__name__}.{_module.name}")
 
 
 def fills(
@@ -75,12 +58,12 @@ def fills(
     FillError if a fill breaks its promise.
     """
     chosen = applicable_fills(problem, contract, names)
-    return tuple(_fill_set(problem).build(FillRequest(name, problem, contract, seed, device)) for name in chosen)
+    return tuple(fill_set(problem).build(FillRequest(name, problem, contract, seed, device)) for name in chosen)
 
 
 def fill_names(problem: Problem) -> tuple[str, ...]:
     """The names of all fills of the problem's family; the problem itself may have fewer."""
-    return _fill_set(problem).names
+    return fill_set(problem).names
 
 
 def applicable_fills(problem: Problem, contract: Contract, names: Sequence[str] | None = None) -> tuple[str, ...]:
@@ -94,7 +77,7 @@ def applicable_fills(problem: Problem, contract: Contract, names: Sequence[str] 
         raise ValueError(f"fill names {unknown} are unknown for {problem.id}: use {', '.join(known)}")
     if contract.out_dtype != problem.output_dtype:
         raise ValueError(f"{problem.id} has output {problem.output_dtype}, its contract says {contract.out_dtype}")
-    return tuple(name for name in _fill_set(problem).applicable(problem, contract) if names is None or name in names)
+    return tuple(name for name in fill_set(problem).applicable(problem, contract) if names is None or name in names)
 
 
 def names_of_family(problem: Problem, names: Iterable[str]) -> tuple[str, ...]:
@@ -102,7 +85,7 @@ def names_of_family(problem: Problem, names: Iterable[str]) -> tuple[str, ...]:
 
     Raises ValueError for a name that no family knows.
     """
-    every = {name for fill_set in _REGISTERED.values() for name in fill_set.names}
+    every = {name for family in REGISTERED.values() for name in family.names}
     unknown = sorted(set(names) - every)
     if unknown:
         raise ValueError(f"fill names {unknown} are unknown: use {', '.join(sorted(every))}")
@@ -112,8 +95,8 @@ def names_of_family(problem: Problem, names: Iterable[str]) -> tuple[str, ...]:
 def fill_table() -> list[list[str]]:
     """A header and one row per fill of each family: family, name, how it is judged, what it holds, what it shows."""
     rows = [["problems", "fill", "judged", "holds", "shows"]]
-    for family, fill_set in _REGISTERED.items():
-        for kind in fill_set.kinds:
+    for family, registered in sorted(REGISTERED.items(), key=lambda item: item[0].__name__):
+        for kind in registered.kinds:
             judged = "bit for bit" if kind.exact else "by a bound"
             rows.append([family.__name__, kind.name, judged, kind.holds, kind.shows])
     return rows

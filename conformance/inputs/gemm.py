@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conformance.inputs import bounded, exact
-from conformance.inputs.fill_set import FillKind, FillRequest, FillSet
+from conformance.inputs.fill_set import FillKind, FillRequest, FillSet, register_fills
 from conformance.inputs.integer_budget import allows_exact
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
@@ -84,3 +84,4 @@ def build(request: FillRequest[Gemm]) -> Fill:
 FILLS = FillSet((TRANSPARENT, WIDE_A, WIDE_B, WIDE_SCALES, RANDN, HOT, SPECIAL), applicable, build)
 #: The fills of a product without scales, which convolutions and grouped products have, too.
 UNSCALED = (TRANSPARENT, WIDE_A, WIDE_B, RANDN, HOT, SPECIAL)
+register_fills(Gemm, FILLS)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from conformance.inputs import gemm
 from conformance.inputs.arrangement import ignored
-from conformance.inputs.fill_set import FillError, FillRequest, FillSet
+from conformance.inputs.fill_set import FillError, FillRequest, FillSet, register_fills
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.problems import Gemm, GroupedGemm, mm
@@ -85,3 +85,4 @@ def _meta(parts: Sequence[Fill]) -> dict[str, object]:
 
 
 FILLS = FillSet(gemm.UNSCALED, applicable, build)
+register_fills(GroupedGemm, FILLS)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import importlib
+import pkgutil
 from importlib.metadata import entry_points
 
 import torch
 from torch import Tensor
 
+from conformance import kernels as package
 from conformance.kernels.kernel import Kernel, NoApplicableKernel, NotApplicable, Plan, Variant
 from conformance.kernels.launch import Launch
 from conformance.problems import DTYPES, Operand, Problem
@@ -17,8 +19,8 @@ from conformance.targets import Target
 
 ENTRY_POINT_GROUP = "conformance.kernels"
 
-#: The modules of this package that hold our kernels, as ``KERNELS``, in the order in which suites take them.
-MODULES = (
+#: The order in which suites take the modules of this package that hold ``KERNELS``; others come after these, by name.
+ORDER = (
     "gemm",
     "persistent_tma",
     "bmm",
@@ -42,8 +44,12 @@ def catalogue() -> dict[str, Kernel]:
     An entry point names a Kernel, or a callable that returns kernels. Raises TypeError for anything else and
     ValueError if two kernels have one name.
     """
-    modules = [importlib.import_module(f"{__package__}.{name}") for name in MODULES]
-    kernels: dict[str, Kernel] = {kernel.name: kernel for module in modules for kernel in module.KERNELS}
+    names = [module.name for module in pkgutil.iter_modules(package.__path__) if not module.ispkg]
+    names.sort(key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
+    modules = [importlib.import_module(f"{package.__name__}.{name}") for name in names]
+    kernels: dict[str, Kernel] = {
+        kernel.name: kernel for module in modules for kernel in getattr(module, "KERNELS", ())
+    }
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         loaded = entry.load()
         added = [loaded] if isinstance(loaded, Kernel) else list(loaded())

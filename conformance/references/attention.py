@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from conformance.problems import Attention
-from conformance.references.operands import Device, check_inputs
+from conformance.references import dispatch
+from conformance.references.dispatch import Device, check_inputs
 
 
 @dataclass(frozen=True)
@@ -199,3 +200,6 @@ def value(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device = 
     """The first output in fp64: out of a forward problem, grad_q of a backward one. Raises as :func:`scores` does."""
     result = (backward if problem.backward else forward)(problem, inputs, device=device)
     return result.outputs[problem.output.name]
+
+
+dispatch.value.register(Attention, value)

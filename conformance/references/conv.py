@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from conformance.problems import Conv
-from conformance.references.operands import Device, check_inputs
+from conformance.references import dispatch
+from conformance.references.dispatch import Device, check_inputs
 
 
 def correlate(problem: Conv, x: Tensor, w: Tensor) -> Tensor:
@@ -61,3 +62,7 @@ def _operands(problem: Conv, inputs: Mapping[str, Tensor], device: Device) -> tu
     check_inputs(problem, inputs)
     target = inputs["x"].device if device is None else torch.device(device)
     return inputs["x"].to(target).double(), inputs["w"].to(target).double()
+
+
+dispatch.value.register(Conv, value)
+dispatch.magnitude.register(Conv, magnitude)

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from conformance.problems import BLOCK_SCALINGS, DTYPES, Gemm
 from conformance.problems.gemm import SCALE_BLOCK
-from conformance.references.operands import Device, check_inputs
+from conformance.references import dispatch
+from conformance.references.dispatch import Device, check_inputs
 
 #: Changes an operand (its name, its fp64 values as the product sees them) before it becomes part of a factor.
 Change = Callable[[str, Tensor], Tensor]
@@ -151,3 +152,7 @@ def freivalds(a_int: Tensor, b_int: Tensor, c_int: Tensor, seed: int, rounds: in
     vectors = torch.from_numpy(draws.astype(np.int64)).reshape(rounds, b_int.shape[-1]).to(a_int.device)
     # elementwise products and sums: integer matrix products do not exist on every device
     return all(torch.equal((c_int * x).sum(-1), (a_int * (b_int * x).sum(-1).unsqueeze(-2)).sum(-1)) for x in vectors)
+
+
+dispatch.value.register(Gemm, value)
+dispatch.magnitude.register(Gemm, magnitude)

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from conformance.problems import GroupedGemm
-from conformance.references.operands import Device, check_inputs
+from conformance.references import dispatch
+from conformance.references.dispatch import Device, check_inputs
 
 
 def value(problem: GroupedGemm, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
@@ -58,3 +59,7 @@ def _operands(problem: GroupedGemm, inputs: Mapping[str, Tensor], device: Device
         raise ValueError(f"{problem.id}: the offsets are {inputs['offsets'].tolist()}, they must be {problem.ends}")
     target = inputs["a"].device if device is None else torch.device(device)
     return inputs["a"].to(target).double(), inputs["b"].to(target).double()
+
+
+dispatch.value.register(GroupedGemm, value)
+dispatch.magnitude.register(GroupedGemm, magnitude)
