@@ -64,6 +64,18 @@ def test_wrong_kernel_from_elsewhere_is_caught(tmp_path):
     assert "numerics/transparent" in caught, json.dumps(sorted(caught))
 
 
+def test_kernels_from_elsewhere_move_no_case_of_ours(tmp_path):
+    command = ["-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-p", "conformance.plugin"]
+    command += ["--pyargs", "conformance.suites", "--no-gpu", "--tier", "quick"]
+    command += ["--target", "sm_90", "--target", "gfx942"]  # the package adds a target, too
+    command += ["--suite", "config_space", "--suite", "transposition", "--suite", "alignment"]
+    beside = _python(tmp_path, *command).stdout.splitlines()
+    alone = _python(tmp_path, *command, PYTHONPATH=str(ROOT)).stdout.splitlines()
+    ours = [line for line in beside if "::" in line and "vendor_mm" not in line and "scaled_rows" not in line]
+    assert len(ours) < len([line for line in beside if "::" in line])
+    assert ours == [line for line in alone if "::" in line]
+
+
 def test_family_from_elsewhere_is_judged(tmp_path):
     """The sweep takes the family's own shapes and fills, random problems are drawn from its examples."""
     done = _run(tmp_path / "run", "scaled_rows", *EVERY_FAMILY)

@@ -8,7 +8,7 @@ from conformance.cases.cover import cover, in_turn
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.heuristics.cuda import CUDA
 from conformance.heuristics.lookup import for_target
-from conformance.kernels.catalogue import catalogue
+from conformance.kernels.catalogue import own_kernels
 from conformance.kernels.kernel import Kernel
 from conformance.problems import itemsize
 from conformance.targets import Target
@@ -54,10 +54,10 @@ def _traits(config: AnyConfig) -> set[Hashable]:
 
 def _share(kernel: Kernel, target: Target, sample: tuple[AnyConfig, ...]) -> tuple[AnyConfig, ...]:
     """The part of ``kernel`` when the kernels of one table that ``target`` can use divide a sample among themselves in
-    turn: two rows at least."""
+    turn: two rows at least. A kernel from elsewhere shares with ours and takes nothing from them."""
     sharing = [
         other.name
-        for other in catalogue().values()
+        for other in {**own_kernels(), kernel.name: kernel}.values()
         if other.table == kernel.table and (other.name == kernel.name or other.usable_on(target))
     ]
     place = sharing.index(kernel.name)

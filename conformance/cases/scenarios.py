@@ -31,7 +31,7 @@ from conformance.cases.case_table import ATTRIBUTE, CaseTable, Selection, Test, 
 from conformance.cases.config_space import covering_sample
 from conformance.cases.cover import cover, in_turn
 from conformance.heuristics.configs import AnyConfig, Config
-from conformance.kernels.catalogue import catalogue
+from conformance.kernels.catalogue import catalogue, own_kernels
 from conformance.kernels.examples import stored_dtype
 from conformance.kernels.kernel import Kernel
 from conformance.problems import itemsize
@@ -248,8 +248,9 @@ def _quick_rows(
 ) -> list[tuple[Any, ...]]:
     """A few rows in which every value appears, each with one target; of a kernel beyond the core one of them."""
     taken = _without_long_compilations(taken, every_config=scenario.every_config)
-    peers = [known.name for known in catalogue().values() if scenario.kernels(known)]
-    place = peers.index(kernel.name) + len(peers) * scenario.number
+    # Only our own kernels count, so that a kernel from elsewhere moves no case of another.
+    peers = [known.name for known in own_kernels().values() if scenario.kernels(known)]
+    place = (peers.index(kernel.name) if kernel.name in peers else len(peers)) + len(peers) * scenario.number
     targets = list(dict.fromkeys(target for _, _, target in taken))
     covered = cover(
         {**_parameters(scenario, taken, combinations), "target": in_turn(targets, place)},

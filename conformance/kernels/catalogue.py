@@ -38,18 +38,22 @@ ORDER = (
 
 
 @functools.cache
+def own_kernels() -> dict[str, Kernel]:
+    """The kernels of this package by name, in the order of :data:`ORDER`."""
+    names = [module.name for module in pkgutil.iter_modules(package.__path__) if not module.ispkg]
+    names.sort(key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
+    modules = [importlib.import_module(f"{package.__name__}.{name}") for name in names]
+    return {kernel.name: kernel for module in modules for kernel in getattr(module, "KERNELS", ())}
+
+
+@functools.cache
 def catalogue() -> dict[str, Kernel]:
     """All kernels by name: ours first, then those of the entry-point group ``conformance.kernels``.
 
     An entry point names a Kernel, or a callable that returns kernels. Raises TypeError for anything else and
     ValueError if two kernels have one name.
     """
-    names = [module.name for module in pkgutil.iter_modules(package.__path__) if not module.ispkg]
-    names.sort(key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
-    modules = [importlib.import_module(f"{package.__name__}.{name}") for name in names]
-    kernels: dict[str, Kernel] = {
-        kernel.name: kernel for module in modules for kernel in getattr(module, "KERNELS", ())
-    }
+    kernels = dict(own_kernels())
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         loaded = entry.load()
         added = [loaded] if isinstance(loaded, Kernel) else list(loaded())
