@@ -9,9 +9,15 @@ from __future__ import annotations
 
 import argparse
 
+from conformance.reporting.text import clean
+
 
 class CommandError(Exception):
-    """A command cannot do what was asked; the message says why and what to do."""
+    """A command cannot do what was asked; the message says why and what to do. It may quote what a stranger wrote, so
+    it is made safe to print."""
+
+    def __init__(self, message: object) -> None:
+        super().__init__(clean(str(message)))
 
 
 def takes_any_option(parser: argparse.ArgumentParser) -> None:

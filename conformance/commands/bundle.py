@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(f"bundle needs {error.name}: pip install 'triton-conformance[evidence]'") from None
     folder: Path = arguments.run.resolve()
     if not folder.is_dir():
-        raise CommandError(clean(f"{arguments.run} is no run's folder: give the folder that holds the records"))
+        raise CommandError(f"{arguments.run} is no run's folder: give the folder that holds the records")
     target: Path = arguments.output or folder.with_name(folder.name + ".zip")
     try:
         signer = signing.read_private_key(arguments.key)
@@ -41,9 +41,9 @@ def run(arguments: argparse.Namespace) -> int:
     except FileExistsError:
         raise CommandError(f"{target} exists: evidence is never overwritten; give a new --output") from None
     except Rejected as rejected:
-        raise CommandError(clean(f"no bundle ({rejected.reason.value}): {rejected}")) from None
+        raise CommandError(f"no bundle ({rejected.reason.value}): {rejected}") from None
     except (signing.KeyFileError, MustpassError, OSError) as error:
-        raise CommandError(clean(str(error))) from None
+        raise CommandError(error) from None
     print(clean(f"{target}: {len(data)} bytes, signed by key {signer.public_key.keyid}"))
     return 0
 

@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
         gate: Gate = gate_of(arguments, (parse(arguments.baseline), parse(arguments.candidate)))
         baseline, candidate = gate.runs()
     except (StackError, RunError, OSError) as error:  # OSError: such as a cache that cannot be written
-        raise CommandError(str(error)) from None
+        raise CommandError(error) from None
     return report_pair(
         arguments, baseline, candidate, Path(arguments.output) if arguments.output else gate.new_output()
     )

@@ -27,6 +27,6 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         key = signing.write_key_pair(arguments.private, arguments.public)
     except signing.KeyFileError as error:
-        raise CommandError(str(error)) from None
+        raise CommandError(error) from None
     print(f"key {key}: private in {arguments.private}, public in {arguments.public}")
     return 0

@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
         gate = gate_of(arguments, matrix.stacks)
         runs = {run.name: run for run in gate.runs()}
     except (StackError, RunError, OSError) as error:  # OSError: such as a cache that cannot be written
-        raise CommandError(str(error)) from None
+        raise CommandError(error) from None
     output = Path(arguments.output) if arguments.output else gate.new_output()
     rows, worst = [["baseline", "candidate", "answer"]], 0
     for number, (baseline, candidate) in enumerate(matrix.pairs, 1):

@@ -55,13 +55,13 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         return _write(arguments) if arguments.action == "write" else _check(arguments)
     except mustpass_lists.MustpassError as error:
-        raise CommandError(clean(str(error))) from None
+        raise CommandError(error) from None
 
 
 def _write(arguments: argparse.Namespace) -> int:
     info, records, problems = read(arguments.run)
     if problems:
-        raise CommandError(clean(f"{arguments.run} is no list of what is owed: {'; '.join(problems)}"))
+        raise CommandError(f"{arguments.run} is no list of what is owed: {'; '.join(problems)}")
     _refuse_narrowed(arguments.run)
     lists = mustpass_lists.lists_of(info, records, _stack(arguments.stack))
     paths = [arguments.to / mustpass.name for mustpass in lists]
@@ -96,20 +96,18 @@ def _refuse_narrowed(folder: Path) -> None:
         environment = parse_environment((folder / ENVIRONMENT_FILE).read_bytes())
     except FileNotFoundError:
         raise CommandError(
-            clean(f"{folder} has no {ENVIRONMENT_FILE}, which says whether options narrowed the run: run again")
+            f"{folder} has no {ENVIRONMENT_FILE}, which says whether options narrowed the run: run again"
         ) from None
     except (Rejected, OSError) as error:
-        raise CommandError(clean(f"{folder}: {error}")) from None
+        raise CommandError(f"{folder}: {error}") from None
     checked = check_options(environment["options"], environment["variables"])
     if checked.narrowing:
         raise CommandError(
-            clean(
-                f"{folder} was narrowed by {', '.join(checked.narrowing)}: its lists would owe less; run without that"
-            )
+            f"{folder} was narrowed by {', '.join(checked.narrowing)}: its lists would owe less; run without that"
         )
     if checked.refused:
         raise CommandError(
-            clean(f"{folder} was run with {', '.join(checked.refused)}, which may leave cases out: run without that")
+            f"{folder} was run with {', '.join(checked.refused)}, which may leave cases out: run without that"
         )
 
 

@@ -16,7 +16,6 @@ from conformance.commands.shared.suites import SUITE_ARGUMENTS
 from conformance.gate.runs.record_figures import Observed
 from conformance.gate.stacks.confirm_scripts import attempt
 from conformance.records import CaseRecord, Reading, Status, read_records, replace_file
-from conformance.reporting.text import clean
 from conformance.reproducers.script_request import ScriptRequest, file_name
 
 #: Seconds that the case may take unless told otherwise, for pytest's start and the case's own deadline.
@@ -67,10 +66,9 @@ def run(arguments: argparse.Namespace) -> int:
     record = one_case(arguments.case, _records(arguments.folder), Path(arguments.folder)) if arguments.folder else None
     case = record.case if record else arguments.case
     if "::" not in case:
-        raise CommandError(
-            f"{clean(case)!r} is a part of a case's id: give the whole id, or the run it is of with --run"
-        )
-    before = _of_baseline(case, arguments.baseline)
+        raise CommandError(f"{case!r} is a part of a case's id: give the whole id, or the run it is of with --run")
+    baseline = _records(arguments.baseline).records if arguments.baseline else ()
+    before = next((other for other in baseline if other.case == case), None)
     compiled = record is not None and "program" in record.options
     text = (
         _compiled(record) if record and compiled else _text(case, record, _request(record, before), arguments.timeout)
@@ -88,12 +86,7 @@ def _records(folder: str) -> Reading:
     try:
         return read_records(Path(folder))
     except OSError as error:
-        raise CommandError(str(error)) from None
-
-
-def _of_baseline(case: str, folder: str | None) -> CaseRecord | None:
-    records = _records(folder).records if folder else ()
-    return next((record for record in records if record.case == case), None)
+        raise CommandError(error) from None
 
 
 def _request(record: CaseRecord | None, before: CaseRecord | None) -> ScriptRequest:
@@ -114,7 +107,7 @@ def _observed(record: CaseRecord) -> Observed:
     try:
         return msgspec.convert(record.observed, Observed)
     except msgspec.ValidationError as error:
-        raise CommandError(f"the record of {clean(record.case)} observed what cannot be: {clean(str(error))}") from None
+        raise CommandError(f"the record of {record.case} observed what cannot be: {error}") from None
 
 
 def _compiled(record: CaseRecord) -> str:
@@ -144,16 +137,13 @@ def _text(case: str, record: CaseRecord | None, request: ScriptRequest, seconds:
         except OSError:
             records = ()
     if done.status is None:
-        raise CommandError(
-            f"{clean(case)} did not end within {seconds:g} s and left no script: give it longer with --timeout"
-        )
+        raise CommandError(f"{case} did not end within {seconds:g} s and left no script: give it longer with --timeout")
     if records:
         return _of_record(records[0])
     if NO_CASE in done.output:
-        raise CommandError(
-            f"there is no case {clean(case)} in {_plainly(record)}: give the run that it is of with --run"
-        )
-    raise CommandError(f"the case cannot be run here:\n{clean(done.output[-2000:])}")
+        run_here = "a run here with the options of its record" if record else "a plain run here"
+        raise CommandError(f"there is no case {case} in {run_here}: give the run that it is of with --run")
+    raise CommandError(f"the case cannot be run here:\n{done.output[-2000:]}")
 
 
 def _of_record(record: CaseRecord) -> str:
@@ -167,12 +157,8 @@ def _of_record(record: CaseRecord) -> str:
 
 
 def _none(record: CaseRecord, why: str) -> str:
-    again = f"; to run the case itself: {clean(record.repro)}" if record.repro else ""
-    return f"{clean(record.case)} gives no script: {clean(why)}{again}"
-
-
-def _plainly(record: CaseRecord | None) -> str:
-    return "a plain run here" if record is None else "a run here with the options of its record"
+    again = f"; to run the case itself: {record.repro}" if record.repro else ""
+    return f"{record.case} gives no script: {why}{again}"
 
 
 def _options(record: CaseRecord) -> list[str]:

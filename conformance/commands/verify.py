@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"REFUSED  {_line(arguments.bundle)}\n{rejected.reason.value}: {_line(rejected)}")
         return REFUSED
     except (signing.KeyFileError, MustpassError, OSError) as error:
-        raise CommandError(clean(str(error))) from None
+        raise CommandError(error) from None
     print(f"VERIFIED  {_line(arguments.bundle)}\n{describe(verified, policy)}")
     return HOLDS
 
@@ -74,7 +74,7 @@ def _named(files: Iterable[Path] | None) -> dict[str, bytes] | None:
     named: dict[str, bytes] = {}
     for path in files:
         if path.name in named:
-            raise CommandError(clean(f"two files are called {path.name}: a bundle has one of a name; give one of them"))
+            raise CommandError(f"two files are called {path.name}: a bundle has one of a name; give one of them")
         named[path.name] = path.read_bytes()
     return named
 

@@ -55,91 +55,60 @@ class RunOption:
         return self.attributes.get("action") == "store_true"
 
 
+def _option(name: str, effect: Effect, text: str, *, has_short_name: bool = True, **attributes: Any) -> RunOption:
+    """The option whose help is ``text``."""
+    return RunOption(name=name, effect=effect, attributes={"help": text, **attributes}, has_short_name=has_short_name)
+
+
+_REPEATABLE: dict[str, Any] = {"action": "append", "metavar": "NAME"}
 OPTIONS = (
-    RunOption(
-        name="tier",
-        effect=Effect.WHOLE,
-        attributes={"choices": TIERS, "help": "how much to run (default: 'default' with a GPU, else 'quick')"},
+    _option("tier", Effect.WHOLE, "how much to run (default: 'default' with a GPU, else 'quick')", choices=TIERS),
+    _option(
+        "target",
+        Effect.WHOLE,  # a mustpass list is for the targets that were asked for
+        "target to judge, repeatable (default: the device if there is one, else the compile-only targets)",
+        action="append",
+        metavar="SPEC",
     ),
-    RunOption(
-        name="target",
-        effect=Effect.WHOLE,  # a mustpass list is for the targets that were asked for
-        attributes={
-            "action": "append",
-            "metavar": "SPEC",
-            "help": "target to judge, repeatable (default: the device if there is one, else the compile-only targets)",
-        },
-    ),
-    RunOption(
-        name="kernel",
-        effect=Effect.NARROWS,
-        attributes={"action": "append", "metavar": "NAME", "help": "only the cases of this kernel, repeatable"},
-    ),
-    RunOption(
-        name="suite",
-        effect=Effect.NARROWS,
-        attributes={"action": "append", "metavar": "NAME", "help": "only this suite (such as scaling), repeatable"},
-    ),
-    RunOption(
-        name="case",
-        effect=Effect.NARROWS,
-        attributes={"metavar": "ID", "help": "run the one case of this id (see a record or 'list')"},
+    _option("kernel", Effect.NARROWS, "only the cases of this kernel, repeatable", **_REPEATABLE),
+    _option("suite", Effect.NARROWS, "only this suite (such as scaling), repeatable", **_REPEATABLE),
+    _option(
+        "case",
+        Effect.NARROWS,
+        "run the one case of this id (see a record or 'list')",
         has_short_name=False,
+        metavar="ID",
     ),
-    RunOption(
-        name="seed",
-        effect=Effect.WHOLE,
-        attributes={"type": int, "metavar": "N", "help": f"seed of every fill (default: {DEFAULT_SEED})"},
+    _option("seed", Effect.WHOLE, f"seed of every fill (default: {DEFAULT_SEED})", type=int, metavar="N"),
+    _option("run-dir", Effect.WHOLE, "new folder for this run's records (default: reports/<run id>)", metavar="DIR"),
+    _option("gpus", Effect.WHOLE, "number of GPUs to use (default: all that are visible)", type=int, metavar="N"),
+    _option("no-gpu", Effect.WHOLE, "use no GPU: interpreter and cross-compilation only", action="store_true"),
+    _option(
+        "compile-only",
+        Effect.WHOLE,
+        "compile and check the code, run nothing: every case that compiles ends as not-run",
+        action="store_true",
     ),
-    RunOption(
-        name="run-dir",
-        effect=Effect.WHOLE,
-        attributes={"metavar": "DIR", "help": "new folder for this run's records (default: reports/<run id>)"},
+    _option(
+        "case-timeout",
+        Effect.WHOLE,
+        f"deadline of one case (default: {DEFAULT_CASE_TIMEOUT_S:g})",
+        type=float,
+        metavar="SECONDS",
     ),
-    RunOption(
-        name="gpus",
-        effect=Effect.WHOLE,
-        attributes={"type": int, "metavar": "N", "help": "number of GPUs to use (default: all that are visible)"},
+    _option(
+        "expected-failures",
+        Effect.REFUSED,  # the file decides which failures count, and is not part of the bundle
+        "expected failures (TOML) beside the built-in ones, repeatable; write --expected-failures=FILE, for pytest "
+        "takes a path that stands alone for a place of tests",
+        action="append",
+        metavar="FILE",
     ),
-    RunOption(
-        name="no-gpu",
-        effect=Effect.WHOLE,
-        attributes={"action": "store_true", "help": "use no GPU: interpreter and cross-compilation only"},
-    ),
-    RunOption(
-        name="compile-only",
-        effect=Effect.WHOLE,
-        attributes={
-            "action": "store_true",
-            "help": "compile and check the code, run nothing: every case that compiles ends as not-run",
-        },
-    ),
-    RunOption(
-        name="case-timeout",
-        effect=Effect.WHOLE,
-        attributes={
-            "type": float,
-            "metavar": "SECONDS",
-            "help": f"deadline of one case (default: {DEFAULT_CASE_TIMEOUT_S:g})",
-        },
-    ),
-    RunOption(
-        name="expected-failures",
-        effect=Effect.REFUSED,  # the file decides which failures count, and is not part of the bundle
-        attributes={
-            "action": "append",
-            "metavar": "FILE",
-            "help": "expected failures (TOML) beside the built-in ones, repeatable; write --expected-failures=FILE, "
-            "for pytest takes a path that stands alone for a place of tests",
-        },
-    ),
-    RunOption(
-        name="reproducers",
-        effect=Effect.WHOLE,
-        attributes={
-            "metavar": "DIR",
-            "help": "write a script that needs torch and triton only for each kernel case that fails, into this "
-            "folder; write --reproducers=DIR",
-        },
+    _option(
+        "reproducers",
+        Effect.WHOLE,
+        "write a script that needs torch and triton only for each kernel case that fails, into this folder; write "
+        "--reproducers=DIR",
+        metavar="DIR",
     ),
 )

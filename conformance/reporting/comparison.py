@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator
 
 from conformance.gate.findings import Comparison, Finding, Group, Kind, Severity, Side
 from conformance.gate.verdict.groups import extent
@@ -26,9 +27,11 @@ def answer(comparison: Comparison) -> str:
     if not comparison.safe:
         reasons = []
         if groups:
-            count = sum(len(group.findings) for group in groups)
-            kinds = ", ".join(f"{number} {kind.value}" for kind, number in _by_kind(groups))
-            reasons.append(f"{_many(count, 'regression')} in {_many(len(groups), 'group')} ({kinds})")
+            by_kind = Counter[str]()
+            for group in groups:
+                by_kind[group.kind.value] += len(group.findings)
+            kinds = ", ".join(f"{number} {kind}" for kind, number in by_kind.items())
+            reasons.append(f"{_many(by_kind.total(), 'regression')} in {_many(len(groups), 'group')} ({kinds})")
         if comparison.objections:
             reasons.append(_many(len(comparison.objections), "objection"))
         return f"NOT SAFE: {', '.join(reasons)}"
@@ -58,13 +61,6 @@ def _by_severity(comparison: Comparison) -> Iterator[tuple[Severity, list[Group]
         groups = [group for group in comparison.groups if group.severity is severity]
         if groups:
             yield severity, groups
-
-
-def _by_kind(groups: Sequence[Group]) -> list[tuple[Kind, int]]:
-    counts: dict[Kind, int] = {}
-    for group in groups:
-        counts[group.kind] = counts.get(group.kind, 0) + len(group.findings)
-    return list(counts.items())
 
 
 def _many(count: int, noun: str) -> str:

@@ -47,17 +47,14 @@ def _message(group: Group) -> str:
 
 
 def _annotation(level: str, title: str, message: str) -> str:
-    return f"::{level} title={_property(title[:200])}::{_data(message)}"
+    title = _data(title[:200]).replace(":", "%3A").replace(",", "%2C")
+    return f"::{level} title={title}::{_data(message)}"
 
 
 def _data(text: str) -> str:
     """A command is one line: what would end it is encoded."""
     text = clean(text).replace("%", "%25")
     return text.replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def append_summary(comparison: Comparison, environment: Mapping[str, str] = os.environ) -> None:

@@ -77,7 +77,9 @@ def compiling_script(kernel: Kernel, plan: Plan, checks: Checks, seen: SeenFailu
         steps = [step for step in steps if step.function.fn.__name__ == only]
     elif checks.features or checks.limits:
         steps = [launch]
-    sources = _compiling_sources()
+    sources = _sources()
+    for line in ("from triton.backends.compiler import GPUTarget", "from triton.runtime import driver"):
+        sources.import_line(line)
     compiled = [_call(step, sources, without_memory, ".warmup", grid=repr(step.grid)) for step in steps]
     runtime = _runtime(compiled_code, ["Driver", "pointer"])
     lines = [f"    kernel = {text}" for text in compiled]
@@ -104,13 +106,6 @@ def compiling_script(kernel: Kernel, plan: Plan, checks: Checks, seen: SeenFailu
     return templates.script(
         templates.docstring(templates.KERNEL, templates.facts_of(plan), seen, how), environment, sources, runtime, body
     )
-
-
-def _compiling_sources() -> Sources:
-    sources = _sources()
-    for line in ("from triton.backends.compiler import GPUTarget", "from triton.runtime import driver"):
-        sources.import_line(line)
-    return sources
 
 
 def patterns(features: Mapping[str, bool], target: Target) -> list[str]:
@@ -160,7 +155,7 @@ def numbers_script(
     body = templates.NUMBERS_MAIN.format(
         device=repr("cpu" if interpreted else _device()),
         names=", ".join(views),
-        made="".join(f"    {name} = {expression}\n" for name, expression in tensors.made.items()),
+        made="".join(f"    {name} = {expression}\n" for name, expression in tensors.constants.items()),
         calls="\n".join(calls),
         child=child("the launch", runtime) if dies else "",
         synchronise="" if interpreted else "    torch.accelerator.synchronize()\n",
@@ -274,9 +269,8 @@ def _runtime(module: Any, names: Sequence[str]) -> Sources:
 def _call(step: Launch, sources: Sources, tensor: Callable[[Tensor], str], how: str, **extra: str) -> str:
     """The launch ``step`` as an expression over several lines."""
     name = sources.add(step.function.fn.__name__, step.function)
-    given = bound_arguments(step.function, step.arguments)
-    arguments = {key: written(value, sources, tensor) for key, value in given.items()}
-    arguments |= extra
+    bound = bound_arguments(step.function, step.arguments)
+    arguments = {key: written(value, sources, tensor) for key, value in bound.items()} | extra
     arguments |= {key: repr(value) for key, value in step.options.items()}
     lines = _filled([f"{key}={value}" for key, value in arguments.items()], " " * 8)
     return f"{name}{how}(\n{lines}\n    )"

@@ -78,7 +78,7 @@ class Placed:
 
     def __init__(self, operands: dict[str, Tensor]) -> None:
         self._operands = {view.untyped_storage().data_ptr(): (name, view) for name, view in operands.items()}
-        self.made: dict[str, str] = {}
+        self.constants: dict[str, str] = {}
         self.embedded: dict[str, Tensor] = {}
 
     def __call__(self, tensor: Tensor) -> str:
@@ -98,12 +98,12 @@ class Placed:
         return name
 
     def _new(self, tensor: Tensor) -> str:
-        name = f"extra{len(self.made) + len(self.embedded) + 1}"
+        name = f"extra{len(self.constants) + len(self.embedded) + 1}"
         dense, shape = tensor.is_contiguous(), tuple(tensor.shape)
         if dense and tensor.dtype.is_floating_point and bool(tensor.isnan().all()):
-            self.made[name] = f'torch.full({shape}, float("nan"), dtype={tensor.dtype}, device=DEVICE)'
+            self.constants[name] = f'torch.full({shape}, float("nan"), dtype={tensor.dtype}, device=DEVICE)'
         elif dense and not tensor.count_nonzero():
-            self.made[name] = f"torch.zeros({shape}, dtype={tensor.dtype}, device=DEVICE)"
+            self.constants[name] = f"torch.zeros({shape}, dtype={tensor.dtype}, device=DEVICE)"
         else:
             self.embedded[name] = tensor
         return name

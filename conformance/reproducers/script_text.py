@@ -50,6 +50,40 @@ def _shortened(text: str) -> str:
     return line if len(line) <= LINE else line[: LINE - 3] + "..."
 
 
+_SCRIPT = """\
+{docstring}
+
+{own}
+
+{environment}
+
+try:
+{heavy}
+except ImportError as error:
+    print(f"CANNOT RUN: {{error}}")
+    sys.exit(2)
+
+
+# --- the kernel -----------------------------------------------------------------------------------
+
+
+{kernel}
+
+
+# --- how it is tried ------------------------------------------------------------------------------
+
+
+{runtime}
+
+
+{body}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
+"""
+
+
 def script(docstring: str, environment: str, kernel: Sources, runtime: Sources, body: str) -> str:
     """The text of a whole script.
 
@@ -60,41 +94,15 @@ def script(docstring: str, environment: str, kernel: Sources, runtime: Sources, 
     own = [line for line in lines if _root(line) not in HEAVY]
     own = sorted({*own, "import os", "import sys", "import traceback"}, key=lambda line: (line[:4] == "from", line))
     heavy = sorted((line for line in lines if _root(line) in HEAVY), key=_root)
-    return "\n".join(
-        [
-            docstring,
-            "",
-            *own,
-            "",
-            environment,
-            "",
-            "try:",
-            *(f"    {line}" for line in heavy),
-            "except ImportError as error:",
-            '    print(f"CANNOT RUN: {error}")',
-            "    sys.exit(2)",
-            "",
-            "",
-            _heading("the kernel"),
-            "",
-            "",
-            kernel.text,
-            "",
-            "",
-            _heading("how it is tried"),
-            "",
-            "",
-            runtime.text,
-            "",
-            "",
-            body.strip("\n"),
-            "",
-        ]
+    return _SCRIPT.format(
+        docstring=docstring,
+        own="\n".join(own),
+        environment=environment,
+        heavy="\n".join(f"    {line}" for line in heavy),
+        kernel=kernel.text,
+        runtime=runtime.text,
+        body=body.strip("\n"),
     )
-
-
-def _heading(text: str) -> str:
-    return f"# --- {text} ".ljust(100, "-")
 
 
 def _root(line: str) -> str:
@@ -196,10 +204,6 @@ def main() -> int:
         faults = ["the kernel does not compile"]
     print("\\n".join(f"FAULT: {{fault}}" for fault in faults) or "FINE: the compiled code is as it should be")
     return 1 if faults else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
 """
 
 MEND = """\
@@ -258,9 +262,6 @@ DATA = {{
 #: the dtype and the bits of the least right values, of the largest if they differ, and of where NaN is right
 WANTED = {{
 {wanted}}}
-
-if __name__ == "__main__":
-    sys.exit(main())
 """
 
 PROGRAM_MAIN = """
@@ -297,8 +298,4 @@ def main() -> int:
         faults = [f"compiling or calling it raises {{type(error).__name__}}"]
     print("\\n".join(f"FAULT: {{fault}}" for fault in faults) or "FINE: what is compiled is as it should be")
     return 1 if faults else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
 """

@@ -17,7 +17,7 @@ def run_records(run: str | None) -> tuple[Path, Reading]:
     try:
         reading = read_records(folder)
     except OSError as error:
-        raise CommandError(str(error)) from None
+        raise CommandError(error) from None
     for problem in reading.problems:
         print(f"conformance: {clean(problem)}", file=sys.stderr)
     return folder, reading

@@ -26,7 +26,7 @@ def _read(folder: Path) -> ReportedRun:
     try:
         reading = read_records(folder)
     except OSError as error:
-        raise CommandError(str(error)) from None
+        raise CommandError(error) from None
     try:
         return ReportedRun(folder, reading, read_run(folder))
     except (OSError, ValueError) as error:  # a RecordError is one, and so is text that is not UTF-8

@@ -16,7 +16,6 @@ from conformance.gate.user_files.toml_entries import EntryError
 from conformance.gate.verdict import apply_waivers, gate_verdict
 from conformance.gate.verdict.final_comparison import with_policy
 from conformance.records import CaseRecord, RecordError, RunInfo, Status, read_records, read_run
-from conformance.reporting.text import clean
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +30,7 @@ def read(folder: Path) -> tuple[RunInfo, tuple[CaseRecord, ...], tuple[str, ...]
         info, reading = read_run(folder), read_records(folder)
     except (OSError, ValueError) as error:
         what = "" if isinstance(error, RecordError) else "no run can be read there: "
-        raise CommandError(clean(f"{folder}: {what}{error}")) from None
+        raise CommandError(f"{folder}: {what}{error}") from None
     return info, reading.records, (*info.problems, *reading.problems)
 
 
@@ -69,7 +68,7 @@ def verdict_of(
         complete = lists is not None and mustpass_check.check(lists, info, records).complete
         chosen = mustpass_check.applicable(lists or (), info, records)
     except mustpass_lists.MustpassError as error:
-        raise CommandError(clean(str(error))) from None
+        raise CommandError(error) from None
     today = datetime.now(timezone.utc).date()
     waived = apply_waivers.apply(waivers, records, today, comparison, complete=complete)
     verdict = gate_verdict.decide(
@@ -94,4 +93,4 @@ def _files(
             profiles.read_profiles(more_profiles, targets.claims()),
         )
     except (mustpass_lists.MustpassError, EntryError) as error:
-        raise CommandError(clean(str(error))) from None
+        raise CommandError(error) from None

@@ -9,7 +9,6 @@ from conformance.gate.findings import Comparison
 from conformance.gate.runs.run_reader import ComparedRun, read_compared_run, without_collection
 from conformance.gate.verdict.compare import compare
 from conformance.records import RecordError
-from conformance.reporting.text import clean
 
 
 def compared(baseline: Path, candidate: Path, names: tuple[str, str] | None = None) -> Comparison:
@@ -24,7 +23,7 @@ def _compared(baseline: ComparedRun, candidate: ComparedRun) -> Comparison:
     comparison = compare(baseline, candidate)
     if not comparison.regressions and not comparison.compared:
         why = "; ".join((*baseline.problems[:1], *candidate.problems[:1])) or "no usable case is in both runs"
-        raise CommandError(clean(f"nothing could be compared: {why}: give two runs of the same suites"))
+        raise CommandError(f"nothing could be compared: {why}: give two runs of the same suites")
     return comparison
 
 
@@ -32,7 +31,7 @@ def _side(path: Path, name: str) -> ComparedRun:
     try:
         side = read_compared_run(path, name)
     except (OSError, RecordError) as error:
-        raise CommandError(str(error)) from None
+        raise CommandError(error) from None
     if not side.records and not side.problems:
         raise CommandError(f"{path} holds no case: a run without records cannot be compared")
     return side

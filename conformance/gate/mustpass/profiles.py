@@ -31,18 +31,9 @@ from pathlib import Path
 
 from conformance.gate.mustpass.mustpass_check import is_excused, once
 from conformance.gate.mustpass.mustpass_lists import ANY, LEVELS, Level, MustpassList, is_proof, outcome, satisfies
+from conformance.gate.user_files import toml_entries
 from conformance.gate.user_files.case_patterns import any_matches
-from conformance.gate.user_files.toml_entries import (
-    Entry,
-    EntryError,
-    Name,
-    Names,
-    Text,
-    check_tables,
-    entries,
-    load,
-    read_text,
-)
+from conformance.gate.user_files.toml_entries import Entry, EntryError, Name, Names, Text
 from conformance.gate.user_files.waiver_file import FAILURES
 from conformance.records import CaseRecord, Status
 
@@ -138,7 +129,7 @@ def read_profiles(paths: Iterable[Path] = (), known: Mapping[str, tuple[str, ...
     claims replaces it. Raises :class:`EntryError`.
     """
     texts = {f"conformance/data/{BUILT_IN}": files("conformance.data").joinpath(BUILT_IN).read_text(encoding="utf-8")}
-    return parsed({**texts, **{str(path): read_text(path, "profiles") for path in paths}}, known)
+    return parsed({**texts, **{str(path): toml_entries.read_text(path, "profiles") for path in paths}}, known)
 
 
 def parsed(texts: Mapping[str, str], known: Mapping[str, tuple[str, ...]] | None = None) -> Profiles:
@@ -146,13 +137,12 @@ def parsed(texts: Mapping[str, str], known: Mapping[str, tuple[str, ...]] | None
     profiles: dict[str, Profile] = {}
     claims: dict[str, tuple[str, ...]] = dict(known or {})
     for file, text in texts.items():
-        data = load(text, file)
-        check_tables(data, file, Profile, TargetClaims)
-        for profile in entries(data, file, Profile):
+        data = toml_entries.load(text, file, Profile, TargetClaims)
+        for profile in toml_entries.entries(data, file, Profile):
             if profile.id in profiles:
                 raise EntryError(f"{file}: profile {profile.id!r} is there already: an id must be unique")
             profiles[profile.id] = profile
-        targets = entries(data, file, TargetClaims)
+        targets = toml_entries.entries(data, file, TargetClaims)
         by_target = {target.id: target.claims for target in targets}
         if len(by_target) != len(targets):
             raise EntryError(f"{file}: a target is there twice: write all that it claims in one table")

@@ -79,24 +79,24 @@ def distribution_facts(name: str, sources: str) -> dict[str, Any] | None:
     without those that an installer adds: anyone can compute it from the wheel. It is None where nothing was recorded.
     """
     try:
-        found = importlib.metadata.distribution(name)
+        distribution = importlib.metadata.distribution(name)
     except PackageNotFoundError:
         return None
-    rows = list(_wheel_rows(found))
+    rows = list(_wheel_rows(distribution))
     lines = sorted(",".join(row) for row in rows)
-    altered = _altered(found, rows, sources)
+    altered = _altered(distribution, rows, sources)
     return {
-        "version": found.version,
+        "version": distribution.version,
         "record_sha256": hashlib.sha256("".join(line + "\n" for line in lines).encode()).hexdigest() if rows else None,
         "files": len(rows),
         "altered": altered[:MOST_ALTERED],
         "altered_files": len(altered),
-        "is_imported": _is_imported(found, name),
+        "is_imported": _is_imported(distribution, name),
     }
 
 
-def _wheel_rows(found: Distribution) -> Iterable[tuple[str, str, str]]:
-    for row in csv.reader((found.read_text("RECORD") or "").splitlines()):
+def _wheel_rows(distribution: Distribution) -> Iterable[tuple[str, str, str]]:
+    for row in csv.reader((distribution.read_text("RECORD") or "").splitlines()):
         if len(row) != 3 or not row[1] or row[0].startswith("..") or row[0].endswith(".pyc"):
             continue
         folder, _, file = row[0].rpartition("/")
@@ -104,8 +104,8 @@ def _wheel_rows(found: Distribution) -> Iterable[tuple[str, str, str]]:
             yield row[0], row[1], row[2]
 
 
-def _altered(found: Distribution, rows: Iterable[tuple[str, str, str]], sources: str) -> list[str]:
-    base = Path(str(found.locate_file("")))
+def _altered(distribution: Distribution, rows: Iterable[tuple[str, str, str]], sources: str) -> list[str]:
+    base = Path(str(distribution.locate_file("")))
     return [
         name
         for name, listed, size in rows
@@ -125,12 +125,12 @@ def _is_as_listed(path: Path, name: str, listed: str, size: str, sources: str) -
         return False
 
 
-def _is_imported(found: Distribution, name: str) -> bool:
+def _is_imported(distribution: Distribution, name: str) -> bool:
     """Whether ``import name`` finds this distribution's files, and not another build before it on the path."""
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
         return False
-    return Path(spec.origin).resolve() == Path(str(found.locate_file(f"{name}/__init__.py"))).resolve()
+    return Path(spec.origin).resolve() == Path(str(distribution.locate_file(f"{name}/__init__.py"))).resolve()
 
 
 def extensions() -> list[dict[str, str]]:

@@ -28,7 +28,6 @@ FILE_LIMIT = 1_000_000  # bytes: thousands of entries, and never what fills the 
 Text = Annotated[str, Meta(pattern=r"\S", description="text")]
 Name = Annotated[str, Meta(pattern=r"\A\S+\Z", description="text without spaces")]
 Names = Annotated[tuple[Text, ...], Meta(min_length=1, description="a list of texts")]
-CasePattern = Annotated[str, Meta(pattern=r"\S", description="a pattern of case ids")]
 Link = Annotated[str, Meta(pattern=r"\Ahttps://\S+\Z", description="an https link")]
 Day = Annotated[date, Meta(description="a date without quotes, such as 2027-06-30,")]
 Targets = Annotated[tuple[Text, ...], Meta(min_length=1, description="a list of patterns of target ids")]
@@ -82,22 +81,18 @@ def read_text(path: Path, what: str) -> str:
         raise EntryError(f"{path} cannot be read ({error}): give a file of {what}") from None
 
 
-def load(text: str, file: str) -> dict[str, Any]:
-    """The TOML in ``text``. Raises :class:`EntryError`."""
+def load(text: str, file: str, *kinds: type[Entry]) -> dict[str, Any]:
+    """The TOML in ``text``, which was read from ``file``. Raises :class:`EntryError`: if ``kinds`` are given, also for
+    anything but tables of these kinds."""
     try:
         data: dict[str, Any] = msgspec.toml.decode(text)
     except (ValueError, RecursionError) as error:
         raise EntryError(f"{file} is not TOML: {error}") from None
-    return data
-
-
-def check_tables(data: Mapping[str, Any], file: str, *kinds: type[Entry]) -> None:
-    """Raises :class:`EntryError` if ``data``, the TOML of ``file``, has anything but tables of ``kinds``."""
-    tables = [kind.table for kind in kinds]
-    unknown = sorted(data.keys() - set(tables))
-    if unknown:
-        read = " and ".join(f"[[{name}]]" for name in tables)
+    unknown = sorted(data.keys() - {kind.table for kind in kinds})
+    if unknown and kinds:
+        read = " and ".join(f"[[{kind.table}]]" for kind in kinds)
         raise EntryError(f"{file}: unknown key {', '.join(unknown)}: only {read} tables are read")
+    return data
 
 
 def entries(data: Mapping[str, Any], file: str, kind: type[AnyEntry]) -> list[AnyEntry]:

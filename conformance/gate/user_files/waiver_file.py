@@ -34,20 +34,10 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from conformance.gate.findings import RUN_ITSELF, SEVERITY, Kind, Severity
+from conformance.gate.user_files import toml_entries
 from conformance.gate.user_files.case_patterns import any_matches, matches
 from conformance.gate.user_files.toml_edits import spans
-from conformance.gate.user_files.toml_entries import (
-    Day,
-    Entry,
-    Link,
-    Ranges,
-    Targets,
-    Text,
-    check_tables,
-    entries,
-    load,
-    read_text,
-)
+from conformance.gate.user_files.toml_entries import Day, Entry, Link, Ranges, Targets, Text
 from conformance.records import Status
 
 WAIVABLE = tuple(kind for kind in Kind if SEVERITY[kind] is Severity.REGRESSION)
@@ -120,12 +110,11 @@ class Waivers:
 
 def read_waivers(path: Path) -> Waivers:
     """The waivers in the file ``path``. Raises :class:`EntryError`."""
-    return parsed(read_text(path, "waivers"), str(path))
+    return parsed(toml_entries.read_text(path, "waivers"), str(path))
 
 
 def parsed(text: str, file: str) -> Waivers:
     """The waivers in the TOML ``text`` of ``file``. Raises :class:`EntryError`."""
-    data = load(text, file)
-    check_tables(data, file, Waiver)
-    waivers = zip(entries(data, file, Waiver), spans(text, file, Waiver.table), strict=True)
+    data = toml_entries.load(text, file, Waiver)
+    waivers = zip(toml_entries.entries(data, file, Waiver), spans(text, file, Waiver.table), strict=True)
     return Waivers(tuple(replace(waiver, span=span) for waiver, span in waivers), file, text)
