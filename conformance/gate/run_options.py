@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-TIERS = ("quick", "default", "full", "exhaustive")  # from the smallest; each has the cases of those before it
+TIERS = ("quick", "default", "full", "exhaustive")  # quick and default are samples of full
 DEFAULT_SEED = 0
 DEFAULT_CASE_TIMEOUT_S = 300.0
 
