@@ -109,7 +109,7 @@ def test_a_case_that_passes_gives_no_script_and_the_command_that_runs_it(say, fo
 
 def test_code_that_had_more_with_the_baseline_is_shown(say, folder):
     """The compiled code has no WGMMA that the baseline is said to have."""
-    case = "test_zero_size.py::test_empty[mm-bf16-32x32x16-s1-w2-empty=K-static=False-sm_90]"
+    case = "test_matrix_units.py::test_matrix_units[mm-bf16-32x32x16-s1-w2-sm_90]"
     runs = [with_code(["MMA", "WGMMA"]), with_code(["MMA"])]
     before, after = (dataclasses.replace(record, case=case, kernel="mm") for record in runs)
     status, said = say(case, "--run", folder("run", after), "--baseline", folder("baseline", before))

@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from conformance.gate.findings import Comparison
+from conformance.gate.runs.run_reader import read_compared_run
+from conformance.gate.verdict.compare import compare
 from conformance.records import SCHEMA
 
 Record = dict[str, Any]
@@ -111,18 +114,24 @@ def write_run(folder: Path, records: Iterable[Record], **run: Any) -> Path:
     return folder
 
 
+def compared(folder: Path, before: Iterable[Record], after: Iterable[Record], **run: Any) -> Comparison:
+    """The comparison of two runs below ``folder``; ``run`` replaces fields of the ``run.json`` of the second."""
+    sides = write_run(folder / "baseline", before), write_run(folder / "candidate", after, **run)
+    return compare(*map(read_compared_run, sides))
+
+
 def changed(records: Iterable[Record], change: Callable[[Record], None], **where: str) -> list[Record]:
     """Copies, ``change`` applied to those whose kernel, target, config or problem is as said; the machine code of
     those becomes another."""
-    found = copy.deepcopy(list(records))
-    hits = [one for one in found if all(_value(one, key) == value for key, value in where.items())]
+    copies = copy.deepcopy(list(records))
+    hits = [one for one in copies if all(_value(one, key) == value for key, value in where.items())]
     assert hits, f"no record has {where}"
     for one in hits:
         change(one)
         code = one["observed"].get("code")
         if code:
             code["sha256"] = code["sha256"][::-1]
-    return found
+    return copies
 
 
 def _value(one: Record, key: str) -> Any:

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from made_records import CONFIGS, STACK, Record, changed, fail, record, run_of_all, write_run
+from made_records import CONFIGS, STACK, Record, changed, compared, fail, record, run_of_all, write_run
 
 from conformance.commands import CommandError
 from conformance.commands import compare as command
@@ -28,9 +28,9 @@ REASONS = {
 }
 
 
-def of_status(status: str | None) -> list[Record]:
-    """One case of this status; none without."""
-    if status is None:
+def of_status(status: str) -> list[Record]:
+    """One case of this status, or no case for "none"."""
+    if status == "none":
         return []
     one = record()
     one["status"] = status
@@ -45,72 +45,40 @@ def of_status(status: str | None) -> list[Record]:
     return [one]
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "expected"),
-    [
-        ("pass", "fail", "NEW_FAIL"),
-        ("pass", "compile-error", "NEW_FAIL"),
-        ("pass", "crash", "NEW_CRASH"),
-        ("pass", "timeout", "NEW_CRASH"),
-        ("pass", "oom", "NEW_CRASH"),
-        ("pass", "flaky", "NONDETERMINISTIC"),
-        ("pass", "not-applicable", "LOST_COVERAGE"),
-        ("pass", "not-run", "LOST_COVERAGE"),
-        ("pass", None, "LOST_COVERAGE"),
-        ("pass", "expected-fail", "NEW_EXPECTED_FAIL"),
-        ("pass", "unexpected-pass", None),
-        ("not-run", "not-run", None),
-        ("not-run", "fail", "NEW_FAIL"),
-        ("not-run", "compile-error", "NEW_FAIL"),
-        ("not-run", "pass", "NEW_COVERAGE"),
-        ("not-run", "not-applicable", "LOST_COVERAGE"),
-        ("compile-error", "not-run", "FIXED"),
-        ("fail", "not-run", "LOST_COVERAGE"),
-        ("fail", "pass", "FIXED"),
-        ("fail", "fail", "STILL_FAIL"),
-        ("fail", "crash", "NEW_CRASH"),
-        ("compile-error", "fail", "NEW_FAIL"),
-        ("fail", "compile-error", "NEW_FAIL"),
-        ("compile-error", "compile-error", "STILL_FAIL"),
-        ("crash", "compile-error", "STILL_FAIL"),
-        ("crash", "fail", "NEW_FAIL"),
-        ("oom", "fail", "NEW_FAIL"),
-        ("crash", "timeout", "STILL_FAIL"),
-        ("fail", "not-applicable", "LOST_COVERAGE"),
-        ("fail", None, "LOST_COVERAGE"),
-        ("fail", "expected-fail", "STILL_FAIL"),
-        ("flaky", "pass", "FIXED"),
-        ("flaky", "fail", "NEW_FAIL"),
-        ("fail", "flaky", "STILL_FAIL"),
-        ("expected-fail", "expected-fail", None),
-        ("expected-fail", "fail", "NEW_FAIL"),
-        ("expected-fail", "crash", "NEW_CRASH"),
-        ("expected-fail", "pass", "FIXED"),
-        ("expected-fail", "unexpected-pass", "FIXED"),
-        ("expected-fail", None, "LOST_COVERAGE"),
-        ("unexpected-pass", "fail", "NEW_FAIL"),
-        ("not-applicable", "pass", "NEW_COVERAGE"),
-        ("not-applicable", "not-run", "NEW_COVERAGE"),
-        ("not-applicable", "fail", "NEW_FAIL"),
-        ("not-applicable", "not-applicable", None),
-        ("not-applicable", None, None),
-        (None, "pass", "NEW_COVERAGE"),
-        (None, "fail", "NEW_FAIL"),
-        (None, "crash", "NEW_CRASH"),
-        (None, "not-applicable", None),
-        (None, "expected-fail", "NEW_EXPECTED_FAIL"),
-    ],
-)
-def test_outcome(tmp_path, before, after, expected):
+#: A kind of finding (none: an empty text) and the pairs of statuses, before and after, that make it.
+OUTCOMES = {
+    "NEW_CRASH": "pass>crash pass>timeout pass>oom fail>crash expected-fail>crash none>crash",
+    "NEW_FAIL": (
+        "pass>fail pass>compile-error not-run>fail not-run>compile-error compile-error>fail "
+        "fail>compile-error crash>fail oom>fail flaky>fail expected-fail>fail unexpected-pass>fail "
+        "not-applicable>fail none>fail"
+    ),
+    "NONDETERMINISTIC": "pass>flaky",
+    "LOST_COVERAGE": (
+        "pass>not-applicable pass>not-run pass>none not-run>not-applicable fail>not-run fail>not-applicable "
+        "fail>none expected-fail>none"
+    ),
+    "NEW_EXPECTED_FAIL": "pass>expected-fail none>expected-fail",
+    "STILL_FAIL": (
+        "fail>fail compile-error>compile-error crash>compile-error crash>timeout fail>expected-fail fail>flaky"
+    ),
+    "FIXED": "compile-error>not-run fail>pass flaky>pass expected-fail>pass expected-fail>unexpected-pass",
+    "NEW_COVERAGE": "not-run>pass not-applicable>pass not-applicable>not-run none>pass",
+    "": (
+        "pass>unexpected-pass not-run>not-run expected-fail>expected-fail not-applicable>not-applicable "
+        "not-applicable>none none>not-applicable"
+    ),
+}
+
+
+@pytest.mark.parametrize(("pair", "expected"), [(pair, kind) for kind in OUTCOMES for pair in OUTCOMES[kind].split()])
+def test_outcome(tmp_path, pair, expected):
+    before, after = pair.split(">")
     other = record("addmm")
-    sides = [
-        read_compared_run(write_run(tmp_path / name, [*of_status(status), other]))
-        for name, status in (("a", before), ("b", after))
-    ]
-    found = compare(*sides)
-    kinds = [one.kind.value for group in found.groups for one in group.findings]
+    comparison = compared(tmp_path, [*of_status(before), other], [*of_status(after), other])
+    kinds = [finding.kind.value for group in comparison.groups for finding in group.findings]
     assert kinds == ([expected] if expected else [])
-    assert found.unchanged == found.compared - (bool(expected) and None not in (before, after))
+    assert comparison.unchanged == comparison.compared - (bool(expected) and "none" not in (before, after))
 
 
 WRONG = ("numerics/randn", "FAIL 3/416 wrong")
@@ -132,14 +100,12 @@ TMA = ("codegen/requires/TMA_LOAD", "no match")
     ],
 )
 def test_a_failure_that_got_worse_is_new(tmp_path, before, after, expected):
-    sides = []
-    for name, failing in (("a", before), ("b", after)):
-        one = record()
+    sides = record(), record()
+    for side, failing in zip(sides, (before, after), strict=True):
         for check, text in failing:
-            fail(one, check, text)
-        sides.append(read_compared_run(write_run(tmp_path / name, [one])))
-    found = compare(*sides)
-    assert {group.kind.value: group.cause for group in found.groups} == expected
+            fail(side, check, text)
+    comparison = compared(tmp_path, [sides[0]], [sides[1]])
+    assert {group.kind.value: group.cause for group in comparison.groups} == expected
 
 
 @pytest.mark.parametrize(
@@ -157,13 +123,13 @@ def test_a_failure_that_got_worse_is_new(tmp_path, before, after, expected):
 def test_an_accepted_failure_hides_no_other(tmp_path, more, expected):
     """Wrong numbers and a lost TMA_STORE are accepted on both sides; what else fails beside them now is new."""
     sides = []
-    for name, failing in (("a", ()), ("b", more)):
+    for failing in ((), more):
         (one,) = of_status("expected-fail")
         for check, text in [("codegen/requires/TMA_STORE", "no match"), *failing]:
             fail(one, check, text)
-        sides.append(read_compared_run(write_run(tmp_path / name, [{**one, "status": "expected-fail"}])))
-    found = compare(*sides)
-    assert {group.kind.value: group.cause for group in found.groups} == expected
+        sides.append([{**one, "status": "expected-fail"}])
+    comparison = compared(tmp_path, *sides)
+    assert {group.kind.value: group.cause for group in comparison.groups} == expected
 
 
 def test_an_accepted_feature_hides_no_other(tmp_path):
@@ -174,10 +140,8 @@ def test_an_accepted_feature_hides_no_other(tmp_path):
     after |= {"status": "expected-fail", "reason": waived["reason"]}
     for one, features in ((before, ["MMA", "TMA_STORE"]), (after, [])):
         one["observed"] = {**one["observed"], "code": {**one["observed"]["code"], "features": features, "sha256": None}}
-    found = compare(
-        *(read_compared_run(write_run(tmp_path / name, [one])) for name, one in (("a", before), ("b", after)))
-    )
-    kinds = {(group.kind.value, group.cause) for group in found.groups}
+    comparison = compared(tmp_path, [before], [after])
+    kinds = {(group.kind.value, group.cause) for group in comparison.groups}
     assert ("FEATURE_LOST", "MMA lost on sm_90") in kinds
     assert not [cause for _, cause in kinds if "TMA_STORE" in cause]
 
@@ -186,10 +150,8 @@ def test_what_failed_before_is_said_of_a_failure_that_got_worse(tmp_path):
     before, after = record(), record()
     fail(before, *WRONG)
     fail(after, "memory", "12 bytes after operand A were written")
-    found = compare(
-        *(read_compared_run(write_run(tmp_path / name, [one])) for name, one in (("a", before), ("b", after)))
-    )
-    (group,) = found.groups
+    comparison = compared(tmp_path, [before], [after])
+    (group,) = comparison.groups
     assert "failed before: numerics/randn" in group.findings[0].detail
 
 
@@ -197,10 +159,8 @@ def test_changed_cause_of_a_failure_is_said(tmp_path):
     before, after = record(), record()
     fail(before, "numerics/randn", "FAIL 3/416 wrong")
     fail(after, "numerics/other", "FAIL 3/416 wrong")
-    found = compare(
-        *(read_compared_run(write_run(tmp_path / name, [one])) for name, one in (("a", before), ("b", after)))
-    )
-    (group,) = found.groups
+    comparison = compared(tmp_path, [before], [after])
+    (group,) = comparison.groups
     assert group.kind is Kind.STILL_FAIL
     assert "another cause before: numerics/randn" in group.findings[0].detail
 
@@ -270,8 +230,7 @@ def test_proven_cause_of_a_diagnosis_is_taken(tmp_path):
     one = record()
     fail(one, "numerics/transparent", "FAIL exact/transparent: 3/416 wrong")
     one["diagnosis"] = "FAIL exact/transparent | 3/416 wrong | CAUSE k-block 3 of tile (0, 1) is missing\nmore"
-    sides = (read_compared_run(write_run(tmp_path / name, [case])) for name, case in (("a", record()), ("b", one)))
-    (group,) = compare(*sides).groups
+    (group,) = compared(tmp_path, [record()], [one]).groups
     assert group.cause == "numerics/transparent: k-block N of tile [..] is missing"
 
 
@@ -310,10 +269,9 @@ def test_terminal_output_holds_no_workflow_command(tmp_path):
         one.update(case="::error::gone ##[error]", kernel="::error::gone")
     fail(after, "::stop-commands::x", "\n::error::gone")
     stack = {"::error::gone": "::error::gone"}
-    folders = write_run(tmp_path / "a", [before]), write_run(tmp_path / "b", [after], stack=stack)
-    found = compare(*(read_compared_run(folder) for folder in folders))
+    comparison = compared(tmp_path, [before], [after], stack=stack)
     objection = "mustpass: 1 missing\n    ::stop-commands::owed\n    ##[error]owed"
-    text = render_terminal(dataclasses.replace(found, objections=(objection,)))
+    text = render_terminal(dataclasses.replace(comparison, objections=(objection,)))
     assert "gone" in text
     assert text.count("owed") == 2
     assert not any(line.lstrip().startswith("::") for line in text.splitlines())
@@ -342,9 +300,9 @@ def many_groups(tmp_path, count: int) -> tuple[ComparedRun, ComparedRun]:
 
 
 def test_markdown_fits_a_comment_and_counts_what_is_left_out(tmp_path):
-    found = compare(*many_groups(tmp_path, 300))
-    assert len(found.groups) == 300
-    text = render_markdown(found)
+    comparison = compare(*many_groups(tmp_path, 300))
+    assert len(comparison.groups) == 300
+    text = render_markdown(comparison)
     assert len(text) <= 65_536
     shown = text.count("<details")
     assert f"{300 - shown} more groups left out" in text
@@ -460,8 +418,8 @@ def test_in_actions_the_job_gets_annotations_and_a_summary(runs, tmp_path, capsy
 def test_full_summary_is_left_alone(runs, tmp_path):
     summary = tmp_path / "summary.md"
     summary.write_text("x" * (github.SUMMARY_LIMIT - 10))
-    found = compare(*(read_compared_run(folder) for folder in runs))
-    github.append_summary(found, {"GITHUB_STEP_SUMMARY": str(summary)})
+    comparison = compare(*(read_compared_run(folder) for folder in runs))
+    github.append_summary(comparison, {"GITHUB_STEP_SUMMARY": str(summary)})
     assert summary.stat().st_size <= github.SUMMARY_LIMIT
 
 
@@ -470,6 +428,5 @@ def test_answer_counts_warnings(tmp_path):
         one["observed"]["resources"]["registers"] = 255
 
     base = run_of_all()
-    sides = write_run(tmp_path / "a", base), write_run(tmp_path / "b", changed(base, more, kernel="mm"))
-    found = compare(*(read_compared_run(side) for side in sides))
-    assert answer(found) == "SAFE: no regression in 48 compared cases, 32 unchanged; 2 warnings to read"
+    comparison = compared(tmp_path, base, changed(base, more, kernel="mm"))
+    assert answer(comparison) == "SAFE: no regression in 48 compared cases, 32 unchanged; 2 warnings to read"

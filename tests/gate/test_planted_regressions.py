@@ -6,6 +6,7 @@ import copy
 from collections import Counter
 from pathlib import Path
 
+import made_records
 import pytest
 from made_records import CONFIGS, PROBLEMS, Record, changed, fail, record, run_of_all, write_run
 
@@ -18,12 +19,7 @@ BASE = run_of_all()
 
 @pytest.fixture
 def compared(tmp_path):
-    def compare_with(candidate: list[Record], baseline: list[Record] = BASE, **run: object) -> Comparison:
-        before = write_run(tmp_path / "baseline", baseline)
-        after = write_run(tmp_path / "candidate", candidate, **run)
-        return compare(read_compared_run(before), read_compared_run(after))
-
-    return compare_with
+    return lambda candidate, baseline=BASE, **run: made_records.compared(tmp_path, baseline, candidate, **run)
 
 
 def kinds(comparison: Comparison) -> dict[str, int]:
@@ -148,20 +144,20 @@ KERNEL = {"kernel": "mm", "target": "sm_90"}  # 8 cases
     ],
 )
 def test_planted_change_has_its_name_and_one_group(compared, change, where, expected, cause):
-    found = compared(changed(BASE, change, **where))
-    assert kinds(found) == expected
-    (group,) = found.groups
+    comparison = compared(changed(BASE, change, **where))
+    assert kinds(comparison) == expected
+    (group,) = comparison.groups
     assert group.cause == cause
-    assert found.safe == (not found.regressions)
-    assert found.unchanged == len(BASE) - sum(expected.values())
+    assert comparison.safe == (not comparison.regressions)
+    assert comparison.unchanged == len(BASE) - sum(expected.values())
 
 
 def test_identical_runs_report_nothing(compared):
-    found = compared(copy.deepcopy(BASE))
-    assert found.groups == ()
-    assert found.warnings == ()
-    assert found.safe
-    assert found.compared == found.unchanged == len(BASE)
+    comparison = compared(copy.deepcopy(BASE))
+    assert comparison.groups == ()
+    assert comparison.warnings == ()
+    assert comparison.safe
+    assert comparison.compared == comparison.unchanged == len(BASE)
 
 
 def test_other_machine_code_with_the_same_figures_reports_nothing(compared):
@@ -178,10 +174,10 @@ def test_code_with_the_same_hash_is_not_compared(compared):
 def test_slower_config_that_is_not_the_best(compared):
     times = {config: record(config=config)["observed"]["run"]["us"] for config in CONFIGS}
     slowest = max(times, key=lambda config: times[config])
-    found = compared(changed(BASE, slower, kernel="mm", target="sm_90", config=slowest, problem=PROBLEMS[0]))
-    assert kinds(found) == {"SLOWER": 1}
-    assert found.groups[0].findings[0].ratio == pytest.approx(1.3)
-    assert not found.safe
+    comparison = compared(changed(BASE, slower, kernel="mm", target="sm_90", config=slowest, problem=PROBLEMS[0]))
+    assert kinds(comparison) == {"SLOWER": 1}
+    assert comparison.groups[0].findings[0].ratio == pytest.approx(1.3)
+    assert not comparison.safe
 
 
 def test_best_config_moved(compared):
@@ -194,33 +190,33 @@ def test_best_config_moved(compared):
         run["us"] *= factor
         run["samples_us"] = [value * factor for value in run["samples_us"]]
 
-    found = compared(changed(BASE, now_the_best, kernel="mm", target="sm_90", config=other, problem=PROBLEMS[0]))
-    assert kinds(found) == {"BEST_CONFIG_MOVED": 1, "FASTER": 1}
-    moved = found.groups[0].findings[0]
+    comparison = compared(changed(BASE, now_the_best, kernel="mm", target="sm_90", config=other, problem=PROBLEMS[0]))
+    assert kinds(comparison) == {"BEST_CONFIG_MOVED": 1, "FASTER": 1}
+    moved = comparison.groups[0].findings[0]
     assert (moved.before, moved.after) == (best, other)
     assert moved.ratio == pytest.approx(1 / 0.7, rel=0.02)
     assert PROBLEMS[0] in moved.detail
 
 
 def test_lost_kernel_is_one_group_that_says_so(compared):
-    found = compared([one for one in BASE if one["kernel"] != "addmm"])
-    assert kinds(found) == {"LOST_COVERAGE": 16}
-    (group,) = found.groups
+    comparison = compared([one for one in BASE if one["kernel"] != "addmm"])
+    assert kinds(comparison) == {"LOST_COVERAGE": 16}
+    (group,) = comparison.groups
     assert group.cause == "kernel addmm: none of its 16 cases was recorded"
 
 
 def test_lost_target_is_one_group_over_all_kernels(compared):
-    found = compared([one for one in BASE if one["target"] != "sm_100"])
-    (group,) = found.groups
+    comparison = compared([one for one in BASE if one["target"] != "sm_100"])
+    (group,) = comparison.groups
     assert group.cause == "target sm_100: none of its 24 cases was recorded"
 
 
 def test_run_without_its_tail_is_not_safe(compared):
-    found = compared(BASE[:-5], selected=len(BASE), wall_s=None)
-    assert set(kinds(found)) == {"LOST_COVERAGE"}
-    assert not found.safe
-    assert sum(len(group.findings) for group in found.groups if group.cause == "not recorded") == 5
-    assert any(finding.after == "the run did not end" for group in found.groups for finding in group.findings)
+    comparison = compared(BASE[:-5], selected=len(BASE), wall_s=None)
+    assert set(kinds(comparison)) == {"LOST_COVERAGE"}
+    assert not comparison.safe
+    assert sum(len(group.findings) for group in comparison.groups if group.cause == "not recorded") == 5
+    assert any(finding.after == "the run did not end" for group in comparison.groups for finding in group.findings)
 
 
 @pytest.mark.parametrize(
@@ -229,22 +225,22 @@ def test_run_without_its_tail_is_not_safe(compared):
 def test_candidate_without_a_usable_run_json_is_not_safe(tmp_path, damage):
     before, after = (write_run(tmp_path / name, BASE) for name in "ab")
     damage(after / "run.json")
-    found = compare(read_compared_run(before), read_compared_run(after))
-    assert kinds(found) == {"LOST_COVERAGE": 1}
-    assert "run.json" in found.groups[0].findings[0].after
+    comparison = compare(read_compared_run(before), read_compared_run(after))
+    assert kinds(comparison) == {"LOST_COVERAGE": 1}
+    assert "run.json" in comparison.groups[0].findings[0].after
 
 
 def test_fewer_configs_of_one_case_are_lost(compared):
     def configs(count: int):
         def change(one: Record) -> None:
-            (verdict,) = [each for each in one["verdicts"] if each["check"] == "memory"]
+            (verdict,) = [verdict for verdict in one["verdicts"] if verdict["check"] == "memory"]
             one["verdicts"] += [{**verdict, "check": f"memory@64x64x{32 * k}-s3-w4"} for k in range(1, count)]
 
         return change
 
-    found = compared(changed(BASE, configs(1), **KERNEL), changed(BASE, configs(10), **KERNEL))
-    assert kinds(found) == {"LOST_COVERAGE": 8}
-    assert found.groups[0].cause == "judged fewer times"
+    comparison = compared(changed(BASE, configs(1), **KERNEL), changed(BASE, configs(10), **KERNEL))
+    assert kinds(comparison) == {"LOST_COVERAGE": 8}
+    assert comparison.groups[0].cause == "judged fewer times"
     assert kinds(compared(changed(BASE, configs(10), **KERNEL), changed(BASE, configs(1), **KERNEL))) == {}
 
 
@@ -265,17 +261,17 @@ def test_a_failure_that_passes_by_being_judged_less_is_not_fixed(compared):
     broken = changed(BASE, failed, **KERNEL)
     assert kinds(compared(BASE, broken)) == {"FIXED": 8}
     for less, cause in ((interpreted, "run by: device before, interpreter now"), (fewer_checks, "no longer checked")):
-        found = compared(changed(BASE, less, **KERNEL), broken)
-        assert kinds(found) == {"LOST_COVERAGE": 8}
-        assert found.groups[0].cause.startswith(cause)
+        comparison = compared(changed(BASE, less, **KERNEL), broken)
+        assert kinds(comparison) == {"LOST_COVERAGE": 8}
+        assert comparison.groups[0].cause.startswith(cause)
 
 
 def test_what_was_not_read_before_is_no_regression(compared):
     def read(one: Record) -> None:
         one["observed"]["resources"] |= {"spills": 40}
 
-    found = compared(changed(BASE, read, **KERNEL), changed(BASE, unread, **KERNEL))
-    assert kinds(found) == {}
+    comparison = compared(changed(BASE, read, **KERNEL), changed(BASE, unread, **KERNEL))
+    assert kinds(comparison) == {}
 
 
 def test_an_accepted_case_that_is_measured_too_few_times_is_not_silent(compared):
@@ -291,14 +287,14 @@ def test_times_of_another_problem_are_not_compared_and_that_is_said(compared):
     def other(one: Record) -> None:
         one["observed"]["run"] |= {"problem": "mm-1x1x1-bf16", "samples_us": [9e5] * 15}
 
-    found = compared(changed(BASE, other, **KERNEL))
-    assert found.warnings == ("times could not be compared in 8 cases: another problem was timed",)
+    comparison = compared(changed(BASE, other, **KERNEL))
+    assert comparison.warnings == ("times could not be compared in 8 cases: another problem was timed",)
 
 
 def test_tail_that_both_runs_lack_is_not_safe(compared):
-    found = compared(BASE[:-5], BASE[:-5], selected=len(BASE))
-    assert kinds(found) == {"LOST_COVERAGE": 1}
-    assert "5 of 48 selected" in found.groups[0].findings[0].after
+    comparison = compared(BASE[:-5], BASE[:-5], selected=len(BASE))
+    assert kinds(comparison) == {"LOST_COVERAGE": 1}
+    assert "5 of 48 selected" in comparison.groups[0].findings[0].after
 
 
 def test_candidate_with_torn_line_is_not_safe(compared, tmp_path):
@@ -306,15 +302,15 @@ def test_candidate_with_torn_line_is_not_safe(compared, tmp_path):
     after = write_run(tmp_path / "b", BASE)
     file = after / "records.jsonl"
     file.write_bytes(file.read_bytes()[:-100])
-    found = compare(read_compared_run(before), read_compared_run(after))
-    assert set(kinds(found)) == {"LOST_COVERAGE"}
-    assert any("torn last line" in finding.after for group in found.groups for finding in group.findings)
+    comparison = compare(read_compared_run(before), read_compared_run(after))
+    assert set(kinds(comparison)) == {"LOST_COVERAGE"}
+    assert any("torn last line" in finding.after for group in comparison.groups for finding in group.findings)
 
 
 def test_what_was_lost_comes_before_what_was_gained(compared):
-    found = compared(changed(BASE, fewer_checks, **KERNEL), changed(BASE, interpreted, **KERNEL))
-    assert [group.cause for group in found.groups] == ["no longer checked: memory"]
-    assert kinds(found) == {"LOST_COVERAGE": 8}
+    comparison = compared(changed(BASE, fewer_checks, **KERNEL), changed(BASE, interpreted, **KERNEL))
+    assert [group.cause for group in comparison.groups] == ["no longer checked: memory"]
+    assert kinds(comparison) == {"LOST_COVERAGE": 8}
     assert kinds(compared(BASE, changed(BASE, interpreted, **KERNEL))) == {"NEW_COVERAGE": 8}
 
 
@@ -322,21 +318,21 @@ def test_what_only_tells_of_drift_or_is_new_can_be_lacking(compared):
     def no_digests(one: Record) -> None:
         del one["observed"]["outputs"]
 
-    found = compared(changed(BASE, no_digests, **KERNEL))
-    assert (found.groups, found.safe) == ((), True)
-    assert found.warnings == ("digests of outputs could not be compared in 8 cases: one side lacks them",)
-    found = compared(BASE, changed(BASE, no_code, **KERNEL))
-    assert (found.groups, found.safe) == ((), True)
-    assert "could not be compared in 8 cases: the baseline lacks them" in found.warnings[0]
+    comparison = compared(changed(BASE, no_digests, **KERNEL))
+    assert (comparison.groups, comparison.safe) == ((), True)
+    assert comparison.warnings == ("digests of outputs could not be compared in 8 cases: one side lacks them",)
+    comparison = compared(BASE, changed(BASE, no_code, **KERNEL))
+    assert (comparison.groups, comparison.safe) == ((), True)
+    assert "could not be compared in 8 cases: the baseline lacks them" in comparison.warnings[0]
 
 
 def test_instructions_of_another_kind_are_not_compared_and_that_is_said(compared):
     def assembly(one: Record) -> None:
         one["observed"]["code"] |= {"instructions_of": "sass", "instructions": {"FFMA": 8}}
 
-    found = compared(changed(BASE, assembly, **KERNEL))
-    assert found.groups == ()
-    assert found.warnings == ("instructions could not be compared in 8 cases: none before, sass now",)
+    comparison = compared(changed(BASE, assembly, **KERNEL))
+    assert comparison.groups == ()
+    assert comparison.warnings == ("instructions could not be compared in 8 cases: none before, sass now",)
 
 
 def mix_of(**instructions: int):
@@ -360,11 +356,11 @@ def test_packed_instructions_that_became_scalar_are_lost(compared, now, expected
     before = copy.deepcopy(BASE)
     for one in before:
         mix_of(FFMA2=1024, FFMA=64, LDS=182)(one)
-    found = compared(changed(before, mix_of(**now), **KERNEL), before)
-    assert kinds(found) == expected
+    comparison = compared(changed(before, mix_of(**now), **KERNEL), before)
+    assert kinds(comparison) == expected
     if "FEATURE_LOST" in expected:
-        assert [group.cause for group in found.groups] == ["packed FFMA2 became scalar instructions on sm_90"]
-        assert found.groups[0].findings[0].before == "FFMA 64, FFMA2 1024"
+        assert [group.cause for group in comparison.groups] == ["packed FFMA2 became scalar instructions on sm_90"]
+        assert comparison.groups[0].findings[0].before == "FFMA 64, FFMA2 1024"
 
 
 def test_one_cause_with_other_numbers_is_one_group(compared):
@@ -376,17 +372,17 @@ def test_one_cause_with_other_numbers_is_one_group(compared):
             one, "numerics/randn", f"FAIL bounded/randn seed 0: {number}/416 wrong, first [{number}, 3] got nan want 1"
         )
 
-    found = compared(changed(BASE, wrong_somewhere, kernel="mm"))
-    assert [len(group.findings) for group in found.groups] == [16]
+    comparison = compared(changed(BASE, wrong_somewhere, kernel="mm"))
+    assert [len(group.findings) for group in comparison.groups] == [16]
 
 
 def test_slower_compilation_is_reported_per_kernel_and_target(compared):
     def slow(one: Record) -> None:
         one["observed"]["compile_s"] = 2.5
 
-    found = compared(changed(BASE, slow, **KERNEL))
-    assert kinds(found) == {"SLOWER_COMPILE": 1}
-    assert found.safe
+    comparison = compared(changed(BASE, slow, **KERNEL))
+    assert kinds(comparison) == {"SLOWER_COMPILE": 1}
+    assert comparison.safe
     assert kinds(compared(changed(BASE, slow, **ONE))) == {}  # of one case it would be noise
 
 
@@ -399,15 +395,15 @@ def test_cached_compilations_are_not_timed(compared):
 
 def test_times_of_other_devices_are_not_compared(compared):
     stack = {**BASE[0]["stack"], "device": "NVIDIA H100"}
-    found = compared(changed(BASE, slower, **KERNEL), stack=stack)
-    assert found.groups == ()
-    assert any("devices differ" in warning for warning in found.warnings)
+    comparison = compared(changed(BASE, slower, **KERNEL), stack=stack)
+    assert comparison.groups == ()
+    assert any("devices differ" in warning for warning in comparison.warnings)
 
 
 def test_bits_of_other_seeds_are_not_compared(compared):
-    found = compared(changed(BASE, other_bits, **KERNEL), seed=7)
-    assert found.groups == ()
-    assert any("seeds differ" in warning for warning in found.warnings)
+    comparison = compared(changed(BASE, other_bits, **KERNEL), seed=7)
+    assert comparison.groups == ()
+    assert any("seeds differ" in warning for warning in comparison.warnings)
 
 
 def test_single_measurements_that_differ_are_ambiguous(compared):
@@ -419,9 +415,9 @@ def test_single_measurements_that_differ_are_ambiguous(compared):
         one["observed"]["run"]["us"] *= 2
 
     baseline = changed(BASE, one_measurement)
-    found = compared(changed(BASE, one_other, kernel="mm"), changed(BASE, one_measurement, kernel="mm"))
-    assert kinds(found) == {"AMBIGUOUS": 16}
-    assert len(found.groups) == 1
+    comparison = compared(changed(BASE, one_other, kernel="mm"), changed(BASE, one_measurement, kernel="mm"))
+    assert kinds(comparison) == {"AMBIGUOUS": 16}
+    assert len(comparison.groups) == 1
     assert compared(baseline, baseline).groups == ()
 
 
@@ -429,9 +425,9 @@ def test_no_longer_timed_is_lost_coverage(compared):
     def refused(one: Record) -> None:
         one["observed"]["run"] = {"problem": PROBLEMS[0], "refused": "shared-memory: 300000 bytes, 232448 required"}
 
-    found = compared(changed(BASE, refused, **ONE))
-    assert kinds(found) == {"LOST_COVERAGE": 1}
-    assert "no longer timed: refused" in found.groups[0].cause
+    comparison = compared(changed(BASE, refused, **ONE))
+    assert kinds(comparison) == {"LOST_COVERAGE": 1}
+    assert "no longer timed: refused" in comparison.groups[0].cause
 
 
 def test_a_waiver_does_not_hide_more_than_the_failure_it_accepts(compared):
@@ -452,6 +448,6 @@ def test_wgmma_for_mma_is_a_gain(compared, tmp_path: Path):
     def older(one: Record) -> None:
         one["observed"]["code"]["features"] = ["MMA", "POINTER_LOAD"]
 
-    found = compared(BASE, changed(BASE, older, **KERNEL))
-    assert kinds(found) == {Kind.FEATURE_GAINED.value: 24}  # TMA_LOAD, TMA_STORE, WGMMA
-    assert found.safe
+    comparison = compared(BASE, changed(BASE, older, **KERNEL))
+    assert kinds(comparison) == {Kind.FEATURE_GAINED.value: 24}  # TMA_LOAD, TMA_STORE, WGMMA
+    assert comparison.safe

@@ -45,11 +45,16 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Sample:
 
 def changed(bundle: Sample, **members: Callable[[bytes], bytes]) -> bytes:
     """The bundle with members changed: keywords are names with ``_`` for ``.``."""
-    found = read_archive(bundle.data)
+    contents = read_archive(bundle.data)
     for keyword, change in members.items():
         name = keyword.replace("_", ".")
-        found[name] = change(found[name])
-    return write_archive(found)
+        contents[name] = change(contents[name])
+    return write_archive(contents)
+
+
+def unsigned(bundle: Sample) -> dict[str, bytes]:
+    """The members without the signed statement."""
+    return {name: content for name, content in read_archive(bundle.data).items() if name != ENVELOPE_FILE}
 
 
 def with_member(bundle: Sample, name: str, content: bytes = b"more\n") -> bytes:
@@ -61,9 +66,9 @@ def without(bundle: Sample, name: str) -> bytes:
 
 
 def swapped(bundle: Sample, one: str, other: str) -> bytes:
-    found = read_archive(bundle.data)
-    found[one], found[other] = found[other], found[one]
-    return write_archive(found)
+    members = read_archive(bundle.data)
+    members[one], members[other] = members[other], members[one]
+    return write_archive(members)
 
 
 def lines(change: Callable[[list[bytes]], list[bytes]]) -> Callable[[bytes], bytes]:
@@ -75,10 +80,10 @@ def of_another_run(bundle: Sample) -> bytes:
 
 
 def with_envelope(bundle: Sample, change: Callable[[dict[str, Any]], None]) -> bytes:
-    found = read_archive(bundle.data)
-    envelope = json.loads(found[ENVELOPE_FILE])
+    members = read_archive(bundle.data)
+    envelope = json.loads(members[ENVELOPE_FILE])
     change(envelope)
-    return write_archive({**found, ENVELOPE_FILE: encode(envelope)})
+    return write_archive({**members, ENVELOPE_FILE: encode(envelope)})
 
 
 def edited_payload(envelope: dict[str, Any]) -> None:
@@ -92,15 +97,15 @@ def respelt_payload(envelope: dict[str, Any]) -> None:
 
 
 def signed_by_another(bundle: Sample) -> bytes:
-    found = read_archive(bundle.data)
-    payload = base64.b64decode(json.loads(found[ENVELOPE_FILE])["payload"])
-    return write_archive({**found, ENVELOPE_FILE: seal(payload, bundle.other_key)})
+    members = read_archive(bundle.data)
+    payload = base64.b64decode(json.loads(members[ENVELOPE_FILE])["payload"])
+    return write_archive({**members, ENVELOPE_FILE: seal(payload, bundle.other_key)})
 
 
 def signed_by_another_in_our_name(bundle: Sample) -> bytes:
-    found = read_archive(signed_by_another(bundle))
+    members = read_archive(signed_by_another(bundle))
     theirs, ours = bundle.other_key.public_key.keyid.encode(), bundle.key.public_key.keyid.encode()
-    return write_archive({**found, ENVELOPE_FILE: found[ENVELOPE_FILE].replace(theirs, ours)})
+    return write_archive({**members, ENVELOPE_FILE: members[ENVELOPE_FILE].replace(theirs, ours)})
 
 
 def signed_twice(bundle: Sample) -> bytes:
@@ -111,10 +116,10 @@ def signed_twice(bundle: Sample) -> bytes:
 
 
 def other_payload_type(bundle: Sample) -> bytes:
-    found = read_archive(bundle.data)
-    envelope = Envelope(base64.b64decode(json.loads(found[ENVELOPE_FILE])["payload"]), "application/json", {})
+    members = read_archive(bundle.data)
+    envelope = Envelope(base64.b64decode(json.loads(members[ENVELOPE_FILE])["payload"]), "application/json", {})
     envelope.sign(bundle.key)
-    return write_archive({**found, ENVELOPE_FILE: encode(envelope.to_dict())})
+    return write_archive({**members, ENVELOPE_FILE: encode(envelope.to_dict())})
 
 
 def zipped(
@@ -228,7 +233,7 @@ def signed(
 
 def claiming(change: Callable[[dict[str, Any]], None]) -> Callable[[Sample], bytes]:
     def tampered(bundle: Sample) -> bytes:
-        members = {name: content for name, content in read_archive(bundle.data).items() if name != ENVELOPE_FILE}
+        members = unsigned(bundle)
         return signed(members, bundle.key, lambda statement: change(statement["predicate"]))
 
     return tampered
@@ -238,7 +243,7 @@ def resigned(member: str, change: Callable[[bytes], bytes]) -> Callable[[Sample]
     """A member is changed and its new digest signed; the rest of the statement stays what it was."""
 
     def tampered(bundle: Sample) -> bytes:
-        honest = {name: content for name, content in read_archive(bundle.data).items() if name != ENVELOPE_FILE}
+        honest = unsigned(bundle)
         members = {**honest, member: change(honest[member])}
         statement = build_statement(members, parse(honest))
         return write_archive({**members, ENVELOPE_FILE: seal(encode(statement), bundle.key)})
@@ -248,9 +253,9 @@ def resigned(member: str, change: Callable[[bytes], bytes]) -> Callable[[Sample]
 
 def signed_text(payload: Callable[[bytes], bytes]) -> Callable[[Sample], bytes]:
     def tampered(bundle: Sample) -> bytes:
-        found = read_archive(bundle.data)
-        text = base64.b64decode(json.loads(found[ENVELOPE_FILE])["payload"])
-        return write_archive({**found, ENVELOPE_FILE: seal(payload(text), bundle.key)})
+        members = read_archive(bundle.data)
+        text = base64.b64decode(json.loads(members[ENVELOPE_FILE])["payload"])
+        return write_archive({**members, ENVELOPE_FILE: seal(payload(text), bundle.key)})
 
     return tampered
 
@@ -259,7 +264,7 @@ def run_with(**changes: Any) -> Callable[[Sample], bytes]:
     """The bundle of a run whose environment was another."""
 
     def tampered(bundle: Sample) -> bytes:
-        members = {name: content for name, content in read_archive(bundle.data).items() if name != ENVELOPE_FILE}
+        members = unsigned(bundle)
         environment = {**json.loads(members["environment.json"]), **changes}
         return signed({**members, "environment.json": encode(environment)}, bundle.key)
 
@@ -283,33 +288,24 @@ def set_in_extension(name: str, value: object) -> Callable[[dict[str, Any]], Non
 
 
 def with_list(bundle: Sample, text: bytes, name: str = "baseline.txt") -> bytes:
-    members = {name: content for name, content in read_archive(bundle.data).items() if name != ENVELOPE_FILE}
+    members = unsigned(bundle)
     return signed({**members, f"mustpass/{name}": text}, bundle.key)
 
 
-def shortened(bundle: Sample) -> bytes:
-    """The mustpass list loses a case, as if it had been written so, before everything is signed anew."""
-    found = mustpass.read_list(bundle.files["mustpass"])
-    outcomes = dict(list(found.outcomes.items())[1:])
-    return with_list(bundle, mustpass.written(replace(found, outcomes=outcomes)).encode())
+def list_with(change: Callable[[mustpass.MustpassList], dict[str, Any]]) -> Callable[[Sample], bytes]:
+    """The mustpass list with other fields, as if it had been written so, before everything is signed anew."""
+
+    def tampered(bundle: Sample) -> bytes:
+        honest = mustpass.read_list(bundle.files["mustpass"])
+        return with_list(bundle, mustpass.written(replace(honest, **change(honest))).encode())
+
+    return tampered
 
 
-def lengthened(bundle: Sample) -> bytes:
-    found = mustpass.read_list(bundle.files["mustpass"])
-    outcomes = {**found.outcomes, "test_a.py::test_b[another]": "pass"}
-    return with_list(bundle, mustpass.written(replace(found, outcomes=outcomes)).encode())
-
-
-def owing_the_device(bundle: Sample) -> bytes:
-    """The list owes a device for what passed without one."""
-    found = mustpass.read_list(bundle.files["mustpass"])
-    outcomes = {case: "pass:device" if owed.startswith("pass") else owed for case, owed in found.outcomes.items()}
-    return with_list(bundle, mustpass.written(replace(found, outcomes=outcomes)).encode())
-
-
-def of_another_tier(bundle: Sample) -> bytes:
-    found = mustpass.read_list(bundle.files["mustpass"])
-    return with_list(bundle, mustpass.written(replace(found, tier="full")).encode())
+def owing_the_device(owed: mustpass.MustpassList) -> dict[str, Any]:
+    """What passed without a device owes one."""
+    ways = {case: "pass:device" if way.startswith("pass") else way for case, way in owed.outcomes.items()}
+    return {"outcomes": ways}
 
 
 def smaller_run(bundle: Sample) -> bytes:
@@ -321,7 +317,7 @@ def smaller_run(bundle: Sample) -> bytes:
 
 
 def with_other_waivers(bundle: Sample) -> bytes:
-    members = {name: content for name, content in read_archive(bundle.data).items() if name != ENVELOPE_FILE}
+    members = unsigned(bundle)
     return signed({**members, "waivers/waivers.toml": b"# all is waived\n"}, bundle.key)
 
 
@@ -332,211 +328,174 @@ def without_mustpass(bundle: Sample) -> bytes:
 
 
 FAIL_TO_PASS = (b'"status":"fail"', b'"status":"pass"')
-TAMPERINGS: dict[str, tuple[Callable[[Sample], bytes], RejectReason]] = {
-    # the members
-    "a status edited": (
-        lambda b: changed(b, records_jsonl=lambda c: c.replace(*FAIL_TO_PASS)),
-        RejectReason.MEMBERS,
-    ),
-    "a record dropped": (
-        lambda b: changed(b, records_jsonl=lines(lambda found: found[1:])),
-        RejectReason.MEMBERS,
-    ),
-    "a record doubled": (
-        lambda b: changed(b, records_jsonl=lines(lambda found: found + found[:1])),
-        RejectReason.MEMBERS,
-    ),
-    "records of another run": (of_another_run, RejectReason.MEMBERS),
-    "two members swapped": (lambda b: swapped(b, "selected.txt", "summary.md"), RejectReason.MEMBERS),
-    "the environment replaced": (
-        lambda b: changed(b, environment_json=lambda c: c + b" "),
-        RejectReason.MEMBERS,
-    ),
-    "the driver edited": (
-        lambda b: changed(b, environment_json=lambda c: c.replace(b"H200", b"H100")),
-        RejectReason.MEMBERS,
-    ),
-    "the selection edited": (
-        lambda b: changed(b, selected_txt=lines(lambda found: found[1:])),
-        RejectReason.MEMBERS,
-    ),
-    "a member added": (lambda b: with_member(b, "waivers/more.toml"), RejectReason.MEMBERS),
-    "a member removed": (lambda b: without(b, "summary.md"), RejectReason.MEMBERS),
-    "the records removed": (lambda b: without(b, RECORDS), RejectReason.MEMBERS),
-    "waivers swapped": (
-        lambda b: write_archive({**read_archive(b.data), "waivers/waivers.toml": b"# all is waived\n"}),
-        RejectReason.MEMBERS,
-    ),
-    "a list shortened": (
-        lambda b: write_archive({**read_archive(b.data), "mustpass/baseline.txt": b"one\n"}),
-        RejectReason.MEMBERS,
-    ),
-    # the envelope
-    "the statement edited": (lambda b: with_envelope(b, edited_payload), RejectReason.BAD_SIGNATURE),
-    "signed by another key": (signed_by_another, RejectReason.OTHER_KEY),
-    "signed by another key in our name": (signed_by_another_in_our_name, RejectReason.BAD_SIGNATURE),
-    "the signature stripped": (
-        lambda b: with_envelope(b, lambda e: e["signatures"].clear()),
-        RejectReason.ENVELOPE,
-    ),
-    "a second signature": (signed_twice, RejectReason.ENVELOPE),
-    "no envelope": (lambda b: without(b, ENVELOPE_FILE), RejectReason.MEMBERS),
-    "the payload's type edited": (
-        lambda b: with_envelope(b, lambda e: e.update(payloadType="text/plain")),
-        RejectReason.ENVELOPE,
-    ),
-    "signed as another type": (other_payload_type, RejectReason.ENVELOPE),
-    "the envelope spelt otherwise": (lambda b: with_envelope(b, respelt_payload), RejectReason.ENVELOPE),
-    "no envelope's fields": (lambda b: with_envelope(b, lambda e: e.clear()), RejectReason.ENVELOPE),
-    "a key of the envelope twice": (
-        lambda b: write_archive(
-            {**read_archive(b.data), ENVELOPE_FILE: read_archive(b.data)[ENVELOPE_FILE][:-1] + b',"payload":""}'}
+#: For each reason, what has to be refused for it: a name, and what makes the bundle so.
+TAMPERINGS: dict[RejectReason, dict[str, Callable[[Sample], bytes]]] = {
+    RejectReason.ARCHIVE: {
+        "cut short": lambda b: b.data[: len(b.data) // 2],
+        "its end cut short": lambda b: b.data[:-1],
+        "another file": lambda b: b"\x7fELF" * 99,
+        "empty": lambda b: b"",
+        "trailing data": lambda b: b.data + b"more",
+        "prepended data": prepended,
+        "prepended data with offsets mended": prepended_and_mended,
+        "data between members and directory": with_gap,
+        "data after the directory": lambda b: b.data[:-22] + b"hidden" + b.data[-22:],
+        "a comment": with_comment,
+        "an extra field": lambda b: zipped(b, with_extra_field),
+        "another time": lambda b: zipped(b, with_time),
+        "a member twice": lambda b: zipped(b, extra=((RECORDS, b"{}\n"),)),
+        "members in another order": lambda b: zipped(b, extra=(("a", b"1"),)),
+        "a path upwards": renamed("../../escape"),
+        "a path upwards inside": renamed("waivers/../x"),
+        "an absolute path": renamed("/etc/passwd"),
+        "a drive": renamed("C:evil"),
+        "a backslash": renamed("waivers\\x"),
+        "a NUL in a name": renamed("run.json\0.txt"),
+        "a control character in a name": renamed("run\x1b[2J"),
+        "a folder": renamed("waivers/"),
+        "a symbolic link": lambda b: zipped(b, as_link),
+        "a size in the directory past the limit": patched(
+            lambda data: directory(data) + 24, lambda size: struct.pack("<L", 1 << 31), 4
         ),
-        RejectReason.JSON,
-    ),
-    # the archive
-    "cut short": (lambda b: b.data[: len(b.data) // 2], RejectReason.ARCHIVE),
-    "its end cut short": (lambda b: b.data[:-1], RejectReason.ARCHIVE),
-    "another file": (lambda b: b"\x7fELF" * 99, RejectReason.ARCHIVE),
-    "empty": (lambda b: b"", RejectReason.ARCHIVE),
-    "trailing data": (lambda b: b.data + b"more", RejectReason.ARCHIVE),
-    "prepended data": (prepended, RejectReason.ARCHIVE),
-    "prepended data with offsets mended": (prepended_and_mended, RejectReason.ARCHIVE),
-    "data between members and directory": (with_gap, RejectReason.ARCHIVE),
-    "data after the directory": (lambda b: b.data[:-22] + b"hidden" + b.data[-22:], RejectReason.ARCHIVE),
-    "a comment": (with_comment, RejectReason.ARCHIVE),
-    "an extra field": (lambda b: zipped(b, with_extra_field), RejectReason.ARCHIVE),
-    "another time": (lambda b: zipped(b, with_time), RejectReason.ARCHIVE),
-    "a member twice": (lambda b: zipped(b, extra=((RECORDS, b"{}\n"),)), RejectReason.ARCHIVE),
-    "members in another order": (lambda b: zipped(b, extra=(("a", b"1"),)), RejectReason.ARCHIVE),
-    "a path upwards": (renamed("../../escape"), RejectReason.ARCHIVE),
-    "a path upwards inside": (renamed("waivers/../x"), RejectReason.ARCHIVE),
-    "an absolute path": (renamed("/etc/passwd"), RejectReason.ARCHIVE),
-    "a drive": (renamed("C:evil"), RejectReason.ARCHIVE),
-    "a backslash": (renamed("waivers\\x"), RejectReason.ARCHIVE),
-    "a NUL in a name": (renamed("run.json\0.txt"), RejectReason.ARCHIVE),
-    "a control character in a name": (renamed("run\x1b[2J"), RejectReason.ARCHIVE),
-    "a folder": (renamed("waivers/"), RejectReason.ARCHIVE),
-    "a symbolic link": (lambda b: zipped(b, as_link), RejectReason.ARCHIVE),
-    "a bomb": (bomb, RejectReason.TOO_LARGE),
-    "a size in the directory past the limit": (
-        patched(lambda data: directory(data) + 24, lambda size: struct.pack("<L", 1 << 31), 4),
-        RejectReason.ARCHIVE,
-    ),
-    "data behind a member's own": (with_hidden_tail, RejectReason.ARCHIVE),
-    "too many members": (lambda b: zipped(b, extra=tuple((f"z{i}", b"") for i in range(64))), RejectReason.TOO_LARGE),
-    "stored, not deflated": (lambda b: zipped(b, method=zipfile.ZIP_STORED), RejectReason.ARCHIVE),
-    "another compression": (lambda b: zipped(b, method=zipfile.ZIP_LZMA), RejectReason.ARCHIVE),
-    "encrypted": (patched(lambda data: directory(data) + 8, lambda flags: b"\x01\x00", 2), RejectReason.ARCHIVE),
-    "a header with another name": (
-        patched(lambda data: 30, lambda name: name.upper(), len(FIRST)),
-        RejectReason.ARCHIVE,
-    ),
-    "a header with another size": (patched(lambda data: 22, lambda size: b"\0" * 4, 4), RejectReason.ARCHIVE),
-    "a checksum edited in both places": (
-        lambda b: patched(lambda data: 14, lambda crc: b"crc!", 4)(
+        "data behind a member's own": with_hidden_tail,
+        "stored, not deflated": lambda b: zipped(b, method=zipfile.ZIP_STORED),
+        "another compression": lambda b: zipped(b, method=zipfile.ZIP_LZMA),
+        "encrypted": patched(lambda data: directory(data) + 8, lambda flags: b"\x01\x00", 2),
+        "a header with another name": patched(lambda data: 30, lambda name: name.upper(), len(FIRST)),
+        "a header with another size": patched(lambda data: 22, lambda size: b"\0" * 4, 4),
+        "a checksum edited in both places": lambda b: patched(lambda data: 14, lambda crc: b"crc!", 4)(
             replace(b, data=patched(lambda data: directory(data) + 16, lambda crc: b"crc!", 4)(b))
         ),
-        RejectReason.ARCHIVE,
-    ),
-    "a compressed byte flipped": (
-        patched(lambda data: 30 + len(FIRST) + 40, lambda byte: bytes([byte[0] ^ 0xFF]), 1),
-        RejectReason.ARCHIVE,
-    ),
-    # signed, and still not to be believed
-    "PASSED claimed over a failure": (claiming(set_to("result", "PASSED")), RejectReason.STATEMENT),
-    "a failing test left out": (claiming(set_to("failedTests", [])), RejectReason.STATEMENT),
-    "counts made up": (claiming(set_in_extension("statuses", {"pass": 4})), RejectReason.STATEMENT),
-    "another tier claimed": (claiming(set_in_extension("tier", "full")), RejectReason.STATEMENT),
-    "other options claimed": (claiming(set_in_extension("options", [])), RejectReason.STATEMENT),
-    "a field of its own": (claiming(set_to("note", "trust me")), RejectReason.STATEMENT),
-    "another predicate": (
-        signed_text(lambda text: text.replace(b"attestation/test-result/v0.1", b"attestation/release/v0.1")),
-        RejectReason.STATEMENT,
-    ),
-    "the statement spelt otherwise": (signed_text(lambda text: text + b" "), RejectReason.STATEMENT),
-    "the statement is no JSON": (signed_text(lambda text: text[:-1]), RejectReason.JSON),
-    "a name twice in the statement": (
-        signed_text(lambda text: text.replace(b'"result":"FAILED"', b'"result":"PASSED","result":"FAILED"')),
-        RejectReason.JSON,
-    ),
-    "a nest of lists": (
-        signed_text(lambda text: b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}"),
-        RejectReason.JSON,
-    ),
-    "a status edited and signed": (resigned(RECORDS, lambda c: c.replace(*FAIL_TO_PASS)), RejectReason.UNREADABLE),
-    "a record dropped and signed": (resigned(RECORDS, lines(lambda found: found[1:])), RejectReason.INCOMPLETE),
-    "a record doubled and signed": (resigned(RECORDS, lines(lambda found: found + found[:1])), RejectReason.INCOMPLETE),
-    "a record that was not selected": (
-        resigned("selected.txt", lines(lambda found: found[1:])),
-        RejectReason.INCOMPLETE,
-    ),
-    "a name twice in a record": (
-        resigned(RECORDS, lambda c: c.replace(b'"status":"fail"', b'"status":"fail","status":"pass"')),
-        RejectReason.JSON,
-    ),
-    "NaN in a record": (resigned(RECORDS, lambda c: c.replace(b"0.25", b"NaN", 1)), RejectReason.JSON),
-    "an unknown status": (resigned(RECORDS, lambda c: c.replace(b'"fail"', b'"fine"')), RejectReason.UNREADABLE),
-    "a record cut short": (resigned(RECORDS, lambda c: c[:-1]), RejectReason.UNREADABLE),
-    "a huge line": (
-        resigned(RECORDS, lambda c: c + b'{"x":"' + random.Random(0).randbytes(600_000).hex().encode() + b'"}\n'),
-        RejectReason.TOO_LARGE,
-    ),
-    "a record of another seed": (
-        resigned(RECORDS, lambda c: c.replace(b'"seed":0', b'"seed":1', 1)),
-        RejectReason.MIXED_RUNS,
-    ),
-    "a record of another stack": (
-        resigned(RECORDS, lambda c: c.replace(b"3.7.1", b"3.6.0", 1)),
-        RejectReason.MIXED_RUNS,
-    ),
-    "an environment of another run": (
-        resigned("environment.json", lambda c: c.replace(b'"run": "sample"', b'"run": "theirs"')),
-        RejectReason.MIXED_RUNS,
-    ),
-    "an environment without its options": (
-        resigned("environment.json", lambda c: c.replace(b'"options"', b'"opinions"')),
-        RejectReason.UNREADABLE,
-    ),
-    "a run that did not end": (resigned("run.json", lambda c: c.replace(b"1.5", b"null")), RejectReason.INCOMPLETE),
-    "a run without a tier": (resigned("run.json", lambda c: c.replace(b'"tier"', b'"tear"')), RejectReason.UNREADABLE),
-    "a member that no bundle has": (
-        lambda b: signed(
-            {**{k: v for k, v in read_archive(b.data).items() if k != ENVELOPE_FILE}, "run.sh": b""}, b.key
+        "a compressed byte flipped": patched(
+            lambda data: 30 + len(FIRST) + 40, lambda byte: bytes([byte[0] ^ 0xFF]), 1
         ),
-        RejectReason.MEMBERS,
-    ),
-    # honest, and not what this verifier asks for
-    "judged by other code": (run_with(code={"sha256": "0" * 64, "suites": []}), RejectReason.OTHER_CODE),
-    "judged by suites of another package": (
-        run_with(code={"sha256": CODE, "suites": ["1" * 64]}),
-        RejectReason.OTHER_CODE,
-    ),
-    "an environment without the digests of its suites": (
-        resigned("environment.json", lambda c: c.replace(b'"suites"', b'"sweets"')),
-        RejectReason.UNREADABLE,
-    ),
-    "an unlisted option": (with_option("-p", "my_plugin"), RejectReason.FORBIDDEN_OPTION),
-    "options of another tier": (resigned("environment.json", with_words("--tier", "full")), RejectReason.MIXED_RUNS),
-    "options of another seed": (resigned("environment.json", with_words("--seed=17")), RejectReason.MIXED_RUNS),
-    "an unknown option": (with_option("--forgive-all"), RejectReason.FORBIDDEN_OPTION),
-    "an ini value overridden": (with_option("-o", "addopts="), RejectReason.FORBIDDEN_OPTION),
-    "kernels overridden": (run_with(variables={"TRITON_KERNEL_OVERRIDE": "1"}), RejectReason.FORBIDDEN_OPTION),
-    "a filter": (with_option("-k", "mm"), RejectReason.PARTIAL),
-    "a filter in one word": (with_option("--deselect=test_a.py"), RejectReason.PARTIAL),
-    "one file only": (with_option("conformance/suites/test_scaling.py"), RejectReason.PARTIAL),
-    "a case that no list owes": (shortened, RejectReason.OWED_CASES),
-    "a case that is owed and not there": (lengthened, RejectReason.OWED_CASES),
-    "a case that shows less than it owes": (owing_the_device, RejectReason.OWED_CASES),
-    "a list of another tier": (of_another_tier, RejectReason.OWED_CASES),
-    "a line of a list cut out": (
-        lambda b: with_list(b, b.files["mustpass"].read_bytes().rsplit(b"\n", 2)[0] + b"\n"),
-        RejectReason.OWED_CASES,
-    ),
-    "a list that is none": (lambda b: with_list(b, b"\xff"), RejectReason.OWED_CASES),
-    "a smaller run with a smaller list": (smaller_run, RejectReason.OTHER_FILE),
-    "other waivers, signed": (with_other_waivers, RejectReason.OTHER_FILE),
-    "no list, signed": (without_mustpass, RejectReason.OTHER_FILE),
+    },
+    RejectReason.TOO_LARGE: {
+        "a bomb": bomb,
+        "too many members": lambda b: zipped(b, extra=tuple((f"z{i}", b"") for i in range(64))),
+        "a huge line": resigned(
+            RECORDS, lambda c: c + b'{"x":"' + random.Random(0).randbytes(600_000).hex().encode() + b'"}\n'
+        ),
+    },
+    RejectReason.ENVELOPE: {
+        "the signature stripped": lambda b: with_envelope(b, lambda e: e["signatures"].clear()),
+        "a second signature": signed_twice,
+        "the payload's type edited": lambda b: with_envelope(b, lambda e: e.update(payloadType="text/plain")),
+        "signed as another type": other_payload_type,
+        "the envelope spelt otherwise": lambda b: with_envelope(b, respelt_payload),
+        "no envelope's fields": lambda b: with_envelope(b, lambda e: e.clear()),
+    },
+    RejectReason.OTHER_KEY: {
+        "signed by another key": signed_by_another,
+    },
+    RejectReason.BAD_SIGNATURE: {
+        "the statement edited": lambda b: with_envelope(b, edited_payload),
+        "signed by another key in our name": signed_by_another_in_our_name,
+    },
+    RejectReason.JSON: {
+        "a key of the envelope twice": lambda b: write_archive(
+            {**read_archive(b.data), ENVELOPE_FILE: read_archive(b.data)[ENVELOPE_FILE][:-1] + b',"payload":""}'}
+        ),
+        "the statement is no JSON": signed_text(lambda text: text[:-1]),
+        "a name twice in the statement": signed_text(
+            lambda text: text.replace(b'"result":"FAILED"', b'"result":"PASSED","result":"FAILED"')
+        ),
+        "a nest of lists": signed_text(lambda text: b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}"),
+        "a name twice in a record": resigned(
+            RECORDS, lambda c: c.replace(b'"status":"fail"', b'"status":"fail","status":"pass"')
+        ),
+        "NaN in a record": resigned(RECORDS, lambda c: c.replace(b"0.25", b"NaN", 1)),
+    },
+    RejectReason.MEMBERS: {
+        "a status edited": lambda b: changed(b, records_jsonl=lambda c: c.replace(*FAIL_TO_PASS)),
+        "a record dropped": lambda b: changed(b, records_jsonl=lines(lambda records: records[1:])),
+        "a record doubled": lambda b: changed(b, records_jsonl=lines(lambda records: records + records[:1])),
+        "records of another run": of_another_run,
+        "two members swapped": lambda b: swapped(b, "selected.txt", "summary.md"),
+        "the environment replaced": lambda b: changed(b, environment_json=lambda c: c + b" "),
+        "the driver edited": lambda b: changed(b, environment_json=lambda c: c.replace(b"H200", b"H100")),
+        "the selection edited": lambda b: changed(b, selected_txt=lines(lambda records: records[1:])),
+        "a member added": lambda b: with_member(b, "waivers/more.toml"),
+        "a member removed": lambda b: without(b, "summary.md"),
+        "the records removed": lambda b: without(b, RECORDS),
+        "waivers swapped": lambda b: write_archive(
+            {**read_archive(b.data), "waivers/waivers.toml": b"# all is waived\n"}
+        ),
+        "a list shortened": lambda b: write_archive({**read_archive(b.data), "mustpass/baseline.txt": b"one\n"}),
+        "no envelope": lambda b: without(b, ENVELOPE_FILE),
+        "a member that no bundle has": lambda b: signed({**unsigned(b), "run.sh": b""}, b.key),
+    },
+    RejectReason.STATEMENT: {
+        "PASSED claimed over a failure": claiming(set_to("result", "PASSED")),
+        "a failing test left out": claiming(set_to("failedTests", [])),
+        "counts made up": claiming(set_in_extension("statuses", {"pass": 4})),
+        "another tier claimed": claiming(set_in_extension("tier", "full")),
+        "other options claimed": claiming(set_in_extension("options", [])),
+        "a field of its own": claiming(set_to("note", "trust me")),
+        "another predicate": signed_text(
+            lambda text: text.replace(b"attestation/test-result/v0.1", b"attestation/release/v0.1")
+        ),
+        "the statement spelt otherwise": signed_text(lambda text: text + b" "),
+    },
+    RejectReason.UNREADABLE: {
+        "a status edited and signed": resigned(RECORDS, lambda c: c.replace(*FAIL_TO_PASS)),
+        "an unknown status": resigned(RECORDS, lambda c: c.replace(b'"fail"', b'"fine"')),
+        "a record cut short": resigned(RECORDS, lambda c: c[:-1]),
+        "an environment without its options": resigned(
+            "environment.json", lambda c: c.replace(b'"options"', b'"opinions"')
+        ),
+        "a run without a tier": resigned("run.json", lambda c: c.replace(b'"tier"', b'"tear"')),
+        "an environment without the digests of its suites": resigned(
+            "environment.json", lambda c: c.replace(b'"suites"', b'"sweets"')
+        ),
+    },
+    RejectReason.MIXED_RUNS: {
+        "a record of another seed": resigned(RECORDS, lambda c: c.replace(b'"seed":0', b'"seed":1', 1)),
+        "a record of another stack": resigned(RECORDS, lambda c: c.replace(b"3.7.1", b"3.6.0", 1)),
+        "an environment of another run": resigned(
+            "environment.json", lambda c: c.replace(b'"run": "sample"', b'"run": "theirs"')
+        ),
+        "options of another tier": resigned("environment.json", with_words("--tier", "full")),
+        "options of another seed": resigned("environment.json", with_words("--seed=17")),
+    },
+    RejectReason.INCOMPLETE: {
+        "a record dropped and signed": resigned(RECORDS, lines(lambda records: records[1:])),
+        "a record doubled and signed": resigned(RECORDS, lines(lambda records: records + records[:1])),
+        "a record that was not selected": resigned("selected.txt", lines(lambda records: records[1:])),
+        "a run that did not end": resigned("run.json", lambda c: c.replace(b"1.5", b"null")),
+    },
+    RejectReason.OWED_CASES: {
+        "a case that no list owes": list_with(lambda owed: {"outcomes": dict(list(owed.outcomes.items())[1:])}),
+        "a case that is owed and not there": list_with(
+            lambda owed: {"outcomes": {**owed.outcomes, "test_a.py::test_b[another]": "pass"}}
+        ),
+        "a case that shows less than it owes": list_with(owing_the_device),
+        "a list of another tier": list_with(lambda owed: {"tier": "full"}),
+        "a line of a list cut out": lambda b: with_list(
+            b, b.files["mustpass"].read_bytes().rsplit(b"\n", 2)[0] + b"\n"
+        ),
+        "a list that is none": lambda b: with_list(b, b"\xff"),
+    },
+    RejectReason.FORBIDDEN_OPTION: {
+        "an unlisted option": with_option("-p", "my_plugin"),
+        "an unknown option": with_option("--forgive-all"),
+        "an ini value overridden": with_option("-o", "addopts="),
+        "kernels overridden": run_with(variables={"TRITON_KERNEL_OVERRIDE": "1"}),
+    },
+    RejectReason.PARTIAL: {
+        "a filter": with_option("-k", "mm"),
+        "a filter in one word": with_option("--deselect=test_a.py"),
+        "one file only": with_option("conformance/suites/test_scaling.py"),
+    },
+    RejectReason.OTHER_CODE: {
+        "judged by other code": run_with(code={"sha256": "0" * 64, "suites": []}),
+        "judged by suites of another package": run_with(code={"sha256": CODE, "suites": ["1" * 64]}),
+    },
+    RejectReason.OTHER_FILE: {
+        "a smaller run with a smaller list": smaller_run,
+        "other waivers, signed": with_other_waivers,
+        "no list, signed": without_mustpass,
+    },
 }
 
 
@@ -547,10 +506,9 @@ def test_an_untouched_bundle_verifies(bundle):
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-@pytest.mark.parametrize("name", TAMPERINGS)
-def test_tampering_is_refused_with_its_reason(bundle, name):
-    tamper, reason = TAMPERINGS[name]
-    data = tamper(bundle)
+@pytest.mark.parametrize(("reason", "name"), [(reason, name) for reason, group in TAMPERINGS.items() for name in group])
+def test_tampering_is_refused_with_its_reason(bundle, reason, name):
+    data = TAMPERINGS[reason][name](bundle)
     assert data != bundle.data
     with pytest.raises(Rejected) as refused:
         verify(data, bundle.policy)
@@ -559,7 +517,7 @@ def test_tampering_is_refused_with_its_reason(bundle, name):
 
 
 def test_every_reason_has_a_tampering():
-    assert {reason for _, reason in TAMPERINGS.values()} == set(RejectReason)
+    assert set(TAMPERINGS) == set(RejectReason)
 
 
 def test_no_flipped_bit_changes_what_is_read(bundle):
@@ -592,9 +550,9 @@ def test_named_code_is_accepted(bundle):
 
 def test_a_passing_run_is_stated_as_passed(tmp_path):
     statuses = (Status.PASS, Status.NOT_APPLICABLE)
-    found = sample(tmp_path)
-    data = found.packed(write_run(tmp_path / "passing", statuses))
-    assert verify(data, found.policy).statement["predicate"]["result"] == "PASSED"
+    signer = sample(tmp_path)
+    data = signer.packed(write_run(tmp_path / "passing", statuses))
+    assert verify(data, signer.policy).statement["predicate"]["result"] == "PASSED"
 
 
 def test_the_payload_type_is_that_of_in_toto():
