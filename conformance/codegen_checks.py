@@ -11,10 +11,8 @@ import contextlib
 import difflib
 import functools
 import io
-import os
 import re
 import subprocess
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,12 +177,21 @@ def check(
     Raises ValueError if ``artefact`` was compiled for another target or a feature is both required and forbidden.
     """
     required, forbidden = set(requires), set(forbids)
-    _refuse_another_target(artefact, target)
     if both := required & forbidden:
         raise ValueError(f"required and forbidden at once: {', '.join(sorted(f.name for f in both))}")
     order = {feature: index for index, feature in enumerate(FEATURES)}
-    wanted = sorted(required | forbidden, key=lambda feature: order.get(feature, len(order)))
-    return [_verdict(artefact, target.vendor, feature, feature in required) for feature in wanted]
+    verdicts = []
+    for feature in sorted(required | forbidden, key=lambda feature: order.get(feature, len(order))):
+        wanted = feature in required
+        passed, piece, result = _decide(artefact, target, feature, wanted)
+        if piece is None:
+            text = f"{target.vendor} code has no such thing: there is no evidence for {feature.name} on its hardware"
+            verdicts.append(FeatureVerdict(feature, wanted, passed, "", "", text, None))
+        else:
+            text = _text(artefact, feature, wanted, piece, result)
+            path = artefact.stages.get(piece.stage)
+            verdicts.append(FeatureVerdict(feature, wanted, passed, piece.stage, piece.directive, text, path))
+    return verdicts
 
 
 def present(artefact: CompiledCode, target: Target, feature: Feature) -> bool:
@@ -192,20 +199,34 @@ def present(artefact: CompiledCode, target: Target, feature: Feature) -> bool:
 
     Raises ValueError if ``artefact`` was compiled for another target.
     """
-    _refuse_another_target(artefact, target)
-    if feature is SPILL:
-        return _spill_verdict(artefact, required=True).passed
-    results = [_result(artefact, piece) for piece in EVIDENCE.get(target.vendor, {}).get(feature, ())]
-    return bool(results) and all(result is not None and result.passed for result in results)
+    return _decide(artefact, target, feature, required=True)[0]
 
 
-def _refuse_another_target(artefact: CompiledCode, target: Target) -> None:
+def _decide(
+    artefact: CompiledCode, target: Target, feature: Feature, required: bool
+) -> tuple[bool, Evidence | None, FileCheckResult | None]:
+    """Whether ``feature`` is as it should be, and what decided: the first piece of evidence that fails, else the first.
+
+    None and None where there is no evidence. The result is None where the artefact lacks the piece's stage.
+    """
     if artefact.target_id != target.id:
         raise ValueError(f"the artefact is for {artefact.target_id}, it was to be checked for {target.id}")
+    pieces = EVIDENCE.get(target.vendor, {}).get(feature, ())
+    if feature is SPILL:
+        binary = next((name for name in ("cubin", "hsaco") if name in artefact.stages), artefact.resources.source)
+        pieces = (Evidence(binary, "spills > 0"),)
+    results = [(piece, _result(artefact, feature, piece)) for piece in pieces if required or piece.proves_absence]
+    failures = [(piece, result) for piece, result in results if result is None or result.passed != required]
+    if not results:
+        return not required, None, None
+    return not failures, *(failures or results)[0]
 
 
-def _result(artefact: CompiledCode, piece: Evidence) -> FileCheckResult | None:
-    """What FileCheck says of one piece of evidence; None if the artefact lacks its stage, or the stage is empty."""
+def _result(artefact: CompiledCode, feature: Feature, piece: Evidence) -> FileCheckResult | None:
+    """What one piece of evidence says; None if the artefact lacks its stage, or the stage is empty."""
+    if feature is SPILL:
+        used = artefact.resources
+        return None if used.source == "metadata" else FileCheckResult(used.spills > 0, "", 0)
     path = artefact.stages.get(piece.stage)
     return _checked(path, piece) if path is not None and path.stat().st_size else None
 
@@ -215,29 +236,15 @@ def _checked(path: Path, piece: Evidence) -> FileCheckResult:
     return filecheck(piece.directive, _code_of(path, piece.stage))
 
 
-def _verdict(artefact: CompiledCode, vendor: str, feature: Feature, required: bool) -> FeatureVerdict:
-    """That of the first piece of evidence that fails, else that of the first piece."""
-    if feature is SPILL:
-        return _spill_verdict(artefact, required)
-    evidence = EVIDENCE.get(vendor, {}).get(feature, ())
-    if not required:
-        evidence = tuple(piece for piece in evidence if piece.proves_absence)
-    if not evidence:
-        text = f"{vendor} code has no such thing: there is no evidence for {feature.name} on its hardware"
-        return FeatureVerdict(feature, required, not required, "", "", text, None)
-    results = [(piece, _result(artefact, piece)) for piece in evidence]
-    failures = [(piece, result) for piece, result in results if result is None or result.passed != required]
-    piece, result = (failures or results)[0]
-    text = _text(artefact, feature, required, piece, result)
-    return FeatureVerdict(
-        feature, required, not failures, piece.stage, piece.directive, text, artefact.stages.get(piece.stage)
-    )
-
-
 def _text(
     artefact: CompiledCode, feature: Feature, required: bool, piece: Evidence, result: FileCheckResult | None
 ) -> str:
     """What was looked for and seen; with the nearest lines if that is not as it should be."""
+    if feature is SPILL:
+        used = artefact.resources
+        if result is None:
+            return "the binary could not be read, so nothing is known of spills: is cuobjdump missing?"
+        return f"{used.spills} {used.spill_unit} spilled per thread, {used.registers} registers ({used.source})"
     if result is None:
         have = ", ".join(sorted(artefact.stages))
         return f"{feature.name} is decided by {piece.stage}, which is empty or not in this artefact (it has {have})"
@@ -248,16 +255,6 @@ def _text(
     nearest = _around(path, result.line) if result.passed else _nearest(path, piece)
     wish = "required" if required else "forbidden"
     return f"{feature.name} ({feature.meaning}) is {wish}; {text} in {path}\n{nearest}"
-
-
-def _spill_verdict(artefact: CompiledCode, required: bool) -> FeatureVerdict:
-    used = artefact.resources
-    stage = next((name for name in ("cubin", "hsaco") if name in artefact.stages), used.source)
-    text = f"{used.spills} {used.spill_unit} spilled per thread, {used.registers} registers ({used.source})"
-    passed = used.source != "metadata" and (used.spills > 0) == required
-    if used.source == "metadata":
-        text = "the binary could not be read, so nothing is known of spills: is cuobjdump missing?"
-    return FeatureVerdict(SPILL, required, passed, stage, "spills > 0", text, artefact.stages.get(stage))
 
 
 # --- code without names and comments ----------------------------------------------------------------------------------
@@ -376,7 +373,9 @@ def disassembled(artefact: CompiledCode) -> str:
 
     Raises ValueError for an artefact without a cubin and RuntimeError if it cannot be disassembled.
     """
-    cubin = _cubin(artefact)
+    cubin = artefact.stages.get("cubin")
+    if cubin is None:
+        raise ValueError(f"{artefact.kernel_name} for {artefact.target_id} has no cubin, so it has no SASS")
     tool = nvidia_tool("cuobjdump")
     if tool is None:
         raise RuntimeError(
@@ -387,20 +386,3 @@ def disassembled(artefact: CompiledCode) -> str:
     if done.returncode or "Function :" not in done.stdout:
         raise RuntimeError(f"{' '.join(command)} failed (exit {done.returncode}): {done.stderr.strip()[:500]}")
     return done.stdout
-
-
-def _cubin(artefact: CompiledCode) -> Path:
-    cubin = artefact.stages.get("cubin")
-    if cubin is None:
-        raise ValueError(f"{artefact.kernel_name} for {artefact.target_id} has no cubin, so it has no SASS")
-    return cubin
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Writes ``path`` so that another process sees all of it or nothing; a read-only cache is left as it is."""
-    try:
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name, delete=False) as file:
-            file.write(text)
-        os.replace(file.name, path)
-    except OSError:
-        return

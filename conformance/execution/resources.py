@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from conformance.codegen_checks import write_whole
 from conformance.gate.runs.nvidia_tools import nvidia_tool
 from conformance.targets import Target
 
@@ -55,8 +56,18 @@ def read_resources(stages: Mapping[str, Path], metadata: Mapping[str, Any]) -> K
     except (OSError, ValueError, TypeError):
         pass  # not there yet, or written by another version
     resources = _from_cubin(binary, stages, metadata) if "cubin" in stages else _from_amdgcn(stages["amdgcn"], metadata)
-    write_whole(cache, json.dumps(dataclasses.asdict(resources)))
+    _write_whole(cache, json.dumps(dataclasses.asdict(resources)))
     return resources
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Writes ``path`` so that another process sees all of it or nothing; a read-only cache is left as it is."""
+    try:
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name, delete=False) as file:
+            file.write(text)
+        os.replace(file.name, path)
+    except OSError:
+        return
 
 
 def over_limits(resources: KernelResources, target: Target) -> list[str]:
