@@ -131,8 +131,8 @@ def test_every_directive_matches_somewhere_and_fails_elsewhere(
         for feature, pieces in EVIDENCE[vendor].items():
             for piece in pieces:
                 if artefact is not None:
-                    found = filecheck(piece.directive, code(piece.stage, artefact.text(piece.stage)))
-                    outcomes.setdefault((vendor, feature.name, piece.stage), set()).add(found.passed)
+                    result = filecheck(piece.directive, code(piece.stage, artefact.text(piece.stage)))
+                    outcomes.setdefault((vendor, feature.name, piece.stage), set()).add(result.passed)
     one_sided = {key for key, seen in outcomes.items() if seen != {True, False}}
     # Every kernel loads and stores; on AMD every one does so through pointers.
     always = {("nvidia", "POINTER_LOAD", "ptx")} & one_sided
@@ -369,10 +369,10 @@ TEXT = "alpha one\nbeta two\ngamma three\nbeta four\nomega"
     ],
 )
 def test_filecheck(directives: str, passes: bool, capfd: pytest.CaptureFixture[str]) -> None:
-    found = filecheck(directives, TEXT)
-    assert found.passed == passes
-    assert bool(found.message) != passes
-    assert "\x1b" not in found.message
+    result = filecheck(directives, TEXT)
+    assert result.passed == passes
+    assert bool(result.message) != passes
+    assert "\x1b" not in result.message
     assert capfd.readouterr() == ("", "")
 
 

@@ -73,17 +73,17 @@ def test_zero_factors_ignore_even_nan():
         2 * torch.tensor(slow(inputs["a"], inputs["b"])).double(),
     )
     without_product = addmm(5, 4, 7, alpha=0.0)
-    found = reference.value(without_product, {**nan, "bias": inputs["bias"]})
-    assert torch.equal(found, 0.5 * inputs["bias"].double().expand(5, 4))
+    result = reference.value(without_product, {**nan, "bias": inputs["bias"]})
+    assert torch.equal(result, 0.5 * inputs["bias"].double().expand(5, 4))
     assert not reference.magnitude(without_product, {**nan, "bias": inputs["bias"]}).any()
 
 
 @pytest.mark.parametrize(("M", "N", "K"), [(0, 4, 7), (5, 0, 7), (5, 4, 0), (0, 0, 0)])
 def test_empty_problems(M, N, K):
     problem = mm(M, N, K)
-    found = reference.value(problem, inputs_of(problem))
-    assert found.shape == (M, N)
-    assert not found.any()
+    result = reference.value(problem, inputs_of(problem))
+    assert result.shape == (M, N)
+    assert not result.any()
     biased = addmm(M, N, K)
     inputs = inputs_of(biased)
     assert torch.equal(reference.value(biased, inputs), (0.5 * inputs["bias"].double()).expand(M, N))
@@ -108,10 +108,10 @@ def test_batches(kind):
     problem = baddbmm(5, 4, 7, batch=3, bias=Bias(kind), alpha=2.0, beta=-0.5)
     inputs = inputs_of(problem)
     bias = inputs["bias"].double().expand(3, 5, 4)
-    found = reference.value(problem, inputs)
+    result = reference.value(problem, inputs)
     for z in range(3):
         raw = torch.tensor(slow(inputs["a"][z], inputs["b"][z])).double()
-        assert torch.equal(found[z], 2 * raw - 0.5 * bias[z])
+        assert torch.equal(result[z], 2 * raw - 0.5 * bias[z])
     plain = reference.value(bmm(5, 4, 7), {name: inputs[name] for name in "ab"})
     assert torch.equal(plain[2], torch.tensor(slow(inputs["a"][2], inputs["b"][2])).double())
     assert reference.value(bmm(5, 4, 0), inputs_of(bmm(5, 4, 0))).shape == (3, 5, 4)
@@ -131,7 +131,7 @@ def test_scales_of_blocks(scaling):
     problem = scaled_mm(130, 131, 260, scaling=scaling, bias=Bias())
     inputs = {o.name: integers(*o.shape, dtype=torch.float32, seed=len(o.name)) for o in problem.operands}
     a, b, scale_a, scale_b, bias = of(inputs, "a", "b", "scale_a", "scale_b", "bias")
-    found = reference.value(problem, inputs)
+    result = reference.value(problem, inputs)
     sizes = reference.magnitude(problem, inputs)
     per_row, per_column = (kind == "1x128" for kind in scaling.split("/"))
     for m, n in ((0, 0), (127, 128), (128, 127), (129, 130)):
@@ -142,7 +142,7 @@ def test_scales_of_blocks(scaling):
             * scale_b[k // 128, n if per_column else n // 128]
             for k in range(260)
         ]
-        assert float(found[m, n]) == sum(terms) + bias[n]
+        assert float(result[m, n]) == sum(terms) + bias[n]
         assert float(sizes[m, n]) == sum(abs(term) for term in terms)
 
 

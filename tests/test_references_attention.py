@@ -23,37 +23,37 @@ SCORES = (Score(), Score("soft-cap", 1.5), Score("alibi"))
 
 def inputs_for(problem: Attention, seed: int = 0) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    found = {}
+    inputs = {}
     for operand in problem.operands:
         if operand.dtype == "int32":
-            found[operand.name] = torch.randint(0, 4, operand.shape, generator=generator, dtype=torch.int32)
+            inputs[operand.name] = torch.randint(0, 4, operand.shape, generator=generator, dtype=torch.int32)
         else:
-            found[operand.name] = torch.randn(operand.shape, generator=generator)
-    return found
+            inputs[operand.name] = torch.randn(operand.shape, generator=generator)
+    return inputs
 
 
 @pytest.mark.parametrize("mask", MASKS, ids=lambda mask: mask.id)
 def test_masks_show_the_keys_that_they_say(mask):
-    found = meaning.visible(dataclasses.replace(BASE, mask=mask), {})
+    shown = meaning.visible(dataclasses.replace(BASE, mask=mask), {})
     wanted = [[MASKS[mask](query + 3, key) for key in range(12)] for query in range(9)]
-    assert found.shape == (1, 1, 9, 12)
-    assert found[0, 0].tolist() == wanted
+    assert shown.shape == (1, 1, 9, 12)
+    assert shown[0, 0].tolist() == wanted
 
 
 def test_documents_see_themselves_only():
     problem = dataclasses.replace(BASE, mask=Mask("document"))
     inputs = inputs_for(problem)
-    found = meaning.visible(problem, inputs)
+    shown = meaning.visible(problem, inputs)
     same = inputs["query_document"][:, :, None] == inputs["key_document"][:, None, :]
-    assert found.shape == (2, 1, 9, 12)
-    assert torch.equal(found[:, 0], same)
+    assert shown.shape == (2, 1, 9, 12)
+    assert torch.equal(shown[:, 0], same)
 
 
 @pytest.mark.parametrize("score", SCORES, ids=lambda score: score.kind)
 def test_forward_is_a_softmax_row_by_row(score):
     problem = dataclasses.replace(BASE, mask=Mask("causal"), score=score, kv_batch=1)
     inputs = inputs_for(problem)
-    found = meaning.forward(problem, inputs)
+    result = meaning.forward(problem, inputs)
     for batch, head, query in [(0, 0, 0), (1, 3, 5), (1, 2, 8)]:
         weights, values = [], []
         for key in range(query + 4):
@@ -66,8 +66,8 @@ def test_forward_is_a_softmax_row_by_row(score):
             values.append(inputs["v"][0, head // 2, key].double())
         total = sum(weights)
         wanted = sum(w / total * v for w, v in zip(weights, values, strict=True))
-        torch.testing.assert_close(found.out[batch, head, query], wanted, rtol=1e-12, atol=1e-12)
-        assert float(found.lse[batch, head, query]) == pytest.approx(math.log(total), rel=1e-12)
+        torch.testing.assert_close(result.out[batch, head, query], wanted, rtol=1e-12, atol=1e-12)
+        assert float(result.lse[batch, head, query]) == pytest.approx(math.log(total), rel=1e-12)
 
 
 @pytest.mark.parametrize("score", SCORES, ids=lambda score: score.kind)
@@ -79,15 +79,15 @@ def test_backward_is_the_derivative_of_forward(score):
     for name in "qkv":
         inputs[name].requires_grad_(True)
     q, k, v = (inputs[name] for name in "qkv")
-    found = meaning.scores(ahead, inputs)
-    seen = found.visible.any(-1, keepdim=True)
-    shares = torch.softmax(torch.where(found.visible, found.score, -1e30), -1) * seen
-    out = shares @ found.v
+    scored = meaning.scores(ahead, inputs)
+    seen = scored.visible.any(-1, keepdim=True)
+    shares = torch.softmax(torch.where(scored.visible, scored.score, -1e30), -1) * seen
+    out = shares @ scored.v
     (out * inputs["grad_out"]).sum().backward()
     with torch.no_grad():
         result = meaning.forward(ahead, inputs)
-        given = {**inputs, "out": result.out, "lse": result.lse}
-        gradients = meaning.backward(problem, given)
+        saved = {**inputs, "out": result.out, "lse": result.lse}
+        gradients = meaning.backward(problem, saved)
     torch.testing.assert_close(result.out, out.detach(), rtol=1e-12, atol=1e-12)
     for name, tensor in (("grad_q", q), ("grad_k", k), ("grad_v", v)):
         torch.testing.assert_close(getattr(gradients, name), tensor.grad, rtol=1e-10, atol=1e-12)
@@ -96,11 +96,11 @@ def test_backward_is_the_derivative_of_forward(score):
 def test_rows_without_keys_are_zero():
     problem = dataclasses.replace(BASE, op="attention_backward", queries=20, mask=Mask("causal"))
     inputs = inputs_for(problem)
-    found = meaning.forward(dataclasses.replace(problem, op="attention"), inputs)
-    assert bool((found.out[:, :, :8] == 0).all())
-    assert bool((found.lse[:, :, :8] == -math.inf).all())
-    assert bool((found.out[:, :, 8:] != 0).any(-1).all())
-    gradients = meaning.backward(problem, {**inputs, "lse": found.lse})
+    result = meaning.forward(dataclasses.replace(problem, op="attention"), inputs)
+    assert bool((result.out[:, :, :8] == 0).all())
+    assert bool((result.lse[:, :, :8] == -math.inf).all())
+    assert bool((result.out[:, :, 8:] != 0).any(-1).all())
+    gradients = meaning.backward(problem, {**inputs, "lse": result.lse})
     assert bool((gradients.grad_q[:, :, :8] == 0).all())
     assert bool(gradients.grad_k.isfinite().all())
 
@@ -110,9 +110,9 @@ def test_equal_scores_give_exact_sums():
     inputs = inputs_for(problem)
     inputs["q"] = torch.zeros_like(inputs["q"])
     inputs["v"] = inputs["v"].round()
-    found = meaning.forward(problem, inputs)
+    result = meaning.forward(problem, inputs)
     wanted = inputs["v"].double().sum(2, keepdim=True).repeat_interleave(2, 1) / 12
-    assert torch.equal(found.out, wanted.expand_as(found.out))
+    assert torch.equal(result.out, wanted.expand_as(result.out))
 
 
 def test_gathering_is_the_transpose_of_repeating():

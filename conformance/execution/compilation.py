@@ -1,9 +1,9 @@
 """Isolated, parallel compilation: a pool of spawned processes, each serving one request at a time.
 
-A compiler that aborts, hangs or raises is the result of the one request that caused it; its process is replaced and
-the others go on. Nothing is forked, ``TRITON_INTERPRET`` is removed from the children's environment, and no child
-touches a GPU: they compile through a stub driver. Triton's cache keys hold the backend, the architecture and the
-options, not the device, so what a child compiles for a device's architecture is a cache hit for the real launch.
+If the compiler aborts, hangs or raises, that is the result of the request that caused it. The pool replaces the process
+and the other requests go on. No process is forked, and no child has ``TRITON_INTERPRET`` in its environment. No child
+touches a GPU: children compile through a stub driver. Triton's cache keys hold the backend, the architecture and the
+options, but not the device. So the launch on a device finds in the cache what a child compiled for its architecture.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from conformance.execution.resources import KernelResources
 from conformance.records import Reason, Status
 from conformance.targets import Target
 
-#: Seconds that a child may take to import torch and triton; generous for a cold network file system.
+#: Seconds in which a child must have imported torch and triton; a cold network file system is slow.
 START_SECONDS = 180.0
-#: Seconds between a child's own deadline, at which it writes where it hangs, and its being killed from outside.
+#: Seconds between a child's own deadline, at which it writes where it hangs, and the kill from outside.
 GRACE_SECONDS = 1.0
 #: Characters of compiler output that an error keeps.
 OUTPUT_LIMIT = 20_000
@@ -41,9 +41,12 @@ OUTPUT_LIMIT = 20_000
 
 @dataclass(frozen=True)
 class CompileRequest:
-    """``factory`` ("package.module:function") called with ``payload`` and ``target`` in the child returns the
-    :class:`~conformance.kernels.launch.Launch` to compile, over tensors without memory. ``payload`` is pickled.
-    ``deduplicate`` False asks Triton even if the launch is predicted to be served by what was compiled before."""
+    """A launch to compile.
+
+    The child calls ``factory`` ("package.module:function") with ``payload``, which is pickled, and ``target``. It
+    returns a :class:`~conformance.kernels.launch.Launch` over tensors without memory. With ``deduplicate`` False the
+    child asks Triton even if its prediction says that an earlier compilation serves the launch.
+    """
 
     factory: str
     payload: Any
@@ -53,8 +56,10 @@ class CompileRequest:
 
 @dataclass(frozen=True)
 class Task:
-    """``function`` ("package.module:function") called with ``payload`` and ``target`` in the child; what it returns is
-    the result's ``value``. Both are pickled."""
+    """A call of ``function`` ("package.module:function") with ``payload`` and ``target`` in the child.
+
+    The result's ``value`` is what the function returns. Payload and value are pickled.
+    """
 
     function: str
     payload: Any
@@ -66,9 +71,12 @@ Request = CompileRequest | Task
 
 @dataclass(frozen=True)
 class Artefact:
-    """One compiled kernel. ``stages`` maps "source", "ttir", "ttgir", "llir", "ptx" or "amdgcn", "cubin" or "hsaco"
-    and "json" to files; ``key`` is the digest of the specialisation; ``cached`` says whether Triton's cache had it, and
-    ``seconds`` what compiling took of the processors, 0 if that was not measured."""
+    """One compiled kernel.
+
+    ``stages`` maps "source", "ttir", "ttgir", "llir", "ptx" or "amdgcn", "cubin" or "hsaco" and "json" to files.
+    ``key`` is the digest of the specialisation. ``cached``: Triton's cache had the kernel. ``seconds``: processor
+    time of the compilation, 0 if it was not measured.
+    """
 
     target_id: str
     kernel_name: str
@@ -88,10 +96,10 @@ class Artefact:
 
 @dataclass(frozen=True)
 class CompileResult:
-    """``status`` is PASS, COMPILE_ERROR, CRASH or TIMEOUT; ``error`` the message and what the compiler wrote.
+    """``status`` is PASS, COMPILE_ERROR, CRASH or TIMEOUT. ``error`` holds the message and the compiler's output.
 
-    ``artefact`` is what a :class:`CompileRequest` was compiled to, ``value`` what a :class:`Task` returned, and
-    ``reason`` that of an exception which carries one.
+    A :class:`CompileRequest` gives an ``artefact``, a :class:`Task` a ``value``. ``reason`` is that of an exception
+    which carries one. ``seconds`` is wall time.
     """
 
     status: Status
@@ -114,7 +122,7 @@ class Answer(NamedTuple):
 
 @dataclass
 class _Job:
-    """A request on its way: ``blob`` is the pickled request, which also identifies it."""
+    """A request that was submitted. ``blob`` is the pickled request; it also identifies the job."""
 
     blob: bytes
     future: concurrent.futures.Future[CompileResult] = field(default_factory=concurrent.futures.Future)
@@ -123,10 +131,9 @@ class _Job:
 class CompilePool:
     """Compiles requests in at most ``workers`` processes, each request within ``deadline`` seconds.
 
-    Processes start when there is work for them. Equal requests share one compilation and one result. ``artefact_dir``
-    receives copies of the stage files; without it they stay where Triton's cache keeps them. :meth:`submit` returns a
-    future whose ``result()`` is a :class:`CompileResult`; it raises CancelledError if the pool is closed first, and
-    nothing else.
+    A process starts when there is work for it. Equal requests share one compilation and one result. Copies of the stage
+    files go to ``artefact_dir``; without it they stay in Triton's cache. :meth:`submit` returns a future of a
+    :class:`CompileResult`. Its ``result()`` raises CancelledError if the pool is closed first, and nothing else.
     """
 
     def __init__(self, workers: int, deadline: float = 120.0, artefact_dir: Path | None = None) -> None:
@@ -257,7 +264,7 @@ class _Worker:
                 seconds = time.monotonic() - started
                 return CompileResult(answer.status, answer.artefact, error, seconds, answer.value, answer.reason)
         except (EOFError, OSError):
-            pass  # the child is gone: what is left of it says why
+            pass  # the child is gone: its exit status and its output say why
         late = time.monotonic() - started >= self.pool.deadline
         ending = self._lose(child)
         if late:
@@ -371,9 +378,9 @@ def _failed(status: Status, error: str, started: float) -> CompileResult:
 def process_group(target: Target) -> str:
     """What may share a compiler process with ``target``.
 
-    Up to Triton 3.6 a process chooses the code of its fp8 conversions once, for the first NVIDIA architecture that it
-    compiles for, and uses it for all others: with instructions that the next one does not have, or without those that
-    it has. So architectures with instructions for e4m3 and without them are kept apart.
+    Up to Triton 3.6 a process chooses the code of its fp8 conversions once, for its first NVIDIA architecture, and uses
+    it for all others. The next architecture may lack these instructions, or have better ones. So architectures with and
+    without instructions for e4m3 get processes of their own.
     """
     if target.vendor == "nvidia":
         return "nvidia with fp8" if target.capability("e4m3").available else "nvidia without fp8"

@@ -32,7 +32,6 @@ class DeviceExecutor:
         if accelerator is None or not torch.accelerator.is_available():
             raise RuntimeError("no accelerator is available to torch: run with --no-gpu, or check the driver")
         self.device = torch.device(accelerator.type, index)
-        self._profiled = False
 
     def run(self, launch: Launch, programs: Sequence[int] | None = None, *, observe: bool = False) -> Ran:
         """Runs ``launch``. With ``observe`` the grid in the result is the one that the profiler saw on the device.

@@ -1,15 +1,15 @@
-"""What a launch specialises on: the one function behind deduplication, predicted compile counts and cache checks.
+"""What a launch specialises on. Deduplication, predicted compile counts and cache checks ask :func:`specialisation`.
 
 Triton compiles a kernel once per combination of argument classes. The classes, measured on 3.4 to 3.9:
 
-* an integer equal to 1 becomes a constant; any other is 32-bit, 64-bit or unsigned 64-bit, and a multiple of 16 or not;
-* a float is fp32 whatever its value (0.0 and 1.0 too), a bool is one bit;
-* a pointer has an element type and is 16-byte aligned or not; AMD's backend also asks whether its storage is below
-  2 GiB, when buffer operations are on;
-* a host tensor descriptor has an element type and a block shape, and neither sizes nor strides count;
-* constexpr parameters count with their value, None is a constant.
+* An integer equal to 1 becomes a constant. Any other is 32-bit, 64-bit or unsigned 64-bit, and a multiple of 16 or not.
+* A float is fp32 whatever its value (0.0 and 1.0 too). A bool is one bit.
+* A pointer has an element type and is 16-byte aligned or not. With buffer operations on, AMD's backend also asks
+  whether its storage is below 2 GiB.
+* A host tensor descriptor has an element type and a block shape. Sizes and strides do not count.
+* A constexpr parameter counts with its value. None is a constant.
 
-Parameters marked ``do_not_specialize`` and annotated types take part as Triton's own documentation of ``jit`` says.
+``do_not_specialize`` and annotated types act as Triton's documentation of ``jit`` says.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BUFFER_LIMIT = 2**31 - 1  # bytes that AMD's buffer instructions can address
 
 @dataclass(frozen=True)
 class Specialisation:
-    """What one compilation serves. Equal specialisations need one compilation, different ones need two.
+    """What a compilation depends on: launches with equal specialisations share one compilation.
 
     ``arguments`` holds (parameter, class) pairs such as ("M", "i32:16"), ("a_ptr", "*bf16:16") or ("BLOCK", "=64");
     ``options`` the compile options by name; ``kernel`` Triton's hash of the source and all that it calls, or the
@@ -58,30 +58,27 @@ class Specialisation:
 
     def differences(self, other: Specialisation) -> list[str]:
         """What keeps ``self`` and ``other`` from sharing a compilation, one readable line each."""
-        lines = [
-            f"{what}: {mine} / {theirs}"
-            for what, mine, theirs in (
-                ("kernel", self.name, other.name),
-                ("source", self.kernel, other.kernel),
-                ("target", self.target_id, other.target_id),
-            )
-            if mine != theirs
-        ]
-        for mine, theirs in ((self.arguments, other.arguments), (self.options, other.options)):
-            left, right = dict(mine), dict(theirs)
-            for name in {**left, **right}:
-                if left.get(name) != right.get(name):
-                    lines.append(f"{name}: {left.get(name, 'absent')} / {right.get(name, 'absent')}")
+        lines: list[str] = []
+        for first, second in zip(self._parts(), other._parts(), strict=True):
+            for name in {**first, **second}:
+                if first.get(name) != second.get(name):
+                    lines.append(f"{name}: {first.get(name, 'absent')} / {second.get(name, 'absent')}")
         return lines
+
+    def _parts(self) -> tuple[dict[str, str], ...]:
+        identity = {"kernel": self.name, "source": self.kernel, "target": self.target_id}
+        return identity, dict(self.arguments), dict(self.options)
 
 
 def specialisation(launch: Launch, target: Target) -> Specialisation:
     """What compiling ``launch`` for ``target`` depends on; the grid is not part of it.
 
     Raises TypeError for an argument that Triton cannot take, OverflowError for an integer outside 64 bits and
-    ValueError for arguments that do not match the kernel's parameters. Constexpr values count by type and value:
-    True, 1 and 1.0 are three specialisations, though a process that has compiled one of them hands it to the others
-    (Triton looks its cache up by Python equality), so a kernel should keep to one type per parameter.
+    ValueError for arguments that do not match the kernel's parameters.
+
+    Constexpr values count by type and value: True, 1 and 1.0 are three specialisations. Triton looks them up by Python
+    equality, so a process that has compiled one of them uses it for the others. A kernel should therefore keep to one
+    type per parameter.
     """
     kernel = launch.function
     arguments = bound_arguments(kernel, launch.arguments)

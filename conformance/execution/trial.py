@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -57,8 +56,6 @@ class Trial:
     outputs: dict[str, Tensor] = field(default_factory=dict)
     diagnosis: str = ""
     compiled: object = None
-    run_seconds: float = 0.0
-    check_seconds: float = 0.0
 
     @functools.cached_property
     def digests(self) -> dict[str, str]:
@@ -103,7 +100,7 @@ def run_guarded(
     executor: Executor,
     pattern: int,
     *,
-    observe: bool,
+    observe: bool = False,
 ) -> tuple[dict[str, Tensor], list[str], Ran]:
     """Runs once over guarded memory: the dense outputs on the CPU, what was disturbed around them, and what ran.
 
@@ -120,10 +117,10 @@ def trial(
 ) -> Trial:
     """The verdicts about ``plan`` on ``executor``.
 
-    Each fill is run twice, with different poison around the operands. Judged are the numbers of every output, the
-    memory around every operand, and whether both runs agree bit by bit. ``names`` restricts the fills; ``seed`` picks
-    their values. The first run is observed, and its grid must be the plan's. Raises ValueError for a
-    name that the problem's family does not know.
+    Each fill runs twice, with different poison around the operands. The trial judges the numbers of every output, the
+    memory around every operand, and whether both runs agree bit by bit. The first run is observed; its grid must be
+    the plan's. ``names`` restricts the fills, ``seed`` picks their values. Raises ValueError for a name that the
+    problem's family does not know.
     """
     problem, contract = plan.problem, kernel.contract(plan, executor.name)
     chosen = fills_for(problem, contract, seed, names)
@@ -132,11 +129,9 @@ def trial(
     for fill in chosen:
         outputs = []
         for pattern in PATTERNS:
-            started = time.perf_counter()
             launcher = functools.partial(kernel.launch, plan)
             observe = result.grid is None
             dense, disturbed, ran = run_guarded(launcher, problem, fill.inputs, executor, pattern, observe=observe)
-            result.run_seconds += time.perf_counter() - started
             result.compiled = ran.compiled or result.compiled
             if result.grid is None:
                 result.grid, result.programs = ran.grid, ran.programs
@@ -145,13 +140,11 @@ def trial(
                 check = str(Check(CheckKind.MEMORY, fill.name))
                 result.verdicts.append(Verdict(check, False, text, {"pattern": pattern}))
             outputs.append(dense)
-        started = time.perf_counter()
         _judge_fill(result, fill, outputs)
-        result.check_seconds += time.perf_counter() - started
     if not any(Check.parse(verdict.check).kind is CheckKind.MEMORY for verdict in result.verdicts):
         text = f"operands and surroundings untouched in {len(chosen) * len(PATTERNS)} runs"
         result.verdicts.append(Verdict(str(Check(CheckKind.MEMORY)), True, text))
-    result.verdicts.append(_grid_verdict(plan, result))
+    result.verdicts.append(_grid_verdict(result, names))
     return result
 
 
@@ -191,17 +184,17 @@ def _judge_output(result: Trial, fill: Fill, output: str, name: str, outputs: li
 
 def _figures(verdict: FillVerdict) -> dict[str, object]:
     """What the text of a verdict does not say, or says for readers only."""
-    names = (
-        ("wrong", "total", "worst_ratio")
-        if verdict.passed
-        else ("wrong", "total", "worst_ratio", "first", "got", "want")
-    )
+    names = ["wrong", "total", "worst_ratio", *([] if verdict.passed else ["first", "got", "want"])]
     return {name: value for name, value in verdict.to_dict().items() if name in names and value is not None}
 
 
-def _grid_verdict(plan: Plan, result: Trial) -> Verdict:
-    seen = f"grid {result.grid} ran" + ("" if result.programs is None else f", {result.programs} programs")
-    check = str(Check(CheckKind.GRID))
+def _grid_verdict(result: Trial, names: Sequence[str] | None) -> Verdict:
+    plan, check = result.plan, str(Check(CheckKind.GRID))
+    if result.grid is None:
+        applicable = ", ".join(applicable_fills(plan.problem, result.contract))
+        text = f"no fill ran: of the fills of {plan.problem.id} ({applicable}) none is among {', '.join(names or ())}"
+        return Verdict(check, False, text, {"grid": []})
+    text = f"grid {result.grid} ran" + ("" if result.programs is None else f", {result.programs} programs")
     if result.grid == plan.grid:
-        return Verdict(check, True, seen, {"grid": list(plan.grid)})
-    return Verdict(check, False, f"{seen}, {plan.grid} was planned", {"grid": list(result.grid or ())})
+        return Verdict(check, True, text, {"grid": list(plan.grid)})
+    return Verdict(check, False, f"{text}, {plan.grid} was planned", {"grid": list(result.grid)})

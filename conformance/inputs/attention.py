@@ -114,14 +114,14 @@ def _random(request: FillRequest[Attention], draws: Draws, inputs: dict[str, Ten
 def _exact_forward(request: FillRequest[Attention], draws: Draws, inputs: dict[str, Tensor]) -> Fill:
     name, problem, contract = request.name, request.problem, request.contract
     form = _format(problem, contract)
-    kept = min(FORMATS[form].significand, contract.accumulator.exact_bits)
+    exact_bits = min(FORMATS[form].significand, contract.accumulator.exact_bits)
     if name == "uniform":
         _apart(problem, draws, form, inputs)
-        largest = max(1, min(2**kept - 1, (2**contract.accumulator.exact_bits - 1) // problem.keys))
+        largest = max(1, min(2**exact_bits - 1, (2**contract.accumulator.exact_bits - 1) // problem.keys))
     else:
         tied = TIED if name == "tie" else 1
         _coded(problem, contract, draws, inputs, tied)
-        largest = 2**kept // tied - 1
+        largest = 2**exact_bits // tied - 1
     inputs["v"] = _rounded(draws.nonzero(largest, problem.operand("v").shape), form)
     if problem.score.kind == "alibi":
         inputs["slopes"] = _slopes(problem, draws, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from conformance.inputs.fill_set import FillRequest
 from conformance.numerics.bounds import error_bound
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
-from conformance.numerics.rounding import FORMATS, round_to
+from conformance.numerics.rounding import FORMATS, Format, round_to
 from conformance.problems import Gemm, Operand
 from conformance.references import gemm
 
@@ -74,7 +75,13 @@ def special(request: FillRequest[Gemm]) -> Fill:
             kinds = [kinds[i] for i in draws.permutation(len(kinds))]
         for place, (line, kind) in enumerate(zip(order, kinds, strict=False)):
             k = product.k - 1 if place == 0 else int(draws.below(product.k, ())[()])
-            _plant(kind, matrix, partner, int(line), k, problem.operand(name).dtype, taken)
+            if kind == "largest":
+                # the partner's values are kept small there, and the same k is not used twice: no sum overflows fp32
+                if k in taken:
+                    continue
+                taken.add(k)
+                partner[:, k] *= 2.0**-6
+            plant(kind, matrix[line], k, FORMATS[problem.operand(name).dtype])
     return _finish(request, "special", _tensors(request, draws, a, b))
 
 
@@ -93,22 +100,20 @@ def _kinds(problem: Gemm, name: str, contract: Contract) -> list[str]:
     return kinds
 
 
-def _plant(kind: str, matrix: Floats, partner: Floats, line: int, k: int, dtype: str, taken: set[int]) -> None:
-    form = FORMATS[dtype]
-    if kind in ("nan", "+inf", "-inf"):
-        matrix[line, k] = float(kind)
-    elif kind == "zero":
-        matrix[line] = -0.0
+def plant(kind: str, line: Floats, place: int | tuple[Any, ...], form: Format) -> None:
+    """Puts special values into ``line``, a row or column of an operand whose dtype is ``form``.
+
+    NaN, an infinity and the largest value go to ``place`` alone; -0, subnormals and values that overflow fill the line.
+    """
+    if kind == "zero":
+        line[...] = -0.0
     elif kind == "subnormal":
         # halves of normals of one binade, so that no element is lost and none is normal
-        matrix[line] = np.clip(np.abs(matrix[line]), 0.25, 1.75) * form.smallest_normal * 0.5
+        line[...] = np.clip(np.abs(line), 0.25, 1.75) * form.smallest_normal * 0.5
     elif kind == "overflow":
-        matrix[line] = np.copysign(2.0 ** min(form.max_exponent - 2, 17), matrix[line])
-    elif kind == "largest" and k not in taken:
-        # the partner's values are kept small there, and the same k is not used twice: no sum overflows fp32
-        taken.add(k)
-        matrix[line, k] = form.largest
-        partner[:, k] *= 2.0**-6
+        line[...] = np.copysign(2.0 ** min(form.max_exponent - 2, 17), line)
+    else:
+        line[place] = form.largest if kind == "largest" else float(kind)
 
 
 def _bounded(request: FillRequest[Gemm], draws: Draws, a: Floats, b: Floats) -> Fill:

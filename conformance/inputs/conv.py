@@ -14,7 +14,7 @@ import torch
 
 from conformance.inputs import gemm
 from conformance.inputs.arrangement import formats, value_range
-from conformance.inputs.bounded import representable
+from conformance.inputs.bounded import plant, representable
 from conformance.inputs.draws import Draws, Floats, Integers, Shape
 from conformance.inputs.fill_set import FillRequest, FillSet, register_fills
 from conformance.inputs.integer_budget import (
@@ -221,9 +221,12 @@ def _fitted(request: FillRequest[Conv], x: Floats, w: Floats) -> tuple[Floats, F
 
 
 def _plant(problem: Conv, contract: Contract, draws: Draws, x: Floats, w: Floats) -> None:
-    """NaN, infinities and the largest finite value at single places of x, so few that at most half of the positions see
-    one; the same in w, and rows of -0, of subnormals and, for narrow outputs, of values that overflow the output, each
-    in an output channel of its own, in at most half of them."""
+    """Special values in x and w.
+
+    x gets NaN, infinities and the largest finite value at single places, so few that at most half of the positions see
+    one. At most half of the output channels of w get one kind each: the same values at single places, or a row of -0,
+    of subnormals or, for narrow outputs, of values that overflow the output.
+    """
     form = FORMATS[problem.dtype]
     positions = problem.batch * math.prod(problem.out_size)
     kinds = ["largest", "nan", "+inf", "-inf"][: positions // (2 * problem.taps)]
@@ -243,33 +246,14 @@ def _plant(problem: Conv, contract: Contract, draws: Draws, x: Floats, w: Floats
     if len(channels) < len(kinds):
         kinds = [kinds[place] for place in draws.permutation(len(kinds))]
     for kind, out_channel in zip(kinds, channels, strict=False):
-        _plant_weight(kind, problem, contract, draws, x, w, int(out_channel), taken)
-
-
-def _plant_weight(
-    kind: str,
-    problem: Conv,
-    contract: Contract,
-    draws: Draws,
-    x: Floats,
-    w: Floats,
-    out_channel: int,
-    taken: int | None,
-) -> None:
-    form, row = FORMATS[problem.dtype], w[out_channel]
-    slot = np.unravel_index(int(draws.below(row.size, ())[()]), row.shape)
-    if kind in ("nan", "+inf", "-inf"):
-        row[slot] = float(kind)
-    elif kind == "zero":
-        row[...] = -0.0
-    elif kind == "subnormal":
-        row[...] = np.clip(np.abs(row), 0.25, 1.75) * form.smallest_normal * 0.5
-    elif kind == "overflow":
-        row[...] = np.copysign(2.0 ** min(form.max_exponent - 2, 17), row)
-    elif slot[0] != taken:
-        group = out_channel // (problem.out_channels // problem.groups)
-        row[slot] = form.largest
-        x[:, group * problem.group_channels + slot[0]] *= 2.0**-6
+        row = w[out_channel]
+        place = np.unravel_index(int(draws.below(row.size, ())[()]), row.shape)
+        if kind == "largest":
+            if place[0] == taken:
+                continue
+            group = out_channel // (problem.out_channels // problem.groups)
+            x[:, group * problem.group_channels + place[0]] *= 2.0**-6
+        plant(kind, row, place, form)
 
 
 def _judged_by_bound(request: FillRequest[Conv], method: str, draws: Draws, x: Floats, w: Floats) -> Fill:

@@ -1,7 +1,7 @@
-"""Tensors in guarded memory: what is around and between their elements is poisoned before a run and watched after it.
+"""Tensors in guarded memory: the bytes around and between their elements hold poison, and a run must not change them.
 
-Reads outside an operand are caught by two runs with different poison whose outputs must agree bitwise; writes outside
-it, and any change of an input, are found by comparing memory.
+Two runs with different poison must give the same output bit by bit: this catches reads outside an operand. Comparing
+the memory before and after a run catches writes outside an operand and any change of an input.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from torch import Tensor
 
 from conformance.problems import BASE_ALIGNMENT, DTYPES, Operand, itemsize
 
-#: Byte around and between the elements of inputs, by pattern: NaN in every float format (-1 as int8), and a large
-#: finite number in every float format (123 as int8).
+#: The byte around and between the elements of inputs. Pattern 0 is NaN in every float format (-1 as int8), pattern 1 a
+#: large finite number in every float format (123 as int8).
 POISON = (0xFF, 0x7B)
-#: The same for outputs, whose own bytes are filled too. Different from POISON, so that poison copied from an input
-#: shows in the output's surroundings.
+#: The byte in and around outputs, by pattern. It differs from POISON, so that poison from an input shows around the
+#: output.
 SENTINEL = (0xFE, 0x7D)
-#: Guarded bytes on each side at least; behind an operand also up to REDZONE_ROWS of its rows, to REDZONE_LIMIT bytes.
+#: The fewest guarded bytes on each side. Behind an operand REDZONE_ROWS of its rows are guarded too, up to
+#: REDZONE_LIMIT bytes.
 REDZONE = 4096
 REDZONE_ROWS = 256
 REDZONE_LIMIT = 1 << 20
@@ -29,10 +30,12 @@ WHOLE_LIMIT = 1 << 26
 
 @dataclass(frozen=True)
 class Violation:
-    """Changed bytes of one operand in one place: "before", "after", in a "gap" between elements, or "inside" an input.
+    """Changed bytes of one operand in one place.
 
-    ``count`` bytes changed, the first at element ``offset`` from the operand's first element; for "gap" and "inside"
-    ``lines`` and ``positions`` are the first and last line (index along the largest stride) and position in it.
+    ``where``: "before" or "after" the operand, in a "gap" between its elements, or "inside" an input. ``count`` bytes
+    changed, the first at element ``offset`` from the operand's first element. For "gap" and "inside" ``lines`` holds
+    the first and the last line with a change (an index along the largest stride), ``positions`` the first and the last
+    position within a line.
     """
 
     operand: str
@@ -51,11 +54,12 @@ class Violation:
 
 
 class GuardedTensor:
-    """An operand inside a larger allocation of bytes; made by :meth:`place`.
+    """An operand inside a larger allocation of bytes. :meth:`place` makes one.
 
-    Small allocations (up to 64 MiB) and dense ones are poisoned and watched whole. In larger ones whose lines lie far
-    apart only a band of 4 KiB on both sides of each line is: the memory between stays untouched, so an operand with a
-    pitch of gigabytes costs only the pages that are used (address space on a CPU; real memory on a GPU).
+    Allocations of up to 64 MiB and dense operands are poisoned and watched whole. In a larger allocation whose lines
+    lie far apart, only a band of 4 KiB on both sides of each line is poisoned and watched. Nothing touches the memory
+    between the bands, so on a CPU an operand with a pitch of gigabytes costs only the pages of its bands. On a GPU it
+    costs the whole allocation.
     """
 
     def __init__(self, operand: Operand, view: Tensor, watched: Tensor, own: Tensor, start: int, output: bool) -> None:
@@ -71,12 +75,14 @@ class GuardedTensor:
     def place(
         cls, values: Tensor | None, operand: Operand, *, device: torch.device | str, pattern: int
     ) -> GuardedTensor:
-        """Place ``values`` (operand.shape and dtype, any device), or None for an output, in fresh guarded memory.
+        """``operand`` in fresh guarded memory on ``device``, with ``values``, or None for an output.
 
-        ``view`` then has the operand's shape and strides and lies operand.offset elements behind a 256-byte boundary.
-        ``pattern`` 0 or 1 picks the poison. Dimensions of stride 0 hold one element: values must not vary along them.
-        Raises ValueError for values that do or that have another shape or dtype, an unknown pattern or strides by which
-        elements overlap.
+        ``values`` has the operand's shape and dtype, on any device. ``pattern`` 0 or 1 picks the poison. The result's
+        ``view`` has the operand's shape and strides and begins ``operand.offset`` elements behind a 256-byte boundary.
+        A dimension of stride 0 holds one element.
+
+        Raises ValueError for an unknown pattern, strides by which elements overlap, and values that have another shape
+        or dtype or that vary along a dimension of stride 0.
         """
         if pattern not in (0, 1):
             raise ValueError(f"poison pattern {pattern!r} is unknown: use 0 or 1")
@@ -97,15 +103,12 @@ class GuardedTensor:
         return cls(operand, view, watched, own, start, values is None)
 
     def violations(self) -> list[Violation]:
-        """Places where watched bytes changed since placing: outside the elements and, for inputs, also inside."""
+        """Where watched bytes have changed: outside the elements and, for inputs, also inside."""
         changed = self._watched != self._before
         if self._output:
             changed &= ~self._own
         if not bool(changed.any()):
             return []
-        return self._describe(changed)
-
-    def _describe(self, changed: Tensor) -> list[Violation]:
         lines, columns = changed.nonzero(as_tuple=True)
         step = self._watched.stride(0)
         position = lines * step + columns + self._start
@@ -128,7 +131,10 @@ class GuardedTensor:
 
 
 def _distinct(operand: Operand) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Shape and strides of the elements in memory: broadcast dimensions have extent 1. ValueError on overlap."""
+    """Shape and strides of the elements in memory, where a broadcast dimension has extent 1.
+
+    Raises ValueError if elements overlap.
+    """
     shape = tuple(min(e, 1) if s == 0 else e for e, s in zip(operand.shape, operand.strides, strict=True))
     reach = 0
     for stride, extent in sorted((s, e) for s, e in zip(operand.strides, shape, strict=True) if e > 1):
@@ -164,7 +170,7 @@ def _watch(
 def _ownership(watched: Tensor, start: int, shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> Tensor:
     """Which watched bytes belong to the operand's elements."""
     own = torch.zeros(watched.shape, dtype=torch.bool, device=watched.device)
-    if watched.shape[0] > 1:  # lines of a far-strided operand: the outer dimension walks over rows of `own`
+    if watched.shape[0] > 1:  # bands: the outer dimension walks over the rows of `own`
         outer = _outermost(shape, strides)
         steps = tuple(own.stride(0) if d == outer else s * size for d, s in enumerate(strides))
     else:
@@ -199,7 +205,7 @@ def _copy(
 
 
 def _bytes(values: Tensor) -> Tensor:
-    """The bytes of each element, so that NaN payloads survive and compare."""
-    # a copy: what is contiguous already may have any stride along a dimension of extent 1, which views cannot take
+    """The bytes of each element: unlike numbers, NaN payloads survive a copy and compare."""
+    # A copy, because a contiguous tensor may have any stride along a dimension of extent 1, and views refuse some.
     dense = values.clone(memory_format=torch.contiguous_format)
     return dense.view(*dense.shape, 1).view(torch.uint8)

@@ -105,10 +105,10 @@ def integer_budget(problem: Gemm, contract: Contract) -> IntegerBudget:
     units = (FORMATS[operand.dtype].emin + addend_exponent(problem, operand) for operand in added)
     lowest = max([a.emin + b.emin + epilogue_exponent(problem), *units])
     # fp32 holds what an epilogue computes; integers have none
-    kept = contract.accumulator.exact_bits if problem.op == "int_mm" else EPILOGUE_BITS
+    exact_bits = contract.accumulator.exact_bits if problem.op == "int_mm" else EPILOGUE_BITS
     reach = out.significand if problem.op == "int_mm" else out.max_exponent - lowest
-    whole = 2 ** min(kept, reach) // dropout
-    shown = 2 ** min(kept, out.significand) // dropout
+    whole = 2 ** min(exact_bits, reach) // dropout
+    shown = 2 ** min(exact_bits, out.significand) // dropout
     addend = 0
     if added:
         significand = min(FORMATS[operand.dtype].significand for operand in added)

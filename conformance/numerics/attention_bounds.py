@@ -1,17 +1,25 @@
 """Rigorous bounds of the errors that a contract allows attention, before its results are rounded to their dtypes.
 
-The model, forward: scores are accumulated as the contract says; everything between the two products is fp32, in base
-2 or e; the softmax is computed block by block (at least BLOCK keys each) with a running maximum, in any order and in
-any number of splits that are merged at the end; probabilities are summed in fp32 as they are and rounded to
-``contract.intermediate`` for the second product, whose accumulator is rescaled when the maximum grows. Backward: the
-probabilities are recomputed from the given lse, delta is summed in fp32 from the given out, and probabilities and
-gradients of scores are rounded to ``contract.intermediate``; the scale is applied to scores and to fp32 sums.
+The model of the forward pass:
 
-With a_j the logarithms of the relative errors of the weights of a row, P their exact shares and O the exact output,
-the output of the perturbed weights is ``O + sum_j P_j (exp(a_j) - 1) (v_j - O) / sum_j P_j exp(a_j)``: an error common
-to all keys cancels, and, by Cauchy and Schwarz, with W = P * expm1(|a|) and t = sum W the difference is at most
-``sqrt(t * sum_j W_j (v_j - O)**2) / (1 - t)``. (That softmax with a shift is this stable: Blanchard, Higham and Higham
-2021.) The relative errors of fp64 itself are 2**-29 of those of fp32 and are covered by rounding the bounds up.
+* The unit accumulates scores as the contract says. Everything between the two products is fp32, in base 2 or e.
+* The softmax runs block by block, of at least BLOCK keys each, with a running maximum. The order of the blocks is free,
+  and so is the number of splits, which are merged at the end.
+* Probabilities are summed in fp32 without rounding. For the second product they are rounded to
+  ``contract.intermediate``. When the maximum grows, the accumulator of that product is rescaled.
+
+The model of the backward pass:
+
+* Probabilities are recomputed from the given lse, and delta is summed in fp32 from the given out.
+* Probabilities and gradients of scores are rounded to ``contract.intermediate``.
+* The scale is applied to scores and to fp32 sums.
+
+The bound of the softmax: let a_j be the logarithms of the relative errors of the weights of a row, P their exact shares
+and O the exact output. The output of the perturbed weights is
+``O + sum_j P_j (exp(a_j) - 1) (v_j - O) / sum_j P_j exp(a_j)``, so an error that all keys share cancels. With
+W = P * expm1(|a|) and t = sum W, the inequality of Cauchy and Schwarz bounds the difference by
+``sqrt(t * sum_j W_j (v_j - O)**2) / (1 - t)``. Blanchard, Higham and Higham (2021) show that a softmax with a shift is
+this stable. The relative errors of fp64 are 2**-29 of those of fp32; rounding the bounds up covers them.
 """
 
 from __future__ import annotations
@@ -30,17 +38,17 @@ from conformance.references.attention import BackwardValues, ForwardValues, Scor
 
 #: The fewest keys between two updates of the running maximum.
 BLOCK = 16
-#: Relative error of exp2 (ex2.approx.ftz.f32: 2**-22, PTX ISA; others are closer), and absolute error below 1 or
-#: relative error above of log2 (lg2.approx.ftz.f32, likewise).
+#: Relative error of exp2 (PTX ISA: 2**-22 for ex2.approx.ftz.f32; other units are closer). Error of log2
+#: (lg2.approx.ftz.f32, likewise): absolute for results below 1, relative above.
 EXP2 = LOG2 = 2.0**-22
-#: Relative error of a division (div.full.f32: 2 ulp), a reciprocal and a product instead included.
+#: Relative error of a division (div.full.f32: 2 ulp), also where a kernel multiplies by a reciprocal.
 DIVISION = 6 * U
-#: Absolute error of tanh where it is computed from exp2, one sum, one division and one difference, each in fp32. The
-#: hardware's tanh.approx (2**-11) is not allowed.
+#: Absolute error of a tanh that is computed by exp2, a sum, a division and a difference, each in fp32. The hardware's
+#: tanh.approx (2**-11) is not allowed.
 TANH = 16 * U
-#: Relative error of a constant that is rounded to fp32 and of a product with it, for the scale and log2(e), in turn.
+#: Relative error of the conversion to base 2: the scale and log2(e) are each rounded to fp32 and multiplied.
 CONVERSION = 6 * U
-#: For everything that fp64 evaluation loses.
+#: Rounds a bound up by more than its evaluation in fp64 loses.
 UP = 1 + 2.0**-20
 #: fp32 results below this may become zero.
 TINY = 2.0**-126
@@ -48,8 +56,10 @@ TINY = 2.0**-126
 
 @dataclass(frozen=True)
 class Cast:
-    """How an intermediate operand is rounded: relative error ``unit``, absolute error ``tiny`` of small values, and
-    the size ``aligned`` as which a tensor core aligns subnormal values, 0 where it does not matter."""
+    """How an intermediate operand is rounded: with the relative error ``unit`` and the absolute error ``tiny``.
+
+    A tensor core aligns subnormal values as if they had the size ``aligned``; 0 for other units.
+    """
 
     unit: float
     tiny: float
@@ -57,8 +67,10 @@ class Cast:
 
 
 def cast(contract: Contract) -> Cast:
-    """The rounding of probabilities and of gradients of scores. What a unit makes tf32 by itself may be truncated;
-    without a word of ``contract.intermediate`` a tf32 contract means that."""
+    """The rounding of probabilities and of gradients of scores: to ``contract.intermediate``, else to the operands'.
+
+    A unit that converts to tf32 by itself may truncate, so tf32 counts one bit less.
+    """
     name = contract.intermediate or contract.operand
     name = "fp32" if name == "exact" else name
     form = FORMATS[name]
@@ -71,7 +83,7 @@ def cast(contract: Contract) -> Cast:
 def forward_error(problem: Attention, contract: Contract, exact: ForwardValues) -> tuple[Tensor, Tensor]:
     """Bounds of |out' - out| (batch, heads, queries, value_dim) and |lse' - lse| (batch, heads, queries), fp64.
 
-    0 for rows that see no key. Raises ValueError where scores are so large that the bound would say nothing.
+    Rows that see no key have the bound 0. Raises ValueError if scores are so large that the bound would say nothing.
     """
     scores, accumulator, rounding = exact.scores, contract.accumulator, cast(contract)
     # a key's weight is rescaled by later blocks of its split and by the merge, at most once per block and twice more
@@ -148,7 +160,7 @@ def backward_error(problem: Attention, contract: Contract, exact: BackwardValues
 
 
 def lse_error(top: Tensor, log_total: Tensor) -> Tensor:
-    """What the largest score ``top`` plus the logarithm of the denominator lose: the logarithm itself and the sum."""
+    """Bound of the error of ``top + log_total``, the largest score plus the logarithm of the denominator."""
     return LOG2 * (1 + log_total.abs()) + CONVERSION * (top.abs() + log_total.abs())
 
 
@@ -174,7 +186,7 @@ def _linear_error(problem: Attention, contract: Contract, scores: Scores) -> Ten
 
 
 def _aligned(problem: Attention, contract: Contract, operand: Tensor) -> Tensor:
-    """Sizes of an operand as a tensor core aligns them: subnormal values as the smallest normal one."""
+    """Sizes of an operand as a tensor core aligns them: a subnormal value counts as the smallest normal value."""
     size = operand.abs()
     if contract.accumulator.kind != "tensor-core":
         return size

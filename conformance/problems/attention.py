@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 
 from conformance.problems.problem import Problem
-from conformance.problems.tensors import DTYPES, Operand
+from conformance.problems.tensors import DTYPES, Operand, check_choice
 
 MASKS = ("full", "causal", "sliding-window", "document")
 SCORES = ("none", "soft-cap", "alibi")
@@ -19,20 +19,22 @@ ORDERS = {"bhsd": (0, 1, 2, 3), "bshd": (0, 2, 1, 3)}
 
 @dataclass(frozen=True)
 class Mask:
-    """Which keys a query sees. Query i stands at key position ``i + keys - queries``: the last one sees the last key.
+    """Which keys a query sees. Query i stands at key position ``i + keys - queries``: the last query sees the last key.
 
-    "full": all; "causal": no later ones; "sliding-window": of the causal ones the nearest ``size``; "document": only
-    those with the same document number, given by the operands ``query_document`` and ``key_document``.
+    * "full": all keys;
+    * "causal": no later keys;
+    * "sliding-window": the ``size`` nearest of the causal keys;
+    * "document": the keys with the query's document number. The operands ``query_document`` and ``key_document`` hold
+      the numbers.
     """
 
     kind: str = "full"
     size: int = 0
 
     def __post_init__(self) -> None:
-        if self.kind not in MASKS:
-            raise ValueError(f"mask {self.kind!r} is unknown: use one of {', '.join(MASKS)}")
+        check_choice("mask", self.kind, MASKS)
         if (self.kind == "sliding-window") != (self.size > 0):
-            raise ValueError(f"mask {self.kind!r} with size {self.size}: a sliding window needs one, others none")
+            raise ValueError(f"mask {self.kind!r} with size {self.size}: a sliding window needs a size, others none")
 
     @property
     def id(self) -> str:
@@ -48,10 +50,9 @@ class Score:
     cap: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.kind not in SCORES:
-            raise ValueError(f"score {self.kind!r} is unknown: use one of {', '.join(SCORES)}")
+        check_choice("score", self.kind, SCORES)
         if (self.kind == "soft-cap") != (self.cap > 0):
-            raise ValueError(f"score {self.kind!r} with cap {self.cap}: a soft cap needs one, others none")
+            raise ValueError(f"score {self.kind!r} with cap {self.cap}: a soft cap needs a cap, others none")
 
     @property
     def id(self) -> str:
@@ -67,10 +68,10 @@ class Attention(Problem):
     fp32: the natural logarithm of the softmax's denominator, -inf for a row that sees no key, whose out is 0.
     ``op`` "attention_backward": also the operands out, lse and grad_out, outputs grad_q, grad_k and grad_v.
 
-    Query head h uses key head ``h // (heads // kv_heads)``. ``kv_batch`` 1 shares k and v among the batch.
-    ``scale`` is 1 / sqrt(head_dim) unless given. ``block`` is the edge of the blocks in which a block-sparse kernel
-    is told what to skip; None: every block is visited. ``order`` is a key of :data:`ORDERS`, ``pad`` elements are
-    added to the sequence's stride of q, k and v.
+    Query head h uses key head ``h // (heads // kv_heads)``. With ``kv_batch`` 1 the whole batch shares k and v.
+    ``scale`` is 1 / sqrt(head_dim) unless given. A block-sparse kernel skips blocks with the edge ``block``; with None
+    it visits every block. ``order`` is a key of :data:`ORDERS`. ``pad`` elements are added to the sequence's stride of
+    q, k and v.
     """
 
     op: str
@@ -92,17 +93,14 @@ class Attention(Problem):
     precision: str = "ieee"
 
     def __post_init__(self) -> None:
-        if self.op not in ("attention", "attention_backward"):
-            raise ValueError(f"operation {self.op!r} is unknown: use 'attention' or 'attention_backward'")
-        if self.dtype not in DTYPES:
-            raise ValueError(f"dtype {self.dtype!r} is unknown: use one of {', '.join(DTYPES)}")
-        if self.order not in ORDERS:
-            raise ValueError(f"order {self.order!r} is unknown: use one of {', '.join(ORDERS)}")
+        check_choice("operation", self.op, ("attention", "attention_backward"))
+        check_choice("dtype", self.dtype, DTYPES)
+        check_choice("order", self.order, ORDERS)
         for name in ("batch", "heads", "queries", "keys", "head_dim"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: attention needs sizes >= 1")
         if self.heads % self.key_heads:
-            raise ValueError(f"{self.heads} heads share {self.key_heads} of k and v: the one must divide the other")
+            raise ValueError(f"{self.heads} heads share {self.key_heads} of k and v: kv_heads must divide heads")
         if self.key_batch not in (1, self.batch):
             raise ValueError(f"kv_batch is {self.kv_batch}: it must be 1 or {self.batch}")
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 from conformance.problems.gemm import Bias, Gemm
 from conformance.problems.problem import Problem
-from conformance.problems.tensors import DTYPES, Operand
+from conformance.problems.tensors import DTYPES, PRECISIONS, Operand, check_choice
 
 RANKS = {"conv2d": 2, "conv3d": 3}
 ORDERS = ("contiguous", "channels-last")
+Extents = int | tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -20,9 +21,9 @@ class Conv(Problem):
     """``out[n, o] = bias[o] + sum over channels c of o's group of x[n, c] * w[o, c]``, where ``*`` slides w over x.
 
     Operands x (batch, channels, *size), w (out_channels, channels // groups, *kernel) and, if ``bias``, bias
-    (out_channels,); output out (batch, out_channels, *out_size). Outside x there are zeros, ``padding`` of them at both
-    ends of each spatial dimension, which are multiplied like others: a NaN of w shows wherever it meets one. The
-    bias has the dtype of x and is added to the fp32 sum. There is no dilation. ``batch`` may be 0.
+    (out_channels,); output out (batch, out_channels, *out_size). ``padding`` zeros lie at both ends of each
+    spatial dimension of x. They are multiplied like other elements: a NaN of w shows wherever it meets a zero. The bias
+    has the dtype of x and is added to the fp32 sum. There is no dilation. ``batch`` may be 0.
 
     ``order_x``, ``order_w`` and ``order_out`` are "contiguous" (the last spatial dimension has stride 1) or
     "channels-last" (the second dimension has). ``pad`` elements are added to the second-smallest stride of x, w and
@@ -50,18 +51,22 @@ class Conv(Problem):
     batch_pad: int = 0
 
     def __post_init__(self) -> None:
-        if self.op not in RANKS:
-            raise ValueError(f"operation {self.op!r} is unknown: use one of {', '.join(RANKS)}")
+        check_choice("operation", self.op, RANKS)
         rank = RANKS[self.op]
         for name, least in (("size", 1), ("kernel", 1), ("stride", 1), ("padding", 0)):
             values = getattr(self, name)
             if len(values) != rank or min(values) < least:
                 raise ValueError(f"{name} is {values}: {self.op} needs {rank} numbers >= {least}")
-        for name, least in (("batch", 0), ("channels", 1), ("out_channels", 1), ("groups", 1), ("pad", 0)):
+        for name, least in (
+            ("batch", 0),
+            ("channels", 1),
+            ("out_channels", 1),
+            ("groups", 1),
+            ("pad", 0),
+            ("batch_pad", 0),
+        ):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be >= {least}")
-        if self.batch_pad < 0:
-            raise ValueError(f"batch_pad is {self.batch_pad}: it must be >= 0")
         if self.channels % self.groups or self.out_channels % self.groups:
             raise ValueError(
                 f"{self.channels} channels in, {self.out_channels} out and {self.groups} groups: the groups must "
@@ -73,13 +78,10 @@ class Conv(Problem):
                 "a smaller kernel"
             )
         for dtype in (self.dtype, self.out_dtype or self.dtype):
-            if dtype not in DTYPES:
-                raise ValueError(f"dtype {dtype!r} is unknown: use one of {', '.join(DTYPES)}")
+            check_choice("dtype", dtype, DTYPES)
         for order in (self.order_x, self.order_w, self.order_out):
-            if order not in ORDERS:
-                raise ValueError(f"order {order!r} is unknown: use one of {', '.join(ORDERS)}")
-        if self.precision not in ("ieee", "tf32"):
-            raise ValueError(f"precision {self.precision!r} is unknown: use 'ieee' or 'tf32'")
+            check_choice("order", order, ORDERS)
+        check_choice("precision", self.precision, PRECISIONS)
 
     @property
     def out_size(self) -> tuple[int, ...]:
@@ -165,46 +167,28 @@ class Conv(Problem):
         return "-".join(parts)
 
 
-def conv2d(
-    batch: int,
-    channels: int,
-    size: int | tuple[int, ...],
-    out_channels: int,
-    kernel: int | tuple[int, ...],
-    dtype: str = "fp16",
-    **fields: object,
-) -> Conv:
-    """A convolution over two dimensions. One number stands for all dimensions in size, kernel, stride and padding;
-    stride is 1 and padding 0 unless given. ``fields`` are those of :class:`Conv`."""
-    return _conv("conv2d", batch, channels, size, out_channels, kernel, dtype, fields)
-
-
-def conv3d(
-    batch: int,
-    channels: int,
-    size: int | tuple[int, ...],
-    out_channels: int,
-    kernel: int | tuple[int, ...],
-    dtype: str = "fp16",
-    **fields: object,
-) -> Conv:
-    """The same over three dimensions."""
-    return _conv("conv3d", batch, channels, size, out_channels, kernel, dtype, fields)
-
-
 def _conv(
     op: str,
     batch: int,
     channels: int,
-    size: int | tuple[int, ...],
+    size: Extents,
     out_channels: int,
-    kernel: int | tuple[int, ...],
-    dtype: str,
-    fields: dict[str, object],
+    kernel: Extents,
+    dtype: str = "fp16",
+    *,
+    stride: Extents = 1,
+    padding: Extents = 0,
+    **fields: object,
 ) -> Conv:
-    def every(value: object) -> object:
-        return (value,) * RANKS[op] if isinstance(value, int) else value
+    """A convolution; one number stands for all dimensions. ``fields`` are those of :class:`Conv`."""
 
-    options = {"stride": 1, "padding": 0, **fields}
-    shape = {name: every(options.pop(name)) for name in ("stride", "padding")}
-    return Conv(op, batch, channels, every(size), out_channels, every(kernel), dtype=dtype, **shape, **options)  # type: ignore[arg-type]
+    def every(extents: Extents) -> tuple[int, ...]:
+        return (extents,) * RANKS[op] if isinstance(extents, int) else extents
+
+    sizes = (every(size), out_channels, every(kernel), every(stride), every(padding))
+    return Conv(op, batch, channels, *sizes, dtype=dtype, **fields)  # type: ignore[arg-type]
+
+
+#: Convolutions over two and over three dimensions, with the arguments of :func:`_conv` from ``batch`` on.
+conv2d = functools.partial(_conv, "conv2d")
+conv3d = functools.partial(_conv, "conv3d")

@@ -7,7 +7,7 @@ import functools
 from dataclasses import dataclass
 
 from conformance.problems.problem import Problem
-from conformance.problems.tensors import DTYPES, FP8, INTEGERS, Layout, Operand
+from conformance.problems.tensors import DTYPES, FP8, INTEGERS, PRECISIONS, Layout, Operand, check_choice
 
 OPERATIONS = ("mm", "addmm", "scaled_mm", "mm_plus_mm", "bmm", "baddbmm", "int_mm", "mixed_mm", "fused_mm")
 
@@ -32,21 +32,24 @@ class Bias:
     layout: Layout = Layout()
 
     def __post_init__(self) -> None:
-        if self.kind not in ("n", "1n", "m1", "mn", "b1n", "bmn"):
-            raise ValueError(f"bias kind {self.kind!r} is unknown: use 'n', '1n', 'm1', 'mn', 'b1n' or 'bmn'")
+        check_choice("bias kind", self.kind, ("n", "1n", "m1", "mn", "b1n", "bmn"))
         if self.layout.batch == "zero":
             raise ValueError(f"bias {self.kind!r} with batch 'zero': one bias for all matrices is of kind '1n' or 'mn'")
 
 
 @dataclass(frozen=True)
 class Fusion:
-    """What happens to A before, and to the product after, a fused mm.
+    """What a fused mm does to A before the product, and to the product after it.
 
-    ``prologue``: None; "cast": A is stored as ``stored`` and rounded to the problem's dtype; "scale": row m of A is
-    multiplied in fp32 by ``row_scale[m]`` and rounded to the dtype; "gather": row m of the product's A is row
-    ``rows[m]`` of the stored one. ``epilogue``: applied to the fp32 sum in this order, each of "bias" (added),
-    "relu", "gelu" (the exact one, by erf), "residual" (a matrix of the output's shape and dtype, added) and "dropout"
-    (elements with mask 0 become 0, others are doubled: probability 1/2 with a given mask).
+    ``prologue``: None, or one of
+
+    * "cast": A is stored as ``stored`` and rounded to the problem's dtype;
+    * "scale": row m of A is multiplied in fp32 by ``row_scale[m]`` and rounded to the dtype;
+    * "gather": row m of the product's A is row ``rows[m]`` of the stored matrix.
+
+    ``epilogue``: steps that are applied to the fp32 sum in this order: "bias" (added), "relu", "gelu" (exact, by erf),
+    "residual" (a matrix of the output's shape and dtype, added) and "dropout" (elements with mask 0 become 0, others
+    are doubled).
     """
 
     prologue: str | None = None
@@ -54,8 +57,8 @@ class Fusion:
     epilogue: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.prologue not in (None, "cast", "scale", "gather"):
-            raise ValueError(f"prologue {self.prologue!r} is unknown: use 'cast', 'scale', 'gather' or None")
+        if self.prologue is not None:
+            check_choice("prologue", self.prologue, ("cast", "scale", "gather"))
         if (self.prologue == "cast") != (self.stored is not None):
             raise ValueError(f"prologue {self.prologue!r} with stored={self.stored!r}: 'cast' needs a dtype, no other")
         unknown = set(self.epilogue) - {"bias", "relu", "gelu", "residual", "dropout"}
@@ -105,26 +108,21 @@ class Gemm(Problem):
     fusion: Fusion | None = None
 
     def __post_init__(self) -> None:
-        if self.op not in OPERATIONS:
-            raise ValueError(f"operation {self.op!r} is unknown: use one of {', '.join(OPERATIONS)}")
+        check_choice("operation", self.op, OPERATIONS)
         for name in ("M", "N", "K", "batch"):
             if (getattr(self, name) or 0) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}: sizes must be >= 0")
         for dtype in (self.dtype, self.a_dtype, self.second_dtype, self.output_dtype):
-            if dtype not in DTYPES:
-                raise ValueError(f"dtype {dtype!r} is unknown: use one of {', '.join(DTYPES)}")
-        if self.precision not in ("ieee", "tf32"):
-            raise ValueError(f"precision {self.precision!r} is unknown: use 'ieee' or 'tf32'")
+            check_choice("dtype", dtype, DTYPES)
+        check_choice("precision", self.precision, PRECISIONS)
         self._check_operation()
 
     def _check_operation(self) -> None:
         """Raises ValueError where a field does not belong to the operation."""
         if (self.op == "scaled_mm") != (self.scaling is not None):
             raise ValueError(f"{self.op} with scaling={self.scaling!r}: scaled_mm needs 'tensor' or 'row', others None")
-        if self.scaling not in (None, "tensor", "row", *BLOCK_SCALINGS):
-            raise ValueError(
-                f"scaling {self.scaling!r} is unknown: use 'tensor', 'row' or one of {', '.join(BLOCK_SCALINGS)}"
-            )
+        if self.scaling is not None:
+            check_choice("scaling", self.scaling, ("tensor", "row", *BLOCK_SCALINGS))
         fused_bias = self.fusion is not None and "bias" in self.fusion.epilogue
         if (self.op in ("addmm", "baddbmm") or fused_bias) and self.bias is None:
             raise ValueError(f"{self.op if not fused_bias else self.fusion} needs a bias")

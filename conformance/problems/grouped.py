@@ -8,7 +8,7 @@ import itertools
 from dataclasses import dataclass, field
 
 from conformance.problems.problem import Problem
-from conformance.problems.tensors import DTYPES, Layout, Operand
+from conformance.problems.tensors import DTYPES, PRECISIONS, Layout, Operand, check_choice
 
 #: How A and B lie -> the dimension in which the groups differ. "3d-3d" is a plain batch without offsets.
 KINDS = {"2d-3d": "M", "3d-2d": "N", "2d-2d": "K", "3d-3d": ""}
@@ -43,8 +43,7 @@ class GroupedGemm(Problem):
     op: str = field(default="grouped_mm", init=False)
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ValueError(f"grouped kind {self.kind!r} is unknown: use one of {', '.join(KINDS)}")
+        check_choice("grouped kind", self.kind, KINDS)
         if not self.sizes or min(self.sizes) < 0:
             raise ValueError(f"sizes are {self.sizes}: at least one group is required, and sizes >= 0")
         for name in "MNK":
@@ -57,10 +56,8 @@ class GroupedGemm(Problem):
         if not self.ragged and set(self.sizes) != {self.M}:
             raise ValueError(f"sizes are {self.sizes}: in a 3d-3d product each is M, {self.M}")
         for dtype in (self.dtype, self.out_dtype or self.dtype):
-            if dtype not in DTYPES:
-                raise ValueError(f"dtype {dtype!r} is unknown: use one of {', '.join(DTYPES)}")
-        if self.precision not in ("ieee", "tf32"):
-            raise ValueError(f"precision {self.precision!r} is unknown: use 'ieee' or 'tf32'")
+            check_choice("dtype", dtype, DTYPES)
+        check_choice("precision", self.precision, PRECISIONS)
         for name in ("layout_a", "layout_b", "layout_out"):
             if getattr(self, name).batch == "zero":
                 raise ValueError(f"{name} has batch 'zero': each group has a matrix of its own")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -18,11 +19,19 @@ DTYPES: dict[str, torch.dtype] = {
     "uint8": torch.uint8,
     "int32": torch.int32,
 }
+#: How fp32 operands are multiplied.
+PRECISIONS = ("ieee", "tf32")
 FP8 = ("e4m3", "e5m2")
 INTEGERS = ("int8", "uint8", "int32")
 
 #: Every guarded allocation starts at a multiple of this many bytes, so ``Layout.offset`` alone decides alignment.
 BASE_ALIGNMENT = 256
+
+
+def check_choice(what: str, choice: str, choices: Iterable[str]) -> None:
+    """Raises ValueError if ``choice``, which is called ``what``, is none of ``choices``."""
+    if choice not in choices:
+        raise ValueError(f"{what} {choice!r} is unknown: use one of {', '.join(choices)}")
 
 
 def itemsize(dtype: str) -> int:
@@ -49,10 +58,8 @@ class Layout:
     batch_pad: int = 0
 
     def __post_init__(self) -> None:
-        if self.order not in ("row", "col"):
-            raise ValueError(f"layout order {self.order!r} is unknown: use 'row' or 'col'")
-        if self.batch not in ("outer", "inner", "zero"):
-            raise ValueError(f"layout batch {self.batch!r} is unknown: use 'outer', 'inner' or 'zero'")
+        check_choice("layout order", self.order, ("row", "col"))
+        check_choice("layout batch", self.batch, ("outer", "inner", "zero"))
         if min(self.pad, self.offset, self.batch_pad) < 0 or self.step < 1:
             raise ValueError(f"{self}: pad, offset and batch_pad must be >= 0 and step >= 1")
 

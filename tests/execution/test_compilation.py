@@ -76,7 +76,7 @@ def single() -> Iterator[CompilePool]:
 
 def test_two_targets_in_one_process_get_their_own_code(single: CompilePool) -> None:
     samples = (Sample("copy", offset=3), SM90), (Sample("copy", offset=3), SM80), (Sample("copy", offset=5), SM90)
-    artefacts = [single.submit(request("launch", *each)).result().artefact for each in samples]
+    artefacts = [single.submit(request("launch", *sample)).result().artefact for sample in samples]
     assert [artefact.target_id for artefact in artefacts] == ["sm_90", "sm_80", "sm_90"]
     assert [artefact.metadata["target"]["arch"] for artefact in artefacts] == [90, 80, 90]
     assert ".target sm_90a" in artefacts[0].text("ptx")
@@ -220,12 +220,12 @@ def test_another_pool_finds_what_was_compiled_never_interprets_and_sees_no_gpu(
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     assert "TRITON_INTERPRET" not in child_environment()
     with CompilePool(1, artefact_dir=tmp_path) as other:
-        found = other.submit(request("launch", COPY, SM90)).result().artefact
+        reused = other.submit(request("launch", COPY, SM90)).result().artefact
         error = other.submit(request("environment", ("TRITON_INTERPRET", "CUDA_VISIBLE_DEVICES"))).result().error
-    assert found is not None
-    assert found.cached
-    assert {path.relative_to(tmp_path).parts[0] for path in found.stages.values()} == {"sm_90"}
-    assert (found.key, found.resources, found.text("ptx")) == (known.key, known.resources, known.text("ptx"))
+    assert reused is not None
+    assert reused.cached
+    assert {path.relative_to(tmp_path).parts[0] for path in reused.stages.values()} == {"sm_90"}
+    assert (reused.key, reused.resources, reused.text("ptx")) == (known.key, known.resources, known.text("ptx"))
     assert "{'TRITON_INTERPRET': None, 'CUDA_VISIBLE_DEVICES': ''} interpret=False cuda=False" in error
 
 

@@ -89,11 +89,11 @@ def run(body: str, interpret: str = "1") -> str:
         process.stdin.write(json.dumps(folder) + "\n")
         process.stdin.flush()
         code = process.stdout.readline().strip()
-        said = [(path / name).read_text() if (path / name).exists() else "" for name in ("out", "err")]
-    if "InterpreterUnsupported: no-interpreter (numpy)" in said[1]:
-        pytest.skip(said[1].strip().rsplit("InterpreterUnsupported: ", 1)[1])
-    assert code == "0", "".join(said)
-    return said[0].strip()
+        streams = [(path / name).read_text() if (path / name).exists() else "" for name in ("out", "err")]
+    if "InterpreterUnsupported: no-interpreter (numpy)" in streams[1]:
+        pytest.skip(streams[1].strip().rsplit("InterpreterUnsupported: ", 1)[1])
+    assert code == "0", "".join(streams)
+    return streams[0].strip()
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2"])

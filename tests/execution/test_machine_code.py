@@ -35,10 +35,10 @@ def elf(*sections: tuple[bytes, int, bytes]) -> bytes:
 
 
 def test_machine_code_is_the_text_sections_and_nothing_else():
-    found = machine_code(
+    sections = machine_code(
         elf((b".text.one", 1, b"first"), (b".data", 1, b"no"), (b".text", 8, b""), (b".text.two", 1, b"second"))
     )
-    assert list(found) == [b"first", b"second"]
+    assert list(sections) == [b"first", b"second"]
 
 
 @pytest.mark.parametrize("binary", [b"", b"\x7fELF\x01\x01", elf((b".text", 1, b"code"))[:-40]])
@@ -69,12 +69,12 @@ def test_code_that_cannot_be_disassembled_is_described_by_ptx(monkeypatch: pytes
 
 
 def test_amd_code_is_described_by_its_assembly():
-    found = describe(compiled(Sample("pointer"), GFX942), GFX942, disassemble=True)
-    assert found["instructions_of"] == "amdgcn"
-    assert found["instructions"]["v_mfma"] > 0
-    assert "amdhsa" not in found["instructions"]  # metadata, no code
-    assert found["bytes"] > 0
-    assert len(found["sha256"]) == 64
+    description = describe(compiled(Sample("pointer"), GFX942), GFX942, disassemble=True)
+    assert description["instructions_of"] == "amdgcn"
+    assert description["instructions"]["v_mfma"] > 0
+    assert "amdhsa" not in description["instructions"]  # metadata, no code
+    assert description["bytes"] > 0
+    assert len(description["sha256"]) == 64
 
 
 def test_one_changed_byte_of_code_changes_the_digest(tmp_path: Path):
@@ -84,6 +84,6 @@ def test_one_changed_byte_of_code_changes_the_digest(tmp_path: Path):
     changed = tmp_path / "changed.cubin"
     changed.write_bytes(binary.replace(code, bytes([code[0] ^ 1]) + code[1:]))
     other = dataclasses.replace(artefact, stages={**artefact.stages, "cubin": changed})
-    before, after = (describe(each, SM90, disassemble=False) for each in (artefact, other))
+    before, after = (describe(version, SM90, disassemble=False) for version in (artefact, other))
     assert before["sha256"] != after["sha256"]
     assert before["bytes"] == after["bytes"]

@@ -88,11 +88,11 @@ def test_shared_memory_is_what_the_compiler_asked_for() -> None:
 @pytest.mark.parametrize("target", ["gfx942", "gfx1201"])
 def test_amd_resources_come_from_the_assembly(target: str) -> None:
     artefact = compiled(Sample("pointer"), find(target))
-    found = artefact.resources
-    assert (found.source, found.spill_unit) == ("hsaco", "registers")
-    assert found.registers > 0
-    assert found.shared_memory == artefact.metadata["shared"]
-    assert found.threads == 4 * find(target).warp_size
+    used = artefact.resources
+    assert (used.source, used.spill_unit) == ("hsaco", "registers")
+    assert used.registers > 0
+    assert used.shared_memory == artefact.metadata["shared"]
+    assert used.threads == 4 * find(target).warp_size
 
 
 def test_the_answer_is_kept_beside_the_binary(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -126,8 +126,8 @@ def test_a_binary_that_cannot_be_read_is_an_error_and_a_missing_tool_is_named_as
     with pytest.raises(RuntimeError, match="no kernel metadata"):
         read_resources({"hsaco": tmp_path / "broken.hsaco", "amdgcn": tmp_path / "broken.amdgcn"}, metadata)
     monkeypatch.setattr(resources, "nvidia_tool", lambda name: None)
-    found = read_resources({"cubin": tmp_path / "broken.cubin"}, metadata)
-    assert (found.source, found.shared_memory) == ("metadata", metadata["shared"])
+    fallback = read_resources({"cubin": tmp_path / "broken.cubin"}, metadata)
+    assert (fallback.source, fallback.shared_memory) == ("metadata", metadata["shared"])
 
 
 @pytest.mark.parametrize(

@@ -121,20 +121,20 @@ def test_two_launches_are_one_specialisation_where_triton_compiles_once(
     ours: dict[Specialisation, set[str]] = {}
     for x, y in itertools.product(x_values, y_values):
         launch = Launch(kernel, (1,), {"x": x, "y": y, "C": 8}, {"num_warps": 4})
-        mine, their = specialisation(launch, target), triton_key(launch, target)
-        theirs.setdefault(their, set()).add(mine)
-        ours.setdefault(mine, set()).add(their)
+        specialised, their = specialisation(launch, target), triton_key(launch, target)
+        theirs.setdefault(their, set()).add(specialised)
+        ours.setdefault(specialised, set()).add(their)
     assert [keys for keys in ours.values() if len(keys) > 1] == []  # one of ours, several compilations
     assert [classes for classes in theirs.values() if len(classes) > 1] == []  # one compilation, several of ours
     assert len(ours) > 1
-    assert len({mine.key for mine in ours}) == len(ours)
+    assert len({specialised.key for specialised in ours}) == len(ours)
 
 
 def test_readable_classes() -> None:
     arguments = {"x": tensor(), "y": 2**31, "C": torch.float16}
-    found = specialisation(Launch(free, (7,), arguments, {"num_stages": 3, "num_warps": 4}), SM90)
-    assert found.arguments == (("x", "*bfloat16:16"), ("y", "i64:16"), ("C", "=torch.float16"))
-    assert str(found) == "free(x: *bfloat16:16, y: i64:16, C: =torch.float16, num_stages=3, num_warps=4) on sm_90"
+    specialised = specialisation(Launch(free, (7,), arguments, {"num_stages": 3, "num_warps": 4}), SM90)
+    assert specialised.arguments == (("x", "*bfloat16:16"), ("y", "i64:16"), ("C", "=torch.float16"))
+    assert str(specialised) == "free(x: *bfloat16:16, y: i64:16, C: =torch.float16, num_stages=3, num_warps=4) on sm_90"
     on_amd = specialisation(Launch(free, (7,), arguments, {}), GFX942)
     assert on_amd.arguments[0] == ("x", "*bfloat16:16:2GiB")
 

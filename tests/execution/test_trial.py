@@ -105,6 +105,15 @@ def test_only_the_fills_that_were_asked_for():
     assert set(judged.outputs) == {"randn"}
 
 
+def test_a_trial_in_which_no_fill_ran_says_why():
+    judged = trial(KERNEL, PLAN, TorchExecutor(), names=("wide-scales",))
+    assert not judged.passed
+    assert judged.verdicts[-1].text == (
+        f"no fill ran: of the fills of {PROBLEM.id} (transparent, wide-A, wide-B, randn, hot, special) "
+        "none is among wide-scales"
+    )
+
+
 def test_a_misspelt_fill_is_an_error():
     with pytest.raises(ValueError, match=r"\['rndn', 'wideA'\] are unknown for mm-40x24x33.*: use transparent"):
         trial(KERNEL, PLAN, TorchExecutor(), names=("transparent", "rndn", "wideA"))

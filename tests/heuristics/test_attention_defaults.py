@@ -84,8 +84,8 @@ def test_backward_with_a_huge_head_on_nvidia_never_gets_the_small_default(capabi
 
 def test_few_queries_on_nvidia():
     rows = [
-        _row(CUDA.flex_decode_default(*given))
-        for given in [(64, "fp32", H100), (128, "fp32", H100), (256, "fp32", H100), (256, "bf16", H100)]
+        _row(CUDA.flex_decode_default(*case))
+        for case in [(64, "fp32", H100), (128, "fp32", H100), (256, "fp32", H100), (256, "bf16", H100)]
     ]
     assert rows == [(64, 3, 2), (64, 3, 2), (64, 1, 2), (64, 3, 2)]
     assert _row(CUDA.flex_decode_default(64, "bf16", A100)) == (64, 1, 2)
@@ -105,8 +105,8 @@ def test_amd():
         "backward": [(64, "fp32"), (64, "bf16"), (128, "bf16"), (256, "bf16"), (512, "bf16")],
     }
     methods = {"forward": ROCM.flex_fwd_default, "backward": ROCM.flex_bwd_default}
-    found = {name: [methods[name](*given, A100) for given in cases] for name, cases in defaults.items()}
-    assert {name: list(map(_row, configs)) for name, configs in found.items()} == {
+    rows = {name: [methods[name](*case, A100) for case in cases] for name, cases in defaults.items()}
+    assert {name: list(map(_row, configs)) for name, configs in rows.items()} == {
         "forward": [
             (128, 64, 1, 8),
             (32, 64, 1, 8),
@@ -120,7 +120,7 @@ def test_amd():
     }
     decode = ROCM.flex_decode_default(64, "bf16", A100)
     assert _row(decode) == (64, 1, 4)
-    assert {config.vendor for config in [*found["forward"], *found["backward"], decode]} == {FREE}
+    assert {config.vendor for config in [*rows["forward"], *rows["backward"], decode]} == {FREE}
 
 
 def test_a_default_is_asked_for_by_table():

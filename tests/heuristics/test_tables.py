@@ -156,10 +156,10 @@ def test_nobody_can_change_a_table():
     for mapping in (base.TABLES, base.PRODUCTS, base.SPACES, cuda.CUDA.tables, cuda.CUDA.spaces, CPU.excluded):
         with pytest.raises(TypeError, match="does not support item assignment"):
             mapping["mm"] = ()
-    given = {"mm": [config]}
-    device = DeviceClass("own", given)
-    given["mm"].append(config)
-    given["conv"] = []
+    own = {"mm": [config]}
+    device = DeviceClass("own", own)
+    own["mm"].append(config)
+    own["conv"] = []
     assert dict(device.tables) == {"mm": (config,)}
     assert isinstance(cuda.CUDA.exhaustive("flex_fwd"), tuple)
 

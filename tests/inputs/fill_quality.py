@@ -1,8 +1,30 @@
-"""How much a fill shows: a suite's problem set is judged by it, not one problem."""
+"""What the tests of fills share: usual contracts, the check of operands, and how much a fill shows."""
 
+import torch
+
+from conformance.numerics.contract import FMA, INT32, Accumulator, Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, round_to
-from conformance.problems import Problem
+from conformance.problems import DTYPES, FP8, Problem
+
+#: An fp8 accumulator that never promotes.
+NARROW = Accumulator(alignment_bits=13, result_bits=13, chunk=32)
+
+
+def contract_of(problem: Problem, accumulator: Accumulator | None = None) -> Contract:
+    """A contract of the usual unit for the problem's dtype, or of ``accumulator``."""
+    ieee = problem.dtype == "fp32" and problem.precision == "ieee"
+    usual = INT32 if problem.op == "int_mm" else NARROW if problem.dtype in FP8 else FMA if ieee else Accumulator()
+    operand = "tf32" if problem.dtype == "fp32" and not ieee else "exact"
+    return Contract(problem.output_dtype, accumulator or usual, operand)
+
+
+def check_operands(problem: Problem, fill: Fill) -> None:
+    """Asserts that the fill has exactly the problem's operands, in their shapes and dtypes."""
+    operands: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
+        o.name: (o.shape, DTYPES[o.dtype]) for o in problem.operands
+    }
+    assert {name: (tuple(t.shape), t.dtype) for name, t in fill.inputs.items()} == operands
 
 
 def visible_shares(fill: Fill, problem: Problem) -> dict[str, float]:

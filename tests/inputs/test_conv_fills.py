@@ -12,8 +12,9 @@ from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.numerics.conv_bounds import error_bound
 from conformance.numerics.rounding import round_to
 from conformance.numerics.verdict import judge
-from conformance.problems import DTYPES, Conv, conv2d, conv3d
+from conformance.problems import Conv, conv2d, conv3d
 from conformance.references.conv import magnitude, value
+from tests.inputs.fill_quality import check_operands, contract_of
 
 LAST = {"order_x": "channels-last", "order_w": "channels-last", "order_out": "channels-last"}
 
@@ -27,12 +28,6 @@ PROBLEMS = [
     conv2d(2, 21, (6, 7), 24, 1, "fp16", out_dtype="fp32"),
     conv3d(2, 5, (3, 4, 5), 18, (2, 1, 3), padding=(1, 0, 2), stride=(1, 2, 1), bias=True),
 ]
-
-
-def contract_of(problem, accumulator=None):
-    ieee = problem.dtype == "fp32" and problem.precision == "ieee"
-    operand = "tf32" if problem.dtype == "fp32" and not ieee else "exact"
-    return Contract(problem.output_dtype, accumulator or (FMA if ieee else Accumulator()), operand)
 
 
 def drawn(problem, seed=0):
@@ -57,11 +52,11 @@ def unfolded(problem, x, w, bias):
 def test_value_is_that_of_torch_and_of_windows(problem):
     x = drawn(problem)
     convolve = torch.nn.functional.conv2d if problem.op == "conv2d" else torch.nn.functional.conv3d
-    found = value(problem, x)
-    assert found.shape == problem.output.shape
-    given = x["x"], x["w"], x.get("bias")
-    assert torch.equal(found, convolve(*given, problem.stride, problem.padding, 1, problem.groups))
-    assert torch.equal(found, unfolded(problem, *given))
+    result = value(problem, x)
+    assert result.shape == problem.output.shape
+    operands = x["x"], x["w"], x.get("bias")
+    assert torch.equal(result, convolve(*operands, problem.stride, problem.padding, 1, problem.groups))
+    assert torch.equal(result, unfolded(problem, *operands))
     sizes = {name: tensor.abs() for name, tensor in x.items()}
     assert torch.equal(magnitude(problem, x), unfolded(problem, sizes["x"], sizes["w"], None))
 
@@ -75,22 +70,20 @@ def test_padding_is_made_of_zeros_that_are_multiplied():
 
 def test_operands_must_be_there_and_fit():
     problem = PROBLEMS[1]
-    given = drawn(problem)
+    inputs = drawn(problem)
     with pytest.raises(KeyError, match="needs the input 'bias'"):
-        value(problem, {"x": given["x"], "w": given["w"]})
+        value(problem, {"x": inputs["x"], "w": inputs["w"]})
     with pytest.raises(ValueError, match="'w' has shape"):
-        value(problem, {**given, "w": given["w"][1:]})
+        value(problem, {**inputs, "w": inputs["w"][1:]})
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.id)
 def test_fills_hold_what_they_promise(problem):
     contract = contract_of(problem)
-    found = fills(problem, contract, seed=3)
-    assert tuple(fill.name for fill in found) == fill_names(problem)
-    for fill in found:
-        assert {o.name: (o.shape, DTYPES[o.dtype]) for o in problem.operands} == {
-            name: (tuple(tensor.shape), tensor.dtype) for name, tensor in fill.inputs.items()
-        }
+    every_fill = fills(problem, contract, seed=3)
+    assert tuple(fill.name for fill in every_fill) == fill_names(problem)
+    for fill in every_fill:
+        check_operands(problem, fill)
         assert torch.equal(fill.expected, value(problem, fill.inputs)) or fill.name == "special"
         rounded = round_to(fill.expected, problem.output_dtype).double()
         assert (rounded != 0).double().mean() > 0.5

@@ -11,22 +11,13 @@ from conformance.inputs import exact, integer_budget
 from conformance.inputs.draws import Draws
 from conformance.inputs.fills import FillError, fill_names, fills
 from conformance.numerics.bounds import growth
-from conformance.numerics.contract import FMA, Accumulator, Contract
+from conformance.numerics.contract import Accumulator, Contract
 from conformance.numerics.rounding import bits, round_to
-from conformance.problems import DTYPES, Bias, Layout, addmm, mm, scaled_mm
+from conformance.problems import Bias, Layout, addmm, mm, scaled_mm
 from conformance.references import gemm
-from tests.inputs.fill_quality import visible_shares
+from tests.inputs.fill_quality import NARROW, check_operands, contract_of, visible_shares
 
-FP8 = Accumulator(alignment_bits=13, result_bits=13, chunk=32)
-PROMOTED = dataclasses.replace(FP8, promote=128)
-
-
-def contract_of(problem, accumulator=None):
-    usual = FP8 if problem.dtype in ("e4m3", "e5m2") else Accumulator()
-    ieee = problem.dtype == "fp32" and problem.precision == "ieee"
-    operand = "tf32" if problem.dtype == "fp32" and not ieee else "exact"
-    return Contract(problem.output_dtype, accumulator or (FMA if ieee else usual), operand=operand)
-
+PROMOTED = dataclasses.replace(NARROW, promote=128)
 
 #: The suites' typical problems: every operation, dtype, output and shape class.
 TYPICAL = [
@@ -64,15 +55,13 @@ EMPTY = [(0, 8, 8), (8, 0, 8), (8, 8, 0), (0, 0, 0)]
 @pytest.mark.parametrize("problem", TYPICAL, ids=lambda problem: problem.id)
 def test_typical_fills_hold_what_they_promise(problem):
     contract = contract_of(problem)
-    found = fills(problem, contract, seed=2)
+    every_fill = fills(problem, contract, seed=2)
     expected = fill_names(problem) if problem.has_product else ("transparent", "randn")
     if problem.scaling is None:
         expected = tuple(name for name in expected if name != "wide-scales")
-    assert tuple(fill.name for fill in found) == expected
-    for fill in found:
-        assert {o.name: (o.shape, DTYPES[o.dtype]) for o in problem.operands} == {
-            name: (tuple(t.shape), t.dtype) for name, t in fill.inputs.items()
-        }
+    assert tuple(fill.name for fill in every_fill) == expected
+    for fill in every_fill:
+        check_operands(problem, fill)
         assert torch.equal(fill.expected.isnan(), reference.value(problem, fill.inputs).isnan())
         share = visible_shares(fill, problem)
         assert share["nonzero"] > 0.5
@@ -108,13 +97,13 @@ def test_wide_fills_pass_one_chunk_where_the_contract_promotes():
 @pytest.mark.parametrize("sizes", [*SMALL, *EMPTY])
 def test_tiny_and_empty_problems(sizes, dtype):
     problem = scaled_mm(*sizes) if dtype == "e4m3" else addmm(*sizes, dtype)
-    found = fills(problem, contract_of(problem))
-    assert found[0].name == "transparent"
-    for fill in found:
+    every_fill = fills(problem, contract_of(problem))
+    assert every_fill[0].name == "transparent"
+    for fill in every_fill:
         assert fill.expected.shape == (problem.M, problem.N)
         assert {name: tuple(t.shape) for name, t in fill.inputs.items()} == {o.name: o.shape for o in problem.operands}
     if 0 in sizes[:2]:
-        assert len(found) == 1
+        assert len(every_fill) == 1
 
 
 @pytest.mark.parametrize("problem", [mm(16, 16, 16384), scaled_mm(16, 16, 16384), scaled_mm(8, 8, 40000, "e5m2")])
@@ -217,10 +206,10 @@ def digest(found):
 
 def test_same_bits_everywhere():
     """A change of these digests is a change of every recorded case."""
-    found = {
+    computed = {
         problem.id: digest(fills(problem, contract_of(problem), 7)) for problem in (mm(40, 24, 33), scaled_mm(9, 8, 70))
     }
-    assert found == {
+    assert computed == {
         "mm-40x24x33-fp16-row.row.row": "1f5bfbdf0b3a1a0c",
         "scaled_mm-9x8x70-e4m3-row.col.row-row": "601fbc37bb4e7989",
     }

@@ -28,9 +28,9 @@ def by_id(problem):
 @pytest.mark.parametrize("problem", PROBLEMS, ids=by_id)
 def test_every_fill_and_its_value(problem):
     """The value is written out here once more, by a loop over groups of the operands' own slices."""
-    found = fills(problem, CONTRACT)
-    assert tuple(fill.name for fill in found) == fill_names(problem)
-    for fill in found:
+    every_fill = fills(problem, CONTRACT)
+    assert tuple(fill.name for fill in every_fill) == fill_names(problem)
+    for fill in every_fill:
         a, b = (fill.inputs[name].double() for name in "ab")
         pieces = []
         for group, (size, end) in enumerate(zip(problem.sizes, problem.ends, strict=True)):
@@ -82,9 +82,9 @@ def test_what_no_product_reads_is_nan():
     ids=lambda value: getattr(value, "id", None),
 )
 def test_without_products(problem, names):
-    found = fills(problem, CONTRACT)
-    assert tuple(fill.name for fill in found) == names
-    assert all(not fill.expected.any() for fill in found)
+    every_fill = fills(problem, CONTRACT)
+    assert tuple(fill.name for fill in every_fill) == names
+    assert all(not fill.expected.any() for fill in every_fill)
 
 
 def test_groups_put_together_wrongly_are_noticed(monkeypatch):

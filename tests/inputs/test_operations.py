@@ -16,11 +16,11 @@ from conformance.inputs.fills import (
     names_of_family,
     register_fills,
 )
-from conformance.numerics.contract import FMA, INT32, Accumulator, Contract
+from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.numerics.rounding import round_to
 from conformance.problems import (
     BLOCK_SCALINGS,
-    DTYPES,
+    FP8,
     Attention,
     Bias,
     Fusion,
@@ -38,19 +38,14 @@ from conformance.problems import (
     scaled_mm,
 )
 from conformance.references import gemm
+from tests.inputs import fill_quality
 from tests.inputs.fill_quality import visible_shares
 
 PROMOTED = Accumulator(alignment_bits=13, result_bits=13, chunk=32, promote=128)
 
 
 def contract_of(problem):
-    if problem.op == "int_mm":
-        return Contract("int32", INT32)
-    if problem.dtype in ("e4m3", "e5m2"):
-        return Contract(problem.output_dtype, PROMOTED)
-    if problem.dtype == "fp32" and problem.precision == "ieee":
-        return Contract(problem.output_dtype, FMA)
-    return Contract(problem.output_dtype, Accumulator(), operand="tf32" if problem.dtype == "fp32" else "exact")
+    return fill_quality.contract_of(problem, PROMOTED if problem.dtype in FP8 else None)
 
 
 def fused(*epilogue, prologue=None, stored=None, dtype="fp16", **fields):
@@ -121,21 +116,19 @@ SMALL = [
 
 
 def check_inputs(problem, fill):
-    assert {o.name: (o.shape, DTYPES[o.dtype]) for o in problem.operands} == {
-        name: (tuple(t.shape), t.dtype) for name, t in fill.inputs.items()
-    }
+    fill_quality.check_operands(problem, fill)
     assert fill.expected.shape == problem.output.shape
     assert torch.equal(reference.value(problem, fill.inputs).nan_to_num(), fill.expected.nan_to_num())
 
 
 @pytest.mark.parametrize("problem", TYPICAL, ids=lambda problem: f"{problem.id}-{problem.second_dtype}")
 def test_typical_fills_hold_what_they_promise(problem):
-    found = fills(problem, contract_of(problem), seed=2)
-    assert tuple(fill.name for fill in found) == TYPICAL[problem]
+    every_fill = fills(problem, contract_of(problem), seed=2)
+    assert tuple(fill.name for fill in every_fill) == TYPICAL[problem]
     # relu and dropout each make zeros of half of the outputs
     steps = problem.fusion.epilogue if problem.fusion is not None else ()
     nonzero = 0.5 * 0.7 ** len({"relu", "gelu", "dropout"} & set(steps))
-    for fill in found:
+    for fill in every_fill:
         check_inputs(problem, fill)
         share = visible_shares(fill, problem)
         assert share["nonzero"] > nonzero
@@ -156,10 +149,10 @@ def test_typical_fills_hold_what_they_promise(problem):
 
 @pytest.mark.parametrize("problem", [*EMPTY, *SMALL], ids=lambda problem: problem.id)
 def test_tiny_and_empty_problems(problem):
-    found = fills(problem, contract_of(problem))
-    assert found[0].name == "transparent"
-    assert len(found) == 1 or problem.output.numel
-    for fill in found:
+    every_fill = fills(problem, contract_of(problem))
+    assert every_fill[0].name == "transparent"
+    assert len(every_fill) == 1 or problem.output.numel
+    for fill in every_fill:
         check_inputs(problem, fill)
 
 
@@ -231,12 +224,12 @@ def test_a_full_sum_of_integers_that_int32_does_not_hold_is_refused():
 @pytest.mark.parametrize(("b_dtype", "lowest", "largest"), [("int8", -128, 127), ("uint8", 0, 255)])
 def test_mixed_products_use_the_whole_range_of_their_integers(b_dtype, lowest, largest):
     problem = mixed_mm(64, 300, 88, "bf16", b_dtype=b_dtype)
-    found = {fill.name: fill.inputs["b"].int() for fill in fills(problem, contract_of(problem))}
-    assert (int(found["wide-B"].min()), int(found["wide-B"].max())) == (lowest or 1, largest)
+    integers = {fill.name: fill.inputs["b"].int() for fill in fills(problem, contract_of(problem))}
+    assert (int(integers["wide-B"].min()), int(integers["wide-B"].max())) == (lowest or 1, largest)
     for name in ("randn", "hot"):
-        assert (max(-127, int(found[name].min())), int(found[name].max())) == (max(-127, lowest), largest)
+        assert (max(-127, int(integers[name].min())), int(integers[name].max())) == (max(-127, lowest), largest)
     if b_dtype == "uint8":
-        assert bool((found["transparent"] > 127).any())
+        assert bool((integers["transparent"] > 127).any())
 
 
 @pytest.mark.parametrize("scaling", BLOCK_SCALINGS)
@@ -316,9 +309,9 @@ def test_relu_has_something_to_do():
 def test_other_families_have_their_own_fills():
     problem = Attention("attention", 1, 1, 8, 8, 16)
     assert fill_names(problem) != fill_names(mm(1, 1, 1))
-    found = fills(problem, Contract("fp16", FMA), names=["randn"])
-    assert [fill.name for fill in found] == ["randn"]
-    assert visible_shares(found[0], problem)["nonzero"] > 0.5
+    every_fill = fills(problem, Contract("fp16", FMA), names=["randn"])
+    assert [fill.name for fill in every_fill] == ["randn"]
+    assert visible_shares(every_fill[0], problem)["nonzero"] > 0.5
 
     class Unknown:
         id = "unknown-1"

@@ -74,8 +74,8 @@ class Kernel:
             self.seen = torch.ones_like(self.seen)
 
     def products(self, keys: Tensor) -> Tensor:
-        found = multiply(self.q, self.k[..., keys, :].transpose(-1, -2), 0.0, self.style)
-        return rounded(found, self.form) if self.fault == "narrow-scores" else found
+        raw = multiply(self.q, self.k[..., keys, :].transpose(-1, -2), 0.0, self.style)
+        return rounded(raw, self.form) if self.fault == "narrow-scores" else raw
 
     def modified(self, products: Tensor, keys: Tensor) -> Tensor:
         """Scores in natural units."""
@@ -90,12 +90,12 @@ class Kernel:
         return scores
 
     def blocks(self, length: int) -> list[Tensor]:
-        found = list(torch.arange(length).split(self.style.block))
+        parts = list(torch.arange(length).split(self.style.block))
         if self.style.order is not None:
-            found = [found[i] for i in Draws(self.style.order, "order").permutation(len(found))]
+            parts = [parts[i] for i in Draws(self.style.order, "order").permutation(len(parts))]
         if self.fault == "skip-block":
-            found = found[:-1] or found
-        return found
+            parts = parts[:-1] or parts
+        return parts
 
 
 def forward(
@@ -190,13 +190,13 @@ def backward(
             grad_k[..., keys, :] = multiply(side, kernel.q[..., part, :], grad_k[..., keys, :], style)
             weights = p[..., part, :].transpose(-1, -2)
             grad_v[..., keys, :] = multiply(weights, grad_out[..., part, :], grad_v[..., keys, :], style)
-    found = {"grad_q": grad_q * (1 if fault == "grad-q-scale" else scale)}
+    outputs = {"grad_q": grad_q * (1 if fault == "grad-q-scale" else scale)}
     for name, full in (("grad_k", grad_k), ("grad_v", grad_v)):
         heads = full.unflatten(1, (problem.key_heads, group))
         total = heads[:, :, 0] if fault == "one-head" else heads.sum(2)
         if problem.key_batch < problem.batch:
             total = total[:1] if fault == "one-batch" else total.sum(0, keepdim=True)
-        found[name] = total * scale if name == "grad_k" and fault != "grad-k-scale" else total
+        outputs[name] = total * scale if name == "grad_k" and fault != "grad-k-scale" else total
     if fault == "row-swap":
-        found["grad_q"][..., [0, 1], :] = found["grad_q"][..., [1, 0], :]
-    return {name: round_to(t.double(), problem.dtype).to(DTYPES[problem.dtype]) for name, t in found.items()}
+        outputs["grad_q"][..., [0, 1], :] = outputs["grad_q"][..., [1, 0], :]
+    return {name: round_to(t.double(), problem.dtype).to(DTYPES[problem.dtype]) for name, t in outputs.items()}

@@ -56,11 +56,11 @@ def verdicts(problem: Attention, style: Style, *, fault: str = "", seed: int = 0
     contract = contract_for(problem, style)
     form = contract.intermediate or "fp32"
     run = emulation.backward if problem.backward else emulation.forward
-    found = []
+    judged = []
     for fill in fills(problem, contract, seed, names):
         outputs = run(problem, fill.inputs, form, style, fault)
-        found += [judge(problem, contract, fill, outputs[o.name], o.name) for o in problem.outputs]
-    return found
+        judged += [judge(problem, contract, fill, outputs[o.name], o.name) for o in problem.outputs]
+    return judged
 
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
@@ -141,8 +141,8 @@ def test_faults_are_caught(backward, fault, dtype):
     changes = (BACKWARD_FAULTS if backward else FORWARD_FAULTS)[fault]
     problem = dataclasses.replace(BACK if backward else BASE, dtype=dtype, **changes)
     style = Style(32, splits=4 if fault == "merge" else 1)
-    found = verdicts(problem, style, fault=fault)
-    assert any(not verdict.passed for verdict in found), f"{problem.id}: no fill sees {fault}"
+    judged = verdicts(problem, style, fault=fault)
+    assert any(not verdict.passed for verdict in judged), f"{problem.id}: no fill sees {fault}"
 
 
 @pytest.mark.parametrize("score", [Score(), Score("soft-cap", 8.0), Score("alibi")], ids=lambda score: score.kind)

@@ -120,8 +120,8 @@ def test_gelu_is_within_its_bound():
     """Every sign and size of fp32 argument: the fp32 formula, with an erf of torch's, errs by at most GELU_ERROR."""
     x = torch.cat([torch.linspace(-12, 12, 400001), torch.logspace(-30, 2, 20001), -torch.logspace(-30, 2, 20001)])
     right = 0.5 * x.double() * torch.erfc(x.double() * -math.sqrt(0.5))
-    found = 0.5 * x * (1 + torch.erf(x * 0.7071067811865476))
-    used = ((found.double() - right).abs() / (GELU_ERROR * x.double().abs()))[x != 0]
+    gelu = 0.5 * x * (1 + torch.erf(x * 0.7071067811865476))
+    used = ((gelu.double() - right).abs() / (GELU_ERROR * x.double().abs()))[x != 0]
     assert 0.05 < float(used.max()) < 1
     slope = (right[1:400001] - right[:400000]) / (x[1:400001] - x[:400000]).double()
     assert 1.12 < float(slope.max()) < GELU_SLOPE

@@ -254,8 +254,8 @@ def test_fast_accumulation_where_promotion_was_promised():
     fast = replace(contract, accumulator=replace(FP8_PROMOTED, promote=None))
     for seed in (0, 1, 2):
         assert caught_by(problem, contract, lambda inputs: correct(problem, contract, inputs, 0), seed) == set()
-        found = caught_by(problem, contract, lambda inputs: correct(problem, fast, inputs, 0), seed)
-        assert found >= {"wide-A", "wide-B"}
+        catchers = caught_by(problem, contract, lambda inputs: correct(problem, fast, inputs, 0), seed)
+        assert catchers >= {"wide-A", "wide-B"}
 
 
 # -- faults of the epilogue: a changed set of operands for a correct epilogue

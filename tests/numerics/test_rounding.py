@@ -65,9 +65,9 @@ def test_overflow_rules(name):
     assert (codes([np.nextafter(tie, 0)], name) == top).all()
     assert (codes(past, name, overflow="saturate") == top).all()
     for rule in ("ieee", "nan"):
-        found = codes(past, name, overflow=rule)
+        patterns = codes(past, name, overflow=rule)
         expected = FORMATS[name].nan if rule == "nan" or name == "e4m3" else top + 1
-        assert (found == expected).all()
+        assert (patterns == expected).all()
     for rule in ("ieee", "saturate", "nan"):
         assert codes([np.nan], name, overflow=rule)[0] == FORMATS[name].nan
 
