@@ -51,7 +51,7 @@ def say(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("before", "record", "asked"),
+    ("before", "record", "script_request"),
     [
         (None, None, ScriptRequest(dies=True)),
         (None, with_code(status=Status.CRASH), ScriptRequest(dies=True)),
@@ -65,8 +65,8 @@ def say(tmp_path, monkeypatch, capsys):
         (RECORD, with_code(["MMA"], spills=8), ScriptRequest()),
     ],
 )
-def test_what_is_asked_for_is_what_the_baseline_had(before, record, asked):
-    assert reproduce._request(record, before) == asked
+def test_what_is_asked_for_is_what_the_baseline_had(before, record, script_request):
+    assert reproduce._request(record, before) == script_request
 
 
 def test_a_record_that_holds_no_figures_is_refused(say, folder):

@@ -58,8 +58,8 @@ def sample_environment(**changes: Any) -> dict[str, Any]:
 
 def mustpass_list(info: RunInfo, records: Sequence[CaseRecord]) -> str:
     """The list of the cases that the run has, none of which names a target."""
-    (found,) = mustpass.lists_of(info, records)
-    return mustpass.written(found)
+    (listed,) = mustpass.lists_of(info, records)
+    return mustpass.written(listed)
 
 
 def write_run(folder: Path, statuses: tuple[Status, ...] = STATUSES, **changes: Any) -> Path:
@@ -67,8 +67,8 @@ def write_run(folder: Path, statuses: tuple[Status, ...] = STATUSES, **changes: 
     records = [record(number, status) for number, status in enumerate(statuses)]
     info = RunInfo("sample", STARTED, "quick", 0, stack=STACK, selected=len(records), wall_s=1.5)
     folder.mkdir()
-    (folder / "records.jsonl").write_text("".join(found.to_line() for found in records))
-    (folder / "selected.txt").write_text("".join(found.case + "\n" for found in records))
+    (folder / "records.jsonl").write_text("".join(record.to_line() for record in records))
+    (folder / "selected.txt").write_text("".join(record.case + "\n" for record in records))
     (folder / "run.json").write_text(json.dumps(jsonable(info), indent=1))
     (folder / "environment.json").write_text(json.dumps(sample_environment(**changes), indent=1))
     (folder / "summary.md").write_text("# A summary\n")
@@ -111,5 +111,7 @@ def key_pair(folder: Path, name: str) -> PrivateKey:
 
 def sample(folder: Path, **changes: Any) -> Sample:
     """A new sample below ``folder``, with the key files ``ours`` and ``theirs``."""
-    found = Sample(write_run(folder / "sample", **changes), key_pair(folder, "ours"), key_pair(folder, "theirs"), b"")
-    return replace(found, data=found.packed(found.folder))
+    unpacked = Sample(
+        write_run(folder / "sample", **changes), key_pair(folder, "ours"), key_pair(folder, "theirs"), b""
+    )
+    return replace(unpacked, data=unpacked.packed(unpacked.folder))

@@ -21,10 +21,10 @@ def reproduced(monkeypatch, tmp_path):
 
     def say(groups: list[Group], becomes: dict[str, tuple[bool, str] | OSError], most: int = 5) -> list[str]:
         def one(finding: Finding, *_: object) -> tuple[bool, str]:
-            found = becomes.pop(finding.case)  # each case is tried once
-            if isinstance(found, OSError):
-                raise found
-            return found
+            outcome = becomes.pop(finding.case)  # each case is tried once
+            if isinstance(outcome, OSError):
+                raise outcome
+            return outcome
 
         monkeypatch.setattr(confirmed_scripts, "_one", one)
         side = Side(**dict.fromkeys(Side.__dataclass_fields__))

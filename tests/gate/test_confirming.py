@@ -20,8 +20,8 @@ def confirmed(tmp_path):
     def run(baseline, candidate, seconds=60.0):
         script = tmp_path / "case.py"
         script.write_text(SCRIPT)
-        made = [Environment(Stack(does), tmp_path, {"DOES": does}) for does in (baseline, candidate)]
-        return confirm(script, *made, seconds=seconds)
+        stacks = [Environment(Stack(does), tmp_path, {"DOES": does}) for does in (baseline, candidate)]
+        return confirm(script, *stacks, seconds=seconds)
 
     return run
 
@@ -50,14 +50,14 @@ def test_what_two_runs_show(confirmed, baseline, candidate, outcome):
 
 def test_no_module_beside_a_script_is_found(confirmed, tmp_path):
     (tmp_path / "beside.py").write_text("")
-    found = confirmed(FINE, f"import beside; {FAULT}")
-    assert found.outcome is Outcome.CANNOT_RUN
-    assert "No module named 'beside'" in found.candidate.output
+    confirmation = confirmed(FINE, f"import beside; {FAULT}")
+    assert confirmation.outcome is Outcome.CANNOT_RUN
+    assert "No module named 'beside'" in confirmation.candidate.output
 
 
 def test_the_reason_why_a_script_cannot_run_is_said(confirmed):
-    found = confirmed(FINE, "print('CANNOT RUN: a GPU is needed'); raise SystemExit(2)")
-    assert "in the candidate it ended with 2 (CANNOT RUN: a GPU is needed)" in found.text
+    confirmation = confirmed(FINE, "print('CANNOT RUN: a GPU is needed'); raise SystemExit(2)")
+    assert "in the candidate it ended with 2 (CANNOT RUN: a GPU is needed)" in confirmation.text
 
 
 def test_the_signal_that_a_script_dies_by_is_said(confirmed):
@@ -69,18 +69,18 @@ def test_a_script_that_hangs_is_ended_with_what_it_started(confirmed, tmp_path):
     mark = tmp_path / "still-there"
     child = f"import time; time.sleep(4); open({str(mark)!r}, 'w')"
     hangs = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
-    found = confirmed(FINE, hangs, seconds=2.0)
-    assert found.outcome is Outcome.CONFIRMED
-    assert found.candidate.status is None
-    assert found.text == "the fault shows in the candidate (it ran past its time) and not in the baseline"
+    confirmation = confirmed(FINE, hangs, seconds=2.0)
+    assert confirmation.outcome is Outcome.CONFIRMED
+    assert confirmation.candidate.status is None
+    assert confirmation.text == "the fault shows in the candidate (it ran past its time) and not in the baseline"
     time.sleep(3)
     assert not mark.exists()
 
 
 def test_only_the_end_of_a_long_output_is_kept(confirmed):
-    found = confirmed(FINE, f"print('x' * 10**6); {FAULT}")
-    assert found.outcome is Outcome.CONFIRMED
-    assert len(found.candidate.output) <= OUTPUT_LIMIT
+    confirmation = confirmed(FINE, f"print('x' * 10**6); {FAULT}")
+    assert confirmation.outcome is Outcome.CONFIRMED
+    assert len(confirmation.candidate.output) <= OUTPUT_LIMIT
 
 
 def test_the_stack_on_which_a_script_is_fine_is_written_into_it(tmp_path):

@@ -38,8 +38,8 @@ def imported(environment: environments.Environment, code: str, directory: str = 
 
 def test_a_wheel_is_laid_over_this_environment_and_changes_nothing_in_it(tmp_path: Path) -> None:
     before = dict(os.environ)
-    made = build(parse(str(wheel(tmp_path, "1.5"))), tmp_path / "cache")
-    assert imported(made, "import sample, pytest, conformance; print(sample.version)") == "1.5"
+    environment = build(parse(str(wheel(tmp_path, "1.5"))), tmp_path / "cache")
+    assert imported(environment, "import sample, pytest, conformance; print(sample.version)") == "1.5"
     assert dict(os.environ) == before
     with pytest.raises(ModuleNotFoundError):
         __import__("sample")
@@ -77,8 +77,8 @@ def test_places_hold_wherever_its_processes_run(tmp_path: Path, monkeypatch: pyt
     stack = parse(str(wheel(tmp_path, "1.5")))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([os.environ.get("PYTHONPATH", ""), "beside"]))
-    made = build(stack, Path("cache"))
-    assert imported(made, "import sample, other; print(sample.version, other.version)", "/") == "1.5 beside"
+    environment = build(stack, Path("cache"))
+    assert imported(environment, "import sample, other; print(sample.version, other.version)", "/") == "1.5 beside"
 
 
 def test_the_order_of_folders_decides_and_is_another_environment(tmp_path: Path) -> None:
@@ -108,10 +108,10 @@ def tool(folder: Path, said: str, mode: int = 0o755) -> Path:
 
 def test_ptxas_of_ones_own(tmp_path: Path) -> None:
     file = tool(tmp_path, "ptxas: NVIDIA (R) Ptx optimizing assembler")
-    made = build(parse(f"ptxas={file}"), tmp_path / "cache")
-    assert imported(made, "import os; print(os.environ['TRITON_PTXAS_PATH'])") == str(file)
+    environment = build(parse(f"ptxas={file}"), tmp_path / "cache")
+    assert imported(environment, "import os; print(os.environ['TRITON_PTXAS_PATH'])") == str(file)
     file.write_text(file.read_text() + "# changed\n")
-    assert build(parse(f"ptxas={file}"), tmp_path / "cache").folder != made.folder
+    assert build(parse(f"ptxas={file}"), tmp_path / "cache").folder != environment.folder
 
 
 @pytest.mark.parametrize(

@@ -47,11 +47,11 @@ def test_from_keys_to_a_verified_bundle(tmp_path, capsys):
 
 
 def test_the_lists_are_those_of_a_folder_with_its_folders(tmp_path, capsys):
-    found, lists = sample(tmp_path), tmp_path / "lists"
+    evidence, lists = sample(tmp_path), tmp_path / "lists"
     (lists / "older").mkdir()
     (lists / "older" / "baseline.txt").write_text((lists / "baseline.txt").read_text().replace("==3.7.*", "==3.6.*"))
     keys = ["--key", tmp_path / "ours.pem", "--mustpass", lists]
-    assert called(bundle, found.folder, *keys, "--output", tmp_path / "b.zip") == 0
+    assert called(bundle, evidence.folder, *keys, "--output", tmp_path / "b.zip") == 0
     judged = [tmp_path / "b.zip", "--key", tmp_path / "ours.pub.pem", "--code-digest", CODE, "--mustpass", lists]
     assert called(verify, *judged) == 0
     assert "baseline.txt, older/baseline.txt (the same as yours)" in capsys.readouterr().out
@@ -88,8 +88,8 @@ def test_a_refused_bundle_is_a_no_with_its_reason(evidence, tmp_path, capsys):
 
 
 def test_text_of_a_stranger_cannot_move_the_cursor(tmp_path, capsys):
-    found = sample(tmp_path, options=["--run-dir=\x1b[2J\nVERIFIED"])
-    (tmp_path / "b.zip").write_bytes(found.data)
+    evidence = sample(tmp_path, options=["--run-dir=\x1b[2J\nVERIFIED"])
+    (tmp_path / "b.zip").write_bytes(evidence.data)
     assert called(verify, tmp_path / "b.zip", "--key", tmp_path / "ours.pub.pem", "--code-digest", CODE) == 0
     said = capsys.readouterr().out
     assert "\x1b" not in said
@@ -261,26 +261,26 @@ def test_verifying_needs_no_stack_no_pytest_no_network_and_no_disk(evidence, tmp
     (tmp_path / "b.zip").write_bytes(evidence.data)
     names = ["torch", "triton", "numpy", "pytest"]
     words = (tmp_path / "b.zip", "--key", tmp_path / "ours.pub.pem", "--code-digest", CODE)
-    found = blocked("verify", names, *words)
-    assert found.returncode == 0, found.stderr
-    assert found.stdout.startswith("VERIFIED")
+    done = blocked("verify", names, *words)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("VERIFIED")
 
 
 def test_the_process_of_these_tests_does_end_where_a_file_is_written(evidence, tmp_path):
-    found = blocked("bundle", [], evidence.folder, "--key", tmp_path / "ours.pem")
-    assert found.returncode == 1
-    assert "open" in found.stderr
-    assert "sample.zip" in found.stderr
+    done = blocked("bundle", [], evidence.folder, "--key", tmp_path / "ours.pem")
+    assert done.returncode == 1
+    assert "open" in done.stderr
+    assert "sample.zip" in done.stderr
 
 
 @pytest.mark.parametrize("library", ["securesystemslib", "cryptography"])
 @pytest.mark.parametrize("command", ["keygen", "bundle", "verify"])
 def test_without_the_libraries_the_message_says_what_to_install(command, library, tmp_path):
     words = {"keygen": ["a", "b"], "bundle": ["a", "--key", "b"], "verify": ["a", "--key", "b"]}[command]
-    found = blocked(command, [library], *words)
-    assert found.returncode == 2, found.stderr
-    assert f"{command} needs {library}" in found.stdout
-    assert "triton-conformance[evidence]" in found.stdout
+    done = blocked(command, [library], *words)
+    assert done.returncode == 2, done.stderr
+    assert f"{command} needs {library}" in done.stdout
+    assert "triton-conformance[evidence]" in done.stdout
 
 
 def test_many_records_are_packed_and_verified_in_seconds(tmp_path, evidence):

@@ -49,12 +49,17 @@ def facts():
 
 
 def test_an_installed_wheel_is_described(installed):
-    found = facts()
-    assert (found["version"], found["files"], found["altered"], found["is_imported"]) == ("1.0", 3, [], True)
+    entry = facts()
+    assert (entry["version"], entry["files"], entry["altered"], entry["is_imported"]) == (
+        "1.0",
+        3,
+        [],
+        True,
+    )
     rows = sorted(
         row for row in (installed / "fake_stack-1.0.dist-info/RECORD").read_text().splitlines() if ",," not in row
     )
-    assert found["record_sha256"] == hashlib.sha256("".join(row + "\n" for row in rows).encode()).hexdigest()
+    assert entry["record_sha256"] == hashlib.sha256("".join(row + "\n" for row in rows).encode()).hexdigest()
 
 
 def test_what_an_installer_adds_does_not_change_the_digest(installed):
@@ -73,8 +78,8 @@ def test_what_an_installer_adds_does_not_change_the_digest(installed):
 def test_files_altered_since_they_were_installed_are_named(installed, file, content):
     path = installed / "fake_stack" / file
     path.unlink() if content is None else path.write_text(content)
-    found = facts()
-    assert (found["altered"], found["altered_files"]) == ([f"fake_stack/{file}"], 1)
+    entry = facts()
+    assert (entry["altered"], entry["altered_files"]) == ([f"fake_stack/{file}"], 1)
 
 
 def test_another_build_before_it_on_the_path_is_seen(installed, monkeypatch):
@@ -109,9 +114,9 @@ def own_triton(tmp_path, monkeypatch) -> Path:
 
 
 def test_the_assemblers_of_the_variables_are_hashed(own_triton, tmp_path, monkeypatch):
-    mine = tool(tmp_path / "mine")
-    monkeypatch.setenv("TRITON_PTXAS_BLACKWELL_PATH", str(mine))
-    facts = {"name": "ptxas-blackwell", "path": str(mine), "sha256": hashlib.sha256(b"tool").hexdigest()}
+    own = tool(tmp_path / "mine")
+    monkeypatch.setenv("TRITON_PTXAS_BLACKWELL_PATH", str(own))
+    facts = {"name": "ptxas-blackwell", "path": str(own), "sha256": hashlib.sha256(b"tool").hexdigest()}
     assert assembler_facts() == [facts]
 
 
@@ -191,10 +196,10 @@ def test_a_package_inside_another_checkout_has_no_commit(tmp_path):
 
 def test_the_environment_is_json_and_quick_to_collect():
     began = time.perf_counter()
-    found = environment("run-1", "2026-01-01T00:00:00+00:00", {"torch": "2.13.0"}, ["GPU"], ["--tier", "quick"])
+    facts = environment("run-1", "2026-01-01T00:00:00+00:00", {"torch": "2.13.0"}, ["GPU"], ["--tier", "quick"])
     assert time.perf_counter() - began < 5, "a run waits for this; a quiet machine needs well under a second"
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert (found["run"], found["options"], found["code"]) == (
+    assert json.loads(json.dumps(facts, allow_nan=False)) == facts
+    assert (facts["run"], facts["options"], facts["code"]) == (
         "run-1",
         ["--tier", "quick"],
         {"sha256": code_digest(), "suites": []},

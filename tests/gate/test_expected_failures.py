@@ -71,9 +71,9 @@ def known_failure(stack: dict[str, str], expires: date) -> ExpectedFailure:
     return ExpectedFailure(id="known", cases="*", stack=stack, upstream=LINK, seen="x", owner="me", expires=expires)
 
 
-def concerns(stack: dict[str, str], **found: str | None) -> bool:
+def concerns(stack: dict[str, str], **stack_here: str | None) -> bool:
     known = known_failure(stack, date(2999, 1, 1))
-    return known.concerns(CaseRecord("a", "s", Status.FAIL, stack=found))
+    return known.concerns(CaseRecord("a", "s", Status.FAIL, stack=stack_here))
 
 
 @pytest.mark.parametrize(
@@ -139,9 +139,9 @@ def test_an_entry_excuses_no_other_check(checks, failing, others):
     (known,) = parsed(entry(seen='"numerics/hot"', checks=checks), "f")
     verdicts = (Verdict("grid", True, "3"), *(Verdict(check, False, "wrong") for check in failing))
     record = CaseRecord("test_bad.py::test_x", "bad", Status.FAIL, stack={"python": "3.11"}, verdicts=verdicts)
-    found = ExpectedFailures((known,)).failure(record, Status.FAIL, "numerics/hot: wrong")
-    assert found.status is (Status.FAIL if others else Status.EXPECTED_FAIL)
-    assert (f"does not excuse that {others} failed" in found.diagnosis) is bool(others)
+    outcome = ExpectedFailures((known,)).failure(record, Status.FAIL, "numerics/hot: wrong")
+    assert outcome.status is (Status.FAIL if others else Status.EXPECTED_FAIL)
+    assert (f"does not excuse that {others} failed" in outcome.diagnosis) is bool(others)
 
 
 def test_two_entries_may_concern_one_case():
@@ -149,9 +149,9 @@ def test_two_entries_may_concern_one_case():
     both = ExpectedFailures(tuple(parsed(text, "f")))
     record = CaseRecord("test_bad.py::test_x", "bad", Status.FAIL, stack={"python": "3.11"})
     assert both.failure(record, Status.FAIL, "a 2nd fault").reason.subject == "second"
-    found = both.failure(record, Status.FAIL, "a third fault")
-    assert "'first'" in found.diagnosis
-    assert "'2nd'" in found.diagnosis
+    outcome = both.failure(record, Status.FAIL, "a third fault")
+    assert "'first'" in outcome.diagnosis
+    assert "'2nd'" in outcome.diagnosis
 
 
 def test_the_built_in_entries_are_valid_and_hold_where_they_should():
@@ -162,8 +162,8 @@ def test_the_built_in_entries_are_valid_and_hold_where_they_should():
         Status.FAIL,
         stack={"torch": "2.13.0+cpu"},
     )
-    found = known.failure(record, Status.FAIL, "InductorError: Unregistered range symbol xindex")
-    assert found.status is Status.EXPECTED_FAIL
+    outcome = known.failure(record, Status.FAIL, "InductorError: Unregistered range symbol xindex")
+    assert outcome.status is Status.EXPECTED_FAIL
     for other in (
         CaseRecord(record.case.replace("True", "False"), record.suite, Status.FAIL, stack=record.stack),
         CaseRecord(record.case, record.suite, Status.FAIL, stack={"torch": "2.14.0"}),

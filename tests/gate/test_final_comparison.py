@@ -28,12 +28,12 @@ SIDE = Side("run", {"triton": "3.9.0"}, "quick", 0, 2, {"pass": 2})
 
 
 def after(cases: str, expires: str = "2999-01-01") -> Comparison:
-    found = [Finding(Kind.MORE_SPILLS, case, "mm", case[-6:-1], "more spills", "0", "8") for case in CASES]
-    found.append(Finding(Kind.FASTER, CASES[0], "mm", "sm_80", "faster", "2", "1"))
-    comparison = Comparison(SIDE, SIDE, grouped(found), 2, 0)
+    findings = [Finding(Kind.MORE_SPILLS, case, "mm", case[-6:-1], "more spills", "0", "8") for case in CASES]
+    findings.append(Finding(Kind.FASTER, CASES[0], "mm", "sm_80", "faster", "2", "1"))
+    comparison = Comparison(SIDE, SIDE, grouped(findings), 2, 0)
     records = [CaseRecord(case, "a", Status.PASS, kernel="mm", stack=SIDE.stack) for case in CASES]
-    kept = waiver_file.parsed(WAIVER.format(cases=cases, expires=expires), "waivers.toml")
-    waived = apply_waivers.apply(kept, records, date(2026, 1, 1), comparison)
+    waivers = waiver_file.parsed(WAIVER.format(cases=cases, expires=expires), "waivers.toml")
+    waived = apply_waivers.apply(waivers, records, date(2026, 1, 1), comparison)
     verdict = gate_verdict.decide(comparison=comparison, waivers=waived)
     return with_policy(comparison, verdict, waived.uncovered)
 
@@ -43,40 +43,40 @@ def kinds(comparison: Comparison) -> dict[str, list[str]]:
 
 
 def test_a_waived_regression_stays_visible_and_fails_nothing():
-    found = after("test_a.py*")
-    assert kinds(found) == {"WAIVED": list(CASES), "FASTER": [CASES[0]]}
-    assert found.safe
-    assert {one.target for group in found.groups for one in group.findings if one.kind is Kind.WAIVED} == {
+    final = after("test_a.py*")
+    assert kinds(final) == {"WAIVED": list(CASES), "FASTER": [CASES[0]]}
+    assert final.safe
+    assert {one.target for group in final.groups for one in group.findings if one.kind is Kind.WAIVED} == {
         "sm_80",
         "sm_90",
     }
 
 
 def test_what_no_waiver_covers_is_left():
-    found = after("*sm_80]")
-    assert kinds(found) == {"MORE_SPILLS": [CASES[1]], "WAIVED": [CASES[0]], "FASTER": [CASES[0]]}
-    assert not found.safe
+    final = after("*sm_80]")
+    assert kinds(final) == {"MORE_SPILLS": [CASES[1]], "WAIVED": [CASES[0]], "FASTER": [CASES[0]]}
+    assert not final.safe
 
 
 def test_objections_of_the_comparison_itself_stay_after_waivers():
     finding = Finding(Kind.MORE_SPILLS, CASES[0], "mm", "sm_80", "more spills", "0", "8")
     comparison = Comparison(SIDE, SIDE, grouped([finding]), 2, 0, objections=("the baseline's run is incomplete: x",))
-    kept = waiver_file.parsed(WAIVER.format(cases=CASES[0], expires="2999-01-01"), "waivers.toml")
+    waivers = waiver_file.parsed(WAIVER.format(cases=CASES[0], expires="2999-01-01"), "waivers.toml")
     record = CaseRecord(CASES[0], "a", Status.PASS, kernel="mm", stack=SIDE.stack)
-    waived = apply_waivers.apply(kept, [record], date(2026, 1, 1), comparison)
+    waived = apply_waivers.apply(waivers, [record], date(2026, 1, 1), comparison)
     verdict = gate_verdict.decide(comparison=comparison, waivers=waived)
     assert not verdict.passed
-    found = with_policy(comparison, verdict, waived.uncovered)
-    assert kinds(found) == {"WAIVED": [CASES[0]]}
-    assert found.objections == comparison.objections
-    assert not found.safe
+    final = with_policy(comparison, verdict, waived.uncovered)
+    assert kinds(final) == {"WAIVED": [CASES[0]]}
+    assert final.objections == comparison.objections
+    assert not final.safe
 
 
 @pytest.mark.parametrize(
     ("cases", "expires", "said"), [("test_a.py*", "2025-01-01", "expired"), ("*none*", "2999-01-01", None)]
 )
 def test_a_waiver_that_does_not_hold_covers_nothing(cases: str, expires: str, said: str | None):
-    found = after(cases, expires)
-    assert kinds(found)["MORE_SPILLS"] == list(CASES)
-    assert [said in objection for objection in found.objections] == ([True] if said else [])
-    assert ["has no case here" in warning for warning in found.warnings] == ([] if said else [True])
+    final = after(cases, expires)
+    assert kinds(final)["MORE_SPILLS"] == list(CASES)
+    assert [said in objection for objection in final.objections] == ([True] if said else [])
+    assert ["has no case here" in warning for warning in final.warnings] == ([] if said else [True])

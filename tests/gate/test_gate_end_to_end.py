@@ -97,9 +97,9 @@ def gate(tmp_path_factory: pytest.TempPathFactory):
     return run
 
 
-def kinds(found: dict, severity: str) -> dict[str, set[str]]:
+def kinds(comparison: dict, severity: str) -> dict[str, set[str]]:
     """Kernels by kind of the findings of ``severity``."""
-    groups = [group for group in found["groups"] if group["severity"] == severity]
+    groups = [group for group in comparison["groups"] if group["severity"] == severity]
     return {group["kind"]: {one["kernel"] for one in group["findings"]} for group in groups}
 
 
@@ -113,15 +113,15 @@ def planted(folder: Path, config: str) -> str:
 
 
 def test_identical_stacks_are_safe_and_planted_faults_have_their_names(gate, tmp_path):
-    status, found = gate("current")
-    assert (status, found["groups"], found["compared"]) == (0, [], found["unchanged"])
-    assert found["compared"] > 20
+    status, comparison = gate("current")
+    assert (status, comparison["groups"], comparison["compared"]) == (0, [], comparison["unchanged"])
+    assert comparison["compared"] > 20
 
-    status, found = gate(planted(tmp_path, "64x128x32-s4-w8"))
+    status, comparison = gate(planted(tmp_path, "64x128x32-s4-w8"))
     assert status == 1
-    regressions = kinds(found, "regression")
+    regressions = kinds(comparison, "regression")
     assert regressions["FEATURE_LOST"] == {"mm_persistent_tma"}
     assert regressions["LOST_COVERAGE"] == {"mm_plus_mm"}
     assert {"int_mm", "mm_persistent_tma"} <= regressions["MORE_SPILLS"]
-    wrong = [group for group in found["groups"] if group["cause"].startswith("numerics/")]
+    wrong = [group for group in comparison["groups"] if group["cause"].startswith("numerics/")]
     assert [one["kernel"] for group in wrong for one in group["findings"]] == ["int_mm"]

@@ -42,9 +42,9 @@ expires = 2026-12-31
 
 
 def comparison(*findings: tuple[Kind, str], problems: tuple[str, ...] = ()) -> Comparison:
-    found = [Finding(kind, CASE.format(kernel), kernel, "sm_90", "a cause", "", "") for kind, kernel in findings]
+    findings = [Finding(kind, CASE.format(kernel), kernel, "sm_90", "a cause", "", "") for kind, kernel in findings]
     side = Side("new", STACK, "quick", 0, 3, {}, problems)
-    groups = tuple(Group(each.kind, each.cause, (each,)) for each in found)
+    groups = tuple(Group(finding.kind, finding.cause, (finding,)) for finding in findings)
     return Comparison(replace(side, name="old", stack={**STACK, "triton": "3.8.0"}, problems=()), side, groups, 3, 0)
 
 
@@ -52,7 +52,7 @@ def verdict(records=RECORDS, compared: Comparison | None = None, toml: str = "",
     """What the gate's command does with its inputs."""
     accepted = waiver_file.parsed(toml, "w.toml")
     waived = apply_waivers.apply(accepted, records, date(2026, 9, 1), compared, complete=True)
-    by_target = {each.target: each for each in LISTS}
+    by_target = {mustpass_list.target: mustpass_list for mustpass_list in LISTS}
     return decide(
         comparison=compared,
         waivers=waived,
@@ -65,13 +65,13 @@ def verdict(records=RECORDS, compared: Comparison | None = None, toml: str = "",
 
 
 def but(kernel: str, **fields) -> tuple[CaseRecord, ...]:
-    return tuple(replace(each, **fields) if f"[{kernel}-" in each.case else each for each in RECORDS)
+    return tuple(replace(record, **fields) if f"[{kernel}-" in record.case else record for record in RECORDS)
 
 
 def test_a_candidate_like_its_baseline_passes():
-    found = verdict(compared=comparison((Kind.FASTER, "mm"), (Kind.STILL_FAIL, "mm")))
-    assert found.passed
-    assert lines(found) == [
+    decided = verdict(compared=comparison((Kind.FASTER, "mm"), (Kind.STILL_FAIL, "mm")))
+    assert decided.passed
+    assert lines(decided) == [
         "gate: passed",
         "sm_90: 3 of 3 owed cases proven, level device (3 pass:device)",
         "claims proven: 1 of 1",
@@ -81,11 +81,11 @@ def test_a_candidate_like_its_baseline_passes():
 
 
 def test_a_failure_fails_by_each_rule_that_it_breaks_in_order():
-    found = verdict(but("mm", status=Status.FAIL), comparison((Kind.NEW_FAIL, "mm")), run_problems=("torn line",))
-    assert [reason.part for reason in found.reasons] == [Part.RUN, Part.REGRESSION, Part.MUSTPASS, Part.CLAIM]
-    assert found.reasons[1].text == "NEW_FAIL: a cause (1 case)"
-    assert f'cases = "{CASE.format("mm")}"' in found.reasons[1].edit
-    text = "\n".join(lines(found))
+    decided = verdict(but("mm", status=Status.FAIL), comparison((Kind.NEW_FAIL, "mm")), run_problems=("torn line",))
+    assert [reason.part for reason in decided.reasons] == [Part.RUN, Part.REGRESSION, Part.MUSTPASS, Part.CLAIM]
+    assert decided.reasons[1].text == "NEW_FAIL: a cause (1 case)"
+    assert f'cases = "{CASE.format("mm")}"' in decided.reasons[1].edit
+    text = "\n".join(lines(decided))
     assert "gate: FAILED, 4 reasons" in text
     assert f"mustpass: sm_90: 1 differing\n    {CASE.format('mm')}: pass:device is owed, fail found\n" in text
     assert "sm_90: 2 of 3 owed cases proven" in text
@@ -94,9 +94,9 @@ def test_a_failure_fails_by_each_rule_that_it_breaks_in_order():
 
 def test_a_waived_failure_passes_and_neither_counts_nor_hides():
     toml = WAIVER.format(cases=CASE.format("mm"))
-    found = verdict(but("mm", status=Status.FAIL), comparison((Kind.NEW_FAIL, "mm")), toml)
-    assert found.passed
-    text = lines(found)
+    decided = verdict(but("mm", status=Status.FAIL), comparison((Kind.NEW_FAIL, "mm")), toml)
+    assert decided.passed
+    text = lines(decided)
     assert "sm_90: 2 of 3 owed cases proven, level device (2 pass:device)" in text
     assert "claims excused: 1 of 1" in text
     why = "until the fix (w.toml:1: waiver of NEW_FAIL (https://example.org/7, me))"
@@ -104,12 +104,12 @@ def test_a_waived_failure_passes_and_neither_counts_nor_hides():
 
 
 def test_a_waiver_that_is_not_needed_fails_with_its_edit():
-    found = verdict(toml=WAIVER.format(cases=CASE.format("mm")))
-    (reason,) = found.reasons
+    decided = verdict(toml=WAIVER.format(cases=CASE.format("mm")))
+    (reason,) = decided.reasons
     assert reason.part is Part.WAIVER
     assert "pass unexpectedly" in reason.text
     assert "-[[waiver]]" in reason.edit
-    assert not found.passed
+    assert not decided.passed
 
 
 REFUSED = {
@@ -125,47 +125,47 @@ def test_skipping_fails_and_never_improves_the_headline(records):
     skipping = verdict(records)
     assert not skipping.passed
     assert {Part.MUSTPASS, Part.CLAIM} == {reason.part for reason in skipping.reasons}
-    assert [(each.proven, each.owed) for each in skipping.headlines] == [(2, 3)]
-    assert [(each.proven, each.owed) for each in failing.headlines] == [(2, 3)]
+    assert [(headline.proven, headline.owed) for headline in skipping.headlines] == [(2, 3)]
+    assert [(headline.proven, headline.owed) for headline in failing.headlines] == [(2, 3)]
 
 
 def test_a_run_without_a_list_fails():
-    found = decide(checked=owed.check([], RUN, RECORDS))
-    assert [reason.part for reason in found.reasons] == [Part.MUSTPASS]
-    assert found.reasons[0].text.startswith("sm_90: no mustpass list for tier quick, level device")
+    decided = decide(checked=owed.check([], RUN, RECORDS))
+    assert [reason.part for reason in decided.reasons] == [Part.MUSTPASS]
+    assert decided.reasons[0].text.startswith("sm_90: no mustpass list for tier quick, level device")
 
 
 def test_unusable_lines_of_either_run_fail():
-    found = verdict(compared=comparison(problems=("records.jsonl:3: not a line of JSON",)))
-    assert [reason.text for reason in found.reasons] == ["new: records.jsonl:3: not a line of JSON"]
+    decided = verdict(compared=comparison(problems=("records.jsonl:3: not a line of JSON",)))
+    assert [reason.text for reason in decided.reasons] == ["new: records.jsonl:3: not a line of JSON"]
 
 
 def test_no_waiver_is_suggested_for_an_incomplete_run():
-    found = comparison((Kind.NEW_FAIL, "mm"))
+    compared = comparison((Kind.NEW_FAIL, "mm"))
     lost = Finding(
         Kind.LOST_COVERAGE, RUN_ITSELF, None, None, "the candidate's run is incomplete", "", "it did not end"
     )
-    found = replace(found, groups=(*found.groups, Group(lost.kind, lost.cause, (lost,))))
-    failure, incomplete = decide(comparison=found).reasons
+    compared = replace(compared, groups=(*compared.groups, Group(lost.kind, lost.cause, (lost,))))
+    failure, incomplete = decide(comparison=compared).reasons
     assert "[[waiver]]" in failure.edit
     assert (incomplete.text, incomplete.edit) == ("LOST_COVERAGE: the candidate's run is incomplete (1 case)", "")
 
 
 def test_a_baseline_that_is_not_whole_fails():
-    found = replace(comparison(), objections=("the baseline's run is incomplete: it did not end",))
-    assert [reason.text for reason in decide(comparison=found).reasons] == list(found.objections)
+    compared = replace(comparison(), objections=("the baseline's run is incomplete: it did not end",))
+    assert [reason.text for reason in decide(comparison=compared).reasons] == list(compared.objections)
 
 
 def test_regressions_fail_without_waivers_and_lists():
-    found = decide(comparison=comparison((Kind.SLOWER, "mm")))
-    assert [reason.part for reason in found.reasons] == [Part.REGRESSION]
+    decided = decide(comparison=comparison((Kind.SLOWER, "mm")))
+    assert [reason.part for reason in decided.reasons] == [Part.REGRESSION]
     assert decide().passed
 
 
 def test_claims_that_failed_come_before_those_that_nothing_proves():
     claim = profiles.Claim("sm_90", "a", profiles.State.NOT_PROVEN, None, 1, 0, "x")
-    found = decide(claims=[claim, replace(claim, profile="b", state=profiles.State.FAILED)])
-    assert [reason.text for reason in found.reasons] == ["sm_90: b failed: x", "sm_90: a not proven: x"]
+    decided = decide(claims=[claim, replace(claim, profile="b", state=profiles.State.FAILED)])
+    assert [reason.text for reason in decided.reasons] == ["sm_90: b failed: x", "sm_90: a not proven: x"]
 
 
 def test_long_reasons_show_their_first_cases():

@@ -52,11 +52,11 @@ def but(name: str, **fields) -> list[CaseRecord]:
 
 
 def differences(records, excused=(), lists=LISTS) -> list[str]:
-    return [str(each) for each in check(lists, *run_of(records), excused).differences]
+    return [str(difference) for difference in check(lists, *run_of(records), excused).differences]
 
 
 def test_a_run_is_a_list_for_each_target_and_one_for_the_cases_without():
-    assert [(each.name, dict(each.outcomes)) for each in LISTS] == [
+    assert [(mustpass.name, dict(mustpass.outcomes)) for mustpass in LISTS] == [
         ("quick-any-interpreted.txt", {"test_a.py::test_host[(32, 32)]": "pass"}),
         ("quick-gfx942-interpreted.txt", {"test_a.py::test_one[mm-fp16-gfx942]": "pass:interpreter"}),
         (
@@ -73,15 +73,15 @@ def test_a_run_is_a_list_for_each_target_and_one_for_the_cases_without():
 
 
 def test_a_list_reads_back_as_it_was_written_and_is_the_same_every_time():
-    for each in LISTS:
-        assert parsed(written(each), "f") == each
-    assert [written(each) for each in lists_of(RUN, RECORDS[::-1])] == [written(each) for each in LISTS]
+    for mustpass in LISTS:
+        assert parsed(written(mustpass), "f") == mustpass
+    assert [written(mustpass) for mustpass in lists_of(RUN, RECORDS[::-1])] == [written(mustpass) for mustpass in LISTS]
 
 
 def test_the_run_that_made_the_lists_is_as_they_say():
-    found = check(LISTS, RUN, RECORDS)
-    assert (found.differences, found.lacking, found.complete) == ((), (), True)
-    assert [str(headline) for headline in found.headlines] == [
+    checked = check(LISTS, RUN, RECORDS)
+    assert (checked.differences, checked.lacking, checked.complete) == ((), (), True)
+    assert [str(headline) for headline in checked.headlines] == [
         "any: 1 of 1 owed cases proven, level interpreted (1 pass)",
         "gfx942: 1 of 1 owed cases proven, level interpreted (1 pass:interpreter)",
         "sm_90: 2 of 3 owed cases proven, level interpreted (2 pass:interpreter)",
@@ -89,10 +89,12 @@ def test_the_run_that_made_the_lists_is_as_they_say():
 
 
 def test_a_missing_case_fails_and_lowers_the_headline():
-    found = check(LISTS, *run_of(without("bf16")))
-    assert [str(each) for each in found.differences] == ["sm_90: 1 missing: test_a.py::test_one[mm-bf16-sm_90]"]
-    assert not found.complete
-    assert (found.headlines[2].proven, found.headlines[2].owed) == (1, 3)
+    checked = check(LISTS, *run_of(without("bf16")))
+    assert [str(difference) for difference in checked.differences] == [
+        "sm_90: 1 missing: test_a.py::test_one[mm-bf16-sm_90]"
+    ]
+    assert not checked.complete
+    assert (checked.headlines[2].proven, checked.headlines[2].owed) == (1, 3)
 
 
 def test_leaving_out_a_whole_target_is_seen():
@@ -105,9 +107,11 @@ def test_an_unlisted_case_fails():
 
 
 def test_a_duplicate_fails_and_proves_nothing():
-    found = check(LISTS, *run_of([*RECORDS, replace(RECORDS[0])]))
-    assert [str(each) for each in found.differences] == ["sm_90: 1 duplicate: test_a.py::test_one[mm-fp16-sm_90]"]
-    assert found.headlines[2].proven == 1
+    checked = check(LISTS, *run_of([*RECORDS, replace(RECORDS[0])]))
+    assert [str(difference) for difference in checked.differences] == [
+        "sm_90: 1 duplicate: test_a.py::test_one[mm-fp16-sm_90]"
+    ]
+    assert checked.headlines[2].proven == 1
 
 
 def test_a_proof_that_was_not_owed_counts():
@@ -118,7 +122,7 @@ def test_a_proof_that_was_not_owed_counts():
 
 
 def test_two_lists_for_one_run_are_refused():
-    wide = [replace(each, stack={"triton": ">=3.6,<3.9"}) for each in LISTS]
+    wide = [replace(mustpass, stack={"triton": ">=3.6,<3.9"}) for mustpass in LISTS]
     with pytest.raises(MustpassError, match=r"two lists are for this run, of torch ==2\.13.* and triton >=3\.6,<3\.9"):
         check([*LISTS, *wide], *run_of(RECORDS))
 
@@ -154,22 +158,22 @@ OTHERWISE = {
 @pytest.mark.parametrize("how", OTHERWISE)
 def test_another_outcome_fails(how):
     name, fields, text = OTHERWISE[how]
-    (found,) = differences(but(name, **fields))
-    assert found.startswith("sm_90: 1 differing: ")
-    assert text in found
+    (difference,) = differences(but(name, **fields))
+    assert difference.startswith("sm_90: 1 differing: ")
+    assert text in difference
 
 
 def test_many_differences_name_the_first_and_count_the_rest():
     more = [*RECORDS, *(case(f"test_new[{number}-sm_90]") for number in range(9))]
-    (found,) = differences(more)
-    assert found.startswith("sm_90: 9 unlisted: ")
-    assert found.endswith("test_new[2-sm_90] and 6 more")
+    (difference,) = differences(more)
+    assert difference.startswith("sm_90: 9 unlisted: ")
+    assert difference.endswith("test_new[2-sm_90] and 6 more")
 
 
 def test_what_is_excused_is_no_difference_and_not_proven():
     failing = but("bf16", status=Status.FAIL)
-    found = check(LISTS, *run_of(failing), {"test_a.py::test_one[mm-bf16-sm_90]"})
-    assert (found.differences, found.headlines[2].proven) == ((), 1)
+    checked = check(LISTS, *run_of(failing), {"test_a.py::test_one[mm-bf16-sm_90]"})
+    assert (checked.differences, checked.headlines[2].proven) == ((), 1)
     waived = check(LISTS, *run_of(but("bf16", status=Status.EXPECTED_FAIL)))
     assert (waived.differences, waived.headlines[2].proven) == ((), 1)
     assert differences(without("bf16"), {"test_a.py::test_one[mm-bf16-sm_90]"}) != []
@@ -185,25 +189,25 @@ def test_what_is_excused_is_no_difference_and_not_proven():
     ],
 )
 def test_a_run_of_another_kind_has_no_list_and_proves_nothing(fields, text):
-    found = check(LISTS, *run_of(RECORDS, **fields))
-    assert not found.complete
-    assert found.headlines == ()
-    assert any(text in sentence and "conformance mustpass write" in sentence for sentence in found.lacking)
-    assert "sm_90: no mustpass list" in "".join(found.lacking)
-    assert "(4 cases have nothing" in "".join(found.lacking)
+    checked = check(LISTS, *run_of(RECORDS, **fields))
+    assert not checked.complete
+    assert checked.headlines == ()
+    assert any(text in sentence and "conformance mustpass write" in sentence for sentence in checked.lacking)
+    assert "sm_90: no mustpass list" in "".join(checked.lacking)
+    assert "(4 cases have nothing" in "".join(checked.lacking)
 
 
 def test_a_run_that_only_compiled_does_not_count_as_one_that_ran():
     compiled = {"executor": None, "status": Status.NOT_RUN, "verdicts": (Verdict("codegen/requires/MMA", True),)}
-    found = check(LISTS, *run_of([replace(record, **compiled, reason=REFUSED) for record in RECORDS]))
-    assert "level compiled" in found.lacking[0]
-    assert found.headlines == ()
+    checked = check(LISTS, *run_of([replace(record, **compiled, reason=REFUSED) for record in RECORDS]))
+    assert "level compiled" in checked.lacking[0]
+    assert checked.headlines == ()
 
 
 def test_a_target_whose_list_is_gone_is_seen():
-    found = check(LISTS[:2], RUN, RECORDS)
-    assert len(found.lacking) == 1
-    assert found.lacking[0].startswith("sm_90: no mustpass list for tier quick")
+    checked = check(LISTS[:2], RUN, RECORDS)
+    assert len(checked.lacking) == 1
+    assert checked.lacking[0].startswith("sm_90: no mustpass list for tier quick")
 
 
 def test_levels_and_outcomes():
@@ -226,8 +230,8 @@ def test_levels_and_outcomes():
 
 
 def test_a_case_that_fails_is_owed_as_a_pass():
-    (_, _, found) = lists_of(*run_of(but("bf16", status=Status.CRASH)))
-    assert found.outcomes["test_a.py::test_one[mm-bf16-sm_90]"] == "pass:interpreter"
+    (_, _, owed) = lists_of(*run_of(but("bf16", status=Status.CRASH)))
+    assert owed.outcomes["test_a.py::test_one[mm-bf16-sm_90]"] == "pass:interpreter"
 
 
 INCOMPLETE = {
@@ -311,7 +315,7 @@ def folder(path, records, **fields):
 
 def with_options(path, *options: str, **variables: str):
     """``path``, a run's folder, as one of pytest's ``options``."""
-    found = {
+    environment = {
         "schema": run_environment.SCHEMA,
         "run": "r",
         "started": "2026-09-01",
@@ -319,9 +323,9 @@ def with_options(path, *options: str, **variables: str):
         "gpus": [],
         "extensions": [],
     }
-    found |= {"stack": {}, "python": {}, "distributions": {}, "code": {"sha256": "", "suites": []}}
-    found |= {"ptxas": [], "git": None, "options": options, "variables": variables}
-    (path / ENVIRONMENT_FILE).write_text(json.dumps(found))
+    environment |= {"stack": {}, "python": {}, "distributions": {}, "code": {"sha256": "", "suites": []}}
+    environment |= {"ptxas": [], "git": None, "options": options, "variables": variables}
+    (path / ENVIRONMENT_FILE).write_text(json.dumps(environment))
     return path
 
 
@@ -461,8 +465,8 @@ def test_a_list_for_another_stack_is_not_overwritten(tmp_path, capsys):
         capsys.readouterr().out
     )
     assert conformance_mustpass("write", newer, "--to", lists / "3.8") == 0
-    for each in (run, newer):
-        conformance_mustpass("check", each, "--mustpass", lists)
+    for checked_run in (run, newer):
+        conformance_mustpass("check", checked_run, "--mustpass", lists)
         assert "sm_90: 2 of 3 owed cases proven" in capsys.readouterr().out
 
 

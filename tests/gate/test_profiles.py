@@ -64,7 +64,9 @@ RECORDS = [record("mm"), record("addmm"), record("mm_tma"), record("conv2d")]
 
 def mustpass(target: str = "sm_90", records=RECORDS, **outcomes: str) -> dict[str, MustpassList]:
     """The list that owes all ``records``; ``outcomes``: of the cases of a kernel, if it is not a pass."""
-    owed = {each.case: outcomes.get(each.case.split("[")[1].split("-")[0], "pass:interpreter") for each in records}
+    owed = {
+        record.case: outcomes.get(record.case.split("[")[1].split("-")[0], "pass:interpreter") for record in records
+    }
     return {target: MustpassList("quick", target, Level.INTERPRETED, (), {"triton": "==3.7.*"}, "", owed)}
 
 
@@ -73,22 +75,22 @@ def states(records, lists=None, excused=()) -> dict[str, State]:
 
 
 def but(kernel: str, **fields) -> list[CaseRecord]:
-    return [replace(each, **fields) if f"[{kernel}-" in each.case else each for each in RECORDS]
+    return [replace(record, **fields) if f"[{kernel}-" in record.case else record for record in RECORDS]
 
 
 def test_claims_of_included_profiles_are_proven_by_their_own_cases():
-    found = claims(PROFILES, mustpass(), RECORDS)
-    assert [str(claim) for claim in found] == [
+    judged = claims(PROFILES, mustpass(), RECORDS)
+    assert [str(claim) for claim in judged] == [
         "sm_90: baseline proven at level interpreted: 2 cases",
         "sm_90: tma proven at level interpreted: 1 cases",
     ]
 
 
 def test_a_claim_with_a_failing_case_has_failed_and_names_it():
-    found = claims(PROFILES, mustpass(), but("addmm", status=Status.CRASH))
-    assert (found[0].state, found[0].cases) == (State.FAILED, (RECORDS[1].case,))
-    assert str(found[0]) == "sm_90: baseline failed: 1 of 2 cases failed"
-    assert found[1].state is State.PROVEN
+    judged = claims(PROFILES, mustpass(), but("addmm", status=Status.CRASH))
+    assert (judged[0].state, judged[0].cases) == (State.FAILED, (RECORDS[1].case,))
+    assert str(judged[0]) == "sm_90: baseline failed: 1 of 2 cases failed"
+    assert judged[1].state is State.PROVEN
 
 
 SKIPPED = {
@@ -102,9 +104,9 @@ SKIPPED = {
 
 @pytest.mark.parametrize("how", SKIPPED)
 def test_skipping_a_case_of_a_claim_leaves_it_unproven(how):
-    found = claims(PROFILES, mustpass(), SKIPPED[how])
-    assert (found[0].state, found[0].proven, found[0].owed) == (State.NOT_PROVEN, 1, 2)
-    assert found[0].cases == (RECORDS[0].case,)
+    judged = claims(PROFILES, mustpass(), SKIPPED[how])
+    assert (judged[0].state, judged[0].proven, judged[0].owed) == (State.NOT_PROVEN, 1, 2)
+    assert judged[0].cases == (RECORDS[0].case,)
 
 
 def test_nothing_ran():
@@ -112,35 +114,35 @@ def test_nothing_ran():
 
 
 def test_a_claim_of_which_the_list_owes_nothing_is_not_proven():
-    found = claims(PROFILES, mustpass(mm_tma="not-applicable:capability"), RECORDS)
+    judged = claims(PROFILES, mustpass(mm_tma="not-applicable:capability"), RECORDS)
     assert (
-        str(found[1]) == "sm_90: tma not proven: the target's list owes no case of it, 1 listed as refused or not run"
+        str(judged[1]) == "sm_90: tma not proven: the target's list owes no case of it, 1 listed as refused or not run"
     )
 
 
 def test_a_refusal_that_the_list_expects_is_not_owed():
     refused = but("addmm", status=Status.NOT_APPLICABLE, reason=REFUSED, executor=None)
-    found = claims(PROFILES, mustpass(addmm="not-applicable:capability"), refused)
-    assert (found[0].state, found[0].owed) == (State.PROVEN, 1)
+    judged = claims(PROFILES, mustpass(addmm="not-applicable:capability"), refused)
+    assert (judged[0].state, judged[0].owed) == (State.PROVEN, 1)
 
 
 def test_cases_that_need_more_than_the_run_has_are_mentioned():
-    found = claims(PROFILES, mustpass(addmm="not-run:no-device"), RECORDS)
-    assert found[0].text == "1 cases, 1 more need what this run did not have"
+    judged = claims(PROFILES, mustpass(addmm="not-run:no-device"), RECORDS)
+    assert judged[0].text == "1 cases, 1 more need what this run did not have"
 
 
 def test_right_numbers_by_another_way_are_no_evidence():
     for verdicts in ((), (Verdict("codegen/requires/TMA_LOAD", False),), (Verdict("codegen/forbids/TMA_LOAD", True),)):
-        found = claims(PROFILES, mustpass(), but("mm_tma", verdicts=verdicts))
-        assert found[1].state is State.NOT_PROVEN
-        assert found[1].text == "no case passed codegen/requires/TMA_LOAD"
+        judged = claims(PROFILES, mustpass(), but("mm_tma", verdicts=verdicts))
+        assert judged[1].state is State.NOT_PROVEN
+        assert judged[1].text == "no case passed codegen/requires/TMA_LOAD"
 
 
 def test_cases_that_ran_no_kernel_prove_nothing_of_the_target():
     refusals = but("mm_tma", executor=None)
-    found = claims(PROFILES, mustpass(mm_tma="pass"), refusals)
-    assert found[1].state is State.NOT_PROVEN
-    assert "without compiling or running a kernel" in found[1].text
+    judged = claims(PROFILES, mustpass(mm_tma="pass"), refusals)
+    assert judged[1].state is State.NOT_PROVEN
+    assert "without compiling or running a kernel" in judged[1].text
 
 
 def test_the_level_is_the_least_and_never_rounded_up():
@@ -149,7 +151,7 @@ def test_the_level_is_the_least_and_never_rounded_up():
         Level.INTERPRETED,
         Level.INTERPRETED,
     ]
-    device = [replace(each, executor="device") for each in RECORDS]
+    device = [replace(record, executor="device") for record in RECORDS]
     assert [claim.level for claim in claims(PROFILES, mustpass(), device)] == [Level.DEVICE, Level.DEVICE]
     compiled = but("mm", status=Status.NOT_RUN, executor=None, verdicts=(Verdict("x", True),), reason=REFUSED)
     (first, _) = claims(PROFILES, mustpass(mm="compiled"), compiled)
@@ -159,9 +161,9 @@ def test_the_level_is_the_least_and_never_rounded_up():
 def test_what_is_excused_is_said_and_not_proven():
     failing = but("mm", status=Status.FAIL)
     assert states(failing)["baseline"] is State.FAILED
-    (found, _) = claims(PROFILES, mustpass(), failing, {RECORDS[0].case})
-    assert (found.state, found.proven, found.cases) == (State.EXCUSED, 1, (RECORDS[0].case,))
-    assert found.text == "1 of 2 cases, 1 excused"
+    (judged, _) = claims(PROFILES, mustpass(), failing, {RECORDS[0].case})
+    assert (judged.state, judged.proven, judged.cases) == (State.EXCUSED, 1, (RECORDS[0].case,))
+    assert judged.text == "1 of 2 cases, 1 excused"
     assert states(but("mm", status=Status.EXPECTED_FAIL))["baseline"] is State.EXCUSED
     assert states(RECORDS[1:], excused={RECORDS[0].case})["baseline"] is State.NOT_PROVEN  # left out all the same
 
@@ -212,9 +214,9 @@ def test_the_profiles_of_the_package_are_valid_and_the_users_claims_stand_in(tmp
     assert "tma" not in {profile.id for profile in built_in.claimed("gfx942")}
     file = tmp_path / "mine.toml"
     file.write_text('[[target]]\nid = "sm_90"\nclaims = ["tma"]\n[[target]]\nid = "mine_1"\nclaims = ["baseline"]\n')
-    mine = read_profiles([file], targets.claims())
-    assert [profile.id for profile in mine.claimed("sm_90")] == ["tma"]
-    assert [profile.id for profile in mine.claimed("mine_1")] == ["baseline"]
+    users = read_profiles([file], targets.claims())
+    assert [profile.id for profile in users.claimed("sm_90")] == ["tma"]
+    assert [profile.id for profile in users.claimed("mine_1")] == ["baseline"]
 
 
 def test_every_known_target_claims_something_and_a_claim_of_no_profile_is_an_error():

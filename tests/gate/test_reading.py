@@ -51,9 +51,9 @@ def test_what_is_kept(tmp_path):
 def test_file_of_records_alone(tmp_path):
     side = read_compared_run(written(tmp_path, record()))
     assert (side.run, side.tier, side.stack) == (None, "default", STACK)
-    found = compare(side, side)
-    assert found.groups == ()
-    assert sum("no usable run.json" in warning for warning in found.warnings) == 2
+    comparison = compare(side, side)
+    assert comparison.groups == ()
+    assert sum("no usable run.json" in warning for warning in comparison.warnings) == 2
 
 
 def test_workers_files_of_a_run_that_goes_on(tmp_path):
@@ -239,6 +239,6 @@ def test_many_records_are_read_and_compared_in_time(tmp_path):
             for number in range(20):
                 stream.writelines(line.replace("test_row[", f"test_row[{number}-", 1) + "\n" for line in lines)
     started = time.process_time()
-    found = compare(read_compared_run(tmp_path / "a.jsonl"), read_compared_run(tmp_path / "b.jsonl"))
-    assert found.compared == found.unchanged == 20_000
+    comparison = compare(read_compared_run(tmp_path / "a.jsonl"), read_compared_run(tmp_path / "b.jsonl"))
+    assert comparison.compared == comparison.unchanged == 20_000
     assert time.process_time() - started < 60

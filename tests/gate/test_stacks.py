@@ -70,12 +70,12 @@ def matrix(tmp_path: Path, text: str) -> Path:
 
 
 def test_a_matrix_compares_each_stack_with_the_one_before_or_with_one(tmp_path: Path) -> None:
-    found = read_matrix(matrix(tmp_path, MATRIX))
-    assert [stack.name for stack in found.stacks] == ["old", "new", "newest"]
-    assert found.stacks[1].variables == (("TRITON_DEFAULT_FP_FUSION", "1"),)
-    assert found.pairs == (("old", "new"), ("new", "newest"))
-    found = read_matrix(matrix(tmp_path, 'compare = "new"\n' + MATRIX))
-    assert found.pairs == (("new", "old"), ("new", "newest"))
+    described = read_matrix(matrix(tmp_path, MATRIX))
+    assert [stack.name for stack in described.stacks] == ["old", "new", "newest"]
+    assert described.stacks[1].variables == (("TRITON_DEFAULT_FP_FUSION", "1"),)
+    assert described.pairs == (("old", "new"), ("new", "newest"))
+    described = read_matrix(matrix(tmp_path, 'compare = "new"\n' + MATRIX))
+    assert described.pairs == (("new", "old"), ("new", "newest"))
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,9 @@ def test_interval_holds_the_median_as_often_as_it_says():
     draw = random.Random(1)
     held = 0
     for _ in range(4000):
-        found = median_interval(sorted(draw.expovariate(1) for _ in range(15)))
-        assert found is not None
-        held += found.low <= math.log(2) <= found.high
+        interval = median_interval(sorted(draw.expovariate(1) for _ in range(15)))
+        assert interval is not None
+        held += interval.low <= math.log(2) <= interval.high
     assert held / 4000 >= 0.975
 
 

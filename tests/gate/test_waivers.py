@@ -67,29 +67,29 @@ def patched(edit: str, text: str) -> str:
 
 
 def test_a_regression_that_is_waived_stays_visible_and_fails_nothing():
-    found = apply(parsed(waiver(), "w.toml"), FAILING, TODAY, comparison((Kind.NEW_FAIL, 1)))
-    assert found.uncovered == found.problems == found.notes == ()
-    (waived,) = found.waived
+    applied = apply(parsed(waiver(), "w.toml"), FAILING, TODAY, comparison((Kind.NEW_FAIL, 1)))
+    assert applied.uncovered == applied.problems == applied.notes == ()
+    (waived,) = applied.waived
     assert (waived.case, waived.kind, waived.waiver.reason) == (
         CASE.format(1),
         Kind.NEW_FAIL,
         "slow path until the fix",
     )
     assert "https://example.org/7" in str(waived.waiver)
-    assert found.excused == {CASE.format(1)}
+    assert applied.excused == {CASE.format(1)}
 
 
 def test_a_failing_record_is_waived_without_a_comparison():
-    found = apply(parsed(waiver(), "w.toml"), FAILING, TODAY)
-    assert [waived.case for waived in found.waived] == [CASE.format(1)]
-    assert found.problems == ()
+    applied = apply(parsed(waiver(), "w.toml"), FAILING, TODAY)
+    assert [waived.case for waived in applied.waived] == [CASE.format(1)]
+    assert applied.problems == ()
 
 
 def test_only_the_findings_that_are_covered_are_taken_out():
     records = [record(1, Status.FAIL), record(2, Status.FAIL)]
-    found = apply(parsed(waiver(), "w.toml"), records, TODAY, comparison((Kind.NEW_FAIL, 1), (Kind.NEW_FAIL, 2)))
-    assert [finding.case for group in found.uncovered for finding in group.findings] == [CASE.format(2)]
-    assert found.excused == {CASE.format(1)}
+    applied = apply(parsed(waiver(), "w.toml"), records, TODAY, comparison((Kind.NEW_FAIL, 1), (Kind.NEW_FAIL, 2)))
+    assert [finding.case for group in applied.uncovered for finding in group.findings] == [CASE.format(2)]
+    assert applied.excused == {CASE.format(1)}
 
 
 UNCOVERED = {
@@ -102,16 +102,16 @@ UNCOVERED = {
 @pytest.mark.parametrize("how", UNCOVERED)
 def test_what_is_not_about_this_run_covers_nothing_and_is_noted(how):
     text, note = UNCOVERED[how]
-    found = apply(parsed(text, "w.toml"), FAILING, TODAY, comparison((Kind.NEW_FAIL, 1)))
-    assert (len(found.uncovered), found.waived, found.excused, found.problems) == (1, (), frozenset(), ())
-    assert note in found.notes[0]
+    applied = apply(parsed(text, "w.toml"), FAILING, TODAY, comparison((Kind.NEW_FAIL, 1)))
+    assert (len(applied.uncovered), applied.waived, applied.excused, applied.problems) == (1, (), frozenset(), ())
+    assert note in applied.notes[0]
 
 
 def test_an_expired_waiver_excuses_nothing_and_says_which_line_to_change():
     text = "# ours\n\n" + waiver(expires="2026-08-31")
-    found = apply(parsed(text, "w.toml"), FAILING, TODAY, comparison((Kind.NEW_FAIL, 1)))
-    assert (len(found.uncovered), found.waived, found.excused) == (1, (), frozenset())
-    (problem,) = found.problems
+    applied = apply(parsed(text, "w.toml"), FAILING, TODAY, comparison((Kind.NEW_FAIL, 1)))
+    assert (len(applied.uncovered), applied.waived, applied.excused) == (1, (), frozenset())
+    (problem,) = applied.problems
     assert str(problem).startswith("w.toml:3: waiver of NEW_FAIL (https://example.org/7, me): expired on 2026-08-31")
     assert "me renews line 9 or removes it" in problem.text
     after = patched(problem.edit, text)
@@ -168,12 +168,12 @@ def test_ids_are_listed_where_no_pattern_keeps_the_passing_ones_out():
 
 def test_a_waiver_whose_cases_fail_otherwise_is_unmatched_and_the_crash_stays():
     records = [record(1, Status.CRASH)]
-    found = apply(parsed(waiver(), "w.toml"), records, TODAY, comparison((Kind.NEW_CRASH, 1)))
-    assert (len(found.uncovered), found.waived) == (1, ())
-    assert "none of its 1 cases in this run fails in this way: remove" in found.problems[0].text
+    applied = apply(parsed(waiver(), "w.toml"), records, TODAY, comparison((Kind.NEW_CRASH, 1)))
+    assert (len(applied.uncovered), applied.waived) == (1, ())
+    assert "none of its 1 cases in this run fails in this way: remove" in applied.problems[0].text
     named = parsed(waiver(kind='"NEW_CRASH"'), "w.toml")
-    found = apply(named, records, TODAY, comparison((Kind.NEW_CRASH, 1)))
-    assert (found.uncovered, found.problems, found.excused) == ((), (), {CASE.format(1)})
+    applied = apply(named, records, TODAY, comparison((Kind.NEW_CRASH, 1)))
+    assert (applied.uncovered, applied.problems, applied.excused) == ((), (), {CASE.format(1)})
 
 
 def failing(*checks: str) -> CaseRecord:
@@ -194,12 +194,12 @@ def failing(*checks: str) -> CaseRecord:
 def test_a_waiver_of_one_failure_covers_no_other_of_the_same_case(checks, covered):
     waivers = parsed(waiver(seen='"numerics/"'), "w.toml")
     for compared in (None, comparison((Kind.NEW_FAIL, 1))):
-        found = apply(waivers, [failing(*checks)], TODAY, compared)
-        assert found.excused == ({CASE.format(1)} if covered else set())
-        assert (len(found.waived), len(found.problems)) == ((1, 0) if covered else (0, 1))
-        assert len(found.uncovered) == (compared is not None and not covered)
+        applied = apply(waivers, [failing(*checks)], TODAY, compared)
+        assert applied.excused == ({CASE.format(1)} if covered else set())
+        assert (len(applied.waived), len(applied.problems)) == ((1, 0) if covered else (0, 1))
+        assert len(applied.uncovered) == (compared is not None and not covered)
     if not covered:
-        assert "none of its 1 cases in this run fails in this way" in found.problems[0].text
+        assert "none of its 1 cases in this run fails in this way" in applied.problems[0].text
 
 
 def test_a_lost_feature_beside_a_failure_has_a_waiver_of_its_own():
@@ -222,9 +222,9 @@ def test_what_a_waiver_is_to_have_seen_of_a_crash_or_a_spill():
 
 def test_a_case_that_was_not_run_says_nothing():
     records = [record(1, Status.NOT_RUN)]
-    found = apply(parsed(waiver(), "w.toml"), records, TODAY, complete=True)
-    assert found.problems == ()
-    assert "was not judged in this run" in found.notes[0]
+    applied = apply(parsed(waiver(), "w.toml"), records, TODAY, complete=True)
+    assert applied.problems == ()
+    assert "was not judged in this run" in applied.notes[0]
 
 
 def test_a_waiver_without_cases_is_a_problem_only_of_a_complete_run():
@@ -262,15 +262,15 @@ def test_a_lost_feature_excuses_the_failure_that_it_is():
 
 def test_a_lost_case_goes_by_the_stack_of_the_candidate():
     waivers = parsed(waiver(kind='"LOST_COVERAGE"'), "w.toml")
-    found = apply(waivers, [record(2)], TODAY, comparison((Kind.LOST_COVERAGE, 1)))
-    assert (found.uncovered, found.problems) == ((), ())
+    applied = apply(waivers, [record(2)], TODAY, comparison((Kind.LOST_COVERAGE, 1)))
+    assert (applied.uncovered, applied.problems) == ((), ())
 
 
 def test_of_two_waivers_the_first_applies_and_both_count_as_matched():
     text = waiver(owner='"first"') + waiver(owner='"second"', cases='"*mm-fp16-1-*"')
-    found = apply(parsed(text, "w.toml"), FAILING, TODAY, comparison((Kind.NEW_FAIL, 1)), complete=True)
-    assert [waived.waiver.owner for waived in found.waived] == ["first"]
-    assert found.problems == found.notes == ()
+    applied = apply(parsed(text, "w.toml"), FAILING, TODAY, comparison((Kind.NEW_FAIL, 1)), complete=True)
+    assert [waived.waiver.owner for waived in applied.waived] == ["first"]
+    assert applied.problems == applied.notes == ()
 
 
 def test_a_suggested_waiver_covers_the_group_and_does_not_parse_unread():

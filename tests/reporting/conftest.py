@@ -67,8 +67,8 @@ def browser() -> Iterator[Any]:
 @pytest.fixture
 def reader(browser) -> Iterator[Reader]:
     context = browser.new_context(viewport={"width": 1280, "height": 900})
-    found = Reader(context.new_page())
-    yield found
+    reader = Reader(context.new_page())
+    yield reader
     context.close()
-    assert found.complaints == []
-    assert [url for url in found.requests if not url.startswith(("file:", "about:"))] == []
+    assert reader.complaints == []
+    assert [url for url in reader.requests if not url.startswith(("file:", "about:"))] == []

@@ -23,14 +23,14 @@ HOSTILE = "</script><script>alert(1)</script><!--\u2028&"
 
 
 def info(**changes) -> RunInfo:
-    given = {
+    defaults = {
         "id": "run-1",
         "started": "2026-01-02T03:04:05+00:00",
         "tier": "quick",
         "seed": 0,
         "stack": {"triton": "3.6.0"},
     }
-    return RunInfo(**{**given, **changes})
+    return RunInfo(**{**defaults, **changes})
 
 
 def case(name: str, status: Status = Status.PASS, **fields) -> CaseRecord:

@@ -377,15 +377,15 @@ def test_a_case_that_passes_leaves_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("asked", "holds"),
+    ("script_request", "holds"),
     [
         (ScriptRequest(features=("ASYNC_COPY",)), "('ASYNC_COPY', 'ptx',"),
         (ScriptRequest(spills=16), "check_limits(used_on_nvidia(kernel), {'spills': 16})"),
     ],
     ids=["feature", "spills"],
 )
-def test_a_case_that_passes_shows_what_its_code_had_elsewhere(tmp_path, asked, holds):
-    record, scripts = judged(tmp_path, request=asked)
+def test_a_case_that_passes_shows_what_its_code_had_elsewhere(tmp_path, script_request, holds):
+    record, scripts = judged(tmp_path, request=script_request)
     assert len(scripts) == 1
     assert holds in scripts[0]
     assert record.observed["reproducer"].endswith(file_name(record.case))

@@ -151,8 +151,8 @@ def test_without_a_gpu_a_script_says_that_it_cannot_run(tmp_path):
     ids=["right", "wrong", "shape", "poison", "written", "raises"],
 )
 def test_what_is_computed_is_compared(on_cpu, compiled, status, says):
-    found, output = on_cpu(program_script(RECORD), compiled)
-    assert found == status, output
+    exit_status, output = on_cpu(program_script(RECORD), compiled)
+    assert exit_status == status, output
     assert re.search(says, output), output
 
 

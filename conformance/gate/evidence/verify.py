@@ -108,13 +108,13 @@ def _check_claims(payload: bytes, statement: Mapping[str, Any], computed: Mappin
     """Raises :class:`Rejected` unless the statement is, to the last byte, the one that follows from the members."""
     if payload == encode(computed):
         return
-    claimed, ours = statement["predicate"], computed["predicate"]
-    pairs = ((computed, statement), (ours, claimed), (ours[EXTENSION], claimed[EXTENSION]))
+    theirs, ours = statement["predicate"], computed["predicate"]
+    pairs = ((computed, statement), (ours, theirs), (ours[EXTENSION], theirs[EXTENSION]))
     parts = [
-        f"{name[:80]} is {theirs.get(name)!r:.200}, by the files {mine.get(name)!r:.200}"
-        for mine, theirs in pairs
-        for name in {**mine, **theirs}
-        if mine.get(name) != theirs.get(name) and name not in ("predicate", EXTENSION)
+        f"{name[:80]} is {claimed.get(name)!r:.200}, by the files {computed_part.get(name)!r:.200}"
+        for computed_part, claimed in pairs
+        for name in {**computed_part, **claimed}
+        if computed_part.get(name) != claimed.get(name) and name not in ("predicate", EXTENSION)
     ]
     text = "; ".join(parts) or "it is spelt in another way"
     raise Rejected(RejectReason.STATEMENT, f"the statement does not follow from the bundle: {text}")

@@ -135,7 +135,7 @@ def _is_imported(distribution: Distribution, name: str) -> bool:
 
 def extensions() -> list[dict[str, str]]:
     """The entry points of :data:`EXTENSIONS` with the distribution that each comes from."""
-    found = [
+    points = [
         {
             "group": group,
             "name": point.name,
@@ -144,7 +144,7 @@ def extensions() -> list[dict[str, str]]:
         for group in EXTENSIONS
         for point in importlib.metadata.entry_points(group=group)
     ]
-    unique = {tuple(entry.values()): entry for entry in found}
+    unique = {tuple(entry.values()): entry for entry in points}
     return [unique[key] for key in sorted(unique)]
 
 

@@ -102,7 +102,7 @@ class ExpectedFailure(Entry, frozen=True, kw_only=True):
             return f"{self} expired on {self.expires} and excuses nothing: {self.owner} renews or removes it"
         covered = _STATUSES[self.status]
         if status not in covered:
-            return f"{self} is for {' or '.join(each.value for each in covered)}, not for {status.value}"
+            return f"{self} is for {' or '.join(other.value for other in covered)}, not for {status.value}"
         if self.seen not in diagnosis:
             return f"{self} does not excuse this: a message that contains {self.seen!r} was expected"
         failed = [verdict for verdict in verdicts if not verdict.passed]

@@ -143,12 +143,12 @@ def check(
             before = [memory.clone() for _, memory in placed]
             for name, dimension in marked:
                 torch._dynamo.mark_dynamic(tensors[name], dimension)
-            found = outputs(compiled(*tensors.values(), **arguments))
+            results = outputs(compiled(*tensors.values(), **arguments))
             for name, (_, memory), old, may in zip(layouts, placed, before, written, strict=True):
                 if not may and not torch.equal(memory, old):
                     faults.append(f"bytes were written in or around {name}")
-            runs.append(found)
-            for index, (out, right) in enumerate(zip(found, wanted, strict=True)):
+            runs.append(results)
+            for index, (out, right) in enumerate(zip(results, wanted, strict=True)):
                 faults += compare(f"output {index} of call {number}", out, right)
         for index, (first, second) in enumerate(zip(*runs, strict=True)):
             if not torch.equal(*(value.contiguous().view(-1).view(torch.uint8) for value in (first, second))):
