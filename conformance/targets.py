@@ -17,7 +17,7 @@ import importlib.util
 import inspect
 import mmap
 import subprocess
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -214,11 +214,6 @@ class Target:
     def device_class(self) -> object | None:
         """Config tables of its own: a ``heuristics.device_class.DeviceClass``. None: those of its vendor."""
         return None
-
-    @property
-    def capabilities(self) -> frozenset[str]:
-        """Names of :data:`CAPABILITIES` that are available here."""
-        return frozenset(name for name in CAPABILITIES if self.capability(name).available)
 
     def capability(self, name: str) -> Capability:
         """Whether the hardware has ``name`` and the installed Triton can use it, with the reason.
@@ -460,14 +455,14 @@ def _importable(module: str, attribute: str) -> tuple[bool, str]:
     return available, f"the installed Triton has {'' if available else 'no '}{module}.{attribute}"
 
 
-def _device_descriptor(target: Target) -> tuple[bool, str]:
-    available, why = _importable("triton.language", "make_tensor_descriptor")
-    return (available, why) if not available else _descriptor_lowering(target)
+def _descriptor(module: str, attribute: str) -> _Predicate:
+    """Available if ``module`` has ``attribute`` and Triton lowers descriptors for the target."""
 
+    def predicate(target: Target) -> tuple[bool, str]:
+        available, why = _importable(module, attribute)
+        return _descriptor_lowering(target) if available else (False, why)
 
-def _host_descriptor(target: Target) -> tuple[bool, str]:
-    available, why = _importable("triton.tools.tensor_descriptor", "TensorDescriptor")
-    return (available, why) if not available else _descriptor_lowering(target)
+    return predicate
 
 
 def _descriptor_lowering(target: Target) -> tuple[bool, str]:
@@ -482,8 +477,7 @@ def _descriptor_lowering(target: Target) -> tuple[bool, str]:
 
 def _warp_specialization(target: Target) -> tuple[bool, str]:
     language = importlib.import_module("triton.language")
-    offered = "warp_specialize" in inspect.signature(language.range.__init__).parameters
-    if not offered:
+    if "warp_specialize" not in inspect.signature(language.range.__init__).parameters:
         return False, "the installed Triton's tl.range has no warp_specialize"
     return _arch(target) >= 90, "tl.range(warp_specialize=True) takes effect on NVIDIA from sm_90 on"
 
@@ -495,8 +489,8 @@ _PREDICATES: dict[str, _Predicate] = {
     "tf32": _listed("allowed_dot_input_precisions", "tf32", lambda t: t.vendor != "nvidia" or _arch(t) >= 80),
     "e4m3": _listed("supported_fp8_dtypes", "fp8e4nv"),
     "e5m2": _listed("supported_fp8_dtypes", "fp8e5"),
-    "tensor-descriptor": _device_descriptor,
-    "host-descriptor": _host_descriptor,
+    "tensor-descriptor": _descriptor("triton.language", "make_tensor_descriptor"),
+    "host-descriptor": _descriptor("triton.tools.tensor_descriptor", "TensorDescriptor"),
     "tma": _hardware(lambda t: _arch(t) >= 90, "a tensor memory accelerator (NVIDIA from sm_90 on)"),
     "wgmma": _hardware(lambda t: _arch(t) == 90, "wgmma (sm_90 only)"),
     "tcgen05": _hardware(lambda t: t.vendor == "nvidia" and _has_tcgen05(t.arch), "tcgen05 (sm_100 to sm_110)"),
@@ -504,8 +498,3 @@ _PREDICATES: dict[str, _Predicate] = {
     "wmma": _hardware(lambda t: t.vendor == "amd" and str(t.arch)[:5] in ("gfx11", "gfx12"), "WMMA (gfx11, gfx12)"),
     "warp-specialization": _warp_specialization,
 }
-
-
-def ids(targets: Iterable[Target]) -> list[str]:
-    """Ids of ``targets``, for parametrised tests and messages."""
-    return [target.id for target in targets]

@@ -55,7 +55,7 @@ def test_every_known_architecture_is_a_target_or_has_a_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "expected", "vendor", "warp"),
+    ("spec", "expected", "vendor", "warp"),
     [
         ("sm_90", "sm_90", "nvidia", 32),
         ("cuda:90", "sm_90", "nvidia", 32),
@@ -63,10 +63,10 @@ def test_every_known_architecture_is_a_target_or_has_a_reason() -> None:
         ("gfx1201", "gfx1201", "amd", 32),
     ],
 )
-def test_find(target: str, expected: str, vendor: str, warp: int) -> None:
-    found = find(target)
-    assert (found.id, found.vendor, found.warp_size, found.is_device) == (expected, vendor, warp, False)
-    assert pickle.loads(pickle.dumps(found)) == found
+def test_find(spec: str, expected: str, vendor: str, warp: int) -> None:
+    target = find(spec)
+    assert (target.id, target.vendor, target.warp_size, target.is_device) == (expected, vendor, warp, False)
+    assert pickle.loads(pickle.dumps(target)) == target
 
 
 @pytest.mark.parametrize("spec", ["sm_77", "cuda:77", "gfx1", "", "device:99", "device:x"])
@@ -115,19 +115,17 @@ def test_hardware(target: Target, has: set[str]) -> None:
     ],
 )
 def test_what_triton_offers(name: str, has: list[tuple[str, Any]], has_not: list[tuple[str, Any]]) -> None:
-    def found(backend: str, arch: Any) -> bool:
+    def offered(backend: str, arch: Any) -> bool:
         return Target(backend, arch, targets._warp_size(backend, arch)).capability(name).available
 
-    assert [each for each in has if not found(*each)] == []
-    assert [each for each in has_not if found(*each)] == []
+    assert [target for target in has if not offered(*target)] == []
+    assert [target for target in has_not if offered(*target)] == []
 
 
 def test_every_capability_says_why() -> None:
     for target in (SM90, Target("hip", "gfx942", 64)):
         for name in CAPABILITIES:
-            capability = target.capability(name)
-            assert capability.why.startswith(f"{target.id}: ")
-            assert (name in target.capabilities) == capability.available
+            assert target.capability(name).why.startswith(f"{target.id}: ")
     with pytest.raises(ValueError, match="capability 'telepathy' is unknown: use one of"):
         SM90.capability("telepathy")
 
@@ -216,13 +214,13 @@ def test_an_llvm_without_a_processor() -> None:
 # Devices and extensions
 
 
-def _device(**given: Any) -> SimpleNamespace:
+def _device(**properties: Any) -> SimpleNamespace:
     cuda = SimpleNamespace(
         is_available=lambda: True,
         device_count=lambda: 2,
-        get_device_properties=lambda index: SimpleNamespace(multi_processor_count=100 + index, **given),
+        get_device_properties=lambda index: SimpleNamespace(multi_processor_count=100 + index, **properties),
     )
-    return SimpleNamespace(cuda=cuda, version=SimpleNamespace(hip="6.4" if "gcnArchName" in given else None))
+    return SimpleNamespace(cuda=cuda, version=SimpleNamespace(hip="6.4" if "gcnArchName" in properties else None))
 
 
 @pytest.mark.usefixtures("afresh")
@@ -247,18 +245,14 @@ def test_devices(
     assert find("device:1") == second
 
 
-class _Entry:
-    def __init__(self, given: Any) -> None:
-        self.given, self.value = given, "vendor.targets:ours"
-
-    def load(self) -> Any:
-        return lambda: self.given
+def _entry(returned: object) -> SimpleNamespace:
+    return SimpleNamespace(value="vendor.targets:ours", load=lambda: lambda: returned)
 
 
 @pytest.mark.usefixtures("afresh")
 def test_targets_of_an_extension(monkeypatch: pytest.MonkeyPatch) -> None:
     vendor, present = Target("vendor", "v1", 16), Target("vendor", "v2", 16, 0)
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [_Entry(vendor), _Entry([present])])
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [_entry(vendor), _entry([present])])
     assert compile_targets()[-1] == vendor
     assert devices()[-1] == present
     assert find("vendor_v1") == vendor
@@ -267,6 +261,6 @@ def test_targets_of_an_extension(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("afresh")
 def test_an_extension_that_returns_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [_Entry(["sm_90"])])
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [_entry(["sm_90"])])
     with pytest.raises(TypeError, match=r"vendor\.targets:ours.*must return a conformance\.targets\.Target"):
         compile_targets()

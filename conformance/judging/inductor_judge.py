@@ -11,6 +11,7 @@ from torch import Tensor
 
 from conformance import codegen_checks
 from conformance.codegen_checks import Feature
+from conformance.execution.observation import Executor
 from conformance.execution.resources import over_limits
 from conformance.execution.trial import trial
 from conformance.heuristics.configs import Config
@@ -85,6 +86,11 @@ class PinnedRun:
         check = Check(check.kind, check.subject, self.config.id)
         self._recorder.verdict(str(check), passed, text, **details)
 
+    def record(self, verdicts: Iterable[Verdict]) -> None:
+        """Adds ``verdicts`` on this choice."""
+        for verdict in verdicts:
+            self.check(verdict.check, verdict.passed, verdict.text, **verdict.details)
+
     def filecheck(self, name: str, directives: str, where: str = "kernel") -> None:
         """Runs FileCheck ``directives`` over the template kernel's source, over the "module" that holds it, or over
         what it was compiled to at a stage."""
@@ -96,7 +102,7 @@ class PinnedRun:
         else:
             text = codegen_checks.code(where, self.kernel.artefact.text(where))
             verdict = in_source(f"{where}/{name}", directives, text, where)
-        self.check(verdict.check, verdict.passed, verdict.text, **verdict.details)
+        self.record([verdict])
 
     def exactly(self, count: int, name: str, pattern: str, where: str = "kernel") -> None:
         """Checks that ``pattern`` occurs ``count`` times there: see :meth:`filecheck`."""
@@ -145,6 +151,14 @@ class Inductor:
         """Ends the case as not run where nothing can be done on a device."""
         need_device(self.harness, self.recorder, what)
 
+    def executor(self) -> Executor:
+        """What runs this case's code; ends the case as not run where nothing can."""
+        executor = self.harness.executor
+        if isinstance(executor, Reason):
+            self.recorder.not_run(executor)
+        self.recorder.set(executor=executor.name)
+        return executor
+
     def require(self, target: Target, *capabilities: str) -> None:
         """Ends the case as not-applicable if ``target`` lacks one of ``capabilities``."""
         for name in capabilities:
@@ -153,7 +167,7 @@ class Inductor:
                 self.recorder.not_applicable(Reason(ReasonCode.CAPABILITY, name, capability.why))
 
     def template(self, kind: str) -> str:
-        """The name of the installed torch's template of ``kind``, a key of ``vocabulary.TEMPLATES``; ends the case as
+        """The name of the installed torch's template of ``kind``, a key of ``spellings.TEMPLATES``; ends the case as
         not-applicable where it has none."""
         try:
             return spellings.template(kind)
@@ -164,7 +178,7 @@ class Inductor:
         """Checks that compiling ``problem`` with choices of ``template`` only fails with the exception ``error``."""
         self.recorder.set(kernel=f"inductor/{template}", problem=problem)
         failure = self.compile(_program(problem, template, **fields), target).generated.failure
-        seen = "it was compiled" if failure is None else f"{' <- '.join(failure.types)}: {failure.message}"
+        seen = failure or "it was compiled"
         named = failure is not None and (error in failure.types or error in failure.message)
         self.recorder.verdict(f"refused/{problem.id}", named, f"{error} is required, seen: {seen}")
 
@@ -201,7 +215,7 @@ class Inductor:
             while tried < matching and (wanted is None or done < wanted):
                 compiled = self.compile(replace(unpinned, pick=first + tried), target)
                 tried += 1
-                matching = max((selection.matching for selection in compiled.generated.selections), default=0)
+                matching = max((lowering.matching for lowering in compiled.generated.lowerings), default=0)
                 failure = compiled.generated.failure
                 if failure is not None and "OutOfResources" in failure.message:
                     excess.append(failure.message)
@@ -231,15 +245,13 @@ class Inductor:
         there is none."""
         generated = compiled.generated
         if generated.failure is not None:
-            text = f"{template} was not generated: {' <- '.join(generated.failure.types)}: {generated.failure.message}"
-            raise CompileFailure(Status.COMPILE_ERROR, text)
+            raise CompileFailure(Status.COMPILE_ERROR, f"{template} was not generated: {generated.failure}")
         templates = [kernel for kernel in generated.kernels if kernel.kind == "template"]
-        choices = [choice for selection in generated.selections for choice in selection.left]
-        if len(templates) != 1 or not choices:
+        if len(templates) != 1 or not generated.left:
             names = ", ".join(kernel.name for kernel in generated.kernels)
             raise ConformanceFailure(f"one kernel of {template} is required, generated were: {names or 'none'}")
         kernel = templates[0]
-        return PinnedRun(choices[0], generated, kernel, config_of(kernel.source), target, self.recorder)
+        return PinnedRun(generated.left[0], generated, kernel, config_of(kernel.source), target, self.recorder)
 
     def _judged(
         self,
@@ -319,21 +331,26 @@ class Inductor:
         compiled = self.compile(whole, target)
         failure = compiled.generated.failure
         if failure is not None:
-            raise CompileFailure(Status.COMPILE_ERROR, f"{' <- '.join(failure.types)}: {failure.message}")
+            raise CompileFailure(Status.COMPILE_ERROR, str(failure))
         for kernel in compiled.generated.kernels:
             check = str(Check(CheckKind.COMPILE, kernel.name))
             self.recorder.verdict(check, kernel.artefact is not None, kernel.error or "compiled")
-        executor = self.harness.executor
-        if isinstance(executor, Reason):
-            self.recorder.not_run(executor)
-        self.recorder.set(executor=executor.name)
+        self.record(self._exact(compiled, values or {}))
+        return compiled
+
+    def second_call(self, compiled: Compiled, values: Mapping[str, Tensor] | None = None) -> list[Verdict]:
+        """Verdicts on the numbers of the compiled function for the first of its program's further calls."""
+        program = replace(compiled.program, operands=compiled.program.calls[0], calls=())
+        generated = replace(compiled.generated, invocations=compiled.generated.invocations[1:])
+        return self._exact(replace(compiled, program=program, generated=generated), values or {})
+
+    def _exact(self, compiled: Compiled, values: Mapping[str, Tensor]) -> list[Verdict]:
+        executor = self.executor()
         try:
             with self.recorder.timed("run"):
-                verdicts = exact_verdicts(compiled, executor, self.harness.settings.seed, values or {})
+                return exact_verdicts(compiled, executor, self.harness.settings.seed, values)
         except ReplayUnsupported as error:
             self.recorder.not_run(error.reason)
-        self.record(verdicts)
-        return compiled
 
 
 def _program(problem: Problem, template: str, *, out: bool = False, **fields: Any) -> Program:

@@ -10,17 +10,7 @@ import torch
 
 from conformance import targets
 from conformance.execution.compilation import Task
-from conformance.inductor.checks.caches import (
-    judge_different,
-    judge_key,
-    judge_remote_configs,
-    judge_repeated,
-    judge_statistics,
-    judge_times_are_kept,
-    judge_wrong_key,
-    remote_cache,
-    tagged,
-)
+from conformance.inductor.checks import caches as checks
 from conformance.inductor.compile.program import Program
 from conformance.inductor.graphs.operands import dense
 from conformance.inductor.tuning import max_autotune, stand_ins, template_cache
@@ -90,14 +80,14 @@ def test_repeated_lowering_is_found(harness, recorder, name):
     """The same lowering again takes every template from the cache. Unlike PyTorch's test, for static and dynamic pairs
     alike without a device, and by the number of templates that are really offered."""
     program, repeats = REPEATED[name]
-    record(recorder, judge_repeated(_counted(harness, recorder, program), repeats))
+    record(recorder, checks.check_repeated(_counted(harness, recorder, program), repeats))
 
 
 @pytest.mark.parametrize("name", list(DIFFERENT))
 def test_different_lowering_is_not_found(harness, recorder, name):
     """Another size, symbol, expression or stride is another template. PyTorch's tests have no pair that differs in
     static sizes or in strides."""
-    record(recorder, judge_different(_counted(harness, recorder, DIFFERENT[name])))
+    record(recorder, checks.check_different(_counted(harness, recorder, DIFFERENT[name])))
 
 
 def test_wrong_key_is_detected(harness, recorder):
@@ -105,7 +95,7 @@ def test_wrong_key_is_detected(harness, recorder):
     test, which plants a fault in what is kept, the key itself is wrong, and a right one is shown to be silent."""
     right = _counted(harness, recorder, REPEATED["pair"][0], constant_key=False)
     wrong = _counted(harness, recorder, DIFFERENT["symbols"], constant_key=True)
-    record(recorder, judge_wrong_key(right, wrong))
+    record(recorder, checks.check_wrong_key(right, wrong))
 
 
 # --- generated templates: the key -------------------------------------------------------------------------------------
@@ -116,7 +106,7 @@ def test_key_of_generated_template(recorder):
     one key's text, each argument is varied."""
     from torch._inductor.select_algorithm import GeneratedCodeCache, TritonTemplate
 
-    record(recorder, judge_key(GeneratedCodeCache().make_key, TritonTemplate.generate_and_load))
+    record(recorder, checks.check_key(GeneratedCodeCache().make_key, TritonTemplate.generate_and_load))
 
 
 # --- times of choices -------------------------------------------------------------------------------------------------
@@ -125,7 +115,7 @@ def test_key_of_generated_template(recorder):
 def test_times_are_kept(recorder):
     """What was timed once is not timed again, and nothing else is taken for it. PyTorch's test of this looks at what is
     compiled ahead, and without calling what it compiled."""
-    record(recorder, judge_times_are_kept())
+    record(recorder, checks.check_times_are_kept())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=["fp16", "fp32"])
@@ -162,7 +152,7 @@ def _chain(a, b, c):
 
 def test_remote_configs(recorder):
     """Four runs of one kernel and one under another tag, of the cache alone. PyTorch tests it on a device only."""
-    record(recorder, judge_remote_configs())
+    record(recorder, checks.check_remote_configs())
 
 
 def _sine_product(a, b):
@@ -178,13 +168,13 @@ def test_remote_configs_of_a_compilation(harness, recorder, dynamic):
     a = max_autotune.integers(100, 10, dtype=torch.float32).to(device)
     b = torch.eye(10, 100, dtype=torch.float32, device=device)
     outputs = []
-    with remote_cache() as cache:
+    with checks.remote_cache() as cache:
         for tag in ("", "", "", "", "another"):
             with (
                 max_autotune.compiling(prologue_fusion=False, shape_padding=False, autotune_remote_cache=True),
-                tagged(tag),
+                checks.tagged(tag),
             ):
                 outputs.append(torch.compile(_sine_product, dynamic=dynamic)(a, b).cpu())
-    record(recorder, judge_statistics(cache))
+    record(recorder, checks.check_statistics(cache))
     same = [torch.equal(first, second) for first, second in itertools.pairwise(outputs)]
     recorder.verdict("same bits", all(same), f"{same}")

@@ -7,42 +7,17 @@ offered is checked too, and a decision that a test replaces is as before afterwa
 
 import dataclasses
 import functools
-import importlib
 import re
 import zlib
-from typing import Any
 
 import torch
 
 from conformance.cases.generated_cases import Thin, generated
-from conformance.inductor.checks.choices import (
-    NO_CHOICE,
-    compiled_verdict,
-    judge_advice,
-    judge_exhaustive,
-    judge_fits,
-    judge_infinite,
-    judge_layouts,
-    judge_not_contiguous,
-    judge_offered,
-    judge_output,
-    judge_pruned,
-    judge_triton_alone,
-    tile,
-)
-from conformance.inductor.checks.split_k import (
-    judge_backward,
-    judge_decomposed,
-    judge_not_decomposed,
-    judge_splits,
-    judge_symbolic,
-    mirrored,
-    wide_bmm_call,
-)
+from conformance.inductor.checks import choices as checks
+from conformance.inductor.checks import split_k
+from conformance.inductor.compile.observation import has_option
 from conformance.inductor.compile.program import Decision, Program
 from conformance.inductor.graphs.operands import dense
-from conformance.inductor.replay.exact import exact_verdicts
-from conformance.inductor.replay.replay import ReplayUnsupported
 from conformance.inductor.source import spellings
 from conformance.inductor.source.source_checks import exactly, in_source
 from conformance.judging.inductor_judge import CHOICES
@@ -67,12 +42,6 @@ def program(graph, operands, settings, **fields):
     return Program(graph, tuple(operands), settings=tuple(settings.items()), **fields)
 
 
-def has_option(name):
-    """Whether the installed torch has the option ``name`` of torch._inductor.config."""
-    config: Any = importlib.import_module("torch._inductor.config")
-    return name in config._config
-
-
 def needs_option(inductor, *names):
     """Ends the case as not-applicable without one of the options ``names``."""
     for name in names:
@@ -89,27 +58,32 @@ def picked(inductor):
 # --- zero sizes -------------------------------------------------------------------------------------------------------
 
 
-def judge_empty(inductor, graph, operands, target, shape, **fields):
+def check_empty(inductor, graph, operands, target, shape, **fields):
     """Numbers, shape and dtype. Without K every element is what a sum of nothing is."""
     compiled = inductor.exact(graph, operands, target, **fields)
-    inductor.record(judge_output(compiled, inductor.harness.executor, shape=shape, dtype=operands[0].dtype))
+    inductor.record(checks.check_output(compiled, inductor.harness.executor, shape=shape, dtype=operands[0].dtype))
+
+
+def emptied(empty):
+    """M, N and K, of which the one named ``empty`` is 0."""
+    return [0 if empty == name else size for name, size in (("M", 10), ("N", 100), ("K", 10))]
 
 
 @generated(empty=["M", "N", "K"], dynamic=[False, True])
 def test_mm_zero_size_input(inductor, target, empty, dynamic):
     """The product of a computed operand with 0 x 10, and one with no columns, and one without K, which is zeros.
     PyTorch's test has the first alone and checks that nothing is raised."""
-    m, n, k = (0 if empty == name else size for name, size in (("M", 10), ("N", 100), ("K", 10)))
+    m, n, k = emptied(empty)
     operands = [tensor("a", m, k, dtype="fp32"), tensor("b", k, n, dtype="fp32")]
-    judge_empty(inductor, f"{OWN}:sin_mm", operands, target, (m, n), dynamic=dynamic, settings=MAX_AUTOTUNE)
+    check_empty(inductor, f"{OWN}:sin_mm", operands, target, (m, n), dynamic=dynamic, settings=MAX_AUTOTUNE)
 
 
 @generated(empty=["M", "N", "K"], dynamic=[False, True])
 def test_addmm_zero_size_input(inductor, target, empty, dynamic):
     """The same with a bias, which is doubled: without K the result is twice the bias in every row."""
-    m, n, k = (0 if empty == name else size for name, size in (("M", 10), ("N", 100), ("K", 10)))
+    m, n, k = emptied(empty)
     operands = [tensor("a", m, k, dtype="fp32"), tensor("b", k, n, dtype="fp32"), tensor("bias", n, dtype="fp32")]
-    judge_empty(
+    check_empty(
         inductor,
         f"{GRAPHS}:addmm",
         operands,
@@ -129,7 +103,7 @@ def test_mm_plus_mm_zero_size_input(inductor, target, empty, dynamic, space):
     pair = (("a", m, k), ("b", k, n), ("c", m, k), ("d", k, n))
     operands = [tensor(name, *shape, dtype="fp32") for name, *shape in pair]
     settings = {**MAX_AUTOTUNE, "max_autotune_gemm_search_space": space}
-    judge_empty(inductor, f"{GRAPHS}:mm_plus_mm", operands, target, (m, n), dynamic=dynamic, settings=settings)
+    check_empty(inductor, f"{GRAPHS}:mm_plus_mm", operands, target, (m, n), dynamic=dynamic, settings=settings)
 
 
 @generated(kernel=[1, 3], space=["DEFAULT", "EXHAUSTIVE"])
@@ -137,7 +111,7 @@ def test_empty_conv_input(inductor, target, kernel, space):
     """A convolution of no image, with 256 channels, is no image of 256 channels."""
     operands = [tensor("x", 0, 256, 14, 14, dtype="fp32"), tensor("w", 256, 256, kernel, kernel, dtype="fp32")]
     size = 15 - kernel
-    judge_empty(
+    check_empty(
         inductor,
         f"{GRAPHS}:convolution",
         operands,
@@ -161,7 +135,7 @@ def test_no_valid_choices(inductor, target):
     fallback = {"autotune_fallback_to_aten": False} if has_option("autotune_fallback_to_aten") else {}
     settings = {**MAX_AUTOTUNE, **fallback, GEMM_BACKENDS: ""}
     without_backend = inductor.compile(program(f"{GRAPHS}:mm", operands, settings), target).generated
-    inductor.record(judge_advice(without_backend, GEMM_BACKENDS, CONV_BACKENDS))
+    inductor.record(checks.check_advice(without_backend, GEMM_BACKENDS, CONV_BACKENDS))
     inductor.exact(f"{GRAPHS}:mm", operands, target, settings={**settings, GEMM_BACKENDS: "ATEN"})
 
 
@@ -174,7 +148,7 @@ def test_conv_backend(inductor, target):
     without_backend = inductor.compile(
         program(f"{GRAPHS}:convolution", operands, settings, arguments=arguments), target
     )
-    inductor.record(judge_advice(without_backend.generated, CONV_BACKENDS, GEMM_BACKENDS))
+    inductor.record(checks.check_advice(without_backend.generated, CONV_BACKENDS, GEMM_BACKENDS))
     settings[CONV_BACKENDS] = "ATEN"
     inductor.exact(f"{GRAPHS}:convolution", operands, target, settings=settings, arguments=arguments)
 
@@ -187,7 +161,7 @@ def test_inf_timing(inductor, target, deferred):
     usual = inductor.compile(requested, target).generated
     decision = Decision.DEFERRED_TIMES_ARE_INFINITE if deferred else Decision.TIMES_ARE_INFINITE
     infinite = inductor.compile(dataclasses.replace(requested, decision=decision), target).generated
-    inductor.record(judge_infinite(usual, infinite))
+    inductor.record(checks.check_infinite(usual, infinite))
 
 
 # --- what is offered --------------------------------------------------------------------------------------------------
@@ -221,7 +195,7 @@ def test_autotune_gemm_choice_validation(inductor, target, operation, autotune):
     settings = {"max_autotune": autotune, "max_autotune_gemm": autotune, GEMM_BACKENDS: "ATEN,TRITON", **few_configs()}
     compiled = inductor.exact(f"{GRAPHS}:{operation}", operands, target, settings=settings, arguments=arguments)
     most = MOST if few_configs() else 1000
-    inductor.record(judge_offered(compiled.generated, templates=autotune, most=most))
+    inductor.record(checks.check_offered(compiled.generated, templates=autotune, most=most))
 
 
 @generated(autotune=[False, True])
@@ -232,7 +206,7 @@ def test_autotune_layout_optimization(inductor, target, autotune):
     compiled = inductor.exact(
         f"{GRAPHS}:addmm", operands, target, settings=settings, arguments=tuple(ALIKE.items()), dynamic=False
     )
-    inductor.record(judge_layouts(compiled.generated, fixed=autotune))
+    inductor.record(checks.check_layouts(compiled.generated, fixed=autotune))
 
 
 PRUNING = "max_autotune_prune_choices_based_on_shared_mem"
@@ -248,14 +222,14 @@ def test_prune_choices(inductor, target, size):
     requested = program(f"{GRAPHS}:mm", operands, {**TRITON, PRUNING: True}, templates=only)
     usual = dataclasses.replace(requested, settings=tuple({**TRITON, PRUNING: False}.items()), pick=0)
     pruned = inductor.compile(requested, target).generated
-    inductor.record([compiled_verdict(pruned)])
+    inductor.record([checks.compiled_verdict(pruned)])
     inductor.conclude()
-    inductor.record(judge_pruned(inductor.compile(usual, target).generated, pruned, some=size > 3))
-    offered = [choice for choice in pruned.selections[0].offered if re.search(only, choice.name)]
-    largest = sorted(range(len(offered)), key=lambda place: tile(offered[place]), reverse=True)
+    inductor.record(checks.check_pruned(inductor.compile(usual, target).generated, pruned, some=size > 3))
+    offered = [choice for choice in pruned.lowerings[0].offered if re.search(only, choice.name)]
+    largest = sorted(range(len(offered)), key=lambda place: checks.tile(offered[place]), reverse=True)
     for place in largest[: CHOICES[inductor.harness.settings.tier]]:
         launched = inductor.compile(dataclasses.replace(requested, pick=place), target).generated
-        inductor.record(judge_fits(launched, target), f"{place}/")
+        inductor.record(checks.check_fits(launched, target), f"{place}/")
 
 
 @generated()
@@ -267,7 +241,7 @@ def test_exhaustive(inductor, target):
     settings = {**MAX_AUTOTUNE, **space, GEMM_BACKENDS: "ATEN,TRITON"}
     one = Decision.ONE_EXHAUSTIVE_CONFIG
     requested = program(f"{GRAPHS}:mm", [tensor("a", size, size), tensor("b", size, size)], settings, decision=one)
-    inductor.record(judge_exhaustive(inductor.compile(requested, target).generated))
+    inductor.record(checks.check_exhaustive(inductor.compile(requested, target).generated))
     for run in inductor.pinned(
         mm(size, size, size, "fp16"), target, inductor.template("mm"), choices=1, settings=space, decision=one
     ):
@@ -285,7 +259,7 @@ def test_mm_k_1(inductor, target):
         operands = [tensor("a", size, 1, dtype="fp32"), tensor("b", 1, size, dtype="fp32")]
         pick = picked(inductor) + size
         compiled = inductor.exact(f"{GRAPHS}:mm", operands, target, settings=TRITON, pick=pick)
-        inductor.record(judge_triton_alone(compiled.generated), f"{size}/")
+        inductor.record(checks.check_triton_alone(compiled.generated), f"{size}/")
 
 
 def wide_values():
@@ -306,18 +280,18 @@ def test_bmm_out_dtype(inductor, target):
     fields = {"values": wide_values()}
     graph = f"{OWN}:wide_bmm"
     compiled = inductor.exact(graph, operands, target, settings=MAX_AUTOTUNE, templates="^bmm", **fields)
-    inductor.record([in_source("call", exactly(1, wide_bmm_call()), compiled.generated.modules[-1], "module")])
-    inductor.record(judge_output(compiled, inductor.harness.executor, shape=(2, 3, 5), dtype="fp32"))
+    inductor.record([in_source("call", exactly(1, split_k.wide_bmm_call()), compiled.generated.modules[-1], "module")])
+    inductor.record(checks.check_output(compiled, inductor.harness.executor, shape=(2, 3, 5), dtype="fp32"))
     templates = program(graph, operands, TRITON, pick=picked(inductor))
     failure = inductor.compile(templates, target).generated.failure
     if failure is not None:
-        text = f"{' <- '.join(failure.types)}: {failure.message}"[:300]
-        named = "NoValidChoicesError" in failure.types and NO_CHOICE in failure.message
+        text = str(failure)[:300]
+        named = "NoValidChoicesError" in failure.types and checks.NO_CHOICE in failure.message
         inductor.record([Verdict("refused", named, text)])
         return
     compiled = inductor.exact(graph, operands, target, settings=TRITON, pick=templates.pick, **fields)
     inductor.record([Verdict("template", any(k.kind == "template" for k in compiled.generated.kernels), "Triton's")])
-    inductor.record(judge_output(compiled, inductor.harness.executor, shape=(2, 3, 5), dtype="fp32"))
+    inductor.record(checks.check_output(compiled, inductor.harness.executor, shape=(2, 3, 5), dtype="fp32"))
 
 
 # --- split K: one product as a batch of products of parts of K, and their sum -----------------------------------------
@@ -341,7 +315,7 @@ def deep(inductor, shape):
 def product_of(graph, m, n, k, dtype):
     """Operands and values of ``graph``, whose A may be stored as K x M."""
     transposed = "transposed" in graph
-    values = mirrored(m, n, k, dtype)
+    values = split_k.mirrored(m, n, k, dtype)
     if transposed:
         values["a"] = values["a"].t().contiguous()
     first = tensor("a", k, m, dtype=dtype) if transposed else tensor("a", m, k, dtype=dtype)
@@ -360,7 +334,7 @@ def test_decompose_k(inductor, target, shape, dtype, dynamic):
             compiled = inductor.exact(
                 name, operands, target, values=values, settings=TRITON, dynamic=True, pick=picked(inductor)
             )
-            inductor.record(judge_not_decomposed(compiled.generated), f"{number}/")
+            inductor.record(split_k.check_not_decomposed(compiled.generated), f"{number}/")
             continue
         done, offered = 0, 1
         most = CHOICES[tier] if number == 0 else 1
@@ -369,9 +343,9 @@ def test_decompose_k(inductor, target, shape, dtype, dynamic):
             compiled = inductor.exact(
                 name, operands, target, values=values, settings=TRITON, templates=SPLIT, pick=pick
             )
-            offered = compiled.generated.selections[0].matching
-            inductor.record(judge_splits(compiled.generated, m, n, k, most=10, some=True), f"{number}/")
-            inductor.record(judge_decomposed(compiled.generated, m, n), f"{number}/{pick}/")
+            offered = compiled.generated.lowerings[0].matching
+            inductor.record(split_k.check_splits(compiled.generated, m, n, k, most=10, some=True), f"{number}/")
+            inductor.record(split_k.check_decomposed(compiled.generated, m, n), f"{number}/{pick}/")
             done += 1
 
 
@@ -385,7 +359,7 @@ def test_decompose_k_envvars(inductor, target, splits, threshold):
         requested = program(f"{GRAPHS}:mm", [tensor("a", m, k), tensor("b", k, n)], settings)
         result = inductor.compile(requested, target).generated
         some = splits > 0 and k >= threshold * m and k >= threshold * n
-        inductor.record(judge_splits(result, m, n, k, most=splits, some=some), f"{k}/")
+        inductor.record(split_k.check_splits(result, m, n, k, most=splits, some=some), f"{k}/")
 
 
 @generated()
@@ -394,7 +368,7 @@ def test_decompose_k_output_stride(inductor, target):
     heuristic; here the choice is pinned, and the numbers are judged too."""
     needs_option(inductor, THRESHOLD)
     m, n, k, width = (256, 1096, 32768, 1152) if inductor.harness.settings.has_gpu else (16, 40, 2560, 48)
-    values = mirrored(m, n, k, "bf16")
+    values = split_k.mirrored(m, n, k, "bf16")
     values["a"] = values["a"].t().contiguous()
     operands = [tensor("a", k, m, dtype="bf16"), tensor("b", k, n, dtype="bf16", strides=(width, 1))]
     compiled = inductor.exact(
@@ -406,11 +380,11 @@ def test_decompose_k_output_stride(inductor, target):
         templates=SPLIT,
         pick=picked(inductor),
     )
-    inductor.record(judge_decomposed(compiled.generated, m, n))
+    inductor.record(split_k.check_decomposed(compiled.generated, m, n))
     dense = exactly(1, rf"empty_strided_cuda\(\({m}, {n}\), \({n}, 1\), torch\.bfloat16\)")
     inductor.record([in_source("allocation", dense, compiled.generated.modules[-1], "module")])
     executor = inductor.harness.executor
-    inductor.record(judge_output(compiled, executor, shape=(m, n), dtype="bf16", strides=(n, 1)))
+    inductor.record(checks.check_output(compiled, executor, shape=(m, n), dtype="bf16", strides=(n, 1)))
 
 
 @generated()
@@ -425,26 +399,15 @@ def test_decompose_k_dynamic_input(inductor, target):
         f"{OWN}:stacked_mm",
         first,
         target,
-        values=mirrored(rows[0], n, k, "fp16"),
+        values=split_k.mirrored(rows[0], n, k, "fp16"),
         settings=TRITON,
         pick=picked(inductor),
         decision=Decision.K_MAY_BE_SPLIT,
         **fields,
     )
-    inductor.record(judge_symbolic(compiled.generated, n))
-    executor = inductor.harness.executor
-    try:
-        verdicts = exact_verdicts(second_call(compiled), executor, 0, mirrored(rows[1], n, k, "fp16", seed=1))
-    except ReplayUnsupported as error:
-        inductor.recorder.not_run(error.reason)
-    inductor.record(verdicts, f"{rows[1]} rows/")
-
-
-def second_call(compiled):
-    """The compiled function as it is called with its second operands."""
-    further = dataclasses.replace(compiled.generated, invocations=compiled.generated.invocations[1:])
-    other = dataclasses.replace(compiled.program, operands=compiled.program.calls[0], calls=())
-    return dataclasses.replace(compiled, program=other, generated=further)
+    inductor.record(split_k.check_symbolic(compiled.generated, n))
+    values = split_k.mirrored(rows[1], n, k, "fp16", seed=1)
+    inductor.record(inductor.second_call(compiled, values), f"{rows[1]} rows/")
 
 
 @generated()
@@ -456,7 +419,7 @@ def test_decompose_k_dynamic_input_bwd(inductor, target):
         inductor.recorder.not_run(Reason(ReasonCode.NO_DEVICE, "device", detail))
     inductor.recorder.set(target=target, executor="device")
     settings = {name: value for name, value in TRITON.items() if name != "max_autotune"}
-    inductor.record(judge_backward(torch.device("cuda", target.device_index), settings))
+    inductor.record(split_k.check_backward(torch.device("cuda", target.device_index), settings))
 
 
 # --- a contiguous second operand: ROCm alone --------------------------------------------------------------------------
@@ -466,7 +429,7 @@ def not_contiguous(inductor, target, graph, operands, **fields):
     """Checks that the transformation is not offered here, and ends the case: there is nothing of it to judge."""
     fields["decision"] = Decision.CONTIGUOUS_IS_BETTER
     requested = program(graph, operands, {**TRITON, **few_configs()}, **fields)
-    inductor.record(judge_not_contiguous(inductor.compile(requested, target).generated))
+    inductor.record(checks.check_not_contiguous(inductor.compile(requested, target).generated))
     detail = "Inductor offers it on ROCm alone; that it is not offered for this target was checked"
     inductor.recorder.not_applicable(Reason(ReasonCode.CAPABILITY, "contiguous transform", detail))
 

@@ -10,21 +10,7 @@ import sys
 import pytest
 import torch
 
-from conformance.inductor.checks.feedback import (
-    judge_cached,
-    judge_clearing,
-    judge_failure,
-    judge_filters,
-    judge_no_exceptions,
-    judge_order,
-    judge_registration,
-    judge_savers,
-    judge_threads,
-    judge_timeout,
-    precompiles,
-    precompiling,
-    saver,
-)
+from conformance.inductor.checks import feedback as checks
 from conformance.inductor.tuning import max_autotune, stand_ins
 from conformance.judging.case_steps import need_device, record
 from conformance.records import Reason, ReasonCode
@@ -34,12 +20,12 @@ from conformance.records import Reason, ReasonCode
 
 def test_savers_are_registered_and_cleared(recorder):
     """One saver, two savers, none. Unlike PyTorch's tests, those that were registered before are there afterwards."""
-    record(recorder, judge_registration())
+    record(recorder, checks.check_registration())
 
 
 def test_savers_are_told(recorder):
     """Every saver is told every time, once. PyTorch's test asks for a call with some time in it."""
-    record(recorder, judge_savers())
+    record(recorder, checks.check_savers())
 
 
 def test_savers_of_a_compilation(harness, recorder):
@@ -50,7 +36,7 @@ def test_savers_of_a_compilation(harness, recorder):
     calls: list = []
     with max_autotune.compiling(max_autotune_gemm_backends="TRITON"), stand_ins.selector_restored() as selector:
         selector.clear_feedback_savers()
-        selector.add_feedback_saver(saver(calls))
+        selector.add_feedback_saver(checks.saver(calls))
         product = torch.compile(torch.mm, dynamic=False)(a.to(device), b.to(device)).cpu()
     recorder.verdict(
         "numbers", torch.equal(product.double(), (a.double() @ b.double())), "the product of whole numbers"
@@ -66,7 +52,9 @@ def test_savers_of_a_compilation(harness, recorder):
 # --- preprocessing ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("judge", [judge_order, judge_clearing, judge_filters], ids=["order", "clearing", "filters"])
+@pytest.mark.parametrize(
+    "judge", [checks.check_order, checks.check_clearing, checks.check_filters], ids=["order", "clearing", "filters"]
+)
 def test_preprocessing(recorder, judge):
     """Functions that see the choices before they are timed. Unlike PyTorch's tests, it is judged which choice is taken
     and that none that was dropped is timed."""
@@ -78,14 +66,14 @@ def test_preprocessing(recorder, judge):
 
 @pytest.mark.parametrize(
     "judge",
-    [judge_threads, judge_failure, judge_timeout, judge_no_exceptions, judge_cached],
+    [checks.check_threads, checks.check_failure, checks.check_timeout, checks.check_no_exceptions, checks.check_cached],
     ids=["threads", "failure", "timeout", "no-exceptions", "cached"],
 )
 def test_precompilation(recorder, judge):
     """Choices are compiled ahead in threads. Unlike PyTorch's tests, all threads are at work at once, and what fails or
     is late is judged by what becomes of its choice."""
-    with precompiling() as session:
-        ready = precompiles(session)
+    with checks.precompiling() as session:
+        ready = checks.precompiles(session)
     if not ready and (3, 11, 0) <= sys.version_info[:3] <= (3, 11, 8):
         detail = f"Inductor compiles nothing ahead on Python 3.11.0 to 3.11.8, this is {sys.version.split()[0]}"
         recorder.not_run(Reason(ReasonCode.CAPABILITY, "python", f"{detail}: take another Python"))

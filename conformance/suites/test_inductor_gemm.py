@@ -51,7 +51,7 @@ def check_descriptors(run, template, *, store):
     run.exactly(subtiles, "stores", r"\btt\.(?:descriptor_)?store\b", where="ttir")
 
 
-def judge_persistent(inductor, target, template, problem, name, *, dynamic, store):
+def check_persistent(inductor, target, template, problem, name, *, dynamic, store):
     """Judges choices of the persistent ``template`` for ``problem``, whose kernel has ``name`` in its own."""
     for run in inductor.pinned(problem, target, template, persistent=True, dynamic=dynamic, settings=settings(store)):
         run.filecheck("kernel", f"CHECK: def triton_tem_fused_{name}")
@@ -63,7 +63,7 @@ def test_mm_persistent_tma(inductor, target, order, dynamic, store):
     """A persistent product of every order, each store. Dynamic sizes: a descriptor makes Inductor fix them."""
     template = inductor.template("persistent TMA")
     problem = mm(168, 248, 88, "fp16", **operands(order))
-    judge_persistent(inductor, target, template, problem, "mm", dynamic=dynamic, store=store)
+    check_persistent(inductor, target, template, problem, "mm", dynamic=dynamic, store=store)
 
 
 @generated(needs=("tma",), order=ORDERS, dynamic=[False, True])
@@ -72,7 +72,7 @@ def test_mm_persistent_tma_padded(inductor, target, order, dynamic):
     overlaps in one case, and packs the operands again inside the function."""
     template = persistent(inductor, target)
     problem = mm(168, 248, 88, "fp16", **operands(order, pad=8))
-    judge_persistent(inductor, target, template, problem, "mm", dynamic=dynamic, store=False)
+    check_persistent(inductor, target, template, problem, "mm", dynamic=dynamic, store=False)
 
 
 @generated(needs=("tma", "wgmma"), order=ORDERS, dynamic=[False, True], store=[False, True])
@@ -80,10 +80,10 @@ def test_addmm_persistent_tma(inductor, target, order, dynamic, store):
     """The same with a bias for each column."""
     template = inductor.template("persistent TMA")
     problem = addmm(168, 248, 88, "fp16", **operands(order), **PLAIN)
-    judge_persistent(inductor, target, template, problem, "addmm", dynamic=dynamic, store=store)
+    check_persistent(inductor, target, template, problem, "addmm", dynamic=dynamic, store=store)
 
 
-def judge_blackwell(inductor, target, problem, name, *, dynamic, store, **fields):
+def check_blackwell(inductor, target, problem, name, *, dynamic, store, **fields):
     """Judges choices of the warp-specialised template for ``problem``, whose kernel has ``name`` in its own."""
     template = inductor.template("Blackwell")
     fields |= {"persistent": True, "dynamic": dynamic, "settings": settings(store)}
@@ -102,14 +102,14 @@ def subtiled(subtile):
 def test_mm_blackwell(inductor, target, order, dynamic, store, subtile):
     """The warp-specialised product; PyTorch's test knows subtiles of 1 and 2 and counts at least, not exactly."""
     problem = mm(256, 128, 384, "fp16", **operands(order))
-    judge_blackwell(inductor, target, problem, "mm", dynamic=dynamic, store=store, descriptions=subtiled(subtile))
+    check_blackwell(inductor, target, problem, "mm", dynamic=dynamic, store=store, descriptions=subtiled(subtile))
 
 
 @generated(needs=("tcgen05", "tma"), order=ORDERS, dynamic=[False, True], store=[False, True], subtile=[1, 2, 4])
 def test_addmm_blackwell(inductor, target, order, dynamic, store, subtile):
     """The same with a bias for each column."""
     problem = addmm(256, 128, 384, "fp16", **operands(order), **PLAIN)
-    judge_blackwell(inductor, target, problem, "addmm", dynamic=dynamic, store=store, descriptions=subtiled(subtile))
+    check_blackwell(inductor, target, problem, "addmm", dynamic=dynamic, store=store, descriptions=subtiled(subtile))
 
 
 @generated(needs=("tcgen05", "tma"), scaling=["tensor", "row"], dynamic=[False, True], store=[False, True])
@@ -117,7 +117,7 @@ def test_scaled_mm_blackwell(inductor, target, scaling, dynamic, store):
     """fp8 products with scales per tensor and per row. PyTorch's test multiplies by the scale that it divided by, so
     that most results overflow; here every scale is exact and no result does."""
     problem = scaled_mm(256, 128, 384, "e4m3", scaling=scaling, fast_accum=True)
-    judge_blackwell(inductor, target, problem, "_scaled_mm", dynamic=dynamic, store=store)
+    check_blackwell(inductor, target, problem, "_scaled_mm", dynamic=dynamic, store=store)
 
 
 @generated(needs=("tma", "wgmma"), scaling=["tensor", "row"], fast=[False, True], dynamic=[False, True])
@@ -153,11 +153,11 @@ def test_misaligned_output_has_no_descriptor_store(inductor, target, dynamic):
     those are aligned in all three."""
     template = persistent(inductor, target)
     fields = {"layout_a": Layout("row"), "layout_b": Layout("col")}
-    given = {"dynamic": dynamic, "out": True}
+    fixed = {"dynamic": dynamic, "out": True}
     packed, aligned = mm(21, 31, 32, "fp16", **fields), mm(21, 32, 32, "fp16", **fields)
-    inductor.refused(packed, target, template, "NoValidChoicesError", settings=settings(True), **given)
+    inductor.refused(packed, target, template, "NoValidChoicesError", settings=settings(True), **fixed)
     for problem, store in ((packed, False), (aligned, True)):
-        runs = inductor.pinned(problem, target, template, persistent=True, settings=settings(store), choices=1, **given)
+        runs = inductor.pinned(problem, target, template, persistent=True, settings=settings(store), choices=1, **fixed)
         for run in runs:
             check_descriptors(run, template, store=store)
 

@@ -12,18 +12,10 @@ import zipfile
 import torch
 from torch._inductor.fx_passes import joint_graph
 
+from conformance import problems
 from conformance.cases.generated_cases import Thin, generated
 from conformance.inductor.checks import dropout
-from conformance.inductor.checks.operations import (
-    cat_launches,
-    check_alone,
-    check_dynamic,
-    check_recompiles,
-    check_strides,
-    epilogue_in_template,
-    no_extern_convolution,
-    one_cat,
-)
+from conformance.inductor.checks import operations as checks
 from conformance.inductor.compile.program import Program
 from conformance.inductor.graphs import operations as graphs_operations
 from conformance.inductor.graphs.operands import dense
@@ -33,20 +25,6 @@ from conformance.inductor.source import spellings
 from conformance.inductor.source.source_checks import extern_calls, launched
 from conformance.inductor.tuning import child_process, tuning_jobs
 from conformance.judging.inductor_judge import PINNED_SETTINGS
-from conformance.problems import (
-    Bias,
-    Fusion,
-    Layout,
-    addmm,
-    baddbmm,
-    bmm,
-    conv2d,
-    conv3d,
-    fused_mm,
-    int_mm,
-    mm,
-    mm_plus_mm,
-)
 from conformance.records import CompileFailure, Reason, ReasonCode, Status
 
 GRAPHS = graphs_operations.__name__
@@ -99,16 +77,16 @@ def pinned_choice(inductor, graph, operands, target, **fields):
 @generated(space=SEARCH_SPACES)
 def test_mm_plus_mm(inductor, target, space):
     """The sum of two products in one kernel with one store."""
-    problem = product(inductor, mm_plus_mm, "fp16")
+    problem = product(inductor, problems.mm_plus_mm, "fp16")
     for run in inductor.pinned(problem, target, inductor.template("mm_plus_mm"), settings=searching(space)):
-        check_alone(run)
+        checks.check_alone(run)
 
 
 @generated()
 def test_mm_plus_mm_dynamic_has_no_template(inductor, target):
     """With a K that may change only ATen's two products are offered, and no choice where these are not allowed.
     PyTorch's test checks that nothing is raised."""
-    problem = mm_plus_mm(*SIZES, "fp16")
+    problem = problems.mm_plus_mm(*SIZES, "fp16")
     name = inductor.template("mm_plus_mm")
     inductor.refused(problem, target, name, "NoValidChoicesError", dynamic=True)
     program = Program(
@@ -118,9 +96,8 @@ def test_mm_plus_mm_dynamic_has_no_template(inductor, target):
         settings=tuple({**PINNED_SETTINGS, **BOTH}.items()),
     )
     result = inductor.compile(program, target).generated
-    offered = [choice for selection in result.selections for choice in selection.offered]
-    kinds = sorted({choice.kind for choice in offered})
-    inductor.recorder.verdict("offered", kinds == ["extern"], f"{', '.join(choice.name for choice in offered)}")
+    kinds = {choice.kind for choice in result.offered}
+    inductor.recorder.verdict("offered", kinds == {"extern"}, ", ".join(choice.name for choice in result.offered))
     failure = "compiled" if result.failure is None else result.failure.message
     inductor.recorder.verdict("compiled", result.failure is None, failure)
 
@@ -130,19 +107,19 @@ def test_baddbmm(inductor, target, space):
     """A bias of one row per matrix, which the template's kernel adds."""
     small = (2, 72, 40, 24) if is_quick(inductor) else (3, 136, 72, 40)
     batch, rows, columns, k = sized(inductor, (64, 2048, 192, 64), small)
-    problem = baddbmm(rows, columns, k, "fp16", batch=batch, bias=Bias("b1n"), alpha=1.0, beta=1.0)
+    problem = problems.baddbmm(rows, columns, k, "fp16", batch=batch, bias=problems.Bias("b1n"), alpha=1.0, beta=1.0)
     fills = sized(inductor, ("transparent", "randn"), None)
     for run in inductor.pinned(problem, target, inductor.template("bmm"), fills=fills, settings=searching(space)):
         run.filecheck("kernel", "CHECK: def triton_tem_fused_baddbmm")
-        check_alone(run)
+        checks.check_alone(run)
 
 
 @generated()
 def test_int_mm(inductor, target):
     """int8 operands: the sums are int32 from the first product to the store."""
-    for run in inductor.pinned(product(inductor, int_mm, "int8"), target, inductor.template("mm")):
+    for run in inductor.pinned(product(inductor, problems.int_mm, "int8"), target, inductor.template("mm")):
         run.exactly(1, "accumulator", r"ACC_TYPE : tl\.constexpr = tl\.int32$")
-        check_alone(run)
+        checks.check_alone(run)
 
 
 #: Sizes for which the same code is called again.
@@ -152,44 +129,37 @@ FURTHER_SIZES = [(40, 264, 136), (296, 72, 24)]
 @generated(operation=["mm", "addmm"])
 def test_dynamic_sizes(inductor, target, operation):
     """All sizes may change: the kernel takes them as arguments, and one compilation serves three shapes."""
-    make = mm if operation == "mm" else addmm
+    make = problems.mm if operation == "mm" else problems.addmm
     problem = product(inductor, make, "fp16")
     also = [make(*extents, "fp16") for extents in FURTHER_SIZES]
     for run in inductor.pinned(problem, target, inductor.template("mm"), dynamic=True, also=also):
-        check_dynamic(run)
+        checks.check_dynamic(run)
 
 
 # --- operands that are not contiguous ---------------------------------------------------------------------------------
 
-#: The first operand's columns are 47 elements further apart than it has rows: 50304 in PyTorch's test, of 50257.
-UNEVEN = {"layout_a": Layout("col", pad=47)}
-
-
 #: Whether torch makes a product of a batch of one.
 BATCH_OF_ONE_IS_MM = hasattr(joint_graph, "bmm_to_mm")
-
-
-def uneven(inductor, make, dtype, **fields):
-    rows, columns, k = sized(inductor, (5025, 96, 256), (145, 72, 88))
-    return make(rows, columns, k, dtype, **UNEVEN, **fields)
 
 
 @generated(operation=["mm", "addmm", "bmm", "mm_plus_mm"])
 def test_non_contiguous_input(inductor, target, operation):
     """Operands that lie by columns with a gap after each. PyTorch's test takes the strides from its own padding, ours
     has them wherever it runs, with a tenth of the rows, which a reference in fp64 can follow; mm_plus_mm is of fp32."""
-    problems = {
-        "mm": (mm, "bf16", {}),
-        "addmm": (addmm, "bf16", {"alpha": 1.0, "beta": 1.0}),
-        "bmm": (bmm, "bf16", {"batch": 1}),
-        "mm_plus_mm": (mm_plus_mm, "fp32", {}),
+    products = {
+        "mm": (problems.mm, "bf16", {}),
+        "addmm": (problems.addmm, "bf16", {"alpha": 1.0, "beta": 1.0}),
+        "bmm": (problems.bmm, "bf16", {"batch": 1}),
+        "mm_plus_mm": (problems.mm_plus_mm, "fp32", {}),
     }
-    make, dtype, fields = problems[operation]
-    problem = uneven(inductor, make, dtype, **fields)
+    make, dtype, arguments = products[operation]
+    rows, columns, k = sized(inductor, (5025, 96, 256), (145, 72, 88))
+    # the columns of A are 47 elements further apart than it has rows: 50304 in PyTorch's test, of 50257
+    problem = make(rows, columns, k, dtype, layout_a=problems.Layout("col", pad=47), **arguments)
     kind = operation if operation == "mm_plus_mm" or (operation == "bmm" and not BATCH_OF_ONE_IS_MM) else "mm"
-    given = sized(inductor, {"fills": ("transparent", "randn"), "choices": 1}, {})
-    for run in inductor.pinned(problem, target, inductor.template(kind), **given):
-        check_strides(run, problem)
+    fields = sized(inductor, {"fills": ("transparent", "randn"), "choices": 1}, {})
+    for run in inductor.pinned(problem, target, inductor.template(kind), **fields):
+        checks.check_strides(run, problem)
 
 
 # --- epilogues --------------------------------------------------------------------------------------------------------
@@ -209,15 +179,14 @@ def test_epilogue_fusion(inductor, target, epilogue, dynamic, dtype):
     PyTorch decides by a measurement whether to fuse, but fuses a single choice always. Of fp16 the operands are small
     integers, for releases differ in whether the product is rounded before what is fused behind it."""
     steps = EPILOGUES[epilogue]
-    bias = Bias() if "bias" in steps else None
-    problem = product(inductor, fused_mm, dtype, fusion=Fusion(epilogue=steps), bias=bias)
+    bias = problems.Bias() if "bias" in steps else None
+    problem = product(inductor, problems.fused_mm, dtype, fusion=problems.Fusion(epilogue=steps), bias=bias)
     name = inductor.template("mm")
     # folding constants, torch makes the zeros of a dropout on the device
     options = sized(inductor, {}, {"joint_graph_constant_folding": False})
     if dtype == "fp32":
         for run in inductor.pinned(problem, target, name, dynamic=dynamic, settings=options):
-            for verdict in epilogue_in_template(run.generated, steps):
-                run.check(verdict.check, verdict.passed, verdict.text)
+            run.record(checks.epilogue_in_template(run.generated, steps))
         return
     graph, arguments = graph_of(problem)
     compiled = inductor.exact(
@@ -230,7 +199,7 @@ def test_epilogue_fusion(inductor, target, epilogue, dynamic, dtype):
         pick=len(epilogue),
         settings={**PINNED_SETTINGS, **options},
     )
-    inductor.record(epilogue_in_template(compiled.generated, steps))
+    inductor.record(checks.epilogue_in_template(compiled.generated, steps))
 
 
 # --- dropout of its own random numbers --------------------------------------------------------------------------------
@@ -258,10 +227,7 @@ def test_matmul_dropout(inductor, target, p, fallback):
         raise CompileFailure(Status.COMPILE_ERROR, failure.message)
     kernels = [kernel.kind for kernel in compiled.generated.kernels]
     inductor.recorder.verdict("one kernel", kernels == ["template"], ", ".join(kernels))
-    executor = inductor.harness.executor
-    if isinstance(executor, Reason):
-        inductor.recorder.not_run(executor)
-    inductor.recorder.set(executor=executor.name)
+    executor = inductor.executor()
 
     def run(operands):
         return compiled.call(operands, executor, observe=False)[0][0]
@@ -319,14 +285,14 @@ def test_conv1x1(inductor, target, space):
         settings={**PINNED_SETTINGS, **searching(space)},
         pick=0,
     )
-    inductor.record(no_extern_convolution(compiled.generated))
+    inductor.record(checks.no_extern_convolution(compiled.generated))
 
 
 @generated(order=["contiguous", "channels-last"])
 def test_conv1x1_dynamic_size(inductor, target, order):
     """A 1x1 convolution of three sizes by one compilation, for which H and W are symbols."""
     orders = LAST if order == "channels-last" else {}
-    problem, *also = (conv2d(2, 24, size, 40, 1, "fp16", **orders) for size in ((11, 13), (5, 16), (17, 3)))
+    problem, *also = (problems.conv2d(2, 24, size, 40, 1, "fp16", **orders) for size in ((11, 13), (5, 16), (17, 3)))
     for run in inductor.pinned(
         problem,
         target,
@@ -336,7 +302,7 @@ def test_conv1x1_dynamic_size(inductor, target, order):
         also=also,
         settings=TRITON,
     ):
-        check_recompiles(run)
+        checks.check_recompiles(run)
         run.filecheck("size is an argument", "CHECK: {{def triton_tem_fused_.*\\bks0\\b}}")
 
 
@@ -365,7 +331,7 @@ def test_conv2d(inductor, target, order, space):
     """The convolution of the following test by itself."""
     orders = LAST if order == "channels-last" else {}
     batch, size = sized(inductor, (32, 64), (2, 9))
-    problem = conv2d(batch, 3, size, 64, 3, "fp32", padding=1, **orders)
+    problem = problems.conv2d(batch, 3, size, 64, 3, "fp32", padding=1, **orders)
     fills = sized(inductor, ("transparent", "randn"), None)
     kind = inductor.template("convolution 2d")
     for run in inductor.pinned(problem, target, kind, fills=fills, settings=searching(space)):
@@ -386,7 +352,7 @@ def test_conv_cat(inductor, target, space):
         templates=spellings.only(inductor.template("convolution 2d")),
         settings=searching(space),
     )
-    inductor.record(one_cat(compiled.generated))
+    inductor.record(checks.one_cat(compiled.generated))
 
 
 @generated(space=SEARCH_SPACES)
@@ -394,7 +360,7 @@ def test_conv3d(inductor, target, space):
     """PyTorch's test is of tensors on the CPU, for which there is no template; without a device the extents are
     smaller."""
     size, kernel = sized(inductor, ((8, 16, 32), 7), ((5, 6, 7), 3))
-    problem = conv3d(1, 3, size, 3, kernel, "fp32")
+    problem = problems.conv3d(1, 3, size, 3, kernel, "fp32")
     kind = inductor.template("convolution 3d")
     for run in inductor.pinned(problem, target, kind, settings=searching(space)):
         run.filecheck("kernel", "CHECK: def triton_tem_fused_convolution")
@@ -423,7 +389,7 @@ def test_cat_max_autotune(inductor, target, graph, choice):
     operands = [tensor("x", 40, 40), tensor("y", 40, 40)]
     name = "^mm$" if choice == "extern" else spellings.only(inductor.template("mm"))
     compiled = pinned_choice(inductor, graph, operands, target, templates=name, settings=BOTH)
-    inductor.record(cat_launches(compiled.generated, graph, choice))
+    inductor.record(checks.cat_launches(compiled.generated, graph, choice))
 
 
 @generated(size=[3, 40])

@@ -17,18 +17,10 @@ import torch
 from torch import Tensor
 
 from conformance.cases.generated_cases import Thin, generated
-from conformance.inductor.checks.prologues import (
-    Counts,
-    check_block,
-    check_counts,
-    check_loop,
-    check_mask,
-    counts_of,
-    template_kernel,
-)
+from conformance.inductor.checks import prologues as checks
+from conformance.inductor.checks.prologues import Counts
 from conformance.inductor.compile.provider import Compiled
 from conformance.inductor.graphs.operands import dense
-from conformance.inductor.replay.exact import exact_verdicts
 from conformance.inductor.source import spellings
 from conformance.inductor.source.source_checks import exactly, in_source
 from conformance.judging.inductor_judge import CHOICES
@@ -54,15 +46,6 @@ REALIZED = {"realize_reads_threshold": 1, "realize_opcount_threshold": 1}
 #: The first two of each differ in whether every configuration's block of k divides its extent.
 SIZES = Thin([(64, 128, 256), (63, 120, 250), (128, 128, 128)], quick=2)
 ALIGNED_SIZES = Thin([(64, 64, 64), (64, 120, 64), (64, 128, 256)], quick=2)
-
-
-# --- what the wrapper does --------------------------------------------------------------------------------------------
-
-
-# --- what the kernel does ---------------------------------------------------------------------------------------------
-
-
-# --- cases ------------------------------------------------------------------------------------------------------------
 
 
 def operand(name, shape, dtype="fp32"):
@@ -113,16 +96,23 @@ def pinned(
             settings={**SETTINGS, **measuring(False), **(settings or {})},
             **program,
         )
-        inductor.record([check_counts(compiled, wanted)])
+        inductor.record([checks.check_counts(compiled, wanted)])
         yield compiled
+
+
+def sources(*arguments, **fields) -> Iterator[str]:
+    """The source of the product's kernel for each configuration of :func:`pinned`."""
+    for compiled in pinned(*arguments, **fields):
+        yield checks.template_kernel(compiled).source
 
 
 @generated(sizes=SIZES)
 def test_upcast(inductor, target, sizes):
     """An fp16 operand becomes fp32: zero stays zero, so that nothing is masked twice."""
-    for compiled in pinned(inductor, target, "upcast", matrices(sizes, "fp16"), Counts(1, 1, 2)):
-        source = template_kernel(compiled).source
-        inductor.record([check_loop(source, "no mask", "CHECK-NOT: tl.where"), check_block(source, sizes[1])])
+    for source in sources(inductor, target, "upcast", matrices(sizes, "fp16"), Counts(1, 1, 2)):
+        inductor.record(
+            [checks.check_loop(source, "no mask", "CHECK-NOT: tl.where"), checks.check_block(source, sizes[1])]
+        )
 
 
 @generated()
@@ -132,10 +122,8 @@ def test_gather_fusion(inductor, target):
     x, y = matrices((64, 128, 128), "fp16", "fp16")
     index = operand("index", (64,), "int32")
     order = torch.randperm(64, generator=torch.Generator().manual_seed(7)).int()
-    given = {"index": order}
-    for compiled in pinned(inductor, target, "gather", (x, index, y), Counts(1, 1, 3), values=given):
-        source = template_kernel(compiled).source
-        inductor.record([check_loop(source, "stays in low precision", "CHECK-NOT: to(tl.float32)")])
+    for source in sources(inductor, target, "gather", (x, index, y), Counts(1, 1, 3), values={"index": order}):
+        inductor.record([checks.check_loop(source, "stays in low precision", "CHECK-NOT: to(tl.float32)")])
 
 
 @generated(needs=("e4m3",), added=[0, 1])
@@ -143,35 +131,30 @@ def test_low_precision(inductor, target, added):
     """fp8 to bf16 without a detour through fp32, so it is fused; an addition would need the detour, so it is not."""
     x, y = matrices((128, 128, 128), "e4m3", "bf16")
     wanted = Counts(2, 2, 3) if added else Counts(1, 1, 2)
-    given = {"y": small(y)}
-    for compiled in pinned(
-        inductor, target, "low_precision", (x, y), wanted, values=given, arguments=(("added", added),)
-    ):
-        source = template_kernel(compiled).source
-        inductor.record([check_loop(source, "stays in low precision", "CHECK-NOT: to(tl.float32)")])
+    fields = {"values": {"y": small(y)}, "arguments": (("added", added),)}
+    for source in sources(inductor, target, "low_precision", (x, y), wanted, **fields):
+        inductor.record([checks.check_loop(source, "stays in low precision", "CHECK-NOT: to(tl.float32)")])
 
 
 @generated()
 def test_downcast(inductor, target):
     """From fp32 to fp16: more would be read in the loop, so it is not fused."""
-    for compiled in pinned(inductor, target, "downcast", matrices((64, 128, 256), "fp32", "fp16"), Counts(2, 2, 3)):
-        source = template_kernel(compiled).source
-        inductor.record([check_loop(source, "fp16 is loaded", "CHECK-NOT: to(tl.float16)")])
+    for source in sources(inductor, target, "downcast", matrices((64, 128, 256), "fp32", "fp16"), Counts(2, 2, 3)):
+        inductor.record([checks.check_loop(source, "fp16 is loaded", "CHECK-NOT: to(tl.float16)")])
 
 
 @generated(sizes=ALIGNED_SIZES)
 def test_multiple_fusions(inductor, target, sizes):
     """Both operands and the result: the constant occurs three times, and the store is the only one. Zero does not stay
     zero, so both operands are masked; PyTorch's test does not look at the masks."""
-    for compiled in pinned(inductor, target, "multiple_fusions", matrices(sizes), Counts(1, 1, 2)):
-        source = template_kernel(compiled).source
+    for source in sources(inductor, target, "multiple_fusions", matrices(sizes), Counts(1, 1, 2)):
         inductor.record(
             [
                 in_source("constants", exactly(3, r"tl\.full\(.*\b1\.5\b"), source, "kernel"),
                 in_source("stores", exactly(1, spellings.POINTER_STORE), source, "kernel"),
-                check_mask(source, "a", masked=True),
-                check_mask(source, "b", masked=True),
-                check_block(source, sizes[1]),
+                checks.check_mask(source, "a", masked=True),
+                checks.check_mask(source, "b", masked=True),
+                checks.check_block(source, sizes[1]),
             ]
         )
 
@@ -197,9 +180,8 @@ def test_pending_fusion_pro_and_epi(inductor, target, measured):
     """One upcast for both operands, and an epilogue. Measured: as above."""
     operands = (operand("x", (128, 128), "fp16"),)
     if not measured:
-        for compiled in pinned(inductor, target, "upcast_relu", operands, Counts(1, 1, 1)):
-            source = template_kernel(compiled).source
-            inductor.record([check_loop(source, "both are cast", exactly(2, r"\.to\(tl\.float32\)"))])
+        for source in sources(inductor, target, "upcast_relu", operands, Counts(1, 1, 1)):
+            inductor.record([checks.check_loop(source, "both are cast", exactly(2, r"\.to\(tl\.float32\)"))])
         return
     compiled = compile_measured(inductor, target, "upcast_relu", operands)
     check_products(inductor, compiled, 1)
@@ -220,7 +202,7 @@ def compile_measured(inductor, target, graph, operands):
 def check_products(inductor, compiled, products):
     """As many launches of templates as there are products, and none of ATen; equal products may share a kernel."""
     module = compiled.generated.modules[-1]
-    counts = counts_of(module)
+    counts = checks.counts_of(module)
     templates = [kernel.name for kernel in compiled.generated.kernels if kernel.kind == "template"]
     launches = sum(module.count(f"{name}.run(") for name in templates)
     right = launches == products and not counts.externs
@@ -233,33 +215,30 @@ def test_multiple_inputs(inductor, target, sizes):
     rows, inner, columns = sizes
     x, y = operand("x", (rows, inner), "fp16"), operand("y", (rows, inner), "fp16")
     z = operand("z", (inner, columns))
-    for compiled in pinned(inductor, target, "multiple_inputs", (x, y, z), Counts(1, 1, 3)):
-        source = template_kernel(compiled).source
-        inductor.record([check_mask(source, "a", masked=False), check_mask(source, "b", masked=False)])
+    for source in sources(inductor, target, "multiple_inputs", (x, y, z), Counts(1, 1, 3)):
+        inductor.record([checks.check_mask(source, "a", masked=False), checks.check_mask(source, "b", masked=False)])
 
 
 @generated()
 def test_storage_offset_prologue(inductor, target):
     """Both operands in one tensor: the second is read at its offset."""
-    for compiled in pinned(inductor, target, "storage_offset", (operand("x", (128, 64)),), Counts(1, 1, 1)):
-        source = template_kernel(compiled).source
-        inductor.record([check_loop(source, "offset", exactly(1, r"\b4096\b"))])
+    for source in sources(inductor, target, "storage_offset", (operand("x", (128, 64)),), Counts(1, 1, 1)):
+        inductor.record([checks.check_loop(source, "offset", exactly(1, r"\b4096\b"))])
 
 
 @generated(sizes=ALIGNED_SIZES)
 def test_prologue_multiple_nodes(inductor, target, sizes):
     """A prologue of several nodes for one operand, one for the other, and an epilogue."""
-    for compiled in pinned(inductor, target, "multiple_nodes", matrices(sizes), Counts(1, 1, 2), settings=REALIZED):
-        source = template_kernel(compiled).source
-        inductor.record([check_mask(source, "a", masked=True), check_mask(source, "b", masked=False)])
+    for source in sources(inductor, target, "multiple_nodes", matrices(sizes), Counts(1, 1, 2), settings=REALIZED):
+        inductor.record([checks.check_mask(source, "a", masked=True), checks.check_mask(source, "b", masked=False)])
 
 
 @generated(inner=[63, 64])
 def test_broadcast_x(inductor, target, inner):
     """One element as a row, of dynamic sizes."""
     operands = (operand("x", (1, 1)), operand("y", (inner, 128)))
-    for compiled in pinned(inductor, target, "broadcast_x", operands, Counts(1, 1, 2), dynamic=True):
-        inductor.record([check_mask(template_kernel(compiled).source, "a", masked=True)])
+    for source in sources(inductor, target, "broadcast_x", operands, Counts(1, 1, 2), dynamic=True):
+        inductor.record([checks.check_mask(source, "a", masked=True)])
 
 
 @generated()
@@ -273,9 +252,8 @@ def test_broadcast_y(inductor, target):
 @generated(graph=["positive", "increased", "absolute"])
 def test_preserves_zero_analysis(inductor, target, graph):
     """What keeps zero needs no mask past k's end, what does not keep it needs one, and so does what is not known to."""
-    for compiled in pinned(inductor, target, graph, matrices((64, 127, 64)), Counts(1, 1, 2)):
-        source = template_kernel(compiled).source
-        inductor.record([check_mask(source, "a", masked=graph != "positive"), check_block(source, 127)])
+    for source in sources(inductor, target, graph, matrices((64, 127, 64)), Counts(1, 1, 2)):
+        inductor.record([checks.check_mask(source, "a", masked=graph != "positive"), checks.check_block(source, 127)])
 
 
 @generated(measured=[False, True])
@@ -312,9 +290,8 @@ def test_prologue_masked_load(inductor, target, sizes, padding):
         inductor.need_device("padding by Inductor, which measures it")
     settings = {"shape_padding": True, "force_shape_pad": True} if padding == "forced" else {}
     graph = "product" if padding == "forced" else "padded"
-    for compiled in pinned(inductor, target, graph, operands, wanted, settings=settings):
-        source = template_kernel(compiled).source
-        inductor.record([check_loop(source, "nothing is padded within", "CHECK-NOT: tl.where")])
+    for source in sources(inductor, target, graph, operands, wanted, settings=settings):
+        inductor.record([checks.check_loop(source, "nothing is padded within", "CHECK-NOT: tl.where")])
 
 
 @generated()
@@ -340,17 +317,5 @@ def test_template_with_epilogues_and_dynamic_shape(inductor, target):
     counters = compiled.generated.counters
     for name in ("recompiles", "graph_breaks"):
         inductor.record([Verdict(name, counters[name] == 0, f"{counters[name]} {name}")])
-    inductor.record([*verdicts_of(compiled, second, inductor), check_counts(compiled, Counts(1, 1, 4))])
-
-
-def verdicts_of(compiled: Compiled, operands: Sequence[Operand], inductor) -> Iterator[Verdict]:
-    """Those of the compiled function's numbers on ``operands`` of other sizes."""
-    found = compiled.generated
-    called = replace(
-        compiled,
-        program=replace(compiled.program, operands=tuple(operands)),
-        generated=replace(found, invocations=found.invocations[1:]),
-    )
-    settings = inductor.harness.settings
-    for verdict in exact_verdicts(called, inductor.harness.executor, settings.seed, {}):
-        yield replace(verdict, check=f"{verdict.check}/second call")
+    further = (replace(verdict, check=f"{verdict.check}/second call") for verdict in inductor.second_call(compiled))
+    inductor.record([*further, checks.check_counts(compiled, Counts(1, 1, 4))])

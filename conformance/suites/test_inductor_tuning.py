@@ -113,12 +113,12 @@ def test_pool_of_visible_devices(harness, recorder):
 def test_choice_in_spawned_process(recorder):
     """A choice that is sent to a fresh process is timed there. Unlike PyTorch's test, its time and its numbers come
     back and are judged."""
-    record(recorder, checks.judge_spawned_choice(child_process.spawned))
+    record(recorder, checks.check_spawned_choice(child_process.spawned))
 
 
 def test_failing_choice_in_spawned_process(recorder):
     """A choice that raises ends its process with an error and sends nothing."""
-    record(recorder, checks.judge_spawned_failure(child_process.spawned))
+    record(recorder, checks.check_spawned_failure(child_process.spawned))
 
 
 # --- real kernels, timed in processes of their own --------------------------------------------------------------------

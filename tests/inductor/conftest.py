@@ -8,6 +8,6 @@ from tests.inductor.planting import planted_table
 
 
 @pytest.fixture(scope="module")
-def found(request: pytest.FixtureRequest) -> dict[str, list[str]]:
+def failures(request: pytest.FixtureRequest) -> dict[str, list[str]]:
     """Fault or healthy case of the module's FAULTS -> the checks that fail."""
     return planted_table(request.module.__name__)

@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,8 +31,8 @@ ROOT = Path(__file__).resolve().parents[2]
 class Fault:
     """One edit of generated modules: ``pattern`` (a regular expression) becomes ``replacement``, which changes it.
 
-    ``case`` names the function of the tests' module that drives a suite with ``inductor`` and a target, and ``caught``
-    the beginnings of the names of checks that must fail; "raises X" stands for an exception.
+    ``case`` is a key of the ``CASES`` of the tests' module, which drive a suite with ``inductor`` and a target, and
+    ``caught`` the beginnings of the names of checks that must fail; "raises X" stands for an exception.
     """
 
     name: str
@@ -49,6 +49,15 @@ class Fault:
         return edited
 
 
+def suite_test(suite: str, test: str, **parameters: Any) -> Callable[[Any, Target], None]:
+    """Runs ``test`` of the suite with ``parameters``. The suite is imported then: pytest would ask for its marks."""
+
+    def run(inductor: Any, target: Target) -> None:
+        getattr(importlib.import_module(f"conformance.suites.{suite}"), test)(inductor, target, **parameters)
+
+    return run
+
+
 # --- in the compile process -------------------------------------------------------------------------------------------
 
 
@@ -61,10 +70,10 @@ def generate_edited(payload: tuple[Program, Fault | None], target: Target) -> Ge
     program, fault = payload
     compile_program = module._compile
 
-    def edited(asked: Program, seen: Any) -> Any:
-        failure = compile_program(asked, seen)
+    def edited(program: Program, log: Any) -> Any:
+        failure = compile_program(program, log)
         if fault is not None:
-            seen.modules[:] = [fault.edit(text) for text in seen.modules]
+            log.modules[:] = [fault.edit(text) for text in log.modules]
         return failure
 
     with mock.patch.object(module, "_compile", edited):
@@ -100,7 +109,7 @@ def failed_checks(fault: Fault | None, case: str, tests: Any, pool: Any) -> list
     raised = []
     with mock.patch.object(provider, "compile_program", planted):
         try:
-            getattr(tests, case)(Inductor(harness, recorder), find("sm_90"))
+            tests.CASES[case](Inductor(harness, recorder), find("sm_90"))
         except ConformanceFailure:
             pass  # its verdicts are in the record
         except CaseEnded as skip:
@@ -123,11 +132,11 @@ def table(name: str) -> dict[str, list[str]]:
     tests = importlib.import_module(name)
     pool = CompilePools(1, 120.0)
     try:
-        found = {case: failed_checks(None, case, tests, pool) for case in sorted({f.case for f in tests.FAULTS})}
-        found |= {fault.name: failed_checks(fault, fault.case, tests, pool) for fault in tests.FAULTS}
+        failures = {case: failed_checks(None, case, tests, pool) for case in sorted({f.case for f in tests.FAULTS})}
+        failures |= {fault.name: failed_checks(fault, fault.case, tests, pool) for fault in tests.FAULTS}
     finally:
         pool.close()
-    return found
+    return failures
 
 
 # --- in the test ------------------------------------------------------------------------------------------------------
@@ -146,20 +155,20 @@ def interpreted(code: str) -> Any:
 
 def planted_table(name: str) -> dict[str, list[str]]:
     """:func:`table` of a child process."""
-    found: dict[str, list[str]] = interpreted(
+    failures: dict[str, list[str]] = interpreted(
         f"import json; from {__name__} import table; print(json.dumps(table({name!r})))"
     )
-    return found
+    return failures
 
 
-def missed(faults: Sequence[Fault], found: Mapping[str, Sequence[str]]) -> str:
+def missed(faults: Sequence[Fault], failures: Mapping[str, Sequence[str]]) -> str:
     """A table of the faults, each with the checks that caught it, if one of them was not caught as it must be."""
     rows, wrong = [], False
     for fault in faults:
-        lacking = [name for name in fault.caught if not any(check.startswith(name) for check in found[fault.name])]
+        lacking = [name for name in fault.caught if not any(check.startswith(name) for check in failures[fault.name])]
         wrong |= bool(lacking)
         rows.append(
-            f"| {fault.name} | {', '.join(found[fault.name]) or 'passes'} | "
+            f"| {fault.name} | {', '.join(failures[fault.name]) or 'passes'} | "
             f"{'lacks ' + ', '.join(lacking) if lacking else ''} |"
         )
     return "\n".join(["", "| fault | caught by | |", "|---|---|---|", *rows]) if wrong else ""
@@ -168,10 +177,10 @@ def missed(faults: Sequence[Fault], found: Mapping[str, Sequence[str]]) -> str:
 class PlantedFaults:
     """The tests of a module's ``FAULTS``: a subclass there, ``TestFaults``, runs them."""
 
-    def test_healthy_code_passes(self, found: dict[str, list[str]], request: pytest.FixtureRequest) -> None:
-        healthy = {fault.case: found[fault.case] for fault in request.module.FAULTS}
+    def test_healthy_code_passes(self, failures: dict[str, list[str]], request: pytest.FixtureRequest) -> None:
+        healthy = {fault.case: failures[fault.case] for fault in request.module.FAULTS}
         assert healthy == {case: [] for case in healthy}
 
-    def test_every_fault_is_caught(self, found: dict[str, list[str]], request: pytest.FixtureRequest) -> None:
-        text = missed(request.module.FAULTS, found)
+    def test_every_fault_is_caught(self, failures: dict[str, list[str]], request: pytest.FixtureRequest) -> None:
+        text = missed(request.module.FAULTS, failures)
         assert not text, text

@@ -28,8 +28,8 @@ from conformance.inductor.compile.program import (
     Failure,
     Generated,
     GeneratedKernel,
+    Lowering,
     Program,
-    Selection,
 )
 from conformance.inductor.compile.provider import Compiled
 from conformance.inductor.replay.exact import exact_verdicts
@@ -94,69 +94,54 @@ def edited(compiled: Compiled, pattern: str, replacement: str) -> Compiled:
     return dataclasses.replace(compiled, generated=dataclasses.replace(compiled.generated, modules=(module,)))
 
 
-#: name -> what is compiled, what is found in its module, and what is put there
-EDITS = {
-    "right": ("decomposed", r"\Z", ""),
-    "part not added": ("decomposed", r"tmp6 = tmp4 \+ tmp5", "tmp6 = tmp4"),
-    "part added twice": ("decomposed", r"tmp4 = tmp2 \+ tmp3", "tmp4 = tmp2 + tmp1"),
-    "part of A twice": ("decomposed", r"\(512, 2048, 1\), 0\)", "(0, 2048, 1), 0)"),
-    "first part of A is the second": ("decomposed", r"\(512, 2048, 1\), 0\)", "(512, 2048, 1), 1)"),
-    "element not stored": ("decomposed", r"xmask = xindex < xnumel", "xmask = xindex < xnumel - 1"),
-    "right without K": ("empty", r"\Z", ""),
-    "nothing written without K": ("empty", r"^ *extern_kernels\.mm\(.*$", ""),
-    "ones without K": ("empty", r"extern_kernels\.mm\(.*$", "buf0.fill_(1)"),
-    "another dtype": ("empty", r"torch\.float32", "torch.float16"),
-    "another shape": ("empty", r"return \(buf0, ?\)", "return (buf0.reshape(100, 10),)"),
-    "right and wide": ("wide", r"\Z", ""),
+#: name -> what is compiled, what is found in its module, what is put there, and the checks that must fail
+EDITS: dict[str, tuple[str, str, str, list[str]]] = {
+    "right": ("decomposed", r"\Z", "", []),
+    "part not added": ("decomposed", r"tmp6 = tmp4 \+ tmp5", "tmp6 = tmp4", ["numerics/0"]),
+    "part added twice": ("decomposed", r"tmp4 = tmp2 \+ tmp3", "tmp4 = tmp2 + tmp1", ["numerics/0"]),
+    "part of A twice": ("decomposed", r"\(512, 2048, 1\), 0\)", "(0, 2048, 1), 0)", ["numerics/0"]),
+    "first part of A is the second": ("decomposed", r"\(512, 2048, 1\), 0\)", "(512, 2048, 1), 1)", ["numerics/0"]),
+    "element not stored": ("decomposed", "xmask = xindex < xnumel", "xmask = xindex < xnumel - 1", ["numerics/0"]),
+    "right without K": ("empty", r"\Z", "", []),
+    "nothing written without K": ("empty", r"^ *extern_kernels\.mm\(.*$", "", ["numerics/0"]),
+    "ones without K": ("empty", r"extern_kernels\.mm\(.*$", "buf0.fill_(1)", ["numerics/0"]),
+    "another dtype": ("empty", r"torch\.float32", "torch.float16", ["dtype"]),
+    "another shape": ("empty", r"return \(buf0, ?\)", "return (buf0.reshape(100, 10),)", ["shape"]),
+    "right and wide": ("wide", r"\Z", "", []),
     "rounded to the operands' dtype": (
         "wide",
         r"(tl\.store\(\w+ \+ .*), acc, ",
         r"\1, acc.to(tl.float16).to(tl.float32), ",
+        ["numerics/0"],
     ),
-}
-#: What must fail of them.
-CAUGHT = {
-    "right": [],
-    "part not added": ["numerics/0"],
-    "part added twice": ["numerics/0"],
-    "part of A twice": ["numerics/0"],
-    "first part of A is the second": ["numerics/0"],
-    "element not stored": ["numerics/0"],
-    "right without K": [],
-    "nothing written without K": ["numerics/0"],
-    "ones without K": ["numerics/0"],
-    "another dtype": ["dtype"],
-    "another shape": ["shape"],
-    "right and wide": [],
-    "rounded to the operands' dtype": ["numerics/0"],
 }
 
 
 def judge_pickled(path: str) -> None:
     """In an interpreting process: prints what fails of each program in the file, by name; "raised" for an exception."""
     executor = InterpreterExecutor()
-    found = {}
+    failures = {}
     for name, (compiled, values, shape, dtype) in pickle.loads(Path(path).read_bytes()).items():
         try:
             verdicts = exact_verdicts(compiled, executor, 0, values)
         except Exception as error:
             verdicts = [Verdict("raised", False, repr(error))]
-        verdicts += choices.judge_output(compiled, executor, shape=shape, dtype=dtype)
-        found[name] = failed(verdicts)
-    print(json.dumps(found))
+        verdicts += choices.check_output(compiled, executor, shape=shape, dtype=dtype)
+        failures[name] = failed(verdicts)
+    print(json.dumps(failures))
 
 
 @functools.cache
 def judged() -> dict[str, list[str]]:
     """What fails of each edit, by name."""
-    given = {
+    compilations = {
         "decomposed": (decomposed(), split_k.mirrored(M, N, K, "bf16"), (M, N), "bf16"),
         "empty": (empty(), {}, (10, 100), "fp32"),
         "wide": (wide(), suite().wide_values(), (2, 3, 5), "fp32"),
     }
     programs = {}
-    for name, (which, pattern, replacement) in EDITS.items():
-        compiled, *rest = given[which]
+    for name, (which, pattern, replacement, _) in EDITS.items():
+        compiled, *rest = compilations[which]
         programs[name] = (edited(compiled, pattern, replacement), *rest)
     with tempfile.NamedTemporaryFile() as file:
         file.write(pickle.dumps(programs))
@@ -167,14 +152,14 @@ def judged() -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("name", EDITS)
 def test_wrong_numbers_show(name: str) -> None:
-    seen, caught = judged()[name], CAUGHT[name]
-    assert set(caught) <= set(seen), seen
-    assert bool(seen) == bool(caught), seen
+    failures, caught = judged()[name], EDITS[name][-1]
+    assert set(caught) <= set(failures), failures
+    assert bool(failures) == bool(caught), failures
 
 
 def test_a_wrong_decomposition_shows_in_the_module() -> None:
     compiled = decomposed()
-    assert failed(split_k.judge_decomposed(compiled.generated, M, N)) == []
+    assert failed(split_k.check_decomposed(compiled.generated, M, N)) == []
     faults = {
         "parts": (r"torch\.float32\)$", "torch.float16)"),
         "bmm": (r"extern_kernels\.bmm_dtype\(", "extern_kernels.bmm("),
@@ -183,10 +168,10 @@ def test_a_wrong_decomposition_shows_in_the_module() -> None:
         "no template": (r"\Z", "triton_tem_fused_mm_1.run(buf0)"),
     }
     for name, (pattern, replacement) in faults.items():
-        found = failed(split_k.judge_decomposed(edited(compiled, pattern, replacement).generated, M, N))
-        assert f"source/{name}" in found, f"{name}: {found}"
-    assert failed(split_k.judge_decomposed(compiled.generated, M + 1, N)) == ["source/parts"]
-    assert failed(split_k.judge_not_decomposed(compiled.generated)) == [
+        failures = failed(split_k.check_decomposed(edited(compiled, pattern, replacement).generated, M, N))
+        assert f"source/{name}" in failures, f"{name}: {failures}"
+    assert failed(split_k.check_decomposed(compiled.generated, M + 1, N)) == ["source/parts"]
+    assert failed(split_k.check_not_decomposed(compiled.generated)) == [
         "offered",
         "source/no bmm",
         "source/no decompose_k",
@@ -194,8 +179,8 @@ def test_a_wrong_decomposition_shows_in_the_module() -> None:
 
 
 def test_fixed_sizes_show_where_symbols_are_required() -> None:
-    found = dataclasses.replace(decomposed().generated, counters={"recompiles": 1})
-    assert failed(split_k.judge_symbolic(found, N)) == ["source/parts", "recompiles"]
+    recompiled = dataclasses.replace(decomposed().generated, counters={"recompiles": 1})
+    assert failed(split_k.check_symbolic(recompiled, N)) == ["source/parts", "recompiles"]
 
 
 # --- operands ---------------------------------------------------------------------------------------------------------
@@ -232,7 +217,7 @@ ADVICE = "NoValidChoicesError: No choices to select. please consider adding ATEN
 
 
 def offering(*offered: Choice, **fields: Any) -> Generated:
-    return Generated(selections=(Selection("mm", offered, offered, len(offered)),), **fields)
+    return Generated(lowerings=(Lowering("mm", offered, offered, len(offered)),), **fields)
 
 
 def refused(message: str = ADVICE, *types: str) -> Generated:
@@ -240,8 +225,8 @@ def refused(message: str = ADVICE, *types: str) -> Generated:
 
 
 def test_wrong_advice_shows() -> None:
-    def judge(found: Generated) -> list[str]:
-        return failed(choices.judge_advice(found, suite().GEMM_BACKENDS, suite().CONV_BACKENDS))
+    def judge(generated: Generated) -> list[str]:
+        return failed(choices.check_advice(generated, suite().GEMM_BACKENDS, suite().CONV_BACKENDS))
 
     assert judge(refused()) == []
     assert judge(refused(ADVICE, "TypeError")) == ["raised"]
@@ -253,16 +238,16 @@ def test_wrong_advice_shows() -> None:
 def test_a_choice_of_infinite_time_shows() -> None:
     usual = offering(TEMPLATE)
     timed = dataclasses.replace(refused(), notes=(5,))
-    assert failed(choices.judge_infinite(usual, timed)) == []
-    assert failed(choices.judge_infinite(usual, dataclasses.replace(usual, notes=(5,)))) == ["raised"]
-    assert failed(choices.judge_infinite(usual, refused())) == ["timed"]
-    assert failed(choices.judge_infinite(usual, dataclasses.replace(timed, notes=(5, 1)))) == ["timed"]
-    assert failed(choices.judge_infinite(refused(), timed)) == ["compiled"]
+    assert failed(choices.check_infinite(usual, timed)) == []
+    assert failed(choices.check_infinite(usual, dataclasses.replace(usual, notes=(5,)))) == ["raised"]
+    assert failed(choices.check_infinite(usual, refused())) == ["timed"]
+    assert failed(choices.check_infinite(usual, dataclasses.replace(timed, notes=(5, 1)))) == ["timed"]
+    assert failed(choices.check_infinite(refused(), timed)) == ["compiled"]
 
 
 def test_wrong_offers_show() -> None:
     def judge(*offered: Choice, templates: bool, most: int = 4) -> list[str]:
-        return failed(choices.judge_offered(offering(*offered), templates=templates, most=most))
+        return failed(choices.check_offered(offering(*offered), templates=templates, most=most))
 
     assert judge(EXTERN, TEMPLATE, templates=True) == []
     assert judge(EXTERN, templates=False) == []
@@ -270,32 +255,30 @@ def test_wrong_offers_show() -> None:
     assert judge(EXTERN, TEMPLATE, templates=False) == ["templates/0"]
     assert judge(TEMPLATE, templates=True) == ["extern/0"]
     assert judge(EXTERN, TEMPLATE, LARGER, templates=True, most=1) == ["templates/0"]
-    assert failed(choices.judge_offered(Generated(), templates=True, most=4)) == ["lowerings"]
+    assert failed(choices.check_offered(Generated(), templates=True, most=4)) == ["lowerings"]
 
 
 def test_a_wrong_layout_shows() -> None:
     def judge(*layouts: str, fixed: bool, lowering: str = "addmm") -> list[str]:
         offered = tuple(dataclasses.replace(TEMPLATE, layout=layout) for layout in layouts)
-        return failed(
-            choices.judge_layouts(Generated(selections=(Selection(lowering, offered, offered),)), fixed=fixed)
-        )
+        return failed(choices.check_layouts(Generated(lowerings=(Lowering(lowering, offered, offered),)), fixed=fixed))
 
     assert judge("FixedLayout", "FixedLayout", fixed=True) == []
     assert judge("FlexibleLayout", fixed=False) == []
     assert judge("FlexibleLayout", fixed=True) == ["layouts"]
     assert judge("FixedLayout", "FixedLayout", "FlexibleLayout", fixed=True) == ["layouts"]
     assert judge("FixedLayout", fixed=True, lowering="mm") == ["lowerings"]
-    assert failed(choices.judge_layouts(Generated(), fixed=True)) == ["lowerings", "layouts"]
+    assert failed(choices.check_layouts(Generated(), fixed=True)) == ["lowerings", "layouts"]
 
 
 def test_wrong_pruning_shows() -> None:
     small, both = offering(TEMPLATE), offering(TEMPLATE, LARGER)
-    assert failed(choices.judge_pruned(both, small, some=True)) == []
-    assert failed(choices.judge_pruned(both, both, some=True)) == ["pruned"]
-    assert failed(choices.judge_pruned(small, both, some=False)) == ["part"]
-    assert failed(choices.judge_pruned(both, offering(), some=True)) == ["something left"]
+    assert failed(choices.check_pruned(both, small, some=True)) == []
+    assert failed(choices.check_pruned(both, both, some=True)) == ["pruned"]
+    assert failed(choices.check_pruned(small, both, some=False)) == ["part"]
+    assert failed(choices.check_pruned(both, offering(), some=True)) == ["something left"]
     counted = dataclasses.replace(small, counters={"select_algorithm_num_precompilation_exceptions": 1})
-    assert failed(choices.judge_pruned(both, counted, some=True)) == ["exceptions"]
+    assert failed(choices.check_pruned(both, counted, some=True)) == ["exceptions"]
     assert choices.tile(LARGER) > choices.tile(TEMPLATE)
 
 
@@ -306,23 +289,23 @@ def test_a_kernel_past_the_limits_shows() -> None:
     used = KernelResources(32, 0, "bytes", SM90.limits.shared_memory + 1, 0, 128, "cubin")
     large = dataclasses.replace(right, artefact=dataclasses.replace(kernel.artefact, resources=used))
     missing = GeneratedKernel("k", "template", "", None, "PassManager::run failed")
-    assert failed(choices.judge_fits(Generated(kernels=(right,)), SM90)) == []
-    assert failed(choices.judge_fits(Generated(kernels=(large,)), SM90)) == ["fits"]
-    assert failed(choices.judge_fits(Generated(kernels=(missing,)), SM90)) == ["fits"]
-    assert failed(choices.judge_fits(Generated(), SM90)) == ["kernels"]
+    assert failed(choices.check_fits(Generated(kernels=(right,)), SM90)) == []
+    assert failed(choices.check_fits(Generated(kernels=(large,)), SM90)) == ["fits"]
+    assert failed(choices.check_fits(Generated(kernels=(missing,)), SM90)) == ["fits"]
+    assert failed(choices.check_fits(Generated(), SM90)) == ["kernels"]
 
 
 def test_a_wrong_exhaustive_list_shows() -> None:
-    assert failed(choices.judge_exhaustive(offering(EXTERN, TEMPLATE))) == []
-    assert failed(choices.judge_exhaustive(offering(EXTERN, LARGER))) == ["config"]
-    assert failed(choices.judge_exhaustive(offering(EXTERN, TEMPLATE, LARGER))) == ["offered", "config"]
-    assert failed(choices.judge_exhaustive(offering(TEMPLATE))) == ["offered"]
+    assert failed(choices.check_exhaustive(offering(EXTERN, TEMPLATE))) == []
+    assert failed(choices.check_exhaustive(offering(EXTERN, LARGER))) == ["config"]
+    assert failed(choices.check_exhaustive(offering(EXTERN, TEMPLATE, LARGER))) == ["offered", "config"]
+    assert failed(choices.check_exhaustive(offering(TEMPLATE))) == ["offered"]
 
 
 def test_wrong_splits_show() -> None:
     def judge(*splits: int, most: int = 10, some: bool = True) -> list[str]:
         offered = [Choice(f"decompose_k_mm_{split}_split_0", "", "subgraph") for split in splits]
-        return failed(split_k.judge_splits(offering(TEMPLATE, *offered), 32, 64, 2048, most=most, some=some))
+        return failed(split_k.check_splits(offering(TEMPLATE, *offered), 32, 64, 2048, most=most, some=some))
 
     assert judge(2, 32) == []
     assert judge(some=False) == []
@@ -334,25 +317,25 @@ def test_wrong_splits_show() -> None:
     assert judge(2, some=False) == ["number"]
     assert judge() == ["number"]
     odd = Choice("decompose_k_mm_parts", "", "subgraph")
-    assert "names" in failed(split_k.judge_splits(offering(odd), 32, 64, 2048, most=10, some=True))
+    assert "names" in failed(split_k.check_splits(offering(odd), 32, 64, 2048, most=10, some=True))
 
 
 def test_a_contiguous_transformation_shows() -> None:
     offered = Choice("contiguous_mm_0", "", "subgraph")
-    assert failed(choices.judge_not_contiguous(offering(TEMPLATE))) == []
-    assert failed(choices.judge_not_contiguous(offering(TEMPLATE, offered))) == ["not offered"]
+    assert failed(choices.check_not_contiguous(offering(TEMPLATE))) == []
+    assert failed(choices.check_not_contiguous(offering(TEMPLATE, offered))) == ["not offered"]
     module = "def contiguous_addmm_3(args): ..."
-    assert failed(choices.judge_not_contiguous(offering(TEMPLATE, modules=(module,)))) == ["not generated"]
-    assert failed(choices.judge_not_contiguous(offering())) == ["choices"]
+    assert failed(choices.check_not_contiguous(offering(TEMPLATE, modules=(module,)))) == ["not generated"]
+    assert failed(choices.check_not_contiguous(offering())) == ["choices"]
 
 
 def test_an_extern_kernel_shows_where_triton_is_required() -> None:
     kernel = GeneratedKernel("k", "pointwise", "")
     right = Generated(modules=("k.run(arg0_1)",), kernels=(kernel,))
-    assert failed(choices.judge_triton_alone(right)) == []
+    assert failed(choices.check_triton_alone(right)) == []
     extern = dataclasses.replace(right, modules=("extern_kernels.mm(arg0_1, arg1_1, out=buf0)",))
-    assert failed(choices.judge_triton_alone(extern)) == ["source/no extern"]
-    assert failed(choices.judge_triton_alone(dataclasses.replace(right, kernels=()))) == ["kernels"]
+    assert failed(choices.check_triton_alone(extern)) == ["source/no extern"]
+    assert failed(choices.check_triton_alone(dataclasses.replace(right, kernels=()))) == ["kernels"]
 
 
 # --- replaced decisions -----------------------------------------------------------------------------------------------
@@ -369,11 +352,11 @@ def test_every_decision_is_as_before_whatever_happens(decision: Decision | None)
 
 def test_options_of_an_earlier_compilation_are_forgotten() -> None:
     operands = [suite().tensor("a", 32, 256), suite().tensor("b", 256, 32)]
-    found = [
+    results = [
         generate(suite().program(f"{suite().GRAPHS}:mm", operands, {**suite().TRITON, suite().THRESHOLD: threshold}))
         for threshold in (8, 16)
     ]
-    assert [bool(split_k.splits_of(each)[0]) for each in found] == [True, False]
+    assert [bool(split_k.splits_of(result)[0]) for result in results] == [True, False]
 
 
 def test_an_unreplaced_lookup_has_a_choice() -> None:
@@ -384,4 +367,4 @@ def test_an_unreplaced_lookup_has_a_choice() -> None:
     assert usual.failure is None
     for decision in (Decision.TIMES_ARE_INFINITE, Decision.DEFERRED_TIMES_ARE_INFINITE):
         infinite = generate(dataclasses.replace(program, decision=decision))
-        assert failed(choices.judge_infinite(usual, infinite)) == []
+        assert failed(choices.check_infinite(usual, infinite)) == []

@@ -36,8 +36,8 @@ def originals() -> list[tuple[str, object]]:
     subject._prepare()
     places = [subject._place(override.name) for override in OVERRIDES]
     slots = (ctypes.c_void_p * 2).in_dll(ctypes.CDLL("libc10.so"), subject.GUARDS)
-    found = [(name, vars(owner).get(name, "inherited")) for owner, name in places]
-    return [*found, ("guard", slots[subject.CUDA]), *vars(driver).items()]
+    attributes = [(name, vars(owner).get(name, "inherited")) for owner, name in places]
+    return [*attributes, ("guard", slots[subject.CUDA]), *vars(driver).items()]
 
 
 def restoration(fails: bool, target: Target) -> tuple[int, list[str]]:
@@ -49,7 +49,7 @@ def restoration(fails: bool, target: Target) -> tuple[int, list[str]]:
             raise KeyError("planted")
     after = originals()
     same = [old is new or (name == "guard" and old == new) for (name, old), (_, new) in zip(before, after, strict=True)]
-    return replaced_inside, [name for (name, _), kept in zip(before, same, strict=True) if not kept]
+    return replaced_inside, [name for (name, _), same_object in zip(before, same, strict=True) if not same_object]
 
 
 def facts(specs: tuple[str, ...], target: Target) -> list[tuple[object, ...]]:
@@ -58,11 +58,11 @@ def facts(specs: tuple[str, ...], target: Target) -> list[tuple[object, ...]]:
     from torch._inductor.runtime.hints import DeviceProperties
     from torch.utils._triton import has_triton_tma_device, triton_backend
 
-    found: list[tuple[object, ...]] = []
+    states: list[tuple[object, ...]] = []
     for spec in specs:
         with deviceless(find(spec)):
             device = DeviceProperties.create(torch.device("cuda", 0))
-            found.append(
+            states.append(
                 (
                     torch.cuda.get_device_capability(),
                     utils.get_max_num_sms(),
@@ -73,8 +73,8 @@ def facts(specs: tuple[str, ...], target: Target) -> list[tuple[object, ...]]:
                     triton_backend().target.arch,
                 )
             )
-        found.append((torch.cuda.is_available(),))
-    return found
+        states.append((torch.cuda.is_available(),))
+    return states
 
 
 def missing(name: str, target: Target) -> None:
@@ -95,14 +95,14 @@ def test_everything_is_as_before(fails: bool) -> None:
 
 
 def test_one_target_after_another_gets_its_own_facts() -> None:
-    found = ask("facts", ("sm_90", "sm_100", "sm_80", "sm_90"), find("sm_90"))
-    assert found[::2] == [
+    facts = ask("facts", ("sm_90", "sm_100", "sm_80", "sm_90"), find("sm_90"))
+    assert facts[::2] == [
         ((9, 0), 132, 227 * 1024, False, True, 90, 90),
         ((10, 0), 148, 227 * 1024, True, True, 100, 100),
         ((8, 0), 108, 163 * 1024, False, False, 80, 80),
         ((9, 0), 132, 227 * 1024, False, True, 90, 90),
     ]
-    assert found[1::2] == [(False,)] * 4
+    assert facts[1::2] == [(False,)] * 4
 
 
 @pytest.mark.parametrize("name", ["torch.cuda.no_such_name", "torch.no_such_module.name", "torch.cuda.NoClass.name"])

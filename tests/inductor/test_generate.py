@@ -35,27 +35,27 @@ def generated(program: Program, target: Target = SM90) -> Generated:
 
 
 def test_persistent_tma_on_hopper() -> None:
-    found = generated(PERSISTENT)
-    assert found.failure is None
-    assert len(found.modules) == 1
-    (kernel,) = found.kernels
+    result = generated(PERSISTENT)
+    assert result.failure is None
+    assert len(result.modules) == 1
+    (kernel,) = result.kernels
     assert (kernel.kind, kernel.error) == ("template", "")
-    assert kernel.name in found.modules[0]
+    assert kernel.name in result.modules[0]
     assert kernel.artefact is not None
     assert {"source", "ttir", "ttgir", "llir", "ptx", "cubin", "json"} <= set(kernel.artefact.stages)
     assert "cp.async.bulk.tensor" in kernel.artefact.text("ptx")
     assert kernel.artefact.resources.source == "cubin"
-    (selection,) = found.selections
-    assert selection.name == "mm"
-    assert len(selection.left) == 1 < len(selection.offered)
-    assert "persistent_tma" in selection.left[0].name
-    assert "BLOCK_M=" in selection.left[0].description
-    assert {choice.kind for choice in selection.offered} == {"triton"}
+    (lowering,) = result.lowerings
+    assert lowering.name == "mm"
+    assert len(lowering.left) == 1 < len(lowering.offered)
+    assert "persistent_tma" in lowering.left[0].name
+    assert "BLOCK_M=" in lowering.left[0].description
+    assert {choice.kind for choice in lowering.offered} == {"triton"}
 
 
 def test_warp_specialised_blackwell() -> None:
-    found = generated(product(templates="blackwell", pick=0), SM100)
-    (kernel,) = found.kernels
+    result = generated(product(templates="blackwell", pick=0), SM100)
+    (kernel,) = result.kernels
     assert kernel.artefact is not None, kernel.error
     assert kernel.artefact.metadata["target"]["arch"] == 100
     assert "tcgen05.mma" in kernel.artefact.text("ptx")
@@ -88,42 +88,42 @@ def test_two_targets_in_one_process() -> None:
 
 
 def test_another_pick_is_another_config() -> None:
-    found = [generated(product(templates="mm_persistent_tma", pick=pick)) for pick in (0, 1)]
-    assert len({each.selections[0].left[0].description for each in found}) == 2
-    assert len({each.kernels[0].artefact.key for each in found if each.kernels[0].artefact}) == 2
+    results = [generated(product(templates="mm_persistent_tma", pick=pick)) for pick in (0, 1)]
+    assert len({result.lowerings[0].left[0].description for result in results}) == 2
+    assert len({result.kernels[0].artefact.key for result in results if result.kernels[0].artefact}) == 2
 
 
 def test_a_product_that_tma_cannot_take_has_no_valid_choice() -> None:
-    found = generated(product(k=191, templates="mm_persistent_tma"))
-    assert found.failure is not None
-    assert "NoValidChoicesError" in found.failure.types
-    assert "NoValidChoicesError: No choices" in found.failure.message
-    assert (found.modules, found.kernels, found.selections[0].left) == ((), (), ())
-    assert found.selections[0].offered
+    result = generated(product(k=191, templates="mm_persistent_tma"))
+    assert result.failure is not None
+    assert "NoValidChoicesError" in result.failure.types
+    assert "NoValidChoicesError: No choices" in result.failure.message
+    assert (result.modules, result.kernels, result.lowerings[0].left) == ((), (), ())
+    assert result.lowerings[0].offered
 
 
 def test_an_offset_that_is_not_aligned_has_no_valid_choice() -> None:
     operands = (operand("a", 256, 192, offset=1), operand("b", 192, 128))
-    found = generated(product(templates="mm_persistent_tma", operands=operands))
-    assert found.failure is not None
-    assert "NoValidChoicesError" in found.failure.types
+    result = generated(product(templates="mm_persistent_tma", operands=operands))
+    assert result.failure is not None
+    assert "NoValidChoicesError" in result.failure.types
 
 
 def test_ampere_is_offered_no_tma() -> None:
-    names = [choice.name for choice in generated(product(templates="mm", pick=0), SM80).selections[0].offered]
+    names = [choice.name for choice in generated(product(templates="mm", pick=0), SM80).lowerings[0].offered]
     assert names
     assert not any("tma" in name for name in names)
 
 
 def test_a_graph_that_cannot_be_traced_is_a_failure() -> None:
-    found = generated(product(graph="broken"))
-    assert found.failure is not None
-    assert "7, 7" in found.failure.message
+    result = generated(product(graph="broken"))
+    assert result.failure is not None
+    assert "7, 7" in result.failure.message
 
 
 def test_a_carveout_takes_multiprocessors_from_the_grid() -> None:
     descriptions = [
-        generated(product(templates="mm_persistent_tma", pick=0, carveout=carveout)).selections[0].left[0].description
+        generated(product(templates="mm_persistent_tma", pick=0, carveout=carveout)).lowerings[0].left[0].description
         for carveout in (None, 27)
     ]
     assert ["NUM_SMS=132" in descriptions[0], "NUM_SMS=105" in descriptions[1]] == [True, True]
@@ -134,11 +134,11 @@ def test_an_epilogue_is_fused_and_what_is_not_a_template_has_configs() -> None:
         "template"
     ]
     operands = (operand("a", 512, 256), operand("b", 512, 256))
-    found = generated(product(graph="scaled", operands=operands, arguments=(("factor", 0.5),)))
-    (kernel,) = found.kernels
+    result = generated(product(graph="scaled", operands=operands, arguments=(("factor", 0.5),)))
+    (kernel,) = result.kernels
     assert (kernel.kind, kernel.artefact is not None) == ("pointwise", True)
-    assert found.counters["configs_not_compiled"] >= 0
-    assert found.selections == ()
+    assert result.counters["configs_not_compiled"] >= 0
+    assert result.lowerings == ()
 
 
 def test_dynamic_sizes_are_compiled_once() -> None:
@@ -181,9 +181,9 @@ def test_what_is_wrong_with_a_program_is_said(fields: dict[str, Any], text: str)
 
 
 def test_a_mode_is_taken_without_what_needs_a_device() -> None:
-    found = generated(product(settings=(("max_autotune_gemm_backends", "TRITON"),), mode="max-autotune", pick=0))
-    assert found.failure is None
-    assert len(found.selections[0].offered) > 1
+    result = generated(product(settings=(("max_autotune_gemm_backends", "TRITON"),), mode="max-autotune", pick=0))
+    assert result.failure is None
+    assert len(result.lowerings[0].offered) > 1
 
 
 def test_a_kernel_that_does_not_compile_has_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

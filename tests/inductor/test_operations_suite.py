@@ -2,69 +2,27 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+import functools
 
-from conformance.targets import Target
-from tests.inductor.planting import Fault, PlantedFaults
+from tests.inductor.planting import Fault, PlantedFaults, suite_test
 
+case = functools.partial(suite_test, "test_inductor_operations")
 
-def run(test: str, inductor: Any, target: Target, *parameters: Any) -> None:
-    """Runs one test of the suite, which is imported where its mark need not be known."""
-    getattr(importlib.import_module("conformance.suites.test_inductor_operations"), test)(inductor, target, *parameters)
-
-
-def epilogue(inductor: Any, target: Target) -> None:
-    run("test_epilogue_fusion", inductor, target, "all", False, "fp32")
-
-
-def epilogue_exact(inductor: Any, target: Target) -> None:
-    run("test_epilogue_fusion", inductor, target, "bias-relu", True, "fp16")
-
-
-def dynamic(inductor: Any, target: Target) -> None:
-    run("test_dynamic_sizes", inductor, target, "mm")
-
-
-def uneven(inductor: Any, target: Target) -> None:
-    run("test_non_contiguous_input", inductor, target, "mm")
-
-
-def sum_of_products(inductor: Any, target: Target) -> None:
-    run("test_mm_plus_mm", inductor, target, "DEFAULT")
-
-
-def integers(inductor: Any, target: Target) -> None:
-    run("test_int_mm", inductor, target)
-
-
-def joined(inductor: Any, target: Target) -> None:
-    run("test_cat_max_autotune", inductor, target, "cat_mm_and_sum", "triton")
-
-
-def mutation(inductor: Any, target: Target) -> None:
-    run("test_mutation_rename", inductor, target, 3)
-
-
-def convolution_joined(inductor: Any, target: Target) -> None:
-    run("test_conv_cat", inductor, target, "DEFAULT")
-
-
-def convolution_as_product(inductor: Any, target: Target) -> None:
-    run("test_conv1x1", inductor, target, "DEFAULT")
-
-
-def dropout(inductor: Any, target: Target) -> None:
-    run("test_matmul_dropout", inductor, target, 0.1, False)
-
-
-def dropout_of_aten(inductor: Any, target: Target) -> None:
-    run("test_matmul_dropout", inductor, target, 0.5, True)
-
-
-def with_a_number(inductor: Any, target: Target) -> None:
-    run("test_jit_fusion_matches_aot_fusion", inductor, target, "jit")
-
+CASES = {
+    "epilogue": case("test_epilogue_fusion", epilogue="all", dynamic=False, dtype="fp32"),
+    "epilogue_exact": case("test_epilogue_fusion", epilogue="bias-relu", dynamic=True, dtype="fp16"),
+    "dynamic": case("test_dynamic_sizes", operation="mm"),
+    "uneven": case("test_non_contiguous_input", operation="mm"),
+    "sum_of_products": case("test_mm_plus_mm", space="DEFAULT"),
+    "integers": case("test_int_mm"),
+    "joined": case("test_cat_max_autotune", graph="cat_mm_and_sum", choice="triton"),
+    "mutation": case("test_mutation_rename", size=3),
+    "convolution_joined": case("test_conv_cat", space="DEFAULT"),
+    "convolution_as_product": case("test_conv1x1", space="DEFAULT"),
+    "dropout": case("test_matmul_dropout", p=0.1, fallback=False),
+    "dropout_of_aten": case("test_matmul_dropout", p=0.5, fallback=True),
+    "with_a_number": case("test_jit_fusion_matches_aot_fusion", build="jit"),
+}
 
 STORE = r"^( *)(tl\.store\(.*)$"
 LAUNCH = r"^( *)(triton_tem_\w+\.run\(.*)$"

@@ -3,28 +3,15 @@ fixture ``inductor`` runs."""
 
 from __future__ import annotations
 
-import importlib
+import functools
 from typing import Any
 
 import pytest
 
 from conformance.targets import Target
-from tests.inductor.planting import Fault, PlantedFaults, missed
+from tests.inductor.planting import Fault, PlantedFaults, missed, suite_test
 
-
-def stored_by_descriptor(inductor: Any, target: Target) -> None:
-    gemm = importlib.import_module("conformance.suites.test_inductor_gemm")
-    gemm.test_mm_persistent_tma(inductor, target, order=("row", "row"), dynamic=False, store=True)
-
-
-def stored_by_pointer(inductor: Any, target: Target) -> None:
-    gemm = importlib.import_module("conformance.suites.test_inductor_gemm")
-    gemm.test_mm_persistent_tma(inductor, target, order=("row", "col"), dynamic=False, store=False)
-
-
-def with_longer_rows(inductor: Any, target: Target) -> None:
-    gemm = importlib.import_module("conformance.suites.test_inductor_gemm")
-    gemm.test_mm_persistent_tma_padded(inductor, target, order=("row", "row"), dynamic=False)
+case = functools.partial(suite_test, "test_inductor_gemm")
 
 
 def on_two_multiprocessors(inductor: Any, target: Target) -> None:
@@ -48,6 +35,14 @@ def plain(inductor: Any, target: Target) -> None:
     for _ in inductor.pinned(mm(40, 56, 88, "fp16"), target, spellings.template("mm"), descriptions="BLOCK_K=(64|128)"):
         pass
 
+
+CASES = {
+    "stored_by_descriptor": case("test_mm_persistent_tma", order=("row", "row"), dynamic=False, store=True),
+    "stored_by_pointer": case("test_mm_persistent_tma", order=("row", "col"), dynamic=False, store=False),
+    "with_longer_rows": case("test_mm_persistent_tma_padded", order=("row", "row"), dynamic=False),
+    "on_two_multiprocessors": on_two_multiprocessors,
+    "plain": plain,
+}
 
 STORE = r"^( *)tma_descriptor0\.store\(\[xoffset, yoffset\], (.*)\)$"
 BY_POINTER = r"\1tl.store(out_ptr0 + xindex * 248 + yindex, \2, xmask & ymask)"

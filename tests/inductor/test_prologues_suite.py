@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -13,57 +13,23 @@ from conformance.inductor.compile.program import Generated, GeneratedKernel, Pro
 from conformance.inductor.compile.provider import Compiled
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.inductor_judge import Inductor
-from tests.inductor.planting import Fault, PlantedFaults
+from tests.inductor.planting import Fault, PlantedFaults, suite_test
 
+case = functools.partial(suite_test, "test_inductor_prologues")
 
-def the_suite() -> Any:
-    """The suite, which can be imported where its marks are known or pytest does not run."""
-    return importlib.import_module("conformance.suites.test_inductor_prologues")
-
-
-def upcast(inductor, target):
-    the_suite().test_upcast(inductor, target, sizes=(63, 120, 250))
-
-
-def gather(inductor, target):
-    the_suite().test_gather_fusion(inductor, target)
-
-
-def low_precision(inductor, target):
-    the_suite().test_low_precision(inductor, target, added=0)
-
-
-def downcast(inductor, target):
-    the_suite().test_downcast(inductor, target)
-
-
-def multiple_fusions(inductor, target):
-    the_suite().test_multiple_fusions(inductor, target, sizes=(64, 120, 64))
-
-
-def upcast_relu(inductor, target):
-    the_suite().test_pending_fusion_pro_and_epi(inductor, target, measured=False)
-
-
-def storage_offset(inductor, target):
-    the_suite().test_storage_offset_prologue(inductor, target)
-
-
-def increased(inductor, target):
-    the_suite().test_preserves_zero_analysis(inductor, target, graph="increased")
-
-
-def positive(inductor, target):
-    the_suite().test_preserves_zero_analysis(inductor, target, graph="positive")
-
-
-def mismatched_group(inductor, target):
-    the_suite().test_mismatched_prologue_group(inductor, target)
-
-
-def second_call(inductor, target):
-    the_suite().test_template_with_epilogues_and_dynamic_shape(inductor, target)
-
+CASES = {
+    "upcast": case("test_upcast", sizes=(63, 120, 250)),
+    "gather": case("test_gather_fusion"),
+    "low_precision": case("test_low_precision", added=0),
+    "downcast": case("test_downcast"),
+    "multiple_fusions": case("test_multiple_fusions", sizes=(64, 120, 64)),
+    "upcast_relu": case("test_pending_fusion_pro_and_epi", measured=False),
+    "storage_offset": case("test_storage_offset_prologue"),
+    "increased": case("test_preserves_zero_analysis", graph="increased"),
+    "positive": case("test_preserves_zero_analysis", graph="positive"),
+    "mismatched_group": case("test_mismatched_prologue_group"),
+    "second_call": case("test_template_with_epilogues_and_dynamic_shape"),
+}
 
 LAUNCH = r"^( *)(triton_tem_\w+\.run\(.*\))$"
 
@@ -105,11 +71,6 @@ FAULTS = (
     ),
     Fault("sizes of the first call", "second_call", r"s27 = arg1_1$", "s27 = 5", ("raises AssertionError",)),
 )
-
-
-@pytest.fixture
-def suite() -> Any:
-    return the_suite()
 
 
 class TestFaults(PlantedFaults):
@@ -199,10 +160,11 @@ def test_one_template_is_required() -> None:
         ("kernel_0.run(); extern_kernels.mm(", ["template"], False),
     ],
 )
-def test_measured_products_are_counted(suite: Any, launched: str, kinds: list[str], passed: bool) -> None:
+def test_measured_products_are_counted(launched: str, kinds: list[str], passed: bool) -> None:
     module = MODULE.replace("extern_kernels.mm(", launched)
     recorder = CaseRecorder("planted::products")
     kernels = compiled(*kinds)
     generated = Generated(modules=(module,), kernels=kernels.generated.kernels)
+    suite = importlib.import_module("conformance.suites.test_inductor_prologues")
     suite.check_products(Inductor(SimpleNamespace(), recorder), Compiled(kernels.program, generated), 1)
     assert [verdict.passed for verdict in recorder.verdicts] == [passed]

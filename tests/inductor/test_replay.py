@@ -121,8 +121,8 @@ def changed(old, new):
     assert MODULE.count(old) == 1, MODULE.count(old)
     return MODULE.replace(old, new)
 
-def agree(found, wanted):
-    return torch.equal(found.double(), wanted)
+def agree(output, wanted):
+    return torch.equal(output.double(), wanted)
 
 def reason(source, *arguments):
     try:
@@ -164,9 +164,9 @@ def test_faults_of_a_module_show() -> None:
     child("""
         source = changed("rm[:, None] * 32 + rn[None, :], acc, mask=valid)", "rm[:, None] * 32 + rn[None, :], acc, "
             "mask=valid & (rm[:, None] != 7))")
-        found = replay(source, [40, x, w, v], executor).outputs[0]
+        output = replay(source, [40, x, w, v], executor).outputs[0]
         # the pointwise kernel takes the larger of zero and NaN, which is NaN in Inductor's sense
-        assert found[7].isnan().all() and agree(found[8:], relu[8:]), found
+        assert output[7].isnan().all() and agree(output[8:], relu[8:]), output
 
         source = changed("((15 + rows) // 16) * 2, 2, 1", "((15 + rows) // 16) * 2 - 1, 2, 1")
         done = replay(source, [40, x, w, v], executor)
@@ -174,8 +174,8 @@ def test_faults_of_a_module_show() -> None:
         assert done.outputs[0][32:, 16:].isnan().all() and agree(done.outputs[0][:32], relu[:32])
 
         source = changed("at[:, None] * 32 + rn[None, :]", "rn[None, :] * 64 + at[:, None]")
-        found = replay(source, [40, x, w, v], executor)
-        assert not found.outputs[0].isnan().any() and not agree(found.outputs[0], relu)
+        replayed = replay(source, [40, x, w, v], executor)
+        assert not replayed.outputs[0].isnan().any() and not agree(replayed.outputs[0], relu)
 
         run = module._Replay(executor)
         unwritten = [run.allocate((3, 2), (2, 1), dtype) for dtype in (
@@ -234,8 +234,8 @@ def test_bad_input_is_an_error() -> None:
         def error(kind, source, *arguments):
             try:
                 replay(source, arguments, executor)
-            except kind as found:
-                return str(found)
+            except kind as error:
+                return str(error)
             raise AssertionError("no error")
 
         assert "cpu" in error(ValueError, MODULE, 40, x.to("meta"), w, v).lower()
@@ -326,9 +326,9 @@ def test_stand_ins_compute_what_they_stand_for() -> None:
 
         for name in ("tanh", "erf", "exp"):
             source = changed("triton_helpers.maximum(0, both)", f"libdevice.{name}(both * 0.125)")
-            found = replay(source, [40, x, w, v], executor).outputs[0]
+            output = replay(source, [40, x, w, v], executor).outputs[0]
             wanted = getattr(torch, name)((x.float() @ w.float()) * 0.125).half()
-            assert torch.equal(found, wanted), name
+            assert torch.equal(output, wanted), name
     """)
 
 
@@ -354,12 +354,12 @@ programs = [
         templates="triton_mm_[0-9]", dynamic=True),
 ]
 try:
-    found = [generate(program, find("sm_90")) for program in programs]
+    results = [generate(program, find("sm_90")) for program in programs]
 except DevicelessUnsupported as unsupported:
     print(json.dumps(str(unsupported)))
 else:
-    assert not any(one.failure for one in found), [one.failure for one in found]
-    print(json.dumps([(one.modules[0], one.invocations[0].inputs) for one in found]))
+    assert not any(one.failure for one in results), [one.failure for one in results]
+    print(json.dumps([(one.modules[0], one.invocations[0].inputs) for one in results]))
 """
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import inspect
+import functools
 import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -86,12 +87,7 @@ class Light:
             self.process.stdin.close()
 
 
-CHECKS = (
-    tuning.raises_here,
-    tuning.times_out,
-    tuning.crashes,
-    tuning.is_killed,
-)
+CHECKS = (tuning.raises_here, tuning.times_out, tuning.crashes, tuning.is_killed)
 
 
 @pytest.fixture(autouse=True)
@@ -190,10 +186,12 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("made", "check", "found"), FAULTS, ids=lambda value: getattr(value, "__name__", str(value)))
-def test_process_fault(made: Any, check: Any, found: str) -> None:
-    with tuning_processes.tuning_process(made) as process:
-        assert found in failed(check(process))
+@pytest.mark.parametrize(
+    ("process_class", "check", "expected"), FAULTS, ids=lambda value: getattr(value, "__name__", str(value))
+)
+def test_process_fault(process_class: Any, check: Any, expected: str) -> None:
+    with tuning_processes.tuning_process(process_class) as process:
+        assert expected in failed(check(process))
 
 
 def test_child_that_never_was_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,9 +212,11 @@ class DeviceLeaks(Light):
         os.environ[tuning_jobs.VISIBLE_DEVICES] = str(self.device)
 
 
-@pytest.mark.parametrize(("made", "found"), [(Light, []), (DeviceIgnored, ["visible"]), (DeviceLeaks, ["restored"])])
-def test_visible_device_fault(made: Any, found: list[str]) -> None:
-    assert failed(tuning.sees_only(made, 3, "5")) == found
+@pytest.mark.parametrize(
+    ("process_class", "expected"), [(Light, []), (DeviceIgnored, ["visible"]), (DeviceLeaks, ["restored"])]
+)
+def test_visible_device_fault(process_class: Any, expected: list[str]) -> None:
+    assert failed(tuning.sees_only(process_class, 3, "5")) == expected
 
 
 def test_inductors_process_whose_kill_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,7 +248,7 @@ class Pool:
 
 
 @pytest.mark.parametrize(
-    ("faults", "found"),
+    ("faults", "expected"),
     [
         ({}, []),
         ({"lost": 0.0}, ["infinite"]),
@@ -257,20 +257,20 @@ class Pool:
         ({"one_child": True}, ["before/children", "after/children"]),
     ],
 )
-def test_pool_fault(faults: dict[str, Any], found: list[str]) -> None:
-    assert failed(tuning.loses_only_that_job(Pool([0, 1], **faults), Job(seconds=9.0), limit=0.2)) == found
+def test_pool_fault(faults: dict[str, Any], expected: list[str]) -> None:
+    assert failed(tuning.loses_only_that_job(Pool([0, 1], **faults), Job(seconds=9.0), limit=0.2)) == expected
 
 
 @pytest.mark.parametrize(
-    ("faults", "found"),
+    ("faults", "expected"),
     [({}, []), ({"visible": "0"}, ["visible"]), ({"one_child": True}, ["device/children", "visible"])],
 )
-def test_pool_that_does_not_spread(faults: dict[str, Any], found: list[str]) -> None:
-    assert failed(tuning.spreads(Pool([0, 1], **faults), [0, 1])) == found
+def test_pool_that_does_not_spread(faults: dict[str, Any], expected: list[str]) -> None:
+    assert failed(tuning.spreads(Pool([0, 1], **faults), [0, 1])) == expected
 
 
 @pytest.mark.parametrize(
-    ("listed", "found"),
+    ("listed", "expected"),
     [
         (TuningProcessPool.get_device_list, []),
         (lambda: [None], ["devices/environment", "devices/all"]),
@@ -278,31 +278,31 @@ def test_pool_that_does_not_spread(faults: dict[str, Any], found: list[str]) -> 
     ],
     ids=["inductor", "never-several", "environment-ignored"],
 )
-def test_device_list_fault(listed: Any, found: list[str]) -> None:
-    assert failed(tuning.device_lists(SimpleNamespace(get_device_list=listed))) == found
+def test_device_list_fault(listed: Any, expected: list[str]) -> None:
+    assert failed(tuning.device_lists(SimpleNamespace(get_device_list=listed))) == expected
 
 
 # --- a choice in a spawned process ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("answer", "found"),
+    ("answer", "expected"),
     [
         ((1, None), ["exit code", "timed", "numbers"]),
         ((0, (float("inf"), None)), ["timed", "numbers"]),
         ((None, (0.1, [[0.0, 0.0], [0.0, 0.0]])), ["exit code", "numbers"]),
     ],
 )
-def test_spawned_choice_fault(answer: Any, found: list[str]) -> None:
-    assert failed(tuning.judge_spawned_choice(lambda *arguments: answer)) == found
+def test_spawned_choice_fault(answer: Any, expected: list[str]) -> None:
+    assert failed(tuning.check_spawned_choice(lambda *arguments: answer)) == expected
 
 
 @pytest.mark.parametrize(
-    ("answer", "found"),
+    ("answer", "expected"),
     [((1, None), []), ((0, None), ["exit code"]), ((-9, None), ["exit code"]), ((1, (0.1, [])), ["nothing sent"])],
 )
-def test_spawned_failure_fault(answer: Any, found: list[str]) -> None:
-    assert failed(tuning.judge_spawned_failure(lambda *arguments: answer)) == found
+def test_spawned_failure_fault(answer: Any, expected: list[str]) -> None:
+    assert failed(tuning.check_spawned_failure(lambda *arguments: answer)) == expected
 
 
 # --- feedback, preprocessing, precompilation --------------------------------------------------------------------------
@@ -310,13 +310,13 @@ def test_spawned_failure_fault(answer: Any, found: list[str]) -> None:
 
 def test_saver_that_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AlgorithmSelectorCache, "add_feedback_saver", lambda self, saver: None)
-    assert failed(feedback.judge_registration()) == ["counts"]
-    assert failed(feedback.judge_savers()) == ["calls/0", "calls/1"]
+    assert failed(feedback.check_registration()) == ["counts"]
+    assert failed(feedback.check_savers()) == ["calls/0", "calls/1"]
 
 
 def test_savers_that_are_not_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AlgorithmSelectorCache, "clear_feedback_savers", lambda self: None)
-    assert failed(feedback.judge_registration()) == ["counts"]
+    assert failed(feedback.check_registration()) == ["counts"]
 
 
 def _fail_after(change: Any) -> None:
@@ -325,14 +325,14 @@ def _fail_after(change: Any) -> None:
 
 
 def test_savers_are_restored() -> None:
-    kept: list[Any] = list(stand_ins.selector().feedback_saver_fns)
+    savers: list[Any] = list(stand_ins.selector().feedback_saver_fns)
     with pytest.raises(ZeroDivisionError), stand_ins.selector_restored() as selector:
         _fail_after(lambda: selector.add_feedback_saver(print))
-    assert stand_ins.selector().feedback_saver_fns == kept
+    assert stand_ins.selector().feedback_saver_fns == savers
 
 
 @pytest.mark.parametrize(
-    ("change", "found"),
+    ("change", "expected"),
     [
         (lambda told: (dict.fromkeys(told[0], 1.0), *told[1:]), "timings/0"),
         (lambda told: (dict(list(told[0].items())[:1]), *told[1:]), "timings/0"),
@@ -342,19 +342,19 @@ def test_savers_are_restored() -> None:
     ],
     ids=["times", "one-time", "name", "inputs", "choices"],
 )
-def test_saver_that_is_told_something_else(monkeypatch: pytest.MonkeyPatch, change: Any, found: str) -> None:
+def test_saver_that_is_told_something_else(monkeypatch: pytest.MonkeyPatch, change: Any, expected: str) -> None:
     add = AlgorithmSelectorCache.add_feedback_saver
     monkeypatch.setattr(
         AlgorithmSelectorCache,
         "add_feedback_saver",
         lambda self, saver: add(self, lambda *told: saver(*change(told))),
     )
-    assert found in failed(feedback.judge_savers())
+    assert expected in failed(feedback.check_savers())
 
 
 def test_slowest_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(select_algorithm, "min", max, raising=False)
-    assert failed(feedback.judge_savers()) == ["fastest"]
+    assert failed(feedback.check_savers()) == ["fastest"]
 
 
 def test_functions_in_the_wrong_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,7 +363,7 @@ def test_functions_in_the_wrong_order(monkeypatch: pytest.MonkeyPatch) -> None:
         "add_preprocessing_fn",
         lambda self, function: self.preprocessing_fns.insert(0, function),
     )
-    assert "order" in failed(feedback.judge_order())
+    assert "order" in failed(feedback.check_order())
 
 
 def test_functions_without_effect(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,21 +373,21 @@ def test_functions_without_effect(monkeypatch: pytest.MonkeyPatch) -> None:
         "add_preprocessing_fn",
         lambda self, function: add(self, lambda choices: (function(choices), choices)[1]),
     )
-    assert failed(feedback.judge_order()) == ["order", "taken", "dropped"]
-    assert len(failed(feedback.judge_filters())) == 4
+    assert failed(feedback.check_order()) == ["order", "taken", "dropped"]
+    assert len(failed(feedback.check_filters())) == 4
 
 
 @pytest.mark.parametrize(
-    ("clear", "found"),
+    ("clear", "expected"),
     [
         (lambda self, clear_defaults=False: None, ["kept", "none", "restored"]),
         (lambda self, clear_defaults=False: self.preprocessing_fns.clear(), ["kept", "restored"]),
     ],
     ids=["nothing", "everything"],
 )
-def test_clearing_that_clears(monkeypatch: pytest.MonkeyPatch, clear: Any, found: list[str]) -> None:
+def test_clearing_that_clears(monkeypatch: pytest.MonkeyPatch, clear: Any, expected: list[str]) -> None:
     monkeypatch.setattr(AlgorithmSelectorCache, "clear_preprocessing_fns", clear)
-    assert failed(feedback.judge_clearing()) == found
+    assert failed(feedback.check_clearing()) == expected
 
 
 class _OtherPython:
@@ -400,11 +400,11 @@ class _OtherPython:
 
 
 JUDGES = (
-    feedback.judge_threads,
-    feedback.judge_failure,
-    feedback.judge_timeout,
-    feedback.judge_no_exceptions,
-    feedback.judge_cached,
+    feedback.check_threads,
+    feedback.check_failure,
+    feedback.check_timeout,
+    feedback.check_no_exceptions,
+    feedback.check_cached,
 )
 
 
@@ -434,24 +434,24 @@ def _here(self: Any, choices: Any, *arguments: Any, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("judge", "found"),
+    ("judge", "expected"),
     [
-        (feedback.judge_threads, ["each once", "at once", "counted"]),
-        (feedback.judge_failure, ["counted", "left out", "marked", "taken"]),
-        (feedback.judge_timeout, ["left out", "marked", "taken"]),
-        (feedback.judge_cached, ["compiled once"]),
+        (feedback.check_threads, ["each once", "at once", "counted"]),
+        (feedback.check_failure, ["counted", "left out", "marked", "taken"]),
+        (feedback.check_timeout, ["left out", "marked", "taken"]),
+        (feedback.check_cached, ["compiled once"]),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_nothing_compiled_ahead(monkeypatch: pytest.MonkeyPatch, judge: Any, found: list[str]) -> None:
+def test_nothing_compiled_ahead(monkeypatch: pytest.MonkeyPatch, judge: Any, expected: list[str]) -> None:
     monkeypatch.setattr(AlgorithmSelectorCache, "make_precompile_fn", _nothing_ahead)
-    assert failed(judge()) == found
+    assert failed(judge()) == expected
 
 
 def test_compiled_on_the_main_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AlgorithmSelectorCache, "make_precompile_fn", _here)
     monkeypatch.setattr(feedback, "MEET_SECONDS", 0.05)
-    assert failed(feedback.judge_threads()) == ["elsewhere", "at once", "counted"]
+    assert failed(feedback.check_threads()) == ["elsewhere", "at once", "counted"]
 
 
 @pytest.mark.usefixtures("_ahead")
@@ -461,20 +461,20 @@ def test_exceptions_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(stand_ins.choice_class(), "precompile", fail)
     with pytest.raises(select_algorithm.NoValidChoicesError):
-        feedback.judge_no_exceptions()
+        feedback.check_no_exceptions()
 
 
 @pytest.mark.usefixtures("_ahead")
 def test_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AlgorithmSelectorCache, "get_local_cache", lambda self: {})
-    assert failed(feedback.judge_cached()) == ["not again"]
+    assert failed(feedback.check_cached()) == ["not again"]
 
 
 # --- caches -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("counted", "found"),
+    ("counted", "expected"),
     [
         (Counted(4, 36, 4), []),
         (Counted(4, 32, 8), ["misses", "hits"]),
@@ -483,89 +483,87 @@ def test_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
         (Counted(4, 36, 4, "stopped"), ["compiled"]),
     ],
 )
-def test_repeated_lowering_fault(counted: Counted, found: list[str]) -> None:
-    assert failed(caches.judge_repeated(counted, 9)) == found
+def test_repeated_lowering_fault(counted: Counted, expected: list[str]) -> None:
+    assert failed(caches.check_repeated(counted, 9)) == expected
 
 
 @pytest.mark.parametrize(
-    ("counted", "found"),
+    ("counted", "expected"),
     [(Counted(4, 0, 8), []), (Counted(4, 4, 4), ["hits", "misses"]), (Counted(4, 0, 0), ["misses"])],
 )
-def test_different_lowering_fault(counted: Counted, found: list[str]) -> None:
-    assert failed(caches.judge_different(counted)) == found
+def test_different_lowering_fault(counted: Counted, expected: list[str]) -> None:
+    assert failed(caches.check_different(counted)) == expected
 
 
 def test_wrong_key_fault() -> None:
     right, wrong = Counted(4, 4, 4), Counted(4, 4, 4, f"AssertionError: {caches.WRONG_OUTPUT}")
-    assert failed(caches.judge_wrong_key(right, wrong)) == []
-    assert failed(caches.judge_wrong_key(wrong, wrong)) == ["right key"]
-    assert failed(caches.judge_wrong_key(right, right)) == ["wrong key"]
+    assert failed(caches.check_wrong_key(right, wrong)) == []
+    assert failed(caches.check_wrong_key(wrong, wrong)) == ["right key"]
+    assert failed(caches.check_wrong_key(right, right)) == ["wrong key"]
+
+
+def key_maker(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[..., Any]:
+    """The cache's function for keys, with a ``change`` of its arguments."""
+    right = GeneratedCodeCache().make_key
+
+    @functools.wraps(right)
+    def key(**arguments: Any) -> Any:
+        return right(**change(arguments))
+
+    return key
 
 
 def test_key_without_fault() -> None:
-    assert failed(caches.judge_key(GeneratedCodeCache().make_key, TritonTemplate.generate_and_load)) == []
+    assert failed(caches.check_key(GeneratedCodeCache().make_key, TritonTemplate.generate_and_load)) == []
 
 
 @pytest.mark.parametrize("name", ["input_nodes", "layout", "kwargs", "num_warps", "call_sizes", "epilogue_fn_hash"])
 def test_key_that_ignores_an_argument(name: str) -> None:
-    right = GeneratedCodeCache().make_key
+    def ignore(arguments: dict[str, Any]) -> dict[str, Any]:
+        if name == "epilogue_fn_hash" and arguments[name] is None:
+            return arguments
+        return arguments | {name: caches.KEY_VALUES[name][0]}
 
-    class Ignoring:
-        __signature__ = inspect.signature(right)
-
-        def __call__(self, **arguments: Any) -> Any:
-            if name == "epilogue_fn_hash" and arguments[name] is None:
-                return right(**arguments)
-            return right(**(arguments | {name: caches.KEY_VALUES[name][0]}))
-
-    assert failed(caches.judge_key(Ignoring(), TritonTemplate.generate_and_load)) == [f"distinct/{name}"]
+    assert failed(caches.check_key(key_maker(ignore), TritonTemplate.generate_and_load)) == [f"distinct/{name}"]
 
 
 def test_key_that_lacks_an_argument() -> None:
     def generating(self: Any, input_nodes: Any, something_else: Any) -> None:
         """Takes an argument that the key does not."""
 
-    assert failed(caches.judge_key(GeneratedCodeCache().make_key, generating)) == ["complete"]
+    assert failed(caches.check_key(GeneratedCodeCache().make_key, generating)) == ["complete"]
 
 
 def test_key_for_what_is_not_kept() -> None:
-    right = GeneratedCodeCache().make_key
-
-    class Keeping:
-        __signature__ = inspect.signature(right)
-
-        def __call__(self, **arguments: Any) -> Any:
-            return right(**(arguments | {"workspace_arg": None}))
-
-    found = failed(caches.judge_key(Keeping(), TritonTemplate.generate_and_load))
-    assert found == ["not kept/workspace_arg"]
+    keeping = key_maker(lambda arguments: arguments | {"workspace_arg": None})
+    assert failed(caches.check_key(keeping, TritonTemplate.generate_and_load)) == ["not kept/workspace_arg"]
 
 
 @pytest.mark.parametrize(
-    ("found", "fault"),
+    ("expected", "fault"),
     [
         (["again", "as at first"], (AlgorithmSelectorCache, "get_local_cache", lambda self: {})),
         (["other input"], (select_algorithm, "create_inputs_key", lambda nodes: "the same for all")),
     ],
     ids=["forgets", "confuses"],
 )
-def test_times_fault(monkeypatch: pytest.MonkeyPatch, found: list[str], fault: tuple[Any, str, Any]) -> None:
+def test_times_fault(monkeypatch: pytest.MonkeyPatch, expected: list[str], fault: tuple[Any, str, Any]) -> None:
     monkeypatch.setattr(*fault)
-    assert failed(caches.judge_times_are_kept()) == found
+    assert failed(caches.check_times_are_kept()) == expected
 
 
 def test_remote_configs_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert failed(caches.judge_remote_configs()) == []
+    assert failed(caches.check_remote_configs()) == []
     save = AutotuneCache.save
     monkeypatch.setattr(AutotuneCache, "_prepare_key", staticmethod(lambda filename: "the same for all"))
-    assert failed(caches.judge_remote_configs()) == ["statistics", "known"]
+    assert failed(caches.check_remote_configs()) == ["statistics", "known"]
     monkeypatch.undo()
     monkeypatch.setattr(AutotuneCache, "save", lambda self, *arguments, **options: None)
-    assert failed(caches.judge_remote_configs()) == ["statistics", "known"]
+    assert failed(caches.check_remote_configs()) == ["statistics", "known"]
     monkeypatch.undo()
     other = SimpleNamespace(kwargs={"XBLOCK": 64}, num_warps=2)
     monkeypatch.setattr(AutotuneCache, "save", lambda self, config, time: save(self, _disguised(config, other), time))
-    assert failed(caches.judge_remote_configs()) == ["config"]
+    assert failed(caches.check_remote_configs()) == ["config"]
 
 
 def _disguised(config: Any, other: Any) -> Any:
@@ -579,8 +577,11 @@ def _disguised(config: Any, other: Any) -> Any:
 def test_everything_is_restored() -> None:
     from torch._dynamo.utils import counters
 
+    def state() -> tuple[Any, ...]:
+        return dict(os.environ), config.max_autotune, config.autotune_local_cache, config.autotune_remote_cache
+
     counters["inductor"]["a counter"] = 3
-    before = (dict(os.environ), config.max_autotune, config.autotune_local_cache, config.autotune_remote_cache)
+    before = state()
     with (
         pytest.raises(ZeroDivisionError),
         max_autotune.compiling(),
@@ -588,6 +589,5 @@ def test_everything_is_restored() -> None:
         caches.remote_cache(),
     ):
         _fail_after(lambda: counters["inductor"].update(another=1))
-    after = (dict(os.environ), config.max_autotune, config.autotune_local_cache, config.autotune_remote_cache)
-    assert after == before
+    assert state() == before
     assert dict(counters.pop("inductor")) == {"a counter": 3}

@@ -23,7 +23,7 @@ class ThreeChoices(Inductor):
     unjudged: Reason | None = None
 
     def compile(self, program: Any, target: Any) -> Any:
-        generated = SimpleNamespace(selections=[SimpleNamespace(matching=3)], failure=None)
+        generated = SimpleNamespace(lowerings=[SimpleNamespace(matching=3)], failure=None)
         return SimpleNamespace(generated=generated)
 
     def _generated(self, compiled: Any, target: Any, template: str) -> Any:

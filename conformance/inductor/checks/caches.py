@@ -18,7 +18,7 @@ from conformance.records import Verdict
 WRONG_OUTPUT = "Generated code cache results in wrong output"
 
 
-def judge_repeated(counted: Counted, repeats: int) -> list[Verdict]:
+def check_repeated(counted: Counted, repeats: int) -> list[Verdict]:
     """The first lowering misses once for each template. Each of the ``repeats`` hits once for each."""
     count = counted.templates
     return [
@@ -29,7 +29,7 @@ def judge_repeated(counted: Counted, repeats: int) -> list[Verdict]:
     ]
 
 
-def judge_different(counted: Counted) -> list[Verdict]:
+def check_different(counted: Counted) -> list[Verdict]:
     """Both lowerings miss for every template."""
     return [
         Verdict("compiled", not counted.failure, counted.failure),
@@ -38,7 +38,7 @@ def judge_different(counted: Counted) -> list[Verdict]:
     ]
 
 
-def judge_wrong_key(right: Counted, wrong: Counted) -> list[Verdict]:
+def check_wrong_key(right: Counted, wrong: Counted) -> list[Verdict]:
     """Inductor's own comparison raises nothing for a right key and an error for a wrong one."""
     return [
         Verdict("right key", not right.failure and right.hits > 0, right.failure or f"{right.hits} hits were compared"),
@@ -93,7 +93,7 @@ NOT_KEPT: dict[str, list[Any]] = {"subgraphs": [[]], "workspace_arg": ["a worksp
 NO_PART = ("self", "epilogue_fn", "generate_with_caching")
 
 
-def judge_key(make_key: Callable[..., Any], generating: Callable[..., Any]) -> list[Verdict]:
+def check_key(make_key: Callable[..., Any], generating: Callable[..., Any]) -> list[Verdict]:
     """Every argument of a template's generation that may change its code changes its key; some have no key."""
     taken = set(inspect.signature(make_key).parameters) - {"self"}
     needed = set(inspect.signature(generating).parameters) - set(NO_PART)
@@ -122,7 +122,7 @@ def judge_key(make_key: Callable[..., Any], generating: Callable[..., Any]) -> l
     return verdicts
 
 
-def judge_times_are_kept() -> list[Verdict]:
+def check_times_are_kept() -> list[Verdict]:
     """Known times are not measured again, on disk as in memory; another input, operation, precision or choice is."""
     verdicts: list[Verdict] = []
 
@@ -152,8 +152,8 @@ def judge_times_are_kept() -> list[Verdict]:
 @contextlib.contextmanager
 def _precision(name: str) -> Iterator[None]:
     known: list[Any] = [getattr(backend, "matmul", None) for backend in (torch.backends.cuda, torch.backends.mkldnn)]
-    backends = [each for each in known if hasattr(each, "fp32_precision")]  # from torch 2.9 on
-    before = torch.get_float32_matmul_precision(), [each.fp32_precision for each in backends]
+    backends = [backend for backend in known if hasattr(backend, "fp32_precision")]  # from torch 2.9 on
+    before = torch.get_float32_matmul_precision(), [backend.fp32_precision for backend in backends]
     torch.set_float32_matmul_precision(name)
     try:
         yield
@@ -217,12 +217,12 @@ def remote_cache() -> Iterator[InMemory]:
 PUTS, HITS, MISSES = 2, 3, 2
 
 
-def judge_statistics(cache: InMemory) -> list[Verdict]:
+def check_statistics(cache: InMemory) -> list[Verdict]:
     figures = (cache.puts, cache.hits, cache.misses)
     return [Verdict("statistics", figures == (PUTS, HITS, MISSES), f"puts, hits, misses {figures}")]
 
 
-def judge_remote_configs() -> list[Verdict]:
+def check_remote_configs() -> list[Verdict]:
     """A config that was found best is put once and read by each later run, with all its fields; under another tag it
     is unknown."""
     from torch._inductor.runtime.autotune_cache import AutotuneCache
@@ -242,7 +242,7 @@ def judge_remote_configs() -> list[Verdict]:
     known = [config is None for config in read]
     same = [config for config in read if config is not None and str(config) != str(configs[1])]
     return [
-        *judge_statistics(cache),
+        *check_statistics(cache),
         Verdict("known", known == [True, False, False, False, True], f"unknown: {known}"),
         Verdict("config", not same, f"{same or configs[1]}"),
     ]

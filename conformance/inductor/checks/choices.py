@@ -24,7 +24,7 @@ def compiled_verdict(generated: Generated) -> Verdict:
     return Verdict("compiled", failure is None, failure.message if failure else "compiled")
 
 
-def judge_advice(generated: Generated, option: str, other: str) -> list[Verdict]:
+def check_advice(generated: Generated, option: str, other: str) -> list[Verdict]:
     """The compilation failed because there was no choice, and its error names the option to change and no other."""
     failure = generated.failure
     types, message = (failure.types, failure.message) if failure else ((), "it was compiled")
@@ -37,7 +37,7 @@ def judge_advice(generated: Generated, option: str, other: str) -> list[Verdict]
     ]
 
 
-def judge_infinite(usual: Generated, infinite: Generated) -> list[Verdict]:
+def check_infinite(usual: Generated, infinite: Generated) -> list[Verdict]:
     """The program compiles, and has no choice where every time is infinite."""
     notes = list(infinite.notes)
     types = infinite.failure.types if infinite.failure else ("it was compiled",)
@@ -48,26 +48,26 @@ def judge_infinite(usual: Generated, infinite: Generated) -> list[Verdict]:
     ]
 
 
-def judge_offered(generated: Generated, *, templates: bool, most: int) -> list[Verdict]:
+def check_offered(generated: Generated, *, templates: bool, most: int) -> list[Verdict]:
     """Every lowering was offered ATen's implementation, and Triton's templates (``most`` of them) only if asked."""
     verdicts = [
         compiled_verdict(generated),
-        Verdict("lowerings", bool(generated.selections), f"{len(generated.selections)}"),
+        Verdict("lowerings", bool(generated.lowerings), f"{len(generated.lowerings)}"),
     ]
-    for number, selection in enumerate(generated.selections):
-        kinds = [choice.kind for choice in selection.offered]
+    for number, lowering in enumerate(generated.lowerings):
+        kinds = [choice.kind for choice in lowering.offered]
         triton = kinds.count("triton")
-        text = f"{selection.name}: {', '.join(choice.name for choice in selection.offered)}"
+        text = f"{lowering.name}: {', '.join(choice.name for choice in lowering.offered)}"
         verdicts.append(Verdict(f"extern/{number}", "extern" in kinds, text))
         verdicts.append(Verdict(f"templates/{number}", 0 < triton <= most if templates else not triton, text))
     return verdicts
 
 
-def judge_layouts(generated: Generated, *, fixed: bool) -> list[Verdict]:
+def check_layouts(generated: Generated, *, fixed: bool) -> list[Verdict]:
     """Every choice of the one lowering has a fixed layout, or every one a flexible one."""
     wanted = "FixedLayout" if fixed else "FlexibleLayout"
-    lowerings = [selection.name for selection in generated.selections]
-    layouts = [choice.layout for selection in generated.selections for choice in selection.offered]
+    lowerings = [lowering.name for lowering in generated.lowerings]
+    layouts = [choice.layout for choice in generated.offered]
     return [
         compiled_verdict(generated),
         Verdict("lowerings", lowerings == ["addmm"], f"{lowerings}"),
@@ -75,10 +75,10 @@ def judge_layouts(generated: Generated, *, fixed: bool) -> list[Verdict]:
     ]
 
 
-def judge_pruned(all_of_them: Generated, pruned: Generated, *, some: bool) -> list[Verdict]:
+def check_pruned(all_of_them: Generated, pruned: Generated, *, some: bool) -> list[Verdict]:
     """The pruned choices are some of all choices. ``some``: at least one must have been dropped."""
     before, after = (
-        [choice.description for choice in generated.selections[0].offered] for generated in (all_of_them, pruned)
+        [choice.description for choice in generated.lowerings[0].offered] for generated in (all_of_them, pruned)
     )
     exceptions = pruned.counters.get("select_algorithm_num_precompilation_exceptions", 0)
     return [
@@ -89,7 +89,7 @@ def judge_pruned(all_of_them: Generated, pruned: Generated, *, some: bool) -> li
     ]
 
 
-def judge_fits(generated: Generated, target: Target) -> list[Verdict]:
+def check_fits(generated: Generated, target: Target) -> list[Verdict]:
     """The one kernel of a template was compiled and stays within the target's limits."""
     kernels = [kernel for kernel in generated.kernels if kernel.kind == "template"]
     verdicts = [Verdict("kernels", len(kernels) == 1, f"{len(kernels)} templates, 1 required")]
@@ -102,21 +102,18 @@ def judge_fits(generated: Generated, target: Target) -> list[Verdict]:
     return verdicts
 
 
-def judge_exhaustive(generated: Generated) -> list[Verdict]:
+def check_exhaustive(generated: Generated) -> list[Verdict]:
     """ATen's implementation and the one config are offered."""
-    kinds = [[choice.kind for choice in selection.offered] for selection in generated.selections]
+    kinds = [[choice.kind for choice in lowering.offered] for lowering in generated.lowerings]
     verdicts = [compiled_verdict(generated), Verdict("offered", kinds == [["extern", "triton"]], f"{kinds}")]
-    for selection in generated.selections:
-        for choice in selection.offered:
-            if choice.kind == "triton":
-                numbers = {name: choice.numbers.get(name) for name in ONE_CONFIG}
-                verdicts.append(
-                    Verdict("config", numbers == dict(ONE_CONFIG), f"{numbers}, {dict(ONE_CONFIG)} required")
-                )
+    for choice in generated.offered:
+        if choice.kind == "triton":
+            numbers = {name: choice.numbers.get(name) for name in ONE_CONFIG}
+            verdicts.append(Verdict("config", numbers == dict(ONE_CONFIG), f"{numbers}, {dict(ONE_CONFIG)} required"))
     return verdicts
 
 
-def judge_triton_alone(generated: Generated) -> list[Verdict]:
+def check_triton_alone(generated: Generated) -> list[Verdict]:
     """One Triton kernel computes the product: a template's, or a pointwise one in releases that prefer that."""
     return [
         Verdict("kernels", len(generated.kernels) == 1, ", ".join(kernel.name for kernel in generated.kernels)),
@@ -124,13 +121,11 @@ def judge_triton_alone(generated: Generated) -> list[Verdict]:
     ]
 
 
-def judge_not_contiguous(generated: Generated) -> list[Verdict]:
+def check_not_contiguous(generated: Generated) -> list[Verdict]:
     """No choice makes the second operand contiguous first, and nothing in the modules does."""
-    offered = [choice.name for selection in generated.selections for choice in selection.offered]
+    offered = [choice.name for choice in generated.offered]
     contiguous = [name for name in offered if "contiguous" in name]
-    named = [
-        number for number, module in enumerate(generated.modules) if "contiguous_mm" in module.replace("addmm", "mm")
-    ]
+    named = [number for number, text in enumerate(generated.modules) if re.search("contiguous_(add)?mm", text)]
     return [
         compiled_verdict(generated),
         Verdict("choices", bool(offered), f"{len(offered)} choices"),
@@ -139,7 +134,7 @@ def judge_not_contiguous(generated: Generated) -> list[Verdict]:
     ]
 
 
-def judge_output(
+def check_output(
     compiled: Compiled, executor: Any, *, shape: tuple[int, ...], dtype: str, strides: tuple[int, ...] | None = None
 ) -> list[Verdict]:
     """One call of the compiled function returns one tensor of ``shape``, ``dtype`` and ``strides`` (in elements)."""

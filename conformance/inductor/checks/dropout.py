@@ -11,8 +11,8 @@ from conformance.records import Check, CheckKind, Verdict
 
 def eager_mask(shape: Sequence[int], p: float, device: torch.device) -> torch.Tensor:
     """The elements that ATen's dropout keeps."""
-    kept: torch.Tensor = torch.ops.aten.native_dropout(torch.ones(shape, device=device), p, True)[1]
-    return kept.cpu()
+    survivors: torch.Tensor = torch.ops.aten.native_dropout(torch.ones(shape, device=device), p, True)[1]
+    return survivors.cpu()
 
 
 def drawn_mask(shape: Sequence[int], p: float, device: torch.device) -> torch.Tensor:
@@ -72,11 +72,11 @@ def dropout_verdicts(
     for seed in SEEDS:
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            kept = mask(product.shape, p, device)
+            survivors = mask(product.shape, p, device)
             torch.manual_seed(seed)
             result = run([value.to(device) for value in values]).cpu()
-        wrong = result != torch.where(kept, scaled, 0.0)
-        text = f"{int(wrong.sum())} of {wrong.numel()} wrong, {int(kept.sum())} are kept"
+        wrong = result != torch.where(survivors, scaled, 0.0)
+        text = f"{int(wrong.sum())} of {wrong.numel()} wrong, {int(survivors.sum())} are kept"
         verdicts.append(Verdict(str(Check(CheckKind.NUMERICS, f"seed{seed}")), not bool(wrong.any()), text))
         seen.append(result)
     verdicts.append(Verdict(str(Check(CheckKind.REPEAT)), torch.equal(seen[0], seen[1]), "two runs with one seed"))

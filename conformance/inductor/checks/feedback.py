@@ -19,7 +19,7 @@ SLOW_SECONDS, PRECOMPILE_LIMIT = 3.0, 1
 THREADS, MEET_SECONDS = 10, 20.0
 
 
-def judge_registration() -> list[Verdict]:
+def check_registration() -> list[Verdict]:
     """Two savers are registered one by one, and then cleared."""
     from torch._inductor import select_algorithm
 
@@ -39,7 +39,7 @@ def judge_registration() -> list[Verdict]:
     ]
 
 
-def judge_savers(times: Sequence[float] = (3.0, 1.0, 2.0)) -> list[Verdict]:
+def check_savers(times: Sequence[float] = (3.0, 1.0, 2.0)) -> list[Verdict]:
     """Each of two savers is called once for one selection, with every choice and its time, the inputs and the name."""
     told: list[list[Any]] = [[], []]
     with stand_ins.selecting() as session:
@@ -68,7 +68,7 @@ def saver(calls: list[Any]) -> Callable[..., None]:
     return lambda *told: calls.append(told)
 
 
-def judge_order() -> list[Verdict]:
+def check_order() -> list[Verdict]:
     """Two functions run in order, each on the result of the one before. The selector chooses from the last result."""
     with stand_ins.selecting() as session:
         fast, slow = session.stand_in("fast", 1.0), session.stand_in("slow", 9.0)
@@ -93,7 +93,7 @@ def judge_order() -> list[Verdict]:
     ]
 
 
-def judge_clearing() -> list[Verdict]:
+def check_clearing() -> list[Verdict]:
     """Clearing leaves Inductor's own functions in their order, or none where it is asked to clear those too."""
     with stand_ins.selecting() as session:
         selector = session.selector
@@ -115,7 +115,7 @@ def judge_clearing() -> list[Verdict]:
     ]
 
 
-def judge_filters() -> list[Verdict]:
+def check_filters() -> list[Verdict]:
     """Inductor's own functions: a pattern found anywhere in a choice's name, or in its description, keeps it."""
     verdicts = []
     for setting, pattern in (
@@ -142,7 +142,7 @@ def precompiles(session: stand_ins.Selecting) -> bool:
     return all(choice.threads for choice in choices)
 
 
-def judge_threads() -> list[Verdict]:
+def check_threads() -> list[Verdict]:
     """As many choices as threads compile at once, each once, and none on the thread that waits for them."""
     barrier = threading.Barrier(THREADS)
     met = []
@@ -167,7 +167,7 @@ def judge_threads() -> list[Verdict]:
     ]
 
 
-def judge_failure() -> list[Verdict]:
+def check_failure() -> list[Verdict]:
     """A choice that does not compile is counted, is not timed, and costs no other choice."""
 
     def fail() -> None:
@@ -186,7 +186,7 @@ def judge_failure() -> list[Verdict]:
     ]
 
 
-def judge_timeout() -> list[Verdict]:
+def check_timeout() -> list[Verdict]:
     """A choice that takes longer than its limit to compile is not timed, and costs no other choice."""
     with precompiling() as session:
         late, good, slow = (session.stand_in(name, ms) for name, ms in (("late", 1.0), ("good", 2.0), ("slow", 3.0)))
@@ -199,7 +199,7 @@ def judge_timeout() -> list[Verdict]:
     ]
 
 
-def judge_no_exceptions() -> list[Verdict]:
+def check_no_exceptions() -> list[Verdict]:
     """Choices that all compile count no exception."""
     with precompiling() as session:
         choices = [session.stand_in(f"choice {index}", 1.0 + index) for index in range(3)]
@@ -211,7 +211,7 @@ def judge_no_exceptions() -> list[Verdict]:
     ]
 
 
-def judge_cached() -> list[Verdict]:
+def check_cached() -> list[Verdict]:
     """Choices whose times are all known are not compiled again."""
     with precompiling() as session:
         first = [session.stand_in(f"choice {index}", 1.0 + index) for index in range(3)]

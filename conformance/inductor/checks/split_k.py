@@ -48,12 +48,12 @@ def mirrored(m: int, n: int, k: int, dtype: str, seed: int = 0) -> dict[str, Ten
 def splits_of(generated: Generated) -> tuple[list[int], bool]:
     """The splits of every choice of the first lowering that splits K, and whether all these choices have a name of
     the known form."""
-    names = [choice.name for choice in generated.selections[0].offered if "decompose_k" in choice.name]
+    names = [choice.name for choice in generated.lowerings[0].offered if "decompose_k" in choice.name]
     matches = [DECOMPOSED.match(name) for name in names]
     return [int(match[1]) for match in matches if match], all(matches)
 
 
-def judge_splits(generated: Generated, m: int, n: int, k: int, *, most: int, some: bool) -> list[Verdict]:
+def check_splits(generated: Generated, m: int, n: int, k: int, *, most: int, some: bool) -> list[Verdict]:
     """Between 1 and ``most`` splits are offered if ``some`` is true, otherwise none.
 
     Each split is offered once, divides K and lies in [2, min(K / M, K / N)].
@@ -63,17 +63,17 @@ def judge_splits(generated: Generated, m: int, n: int, k: int, *, most: int, som
     amount = 1 <= len(splits) <= most if some else not splits
     return [
         compiled_verdict(generated),
-        Verdict("names", named, f"{[choice.name for choice in generated.selections[0].offered][:4]}"),
+        Verdict("names", named, f"{[choice.name for choice in generated.lowerings[0].offered][:4]}"),
         Verdict("number", amount, f"{len(splits)} splits: {splits}"),
         Verdict("splits", right == splits and len(set(splits)) == len(splits), f"{splits} of K = {k}"),
     ]
 
 
-def judge_decomposed(generated: Generated, m: int, n: int) -> list[Verdict]:
+def check_decomposed(generated: Generated, m: int, n: int) -> list[Verdict]:
     """The module multiplies the parts into fp32 by one call of ATen's, adds them up with a kernel that was generated
     for it, and holds no template."""
     module = generated.modules[-1]
-    names = [choice.name for selection in generated.selections for choice in selection.left]
+    names = [choice.name for choice in generated.left]
     name, split = next((match[0], match[1]) for match in map(DECOMPOSED.match, names) if match)
     checks = {
         "bmm": exactly(1, wide_bmm_call()),
@@ -86,17 +86,17 @@ def judge_decomposed(generated: Generated, m: int, n: int) -> list[Verdict]:
     return verdicts + [in_source(f"source/{check}", directives, module) for check, directives in checks.items()]
 
 
-def judge_not_decomposed(generated: Generated) -> list[Verdict]:
+def check_not_decomposed(generated: Generated) -> list[Verdict]:
     """No splitting of K is offered, and nothing of it is in the module."""
     module = generated.modules[-1]
-    offered = [choice.name for choice in generated.selections[0].offered if "decompose_k" in choice.name]
+    offered = [choice.name for choice in generated.lowerings[0].offered if "decompose_k" in choice.name]
     verdicts = [Verdict("offered", not offered, ", ".join(offered))]
     for name, pattern in (("bmm", wide_bmm_call()), ("decompose_k", "decompose_k")):
         verdicts.append(in_source(f"source/no {name}", exactly(0, pattern), module))
     return verdicts
 
 
-def judge_symbolic(generated: Generated, n: int) -> list[Verdict]:
+def check_symbolic(generated: Generated, n: int) -> list[Verdict]:
     """The parts are allocated with twice the symbol of A's rows, and the choices have names of the known form."""
     module = generated.modules[-1]
     parts = exactly(1, rf"empty_strided_cuda\(\(\d+, 2\*s\d+, {n}\), .*torch\.float32\)")
@@ -107,7 +107,7 @@ def judge_symbolic(generated: Generated, n: int) -> list[Verdict]:
     return [*verdicts, Verdict("recompiles", recompiles == 0, f"{recompiles}")]
 
 
-def judge_backward(device: torch.device, settings: Mapping[str, Any]) -> list[Verdict]:
+def check_backward(device: torch.device, settings: Mapping[str, Any]) -> list[Verdict]:
     """Both gradients of a product of 256 rows, of a dynamic number, and 32768 columns: K of the first is 32768. One is
     computed by splitting K, and both are exact."""
     from torch._inductor import config

@@ -16,13 +16,7 @@ import torch
 from conformance.inductor.tuning import child_process, max_autotune, stand_ins
 from conformance.inductor.tuning.child_process import START_SECONDS, environment
 from conformance.inductor.tuning.tuning_jobs import VISIBLE_DEVICES, Job, Reply
-from conformance.inductor.tuning.tuning_processes import (
-    MakeProcess,
-    ask,
-    timings,
-    tuning_pool,
-    tuning_process,
-)
+from conformance.inductor.tuning.tuning_processes import MakeProcess, ask, timings, tuning_pool, tuning_process
 from conformance.records import Verdict
 
 #: Seconds of the limit that a job is to exceed, and of the job that exceeds it.
@@ -33,31 +27,31 @@ PROMPT_SECONDS = 15.0
 EXIT_CODE = 7
 
 
-def is_healthy(process: Any, not_pid: int | None = None) -> Verdict:
+def is_healthy(process: Any, not_pid: int | None = None, check: str = "healthy") -> Verdict:
     """Whether a random number makes the round trip through the child that ``process`` says it has, which is neither
     this process nor ``not_pid``."""
     sent = random.random()
     try:
         reply = ask(process, Job(sent))
     except Exception as error:  # whatever it is, the process is not healthy
-        return Verdict("healthy", False, f"{type(error).__name__}: {error}")
+        return Verdict(check, False, f"{type(error).__name__}: {error}")
     right = isinstance(reply, Reply) and reply.value == sent and reply.pid == process.process.pid
     elsewhere = right and reply.pid not in (os.getpid(), not_pid)
-    return Verdict("healthy", right and elsewhere, f"sent {sent}, got {reply}, child {process.process.pid}")
+    return Verdict(check, right and elsewhere, f"sent {sent}, got {reply}, child {process.process.pid}")
 
 
 def times_out(process: Any) -> list[Verdict]:
     """A job beyond its limit: TimeoutError soon after the limit, the child killed, the next job done by another.
 
     The child is at work before the limit counts: a start that takes longer than the limit would look the same."""
-    ready = [_named("ready", is_healthy(process))]
+    ready = is_healthy(process, check="ready")
     child = process.process
     started = time.monotonic()
     raised = _raised(lambda: ask(process, Job(seconds=ENDLESS_SECONDS), LIMIT_SECONDS))
     took = time.monotonic() - started
     prompt = LIMIT_SECONDS * 0.9 <= took <= LIMIT_SECONDS + PROMPT_SECONDS
     return [
-        *ready,
+        ready,
         Verdict("raised", isinstance(raised, TimeoutError), f"{raised!r}, TimeoutError required"),
         Verdict("prompt", prompt, f"after {took:.1f} s, limit {LIMIT_SECONDS:g} s"),
         _ended(child, -signal.SIGKILL),
@@ -67,13 +61,13 @@ def times_out(process: Any) -> list[Verdict]:
 
 def raises_here(process: Any) -> list[Verdict]:
     """An exception in the child is raised here with its type and text, and the child goes on."""
-    ready = [_named("ready", is_healthy(process))]
+    ready = is_healthy(process, check="ready")
     pid = process.process.pid
     raised = _raised(lambda: ask(process, Job(error="the fault of job 3")))
     same = type(raised) is RuntimeError and str(raised) == "the fault of job 3"
     healthy = is_healthy(process)
     return [
-        *ready,
+        ready,
         Verdict("raised", same, f"{raised!r}, RuntimeError('the fault of job 3') required"),
         Verdict("same child", process.process.pid == pid, f"child {process.process.pid}, {pid} before"),
         healthy,
@@ -82,11 +76,11 @@ def raises_here(process: Any) -> list[Verdict]:
 
 def crashes(process: Any) -> list[Verdict]:
     """A child that ends itself is noticed at once: EOFError, and the next job is done by another."""
-    ready = [_named("ready", is_healthy(process))]
+    ready = is_healthy(process, check="ready")
     child = process.process
     raised = _raised(lambda: ask(process, Job(exit_code=EXIT_CODE)))
     return [
-        *ready,
+        ready,
         Verdict("raised", isinstance(raised, EOFError), f"{raised!r}, EOFError required"),
         _ended(child, EXIT_CODE),
         is_healthy(process, child.pid),
@@ -95,14 +89,14 @@ def crashes(process: Any) -> list[Verdict]:
 
 def is_killed(process: Any) -> list[Verdict]:
     """``kill`` ends a child that is at work; the process says so, and the next job is done by another."""
-    ready = [_named("ready", is_healthy(process))]
+    ready = is_healthy(process, check="ready")
     child = process.process
     process.put(Job(seconds=ENDLESS_SECONDS))
     process.kill()
     ended = _ended(child, -signal.SIGKILL)
     alive = process.alive()
     return [
-        *ready,
+        ready,
         ended,
         Verdict("says so", not alive, f"alive() is {alive}"),
         is_healthy(process, child.pid),
@@ -129,10 +123,6 @@ def _raised(act: Callable[[], Any]) -> BaseException | None:
     except Exception as error:  # which one it is, is judged
         return error
     return None
-
-
-def _named(name: str, verdict: Verdict) -> Verdict:
-    return Verdict(name, verdict.passed, verdict.text)
 
 
 def _ended(child: subprocess.Popen[bytes], code: int) -> Verdict:
@@ -232,7 +222,7 @@ class FailingChoice:
         raise RuntimeError("this choice cannot be timed")
 
 
-def judge_spawned_choice(spawn: Spawn) -> list[Verdict]:
+def check_spawned_choice(spawn: Spawn) -> list[Verdict]:
     """The choice is timed in the child, and its numbers come back."""
     tensors = [max_autotune.integers(*size, dtype=torch.float32, seed=seed) for seed, size in enumerate(_SIZES)]
     a, b, c, d = (tensor.long() for tensor in tensors)
@@ -247,7 +237,7 @@ def judge_spawned_choice(spawn: Spawn) -> list[Verdict]:
     ]
 
 
-def judge_spawned_failure(spawn: Spawn) -> list[Verdict]:
+def check_spawned_failure(spawn: Spawn) -> list[Verdict]:
     """A choice that raises ends its process with an error's code and sends nothing."""
     tensors = [max_autotune.integers(*size, dtype=torch.float32) for size in _SIZES]
     code, sent = spawn(child_process.benchmark_there, FailingChoice(), tensors, torch.zeros(2, 2))

@@ -14,17 +14,8 @@ import torch
 
 from conformance.execution.compilation import Artefact
 from conformance.execution.compile_worker import artefact_of, named
+from conformance.inductor.compile import observation
 from conformance.inductor.compile.deviceless import DevicelessUnsupported, GeneratedOnly, deviceless
-from conformance.inductor.compile.observation import (
-    ALWAYS,
-    CompilationLog,
-    compiling,
-    counted,
-    failure_of,
-    graphs,
-    mark,
-    settings,
-)
 from conformance.inductor.compile.program import Failure, Generated, GeneratedKernel, Invocation, Program
 from conformance.inductor.source.generated_modules import function_of, kernels_of, kind_of
 from conformance.problems import Operand
@@ -33,7 +24,7 @@ from conformance.targets import Target
 
 #: What cannot be done without a device; an option that the installed torch does not have is left out.
 FIXED: Mapping[str, Any] = {
-    **ALWAYS,
+    **observation.ALWAYS,
     "force_disable_caches": True,
     "shape_padding": False,  # it measures
     "benchmark_epilogue_fusion": False,  # it measures; the later name is next
@@ -53,11 +44,11 @@ def generate(program: Program, target: Target) -> Generated:
     from torch._inductor.utils import clear_caches
 
     started = time.perf_counter()
-    options = settings(program, FIXED)
-    with deviceless(target), compiling(program, options) as log:
+    options = observation.settings(program, FIXED)
+    with deviceless(target), observation.compiling(program, options) as log:
         try:
             failure = _compile(program, log)
-            counters = counted(log)
+            counters = observation.counted(log)
         finally:
             torch._dynamo.reset()
         clear_caches()  # a module that was loaded before would hold kernels that are compiled already
@@ -72,7 +63,7 @@ def generate(program: Program, target: Target) -> Generated:
 # --- compiling --------------------------------------------------------------------------------------------------------
 
 
-def _compile(program: Program, log: CompilationLog) -> Failure | None:
+def _compile(program: Program, log: observation.CompilationLog) -> Failure | None:
     """Calls the compiled function with every set of operands, until one fails."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -82,7 +73,7 @@ def _compile(program: Program, log: CompilationLog) -> Failure | None:
     for operands in (program.operands, *program.calls):
         with mode:
             tensors = [_tensor(operand) for operand in operands]
-        mark(program, tensors)
+        observation.mark(program, tensors)
         try:
             compiled(*tensors, **dict(program.arguments))
         except GeneratedOnly as ready:
@@ -90,9 +81,9 @@ def _compile(program: Program, log: CompilationLog) -> Failure | None:
         except DevicelessUnsupported:
             raise
         except Exception as error:
-            return failure_of(error)
+            return observation.failure_of(error)
         if not log.first:
-            log.first = graphs()
+            log.first = observation.graphs()
     return None
 
 
@@ -105,7 +96,7 @@ def _tensor(operand: Operand) -> torch.Tensor:
     return storage.as_strided(operand.shape, operand.strides, operand.offset)
 
 
-def _invocation(ready: GeneratedOnly, log: CompilationLog, tensors: list[torch.Tensor]) -> Invocation:
+def _invocation(ready: GeneratedOnly, log: observation.CompilationLog, tensors: list[torch.Tensor]) -> Invocation:
     """The module that would have run, and the operands that are its inputs."""
     inputs: list[tuple[str, int]] = []
     for value in ready.inputs:
@@ -128,8 +119,7 @@ def _kernel(name: str, source: str, target: Target, counters: dict[str, int]) ->
     try:
         artefact, others = _cross_compile(source, target)
     except Exception as error:  # whatever the compiler raises is this kernel's result
-        failure = failure_of(error)
-        return GeneratedKernel(name, kind, source, error=f"{' <- '.join(failure.types)}: {failure.message}")
+        return GeneratedKernel(name, kind, source, error=str(observation.failure_of(error)))
     counters["configs_not_compiled"] = counters.get("configs_not_compiled", 0) + others
     return GeneratedKernel(name, kind, source, artefact)
 

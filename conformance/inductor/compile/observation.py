@@ -20,8 +20,8 @@ from conformance.inductor.compile.program import (
     Generated,
     GeneratedKernel,
     Invocation,
+    Lowering,
     Program,
-    Selection,
 )
 from conformance.inductor.compile.replaced_decisions import replacing
 from conformance.kernels import carveout
@@ -49,7 +49,7 @@ class CompilationLog:
     """
 
     modules: list[str] = field(default_factory=list)
-    selections: list[Selection] = field(default_factory=list)
+    lowerings: list[Lowering] = field(default_factory=list)
     invocations: list[Invocation] = field(default_factory=list)
     notes: list[Any] = field(default_factory=list)
     first: int = 0
@@ -60,7 +60,7 @@ class CompilationLog:
         """What came of the program; ``started`` is when, by ``time.perf_counter``."""
         return Generated(
             modules=tuple(self.modules),
-            selections=tuple(self.selections),
+            lowerings=tuple(self.lowerings),
             kernels=kernels,
             invocations=tuple(self.invocations),
             failure=failure,
@@ -104,7 +104,7 @@ def settings(program: Program, fixed: Mapping[str, Any]) -> dict[str, Any]:
     Raises ValueError for an option or mode that the installed torch does not have, or that contradicts ``fixed``.
     """
     options = {**_mode_options(program.mode), **dict(program.settings)}
-    unknown = [name for name in options if not _exists(name)]
+    unknown = [name for name in options if not has_option(name)]
     if unknown:
         raise ValueError(f"torch {torch.__version__} has no option torch._inductor.config.{unknown[0]}")
     wrong = [name for name, value in program.settings if fixed.get(name, value) != value]
@@ -114,7 +114,7 @@ def settings(program: Program, fixed: Mapping[str, Any]) -> dict[str, Any]:
             "generated without a device: leave it out, or use a device"
         )
     merged = {**ALWAYS, **options, **fixed}
-    return {name: value for name, value in merged.items() if _exists(name)}
+    return {name: value for name, value in merged.items() if has_option(name)}
 
 
 def _mode_options(mode: str | None) -> dict[str, Any]:
@@ -127,7 +127,8 @@ def _mode_options(mode: str | None) -> dict[str, Any]:
     return dict(modes[mode])
 
 
-def _exists(name: str) -> bool:
+def has_option(name: str) -> bool:
+    """Whether the installed torch has the option ``name`` of torch._inductor.config."""
     from torch._inductor import config
 
     return name in config._config  # type: ignore[attr-defined]
@@ -167,7 +168,7 @@ def _watching(program: Program, log: CompilationLog) -> Iterator[None]:
     def selecting(cache: Any, name: str, choices: list[Any], *arguments: Any, **options: Any) -> Any:
         candidates = matching(choices, program.templates, program.descriptions)
         left = candidates if program.pick is None or not candidates else [candidates[program.pick % len(candidates)]]
-        log.selections.append(Selection(name, described(choices), described(left), len(candidates)))
+        log.lowerings.append(Lowering(name, described(choices), described(left), len(candidates)))
         return select(cache, name, left, *arguments, **options)  # raises NoValidChoicesError if nothing is left
 
     with (
@@ -197,7 +198,7 @@ def described(choices: list[Any]) -> tuple[Choice, ...]:
         Choice(
             choice.name,
             str(getattr(choice, "description", "")),
-            next((KINDS[each.__name__] for each in type(choice).__mro__ if each.__name__ in KINDS), "other"),
+            next((KINDS[base.__name__] for base in type(choice).__mro__ if base.__name__ in KINDS), "other"),
             type(getattr(choice, "layout", None)).__name__,
         )
         for choice in choices

@@ -14,16 +14,8 @@ from torch import Tensor
 
 from conformance.execution.compile_worker import artefact_of, named
 from conformance.execution.device import kernel_events
+from conformance.inductor.compile import observation
 from conformance.inductor.compile.deviceless import replaced
-from conformance.inductor.compile.observation import (
-    CompilationLog,
-    compiling,
-    counted,
-    failure_of,
-    graphs,
-    mark,
-    settings,
-)
 from conformance.inductor.compile.program import Failure, Generated, GeneratedKernel, Launches, Program
 from conformance.inductor.source.generated_modules import kernels_of, kind_of
 from conformance.problems import DTYPES, Operand, itemsize
@@ -43,24 +35,26 @@ def compile_here(program: Program, target: Target) -> tuple[Generated, Callable[
     def function(*tensors: Tensor) -> Any:
         return compiled(*tensors, **dict(program.arguments))
 
-    with compiling(program, settings(program, {})) as log, _loading() as loaded:
+    with observation.compiling(program, observation.settings(program, {})) as log, _loading() as loaded:
         failure = _run_once(program, function, target, log)
         kernels = _kernels(log.modules, loaded, target, file_time)
-        generated = log.generated(kernels, failure, counted(log), started)
+        generated = log.generated(kernels, failure, observation.counted(log), started)
     return generated, function
 
 
-def _run_once(program: Program, function: Callable[..., Any], target: Target, log: CompilationLog) -> Failure | None:
+def _run_once(
+    program: Program, function: Callable[..., Any], target: Target, log: observation.CompilationLog
+) -> Failure | None:
     """Calls ``function`` with every set of operands; the failure of the first call that fails."""
     try:
         for operands in (program.operands, *program.calls):
             tensors = [_tensor(operand, target) for operand in operands]
-            mark(program, tensors)
+            observation.mark(program, tensors)
             function(*tensors)
             torch.accelerator.synchronize()
-            log.first = log.first or graphs()
+            log.first = log.first or observation.graphs()
     except Exception as error:  # whatever it is, the program did not compile or run
-        return failure_of(error)
+        return observation.failure_of(error)
     return None
 
 
@@ -136,7 +130,7 @@ def call(
     compiled anew: what ran is then not what was pinned.
     """
     tensors = [without_base(view, operand) for view, operand in zip(views, operands, strict=True)]
-    compiled = graphs()
+    compiled = observation.graphs()
     if observe:
         from torch.profiler import ProfilerActivity, profile
 
@@ -148,7 +142,7 @@ def call(
         result = function(*tensors)
         torch.accelerator.synchronize()
         launches = ()
-    if graphs() != compiled:
+    if observation.graphs() != compiled:
         raise AssertionError("the function was compiled anew for tensors that it had been compiled for")
     outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
     return outputs, launches

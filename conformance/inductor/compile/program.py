@@ -79,7 +79,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Selection:
+class Lowering:
     """The choices for one lowering, such as ``name`` "mm".
 
     ``offered`` are all choices, ``matching`` is how many of them match the program's expressions. Inductor selected
@@ -111,6 +111,9 @@ class Failure:
     types: tuple[str, ...]
     message: str
 
+    def __str__(self) -> str:
+        return f"{' <- '.join(self.types)}: {self.message}"
+
 
 @dataclass(frozen=True)
 class Invocation:
@@ -129,10 +132,20 @@ class Generated:
     after its first), ``notes`` what the replacement of the program's ``decision`` noted."""
 
     modules: tuple[str, ...] = ()
-    selections: tuple[Selection, ...] = ()
+    lowerings: tuple[Lowering, ...] = ()
     kernels: tuple[GeneratedKernel, ...] = ()
     invocations: tuple[Invocation, ...] = ()
     failure: Failure | None = None
     counters: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[Any, ...] = ()
     seconds: float = 0.0
+
+    @property
+    def offered(self) -> list[Choice]:
+        """The choices of all lowerings."""
+        return [choice for lowering in self.lowerings for choice in lowering.offered]
+
+    @property
+    def left(self) -> list[Choice]:
+        """The choices of all lowerings that Inductor selected from."""
+        return [choice for lowering in self.lowerings for choice in lowering.left]

@@ -28,15 +28,15 @@ def small_integers(operand: Operand, seed: int, number: int) -> Tensor:
     return values.to(DTYPES[operand.dtype]).expand(operand.shape)
 
 
-def exact_verdicts(compiled: Compiled, executor: Any, seed: int, given: Mapping[str, Tensor]) -> list[Verdict]:
+def exact_verdicts(compiled: Compiled, executor: Any, seed: int, chosen: Mapping[str, Tensor]) -> list[Verdict]:
     """Two runs with different poison around the operands: their numbers against the graph in fp64, their agreement,
-    and the memory around and inside the operands. ``given`` are values of operands by name.
+    and the memory around and inside the operands. ``chosen`` are values of operands by name.
 
     Raises ValueError if the reference is not exact in the output's dtype.
     """
     program = compiled.program
     values = {
-        operand.name: given.get(operand.name, small_integers(operand, seed, number))
+        operand.name: chosen.get(operand.name, small_integers(operand, seed, number))
         for number, operand in enumerate(program.operands)
     }
     wide = [_wide(operand, values[operand.name]) for operand in program.operands]

@@ -261,10 +261,10 @@ class _Kernel:
         passed += self.inductor_meta.get("extra_launcher_args", ())
         if len(arguments) != len(passed):
             raise TypeError(f"{self.function.fn.__name__} takes {', '.join(passed)}, {len(arguments)} values are given")
-        given = dict(zip(passed, arguments, strict=True))
+        by_name = dict(zip(passed, arguments, strict=True))
         expression = _heuristics("GridExpr").from_meta(dict(self.inductor_meta), config, mode="python")
-        grid = tuple(int(extent) for extent in expression.eval_slow(given))
-        values = {name: fixed[name] if name in known else given[name] for name in parameters}
+        grid = tuple(int(extent) for extent in expression.eval_slow(by_name))
+        values = {name: fixed[name] if name in known else by_name[name] for name in parameters}
         return grid, values
 
 
@@ -296,8 +296,8 @@ class _Decorators:
                 raise ReplayUnsupported(name, "its programs wait for each other, the interpreter runs them in turn")
             offered: dict[str, Any] = {}
 
-            def record(*given: Any, **by_name: Any) -> None:
-                offered.update(signature.bind(*given, **by_name).arguments)
+            def record(*positional: Any, **by_name: Any) -> None:
+                offered.update(signature.bind(*positional, **by_name).arguments)
 
             with mock.patch.object(importlib.import_module(_HEURISTICS), "cached_autotune", record):
                 heuristic(*arguments, **options)

@@ -41,15 +41,15 @@ def cache_tested(constant_key: bool) -> Iterator[None]:
         yield
 
 
-def count_generated(given: tuple[Program, bool | None], target: Target) -> Counted:
-    """In a compile process: what generating a program's code counts. The second of ``given`` says whether the cache
+def count_generated(payload: tuple[Program, bool | None], target: Target) -> Counted:
+    """In a compile process: what generating a program's code counts. The second of ``payload`` says whether the cache
     tests itself, and if so whether its key is wrong; None leaves it alone."""
     from conformance.inductor.compile.deviceless_worker import generate
 
-    program, constant_key = given
+    program, constant_key = payload
     with cache_tested(constant_key) if constant_key is not None else contextlib.nullcontext():
         generated = generate(program, target)
-    offered = generated.selections[0].offered if generated.selections else ()
+    offered = generated.lowerings[0].offered if generated.lowerings else ()
     failure = generated.failure.message if generated.failure else ""
     return _counted(sum(choice.kind == "triton" for choice in offered), generated.counters, failure)
 
