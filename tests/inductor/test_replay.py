@@ -20,7 +20,7 @@ import linecache
 import torch
 
 from conformance.execution.interpreter import InterpreterExecutor
-from conformance.inductor import replay as module
+import conformance.inductor.replay.replay as module
 from conformance.inductor.replay.replay import Launched, ReplayUnsupported, replay
 
 KERNEL_IMPORTS = '''
@@ -195,7 +195,6 @@ def test_what_is_written_around_an_allocation_shows() -> None:
         else:
             raise SystemExit("nothing was noticed")
 
-        import conformance.inductor.replay.replay as module
         run = module._Replay(executor)
         inner = run.allocate((4, 8), (8, 1), torch.float16)
         inner.fill_(1)
