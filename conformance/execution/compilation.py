@@ -24,7 +24,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Pipe
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, NamedTuple
 
 from conformance.execution.resources import KernelResources
@@ -191,9 +190,7 @@ class CompilePool:
     def __enter__(self) -> CompilePool:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     # Called by the workers' threads

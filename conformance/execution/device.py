@@ -64,27 +64,26 @@ class DeviceExecutor:
 
     def _observed(self, launch: Launch) -> tuple[Any, tuple[int, ...]]:
         """Launches under the profiler and reads the grid from the kernel's event in the exported trace."""
-        from torch.profiler import ProfilerActivity, profile
-
-        activity = ProfilerActivity.CUDA if self.device.type == "cuda" else ProfilerActivity.XPU
         name = launch.function.fn.__name__
-        with profile(activities=[activity]) as profiler:
+        with self._profile() as profiler:
             compiled = self._launch(launch)
         events = [event for event in kernel_events(profiler) if event["name"] == name]
         if len(events) != 1:
             raise RuntimeError(f"the profiler saw {len(events)} launches of {name}, one was made")
         return compiled, tuple(events[0]["args"]["grid"])[: len(launch.grid)]
 
-    def microseconds(self, launch: Launch, repeats: int = REPEATS) -> list[float]:
-        """Device times of ``launch`` with all that belongs to it, by the profiler, once the device is warm."""
+    def _profile(self) -> Any:
         from torch.profiler import ProfilerActivity, profile
 
-        activity = ProfilerActivity.CUDA if self.device.type == "cuda" else ProfilerActivity.XPU
+        return profile(activities=[ProfilerActivity.CUDA if self.device.type == "cuda" else ProfilerActivity.XPU])
+
+    def microseconds(self, launch: Launch, repeats: int = REPEATS) -> list[float]:
+        """Device times of ``launch`` with all that belongs to it, by the profiler, once the device is warm."""
         warm = time.perf_counter() + WARM_SECONDS
         self.run(launch)
         while time.perf_counter() < warm:
             self.run(launch)
-        with profile(activities=[activity]) as profiler:
+        with self._profile() as profiler:
             for _ in range(repeats):
                 self.run(launch)
         durations = [float(event["dur"]) for event in sorted(kernel_events(profiler), key=lambda event: event["ts"])]

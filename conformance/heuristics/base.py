@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
-from conformance.heuristics.configs import Config, FlexConfig, FlexDecodeConfig
+from conformance.heuristics.configs import AnyConfig, Config, FlexConfig, FlexDecodeConfig, Vendor
 from conformance.heuristics.device_class import DeviceClass, Space, Tables
 from conformance.heuristics.final_rows import without_two_warps
 
@@ -202,50 +203,35 @@ EDGES = (16, 32, 64, 128, 256)
 STAGES = (1, 2, 3, 4, 5)
 WARPS = (2, 4, 8)
 FLEX_STAGES = (1, 3, 4, 5)
-FLEX_FWD_TILES = tuple(itertools.product((16, 32, 64, 128), (32, 64, 128)))
-FLEX_BWD_TILES = tuple((m, n) for m, n in itertools.product((16, 32, 64, 128), repeat=2) if n % m == 0)
-FLEX_DECODE_TILES = (16, 32, 64, 128)
+#: Table -> its class of config, and the tiles of its exhaustive space.
+FLEX_TILES: Mapping[str, tuple[type[FlexConfig] | type[FlexDecodeConfig], tuple[tuple[int, ...], ...]]] = {
+    "flex_fwd": (FlexConfig, tuple(itertools.product((16, 32, 64, 128), (32, 64, 128)))),
+    "flex_bwd": (FlexConfig, tuple(t for t in itertools.product((16, 32, 64, 128), repeat=2) if t[1] % t[0] == 0)),
+    "flex_decode": (FlexDecodeConfig, ((16,), (32,), (64,), (128,))),
+}
 
 
 def all_mm() -> tuple[Config, ...]:
     return tuple(itertools.starmap(Config, itertools.product(EDGES, EDGES, EDGES, STAGES, WARPS)))
 
 
-def all_flex_fwd() -> tuple[FlexConfig, ...]:
-    return tuple(
-        FlexConfig(m, n, stages, warps)
-        for (m, n), stages, warps in itertools.product(FLEX_FWD_TILES, FLEX_STAGES, WARPS)
-    )
+def spaces(
+    mm: Callable[[], tuple[Config, ...]], flex_options: Iterable[tuple[int, int, Vendor]]
+) -> Mapping[str, Space]:
+    """The exhaustive spaces by the name of their table.
+
+    ``mm`` enumerates that of products; attention's have each tile with each (num_stages, num_warps, vendor options).
+    """
+    options = tuple(flex_options)
+
+    def flex(name: str) -> tuple[AnyConfig, ...]:
+        make, tiles = FLEX_TILES[name]
+        return tuple(make(*tile, *rest, vendor=vendor) for tile, (*rest, vendor) in itertools.product(tiles, options))
+
+    attention = {name: functools.partial(flex, name) for name in FLEX_TILES}
+    return MappingProxyType({"mm": mm, "bmm": mm, "persistent_mm": lambda: without_two_warps(mm()), **attention})
 
 
-def all_flex_bwd() -> tuple[FlexConfig, ...]:
-    return tuple(
-        FlexConfig(m, n, stages, warps)
-        for (m, n), stages, warps in itertools.product(FLEX_BWD_TILES, FLEX_STAGES, WARPS)
-    )
-
-
-def all_flex_decode() -> tuple[FlexDecodeConfig, ...]:
-    return tuple(
-        FlexDecodeConfig(n, stages, warps)
-        for n, stages, warps in itertools.product(FLEX_DECODE_TILES, FLEX_STAGES, WARPS)
-    )
-
-
-def spaces(mm: Callable[[], tuple[Config, ...]], fwd: Space, bwd: Space, decode: Space) -> Mapping[str, Space]:
-    """The exhaustive spaces by the name of their table, from those of products and of attention's three kernels."""
-    return MappingProxyType(
-        {
-            "mm": mm,
-            "bmm": mm,
-            "persistent_mm": lambda: without_two_warps(mm()),
-            "flex_fwd": fwd,
-            "flex_bwd": bwd,
-            "flex_decode": decode,
-        }
-    )
-
-
-SPACES = spaces(all_mm, all_flex_fwd, all_flex_bwd, all_flex_decode)
+SPACES = spaces(all_mm, itertools.product(FLEX_STAGES, WARPS, ((),)))
 
 BASE = DeviceClass("base", TABLES, SPACES)

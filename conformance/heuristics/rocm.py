@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterator
 
 from conformance.heuristics import base
 from conformance.heuristics.configs import AnyConfig, Config, FlexConfig, FlexDecodeConfig, Vendor
@@ -112,34 +111,16 @@ WAVES = (0, 2)
 
 def all_mm(num_stages: int = BACKEND_STAGES) -> tuple[Config, ...]:
     """Rows with one stage, which is not pipelined, and with ``num_stages``."""
-    rest = itertools.product(_stages(num_stages), WARPS, GROUPS, MATRIX_EDGES, WAVES)
+    edges = (base.EDGES,) * 3
+    space = itertools.product(*edges, _stages(num_stages), WARPS, GROUPS, MATRIX_EDGES, WAVES)
     return tuple(
         Config(m, n, k, stages, warps, group_m=group, vendor=options(edge, waves))
-        for (m, n, k), (stages, warps, group, edge, waves) in itertools.product(_edges(), rest)
+        for m, n, k, stages, warps, group, edge, waves in space
     )
-
-
-def all_flex_fwd(num_stages: int = BACKEND_STAGES) -> tuple[FlexConfig, ...]:
-    space = itertools.product(base.FLEX_FWD_TILES, _flex_options(num_stages))
-    return tuple(FlexConfig(m, n, stages, warps, vendor=vendor) for (m, n), (stages, warps, vendor) in space)
-
-
-def all_flex_bwd(num_stages: int = BACKEND_STAGES) -> tuple[FlexConfig, ...]:
-    space = itertools.product(base.FLEX_BWD_TILES, _flex_options(num_stages))
-    return tuple(FlexConfig(m, n, stages, warps, vendor=vendor) for (m, n), (stages, warps, vendor) in space)
-
-
-def all_flex_decode(num_stages: int = BACKEND_STAGES) -> tuple[FlexDecodeConfig, ...]:
-    space = itertools.product(base.FLEX_DECODE_TILES, _flex_options(num_stages))
-    return tuple(FlexDecodeConfig(n, stages, warps, vendor=vendor) for n, (stages, warps, vendor) in space)
 
 
 def _stages(num_stages: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys((1, num_stages)))
-
-
-def _edges() -> Iterator[tuple[int, int, int]]:
-    return itertools.product(base.EDGES, base.EDGES, base.EDGES)
 
 
 def _flex_options(num_stages: int) -> list[tuple[int, int, Vendor]]:
@@ -182,12 +163,7 @@ def rocm(num_stages: int = BACKEND_STAGES) -> RocmDevices:
     shared = {
         name: _adopted(configs, 1 if name == "mm_plus_mm" else num_stages) for name, configs in base.PRODUCTS.items()
     }
-    spaces = base.spaces(
-        functools.partial(all_mm, num_stages),
-        functools.partial(all_flex_fwd, num_stages),
-        functools.partial(all_flex_bwd, num_stages),
-        functools.partial(all_flex_decode, num_stages),
-    )
+    spaces = base.spaces(functools.partial(all_mm, num_stages), _flex_options(num_stages))
     tables: dict[str, tuple[AnyConfig, ...]] = {**shared, **own, **attention}
     return RocmDevices("rocm", tables, spaces)
 

@@ -12,25 +12,12 @@ import math
 import numpy as np
 import torch
 
-from conformance.inputs import gemm
+from conformance.inputs import gemm, integer_budget
 from conformance.inputs.arrangement import formats, value_range
 from conformance.inputs.bounded import plant, representable
 from conformance.inputs.draws import Draws, Floats, Integers, Shape
 from conformance.inputs.fill_set import FillRequest, FillSet, register_fills
-from conformance.inputs.integer_budget import (
-    IntegerBudget,
-    check_budget,
-    direct_sizes,
-    exactly,
-    first_that_fits,
-    integer_budget,
-    larger_part,
-    needs_one_hot,
-    operand_units,
-    output_unit,
-    paired_sizes,
-    small_sizes,
-)
+from conformance.inputs.integer_budget import IntegerBudget, budget_of, exactly
 from conformance.numerics.contract import Contract
 from conformance.numerics.conv_bounds import error_bound
 from conformance.numerics.fill import Fill
@@ -50,7 +37,7 @@ def applicable(problem: Conv, contract: Contract) -> tuple[str, ...]:
 def build(request: FillRequest[Conv]) -> Fill:
     """The fill that ``request`` names; see :class:`FillSet`. "wide-A" is about x and "wide-B" about w."""
     if request.name in ("wide-A", "wide-B"):
-        return first_that_fits(functools.partial(_wide, request))
+        return integer_budget.first_that_fits(functools.partial(_wide, request))
     problem, draws = request.problem, request.draws("conv")
     if request.name == "transparent":
         return _exact(request, draws, *(_direct if problem.group_channels < 4 else _paired)(request, draws))
@@ -69,13 +56,13 @@ def build(request: FillRequest[Conv]) -> Fill:
 def _budget(request: FillRequest[Conv]) -> tuple[IntegerBudget, int]:
     """The budget of one output's product, and the largest integer that x's and w's significands hold."""
     product, contract = request.problem.product, request.contract
-    return integer_budget(product, contract), 2 ** value_range(product, contract, "a").bits - 1
+    return budget_of(product, contract), 2 ** value_range(product, contract, "a").bits - 1
 
 
 def _direct(request: FillRequest[Conv], draws: Draws) -> tuple[Integers, Integers]:
     """Small integers whose sums fit the output, for fewer channels than pairs need."""
     budget, top = _budget(request)
-    largest_x, largest_w = direct_sizes(budget, top, top)
+    largest_x, largest_w = integer_budget.direct_sizes(budget, top, top)
     operand = request.problem.operand
     return draws.nonzero(largest_x, operand("x").shape), draws.nonzero(largest_w, operand("w").shape)
 
@@ -89,7 +76,7 @@ def _paired(request: FillRequest[Conv], draws: Draws) -> tuple[Integers, Integer
     pairs = channels // 2
     order = draws.permutation(channels)
     u, v, single = order[:pairs], order[pairs : 2 * pairs], order[2 * pairs :]
-    largest_x, largest_w, density = paired_sizes(budget, top, top)
+    largest_x, largest_w, density = integer_budget.paired_sizes(budget, top, top)
 
     x = draws.nonzero(largest_x, (problem.batch, problem.groups, channels, math.prod(problem.size)))
     x[:, :, v] = x[:, :, u]
@@ -117,10 +104,10 @@ def _wide(request: FillRequest[Conv], optimistic: bool) -> Fill:
     wide_shape, small_shape = shapes if wide_x else shapes[::-1]
     largest = min(top, budget.chunk_limit)
     wide = (1 + draws.below(largest, wide_shape)) * draws.signs(_leading(wide_shape))
-    if needs_one_hot(budget, largest):
+    if integer_budget.needs_one_hot(budget, largest):
         small = _one_hot_weights(problem, draws) if wide_x else _one_hot_windows(problem, draws)
     else:
-        small = _small(small_sizes(budget, largest, top, optimistic=optimistic), small_shape, draws)
+        small = _small(integer_budget.small_sizes(budget, largest, top, optimistic=optimistic), small_shape, draws)
     return _exact(request, draws, *((wide, small) if wide_x else (small, wide)))
 
 
@@ -165,11 +152,11 @@ def _one_hot_windows(problem: Conv, draws: Draws) -> Integers:
 def _exact(request: FillRequest[Conv], draws: Draws, x: Integers, w: Integers) -> Fill:
     """Chooses units, makes tensors, computes the reference and checks that every partial sum is exact."""
     problem, contract, product = request.problem, request.contract, request.problem.product
-    budget = integer_budget(product, contract)
+    budget = budget_of(product, contract)
     largest = _subset_sum(request, x, w)
-    check_budget(product, contract, request.name, largest, largest)
-    unit_out = output_unit(product, contract, budget, largest)
-    units = operand_units(product, contract, unit_out)
+    integer_budget.check_budget(product, contract, request.name, largest, largest)
+    unit_out = integer_budget.output_unit(product, contract, budget, largest)
+    units = integer_budget.operand_units(product, contract, unit_out)
     inputs = {
         name: exactly(integers, unit, problem.operand(name), formats(product, contract, _SIDES[name]))
         for name, integers, unit in zip("xw", (x, w), units, strict=True)
@@ -194,7 +181,7 @@ def _subset_sum(request: FillRequest[Conv], x: Integers, w: Integers) -> int:
         return 0
     x_units, w_units = (torch.from_numpy(array).to(request.device or "cpu").double() for array in (x, w))
     total, size = correlate(problem, x_units, w_units), correlate(problem, x_units.abs(), w_units.abs())
-    return larger_part(total, size)
+    return integer_budget.larger_part(total, size)
 
 
 # Bounded and special fills

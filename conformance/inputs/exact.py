@@ -14,35 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conformance.inputs.arrangement import (
-    Product,
-    draw_exponents,
-    formats,
-    ignored,
-    operand_tensors,
-    period,
-    scale_exponents,
-    value_range,
-)
+from conformance.inputs import arrangement, integer_budget
+from conformance.inputs.arrangement import Product, value_range
 from conformance.inputs.draws import Draws, Integers
 from conformance.inputs.fill_set import FillError, FillRequest
-from conformance.inputs.integer_budget import (
-    IntegerBudget,
-    addend_exponent,
-    addends,
-    check_budget,
-    direct_sizes,
-    epilogue_exponent,
-    exactly,
-    first_that_fits,
-    integer_budget,
-    needs_one_hot,
-    operand_units,
-    output_unit,
-    paired_sizes,
-    small_sizes,
-    subset_sums,
-)
+from conformance.inputs.integer_budget import IntegerBudget, budget_of, exactly
 from conformance.numerics.fill import Fill
 from conformance.problems import DTYPES, Gemm, Operand
 from conformance.references import gemm
@@ -80,7 +56,7 @@ def wide(request: FillRequest[Gemm]) -> Fill:
     """
     if request.problem.op == "int_mm":
         return _large_sums(request)
-    return first_that_fits(functools.partial(_wide, request))
+    return integer_budget.first_that_fits(functools.partial(_wide, request))
 
 
 def wide_scales(request: FillRequest[Gemm]) -> Fill:
@@ -120,7 +96,7 @@ def _wide(request: FillRequest[Gemm], optimistic: bool) -> Fill:
     wide_a = request.name == "wide-A"
     sizes = (product.rows, product.cols) if wide_a else (product.cols, product.rows)
     tops = _tops(request) if wide_a else _tops(request)[::-1]
-    full, small = _wide_pair(draws, integer_budget(problem, contract), sizes, tops, optimistic)
+    full, small = _wide_pair(draws, budget_of(problem, contract), sizes, tops, optimistic)
     a, b = (full, small) if wide_a else (small.T, full.T)
     if range_b.integer and range_b.signed and not wide_a:
         b = np.where(b < 0, b - 1, b)  # two's complement: from -128
@@ -139,12 +115,12 @@ def _wide_pair(
     full = 1 + draws.below(largest, (sizes[0], budget.k))
     full *= draws.signs((sizes[0], 1))
     shape = (budget.k, sizes[1])
-    if needs_one_hot(budget, largest):
+    if integer_budget.needs_one_hot(budget, largest):
         small = np.zeros(shape, dtype=np.int64)
         columns = np.arange(sizes[1])
         small[draws.permutation(budget.k)[columns % budget.k], columns] = draws.signs((sizes[1],))
         return full, small
-    small_largest, density = small_sizes(budget, largest, tops[1], optimistic=optimistic)
+    small_largest, density = integer_budget.small_sizes(budget, largest, tops[1], optimistic=optimistic)
     small = 1 + draws.below(small_largest, shape)
     if density < 1:
         small *= draws.chance(density, shape)
@@ -155,7 +131,7 @@ def _wide_pair(
 def _direct(request: FillRequest[Gemm], draws: Draws) -> tuple[Integers, Integers]:
     problem, contract = request.problem, request.contract
     product = Product.of(problem)
-    largest_a, largest_b = direct_sizes(integer_budget(problem, contract), *_tops(request))
+    largest_a, largest_b = integer_budget.direct_sizes(budget_of(problem, contract), *_tops(request))
     a, b = draws.nonzero(largest_a, (product.rows, product.k)), draws.nonzero(largest_b, (product.k, product.cols))
     return a, b if value_range(problem, contract, "b").signed else np.abs(b)
 
@@ -173,11 +149,11 @@ def _pairs(product: Product, draws: Draws) -> tuple[Integers, Integers, Integers
 
 def _paired(request: FillRequest[Gemm], draws: Draws) -> tuple[Integers, Integers]:
     problem, contract = request.problem, request.contract
-    budget, product = integer_budget(problem, contract), Product.of(problem)
+    budget, product = budget_of(problem, contract), Product.of(problem)
     signed = value_range(problem, contract, "b").signed
     u, v, rest = _pairs(product, draws)
     pairs = len(u)
-    largest_a, largest_b, density = paired_sizes(budget, *_tops(request))
+    largest_a, largest_b, density = integer_budget.paired_sizes(budget, *_tops(request))
 
     a = np.empty((product.rows, product.k), dtype=np.int64)
     a[:, u] = a[:, v] = draws.nonzero(largest_a, (product.rows, pairs))
@@ -218,11 +194,13 @@ def _assemble(request: FillRequest[Gemm], draws: Draws, a: Integers, b: Integers
     ``scales_only``: scales of many bits and a bias of zero, for products that leave fp32 room for them.
     """
     problem, contract = request.problem, request.contract
-    budget = integer_budget(problem, contract)
+    budget = budget_of(problem, contract)
     largest_in_chunk, largest = _measured_sums(request, budget, a, b)
-    check_budget(problem, contract, request.name, largest_in_chunk, largest)
-    out = output_unit(problem, contract, budget, largest)
-    units = _Units(*operand_units(problem, contract, out - epilogue_exponent(problem)), out)
+    integer_budget.check_budget(problem, contract, request.name, largest_in_chunk, largest)
+    out = integer_budget.output_unit(problem, contract, budget, largest)
+    units = _Units(
+        *integer_budget.operand_units(problem, contract, out - integer_budget.epilogue_exponent(problem)), out
+    )
     inputs = _inputs(request, budget, draws, a, b, units, scales_only)
     meta = {
         "unit_a": units.a,
@@ -239,7 +217,7 @@ def _measured_sums(request: FillRequest[Gemm], budget: IntegerBudget, a: Integer
     """max(P, N) in one chunk and in all."""
     a_int, b_int = (torch.from_numpy(np.ascontiguousarray(side)).to(request.device or "cpu") for side in (a, b))
     chunk = budget.chunk if request.problem.has_product else 1
-    return subset_sums(a_int, b_int, chunk, Product.of(request.problem).segment)
+    return integer_budget.subset_sums(a_int, b_int, chunk, Product.of(request.problem).segment)
 
 
 def _inputs(
@@ -255,25 +233,25 @@ def _inputs(
 
     def matrix(name: str) -> Tensor:
         integers, unit = (a, units.a) if name == "a" else (b, units.b)
-        return exactly(integers, unit, problem.operand(name), formats(problem, request.contract, name))
+        return exactly(integers, unit, problem.operand(name), arrangement.formats(problem, request.contract, name))
 
     def addend(operand: Operand) -> Tensor:
         if scales_only:
             return torch.zeros(operand.shape, dtype=DTYPES[operand.dtype])
-        if operand not in addends(problem):
-            return ignored(operand)
-        unit = units.out - addend_exponent(problem, operand)
+        if operand not in integer_budget.addends(problem):
+            return arrangement.ignored(operand)
+        unit = units.out - integer_budget.addend_exponent(problem, operand)
         return exactly(draws.nonzero(budget.addend, operand.shape), unit, operand, (operand.dtype,))
 
     def scale(operand: Operand) -> Tensor:
-        exponents = draw_exponents(problem, operand.name, operand.shape, draws)
+        exponents = arrangement.draw_exponents(problem, operand.name, operand.shape, draws)
         significand = np.ones(operand.shape)
         if scales_only:
             odd = 2 * draws.below(2 ** (WIDE_SCALE_BITS - 2), operand.shape) + 1
             significand = 1 + np.ldexp(odd, 1 - WIDE_SCALE_BITS)
         return exactly(significand, exponents, operand, (operand.dtype,))
 
-    return operand_tensors(problem, draws, matrix=matrix, addend=addend, scale=scale)
+    return arrangement.operand_tensors(problem, draws, matrix=matrix, addend=addend, scale=scale)
 
 
 def _expected(request: FillRequest[Gemm], inputs: dict[str, Tensor], units: _Units, scales_only: bool) -> Tensor:
@@ -293,7 +271,7 @@ def _is_product(problem: Gemm, factors: tuple[Tensor, Tensor], raw: Tensor, unit
     """Whether ``raw`` is the product of ``factors`` (fp64; integers in these units), by :func:`gemm.freivalds`."""
     a, b = factors
     if problem.batch is not None:  # a large batch repeats itself
-        repeat = period(problem)
+        repeat = arrangement.period(problem)
         if not torch.equal(raw[repeat:], raw[:-repeat]):
             return False
         a, b, raw = a[:repeat], b[:repeat], raw[:repeat]
@@ -305,10 +283,10 @@ def _is_product(problem: Gemm, factors: tuple[Tensor, Tensor], raw: Tensor, unit
 
 def _factor_units(problem: Gemm, units: _Units, scales_only: bool) -> tuple[int, int]:
     """Units of the factors of the reference: with the scales that are part of them."""
-    unit_a = units.a + min(scale_exponents(problem, "row_scale"))
+    unit_a = units.a + min(arrangement.scale_exponents(problem, "row_scale"))
     unit_b = units.b
     if Product.of(problem).scaled:
         below = WIDE_SCALE_BITS - 1 if scales_only else 0
-        unit_a += min(scale_exponents(problem, "scale_a")) - below
-        unit_b += min(scale_exponents(problem, "scale_b")) - below
+        unit_a += min(arrangement.scale_exponents(problem, "scale_a")) - below
+        unit_b += min(arrangement.scale_exponents(problem, "scale_b")) - below
     return unit_a, unit_b

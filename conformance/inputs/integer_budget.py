@@ -13,7 +13,7 @@ An example: fp16 operands under a contract that keeps 24 bits.
 >>> from conformance.numerics.contract import Accumulator, Contract
 >>> from conformance.problems import mm
 >>> problem, contract = mm(64, 64, 1000, "fp16"), Contract("fp16", Accumulator())
->>> budget = integer_budget(problem, contract)
+>>> budget = budget_of(problem, contract)
 >>> budget.limit == 2**24 - 1  # what max(P, N) may be
 True
 >>> budget.visible == 2**11  # the largest result that fp16's 11 bits show to the unit
@@ -95,7 +95,7 @@ class IntegerBudget:
         return min(self.chunk_limit / self.chunk, self.limit / self.k)
 
 
-def integer_budget(problem: Gemm, contract: Contract) -> IntegerBudget:
+def budget_of(problem: Gemm, contract: Contract) -> IntegerBudget:
     """What ``contract`` leaves for the integers of ``problem``. Raises FillError if :func:`allows_exact` is False."""
     a, b = (value_range(problem, contract, name) for name in "ab")
     out, product, added = FORMATS[contract.out_dtype], Product.of(problem), addends(problem)
@@ -281,7 +281,7 @@ def larger_part(total: Tensor, size: Tensor) -> int:
 
 def check_budget(problem: Gemm, contract: Contract, name: str, chunk: int, total: int) -> None:
     """Raises :class:`BudgetError` unless the measured max(P, N) of a chunk and in total fit the contract."""
-    budget = integer_budget(problem, contract)
+    budget = budget_of(problem, contract)
     limit, limit_total = 2**contract.accumulator.exact_bits, budget.limit + 1
     if chunk >= limit or total >= limit_total:
         raise BudgetError(
