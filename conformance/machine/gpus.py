@@ -68,9 +68,7 @@ def _nvidia_gpus() -> Gpus:
         return Gpus(entries=tuple(map(str, range(len(nodes)))))
     rows = [[cell.strip() for cell in line.split(",")] for line in output.splitlines() if line.count(",") == 2]
     return Gpus(
-        entries=tuple(row[0] for row in rows),
-        names=tuple(row[1] for row in rows),
-        driver=rows[0][2] if rows else None,
+        entries=tuple(row[0] for row in rows), names=tuple(row[1] for row in rows), driver=rows[0][2] if rows else None
     )
 
 

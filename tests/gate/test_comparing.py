@@ -21,11 +21,7 @@ from conformance.gate.verdict.compare import compare
 from conformance.reporting import github
 from conformance.reporting.comparison import answer, render_markdown, render_terminal
 
-REASONS = {
-    "not-applicable": "capability",
-    "not-run": "no-device",
-    "expected-fail": "known-defect",
-}
+REASONS = {"not-applicable": "capability", "not-run": "no-device", "expected-fail": "known-defect"}
 
 
 def of_status(status: str) -> list[Record]:
@@ -363,8 +359,7 @@ def test_command_writes_json_with_everything(runs, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [("none",), ("before", "--json", "-", "--markdown", "-"), ("before", "--json", "no/such/folder/x")],
+    "arguments", [("none",), ("before", "--json", "-", "--markdown", "-"), ("before", "--json", "no/such/folder/x")]
 )
 def test_command_that_cannot_be_carried_out(runs, monkeypatch, arguments):
     monkeypatch.chdir(runs[0].parent)

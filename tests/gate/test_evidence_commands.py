@@ -120,8 +120,7 @@ def test_a_write_that_fails_leaves_nothing_behind(evidence, tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("missing", "says"),
-    [("environment.json", "run again with this version"), ("records.jsonl", "a run that ended")],
+    ("missing", "says"), [("environment.json", "run again with this version"), ("records.jsonl", "a run that ended")]
 )
 def test_a_run_without_its_files_gives_no_bundle(evidence, tmp_path, missing, says):
     (evidence.folder / missing).unlink()

@@ -14,13 +14,7 @@ import pytest
 
 from conformance.gate.runs.code_digest import code_digest
 from conformance.gate.runs.nvidia_tools import ASSEMBLERS, assemblers, nvidia_tool
-from conformance.gate.runs.run_environment import (
-    assembler_facts,
-    distribution_facts,
-    environment,
-    git_state,
-    variables,
-)
+from conformance.gate.runs.run_environment import assembler_facts, distribution_facts, environment, git_state, variables
 
 
 def wheel(folder: Path, sources: dict[str, str], name: str = "fake_stack") -> Path:
@@ -50,12 +44,7 @@ def facts():
 
 def test_an_installed_wheel_is_described(installed):
     entry = facts()
-    assert (entry["version"], entry["files"], entry["altered"], entry["is_imported"]) == (
-        "1.0",
-        3,
-        [],
-        True,
-    )
+    assert (entry["version"], entry["files"], entry["altered"], entry["is_imported"]) == ("1.0", 3, [], True)
     rows = sorted(
         row for row in (installed / "fake_stack-1.0.dist-info/RECORD").read_text().splitlines() if ",," not in row
     )

@@ -112,11 +112,7 @@ def test_a_waiver_that_is_not_needed_fails_with_its_edit():
     assert not decided.passed
 
 
-REFUSED = {
-    "status": Status.NOT_APPLICABLE,
-    "reason": Reason(ReasonCode.CAPABILITY, "x", "y"),
-    "executor": None,
-}
+REFUSED = {"status": Status.NOT_APPLICABLE, "reason": Reason(ReasonCode.CAPABILITY, "x", "y"), "executor": None}
 
 
 @pytest.mark.parametrize("records", [RECORDS[1:], but("mm", **REFUSED)], ids=["left-out", "refused"])

@@ -146,11 +146,7 @@ OTHERWISE = {
         "pass:interpreter is owed, compiled found",
     ),
     "passed-without-running": ("bf16", {"executor": None}, "pass:interpreter is owed, pass found"),
-    "passes-now": (
-        "refused",
-        {"status": Status.PASS, "reason": None},
-        "not-applicable:capability is owed, pass found",
-    ),
+    "passes-now": ("refused", {"status": Status.PASS, "reason": None}, "not-applicable:capability is owed, pass found"),
     "unexpected-pass": ("bf16", {"status": Status.UNEXPECTED_PASS}, "pass:interpreter is owed, unexpected-pass found"),
 }
 

@@ -147,10 +147,7 @@ def test_cases_that_ran_no_kernel_prove_nothing_of_the_target():
 
 def test_the_level_is_the_least_and_never_rounded_up():
     mixed = but("mm", executor="device")
-    assert [claim.level for claim in claims(PROFILES, mustpass(), mixed)] == [
-        Level.INTERPRETED,
-        Level.INTERPRETED,
-    ]
+    assert [claim.level for claim in claims(PROFILES, mustpass(), mixed)] == [Level.INTERPRETED, Level.INTERPRETED]
     device = [replace(record, executor="device") for record in RECORDS]
     assert [claim.level for claim in claims(PROFILES, mustpass(), device)] == [Level.DEVICE, Level.DEVICE]
     compiled = but("mm", status=Status.NOT_RUN, executor=None, verdicts=(Verdict("x", True),), reason=REFUSED)

@@ -385,9 +385,7 @@ TAMPERINGS: dict[RejectReason, dict[str, Callable[[Sample], bytes]]] = {
         "the envelope spelt otherwise": lambda b: with_envelope(b, respelt_payload),
         "no envelope's fields": lambda b: with_envelope(b, lambda e: e.clear()),
     },
-    RejectReason.OTHER_KEY: {
-        "signed by another key": signed_by_another,
-    },
+    RejectReason.OTHER_KEY: {"signed by another key": signed_by_another},
     RejectReason.BAD_SIGNATURE: {
         "the statement edited": lambda b: with_envelope(b, edited_payload),
         "signed by another key in our name": signed_by_another_in_our_name,

@@ -12,14 +12,7 @@ from conformance.gate.stacks.stack_runs import StackRun
 from conformance.reproducers.script_request import file_name
 
 #: Kinds of findings whose case fails in a way that a script can show.
-SHOWN = (
-    Kind.NEW_CRASH,
-    Kind.NEW_FAIL,
-    Kind.NONDETERMINISTIC,
-    Kind.FEATURE_LOST,
-    Kind.LIMIT_CROSSED,
-    Kind.MORE_SPILLS,
-)
+SHOWN = (Kind.NEW_CRASH, Kind.NEW_FAIL, Kind.NONDETERMINISTIC, Kind.FEATURE_LOST, Kind.LIMIT_CROSSED, Kind.MORE_SPILLS)
 #: How many cases of a group are tried, until a script shows the difference. The group has one cause: if these few do
 #: not show it, the others hardly will.
 TRIES = 3

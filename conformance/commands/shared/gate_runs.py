@@ -31,7 +31,6 @@ REPORTS = {"json": "comparison.json", "markdown": "comparison.md", "html": "repo
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-
     parser.add_argument(
         "--tier", choices=TIERS, default="quick", help="how much to run with each stack (default: quick)"
     )

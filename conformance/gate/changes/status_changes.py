@@ -46,10 +46,7 @@ _STANDING = {
 }
 #: For each way to fail in the candidate: the finding if it is new, and the standings of the baseline that make it old.
 _FAILURES = {
-    Standing.EXPECTED: (
-        Kind.NEW_EXPECTED_FAIL,
-        (Standing.EXPECTED, Standing.FLAKY, Standing.FAILED, Standing.CRASHED),
-    ),
+    Standing.EXPECTED: (Kind.NEW_EXPECTED_FAIL, (Standing.EXPECTED, Standing.FLAKY, Standing.FAILED, Standing.CRASHED)),
     Standing.FLAKY: (Kind.NONDETERMINISTIC, (Standing.FLAKY, Standing.FAILED, Standing.CRASHED)),
     Standing.FAILED: (Kind.NEW_FAIL, (Standing.FAILED, Standing.CRASHED)),
     Standing.CRASHED: (Kind.NEW_CRASH, (Standing.CRASHED,)),
@@ -139,10 +136,7 @@ def _kind_of_compiled(was: Standing, before: ComparedRecord | None) -> Kind | No
 
 
 def _cause(
-    kind: Kind,
-    before: ComparedRecord | None,
-    after: ComparedRecord | None,
-    absence: Callable[[ComparedRecord], str],
+    kind: Kind, before: ComparedRecord | None, after: ComparedRecord | None, absence: Callable[[ComparedRecord], str]
 ) -> tuple[str, str]:
     """The cause of a finding of ``kind``, and what else there is to say."""
     if kind in _FAILURE_KINDS and after:

@@ -6,22 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from conformance import records
 from conformance.gate.evidence.options import check_options
 from conformance.gate.evidence.rejection import Rejected, RejectReason
 from conformance.gate.evidence.strict_json import decode_object
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
 from conformance.gate.runs.run_environment import SCHEMA as ENVIRONMENT_SCHEMA
 from conformance.gate.runs.run_reader import without_collection
-from conformance.records import (
-    RECORDS_FILE,
-    RUN_FILE,
-    CaseRecord,
-    RecordError,
-    RunInfo,
-    from_line,
-    incompleteness,
-    run_from_text,
-)
+from conformance.records import RECORDS_FILE, RUN_FILE, CaseRecord, RecordError, RunInfo
 
 ENVELOPE_FILE = "statement.dsse.json"
 SELECTED_FILE = "selected.txt"
@@ -90,7 +82,7 @@ def _selected(content: bytes) -> tuple[str, ...]:
 def _run(content: bytes) -> RunInfo:
     decode_object(content, RUN_FILE)
     try:
-        return run_from_text(_text(content, RUN_FILE))
+        return records.run_from_text(_text(content, RUN_FILE))
     except RecordError as error:
         raise Rejected(RejectReason.UNREADABLE, f"{RUN_FILE}: {error}") from None
 
@@ -107,7 +99,7 @@ def _record(line: bytes, place: str) -> CaseRecord:
         raise Rejected(RejectReason.TOO_LARGE, f"{place}: {len(line)} bytes; a record has at most {LINE_LIMIT}")
     decode_object(line, place)
     try:
-        return from_line(line.decode("utf-8"))
+        return records.from_line(line.decode("utf-8"))
     except RecordError as error:
         raise Rejected(RejectReason.UNREADABLE, f"{place}: {error}") from None
 
@@ -138,7 +130,7 @@ def code_digests(environment: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _check_complete(contents: Contents) -> None:
-    run, problems = contents.run, incompleteness(contents.selected, contents.records)
+    run, problems = contents.run, records.incompleteness(contents.selected, contents.records)
     if len(set(contents.selected)) != len(contents.selected):
         problems.append(f"{SELECTED_FILE} names a case twice")
     if run.wall_s is None:

@@ -20,22 +20,9 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from conformance import records
 from conformance.gate.runs.record_figures import Code, Observed, Resources
-from conformance.records import (
-    READ_LIMIT,
-    READABLE_SCHEMAS,
-    RECORDS_FILE,
-    RUN_FILE,
-    Reason,
-    RecordError,
-    RunInfo,
-    Status,
-    read_run,
-    record_files,
-    refuse_failing,
-    refuse_more_than,
-    unreadable,
-)
+from conformance.records import Reason, RecordError, RunInfo, Status
 
 #: Bytes of one line. A line has about 5 KB; each text in it is cut at 20,000 characters.
 LINE_LIMIT = 4 << 20
@@ -92,8 +79,8 @@ class ComparedRecord(msgspec.Struct, frozen=True, gc=False):
 @dataclass(frozen=True)
 class ComparedRun:
     """One side of a comparison, as found on disk. ``records`` are by case id; ``run`` is None where there is no usable
-    ``run.json``; ``problems`` are sentences about lines that could not be used as they are; ``unusable`` is the number
-    of lines that were dropped; ``mixed`` names what is not the same in all records: stack, tier or seed."""
+    ``run.json``; ``problems`` are sentences about lines that could not be used as they are; ``mixed`` names what is not
+    the same in all records: stack, tier or seed."""
 
     name: str
     records: Mapping[str, ComparedRecord]
@@ -102,7 +89,6 @@ class ComparedRun:
     tier: str | None
     seed: int | None
     problems: tuple[str, ...] = ()
-    unusable: int = 0
     mixed: tuple[str, ...] = ()
 
     def statuses(self) -> dict[str, int]:
@@ -115,10 +101,10 @@ def read_compared_run(path: str | os.PathLike[str], name: str = "") -> ComparedR
     """Reads a run's folder, or one file of records. ``name`` is what reports call it, by default the path. Raises
     FileNotFoundError if there is nothing to read, OSError if it cannot be read or is larger than the limit."""
     path = Path(path)
-    files = record_files(path) if path.is_dir() else [path]
+    files = records.record_files(path) if path.is_dir() else [path]
     if not files or not all(file.is_file() for file in files):
-        raise FileNotFoundError(f"{path} holds no records: give a run's folder or a {RECORDS_FILE}")
-    refuse_more_than(READ_LIMIT, *files)
+        raise FileNotFoundError(f"{path} holds no records: give a run's folder or a {records.RECORDS_FILE}")
+    records.refuse_more_than(records.READ_LIMIT, *files)
     side = _Collector()
     with without_collection():
         for file in files:
@@ -129,12 +115,12 @@ def read_compared_run(path: str | os.PathLike[str], name: str = "") -> ComparedR
 
 def _run_info(folder: Path, side: _Collector) -> RunInfo | None:
     try:
-        return read_run(folder)
+        return records.read_run(folder)
     except FileNotFoundError:
-        side.problem(f"{RUN_FILE} is missing: whether the run ended and what was selected is not known")
+        side.problem(f"{records.RUN_FILE} is missing: whether the run ended and what was selected is not known")
         return None
     except (OSError, RecordError, UnicodeDecodeError) as error:
-        side.problem(f"{RUN_FILE}: {error}")
+        side.problem(f"{records.RUN_FILE}: {error}")
         return None
 
 
@@ -203,7 +189,6 @@ class _Collector:
         self.tier: str | None = None
         self.seed: int | None = None
         self.problems: list[str] = []
-        self.dropped = 0
         self.problems_dropped = 0
         self.mixed: set[str] = set()
         # All records share few distinct texts and lists of checks. One copy of each takes a third of the memory.
@@ -219,7 +204,6 @@ class _Collector:
             tier=run.tier if run else self.tier,
             seed=run.seed if run else self.seed,
             problems=(*self.problems, *more),
-            unusable=self.dropped,
             mixed=tuple(sorted(self.mixed)),
         )
 
@@ -235,7 +219,6 @@ class _Collector:
                 try:
                     self._take(line)
                 except RecordError as error:
-                    self.dropped += 1
                     torn = "" if line is None or line.endswith(b"\n") else "torn last line: "
                     self.problem(f"{file.name}:{number}: {torn}{error}")
 
@@ -244,11 +227,11 @@ class _Collector:
             raise RecordError(f"a line of more than {LINE_LIMIT} bytes")
         try:
             decoded = _decode(line)
-            if decoded.schema not in READABLE_SCHEMAS:
+            if decoded.schema not in records.READABLE_SCHEMAS:
                 raise msgspec.ValidationError("another schema")
             stack = self.stack if decoded.stack == self._raw_stack else _decode_stack(decoded.stack)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise unreadable(line, error) from None
+            raise records.unreadable(line, error) from None
         self._note_origin(decoded, stack)
         record = self._record(decoded)
         other = self.records.get(record.case)
@@ -278,7 +261,7 @@ class _Collector:
         checks, passed = tuple(map(_check_of, line.verdicts)), all(map(_passed_of, line.verdicts))
         failing = () if passed else [(verdict.check, verdict.text) for verdict in line.verdicts if not verdict.passed]
         if failing and line.status is Status.PASS:
-            refuse_failing(line.case, line.verdicts)
+            records.refuse_failing(line.case, line.verdicts)
         keep = self._pool.setdefault
         return ComparedRecord(
             line.case,

@@ -75,11 +75,7 @@ def compare(name: str, out: torch.Tensor, low: torch.Tensor, high: torch.Tensor,
 
 
 def check(
-    launch: Callable[..., None],
-    layouts: dict[str, Any],
-    data: dict[str, str],
-    wanted: dict[str, Any],
-    device: str,
+    launch: Callable[..., None], layouts: dict[str, Any], data: dict[str, str], wanted: dict[str, Any], device: str
 ) -> list[str]:
     """Two runs, with NaN and with a large number around every tensor: all that is wrong, a sentence each."""
     faults: list[str] = []
