@@ -41,7 +41,7 @@ def edited(fault: Fault) -> dict[str, str]:
 
 
 def _kernels(package: str) -> Iterator[Kernel]:
-    for module in catalogue.MODULES:
+    for module in catalogue.ORDER:
         yield from importlib.import_module(f"{package}.{module}").KERNELS
 
 
