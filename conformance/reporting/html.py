@@ -38,15 +38,15 @@ def render(
     before = _changed_before(baseline, comparison)
     texts = html_artefacts.Texts(roots)
     artefacts = _artefacts(records, run, before, baseline, comparison, texts)
-    details, kept = _chunks("record", records)
-    earlier, kept_before = _chunks("before", before)
+    details, detailed = _chunks("record", records)
+    earlier, detailed_before = _chunks("before", before)
     then = baseline.reading.records if baseline else ()
     changes = html_data.comparison_data(comparison) if comparison else None
     head: dict[str, Any] = {
         "run": html_data.header(run),
         "chunk": CHUNK,
-        "kept": kept,
-        "before": [record.case[: html_data.CASE_LIMIT] for record in before[:kept_before]],
+        "kept": detailed,
+        "before": [record.case[: html_data.CASE_LIMIT] for record in before[:detailed_before]],
         "baseline": html_data.header(baseline) if baseline else None,
         "comparison": None if changes is None else {**changes, "groups": None},
         "left_out": dict(sorted(texts.left_out.items())),
@@ -72,7 +72,7 @@ def _json(value: Any) -> str:
 def _chunks(name: str, records: Sequence[CaseRecord]) -> tuple[list[str], int]:
     """The records packed :data:`CHUNK` at a time, and how many there was room for."""
     elements: list[str] = []
-    size = kept = 0
+    size = packed_records = 0
     for number, start in enumerate(range(0, len(records), CHUNK)):
         part = records[start : start + CHUNK]
         element = packed(f"{name}-{number}", f"[{','.join(html_data.line(record) for record in part)}]")
@@ -80,8 +80,8 @@ def _chunks(name: str, records: Sequence[CaseRecord]) -> tuple[list[str], int]:
         if size > DETAILS_LIMIT:
             break
         elements.append(element)
-        kept += len(part)
-    return elements, kept
+        packed_records += len(part)
+    return elements, packed_records
 
 
 def _changed_before(baseline: ReportedRun | None, comparison: Comparison | None) -> list[CaseRecord]:
