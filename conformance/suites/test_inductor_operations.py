@@ -254,10 +254,10 @@ def test_matmul_dropout_backward(inductor, target, p):
         leaves = [a.clone().requires_grad_(), b.clone().requires_grad_()]
         compiled(*leaves, p=p)
         torch.manual_seed(17)
-        kept = torch.ops.aten.native_dropout(torch.ones_like(a @ b), p, True)[1]
+        survivors = torch.ops.aten.native_dropout(torch.ones_like(a @ b), p, True)[1]
         torch.manual_seed(17)
         (compiled(*leaves, p=p) * weight).sum().backward()
-    upstream = torch.where(kept, weight.double() / (1 - p), 0.0)
+    upstream = torch.where(survivors, weight.double() / (1 - p), 0.0)
     references = [upstream @ b.double().T, a.double().T @ upstream]
     for name, operand, reference in zip("ab", leaves, references, strict=True):
         assert operand.grad is not None

@@ -226,7 +226,7 @@ OVERRIDES: tuple[Override, ...] = (
     ),
     Override(
         "torch._inductor.select_algorithm.AlgorithmSelectorCache.make_precompile_fn",
-        lambda target: lambda cache, *arguments, **options: lambda *given, **named: {},
+        lambda target: lambda cache, *arguments, **options: lambda *_, **__: {},
         "choices are compiled only to be measured, and loaded onto the device; some Pythons skip this by themselves",
     ),
     Override(
