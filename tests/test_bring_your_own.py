@@ -111,3 +111,18 @@ print(lookup.for_target(Target("cuda", 86, 32)).name, len(cuda.CUDA.table("mm"))
 @pytest.mark.parametrize("kind", ["kernels", "targets"])
 def test_entry_point_groups_are_those_of_the_readme(kind):
     assert f"conformance.{kind}" in (ROOT / "README.md").read_text()
+
+
+def test_a_kernel_module_of_this_tree_needs_no_line_elsewhere(tmp_path, monkeypatch):
+    """The catalogue finds it, and puts it behind the modules whose order is written down."""
+    from conformance import kernels
+    from conformance.kernels import catalogue
+
+    text = "import copy\nfrom conformance.kernels import attention\nKERNELS = (copy.copy(attention.KERNELS[0]),)\n"
+    (tmp_path / "added.py").write_text(text + "KERNELS[0].name = 'added'\n")
+    before = list(catalogue.own_kernels())
+    monkeypatch.setattr(kernels, "__path__", [*kernels.__path__, str(tmp_path)])
+    try:
+        assert list(catalogue.own_kernels.__wrapped__()) == [*before, "added"]
+    finally:
+        sys.modules.pop("conformance.kernels.added", None)

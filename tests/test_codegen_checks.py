@@ -47,10 +47,11 @@ SAMPLES = {
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942", "gfx950", "gfx1201")
 ASSEMBLY = ("ptx", "amdgcn")
 SM90 = Target("cuda", 90, 32)
+Artefacts = dict[tuple[str, str], Artefact | None]
 
 
 @pytest.fixture(scope="module")
-def artefacts() -> dict[tuple[str, str], Artefact | None]:
+def artefacts() -> Artefacts:
     """Every sample for every target, compiled in parallel; None where the target refuses the dtype."""
     handles = {(t, name): submit(sample, find(t)) for t in TARGETS for name, sample in SAMPLES.items()}
     results = {key: handle.result() for key, handle in handles.items()}
@@ -59,7 +60,7 @@ def artefacts() -> dict[tuple[str, str], Artefact | None]:
     return {key: result.artefact for key, result in results.items()}
 
 
-def table(artefacts: dict[tuple[str, str], Artefact | None], target: str) -> str:
+def table(artefacts: Artefacts, target: str) -> str:
     """The features of every sample, without those that depend on the release: spills, and copies on gfx950."""
     skipped = {SPILL, ASYNC_COPY} if target == "gfx950" else {SPILL}
     lines = []
@@ -72,7 +73,7 @@ def table(artefacts: dict[tuple[str, str], Artefact | None], target: str) -> str
     return "\n".join(lines)
 
 
-def test_features_on_sm_80(artefacts: dict[tuple[str, str], Artefact | None]) -> None:
+def test_features_on_sm_80(artefacts: Artefacts) -> None:
     assert_expected_inline(
         table(artefacts, "sm_80"),
         """\
@@ -86,7 +87,7 @@ specialised POINTER_LOAD POINTER_STORE MMA""",
     )
 
 
-def test_features_on_sm_90(artefacts: dict[tuple[str, str], Artefact | None]) -> None:
+def test_features_on_sm_90(artefacts: Artefacts) -> None:
     assert_expected_inline(
         table(artefacts, "sm_90"),
         """\
@@ -100,7 +101,7 @@ specialised TMA_LOAD POINTER_STORE TENSOR_DESCRIPTOR WGMMA WARP_SPECIALIZED""",
     )
 
 
-def test_features_on_sm_100(artefacts: dict[tuple[str, str], Artefact | None]) -> None:
+def test_features_on_sm_100(artefacts: Artefacts) -> None:
     assert_expected_inline(
         table(artefacts, "sm_100"),
         """\
@@ -115,15 +116,13 @@ specialised TMA_LOAD POINTER_STORE TENSOR_DESCRIPTOR TCGEN05 WARP_SPECIALIZED"""
 
 
 @pytest.mark.parametrize(("target", "unit"), [("gfx942", "MFMA"), ("gfx950", "MFMA"), ("gfx1201", "WMMA")])
-def test_features_on_amd(artefacts: dict[tuple[str, str], Artefact | None], target: str, unit: str) -> None:
+def test_features_on_amd(artefacts: Artefacts, target: str, unit: str) -> None:
     """No tensor copy unit: descriptors are rewritten to pointers, and warp specialisation is not done."""
     lines = [f"{name:12}POINTER_LOAD POINTER_STORE{'' if name == 'copy' else ' ' + unit}" for name in SAMPLES]
     assert table(artefacts, target) == "\n".join(lines)
 
 
-def test_every_directive_matches_somewhere_and_fails_elsewhere(
-    artefacts: dict[tuple[str, str], Artefact | None],
-) -> None:
+def test_every_directive_matches_somewhere_and_fails_elsewhere(artefacts: Artefacts) -> None:
     """What no target here can show (AMD's tensor data mover and copies) is in the next test, on text."""
     outcomes: dict[tuple[str, str, str], set[bool]] = {}
     for (target, _), artefact in artefacts.items():
@@ -139,13 +138,8 @@ def test_every_directive_matches_somewhere_and_fails_elsewhere(
     amd = {("amd", name, stage) for name in ("POINTER_LOAD", "POINTER_STORE") for stage in ("ttir", "amdgcn")}
     absent = {(f, n, s) for f, n, s in one_sided if f == "amd" and outcomes[f, n, s] == {False}}
     assert one_sided - always - amd == absent
-    assert {name for _, name, _ in absent} <= {
-        "TMA_LOAD",
-        "TMA_STORE",
-        "TENSOR_DESCRIPTOR",
-        "ASYNC_COPY",
-        "WARP_SPECIALIZED",
-    }
+    known = {TMA_LOAD, TMA_STORE, TENSOR_DESCRIPTOR, ASYNC_COPY, WARP_SPECIALIZED}
+    assert {name for _, name, _ in absent} <= {feature.name for feature in known}
 
 
 SPELLINGS = [
@@ -294,7 +288,7 @@ def test_misuse() -> None:
 # Names and comments are no code
 
 
-def test_the_name_of_a_kernel_matches_nothing(artefacts: dict[tuple[str, str], Artefact | None]) -> None:
+def test_the_name_of_a_kernel_matches_nothing(artefacts: Artefacts) -> None:
     artefact = artefacts["sm_90", "copy"]
     assert artefact is not None
     assert artefact.kernel_name == "tma_store_wgmma_tcgen05"

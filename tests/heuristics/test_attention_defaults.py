@@ -91,36 +91,27 @@ def test_few_queries_on_nvidia():
     assert _row(CUDA.flex_decode_default(64, "bf16", A100)) == (64, 1, 2)
 
 
-def test_amd():
-    defaults = {
-        "forward": [
-            (64, "bf16"),
-            (256, "bf16"),
-            (256, "fp16"),
-            (96, "bf16"),
-            (96, "fp32"),
-            (512, "bf16"),
-            (512, "fp32"),
-        ],
-        "backward": [(64, "fp32"), (64, "bf16"), (128, "bf16"), (256, "bf16"), (512, "bf16")],
-    }
-    methods = {"forward": ROCM.flex_fwd_default, "backward": ROCM.flex_bwd_default}
-    rows = {name: [methods[name](*case, A100) for case in cases] for name, cases in defaults.items()}
-    assert {name: list(map(_row, configs)) for name, configs in rows.items()} == {
-        "forward": [
-            (128, 64, 1, 8),
-            (32, 64, 1, 8),
-            (32, 64, 1, 4),
-            (128, 64, 1, 8),
-            (64, 64, 1, 4),
-            (64, 32, 1, 4),
-            (32, 16, 1, 4),
-        ],
-        "backward": [(16, 16, 1, 4), (64, 64, 1, 4), (64, 128, 1, 8), (64, 64, 1, 4), (16, 16, 1, 4)],
-    }
-    decode = ROCM.flex_decode_default(64, "bf16", A100)
-    assert _row(decode) == (64, 1, 4)
-    assert {config.vendor for config in [*rows["forward"], *rows["backward"], decode]} == {FREE}
+@pytest.mark.parametrize(
+    ("table", "head", "dtype", "row"),
+    [
+        ("flex_fwd", 64, "bf16", (128, 64, 1, 8)),
+        ("flex_fwd", 256, "bf16", (32, 64, 1, 8)),
+        ("flex_fwd", 256, "fp16", (32, 64, 1, 4)),
+        ("flex_fwd", 96, "bf16", (128, 64, 1, 8)),
+        ("flex_fwd", 96, "fp32", (64, 64, 1, 4)),
+        ("flex_fwd", 512, "bf16", (64, 32, 1, 4)),
+        ("flex_fwd", 512, "fp32", (32, 16, 1, 4)),
+        ("flex_bwd", 64, "fp32", (16, 16, 1, 4)),
+        ("flex_bwd", 64, "bf16", (64, 64, 1, 4)),
+        ("flex_bwd", 128, "bf16", (64, 128, 1, 8)),
+        ("flex_bwd", 256, "bf16", (64, 64, 1, 4)),
+        ("flex_bwd", 512, "bf16", (16, 16, 1, 4)),
+        ("flex_decode", 64, "bf16", (64, 1, 4)),
+    ],
+)
+def test_amd(table, head, dtype, row):
+    config = ROCM.flex_default(table, head, dtype, A100)
+    assert (_row(config), config.vendor) == (row, FREE)
 
 
 def test_a_default_is_asked_for_by_table():
