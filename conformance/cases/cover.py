@@ -1,4 +1,4 @@
-"""A small part of a product in which everything appears that must: how the tiers below the full one choose cases.
+"""Chooses a few rows of a product so that every value appears, and every pair that must: the tiers below the full one.
 
 :func:`cover` makes rows until nothing is missing. Each row starts with the value that shows most of what is missing.
 The other parameters follow, those first that have most to show, each with the value that

@@ -8,8 +8,9 @@ A test states what it is about and gets one case per row::
 The combinations of the test's own parameters count as the values of one parameter, and so do those of ``rotate``.
 :func:`~conformance.cases.cover.cover` chooses the rows of one kernel, so that one can predict them:
 
-* *quick*: every combination, dtype, config (of a sample) and rotated value appears, each row on one target. Targets are
-  taken in turn; each kernel of a test, and each test of a file, begins with the next one. A kernel beyond the core has
+* *quick*: every combination, dtype, config (of a sample) and rotated value appears, each row on one target. There are
+  as many rows as the longest of these lists has values. Targets are taken in turn; each kernel of a test, and each
+  test of a file, begins with the next one. A kernel beyond the core has
   one row, the next one for each kernel and test;
 * *default*: every value appears with every dtype, each combination :data:`DEFAULT_TURNS` times, on every target. A
   kernel beyond the core has each combination once with each dtype, and not every config;
@@ -248,9 +249,9 @@ def _quick_rows(
 ) -> list[tuple[Any, ...]]:
     """A few rows in which every value appears, each with one target; of a kernel beyond the core one of them."""
     taken = _without_long_compilations(taken, every_config=scenario.every_config)
-    # Only our own kernels count, so that a kernel from elsewhere moves no case of another.
+    # Kernels from elsewhere do not count, and a new one of ours comes last: neither moves a case of another kernel.
     peers = [known.name for known in own_kernels().values() if scenario.kernels(known)]
-    place = (peers.index(kernel.name) if kernel.name in peers else len(peers)) + len(peers) * scenario.number
+    place = (peers.index(kernel.name) if kernel.name in peers else len(peers)) + scenario.number
     targets = list(dict.fromkeys(target for _, _, target in taken))
     covered = cover(
         {**_parameters(scenario, taken, combinations), "target": in_turn(targets, place)},

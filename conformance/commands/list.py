@@ -27,7 +27,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Returns pytest's exit status. Raises :class:`CommandError` if no case is left."""
     if arguments.fills:
         from conformance.inputs.fills import fill_table
+        from conformance.kernels.catalogue import catalogue
 
+        catalogue()  # families of installed packages register their fills
         print(markdown_table(fill_table()))
         return 0
     import pytest

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from conformance import inputs
 from conformance.inputs.fill_set import REGISTERED, FillError, FillKind, FillRequest, FillSet, fill_set, register_fills
@@ -35,7 +35,6 @@ __all__ = [
     "fill_names",
     "fill_table",
     "fills",
-    "names_of_family",
     "register_fills",
 ]
 
@@ -78,18 +77,6 @@ def applicable_fills(problem: Problem, contract: Contract, names: Sequence[str] 
     if contract.out_dtype != problem.output_dtype:
         raise ValueError(f"{problem.id} has output {problem.output_dtype}, its contract says {contract.out_dtype}")
     return tuple(name for name in fill_set(problem).applicable(problem, contract) if names is None or name in names)
-
-
-def names_of_family(problem: Problem, names: Iterable[str]) -> tuple[str, ...]:
-    """Those of ``names`` that the problem's family knows, for callers whose problems are of several families.
-
-    Raises ValueError for a name that no family knows.
-    """
-    every = {name for family in REGISTERED.values() for name in family.names}
-    unknown = sorted(set(names) - every)
-    if unknown:
-        raise ValueError(f"fill names {unknown} are unknown: use {', '.join(sorted(every))}")
-    return tuple(name for name in names if name in fill_names(problem))
 
 
 def fill_table() -> list[list[str]]:

@@ -10,7 +10,6 @@ from importlib.metadata import entry_points
 import torch
 from torch import Tensor
 
-from conformance import kernels as package
 from conformance.kernels.kernel import Kernel, NoApplicableKernel, NotApplicable, Plan, Variant
 from conformance.kernels.launch import Launch
 from conformance.problems import DTYPES, Operand, Problem
@@ -40,9 +39,10 @@ ORDER = (
 @functools.cache
 def own_kernels() -> dict[str, Kernel]:
     """The kernels of this package by name, in the order of :data:`ORDER`."""
+    package = importlib.import_module(__package__)  # not by its name: tests with planted faults import a copy
     names = [module.name for module in pkgutil.iter_modules(package.__path__) if not module.ispkg]
     names.sort(key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
-    modules = [importlib.import_module(f"{package.__name__}.{name}") for name in names]
+    modules = [importlib.import_module(f"{__package__}.{name}") for name in names]
     return {kernel.name: kernel for module in modules for kernel in getattr(module, "KERNELS", ())}
 
 

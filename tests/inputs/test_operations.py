@@ -13,7 +13,6 @@ from conformance.inputs.fills import (
     fill_names,
     fill_table,
     fills,
-    names_of_family,
     register_fills,
 )
 from conformance.numerics.contract import FMA, Accumulator, Contract
@@ -324,14 +323,6 @@ def test_values_past_an_integer_format_are_refused():
     operand = Gemm("mixed_mm", 2, 2, 2, b_dtype="int8").operand("b")
     with pytest.raises(FillError, match="do not fit int8"):
         integer_budget.exactly([[128.0]], 0, operand, ("int8", "fp16"))
-
-
-def test_a_union_of_several_families_is_taken_apart_and_misspelt_names_are_not_dropped():
-    names = ("wide-A", "tie")
-    assert names_of_family(mm(1, 1, 1), names) == ("wide-A",)
-    assert names_of_family(Attention("attention", 1, 1, 8, 8, 16), names) == ("tie",)
-    with pytest.raises(ValueError, match=r"\['ties'\] are unknown"):
-        names_of_family(mm(1, 1, 1), ("wide-A", "ties"))
 
 
 class OneTimesTwo(Problem):
