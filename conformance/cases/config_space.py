@@ -53,8 +53,8 @@ def _traits(config: AnyConfig) -> set[Hashable]:
 
 
 def _share(kernel: Kernel, target: Target, sample: tuple[AnyConfig, ...]) -> tuple[AnyConfig, ...]:
-    """The part of ``kernel`` when the kernels of one table that ``target`` can use divide a sample among themselves in
-    turn: two rows at least. A kernel from elsewhere shares with ours and takes nothing from them."""
+    """Every n-th row of ``sample``, for the n kernels that share its table and run on ``target``; at least
+    two rows. A kernel from elsewhere shares with ours and takes nothing from them."""
     sharing = [
         other.name
         for other in {**own_kernels(), kernel.name: kernel}.values()

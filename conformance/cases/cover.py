@@ -1,6 +1,7 @@
 """Chooses a few rows of a product so that every value appears, and every pair that must: the tiers below the full one.
 
-:func:`cover` makes rows until nothing is missing. Each row starts with the value that shows most of what is missing.
+:func:`cover` makes rows until nothing is missing: at least as many as its longest parameter has values. Each row starts
+with the value that shows most of what is missing.
 The other parameters follow, those first that have most to show, each with the value that
 
 1. shows most of what is missing;

@@ -300,14 +300,16 @@ def _parameters(
 
 
 def _among(names: Sequence[str], taken: Iterable[tuple[Any, ...]]) -> Callable[[Mapping[str, Any]], bool]:
-    """Whether the values of ``names`` in a part of a row, as far as it has them, occur together in ``taken``."""
+    """Says whether a partial row, a mapping from some names to values, can still become one of ``taken``."""
     parts = {part for row in taken for part in itertools.product(*((None, value) for value in row))}
     return lambda part: tuple(map(part.get, names)) in parts
 
 
 def _without_long_compilations(taken: Sequence[Taken], *, every_config: bool) -> list[Taken]:
-    """``taken``, of which :data:`UNROLLED` keeps the smallest tiles only: :data:`UNROLLED_CONFIGS` of them, or one if
-    every config is to appear, and that for itself if others remain for the other dtypes."""
+    """``taken`` without the large tiles of :data:`UNROLLED`, which keeps the :data:`UNROLLED_CONFIGS` smallest ones.
+
+    With ``every_config`` it keeps one config, which no other dtype then takes, if each of them has another.
+    """
     unrolled = dict.fromkeys(config for dtype, config, _ in taken if dtype == UNROLLED)
     small = sorted(unrolled, key=lambda config: math.prod(config.tile))[: 1 if every_config else UNROLLED_CONFIGS]
     taken = [row for row in taken if row[0] != UNROLLED or row[1] in small]

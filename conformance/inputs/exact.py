@@ -137,7 +137,7 @@ def _direct(request: FillRequest[Gemm], draws: Draws) -> tuple[Integers, Integer
 
 
 def _pairs(product: Product, draws: Draws) -> tuple[Integers, Integers, Integers]:
-    """All k in random pairs (u, v) and the rest; where segments have scales of their own, within each segment."""
+    """All k in random pairs (u, v), and the rest. With scales per segment, both k of a pair are in one segment."""
     segments: list[tuple[Integers, Integers, Integers]] = []
     for start in range(0, product.k, product.segment if product.scaled else product.k):
         count = min(product.segment, product.k - start) if product.scaled else product.k

@@ -1,4 +1,4 @@
-"""What a descriptor cannot describe is refused for a typed reason; forced past the check, what happens is recorded."""
+"""Kernels refuse what a descriptor cannot describe. Without the check, the damage is seen and recorded."""
 
 import dataclasses
 
@@ -76,7 +76,7 @@ def test_refusal_names_operand_bytes_and_rule(recorder, kernel, target, dtype, c
 
 @pytest.mark.parametrize("fault", ["a-base", "a-pitch", "b-pitch", "out-extent"])
 def test_forced_past_the_check(harness, recorder, fault):
-    """Without the refusal: on a device, in a process of its own, the harness must see the damage; its kind is kept."""
+    """Without the refusal, in a process of its own on a device, the damage must be seen. The record keeps its kind."""
     kernel = catalogue.get("mm_persistent_tma")
     target, config = harness.first_target(kernel), kernel.configs[1]
     problem = misaligned(kernel, "bf16", config, fault)

@@ -41,7 +41,7 @@ HEAD_DIMS = [64, 128, 256, 80, 16, (64, 128)]
 
 @scenario(where(family="attention"), head_dim=HEAD_DIMS, dtypes=("bf16", "fp16"), configs=1)
 def test_head_dims(conform, kernel, target, dtype, config, head_dim):
-    """Powers of two, one that is none, the least, and a value head that is wider."""
+    """Powers of two, the smallest head, one that is no power of two, and value heads wider than key heads."""
     head_dim, value_dim = head_dim if isinstance(head_dim, tuple) else (head_dim, None)
     problem = attention(kernel, dtype, config, heads=1, head_dim=head_dim, value_dim=value_dim, mask=Mask("causal"))
     conform(kernel, problem, config=config, target=target, variant=kernel.example_variant())
@@ -57,7 +57,7 @@ SHARED = {
 
 @scenario(where(family="attention"), shared=list(SHARED), rotate={"order": ["bhsd", "bshd"]}, configs=1)
 def test_shared_keys(conform, kernel, target, dtype, config, shared, order):
-    """Grouped queries, and one batch of keys for all; gradients are summed over who shares."""
+    """Grouped queries, and one batch of keys for all. Gradients of keys are summed over all that share them."""
     problem = attention(kernel, dtype, config, order=order, pad=8, **SHARED[shared])
     conform(kernel, problem, config=config, target=target, variant=kernel.example_variant())
 
@@ -90,7 +90,7 @@ def test_lengths(conform, kernel, target, dtype, config, lengths, mask):
     every_target=True,  # short cases: with them the quick tier has attention on every target
 )
 def test_splits(conform, harness, kernel, target, dtype, config, splits):
-    """Any number of parts, more than there are blocks of keys included; None is the kernel's own choice."""
+    """Any number of parts, also more parts than blocks of keys. None is the kernel's own choice."""
     problem = attention(kernel, dtype, config, keys=150, heads=4, kv_heads=2)
     variant = {"splits": splits} if splits else {"sms": None if harness.settings.has_gpu else 6}
     conform(kernel, problem, config=config, target=target, **variant)

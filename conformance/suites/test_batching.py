@@ -37,7 +37,7 @@ def test_batch_bias(conform, kernel, target, dtype, config, bias):
 
 @scenario(where(operation=BATCHED), batch=[0, 1], configs=1)
 def test_least_batches(conform, recorder, kernel, target, dtype, config, batch):
-    """No matrix launches nothing, one matrix is a plain product."""
+    """A batch of no matrix launches nothing. A batch of one is a plain product."""
     run = conform(kernel, kernel.problem(dtype, 40, 24, 56, batch=batch), config=config, target=target)
     recorder.verdict("launch", (0 not in run.plan.grid) == bool(batch), f"grid {run.plan.grid}")
 

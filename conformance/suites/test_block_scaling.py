@@ -1,4 +1,4 @@
-"""Scaled products with one scale per block of each operand: promoted in the main loop, where a neighbour's is near."""
+"""Products with one scale per block of each operand. The scales act in the main loop, where a wrong one is near."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every config that the heuristics list, on each kernel that it belongs to: one bad row is seen, whichever is tuned.
+"""Every config that the heuristics list, on each kernel that it belongs to: a bad row is seen whether tuned or not.
 
 Each row is compiled, run on a shape of every class and judged by the exact fills, bit for bit. Registers, spills,
 shared memory and compile time are in the record, and on a device the time of one larger problem, so that two records

@@ -104,7 +104,7 @@ def test_single_tap_as_product(conform, kernel, target, dtype, config, rank, wei
 
 @scenario(where(family="conv"), window=["1x1", "3x3"], dtypes=("bf16", "fp16"), configs=1)
 def test_empty_batch(conform, recorder, kernel, target, dtype, config, window):
-    """No image launches nothing and gives an empty result; a product refuses it."""
+    """A batch of no image launches nothing and gives an empty result. The kernels that use a product refuse it."""
     rank = kernel.rank
     edge, pad = (3, 1) if window == "3x3" else (1, 0)
     order = (LAST,) * 3

@@ -43,7 +43,7 @@ def _padded(kernel, M, N, K, dtype):
 
 
 def _compiled(harness, recorder, plans):
-    """Triton's own hash of what each plan compiles to, asked afresh: no prediction of ours comes in between."""
+    """Triton's own hash of what each plan compiles to. It is asked of Triton each time, never predicted."""
     factory = "conformance.kernels.catalogue:meta_launch"
     requests = {name: CompileRequest(factory, plan, plan.target, deduplicate=False) for name, plan in plans.items()}
     handles = {name: harness.pool.submit(request) for name, request in requests.items()}

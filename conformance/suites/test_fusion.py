@@ -47,7 +47,7 @@ PROLOGUES = [
     configs=3,
 )
 def test_prologue(conform, recorder, kernel, target, dtype, config, prologue, epilogue):
-    """Casts up and down, rows scaled, rows gathered; A is padded, so that what is read beside it shows."""
+    """Casts up and down, rows scaled, rows gathered; A is padded, so that a read beside it shows."""
     name, stored = prologue
     if stored == dtype:  # no cast at all: the other 16-bit format instead
         stored = {"bf16": "fp16", "fp16": "bf16"}[dtype]

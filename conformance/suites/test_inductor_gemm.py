@@ -60,7 +60,7 @@ def check_persistent(inductor, target, template, problem, name, *, dynamic, stor
 
 @generated(needs=("tma", "wgmma"), order=ORDERS, dynamic=[False, True], store=[False, True])
 def test_mm_persistent_tma(inductor, target, order, dynamic, store):
-    """A persistent product of every order, each store. Dynamic sizes: a descriptor makes Inductor fix them."""
+    """A persistent product of every order, with each kind of store. Inductor fixes dynamic sizes for a descriptor."""
     template = inductor.template("persistent TMA")
     problem = mm(168, 248, 88, "fp16", **operands(order))
     check_persistent(inductor, target, template, problem, "mm", dynamic=dynamic, store=store)

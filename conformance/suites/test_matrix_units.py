@@ -1,5 +1,5 @@
 """fp16 and bf16 products use the matrix units of every target: WGMMA, tcgen05, MFMA, WMMA and what came before them.
-What multiplies fp8 is the target's own affair; that it is right is shown for each."""
+A target multiplies fp8 as it likes; each is shown to be right."""
 
 from conformance.cases.scenarios import ragged, scenario, where
 from conformance.codegen_checks import MFMA, MMA, TCGEN05, WGMMA, WMMA

@@ -1,4 +1,4 @@
-"""Random problems, each judged in full: what no list of shapes has thought of. The number in an id is the seed."""
+"""Random problems, each judged in full: shapes that no list has. The number in an id is the seed of the draw."""
 
 from conformance.cases.random_problems import random_plan
 from conformance.cases.scenarios import every_kernel, scenario

@@ -1,4 +1,4 @@
-"""Scales of scaled mm, alpha and beta of addmm: exact where they must be, ignored where they say so, checked."""
+"""Scales of scaled mm, alpha and beta of addmm: exact where they must be; a zero alpha or beta ignores its operand."""
 
 import torch
 

@@ -29,9 +29,13 @@ def test_grid_leaves_reserved_sms(conform, harness, recorder, kernel, target, dt
     with carveout.reserved(count):
         run = conform(kernel, problem, config=config, target=target, sms=sms, fills=FILLS)
     expected = (min(sms - (count or 0), side * side),)
-    recorder.verdict("grid planned", run.plan.grid == expected, f"{run.plan.grid}, {expected} expected")
+    recorder.verdict(
+        "grid planned",
+        run.plan.grid == expected,
+        f"planned {run.plan.grid}, {expected} is required: SMs less the reserve",
+    )
     if run.trial is not None:
-        recorder.verdict("grid ran", run.trial.grid == expected, f"{run.trial.grid}, {expected} expected")
+        recorder.verdict("grid ran", run.trial.grid == expected, f"{run.trial.grid} ran, {expected} is required")
         for name, out in run.trial.outputs.items():
             same = torch.equal(bits(out), bits(plain.trial.outputs[name]))
             recorder.verdict(f"same bits/{name}", same, f"grid {run.trial.grid} and {plain.trial.grid}")
@@ -45,7 +49,7 @@ def _fail_inside(recorder):
 
 @pytest.mark.parametrize("outer", [None, 5])
 def test_carveout_is_restored_after_a_failure(recorder, outer):
-    """Whatever happens inside, the global is what it was."""
+    """The global setting is restored, also after an error inside."""
     with carveout.reserved(outer):
         with pytest.raises(ZeroDivisionError), carveout.reserved(27):
             _fail_inside(recorder)

@@ -79,7 +79,7 @@ def test_bias_views(conform, kernel, target, dtype, config, bias):
 
 @scenario(where(any_order=True), far=["a", "b", "out", "block of a"], dtypes=("bf16", "fp16"), configs=1)
 def test_strides_past_2_31_elements(conform, kernel, target, dtype, config, far):
-    """Offsets of the last rows, or of one k-block from the next, need more than 32 bits; only rows are touched."""
+    """The offset of the last rows, or between two k-blocks, needs over 32 bits. The memory between is not used."""
     M, N, K = ragged(config, dtype, aligned=True)
     fields: dict[str, object]
     if far == "block of a":

@@ -1,4 +1,4 @@
-"""Every order of the operands in memory, with sizes known when compiling and when launching, each store."""
+"""Every order of the operands in memory, with sizes known when compiling or launching, and each kind of store."""
 
 from conformance.cases.scenarios import ragged, scenario, where
 from conformance.codegen_checks import POINTER_STORE, TMA_STORE

@@ -48,7 +48,7 @@ def _judge_result(recorder, run, empty):
         return
     for name, out in run.trial.outputs.items():
         shape = tuple(out.shape) == problem.output.shape and out.shape[-2:] == (problem.M, problem.N)
-        recorder.verdict(f"shape/{name}", shape, f"{tuple(out.shape)}, ({problem.M}, {problem.N}) expected")
+        recorder.verdict(f"shape/{name}", shape, f"{tuple(out.shape)}, ({problem.M}, {problem.N}) is required")
         recorder.verdict(f"dtype/{name}", out.dtype == DTYPES[problem.output_dtype], str(out.dtype))
         if "K" in empty and problem.bias is None:
             recorder.verdict(f"zeros/{name}", not out.double().any(), "every element is zero")
