@@ -9,9 +9,9 @@ The combinations of the test's own parameters count as the values of one paramet
 :func:`~conformance.cases.cover.cover` chooses the rows of one kernel, so that one can predict them:
 
 * *quick*: every combination, dtype, config (of a sample) and rotated value appears, each row on one target. There are
-  as many rows as the longest of these lists has values. Targets are taken in turn; each kernel of a test, and each
-  test of a file, begins with the next one. A kernel beyond the core has
-  one row, the next one for each kernel and test;
+  at least as many rows as the longest of these lists has values. Targets are taken in turn; each kernel of a test, and
+  each test of a file, begins with the next one. A kernel beyond the core has one row, the next one for each kernel and
+  test;
 * *default*: every value appears with every dtype, each combination :data:`DEFAULT_TURNS` times, on every target. A
   kernel beyond the core has each combination once with each dtype, and not every config;
 * *full* and *exhaustive*: crossed.
@@ -249,7 +249,7 @@ def _quick_rows(
 ) -> list[tuple[Any, ...]]:
     """A few rows in which every value appears, each with one target; of a kernel beyond the core one of them."""
     taken = _without_long_compilations(taken, every_config=scenario.every_config)
-    # Kernels from elsewhere do not count, and a new one of ours comes last: neither moves a case of another kernel.
+    # Kernels from elsewhere do not count, and a new one of ours comes last: neither moves the others here.
     peers = [known.name for known in own_kernels().values() if scenario.kernels(known)]
     place = (peers.index(kernel.name) if kernel.name in peers else len(peers)) + scenario.number
     targets = list(dict.fromkeys(target for _, _, target in taken))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import importlib
@@ -22,7 +23,7 @@ from conformance.heuristics.cuda import CUDA
 from conformance.heuristics.lookup import for_target
 from conformance.heuristics.row_limits import accumulator_registers, shared_memory
 from conformance.judging import sweep
-from conformance.kernels.catalogue import catalogue, get
+from conformance.kernels.catalogue import catalogue, get, own_kernels
 from conformance.kernels.examples import ROWS_REST, SHAPES, SPLITS, rest
 from conformance.kernels.gemm_family import GemmFamily
 from conformance.records import ReasonCode
@@ -396,3 +397,20 @@ def test_declared_lines_are_keys_of_the_sweep():
         name, dtype, config, target = line.split(" ")
         assert dtype in get(name).dtype_names(), line
         assert config in listed_ids(name, target) or config in selected_ids(name, dtype, target), line
+
+
+def test_a_kernel_from_elsewhere_takes_no_row_of_a_table_from_ours(monkeypatch):
+    """It shares the table of mm: the rows of the others move only if it counts as one of ours."""
+    theirs = copy.copy(get("mm"))
+    theirs.name = "vendor_mm"
+    peers = [kernel for kernel in own_kernels().values() if kernel.table == theirs.table]
+
+    def shares():
+        return [space(kernel, find("sm_90"), "quick") for kernel in peers]
+
+    before = shares()
+    assert space(theirs, find("sm_90"), "quick")
+    assert shares() == before
+    with_theirs = {**own_kernels(), theirs.name: theirs}
+    monkeypatch.setattr(config_space, "own_kernels", lambda: with_theirs)
+    assert shares() != before

@@ -45,20 +45,20 @@ def quick(scene, name, targets=TARGETS):
 def faults():
     """What is wrong with the way in which :data:`SCENE` is covered."""
     cases = {name: quick(SCENE, name) for name in CORE}
-    found = []
+    gaps = []
     for name in CORE:
         shown = [tuple(combination) for _, _, _, *combination in cases[name]]
-        found += [f"{name} shows {len(set(shown))} of 8 combinations"] if len(set(shown)) != 8 else []
+        gaps += [f"{name} shows {len(set(shown))} of 8 combinations"] if len(set(shown)) != 8 else []
         targets = Counter(target for target, *_ in cases[name])
-        found += [f"{name} uses {len(targets)} targets"] if len(targets) < len(TARGETS) - 2 else []
+        gaps += [f"{name} uses {len(targets)} targets"] if len(targets) < len(TARGETS) - 2 else []
         dtypes = {dtype for _, dtype, *_ in cases[name]}
-        found += [f"{name} has dtypes {dtypes}"] if dtypes != set(get(name).dtype_names()) else []
+        gaps += [f"{name} has dtypes {dtypes}"] if dtypes != set(get(name).dtype_names()) else []
         configs = {config for _, _, config, *_ in cases[name]}
-        found += [f"{name} has {len(configs)} configs"] if configs != set(covering_sample(get(name).configs)) else []
+        gaps += [f"{name} has {len(configs)} configs"] if configs != set(covering_sample(get(name).configs)) else []
         pairs = {(dtype, static) for _, dtype, _, _, static in cases[name]}
-        found += [f"{name} keeps dtype and static in step"] if len(pairs) < 2 * len(dtypes) - 1 else []
+        gaps += [f"{name} keeps dtype and static in step"] if len(pairs) < 2 * len(dtypes) - 1 else []
     unused = set(TARGETS) - {target for name in CORE for target, *_ in cases[name]}
-    return found + [f"{target.id} is not used" for target in unused]
+    return gaps + [f"{target.id} is not used" for target in unused]
 
 
 def test_each_value_appears_and_every_target_is_used():
@@ -224,8 +224,8 @@ def test_a_kernel_that_leaves_the_matrix_unit_idle_is_caught(matrix_units, idle,
         result = pool.submit(request).result()
         assert result.artefact is not None, result.error
         features = known.features(plan)
-        found = codegen_checks.check(result.artefact, find(target), features.required, features.forbidden)
-        failed.append([verdict.feature for verdict in found if not verdict.passed])
+        verdicts = codegen_checks.check(result.artefact, find(target), features.required, features.forbidden)
+        failed.append([verdict.feature for verdict in verdicts if not verdict.passed])
     assert failed[0] == []
     assert len(failed[1]) == 1
     assert failed[1][0] in UNITS
