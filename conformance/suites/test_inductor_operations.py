@@ -10,7 +10,6 @@ import tempfile
 import zipfile
 
 import torch
-from torch._inductor.fx_passes import joint_graph
 
 from conformance import problems
 from conformance.cases.generated_cases import Thin, generated
@@ -138,8 +137,14 @@ def test_dynamic_sizes(inductor, target, operation):
 
 # --- operands that are not contiguous ---------------------------------------------------------------------------------
 
-#: Whether torch makes a product of a batch of one.
-BATCH_OF_ONE_IS_MM = hasattr(joint_graph, "bmm_to_mm")
+
+def template_kind(operation):
+    """The kind of template that computes ``operation``. Some releases of torch make an mm of a bmm of one batch."""
+    if operation != "bmm":
+        return "mm_plus_mm" if operation == "mm_plus_mm" else "mm"
+    from torch._inductor.fx_passes import joint_graph  # takes seconds
+
+    return "mm" if hasattr(joint_graph, "bmm_to_mm") else "bmm"
 
 
 @generated(operation=["mm", "addmm", "bmm", "mm_plus_mm"])
@@ -156,9 +161,8 @@ def test_non_contiguous_input(inductor, target, operation):
     rows, columns, k = sized(inductor, (5025, 96, 256), (145, 72, 88))
     # the columns of A are 47 elements further apart than it has rows: 50304 in PyTorch's test, of 50257
     problem = make(rows, columns, k, dtype, layout_a=problems.Layout("col", pad=47), **arguments)
-    kind = operation if operation == "mm_plus_mm" or (operation == "bmm" and not BATCH_OF_ONE_IS_MM) else "mm"
     fields = sized(inductor, {"fills": ("transparent", "randn"), "choices": 1}, {})
-    for run in inductor.pinned(problem, target, inductor.template(kind), **fields):
+    for run in inductor.pinned(problem, target, inductor.template(template_kind(operation)), **fields):
         checks.check_strides(run, problem)
 
 

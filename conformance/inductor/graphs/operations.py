@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -65,9 +67,15 @@ def many_of_one(x: Tensor, number: Tensor) -> tuple[Tensor, ...]:
     return x + x, x * whole, x * x, x @ x, x**2
 
 
-@torch._dynamo.disable(recursive=False)
-def many_of_one_in_a_graph(x: Tensor, number: Tensor) -> tuple[Tensor, ...]:
-    """The same, with reading the number as part of the one graph, as in an export: this function is run and not
-    compiled, what it calls is."""
+def __getattr__(name: str) -> Any:
+    """Decorates the last graph when it is asked for: the decorator imports torch's compiler, which takes seconds."""
+    if name == "many_of_one_in_a_graph":
+        return torch._dynamo.disable(_many_of_one_in_a_graph, recursive=False)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _many_of_one_in_a_graph(x: Tensor, number: Tensor) -> tuple[Tensor, ...]:
+    """The same, with reading the number as part of the one graph, as in an export. This function runs uncompiled, the
+    function that it calls is compiled."""
     with torch._dynamo.config.patch(capture_scalar_outputs=True):
         return many_of_one(x, number)
