@@ -245,6 +245,8 @@ def _step(tensors: Mapping[str, Tensor], name: str, dim: int) -> int:
 class PointerGemm(GemmKernel):
     """One tile per program, pointer loads and stores, operands of any order and strides."""
 
+    shows_matrix_unit = True
+
     def _config(self, plan: Plan) -> Reason | None:
         variant = plan.variant
         if variant.tma_store or variant.descriptors == "host" or variant.epilogue_subtile != 1:

@@ -22,6 +22,8 @@ class GemmFamily(Kernel):
     block_scaled: bool = False
     #: whether A may be column-major and B row-major; otherwise A is row-major and B column-major
     any_order: bool = True
+    #: whether suites show with it which matrix unit each target has
+    shows_matrix_unit: bool = False
 
     @property
     def operation(self) -> str:

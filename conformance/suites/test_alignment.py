@@ -77,7 +77,7 @@ def test_refusal_names_operand_bytes_and_rule(recorder, kernel, target, dtype, c
 @pytest.mark.parametrize("fault", ["a-base", "a-pitch", "b-pitch", "out-extent"])
 def test_forced_past_the_check(harness, recorder, fault):
     """Without the refusal, in a process of its own on a device, the damage must be seen. The record keeps its kind."""
-    kernel = catalogue.get("mm_persistent_tma")
+    kernel = next(filter(where(operation="mm", descriptors=True), catalogue.catalogue().values()))
     target, config = harness.first_target(kernel), kernel.configs[1]
     problem = misaligned(kernel, "bf16", config, fault)
     variant = Variant(tma_store=fault.startswith("out"), sms=3)

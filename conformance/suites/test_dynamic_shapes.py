@@ -9,7 +9,7 @@ from conformance.cases.scenarios import ragged, scenario, where
 from conformance.execution.compilation import CompileRequest
 from conformance.execution.specialisation import specialisation
 from conformance.judging.inductor_judge import FURTHER_FILLS
-from conformance.kernels.catalogue import meta_launch
+from conformance.kernels.catalogue import catalogue, meta_launch
 from conformance.kernels.examples import stored_dtype
 from conformance.kernels.kernel import Variant
 from conformance.problems import Layout, itemsize, mm
@@ -157,9 +157,8 @@ def test_awkward_sizes(conform, kernel, target, dtype, config, sizes, static):
 def test_sizes_as_constants_are_specialised(recorder, name):
     """The static half differs for every size, the dynamic half does not: the two cannot be mistaken for one another."""
     from conformance import targets
-    from conformance.kernels import catalogue
 
-    kernel = catalogue.get("mm")
+    kernel = next(filter(where(operation="mm", persistent=False), catalogue().values()))
     target = targets.compile_targets()[0]
     recorder.set(kernel=kernel, target=target)
     keys = {}

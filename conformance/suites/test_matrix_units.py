@@ -9,16 +9,16 @@ from conformance.records import Check, CheckKind
 UNITS = {unit.name for unit in (MMA, WGMMA, TCGEN05, MFMA, WMMA)}
 
 
-@scenario(where(name="mm"), dtypes=("fp16", "bf16"), configs=1, every_target=True)
+@scenario(where(operation="mm", core=True, shows_matrix_unit=True), dtypes=("fp16", "bf16"), configs=1, every_target=True)
 def test_matrix_units(conform, recorder, kernel, target, dtype, config):
-    """The plainest product of all; the other suites take a sample of the targets each."""
+    """The plainest product on every target: each other suite takes a sample of the targets."""
     conform(kernel, kernel.problem(dtype, *ragged(config, dtype, aligned=True)), config=config, target=target)
     passed = [Check.parse(verdict.check) for verdict in recorder.verdicts if verdict.passed]
     used = {check.subject for check in passed if check.kind is CheckKind.REQUIRES} & UNITS
     recorder.verdict("matrix unit", bool(used), ", ".join(used) or f"none of {', '.join(sorted(UNITS))} is required")
 
 
-@scenario(where(name="scaled_mm"), dtypes=("e5m2",), configs=1, every_target=True)
+@scenario(where(operation="scaled_mm", core=True, shows_matrix_unit=True), dtypes=("e5m2",), configs=1, every_target=True)
 def test_fp8(conform, kernel, target, dtype, config):
     """The plainest product of the fp8 dtype that every target takes."""
     conform(kernel, kernel.problem(dtype, *ragged(config, dtype, aligned=True)), config=config, target=target)

@@ -6,7 +6,7 @@ import pytest
 
 from conformance.cases.scenarios import scenario, where
 from conformance.execution.window import whole_in_panels, window_of
-from conformance.kernels import catalogue
+from conformance.kernels.catalogue import catalogue
 from conformance.machine import device_memory
 from conformance.problems import DTYPES, Layout, mm
 from conformance.records import Reason
@@ -59,7 +59,7 @@ def _judge_result(recorder, run, empty):
 def test_result_of_65536_by_65536(harness, recorder, persistent):
     """M * N is 2**32, zero in 32 bits: every element is written. Without a device a window of programs at the far end,
     where offsets need 33 bits, over memory that is only touched there."""
-    kernel = catalogue.get("mm_persistent_tma" if persistent else "mm")
+    kernel = next(filter(where(operation="mm", persistent=persistent), catalogue().values()))
     problem = mm(65536, 65536, 32, "fp16", layout_b=Layout("col"))
     config = kernel.configs[1] if persistent else kernel.configs[-2]
     if isinstance(harness.executor, Reason):
