@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cases import Case, Edit, Fault
+from cases import Case, fault, grouped
 
 from conformance.heuristics.configs import FlexConfig, FlexDecodeConfig
 from conformance.kernels.kernel import Variant
@@ -30,75 +30,70 @@ def _decode(heads: int = 2, **fields: object) -> Case:
     return Case("attention_decode", problem, FlexDecodeConfig(16, 1, 2), Variant(splits=3))
 
 
-def _fault(name: str, case: Case, file: str, old: str, new: str, *, count: int = 1, **fields: object) -> Fault:
-    group = "attention" if case.kernel == "attention" else "attention backward and decode"
-    return Fault(name, group, (Edit(file, old, new, count),), case, **fields)  # type: ignore[arg-type]
-
-
 _FORWARD = (
-    _fault("attention_diagonal", _forward(mask=CAUSAL), TILES, "columns <= positions", "columns < positions"),
-    _fault("attention_causal_block", _forward(mask=CAUSAL), TILES, "all_to = first + 1", "all_to = last + 1"),
-    _fault(
+    fault("attention_diagonal", _forward(mask=CAUSAL), TILES, "columns <= positions", "columns < positions"),
+    fault("attention_causal_block", _forward(mask=CAUSAL), TILES, "all_to = first + 1", "all_to = last + 1"),
+    fault(
         "attention_window_edge",
         _forward(mask=WINDOW),
         TILES,
         "columns > positions - window",
         "columns >= positions - window",
     ),
-    _fault("attention_key_tail", _forward(), TILES, "seen = columns < keys", "seen = columns <= keys"),
-    _fault("attention_other_document", _forward(mask=Mask("document")), TILES, "document == key_", "document >= key_"),
-    _fault("attention_no_rescale", _forward(), TILES, "acc = acc * shrink[:, None]", "acc = acc * 1.0"),
-    _fault("attention_sum_no_rescale", _forward(), TILES, "total = total * shrink", "total = total"),
-    _fault(
+    fault("attention_key_tail", _forward(), TILES, "seen = columns < keys", "seen = columns <= keys"),
+    fault("attention_other_document", _forward(mask=Mask("document")), TILES, "document == key_", "document >= key_"),
+    fault("attention_no_rescale", _forward(), TILES, "acc = acc * shrink[:, None]", "acc = acc * 1.0"),
+    fault("attention_sum_no_rescale", _forward(), TILES, "total = total * shrink", "total = total"),
+    fault(
         "attention_empty_row",
         _forward(30, 24, mask=CAUSAL),
         TILES,
         'tl.where(larger == float("-inf"), 0.0, larger) if MASKED else larger',
         "larger",
     ),
-    _fault(
+    fault(
         "attention_shared_head",
         _forward(heads=4, kv_heads=2),
         FORWARD,
         "key_head = query_head // GROUP",
         "key_head = query_head % GROUP",
     ),
-    _fault(
+    fault(
         "attention_position",
         _forward(score=Score("alibi")),
         FORWARD,
         "offset = keys - queries",
         "offset = keys - queries - 1",
     ),
-    _fault(
+    fault(
         "attention_list_entry", _forward(mask=CAUSAL, block=16), FORWARD, "block * BLOCK_M // LIST_BLOCK", "block // 2"
     ),
-    _fault("attention_list_step", _forward(mask=CAUSAL, block=32), TILES, "step % steps * BLOCK", "step % 1 * BLOCK"),
-    _fault("attention_list_partial", _forward(mask=CAUSAL, block=16), LISTS, "tiles.all(-1)", "tiles.any(-1)"),
-    _fault("attention_list_twice", _forward(mask=CAUSAL, block=16), LISTS, "_listed(some & ~every)", "_listed(some)"),
-    _fault(
+    fault("attention_list_step", _forward(mask=CAUSAL, block=32), TILES, "step % steps * BLOCK", "step % 1 * BLOCK"),
+    fault("attention_list_partial", _forward(mask=CAUSAL, block=16), LISTS, "tiles.all(-1)", "tiles.any(-1)"),
+    fault("attention_list_twice", _forward(mask=CAUSAL, block=16), LISTS, "_listed(some & ~every)", "_listed(some)"),
+    fault(
         "attention_weights_16_bit",
         _forward(),
         TILES,
         "p = tl.exp2((scores - reference[:, None]) * rate)",
         "p = tl.exp2((scores - reference[:, None]) * rate).to(tl.float16).to(tl.float32)",
     ),
-    _fault("attention_log_base", _forward(), FORWARD, "+ tl.log(total)", "+ tl.log2(total)"),
-    _fault(
+    fault("attention_log_base", _forward(), FORWARD, "+ tl.log(total)", "+ tl.log2(total)"),
+    fault(
         "attention_store_row", _forward(), TILES, "(rows < limit)[:, None] & (col", "(rows <= limit)[:, None] & (col"
     ),
 )
 
 _BACKWARD = (
-    _fault("backward_mask", _backward(mask=CAUSAL), BACKWARD, "grad = tl.where(seen, grad, 0.0)", "grad = grad"),
-    _fault("backward_window", _backward(mask=WINDOW), TILES, "last + window - offset", "last - offset"),
-    _fault("backward_sharer", _backward(2, kv_heads=1), BACKWARD, "range(batches * GROUP)", "range(batches)"),
-    _fault("backward_delta_row", _backward(), BACKWARD, "delta_base + rows, delta", "delta_base + (rows ^ 1), delta"),
-    _fault("backward_key_scale", _backward(), BACKWARD, "store_rows(grad_k * scale,", "store_rows(grad_k,"),
-    _fault("backward_query_scale", _backward(), BACKWARD, "store_rows(grad_q * scale,", "store_rows(grad_q,"),
-    _fault("backward_cap", _backward(score=Score("soft-cap", 2.0)), BACKWARD, "1.0 - capped * capped", "1.0 - capped"),
-    _fault("backward_16_bit", _backward(), BACKWARD, "p.to(v.dtype), grad", "p.to(tl.bfloat16).to(v.dtype), grad"),
-    _fault(
+    fault("backward_mask", _backward(mask=CAUSAL), BACKWARD, "grad = tl.where(seen, grad, 0.0)", "grad = grad"),
+    fault("backward_window", _backward(mask=WINDOW), TILES, "last + window - offset", "last - offset"),
+    fault("backward_sharer", _backward(2, kv_heads=1), BACKWARD, "range(batches * GROUP)", "range(batches)"),
+    fault("backward_delta_row", _backward(), BACKWARD, "delta_base + rows, delta", "delta_base + (rows ^ 1), delta"),
+    fault("backward_key_scale", _backward(), BACKWARD, "store_rows(grad_k * scale,", "store_rows(grad_k,"),
+    fault("backward_query_scale", _backward(), BACKWARD, "store_rows(grad_q * scale,", "store_rows(grad_q,"),
+    fault("backward_cap", _backward(score=Score("soft-cap", 2.0)), BACKWARD, "1.0 - capped * capped", "1.0 - capped"),
+    fault("backward_16_bit", _backward(), BACKWARD, "p.to(v.dtype), grad", "p.to(tl.bfloat16).to(v.dtype), grad"),
+    fault(
         "backward_lists",
         _backward(mask=CAUSAL, block=16),
         LISTS,
@@ -108,17 +103,17 @@ _BACKWARD = (
 )
 
 _DECODE = (
-    _fault("decode_last_split", _decode(), TILES, "tl.cdiv(end - first, PARTS)", "(end - first) // PARTS"),
-    _fault(
+    fault("decode_last_split", _decode(), TILES, "tl.cdiv(end - first, PARTS)", "(end - first) // PARTS"),
+    fault(
         "decode_merge_weight",
         _decode(),
         DECODE,
         "weight = tl.exp2((part_largest - reference) * rate)",
         "weight = tl.where(exists, 1.0, 0.0)",
     ),
-    _fault("decode_row", _decode(kv_heads=1), DECODE, "query = rows % queries", "query = (rows + 1) % queries"),
-    _fault("decode_diagonal", _decode(mask=CAUSAL), TILES, "columns <= positions", "columns < positions"),
-    _fault("decode_16_bit", _decode(), HOST, "rows, columns), torch.float32", "rows, columns), torch.bfloat16"),
+    fault("decode_row", _decode(kv_heads=1), DECODE, "query = rows % queries", "query = (rows + 1) % queries"),
+    fault("decode_diagonal", _decode(mask=CAUSAL), TILES, "columns <= positions", "columns < positions"),
+    fault("decode_16_bit", _decode(), HOST, "rows, columns), torch.float32", "rows, columns), torch.bfloat16"),
 )
 
-FAULTS: tuple[Fault, ...] = (*_FORWARD, *_BACKWARD, *_DECODE)
+FAULTS = (*grouped("attention", *_FORWARD), *grouped("attention backward and decode", *_BACKWARD, *_DECODE))

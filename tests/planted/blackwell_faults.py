@@ -1,6 +1,6 @@
 """Faults of the warp-specialised kernels: the epilogue's own tile counter, its subtiles, masks and precision."""
 
-from cases import PERSISTENT, Case, Edit, Fault
+from cases import PERSISTENT, Case, Edit, Fault, grouped
 
 from conformance.heuristics.configs import Config
 from conformance.kernels.kernel import Variant
@@ -19,77 +19,52 @@ _COUNT = "stored_tile = tl.program_id(0) - programs"
 _STORE = "store_pointers(acc, c_ptr, rm, rn, M, N, stride_cm"
 _EPILOGUE = "        acc, rm, rn, M, N, scale_a_ptr"
 
-BLACKWELL = (
-    Fault("ws_counter_ahead", "blackwell", (Edit(PERSISTENT, _COUNT, "stored_tile = tl.program_id(0)"),), POINTER),
+BLACKWELL = grouped(
+    "blackwell",
+    Fault("ws_counter_ahead", Edit(PERSISTENT, _COUNT, "stored_tile = tl.program_id(0)"), POINTER),
     Fault(
         "ws_other_swizzle",
-        "blackwell",
-        (
-            Edit(
-                PERSISTENT,
-                "swizzle(stored_tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)",
-                "swizzle(stored_tile, M, N, BLOCK_M, BLOCK_N, 1)",
-            ),
+        Edit(
+            PERSISTENT,
+            "swizzle(stored_tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)",
+            "swizzle(stored_tile, M, N, BLOCK_M, BLOCK_N, 1)",
         ),
         POINTER,
     ),
-    Fault("ws_subtiles_on_one_place", "blackwell", (Edit(PERSISTENT, " + part * COLUMNS", ""),), SUBTILE),
-    Fault(
-        "ws_rows_past_the_end",
-        "blackwell",
-        (Edit(PERSISTENT, _STORE, _STORE.replace("M, N", "M + 1, N")),),
-        POINTER,
-        memory=True,
-    ),
-    Fault(
-        "ws_columns_past_the_end",
-        "blackwell",
-        (Edit(PERSISTENT, _STORE, _STORE.replace("M, N", "M, N + 1")),),
-        PADDED,
-        memory=True,
-    ),
-    Fault(
-        "ws_last_row_not_stored", "blackwell", (Edit(PERSISTENT, _STORE, _STORE.replace("M, N", "M - 1, N")),), POINTER
-    ),
+    Fault("ws_subtiles_on_one_place", Edit(PERSISTENT, " + part * COLUMNS", ""), SUBTILE),
+    Fault("ws_rows_past_the_end", Edit(PERSISTENT, _STORE, _STORE.replace("M, N", "M + 1, N")), POINTER, memory=True),
+    Fault("ws_columns_past_the_end", Edit(PERSISTENT, _STORE, _STORE.replace("M, N", "M, N + 1")), PADDED, memory=True),
+    Fault("ws_last_row_not_stored", Edit(PERSISTENT, _STORE, _STORE.replace("M, N", "M - 1, N")), POINTER),
     Fault(
         "ws_sum_rounded_to_bf16",
-        "blackwell",
-        (Edit(PERSISTENT, _EPILOGUE, _EPILOGUE.replace("acc,", "acc.to(tl.bfloat16).to(tl.float32),")),),
+        Edit(PERSISTENT, _EPILOGUE, _EPILOGUE.replace("acc,", "acc.to(tl.bfloat16).to(tl.float32),")),
         POINTER,
     ),
     Fault(
         "ws_addmm_sum_rounded_to_fp16",
-        "blackwell",
-        (Edit(PERSISTENT, _EPILOGUE, _EPILOGUE.replace("acc,", "acc.to(tl.float16).to(tl.float32),")),),
+        Edit(PERSISTENT, _EPILOGUE, _EPILOGUE.replace("acc,", "acc.to(tl.float16).to(tl.float32),")),
         ADDMM,
     ),
     Fault(
         "ws_stored_sum_rounded_to_e4m3",
-        "blackwell",
-        (Edit(PERSISTENT, "acc.to(c_ptr.dtype.element_ty)", "acc.to(tl.float8e4nv).to(c_ptr.dtype.element_ty)"),),
+        Edit(PERSISTENT, "acc.to(c_ptr.dtype.element_ty)", "acc.to(tl.float8e4nv).to(c_ptr.dtype.element_ty)"),
         SUBTILE,
     ),
     Fault(
         "ws_scales_of_the_first_columns",
-        "blackwell",
-        (
-            Edit(
-                PERSISTENT,
-                "rn = first_n + tl.arange(0, COLUMNS)\n    acc = epilogue(\n        acc, rm, rn,",
-                "rn = first_n + tl.arange(0, COLUMNS)\n    acc = epilogue(\n        acc, rm, rn - first_n,",
-            ),
+        Edit(
+            PERSISTENT,
+            "rn = first_n + tl.arange(0, COLUMNS)\n    acc = epilogue(\n        acc, rm, rn,",
+            "rn = first_n + tl.arange(0, COLUMNS)\n    acc = epilogue(\n        acc, rm, rn - first_n,",
         ),
         SCALED,
     ),
     Fault(
         "ws_column_major_read_as_row_major",
-        "blackwell",
-        (
-            Edit(
-                PERSISTENT,
-                "tl.make_tensor_descriptor(a_ptr, [K, M], [lda, 1]",
-                "tl.make_tensor_descriptor(a_ptr, [K, M - 1], [lda, 1]",
-            ),
+        Edit(
+            PERSISTENT,
+            "tl.make_tensor_descriptor(a_ptr, [K, M], [lda, 1]",
+            "tl.make_tensor_descriptor(a_ptr, [K, M - 1], [lda, 1]",
         ),
         COLUMN,
     ),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.kernel import Variant
@@ -46,17 +47,27 @@ class Fault:
     ``device_only``: the interpreter has not the arithmetic or the instruction that the fault is about."""
 
     name: str
-    group: str
-    edits: tuple[Edit, ...]
+    edits: Edit | tuple[Edit, ...]
     case: Case
     cause: str = ""
     memory: bool = False
     equivalent: str = ""
     device_only: bool = False
+    group: str = ""
 
     def runs(self, device: bool) -> bool:
         """Whether it can be run on the device, or in the interpreter."""
         return self.case.target is None if device else not self.device_only
+
+
+def grouped(group: str, *faults: Fault) -> tuple[Fault, ...]:
+    """``faults`` with the name of the group in which they are run."""
+    return tuple(replace(fault, group=group) for fault in faults)
+
+
+def fault(name: str, case: Case, file: str, old: str, new: str, *, count: int = 1, **fields: Any) -> Fault:
+    """A fault of one edit; ``fields`` are those of :class:`Fault`."""
+    return Fault(name, Edit(file, old, new, count), case, **fields)
 
 
 SMALL = Config(32, 32, 16, 2, 4)

@@ -1,6 +1,6 @@
 """Faults of the convolution kernels: masks, indices and precision."""
 
-from cases import SMALL, TILES, Case, Edit, Fault
+from cases import SMALL, TILES, Case, Edit, Fault, grouped
 
 from conformance.problems import conv2d, conv3d
 
@@ -29,81 +29,60 @@ _POINTER_STEP = "out_dtype=tl.float32)\n        a_tile += step * stride_ak"
 _PITCH = """launch = kernel.launch(product, views)
         return dataclasses.replace(launch, arguments={**launch.arguments, "stride_am": problem.channels})"""
 
-CONVOLUTION = (
+CONVOLUTION = grouped(
+    "convolution",
     # masks
-    Fault("conv_no_height_mask", "convolution", _conv("(h >= 0) & (h < H) & ", "(h >= 0) & "), FLAT),
-    Fault("conv_width_mask_off1", "convolution", _conv("(w >= 0) &", "(w >= -1) &"), FLAT),
-    Fault("conv_no_depth_mask", "convolution", _conv("(d >= 0) & (d < D)", "(d < D)"), DEEP),
-    Fault("conv_channels_mask_off1", "convolution", _conv("rk < CHANNELS -", "rk <= CHANNELS -"), FLAT),
-    Fault("conv_channels_mask_short1", "convolution", _conv("rk < CHANNELS -", "rk < CHANNELS - 1 -"), GROUPED),
-    Fault("conv_channels_no_mask", "convolution", _conv("if EVEN_CHANNELS:", "if True:"), FLAT),
-    Fault("conv_columns_stored_past_the_group", "convolution", _conv(_STORE, "mask=in_batch[:, None]"), GROUPED),
-    Fault("conv_rows_stored_past_the_batch", "convolution", _conv(_STORE, "mask=in_columns[None, :]"), FLAT),
-    Fault("conv_columns_not_all_stored", "convolution", _conv(_STORE, _STORE + " & (ro > 0)[None, :]"), FLAT),
+    Fault("conv_no_height_mask", _conv("(h >= 0) & (h < H) & ", "(h >= 0) & "), FLAT),
+    Fault("conv_width_mask_off1", _conv("(w >= 0) &", "(w >= -1) &"), FLAT),
+    Fault("conv_no_depth_mask", _conv("(d >= 0) & (d < D)", "(d < D)"), DEEP),
+    Fault("conv_channels_mask_off1", _conv("rk < CHANNELS -", "rk <= CHANNELS -"), FLAT),
+    Fault("conv_channels_mask_short1", _conv("rk < CHANNELS -", "rk < CHANNELS - 1 -"), GROUPED),
+    Fault("conv_channels_no_mask", _conv("if EVEN_CHANNELS:", "if True:"), FLAT),
+    Fault("conv_columns_stored_past_the_group", _conv(_STORE, "mask=in_batch[:, None]"), GROUPED),
+    Fault("conv_rows_stored_past_the_batch", _conv(_STORE, "mask=in_columns[None, :]"), FLAT),
+    Fault("conv_columns_not_all_stored", _conv(_STORE, _STORE + " & (ro > 0)[None, :]"), FLAT),
     # indices
-    Fault("conv_no_stride", "convolution", _conv("oh * STRIDE_H - PADDING_H", "oh - PADDING_H"), STRIDED),
-    Fault("conv_no_padding", "convolution", _conv("ow * STRIDE_W - PADDING_W", "ow * STRIDE_W"), STRIDED),
-    Fault("conv_taps_of_other_axis", "convolution", _conv("kw = tap % KERNEL_W", "kw = tap % KERNEL_H"), FLAT),
-    Fault("conv_first_channels_again", "convolution", _conv("step % blocks * BLOCK_K", "0"), STRIDED),
-    Fault("conv_last_tap_skipped", "convolution", _conv("KERNEL_W * blocks)", "KERNEL_W * blocks - 1)"), STRIDED),
-    Fault("conv_x_of_first_group", "convolution", _conv("x_ptr + group * CHANNELS * stride_xc", "x_ptr"), GROUPED),
-    Fault("conv_bias_of_first_group", "convolution", _conv("bias_ptr + channel", "bias_ptr + ro"), GROUPED),
-    Fault("conv_depth_not_counted", "convolution", _conv("od = n % OD", "od = n % (OD - 1)"), DEEP),
-    Fault("conv_weights_of_first_depth", "convolution", _conv("w_step += kd * stride_wd", "w_step += 0"), DEEP),
-    Fault("conv_first_image_again", "convolution", _conv("(x_rows + n * stride_xn)", "x_rows"), FLAT),
+    Fault("conv_no_stride", _conv("oh * STRIDE_H - PADDING_H", "oh - PADDING_H"), STRIDED),
+    Fault("conv_no_padding", _conv("ow * STRIDE_W - PADDING_W", "ow * STRIDE_W"), STRIDED),
+    Fault("conv_taps_of_other_axis", _conv("kw = tap % KERNEL_W", "kw = tap % KERNEL_H"), FLAT),
+    Fault("conv_first_channels_again", _conv("step % blocks * BLOCK_K", "0"), STRIDED),
+    Fault("conv_last_tap_skipped", _conv("KERNEL_W * blocks)", "KERNEL_W * blocks - 1)"), STRIDED),
+    Fault("conv_x_of_first_group", _conv("x_ptr + group * CHANNELS * stride_xc", "x_ptr"), GROUPED),
+    Fault("conv_bias_of_first_group", _conv("bias_ptr + channel", "bias_ptr + ro"), GROUPED),
+    Fault("conv_depth_not_counted", _conv("od = n % OD", "od = n % (OD - 1)"), DEEP),
+    Fault("conv_weights_of_first_depth", _conv("w_step += kd * stride_wd", "w_step += 0"), DEEP),
+    Fault("conv_first_image_again", _conv("(x_rows + n * stride_xn)", "x_rows"), FLAT),
     # precision
     Fault(
         "conv_fp16_acc_between",
-        "convolution",
         _conv(_CONV_STEP, f"{_CONV_STEP}        acc = acc.to(tl.float16).to(tl.float32)\n"),
         STRIDED,
     ),
     Fault(
         "conv_bf16_acc_between",
-        "convolution",
         _conv(_CONV_STEP, f"{_CONV_STEP}        acc = acc.to(tl.bfloat16).to(tl.float32)\n"),
         GROUPED,
     ),
-    Fault(
-        "conv_rounded_twice",
-        "convolution",
-        _conv(_ADDED, "    acc = acc.to(tl.bfloat16).to(tl.float32)\n" + _ADDED),
-        FLAT,
-    ),
+    Fault("conv_rounded_twice", _conv(_ADDED, "    acc = acc.to(tl.bfloat16).to(tl.float32)\n" + _ADDED), FLAT),
     Fault(
         "conv3d_fp16_acc_between",
-        "convolution",
         _conv(_CONV_STEP, f"{_CONV_STEP}        acc = acc.to(tl.float16).to(tl.float32)\n"),
         DEEP,
     ),
     # a single tap as a product
-    Fault(
-        "conv1x1_channels_mask_off1",
-        "convolution",
-        (Edit(TILES, "rk < K - k * BLOCK_K", "rk <= K - k * BLOCK_K"),),
-        SINGLE,
-    ),
+    Fault("conv1x1_channels_mask_off1", Edit(TILES, "rk < K - k * BLOCK_K", "rk <= K - k * BLOCK_K"), SINGLE),
     Fault(
         "conv1x1_bias_reversed",
-        "convolution",
-        (Edit(HOST_CONV, 'views["bias"] = tensors["bias"]', 'views["bias"] = tensors["bias"].flip(0)'),),
+        Edit(HOST_CONV, 'views["bias"] = tensors["bias"]', 'views["bias"] = tensors["bias"].flip(0)'),
         SINGLE,
     ),
-    Fault(
-        "conv1x1_pitch_without_padding",
-        "convolution",
-        (Edit(HOST_CONV, "return kernel.launch(product, views)", _PITCH),),
-        SINGLE,
-    ),
+    Fault("conv1x1_pitch_without_padding", Edit(HOST_CONV, "return kernel.launch(product, views)", _PITCH), SINGLE),
     Fault(
         "conv1x1_bf16_acc_between",
-        "convolution",
-        (
-            Edit(
-                TILES,
-                _POINTER_STEP,
-                _POINTER_STEP.replace("a_tile", "acc = acc.to(tl.bfloat16).to(tl.float32)\n        a_tile"),
-            ),
+        Edit(
+            TILES,
+            _POINTER_STEP,
+            _POINTER_STEP.replace("a_tile", "acc = acc.to(tl.bfloat16).to(tl.float32)\n        a_tile"),
         ),
         SINGLE,
     ),

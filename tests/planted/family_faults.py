@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cases import SMALL, SMALL_FP8, Case, Edit, Fault
+from cases import SMALL, SMALL_FP8, Case, fault, grouped
 
 from conformance.heuristics.configs import Config
 from conformance.kernels.kernel import Variant
@@ -52,41 +52,36 @@ def _fused(prologue: str | None, *epilogue: str, dtype: str = "fp16", stored: st
     return Case("fused_mm", fused_mm(40, 24, 24, dtype, fusion=fusion, bias=bias, layout_a=PADDED), SMALL)
 
 
-def _fault(name: str, case: Case, file: str, old: str, new: str, *, count: int = 1, **fields: object) -> Fault:
-    group = "batches and sums" if file in (LOOPS, BATCHED, PLUS, INTEGER) else "scales, splits and fusions"
-    return Fault(name, group, (Edit(file, old, new, count),), case, **fields)  # type: ignore[arg-type]
-
-
 _BATCHED = (
-    _fault("bmm_ktail", BMM, BATCHED, "BLOCK_K, EVEN_K,", "BLOCK_K, True,"),
-    _fault("bmm_store_row", BMM, BATCHED, "rm, rn, M, N, stride_cm", "rm, rn, M + 1, N, stride_cm"),
-    _fault("bmm_stride", BMM, BATCHED, "z * stride_bz", "z * stride_az"),
-    _fault("bmm_first_matrix", BMM, BATCHED, "a_ptr + z * stride_az", "a_ptr"),
-    _fault("bmm_last_matrix", BMM, BATCHED, "if matrix < batch:", "if matrix < batch - 1:"),
-    _fault("bmm_offset32", BMM_FAR, BATCHED, "z = matrix.to(tl.int64)", "z = matrix"),
-    _fault(
+    fault("bmm_ktail", BMM, BATCHED, "BLOCK_K, EVEN_K,", "BLOCK_K, True,"),
+    fault("bmm_store_row", BMM, BATCHED, "rm, rn, M, N, stride_cm", "rm, rn, M + 1, N, stride_cm"),
+    fault("bmm_stride", BMM, BATCHED, "z * stride_bz", "z * stride_az"),
+    fault("bmm_first_matrix", BMM, BATCHED, "a_ptr + z * stride_az", "a_ptr"),
+    fault("bmm_last_matrix", BMM, BATCHED, "if matrix < batch:", "if matrix < batch - 1:"),
+    fault("bmm_offset32", BMM_FAR, BATCHED, "z = matrix.to(tl.int64)", "z = matrix"),
+    fault(
         "bmm_rounded",
         BMM,
         BATCHED,
         "acc = epilogue(\n            acc,",
         "acc = epilogue(\n            acc.to(tl.bfloat16).to(tl.float32),",
     ),
-    _fault("baddbmm_bias", BADDBMM, BATCHED, "bias_ptr += z * stride_bias_z", "bias_ptr += 0"),
+    fault("baddbmm_bias", BADDBMM, BATCHED, "bias_ptr += z * stride_bias_z", "bias_ptr += 0"),
 )
 
 _SECOND = "acc, c_ptr, d_ptr, rm, rn, M, N, K,"
 _PLUS = (
-    _fault("plus_ktail", PLUS_MM, LOOPS, "if EVEN_K:", "if True:"),
-    _fault("plus_tail_short", PLUS_MM, LOOPS, "inside = rk < K", "inside = rk < K - 1"),
-    _fault("plus_first_operand", PLUS_MM, PLUS, _SECOND, _SECOND.replace("c_ptr", "a_ptr")),
-    _fault("plus_short_k", PLUS_MM, PLUS, _SECOND, _SECOND.replace("K,", "K - 1,")),
-    _fault("plus_dropped", PLUS_MM, PLUS, _SECOND, _SECOND.replace("acc,", "tl.zeros_like(acc),")),
-    _fault("plus_rounded", PLUS_MM, PLUS, _SECOND, _SECOND.replace("acc,", "acc.to(tl.bfloat16).to(tl.float32),")),
+    fault("plus_ktail", PLUS_MM, LOOPS, "if EVEN_K:", "if True:"),
+    fault("plus_tail_short", PLUS_MM, LOOPS, "inside = rk < K", "inside = rk < K - 1"),
+    fault("plus_first_operand", PLUS_MM, PLUS, _SECOND, _SECOND.replace("c_ptr", "a_ptr")),
+    fault("plus_short_k", PLUS_MM, PLUS, _SECOND, _SECOND.replace("K,", "K - 1,")),
+    fault("plus_dropped", PLUS_MM, PLUS, _SECOND, _SECOND.replace("acc,", "tl.zeros_like(acc),")),
+    fault("plus_rounded", PLUS_MM, PLUS, _SECOND, _SECOND.replace("acc,", "acc.to(tl.bfloat16).to(tl.float32),")),
 )
 
 _INTEGER = (
-    _fault("int_ktail", INT, LOOPS, "if EVEN_K:", "if True:"),
-    _fault(
+    fault("int_ktail", INT, LOOPS, "if EVEN_K:", "if True:"),
+    fault(
         "int_ktail_B_only",
         INT,
         LOOPS,
@@ -94,30 +89,30 @@ _INTEGER = (
         "mask=b_mask",
         equivalent="the masked columns of A are 0, and 0 times any integer is 0",
     ),
-    _fault("int_block_k", INT, LOOPS, "rk = k * BLOCK_K +", "rk = k * (BLOCK_K - 1) +"),
-    _fault("int_columns", INT, INTEGER, "rn = tile_n * BLOCK_N", "rn = tile_m * BLOCK_N"),
-    _fault("int_as_fp32", INT_LONG, INTEGER, "store_pointers(acc,", "store_pointers(acc.to(tl.float32),"),
-    _fault("int_as_int16", INT_LONG, INTEGER, "store_pointers(acc,", "store_pointers(acc.to(tl.int16),"),
-    _fault("mixed_ktail", MIXED, LOOPS, "mask=a_mask & inside[None, :]", "mask=a_mask"),
-    _fault("mixed_rounded", MIXED, LOOPS, "b.to(a.dtype)", "b.to(tl.float32).to(tl.float8e4nv).to(a.dtype)"),
-    _fault("mixed_signed", MIXED_UNSIGNED, LOOPS, "b.to(a.dtype)", "b.to(tl.int8, bitcast=True).to(a.dtype)"),
-    _fault("mixed_column", MIXED, LOOPS, "rn[None, :] * stride_bn", "(rn[None, :] ^ 1) * stride_bn"),
+    fault("int_block_k", INT, LOOPS, "rk = k * BLOCK_K +", "rk = k * (BLOCK_K - 1) +"),
+    fault("int_columns", INT, INTEGER, "rn = tile_n * BLOCK_N", "rn = tile_m * BLOCK_N"),
+    fault("int_as_fp32", INT_LONG, INTEGER, "store_pointers(acc,", "store_pointers(acc.to(tl.float32),"),
+    fault("int_as_int16", INT_LONG, INTEGER, "store_pointers(acc,", "store_pointers(acc.to(tl.int16),"),
+    fault("mixed_ktail", MIXED, LOOPS, "mask=a_mask & inside[None, :]", "mask=a_mask"),
+    fault("mixed_rounded", MIXED, LOOPS, "b.to(a.dtype)", "b.to(tl.float32).to(tl.float8e4nv).to(a.dtype)"),
+    fault("mixed_signed", MIXED_UNSIGNED, LOOPS, "b.to(a.dtype)", "b.to(tl.int8, bitcast=True).to(a.dtype)"),
+    fault("mixed_column", MIXED, LOOPS, "rn[None, :] * stride_bn", "(rn[None, :] ^ 1) * stride_bn"),
 )
 
 _BLOCKWISE = (
-    _fault("blocks_ktail", BLOCKS, BLOCKWISE, "(rm < M)[:, None] & (rk < K)[None, :]", "(rm < M)[:, None]"),
-    _fault("blocks_first_scale", BLOCKS, BLOCKWISE, "block = k * BLOCK_K // SCALE_K", "block = 0"),
-    _fault("blocks_scale_index", BLOCKS, BLOCKWISE, "block = k * BLOCK_K // SCALE_K", "block = k"),
-    _fault("blocks_row_scale", ROW_BLOCKS, BLOCKWISE, "(row // SCALE_M)", "(row // BLOCK_M)"),
-    _fault("blocks_scaled_twice", BLOCKS, BLOCKWISE, "* scale_b[None, :]", "* scale_b[None, :] * scale_b[None, :]"),
-    _fault(
+    fault("blocks_ktail", BLOCKS, BLOCKWISE, "(rm < M)[:, None] & (rk < K)[None, :]", "(rm < M)[:, None]"),
+    fault("blocks_first_scale", BLOCKS, BLOCKWISE, "block = k * BLOCK_K // SCALE_K", "block = 0"),
+    fault("blocks_scale_index", BLOCKS, BLOCKWISE, "block = k * BLOCK_K // SCALE_K", "block = k"),
+    fault("blocks_row_scale", ROW_BLOCKS, BLOCKWISE, "(row // SCALE_M)", "(row // BLOCK_M)"),
+    fault("blocks_scaled_twice", BLOCKS, BLOCKWISE, "* scale_b[None, :]", "* scale_b[None, :] * scale_b[None, :]"),
+    fault(
         "blocks_sum_scaled",
         BLOCKS,
         BLOCKWISE,
         "acc += tl.dot(a, b, out_dtype=tl.float32)",
         "acc = tl.dot(a, b, acc, out_dtype=tl.float32)",
     ),
-    _fault(
+    fault(
         "blocks_rounded",
         BLOCKS,
         BLOCKWISE,
@@ -127,12 +122,12 @@ _BLOCKWISE = (
 )
 
 _SPLIT = (
-    _fault("split_ktail", SPLIT, SPLIT_K, "BLOCK_K, EVEN_K,", "BLOCK_K, True,"),
-    _fault("split_first_part", SPLIT, SPLIT_K, "first_k = part * K", "first_k = part % 2 * K"),
-    _fault("split_last_part", SPLIT, SPLIT_K, "in range(splits):", "in range(splits - 1):"),
-    _fault("split_overlap", SPLIT, SPLIT_K, "part * stride_cs", "part * (stride_cs - N)"),
-    _fault("split_parts_rounded", SPLIT, SPLIT_K_HOST, "torch.float32", "torch.bfloat16"),
-    _fault(
+    fault("split_ktail", SPLIT, SPLIT_K, "BLOCK_K, EVEN_K,", "BLOCK_K, True,"),
+    fault("split_first_part", SPLIT, SPLIT_K, "first_k = part * K", "first_k = part % 2 * K"),
+    fault("split_last_part", SPLIT, SPLIT_K, "in range(splits):", "in range(splits - 1):"),
+    fault("split_overlap", SPLIT, SPLIT_K, "part * stride_cs", "part * (stride_cs - N)"),
+    fault("split_parts_rounded", SPLIT, SPLIT_K_HOST, "torch.float32", "torch.bfloat16"),
+    fault(
         "split_sum_rounded",
         SPLIT,
         SPLIT_K,
@@ -142,32 +137,30 @@ _SPLIT = (
 )
 
 _CONTIGUOUS = (
-    _fault("copy_short", COPIED, CONTIGUOUS, "(rm < rows)", "(rm < rows - 1)"),
-    _fault(
+    fault("copy_short", COPIED, CONTIGUOUS, "(rm < rows)", "(rm < rows - 1)"),
+    fault(
         "copy_transposed",
         COPIED,
         CONTIGUOUS,
         "rm[:, None] * stride_m + rn[None, :] * stride_n",
         "rm[:, None] * stride_n + rn[None, :] * stride_m",
     ),
-    _fault("copy_pitch", COPIED, CONTIGUOUS_HOST, '"stride_copy": columns', '"stride_copy": columns - 1'),
-    _fault(
-        "copy_rounded", COPIED, CONTIGUOUS, "rn[None, :], values, mask", "rn[None, :], values.to(tl.bfloat16), mask"
-    ),
+    fault("copy_pitch", COPIED, CONTIGUOUS_HOST, '"stride_copy": columns', '"stride_copy": columns - 1'),
+    fault("copy_rounded", COPIED, CONTIGUOUS, "rn[None, :], values, mask", "rn[None, :], values.to(tl.bfloat16), mask"),
 )
 
 _STEPS = "tl.static_range(len(EPILOGUE))"
 _FUSED = (
-    _fault("fused_ktail", _fused(None), FUSED, "if not EVEN_K:", "if False:"),
-    _fault(
+    fault("fused_ktail", _fused(None), FUSED, "if not EVEN_K:", "if False:"),
+    fault(
         "fused_bias_column",
         _fused(None, "bias", "relu"),
         FUSED,
         "rn[None, :] * stride_bias_n",
         "rn[None, :] * stride_bias_n // 2",
     ),
-    _fault("fused_last_step", _fused(None, "bias", "relu"), FUSED, _STEPS, "tl.static_range(len(EPILOGUE) - 1)"),
-    _fault(
+    fault("fused_last_step", _fused(None, "bias", "relu"), FUSED, _STEPS, "tl.static_range(len(EPILOGUE) - 1)"),
+    fault(
         "fused_order",
         _fused(None, "bias", "relu"),
         FUSED,
@@ -175,41 +168,44 @@ _FUSED = (
         "EPILOGUE[len(EPILOGUE) - 1 - step]",
         count=5,
     ),
-    _fault(
+    fault(
         "fused_rounded",
         _fused(None, "residual", "bias"),
         FUSED,
         "inside = (rm < M)",
         "acc = acc.to(tl.bfloat16).to(tl.float32)\n    inside = (rm < M)",
     ),
-    _fault("fused_dropout_kept", _fused(None, "dropout"), FUSED, "kept != 0", "kept == 0"),
-    _fault("fused_dropout_scale", _fused(None, "dropout"), FUSED, "acc * 2.0", "acc"),
-    _fault(
+    fault("fused_dropout_kept", _fused(None, "dropout"), FUSED, "kept != 0", "kept == 0"),
+    fault("fused_dropout_scale", _fused(None, "dropout"), FUSED, "acc * 2.0", "acc"),
+    fault(
         "fused_relu_nan", _fused(None, "relu"), FUSED, "tl.where(acc < 0.0, 0.0, acc)", "tl.where(acc > 0.0, acc, 0.0)"
     ),
-    _fault(
+    fault(
         "fused_gelu_sigmoid",
         _fused(None, "gelu"),
         FUSED,
         "0.5 * acc * (1.0 + tl.erf(acc * 0.7071067811865476))",
         "acc * tl.sigmoid(1.702 * acc)",
     ),
-    _fault(
+    fault(
         "fused_gather_row",
         _fused("gather"),
         FUSED,
         "a_row = tl.load(rows_ptr + rm",
         "a_row = tl.load(rows_ptr + (rm ^ 1)",
     ),
-    _fault("fused_gather_none", _fused("gather"), FUSED, 'if PROLOGUE == "gather":', "if False:"),
-    _fault(
+    fault("fused_gather_none", _fused("gather"), FUSED, 'if PROLOGUE == "gather":', "if False:"),
+    fault(
         "fused_scale_rounded",
         _fused("scale"),
         FUSED,
         "a.to(tl.float32) * row_scale[:, None]",
         "a.to(tl.float32) * row_scale.to(tl.bfloat16).to(tl.float32)[:, None]",
     ),
-    _fault("fused_cast_narrow", _fused("cast", stored="fp32"), FUSED, "a.to(b.dtype)", "a.to(tl.bfloat16).to(b.dtype)"),
+    fault("fused_cast_narrow", _fused("cast", stored="fp32"), FUSED, "a.to(b.dtype)", "a.to(tl.bfloat16).to(b.dtype)"),
 )
 
-FAMILY: tuple[Fault, ...] = (*_BATCHED, *_PLUS, *_INTEGER, *_BLOCKWISE, *_SPLIT, *_CONTIGUOUS, *_FUSED)
+FAMILY = (
+    *grouped("batches and sums", *_BATCHED, *_PLUS, *_INTEGER),
+    *grouped("scales, splits and fusions", *_BLOCKWISE, *_SPLIT, *_CONTIGUOUS, *_FUSED),
+)

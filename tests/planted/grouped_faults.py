@@ -1,6 +1,6 @@
 """Faults of the grouped kernel: which group a tile belongs to, where it begins and ends, and its precision."""
 
-from cases import Case, Edit, Fault
+from cases import Case, Edit, Fault, grouped
 
 from conformance.heuristics.configs import Config
 from conformance.kernels.kernel import Variant
@@ -25,46 +25,37 @@ def _stored(new: str) -> tuple[Edit, ...]:
     return (Edit(SOURCE, _STORE, _STORE.replace("acc", new)),)
 
 
-GROUPED = (
+GROUPED = grouped(
+    "grouped",
     Fault(
         "group_reads_next_rows",
-        "grouped",
         (
             Edit(SOURCE, _STORE, _STORE.replace("m, n", "m + 1, n")),
             Edit(SOURCE, _DOT, _DOT.replace("m, n", "m + 1, n")),
         ),
         ROWS,
     ),
-    Fault("group_k_past_its_end", "grouped", (Edit(SOURCE, _DOT, _DOT.replace(" k,", " k + 1,")),), DEPTH),
-    Fault("group_k_one_short", "grouped", (Edit(SOURCE, _DOT, _DOT.replace(" k,", " k - 1,")),), BATCH),
-    Fault(
-        "group_columns_not_masked", "grouped", (Edit(SOURCE, _STORE, _STORE.replace("n,", "n + BLOCK_N,")),), COLUMNS
-    ),
-    Fault("group_offsets_as_sizes", "grouped", (Edit(SOURCE, "size = end - begin", "size = end"),), ROWS),
-    Fault("group_begin_kept", "grouped", (Edit(SOURCE, "            begin = end\n", ""),), DEPTH),
-    Fault("group_first_b_for_all", "grouped", (Edit(SOURCE, "b_ptr += stride_bg +", "b_ptr +="),), ROWS),
-    Fault("group_columns_not_advanced", "grouped", (Edit(SOURCE, " + steps * stride_bs", ""),), COLUMNS),
-    Fault("group_output_not_advanced", "grouped", (Edit(SOURCE, "c_ptr += stride_cg +", "c_ptr +="),), BATCH),
-    Fault("group_tiles_not_wrapped", "grouped", (Edit(SOURCE, _MINE, _MINE.replace(") % programs", ")")),), ROWS),
+    Fault("group_k_past_its_end", Edit(SOURCE, _DOT, _DOT.replace(" k,", " k + 1,")), DEPTH),
+    Fault("group_k_one_short", Edit(SOURCE, _DOT, _DOT.replace(" k,", " k - 1,")), BATCH),
+    Fault("group_columns_not_masked", Edit(SOURCE, _STORE, _STORE.replace("n,", "n + BLOCK_N,")), COLUMNS),
+    Fault("group_offsets_as_sizes", Edit(SOURCE, "size = end - begin", "size = end"), ROWS),
+    Fault("group_begin_kept", Edit(SOURCE, "            begin = end\n", ""), DEPTH),
+    Fault("group_first_b_for_all", Edit(SOURCE, "b_ptr += stride_bg +", "b_ptr +="), ROWS),
+    Fault("group_columns_not_advanced", Edit(SOURCE, " + steps * stride_bs", ""), COLUMNS),
+    Fault("group_output_not_advanced", Edit(SOURCE, "c_ptr += stride_cg +", "c_ptr +="), BATCH),
+    Fault("group_tiles_not_wrapped", Edit(SOURCE, _MINE, _MINE.replace(") % programs", ")")), ROWS),
     Fault(
         "group_tiles_counted_once",
-        "grouped",
-        (Edit(SOURCE, "earlier_tiles += tiles", "earlier_tiles = tiles"),),
+        Edit(SOURCE, "earlier_tiles += tiles", "earlier_tiles = tiles"),
         ROWS,
         equivalent="wherever a program begins in a group, the programs share its tiles without gap or overlap",
     ),
-    Fault(
-        "group_empty_is_skipped",
-        "grouped",
-        (Edit(SOURCE, "tiles = tl.cdiv(m,", "tiles = (k > 0) * tl.cdiv(m,"),),
-        DEPTH,
-    ),
-    Fault("group_sum_rounded_to_bf16", "grouped", _stored("acc.to(tl.bfloat16).to(tl.float32)"), ROWS),
-    Fault("group_sum_through_fp16", "grouped", _stored("acc.to(tl.float16).to(tl.float32)"), COLUMNS),
+    Fault("group_empty_is_skipped", Edit(SOURCE, "tiles = tl.cdiv(m,", "tiles = (k > 0) * tl.cdiv(m,"), DEPTH),
+    Fault("group_sum_rounded_to_bf16", _stored("acc.to(tl.bfloat16).to(tl.float32)"), ROWS),
+    Fault("group_sum_through_fp16", _stored("acc.to(tl.float16).to(tl.float32)"), COLUMNS),
     Fault(
         "group_operands_as_tf32",
-        "grouped",
-        (Edit(HOST, '"PRECISION": dot_precision(problem)', '"PRECISION": "tf32"'),),
+        Edit(HOST, '"PRECISION": dot_precision(problem)', '"PRECISION": "tf32"'),
         TF32,
         device_only=True,
     ),

@@ -29,7 +29,7 @@ class NotPlantable(Exception):
 def edited(fault: Fault) -> dict[str, str]:
     """The changed files of ``fault`` by name. Raises NotPlantable."""
     texts: dict[str, str] = {}
-    for edit in fault.edits:
+    for edit in fault.edits if isinstance(fault.edits, tuple) else (fault.edits,):
         text = texts.get(edit.file) or (SOURCE / edit.file).read_text()
         if text.count(edit.old) != edit.count:
             raise NotPlantable(
