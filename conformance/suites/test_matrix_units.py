@@ -9,7 +9,9 @@ from conformance.records import Check, CheckKind
 UNITS = {unit.name for unit in (MMA, WGMMA, TCGEN05, MFMA, WMMA)}
 
 
-@scenario(where(operation="mm", core=True, shows_matrix_unit=True), dtypes=("fp16", "bf16"), configs=1, every_target=True)
+@scenario(
+    where(operation="mm", core=True, shows_matrix_unit=True), dtypes=("fp16", "bf16"), configs=1, every_target=True
+)
 def test_matrix_units(conform, recorder, kernel, target, dtype, config):
     """The plainest product on every target: each other suite takes a sample of the targets."""
     conform(kernel, kernel.problem(dtype, *ragged(config, dtype, aligned=True)), config=config, target=target)
@@ -18,7 +20,9 @@ def test_matrix_units(conform, recorder, kernel, target, dtype, config):
     recorder.verdict("matrix unit", bool(used), ", ".join(used) or f"none of {', '.join(sorted(UNITS))} is required")
 
 
-@scenario(where(operation="scaled_mm", core=True, shows_matrix_unit=True), dtypes=("e5m2",), configs=1, every_target=True)
+@scenario(
+    where(operation="scaled_mm", core=True, shows_matrix_unit=True), dtypes=("e5m2",), configs=1, every_target=True
+)
 def test_fp8(conform, kernel, target, dtype, config):
     """The plainest product of the fp8 dtype that every target takes."""
     conform(kernel, kernel.problem(dtype, *ragged(config, dtype, aligned=True)), config=config, target=target)

@@ -6,6 +6,7 @@ import torch
 from conformance import reference
 from conformance.inputs import arrangement, exact, integer_budget
 from conformance.inputs.draws import Draws
+from conformance.inputs.fill_set import REGISTERED
 from conformance.inputs.fills import (
     FillError,
     FillKind,
