@@ -313,10 +313,11 @@ def unreadable(text: str | bytes, error: Exception | None = None) -> RecordError
 
 
 def _parsed(text: str | bytes) -> Any:
-    return json.loads(text, parse_constant=_no_constant, parse_float=finite)
+    return json.loads(text, parse_constant=no_constant, parse_float=finite)
 
 
-def _no_constant(name: str) -> None:
+def no_constant(name: str) -> None:
+    """Raises ValueError for NaN and the infinities, which Python's JSON has and JSON has not."""
     raise ValueError(f"{name} is no JSON number")
 
 

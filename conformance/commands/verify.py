@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conformance.commands import CommandError
+from conformance.gate.evidence.archive import ARCHIVE_LIMIT
 from conformance.gate.evidence.contents import MUSTPASS, WAIVERS
 from conformance.gate.evidence.rejection import Rejected
 from conformance.gate.evidence.statement import EXTENSION
@@ -47,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     try:
-        from conformance.gate.evidence import pack, signing, verify
+        from conformance.gate.evidence import signing, verify
     except ModuleNotFoundError as error:
         raise CommandError(f"verify needs {error.name}: pip install 'triton-conformance[evidence]'") from None
     try:
@@ -58,7 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
             mustpass=_lists(arguments.mustpass),
             allow_partial=arguments.allow_partial,
         )
-        verified = verify.verify(pack.read_bundle(arguments.bundle), policy)
+        with arguments.bundle.open("rb") as file:
+            verified = verify.verify(file.read(ARCHIVE_LIMIT + 1), policy)
     except Rejected as rejected:
         print(f"REFUSED  {_line(arguments.bundle)}\n{rejected.reason.value}: {_line(rejected)}")
         return REFUSED

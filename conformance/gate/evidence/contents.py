@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
+
+import msgspec
 
 from conformance import records
-from conformance.gate.evidence.options import check_options
+from conformance.gate.evidence.options import OptionCheck, check_options
 from conformance.gate.evidence.rejection import Rejected, RejectReason
 from conformance.gate.evidence.strict_json import decode_object
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
@@ -22,21 +24,28 @@ OPTIONAL = ("junit.xml", "summary.md")
 WAIVERS, MUSTPASS = "waivers/", "mustpass/"  # folders in the archive
 LINE_LIMIT = 1 << 20  # bytes of one record
 
-_ENVIRONMENT_FIELDS: dict[str, type | tuple[type, ...]] = {
-    "run": str,
-    "started": str,
-    "stack": dict,
-    "python": dict,
-    "platform": str,
-    "gpus": list,
-    "distributions": dict,
-    "extensions": list,
-    "ptxas": list,
-    "code": dict,
-    "git": (dict, type(None)),
-    "options": list,
-    "variables": dict,
-}
+
+class _Code(TypedDict):
+    sha256: str
+    suites: list[str]
+
+
+class _Environment(TypedDict):
+    """The fields of an environment that are read; it may have others."""
+
+    run: str
+    started: str
+    stack: dict[str, Any]
+    python: dict[str, Any]
+    platform: str
+    gpus: list[str]
+    distributions: dict[str, dict[str, Any] | None]
+    extensions: list[dict[str, Any]]
+    ptxas: list[dict[str, Any]]
+    code: _Code
+    git: dict[str, Any] | None
+    options: list[str]
+    variables: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -110,23 +119,25 @@ def parse_environment(content: bytes) -> dict[str, Any]:
     if data.get("schema") != ENVIRONMENT_SCHEMA:
         schema = f"{ENVIRONMENT_FILE} has schema {data.get('schema')!r:.40}"
         raise Rejected(RejectReason.UNREADABLE, f"{schema}: this version reads schema {ENVIRONMENT_SCHEMA}")
-    for name, types in _ENVIRONMENT_FIELDS.items():
-        if name not in data or not isinstance(data[name], types):
-            raise Rejected(RejectReason.UNREADABLE, f"{ENVIRONMENT_FILE}: {name} is missing or {data.get(name)!r:.80}")
-    words = [*data["options"], *data["gpus"], *data["variables"].values(), *code_digests(data)]
-    facts = [value for value in data["distributions"].values() if value is not None]
-    facts += [*data["ptxas"], *data["extensions"]] + ([data["git"]] if data["git"] is not None else [])
-    if not all(isinstance(word, str) for word in words) or not all(isinstance(fact, dict) for fact in facts):
-        raise Rejected(
-            RejectReason.UNREADABLE, f"{ENVIRONMENT_FILE}: text or an object is required where there is neither"
-        )
+    try:
+        msgspec.convert(data, _Environment)
+    except msgspec.ValidationError as error:
+        raise Rejected(RejectReason.UNREADABLE, f"{ENVIRONMENT_FILE}: {error}") from None
     return data
 
 
 def code_digests(environment: Mapping[str, Any]) -> tuple[Any, ...]:
     """The digests of all code that judged: the package's first, then those of suites outside it."""
-    suites = environment["code"].get("suites")
-    return (environment["code"].get("sha256"), *(suites if isinstance(suites, list) else (suites,)))
+    return (environment["code"]["sha256"], *environment["code"]["suites"])
+
+
+def checked_options(contents: Contents) -> OptionCheck:
+    """What the run's options and variables mean. Raises :class:`Rejected` for those that no evidence may have."""
+    checked = check_options(contents.environment["options"], contents.environment["variables"])
+    if checked.refused:
+        text = f"run with options that are not permitted: {', '.join(checked.refused)}"
+        raise Rejected(RejectReason.FORBIDDEN_OPTION, text)
+    return checked
 
 
 def _check_complete(contents: Contents) -> None:

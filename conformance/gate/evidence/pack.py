@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from conformance.gate.evidence.archive import ARCHIVE_LIMIT, CONTENT_LIMIT, write_archive
+from conformance.gate.evidence.archive import CONTENT_LIMIT, write_archive
 from conformance.gate.evidence.completeness import check_owed
-from conformance.gate.evidence.contents import ENVELOPE_FILE, MUSTPASS, OPTIONAL, REQUIRED, WAIVERS, parse
-from conformance.gate.evidence.options import check_options
+from conformance.gate.evidence.contents import (
+    ENVELOPE_FILE,
+    MUSTPASS,
+    OPTIONAL,
+    REQUIRED,
+    WAIVERS,
+    checked_options,
+    parse,
+)
 from conformance.gate.evidence.rejection import Rejected, RejectReason
 from conformance.gate.evidence.signing import PrivateKey, seal
 from conformance.gate.evidence.statement import build_statement
@@ -29,11 +36,7 @@ def pack(folder: Path, key: PrivateKey, waivers: Iterable[Path], mustpass: Mappi
         members[WAIVERS + path.name] = _file(path)
     contents = parse(members)
     check_owed(members, contents)
-    checked = check_options(contents.environment["options"], contents.environment["variables"])
-    if checked.refused:
-        raise Rejected(
-            RejectReason.FORBIDDEN_OPTION, f"run with options that are not permitted: {', '.join(checked.refused)}"
-        )
+    checked_options(contents)
     statement = build_statement(members, contents)
     return write_archive({**members, ENVELOPE_FILE: seal(encode(statement), key)})
 
@@ -53,14 +56,3 @@ def _file(path: Path) -> bytes:
     if size > CONTENT_LIMIT:
         raise Rejected(RejectReason.TOO_LARGE, f"{path} has {size} bytes; a bundle holds at most {CONTENT_LIMIT}")
     return path.read_bytes()
-
-
-def read_bundle(path: Path) -> bytes:
-    """The bytes of a bundle's file. Raises :class:`Rejected` if there are more than are read."""
-    with path.open("rb") as file:
-        data = file.read(ARCHIVE_LIMIT + 1)
-    if len(data) > ARCHIVE_LIMIT:
-        raise Rejected(
-            RejectReason.TOO_LARGE, f"{path} has more than {ARCHIVE_LIMIT} bytes, which is the most that is read"
-        )
-    return data

@@ -117,7 +117,7 @@ def unseal(content: bytes, key: PublicKey, name: str) -> bytes:
         envelope = Envelope.from_dict(copy.deepcopy(data))  # it changes what it is given
         if envelope.to_dict() != data:
             raise wrong  # another spelling of base64, or a field of its own
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise wrong from None
     if key.keyid not in envelope.signatures:
         signer = next(iter(envelope.signatures))

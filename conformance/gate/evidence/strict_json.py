@@ -6,9 +6,7 @@ import json
 from typing import Any
 
 from conformance.gate.evidence.rejection import Rejected, RejectReason
-from conformance.records import finite
-
-DEPTH_LIMIT = 64  # objects and lists inside one another; records need fewer than ten
+from conformance.records import finite, no_constant
 
 
 def encode(value: Any) -> bytes:
@@ -18,20 +16,14 @@ def encode(value: Any) -> bytes:
 
 def decode_object(content: bytes, name: str) -> dict[str, Any]:
     """The object in ``content``, the JSON called ``name``. Raises :class:`Rejected` for anything that is no JSON
-    object, for names that an object has twice, for NaN and infinities, and for nesting deeper than
-    :data:`DEPTH_LIMIT`."""
-    too_deep = Rejected(RejectReason.JSON, f"{name}: nested deeper than {DEPTH_LIMIT} levels")
+    object, for names that an object has twice, for NaN and infinities, and for nesting past what Python reads."""
     try:
         text = content.decode("utf-8")
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_number, parse_float=finite)
-    except RecursionError:
-        raise too_deep from None
-    except ValueError as error:
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=no_constant, parse_float=finite)
+    except (ValueError, RecursionError) as error:
         raise Rejected(RejectReason.JSON, f"{name}: not JSON that is read: {error}") from None
     if not isinstance(value, dict):
         raise Rejected(RejectReason.JSON, f"{name}: a JSON object is required, got {type(value).__name__}")
-    if text.count("{") + text.count("[") > DEPTH_LIMIT and _is_deeper(value, DEPTH_LIMIT):
-        raise too_deep
     return value
 
 
@@ -42,17 +34,3 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"an object has the name {twice!r:.80} twice")
     return values
-
-
-def _no_number(text: str) -> None:
-    raise ValueError(f"{text} is no JSON number")
-
-
-def _is_deeper(value: Any, limit: int) -> bool:
-    level = [value]
-    for _ in range(limit + 1):
-        level = [item for item in level if isinstance(item, (dict, list))]
-        if not level:
-            return False
-        level = [child for item in level for child in (item.values() if isinstance(item, dict) else item)]
-    return True

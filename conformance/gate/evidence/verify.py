@@ -15,10 +15,10 @@ from conformance.gate.evidence.contents import (
     REQUIRED,
     WAIVERS,
     Contents,
+    checked_options,
     code_digests,
     parse,
 )
-from conformance.gate.evidence.options import check_options
 from conformance.gate.evidence.rejection import Rejected, RejectReason
 from conformance.gate.evidence.signing import PublicKey, unseal
 from conformance.gate.evidence.statement import (
@@ -90,18 +90,19 @@ def _check_members(statement: Mapping[str, Any], members: Mapping[str, bytes]) -
     listed = statement["predicate"][EXTENSION].get("members")
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
         raise Rejected(RejectReason.STATEMENT, "the statement lists no members")
-    names = [str(entry.get("name")) for entry in listed]
-    for name in sorted(members):
-        known = name in (*REQUIRED, *OPTIONAL) or name.startswith((WAIVERS, MUSTPASS))
-        if name not in names or not known:
-            raise Rejected(RejectReason.MEMBERS, f"{name} is in the archive and not in the signed statement")
-    for name in sorted(set(names) - set(members)):
-        raise Rejected(RejectReason.MEMBERS, f"{name[:120]!r} is in the signed statement and not in the archive")
-    for entry in listed:
-        content = members[str(entry.get("name"))]
-        if (entry.get("sha256"), entry.get("size")) != (sha256(content), len(content)):
-            text = f"{entry.get('name')} is not the file that was signed: its sha256 is {sha256(content)}"
-            raise Rejected(RejectReason.MEMBERS, f"{text}, that of the statement {entry.get('sha256')!r:.80}")
+    signed = {str(entry.get("name")): (entry.get("sha256"), entry.get("size")) for entry in listed}
+    for name in sorted(signed.keys() | members.keys()):
+        if name not in members:
+            problem = "is in the signed statement and not in the archive"
+        elif name not in signed:
+            problem = "is in the archive and not in the signed statement"
+        elif signed[name] != (sha256(members[name]), len(members[name])):
+            problem = f"is not the file that was signed: its sha256 is {sha256(members[name])}"
+        elif name not in (*REQUIRED, *OPTIONAL) and not name.startswith((WAIVERS, MUSTPASS)):
+            problem = "is no file that a bundle may have"
+        else:
+            continue
+        raise Rejected(RejectReason.MEMBERS, f"{name[:120]!r} {problem}")
 
 
 def _check_claims(payload: bytes, statement: Mapping[str, Any], computed: Mapping[str, Any]) -> None:
@@ -121,18 +122,13 @@ def _check_claims(payload: bytes, statement: Mapping[str, Any], computed: Mappin
 
 
 def _check_policy(contents: Contents, members: Mapping[str, bytes], policy: Policy) -> None:
-    environment = contents.environment
-    checked = check_options(environment["options"], environment["variables"])
-    if checked.refused:
-        raise Rejected(
-            RejectReason.FORBIDDEN_OPTION, f"run with options that are not permitted: {', '.join(checked.refused)}"
-        )
+    checked = checked_options(contents)
     if checked.narrowing and not policy.allow_partial:
         raise Rejected(
             RejectReason.PARTIAL,
             f"only some cases were run ({', '.join(checked.narrowing)}); --allow-partial takes such runs",
         )
-    for code in code_digests(environment):
+    for code in code_digests(contents.environment):
         if code not in policy.code_digests:
             accepted = " or ".join(policy.code_digests)
             raise Rejected(RejectReason.OTHER_CODE, f"judged by code {code!r:.80}; accepted is {accepted}")
