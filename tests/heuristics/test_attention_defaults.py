@@ -2,7 +2,6 @@
 
 import pytest
 
-from conformance.heuristics import cuda, rocm
 from conformance.heuristics.base import BASE
 from conformance.heuristics.cpu import CPU
 from conformance.heuristics.cuda import CUDA
@@ -36,59 +35,42 @@ def test_base(device, capability):
     assert _row(device.flex_decode_default(64, "bf16", capability)) == (64, 1, 2)
 
 
-def test_published_defaults_have_nine_entries_each():
-    assert [len(table) for table in (cuda.H100, cuda.A100, rocm.FLEX_FWD_DEFAULTS)] == [9, 9, 9]
-
-
 @pytest.mark.parametrize(
-    ("head", "dtype", "capability", "row"),
+    ("table", "head", "dtype", "capability", "row"),
     [
-        (64, "bf16", H100, (128, 128, 3, 4)),
-        (128, "bf16", H100, (128, 64, 3, 8)),
-        (128, "fp16", B200, (128, 128, 3, 8)),
-        (128, "fp32", H100, (32, 64, 3, 4)),
-        (128, "fp32", A100, (128, 32, 3, 4)),
-        (256, "fp16", A10, (32, 64, 3, 4)),
-        (64, "bf16", T4, (128, 64, 3, 4)),
-        (96, "bf16", H100, (128, 64, 3, 4)),
-        (512, "fp32", H100, (32, 16, 3, 4)),
+        ("flex_fwd", 64, "bf16", H100, (128, 128, 3, 4)),
+        ("flex_fwd", 128, "bf16", H100, (128, 64, 3, 8)),
+        ("flex_fwd", 128, "fp16", B200, (128, 128, 3, 8)),
+        ("flex_fwd", 128, "fp32", H100, (32, 64, 3, 4)),
+        ("flex_fwd", 128, "fp32", A100, (128, 32, 3, 4)),
+        ("flex_fwd", 256, "fp16", A10, (32, 64, 3, 4)),
+        ("flex_fwd", 64, "bf16", T4, (128, 64, 3, 4)),
+        ("flex_fwd", 96, "bf16", H100, (128, 64, 3, 4)),
+        ("flex_fwd", 512, "fp32", H100, (32, 16, 3, 4)),
+        ("flex_bwd", 64, "fp32", H100, (16, 16, 1, 4)),
+        ("flex_bwd", 64, "bf16", T4, (16, 16, 1, 4)),
+        ("flex_bwd", 64, "bf16", H100, (64, 64, 3, 4)),
+        ("flex_bwd", 128, "bf16", H100, (64, 128, 3, 8)),
+        ("flex_bwd", 256, "bf16", H100, (64, 64, 2, 4)),
+        ("flex_bwd", 64, "bf16", A100, (32, 128, 3, 4)),
+        ("flex_bwd", 128, "bf16", A100, (64, 64, 3, 4)),
+        ("flex_bwd", 128, "bf16", A10, (64, 64, 2, 4)),
+        ("flex_bwd", 256, "bf16", A100, (64, 64, 2, 4)),
+        ("flex_decode", 64, "fp32", H100, (64, 3, 2)),
+        ("flex_decode", 128, "fp32", H100, (64, 3, 2)),
+        ("flex_decode", 256, "fp32", H100, (64, 1, 2)),
+        ("flex_decode", 256, "bf16", H100, (64, 3, 2)),
+        ("flex_decode", 64, "bf16", A100, (64, 1, 2)),
     ],
 )
-def test_forward_on_nvidia(head, dtype, capability, row):
-    assert _row(CUDA.flex_fwd_default(head, dtype, capability)) == row
-
-
-@pytest.mark.parametrize(
-    ("head", "dtype", "capability", "row"),
-    [
-        (64, "fp32", H100, (16, 16, 1, 4)),
-        (64, "bf16", T4, (16, 16, 1, 4)),
-        (64, "bf16", H100, (64, 64, 3, 4)),
-        (128, "bf16", H100, (64, 128, 3, 8)),
-        (256, "bf16", H100, (64, 64, 2, 4)),
-        (64, "bf16", A100, (32, 128, 3, 4)),
-        (128, "bf16", A100, (64, 64, 3, 4)),
-        (128, "bf16", A10, (64, 64, 2, 4)),
-        (256, "bf16", A100, (64, 64, 2, 4)),
-    ],
-)
-def test_backward_on_nvidia(head, dtype, capability, row):
-    assert _row(CUDA.flex_bwd_default(head, dtype, capability)) == row
+def test_nvidia(table, head, dtype, capability, row):
+    assert _row(CUDA.flex_default(table, head, dtype, capability)) == row
 
 
 @pytest.mark.parametrize("capability", [A100, A10, H100, B200])
 def test_backward_with_a_huge_head_on_nvidia_never_gets_the_small_default(capability):
     """As listed: (16, 16, 1, 4) was meant for heads above 256, but no GPU from 8.0 on is given it."""
     assert _row(CUDA.flex_bwd_default(512, "bf16", capability)) == (64, 64, 2, 4)
-
-
-def test_few_queries_on_nvidia():
-    rows = [
-        _row(CUDA.flex_decode_default(*case))
-        for case in [(64, "fp32", H100), (128, "fp32", H100), (256, "fp32", H100), (256, "bf16", H100)]
-    ]
-    assert rows == [(64, 3, 2), (64, 3, 2), (64, 1, 2), (64, 3, 2)]
-    assert _row(CUDA.flex_decode_default(64, "bf16", A100)) == (64, 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -112,13 +94,6 @@ def test_few_queries_on_nvidia():
 def test_amd(table, head, dtype, row):
     config = ROCM.flex_default(table, head, dtype, A100)
     assert (_row(config), config.vendor) == (row, FREE)
-
-
-def test_a_default_is_asked_for_by_table():
-    for device in (CUDA, ROCM):
-        assert device.flex_default("flex_fwd", 128, "bf16", H100) == device.flex_fwd_default(128, "bf16", H100)
-        assert device.flex_default("flex_bwd", 64, "fp32", H100) == device.flex_bwd_default(64, "fp32", H100)
-        assert device.flex_default("flex_decode", 64, "bf16", A100) == device.flex_decode_default(64, "bf16", A100)
 
 
 def test_tables_of_products_have_no_default():

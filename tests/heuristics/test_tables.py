@@ -14,42 +14,32 @@ from conformance.heuristics.xpu import XPU
 
 CLASSES = (base.BASE, cuda.CUDA, rocm.ROCM, XPU, CPU)
 
+#: Rows of each table: the base's; AMD's own, and the base's where rows that differ in their stages alone are one.
 ROWS = {
-    "mm": 19,
-    "bmm": 19,
-    "extra_mm": 10,
-    "int8_mm": 11,
-    "mixed_mm": 2,
-    "persistent_mm": 8,
-    "scaled_mm": 97,
-    "scaled_persistent_mm": 9,
-    "persistent_fp8": 11,  # two of them the harness's own
-    "mm_plus_mm": 10,
-    "conv": 7,
-    "flex_fwd": 5,
-    "flex_bwd": 28,
-    "flex_decode": 3,
+    "mm": (19, 36),
+    "bmm": (19, 36),
+    "extra_mm": (10, 9),
+    "int8_mm": (11, 11),
+    "mixed_mm": (2, 2),
+    "persistent_mm": (8, 6),
+    "scaled_mm": (97, 33),
+    "scaled_persistent_mm": (9, 3),
+    "persistent_fp8": (11, 4),  # two of them the harness's own
+    "mm_plus_mm": (10, 10),
+    "conv": (7, 7),
+    "flex_fwd": (5, 24),
+    "flex_bwd": (28, 22),
+    "flex_decode": (3, 6),
 }
-SPACES = {"mm": 1875, "bmm": 1875, "persistent_mm": 1250, "flex_fwd": 144, "flex_bwd": 120, "flex_decode": 48}
-
-#: AMD's own rows, and the base's where rows that differ in their stages alone are one.
-ROCM_ROWS = {
-    "mm": 36,
-    "bmm": 36,
-    "extra_mm": 9,
-    "int8_mm": 11,
-    "mixed_mm": 2,
-    "persistent_mm": 6,
-    "scaled_mm": 33,
-    "scaled_persistent_mm": 3,
-    "persistent_fp8": 4,
-    "mm_plus_mm": 10,
-    "conv": 7,
-    "flex_fwd": 24,
-    "flex_bwd": 22,
-    "flex_decode": 6,
+#: Rows of each exhaustive space: the base's and AMD's.
+SPACES = {
+    "mm": (1875, 6000),
+    "bmm": (1875, 6000),
+    "persistent_mm": (1250, 6000),
+    "flex_fwd": (144, 288),
+    "flex_bwd": (120, 240),
+    "flex_decode": (48, 96),
 }
-ROCM_SPACES = {"mm": 6000, "bmm": 6000, "persistent_mm": 6000, "flex_fwd": 288, "flex_bwd": 240, "flex_decode": 96}
 
 #: CRC-32 of the ids, one a line: of the listed rows, of the exhaustive spaces, of attention's defaults.
 CHECKSUMS = {
@@ -87,7 +77,7 @@ def everything(device: DeviceClass) -> list[AnyConfig]:
 
 @pytest.mark.parametrize("device", CLASSES, ids=lambda device: device.name)
 def test_every_table_and_space_has_as_many_distinct_rows_as_published(device):
-    tables, spaces = (ROCM_ROWS, ROCM_SPACES) if device is rocm.ROCM else (ROWS, SPACES)
+    tables, spaces = ({name: row[device is rocm.ROCM] for name, row in counts.items()} for counts in (ROWS, SPACES))
     assert {name: len(device.table(name)) for name in device.tables} == tables
     assert {name: len(set(device.table(name))) for name in device.tables} == tables
     assert {name: len(device.exhaustive(name)) for name in device.spaces} == spaces

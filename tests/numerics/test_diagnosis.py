@@ -52,7 +52,7 @@ def correct(case, fill):
     return rounded(case, fill.expected)
 
 
-def found(case, fill, out, block=BLOCK):
+def diagnosis_of(case, fill, out, block=BLOCK):
     return diagnose(*case, fill, out, block=block)
 
 
@@ -119,7 +119,7 @@ def plus_block(factor, t):
 
 
 #: name -> what was computed wrongly -> the cause, or its beginning
-FOUND = {
+FAULTS = {
     "k-block skipped": (MM, from_product(plus_block(-1, 3)), "k-block 3 of 5 (BLOCK_K=16) is skipped"),
     "k-block twice": (MM, from_product(plus_block(1, 1)), "k-block 1 of 5 (BLOCK_K=16) is used twice"),
     "negated": (MM, from_product(in_one_tile(plus_block(-2, 4))), "k-block 4 of 5 (BLOCK_K=16) is negated"),
@@ -165,11 +165,11 @@ FOUND = {
 }
 
 
-@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_named(name):
-    case, make, cause = FOUND[name]
+    case, make, cause = FAULTS[name]
     fill = fill_of(case)
-    result = found(case, fill, make(case, fill))
+    result = diagnosis_of(case, fill, make(case, fill))
     assert len(result.causes) == 1
     assert result.causes[0].startswith(cause), result.text
     assert f"| CAUSE {cause}" in result.text
@@ -191,7 +191,7 @@ ROUNDINGS = {
 def test_a_rounding_is_named(name):
     case, change, cause = ROUNDINGS[name]
     fill = fill_of(case, "wide-A")
-    result = found(case, fill, rounded(case, change(fill.expected)))
+    result = diagnosis_of(case, fill, rounded(case, change(fill.expected)))
     assert cause in "; ".join(result.causes), result.text
 
 
@@ -201,14 +201,17 @@ def test_narrow_accumulators_are_replayed():
     total = torch.zeros(M, N, dtype=torch.float64)
     for t in range(5):
         total = round_to(total + a[:, k_block(t)] @ b[k_block(t)], "fp16").double()
-    assert "the accumulator is rounded to fp16 after every k-block" in found(WIDE, fill, rounded(WIDE, total)).causes[0]
+    assert (
+        "the accumulator is rounded to fp16 after every k-block"
+        in diagnosis_of(WIDE, fill, rounded(WIDE, total)).causes[0]
+    )
 
 
 def test_operands_rounded_to_a_narrower_format():
     case = (mm(M, N, K, "fp32"), Contract("fp32", FMA))
     fill = fill_of(case, "wide-B")
     inputs = {name: round_to(values.double(), "tf32") for name, values in fill.inputs.items()}
-    assert "rounded to tf32" in found(case, fill, rounded(case, reference.value(case[0], inputs))).causes[0]
+    assert "rounded to tf32" in diagnosis_of(case, fill, rounded(case, reference.value(case[0], inputs))).causes[0]
 
 
 # What must not be named
@@ -216,7 +219,7 @@ def test_operands_rounded_to_a_narrower_format():
 
 def test_a_right_output_has_no_cause():
     fill = fill_of(MM)
-    result = found(MM, fill, correct(MM, fill))
+    result = diagnosis_of(MM, fill, correct(MM, fill))
     assert result.causes == ()
     assert result.first is None
     assert "every element is right" in result.text
@@ -228,7 +231,7 @@ def test_noise_has_no_cause(case, seed):
     fill = fill_of(case, seed=seed)
     generator = torch.Generator().manual_seed(seed)
     noise = torch.randint(-1, 2, (M, N), generator=generator) * 2.0 ** fill.meta["unit_out"]
-    result = found(case, fill, rounded(case, fill.expected + noise.double()))
+    result = diagnosis_of(case, fill, rounded(case, fill.expected + noise.double()))
     assert result.causes == (), result.text
     assert "OBSERVED distance from the right value" in result.text
 
@@ -238,7 +241,7 @@ def test_few_elements_are_listed_and_not_explained(count):
     fill = fill_of(MM)
     out = correct(MM, fill)
     out[40, :count] = 0  # which "the product is absent" would explain
-    result = found(MM, fill, out)
+    result = diagnosis_of(MM, fill, out)
     assert result.causes == ()
     assert (result.tile, result.first) == ((1, 0), (40, 0))
     assert "ELEMENTS too few to prove a cause: [40,0] got 0 want" in result.text
@@ -246,7 +249,7 @@ def test_few_elements_are_listed_and_not_explained(count):
 
 def test_nan_proves_no_address():
     fill = fill_of(MM)
-    result = found(MM, fill, torch.full((M, N), torch.nan).half())
+    result = diagnosis_of(MM, fill, torch.full((M, N), torch.nan).half())
     assert result.causes == ()
     assert "POSSIBLE, not proven: the K tail is not masked" in result.text
     assert f"{M * N} elements are NaN" in result.text
@@ -258,7 +261,7 @@ def test_two_causes_are_both_named_with_their_shares():
     product = a @ b
     product[:32, :32] -= (a[:, k_block(0)] @ b[k_block(0)])[:32, :32]
     product[64:] += (a[:, k_block(2)] @ b[k_block(2)])[64:]
-    causes = found(MM, fill, rounded(MM, product)).causes
+    causes = diagnosis_of(MM, fill, rounded(MM, product)).causes
     assert len(causes) == 2
     assert any("k-block 0 of 5 (BLOCK_K=16) is skipped [1 of 4 wrong tiles]" in cause for cause in causes)
     assert any("k-block 2 of 5 (BLOCK_K=16) is used twice [3 of 4 wrong tiles]" in cause for cause in causes)
@@ -273,13 +276,10 @@ def test_elements_that_hold_the_sentinel(case, byte):
     fill = fill_of(case)
     out = correct(case, fill)
     out.view(torch.uint8)[32:64, 32 * out.element_size() : 64 * out.element_size()] = byte
-    assert found(case, fill, out).causes == ("not written: tile (1,1)",)
+    assert diagnosis_of(case, fill, out).causes == ("not written: tile (1,1)",)
     out[-1].view(torch.uint8).fill_(byte)
-    assert (
-        found(case, fill, out)
-        .causes[0]
-        .startswith(f"not written: {32 * 32 + N} elements, rows 32..{M - 1} cols 0..{N - 1}")
-    )
+    cause = diagnosis_of(case, fill, out).causes[0]
+    assert cause.startswith(f"not written: {32 * 32 + N} elements, rows 32..{M - 1} cols 0..{N - 1}")
 
 
 def test_one_byte_that_looks_like_the_sentinel_proves_nothing():
@@ -287,7 +287,7 @@ def test_one_byte_that_looks_like_the_sentinel_proves_nothing():
     fill = fill_of(case)
     out = correct(case, fill)
     out.view(torch.uint8)[3, 5] = 0xFE  # -448 in e4m3
-    assert found(case, fill, out).causes == ()
+    assert diagnosis_of(case, fill, out).causes == ()
 
 
 def test_constants_are_those_of_the_guards():
@@ -306,7 +306,7 @@ def test_the_line_and_the_map():
     out[0, 0] += 1
     out[64:, :32].view(torch.uint8).fill_(0xFE)
     wrong = int((out.double() != fill.expected).sum())
-    lines = found(MM, fill, out).text.split("\n")
+    lines = diagnosis_of(MM, fill, out).text.split("\n")
     expected = (
         f"FAIL exact/transparent seed 7 | tile (0,0) rows 0..31 cols 0..31 | {wrong}/{M * N} wrong in 3 of 9 tiles"
     )
@@ -321,7 +321,7 @@ def test_the_line_and_the_map():
 def test_bounded_fills_report_how_much_of_the_bound_was_used():
     fill = fill_of(BF16, "randn")
     out = rounded(BF16, fill.expected + 40 * fill.error + 2.0**-7 * fill.expected.abs())
-    text = found(BF16, fill, out).text
+    text = diagnosis_of(BF16, fill, out).text
     assert "TELEMETRY |error|/bound: max" in text
     assert "p50" in text
     assert "t-statistic of the sign" in text
@@ -335,13 +335,13 @@ def test_every_shape_is_diagnosed(shape, make):
     for fill in fills(*case, 1):
         out = correct(case, fill)
         out.view(torch.uint8).bitwise_xor_(0x21)
-        result = found(case, fill, out)
+        result = diagnosis_of(case, fill, out)
         assert "the diagnosis itself failed" not in result.text
 
 
 def test_an_error_of_the_diagnosis_is_reported_and_not_raised():
     fill = fill_of(MM)
-    result = found(MM, fill, correct(MM, fill)[:3])
+    result = diagnosis_of(MM, fill, correct(MM, fill)[:3])
     assert result.causes == ()
     assert "the diagnosis itself failed" in result.text
 
@@ -353,7 +353,7 @@ def test_large_outputs_are_diagnosed_in_bounded_time(noise):
     a, b = fill.inputs["a"].double(), fill.inputs["b"].double()
     value = fill.expected * 1.03 if noise else a @ b - a[:, 992:] @ b[992:]
     started = time.process_time()
-    result = found(case, fill, rounded(case, value), (64, 64, 32))
+    result = diagnosis_of(case, fill, rounded(case, value), (64, 64, 32))
     # of this process: the machine may be busy with other tests
     assert time.process_time() - started < 2 * diagnosis.SECONDS
     assert [cause.split(" (")[0] for cause in result.causes] == ([] if noise else ["k-block 31 of 32"])
@@ -361,57 +361,58 @@ def test_large_outputs_are_diagnosed_in_bounded_time(noise):
 
 # -- operations whose causes are not searched for: which elements are wrong
 def test_a_batch_is_localised():
-    problem = bmm(40, 56, 33, batch=9)
-    contract = Contract("fp16", FMA)
-    (fill,) = fills(problem, contract, names=["transparent"])
-    out = round_to(fill.expected, "fp16")
-    assert diagnose(problem, contract, fill, out, block=BLOCK).text.endswith("every element is right")
+    case = bmm(40, 56, 33, batch=9), Contract("fp16", FMA)
+    fill = fill_of(case)
+    out = correct(case, fill)
+    assert diagnosis_of(case, fill, out).text.endswith("every element is right")
     out[2:5, 33:36, 50] += 1
     out[7, 39, 50] += 1
-    result = diagnose(problem, contract, fill, out, block=BLOCK)
+    result = diagnosis_of(case, fill, out)
     assert result.causes == ()
     assert (result.tile, result.first) == ((1, 1), (2, 33, 50))
     assert "10/20160 wrong: matrices 2..4, 7 of 9, rows 33..35, 39 of 40, cols 50 of 56" in result.text
     assert "first [2, 33, 50] in tile (1, 1) got" in result.text
 
 
-def test_other_operations_and_methods_are_described():
-    for problem, contract, name in (
-        (int_mm(40, 56, 33), Contract("int32", INT32), "wide-A"),
-        (mm_plus_mm(40, 56, 33, "bf16"), Contract("bf16", FMA), "hot"),
-        (fused_mm(40, 56, 33), Contract("fp16", FMA), "special"),
-        (scaled_mm(40, 56, 33, scaling="1x128/128x128"), Contract("bf16", FMA), "wide-scales"),
-    ):
-        (fill,) = fills(problem, contract, names=[name])
-        out = round_to(fill.expected, contract.out_dtype)
-        assert "every element is right" in diagnose(problem, contract, fill, out, block=BLOCK).text
-        wrong = torch.where(fill.expected[:, :20].isfinite(), 1 + 2 * out[:, :20], out[:, :20])
-        out[:, :20] = wrong
-        text = diagnose(problem, contract, fill, out, block=BLOCK).text
-        assert text.startswith(f"FAIL {fill.method}/{name}")
-        assert "cols 0..19 of 56" in text
-        assert ("TELEMETRY" in text) == (fill.method != "exact")
+@pytest.mark.parametrize(
+    ("case", "name"),
+    [
+        ((int_mm(40, 56, 33), Contract("int32", INT32)), "wide-A"),
+        ((mm_plus_mm(40, 56, 33, "bf16"), Contract("bf16", FMA)), "hot"),
+        ((fused_mm(40, 56, 33), Contract("fp16", FMA)), "special"),
+        ((scaled_mm(40, 56, 33, scaling="1x128/128x128"), Contract("bf16", FMA)), "wide-scales"),
+    ],
+)
+def test_other_operations_and_methods_are_described(case, name):
+    fill = fill_of(case, name)
+    out = correct(case, fill)
+    assert "every element is right" in diagnosis_of(case, fill, out).text
+    out[:, :20] = torch.where(fill.expected[:, :20].isfinite(), 1 + 2 * out[:, :20], out[:, :20])
+    text = diagnosis_of(case, fill, out).text
+    assert text.startswith(f"FAIL {fill.method}/{name}")
+    assert "cols 0..19 of 56" in text
+    assert ("TELEMETRY" in text) == (fill.method != "exact")
 
 
 def test_unwritten_and_nan_elements_of_a_batch():
-    problem, contract = bmm(40, 56, 33), Contract("fp16", FMA)
-    (fill,) = fills(problem, contract, names=["transparent"])
-    out = round_to(fill.expected, "fp16")
+    case = bmm(40, 56, 33), Contract("fp16", FMA)
+    fill = fill_of(case)
+    out = correct(case, fill)
     out[1, :, 3] = torch.nan
     out[2].view(torch.uint8).fill_(guarded.SENTINEL[0])
-    result = diagnose(problem, contract, fill, out, block=BLOCK)
+    result = diagnosis_of(case, fill, out)
     assert result.causes == ("not written: 2240 elements",)
     assert "OBSERVED 2280 elements are NaN" in result.text or "OBSERVED 40 elements are NaN" in result.text
 
 
 def test_an_output_of_any_rank_and_dtype_is_described():
-    problem, contract = Attention("attention", 1, 2, 8, 8, 16), Contract("fp16", FMA)
-    (fill,) = fills(problem, contract, names=["randn"])
-    out = round_to(fill.expected, "fp16")
+    case = Attention("attention", 1, 2, 8, 8, 16), Contract("fp16", FMA)
+    fill = fill_of(case, "randn")
+    out = correct(case, fill)
     out[0, 1, 5:] += 1
-    text = diagnose(problem, contract, fill, out, block=BLOCK).text
+    text = diagnosis_of(case, fill, out).text
     assert "dim 0 0 of 1, dim 1 1 of 2, dim 2 5..7 of 8, dim 3 0..15 of 16" in text
     part = fill.of("lse")
     lse = round_to(part.expected, "fp32")
     lse[0, 0, 0] += 1
-    assert "rows 0 of 2" in diagnose(problem, contract, part, lse, block=BLOCK).text
+    assert "rows 0 of 2" in diagnosis_of(case, part, lse).text

@@ -55,25 +55,10 @@ GATHER = fused(prologue="gather")
 CAST = fused("relu", prologue="cast", stored="fp32", dtype="bf16")
 SCALE = fused(prologue="scale")
 
-CASES = {
-    "mm_plus_mm": PLUS,
-    "bmm": BMM,
-    "bmm, one B for all": SHARED,
-    "baddbmm": BADDBMM,
-    "baddbmm, bias matrices": BADDBMM_MATRIX,
-    "int_mm": INT,
-    "mixed_mm int8": SIGNED,
-    "mixed_mm uint8": UNSIGNED,
-    "block scales per line": LINES,
-    "block scales of B": BLOCKS_B,
-    "block scales of A": BLOCKS_A,
-    "relu": RELU,
-    "dropout": DROPOUT,
-    "gelu": GELU,
-    "gather": GATHER,
-    "cast": CAST,
-    "scale": SCALE,
-}
+CASES = (
+    *(PLUS, BMM, SHARED, BADDBMM, BADDBMM_MATRIX, INT, SIGNED, UNSIGNED, LINES, BLOCKS_B, BLOCKS_A),
+    *(RELU, DROPOUT, GELU, GATHER, CAST, SCALE),
+)
 
 
 class Kernel:
@@ -136,7 +121,7 @@ class Kernel:
     def epilogue(self, inputs, raw):
         problem = self.problem
         if problem.fusion is None:
-            if problem.op in ("baddbmm",):
+            if problem.op == "baddbmm":
                 return raw * problem.alpha + self.bias(inputs) * problem.beta
             return raw + self.bias(inputs) if problem.bias is not None else raw
         for name in self.steps():
@@ -162,14 +147,12 @@ class Kernel:
         return torch.where(inputs["mask"] != 0, value * 2, 0.0)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_correct_kernels_pass(name):
-    case = CASES[name]
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[0].id)
+def test_correct_kernels_pass(case):
     unit = case[1].accumulator
     assert caught_by(*case, Kernel(case)) == set()
-    assert (
-        caught_by(*case, Kernel(case, FMA if unit.kind == "int" else unit, descending=unit.promote is None), 1) == set()
-    )
+    summing = Kernel(case, FMA if unit.kind == "int" else unit, descending=unit.promote is None)
+    assert caught_by(*case, summing, 1) == set()
 
 
 def test_a_chain_of_fp32_operations_passes():
