@@ -8,6 +8,8 @@ are no error: ``run`` finds them in ``arguments.rest``.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from conformance.reporting.text import clean
 
@@ -18,6 +20,15 @@ class CommandError(Exception):
 
     def __init__(self, message: object) -> None:
         super().__init__(clean(str(message)))
+
+
+@contextmanager
+def command_errors(*kinds: type[Exception]) -> Iterator[None]:
+    """Inside, and in a function that this decorates, an error of ``kinds`` becomes a :class:`CommandError`."""
+    try:
+        yield
+    except kinds as error:
+        raise CommandError(error) from None
 
 
 def takes_any_option(parser: argparse.ArgumentParser) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from conformance.commands import CommandError
-from conformance.commands.shared.gate_runs import Gate, add_options, gate_of, report_pair
+from conformance.commands import command_errors
+from conformance.commands.shared.gate_runs import add_options, new_output, report_pair, run_stacks
 from conformance.gate.stacks.stack_file import CURRENT, StackError, parse
-from conformance.gate.stacks.stack_runs import RunError
 
 HELP = "Run two stacks and say whether one may replace the other."
 
@@ -24,11 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    try:
-        gate: Gate = gate_of(arguments, (parse(arguments.baseline), parse(arguments.candidate)))
-        baseline, candidate = gate.runs()
-    except (StackError, RunError, OSError) as error:  # OSError: such as a cache that cannot be written
-        raise CommandError(error) from None
-    return report_pair(
-        arguments, baseline, candidate, Path(arguments.output) if arguments.output else gate.new_output()
-    )
+    with command_errors(StackError):
+        stacks = parse(arguments.baseline), parse(arguments.candidate)
+    baseline, candidate = run_stacks(arguments, stacks)
+    return report_pair(arguments, baseline, candidate, arguments.output or new_output())

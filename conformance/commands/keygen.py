@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from conformance.commands import CommandError
+from conformance.commands import CommandError, command_errors
 
 HELP = "Make a pair of keys to sign evidence with."
 
@@ -24,9 +24,7 @@ def run(arguments: argparse.Namespace) -> int:
         from conformance.gate.evidence import signing
     except ModuleNotFoundError as error:
         raise CommandError(f"keygen needs {error.name}: pip install 'triton-conformance[evidence]'") from None
-    try:
+    with command_errors(signing.KeyFileError):
         key = signing.write_key_pair(arguments.private, arguments.public)
-    except signing.KeyFileError as error:
-        raise CommandError(error) from None
     print(f"key {key}: private in {arguments.private}, public in {arguments.public}")
     return 0

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from conformance.commands import CommandError
-from conformance.commands.shared.gate_runs import add_options, gate_of, report_pair
+from conformance.commands import command_errors
+from conformance.commands.shared.gate_runs import add_options, new_output, report_pair, run_stacks
 from conformance.gate.stacks.stack_file import StackError, read_matrix
-from conformance.gate.stacks.stack_runs import RunError
 from conformance.reporting.text import text_table
 
 HELP = "Run the stacks that a file describes, and compare them pair by pair."
@@ -20,13 +19,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    try:
+    with command_errors(StackError):
         matrix = read_matrix(arguments.file)
-        gate = gate_of(arguments, matrix.stacks)
-        runs = {run.name: run for run in gate.runs()}
-    except (StackError, RunError, OSError) as error:  # OSError: such as a cache that cannot be written
-        raise CommandError(error) from None
-    output = Path(arguments.output) if arguments.output else gate.new_output()
+    runs = {run.name: run for run in run_stacks(arguments, matrix.stacks)}
+    output = arguments.output or new_output()
     rows, worst = [["baseline", "candidate", "answer"]], 0
     for number, (baseline, candidate) in enumerate(matrix.pairs, 1):
         answer = report_pair(arguments, runs[baseline], runs[candidate], output / f"{number:02}")

@@ -6,8 +6,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from conformance.commands import CommandError
-from conformance.commands.shared.policy_options import read, verdict_of
+from conformance.commands import CommandError, command_errors
+from conformance.commands.shared.policy_options import add_options, read, verdict_of
 from conformance.gate.evidence.contents import parse_environment
 from conformance.gate.evidence.options import check_options
 from conformance.gate.evidence.rejection import Rejected
@@ -39,23 +39,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     write.add_argument("--allow-removal", action="store_true", help="let cases go, or owe less than before")
     check = actions.add_parser("check", help="check a run against the lists", allow_abbrev=False)
     check.add_argument("run", metavar="RUN", type=Path, help="the run's folder")
-    check.add_argument(
-        "--mustpass",
-        metavar="DIR",
-        type=Path,
-        default=mustpass_lists.LISTS,
-        help="lists of what is owed; claims are judged by them (default: the package's)",
-    )
-    check.add_argument("--waivers", metavar="FILE", type=Path, help="failures that are accepted")
-    check.add_argument("--profiles", metavar="FILE", type=Path, action="append", default=[], help="more claims")
+    add_options(check, mustpass_lists.LISTS)
 
 
+@command_errors(mustpass_lists.MustpassError)
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0, or 1 if the lists would shrink or the run is not as they say."""
-    try:
-        return _write(arguments) if arguments.action == "write" else _check(arguments)
-    except mustpass_lists.MustpassError as error:
-        raise CommandError(error) from None
+    return _write(arguments) if arguments.action == "write" else _check(arguments)
 
 
 def _write(arguments: argparse.Namespace) -> int:
@@ -131,7 +121,7 @@ def _stack(texts: list[str]) -> dict[str, str]:
 
 def _check(arguments: argparse.Namespace) -> int:
     info, records, problems = read(arguments.run)
-    verdict, _ = verdict_of(info, records, arguments.waivers, arguments.mustpass, arguments.profiles, problems)
+    verdict, _ = verdict_of(arguments, info, records, problems)
     for line in gate_verdict.lines(verdict):
         print(log_safe(line))
     return 0 if verdict.passed else 1

@@ -17,12 +17,13 @@ HELP = "Write a run's HTML report, with what changed if a baseline is given."
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="the run's folder")
-    parser.add_argument("--baseline", metavar="RUN", help="an earlier run's folder: show what changed since")
-    parser.add_argument("--output", metavar="FILE", help=f"where to write the page (default: {FILE} in RUN)")
+    parser.add_argument("run", metavar="RUN", type=Path, help="the run's folder")
+    parser.add_argument("--baseline", metavar="RUN", type=Path, help="an earlier run's folder: show what changed since")
+    parser.add_argument("--output", metavar="FILE", type=Path, help=f"where to write the page (default: {FILE} in RUN)")
     parser.add_argument(
         "--artefacts-below",
         metavar="DIR",
+        type=Path,
         action="append",
         default=[],
         help="also embed artefacts that lie below DIR, such as your own compile cache; may be repeated. "
@@ -31,10 +32,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    candidate, baseline = Path(arguments.run), Path(arguments.baseline) if arguments.baseline else None
-    comparison = compared(baseline, candidate) if baseline else None
-    output = Path(arguments.output) if arguments.output else candidate / FILE
-    text = page(comparison, baseline, candidate, [Path(root) for root in arguments.artefacts_below])
+    comparison = compared(arguments.baseline, arguments.run) if arguments.baseline else None
+    output = arguments.output or arguments.run / FILE
+    text = page(comparison, arguments.baseline, arguments.run, arguments.artefacts_below)
     try:
         replace_file(output, text)
     except OSError as error:

@@ -11,11 +11,11 @@ from pathlib import Path
 import msgspec
 
 from conformance.commands import CommandError
-from conformance.commands.shared.case_lookup import one_case
+from conformance.commands.shared.case_lookup import one_case, records_in
 from conformance.commands.shared.suites import SUITE_ARGUMENTS
 from conformance.gate.runs.record_figures import Observed
 from conformance.gate.stacks.confirm_scripts import attempt
-from conformance.records import CaseRecord, Reading, Status, read_records, replace_file
+from conformance.records import CaseRecord, Status, read_records, replace_file
 from conformance.reproducers.script_request import ScriptRequest, file_name
 
 #: Seconds that the case may take unless told otherwise, for pytest's start and the case's own deadline.
@@ -35,14 +35,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "case", metavar="CASE", help="the case's id, or with --run a part of it that no other case of the run has"
     )
     parser.add_argument(
-        "--run", metavar="DIR", dest="folder", help="the run's folder (default: run the case as a plain run would)"
+        "--run",
+        metavar="DIR",
+        dest="folder",
+        type=Path,
+        help="the run's folder (default: run the case as a plain run would)",
     )
     parser.add_argument(
         "--baseline",
         metavar="DIR",
+        type=Path,
         help="a run with another stack: if the case passes, the script looks for what its code had or spilled there",
     )
-    parser.add_argument("--output", metavar="FILE", help="where to write the script (default: a name made of the case)")
+    parser.add_argument(
+        "--output", metavar="FILE", type=Path, help="where to write the script (default: a name made of the case)"
+    )
     parser.add_argument(
         "--timeout",
         metavar="SECONDS",
@@ -63,30 +70,23 @@ def _seconds(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    record = one_case(arguments.case, _records(arguments.folder), Path(arguments.folder)) if arguments.folder else None
+    record = one_case(arguments.case, records_in(arguments.folder), arguments.folder) if arguments.folder else None
     case = record.case if record else arguments.case
     if "::" not in case:
         raise CommandError(f"{case!r} is a part of a case's id: give the whole id, or the run it is of with --run")
-    baseline = _records(arguments.baseline).records if arguments.baseline else ()
+    baseline = records_in(arguments.baseline).records if arguments.baseline else ()
     before = next((other for other in baseline if other.case == case), None)
     compiled = record is not None and "program" in record.options
     text = (
         _compiled(record) if record and compiled else _text(case, record, _request(record, before), arguments.timeout)
     )
-    output = Path(arguments.output or file_name(case))
+    output = arguments.output or Path(file_name(case))
     try:
         replace_file(output, text)
     except OSError as error:
         raise CommandError(f"the script cannot be written: {error}") from None
     print(output)
     return 0
-
-
-def _records(folder: str) -> Reading:
-    try:
-        return read_records(Path(folder))
-    except OSError as error:
-        raise CommandError(error) from None
 
 
 def _request(record: CaseRecord | None, before: CaseRecord | None) -> ScriptRequest:

@@ -15,7 +15,7 @@ HELP = "Show a case's verdicts, artefacts and reproducing command, from its reco
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("case", metavar="CASE", help="the case's id, or a part of it that no other case has")
     parser.add_argument(
-        "--run", metavar="DIR", dest="folder", help="the run's folder (default: the newest under ./reports)"
+        "--run", metavar="DIR", dest="folder", type=Path, help="the run's folder (default: the newest under ./reports)"
     )
 
 

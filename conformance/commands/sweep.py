@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from conformance.commands import CommandError
 from conformance.commands.shared.case_lookup import run_records
@@ -12,7 +13,9 @@ HELP = "Show what a sweep over config spaces found, from its records."
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="DIR", nargs="?", help="the run's folder (default: the newest under ./reports)")
+    parser.add_argument(
+        "run", metavar="DIR", type=Path, nargs="?", help="the run's folder (default: the newest under ./reports)"
+    )
     parser.add_argument("--spills", action="store_true", help="only the lines that declare the spills that were seen")
 
 

@@ -230,11 +230,10 @@ def test_two_runs_of_one_gate_are_judged_by_the_same_code(tmp_path: Path, monkey
     judges = iter(["one", "one", "another"])
     monkeypatch.setattr(gate_runs, "code_digest", lambda: next(judges))
     monkeypatch.setattr(gate_runs, "run", lambda *arguments: (tmp_path, False))
-    stack = environment(tmp_path / "stack")
-    gate = gate_runs.Gate([stack.stack] * 2, [], [], tmp_path)
-    gate._run(stack, CAN, 0)
+    monkeypatch.setattr(gate_runs, "build", lambda stack, cache: environment(tmp_path / "stack"))
+    monkeypatch.setattr(gate_runs, "abilities", lambda stack: dataclasses.replace(CAN, stack={"harness": "one"}))
     with pytest.raises(RunError, match="the harness's code changed before the run with 'current' began"):
-        gate._run(stack, CAN, 1)
+        gate_runs.runs([parse("current")] * 2, [], [], tmp_path)
 
 
 def alive(process: int) -> bool:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from conformance.commands import CommandError
+from conformance.commands import CommandError, command_errors
 from conformance.records import RUN_FILE, CaseRecord, Reading, RecordError, read_records, read_run
 from conformance.reporting.text import clean
 
 
-def run_records(run: str | None) -> tuple[Path, Reading]:
+@command_errors(OSError)
+def records_in(folder: Path) -> Reading:
+    """The records of the run in ``folder``. Raises :class:`CommandError` if there are none."""
+    return read_records(folder)
+
+
+def run_records(run: Path | None) -> tuple[Path, Reading]:
     """The folder of a run and its records; the newest run below ``reports`` if ``run`` is None. What is wrong with the
     records goes to stderr. Raises :class:`CommandError` if there are none."""
-    folder = Path(run) if run else _newest_run(Path("reports"))
-    try:
-        reading = read_records(folder)
-    except OSError as error:
-        raise CommandError(error) from None
+    folder = run or _newest_run(Path("reports"))
+    reading = records_in(folder)
     for problem in reading.problems:
         print(f"conformance: {clean(problem)}", file=sys.stderr)
     return folder, reading

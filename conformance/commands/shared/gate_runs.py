@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 
-from conformance.commands import CommandError
+from conformance.commands import CommandError, command_errors
 from conformance.commands.shared import policy_options
 from conformance.commands.shared.comparison_output import deliver
 from conformance.commands.shared.confirmed_scripts import reproduced
@@ -19,7 +19,7 @@ from conformance.commands.shared.run_comparison import compared
 from conformance.gate.run_options import TIERS
 from conformance.gate.runs.code_digest import code_digest
 from conformance.gate.stacks.environments import Environment, build, default_cache
-from conformance.gate.stacks.stack_file import Stack
+from conformance.gate.stacks.stack_file import Stack, StackError
 from conformance.gate.stacks.stack_runs import Abilities, RunError, Say, StackRun, abilities, run
 from conformance.reporting.text import clean
 
@@ -48,8 +48,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=3,
         help="write and try scripts for this many groups of new failures, the worst first (default: 3)",
     )
-    parser.add_argument("--output", metavar="DIR", help="where the reports go (default: reports/gate-<time>)")
-    parser.add_argument("--cache", metavar="DIR", help="environments and runs (default: ~/.cache/triton-conformance)")
+    parser.add_argument(
+        "--output", metavar="DIR", type=Path, help="where the reports go (default: reports/gate-<time>)"
+    )
+    parser.add_argument(
+        "--cache", metavar="DIR", type=Path, help="environments and runs (default: ~/.cache/triton-conformance)"
+    )
 
 
 def _count(text: str) -> int:
@@ -58,76 +62,65 @@ def _count(text: str) -> int:
     return int(text)
 
 
-class Gate:
-    """Runs several stacks with the same options."""
-
-    def __init__(self, stacks: Sequence[Stack], options: Sequence[str], targets: Sequence[str], cache: Path) -> None:
-        self._stacks = list(stacks)
-        self._options = list(options)
-        self._targets = list(targets)
-        self._code = code_digest()
-        self._cache = cache.resolve()  # the stacks' processes run in other directories
-
-    def runs(self) -> list[StackRun]:
-        """A run for each stack, in their order. The runs come one after the other, because each uses every core and
-        every GPU. Equal stacks have a run each, so that their comparison shows what changes by itself. Every stack is
-        built and checked before the first run. Raises StackError or RunError."""
-        environments = [build(stack, self._cache) for stack in self._stacks]
-        able = [abilities(environment) for environment in environments]
-        for environment, can in zip(environments, able, strict=True):
-            _introduce(environment, can)
-            self._refuse_other_judges(environment, can)
-            self._refuse_lost_targets(environment, can)
-        runs, times = [], Counter[tuple[object, ...]]()
-        for environment, can in zip(environments, able, strict=True):
-            same = (environment.folder, environment.stack.variables)
-            runs.append(self._run(environment, can, times[same]))
-            times[same] += 1
-        return runs
-
-    def _refuse_other_judges(self, environment: Environment, can: Abilities) -> None:
-        """Raises RunError if the stack's packages bring another harness, which would judge it by other rules."""
-        if not str(can.stack.get("harness")).endswith(code_digest()[:12]):
-            raise RunError(
-                f"stack {environment.stack.name!r} brings a triton-conformance of its own: {can.stack.get('harness')}; "
-                "all stacks must be judged by the same: remove it from the stack's packages"
-            )
-
-    def _refuse_lost_targets(self, environment: Environment, can: Abilities) -> None:
-        """Raises RunError if the stack cannot compile for a target that the user named."""
-        lost = [name for name in self._targets if name in can.lacking]
-        if lost:
-            why = "; ".join(f"{name}: {can.lacking[name]}" for name in lost)
-            raise RunError(f"stack {environment.stack.name!r} cannot compile for {why}")
-
-    def _run(self, environment: Environment, can: Abilities, again: int) -> StackRun:
-        name = environment.stack.name
-        if code_digest() != self._code:
-            raise RunError(
-                f"the harness's code changed before the run with {name!r} began; all stacks must be judged by the "
-                "same: leave it as it is and start again"
-            )
-        with _progress(name) as say:
-            folder, reused = run(environment, can, self._options, self._cache, say, again)
-        print(f"{name}: {'unchanged, its run is used again' if reused else 'done'}: {folder}", file=sys.stderr)
-        return StackRun(environment, folder)
-
-    @staticmethod
-    def new_output() -> Path:
-        return Path("reports") / f"gate-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
-
-
-def gate_of(arguments: argparse.Namespace, stacks: Sequence[Stack]) -> Gate:
-    """The gate with the user's options. Raises :class:`CommandError` for files that cannot be used, before hours of
-    runs."""
+@command_errors(StackError, RunError, OSError)  # OSError: such as a cache that cannot be written
+def run_stacks(arguments: argparse.Namespace, stacks: Sequence[Stack]) -> list[StackRun]:
+    """A run for each of ``stacks``, in their order, with the user's options. Raises :class:`CommandError`: for files
+    that cannot be used before hours of runs."""
     policy_options.refuse_unusable(arguments)
     if arguments.output:
-        _make(Path(arguments.output))
+        _make(arguments.output)
     options = ["--tier", arguments.tier]
     for name in _PASSED_ON:
         options += [word for value in getattr(arguments, name) for word in (f"--{name}", value)]
     options += ["--compile-only"] * arguments.compile_only + ["--no-gpu"] * arguments.no_gpu
-    return Gate(stacks, options, arguments.target, Path(arguments.cache) if arguments.cache else default_cache())
+    # the stacks' processes run in other directories
+    return runs(stacks, options, arguments.target, (arguments.cache or default_cache()).resolve())
+
+
+def runs(stacks: Sequence[Stack], options: Sequence[str], targets: Sequence[str], cache: Path) -> list[StackRun]:
+    """A run for each of ``stacks``. The runs come one after the other, because each uses every core and every GPU.
+    Equal stacks have a run each, so that their comparison shows what changes by itself. Every stack is built and
+    checked before the first run. Raises StackError or RunError."""
+    code = code_digest()
+    environments = [build(stack, cache) for stack in stacks]
+    able = [abilities(environment) for environment in environments]
+    for environment, can in zip(environments, able, strict=True):
+        _introduce(environment, can)
+        _check_stack(environment, can, code, targets)
+    stack_runs, times = [], Counter[tuple[object, ...]]()
+    for environment, can in zip(environments, able, strict=True):
+        name = environment.stack.name
+        if code_digest() != code:
+            raise RunError(
+                f"the harness's code changed before the run with {name!r} began; all stacks must be judged by the "
+                "same: leave it as it is and start again"
+            )
+        same = (environment.folder, environment.stack.variables)
+        with _progress(name) as say:
+            folder, reused = run(environment, can, options, cache, say, times[same])
+        print(f"{name}: {'unchanged, its run is used again' if reused else 'done'}: {folder}", file=sys.stderr)
+        stack_runs.append(StackRun(environment, folder))
+        times[same] += 1
+    return stack_runs
+
+
+def _check_stack(environment: Environment, can: Abilities, code: str, targets: Sequence[str]) -> None:
+    """Raises RunError if the stack's packages bring another harness, which would judge it by other rules, or if it
+    cannot compile for one of the ``targets`` that the user named."""
+    name = environment.stack.name
+    if not str(can.stack.get("harness")).endswith(code[:12]):
+        raise RunError(
+            f"stack {name!r} brings a triton-conformance of its own: {can.stack.get('harness')}; "
+            "all stacks must be judged by the same: remove it from the stack's packages"
+        )
+    lost = "; ".join(f"{target}: {can.lacking[target]}" for target in targets if target in can.lacking)
+    if lost:
+        raise RunError(f"stack {name!r} cannot compile for {lost}")
+
+
+def new_output() -> Path:
+    """Where the reports go unless told otherwise."""
+    return Path("reports") / f"gate-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
 
 
 def _introduce(environment: Environment, can: Abilities) -> None:

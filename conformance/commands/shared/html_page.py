@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from conformance.commands import CommandError
+from conformance.commands.shared.case_lookup import records_in
 from conformance.gate.findings import Comparison
-from conformance.records import read_records, read_run
+from conformance.records import read_run
 from conformance.reporting.html import render
 from conformance.reporting.html_data import ReportedRun
 
@@ -23,10 +24,7 @@ def page(
 def _read(folder: Path) -> ReportedRun:
     if not folder.is_dir():
         raise CommandError(f"{folder} is no run's folder: give the folder that holds the records")
-    try:
-        reading = read_records(folder)
-    except OSError as error:
-        raise CommandError(error) from None
+    reading = records_in(folder)
     try:
         return ReportedRun(folder, reading, read_run(folder))
     except (OSError, ValueError) as error:  # a RecordError is one, and so is text that is not UTF-8

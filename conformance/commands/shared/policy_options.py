@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from conformance import targets
-from conformance.commands import CommandError
+from conformance.commands import CommandError, command_errors
 from conformance.gate.findings import Comparison
 from conformance.gate.mustpass import mustpass_check, mustpass_lists, profiles
 from conformance.gate.user_files import waiver_file
@@ -18,9 +18,16 @@ from conformance.gate.verdict.final_comparison import with_policy
 from conformance.records import CaseRecord, RecordError, RunInfo, Status, read_records, read_run
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser, lists: Path | None = None) -> None:
+    """Adds the options of which :func:`verdict_of` makes a verdict. ``lists``: the folder of lists unless given."""
     parser.add_argument("--waivers", metavar="FILE", type=Path, help="regressions that are accepted (waivers.toml)")
-    parser.add_argument("--mustpass", metavar="DIR", type=Path, help="lists of what is owed; claims are judged by them")
+    parser.add_argument(
+        "--mustpass",
+        metavar="DIR",
+        type=Path,
+        default=lists,
+        help=f"lists of what is owed; claims are judged by them{' (default: those of the package)' if lists else ''}",
+    )
     parser.add_argument("--profiles", metavar="FILE", type=Path, action="append", default=[], help="more claims")
 
 
@@ -38,37 +45,31 @@ def refuse_unusable(arguments: argparse.Namespace) -> None:
     """Raises :class:`CommandError` for waivers, lists and profiles that cannot be used. Asked before a run."""
     if arguments.profiles and not arguments.mustpass:
         raise CommandError("--profiles needs --mustpass: claims are judged by the lists of what is owed")
-    _files(arguments.waivers, arguments.mustpass, arguments.profiles)
+    _files(arguments)
 
 
 def after_waivers(arguments: argparse.Namespace, comparison: Comparison, candidate: Path) -> Comparison:
-    """``comparison`` after the waivers, lists and claims that the user gave had their say; itself without any."""
+    """``comparison`` with the user's waivers, lists and claims applied; itself if there are none."""
     if not (arguments.waivers or arguments.mustpass):
         return comparison
     info, records, _ = read(candidate)
-    verdict, waived = verdict_of(
-        info, records, arguments.waivers, arguments.mustpass, arguments.profiles, comparison=comparison
-    )
+    verdict, waived = verdict_of(arguments, info, records, comparison=comparison)
     return with_policy(comparison, verdict, waived.uncovered)
 
 
+@command_errors(mustpass_lists.MustpassError)
 def verdict_of(
+    arguments: argparse.Namespace,
     info: RunInfo,
     records: Sequence[CaseRecord],
-    waiver_path: Path | None,
-    lists_folder: Path | None,
-    profile_paths: Sequence[Path],
     run_problems: Sequence[str] = (),
     comparison: Comparison | None = None,
 ) -> tuple[gate_verdict.GateVerdict, apply_waivers.AppliedWaivers]:
-    """The verdict on a run by the user's waivers, lists and profiles, and what the waivers cover. Without lists no
-    claim is judged. Raises :class:`CommandError` for files that cannot be used."""
-    waivers, lists, known = _files(waiver_path, lists_folder, profile_paths)
-    try:
-        complete = lists is not None and mustpass_check.check(lists, info, records).complete
-        chosen = mustpass_check.applicable(lists or (), info, records)
-    except mustpass_lists.MustpassError as error:
-        raise CommandError(error) from None
+    """The verdict on a run by the files of the user's options, and what the waivers cover. Without lists no claim is
+    judged. Raises :class:`CommandError` for files that cannot be used."""
+    waivers, lists, known = _files(arguments)
+    complete = lists is not None and mustpass_check.check(lists, info, records).complete
+    chosen = mustpass_check.applicable(lists or (), info, records)
     today = datetime.now(timezone.utc).date()
     waived = apply_waivers.apply(waivers, records, today, comparison, complete=complete)
     verdict = gate_verdict.decide(
@@ -83,14 +84,12 @@ def verdict_of(
     return verdict, waived
 
 
+@command_errors(mustpass_lists.MustpassError, EntryError)
 def _files(
-    accepted: Path | None, lists: Path | None, more_profiles: Sequence[Path]
+    arguments: argparse.Namespace,
 ) -> tuple[waiver_file.Waivers, list[mustpass_lists.MustpassList] | None, profiles.Profiles]:
-    try:
-        return (
-            waiver_file.read_waivers(accepted) if accepted else waiver_file.Waivers(),
-            mustpass_lists.read_lists(lists) if lists else None,
-            profiles.read_profiles(more_profiles, targets.claims()),
-        )
-    except (mustpass_lists.MustpassError, EntryError) as error:
-        raise CommandError(error) from None
+    return (
+        waiver_file.read_waivers(arguments.waivers) if arguments.waivers else waiver_file.Waivers(),
+        mustpass_lists.read_lists(arguments.mustpass) if arguments.mustpass else None,
+        profiles.read_profiles(arguments.profiles, targets.claims()),
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from conformance.commands import CommandError
+from conformance.commands import CommandError, command_errors
 from conformance.gate.findings import Comparison
 from conformance.gate.runs.run_reader import ComparedRun, read_compared_run, without_collection
 from conformance.gate.verdict.compare import compare
@@ -28,10 +28,8 @@ def _compared(baseline: ComparedRun, candidate: ComparedRun) -> Comparison:
 
 
 def _side(path: Path, name: str) -> ComparedRun:
-    try:
+    with command_errors(OSError, RecordError):
         side = read_compared_run(path, name)
-    except (OSError, RecordError) as error:
-        raise CommandError(error) from None
     if not side.records and not side.problems:
         raise CommandError(f"{path} holds no case: a run without records cannot be compared")
     return side
