@@ -13,33 +13,40 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
+CHILD = """
+import pickle, sys
+function, arguments = pickle.load(sys.stdin.buffer)
+sys.stdout.buffer.write(pickle.dumps(function(*arguments)))
+"""
+
+
+def in_interpreter(function, *arguments):
+    """``function(*arguments)`` from a process that knows from its start that kernels are interpreted."""
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *sys.path])
+    message = pickle.dumps((function, arguments))
+    command = [sys.executable, "-c", CHILD]
+    process = subprocess.run(command, input=message, env=environment, capture_output=True, check=False)
+    assert process.returncode == 0, process.stderr.decode()
+    return pickle.loads(process.stdout)
+
 
 def run(cases, *, grid_limit=None, spoil=False):
     """Complaints about each of ``cases``, which are (kernel name, problem, config) or (..., variant).
 
     ``grid_limit`` replaces the limit of a grid's second dimension; ``spoil`` changes one element of each result.
     """
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *sys.path])
-    message = pickle.dumps((list(cases), grid_limit, spoil))
-    done = subprocess.run([sys.executable, __file__], input=message, env=environment, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()
-    return pickle.loads(done.stdout)
+    return in_interpreter(run_here, list(cases), grid_limit, spoil)
 
 
-def child():
-    import torch
-
+def run_here(cases, grid_limit, spoil):
     from conformance import targets
     from conformance.execution.interpreter import InterpreterExecutor
     from conformance.kernels import bmm
 
-    torch.set_num_threads(1)
-    cases, grid_limit, spoil = pickle.loads(sys.stdin.buffer.read())
     bmm.GRID_LIMIT = grid_limit or bmm.GRID_LIMIT
     executor, target = InterpreterExecutor(), targets.find("sm_90")
-    found = [complaints(*case, executor=executor, target=target, spoil=spoil) for case in cases]
-    sys.stdout.buffer.write(pickle.dumps(found))
+    return [complaints(*case, executor=executor, target=target, spoil=spoil) for case in cases]
 
 
 def complaints(name, problem, config, variant=None, *, executor, target, spoil):
@@ -54,17 +61,17 @@ def complaints(name, problem, config, variant=None, *, executor, target, spoil):
     plan = kernel.plan(problem, config, target, variant or Variant())
     inputs = {operand.name: draw(problem, operand) for operand in problem.operands}
     wanted = meaning(problem, inputs)
-    outputs, found, ran = run_guarded(functools.partial(kernel.launch, plan), problem, inputs, executor, 0)
+    outputs, wrongs, ran = run_guarded(functools.partial(kernel.launch, plan), problem, inputs, executor, 0)
     out = outputs["out"].double()
     if spoil:
         out.view(-1)[-1] += 1
     wrong = ~((out - wanted).abs() <= tolerance(problem, wanted, outputs["out"].dtype))
     if wrong.any():
         at = tuple(wrong.nonzero()[0].tolist())
-        found.append(f"{int(wrong.sum())} wrong, {at} is {out[at]}, {wanted[at]} is right")
+        wrongs.append(f"{int(wrong.sum())} wrong, {at} is {out[at]}, {wanted[at]} is right")
     if ran.grid != plan.grid:
-        found.append(f"grid {ran.grid}, planned {plan.grid}")
-    return found
+        wrongs.append(f"grid {ran.grid}, planned {plan.grid}")
+    return wrongs
 
 
 def tolerance(problem, wanted, dtype):
@@ -131,7 +138,3 @@ def meaning(problem, inputs):
         else:
             out = torch.where(inputs["mask"] != 0, out * 2, 0.0)
     return out.to(DTYPES[problem.output_dtype]).double()
-
-
-if __name__ == "__main__":
-    child()

@@ -131,8 +131,8 @@ def test_code(pool, problem, config, variant, target):
     assert result.status is Status.PASS, result.error[-2000:]
     artefact = result.artefact
     features = kernel.features(plan)
-    found = codegen_checks.check(artefact, target, features.required, features.forbidden)
-    assert not [verdict.text for verdict in found if not verdict.passed]
+    verdicts = codegen_checks.check(artefact, target, features.required, features.forbidden)
+    assert not [verdict.text for verdict in verdicts if not verdict.passed]
     assert artefact.resources.shared_memory <= kernel.shared_memory(plan)
     assert not over_limits(artefact.resources, target)
     ttir = codegen_checks.code("ttir", artefact.text("ttir"))

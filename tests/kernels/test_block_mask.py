@@ -15,11 +15,11 @@ def tensors_of(problem):
     """q, and documents of uneven lengths that differ between the batches."""
     numbers = torch.arange(max(problem.queries, problem.keys)) // 17
     documents = torch.stack([(numbers + batch) % 3 for batch in range(problem.batch)]).int()
-    found = {"q": torch.zeros(1)}
+    tensors = {"q": torch.zeros(1)}
     if problem.mask.kind == "document":
-        found["query_document"] = documents[:, : problem.queries]
-        found["key_document"] = documents[:, : problem.keys]
-    return found
+        tensors["query_document"] = documents[:, : problem.queries]
+        tensors["key_document"] = documents[:, : problem.keys]
+    return tensors
 
 
 def seen_by(problem, tensors, batch, query, key):

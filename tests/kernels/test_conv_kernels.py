@@ -1,11 +1,7 @@
 """Convolution kernels: refusals, grids and launch arguments, and their sums in the interpreter against torch's."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+from interpreted import in_interpreter
 
 from conformance import codegen_checks, targets
 from conformance.heuristics.configs import Config
@@ -15,7 +11,6 @@ from conformance.kernels.kernel import NotApplicable, Variant
 from conformance.problems import conv2d, conv3d, mm
 from conformance.records import ReasonCode
 
-ROOT = Path(__file__).resolve().parents[2]
 HOPPER, AMPERE = targets.find("sm_90"), targets.find("sm_80")
 SMALL = Config(32, 32, 16, 2, 4)
 LAST = {"order_x": "channels-last", "order_w": "channels-last", "order_out": "channels-last"}
@@ -85,11 +80,11 @@ def test_offsets_are_wide_where_operands_span_2_31_elements(problem, wide):
 def test_matrices_of_a_single_tap_are_views():
     for problem in (ONE, conv2d(2, 20, (5, 7), 40, 1, order_x="channels-last", order_out="channels-last", pad=3)):
         launch = meta_launch(catalogue.get("conv1x1_as_mm").plan(problem, SMALL, HOPPER), HOPPER)
-        given = launch.arguments
-        assert (given["M"], given["N"], given["K"]) == (70, 40, 20)
-        assert (given["stride_am"], given["stride_ak"]) == (20 + problem.pad, 1)
-        assert (given["stride_cm"], given["stride_cn"]) == (40 + problem.pad, 1)
-        assert (given["stride_bn"], given["stride_bk"]) == problem.operand("w").strides[:2]
+        arguments = launch.arguments
+        assert (arguments["M"], arguments["N"], arguments["K"]) == (70, 40, 20)
+        assert (arguments["stride_am"], arguments["stride_ak"]) == (20 + problem.pad, 1)
+        assert (arguments["stride_cm"], arguments["stride_cn"]) == (40 + problem.pad, 1)
+        assert (arguments["stride_bn"], arguments["stride_bk"]) == problem.operand("w").strides[:2]
 
 
 def test_tensors_must_be_those_of_the_plan():
@@ -132,17 +127,12 @@ INTERPRETED = [
 
 
 def test_sums_are_those_of_torch():
-    """Small integers, so that every sum is exact; in a process of its own, as the interpreter is chosen at import."""
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *sys.path])
-    done = subprocess.run(
-        [sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [f"{name} {problem.id}: right" for name, problem, _ in INTERPRETED]
+    """Small integers, so that every sum is exact."""
+    assert in_interpreter(wrong_sums) == []
 
 
-def child():
+def wrong_sums():
+    """The cases of ``INTERPRETED`` whose result is not torch's, or whose guards were disturbed."""
     import functools
 
     import torch
@@ -151,21 +141,17 @@ def child():
     from conformance.execution.trial import run_guarded
     from conformance.problems import DTYPES
 
-    torch.set_num_threads(1)
-    executor, generator = InterpreterExecutor(), torch.Generator().manual_seed(0)
+    executor, generator, failures = InterpreterExecutor(), torch.Generator().manual_seed(0), []
     for name, problem, fields in INTERPRETED:
         kernel = catalogue.get(name)
         plan = kernel.plan(problem, SMALL, HOPPER, Variant(**fields))
-        given = {o.name: torch.randint(-3, 4, o.shape, generator=generator).double() for o in problem.operands}
-        stored = {o.name: given[o.name].to(DTYPES[o.dtype]) for o in problem.operands}
+        values = {o.name: torch.randint(-3, 4, o.shape, generator=generator).double() for o in problem.operands}
+        stored = {o.name: values[o.name].to(DTYPES[o.dtype]) for o in problem.operands}
         convolve = torch.nn.functional.conv2d if problem.op == "conv2d" else torch.nn.functional.conv3d
-        wanted = convolve(
-            given["x"], given["w"], given.get("bias"), problem.stride, problem.padding, 1, problem.groups
-        ).to(DTYPES[problem.output_dtype])
+        operands = (values["x"], values["w"], values.get("bias"))
+        wanted = convolve(*operands, problem.stride, problem.padding, 1, problem.groups)
         outputs, disturbed, _ = run_guarded(functools.partial(kernel.launch, plan), problem, stored, executor, 0)
-        wrong = int((outputs["out"] != wanted).sum())
-        print(f"{name} {problem.id}: {'right' if not wrong and not disturbed else f'{wrong} wrong {disturbed}'}")
-
-
-if __name__ == "__main__":
-    child()
+        wrong = int((outputs["out"] != wanted.to(DTYPES[problem.output_dtype])).sum())
+        if wrong or disturbed:
+            failures.append(f"{name} {problem.id}: {wrong} wrong {disturbed}")
+    return failures

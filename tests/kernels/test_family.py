@@ -1,13 +1,7 @@
 """The products beyond mm, addmm and scaled mm: numbers in the interpreter, refusals, grids and what is launched."""
 
-import sys
-from pathlib import Path
-
-import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 import interpreted
+import pytest
 
 from conformance import codegen_checks as codegen
 from conformance import targets
@@ -78,18 +72,18 @@ def _name(case):
 
 
 @pytest.fixture(scope="module")
-def found():
+def all_complaints():
     """The complaints about each case; one child process computes them all."""
     return dict(zip(map(_name, CASES), interpreted.run(CASES), strict=True))
 
 
 @pytest.mark.parametrize("case", CASES, ids=_name)
-def test_numbers(found, case):
-    assert found[_name(case)] == []
+def test_numbers(all_complaints, case):
+    assert all_complaints[_name(case)] == []
 
 
 def test_a_wrong_number_is_seen():
-    assert all("1 wrong" in found[0] for found in interpreted.run(CASES[1:2] + CASES[-1:], spoil=True))
+    assert all("1 wrong" in complaints[0] for complaints in interpreted.run(CASES[1:2] + CASES[-1:], spoil=True))
 
 
 def test_a_batch_beyond_the_limit_of_the_grid_is_folded():

@@ -152,7 +152,7 @@ def test_code(pool, kind, target):
     result = pool.submit(CompileRequest("conformance.kernels.catalogue:meta_launch", plan, target)).result()
     assert result.status is Status.PASS, result.error[-2000:]
     features = KERNEL.features(plan)
-    found = codegen_checks.check(result.artefact, target, features.required, features.forbidden)
-    assert found
-    assert not [verdict.text for verdict in found if not verdict.passed]
+    verdicts = codegen_checks.check(result.artefact, target, features.required, features.forbidden)
+    assert verdicts
+    assert not [verdict.text for verdict in verdicts if not verdict.passed]
     assert not over_limits(result.artefact.resources, target)
