@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -73,25 +74,9 @@ def deviceless(target: Target) -> Iterator[None]:
         stack.enter_context(_device_guard())
         stack.enter_context(_triton_driver(target))
         for owner, name, override in places:
-            stack.enter_context(replaced(owner, name, override.stands(target)))
+            stack.enter_context(mock.patch.object(owner, name, override.stands(target)))
         _forget()
         yield
-
-
-@contextmanager
-def replaced(owner: Any, name: str, value: object) -> Iterator[None]:
-    """``value`` as attribute ``name`` of a module or class; afterwards it is the same object as before, or absent if
-    the class only inherited it."""
-    own = name in vars(owner)
-    original = vars(owner).get(name)  # a plain read would unwrap static methods and properties
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if own:
-            setattr(owner, name, original)
-        else:
-            delattr(owner, name)
 
 
 # --- the overrides ----------------------------------------------------------------------------------------------------

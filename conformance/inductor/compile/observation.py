@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import torch
 
-from conformance.inductor.compile.deviceless import replaced
 from conformance.inductor.compile.program import (
     Choice,
     Failure,
@@ -172,8 +172,8 @@ def _watching(program: Program, log: CompilationLog) -> Iterator[None]:
         return select(cache, name, left, *arguments, **options)  # raises NoValidChoicesError if nothing is left
 
     with (
-        replaced(GraphLowering, "save_output_code", staticmethod(log.modules.append)),
-        replaced(AlgorithmSelectorCache, "__call__", selecting),
+        mock.patch.object(GraphLowering, "save_output_code", staticmethod(log.modules.append)),
+        mock.patch.object(AlgorithmSelectorCache, "__call__", selecting),
     ):
         yield
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.utils.dlpack
@@ -15,7 +16,6 @@ from torch import Tensor
 from conformance.execution.compile_worker import artefact_of, named
 from conformance.execution.device import kernel_events
 from conformance.inductor.compile import observation
-from conformance.inductor.compile.deviceless import replaced
 from conformance.inductor.compile.program import Failure, Generated, GeneratedKernel, Launches, Program
 from conformance.inductor.source.generated_modules import kernels_of, kind_of
 from conformance.problems import DTYPES, Operand, itemsize
@@ -98,7 +98,7 @@ def _loading() -> Iterator[dict[str, Any]]:
         loaded[Path(path).read_text()] = module
         return module
 
-    with replaced(PyCodeCache, "load_by_key_path", staticmethod(loading)):
+    with mock.patch.object(PyCodeCache, "load_by_key_path", staticmethod(loading)):
         yield loaded
 
 

@@ -53,8 +53,7 @@ class Compiled:
 
         invocation = self.generated.invocations[number]
         arguments = [tensors[value] if kind == "operand" else value for kind, value in invocation.inputs]
-        replayed = replay(self.generated.modules[invocation.module], arguments, executor)
-        return tuple(replayed.outputs), tuple((launch.kernel, launch.grid) for launch in replayed.launches)
+        return replay(self.generated.modules[invocation.module], arguments, executor)
 
 
 def compile_program(program: Program, target: Target, pool: Pool) -> Compiled:

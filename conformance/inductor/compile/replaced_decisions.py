@@ -10,10 +10,11 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest import mock
 
 import torch
 
-from conformance.inductor.compile.deviceless import DevicelessUnsupported, replaced
+from conformance.inductor.compile.deviceless import DevicelessUnsupported
 from conformance.inductor.compile.program import Decision
 from conformance.records import Reason, ReasonCode
 
@@ -37,8 +38,8 @@ def _times_are_infinite(notes: Notes, *, deferred: bool) -> Iterator[None]:
         return dict.fromkeys(choices, math.inf)
 
     with (
-        replaced(AlgorithmSelectorCache, "__call__", selecting),
-        replaced(AlgorithmSelectorCache, "lookup", lookup),
+        mock.patch.object(AlgorithmSelectorCache, "__call__", selecting),
+        mock.patch.object(AlgorithmSelectorCache, "lookup", lookup),
     ):
         yield
 
@@ -51,7 +52,7 @@ def _k_may_be_split(notes: Notes) -> Iterator[None]:
     def use(m: Any, n: Any, k: Any, threshold_multiple: int = 1) -> bool:
         return threshold_multiple == 1
 
-    with replaced(mm, "use_decompose_k_choice", use):
+    with mock.patch.object(mm, "use_decompose_k_choice", use):
         yield
 
 
@@ -68,7 +69,7 @@ def _k_is_split(notes: Notes) -> Iterator[None]:
         notes.append((name, left[0].name if left else None))
         return select(cache, name, left[:1], *arguments, **options)
 
-    with _k_may_be_split(notes), replaced(AlgorithmSelectorCache, "__call__", selecting):
+    with _k_may_be_split(notes), mock.patch.object(AlgorithmSelectorCache, "__call__", selecting):
         yield
 
 
@@ -85,7 +86,7 @@ def _one_exhaustive_config(notes: Notes) -> Iterator[None]:
     def configs(heuristic: Any) -> Any:
         return functools.partial(heuristic.preprocess_mm_configs, configs=[config])
 
-    with replaced(module.BaseConfigHeuristic, "get_exhaustive_mm_configs", configs):
+    with mock.patch.object(module.BaseConfigHeuristic, "get_exhaustive_mm_configs", configs):
         yield
 
 
@@ -97,7 +98,7 @@ def _contiguous_is_better(notes: Notes) -> Iterator[None]:
             with contextlib.suppress(ImportError):
                 module = importlib.import_module(name)
                 if hasattr(module, "use_contiguous"):
-                    stack.enter_context(replaced(module, "use_contiguous", lambda m, n, k: True))
+                    stack.enter_context(mock.patch.object(module, "use_contiguous", return_value=True))
         yield
 
 

@@ -15,8 +15,8 @@ import itertools
 import linecache
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from conformance.execution.interpreter import InterpreterExecutor
+from conformance.inductor.compile.program import Launches
 from conformance.kernels.launch import Launch
 from conformance.records import Reason, ReasonCode
 
@@ -50,25 +51,12 @@ class ReplayUnsupported(Exception):
         super().__init__(str(self.reason))
 
 
-@dataclass(frozen=True)
-class Launched:
-    """One launch of a generated kernel and the grid that the interpreter walked."""
-
-    kernel: str
-    grid: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Replayed:
-    """What a module's ``call`` returned, and its launches in their order."""
-
-    outputs: list[Tensor]
-    launches: tuple[Launched, ...]
-
-
-def replay(module_source: str, arguments: Sequence[Tensor | int], executor: InterpreterExecutor) -> Replayed:
+def replay(
+    module_source: str, arguments: Sequence[Tensor | int], executor: InterpreterExecutor
+) -> tuple[tuple[Tensor, ...], Launches]:
     """Runs ``call`` of ``module_source`` with ``arguments``, the inputs of the compiled graph in the graph's order: CPU
-    tensors, and an int for each size that is an input of its own.
+    tensors, and an int for each size that is an input of its own. Returns what ``call`` returned, and each launch of a
+    generated kernel with the grid that the interpreter walked.
 
     Raises ReplayUnsupported for what cannot be run without a device, ValueError for arguments of another kind,
     AssertionError where the module's own checks of sizes and strides refuse the arguments or something was written
@@ -79,25 +67,37 @@ def replay(module_source: str, arguments: Sequence[Tensor | int], executor: Inte
             raise ValueError(f"argument {position} is on {argument.device}: the interpreter needs CPU tensors")
         if not isinstance(argument, (Tensor, int)):
             raise ValueError(f"argument {position} is {argument!r}: a tensor or an int is required")
-    with _Replay(executor).running() as run:
-        namespace = run.load(module_source, "module")
-        call = namespace.get("call")
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    replayed = _Replay(executor)
+    with (
+        # Inductor's own device functions call libdevice through their module.
+        mock.patch.object(importlib.import_module(_HELPERS), "libdevice", _Libdevice()),
+        mock.patch.object(InterpreterBuilder, "create_splat", _splat(InterpreterBuilder.create_splat)),
+        mock.patch.dict(linecache.cache),
+    ):
+        call = replayed.load(module_source, "module").get("call")
         if call is None:
             raise ReplayUnsupported("call", "the module defines no function call(args)")
-        outputs = run.guarded(call, list(arguments))
-        run.check_surroundings()
-    return Replayed(list(outputs), tuple(run.launches))
+        try:
+            outputs = call(list(arguments))
+        except NameError as error:  # such as a tensor constant, which is no part of the text
+            detail = f"the module uses a name that it does not define: {error}"
+            raise ReplayUnsupported(str(error.name), detail) from error
+        except NotImplementedError as error:
+            raise ReplayUnsupported("operator", f"the module calls what a CPU does not implement: {error}") from error
+        replayed.check_surroundings()
+    return tuple(outputs), tuple(replayed.launches)
 
 
-@dataclass
 class _Replay:
-    """The state of one replay: what was launched, and the texts whose lines the interpreter looks up."""
+    """The state of one replay: what was launched and allocated."""
 
-    executor: InterpreterExecutor
-    launches: list[Launched] = field(default_factory=list)
-    files: list[str] = field(default_factory=list)
-    stand_ins: dict[str, Any] = field(default_factory=dict)
-    allocated: list[Tensor] = field(default_factory=list)
+    def __init__(self, executor: InterpreterExecutor) -> None:
+        self.executor = executor
+        self.launches: list[tuple[str, tuple[int, ...]]] = []
+        self.allocated: list[Tensor] = []
+        self.stand_ins = _stand_ins(self)
 
     def allocate(self, size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> Tensor:
         """What the module allocates: memory that shows whether it was written, inside more that nothing may write."""
@@ -116,29 +116,11 @@ class _Replay:
                 if changed:
                     raise AssertionError(f"{changed} bytes were written {where} allocation {number} of the module")
 
-    @contextlib.contextmanager
-    def running(self) -> Iterator[_Replay]:
-        from triton.runtime.interpreter import InterpreterBuilder
-
-        libdevice = _Libdevice()
-        self.stand_ins = _stand_ins(self, libdevice)
-        try:
-            with (
-                # Inductor's own device functions call libdevice through their module.
-                mock.patch.object(importlib.import_module(_HELPERS), "libdevice", libdevice),
-                mock.patch.object(InterpreterBuilder, "create_splat", _splat(InterpreterBuilder.create_splat)),
-            ):
-                yield self
-        finally:
-            for file in self.files:
-                linecache.cache.pop(file, None)
-
     def load(self, source: str, name: str) -> dict[str, Any]:
         """Runs the text with the stand-ins behind its imports, and returns its globals."""
         # The interpreter reads a kernel's lines through inspect, which finds them in linecache by this name.
         file = f"<replay {next(_NUMBERS)} {name}>"
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-        self.files.append(file)
         namespace: dict[str, Any] = {
             "__name__": f"replay_{name}",
             "__file__": file,
@@ -149,16 +131,6 @@ class _Replay:
         except (ImportError, AttributeError, NameError) as error:
             raise ReplayUnsupported(name, f"needs a name that this torch or Triton does not have: {error}") from error
         return namespace
-
-    def guarded(self, call: Callable[[list[Any]], Any], arguments: list[Any]) -> Any:
-        try:
-            return call(arguments)
-        except NameError as error:  # such as a tensor constant, which is no part of the text
-            raise ReplayUnsupported(
-                str(error.name), f"the module uses a name that it does not define: {error}"
-            ) from error
-        except NotImplementedError as error:
-            raise ReplayUnsupported("operator", f"the module calls what a CPU does not implement: {error}") from error
 
     def _import(
         self,
@@ -194,7 +166,7 @@ class _Replay:
             if unsupported is None:
                 raise
             raise unsupported from error
-        self.launches.append(Launched(name, ran.grid or grid))
+        self.launches.append((name, ran.grid or grid))
 
 
 def _unsupported_cause(kernel: str, error: BaseException) -> ReplayUnsupported | None:
@@ -307,35 +279,15 @@ class _Decorators:
         return factory
 
 
-class _AsyncCompile:
-    """Stands for the compiler of kernels: builds the Triton kernels and refuses all others."""
+class _StandIn:
+    """Stands for the object ``path`` of torch and has ``attributes``. ``lack`` says why no other can be replayed."""
 
-    def __init__(self, replay: _Replay) -> None:
-        self.triton = replay.build
-
-    def wait(self, scope: dict[str, Any]) -> None:
-        """Nothing is compiled in the background."""
+    def __init__(self, path: str, lack: str, **attributes: Any) -> None:
+        self._path, self._lack = path, lack
+        vars(self).update(attributes)
 
     def __getattr__(self, name: str) -> Any:
-        raise ReplayUnsupported(f"async_compile.{name}", "only Triton kernels can be replayed")
-
-
-class _Device:
-    """Stands for ``torch.cuda``: there is one device, and nothing to guard or to wait for."""
-
-    def _DeviceGuard(self, index: int) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
-    device = _DeviceGuard
-
-    def set_device(self, index: int) -> None:
-        """There is only one."""
-
-    def synchronize(self) -> None:
-        """Every launch has ended when it returns."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise ReplayUnsupported(f"torch.cuda.{name}", "the module uses the device in a way that cannot be replayed")
+        raise ReplayUnsupported(f"{self._path}.{name}", self._lack)
 
 
 class _Libdevice:
@@ -378,18 +330,30 @@ class _View:
         return _View(real, path, self._stand_ins) if within else real
 
 
-def _stand_ins(replay: _Replay, libdevice: _Libdevice) -> dict[str, Any]:
+def _stand_ins(replayed: _Replay) -> dict[str, Any]:
     """What is replaced, by its full name."""
+    compiler = _StandIn(
+        "async_compile", "only Triton kernels can be replayed", triton=replayed.build, wait=lambda scope: None
+    )
+    # There is one device, and nothing to guard or to wait for.
+    device = _StandIn(
+        "torch.cuda",
+        "the module uses the device in a way that cannot be replayed",
+        _DeviceGuard=contextlib.nullcontext,
+        device=contextlib.nullcontext,
+        set_device=lambda index: None,
+        synchronize=lambda: None,
+    )
     return {
-        "torch.cuda": _Device(),
+        "torch.cuda": device,
         "torch.device": lambda *_, **__: torch.device("cpu"),
         "torch._C._cuda_getCurrentRawStream": lambda index: 0,
-        "torch._C._dynamo.guards._empty_strided_cuda": replay.allocate,
-        "torch._inductor.async_compile.AsyncCompile": lambda: _AsyncCompile(replay),
+        "torch._C._dynamo.guards._empty_strided_cuda": replayed.allocate,
+        "torch._inductor.async_compile.AsyncCompile": lambda: compiler,
         "torch._inductor.select_algorithm.extern_kernels": _ExternKernels(),
-        _HEURISTICS: _Decorators(replay),
+        _HEURISTICS: _Decorators(replayed),
         f"{_HELPERS}.set_driver_to_gpu": lambda: None,
-        f"{_HELPERS}.libdevice": libdevice,
+        f"{_HELPERS}.libdevice": _Libdevice(),
     }
 
 
