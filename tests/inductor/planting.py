@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from conformance.inductor.compile.program import Generated, Program
+from conformance.records import Verdict
 from conformance.targets import Target
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,6 +57,11 @@ def suite_test(suite: str, test: str, **parameters: Any) -> Callable[[Any, Targe
         getattr(importlib.import_module(f"conformance.suites.{suite}"), test)(inductor, target, **parameters)
 
     return run
+
+
+def failed(verdicts: Sequence[Verdict]) -> list[str]:
+    """The checks of the verdicts that failed."""
+    return [verdict.check for verdict in verdicts if not verdict.passed]
 
 
 # --- in the compile process -------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import json
 import pickle
 import re
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from conformance.inductor.replay.exact import exact_verdicts
 from conformance.records import Status, Verdict
 from conformance.targets import find
 from tests.execution.sample_kernels import pool
-from tests.inductor.planting import interpreted
+from tests.inductor.planting import failed, interpreted
 
 SM90 = find("sm_90")
 
@@ -44,10 +45,6 @@ SM90 = find("sm_90")
 def suite() -> Any:
     """The suite, imported when it is needed: its marks must be known before."""
     return importlib.import_module("conformance.suites.test_inductor_choices")
-
-
-def failed(verdicts: list[Verdict]) -> list[str]:
-    return [verdict.check for verdict in verdicts if not verdict.passed]
 
 
 def generate(program: Program) -> Generated:
@@ -216,70 +213,103 @@ EXTERN = Choice("mm", "", "extern")
 ADVICE = "NoValidChoicesError: No choices to select. please consider adding ATEN into max_autotune_gemm_backends"
 
 
-def offering(*offered: Choice, **fields: Any) -> Generated:
-    return Generated(lowerings=(Lowering("mm", offered, offered, len(offered)),), **fields)
+def offering(*offered: Choice, lowering: str = "mm", **fields: Any) -> Generated:
+    return Generated(lowerings=(Lowering(lowering, offered, offered, len(offered)),), **fields)
 
 
-def refused(message: str = ADVICE, *types: str) -> Generated:
-    return Generated(failure=Failure(types or ("InductorError", "NoValidChoicesError"), message))
+def refused(message: str = ADVICE, *types: str, notes: tuple[int, ...] = ()) -> Generated:
+    return Generated(failure=Failure(types or ("InductorError", "NoValidChoicesError"), message), notes=notes)
 
 
-def test_wrong_advice_shows() -> None:
-    def judge(generated: Generated) -> list[str]:
-        return failed(choices.check_advice(generated, suite().GEMM_BACKENDS, suite().CONV_BACKENDS))
-
-    assert judge(refused()) == []
-    assert judge(refused(ADVICE, "TypeError")) == ["raised"]
-    assert judge(refused("NoValidChoicesError")) == ["reason", "advice"]
-    assert judge(refused(ADVICE.replace("gemm", "conv"))) == ["advice", "no other advice"]
-    assert judge(Generated()) == ["raised", "reason", "advice"]
+def with_layouts(*layouts: str, lowering: str = "addmm") -> Generated:
+    return offering(*(dataclasses.replace(TEMPLATE, layout=layout) for layout in layouts), lowering=lowering)
 
 
-def test_a_choice_of_infinite_time_shows() -> None:
-    usual = offering(TEMPLATE)
-    timed = dataclasses.replace(refused(), notes=(5,))
-    assert failed(choices.check_infinite(usual, timed)) == []
-    assert failed(choices.check_infinite(usual, dataclasses.replace(usual, notes=(5,)))) == ["raised"]
-    assert failed(choices.check_infinite(usual, refused())) == ["timed"]
-    assert failed(choices.check_infinite(usual, dataclasses.replace(timed, notes=(5, 1)))) == ["timed"]
-    assert failed(choices.check_infinite(refused(), timed)) == ["compiled"]
+def splitting(*splits: int | str) -> Generated:
+    """A template, and a choice for each of ``splits``."""
+    return offering(TEMPLATE, *(Choice(f"decompose_k_mm_{split}_split_0", "", "subgraph") for split in splits))
 
 
-def test_wrong_offers_show() -> None:
-    def judge(*offered: Choice, templates: bool, most: int = 4) -> list[str]:
-        return failed(choices.check_offered(offering(*offered), templates=templates, most=most))
-
-    assert judge(EXTERN, TEMPLATE, templates=True) == []
-    assert judge(EXTERN, templates=False) == []
-    assert judge(EXTERN, templates=True) == ["templates/0"]
-    assert judge(EXTERN, TEMPLATE, templates=False) == ["templates/0"]
-    assert judge(TEMPLATE, templates=True) == ["extern/0"]
-    assert judge(EXTERN, TEMPLATE, LARGER, templates=True, most=1) == ["templates/0"]
-    assert failed(choices.check_offered(Generated(), templates=True, most=4)) == ["lowerings"]
+def launching(text: str, *kernels: GeneratedKernel) -> Generated:
+    return Generated(modules=(text,), kernels=kernels)
 
 
-def test_a_wrong_layout_shows() -> None:
-    def judge(*layouts: str, fixed: bool, lowering: str = "addmm") -> list[str]:
-        offered = tuple(dataclasses.replace(TEMPLATE, layout=layout) for layout in layouts)
-        return failed(choices.check_layouts(Generated(lowerings=(Lowering(lowering, offered, offered),)), fixed=fixed))
-
-    assert judge("FixedLayout", "FixedLayout", fixed=True) == []
-    assert judge("FlexibleLayout", fixed=False) == []
-    assert judge("FlexibleLayout", fixed=True) == ["layouts"]
-    assert judge("FixedLayout", "FixedLayout", "FlexibleLayout", fixed=True) == ["layouts"]
-    assert judge("FixedLayout", fixed=True, lowering="mm") == ["lowerings"]
-    assert failed(choices.check_layouts(Generated(), fixed=True)) == ["lowerings", "layouts"]
+def case(expected: list[str], check: Callable[..., list[Verdict]], *arguments: Any, **options: Any) -> Any:
+    """A call of ``check`` in which the ``expected`` verdicts fail."""
+    name = f"{check.__name__}-{', '.join(expected) or 'right'}"
+    return pytest.param(functools.partial(check, *arguments, **options), expected, id=name)
 
 
-def test_wrong_pruning_shows() -> None:
-    small, both = offering(TEMPLATE), offering(TEMPLATE, LARGER)
-    assert failed(choices.check_pruned(both, small, some=True)) == []
-    assert failed(choices.check_pruned(both, both, some=True)) == ["pruned"]
-    assert failed(choices.check_pruned(small, both, some=False)) == ["part"]
-    assert failed(choices.check_pruned(both, offering(), some=True)) == ["something left"]
-    counted = dataclasses.replace(small, counters={"select_algorithm_num_precompilation_exceptions": 1})
-    assert failed(choices.check_pruned(both, counted, some=True)) == ["exceptions"]
-    assert choices.tile(LARGER) > choices.tile(TEMPLATE)
+SMALL, BOTH = offering(TEMPLATE), offering(TEMPLATE, LARGER)
+UNCOMPILED = dataclasses.replace(SMALL, counters={"select_algorithm_num_precompilation_exceptions": 1})
+OPTIONS = ("max_autotune_gemm_backends", "max_autotune_conv_backends")
+POINTWISE = GeneratedKernel("k", "pointwise", "")
+CONTIGUOUS = Choice("contiguous_mm_0", "", "subgraph")
+SPLIT = functools.partial(split_k.check_splits, m=32, n=64, k=2048)
+SPLIT.__name__ = "check_splits"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("check", "expected"),
+    [
+        case([], choices.check_advice, refused(), *OPTIONS),
+        case(["raised"], choices.check_advice, refused(ADVICE, "TypeError"), *OPTIONS),
+        case(["reason", "advice"], choices.check_advice, refused("NoValidChoicesError"), *OPTIONS),
+        case(["advice", "no other advice"], choices.check_advice, refused(ADVICE.replace("gemm", "conv")), *OPTIONS),
+        case(["raised", "reason", "advice"], choices.check_advice, Generated(), *OPTIONS),
+        case([], choices.check_infinite, SMALL, refused(notes=(5,))),
+        case(["raised"], choices.check_infinite, SMALL, offering(TEMPLATE, notes=(5,))),
+        case(["timed"], choices.check_infinite, SMALL, refused()),
+        case(["timed"], choices.check_infinite, SMALL, refused(notes=(5, 1))),
+        case(["compiled"], choices.check_infinite, refused(), refused(notes=(5,))),
+        case([], choices.check_offered, offering(EXTERN, TEMPLATE), templates=True, most=4),
+        case([], choices.check_offered, offering(EXTERN), templates=False, most=4),
+        case(["templates/0"], choices.check_offered, offering(EXTERN), templates=True, most=4),
+        case(["templates/0"], choices.check_offered, offering(EXTERN, TEMPLATE), templates=False, most=4),
+        case(["extern/0"], choices.check_offered, SMALL, templates=True, most=4),
+        case(["templates/0"], choices.check_offered, offering(EXTERN, TEMPLATE, LARGER), templates=True, most=1),
+        case(["lowerings"], choices.check_offered, Generated(), templates=True, most=4),
+        case([], choices.check_layouts, with_layouts("FixedLayout", "FixedLayout"), fixed=True),
+        case([], choices.check_layouts, with_layouts("FlexibleLayout"), fixed=False),
+        case(["layouts"], choices.check_layouts, with_layouts("FlexibleLayout"), fixed=True),
+        case(["layouts"], choices.check_layouts, with_layouts("FixedLayout", "FlexibleLayout"), fixed=True),
+        case(["lowerings"], choices.check_layouts, with_layouts("FixedLayout", lowering="mm"), fixed=True),
+        case(["lowerings", "layouts"], choices.check_layouts, Generated(), fixed=True),
+        case([], choices.check_pruned, BOTH, SMALL, some=True),
+        case(["pruned"], choices.check_pruned, BOTH, BOTH, some=True),
+        case(["part"], choices.check_pruned, SMALL, BOTH, some=False),
+        case(["something left"], choices.check_pruned, BOTH, offering(), some=True),
+        case(["exceptions"], choices.check_pruned, BOTH, UNCOMPILED, some=True),
+        case([], choices.check_exhaustive, offering(EXTERN, TEMPLATE)),
+        case(["config"], choices.check_exhaustive, offering(EXTERN, LARGER)),
+        case(["offered", "config"], choices.check_exhaustive, offering(EXTERN, TEMPLATE, LARGER)),
+        case(["offered"], choices.check_exhaustive, SMALL),
+        case([], SPLIT, splitting(2, 32), most=10, some=True),
+        case([], SPLIT, splitting(), most=10, some=False),
+        case(["splits"], SPLIT, splitting(64), most=10, some=True),  # more than K / N
+        case(["splits"], SPLIT, splitting(3), most=10, some=True),
+        case(["splits"], SPLIT, splitting(1), most=10, some=True),
+        case(["splits"], SPLIT, splitting(2, 2), most=10, some=True),
+        case(["number"], SPLIT, splitting(2, 4), most=1, some=True),
+        case(["number"], SPLIT, splitting(2), most=10, some=False),
+        case(["number"], SPLIT, splitting(), most=10, some=True),
+        case(["names", "number"], SPLIT, splitting("parts"), most=10, some=True),
+        case([], choices.check_not_contiguous, SMALL),
+        case(["not offered"], choices.check_not_contiguous, offering(TEMPLATE, CONTIGUOUS)),
+        case(
+            ["not generated"], choices.check_not_contiguous, offering(TEMPLATE, modules=("def contiguous_addmm_3(a)",))
+        ),
+        case(["choices"], choices.check_not_contiguous, offering()),
+        case([], choices.check_triton_alone, launching("k.run(arg0_1)", POINTWISE)),
+        case(
+            ["source/no extern"], choices.check_triton_alone, launching("extern_kernels.mm(arg0_1, out=b)", POINTWISE)
+        ),
+        case(["kernels"], choices.check_triton_alone, launching("k.run(arg0_1)")),
+        case(["kernels"], choices.check_fits, Generated(), SM90),
+    ],
+)
+def test_fault_of_what_is_offered(check: Callable[[], list[Verdict]], expected: list[str]) -> None:
+    assert failed(check()) == expected
 
 
 def test_a_kernel_past_the_limits_shows() -> None:
@@ -289,53 +319,12 @@ def test_a_kernel_past_the_limits_shows() -> None:
     used = KernelResources(32, 0, "bytes", SM90.limits.shared_memory + 1, 0, 128, "cubin")
     large = dataclasses.replace(right, artefact=dataclasses.replace(kernel.artefact, resources=used))
     missing = GeneratedKernel("k", "template", "", None, "PassManager::run failed")
-    assert failed(choices.check_fits(Generated(kernels=(right,)), SM90)) == []
-    assert failed(choices.check_fits(Generated(kernels=(large,)), SM90)) == ["fits"]
-    assert failed(choices.check_fits(Generated(kernels=(missing,)), SM90)) == ["fits"]
-    assert failed(choices.check_fits(Generated(), SM90)) == ["kernels"]
+    for one, expected in ((right, []), (large, ["fits"]), (missing, ["fits"])):
+        assert failed(choices.check_fits(Generated(kernels=(one,)), SM90)) == expected
 
 
-def test_a_wrong_exhaustive_list_shows() -> None:
-    assert failed(choices.check_exhaustive(offering(EXTERN, TEMPLATE))) == []
-    assert failed(choices.check_exhaustive(offering(EXTERN, LARGER))) == ["config"]
-    assert failed(choices.check_exhaustive(offering(EXTERN, TEMPLATE, LARGER))) == ["offered", "config"]
-    assert failed(choices.check_exhaustive(offering(TEMPLATE))) == ["offered"]
-
-
-def test_wrong_splits_show() -> None:
-    def judge(*splits: int, most: int = 10, some: bool = True) -> list[str]:
-        offered = [Choice(f"decompose_k_mm_{split}_split_0", "", "subgraph") for split in splits]
-        return failed(split_k.check_splits(offering(TEMPLATE, *offered), 32, 64, 2048, most=most, some=some))
-
-    assert judge(2, 32) == []
-    assert judge(some=False) == []
-    assert judge(64) == ["splits"]  # more than K / N
-    assert judge(3) == ["splits"]
-    assert judge(1) == ["splits"]
-    assert judge(2, 2) == ["splits"]
-    assert judge(2, 4, most=1) == ["number"]
-    assert judge(2, some=False) == ["number"]
-    assert judge() == ["number"]
-    odd = Choice("decompose_k_mm_parts", "", "subgraph")
-    assert "names" in failed(split_k.check_splits(offering(odd), 32, 64, 2048, most=10, some=True))
-
-
-def test_a_contiguous_transformation_shows() -> None:
-    offered = Choice("contiguous_mm_0", "", "subgraph")
-    assert failed(choices.check_not_contiguous(offering(TEMPLATE))) == []
-    assert failed(choices.check_not_contiguous(offering(TEMPLATE, offered))) == ["not offered"]
-    module = "def contiguous_addmm_3(args): ..."
-    assert failed(choices.check_not_contiguous(offering(TEMPLATE, modules=(module,)))) == ["not generated"]
-    assert failed(choices.check_not_contiguous(offering())) == ["choices"]
-
-
-def test_an_extern_kernel_shows_where_triton_is_required() -> None:
-    kernel = GeneratedKernel("k", "pointwise", "")
-    right = Generated(modules=("k.run(arg0_1)",), kernels=(kernel,))
-    assert failed(choices.check_triton_alone(right)) == []
-    extern = dataclasses.replace(right, modules=("extern_kernels.mm(arg0_1, arg1_1, out=buf0)",))
-    assert failed(choices.check_triton_alone(extern)) == ["source/no extern"]
-    assert failed(choices.check_triton_alone(dataclasses.replace(right, kernels=()))) == ["kernels"]
+def test_a_larger_tile_is_larger() -> None:
+    assert choices.tile(LARGER) > choices.tile(TEMPLATE)
 
 
 # --- replaced decisions -----------------------------------------------------------------------------------------------

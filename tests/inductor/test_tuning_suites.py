@@ -17,17 +17,14 @@ import pytest
 from torch._inductor import autotune_process, config, select_algorithm
 from torch._inductor.autotune_process import TuningProcess, TuningProcessPool
 from torch._inductor.runtime.autotune_cache import AutotuneCache
-from torch._inductor.select_algorithm import AlgorithmSelectorCache, GeneratedCodeCache, TritonTemplate
+from torch._inductor.select_algorithm import AlgorithmSelectorCache as Selector
+from torch._inductor.select_algorithm import GeneratedCodeCache, TritonTemplate
 
 from conformance.inductor.checks import caches, feedback, tuning
 from conformance.inductor.tuning import max_autotune, stand_ins, tuning_jobs, tuning_processes
 from conformance.inductor.tuning.template_cache import Counted
 from conformance.inductor.tuning.tuning_jobs import Job, Reply
-
-
-def failed(verdicts: list[Any]) -> list[str]:
-    return [verdict.check for verdict in verdicts if not verdict.passed]
-
+from tests.inductor.planting import failed
 
 # --- tuning processes: faults of a stand-in that starts in no time ----------------------------------------------------
 
@@ -103,13 +100,11 @@ def test_no_fault(check: Any) -> None:
 
 
 class KillsNothing(Light):
-    def kill(self) -> None:
-        pass
+    kill = staticmethod(lambda: None)
 
 
 class SaysItLives(Light):
-    def alive(self) -> bool:
-        return True
+    alive = staticmethod(lambda: True)
 
 
 class LimitIgnored(Light):
@@ -118,8 +113,7 @@ class LimitIgnored(Light):
 
 
 class LimitAtOnce(Light):
-    def wait(self, seconds: float) -> None:
-        pass
+    wait = staticmethod(lambda seconds: None)
 
 
 class ErrorReturned(Light):
@@ -282,112 +276,44 @@ def test_device_list_fault(listed: Any, expected: list[str]) -> None:
     assert failed(tuning.device_lists(SimpleNamespace(get_device_list=listed))) == expected
 
 
-# --- a choice in a spawned process ------------------------------------------------------------------------------------
+# --- answers that are wrong ------------------------------------------------------------------------------------------
+
+RIGHT_KEY, WRONG_KEY = Counted(4, 4, 4), Counted(4, 4, 4, f"AssertionError: {caches.WRONG_OUTPUT}")
+
+
+def spawned(check: Any, exit_code: int | None, sent: Any) -> Any:
+    """``check`` of a choice in a spawned process that ends with ``exit_code`` and sends ``sent``."""
+    return functools.partial(check, lambda *arguments: (exit_code, sent))
 
 
 @pytest.mark.parametrize(
-    ("answer", "expected"),
+    ("check", "expected"),
     [
-        ((1, None), ["exit code", "timed", "numbers"]),
-        ((0, (float("inf"), None)), ["timed", "numbers"]),
-        ((None, (0.1, [[0.0, 0.0], [0.0, 0.0]])), ["exit code", "numbers"]),
+        (spawned(tuning.check_spawned_choice, 1, None), ["exit code", "timed", "numbers"]),
+        (spawned(tuning.check_spawned_choice, 0, (float("inf"), None)), ["timed", "numbers"]),
+        (spawned(tuning.check_spawned_choice, None, (0.1, [[0.0, 0.0], [0.0, 0.0]])), ["exit code", "numbers"]),
+        (spawned(tuning.check_spawned_failure, 1, None), []),
+        (spawned(tuning.check_spawned_failure, 0, None), ["exit code"]),
+        (spawned(tuning.check_spawned_failure, -9, None), ["exit code"]),
+        (spawned(tuning.check_spawned_failure, 1, (0.1, [])), ["nothing sent"]),
+        (lambda: caches.check_repeated(Counted(4, 36, 4), 9), []),
+        (lambda: caches.check_repeated(Counted(4, 32, 8), 9), ["misses", "hits"]),
+        (lambda: caches.check_repeated(Counted(4, 0, 0), 9), ["misses", "hits"]),
+        (lambda: caches.check_repeated(Counted(0, 0, 0), 9), ["templates"]),
+        (lambda: caches.check_repeated(Counted(4, 36, 4, "stopped"), 9), ["compiled"]),
+        (lambda: caches.check_different(Counted(4, 0, 8)), []),
+        (lambda: caches.check_different(Counted(4, 4, 4)), ["hits", "misses"]),
+        (lambda: caches.check_different(Counted(4, 0, 0)), ["misses"]),
+        (lambda: caches.check_wrong_key(RIGHT_KEY, WRONG_KEY), []),
+        (lambda: caches.check_wrong_key(WRONG_KEY, WRONG_KEY), ["right key"]),
+        (lambda: caches.check_wrong_key(RIGHT_KEY, RIGHT_KEY), ["wrong key"]),
     ],
 )
-def test_spawned_choice_fault(answer: Any, expected: list[str]) -> None:
-    assert failed(tuning.check_spawned_choice(lambda *arguments: answer)) == expected
+def test_wrong_answer(check: Any, expected: list[str]) -> None:
+    assert failed(check()) == expected
 
 
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [((1, None), []), ((0, None), ["exit code"]), ((-9, None), ["exit code"]), ((1, (0.1, [])), ["nothing sent"])],
-)
-def test_spawned_failure_fault(answer: Any, expected: list[str]) -> None:
-    assert failed(tuning.check_spawned_failure(lambda *arguments: answer)) == expected
-
-
-# --- feedback, preprocessing, precompilation --------------------------------------------------------------------------
-
-
-def test_saver_that_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(AlgorithmSelectorCache, "add_feedback_saver", lambda self, saver: None)
-    assert failed(feedback.check_registration()) == ["counts"]
-    assert failed(feedback.check_savers()) == ["calls/0", "calls/1"]
-
-
-def test_savers_that_are_not_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(AlgorithmSelectorCache, "clear_feedback_savers", lambda self: None)
-    assert failed(feedback.check_registration()) == ["counts"]
-
-
-def _fail_after(change: Any) -> None:
-    change()
-    raise ZeroDivisionError
-
-
-def test_savers_are_restored() -> None:
-    savers: list[Any] = list(stand_ins.selector().feedback_saver_fns)
-    with pytest.raises(ZeroDivisionError), stand_ins.selector_restored() as selector:
-        _fail_after(lambda: selector.add_feedback_saver(print))
-    assert stand_ins.selector().feedback_saver_fns == savers
-
-
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        (lambda told: (dict.fromkeys(told[0], 1.0), *told[1:]), "timings/0"),
-        (lambda told: (dict(list(told[0].items())[:1]), *told[1:]), "timings/0"),
-        (lambda told: (told[0], "bmm", *told[2:]), "name/0"),
-        (lambda told: (*told[:2], told[2][:1], *told[3:]), "inputs/0"),
-        (lambda told: (*told[:3], told[3][:1], *told[4:]), "choices/0"),
-    ],
-    ids=["times", "one-time", "name", "inputs", "choices"],
-)
-def test_saver_that_is_told_something_else(monkeypatch: pytest.MonkeyPatch, change: Any, expected: str) -> None:
-    add = AlgorithmSelectorCache.add_feedback_saver
-    monkeypatch.setattr(
-        AlgorithmSelectorCache,
-        "add_feedback_saver",
-        lambda self, saver: add(self, lambda *told: saver(*change(told))),
-    )
-    assert expected in failed(feedback.check_savers())
-
-
-def test_slowest_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(select_algorithm, "min", max, raising=False)
-    assert failed(feedback.check_savers()) == ["fastest"]
-
-
-def test_functions_in_the_wrong_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        AlgorithmSelectorCache,
-        "add_preprocessing_fn",
-        lambda self, function: self.preprocessing_fns.insert(0, function),
-    )
-    assert "order" in failed(feedback.check_order())
-
-
-def test_functions_without_effect(monkeypatch: pytest.MonkeyPatch) -> None:
-    add = AlgorithmSelectorCache.add_preprocessing_fn
-    monkeypatch.setattr(
-        AlgorithmSelectorCache,
-        "add_preprocessing_fn",
-        lambda self, function: add(self, lambda choices: (function(choices), choices)[1]),
-    )
-    assert failed(feedback.check_order()) == ["order", "taken", "dropped"]
-    assert len(failed(feedback.check_filters())) == 4
-
-
-@pytest.mark.parametrize(
-    ("clear", "expected"),
-    [
-        (lambda self, clear_defaults=False: None, ["kept", "none", "restored"]),
-        (lambda self, clear_defaults=False: self.preprocessing_fns.clear(), ["kept", "restored"]),
-    ],
-    ids=["nothing", "everything"],
-)
-def test_clearing_that_clears(monkeypatch: pytest.MonkeyPatch, clear: Any, expected: list[str]) -> None:
-    monkeypatch.setattr(AlgorithmSelectorCache, "clear_preprocessing_fns", clear)
-    assert failed(feedback.check_clearing()) == expected
+# --- faults of Inductor's own classes ---------------------------------------------------------------------------------
 
 
 class _OtherPython:
@@ -399,31 +325,29 @@ class _OtherPython:
         return getattr(sys, name)
 
 
-JUDGES = (
-    feedback.check_threads,
-    feedback.check_failure,
-    feedback.check_timeout,
-    feedback.check_no_exceptions,
-    feedback.check_cached,
-)
-
-
 @pytest.fixture
 def _ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(select_algorithm, "sys", _OtherPython())
 
 
 @pytest.mark.usefixtures("_ahead")
-@pytest.mark.parametrize("judge", JUDGES, ids=lambda judge: judge.__name__)
-def test_compiled_ahead(judge: Any) -> None:
-    assert failed(judge()) == []
+@pytest.mark.parametrize(
+    "check",
+    [
+        feedback.check_threads,
+        feedback.check_failure,
+        feedback.check_timeout,
+        feedback.check_no_exceptions,
+        feedback.check_cached,
+        caches.check_remote_configs,
+    ],
+    ids=lambda check: check.__name__,
+)
+def test_inductor_has_no_fault(check: Any) -> None:
+    assert failed(check()) == []
 
 
-def _nothing_ahead(self: Any, *arguments: Any, **options: Any) -> Any:
-    return dict
-
-
-def _here(self: Any, choices: Any, *arguments: Any, **options: Any) -> Any:
+def _compile_here(self: Any, choices: Any, *arguments: Any, **options: Any) -> Any:
     def compile_all() -> dict[Any, float]:
         for choice in choices:
             with contextlib.suppress(threading.BrokenBarrierError):
@@ -433,25 +357,86 @@ def _here(self: Any, choices: Any, *arguments: Any, **options: Any) -> Any:
     return compile_all
 
 
+ADD_SAVER, ADD_FUNCTION = Selector.add_feedback_saver, Selector.add_preprocessing_fn
+SAVE = AutotuneCache.save
+
+#: name of a fault -> the class or module that has it, its attribute, and what stands in the attribute's place
+REPLACED: dict[str, tuple[Any, str, Any]] = {
+    "no saver added": (Selector, "add_feedback_saver", lambda self, saver: None),
+    "no saver cleared": (Selector, "clear_feedback_savers", lambda self: None),
+    "slowest taken": (select_algorithm, "min", max),
+    "wrong order": (Selector, "add_preprocessing_fn", lambda self, added: self.preprocessing_fns.insert(0, added)),
+    "no effect": (
+        Selector,
+        "add_preprocessing_fn",
+        lambda self, function: ADD_FUNCTION(self, lambda choices: (function(choices), choices)[1]),
+    ),
+    "nothing cleared": (Selector, "clear_preprocessing_fns", lambda self, **_: None),
+    "everything cleared": (Selector, "clear_preprocessing_fns", lambda self, **_: self.preprocessing_fns.clear()),
+    "nothing ahead": (Selector, "make_precompile_fn", lambda self, *arguments, **options: dict),
+    "on this thread": (Selector, "make_precompile_fn", _compile_here),
+    "forgets": (Selector, "get_local_cache", lambda self: {}),
+    "confuses": (select_algorithm, "create_inputs_key", lambda nodes: "the same for all"),
+    "one key": (AutotuneCache, "_prepare_key", staticmethod(lambda filename: "the same for all")),
+    "nothing saved": (AutotuneCache, "save", lambda self, *arguments, **options: None),
+    "another saved": (
+        AutotuneCache,
+        "save",
+        lambda self, config, time: SAVE(self, type(config)({"XBLOCK": 64}, num_warps=2), time),
+    ),
+}
+FILTERS = ("autotune_choice_name_regex", "autotune_choice_desc_regex")
+
+
+@pytest.mark.usefixtures("_ahead")
 @pytest.mark.parametrize(
-    ("judge", "expected"),
+    ("fault", "check", "expected"),
     [
-        (feedback.check_threads, ["each once", "at once", "counted"]),
-        (feedback.check_failure, ["counted", "left out", "marked", "taken"]),
-        (feedback.check_timeout, ["left out", "marked", "taken"]),
-        (feedback.check_cached, ["compiled once"]),
+        ("no saver added", feedback.check_registration, ["counts"]),
+        ("no saver added", feedback.check_savers, ["calls/0", "calls/1"]),
+        ("no saver cleared", feedback.check_registration, ["counts"]),
+        ("slowest taken", feedback.check_savers, ["fastest"]),
+        ("wrong order", feedback.check_order, ["order"]),
+        ("no effect", feedback.check_order, ["order", "taken", "dropped"]),
+        ("no effect", feedback.check_filters, [f"{name}{part}" for name in FILTERS for part in ("", "/measured")]),
+        ("nothing cleared", feedback.check_clearing, ["kept", "none", "restored"]),
+        ("everything cleared", feedback.check_clearing, ["kept", "restored"]),
+        ("nothing ahead", feedback.check_threads, ["each once", "at once", "counted"]),
+        ("nothing ahead", feedback.check_failure, ["counted", "left out", "marked", "taken"]),
+        ("nothing ahead", feedback.check_timeout, ["left out", "marked", "taken"]),
+        ("nothing ahead", feedback.check_cached, ["compiled once"]),
+        ("on this thread", feedback.check_threads, ["elsewhere", "at once", "counted"]),
+        ("forgets", feedback.check_cached, ["not again"]),
+        ("forgets", caches.check_times_are_kept, ["again", "as at first"]),
+        ("confuses", caches.check_times_are_kept, ["other input"]),
+        ("one key", caches.check_remote_configs, ["statistics", "known"]),
+        ("nothing saved", caches.check_remote_configs, ["statistics", "known"]),
+        ("another saved", caches.check_remote_configs, ["config"]),
     ],
-    ids=lambda value: getattr(value, "__name__", ""),
+    ids=lambda value: getattr(value, "__name__", None),
 )
-def test_nothing_compiled_ahead(monkeypatch: pytest.MonkeyPatch, judge: Any, expected: list[str]) -> None:
-    monkeypatch.setattr(AlgorithmSelectorCache, "make_precompile_fn", _nothing_ahead)
-    assert failed(judge()) == expected
-
-
-def test_compiled_on_the_main_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(AlgorithmSelectorCache, "make_precompile_fn", _here)
+def test_fault_of_inductor(monkeypatch: pytest.MonkeyPatch, fault: str, check: Any, expected: list[str]) -> None:
+    monkeypatch.setattr(*REPLACED[fault], raising=False)
     monkeypatch.setattr(feedback, "MEET_SECONDS", 0.05)
-    assert failed(feedback.check_threads()) == ["elsewhere", "at once", "counted"]
+    assert failed(check()) == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda told: (dict.fromkeys(told[0], 1.0), *told[1:]), "timings"),
+        (lambda told: (dict(list(told[0].items())[:1]), *told[1:]), "timings"),
+        (lambda told: (told[0], "bmm", *told[2:]), "name"),
+        (lambda told: (*told[:2], told[2][:1], *told[3:]), "inputs"),
+        (lambda told: (*told[:3], told[3][:1], *told[4:]), "choices"),
+    ],
+)
+def test_saver_that_is_told_something_else(monkeypatch: pytest.MonkeyPatch, change: Any, expected: str) -> None:
+    def add_saver(self: Any, saver: Any) -> None:
+        ADD_SAVER(self, lambda *told: saver(*change(told)))
+
+    monkeypatch.setattr(Selector, "add_feedback_saver", add_saver)
+    assert failed(feedback.check_savers()) == [f"{expected}/0", f"{expected}/1"]
 
 
 @pytest.mark.usefixtures("_ahead")
@@ -464,42 +449,7 @@ def test_exceptions_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
         feedback.check_no_exceptions()
 
 
-@pytest.mark.usefixtures("_ahead")
-def test_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(AlgorithmSelectorCache, "get_local_cache", lambda self: {})
-    assert failed(feedback.check_cached()) == ["not again"]
-
-
-# --- caches -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("counted", "expected"),
-    [
-        (Counted(4, 36, 4), []),
-        (Counted(4, 32, 8), ["misses", "hits"]),
-        (Counted(4, 0, 0), ["misses", "hits"]),
-        (Counted(0, 0, 0), ["templates"]),
-        (Counted(4, 36, 4, "stopped"), ["compiled"]),
-    ],
-)
-def test_repeated_lowering_fault(counted: Counted, expected: list[str]) -> None:
-    assert failed(caches.check_repeated(counted, 9)) == expected
-
-
-@pytest.mark.parametrize(
-    ("counted", "expected"),
-    [(Counted(4, 0, 8), []), (Counted(4, 4, 4), ["hits", "misses"]), (Counted(4, 0, 0), ["misses"])],
-)
-def test_different_lowering_fault(counted: Counted, expected: list[str]) -> None:
-    assert failed(caches.check_different(counted)) == expected
-
-
-def test_wrong_key_fault() -> None:
-    right, wrong = Counted(4, 4, 4), Counted(4, 4, 4, f"AssertionError: {caches.WRONG_OUTPUT}")
-    assert failed(caches.check_wrong_key(right, wrong)) == []
-    assert failed(caches.check_wrong_key(wrong, wrong)) == ["right key"]
-    assert failed(caches.check_wrong_key(right, right)) == ["wrong key"]
+# --- the key of a generated template ----------------------------------------------------------------------------------
 
 
 def key_maker(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[..., Any]:
@@ -513,10 +463,6 @@ def key_maker(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[..
     return key
 
 
-def test_key_without_fault() -> None:
-    assert failed(caches.check_key(GeneratedCodeCache().make_key, TritonTemplate.generate_and_load)) == []
-
-
 @pytest.mark.parametrize("name", ["input_nodes", "layout", "kwargs", "num_warps", "call_sizes", "epilogue_fn_hash"])
 def test_key_that_ignores_an_argument(name: str) -> None:
     def ignore(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -527,51 +473,35 @@ def test_key_that_ignores_an_argument(name: str) -> None:
     assert failed(caches.check_key(key_maker(ignore), TritonTemplate.generate_and_load)) == [f"distinct/{name}"]
 
 
-def test_key_that_lacks_an_argument() -> None:
-    def generating(self: Any, input_nodes: Any, something_else: Any) -> None:
-        """Takes an argument that the key does not."""
-
-    assert failed(caches.check_key(GeneratedCodeCache().make_key, generating)) == ["complete"]
-
-
-def test_key_for_what_is_not_kept() -> None:
-    keeping = key_maker(lambda arguments: arguments | {"workspace_arg": None})
-    assert failed(caches.check_key(keeping, TritonTemplate.generate_and_load)) == ["not kept/workspace_arg"]
+def generating(self: Any, input_nodes: Any, something_else: Any) -> None:
+    """Takes an argument that the key does not."""
 
 
 @pytest.mark.parametrize(
-    ("expected", "fault"),
+    ("change", "generate", "expected"),
     [
-        (["again", "as at first"], (AlgorithmSelectorCache, "get_local_cache", lambda self: {})),
-        (["other input"], (select_algorithm, "create_inputs_key", lambda nodes: "the same for all")),
+        ({}, TritonTemplate.generate_and_load, []),
+        ({}, generating, ["complete"]),
+        ({"workspace_arg": None}, TritonTemplate.generate_and_load, ["not kept/workspace_arg"]),
     ],
-    ids=["forgets", "confuses"],
 )
-def test_times_fault(monkeypatch: pytest.MonkeyPatch, expected: list[str], fault: tuple[Any, str, Any]) -> None:
-    monkeypatch.setattr(*fault)
-    assert failed(caches.check_times_are_kept()) == expected
-
-
-def test_remote_configs_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert failed(caches.check_remote_configs()) == []
-    save = AutotuneCache.save
-    monkeypatch.setattr(AutotuneCache, "_prepare_key", staticmethod(lambda filename: "the same for all"))
-    assert failed(caches.check_remote_configs()) == ["statistics", "known"]
-    monkeypatch.undo()
-    monkeypatch.setattr(AutotuneCache, "save", lambda self, *arguments, **options: None)
-    assert failed(caches.check_remote_configs()) == ["statistics", "known"]
-    monkeypatch.undo()
-    other = SimpleNamespace(kwargs={"XBLOCK": 64}, num_warps=2)
-    monkeypatch.setattr(AutotuneCache, "save", lambda self, config, time: save(self, _disguised(config, other), time))
-    assert failed(caches.check_remote_configs()) == ["config"]
-
-
-def _disguised(config: Any, other: Any) -> Any:
-    """``config`` with the block and warps of ``other``."""
-    return type(config)(dict(other.kwargs), num_warps=other.num_warps)
+def test_key_fault(change: dict[str, Any], generate: Any, expected: list[str]) -> None:
+    assert failed(caches.check_key(key_maker(lambda arguments: arguments | change), generate)) == expected
 
 
 # --- what is restored -------------------------------------------------------------------------------------------------
+
+
+def _fail_after(change: Any) -> None:
+    change()
+    raise ZeroDivisionError
+
+
+def test_savers_are_restored() -> None:
+    savers: list[Any] = list(stand_ins.selector().feedback_saver_fns)
+    with pytest.raises(ZeroDivisionError), stand_ins.selector_restored() as selector:
+        _fail_after(lambda: selector.add_feedback_saver(print))
+    assert stand_ins.selector().feedback_saver_fns == savers
 
 
 def test_everything_is_restored() -> None:
