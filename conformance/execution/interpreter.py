@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from conformance.execution.interpreter_savings import savings
 from conformance.execution.observation import Ran
 from conformance.kernels.launch import Launch
 from conformance.records import ExecutorName, Reason, ReasonCode
@@ -138,40 +139,6 @@ def _replaced(owner: Any, names: dict[str, Any]) -> Iterator[None]:
                 delattr(owner, name)
 
 
-def _patch_once(interpreter: Any) -> dict[str, Any]:
-    """The interpreter patches ``triton.language`` again for every device function called; once per launch is enough."""
-    original = getattr(interpreter, "_patch_lang", None)
-    if original is None or not hasattr(interpreter, "_LangPatchScope"):
-        return {}
-    import triton.language as tl
-
-    scopes: dict[frozenset[int], Any] = {}
-
-    def patch(fn: Any) -> Any:
-        modules = frozenset(id(value) for value in fn.__globals__.values() if value is tl or value is tl.core)
-        if modules in scopes:
-            return interpreter._LangPatchScope()
-        scopes[modules] = original(fn)
-        return scopes[modules]
-
-    return {"_patch_lang": patch}
-
-
-def _skipped_check(semantic: Any) -> dict[str, Any]:
-    """The interpreter interprets a check for overflow with every integer operation, half of its time, and looks at
-    what it finds in debug mode only; in any other mode the check is left out."""
-    name = "binary_op_sanitize_overflow_impl"
-    original = getattr(semantic, name, None)
-    if original is None:
-        return {}
-
-    def check(self: Any, lhs: Any, rhs: Any, binary_op: Callable[..., Any]) -> None:
-        if self.builder.options.debug:
-            original(self, lhs, rhs, binary_op)
-
-    return {name: check}
-
-
 class InterpreterExecutor:
     """Runs launches in the interpreter on CPU tensors, and reports the grid that its executor walked."""
 
@@ -182,7 +149,6 @@ class InterpreterExecutor:
     def __init__(self) -> None:
         if os.environ.get("TRITON_INTERPRET") != "1":
             raise RuntimeError("the interpreter runs only with TRITON_INTERPRET=1, set before triton is imported")
-        from triton.language.semantic import TritonSemantic
         from triton.runtime import interpreter
 
         builder = interpreter.InterpreterBuilder
@@ -192,7 +158,6 @@ class InterpreterExecutor:
                 raise InterpreterUnsupported(Reason(ReasonCode.NO_INTERPRETER, method, detail))
         self._interpreter = interpreter
         self._methods = mended_methods(interpreter)
-        self._semantic, self._skipped_check = TritonSemantic, _skipped_check(TritonSemantic)
         prove(interpreter, self._methods)
         self._count_a_loop()
 
@@ -250,13 +215,9 @@ class InterpreterExecutor:
         executor = {"_restore_args_dev": lambda *arguments: None}  # arguments are host memory already
         grid = launch.grid if programs is None else (len(programs), *launch.grid[1:])
         arguments = {name: getattr(value, "value", value) for name, value in launch.arguments.items()}
-        with (
-            _replaced(builder, methods),
-            _replaced(interpreter.GridExecutor, executor),
-            _replaced(interpreter, _patch_once(interpreter)),
-            _replaced(self._semantic, self._skipped_check),
-            np.errstate(all="ignore"),
-        ):
+        with contextlib.ExitStack() as replaced, np.errstate(all="ignore"):
+            for owner, names in [(builder, methods), (interpreter.GridExecutor, executor), *savings(interpreter)]:
+                replaced.enter_context(_replaced(owner, names))
             launch.function[grid](**arguments)
         return Ran(self.name, _trim(seen[-1], len(launch.grid)), len(set(walked)), time.perf_counter() - started)
 

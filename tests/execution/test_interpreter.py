@@ -13,6 +13,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 PRELUDE = """
+import contextlib
+
 import torch
 import triton
 import triton.language as tl
@@ -121,9 +123,13 @@ def test_released_interpreter_is_wrong_where_it_is_mended():
 
 def test_everything_is_put_back():
     run("""
+        from conformance.execution.interpreter_savings import savings
+
         names = ("create_dot", "cast_impl", "create_fp_to_fp", "binary_op", "set_grid_dim", "set_grid_idx")
-        before = [getattr(interpreter.InterpreterBuilder, name) for name in names]
-        patches = interpreter._patch_lang, interpreter.GridExecutor._restore_args_dev
+        replaced = [(interpreter.InterpreterBuilder, name) for name in names]
+        replaced += [(interpreter.GridExecutor, "_restore_args_dev")]
+        replaced += [(owner, name) for owner, names in savings(interpreter) for name in names]
+        before = [getattr(owner, name) for owner, name in replaced]
         a, b, c = operands(torch.bfloat16)
         InterpreterExecutor().run(Launch(double_dot, (1,), dict(a=a, b=b, c=c, DTYPE=0)))
         try:
@@ -132,8 +138,7 @@ def test_everything_is_put_back():
             pass
         else:
             raise SystemExit("a kernel that fails must raise")
-        assert before == [getattr(interpreter.InterpreterBuilder, name) for name in names]
-        assert patches == (interpreter._patch_lang, interpreter.GridExecutor._restore_args_dev)
+        assert before == [getattr(owner, name) for owner, name in replaced]
     """)
 
 
@@ -228,21 +233,70 @@ def test_needs_its_environment():
     )
 
 
-def test_the_check_that_is_left_out_finds_nothing():
-    """Without debug mode an integer overflow wraps around, with the interpreter's own check or without it."""
-    body = """
+#: Every pair of an element type and a shape, made twice: as the original constructors make it, and under the savings.
+#: Prints the number of pairs with another attribute.
+COMPARED = """
+    from conformance.execution import interpreter_savings
+
+    def attributes(made):
+        return {name: str(value) for name, value in vars(made).items()}
+
+    def types_and_tensors():
+        elements = [tl.int1, tl.int32, tl.int64, tl.float16, tl.bfloat16, tl.float32, tl.pointer_type(tl.float16)]
+        types = [tl.block_type(element, shape) for element in elements for shape in ([16], [16, 32], [1, 16, 32])]
+        return [attributes(made) for type in [*elements, *types] for made in (type, tl.tensor(None, type))]
+
+    def under_savings():
+        with contextlib.ExitStack() as replaced:
+            for owner, names in interpreter_savings.savings(interpreter):
+                for name, value in names.items():
+                    replaced.callback(setattr, owner, name, getattr(owner, name))
+                    setattr(owner, name, value)
+            types_and_tensors()  # from here on, all is known
+            return types_and_tensors()
+
+    print(sum(ours != original for ours, original in zip(under_savings(), types_and_tensors(), strict=True)))
+"""
+
+
+def test_savings_make_the_same_types_and_tensors():
+    assert run(COMPARED) == "0"
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [("(id(element_ty), ", "(0, "), ("handle=handle, type=type, dtype=type.scalar", "handle=handle, type=type")],
+)
+def test_savings_that_mix_up_types_are_seen(right, wrong):
+    fault = f"""
+    import pathlib
+    from conformance.execution import interpreter_savings
+    source = pathlib.Path(interpreter_savings.__file__).read_text()
+    assert {right!r} in source
+    exec(compile(source.replace({right!r}, {wrong!r}), "savings", "exec"), vars(interpreter_savings))
+    """
+    assert int(run(fault + COMPARED)) > 0
+
+
+def test_savings_change_no_result():
+    """Least of all where the interpreter's check for overflow, which is left out, overflows itself."""
+    numbers = run("""
+        import conformance.execution.interpreter as ours
+
         @triton.jit
         def multiply(out, factor):
-            tl.store(out + tl.arange(0, 16), tl.arange(0, 16) * factor)
+            r = tl.arange(0, 16)
+            tl.store(out + r, (r[:, None] * factor + r[None, :]).to(tl.float32).sum(1) + r * factor)
 
-        for checks in (None, {}):
-            executor = InterpreterExecutor()
-            executor._skipped_check = executor._skipped_check if checks is None else checks
+        for savings in (ours.savings, lambda interpreter: []):
+            ours.savings = savings
             out = torch.zeros(16, dtype=torch.int64)
-            executor.run(Launch(multiply, (1,), {"out": out, "factor": 2**28}))
-            print(out[8].item(), end=" ")
-    """
-    assert run(body) == "-2147483648 -2147483648"
+            InterpreterExecutor().run(Launch(multiply, (1,), {"out": out, "factor": 2**28}))
+            print(out.tolist())
+    """)
+    ours, original = numbers.splitlines()
+    assert ours == original
+    assert len(set(json.loads(ours))) > 8
 
 
 def test_a_body_that_fails_is_a_failure_and_changes_nothing_for_the_next():
