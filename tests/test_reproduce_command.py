@@ -71,15 +71,15 @@ def test_what_is_asked_for_is_what_the_baseline_had(before, record, script_reque
 
 def test_a_record_that_holds_no_figures_is_refused(say, folder):
     wrong = dataclasses.replace(RECORD, observed={"resources": {"spills": "many"}})
-    status, said = say(CASE, "--run", folder("run", wrong), "--baseline", folder("baseline", RECORD))
+    status, output = say(CASE, "--run", folder("run", wrong), "--baseline", folder("baseline", RECORD))
     assert status == 2
-    assert "observed what cannot be: Expected `int`, got `str`" in said
+    assert "observed what cannot be: Expected `int`, got `str`" in output
 
 
 def test_a_part_of_an_id_needs_a_run(say):
-    status, said = say("test_store")
+    status, output = say("test_store")
     assert status == 2
-    assert "give the whole id, or the run it is of with --run" in said
+    assert "give the whole id, or the run it is of with --run" in output
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "soon"])
@@ -89,22 +89,22 @@ def test_a_limit_that_is_none_is_refused(say, seconds):
 
 
 def test_a_case_that_does_not_exist_is_said(say):
-    status, said = say("test_tma_store.py::test_no_such_case")
+    status, output = say("test_tma_store.py::test_no_such_case")
     assert status == 2
-    assert "there is no case test_tma_store.py::test_no_such_case in a plain run here: give the run" in said
+    assert "there is no case test_tma_store.py::test_no_such_case in a plain run here: give the run" in output
 
 
 def test_the_limit_holds(say):
-    status, said = say(CASE, "--timeout", "0.5")
+    status, output = say(CASE, "--timeout", "0.5")
     assert status == 2
-    assert "did not end within 0.5 s and left no script: give it longer with --timeout" in said
+    assert "did not end within 0.5 s and left no script: give it longer with --timeout" in output
 
 
 def test_a_case_that_passes_gives_no_script_and_the_command_that_runs_it(say, folder):
-    status, said = say(CASE, "--run", folder("run", RECORD))
+    status, output = say(CASE, "--run", folder("run", RECORD))
     assert status == 2
-    assert "gives no script: here it ends as" in said
-    assert "to run the case itself: python -m pytest --pyargs conformance.suites --conformance-case" in said
+    assert "gives no script: here it ends as" in output
+    assert "to run the case itself: python -m pytest --pyargs conformance.suites --conformance-case" in output
 
 
 def test_code_that_had_more_with_the_baseline_is_shown(say, folder):
@@ -112,18 +112,18 @@ def test_code_that_had_more_with_the_baseline_is_shown(say, folder):
     case = "test_matrix_units.py::test_matrix_units[mm-bf16-32x32x16-s1-w2-sm_90]"
     runs = [with_code(["MMA", "WGMMA"]), with_code(["MMA"])]
     before, after = (dataclasses.replace(record, case=case, kernel="mm") for record in runs)
-    status, said = say(case, "--run", folder("run", after), "--baseline", folder("baseline", before))
-    assert status == 0, said
-    assert "WGMMA was in the code of the stack on which all is fine" in Path(said.strip()).read_text()
+    status, output = say(case, "--run", folder("run", after), "--baseline", folder("baseline", before))
+    assert status == 0, output
+    assert "WGMMA was in the code of the stack on which all is fine" in Path(output.strip()).read_text()
 
 
 def test_a_case_that_takes_its_process_with_it_leaves_a_script(say, tmp_path, monkeypatch):
     """The interpreter multiplies with numpy, which aborts here: the same happens to the script."""
     (tmp_path / "sitecustomize.py").write_text("import os, numpy\nnumpy.matmul = lambda *a, **k: os.abort()\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
-    status, said = say(CASE)
-    assert status == 0, said
-    script = said.strip()
+    status, output = say(CASE)
+    assert status == 0, output
+    script = output.strip()
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=200, check=False)
     assert (done.returncode, "FAULT: the launch dies: SIGABRT" in done.stdout) == (1, True), done.stdout + done.stderr
     monkeypatch.delenv("PYTHONPATH")

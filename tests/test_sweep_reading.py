@@ -20,7 +20,7 @@ def record(row=SMALL, shape="ragged", status=Status.PASS, *, us=None, spills=0, 
         observed["resources"] = {"registers": 40, "spills": spills, "shared_memory": shared}
     if us is not None:
         observed["run"] = {"problem": "mm-2056x2056x2056", "us": us}
-    made = CaseRecord(
+    case = CaseRecord(
         f"test_config_space.py::test_config_space[mm-fp16-{row}-{shape}-sm_90]",
         "config_space",
         status,
@@ -30,7 +30,7 @@ def record(row=SMALL, shape="ragged", status=Status.PASS, *, us=None, spills=0, 
         target="sm_90",
         observed=observed,
     )
-    return from_line(dataclasses.replace(made, **fields).to_line())
+    return from_line(dataclasses.replace(case, **fields).to_line())
 
 
 def cells(table):
@@ -39,7 +39,7 @@ def cells(table):
 
 
 def test_records_of_one_config_become_one_row():
-    found = rows(
+    sweep_rows = rows(
         [
             record(us=12.0, shared=900),
             record(shape="several-tiles", status=Status.FAIL, spills=16),
@@ -49,7 +49,7 @@ def test_records_of_one_config_become_one_row():
             record(kernel="bmm"),
         ]
     )
-    keys = [row.key for row in found]
+    keys = [row.key for row in sweep_rows]
     assert keys == sorted(
         [
             f"mm fp16 {SMALL} sm_90",
@@ -59,11 +59,11 @@ def test_records_of_one_config_become_one_row():
             f"bmm fp16 {SMALL} sm_90",
         ]
     )
-    (row,) = (row for row in found if row.key == f"mm fp16 {SMALL} sm_90")
+    (row,) = (row for row in sweep_rows if row.key == f"mm fp16 {SMALL} sm_90")
     assert row.statuses == {Status.PASS, Status.FAIL}
     assert (row.registers, row.spills, row.shared, row.compile_s, row.us) == (40, 16, 1000, 1.5, 12.0)
     assert row.estimates == (("heuristics", 1500), ("kernel", 800))
-    (bare,) = (row for row in found if row.config == LARGE)
+    (bare,) = (row for row in sweep_rows if row.config == LARGE)
     assert (bare.registers, bare.spills, bare.shared, bare.us) == (None, 0, None, None)
 
 
@@ -103,8 +103,10 @@ def test_figures_that_are_no_numbers_are_left_out(damage):
 
 
 def test_the_fastest_row_and_its_margin():
-    found = rows([record(us=20.0), record(LARGE, us=10.0), record("16x16x16-s2-w2", us=30.0), record("8x8x8-s1-w1")])
-    assert cells(fastest(found)) == [["mm", "fp16", "sm_90", LARGE, "10.0", SMALL, "2.000"]]
+    sweep_rows = rows(
+        [record(us=20.0), record(LARGE, us=10.0), record("16x16x16-s2-w2", us=30.0), record("8x8x8-s1-w1")]
+    )
+    assert cells(fastest(sweep_rows)) == [["mm", "fp16", "sm_90", LARGE, "10.0", SMALL, "2.000"]]
     assert cells(fastest(rows([record(us=20.0)]))) == [["mm", "fp16", "sm_90", SMALL, "20.0", "", ""]]
     assert cells(fastest(rows([record()]))) == [], "nothing was timed"
 
@@ -118,8 +120,8 @@ def test_a_flip_of_the_fastest_row_is_visible():
 
 
 def test_estimates_against_the_compiler():
-    found = rows([record(shared=1000), record(LARGE, shared=2000), record("16x16x16-s2-w2", shared=None)])
-    assert cells(estimates(found)) == [
+    sweep_rows = rows([record(shared=1000), record(LARGE, shared=2000), record("16x16x16-s2-w2", shared=None)])
+    assert cells(estimates(sweep_rows)) == [
         ["heuristics", "mm", "sm_90", "2", "1.12", "0.75", "1.50", "1"],
         ["kernel", "mm", "sm_90", "2", "0.60", "0.40", "0.80", "2"],
     ]
@@ -127,15 +129,15 @@ def test_estimates_against_the_compiler():
 
 
 def test_spilling_rows_declare_themselves():
-    found = rows([record(), record(LARGE, spills=8), record(LARGE, "several-tiles", spills=0)])
-    assert spilling(found) == [f"mm fp16 {LARGE} sm_90"]
+    sweep_rows = rows([record(), record(LARGE, spills=8), record(LARGE, "several-tiles", spills=0)])
+    assert spilling(sweep_rows) == [f"mm fp16 {LARGE} sm_90"]
     assert spilling(rows([record()])) == []
     assert "\x1b" not in spilling(rows([record(config={"id": "a\x1b[2J"}, spills=1)]))[0]
 
 
 def test_outcomes_count_each_row_once():
     refused, passed, compiled, failed = Status.NOT_APPLICABLE, Status.PASS, Status.NOT_RUN, Status.COMPILE_ERROR
-    given = {
+    statuses_by_config = {
         "a": [passed, passed],
         "b": [passed, refused],
         "c": [compiled, refused],
@@ -147,7 +149,9 @@ def test_outcomes_count_each_row_once():
         "i": [refused, Status.CRASH],
     }
     records = [
-        record(name, str(number), status) for name, statuses in given.items() for number, status in enumerate(statuses)
+        record(name, str(number), status)
+        for name, statuses in statuses_by_config.items()
+        for number, status in enumerate(statuses)
     ]
     assert cells(outcomes(rows(records))) == [["mm", "sm_90", "9", "2", "2", "1", "4"]]
 

@@ -6,9 +6,9 @@ import html
 import re
 from collections import Counter
 from collections.abc import Iterator
+from statistics import median
 
 from conformance.gate.findings import Comparison, Finding, Group, Kind, Severity, Side
-from conformance.gate.verdict.groups import extent
 from conformance.reporting.text import clean, log_safe, text_table
 
 #: How many cases of a group, and groups of one severity, are shown; JSON has all of them.
@@ -73,14 +73,18 @@ def _line(text: str) -> str:
 
 
 def _facts(comparison: Comparison) -> list[str]:
-    rows = [["", "baseline", "candidate"]]
-    sides = (comparison.baseline, comparison.candidate)
-    rows += [["run", *(_line(side.name) for side in sides)]]
-    rows += [[_line(name), _line(was), _line(now)] for name, was, now in stack_changes(*sides)]
-    rows += [["cases", *(str(side.cases) for side in sides)]]
-    statuses = sorted({*sides[0].statuses, *sides[1].statuses})
-    rows += [[f"  {status}", *(str(side.statuses.get(status, 0)) for side in sides)] for status in statuses]
+    rows = [[_line(cell) for cell in row] for row in _fact_rows(comparison, "  ")]
     return [text_table(rows), f"compared {comparison.compared}, unchanged {comparison.unchanged}"]
+
+
+def _fact_rows(comparison: Comparison, indent: str = "") -> list[tuple[str, str, str]]:
+    """A header, and a row for all that differs between the two runs as a whole."""
+    before, after = comparison.baseline, comparison.candidate
+    rows = [("", "baseline", "candidate"), ("run", before.name[:200], after.name[:200])]
+    rows += [*stack_changes(before, after)[:20], ("cases", str(before.cases), str(after.cases))]
+    for status in sorted({*before.statuses, *after.statuses}):
+        rows.append((indent + status, str(before.statuses.get(status, 0)), str(after.statuses.get(status, 0))))
+    return rows
 
 
 def stack_changes(baseline: Side, candidate: Side) -> list[tuple[str, str, str]]:
@@ -95,28 +99,38 @@ def _version(value: object) -> str:
 
 
 def summary_line(group: Group) -> str:
-    """What the group covers: cases by kernel, targets, ratios."""
-    covers = extent(group)
-    kernels = ", ".join(f"{name} {count}" for name, count in covers.kernels[:4])
-    more = f" and {len(covers.kernels) - 4} more kernels" if len(covers.kernels) > 4 else ""
-    parts = [f"{_many(covers.cases, 'case')}: {kernels}{more}"]
-    if covers.targets:
-        parts.append(f"on {', '.join(covers.targets[:6])}")
-    if covers.typical and covers.worst:
-        parts.append(f"x{covers.typical:.3g}" + (f", worst x{covers.worst:.3g}" if covers.cases > 1 else ""))
+    """What the group covers: how many cases, those of each kernel, the targets, the typical and the worst ratio."""
+    kernels = Counter(finding.kernel or "(no kernel)" for finding in group.findings)
+    most = sorted(kernels.items(), key=lambda item: (-item[1], item[0]))
+    more = f" and {len(most) - 4} more kernels" if len(most) > 4 else ""
+    cases = len({finding.case for finding in group.findings})
+    parts = [f"{_many(cases, 'case')}: {', '.join(f'{name} {count}' for name, count in most[:4])}{more}"]
+    targets = sorted({finding.target for finding in group.findings if finding.target})
+    if targets:
+        parts.append(f"on {', '.join(targets[:6])}")
+    ratios = [finding.ratio for finding in group.findings if finding.ratio]
+    if ratios:
+        worst = max(ratios, key=lambda ratio: max(ratio, 1 / ratio))
+        parts.append(f"x{median(ratios):.3g}" + (f", worst x{worst:.3g}" if cases > 1 else ""))
     return "; ".join(parts)
+
+
+def _cases(group: Group) -> Iterator[tuple[str, str, str]]:
+    """The cases of a group that are shown: id, change, and the detail unless it is that of the case before."""
+    shown = ""
+    for finding in group.findings[:CASES_SHOWN]:
+        yield finding.case, _change(finding), finding.detail[:300] if finding.detail != shown else ""
+        shown = finding.detail
 
 
 def _text_group(group: Group) -> str:
     lines = [f"  {group.kind.value}  {_line(group.cause)}", f"    {_line(summary_line(group))}"]
     if group.kind is Kind.AMBIGUOUS:
         return "\n".join(lines)
-    shown = ""
-    for finding in group.findings[:CASES_SHOWN]:
-        lines.append(f"      {_line(finding.case)}" + (f"  {_line(_change(finding))}" if _change(finding) else ""))
-        if finding.detail != shown:
-            lines.append(f"        {_line(finding.detail)[:300]}")
-            shown = finding.detail
+    for case, change, detail in _cases(group):
+        lines.append(f"      {_line(case)}  {_line(change)}".rstrip())
+        if detail:
+            lines.append(f"        {_line(detail)}")
     if len(group.findings) > CASES_SHOWN:
         lines.append(f"      ... and {len(group.findings) - CASES_SHOWN} more")
     return "\n".join(lines)
@@ -158,13 +172,7 @@ def render_markdown(comparison: Comparison, limit: int = COMMENT_LIMIT) -> str:
 
 
 def _markdown_facts(comparison: Comparison) -> str:
-    sides = (comparison.baseline, comparison.candidate)
-    rows = [("", "baseline", "candidate"), ("run", *(side.name[:200] for side in sides))]
-    rows += stack_changes(*sides)[:20]
-    rows += [("cases", *(str(side.cases) for side in sides))]
-    for status in sorted({*sides[0].statuses, *sides[1].statuses}):
-        rows.append((status, *(str(side.statuses.get(status, 0)) for side in sides)))
-    lines = ["| " + " | ".join(_markdown(cell) for cell in row) + " |" for row in rows]
+    lines = ["| " + " | ".join(map(_markdown, row)) + " |" for row in _fact_rows(comparison)]
     lines.insert(1, "|---|---|---|")
     return "\n".join([*lines, "", f"{comparison.compared} cases compared, {comparison.unchanged} unchanged."])
 
@@ -172,12 +180,10 @@ def _markdown_facts(comparison: Comparison) -> str:
 def _markdown_group(group: Group, is_open: bool) -> str:
     title = f"<b>{group.kind.value}</b> {_markdown(group.cause[:300])}: {_markdown(summary_line(group)[:400])}"
     lines = [f"<details{' open' if is_open else ''}><summary>{title}</summary>", ""]
-    shown = ""
-    for finding in group.findings[:CASES_SHOWN]:
-        lines.append(f"- {_code(finding.case[:300])} {_markdown(_change(finding))}".rstrip())
-        if finding.detail != shown:
-            lines.append(f"  <br>{_markdown(finding.detail[:300])}")
-            shown = finding.detail
+    for case, change, detail in _cases(group):
+        lines.append(f"- <code>{_markdown(case[:300])}</code> {_markdown(change)}".rstrip())
+        if detail:
+            lines.append(f"  <br>{_markdown(detail)}")
     if len(group.findings) > CASES_SHOWN:
         lines.append(f"- and {len(group.findings) - CASES_SHOWN} more")
     return "\n".join([*lines, "", "</details>", ""])
@@ -191,7 +197,3 @@ def _markdown(text: str) -> str:
     """``text`` so that Markdown shows it literally: each sign that could mean more becomes a character reference."""
     escaped = html.escape(clean(text).replace("\n", " ").replace("\t", " "), quote=False)
     return _MARKDOWN_SIGNS.sub(lambda match: f"&#{ord(match.group())};", escaped)
-
-
-def _code(text: str) -> str:
-    return f"<code>{_markdown(text)}</code>"

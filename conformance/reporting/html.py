@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
@@ -130,12 +131,9 @@ def _page(data: str) -> str:
             "trusted-types 'none'",
         ]
     )
+    inserted = {"{{policy}}": policy, "{{style}}": style, "{{data}}": data, "{{script}}": script}
     # One pass: what is inserted is never searched for a mark.
-    before_policy, rest = _asset("report.html").split("{{policy}}")
-    before_style, rest = rest.split("{{style}}")
-    before_data, rest = rest.split("{{data}}")
-    before_script, end = rest.split("{{script}}")
-    return "".join([before_policy, policy, before_style, style, before_data, data, before_script, script, end])
+    return "".join(inserted.get(part, part) for part in re.split(r"(\{\{\w+\}\})", _asset("report.html")))
 
 
 def _script() -> Iterator[str]:

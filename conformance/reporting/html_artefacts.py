@@ -67,17 +67,11 @@ class Texts:
 def _inside(path: Path, roots: Iterable[Path]) -> Path | str:
     """``path`` with its links resolved, or why it is not read."""
     try:
-        real = path.resolve(strict=True)
-        if not any(real.is_relative_to(root.resolve()) for root in roots):
+        if not any(path.resolve().is_relative_to(root.resolve()) for root in roots):
             return "outside the run's folder"
+        real = path.resolve(strict=True)
         return real if real.is_file() else "no regular file"
     except FileNotFoundError:
-        return "outside the run's folder" if not _lexically_inside(path, roots) else "not there"
+        return "not there"
     except (OSError, ValueError, RuntimeError):  # too long a name, a null byte, a loop of links
         return "not a usable path"
-
-
-def _lexically_inside(path: Path, roots: Iterable[Path]) -> bool:
-    """Whether the path that does not exist would lie inside: what lies elsewhere is not told apart."""
-    real = path.resolve()
-    return any(real.is_relative_to(root.resolve()) for root in roots)

@@ -176,7 +176,7 @@ def twice(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("run", "damage", "said"),
+    ("run", "damage", "message"),
     [
         ({}, torn, "the baseline's records cannot be relied on: 1 problem: records.jsonl:48: torn last line"),
         ({}, twice, "is recorded more than once (pass, pass)"),
@@ -186,14 +186,14 @@ def twice(folder: Path) -> Path:
         ({"problems": ["3 selected but not recorded: x"]}, None, "incomplete: 3 selected but not recorded: x"),
     ],
 )
-def test_a_baseline_that_is_not_whole_objects(tmp_path, capsys, run, damage, said):
+def test_a_baseline_that_is_not_whole_objects(tmp_path, capsys, run, damage, message):
     baseline = write_run(tmp_path / "a", run_of_all(), **run)
     candidate = write_run(tmp_path / "b", run_of_all())
     assert run_command((damage or (lambda folder: folder))(baseline), candidate) == 1
     text = capsys.readouterr().out
     assert text.startswith("NOT SAFE: ")
     assert "objection" in text.splitlines()[0]
-    assert said in text
+    assert message in text
     assert run_command(candidate, candidate) == 0
 
 

@@ -48,11 +48,14 @@ def test_other_cases_are_tried_until_one_shows_it(reproduced):
 
 def test_if_none_shows_it_each_says_why(reproduced):
     becomes = {"a": (False, "no script for a"), "b": OSError("disk full"), "c": (False, "c.py: both fail")}
-    said = reproduced([group(Kind.NEW_FAIL, "x", "a", "b", "c", "d")], becomes)
-    assert said == ["NEW_FAIL x: no script for a", "NEW_FAIL x: no script: disk full", "NEW_FAIL x: c.py: both fail"]
+    lines = reproduced([group(Kind.NEW_FAIL, "x", "a", "b", "c", "d")], becomes)
+    assert lines == ["NEW_FAIL x: no script for a", "NEW_FAIL x: no script: disk full", "NEW_FAIL x: c.py: both fail"]
 
 
 def test_kinds_that_no_script_shows_are_left_out_and_the_rest_is_named(reproduced):
     groups = [group(Kind.LOST_COVERAGE, "gone", "a"), group(Kind.NEW_FAIL, "x", "b"), group(Kind.MORE_SPILLS, "y", "c")]
-    said = reproduced(groups, {"b": (True, "b.py: confirmed")}, most=1)
-    assert said == ["NEW_FAIL x: b.py: confirmed", "1 more groups: conformance reproduce CASE --run run --baseline run"]
+    lines = reproduced(groups, {"b": (True, "b.py: confirmed")}, most=1)
+    assert lines == [
+        "NEW_FAIL x: b.py: confirmed",
+        "1 more groups: conformance reproduce CASE --run run --baseline run",
+    ]

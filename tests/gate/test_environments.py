@@ -87,7 +87,10 @@ def test_the_order_of_folders_decides_and_is_another_environment(tmp_path: Path)
         (tmp_path / name / "sample.py").write_text(f"version = {name!r}\n")
     sites = [f"site={tmp_path / name}" for name in ("one", "two")]
     first, second = (build(parse(" ".join(order)), tmp_path / "cache") for order in (sites, sites[::-1]))
-    assert [imported(each, "import sample; print(sample.version)") for each in (first, second)] == ["one", "two"]
+    assert [imported(environment, "import sample; print(sample.version)") for environment in (first, second)] == [
+        "one",
+        "two",
+    ]
     assert first.folder != second.folder
 
 

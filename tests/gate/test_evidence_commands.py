@@ -40,10 +40,10 @@ def test_from_keys_to_a_verified_bundle(tmp_path, capsys):
     assert called(bundle, folder, "--key", private, *lists) == 0
     capsys.readouterr()
     assert called(verify, tmp_path / "run.zip", "--key", public, "--code-digest", CODE, *lists) == 0
-    said = capsys.readouterr().out
-    assert said.startswith("VERIFIED")
+    output = capsys.readouterr().out
+    assert output.startswith("VERIFIED")
     for line in ("result", "FAILED", "4 selected, 4 recorded: 1 fail, 1 not-applicable, 2 pass", "the same as yours"):
-        assert line in said
+        assert line in output
 
 
 def test_the_lists_are_those_of_a_folder_with_its_folders(tmp_path, capsys):
@@ -91,9 +91,9 @@ def test_text_of_a_stranger_cannot_move_the_cursor(tmp_path, capsys):
     evidence = sample(tmp_path, options=["--run-dir=\x1b[2J\nVERIFIED"])
     (tmp_path / "b.zip").write_bytes(evidence.data)
     assert called(verify, tmp_path / "b.zip", "--key", tmp_path / "ours.pub.pem", "--code-digest", CODE) == 0
-    said = capsys.readouterr().out
-    assert "\x1b" not in said
-    assert sum(line.startswith("VERIFIED") for line in said.splitlines()) == 1
+    output = capsys.readouterr().out
+    assert "\x1b" not in output
+    assert sum(line.startswith("VERIFIED") for line in output.splitlines()) == 1
 
 
 def test_a_bundle_never_overwrites(evidence, tmp_path):
@@ -132,8 +132,8 @@ def test_a_run_without_its_files_gives_no_bundle(evidence, tmp_path, missing, sa
 def test_a_refusal_cannot_add_lines_of_its_own(evidence, tmp_path, capsys):
     (tmp_path / "b.zip").write_bytes(evidence.data.replace(b"summary.md", b"s\nVERIFIED"))
     assert called(verify, tmp_path / "b.zip", "--key", tmp_path / "ours.pub.pem", "--code-digest", CODE) == 1
-    said = capsys.readouterr().out.splitlines()
-    assert [line.split(maxsplit=1)[0] for line in said] == ["REFUSED", "archive:"]
+    output = capsys.readouterr().out.splitlines()
+    assert [line.split(maxsplit=1)[0] for line in output] == ["REFUSED", "archive:"]
 
 
 @pytest.mark.parametrize(

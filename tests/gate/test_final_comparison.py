@@ -73,10 +73,10 @@ def test_objections_of_the_comparison_itself_stay_after_waivers():
 
 
 @pytest.mark.parametrize(
-    ("cases", "expires", "said"), [("test_a.py*", "2025-01-01", "expired"), ("*none*", "2999-01-01", None)]
+    ("cases", "expires", "message"), [("test_a.py*", "2025-01-01", "expired"), ("*none*", "2999-01-01", None)]
 )
-def test_a_waiver_that_does_not_hold_covers_nothing(cases: str, expires: str, said: str | None):
+def test_a_waiver_that_does_not_hold_covers_nothing(cases: str, expires: str, message: str | None):
     final = after(cases, expires)
     assert kinds(final)["MORE_SPILLS"] == list(CASES)
-    assert [said in objection for objection in final.objections] == ([True] if said else [])
-    assert ["has no case here" in warning for warning in final.warnings] == ([] if said else [True])
+    assert [message in objection for objection in final.objections] == ([True] if message else [])
+    assert ["has no case here" in warning for warning in final.warnings] == ([] if message else [True])

@@ -17,8 +17,8 @@ import dataclasses, importlib.abc, sys
 def lose_tma_stores(module):
     launch = module.PersistentTmaGemm.launch
     def without(self, plan, tensors):
-        made = launch(self, plan, tensors)
-        return dataclasses.replace(made, arguments={{**made.arguments, "TMA_STORE": False}})
+        launched = launch(self, plan, tensors)
+        return dataclasses.replace(launched, arguments={{**launched.arguments, "TMA_STORE": False}})
     module.PersistentTmaGemm.launch = without
 
 def lose_a_kernel(module):
@@ -51,8 +51,8 @@ class Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
         if name not in PATCHES:
             return None
-        found = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
-        spec = next(filter(None, found))
+        specs = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next(filter(None, specs))
         spec.loader = Patched(spec.loader, PATCHES[name])
         return spec
 

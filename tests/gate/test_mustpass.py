@@ -404,7 +404,7 @@ def test_failing_cases_are_counted_when_a_list_is_written(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("options", "variables", "said"),
+    ("options", "variables", "message"),
     [
         (("--kernel", "mm"), {}, "was narrowed by --kernel mm: its lists would owe less"),
         (("--suite=tma_store",), {}, "narrowed by --suite tma_store"),
@@ -416,11 +416,11 @@ def test_failing_cases_are_counted_when_a_list_is_written(tmp_path, capsys):
         ((), {"PYTEST_PLUGINS": "mine"}, "was run with PYTEST_PLUGINS=mine, which may leave cases out"),
     ],
 )
-def test_a_run_that_options_narrowed_gives_no_list(tmp_path, options, variables, said):
+def test_a_run_that_options_narrowed_gives_no_list(tmp_path, options, variables, message):
     run = with_options(folder(tmp_path / "run", RECORDS), "--tier", "quick", *options, **variables)
     with pytest.raises(CommandError) as error:
         conformance_mustpass("write", run, "--to", tmp_path / "lists")
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert not (tmp_path / "lists").exists()
 
 
@@ -432,14 +432,14 @@ def test_targets_that_were_asked_for_are_part_of_the_list_and_narrow_nothing(tmp
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [(None, "has no environment.json"), ("{}", "schema None"), ("[", "not JSON")]
+    ("content", "message"), [(None, "has no environment.json"), ("{}", "schema None"), ("[", "not JSON")]
 )
-def test_a_run_whose_options_are_not_known_gives_no_list(tmp_path, content, said):
+def test_a_run_whose_options_are_not_known_gives_no_list(tmp_path, content, message):
     run = folder(tmp_path / "run", RECORDS)
     (run / ENVIRONMENT_FILE).unlink()
     if content:
         (run / ENVIRONMENT_FILE).write_text(content)
-    with pytest.raises(CommandError, match=said):
+    with pytest.raises(CommandError, match=message):
         conformance_mustpass("write", run, "--to", tmp_path / "lists")
 
 

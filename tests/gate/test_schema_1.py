@@ -81,9 +81,9 @@ def test_a_bundle_is_verified(capsys):
     verify.configure(parser)
     words = [OLD / "bundle.zip", "--key", OLD / "key.pub.pem", "--code-digest", CODE]
     assert verify.run(parser.parse_args([str(word) for word in words])) == 0
-    said = capsys.readouterr().out
-    assert said.startswith("VERIFIED")
-    assert "1 expected-fail, 1 not-applicable, 1 pass" in said or "1 waived" in said
+    output = capsys.readouterr().out
+    assert output.startswith("VERIFIED")
+    assert "1 expected-fail, 1 not-applicable, 1 pass" in output or "1 waived" in output
 
 
 def test_a_statement_uses_the_names_of_its_schema(members):

@@ -20,7 +20,7 @@ def test_items_may_be_combined(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "an empty stack"),
         ("triton", "no exact version"),
@@ -39,8 +39,8 @@ def test_items_may_be_combined(tmp_path: Path) -> None:
         ("tri!ton==3", "not understood"),
     ],
 )
-def test_what_is_no_stack_is_refused_with_advice(text: str, said: str) -> None:
-    with pytest.raises(StackError, match=said):
+def test_what_is_no_stack_is_refused_with_advice(text: str, message: str) -> None:
+    with pytest.raises(StackError, match=message):
         parse(text)
 
 
@@ -79,7 +79,7 @@ def test_a_matrix_compares_each_stack_with_the_one_before_or_with_one(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("stack", "cannot be read as TOML"),
         ('[stack.one]\nuse = "current"', "two stacks or more"),
@@ -93,6 +93,6 @@ def test_a_matrix_compares_each_stack_with_the_one_before_or_with_one(tmp_path: 
         (MATRIX + '[stack.odd]\nuse = "triton"', "no exact version"),
     ],
 )
-def test_a_matrix_that_cannot_be_run_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(StackError, match=said):
+def test_a_matrix_that_cannot_be_run_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(StackError, match=message):
         read_matrix(matrix(tmp_path, text))

@@ -46,12 +46,12 @@ def record(number: int | str, status: Status = Status.PASS, target: str = "sm_90
 def comparison(*findings: tuple[Kind, int]) -> Comparison:
     groups = {}
     for kind, number in findings:
-        found = Finding(kind, CASE.format(number), "mm", "sm_90", "a cause", "x", "y")
-        groups.setdefault(kind, []).append(found)
+        groups.setdefault(kind, []).append(Finding(kind, CASE.format(number), "mm", "sm_90", "a cause", "x", "y"))
     before = Side("old", {**STACK, "triton": "3.8.0"}, "quick", 0, 3, {})
     after = Side("new", STACK, "quick", 0, 3, {})
-    found = tuple(Group(kind, "a cause", tuple(members)) for kind, members in groups.items())
-    return Comparison(before, after, found, 3, 0)
+    return Comparison(
+        before, after, tuple(Group(kind, "a cause", tuple(members)) for kind, members in groups.items()), 3, 0
+    )
 
 
 FAILING = [record(1, Status.FAIL), record(2)]

@@ -39,9 +39,9 @@ class Project:
     @property
     def records(self) -> dict[str, CaseRecord]:
         """The records by the name of the test function with its parameters."""
-        found = {record.case.split("::")[-1]: record for record in self.reading.records}
-        assert len(found) == len(self.reading.records)
-        return found
+        by_name = {record.case.split("::")[-1]: record for record in self.reading.records}
+        assert len(by_name) == len(self.reading.records)
+        return by_name
 
     @property
     def statuses(self) -> dict[str, str]:

@@ -99,7 +99,7 @@ SOFTMAX = Case(
     ],
 )
 def test_wrong_numbers_show_and_right_ones_do_not(run, fault, fill, says):
-    fault = fault if isinstance(fault, Fault) else next(each for each in FAULTS if each.name == fault)
+    fault = fault if isinstance(fault, Fault) else next(known for known in FAULTS if known.name == fault)
     with planted(fault) as kernel:
         text = interpreted(kernel, fault.case, fill)
     status, output = run(text)

@@ -11,18 +11,15 @@ from conformance.gate.verdict.compare import compare
 from conformance.records import RecordError
 
 
+@without_collection()
 def compared(baseline: Path, candidate: Path, names: tuple[str, str] | None = None) -> Comparison:
     """The comparison of two runs' folders, or files of records, called by ``names``, or by their paths. Raises
     :class:`CommandError`."""
     called = names or (str(baseline), str(candidate))
-    with without_collection():
-        return _compared(_side(baseline, called[0]), _side(candidate, called[1]))
-
-
-def _compared(baseline: ComparedRun, candidate: ComparedRun) -> Comparison:
-    comparison = compare(baseline, candidate)
+    before, after = _side(baseline, called[0]), _side(candidate, called[1])
+    comparison = compare(before, after)
     if not comparison.regressions and not comparison.compared:
-        why = "; ".join((*baseline.problems[:1], *candidate.problems[:1])) or "no usable case is in both runs"
+        why = "; ".join((*before.problems[:1], *after.problems[:1])) or "no usable case is in both runs"
         raise CommandError(f"nothing could be compared: {why}: give two runs of the same suites")
     return comparison
 

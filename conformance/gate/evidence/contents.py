@@ -14,7 +14,6 @@ from conformance.gate.evidence.rejection import Rejected, RejectReason
 from conformance.gate.evidence.strict_json import decode_object
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
 from conformance.gate.runs.run_environment import SCHEMA as ENVIRONMENT_SCHEMA
-from conformance.gate.runs.run_reader import without_collection
 from conformance.records import RECORDS_FILE, RUN_FILE, CaseRecord, RecordError, RunInfo
 
 ENVELOPE_FILE = "statement.dsse.json"
@@ -99,8 +98,7 @@ def _run(content: bytes) -> RunInfo:
 def _records(content: bytes) -> tuple[CaseRecord, ...]:
     if content and not content.endswith(b"\n"):
         raise Rejected(RejectReason.UNREADABLE, f"{RECORDS_FILE}: the last line is cut short")
-    with without_collection():
-        return tuple(_record(line, f"{RECORDS_FILE}:{n}") for n, line in enumerate(content.split(b"\n")[:-1], 1))
+    return tuple(_record(line, f"{RECORDS_FILE}:{n}") for n, line in enumerate(content.split(b"\n")[:-1], 1))
 
 
 def _record(line: bytes, place: str) -> CaseRecord:

@@ -26,27 +26,25 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from importlib.resources import files
 from pathlib import Path
 
 from conformance.gate.mustpass.mustpass_check import is_excused, once
 from conformance.gate.mustpass.mustpass_lists import ANY, LEVELS, Level, MustpassList, is_proof, outcome, satisfies
 from conformance.gate.user_files import toml_entries
 from conformance.gate.user_files.case_patterns import any_matches
-from conformance.gate.user_files.toml_entries import Entry, EntryError, Name, Names, Text
+from conformance.gate.user_files.toml_entries import EntryError, NamedEntry, Names, Text
 from conformance.gate.user_files.waiver_file import FAILURES
 from conformance.records import CaseRecord, Status
 
 BUILT_IN = "profiles.toml"  # in conformance/data
 
 
-class Profile(Entry, frozen=True, kw_only=True):
+class Profile(NamedEntry, frozen=True, kw_only=True):
     """One profile; the module says what its keys mean."""
 
     table = "profile"
     title = "profile"
 
-    id: Name
     about: Text
     includes: Names = ()
     kernels: Names = ()
@@ -78,13 +76,12 @@ class Profile(Entry, frozen=True, kw_only=True):
         ]
 
 
-class TargetClaims(Entry, frozen=True, kw_only=True):
+class TargetClaims(NamedEntry, frozen=True, kw_only=True):
     """The profiles that one target claims."""
 
     table = "target"
     title = "target"
 
-    id: Name
     claims: Names
 
 
@@ -128,25 +125,19 @@ def read_profiles(paths: Iterable[Path] = (), known: Mapping[str, tuple[str, ...
     ``known``: what targets claim by themselves (``conformance.targets.claims()``). What a file says that a target
     claims replaces it. Raises :class:`EntryError`.
     """
-    texts = {f"conformance/data/{BUILT_IN}": files("conformance.data").joinpath(BUILT_IN).read_text(encoding="utf-8")}
-    return parsed({**texts, **{str(path): toml_entries.read_text(path, "profiles") for path in paths}}, known)
+    return parsed(toml_entries.read_texts(BUILT_IN, paths, "profiles"), known)
 
 
 def parsed(texts: Mapping[str, str], known: Mapping[str, tuple[str, ...]] | None = None) -> Profiles:
     """The profiles in TOML ``texts`` by file name, and the claims: see :func:`read_profiles`."""
-    profiles: dict[str, Profile] = {}
+    entries: list[Profile] = []
     claims: dict[str, tuple[str, ...]] = dict(known or {})
     for file, text in texts.items():
         data = toml_entries.load(text, file, Profile, TargetClaims)
-        for profile in toml_entries.entries(data, file, Profile):
-            if profile.id in profiles:
-                raise EntryError(f"{file}: profile {profile.id!r} is there already: an id must be unique")
-            profiles[profile.id] = profile
-        targets = toml_entries.entries(data, file, TargetClaims)
-        by_target = {target.id: target.claims for target in targets}
-        if len(by_target) != len(targets):
-            raise EntryError(f"{file}: a target is there twice: write all that it claims in one table")
-        claims |= by_target
+        entries += toml_entries.entries(data, file, Profile)
+        targets = toml_entries.by_id(toml_entries.entries(data, file, TargetClaims))
+        claims |= {name: target.claims for name, target in targets.items()}
+    profiles = toml_entries.by_id(entries)
     users = {name: f"profile {profile.id!r}" for profile in profiles.values() for name in profile.includes}
     users |= {name: f"target {target!r}" for target, names in claims.items() for name in names}
     for name in sorted(users.keys() - profiles.keys()):

@@ -106,9 +106,8 @@ def read_compared_run(path: str | os.PathLike[str], name: str = "") -> ComparedR
         raise FileNotFoundError(f"{path} holds no records: give a run's folder or a {records.RECORDS_FILE}")
     records.refuse_more_than(records.READ_LIMIT, *files)
     side = _Collector()
-    with without_collection():
-        for file in files:
-            side.read(file)
+    for file in files:
+        side.read(file)
     run = _run_info(path, side) if path.is_dir() else None
     return side.reading(name or str(path), run)
 

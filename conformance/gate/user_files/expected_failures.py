@@ -34,7 +34,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -43,7 +42,7 @@ from msgspec import Meta
 from conformance.gate.user_files import toml_entries
 from conformance.gate.user_files.case_patterns import any_matches, matches
 from conformance.gate.user_files.stack_ranges import holds
-from conformance.gate.user_files.toml_entries import Day, Entry, EntryError, Link, Name, Ranges, Targets, Text
+from conformance.gate.user_files.toml_entries import Day, Link, NamedEntry, Ranges, Targets, Text
 from conformance.records import CaseRecord, Check, Reason, ReasonCode, Status, Verdict
 
 BUILT_IN = "expected_failures.toml"  # in conformance/data
@@ -56,13 +55,12 @@ _STATUSES = {
 }
 
 
-class ExpectedFailure(Entry, frozen=True, kw_only=True):
+class ExpectedFailure(NamedEntry, frozen=True, kw_only=True):
     """One entry; the module says what its keys mean."""
 
     table = "expected_failure"
     title = "expected failure"
 
-    id: Name
     cases: Annotated[str, Meta(pattern=r"\S", description="a pattern of case ids")]
     stack: Ranges
     upstream: Link
@@ -164,24 +162,9 @@ class ExpectedFailures:
 def read_expected_failures(paths: Iterable[Path] = ()) -> ExpectedFailures:
     """The expected failures that come with the package, and those in the files ``paths``. Raises :class:`EntryError` if
     one of them cannot be used."""
-    texts = [_built_in(), *((str(path), toml_entries.read_text(path, "expected failures")) for path in paths)]
-    by_id: dict[str, ExpectedFailure] = {}
-    for file, text in texts:
-        for entry in parsed(text, file):
-            if entry.id in by_id:
-                other = by_id[entry.id].file
-                where = "twice" if other == file else f"in {other} too"
-                raise EntryError(f"{file}: expected failure {entry.id!r} is {where}: an id must be unique")
-            by_id[entry.id] = entry
-    return ExpectedFailures(tuple(by_id.values()))
-
-
-def _built_in() -> tuple[str, str]:
-    file = files("conformance.data").joinpath(BUILT_IN)
-    try:
-        return f"conformance/data/{BUILT_IN}", file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise EntryError(f"{file} cannot be read ({error}): install the package anew") from None
+    texts = toml_entries.read_texts(BUILT_IN, paths, "expected failures")
+    entries = (entry for file, text in texts.items() for entry in parsed(text, file))
+    return ExpectedFailures(tuple(toml_entries.by_id(entries).values()))
 
 
 def parsed(text: str, file: str) -> list[ExpectedFailure]:

@@ -12,9 +12,10 @@ are, so that evidence does not depend on who judges it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
 
@@ -67,7 +68,14 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError(problem)
 
 
+class NamedEntry(Entry, frozen=True, kw_only=True):
+    """An entry with an ``id``, which no other entry of its kind has."""
+
+    id: Name
+
+
 AnyEntry = TypeVar("AnyEntry", bound=Entry)
+AnyNamed = TypeVar("AnyNamed", bound=NamedEntry)
 
 
 def read_text(path: Path, what: str) -> str:
@@ -79,6 +87,17 @@ def read_text(path: Path, what: str) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise EntryError(f"{path} cannot be read ({error}): give a file of {what}") from None
+
+
+def read_texts(built_in: str, paths: Iterable[Path], what: str) -> dict[str, str]:
+    """The texts of files of ``what``, by the files' names: the file ``built_in`` of the package, then ``paths``. Raises
+    :class:`EntryError`."""
+    file = files("conformance.data").joinpath(built_in)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise EntryError(f"{file} cannot be read ({error}): install the package anew") from None
+    return {f"conformance/data/{built_in}": text, **{str(path): read_text(path, what) for path in paths}}
 
 
 def load(text: str, file: str, *kinds: type[Entry]) -> dict[str, Any]:
@@ -102,6 +121,17 @@ def entries(data: Mapping[str, Any], file: str, kind: type[AnyEntry]) -> list[An
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise EntryError(f"{file}: {kind.table} must be tables: write [[{kind.table}]] above each entry")
     return [_entry(table, number, file, kind) for number, table in enumerate(tables, 1)]
+
+
+def by_id(named: Iterable[AnyNamed]) -> dict[str, AnyNamed]:
+    """Entries by their ids. Raises :class:`EntryError` if two have the same."""
+    known: dict[str, AnyNamed] = {}
+    for entry in named:
+        other = known.setdefault(entry.id, entry)
+        if other is not entry:
+            where = "twice" if other.file == entry.file else f"in {other.file} too"
+            raise EntryError(f"{entry.file}: {entry.title} {entry.id!r} is {where}: an id must be unique")
+    return known
 
 
 def _entry(table: dict[str, Any], number: int, file: str, kind: type[AnyEntry]) -> AnyEntry:

@@ -11,7 +11,7 @@ from conformance.gate.changes.status_changes import finding, newly_failing, repe
 from conformance.gate.changes.thresholds import THRESHOLDS
 from conformance.gate.findings import Comparison, Finding, Kind, Side
 from conformance.gate.runs.failure_causes import failure_cause
-from conformance.gate.runs.run_reader import ComparedRecord, ComparedRun, without_collection
+from conformance.gate.runs.run_reader import ComparedRecord, ComparedRun
 from conformance.gate.verdict.groups import grouped
 from conformance.records import Status
 
@@ -22,11 +22,6 @@ _RAN = tuple(status for status in Status if status is not Status.NOT_APPLICABLE)
 
 def compare(baseline: ComparedRun, candidate: ComparedRun) -> Comparison:
     """Compares the candidate with the baseline. The differences are findings in groups of one cause, ranked."""
-    with without_collection():
-        return _compare(baseline, candidate)
-
-
-def _compare(baseline: ComparedRun, candidate: ComparedRun) -> Comparison:
     before, after = baseline.records, candidate.records
     absence = lost_cases.absences(before, after)
     findings: list[Finding] = []

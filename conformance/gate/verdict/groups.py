@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from statistics import median
+from collections.abc import Iterable
 
 from conformance.gate.findings import SEVERITY, Finding, Group, Kind, Severity
 
@@ -34,28 +31,3 @@ def distance(finding: Finding) -> float:
     """How far the finding's ratio is from 1, as a factor of 1 or more; 0 without a ratio."""
     ratio = finding.ratio
     return max(ratio, 1 / ratio) if ratio else 0.0
-
-
-@dataclass(frozen=True)
-class Extent:
-    """How much a group covers. ``kernels`` are counts of cases by kernel, the most first; ``typical`` and ``worst``
-    are ratios, None where the group has none."""
-
-    cases: int
-    kernels: Sequence[tuple[str, int]]
-    targets: Sequence[str]
-    typical: float | None
-    worst: float | None
-
-
-def extent(group: Group) -> Extent:
-    """How much ``group`` covers."""
-    kernels = Counter(finding.kernel or "(no kernel)" for finding in group.findings)
-    ratios = [finding.ratio for finding in group.findings if finding.ratio]
-    return Extent(
-        cases=len({finding.case for finding in group.findings}),
-        kernels=sorted(kernels.items(), key=lambda item: (-item[1], item[0])),
-        targets=sorted({finding.target for finding in group.findings if finding.target}),
-        typical=median(ratios) if ratios else None,
-        worst=max(ratios, key=lambda ratio: max(ratio, 1 / ratio)) if ratios else None,
-    )
