@@ -69,10 +69,7 @@ INT8_MM = _rows(
 )
 
 #: For small M: tried in addition to ``MM``.
-MIXED_MM = _rows(
-    (16, 128, 256, 3, 4),
-    (16, 128, 256, 5, 8),
-)
+MIXED_MM = _rows((16, 128, 256, 3, 4), (16, 128, 256, 5, 8))
 
 PERSISTENT_MM = _rows(
     (128, 256, 64, 3, 8),
@@ -125,10 +122,7 @@ SCALED_PERSISTENT_MM = _rows(
 )
 
 #: The last two rows are the harness's own: wide tiles, fastest for fp8 on an H200.
-PERSISTENT_FP8 = SCALED_PERSISTENT_MM + _rows(
-    (128, 256, 128, 3, 8),
-    (128, 256, 128, 4, 8),
-)
+PERSISTENT_FP8 = SCALED_PERSISTENT_MM + _rows((128, 256, 128, 3, 8), (128, 256, 128, 4, 8))
 
 MM_PLUS_MM = _rows(
     (64, 64, 32, 2, 4),
@@ -173,11 +167,7 @@ FLEX_BWD = tuple(
     for warps in ((4, 8) if n >= 128 else (4,))
 )
 
-FLEX_DECODE = (
-    FlexDecodeConfig(64, 3, 2),
-    FlexDecodeConfig(32, 3, 2),
-    FlexDecodeConfig(128, 3, 2),
-)
+FLEX_DECODE = (FlexDecodeConfig(64, 3, 2), FlexDecodeConfig(32, 3, 2), FlexDecodeConfig(128, 3, 2))
 
 PRODUCTS: Mapping[str, tuple[Config, ...]] = MappingProxyType(
     {

@@ -6,13 +6,12 @@ is added later cannot take the value of another.
 
 from __future__ import annotations
 
-import abc
 from dataclasses import dataclass, field
 
 Vendor = tuple[tuple[str, int], ...]
 
 
-class AnyConfig(abc.ABC):
+class AnyConfig:
     """The base of all configs: a stable ``id``, compile ``options`` and the ``tile`` sizes.
 
     ``vendor`` holds options of one backend, such as AMD's ``waves_per_eu``, in the order in which they are listed.
@@ -23,9 +22,9 @@ class AnyConfig(abc.ABC):
     vendor: Vendor
 
     @property
-    @abc.abstractmethod
     def tile(self) -> tuple[int, ...]:
         """The block sizes, in the order of the fields."""
+        return tuple(size for name, size in vars(self).items() if name.startswith("block_"))
 
     @property
     def id(self) -> str:
@@ -56,10 +55,6 @@ class Config(AnyConfig):
     vendor: Vendor = field(default=(), kw_only=True)
 
     @property
-    def tile(self) -> tuple[int, ...]:
-        return (self.block_m, self.block_n, self.block_k)
-
-    @property
     def _id_suffix(self) -> str:
         return "" if self.group_m == 8 else f"-g{self.group_m}"
 
@@ -75,10 +70,6 @@ class FlexConfig(AnyConfig):
     num_warps: int
     vendor: Vendor = field(default=(), kw_only=True)
 
-    @property
-    def tile(self) -> tuple[int, ...]:
-        return (self.block_m, self.block_n)
-
 
 @dataclass(frozen=True)
 class FlexDecodeConfig(AnyConfig):
@@ -88,7 +79,3 @@ class FlexDecodeConfig(AnyConfig):
     num_stages: int
     num_warps: int
     vendor: Vendor = field(default=(), kw_only=True)
-
-    @property
-    def tile(self) -> tuple[int, ...]:
-        return (self.block_n,)

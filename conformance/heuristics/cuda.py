@@ -4,33 +4,20 @@ from __future__ import annotations
 
 from conformance.heuristics import base
 from conformance.heuristics.configs import FlexConfig, FlexDecodeConfig
-from conformance.heuristics.device_class import Capability, DeviceClass
+from conformance.heuristics.device_class import Capability, DeviceClass, by_head_dim
 
-# (dtype, head dimension) -> BLOCK_M, BLOCK_N, num_stages, num_warps of attention forward.
+# Config of attention forward by (dtype, head dimension).
 
-H100 = {
-    ("fp32", 64): FlexConfig(128, 32, 3, 4),
-    ("fp32", 128): FlexConfig(32, 64, 3, 4),
-    ("fp32", 256): FlexConfig(32, 32, 3, 4),
-    ("bf16", 64): FlexConfig(128, 128, 3, 4),
-    ("bf16", 128): FlexConfig(128, 64, 3, 8),
-    ("bf16", 256): FlexConfig(64, 32, 3, 4),
-    ("fp16", 64): FlexConfig(128, 128, 3, 4),
-    ("fp16", 128): FlexConfig(128, 128, 3, 8),
-    ("fp16", 256): FlexConfig(64, 32, 3, 4),
-}
-
-A100 = {
-    ("fp32", 64): FlexConfig(128, 32, 3, 4),
-    ("fp32", 128): FlexConfig(128, 32, 3, 4),
-    ("fp32", 256): FlexConfig(64, 16, 3, 4),
-    ("bf16", 64): FlexConfig(128, 64, 3, 4),
-    ("bf16", 128): FlexConfig(128, 64, 3, 8),
-    ("bf16", 256): FlexConfig(32, 64, 3, 4),
-    ("fp16", 64): FlexConfig(128, 64, 3, 4),
-    ("fp16", 128): FlexConfig(128, 64, 3, 8),
-    ("fp16", 256): FlexConfig(32, 64, 3, 4),
-}
+H100 = by_head_dim(
+    fp32=(FlexConfig(128, 32, 3, 4), FlexConfig(32, 64, 3, 4), FlexConfig(32, 32, 3, 4)),
+    bf16=(FlexConfig(128, 128, 3, 4), FlexConfig(128, 64, 3, 8), FlexConfig(64, 32, 3, 4)),
+    fp16=(FlexConfig(128, 128, 3, 4), FlexConfig(128, 128, 3, 8), FlexConfig(64, 32, 3, 4)),
+)
+A100 = by_head_dim(
+    fp32=(FlexConfig(128, 32, 3, 4), FlexConfig(128, 32, 3, 4), FlexConfig(64, 16, 3, 4)),
+    bf16=(FlexConfig(128, 64, 3, 4), FlexConfig(128, 64, 3, 8), FlexConfig(32, 64, 3, 4)),
+    fp16=(FlexConfig(128, 64, 3, 4), FlexConfig(128, 64, 3, 8), FlexConfig(32, 64, 3, 4)),
+)
 
 
 class CudaDevices(DeviceClass):

@@ -22,6 +22,16 @@ PERSISTENT = ("persistent_mm", "scaled_persistent_mm", "persistent_fp8")
 #: Head dims, in elements, by which attention's defaults differ: three that were measured on an A100 and an H100, one
 #: between them and one beyond them.
 HEAD_DIMS = (64, 96, 128, 256, 512)
+MEASURED_HEAD_DIMS = (64, 128, 256)
+
+
+def by_head_dim(**configs: tuple[FlexConfig, ...]) -> dict[tuple[str, int], FlexConfig]:
+    """(dtype, head dim) -> config, from one config for each of ``MEASURED_HEAD_DIMS`` by dtype."""
+    return {
+        (dtype, head_dim): config
+        for dtype, row in configs.items()
+        for head_dim, config in zip(MEASURED_HEAD_DIMS, row, strict=True)
+    }
 
 
 @dataclass(frozen=True, eq=False)

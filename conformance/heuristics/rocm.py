@@ -8,7 +8,7 @@ import itertools
 
 from conformance.heuristics import base
 from conformance.heuristics.configs import AnyConfig, Config, FlexConfig, FlexDecodeConfig, Vendor
-from conformance.heuristics.device_class import Capability, DeviceClass
+from conformance.heuristics.device_class import Capability, DeviceClass, by_head_dim
 from conformance.heuristics.final_rows import finalised_rocm, with_stages
 
 #: num_stages of a row that has no number of its own: the default of Triton's AMD backend (3.4 to 3.9).
@@ -87,18 +87,13 @@ FLEX_BWD = tuple(
 
 FLEX_DECODE = tuple(FlexDecodeConfig(n, 1, warps, vendor=FREE) for warps in (4, 8) for n in (32, 64, 128))
 
-#: (dtype, head dimension) -> BLOCK_M, BLOCK_N, num_stages, num_warps of attention forward.
-FLEX_FWD_DEFAULTS = {
-    ("fp32", 64): FlexConfig(128, 32, 1, 4, vendor=FREE),
-    ("fp32", 128): FlexConfig(128, 32, 1, 4, vendor=FREE),
-    ("fp32", 256): FlexConfig(64, 16, 1, 4, vendor=FREE),
-    ("bf16", 64): FlexConfig(128, 64, 1, 8, vendor=FREE),
-    ("bf16", 128): FlexConfig(128, 64, 1, 8, vendor=FREE),
-    ("bf16", 256): FlexConfig(32, 64, 1, 8, vendor=FREE),
-    ("fp16", 64): FlexConfig(128, 64, 1, 8, vendor=FREE),
-    ("fp16", 128): FlexConfig(128, 64, 1, 8, vendor=FREE),
-    ("fp16", 256): FlexConfig(32, 64, 1, 4, vendor=FREE),  # four warps where bf16 has eight, as listed
-}
+#: Config of attention forward by (dtype, head dimension). For fp16 heads of 256, four warps where bf16 has eight, as
+#: listed.
+FLEX_FWD_DEFAULTS = by_head_dim(
+    fp32=tuple(FlexConfig(m, n, 1, 4, vendor=FREE) for m, n in ((128, 32), (128, 32), (64, 16))),
+    bf16=tuple(FlexConfig(m, n, 1, 8, vendor=FREE) for m, n in ((128, 64), (128, 64), (32, 64))),
+    fp16=tuple(FlexConfig(m, n, 1, w, vendor=FREE) for m, n, w in ((128, 64, 8), (128, 64, 8), (32, 64, 4))),
+)
 
 # Exhaustive spaces.
 

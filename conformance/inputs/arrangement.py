@@ -62,10 +62,7 @@ def arrange(problem: Gemm, a: Tensor, b: Tensor) -> dict[str, Tensor]:
     index = torch.arange(problem.batch)
     matrices_a = a.reshape(in_a, problem.M, problem.K)
     matrices_b = b.reshape(problem.K, in_b, problem.N).transpose(0, 1)
-    return {
-        "a": matrices_a[index % max(in_a, 1)],
-        "b": matrices_b[index % max(in_b, 1)],
-    }
+    return {"a": matrices_a[index % max(in_a, 1)], "b": matrices_b[index % max(in_b, 1)]}
 
 
 def period(problem: Gemm) -> int:

@@ -31,7 +31,6 @@ from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, round_to
 from conformance.problems import Attention
 from conformance.references import attention as meaning
-from conformance.references.dispatch import Device
 
 #: Scores that are not selected lie this far below the selected one: exp of it is 0 in fp64, and so in fp32.
 UNDERFLOW = 800.0
@@ -96,13 +95,11 @@ def _random(request: FillRequest[Attention], draws: Draws, inputs: dict[str, Ten
         values = draws.normal(problem.operand(operand).shape) * size
         inputs[operand] = round_to(torch.from_numpy(values), form)
     if problem.score.kind == "alibi":
-        # between 2**-6 and 2**-1, no powers of two
-        slopes = np.ldexp(1.0 + draws.uniform((problem.heads,)), -2 - draws.below(5, (problem.heads,)))
-        inputs["slopes"] = round_to(torch.from_numpy(slopes), "fp32")
+        inputs["slopes"] = _slopes(problem, draws, name)
     if not problem.backward:
         exact = meaning.forward(problem, inputs, device=request.device)
         return _fill(request, inputs, exact.outputs, attention_bounds.forward_error(problem, contract, exact))
-    forward = _forward_of_backward(problem, inputs, request.device)
+    forward = meaning.forward(dataclasses.replace(problem, op="attention"), inputs, device=request.device)
     inputs["out"] = round_to(forward.out.cpu(), problem.operand("out").dtype)
     inputs["lse"] = round_to(forward.lse.cpu(), "fp32")
     inputs["grad_out"] = round_to(torch.from_numpy(draws.normal(problem.operand("grad_out").shape)), form)
@@ -310,10 +307,10 @@ def _apart(problem: Attention, draws: Draws, form: str, inputs: dict[str, Tensor
 
 
 def _slopes(problem: Attention, draws: Draws, name: str) -> Tensor:
-    """fp32 slopes of an exact fill: 0, as only "selector" stays sharp with others."""
+    """fp32 slopes between 2**-6 and 2**-1, no powers of two; 0 for "tie" and "uniform", which they would blur."""
     shape = (problem.heads,)
     slopes = np.ldexp(1.0 + draws.uniform(shape), -2 - draws.below(5, shape))
-    return round_to(torch.from_numpy(slopes if name == "selector" else np.zeros(shape)), "fp32")
+    return round_to(torch.from_numpy(np.zeros(shape) if name in ("tie", "uniform") else slopes), "fp32")
 
 
 def _documents(problem: Attention, seed: int) -> dict[str, Tensor]:
@@ -337,10 +334,6 @@ def _documents(problem: Attention, seed: int) -> dict[str, Tensor]:
         "query_document": torch.from_numpy(query.astype(np.int32)),
         "key_document": torch.from_numpy(numbers.astype(np.int32)),
     }
-
-
-def _forward_of_backward(problem: Attention, inputs: Mapping[str, Tensor], device: Device) -> meaning.ForwardValues:
-    return meaning.forward(dataclasses.replace(problem, op="attention"), inputs, device=device)
 
 
 def _format(problem: Attention, contract: Contract) -> str:

@@ -53,7 +53,4 @@ class BatchedGemm(PointerGemm):
         return Launch(gemm_batched, plan.grid, arguments, plan.config.options)
 
 
-KERNELS = (
-    BatchedGemm("bmm", "bmm", "bmm"),
-    BatchedGemm("baddbmm", "baddbmm", "bmm"),
-)
+KERNELS = (BatchedGemm("bmm", "bmm", "bmm"), BatchedGemm("baddbmm", "baddbmm", "bmm"))

@@ -60,7 +60,4 @@ class ContiguousGemm(PointerGemm):
         return dataclasses.replace(main, arguments=changed, before=() if main.empty else (before,))
 
 
-KERNELS = (
-    ContiguousGemm("contiguous_mm", "mm", "mm"),
-    ContiguousGemm("contiguous_addmm", "addmm", "mm"),
-)
+KERNELS = (ContiguousGemm("contiguous_mm", "mm", "mm"), ContiguousGemm("contiguous_addmm", "addmm", "mm"))

@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from conformance.heuristics.base import BASE
-from conformance.heuristics.configs import AnyConfig, Config
+from conformance.heuristics.configs import AnyConfig
 from conformance.kernels.arguments import GRID_LIMIT, dot_precision, spans_wide
 from conformance.kernels.device.conv import conv_pointer
 from conformance.kernels.draw import Draw
@@ -164,8 +164,6 @@ class PointerConv(ConvKernel):
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
         """See :class:`Kernel`."""
         problem, config = plan.problem, plan.config
-        assert isinstance(problem, Conv)
-        assert isinstance(config, Config)
         check_tensors(self.name, problem, tensors)
         sizes: dict[str, Any] = {
             "BATCH": problem.batch,
@@ -239,7 +237,6 @@ class ProductConv(ConvKernel):
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
         """See :class:`Kernel`: the product's launch over x, w and out as matrices, in the same memory."""
         problem = plan.problem
-        assert isinstance(problem, Conv)
         check_tensors(self.name, problem, tensors)
         kernel, product = _as_product(plan, _matrices(problem))
         views = {

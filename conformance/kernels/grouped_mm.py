@@ -83,8 +83,6 @@ class GroupedMm(Kernel):
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
         """See :class:`Kernel`."""
         problem, config = plan.problem, plan.config
-        assert isinstance(problem, GroupedGemm)
-        assert isinstance(config, Config)
         check_tensors(self.name, problem, tensors)
         arguments = {
             **pointer_arguments("a", tensors["a"], problem.operand("a"), "mk"),
@@ -120,7 +118,6 @@ class GroupedMm(Kernel):
 def _single(plan: Plan) -> Plan:
     """The plan of a product like that of a group. The code does not depend on the groups' sizes, so none is empty."""
     problem = plan.problem
-    assert isinstance(problem, GroupedGemm)
     m, n, k = (max(problem.extent(name), 1) for name in "MNK")
     product = mm(m, n, k, problem.dtype, out_dtype=problem.out_dtype, precision=problem.precision)
     return dataclasses.replace(plan, problem=product)

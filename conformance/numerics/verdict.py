@@ -75,8 +75,8 @@ def judge(problem: Problem, contract: Contract, fill: Fill, out: Tensor, output:
         fill = fill.of(output)
     shape = problem.operand(output or problem.output.name).shape
     if tuple(out.shape) != shape or out.dtype != DTYPES[contract.out_dtype]:
-        given, wanted = f"{tuple(out.shape)} {out.dtype}", f"{shape} {DTYPES[contract.out_dtype]}"
-        raise ValueError(f"{problem.id}: the output {output or ''} to judge is {given}, it must be {wanted}")
+        actual, wanted = f"{tuple(out.shape)} {out.dtype}", f"{shape} {DTYPES[contract.out_dtype]}"
+        raise ValueError(f"{problem.id}: the output {output or ''} to judge is {actual}, it must be {wanted}")
     if fill.method == "exact":
         return _judge_exact(contract, fill, out)
     return _judge_within(contract, fill, out)

@@ -20,13 +20,13 @@ def value(problem: GroupedGemm, inputs: Mapping[str, Tensor], *, device: Device 
     operand, ValueError for a wrong shape or other offsets.
     """
     a, b = _operands(problem, inputs, device)
-    return joined(problem, "out", [left @ right for left, right in zip(*_groups(problem, a, b), strict=True)])
+    return joined(problem, "out", _products(problem, a, b))
 
 
 def magnitude(problem: GroupedGemm, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
     """The same of ``|A|`` and ``|B|``."""
     a, b = _operands(problem, inputs, device)
-    return joined(problem, "out", [x @ y for x, y in zip(*_groups(problem, a.abs(), b.abs()), strict=True)])
+    return joined(problem, "out", _products(problem, a.abs(), b.abs()))
 
 
 def joined(problem: GroupedGemm, name: str, matrices: Sequence[Tensor]) -> Tensor:
@@ -49,8 +49,8 @@ def _split_dim(problem: GroupedGemm, name: str) -> int | None:
     return dims.index(problem.ragged) if problem.ragged and problem.ragged in dims else None
 
 
-def _groups(problem: GroupedGemm, a: Tensor, b: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    return parts(problem, "a", a), parts(problem, "b", b)
+def _products(problem: GroupedGemm, a: Tensor, b: Tensor) -> list[Tensor]:
+    return [left @ right for left, right in zip(parts(problem, "a", a), parts(problem, "b", b), strict=True)]
 
 
 def _operands(problem: GroupedGemm, inputs: Mapping[str, Tensor], device: Device) -> tuple[Tensor, Tensor]:

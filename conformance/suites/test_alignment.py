@@ -7,7 +7,7 @@ import pytest
 from conformance.cases.scenarios import ragged, scenario, where
 from conformance.execution.unchecked import unchecked_trial
 from conformance.kernels import catalogue
-from conformance.kernels.kernel import NoApplicableKernel, NotApplicable, Variant
+from conformance.kernels.kernel import NoApplicableKernel, Variant
 from conformance.problems import Layout, itemsize
 from conformance.records import Reason, ReasonCode
 
@@ -50,11 +50,7 @@ def test_refusal_names_operand_bytes_and_rule(recorder, kernel, target, dtype, c
     operand, code, rule = FAULTS[fault]
     variant = Variant(descriptors=descriptors, tma_store=True)
     recorder.set(kernel=kernel, problem=problem, config=config, target=target, options={"variant": variant.id})
-    reason = None
-    try:
-        kernel.plan(problem, config, target, variant)
-    except NotApplicable as refusal:
-        reason = refusal.reason
+    reason = kernel.refusal(kernel.draft(problem, config, target, variant))
     recorder.verdict("refused", reason is not None, str(reason))
     if reason is not None:
         # fp8 kernels take unit inner strides only, and say so before any descriptor is considered.

@@ -29,14 +29,7 @@ def test_epilogue(conform, kernel, target, dtype, config, epilogue, out_dtype):
     conform(kernel, problem, config=config, target=target)
 
 
-PROLOGUES = [
-    ("cast", "fp32"),
-    ("cast", "fp16"),
-    ("cast", "bf16"),
-    ("cast", "e4m3"),
-    ("scale", None),
-    ("gather", None),
-]
+PROLOGUES = [("cast", "fp32"), ("cast", "fp16"), ("cast", "bf16"), ("cast", "e4m3"), ("scale", None), ("gather", None)]
 
 
 @scenario(

@@ -3,7 +3,7 @@
 from conformance.cases.scenarios import ragged, scenario, where
 from conformance.codegen_checks import POINTER_STORE, TMA_STORE
 from conformance.kernels.examples import stored_dtype
-from conformance.kernels.kernel import NotApplicable, Variant
+from conformance.kernels.kernel import Variant
 from conformance.problems import Layout, itemsize
 from conformance.records import ReasonCode
 
@@ -37,11 +37,8 @@ def test_inner_extent_not_a_multiple_of_16_bytes(conform, recorder, kernel, targ
     if kernel.any_order:
         fields["layout_b"] = Layout(pad=-N % step)
     problem = kernel.problem(dtype, M, N, K, **fields)
-    reason = None
-    try:
-        kernel.plan(problem, config, target, Variant(tma_store=True, descriptors=descriptors))
-    except NotApplicable as refusal:
-        reason = refusal.reason
+    variant = Variant(tma_store=True, descriptors=descriptors)
+    reason = kernel.refusal(kernel.draft(problem, config, target, variant))
     expected = reason is not None and reason.code is ReasonCode.ALIGNMENT_EXTENT and reason.subject == "out"
     recorder.verdict("refusal", expected, str(reason))
     run = conform(kernel, problem, config=config, target=target, sms=3, descriptors=descriptors)

@@ -54,14 +54,22 @@ def diagnose(
     BLOCK_N, BLOCK_K). Causes are searched for in mm, addmm and scaled mm with scales per tensor or row; for other
     operations the text says which elements are wrong. Never raises: an error of the diagnosis itself becomes its text.
     """
+    label = f"{fill.method}/{fill.name} seed {fill.seed}"
     try:
+        if out.numel() == 0:
+            return Diagnosis((), f"{label}: the output is empty", None, None)
+        if not _can_explain(problem):
+            name = next(name for name, dtype in DTYPES.items() if dtype == out.dtype)
+            contract = replace(contract, out_dtype=name)
+        difference = _difference(contract, fill, out)
+        if not bool(difference.bad.any()):
+            return Diagnosis((), f"{label}: every element is right", None, None)
         if _can_explain(problem):
-            return _diagnose(problem, contract, fill, out, block)
-        return _describe(contract, fill, out, block)
+            return _diagnose(problem, contract, fill, out, block, difference)
+        return _describe(contract, fill, out, block, difference)
     except Exception as error:
         what = f"the diagnosis itself failed: {type(error).__name__}: {error}"
-        text = f"FAIL {fill.method}/{fill.name} seed {fill.seed} | {what}"
-        return Diagnosis((), text, None, None)
+        return Diagnosis((), f"FAIL {label} | {what}", None, None)
 
 
 def _can_explain(problem: Problem) -> TypeGuard[Gemm]:
@@ -72,27 +80,20 @@ def _can_explain(problem: Problem) -> TypeGuard[Gemm]:
     )
 
 
-def _describe(contract: Contract, fill: Fill, out: Tensor, block: tuple[int, int, int]) -> Diagnosis:
+def _describe(
+    contract: Contract, fill: Fill, out: Tensor, block: tuple[int, int, int], difference: _Difference
+) -> Diagnosis:
     """Which elements of an output of any rank are wrong; the last two dimensions are those of a tile."""
-    label = f"{fill.method}/{fill.name} seed {fill.seed}"
-    if out.numel() == 0:
-        return Diagnosis((), f"{label}: the output is empty", None, None)
-    name = next(name for name, dtype in DTYPES.items() if dtype == out.dtype)
-    contract, expected = replace(contract, out_dtype=name), fill.expected.cpu()
-    bad, low, high = _wrong(contract, fill, out, expected)
-    if not bool(bad.any()):
-        return Diagnosis((), f"{label}: every element is right", None, None)
-    first = tuple(int(index) for index in bad.nonzero()[0])
+    bad, first = difference.bad, difference.first
     tile = (first[-2] // block[0] if out.dim() > 1 else 0, first[-1] // block[1])
     names = {1: ("elements",), 2: ("rows", "cols"), 3: ("matrices", "rows", "cols")}
     axes = names.get(out.dim(), tuple(f"dim {axis}" for axis in range(out.dim())))
     lines = (bad.movedim(axis, 0).flatten(1).any(1) if out.dim() > 1 else bad for axis in range(out.dim()))
     places = [f"{axis} {_runs(line)} of {len(line)}" for axis, line in zip(axes, lines, strict=True)]
-    want = f"{low:.9g}" if low == high else f"{float(expected[first]):.9g} ({low:.9g} to {high:.9g})"
     head = [
-        f"FAIL {label}",
+        f"FAIL {fill.method}/{fill.name} seed {fill.seed}",
         f"{int(bad.sum())}/{out.numel()} wrong: {', '.join(places)}",
-        f"first {list(first)} in tile {tile} got {float(out[first]):.9g} want {want}",
+        f"first {list(first)} in tile {tile} got {float(out[first]):.9g} want {difference.wanted}",
     ]
     causes: tuple[str, ...] = ()
     unwritten = int((bad & _sentinel(out)).sum())
@@ -104,7 +105,7 @@ def _describe(contract: Contract, fill: Fill, out: Tensor, block: tuple[int, int
     if nan:
         notes.append(f"OBSERVED {nan} elements are NaN")
     if fill.error is not None:
-        notes.append(_telemetry(contract, fill, out, expected))
+        notes.append(_telemetry(contract, fill, out, difference.expected))
     return Diagnosis(causes, "\n".join([" | ".join(head), *notes]), tile, first)
 
 
@@ -117,16 +118,16 @@ def _runs(mask: Tensor) -> str:
     return ", ".join(runs[:4]) + (", ..." if len(runs) > 4 else "")
 
 
-def _diagnose(problem: Gemm, contract: Contract, fill: Fill, out: Tensor, block: tuple[int, int, int]) -> Diagnosis:
-    label = f"{fill.method}/{fill.name} seed {fill.seed}"
-    if out.numel() == 0:
-        return Diagnosis((), f"{label}: the output is empty", None, None)
-    expected = fill.expected.cpu()
-    bad, low, high = _wrong(contract, fill, out, expected)
-    if not bool(bad.any()):
-        return Diagnosis((), f"{label}: every element is right", None, None)
+def _diagnose(
+    problem: Gemm,
+    contract: Contract,
+    fill: Fill,
+    out: Tensor,
+    block: tuple[int, int, int],
+    difference: _Difference,
+) -> Diagnosis:
+    bad, (row, column) = difference.bad, difference.first
     unwritten = bad & _sentinel(out)
-    row, column = (int(index) for index in bad.nonzero()[0])
     tile = row // block[0], column // block[1]
     grid = _tile_counts(bad, block)
     causes: list[str] = []
@@ -140,16 +141,15 @@ def _diagnose(problem: Gemm, contract: Contract, fill: Fill, out: Tensor, block:
         notes += [f"POSSIBLE, not proven: {search.possible}"] if search.possible and not search.causes else []
         notes += ["the search for causes stopped at its time limit"] if search.late else []
     if not causes:
-        notes += _observations(contract, fill, out, expected, rest)
+        notes += _observations(contract, fill, out, difference.expected, rest)
     if fill.error is not None:
-        notes.append(_telemetry(contract, fill, out, expected))
-    want = f"{low:.9g}" if low == high else f"{float(expected[row, column]):.9g} ({low:.9g} to {high:.9g})"
+        notes.append(_telemetry(contract, fill, out, difference.expected))
     head = [
-        f"FAIL {label}",
+        f"FAIL {fill.method}/{fill.name} seed {fill.seed}",
         f"tile ({tile[0]},{tile[1]}) {_span('rows', tile[0], block[0], out.shape[0])} "
         f"{_span('cols', tile[1], block[1], out.shape[1])}",
         f"{int(bad.sum())}/{out.numel()} wrong in {int((grid[0] > 0).sum())} of {grid[0].numel()} tiles",
-        f"first [{row},{column}] got {float(out[row, column]):.9g} want {want}",
+        f"first [{row},{column}] got {float(out[row, column]):.9g} want {difference.wanted}",
     ]
     head += [f"CAUSE {cause}" for cause in causes]
     lines = [" | ".join(head), *notes]
@@ -158,8 +158,18 @@ def _diagnose(problem: Gemm, contract: Contract, fill: Fill, out: Tensor, block:
     return Diagnosis(tuple(causes), "\n".join(lines), tile, (row, column))
 
 
-def _wrong(contract: Contract, fill: Fill, out: Tensor, expected: Tensor) -> tuple[Tensor, float, float]:
-    """Which elements are wrong, and the limits of the first of them."""
+@dataclass(frozen=True)
+class _Difference:
+    """Which elements of an output are ``bad``, the index of the ``first`` of them, and what is ``wanted`` there."""
+
+    expected: Tensor
+    bad: Tensor
+    first: tuple[int, ...]
+    wanted: str
+
+
+def _difference(contract: Contract, fill: Fill, out: Tensor) -> _Difference:
+    expected = fill.expected.cpu()
     error = torch.zeros_like(expected) if fill.error is None else fill.error.cpu()
     error = torch.where(expected.isfinite(), error, 0.0)
     low, high = (
@@ -172,8 +182,11 @@ def _wrong(contract: Contract, fill: Fill, out: Tensor, expected: Tensor) -> tup
     if contract.flushes_subnormals:
         smallest = FORMATS[contract.out_dtype].smallest_normal
         good |= (output == 0) & (expected.abs() < smallest)
-    first = int((~good).flatten().to(torch.uint8).argmax())
-    return ~good, float(low.flatten()[first]), float(high.flatten()[first])
+    places = (~good).nonzero()
+    first = tuple(places[0].tolist()) if len(places) else (0,) * out.dim()
+    least, most = float(low[first]), float(high[first])
+    wanted = f"{least:.9g}" if least == most else f"{float(expected[first]):.9g} ({least:.9g} to {most:.9g})"
+    return _Difference(expected, ~good, first, wanted)
 
 
 def _sentinel(out: Tensor) -> Tensor:
@@ -223,7 +236,9 @@ def _causes(model: FaultModel, output: Tensor, bad: Tensor, unwritten: Tensor) -
             break
         tile = max(waiting, key=lambda t: int(counts[t]))
         fits = _fitting(model, tile, single, output, bad, unwritten, deadline)
-        covered = {h: [t for t in waiting if t == tile or _explains(model, h, t, output, unwritten)] for h in fits}
+        covered = {
+            h: [t for t in waiting if t == tile or _matches(model, h, *model.tile(*t), output, unwritten)] for h in fits
+        }
         shown = {h: sum(int((counts if h.special else proof)[t]) for t in tiles) for h, tiles in covered.items()}
         proven = {h: tiles for h, tiles in covered.items() if shown[h] >= ENOUGH}
         if proven:
@@ -274,12 +289,6 @@ def _fitting(
         if time.monotonic() > deadline:
             break
     return fits
-
-
-def _explains(
-    model: FaultModel, hypothesis: Hypothesis, tile: tuple[int, int], output: Tensor, unwritten: Tensor
-) -> bool:
-    return _matches(model, hypothesis, *model.tile(*tile), output, unwritten)
 
 
 def _matches(
