@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import subprocess
 import sys
@@ -13,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from conformance import cli
-from conformance.records import CaseRecord, RunInfo, Status, Verdict, jsonable
+from conformance.records import CaseRecord, RunInfo, Status, Verdict
+from tests.command_runs import write_run
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORD = CaseRecord(
@@ -34,11 +34,9 @@ def reports(tmp_path, monkeypatch):
     """./reports with two runs, of which the one whose name sorts first is the newer."""
     monkeypatch.chdir(tmp_path)
     for name, started, status in (("a", "2026-02-02", Status.FAIL), ("b", "2026-01-01", Status.CRASH)):
-        folder = tmp_path / "reports" / name
-        folder.mkdir(parents=True)
-        (folder / "run.json").write_text(json.dumps(jsonable(RunInfo(name, started, "quick", 0))))
-        records = [RECORD, *(dataclasses.replace(RECORD, case=f"test_a.py::test_y[{i}]") for i in (1, 11))]
-        (folder / "records.jsonl").write_text("".join(dataclasses.replace(r, status=status).to_line() for r in records))
+        cases = (RECORD.case, "test_a.py::test_y[1]", "test_a.py::test_y[11]")
+        records = [dataclasses.replace(RECORD, case=case, status=status) for case in cases]
+        write_run(tmp_path / "reports" / name, records, RunInfo(name, started, "quick", 0))
     return tmp_path / "reports"
 
 

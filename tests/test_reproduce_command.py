@@ -11,6 +11,7 @@ from conformance import cli
 from conformance.commands import reproduce
 from conformance.records import CaseRecord, Status
 from conformance.reproducers.script_request import ScriptRequest
+from tests.command_runs import write_run
 
 CASE = (
     "test_tma_store.py::test_store_as_asked[mm_persistent_tma-bf16-128x256x64-s3-w8-"
@@ -28,12 +29,7 @@ def with_code(features=(), spills=0, unit="bytes", status=Status.PASS):
 def folder(tmp_path):
     """Makes a run's folder of records."""
 
-    def make(name, *records):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "records.jsonl").write_text("".join(record.to_line() for record in records))
-        return str(tmp_path / name)
-
-    return make
+    return lambda name, *records: str(write_run(tmp_path / name, records))
 
 
 @pytest.fixture

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 import pytest
 
 from conformance import cli
-from conformance.records import CaseRecord, RunInfo, Status, from_line, jsonable
+from conformance.records import CaseRecord, RunInfo, Status, from_line
 from conformance.reporting.sweep import estimates, fastest, outcomes, rows, spilling
+from tests.command_runs import write_run
 
 SMALL, LARGE = "64x64x32-s2-w4", "128x128x64-s3-w8"
 
@@ -165,11 +165,7 @@ def run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def write(name, started, records):
-        folder = tmp_path / "reports" / name
-        folder.mkdir(parents=True)
-        (folder / "run.json").write_text(json.dumps(jsonable(RunInfo(name, started, "full", 0))))
-        (folder / "records.jsonl").write_text("".join(record.to_line() for record in records))
-        return folder
+        return write_run(tmp_path / "reports" / name, records, RunInfo(name, started, "full", 0))
 
     return write
 

@@ -66,7 +66,7 @@ def write_run(folder: Path, statuses: tuple[Status, ...] = STATUSES, **changes: 
     """A run's folder with a record of each status; ``changes`` are to its environment."""
     records = [record(number, status) for number, status in enumerate(statuses)]
     info = RunInfo("sample", STARTED, "quick", 0, stack=STACK, selected=len(records), wall_s=1.5)
-    folder.mkdir()
+    folder.mkdir(parents=True)
     (folder / "records.jsonl").write_text("".join(record.to_line() for record in records))
     (folder / "selected.txt").write_text("".join(record.case + "\n" for record in records))
     (folder / "run.json").write_text(json.dumps(jsonable(info), indent=1))

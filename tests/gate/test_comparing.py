@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import io
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from conformance.gate.runs.run_reader import ComparedRun, read_compared_run
 from conformance.gate.verdict.compare import compare
 from conformance.reporting import github
 from conformance.reporting.comparison import answer, render_markdown, render_terminal
+from tests.command_runs import call
 
 REASONS = {"not-applicable": "capability", "not-run": "no-device", "expected-fail": "known-defect"}
 
@@ -311,10 +312,7 @@ def test_ten_annotations_of_a_level_and_the_last_counts_the_rest(tmp_path):
     assert "6 more groups" in lines[-1]
 
 
-def run_command(*arguments: object) -> int:
-    parser = argparse.ArgumentParser()
-    command.configure(parser)
-    return command.run(parser.parse_args([str(argument) for argument in arguments]))
+run_command = partial(call, command)
 
 
 @pytest.fixture

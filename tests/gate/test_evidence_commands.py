@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import stat
@@ -17,6 +16,7 @@ from conformance.commands import CommandError, bundle, keygen, verify
 from conformance.gate.evidence.pack import pack
 from conformance.gate.evidence.rejection import Rejected, RejectReason
 from conformance.records import Status
+from tests.command_runs import call
 from tests.gate.sample_bundles import CODE, Sample, sample, write_run
 
 ROOT = Path(__file__).parents[2]
@@ -27,19 +27,25 @@ def evidence(tmp_path) -> Sample:
     return sample(tmp_path)
 
 
-def called(command, *words: object) -> int:
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    command.configure(parser)
-    return int(command.run(parser.parse_args([str(word) for word in words])))
+@pytest.fixture
+def verified(tmp_path, capsys):
+    """Verifies a bundle with a key's file: the exit status and the output."""
+
+    def run(data: bytes, key: str = "ours", code: str = CODE) -> tuple[int, str]:
+        (tmp_path / "b.zip").write_bytes(data)
+        status = call(verify, tmp_path / "b.zip", "--key", tmp_path / f"{key}.pub.pem", "--code-digest", code)
+        return status, capsys.readouterr().out
+
+    return run
 
 
 def test_from_keys_to_a_verified_bundle(tmp_path, capsys):
     private, public, folder = tmp_path / "mine.pem", tmp_path / "mine.pub.pem", write_run(tmp_path / "run")
     lists = ["--waivers", tmp_path / "waivers.toml", "--mustpass", tmp_path / "lists"]
-    assert called(keygen, private, public) == 0
-    assert called(bundle, folder, "--key", private, *lists) == 0
+    assert call(keygen, private, public) == 0
+    assert call(bundle, folder, "--key", private, *lists) == 0
     capsys.readouterr()
-    assert called(verify, tmp_path / "run.zip", "--key", public, "--code-digest", CODE, *lists) == 0
+    assert call(verify, tmp_path / "run.zip", "--key", public, "--code-digest", CODE, *lists) == 0
     output = capsys.readouterr().out
     assert output.startswith("VERIFIED")
     for line in ("result", "FAILED", "4 selected, 4 recorded: 1 fail, 1 not-applicable, 2 pass", "the same as yours"):
@@ -51,12 +57,12 @@ def test_the_lists_are_those_of_a_folder_with_its_folders(tmp_path, capsys):
     (lists / "older").mkdir()
     (lists / "older" / "baseline.txt").write_text((lists / "baseline.txt").read_text().replace("==3.7.*", "==3.6.*"))
     keys = ["--key", tmp_path / "ours.pem", "--mustpass", lists]
-    assert called(bundle, evidence.folder, *keys, "--output", tmp_path / "b.zip") == 0
+    assert call(bundle, evidence.folder, *keys, "--output", tmp_path / "b.zip") == 0
     judged = [tmp_path / "b.zip", "--key", tmp_path / "ours.pub.pem", "--code-digest", CODE, "--mustpass", lists]
-    assert called(verify, *judged) == 0
+    assert call(verify, *judged) == 0
     assert "baseline.txt, older/baseline.txt (the same as yours)" in capsys.readouterr().out
     (lists / "older" / "baseline.txt").unlink()
-    assert called(verify, *judged) == 1
+    assert call(verify, *judged) == 1
     assert "mustpass/older/baseline.txt was not given here" in capsys.readouterr().out
 
 
@@ -67,31 +73,32 @@ def test_a_folder_without_lists_is_an_error_and_not_none(evidence, tmp_path, com
     words = {bundle: (evidence.folder, "--key", tmp_path / "ours.pem")}
     words[verify] = (tmp_path / "b.zip", "--key", tmp_path / "ours.pub.pem", "--code-digest", CODE)
     with pytest.raises(CommandError, match="empty holds no mustpass list"):
-        called(command, *words[command], "--mustpass", tmp_path / "empty")
+        call(command, *words[command], "--mustpass", tmp_path / "empty")
 
 
 def test_what_is_no_folder_is_no_run(evidence, tmp_path):
     with pytest.raises(CommandError, match="nowhere is no run's folder"):
-        called(bundle, tmp_path / "nowhere", "--key", tmp_path / "ours.pem")
+        call(bundle, tmp_path / "nowhere", "--key", tmp_path / "ours.pem")
 
 
 def test_packing_a_run_twice_gives_the_same_bytes(evidence):
     assert evidence.packed(evidence.folder) == evidence.data
 
 
-def test_a_refused_bundle_is_a_no_with_its_reason(evidence, tmp_path, capsys):
+def test_a_refused_bundle_is_a_no_with_its_reason(evidence, verified):
+    status, output = verified(evidence.data, key="theirs")
+    assert (status, "other-key: signed by key" in output) == (1, True)
+
+
+def test_without_a_digest_only_the_code_of_this_installation_is_accepted(evidence, tmp_path, capsys):
     (tmp_path / "b.zip").write_bytes(evidence.data)
-    assert called(verify, tmp_path / "b.zip", "--key", tmp_path / "ours.pub.pem") == 1
+    assert call(verify, tmp_path / "b.zip", "--key", tmp_path / "ours.pub.pem") == 1
     assert "other-code: judged by code" in capsys.readouterr().out
-    assert called(verify, tmp_path / "b.zip", "--key", tmp_path / "theirs.pub.pem", "--code-digest", CODE) == 1
-    assert "other-key: signed by key" in capsys.readouterr().out
 
 
-def test_text_of_a_stranger_cannot_move_the_cursor(tmp_path, capsys):
-    evidence = sample(tmp_path, options=["--run-dir=\x1b[2J\nVERIFIED"])
-    (tmp_path / "b.zip").write_bytes(evidence.data)
-    assert called(verify, tmp_path / "b.zip", "--key", tmp_path / "ours.pub.pem", "--code-digest", CODE) == 0
-    output = capsys.readouterr().out
+def test_text_of_a_stranger_cannot_move_the_cursor(tmp_path, verified):
+    status, output = verified(sample(tmp_path, options=["--run-dir=\x1b[2J\nVERIFIED"]).data)
+    assert status == 0
     assert "\x1b" not in output
     assert sum(line.startswith("VERIFIED") for line in output.splitlines()) == 1
 
@@ -99,7 +106,7 @@ def test_text_of_a_stranger_cannot_move_the_cursor(tmp_path, capsys):
 def test_a_bundle_never_overwrites(evidence, tmp_path):
     (tmp_path / "sample.zip").write_bytes(b"earlier")
     with pytest.raises(CommandError, match="never overwritten"):
-        called(bundle, evidence.folder, "--key", tmp_path / "ours.pem")
+        call(bundle, evidence.folder, "--key", tmp_path / "ours.pem")
     assert (tmp_path / "sample.zip").read_bytes() == b"earlier"
 
 
@@ -111,10 +118,10 @@ def test_a_write_that_fails_leaves_nothing_behind(evidence, tmp_path, monkeypatc
     before = sorted(tmp_path.iterdir())
     monkeypatch.setattr(bundle.os, step, full)
     with pytest.raises(CommandError, match="no space left"):
-        called(bundle, evidence.folder, "--key", tmp_path / "ours.pem")
+        call(bundle, evidence.folder, "--key", tmp_path / "ours.pem")
     assert sorted(tmp_path.iterdir()) == before
     monkeypatch.undo()
-    assert called(bundle, evidence.folder, "--key", tmp_path / "ours.pem") == 0
+    assert call(bundle, evidence.folder, "--key", tmp_path / "ours.pem") == 0
     assert sorted(tmp_path.iterdir()) == sorted([*before, tmp_path / "sample.zip"])
     assert (tmp_path / "sample.zip").read_bytes() == pack(evidence.folder, evidence.key, [], {})
 
@@ -125,15 +132,14 @@ def test_a_write_that_fails_leaves_nothing_behind(evidence, tmp_path, monkeypatc
 def test_a_run_without_its_files_gives_no_bundle(evidence, tmp_path, missing, says):
     (evidence.folder / missing).unlink()
     with pytest.raises(CommandError, match=says):
-        called(bundle, evidence.folder, "--key", tmp_path / "ours.pem")
+        call(bundle, evidence.folder, "--key", tmp_path / "ours.pem")
     assert not (tmp_path / "sample.zip").exists()
 
 
-def test_a_refusal_cannot_add_lines_of_its_own(evidence, tmp_path, capsys):
-    (tmp_path / "b.zip").write_bytes(evidence.data.replace(b"summary.md", b"s\nVERIFIED"))
-    assert called(verify, tmp_path / "b.zip", "--key", tmp_path / "ours.pub.pem", "--code-digest", CODE) == 1
-    output = capsys.readouterr().out.splitlines()
-    assert [line.split(maxsplit=1)[0] for line in output] == ["REFUSED", "archive:"]
+def test_a_refusal_cannot_add_lines_of_its_own(evidence, verified):
+    status, output = verified(evidence.data.replace(b"summary.md", b"s\nVERIFIED"))
+    assert status == 1
+    assert [line.split(maxsplit=1)[0] for line in output.splitlines()] == ["REFUSED", "archive:"]
 
 
 @pytest.mark.parametrize(
@@ -148,10 +154,9 @@ def test_a_refusal_cannot_add_lines_of_its_own(evidence, tmp_path, capsys):
         ({"variables": {"TRITON_F32_DEFAULT": "tf32"}}, "TRITON_F32_DEFAULT=tf32"),
     ],
 )
-def test_what_a_reader_should_know_is_shown(tmp_path, capsys, changes, says):
-    (tmp_path / "b.zip").write_bytes(sample(tmp_path, **changes).data)
-    assert called(verify, tmp_path / "b.zip", "--key", tmp_path / "ours.pub.pem", "--code-digest", CODE) == 0
-    assert says in capsys.readouterr().out
+def test_what_a_reader_should_know_is_shown(tmp_path, verified, changes, says):
+    status, output = verified(sample(tmp_path, **changes).data)
+    assert (status, says in output) == (0, True)
 
 
 def edited(folder: Path, file: str, old: str, new: str) -> None:
@@ -185,14 +190,14 @@ def test_two_waiver_files_of_one_name_are_refused(evidence, tmp_path):
 
 
 def test_a_private_key_is_its_owners_and_never_overwritten(tmp_path):
-    assert called(keygen, tmp_path / "a.pem", tmp_path / "a.pub.pem") == 0
+    assert call(keygen, tmp_path / "a.pem", tmp_path / "a.pub.pem") == 0
     assert stat.S_IMODE((tmp_path / "a.pem").stat().st_mode) == 0o600
     before = (tmp_path / "a.pem").read_bytes()
     with pytest.raises(CommandError, match="never overwritten"):
-        called(keygen, tmp_path / "a.pem", tmp_path / "b.pub.pem")
+        call(keygen, tmp_path / "a.pem", tmp_path / "b.pub.pem")
     assert (tmp_path / "a.pem").read_bytes() == before
     with pytest.raises(CommandError, match="never overwritten"):
-        called(keygen, tmp_path / "b.pem", tmp_path / "a.pub.pem")
+        call(keygen, tmp_path / "b.pem", tmp_path / "a.pub.pem")
     assert not (tmp_path / "b.pem").exists(), "half a pair is left"
 
 
@@ -210,12 +215,12 @@ def test_unusable_keys_are_named(evidence, tmp_path):
     (tmp_path / "ec.pub.pem").write_bytes(public)
     for name, says in [("ec.pem", "an Ed25519 private"), ("locked.pem", "encrypted"), ("ours.pub.pem", "no private")]:
         with pytest.raises(CommandError, match=says):
-            called(bundle, evidence.folder, "--key", tmp_path / name)
+            call(bundle, evidence.folder, "--key", tmp_path / name)
     for name, says in [("ec.pub.pem", "an Ed25519 public"), ("ours.pem", "no public"), ("none.pem", "cannot be read")]:
         with pytest.raises(CommandError, match=says):
-            called(verify, tmp_path / "b.zip", "--key", tmp_path / name)
+            call(verify, tmp_path / "b.zip", "--key", tmp_path / name)
     with pytest.raises(CommandError, match=r"none\.zip"):
-        called(verify, tmp_path / "none.zip", "--key", tmp_path / "ours.pub.pem")
+        call(verify, tmp_path / "none.zip", "--key", tmp_path / "ours.pub.pem")
 
 
 BLOCKED = """
@@ -282,13 +287,10 @@ def test_without_the_libraries_the_message_says_what_to_install(command, library
     assert "triton-conformance[evidence]" in done.stdout
 
 
-def test_many_records_are_packed_and_verified_in_seconds(tmp_path, evidence):
-    (tmp_path / "large").mkdir()
+def test_many_records_are_packed_and_verified_in_seconds(tmp_path, evidence, verified):
     folder = write_run(tmp_path / "large" / "run", (Status.PASS,) * 5000)
     began = time.perf_counter()
-    (tmp_path / "b.zip").write_bytes(pack(folder, evidence.key, [], {}))
-    words = (tmp_path / "b.zip", "--key", tmp_path / "ours.pub.pem", "--code-digest", CODE)
-    assert called(verify, *words) == 0
+    assert verified(pack(folder, evidence.key, [], {}))[0] == 0
     assert time.perf_counter() - began < 30, "a quiet machine needs about a second"
 
 

@@ -15,7 +15,7 @@ from conformance.gate.user_files.expected_failures import (
 )
 from conformance.gate.user_files.toml_entries import EntryError
 from conformance.records import CaseRecord, Status, Verdict
-from tests.gate.expected_failure_entries import LINK, entry
+from tests.gate.sample_entries import LINK, entry
 
 BROKEN = {
     "not TOML": ("id = ", "is not TOML"),

@@ -12,29 +12,22 @@ from conformance.gate.verdict import apply_waivers, gate_verdict
 from conformance.gate.verdict.final_comparison import with_policy
 from conformance.gate.verdict.groups import grouped
 from conformance.records import CaseRecord, Status
+from tests.gate.sample_entries import waiver
 
-WAIVER = """
-[[waiver]]
-cases = "{cases}"
-kind = "MORE_SPILLS"
-stack = {{ triton = ">=3.9" }}
-reason = "known"
-issue = "https://example.org/1"
-owner = "somebody"
-expires = {expires}
-"""
 CASES = ("test_a.py::test[mm-sm_80]", "test_a.py::test[mm-sm_90]")
 SIDE = Side("run", {"triton": "3.9.0"}, "quick", 0, 2, {"pass": 2})
 
 
-def after(cases: str, expires: str = "2999-01-01") -> Comparison:
+def after(cases: str, expires: str = "2999-01-01", **fields: object) -> Comparison:
+    """The comparison after a waiver of spills in ``cases``; ``fields`` are those of the comparison before."""
     findings = [Finding(Kind.MORE_SPILLS, case, "mm", case[-6:-1], "more spills", "0", "8") for case in CASES]
     findings.append(Finding(Kind.FASTER, CASES[0], "mm", "sm_80", "faster", "2", "1"))
-    comparison = Comparison(SIDE, SIDE, grouped(findings), 2, 0)
+    comparison = Comparison(SIDE, SIDE, grouped(findings), 2, 0, **fields)
     records = [CaseRecord(case, "a", Status.PASS, kernel="mm", stack=SIDE.stack) for case in CASES]
-    waivers = waiver_file.parsed(WAIVER.format(cases=cases, expires=expires), "waivers.toml")
-    waived = apply_waivers.apply(waivers, records, date(2026, 1, 1), comparison)
+    text = waiver(cases=f'"{cases}"', kind='"MORE_SPILLS"', expires=expires)
+    waived = apply_waivers.apply(waiver_file.parsed(text, "waivers.toml"), records, date(2026, 1, 1), comparison)
     verdict = gate_verdict.decide(comparison=comparison, waivers=waived)
+    assert verdict.passed == (not waived.uncovered and not waived.problems and not comparison.objections)
     return with_policy(comparison, verdict, waived.uncovered)
 
 
@@ -59,16 +52,10 @@ def test_what_no_waiver_covers_is_left():
 
 
 def test_objections_of_the_comparison_itself_stay_after_waivers():
-    finding = Finding(Kind.MORE_SPILLS, CASES[0], "mm", "sm_80", "more spills", "0", "8")
-    comparison = Comparison(SIDE, SIDE, grouped([finding]), 2, 0, objections=("the baseline's run is incomplete: x",))
-    waivers = waiver_file.parsed(WAIVER.format(cases=CASES[0], expires="2999-01-01"), "waivers.toml")
-    record = CaseRecord(CASES[0], "a", Status.PASS, kernel="mm", stack=SIDE.stack)
-    waived = apply_waivers.apply(waivers, [record], date(2026, 1, 1), comparison)
-    verdict = gate_verdict.decide(comparison=comparison, waivers=waived)
-    assert not verdict.passed
-    final = with_policy(comparison, verdict, waived.uncovered)
-    assert kinds(final) == {"WAIVED": [CASES[0]]}
-    assert final.objections == comparison.objections
+    objections = ("the baseline's run is incomplete: x",)
+    final = after("test_a.py*", objections=objections)
+    assert kinds(final) == {"WAIVED": list(CASES), "FASTER": [CASES[0]]}
+    assert final.objections == objections
     assert not final.safe
 
 

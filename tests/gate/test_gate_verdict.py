@@ -15,6 +15,7 @@ from conformance.gate.user_files import waiver_file
 from conformance.gate.verdict import apply_waivers
 from conformance.gate.verdict.gate_verdict import GateVerdict, Part, decide, lines
 from conformance.records import CaseRecord, Reason, ReasonCode, RunInfo, Status
+from tests.gate.sample_entries import waiver
 
 STACK = {"torch": "2.13.0", "triton": "3.9.0"}
 CASE = "test_a.py::test_x[{}-fp16-sm_90]"
@@ -31,14 +32,6 @@ PROFILES = profiles.parsed(
         '[[target]]\nid = "sm_90"\nclaims = ["baseline"]\n'
     }
 )
-WAIVER = """[[waiver]]
-cases = "{cases}"
-stack = {{ triton = "==3.9.*" }}
-reason = "until the fix"
-issue = "https://example.org/7"
-owner = "me"
-expires = 2026-12-31
-"""
 
 
 def comparison(*findings: tuple[Kind, str], problems: tuple[str, ...] = ()) -> Comparison:
@@ -93,18 +86,18 @@ def test_a_failure_fails_by_each_rule_that_it_breaks_in_order():
 
 
 def test_a_waived_failure_passes_and_neither_counts_nor_hides():
-    toml = WAIVER.format(cases=CASE.format("mm"))
+    toml = waiver(cases=f'"{CASE.format("mm")}"')
     decided = verdict(but("mm", status=Status.FAIL), comparison((Kind.NEW_FAIL, "mm")), toml)
     assert decided.passed
     text = lines(decided)
     assert "sm_90: 2 of 3 owed cases proven, level device (2 pass:device)" in text
     assert "claims excused: 1 of 1" in text
-    why = "until the fix (w.toml:1: waiver of NEW_FAIL (https://example.org/7, me))"
+    why = "slow path until the fix (w.toml:1: waiver of NEW_FAIL (https://example.org/7, me))"
     assert f"waived: NEW_FAIL {CASE.format('mm')}: {why}" in text
 
 
 def test_a_waiver_that_is_not_needed_fails_with_its_edit():
-    decided = verdict(toml=WAIVER.format(cases=CASE.format("mm")))
+    decided = verdict(toml=waiver(cases=f'"{CASE.format("mm")}"'))
     (reason,) = decided.reasons
     assert reason.part is Part.WAIVER
     assert "pass unexpectedly" in reason.text

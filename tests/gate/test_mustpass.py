@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -13,9 +13,11 @@ from conformance.commands import mustpass as command
 from conformance.gate.mustpass import mustpass_lists
 from conformance.gate.mustpass.mustpass_check import check
 from conformance.gate.mustpass.mustpass_lists import Level, MustpassError, lists_of, outcome, parsed, satisfies, written
-from conformance.gate.runs import run_environment
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
-from conformance.records import RUN_FILE, CaseRecord, Reason, ReasonCode, RunInfo, Status, Verdict, jsonable
+from conformance.records import CaseRecord, Reason, ReasonCode, RunInfo, Status, Verdict
+from tests.command_runs import call, write_run
+from tests.gate.sample_bundles import sample_environment
+from tests.gate.sample_entries import waiver
 
 STACK = {"torch": "2.13.0+cpu", "triton": "3.7.1", "device": None}
 
@@ -295,39 +297,29 @@ def test_a_list_that_cannot_be_read_is_named(tmp_path, monkeypatch):
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
-def conformance_mustpass(*words: object) -> int:
-    parser = argparse.ArgumentParser()
-    command.configure(parser)
-    return command.run(parser.parse_args([str(word) for word in words]))
+conformance_mustpass = partial(call, command)
 
 
 def folder(path, records, **fields):
-    path.mkdir(exist_ok=True)
     run, records = run_of(records, **fields)
-    (path / "records.jsonl").write_text("".join(record.to_line() for record in records))
-    (path / RUN_FILE).write_text(json.dumps(jsonable(run)))
-    return with_options(path)
+    return with_options(write_run(path, records, run))
 
 
 def with_options(path, *options: str, **variables: str):
     """``path``, a run's folder, as one of pytest's ``options``."""
-    environment = {
-        "schema": run_environment.SCHEMA,
-        "run": "r",
-        "started": "2026-09-01",
-        "platform": "",
-        "gpus": [],
-        "extensions": [],
-    }
-    environment |= {"stack": {}, "python": {}, "distributions": {}, "code": {"sha256": "", "suites": []}}
-    environment |= {"ptxas": [], "git": None, "options": options, "variables": variables}
+    environment = sample_environment(options=options, variables=variables)
     (path / ENVIRONMENT_FILE).write_text(json.dumps(environment))
     return path
 
 
-def test_lists_are_written_and_a_run_is_checked(tmp_path, capsys):
-    lists = tmp_path / "lists"
-    assert conformance_mustpass("write", folder(tmp_path / "run", RECORDS), "--to", lists) == 0
+@pytest.fixture
+def lists(tmp_path, capsys):
+    """The folder of the lists of :data:`RECORDS`, whose run lies beside it."""
+    assert conformance_mustpass("write", folder(tmp_path / "run", RECORDS), "--to", tmp_path / "lists") == 0
+    return tmp_path / "lists"
+
+
+def test_lists_are_written_and_a_run_is_checked(tmp_path, capsys, lists):
     assert "quick-sm_90-interpreted.txt: 4 cases; 4 added, 0 removed" in capsys.readouterr().out
     assert conformance_mustpass("check", tmp_path / "run", "--mustpass", lists) == 1
     assert "sm_90: 2 of 3 owed cases proven" in capsys.readouterr().out  # a list of the whole, but not of all claims
@@ -336,24 +328,20 @@ def test_lists_are_written_and_a_run_is_checked(tmp_path, capsys):
     assert "mustpass: sm_90: 1 missing\n    test_a.py::test_one[mm-bf16-sm_90]\n" in capsys.readouterr().out
 
 
-def test_a_run_that_is_as_listed_passes_with_its_waivers_and_claims(tmp_path, capsys):
-    lists, claimed, waived = tmp_path / "lists", tmp_path / "profiles.toml", tmp_path / "waivers.toml"
-    conformance_mustpass("write", folder(tmp_path / "run", RECORDS), "--to", lists)
+def test_a_run_that_is_as_listed_passes_with_its_waivers_and_claims(tmp_path, capsys, lists):
+    claimed, waived = tmp_path / "profiles.toml", tmp_path / "waivers.toml"
     claimed.write_text("".join(f'[[target]]\nid = "{name}"\nclaims = ["baseline"]\n' for name in ("sm_90", "gfx942")))
     options = ("--mustpass", lists, "--profiles", claimed)
     assert conformance_mustpass("check", tmp_path / "run", *options) == 0
     failing = folder(tmp_path / "failing", but("bf16", status=Status.FAIL))
     assert conformance_mustpass("check", failing, *options) == 1
-    waived.write_text(
-        '[[waiver]]\ncases = "*[mm-bf16-sm_90]"\nstack = { triton = "==3.7.*" }\nreason = "known"\n'
-        'issue = "https://example.org/1"\nowner = "me"\nexpires = 2999-12-31\n'
-    )
+    waived.write_text(waiver(cases='"*[mm-bf16-sm_90]"', stack='{ triton = "==3.7.*" }', expires="2999-12-31"))
     capsys.readouterr()
     assert conformance_mustpass("check", failing, *options, "--waivers", waived) == 0
     out = capsys.readouterr().out
     assert "gate: passed\n" in out
     assert "sm_90: 1 of 3 owed cases proven" in out
-    assert "waived: NEW_FAIL test_a.py::test_one[mm-bf16-sm_90]: known" in out
+    assert "waived: NEW_FAIL test_a.py::test_one[mm-bf16-sm_90]: slow path until the fix" in out
     waived.write_text("[[waiver]]\n")
     with pytest.raises(
         CommandError, match=r"waivers\.toml: waiver 1: missing key `cases`: the keys are cases, stack, reason"
@@ -372,10 +360,8 @@ SHRINKING = {
 
 
 @pytest.mark.parametrize("how", SHRINKING)
-def test_lists_shrink_only_when_told_to(tmp_path, capsys, how):
+def test_lists_shrink_only_when_told_to(tmp_path, capsys, lists, how):
     records, text = SHRINKING[how]
-    lists = tmp_path / "lists"
-    conformance_mustpass("write", folder(tmp_path / "run", RECORDS), "--to", lists)
     before = {path.name: path.read_text() for path in lists.iterdir()}
     capsys.readouterr()
     fewer = folder(tmp_path / "fewer", records)
@@ -451,9 +437,7 @@ def test_the_range_of_stacks_can_be_given(tmp_path):
         conformance_mustpass("write", run, "--to", lists, "--stack", "triton=3.6")
 
 
-def test_a_list_for_another_stack_is_not_overwritten(tmp_path, capsys):
-    run, lists = folder(tmp_path / "run", RECORDS), tmp_path / "lists"
-    conformance_mustpass("write", run, "--to", lists)
+def test_a_list_for_another_stack_is_not_overwritten(tmp_path, capsys, lists):
     newer = folder(tmp_path / "newer", RECORDS, stack={**STACK, "triton": "3.8.0"})
     capsys.readouterr()
     assert conformance_mustpass("write", newer, "--to", lists) == 1
@@ -461,7 +445,7 @@ def test_a_list_for_another_stack_is_not_overwritten(tmp_path, capsys):
         capsys.readouterr().out
     )
     assert conformance_mustpass("write", newer, "--to", lists / "3.8") == 0
-    for checked_run in (run, newer):
+    for checked_run in (tmp_path / "run", newer):
         conformance_mustpass("check", checked_run, "--mustpass", lists)
         assert "sm_90: 2 of 3 owed cases proven" in capsys.readouterr().out
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import made_records
@@ -24,6 +25,24 @@ def compared(tmp_path):
 
 def kinds(comparison: Comparison) -> dict[str, int]:
     return dict(Counter(finding.kind.value for group in comparison.groups for finding in group.findings))
+
+
+def observing(part: str, **figures: object) -> Callable[[Record], None]:
+    """Changes figures that were observed of a case."""
+    return lambda one: one["observed"][part].update(figures)
+
+
+def failing(check: str, text: str) -> Callable[[Record], None]:
+    """Makes a check of a case fail."""
+    return lambda one: fail(one, check, text)
+
+
+more_shared_memory = observing("resources", shared_memory=147456 * 6 // 5)
+unread = observing("resources", registers=0, source="metadata")
+spills_of_no_unit = observing("resources", spills=500, spill_unit=None)
+other_bits = observing("outputs", randn="0" * 64)
+wrong = failing("numerics/transparent", "FAIL exact/transparent seed 0: 41/416 wrong, first [0, 3] got 7 want 1")
+nondeterministic = failing("repeat/randn", "two runs differ in 2688 elements, first [0, 88]")
 
 
 def drop_tma(one: Record) -> None:
@@ -47,31 +66,27 @@ def spill(one: Record) -> None:
     fail(one, "codegen/forbids/SPILL", "48 bytes")
 
 
-def more_shared_memory(one: Record) -> None:
-    one["observed"]["resources"]["shared_memory"] = 147456 * 6 // 5
-
-
 def cross_the_limit(one: Record) -> None:
     one["observed"]["resources"]["shared_memory"] = 240000
     fail(one, "resources", "shared memory: 240000 bytes per block, sm_90 has 232448")
-
-
-def wrong(one: Record) -> None:
-    fail(one, "numerics/transparent", "FAIL exact/transparent seed 0: 41/416 wrong, first [0, 3] got 7 want 1")
-
-
-def nondeterministic(one: Record) -> None:
-    fail(one, "repeat/randn", "two runs differ in 2688 elements, first [0, 88]")
 
 
 def crash(one: Record) -> None:
     one.update(status="crash", diagnosis="the worker died of signal 11 at 0x7f00deadbeef", verdicts=[])
 
 
-def slower(one: Record) -> None:
-    run = one["observed"]["run"]
-    run["us"] *= 1.3
-    run["samples_us"] = [value * 1.3 for value in run["samples_us"]]
+def timed(factor: float) -> Callable[[Record], None]:
+    """Makes all times of a case ``factor`` times as long."""
+
+    def change(one: Record) -> None:
+        run = one["observed"]["run"]
+        run["us"] *= factor
+        run["samples_us"] = [value * factor for value in run["samples_us"]]
+
+    return change
+
+
+slower = timed(1.3)
 
 
 def lose_tensor_cores(one: Record) -> None:
@@ -81,10 +96,6 @@ def lose_tensor_cores(one: Record) -> None:
 
 def other_instructions(one: Record) -> None:
     one["observed"]["code"]["instructions"]["MOV"] = 200
-
-
-def other_bits(one: Record) -> None:
-    one["observed"]["outputs"]["randn"] = "0" * 64
 
 
 def no_device(one: Record) -> None:
@@ -103,18 +114,15 @@ def interpreted(one: Record) -> None:
     one["executor"] = "interpreter"
 
 
-def unread(one: Record) -> None:
-    one["observed"]["resources"] |= {"registers": 0, "source": "metadata"}
+def compiled_slowly(one: Record) -> None:
+    one["observed"]["compile_s"] = 2.5
 
 
 def measured_thrice(one: Record) -> None:
     one["observed"]["run"]["samples_us"] = [10 * us for us in one["observed"]["run"]["samples_us"][:3]]
 
 
-def spills_of_no_unit(one: Record) -> None:
-    one["observed"]["resources"] |= {"spills": 500, "spill_unit": None}
-
-
+TIMES = {config: record(config=config)["observed"]["run"]["us"] for config in CONFIGS}
 ONE = {"kernel": "mm", "target": "sm_90", "config": CONFIGS[1], "problem": PROBLEMS[0]}
 KERNEL = {"kernel": "mm", "target": "sm_90"}  # 8 cases
 
@@ -172,8 +180,7 @@ def test_code_with_the_same_hash_is_not_compared(compared):
 
 
 def test_slower_config_that_is_not_the_best(compared):
-    times = {config: record(config=config)["observed"]["run"]["us"] for config in CONFIGS}
-    slowest = max(times, key=lambda config: times[config])
+    slowest = max(TIMES, key=TIMES.__getitem__)
     comparison = compared(changed(BASE, slower, kernel="mm", target="sm_90", config=slowest, problem=PROBLEMS[0]))
     assert kinds(comparison) == {"SLOWER": 1}
     assert comparison.groups[0].findings[0].ratio == pytest.approx(1.3)
@@ -181,15 +188,8 @@ def test_slower_config_that_is_not_the_best(compared):
 
 
 def test_best_config_moved(compared):
-    times = {config: record(config=config)["observed"]["run"]["us"] for config in CONFIGS}
-    best, other = min(times, key=lambda config: times[config]), max(times, key=lambda config: times[config])
-
-    def now_the_best(one: Record) -> None:
-        run = one["observed"]["run"]
-        factor = times[best] * 0.7 / times[other]
-        run["us"] *= factor
-        run["samples_us"] = [value * factor for value in run["samples_us"]]
-
+    best, other = min(TIMES, key=TIMES.__getitem__), max(TIMES, key=TIMES.__getitem__)
+    now_the_best = timed(TIMES[best] * 0.7 / TIMES[other])
     comparison = compared(changed(BASE, now_the_best, kernel="mm", target="sm_90", config=other, problem=PROBLEMS[0]))
     assert kinds(comparison) == {"BEST_CONFIG_MOVED": 1, "FASTER": 1}
     moved = comparison.groups[0].findings[0]
@@ -245,20 +245,9 @@ def test_fewer_configs_of_one_case_are_lost(compared):
 
 
 def test_a_failure_that_passes_by_being_judged_less_is_not_fixed(compared):
-    def failed(one: Record) -> None:
-        one["status"] = "fail"
-        one["verdicts"][0] |= {"passed": False, "text": "FAIL 3/416 wrong"}
-
-    def beside(check: str):
-        def change(one: Record) -> None:
-            one["status"] = "fail"
-            one["verdicts"].append({"check": check, "passed": False, "text": "it differs", "details": {}})
-
-        return change
-
     for check in ("repeat/randn", "memory/randn", "repeat/randn@64x64x64-s3-w4", "diagnosis"):
-        assert kinds(compared(BASE, changed(BASE, beside(check), **KERNEL))) == {"FIXED": 8}, check
-    broken = changed(BASE, failed, **KERNEL)
+        assert kinds(compared(BASE, changed(BASE, failing(check, "it differs"), **KERNEL))) == {"FIXED": 8}, check
+    broken = changed(BASE, wrong, **KERNEL)
     assert kinds(compared(BASE, broken)) == {"FIXED": 8}
     for less, cause in ((interpreted, "run by: device before, interpreter now"), (fewer_checks, "no longer checked")):
         comparison = compared(changed(BASE, less, **KERNEL), broken)
@@ -267,9 +256,7 @@ def test_a_failure_that_passes_by_being_judged_less_is_not_fixed(compared):
 
 
 def test_what_was_not_read_before_is_no_regression(compared):
-    def read(one: Record) -> None:
-        one["observed"]["resources"] |= {"spills": 40}
-
+    read = observing("resources", spills=40)
     comparison = compared(changed(BASE, read, **KERNEL), changed(BASE, unread, **KERNEL))
     assert kinds(comparison) == {}
 
@@ -284,9 +271,7 @@ def test_an_accepted_case_that_is_measured_too_few_times_is_not_silent(compared)
 
 
 def test_times_of_another_problem_are_not_compared_and_that_is_said(compared):
-    def other(one: Record) -> None:
-        one["observed"]["run"] |= {"problem": "mm-1x1x1-bf16", "samples_us": [9e5] * 15}
-
+    other = observing("run", problem="mm-1x1x1-bf16", samples_us=[9e5] * 15)
     comparison = compared(changed(BASE, other, **KERNEL))
     assert comparison.warnings == ("times could not be compared in 8 cases: another problem was timed",)
 
@@ -327,19 +312,10 @@ def test_what_only_tells_of_drift_or_is_new_can_be_lacking(compared):
 
 
 def test_instructions_of_another_kind_are_not_compared_and_that_is_said(compared):
-    def assembly(one: Record) -> None:
-        one["observed"]["code"] |= {"instructions_of": "sass", "instructions": {"FFMA": 8}}
-
+    assembly = observing("code", instructions_of="sass", instructions={"FFMA": 8})
     comparison = compared(changed(BASE, assembly, **KERNEL))
     assert comparison.groups == ()
     assert comparison.warnings == ("instructions could not be compared in 8 cases: none before, sass now",)
-
-
-def mix_of(**instructions: int):
-    def change(one: Record) -> None:
-        one["observed"]["code"]["instructions"] = instructions
-
-    return change
 
 
 @pytest.mark.parametrize(
@@ -355,8 +331,8 @@ def mix_of(**instructions: int):
 def test_packed_instructions_that_became_scalar_are_lost(compared, now, expected):
     before = copy.deepcopy(BASE)
     for one in before:
-        mix_of(FFMA2=1024, FFMA=64, LDS=182)(one)
-    comparison = compared(changed(before, mix_of(**now), **KERNEL), before)
+        observing("code", instructions={"FFMA2": 1024, "FFMA": 64, "LDS": 182})(one)
+    comparison = compared(changed(before, observing("code", instructions=now), **KERNEL), before)
     assert kinds(comparison) == expected
     if "FEATURE_LOST" in expected:
         assert [group.cause for group in comparison.groups] == ["packed FFMA2 became scalar instructions on sm_90"]
@@ -377,20 +353,18 @@ def test_one_cause_with_other_numbers_is_one_group(compared):
 
 
 def test_slower_compilation_is_reported_per_kernel_and_target(compared):
-    def slow(one: Record) -> None:
-        one["observed"]["compile_s"] = 2.5
-
-    comparison = compared(changed(BASE, slow, **KERNEL))
+    comparison = compared(changed(BASE, compiled_slowly, **KERNEL))
     assert kinds(comparison) == {"SLOWER_COMPILE": 1}
     assert comparison.safe
-    assert kinds(compared(changed(BASE, slow, **ONE))) == {}  # of one case it would be noise
+    assert kinds(compared(changed(BASE, compiled_slowly, **ONE))) == {}  # of one case it would be noise
 
 
 def test_cached_compilations_are_not_timed(compared):
-    def slow(one: Record) -> None:
-        one["observed"].update(compile_s=2.5, compile_cached=True)
+    def cached(one: Record) -> None:
+        compiled_slowly(one)
+        one["observed"]["compile_cached"] = True
 
-    assert compared(changed(BASE, slow, **KERNEL)).groups == ()
+    assert compared(changed(BASE, cached, **KERNEL)).groups == ()
 
 
 def test_times_of_other_devices_are_not_compared(compared):
@@ -445,9 +419,7 @@ def test_a_waiver_does_not_hide_more_than_the_failure_it_accepts(compared):
 
 
 def test_wgmma_for_mma_is_a_gain(compared, tmp_path: Path):
-    def older(one: Record) -> None:
-        one["observed"]["code"]["features"] = ["MMA", "POINTER_LOAD"]
-
+    older = observing("code", features=["MMA", "POINTER_LOAD"])
     comparison = compared(BASE, changed(BASE, older, **KERNEL))
     assert kinds(comparison) == {Kind.FEATURE_GAINED.value: 24}  # TMA_LOAD, TMA_STORE, WGMMA
     assert comparison.safe

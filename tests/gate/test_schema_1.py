@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from conformance.gate.mustpass import mustpass_lists
 from conformance.gate.runs.run_reader import read_compared_run
 from conformance.gate.verdict.compare import compare
 from conformance.records import RUN_FILE, Status, from_line, read_records, read_run
+from tests.command_runs import call, write_run
 from tests.gate.sample_bundles import CODE
 
 OLD = Path(__file__).parent / "schema_1"
@@ -57,10 +57,7 @@ def test_records_and_the_run_are_read(folder):
 
 
 def test_an_old_run_is_compared_with_a_new_one(folder, tmp_path):
-    new = tmp_path / "new"
-    new.mkdir()
-    (new / RUN_FILE).write_bytes((folder / RUN_FILE).read_bytes())
-    (new / "records.jsonl").write_text("".join(record.to_line() for record in read_records(folder).records))
+    new = write_run(tmp_path / "new", read_records(folder).records, read_run(folder))
     old, now = read_compared_run(folder), read_compared_run(new)
     assert (old.problems, now.problems) == ((), ())
     assert old.statuses() == now.statuses() == {"pass": 1, "expected-fail": 1, "not-applicable": 1}
@@ -77,10 +74,7 @@ def test_a_mustpass_list_may_name_the_old_outcome(members):
 
 
 def test_a_bundle_is_verified(capsys):
-    parser = argparse.ArgumentParser()
-    verify.configure(parser)
-    words = [OLD / "bundle.zip", "--key", OLD / "key.pub.pem", "--code-digest", CODE]
-    assert verify.run(parser.parse_args([str(word) for word in words])) == 0
+    assert call(verify, OLD / "bundle.zip", "--key", OLD / "key.pub.pem", "--code-digest", CODE) == 0
     output = capsys.readouterr().out
     assert output.startswith("VERIFIED")
     assert "1 expected-fail, 1 not-applicable, 1 pass" in output or "1 waived" in output

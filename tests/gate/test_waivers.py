@@ -19,24 +19,11 @@ from conformance.gate.user_files.toml_entries import EntryError
 from conformance.gate.user_files.waiver_file import Waivers, parsed, read_waivers
 from conformance.gate.verdict.apply_waivers import apply, suggested
 from conformance.records import CaseRecord, Reason, ReasonCode, Status, Verdict
+from tests.gate.sample_entries import WAIVER, waiver
 
 TODAY = date(2026, 9, 1)
 STACK = {"torch": "2.13.0+cpu", "triton": "3.9.0", "device": None}
 CASE = "test_scaling.py::test_scales[mm-fp16-{}-sm_90]"
-KEYS = {
-    "cases": '"test_scaling.py::test_scales[mm-fp16-1-*"',
-    "stack": '{ triton = "==3.9.*" }',
-    "reason": '"slow path until the fix"',
-    "issue": '"https://example.org/7"',
-    "owner": '"me"',
-    "expires": "2026-12-31",
-}
-
-
-def waiver(**changed: str | None) -> str:
-    """TOML of a waiver of case 1; a key that is None is left out."""
-    lines = [f"{key} = {value}" for key, value in {**KEYS, **changed}.items() if value is not None]
-    return "\n".join(["[[waiver]]", *lines]) + "\n"
 
 
 def record(number: int | str, status: Status = Status.PASS, target: str = "sm_90", **fields) -> CaseRecord:
@@ -343,7 +330,7 @@ def test_tables_are_found_whatever_the_text_around_them():
 
 
 def test_a_waiver_in_one_line_has_no_lines_to_edit():
-    text = "waiver = [{ " + ", ".join(f"{key} = {value}" for key, value in KEYS.items()) + " }]\n"
+    text = "waiver = [{ " + ", ".join(f"{key} = {value}" for key, value in WAIVER.items()) + " }]\n"
     with pytest.raises(EntryError, match=r"w\.toml: write each waiver as \[\[waiver\]\] on a line of its own"):
         parsed(text, "w.toml")
 

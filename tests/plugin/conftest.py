@@ -27,6 +27,12 @@ class Project:
     def run(self, *arguments: str) -> pytest.RunResult:
         return self.pytester.runpytest_subprocess("-p", "conformance.plugin", *arguments, timeout=60)
 
+    def refused(self, message: str, *arguments: str) -> None:
+        """Runs pytest and checks that it refuses to, with a line of ``message``."""
+        result = self.run(*arguments)
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines([message])
+
     @property
     def folder(self) -> Path:
         (folder,) = (self.path / "reports").iterdir()
@@ -50,6 +56,12 @@ class Project:
     @property
     def info(self) -> RunInfo:
         return read_run(self.folder)
+
+
+@pytest.fixture(params=[(), ("-n", "2")], ids=["alone", "xdist"])
+def workers(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """Options with which the process that the user started runs the cases, or workers of xdist do."""
+    return request.param
 
 
 @pytest.fixture

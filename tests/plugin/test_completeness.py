@@ -42,7 +42,6 @@ def test_difference_fails_the_session(project, tampering, workers):
     assert len(project.info.problems) == len(expected)
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
 def test_stopping_early_leaves_cases_missing(project, workers):
     project.suite("bad", "@pytest.mark.parametrize('i', range(9))\ndef test_bad(recorder, i): assert False\n")
     result = project.run("-x", *workers)
@@ -63,12 +62,9 @@ def test_deselected_cases_are_not_missed(project):
 )
 def test_unstable_ids_are_refused(project, identifier, message):
     project.suite("bad", f"@pytest.mark.parametrize('i', [1], ids=['{identifier}'])\ndef test_a(i): pass\n")
-    result = project.run()
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([message])
+    project.refused(message)
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
 def test_duplicate_ids_are_refused(project, workers):
     """Two suites directories with a file of the same name."""
     project.suite("good", GOOD)
@@ -76,24 +72,25 @@ def test_duplicate_ids_are_refused(project, workers):
     (project.path / "more" / "test_good.py").write_text((project.path / "suites" / "test_good.py").read_text())
     ini = (project.path / "pytest.ini").read_text().replace("suites = suites", "suites = suites more")
     (project.path / "pytest.ini").write_text(ini)
-    result = project.run("suites", "more", "--import-mode=importlib", *workers)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*case ids must be unique*test_good.py::test_good*"])
+    project.refused(
+        "*case ids must be unique*test_good.py::test_good*", "suites", "more", "--import-mode=importlib", *workers
+    )
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
 def test_one_case_by_its_id(project, workers):
     project.suite("good", GOOD)
     assert project.run("--conformance-case", "test_good.py::test_good[3]", *workers).ret == 0
     assert list(project.records) == ["test_good[3]"]
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
 def test_unknown_case_id(project, workers):
     project.suite("good", GOOD)
-    result = project.run("--conformance-case", "test_good.py::test_good[7]", *workers)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*no collected case has id test_good.py::test_good[[]7]: *"])
+    project.refused(
+        "*no collected case has id test_good.py::test_good[[]7]: *",
+        "--conformance-case",
+        "test_good.py::test_good[7]",
+        *workers,
+    )
 
 
 KERNELS = """
@@ -119,9 +116,13 @@ def test_filters(project, arguments, cases):
 
 def test_filters_that_match_nothing_are_refused(project):
     project.suite("one", KERNELS)
-    result = project.run("--suite", "three", "--kernel", "mm")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*no collected case has kernel mm and suite three: see 'conformance list'*"])
+    project.refused(
+        "*no collected case has kernel mm and suite three: see 'conformance list'*",
+        "--suite",
+        "three",
+        "--kernel",
+        "mm",
+    )
 
 
 def test_files_outside_the_root_directory(project):
@@ -133,9 +134,7 @@ def test_files_outside_the_root_directory(project):
     options = ("--rootdir", str(elsewhere), "-c", "pytest.ini")
     assert project.run(*options, "suites/test_one.py", "--run-dir", "run").ret == 0
     assert (project.path / "run" / "selected.txt").read_text().split()[0] == "test_one.py::test_a[mm]"
-    result = project.run(*options, "suites/test_one.py", "suites/test_two.py", "--run-dir", "run2")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*choose with --suite*"])
+    project.refused("*choose with --suite*", *options, "suites/test_one.py", "suites/test_two.py", "--run-dir", "run2")
 
 
 def test_case_ids_do_not_depend_on_the_invocation(project):

@@ -102,9 +102,7 @@ def test_replacement_of_a_dead_worker_gets_its_gpu(project):
 @pytest.mark.parametrize("mode", ["loadscope", "loadfile", "loadgroup", "worksteal", "each"])
 def test_modes_that_lose_cases_are_refused(project, mode):
     project.suite("good", "def test_a(recorder): pass\n")
-    result = project.run("-n", "1", f"--dist={mode}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*--dist={mode}*use --dist=load*"])
+    project.refused(f"*--dist={mode}*use --dist=load*", "-n", "1", f"--dist={mode}")
 
 
 def test_slow_neighbours_are_shared_out_where_nothing_is_interpreted(project):
@@ -118,9 +116,7 @@ def test_slow_neighbours_are_shared_out_where_nothing_is_interpreted(project):
 def test_triton_imported_too_early_is_an_error(project):
     project.suite("good", "def test_a(recorder): pass\n")
     (project.path / "conftest.py").write_text("import sys, types\nsys.modules['triton'] = types.ModuleType('triton')\n")
-    result = project.run()
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*triton was imported before the conformance plugin*TRITON_INTERPRET=1*"])
+    project.refused("*triton was imported before the conformance plugin*TRITON_INTERPRET=1*")
 
 
 @pytest.mark.parametrize(
@@ -134,9 +130,7 @@ def test_triton_imported_too_early_is_an_error(project):
 )
 def test_bad_options(project, arguments, message):
     project.suite("good", "def test_a(recorder): pass\n")
-    result = project.run(*arguments)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([message])
+    project.refused(message, *arguments)
 
 
 def test_auto_counts_our_workers(project, monkeypatch):

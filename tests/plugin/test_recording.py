@@ -99,7 +99,6 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
 def test_every_outcome_has_its_status(project, workers):
     project.suite("outcomes", OUTCOMES)
     result = project.run(*workers)

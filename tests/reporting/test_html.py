@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import base64
 import hashlib
 import json
@@ -18,6 +17,7 @@ from conformance.records import CaseRecord, Reading, Reason, ReasonCode, RunInfo
 from conformance.reporting import html_artefacts, html_data
 from conformance.reporting.html import SCRIPTS, STYLES, render
 from conformance.reporting.html_data import ReportedRun
+from tests.command_runs import call, write_run
 
 HOSTILE = "</script><script>alert(1)</script><!--\u2028&"
 
@@ -260,34 +260,12 @@ def test_a_config_has_its_figures_of_both_sides():
 
 
 class TestCommand:
-    def invoke(self, *arguments) -> int:
-        parser = argparse.ArgumentParser()
-        report.configure(parser)
-        return report.run(parser.parse_args([str(argument) for argument in arguments]))
-
     def written(self, folder: Path, *records: CaseRecord) -> Path:
-        folder.mkdir()
-        (folder / "records.jsonl").write_text("".join(record.to_line() for record in records))
-        fields = {
-            "id": folder.name,
-            "started": "2026",
-            "tier": "quick",
-            "seed": 0,
-            "targets": [],
-            "workers": 0,
-            "gpus": [],
-            "stack": {},
-            "selected": len(records),
-            "wall_s": 1.0,
-            "problems": [],
-            "schema": 1,
-        }
-        (folder / "run.json").write_text(json.dumps(fields))
-        return folder
+        return write_run(folder, records, info(id=folder.name, selected=len(records), wall_s=1.0))
 
     def test_the_page_lies_in_the_run(self, tmp_path, capsys):
         folder = self.written(tmp_path / "run", case("a"))
-        assert self.invoke(folder) == 0
+        assert call(report, folder) == 0
         assert capsys.readouterr().out == f"{folder / 'report.html'}\n"
         assert data((folder / "report.html").read_text(), "head")["run"]["passed"] == 1
 
@@ -299,36 +277,36 @@ class TestCommand:
             (folder / "run.json").write_bytes(content)
         with (folder / "records.jsonl").open("a") as file:
             file.write("torn")
-        assert self.invoke(folder) == 0
+        assert call(report, folder) == 0
         problems = data((folder / "report.html").read_text(), "head")["run"]["problems"]
         assert [problem.split(":")[0] for problem in problems] == ["run.json", "records.jsonl"]
 
     def test_the_page_lies_where_it_is_asked_for(self, tmp_path):
         folder = self.written(tmp_path / "run", case("a"))
-        self.invoke(folder, "--output", tmp_path / "x.html")
+        call(report, folder, "--output", tmp_path / "x.html")
         assert (tmp_path / "x.html").exists()
         assert not (folder / "report.html").exists()
 
     def test_a_baseline_is_compared(self, tmp_path):
         before = self.written(tmp_path / "before", case("a"))
         after = self.written(tmp_path / "after", case("a", Status.FAIL, diagnosis="wrong"))
-        self.invoke(after, "--baseline", before)
+        call(report, after, "--baseline", before)
         page = (after / "report.html").read_text()
         assert [group["kind"] for group in json.loads(data(page, "groups"))] == ["NEW_FAIL"]
         assert data(page, "head")["comparison"]["names"] == [str(before), str(after)]
 
     def test_equal_runs_have_no_change(self, tmp_path):
         before, after = (self.written(tmp_path / name, case("a")) for name in ("before", "after"))
-        self.invoke(after, "--baseline", before)
+        call(report, after, "--baseline", before)
         assert json.loads(data((after / "report.html").read_text(), "groups")) == []
 
     def test_a_folder_without_records_is_an_error(self, tmp_path):
         with pytest.raises(CommandError, match="holds no records"):
-            self.invoke(tmp_path)
+            call(report, tmp_path)
         with pytest.raises(CommandError, match="no run's folder"):
-            self.invoke(tmp_path / "gone")
+            call(report, tmp_path / "gone")
 
     def test_a_place_that_cannot_be_written_is_an_error(self, tmp_path):
         folder = self.written(tmp_path / "run", case("a"))
         with pytest.raises(CommandError, match="cannot be written"):
-            self.invoke(folder, "--output", tmp_path / "gone" / "x.html")
+            call(report, folder, "--output", tmp_path / "gone" / "x.html")
