@@ -16,7 +16,7 @@ from conformance.execution.resources import over_limits
 from conformance.execution.trial import trial
 from conformance.heuristics.configs import Config
 from conformance.inductor.compile import provider
-from conformance.inductor.compile.program import Choice, Generated, GeneratedKernel, Program
+from conformance.inductor.compile.program import Choice, Generated, GeneratedKernel, Program, program_of
 from conformance.inductor.compile.provider import Compiled
 from conformance.inductor.graphs.products import graph_of
 from conformance.inductor.replay.exact import exact_verdicts
@@ -137,6 +137,14 @@ class Inductor:
         except provider.Unsupported as error:
             self.recorder.not_run(error.reason)
 
+    def compiled(self, program: Program, target: Target) -> Compiled:
+        """:meth:`compile`, and the record names the graph. Raises CompileFailure if the program does not compile."""
+        self.recorder.set(kernel=f"inductor/{program.graph.rpartition(':')[2]}")
+        compiled = self.compile(program, target)
+        if compiled.generated.failure is not None:
+            raise CompileFailure(Status.COMPILE_ERROR, str(compiled.generated.failure))
+        return compiled
+
     def record(self, verdicts: Iterable[Verdict], prefix: str = "") -> None:
         """Adds ``verdicts`` to the case, which fails at its end if one of them failed."""
         record(self.recorder, verdicts, prefix)
@@ -173,6 +181,10 @@ class Inductor:
             return spellings.template(kind)
         except spellings.NoSuchTemplate as error:
             self.recorder.not_applicable(error.reason)
+
+    def choices_of(self, kind: str) -> str:
+        """The expression for the names of choices of the template of ``kind``, see :meth:`template`."""
+        return spellings.only(self.template(kind))
 
     def refused(self, problem: Problem, target: Target, template: str, error: str, **fields: Any) -> None:
         """Checks that compiling ``problem`` with choices of ``template`` only fails with the exception ``error``."""
@@ -326,12 +338,7 @@ class Inductor:
         further fields of a :class:`Program`; what it does not set is as without autotuning.
         """
         settings = {"shape_padding": False, **dict(program.pop("settings", {}))}
-        whole = Program(graph, tuple(operands), settings=tuple(settings.items()), **program)
-        self.recorder.set(kernel=f"inductor/{graph.rpartition(':')[2]}")
-        compiled = self.compile(whole, target)
-        failure = compiled.generated.failure
-        if failure is not None:
-            raise CompileFailure(Status.COMPILE_ERROR, str(failure))
+        compiled = self.compiled(program_of(graph, operands, settings, **program), target)
         for kernel in compiled.generated.kernels:
             check = str(Check(CheckKind.COMPILE, kernel.name))
             self.recorder.verdict(check, kernel.artefact is not None, kernel.error or "compiled")
@@ -358,6 +365,4 @@ def _program(problem: Problem, template: str, *, out: bool = False, **fields: An
     settings = {**PINNED_SETTINGS, **dict(fields.pop("settings", {}))}
     graph, arguments = graph_of(problem)
     operands = (*problem.operands, *(problem.outputs if out else ()))
-    return Program(
-        graph, operands, arguments, settings=tuple(settings.items()), templates=spellings.only(template), **fields
-    )
+    return program_of(graph, operands, settings, arguments=arguments, templates=spellings.only(template), **fields)

@@ -11,27 +11,27 @@ import torch
 from conformance import targets
 from conformance.execution.compilation import Task
 from conformance.inductor.checks import caches as checks
-from conformance.inductor.compile.program import Program
+from conformance.inductor.compile.program import program_of
 from conformance.inductor.graphs.operands import dense
 from conformance.inductor.tuning import max_autotune, stand_ins, template_cache
 from conformance.judging.case_steps import need_device, record
 from conformance.records import CompileFailure, Status
 
 #: Options of the programs whose templates are counted: four configs of each, and nothing but templates.
-SETTINGS = (("max_autotune", True), ("max_autotune_gemm_backends", "TRITON"), ("test_configs.max_mm_configs", 4))
+SETTINGS = {"max_autotune": True, "max_autotune_gemm_backends": "TRITON", "test_configs.max_mm_configs": 4}
 
 
 # --- generated templates: hits and misses -----------------------------------------------------------------------------
 
 
-def _program(graph, shapes, *, dtype="fp32", transposed=(), dynamic=False, backends="TRITON"):
+def _program(graph, shapes, *, transposed=(), dynamic=False, backends="TRITON"):
     """A program over dense operands of ``shapes``; those at ``transposed`` are column-major."""
     operands = [
-        dense(f"x{index}", *shape, dtype=dtype, last=len(shape) - 2 if index in transposed else None)
+        dense(f"x{index}", *shape, last=len(shape) - 2 if index in transposed else None)
         for index, shape in enumerate(shapes)
     ]
-    settings = (*SETTINGS[:1], ("max_autotune_gemm_backends", backends), *SETTINGS[2:])
-    return Program(f"conformance.inductor.graphs.caches:{graph}", tuple(operands), settings=settings, dynamic=dynamic)
+    settings = {**SETTINGS, "max_autotune_gemm_backends": backends}
+    return program_of(f"conformance.inductor.graphs.caches:{graph}", operands, settings, dynamic=dynamic)
 
 
 A, B = (10, 22), (22, 30)
@@ -132,9 +132,9 @@ def test_times_of_a_compilation_are_kept(harness, recorder, dtype):
         for _ in range(2):
             torch._dynamo.reset()
             stand_ins.selector().cache_clear()
-            before = [counters[name] for name in _WORK]
+            before = [counters["inductor"][name] for name in _WORK]
             product = torch.compile(_chain, dynamic=False)(*(x.to(device) for x in (*tensors, third))).cpu()
-            counts.append([counters[name] - count for name, count in zip(_WORK, before, strict=True)])
+            counts.append([counters["inductor"][name] - count for name, count in zip(_WORK, before, strict=True)])
             recorder.verdict("numbers", torch.equal(product.double(), expected), "the product of whole numbers")
     recorder.verdict("first", counts[0][1] > 0, f"{dict(zip(_WORK, counts[0], strict=True))}")
     recorder.verdict("again", counts[1] == [0, 0], f"{dict(zip(_WORK, counts[1], strict=True))}, none required")

@@ -16,9 +16,8 @@ from conformance.cases.generated_cases import Thin, generated
 from conformance.inductor.checks import choices as checks
 from conformance.inductor.checks import split_k
 from conformance.inductor.compile.observation import has_option
-from conformance.inductor.compile.program import Decision, Program
+from conformance.inductor.compile.program import Decision, program_of
 from conformance.inductor.graphs.operands import dense
-from conformance.inductor.source import spellings
 from conformance.inductor.source.source_checks import exactly, in_source
 from conformance.judging.inductor_judge import CHOICES
 from conformance.problems import mm
@@ -28,18 +27,18 @@ GRAPHS, OWN = "conformance.inductor.graphs.products", "conformance.inductor.grap
 
 MAX_AUTOTUNE = {"max_autotune": True}
 TRITON = {**MAX_AUTOTUNE, "max_autotune_gemm_backends": "TRITON", "shape_padding": False}
-ALIKE = {"alpha": 1.0, "beta": 1.0}
+ALIKE = (("alpha", 1.0), ("beta", 1.0))
 
 
 # --- programs ---------------------------------------------------------------------------------------------------------
 
+#: An operand of fp16.
+half = functools.partial(dense, dtype="fp16")
 
-#: An operand of fp16 unless another dtype is given.
-tensor = functools.partial(dense, dtype="fp16")
 
-
-def program(graph, operands, settings, **fields):
-    return Program(graph, tuple(operands), settings=tuple(settings.items()), **fields)
+def factors(m, n, k, dtype="fp16"):
+    """Both operands of a product, packed by rows."""
+    return [dense("a", m, k, dtype=dtype), dense("b", k, n, dtype=dtype)]
 
 
 def needs_option(inductor, *names):
@@ -74,25 +73,17 @@ def test_mm_zero_size_input(inductor, target, empty, dynamic):
     """The product of a computed operand with 0 x 10, and one with no columns, and one without K, which is zeros.
     PyTorch's test has the first alone and checks that nothing is raised."""
     m, n, k = emptied(empty)
-    operands = [tensor("a", m, k, dtype="fp32"), tensor("b", k, n, dtype="fp32")]
-    check_empty(inductor, f"{OWN}:sin_mm", operands, target, (m, n), dynamic=dynamic, settings=MAX_AUTOTUNE)
+    fields = {"dynamic": dynamic, "settings": MAX_AUTOTUNE}
+    check_empty(inductor, f"{OWN}:sin_mm", factors(m, n, k, "fp32"), target, (m, n), **fields)
 
 
 @generated(empty=["M", "N", "K"], dynamic=[False, True])
 def test_addmm_zero_size_input(inductor, target, empty, dynamic):
     """The same with a bias, which is doubled: without K the result is twice the bias in every row."""
     m, n, k = emptied(empty)
-    operands = [tensor("a", m, k, dtype="fp32"), tensor("b", k, n, dtype="fp32"), tensor("bias", n, dtype="fp32")]
-    check_empty(
-        inductor,
-        f"{GRAPHS}:addmm",
-        operands,
-        target,
-        (m, n),
-        arguments=(("alpha", 1.0), ("beta", 2.0)),
-        dynamic=dynamic,
-        settings=MAX_AUTOTUNE,
-    )
+    operands = [*factors(m, n, k, "fp32"), dense("bias", n)]
+    fields = {"arguments": (("alpha", 1.0), ("beta", 2.0)), "dynamic": dynamic, "settings": MAX_AUTOTUNE}
+    check_empty(inductor, f"{GRAPHS}:addmm", operands, target, (m, n), **fields)
 
 
 @generated(empty=["M", "K"], dynamic=[False, True], space=["DEFAULT", "EXHAUSTIVE"])
@@ -101,7 +92,7 @@ def test_mm_plus_mm_zero_size_input(inductor, target, empty, dynamic, space):
     checks that nothing is raised."""
     m, n, k = (0, 1536, 64) if empty == "M" else (16, 48, 0)
     pair = (("a", m, k), ("b", k, n), ("c", m, k), ("d", k, n))
-    operands = [tensor(name, *shape, dtype="fp32") for name, *shape in pair]
+    operands = [dense(name, *shape) for name, *shape in pair]
     settings = {**MAX_AUTOTUNE, "max_autotune_gemm_search_space": space}
     check_empty(inductor, f"{GRAPHS}:mm_plus_mm", operands, target, (m, n), dynamic=dynamic, settings=settings)
 
@@ -109,17 +100,10 @@ def test_mm_plus_mm_zero_size_input(inductor, target, empty, dynamic, space):
 @generated(kernel=[1, 3], space=["DEFAULT", "EXHAUSTIVE"])
 def test_empty_conv_input(inductor, target, kernel, space):
     """A convolution of no image, with 256 channels, is no image of 256 channels."""
-    operands = [tensor("x", 0, 256, 14, 14, dtype="fp32"), tensor("w", 256, 256, kernel, kernel, dtype="fp32")]
-    size = 15 - kernel
-    check_empty(
-        inductor,
-        f"{GRAPHS}:convolution",
-        operands,
-        target,
-        (0, 256, size, size),
-        arguments=(("stride", [1, 1]), ("padding", [0, 0]), ("groups", 1)),
-        settings={**MAX_AUTOTUNE, "max_autotune_gemm_search_space": space},
-    )
+    operands = [dense("x", 0, 256, 14, 14), dense("w", 256, 256, kernel, kernel)]
+    settings = {**MAX_AUTOTUNE, "max_autotune_gemm_search_space": space}
+    shape = (0, 256, 15 - kernel, 15 - kernel)
+    check_empty(inductor, f"{GRAPHS}:convolution", operands, target, shape, settings=settings)
 
 
 # --- nothing to choose from -------------------------------------------------------------------------------------------
@@ -131,10 +115,10 @@ GEMM_BACKENDS, CONV_BACKENDS = "max_autotune_gemm_backends", "max_autotune_conv_
 @generated()
 def test_no_valid_choices(inductor, target):
     """No backend at all: an error that says so and what to do. PyTorch's test does not follow the advice."""
-    operands = [tensor("a", 2, 2), tensor("b", 2, 2)]
+    operands = factors(2, 2, 2)
     fallback = {"autotune_fallback_to_aten": False} if has_option("autotune_fallback_to_aten") else {}
     settings = {**MAX_AUTOTUNE, **fallback, GEMM_BACKENDS: ""}
-    without_backend = inductor.compile(program(f"{GRAPHS}:mm", operands, settings), target).generated
+    without_backend = inductor.compile(program_of(f"{GRAPHS}:mm", operands, settings), target).generated
     inductor.record(checks.check_advice(without_backend, GEMM_BACKENDS, CONV_BACKENDS))
     inductor.exact(f"{GRAPHS}:mm", operands, target, settings={**settings, GEMM_BACKENDS: "ATEN"})
 
@@ -142,22 +126,18 @@ def test_no_valid_choices(inductor, target):
 @generated()
 def test_conv_backend(inductor, target):
     """The same for a convolution, whose backends are another option."""
-    operands = [tensor("x", 2, 3, 16, 16, dtype="fp32"), tensor("w", 3, 3, 1, 1, dtype="fp32")]
-    arguments = (("stride", [1, 1]), ("padding", [0, 0]), ("groups", 1))
+    operands = [dense("x", 2, 3, 16, 16), dense("w", 3, 3, 1, 1)]
     settings = {**MAX_AUTOTUNE, "layout_optimization": False, CONV_BACKENDS: ""}
-    without_backend = inductor.compile(
-        program(f"{GRAPHS}:convolution", operands, settings, arguments=arguments), target
-    )
-    inductor.record(checks.check_advice(without_backend.generated, CONV_BACKENDS, GEMM_BACKENDS))
-    settings[CONV_BACKENDS] = "ATEN"
-    inductor.exact(f"{GRAPHS}:convolution", operands, target, settings=settings, arguments=arguments)
+    without_backend = inductor.compile(program_of(f"{GRAPHS}:convolution", operands, settings), target).generated
+    inductor.record(checks.check_advice(without_backend, CONV_BACKENDS, GEMM_BACKENDS))
+    inductor.exact(f"{GRAPHS}:convolution", operands, target, settings={**settings, CONV_BACKENDS: "ATEN"})
 
 
 @generated(deferred=[False, True])
 def test_inf_timing(inductor, target, deferred):
     """No choice is left if none could be timed, whether they are timed when a product is lowered or, ``deferred``,
     when it is scheduled. Unlike in PyTorch's test, the same program with times is compiled too."""
-    requested = program(f"{GRAPHS}:mm", [tensor("a", 16, 16), tensor("b", 16, 16)], TRITON)
+    requested = program_of(f"{GRAPHS}:mm", factors(16, 16, 16), TRITON)
     usual = inductor.compile(requested, target).generated
     decision = Decision.DEFERRED_TIMES_ARE_INFINITE if deferred else Decision.TIMES_ARE_INFINITE
     infinite = inductor.compile(dataclasses.replace(requested, decision=decision), target).generated
@@ -179,12 +159,17 @@ def few_configs():
 def operation_of(name):
     """The operands of 128 x 256 and 256 x 128 (four times, if batched) and the arguments of an operation's graph."""
     batch = (4,) if name in ("bmm", "baddbmm") else ()
-    operands = [tensor("a", *batch, 128, 256), tensor("b", *batch, 256, 128)]
+    operands = [half("a", *batch, 128, 256), half("b", *batch, 256, 128)]
     if name == "mm_plus_mm":
-        operands += [tensor("c", 128, 256), tensor("d", 256, 128)]
+        operands += [half("c", 128, 256), half("d", 256, 128)]
     if name in ("addmm", "baddbmm"):
-        return [*operands, tensor("bias", *batch, 128, 128) if batch else tensor("bias", 128)], tuple(ALIKE.items())
+        return [*operands, half("bias", *batch, 128, 128) if batch else half("bias", 128)], ALIKE
     return operands, ()
+
+
+def autotuned(autotune):
+    """Settings with autotuning on or off; templates and ATen's implementation are allowed."""
+    return {"max_autotune": autotune, "max_autotune_gemm": autotune, GEMM_BACKENDS: "ATEN,TRITON", **few_configs()}
 
 
 @generated(operation=OPERATIONS, autotune=[False, True])
@@ -192,8 +177,8 @@ def test_autotune_gemm_choice_validation(inductor, target, operation, autotune):
     """Templates are offered if autotuning is on; ATen's implementation is offered always. PyTorch's test takes the
     choices together, this one each lowering's."""
     operands, arguments = operation_of(operation)
-    settings = {"max_autotune": autotune, "max_autotune_gemm": autotune, GEMM_BACKENDS: "ATEN,TRITON", **few_configs()}
-    compiled = inductor.exact(f"{GRAPHS}:{operation}", operands, target, settings=settings, arguments=arguments)
+    fields = {"settings": autotuned(autotune), "arguments": arguments}
+    compiled = inductor.exact(f"{GRAPHS}:{operation}", operands, target, **fields)
     most = MOST if few_configs() else 1000
     inductor.record(checks.check_offered(compiled.generated, templates=autotune, most=most))
 
@@ -201,11 +186,8 @@ def test_autotune_gemm_choice_validation(inductor, target, operation, autotune):
 @generated(autotune=[False, True])
 def test_autotune_layout_optimization(inductor, target, autotune):
     """Choices among which are templates have a fixed layout, so that they can be fused; ATen's alone leave it open."""
-    operands = [tensor("a", 32, 128), tensor("b", 128, 64), tensor("bias", 64)]
-    settings = {"max_autotune": autotune, "max_autotune_gemm": autotune, GEMM_BACKENDS: "ATEN,TRITON", **few_configs()}
-    compiled = inductor.exact(
-        f"{GRAPHS}:addmm", operands, target, settings=settings, arguments=tuple(ALIKE.items()), dynamic=False
-    )
+    operands = [*factors(32, 64, 128), half("bias", 64)]
+    compiled = inductor.exact(f"{GRAPHS}:addmm", operands, target, settings=autotuned(autotune), arguments=ALIKE)
     inductor.record(checks.check_layouts(compiled.generated, fixed=autotune))
 
 
@@ -217,15 +199,16 @@ def test_prune_choices(inductor, target, size):
     """Configs that need too much shared memory are not offered: what is offered can be compiled and launched, the
     largest first. PyTorch's test has the small product alone, of which every config fits."""
     needs_option(inductor, PRUNING)
-    operands = [tensor("a", size, size, dtype="fp32"), tensor("b", size, size, dtype="fp32")]
-    only = spellings.only(inductor.template("mm"))
-    requested = program(f"{GRAPHS}:mm", operands, {**TRITON, PRUNING: True}, templates=only)
-    usual = dataclasses.replace(requested, settings=tuple({**TRITON, PRUNING: False}.items()), pick=0)
+    templates = inductor.choices_of("mm")
+    requested, usual = (
+        program_of(f"{GRAPHS}:mm", factors(size, size, size, "fp32"), settings, templates=templates, pick=pick)
+        for settings, pick in (({**TRITON, PRUNING: True}, None), ({**TRITON, PRUNING: False}, 0))
+    )
     pruned = inductor.compile(requested, target).generated
     inductor.record([checks.compiled_verdict(pruned)])
     inductor.conclude()
     inductor.record(checks.check_pruned(inductor.compile(usual, target).generated, pruned, some=size > 3))
-    offered = [choice for choice in pruned.lowerings[0].offered if re.search(only, choice.name)]
+    offered = [choice for choice in pruned.lowerings[0].offered if re.search(templates, choice.name)]
     largest = sorted(range(len(offered)), key=lambda place: checks.tile(offered[place]), reverse=True)
     for place in largest[: CHOICES[inductor.harness.settings.tier]]:
         launched = inductor.compile(dataclasses.replace(requested, pick=place), target).generated
@@ -240,11 +223,10 @@ def test_exhaustive(inductor, target):
     space = {"max_autotune_gemm_search_space": "EXHAUSTIVE"}
     settings = {**MAX_AUTOTUNE, **space, GEMM_BACKENDS: "ATEN,TRITON"}
     one = Decision.ONE_EXHAUSTIVE_CONFIG
-    requested = program(f"{GRAPHS}:mm", [tensor("a", size, size), tensor("b", size, size)], settings, decision=one)
+    requested = program_of(f"{GRAPHS}:mm", factors(size, size, size), settings, decision=one)
     inductor.record(checks.check_exhaustive(inductor.compile(requested, target).generated))
-    for run in inductor.pinned(
-        mm(size, size, size, "fp16"), target, inductor.template("mm"), choices=1, settings=space, decision=one
-    ):
+    fields = {"choices": 1, "settings": space, "decision": one}
+    for run in inductor.pinned(mm(size, size, size, "fp16"), target, inductor.template("mm"), **fields):
         run.check("config", (run.config.block_m, run.config.block_n, run.config.block_k) == (32, 32, 32), run.config.id)
 
 
@@ -256,9 +238,8 @@ def test_mm_k_1(inductor, target):
     """A column times a row, of 90 to 99 elements. The quick tier takes three of these sizes."""
     sizes = (90, 95, 99) if inductor.harness.settings.tier == "quick" else range(90, 100)
     for size in sizes:
-        operands = [tensor("a", size, 1, dtype="fp32"), tensor("b", 1, size, dtype="fp32")]
-        pick = picked(inductor) + size
-        compiled = inductor.exact(f"{GRAPHS}:mm", operands, target, settings=TRITON, pick=pick)
+        fields = {"settings": TRITON, "pick": picked(inductor) + size}
+        compiled = inductor.exact(f"{GRAPHS}:mm", factors(size, size, 1, "fp32"), target, **fields)
         inductor.record(checks.check_triton_alone(compiled.generated), f"{size}/")
 
 
@@ -276,20 +257,17 @@ def test_bmm_out_dtype(inductor, target):
     """An fp32 product of fp16 matrices that is not rounded to fp16 between. Where Triton's templates alone are allowed,
     they give the same; a torch that has none for it says that there is no choice, which is all that PyTorch's test
     knows."""
-    operands = [tensor("a", 2, 3, 4), tensor("b", 2, 4, 5)]
-    fields = {"values": wide_values()}
-    graph = f"{OWN}:wide_bmm"
-    compiled = inductor.exact(graph, operands, target, settings=MAX_AUTOTUNE, templates="^bmm", **fields)
+    operands, values, graph = [half("a", 2, 3, 4), half("b", 2, 4, 5)], wide_values(), f"{OWN}:wide_bmm"
+    compiled = inductor.exact(graph, operands, target, settings=MAX_AUTOTUNE, templates="^bmm", values=values)
     inductor.record([in_source("call", exactly(1, split_k.wide_bmm_call()), compiled.generated.modules[-1], "module")])
     inductor.record(checks.check_output(compiled, inductor.harness.executor, shape=(2, 3, 5), dtype="fp32"))
-    templates = program(graph, operands, TRITON, pick=picked(inductor))
+    templates = program_of(graph, operands, TRITON, pick=picked(inductor))
     failure = inductor.compile(templates, target).generated.failure
     if failure is not None:
-        text = str(failure)[:300]
         named = "NoValidChoicesError" in failure.types and checks.NO_CHOICE in failure.message
-        inductor.record([Verdict("refused", named, text)])
+        inductor.record([Verdict("refused", named, str(failure)[:300])])
         return
-    compiled = inductor.exact(graph, operands, target, settings=TRITON, pick=templates.pick, **fields)
+    compiled = inductor.exact(graph, operands, target, settings=TRITON, pick=templates.pick, values=values)
     inductor.record([Verdict("template", any(k.kind == "template" for k in compiled.generated.kernels), "Triton's")])
     inductor.record(checks.check_output(compiled, inductor.harness.executor, shape=(2, 3, 5), dtype="fp32"))
 
@@ -314,12 +292,12 @@ def deep(inductor, shape):
 
 def product_of(graph, m, n, k, dtype):
     """Operands and values of ``graph``, whose A may be stored as K x M."""
-    transposed = "transposed" in graph
+    a, b = factors(m, n, k, dtype)
     values = split_k.mirrored(m, n, k, dtype)
-    if transposed:
+    if "transposed" in graph:
+        a = dense("a", k, m, dtype=dtype)
         values["a"] = values["a"].t().contiguous()
-    first = tensor("a", k, m, dtype=dtype) if transposed else tensor("a", m, k, dtype=dtype)
-    return [first, tensor("b", k, n, dtype=dtype)], values
+    return [a, b], values
 
 
 @generated(shape=DEEP, dtype=["fp16", "bf16"], dynamic=[False, True])
@@ -330,19 +308,16 @@ def test_decompose_k(inductor, target, shape, dtype, dynamic):
     tier = inductor.harness.settings.tier
     for number, name in enumerate((f"{GRAPHS}:mm", f"{OWN}:relu_mm", f"{OWN}:relu_transposed_mm")):
         operands, values = product_of(name, m, n, k, dtype)
+        fields = {"values": values, "settings": TRITON}
         if dynamic:
-            compiled = inductor.exact(
-                name, operands, target, values=values, settings=TRITON, dynamic=True, pick=picked(inductor)
-            )
+            compiled = inductor.exact(name, operands, target, dynamic=True, pick=picked(inductor), **fields)
             inductor.record(split_k.check_not_decomposed(compiled.generated), f"{number}/")
             continue
         done, offered = 0, 1
         most = CHOICES[tier] if number == 0 else 1
         while done < offered and (most is None or done < most):
             pick = picked(inductor) + number + done
-            compiled = inductor.exact(
-                name, operands, target, values=values, settings=TRITON, templates=SPLIT, pick=pick
-            )
+            compiled = inductor.exact(name, operands, target, templates=SPLIT, pick=pick, **fields)
             offered = compiled.generated.lowerings[0].matching
             inductor.record(split_k.check_splits(compiled.generated, m, n, k, most=10, some=True), f"{number}/")
             inductor.record(split_k.check_decomposed(compiled.generated, m, n), f"{number}/{pick}/")
@@ -356,10 +331,9 @@ def test_decompose_k_envvars(inductor, target, splits, threshold):
     needs_option(inductor, SPLITS, THRESHOLD)
     settings = {**TRITON, SPLITS: splits, THRESHOLD: threshold}
     for m, n, k in ((32, 32, 32768), (32, 32, 256)):
-        requested = program(f"{GRAPHS}:mm", [tensor("a", m, k), tensor("b", k, n)], settings)
-        result = inductor.compile(requested, target).generated
+        generated = inductor.compile(program_of(f"{GRAPHS}:mm", factors(m, n, k), settings), target).generated
         some = splits > 0 and k >= threshold * m and k >= threshold * n
-        inductor.record(split_k.check_splits(result, m, n, k, most=splits, some=some), f"{k}/")
+        inductor.record(split_k.check_splits(generated, m, n, k, most=splits, some=some), f"{k}/")
 
 
 @generated()
@@ -368,21 +342,14 @@ def test_decompose_k_output_stride(inductor, target):
     heuristic; here the choice is pinned, and the numbers are judged too."""
     needs_option(inductor, THRESHOLD)
     m, n, k, width = (256, 1096, 32768, 1152) if inductor.harness.settings.has_gpu else (16, 40, 2560, 48)
-    values = split_k.mirrored(m, n, k, "bf16")
-    values["a"] = values["a"].t().contiguous()
-    operands = [tensor("a", k, m, dtype="bf16"), tensor("b", k, n, dtype="bf16", strides=(width, 1))]
-    compiled = inductor.exact(
-        f"{OWN}:transposed_mm",
-        operands,
-        target,
-        values=values,
-        settings={**TRITON, THRESHOLD: 16},
-        templates=SPLIT,
-        pick=picked(inductor),
-    )
+    graph = f"{OWN}:transposed_mm"
+    (a, _), values = product_of(graph, m, n, k, "bf16")
+    operands = [a, dense("b", k, n, dtype="bf16", strides=(width, 1))]
+    fields = {"settings": {**TRITON, THRESHOLD: 16}, "templates": SPLIT, "pick": picked(inductor)}
+    compiled = inductor.exact(graph, operands, target, values=values, **fields)
     inductor.record(split_k.check_decomposed(compiled.generated, m, n))
-    dense = exactly(1, rf"empty_strided_cuda\(\({m}, {n}\), \({n}, 1\), torch\.bfloat16\)")
-    inductor.record([in_source("allocation", dense, compiled.generated.modules[-1], "module")])
+    packed = exactly(1, rf"empty_strided_cuda\(\({m}, {n}\), \({n}, 1\), torch\.bfloat16\)")
+    inductor.record([in_source("allocation", packed, compiled.generated.modules[-1], "module")])
     executor = inductor.harness.executor
     inductor.record(checks.check_output(compiled, executor, shape=(m, n), dtype="bf16", strides=(n, 1)))
 
@@ -393,18 +360,11 @@ def test_decompose_k_dynamic_input(inductor, target):
     PyTorch's test calls the function with one size."""
     n, k = (32, 32768) if inductor.harness.settings.has_gpu else (32, 2048)
     rows = (16, 11)
-    first, second = ([tensor("a", m, k), tensor("b", k, n)] for m in rows)
-    fields = {"dynamic": None, "marked": (("a", 0),), "calls": (tuple(second),), "templates": SPLIT}
-    compiled = inductor.exact(
-        f"{OWN}:stacked_mm",
-        first,
-        target,
-        values=split_k.mirrored(rows[0], n, k, "fp16"),
-        settings=TRITON,
-        pick=picked(inductor),
-        decision=Decision.K_MAY_BE_SPLIT,
-        **fields,
-    )
+    first, second = (factors(m, n, k) for m in rows)
+    calls = {"dynamic": None, "marked": (("a", 0),), "calls": (tuple(second),)}
+    fields = {"decision": Decision.K_MAY_BE_SPLIT, "settings": TRITON, "templates": SPLIT, "pick": picked(inductor)}
+    values = split_k.mirrored(rows[0], n, k, "fp16")
+    compiled = inductor.exact(f"{OWN}:stacked_mm", first, target, values=values, **calls, **fields)
     inductor.record(split_k.check_symbolic(compiled.generated, n))
     values = split_k.mirrored(rows[1], n, k, "fp16", seed=1)
     inductor.record(inductor.second_call(compiled, values), f"{rows[1]} rows/")
@@ -427,8 +387,8 @@ def test_decompose_k_dynamic_input_bwd(inductor, target):
 
 def not_contiguous(inductor, target, graph, operands, **fields):
     """Checks that the transformation is not offered here, and ends the case: there is nothing of it to judge."""
-    fields["decision"] = Decision.CONTIGUOUS_IS_BETTER
-    requested = program(graph, operands, {**TRITON, **few_configs()}, **fields)
+    fields |= {"decision": Decision.CONTIGUOUS_IS_BETTER, "pick": 0}
+    requested = program_of(graph, operands, {**TRITON, **few_configs()}, **fields)
     inductor.record(checks.check_not_contiguous(inductor.compile(requested, target).generated))
     detail = "Inductor offers it on ROCm alone; that it is not offered for this target was checked"
     inductor.recorder.not_applicable(Reason(ReasonCode.CAPABILITY, "contiguous transform", detail))
@@ -438,36 +398,31 @@ SIZES = Thin([(64, 128, 256), (128, 256, 512), (256, 512, 1024)])
 DTYPE = Thin(["fp16", "bf16", "fp32"])
 
 
-def column_major(rows, columns, dtype):
-    return tensor("b", rows, columns, dtype=dtype, strides=(1, rows))
+def second_by_columns(m, n, k, *, dtype="fp16"):
+    """Both operands of a product, the second column-major."""
+    return [dense("a", m, k, dtype=dtype), dense("b", k, n, dtype=dtype, last=0)]
 
 
 @generated(size=SIZES, dtype=DTYPE)
 def test_contiguous_transform_mm(inductor, target, size, dtype):
     """A column-major second operand."""
-    m, n, k = size
-    not_contiguous(
-        inductor, target, f"{GRAPHS}:mm", [tensor("a", m, k, dtype=dtype), column_major(k, n, dtype)], pick=0
-    )
+    not_contiguous(inductor, target, f"{GRAPHS}:mm", second_by_columns(*size, dtype=dtype))
 
 
 @generated(size=SIZES, dtype=DTYPE)
 def test_contiguous_transform_addmm(inductor, target, size, dtype):
     """The same with a matrix as bias."""
-    m, n, k = size
-    operands = [tensor("bias", m, n, dtype=dtype), tensor("a", m, k, dtype=dtype), column_major(k, n, dtype)]
-    not_contiguous(inductor, target, f"{OWN}:matrix_addmm", operands, pick=0)
+    operands = [dense("bias", *size[:2], dtype=dtype), *second_by_columns(*size, dtype=dtype)]
+    not_contiguous(inductor, target, f"{OWN}:matrix_addmm", operands)
 
 
 @generated(dynamic=[False, True])
 def test_contiguous_transform_non_contiguous_second(inductor, target, dynamic):
     """Sizes that may be dynamic."""
-    operands = [tensor("a", 64, 64), column_major(64, 128, "fp16")]
-    not_contiguous(inductor, target, f"{GRAPHS}:mm", operands, dynamic=dynamic, pick=0)
+    not_contiguous(inductor, target, f"{GRAPHS}:mm", second_by_columns(64, 128, 64), dynamic=dynamic)
 
 
 @generated()
 def test_contiguous_transform_with_epilogue(inductor, target):
     """Before a relu."""
-    operands = [tensor("a", 128, 512), column_major(512, 256, "fp16")]
-    not_contiguous(inductor, target, f"{OWN}:relu_mm", operands, pick=0)
+    not_contiguous(inductor, target, f"{OWN}:relu_mm", second_by_columns(128, 256, 512))

@@ -90,6 +90,6 @@ def test_pruned_configs_compile(harness, recorder):
     settings = {"max_autotune_gemm_backends": "TRITON", "max_autotune_prune_choices_based_on_shared_mem": True}
     with max_autotune.compiling(**settings) as counters:
         product = torch.compile(torch.mm, dynamic=False)(a.to(device), b.to(device)).cpu()
-        exceptions = counters["select_algorithm_num_precompilation_exceptions"]
+        exceptions = counters["inductor"]["select_algorithm_num_precompilation_exceptions"]
     recorder.verdict("no exception", exceptions == 0, f"{exceptions} choices did not compile")
     recorder.verdict("numbers", torch.equal(product.double(), a.double() @ b.double()), "the product of whole numbers")

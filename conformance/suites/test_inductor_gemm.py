@@ -8,6 +8,7 @@ fastest, counts are exact, stores that were not asked for are forbidden, and num
 
 from conformance.cases.generated_cases import generated
 from conformance.codegen_checks import POINTER_STORE, TCGEN05, TMA_LOAD, TMA_STORE, WARP_SPECIALIZED
+from conformance.inductor.checks.operations import check_recompiles
 from conformance.inductor.source import spellings
 from conformance.kernels import carveout
 from conformance.problems import Layout, addmm, mm, scaled_mm
@@ -51,11 +52,14 @@ def check_descriptors(run, template, *, store):
     run.exactly(subtiles, "stores", r"\btt\.(?:descriptor_)?store\b", where="ttir")
 
 
-def check_persistent(inductor, target, template, problem, name, *, dynamic, store):
-    """Judges choices of the persistent ``template`` for ``problem``, whose kernel has ``name`` in its own."""
-    for run in inductor.pinned(problem, target, template, persistent=True, dynamic=dynamic, settings=settings(store)):
+def check_persistent(inductor, target, template, problem, name, *, store, requires=(), **fields):
+    """Judges choices of the persistent ``template`` for ``problem``, whose kernel has ``name`` in its own and whose
+    code has the features that are required."""
+    for run in inductor.pinned(problem, target, template, persistent=True, settings=settings(store), **fields):
         run.filecheck("kernel", f"CHECK: def triton_tem_fused_{name}")
         check_descriptors(run, template, store=store)
+        if requires:
+            run.code(requires=requires)
 
 
 @generated(needs=("tma", "wgmma"), order=ORDERS, dynamic=[False, True], store=[False, True])
@@ -83,14 +87,10 @@ def test_addmm_persistent_tma(inductor, target, order, dynamic, store):
     check_persistent(inductor, target, template, problem, "addmm", dynamic=dynamic, store=store)
 
 
-def check_blackwell(inductor, target, problem, name, *, dynamic, store, **fields):
+def check_blackwell(inductor, target, problem, name, **fields):
     """Judges choices of the warp-specialised template for ``problem``, whose kernel has ``name`` in its own."""
-    template = inductor.template("Blackwell")
-    fields |= {"persistent": True, "dynamic": dynamic, "settings": settings(store)}
-    for run in inductor.pinned(problem, target, template, **fields):
-        run.filecheck("kernel", f"CHECK: def triton_tem_fused_{name}")
-        check_descriptors(run, template, store=store)
-        run.code(requires=[TCGEN05, WARP_SPECIALIZED])
+    fields["requires"] = [TCGEN05, WARP_SPECIALIZED]
+    check_persistent(inductor, target, inductor.template("Blackwell"), problem, name, **fields)
 
 
 def subtiled(subtile):
@@ -169,10 +169,9 @@ def test_dynamic_rows(inductor, target, operation):
     template = persistent(inductor, target)
     make, fields = (mm, {}) if operation == "mm" else (addmm, PLAIN)
     problem, *also = (make(rows, 248, 88, "fp16", **fields) for rows in (168, 40, 328))
-    for run in inductor.pinned(
-        problem, target, template, persistent=True, dynamic=None, marked=(("a", 0),), also=also, settings=TMA
-    ):
-        run.check("recompiles", run.generated.counters["recompiles"] == 0, f"{run.generated.counters['recompiles']}")
+    calls = {"dynamic": None, "marked": (("a", 0),), "also": also}
+    for run in inductor.pinned(problem, target, template, persistent=True, settings=TMA, **calls):
+        check_recompiles(run)
         check_descriptors(run, template, store=False)
 
 
@@ -189,14 +188,7 @@ def test_sm_carveout(inductor, target, operation, reserve):
         problem = scaled_mm(1536, 1536, 64, "e4m3", scaling="tensor")
     left = (target.limits.multiprocessors or 0) - (reserve or 0)
     before = carveout.current()
-    for run in inductor.pinned(
-        problem,
-        target,
-        template,
-        persistent=True,
-        carveout=reserve,
-        settings=TMA,
-        fills=("transparent",),
-    ):
+    fields = {"persistent": True, "carveout": reserve, "settings": TMA, "fills": ("transparent",)}
+    for run in inductor.pinned(problem, target, template, **fields):
         run.exactly(1, "NUM_SMS", rf"NUM_SMS : tl\.constexpr = {left}\b")
     inductor.recorder.verdict("restored", carveout.current() == before, f"carveout {carveout.current()}")

@@ -5,7 +5,6 @@ taken, numbers are judged by our own bounds or are exact integers (so ``cos`` is
 without a device the shapes are smaller, for the interpreter runs them.
 """
 
-import functools
 import tempfile
 import zipfile
 
@@ -15,18 +14,18 @@ from conformance import problems
 from conformance.cases.generated_cases import Thin, generated
 from conformance.inductor.checks import dropout
 from conformance.inductor.checks import operations as checks
-from conformance.inductor.compile.program import Program
+from conformance.inductor.checks.choices import compiled_verdict
+from conformance.inductor.compile.program import program_of
 from conformance.inductor.graphs import operations as graphs_operations
 from conformance.inductor.graphs.operands import dense
 from conformance.inductor.graphs.products import graph_of
 from conformance.inductor.replay.exact import small_integers
-from conformance.inductor.source import spellings
 from conformance.inductor.source.source_checks import extern_calls, launched
 from conformance.inductor.tuning import child_process, tuning_jobs
 from conformance.judging.inductor_judge import PINNED_SETTINGS
-from conformance.records import CompileFailure, Reason, ReasonCode, Status
+from conformance.records import Reason, ReasonCode
 
-GRAPHS = graphs_operations.__name__
+GRAPHS, PRODUCTS = graphs_operations.__name__, "conformance.inductor.graphs.products"
 
 #: Two or more tiles of each extent for most configs, in no extent a whole number of them.
 SIZES = (168, 136, 88)
@@ -41,10 +40,6 @@ def searching(space):
     """Settings for a search space. The exhaustive one is cut to its first 16 configs."""
     limit = {"test_configs.max_mm_configs": 16} if space == "EXHAUSTIVE" else {}
     return {**TRITON, "max_autotune_gemm_search_space": space, **limit}
-
-
-#: An operand of fp32 unless another dtype is given.
-tensor = functools.partial(dense, dtype="fp32")
 
 
 def sized(inductor, large, small):
@@ -63,11 +58,11 @@ def is_quick(inductor):
     return inductor.harness.settings.tier == "quick" and not inductor.harness.settings.has_gpu
 
 
-def pinned_choice(inductor, graph, operands, target, **fields):
-    """Judges ``graph`` exactly with the choices of Triton's templates, or those that ``templates`` leaves, of each
-    lowering the one at ``pick``."""
-    options = {**PINNED_SETTINGS, **fields.pop("settings", {})}
-    return inductor.exact(f"{GRAPHS}:{graph}", operands, target, settings=options, **{"pick": 0, **fields})
+def pinned_choice(inductor, graph, operands, target, *, settings, pick=0, **fields):
+    """Judges ``graph`` exactly with one choice of each lowering: of those that ``templates`` leaves the one at
+    ``pick``."""
+    settings = {**PINNED_SETTINGS, **settings}
+    return inductor.exact(f"{GRAPHS}:{graph}", operands, target, settings=settings, pick=pick, **fields)
 
 
 # --- products ---------------------------------------------------------------------------------------------------------
@@ -88,17 +83,11 @@ def test_mm_plus_mm_dynamic_has_no_template(inductor, target):
     problem = problems.mm_plus_mm(*SIZES, "fp16")
     name = inductor.template("mm_plus_mm")
     inductor.refused(problem, target, name, "NoValidChoicesError", dynamic=True)
-    program = Program(
-        "conformance.inductor.graphs.products:mm_plus_mm",
-        problem.operands,
-        dynamic=True,
-        settings=tuple({**PINNED_SETTINGS, **BOTH}.items()),
-    )
-    result = inductor.compile(program, target).generated
-    kinds = {choice.kind for choice in result.offered}
-    inductor.recorder.verdict("offered", kinds == {"extern"}, ", ".join(choice.name for choice in result.offered))
-    failure = "compiled" if result.failure is None else result.failure.message
-    inductor.recorder.verdict("compiled", result.failure is None, failure)
+    program = program_of(f"{PRODUCTS}:mm_plus_mm", problem.operands, {**PINNED_SETTINGS, **BOTH}, dynamic=True)
+    generated = inductor.compile(program, target).generated
+    kinds = {choice.kind for choice in generated.offered}
+    inductor.recorder.verdict("offered", kinds == {"extern"}, ", ".join(choice.name for choice in generated.offered))
+    inductor.record([compiled_verdict(generated)])
 
 
 @generated(space=SEARCH_SPACES)
@@ -185,24 +174,16 @@ def test_epilogue_fusion(inductor, target, epilogue, dynamic, dtype):
     steps = EPILOGUES[epilogue]
     bias = problems.Bias() if "bias" in steps else None
     problem = product(inductor, problems.fused_mm, dtype, fusion=problems.Fusion(epilogue=steps), bias=bias)
-    name = inductor.template("mm")
     # folding constants, torch makes the zeros of a dropout on the device
-    options = sized(inductor, {}, {"joint_graph_constant_folding": False})
+    fields = {"dynamic": dynamic, "settings": sized(inductor, {}, {"joint_graph_constant_folding": False})}
     if dtype == "fp32":
-        for run in inductor.pinned(problem, target, name, dynamic=dynamic, settings=options):
+        for run in inductor.pinned(problem, target, inductor.template("mm"), **fields):
             run.record(checks.epilogue_in_template(run.generated, steps))
         return
-    graph, arguments = graph_of(problem)
-    compiled = inductor.exact(
-        graph,
-        problem.operands,
-        target,
-        arguments=arguments,
-        dynamic=dynamic,
-        templates=spellings.only(name),
-        pick=len(epilogue),
-        settings={**PINNED_SETTINGS, **options},
-    )
+    graph, fields["arguments"] = graph_of(problem)
+    fields["settings"] = {**PINNED_SETTINGS, **fields["settings"]}
+    fields |= {"templates": inductor.choices_of("mm"), "pick": len(epilogue)}
+    compiled = inductor.exact(graph, problem.operands, target, **fields)
     inductor.record(checks.epilogue_in_template(compiled.generated, steps))
 
 
@@ -214,29 +195,19 @@ def test_matmul_dropout(inductor, target, p, fallback):
     """Which elements become 0, and the factor of the others, both exact: ATen's random numbers for a seed
     (``fallback``), or those that the template's kernel draws in its epilogue. PyTorch's test compares a gradient with
     itself."""
-    a, b = tensor("a", 168, 88), tensor("b", 88, 136)
-    options = {**PINNED_SETTINGS, "fallback_random": fallback}
-    program = Program(
-        f"{GRAPHS}:dropout_of_mm",
-        (a, b),
-        (("p", p),),
-        settings=tuple(options.items()),
-        templates=spellings.only(inductor.template("mm")),
-        pick=0,
-    )
-    compiled = inductor.compile(program, target)
-    inductor.recorder.set(kernel="inductor/dropout_of_mm")
-    failure = compiled.generated.failure
-    if failure is not None:
-        raise CompileFailure(Status.COMPILE_ERROR, failure.message)
+    operands = [dense("a", 168, 88), dense("b", 88, 136)]
+    settings = {**PINNED_SETTINGS, "fallback_random": fallback}
+    fields = {"arguments": (("p", p),), "templates": inductor.choices_of("mm"), "pick": 0}
+    compiled = inductor.compiled(program_of(f"{GRAPHS}:dropout_of_mm", operands, settings, **fields), target)
     kernels = [kernel.kind for kernel in compiled.generated.kernels]
     inductor.recorder.verdict("one kernel", kernels == ["template"], ", ".join(kernels))
     executor = inductor.executor()
 
-    def run(operands):
-        return compiled.call(operands, executor, observe=False)[0][0]
+    def run(tensors):
+        return compiled.call(tensors, executor, observe=False)[0][0]
 
-    values = [small_integers(operand, inductor.harness.settings.seed, number) for number, operand in enumerate((a, b))]
+    seed = inductor.harness.settings.seed
+    values = [small_integers(operand, seed, number) for number, operand in enumerate(operands)]
     mask = dropout.eager_mask if fallback else dropout.drawn_mask
     inductor.record(dropout.dropout_verdicts(run, values, p, mask, executor.device))
 
@@ -249,7 +220,7 @@ def test_matmul_dropout_backward(inductor, target, p):
     inductor.recorder.set(kernel="inductor/dropout_of_mm", target=target, executor="device")
     shapes = {"a": (128, 128), "b": (128, 128), "weight": (128, 128)}
     a, b, weight = (
-        small_integers(tensor(name, *shape), inductor.harness.settings.seed, number).cuda()
+        small_integers(dense(name, *shape), inductor.harness.settings.seed, number).cuda()
         for number, (name, shape) in enumerate(shapes.items())
     )
     with torch.random.fork_rng(), torch._inductor.config.patch(max_autotune_gemm=True, fallback_random=True):
@@ -280,15 +251,9 @@ LAST = {"order_x": "channels-last", "order_w": "channels-last", "order_out": "ch
 def test_conv1x1(inductor, target, space):
     """A 1x1 convolution of channels-last tensors is a product by a template, and no extern convolution is called."""
     size = sized(inductor, 32, 9)
-    operands = [tensor("x", 4, 3, size, size, last=1), tensor("w", 16, 3, 1, 1, last=1), tensor("bias", 16)]
-    compiled = inductor.exact(
-        "conformance.inductor.graphs.products:convolution",
-        operands,
-        target,
-        arguments=(("stride", [1, 1]), ("padding", [0, 0]), ("groups", 1)),
-        settings={**PINNED_SETTINGS, **searching(space)},
-        pick=0,
-    )
+    operands = [dense("x", 4, 3, size, size, last=1), dense("w", 16, 3, 1, 1, last=1), dense("bias", 16)]
+    settings = {**PINNED_SETTINGS, **searching(space)}
+    compiled = inductor.exact(f"{PRODUCTS}:convolution", operands, target, settings=settings, pick=0)
     inductor.record(checks.no_extern_convolution(compiled.generated))
 
 
@@ -297,15 +262,8 @@ def test_conv1x1_dynamic_size(inductor, target, order):
     """A 1x1 convolution of three sizes by one compilation, for which H and W are symbols."""
     orders = LAST if order == "channels-last" else {}
     problem, *also = (problems.conv2d(2, 24, size, 40, 1, "fp16", **orders) for size in ((11, 13), (5, 16), (17, 3)))
-    for run in inductor.pinned(
-        problem,
-        target,
-        inductor.template("convolution 2d"),
-        dynamic=None,
-        marked=(("x", 2), ("x", 3)),
-        also=also,
-        settings=TRITON,
-    ):
+    fields = {"dynamic": None, "marked": (("x", 2), ("x", 3)), "also": also, "settings": TRITON}
+    for run in inductor.pinned(problem, target, inductor.template("convolution 2d"), **fields):
         checks.check_recompiles(run)
         run.filecheck("size is an argument", "CHECK: {{def triton_tem_fused_.*\\bks0\\b}}")
 
@@ -316,7 +274,7 @@ def test_conv1x1_with_free_symbols(inductor, target):
     makes them symbols. PyTorch's test checks that nothing is raised."""
     inductor.need_device("sizes that depend on data")
     inductor.recorder.set(kernel="inductor/conv1x1_of_counts", target=target, executor="device")
-    operands = tensor("x", 4, 3, 224, 224, last=1), tensor("w", 64, 3, 1, 1, last=1)
+    operands = dense("x", 4, 3, 224, 224, last=1), dense("w", 64, 3, 1, 1, last=1)
     x, w = (small_integers(operand, inductor.harness.settings.seed, number) for number, operand in enumerate(operands))
     with torch._inductor.config.patch(max_autotune=True):
         torch._dynamo.reset()
@@ -347,15 +305,9 @@ def test_conv_cat(inductor, target, space):
     """Pointwise kernels compute what is joined to a convolution and join it. Each does both: there is one kernel, or in
     some releases one per part. PyTorch's test compares the compiled module with itself."""
     batch, size = sized(inductor, (32, 64), (2, 9))
-    operands = [tensor("x", batch, 3, size, size), tensor("w", 64, 3, 3, 3)]
-    compiled = pinned_choice(
-        inductor,
-        "conv_cat",
-        operands,
-        target,
-        templates=spellings.only(inductor.template("convolution 2d")),
-        settings=searching(space),
-    )
+    operands = [dense("x", batch, 3, size, size), dense("w", 64, 3, 3, 3)]
+    fields = {"templates": inductor.choices_of("convolution 2d"), "settings": searching(space)}
+    compiled = pinned_choice(inductor, "conv_cat", operands, target, **fields)
     inductor.record(checks.one_cat(compiled.generated))
 
 
@@ -376,11 +328,9 @@ def test_conv3d(inductor, target, space):
 @generated(size=[4, 72], pick=Thin([0, 3, 7]))
 def test_cat_addmm(inductor, target, size, pick):
     """Two products with an addend, side by side in one result."""
-    operands = [tensor(name, size, size) for name in "abc"]
-    name = inductor.template("mm")
-    compiled = pinned_choice(
-        inductor, "cat_addmm", operands, target, templates=spellings.only(name), pick=pick, settings=TRITON
-    )
+    operands = [dense(name, size, size) for name in "abc"]
+    fields = {"templates": inductor.choices_of("mm"), "pick": pick, "settings": TRITON}
+    compiled = pinned_choice(inductor, "cat_addmm", operands, target, **fields)
     names = [name for module in compiled.generated.modules for name in launched(module)]
     products = [name for name in names if name.startswith("triton_tem_fused_addmm")]
     inductor.recorder.verdict("launches", len(products) == 2, ", ".join(names))
@@ -390,9 +340,9 @@ def test_cat_addmm(inductor, target, size, pick):
 def test_cat_max_autotune(inductor, target, graph, choice):
     """A product that is joined to something else, by ATen and by a template: how many kernels are launched. PyTorch's
     tests count no launches of the third graph."""
-    operands = [tensor("x", 40, 40), tensor("y", 40, 40)]
-    name = "^mm$" if choice == "extern" else spellings.only(inductor.template("mm"))
-    compiled = pinned_choice(inductor, graph, operands, target, templates=name, settings=BOTH)
+    operands = [dense("x", 40, 40), dense("y", 40, 40)]
+    templates = "^mm$" if choice == "extern" else inductor.choices_of("mm")
+    compiled = pinned_choice(inductor, graph, operands, target, templates=templates, settings=BOTH)
     inductor.record(checks.cat_launches(compiled.generated, graph, choice))
 
 
@@ -400,7 +350,7 @@ def test_cat_max_autotune(inductor, target, graph, choice):
 def test_mutation_rename(inductor, target, size):
     """In-place writes before and after a product by ATen that competed with templates: everything reads what was
     written before it. PyTorch's test looks for a buffer's name in the scheduler's log."""
-    operands = [*(tensor(name, size, size) for name in "xyz"), tensor("other", size)]
+    operands = [*(dense(name, size, size) for name in "xyz"), dense("other", size)]
     # with several choices left, the product is scheduled before one of them is taken
     names = ("benchmark_epilogue_fusion", "benchmark_template_fusion")  # the second is the later one
     competing = {name: True for name in names if hasattr(torch._inductor.config, name)}
@@ -411,31 +361,20 @@ def test_mutation_rename(inductor, target, size):
     inductor.recorder.verdict("one extern product", calls == ["mm"], ", ".join(calls))
 
 
-MANY = [tensor("x", 256, 256), tensor("number", dtype="int32")]
-
-
 @generated(build=["jit", "aot"])
 def test_jit_fusion_matches_aot_fusion(inductor, target, build):
     """No more than two operations are fused, around a number that the host reads: compiled at once it is exact, and a
     package is built of it ahead. PyTorch's test only builds; what a package computes is not judged here."""
-    options = {**PINNED_SETTINGS, **TRITON, "max_fusion_size": 2}
+    settings = {**PINNED_SETTINGS, **TRITON, "max_fusion_size": 2}
+    size, number = sized(inductor, 256, 72), torch.tensor(3, dtype=torch.int32)
+    operands = [dense("x", size, size), dense("number", dtype="int32")]
     if build == "jit":
-        size = sized(inductor, 256, 72)
-        operands = [tensor("x", size, size), MANY[1]]
-        values = {"number": torch.tensor(3, dtype=torch.int32)}
-        pinned_choice(
-            inductor,
-            "many_of_one_in_a_graph",
-            operands,
-            target,
-            templates=spellings.only(inductor.template("mm")),
-            settings=options,
-            values=values,
-        )
+        fields = {"templates": inductor.choices_of("mm"), "settings": settings, "values": {"number": number}}
+        pinned_choice(inductor, "many_of_one_in_a_graph", operands, target, **fields)
         return
     inductor.need_device("building a package")
     inductor.recorder.set(kernel="inductor/many_of_one", target=target, executor="device")
-    x, number = small_integers(MANY[0], inductor.harness.settings.seed, 0), torch.tensor(3, dtype=torch.int32)
+    x = small_integers(operands[0], inductor.harness.settings.seed, 0)
 
     class Module(torch.nn.Module):
         def forward(self, x, number):
@@ -444,7 +383,7 @@ def test_jit_fusion_matches_aot_fusion(inductor, target, build):
     exported = torch.export.export(Module(), (x.cuda(), number.cuda()))
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         path = f"{folder}/many_of_one.pt2"
-        package = torch._inductor.aoti_compile_and_package(exported, package_path=path, inductor_configs=options)
+        package = torch._inductor.aoti_compile_and_package(exported, package_path=path, inductor_configs=settings)
         with zipfile.ZipFile(package) as archive:
             code = [name for name in archive.namelist() if name.endswith((".so", ".cubin"))]
     inductor.recorder.verdict("package", bool(code), ", ".join(code) or "no compiled code is in the package")
@@ -463,7 +402,7 @@ def test_autotune_device_guard(inductor, target):
         detail = f"operands on another device than the current one: two devices are needed, {len(devices)} are there"
         inductor.recorder.not_run(Reason(ReasonCode.NO_DEVICE, "second device", detail))
     inductor.recorder.set(kernel="inductor/mm", target=target, executor="device")
-    x = small_integers(tensor("x", 256, 256), inductor.harness.settings.seed, 0)
+    x = small_integers(dense("x", 256, 256), inductor.harness.settings.seed, 0)
     with child_process.environment(**{tuning_jobs.VISIBLE_DEVICES: ",".join(devices[:2])}):
         code, sent = child_process.spawned(child_process.square_on_second_device, x)
     device, current, numbers = sent or (None, None, None)

@@ -48,13 +48,9 @@ SIZES = Thin([(64, 128, 256), (63, 120, 250), (128, 128, 128)], quick=2)
 ALIGNED_SIZES = Thin([(64, 64, 64), (64, 120, 64), (64, 128, 256)], quick=2)
 
 
-def operand(name, shape, dtype="fp32"):
-    return dense(name, *shape, dtype=dtype)
-
-
 def matrices(sizes, first="fp32", second="fp32"):
     rows, inner, columns = sizes
-    return operand("x", (rows, inner), first), operand("y", (inner, columns), second)
+    return dense("x", rows, inner, dtype=first), dense("y", inner, columns, dtype=second)
 
 
 def small(placed: Operand) -> Tensor:
@@ -91,7 +87,7 @@ def pinned(
             operands,
             target,
             values=values,
-            templates=spellings.only(inductor.template("mm")),
+            templates=inductor.choices_of("mm"),
             pick=first + number,
             settings={**SETTINGS, **measuring(False), **(settings or {})},
             **program,
@@ -120,7 +116,7 @@ def test_gather_fusion(inductor, target):
     """Rows by index. PyTorch's test is skipped on every device, for an error of Triton's; here it runs, with the index
     held in 32 bits and widened in the graph."""
     x, y = matrices((64, 128, 128), "fp16", "fp16")
-    index = operand("index", (64,), "int32")
+    index = dense("index", 64, dtype="int32")
     order = torch.randperm(64, generator=torch.Generator().manual_seed(7)).int()
     for source in sources(inductor, target, "gather", (x, index, y), Counts(1, 1, 3), values={"index": order}):
         inductor.record([checks.check_loop(source, "stays in low precision", "CHECK-NOT: to(tl.float32)")])
@@ -165,7 +161,7 @@ def test_pending_fusions_multiple(inductor, target, measured, graph):
 
     Measured, Inductor may find that a kernel of its own pays, so that only the numbers and the products are judged."""
     shapes = {"two_products": ("x", "y"), "product_relu": ("x",)}[graph]
-    operands = tuple(operand(name, (64, 64)) for name in shapes)
+    operands = tuple(dense(name, 64, 64) for name in shapes)
     wanted = {"two_products": Counts(2, 2, 3), "product_relu": Counts(1, 1, 1)}[graph]
     if not measured:
         for _ in pinned(inductor, target, graph, operands, wanted):
@@ -178,7 +174,7 @@ def test_pending_fusions_multiple(inductor, target, measured, graph):
 @generated(measured=[False, True])
 def test_pending_fusion_pro_and_epi(inductor, target, measured):
     """One upcast for both operands, and an epilogue. Measured: as above."""
-    operands = (operand("x", (128, 128), "fp16"),)
+    operands = (dense("x", 128, 128, dtype="fp16"),)
     if not measured:
         for source in sources(inductor, target, "upcast_relu", operands, Counts(1, 1, 1)):
             inductor.record([checks.check_loop(source, "both are cast", exactly(2, r"\.to\(tl\.float32\)"))])
@@ -194,7 +190,7 @@ def compile_measured(inductor, target, graph, operands):
         f"{GRAPHS}:{graph}",
         operands,
         target,
-        templates=spellings.only(inductor.template("mm")),
+        templates=inductor.choices_of("mm"),
         settings={**SETTINGS, **measuring(True), "max_epilogue_benchmarked_choices": 3},
     )
 
@@ -213,8 +209,8 @@ def check_products(inductor, compiled, products):
 def test_multiple_inputs(inductor, target, sizes):
     """The sum of two fp16 tensors, as fp32."""
     rows, inner, columns = sizes
-    x, y = operand("x", (rows, inner), "fp16"), operand("y", (rows, inner), "fp16")
-    z = operand("z", (inner, columns))
+    x, y = dense("x", rows, inner, dtype="fp16"), dense("y", rows, inner, dtype="fp16")
+    z = dense("z", inner, columns)
     for source in sources(inductor, target, "multiple_inputs", (x, y, z), Counts(1, 1, 3)):
         inductor.record([checks.check_mask(source, "a", masked=False), checks.check_mask(source, "b", masked=False)])
 
@@ -222,7 +218,7 @@ def test_multiple_inputs(inductor, target, sizes):
 @generated()
 def test_storage_offset_prologue(inductor, target):
     """Both operands in one tensor: the second is read at its offset."""
-    for source in sources(inductor, target, "storage_offset", (operand("x", (128, 64)),), Counts(1, 1, 1)):
+    for source in sources(inductor, target, "storage_offset", (dense("x", 128, 64),), Counts(1, 1, 1)):
         inductor.record([checks.check_loop(source, "offset", exactly(1, r"\b4096\b"))])
 
 
@@ -236,7 +232,7 @@ def test_prologue_multiple_nodes(inductor, target, sizes):
 @generated(inner=[63, 64])
 def test_broadcast_x(inductor, target, inner):
     """One element as a row, of dynamic sizes."""
-    operands = (operand("x", (1, 1)), operand("y", (inner, 128)))
+    operands = (dense("x", 1, 1), dense("y", inner, 128))
     for source in sources(inductor, target, "broadcast_x", operands, Counts(1, 1, 2), dynamic=True):
         inductor.record([checks.check_mask(source, "a", masked=True)])
 
@@ -244,7 +240,7 @@ def test_broadcast_x(inductor, target, inner):
 @generated()
 def test_broadcast_y(inductor, target):
     """One element as the second operand, the first one's rows being dynamic."""
-    operands = (operand("x", (20, 1)), operand("y", (1, 1)))
+    operands = (dense("x", 20, 1), dense("y", 1, 1))
     for _ in pinned(inductor, target, "product", operands, Counts(1, 1, 2), dynamic=None, marked=(("x", 0),)):
         pass
 
@@ -260,7 +256,7 @@ def test_preserves_zero_analysis(inductor, target, graph):
 def test_prologue_read_into_both_inputs(inductor, target, measured):
     """One operand is made of the other: unmeasured, two kernels. Measured, only the numbers and the product are judged,
     as Inductor may find that one way or the other pays."""
-    operands = (operand("x", (256, 256)),)
+    operands = (dense("x", 256, 256),)
     if not measured:
         for _ in pinned(inductor, target, "read_into_both", operands, Counts(2, 3, 3)):
             pass
@@ -271,7 +267,7 @@ def test_prologue_read_into_both_inputs(inductor, target, measured):
 @generated()
 def test_mismatched_prologue_group(inductor, target):
     """One row that is broadcast within a prologue: its sizes are not the prologue's, so it has a kernel of its own."""
-    x, (y, z) = operand("x", (1, 256)), (operand("y", (256, 256)), operand("z", (256, 128)))
+    x, (y, z) = dense("x", 1, 256), (dense("y", 256, 256), dense("z", 256, 128))
     for compiled in pinned(inductor, target, "mismatched_group", (x, y, z), Counts(2, 2, 4), settings=REALIZED):
         kinds = sorted(kernel.kind for kernel in compiled.generated.kernels)
         inductor.record([Verdict("kernels", kinds == ["pointwise", "template"], ", ".join(kinds))])
@@ -300,8 +296,8 @@ def test_template_with_epilogues_and_dynamic_shape(inductor, target):
     compiles nothing. On a device choices are measured in a process of their own, as in PyTorch's test."""
 
     def shapes(rows):
-        x, weight = operand("x", (4, rows), "fp16"), operand("weight", (4, 3), "fp16")
-        return x, weight, operand("bias", (3,), "fp16"), operand("factor", (rows, 3), "fp16")
+        x, weight = dense("x", 4, rows, dtype="fp16"), dense("weight", 4, 3, dtype="fp16")
+        return x, weight, dense("bias", 3, dtype="fp16"), dense("factor", rows, 3, dtype="fp16")
 
     device = inductor.harness.settings.has_gpu and not inductor.harness.settings.compile_only
     settings = {"autotune_in_subproc": True} if device else {}

@@ -5,12 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-import json
-import pickle
-import re
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +14,6 @@ from torch._inductor.kernel import mm as mm_module
 from torch._inductor.select_algorithm import AlgorithmSelectorCache
 
 from conformance.execution.compilation import Task
-from conformance.execution.interpreter import InterpreterExecutor
 from conformance.execution.resources import KernelResources
 from conformance.inductor.checks import choices, split_k
 from conformance.inductor.compile import replaced_decisions
@@ -31,13 +25,13 @@ from conformance.inductor.compile.program import (
     GeneratedKernel,
     Lowering,
     Program,
+    program_of,
 )
-from conformance.inductor.compile.provider import Compiled
-from conformance.inductor.replay.exact import exact_verdicts
+from conformance.judging.inductor_judge import Inductor
 from conformance.records import Status, Verdict
-from conformance.targets import find
+from conformance.targets import Target, find
 from tests.execution.sample_kernels import pool
-from tests.inductor.planting import failed, interpreted
+from tests.inductor.planting import Fault, PlantedFaults, failed
 
 SM90 = find("sm_90")
 
@@ -57,126 +51,78 @@ def generate(program: Program) -> Generated:
 # --- faults of generated modules --------------------------------------------------------------------------------------
 
 M, N, K = 32, 32, 2048
+#: The choices of a product in four parts, and those of the products of the parts.
+FOUR_PARTS = r"^decompose_k_mm_4_split|^bmm"
 
 
-@functools.cache
-def decomposed() -> Compiled:
-    """A product in four parts."""
-    operands, _ = suite().product_of(f"{suite().GRAPHS}:mm", M, N, K, "bf16")
-    program = suite().program(
-        f"{suite().GRAPHS}:mm", operands, suite().TRITON, templates=r"^decompose_k_mm_4_split|^bmm", pick=0
-    )
-    return Compiled(program, generate(program))
+def decomposed(inductor: Inductor, target: Target) -> None:
+    graph = f"{suite().GRAPHS}:mm"
+    operands, values = suite().product_of(graph, M, N, K, "bf16")
+    fields = {"settings": suite().TRITON, "templates": FOUR_PARTS, "pick": 0}
+    compiled = inductor.exact(graph, operands, target, values=values, **fields)
+    inductor.record(split_k.check_decomposed(compiled.generated, M, N))
 
 
-@functools.cache
-def empty() -> Compiled:
-    """A product without K."""
-    operands = [suite().tensor("a", 10, 0, dtype="fp32"), suite().tensor("b", 0, 100, dtype="fp32")]
-    program = suite().program(f"{suite().GRAPHS}:mm", operands, suite().MAX_AUTOTUNE)
-    return Compiled(program, generate(program))
+def without_k(inductor: Inductor, target: Target) -> None:
+    operands = suite().factors(10, 100, 0, "fp32")
+    suite().check_empty(inductor, f"{suite().GRAPHS}:mm", operands, target, (10, 100), settings=suite().MAX_AUTOTUNE)
 
 
-@functools.cache
-def wide() -> Compiled:
+def wide(inductor: Inductor, target: Target) -> None:
     """A batch of products that are not rounded to fp16."""
-    operands = [suite().tensor("a", 2, 3, 4), suite().tensor("b", 2, 4, 5)]
-    program = suite().program(f"{suite().OWN}:wide_bmm", operands, suite().TRITON, pick=0)
-    return Compiled(program, generate(program))
+    operands = [suite().half("a", 2, 3, 4), suite().half("b", 2, 4, 5)]
+    fields = {"values": suite().wide_values(), "settings": suite().TRITON, "pick": 0}
+    compiled = inductor.exact(f"{suite().OWN}:wide_bmm", operands, target, **fields)
+    inductor.record(choices.check_output(compiled, inductor.harness.executor, shape=(2, 3, 5), dtype="fp32"))
 
 
-def edited(compiled: Compiled, pattern: str, replacement: str) -> Compiled:
-    module, count = re.subn(pattern, replacement, compiled.generated.modules[-1], flags=re.MULTILINE)
-    assert count, f"{pattern!r} is nowhere in {compiled.generated.modules[-1]}"
-    return dataclasses.replace(compiled, generated=dataclasses.replace(compiled.generated, modules=(module,)))
+CASES = {"decomposed": decomposed, "without K": without_k, "wide": wide}
 
+VIEW_OF_A = r"\(512, 2048, 1\), 0\)"
 
-#: name -> what is compiled, what is found in its module, what is put there, and the checks that must fail
-EDITS: dict[str, tuple[str, str, str, list[str]]] = {
-    "right": ("decomposed", r"\Z", "", []),
-    "part not added": ("decomposed", r"tmp6 = tmp4 \+ tmp5", "tmp6 = tmp4", ["numerics/0"]),
-    "part added twice": ("decomposed", r"tmp4 = tmp2 \+ tmp3", "tmp4 = tmp2 + tmp1", ["numerics/0"]),
-    "part of A twice": ("decomposed", r"\(512, 2048, 1\), 0\)", "(0, 2048, 1), 0)", ["numerics/0"]),
-    "first part of A is the second": ("decomposed", r"\(512, 2048, 1\), 0\)", "(512, 2048, 1), 1)", ["numerics/0"]),
-    "element not stored": ("decomposed", "xmask = xindex < xnumel", "xmask = xindex < xnumel - 1", ["numerics/0"]),
-    "right without K": ("empty", r"\Z", "", []),
-    "nothing written without K": ("empty", r"^ *extern_kernels\.mm\(.*$", "", ["numerics/0"]),
-    "ones without K": ("empty", r"extern_kernels\.mm\(.*$", "buf0.fill_(1)", ["numerics/0"]),
-    "another dtype": ("empty", r"torch\.float32", "torch.float16", ["dtype"]),
-    "another shape": ("empty", r"return \(buf0, ?\)", "return (buf0.reshape(100, 10),)", ["shape"]),
-    "right and wide": ("wide", r"\Z", "", []),
-    "rounded to the operands' dtype": (
-        "wide",
-        r"(tl\.store\(\w+ \+ .*), acc, ",
-        r"\1, acc.to(tl.float16).to(tl.float32), ",
-        ["numerics/0"],
+FAULTS = (
+    Fault("part not added", "decomposed", r"tmp6 = tmp4 \+ tmp5", "tmp6 = tmp4", ("numerics",)),
+    Fault("part added twice", "decomposed", r"tmp4 = tmp2 \+ tmp3", "tmp4 = tmp2 + tmp1", ("numerics",)),
+    Fault("part of A twice", "decomposed", VIEW_OF_A, "(0, 2048, 1), 0)", ("numerics",)),
+    Fault("first part of A is the second", "decomposed", VIEW_OF_A, "(512, 2048, 1), 1)", ("numerics",)),
+    Fault("element not stored", "decomposed", r"(xmask = xindex < xnumel)$", r"\1 - 1", ("numerics",)),
+    Fault("parts in fp16", "decomposed", r"torch\.float32\)$", "torch.float16)", ("source/parts",)),
+    Fault("another product", "decomposed", r"extern_kernels\.bmm_dtype\(", "extern_kernels.bmm(", ("source/bmm",)),
+    Fault("another name", "decomposed", r"\bdecompose_k_mm_4_split_(\d+)\(", r"product_\1(", ("source/function",)),
+    Fault("parts not added", "decomposed", r"^( *)triton_poi_fused_mm_0\.run\(.*$", r"\1pass", ("source/kernels",)),
+    Fault("a template", "decomposed", r"\Z", "\n# triton_tem_fused_mm_1", ("source/no template",)),
+    Fault("nothing written", "without K", r"^ *extern_kernels\.mm\(.*$", "", ("numerics",)),
+    Fault("ones", "without K", r"extern_kernels\.mm\(.*$", "buf0.fill_(1)", ("numerics",)),
+    Fault("another dtype", "without K", r"torch\.float32", "torch.float16", ("dtype",)),
+    Fault("another shape", "without K", r"return \(buf0, ?\)", "return (buf0.reshape(100, 10),)", ("shape",)),
+    Fault(
+        "rounded", "wide", r"(tl\.store\(\w+ \+ .*), acc, ", r"\1, acc.to(tl.float16).to(tl.float32), ", ("numerics",)
     ),
-}
+)
 
 
-def judge_pickled(path: str) -> None:
-    """In an interpreting process: prints what fails of each program in the file, by name; "raised" for an exception."""
-    executor = InterpreterExecutor()
-    failures = {}
-    for name, (compiled, values, shape, dtype) in pickle.loads(Path(path).read_bytes()).items():
-        try:
-            verdicts = exact_verdicts(compiled, executor, 0, values)
-        except Exception as error:
-            verdicts = [Verdict("raised", False, repr(error))]
-        verdicts += choices.check_output(compiled, executor, shape=shape, dtype=dtype)
-        failures[name] = failed(verdicts)
-    print(json.dumps(failures))
+class TestFaults(PlantedFaults):
+    pass
 
 
 @functools.cache
-def judged() -> dict[str, list[str]]:
-    """What fails of each edit, by name."""
-    compilations = {
-        "decomposed": (decomposed(), split_k.mirrored(M, N, K, "bf16"), (M, N), "bf16"),
-        "empty": (empty(), {}, (10, 100), "fp32"),
-        "wide": (wide(), suite().wide_values(), (2, 3, 5), "fp32"),
-    }
-    programs = {}
-    for name, (which, pattern, replacement, _) in EDITS.items():
-        compiled, *rest = compilations[which]
-        programs[name] = (edited(compiled, pattern, replacement), *rest)
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(pickle.dumps(programs))
-        file.flush()
-        code = f"from {__name__} import judge_pickled; judge_pickled({file.name!r})"
-        return dict(interpreted(code))
+def in_four_parts() -> Generated:
+    """What is generated for a product in four parts."""
+    options = {"templates": FOUR_PARTS, "pick": 0}
+    return generate(program_of(f"{suite().GRAPHS}:mm", suite().factors(M, N, K, "bf16"), suite().TRITON, **options))
 
 
-@pytest.mark.parametrize("name", EDITS)
-def test_wrong_numbers_show(name: str) -> None:
-    failures, caught = judged()[name], EDITS[name][-1]
-    assert set(caught) <= set(failures), failures
-    assert bool(failures) == bool(caught), failures
+def test_a_decomposition_of_another_size_shows() -> None:
+    assert failed(split_k.check_decomposed(in_four_parts(), M + 1, N)) == ["source/parts"]
 
 
-def test_a_wrong_decomposition_shows_in_the_module() -> None:
-    compiled = decomposed()
-    assert failed(split_k.check_decomposed(compiled.generated, M, N)) == []
-    faults = {
-        "parts": (r"torch\.float32\)$", "torch.float16)"),
-        "bmm": (r"extern_kernels\.bmm_dtype\(", "extern_kernels.bmm("),
-        "function": (r"^def decompose_k_mm_4_split_(\d+)\(", r"def product_\1("),
-        "kernels": (r"^(\s*)triton_poi_fused_mm_0\.run\(.*$", r"\1pass"),
-        "no template": (r"\Z", "triton_tem_fused_mm_1.run(buf0)"),
-    }
-    for name, (pattern, replacement) in faults.items():
-        failures = failed(split_k.check_decomposed(edited(compiled, pattern, replacement).generated, M, N))
-        assert f"source/{name}" in failures, f"{name}: {failures}"
-    assert failed(split_k.check_decomposed(compiled.generated, M + 1, N)) == ["source/parts"]
-    assert failed(split_k.check_not_decomposed(compiled.generated)) == [
-        "offered",
-        "source/no bmm",
-        "source/no decompose_k",
-    ]
+def test_a_decomposition_shows_where_none_is_allowed() -> None:
+    failures = failed(split_k.check_not_decomposed(in_four_parts()))
+    assert failures == ["offered", "source/no bmm", "source/no decompose_k"]
 
 
 def test_fixed_sizes_show_where_symbols_are_required() -> None:
-    recompiled = dataclasses.replace(decomposed().generated, counters={"recompiles": 1})
+    recompiled = dataclasses.replace(in_four_parts(), counters={"recompiles": 1})
     assert failed(split_k.check_symbolic(recompiled, N)) == ["source/parts", "recompiles"]
 
 
@@ -313,7 +259,7 @@ def test_fault_of_what_is_offered(check: Callable[[], list[Verdict]], expected: 
 
 
 def test_a_kernel_past_the_limits_shows() -> None:
-    kernel = decomposed().generated.kernels[0]
+    kernel = in_four_parts().kernels[0]
     assert kernel.artefact is not None
     right = dataclasses.replace(kernel, kind="template")
     used = KernelResources(32, 0, "bytes", SM90.limits.shared_memory + 1, 0, 128, "cubin")
@@ -340,18 +286,16 @@ def test_every_decision_is_as_before_whatever_happens(decision: Decision | None)
 
 
 def test_options_of_an_earlier_compilation_are_forgotten() -> None:
-    operands = [suite().tensor("a", 32, 256), suite().tensor("b", 256, 32)]
-    results = [
-        generate(suite().program(f"{suite().GRAPHS}:mm", operands, {**suite().TRITON, suite().THRESHOLD: threshold}))
-        for threshold in (8, 16)
+    operands, settings = suite().factors(32, 32, 256), suite().TRITON
+    splits = [
+        split_k.splits_of(generate(program_of(f"{suite().GRAPHS}:mm", operands, {**settings, suite().THRESHOLD: n})))[0]
+        for n in (8, 16)
     ]
-    assert [bool(split_k.splits_of(result)[0]) for result in results] == [True, False]
+    assert [bool(numbers) for numbers in splits] == [True, False]
 
 
 def test_an_unreplaced_lookup_has_a_choice() -> None:
-    program = suite().program(
-        f"{suite().GRAPHS}:mm", [suite().tensor("a", 16, 16), suite().tensor("b", 16, 16)], suite().TRITON
-    )
+    program = program_of(f"{suite().GRAPHS}:mm", suite().factors(16, 16, 16), suite().TRITON)
     usual = generate(program)
     assert usual.failure is None
     for decision in (Decision.TIMES_ARE_INFINITE, Decision.DEFERRED_TIMES_ARE_INFINITE):

@@ -156,7 +156,7 @@ def check_threads() -> list[Verdict]:
         for choice in choices:
             choice.prepare = meet
         session.select(choices)
-        waits = session.counters["select_algorithm_precompile"]
+        waits = session.counters["inductor"]["select_algorithm_precompile"]
     here = threading.main_thread()
     times = [len(choice.threads) for choice in choices]
     return [
@@ -179,7 +179,7 @@ def check_failure() -> list[Verdict]:
         )
         broken.prepare = fail
         taken = session.select([broken, good, slow])
-        exceptions = session.counters["select_algorithm_num_precompilation_exceptions"]
+        exceptions = session.counters["inductor"]["select_algorithm_num_precompilation_exceptions"]
     return [
         Verdict("counted", exceptions == 1, f"{exceptions} exceptions were counted, 1 required"),
         *_left_out(broken, good, taken),
@@ -192,7 +192,7 @@ def check_timeout() -> list[Verdict]:
         late, good, slow = (session.stand_in(name, ms) for name, ms in (("late", 1.0), ("good", 2.0), ("slow", 3.0)))
         late.prepare = lambda: time.sleep(SLOW_SECONDS)
         taken = session.select([late, good, slow], precompilation_timeout_seconds=PRECOMPILE_LIMIT)
-        exceptions = session.counters["select_algorithm_num_precompilation_exceptions"]
+        exceptions = session.counters["inductor"]["select_algorithm_num_precompilation_exceptions"]
     return [
         Verdict("no exception", exceptions == 0, f"{exceptions} exceptions were counted, 0 required"),
         *_left_out(late, good, taken),
@@ -204,7 +204,7 @@ def check_no_exceptions() -> list[Verdict]:
     with precompiling() as session:
         choices = [session.stand_in(f"choice {index}", 1.0 + index) for index in range(3)]
         taken = session.select(choices)
-        exceptions = session.counters["select_algorithm_num_precompilation_exceptions"]
+        exceptions = session.counters["inductor"]["select_algorithm_num_precompilation_exceptions"]
     return [
         Verdict("no exception", exceptions == 0, f"{exceptions} exceptions were counted, 0 required"),
         Verdict("taken", taken is choices[0], f"took {getattr(taken, 'name', taken)}"),
@@ -217,10 +217,10 @@ def check_cached() -> list[Verdict]:
         first = [session.stand_in(f"choice {index}", 1.0 + index) for index in range(3)]
         again = [session.stand_in(f"choice {index}", 1.0 + index) for index in range(3)]
         session.select(first)
-        before = session.counters["select_algorithm_precompile"]
+        before = session.counters["inductor"]["select_algorithm_precompile"]
         session.selector.cache_clear()  # else the same function would serve both
         taken = session.select(again)
-        after = session.counters["select_algorithm_precompile"]
+        after = session.counters["inductor"]["select_algorithm_precompile"]
     compiled = [len(choice.threads) for choice in again]
     return [
         Verdict("compiled once", before == 1, f"{before} waits were counted at first, 1 required"),

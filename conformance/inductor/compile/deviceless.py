@@ -87,10 +87,6 @@ def _constant(value: object) -> Callable[[Target], Any]:
     return lambda target: lambda *arguments, **options: value
 
 
-def _rng_state(target: Target) -> Callable[..., torch.Tensor]:
-    return lambda device="cuda": torch.random.get_rng_state()
-
-
 def properties(target: Target) -> SimpleNamespace:
     """What ``torch.cuda.get_device_properties`` says of ``target``; sizes in bytes.
 
@@ -172,7 +168,11 @@ OVERRIDES: tuple[Override, ...] = (
         lambda target: lambda device=None: properties(target),
         "capability, multiprocessors and shared memory decide which choices are offered",
     ),
-    Override("torch.cuda.get_rng_state", _rng_state, "Dynamo saves the generator of an available device"),
+    Override(
+        "torch.cuda.get_rng_state",
+        lambda target: lambda device="cuda": torch.random.get_rng_state(),
+        "Dynamo saves the generator of an available device",
+    ),
     Override(
         "torch.cuda.is_current_stream_capturing", _constant(False), "Dynamo asks it before it saves the generator"
     ),
@@ -271,8 +271,9 @@ def _place(dotted: str) -> tuple[Any, str]:
 
 def _forget() -> None:
     """Clears what torch remembers of a device."""
-    for module in REMEMBERING:
-        for owner in _namespaces(sys.modules.get(module)):
+    for module in filter(None, map(sys.modules.get, REMEMBERING)):
+        own = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]
+        for owner in (module, *own):
             for name, attribute in vars(owner).items():
                 cached = attribute.__func__ if isinstance(attribute, (staticmethod, classmethod)) else attribute
                 if isinstance(cached, functools._lru_cache_wrapper) and name not in ONCE:
@@ -280,21 +281,6 @@ def _forget() -> None:
     from torch._inductor.utils import clear_caches
 
     clear_caches()
-
-
-def _namespaces(module: Any) -> list[Any]:
-    """``module`` and the classes that it defines."""
-    if module is None:
-        return []
-    name = module.__name__
-    return [
-        module,
-        *(
-            attribute
-            for attribute in vars(module).values()
-            if isinstance(attribute, type) and attribute.__module__ == name
-        ),
-    ]
 
 
 # --- below Python -----------------------------------------------------------------------------------------------------
@@ -347,10 +333,6 @@ def _triton_driver(target: Target) -> Iterator[None]:
     """A driver of ``target`` as Triton's active one, which would look for libcuda."""
     from triton.runtime import driver
 
-    before = dict(vars(driver))
-    driver.set_active(_Driver(target))
-    try:
+    with mock.patch.dict(vars(driver)):
+        driver.set_active(_Driver(target))
         yield
-    finally:
-        vars(driver).clear()
-        vars(driver).update(before)

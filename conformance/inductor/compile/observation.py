@@ -144,17 +144,11 @@ def _caches() -> Iterator[None]:
 
     if knobs.runtime.interpret:
         raise RuntimeError("TRITON_INTERPRET is set: code is generated in a process without it, such as the pool's")
-    names = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
-    before = {name: os.environ.get(name) for name in names}
-    with tempfile.TemporaryDirectory(prefix="conformance-inductor-", ignore_cleanup_errors=True) as folder:
-        os.environ.update(zip(names, (knobs.cache.dir, folder), strict=True))
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                os.environ.pop(name, None)
-                if value is not None:
-                    os.environ[name] = value
+    with (
+        tempfile.TemporaryDirectory(prefix="conformance-inductor-", ignore_cleanup_errors=True) as folder,
+        mock.patch.dict(os.environ, TRITON_CACHE_DIR=knobs.cache.dir, TORCHINDUCTOR_CACHE_DIR=folder),
+    ):
+        yield
 
 
 @contextmanager

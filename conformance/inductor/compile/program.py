@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -60,6 +60,11 @@ class Program:
     pick: int | None = None
     calls: tuple[tuple[Operand, ...], ...] = ()
     decision: Decision | None = None
+
+
+def program_of(graph: str, operands: Iterable[Operand], settings: Mapping[str, Any], **fields: Any) -> Program:
+    """The program that compiles ``graph`` under ``settings``, with further ``fields``."""
+    return Program(graph, tuple(operands), settings=tuple(settings.items()), **fields)
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,11 @@ from conformance.records import Reason, ReasonCode
 Notes = list[Any]
 
 
-@contextmanager
-def _times_are_infinite(notes: Notes, *, deferred: bool) -> Iterator[None]:
+#: A class or module of Inductor's, its attribute, and what takes the attribute's place.
+Patch = tuple[Any, str, Any]
+
+
+def _times_are_infinite(notes: Notes, *, deferred: bool) -> list[Patch]:
     """Every choice of every lowering is timed as infinite: when it is lowered, or ``deferred`` to when the scheduler
     has fused what it can. Notes how many choices each time."""
     from torch._inductor.select_algorithm import AlgorithmSelectorCache
@@ -37,27 +40,20 @@ def _times_are_infinite(notes: Notes, *, deferred: bool) -> Iterator[None]:
         notes.append(len(choices))
         return dict.fromkeys(choices, math.inf)
 
-    with (
-        mock.patch.object(AlgorithmSelectorCache, "__call__", selecting),
-        mock.patch.object(AlgorithmSelectorCache, "lookup", lookup),
-    ):
-        yield
+    return [(AlgorithmSelectorCache, "__call__", selecting), (AlgorithmSelectorCache, "lookup", lookup)]
 
 
-@contextmanager
-def _k_may_be_split(notes: Notes) -> Iterator[None]:
+def _k_may_be_split(notes: Notes) -> list[Patch]:
     """K is long enough for being split whatever M, N and K are, and not so long that nothing else is offered."""
     from torch._inductor.kernel import mm
 
     def use(m: Any, n: Any, k: Any, threshold_multiple: int = 1) -> bool:
         return threshold_multiple == 1
 
-    with mock.patch.object(mm, "use_decompose_k_choice", use):
-        yield
+    return [(mm, "use_decompose_k_choice", use)]
 
 
-@contextmanager
-def _k_is_split(notes: Notes) -> Iterator[None]:
+def _k_is_split(notes: Notes) -> list[Patch]:
     """The same, and of the choices of a lowering only those that split K are left if there are any. Notes the names
     of the first that is left, by lowering."""
     from torch._inductor.select_algorithm import AlgorithmSelectorCache
@@ -69,16 +65,14 @@ def _k_is_split(notes: Notes) -> Iterator[None]:
         notes.append((name, left[0].name if left else None))
         return select(cache, name, left[:1], *arguments, **options)
 
-    with _k_may_be_split(notes), mock.patch.object(AlgorithmSelectorCache, "__call__", selecting):
-        yield
+    return [*_k_may_be_split(notes), (AlgorithmSelectorCache, "__call__", selecting)]
 
 
 #: The one config in place of the exhaustive list.
 ONE_CONFIG: Mapping[str, int] = {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "num_stages": 1, "num_warps": 4}
 
 
-@contextmanager
-def _one_exhaustive_config(notes: Notes) -> Iterator[None]:
+def _one_exhaustive_config(notes: Notes) -> list[Patch]:
     """The exhaustive list of configs holds :data:`ONE_CONFIG` alone."""
     module = _heuristics()
     config = module.GemmConfig(*ONE_CONFIG.values(), group_m=8)
@@ -86,20 +80,16 @@ def _one_exhaustive_config(notes: Notes) -> Iterator[None]:
     def configs(heuristic: Any) -> Any:
         return functools.partial(heuristic.preprocess_mm_configs, configs=[config])
 
-    with mock.patch.object(module.BaseConfigHeuristic, "get_exhaustive_mm_configs", configs):
-        yield
+    return [(module.BaseConfigHeuristic, "get_exhaustive_mm_configs", configs)]
 
 
-@contextmanager
-def _contiguous_is_better(notes: Notes) -> Iterator[None]:
+def _contiguous_is_better(notes: Notes) -> list[Patch]:
     """Sizes never speak against making the second operand contiguous."""
-    with ExitStack() as stack:
-        for name in ("torch._inductor.utils", *(f"{package}.contiguous_mm" for package in _HEURISTICS)):
-            with contextlib.suppress(ImportError):
-                module = importlib.import_module(name)
-                if hasattr(module, "use_contiguous"):
-                    stack.enter_context(mock.patch.object(module, "use_contiguous", return_value=True))
-        yield
+    modules = []
+    for name in ("torch._inductor.utils", *(f"{package}.contiguous_mm" for package in _HEURISTICS)):
+        with contextlib.suppress(ImportError):
+            modules.append(importlib.import_module(name))
+    return [(module, "use_contiguous", lambda m, n, k: True) for module in modules if hasattr(module, "use_contiguous")]
 
 
 #: Packages of Inductor's heuristics of templates, by release.
@@ -117,8 +107,8 @@ def _heuristics() -> Any:
     raise DevicelessUnsupported(Reason(ReasonCode.CAPABILITY, "exhaustive configs", detail))
 
 
-#: Replaces a decision, and notes what the test asks of it.
-_REPLACEMENTS: Mapping[Decision, Callable[[Notes], contextlib.AbstractContextManager[None]]] = {
+#: What replaces a decision, and notes what the test asks of it.
+_REPLACEMENTS: Mapping[Decision, Callable[[Notes], list[Patch]]] = {
     Decision.TIMES_ARE_INFINITE: functools.partial(_times_are_infinite, deferred=False),
     Decision.DEFERRED_TIMES_ARE_INFINITE: functools.partial(_times_are_infinite, deferred=True),
     Decision.K_MAY_BE_SPLIT: _k_may_be_split,
@@ -140,11 +130,11 @@ def replacing(decision: Decision | None) -> Iterator[Notes]:
     """
     notes: Notes = []
     _forget()
-    try:
-        with contextlib.nullcontext() if decision is None else _REPLACEMENTS[decision](notes):
-            yield notes
-    finally:
-        _forget()
+    with ExitStack() as stack:
+        stack.callback(_forget)
+        for patch in [] if decision is None else _REPLACEMENTS[decision](notes):
+            stack.enter_context(mock.patch.object(*patch))
+        yield notes
 
 
 def _forget() -> None:

@@ -6,7 +6,7 @@ from conformance.problems import Operand
 
 
 def dense(
-    name: str, *shape: int, dtype: str, last: int | None = None, strides: tuple[int, ...] | None = None
+    name: str, *shape: int, dtype: str = "fp32", last: int | None = None, strides: tuple[int, ...] | None = None
 ) -> Operand:
     """An operand of ``shape`` without gaps between its elements, unless ``strides`` (in elements) are given.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -42,7 +42,13 @@ def int_mm(a: Tensor, b: Tensor) -> Tensor:
 
 
 def convolution(
-    x: Tensor, w: Tensor, bias: Tensor | None = None, *, stride: list[int], padding: list[int], groups: int
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None = None,
+    *,
+    stride: Sequence[int] = (1, 1),
+    padding: Sequence[int] = (0, 0),
+    groups: int = 1,
 ) -> Tensor:
     apply = torch.nn.functional.conv2d if len(stride) == 2 else torch.nn.functional.conv3d
     return apply(x, w, bias, stride, padding, 1, groups)

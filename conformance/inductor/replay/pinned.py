@@ -38,25 +38,26 @@ def option(source: str, name: str) -> int | None:
     return int(keyword[1]) if keyword else None
 
 
+#: What a config consists of, as a template's kernel and the description of a choice name it.
+BLOCKS, OPTIONS = ("BLOCK_M", "BLOCK_N", "BLOCK_K"), ("num_stages", "num_warps")
+
+
 def config_of(source: str) -> Config:
     """The config with which a template's kernel was rendered. Raises ValueError naming what its source lacks."""
-    blocks = [constant(source, f"BLOCK_{name}") for name in "MNK"]
-    options = [option(source, name) for name in ("num_stages", "num_warps")]
-    names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages", "num_warps")
-    missing = [name for name, value in zip(names, (*blocks, *options), strict=True) if value is None]
+    values = {name: constant(source, name) for name in BLOCKS} | {name: option(source, name) for name in OPTIONS}
+    missing = [name for name, value in values.items() if value is None]
     if missing:
         raise ValueError(f"the generated kernel does not say {', '.join(missing)}: it is no template of a product")
-    numbers = [value for value in (*blocks, *options) if value is not None]
+    numbers = [value for value in values.values() if value is not None]
     return Config(*numbers, group_m=constant(source, "GROUP_M") or 8)
 
 
 def described_config(choice: Choice) -> Config | None:
     """The config in a choice's description; None without one."""
     numbers = choice.numbers
-    names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages", "num_warps")
-    if any(name not in numbers for name in names):
+    if not {*BLOCKS, *OPTIONS} <= set(numbers):
         return None
-    return Config(*(numbers[name] for name in names), group_m=numbers.get("GROUP_M", 8))
+    return Config(*(numbers[name] for name in (*BLOCKS, *OPTIONS)), group_m=numbers.get("GROUP_M", 8))
 
 
 def expected_grid(problem: Problem, config: Config, target: Target, sms: int | None) -> tuple[int, int, int]:

@@ -17,35 +17,17 @@ def fresh_caches() -> Iterator[None]:
         yield
 
 
-class InductorCounters(Mapping[str, int]):
-    """Inductor's counters as they are when asked: its first compilation in a process puts another object in place of
-    the one that holds them. One that was not counted is 0."""
-
-    def __getitem__(self, name: str) -> int:
-        from torch._dynamo.utils import counters
-
-        return int(counters["inductor"][name])
-
-    def __iter__(self) -> Iterator[str]:
-        from torch._dynamo.utils import counters
-
-        return iter(counters["inductor"])
-
-    def __len__(self) -> int:
-        from torch._dynamo.utils import counters
-
-        return len(counters["inductor"])
-
-
 @contextlib.contextmanager
-def fresh_counters() -> Iterator[Mapping[str, int]]:
-    """Inductor's counters from zero; the figures of before come back on exit."""
+def fresh_counters() -> Iterator[Mapping[str, Mapping[str, int]]]:
+    """The compiler's counters, those of ``"inductor"`` from zero; the figures of before come back on exit.
+
+    Read ``counters["inductor"]`` each time: the first compilation in a process puts another object in its place."""
     from torch._dynamo.utils import counters
 
     before = dict(counters["inductor"])
     counters["inductor"].clear()
     try:
-        yield InductorCounters()
+        yield counters
     finally:
         counters["inductor"].clear()
         counters["inductor"].update(before)

@@ -20,7 +20,7 @@ def integers(*size: int, dtype: torch.dtype = torch.float16, seed: int = 0) -> T
 
 
 @contextlib.contextmanager
-def compiling(**settings: Any) -> Iterator[Mapping[str, int]]:
+def compiling(**settings: Any) -> Iterator[Mapping[str, Mapping[str, int]]]:
     """Compilation in this process with max-autotune, empty caches, few configs and counters from zero."""
     from torch._inductor import config
 

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -54,11 +55,11 @@ def choice_class() -> Any:
 
 @dataclass
 class Selecting:
-    """A selector with an empty graph around it. ``counters`` are Inductor's own, counted from zero."""
+    """A selector with an empty graph around it. ``counters`` are the compiler's, see ``fresh_counters``."""
 
     selector: Any
     graph: Any
-    counters: Mapping[str, int]
+    counters: Mapping[str, Mapping[str, int]]
     _buffers: dict[str, Any] = field(default_factory=dict)
 
     def node(self, name: str, *size: int) -> Any:
@@ -139,13 +140,8 @@ def selector() -> Any:
 def selector_restored() -> Iterator[Any]:
     """The selector that compilations use; its savers and preprocessing functions are as before on exit."""
     shared = selector()
-    before = {
-        name: list(getattr(shared, name))
-        for name in ("feedback_saver_fns", "preprocessing_fns")
-        if hasattr(shared, name)
-    }
-    try:
+    with contextlib.ExitStack() as stack:
+        for name in ("feedback_saver_fns", "preprocessing_fns"):
+            if hasattr(shared, name):
+                stack.enter_context(mock.patch.object(shared, name, list(getattr(shared, name))))
         yield shared
-    finally:
-        for name, functions in before.items():
-            setattr(shared, name, functions)

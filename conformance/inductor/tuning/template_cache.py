@@ -76,7 +76,7 @@ def count_compiled(program: Program, constant_key: bool | None) -> Counted:
             torch.compile(named(program.graph), dynamic=program.dynamic)(*map(_on_device, program.operands))
         except Exception as error:  # what stopped it is judged
             failure = str(error)
-        return _counted(offered[0] if offered else 0, counters, failure)
+        return _counted(offered[0] if offered else 0, counters["inductor"], failure)
 
 
 def _on_device(operand: Operand) -> Tensor:
