@@ -52,15 +52,15 @@ def swept(tier, targets=TARGETS, kernels=KERNELS):
 def dropped(cases, name, targets=TARGETS):
     """What the full sweep should hold of one kernel and does not. A dtype belongs to a target unless the target is the
     reason of every refusal."""
-    kernel, found, held = get(name), [], set(cases)
+    kernel, missing, held = get(name), [], set(cases)
     for target in targets:
         for dtype in kernel.dtype_names():
             reasons = [kernel.example_refusal(dtype, config, target) for config in listed(kernel, target)]
             if all(reason is not None and reason.code in scenarios.ABOUT_THE_TARGET for reason in reasons):
                 continue
             wanted = {(name, target, dtype, c, shape) for c in listed(kernel, target) for shape in SHAPES}
-            found += wanted - held
-    return found
+            missing += wanted - held
+    return missing
 
 
 # The full tier
@@ -95,14 +95,14 @@ def test_refused_rows_are_cases(target, monkeypatch):
     codes = {get("mm").example_refusal(case[2], case[3], target).code for case in refused}
     assert codes == {ReasonCode.SHARED_MEMORY} | ({ReasonCode.CONFIG} if target is AMD else set())
     monkeypatch.setattr(scenarios, "ABOUT_THE_TARGET", (*scenarios.ABOUT_THE_TARGET, *codes))
-    kept = swept("full", [target], ["mm"])
+    whole_sweep = swept("full", [target], ["mm"])
     monkeypatch.undo()
-    assert set(dropped(kept, "mm", [target])) == set(refused), "the count sees rows that are left out"
+    assert set(dropped(whole_sweep, "mm", [target])) == set(refused), "the count sees rows that are left out"
 
 
 def test_a_lost_row_is_seen(monkeypatch):
     whole = config_space.space
-    monkeypatch.setattr(config_space, "space", lambda *given: whole(*given)[1:])
+    monkeypatch.setattr(config_space, "space", lambda *arguments: whole(*arguments)[1:])
     lost = dropped(swept("full", [HOPPER], ["bmm"]), "bmm", [HOPPER])
     assert {case[3] for case in lost} == {CUDA.tables["bmm"][0]}
     assert {(case[2], case[4]) for case in lost} == {(d, s) for d in ("bf16", "fp16", "fp32", "tf32") for s in SHAPES}
@@ -143,8 +143,8 @@ def test_quick_shows_each_tile_stage_and_warp_count(targets):
 
 
 def test_a_share_that_nobody_takes_is_seen(monkeypatch):
-    share = config_space._share
-    monkeypatch.setattr(config_space, "_share", lambda *given: () if given[0].name == "bmm" else share(*given))
+    share, bmm = config_space._share, get("bmm")
+    monkeypatch.setattr(config_space, "_share", lambda kernel, *rest: () if kernel is bmm else share(kernel, *rest))
     assert set(uncovered((HOPPER,))) == {"bmm"}
 
 
@@ -192,20 +192,20 @@ def test_default_takes_a_covering_sample_with_each_dtype(name):
 
 def test_exhaustive_adds_the_enumerated_space_less_what_cannot_fit():
     mm = get("mm")
-    found, full = space(mm, HOPPER, "exhaustive"), set(space(mm, HOPPER, "full"))
-    assert full < set(found)
-    assert len(found) == len(set(found))
-    added = [config for config in found if config not in full]
+    rows_taken, full = space(mm, HOPPER, "exhaustive"), set(space(mm, HOPPER, "full"))
+    assert full < set(rows_taken)
+    assert len(rows_taken) == len(set(rows_taken))
+    added = [config for config in rows_taken if config not in full]
     limit = HOPPER.limits.shared_memory
     assert all(shared_memory(config, 2) <= limit and accumulator_registers(config) <= 255 for config in added)
     enumerated = CUDA.exhaustive("mm")
-    pruned = [config for config in enumerated if config not in found and config not in full]
+    pruned = [config for config in enumerated if config not in rows_taken and config not in full]
     assert pruned
     for config in pruned:
         fitting = dataclasses.replace(
             config, num_warps=min(config.num_warps, max(config.block_m * config.block_n // 256, 1))
         )
-        assert fitting in found or shared_memory(config, 2) > limit or accumulator_registers(config) > 255
+        assert fitting in rows_taken or shared_memory(config, 2) > limit or accumulator_registers(config) > 255
     attention = get("attention")
     assert set(space(attention, HOPPER, "exhaustive")) >= set(CUDA.exhaustive("flex_fwd"))
     conv = get("conv2d")

@@ -190,15 +190,12 @@ def test_the_quick_sample_shows_the_matrix_unit_of_every_target_that_claims_it(m
 
 WITHOUT = Fault(
     "sums_of_products",
-    "matrix unit",
-    (
-        Edit(
-            "device/tiles.py",
-            "acc = tl.dot(a, b, acc, input_precision=PRECISION, max_num_imprecise_acc=PROMOTE, out_dtype=tl.float32)\n"
-            "        a_tile",
-            # without the addition the compiler would see the product of two matrices in it
-            "acc += tl.sum(a.to(tl.float32)[:, :, None] * b.to(tl.float32)[None, :, :] + 0.0, 1)\n        a_tile",
-        ),
+    Edit(
+        "device/tiles.py",
+        "acc = tl.dot(a, b, acc, input_precision=PRECISION, max_num_imprecise_acc=PROMOTE, out_dtype=tl.float32)\n"
+        "        a_tile",
+        # without the addition the compiler would see the product of two matrices in it
+        "acc += tl.sum(a.to(tl.float32)[:, :, None] * b.to(tl.float32)[None, :, :] + 0.0, 1)\n        a_tile",
     ),
     MM,
 )

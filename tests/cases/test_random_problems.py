@@ -55,21 +55,21 @@ def test_a_kernel_that_takes_nothing_is_an_error(monkeypatch):
 
 def corners(plans):
     """The kinds of problem among ``plans``."""
-    found = set()
+    features = set()
     for plan in plans:
         problem, config = plan.problem, plan.config
         layouts = (problem.layout_a, problem.layout_b, problem.layout_out)
         for name, size, block in (
             ("M", problem.M, config.block_m), ("N", problem.N, config.block_n), ("K", problem.K, config.block_k),
         ):  # fmt: skip
-            found |= {f"{name} {size}"} if size in (0, 1) else {f"{name} tail"} if size % block else {f"{name} even"}
-        found |= {f"{layout.order}" for layout in layouts}
-        found |= {"padded" for layout in layouts if layout.pad}
-        found |= {"strided" for layout in layouts if layout.step > 1}
-        found |= {"shifted" for layout in layouts if layout.offset}
-        found |= {problem.dtype, problem.precision, "static" if plan.variant.static else "dynamic"}
-        found |= {"widened" for _ in "x" if problem.out_dtype == "fp32" != problem.dtype}
-    return found
+            features |= {f"{name} {size}"} if size in (0, 1) else {f"{name} tail"} if size % block else {f"{name} even"}
+        features |= {f"{layout.order}" for layout in layouts}
+        features |= {"padded" for layout in layouts if layout.pad}
+        features |= {"strided" for layout in layouts if layout.step > 1}
+        features |= {"shifted" for layout in layouts if layout.offset}
+        features |= {problem.dtype, problem.precision, "static" if plan.variant.static else "dynamic"}
+        features |= {"widened" for _ in "x" if problem.out_dtype == "fp32" != problem.dtype}
+    return features
 
 
 EXPECTED = {
@@ -88,7 +88,7 @@ def test_200_seeds_reach_every_corner():
 def test_a_stream_without_corners_is_seen(monkeypatch):
     monkeypatch.setattr(draw, "SIZES", (64,))
     monkeypatch.setattr(draw, "K_SIZES", (64,))
-    monkeypatch.setattr(draw.Draw, "layout", lambda self, *given: Layout())
+    monkeypatch.setattr(draw.Draw, "layout", lambda self, *arguments: Layout())
     plans = [random_plan(get("mm"), seed, HOPPER, large=False) for seed in range(50)]
     assert EXPECTED - corners(plans) >= {"M 1", "K 0", "K 1", "col", "padded", "strided", "shifted"}
 

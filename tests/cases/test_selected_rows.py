@@ -130,7 +130,7 @@ def test_a_row_that_is_left_out_is_missed(monkeypatch, name, target, size, dtype
     monkeypatch.setattr(
         selected_rows,
         "selected",
-        lambda *given: {other: problem for other, problem in whole(*given).items() if other != row},
+        lambda *arguments: {other: problem for other, problem in whole(*arguments).items() if other != row},
     )
     lost = missing(kernel, target)
     dim = int(size[1:]) if name == "attention" else None

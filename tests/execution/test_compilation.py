@@ -60,15 +60,15 @@ def gone(pid: int, seconds: float = 20) -> bool:
 @pytest.fixture(scope="module")
 def faulty() -> Iterator[CompilePool]:
     """One worker with a short deadline, for the requests that go wrong."""
-    with CompilePool(1, deadline=2.0) as made:
-        yield made
+    with CompilePool(1, deadline=2.0) as workers:
+        yield workers
 
 
 @pytest.fixture(scope="module")
 def single() -> Iterator[CompilePool]:
     """One worker, so that all its requests are served by one process."""
-    with CompilePool(1) as made:
-        yield made
+    with CompilePool(1) as workers:
+        yield workers
 
 
 # What comes back

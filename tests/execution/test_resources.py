@@ -104,13 +104,13 @@ def test_the_answer_is_kept_beside_the_binary(monkeypatch: pytest.MonkeyPatch, t
     first = read_resources(stages, artefact.metadata)
     assert first == artefact.resources
 
-    def never(*given: Any, **options: Any) -> None:
+    def never(*arguments: Any, **options: Any) -> None:
         raise AssertionError("a process was started again")
 
     monkeypatch.setattr(resources.subprocess, "run", never)
     assert read_resources(stages, artefact.metadata) == first
-    (kept,) = tmp_path.glob("*.resources.json")
-    kept.write_text(json.dumps({"registers": 1, "of_another_version": 2}))
+    (answer,) = tmp_path.glob("*.resources.json")
+    answer.write_text(json.dumps({"registers": 1, "of_another_version": 2}))
     with pytest.raises(AssertionError, match="started again"):
         read_resources(stages, artefact.metadata)
 

@@ -88,8 +88,8 @@ def triton_key(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Launch, Ta
     indices = itertools.count(1000)
     seen: list[str] = []
 
-    def hook(**given: Any) -> bool:
-        seen.append(given["compile"]["key"])
+    def hook(**event: Any) -> bool:
+        seen.append(event["compile"]["key"])
         return True  # do not compile
 
     monkeypatch.setattr(triton.knobs.runtime, "jit_cache_hook", hook)
@@ -140,15 +140,15 @@ def test_readable_classes() -> None:
 
 
 def test_what_keeps_two_launches_apart() -> None:
-    def found(x: int, target: Target = SM90, **options: int) -> Specialisation:
+    def of(x: int, target: Target = SM90, **options: int) -> Specialisation:
         return specialisation(Launch(free, (1,), {"x": x, "y": 1, "C": 8}, options), target)
 
-    assert found(32, num_warps=4) == found(48, num_warps=4)
-    assert found(32, num_warps=4).key == found(48, num_warps=4).key
-    assert found(32, num_warps=4).differences(found(48, num_warps=4)) == []
-    assert found(32, num_warps=4).differences(found(33, num_warps=8)) == ["x: i32:16 / i32", "num_warps: 4 / 8"]
-    assert found(32).differences(found(32, GFX942)) == ["target: sm_90 / gfx942"]
-    assert found(32).key != found(32, GFX942).key
+    assert of(32, num_warps=4) == of(48, num_warps=4)
+    assert of(32, num_warps=4).key == of(48, num_warps=4).key
+    assert of(32, num_warps=4).differences(of(48, num_warps=4)) == []
+    assert of(32, num_warps=4).differences(of(33, num_warps=8)) == ["x: i32:16 / i32", "num_warps: 4 / 8"]
+    assert of(32).differences(of(32, GFX942)) == ["target: sm_90 / gfx942"]
+    assert of(32).key != of(32, GFX942).key
 
 
 def test_the_grid_is_no_part_of_it_and_the_source_is() -> None:

@@ -71,7 +71,7 @@ def test_cpu_takes_tiles_of_half_the_edge():
 
 
 @pytest.mark.parametrize(
-    ("name", "kept", "excluded"),
+    ("name", "largest", "excluded"),
     [
         ("mm", (128, 64, 256), (128, 128, 16)),
         ("bmm", (64, 64, 128), (64, 64, 256)),
@@ -80,11 +80,11 @@ def test_cpu_takes_tiles_of_half_the_edge():
         ("conv", (64, 64, 32), (64, 64, 64)),
     ],
 )
-def test_cpu_takes_no_large_tiles(name, kept, excluded):
+def test_cpu_takes_no_large_tiles(name, largest, excluded):
     """Edges after scaling, so the listed ones are twice as long."""
-    rows = tuple(Config(*(2 * edge for edge in tile), 1, 8) for tile in (kept, excluded))
+    rows = tuple(Config(*(2 * edge for edge in tile), 1, 8) for tile in (largest, excluded))
     device = DeviceClass("cpu", {name: rows}, scale=CPU.scale, excluded=CPU.excluded)
-    assert [config.tile for config in device.candidates(name, 4096, 4096, 4096)] == [kept]
+    assert [config.tile for config in device.candidates(name, 4096, 4096, 4096)] == [largest]
 
 
 def test_persistent_kernels_of_a_vendor_get_no_two_warps():

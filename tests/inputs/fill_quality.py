@@ -5,7 +5,8 @@ import torch
 from conformance.numerics.contract import FMA, INT32, Accumulator, Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, round_to
-from conformance.problems import DTYPES, FP8, Problem
+from conformance.problems import DTYPES, FP8, Gemm, Problem
+from conformance.references import gemm
 
 #: An fp8 accumulator that never promotes.
 NARROW = Accumulator(alignment_bits=13, result_bits=13, chunk=32)
@@ -25,6 +26,27 @@ def check_operands(problem: Problem, fill: Fill) -> None:
         o.name: (o.shape, DTYPES[o.dtype]) for o in problem.operands
     }
     assert {name: (tuple(t.shape), t.dtype) for name, t in fill.inputs.items()} == operands
+
+
+def check_promises(problem: Gemm, fill: Fill, nonzero: float = 0.5) -> None:
+    """Asserts what every fill of a product promises. ``nonzero``: the least share of elements that are not 0."""
+    check_operands(problem, fill)
+    shares = visible_shares(fill, problem)
+    assert shares["nonzero"] > nonzero
+    if fill.name == "transparent":
+        assert shares["transparent"] >= 0.95
+    if fill.method != "exact":
+        assert fill.error is not None
+        finite = fill.expected.isfinite()
+        assert bool((fill.error[finite] >= 0).all())
+        assert bool(finite.any())
+        return
+    assert fill.error is None
+    assert fill.meta["max_subset_sum"] < 2 ** fill.meta["budget_bits"]
+    if problem.op != "int_mm":
+        # what is promised of every order of summation holds at least for plain fp32
+        for value in (gemm.product(problem, fill.inputs), fill.expected):
+            assert torch.equal(round_to(value, "fp32").double(), value)
 
 
 def visible_shares(fill: Fill, problem: Problem) -> dict[str, float]:

@@ -12,10 +12,10 @@ from conformance.inputs.draws import Draws
 from conformance.inputs.fills import FillError, fill_names, fills
 from conformance.numerics.bounds import growth
 from conformance.numerics.contract import Accumulator, Contract
-from conformance.numerics.rounding import bits, round_to
+from conformance.numerics.rounding import bits
 from conformance.problems import Bias, Layout, addmm, mm, scaled_mm
 from conformance.references import gemm
-from tests.inputs.fill_quality import NARROW, check_operands, contract_of, visible_shares
+from tests.inputs.fill_quality import NARROW, check_promises, contract_of, visible_shares
 
 PROMOTED = dataclasses.replace(NARROW, promote=128)
 
@@ -61,24 +61,9 @@ def test_typical_fills_hold_what_they_promise(problem):
         expected = tuple(name for name in expected if name != "wide-scales")
     assert tuple(fill.name for fill in every_fill) == expected
     for fill in every_fill:
-        check_operands(problem, fill)
+        check_promises(problem, fill)
         assert torch.equal(fill.expected.isnan(), reference.value(problem, fill.inputs).isnan())
-        share = visible_shares(fill, problem)
-        assert share["nonzero"] > 0.5
-        if fill.name == "transparent":
-            assert share["transparent"] >= 0.95
-        if fill.method == "exact":
-            assert fill.error is None
-            assert fill.meta["max_subset_sum"] < 2 ** fill.meta["budget_bits"]
-            # what is promised of every order of summation holds at least for plain fp32
-            raw = fill.inputs["a"].float().double() @ fill.inputs["b"].float().double()
-            if problem.has_product:
-                assert torch.equal(round_to(raw, "fp32").double(), raw)
-            assert torch.equal(round_to(fill.expected, "fp32").double(), fill.expected)
-        else:
-            finite = fill.expected.isfinite()
-            assert bool((fill.error[finite] > 0).all())
-            assert bool(finite.any())
+        assert fill.error is None or bool((fill.error[fill.expected.isfinite()] > 0).all())
 
 
 def test_wide_fills_use_their_budget():
@@ -196,9 +181,9 @@ def test_e4m3_holds_no_infinity():
     assert not fill.expected.isinf().any()
 
 
-def digest(found):
+def digest(every_fill):
     state = hashlib.sha256()
-    for fill in found:
+    for fill in every_fill:
         for tensor in fill.inputs.values():
             state.update(bits(tensor).numpy().tobytes())
     return state.hexdigest()[:16]

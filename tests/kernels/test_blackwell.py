@@ -113,8 +113,8 @@ COMPILED = [
 
 @pytest.fixture(scope="module")
 def pool():
-    with CompilePool(int(os.environ.get("CONFORMANCE_TEST_WORKERS", "2")), 240) as made:
-        yield made
+    with CompilePool(int(os.environ.get("CONFORMANCE_TEST_WORKERS", "2")), 240) as workers:
+        yield workers
 
 
 def _id(value):

@@ -135,8 +135,8 @@ def test_numbers():
 
 @pytest.fixture(scope="module")
 def pool():
-    with CompilePool(2, 240) as made:
-        yield made
+    with CompilePool(2, 240) as workers:
+        yield workers
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100", "gfx942", "gfx950"])

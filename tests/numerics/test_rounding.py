@@ -101,9 +101,9 @@ def test_fp32_against_numpy():
 def test_tf32_against_fractions():
     x = np.ldexp(1 + np.random.PCG64(7).random_raw(500) / 2.0**64, np.arange(500) % 250 - 140)
     x = np.concatenate([x, [1 + 2.0**-11, 1 + 3 * 2.0**-11, 2.0**-137, 3 * 2.0**-137]])
-    for value, found in zip(x, round_to(torch.from_numpy(x), "tf32").tolist(), strict=True):
+    for value, rounded in zip(x, round_to(torch.from_numpy(x), "tf32").tolist(), strict=True):
         quantum = Fraction(2) ** (max(math.frexp(value)[1] - 1, -126) - 10)
-        assert Fraction(found) == round(Fraction(value) / quantum) * quantum  # Fraction rounds half to even
+        assert Fraction(rounded) == round(Fraction(value) / quantum) * quantum  # Fraction rounds half to even
 
 
 def test_shapes_strides_and_fp64():

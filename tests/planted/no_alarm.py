@@ -111,9 +111,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     for process in children:
         output, _ = process.communicate()
-        said = [json.loads(line[1:]) for line in output.splitlines() if line.startswith("@")]
-        alarms += [data for data in said if "alarm" in data]
-        finished = [data["totals"] for data in said if "totals" in data]
+        messages = [json.loads(line[1:]) for line in output.splitlines() if line.startswith("@")]
+        alarms += [data for data in messages if "alarm" in data]
+        finished = [data["totals"] for data in messages if "totals" in data]
         totals.update(finished[0] if finished else {})
         broken += not finished
     for alarm in alarms:

@@ -203,22 +203,22 @@ def complaints(rows: Iterable[Row], device: bool) -> list[str]:
     from faults import FAULTS
 
     faults = {fault.name: fault for fault in FAULTS}
-    found = []
+    texts = []
     for row in rows:
         fault = faults[row.fault]
         if row.baseline:
-            found.append(f"{row.fault}: the unchanged kernel fails {fault.case.id}: {row.baseline}")
+            texts.append(f"{row.fault}: the unchanged kernel fails {fault.case.id}: {row.baseline}")
         if fault.equivalent and row.caught_by:
-            found.append(f"{row.fault} is said to change nothing ({fault.equivalent}), but {row.caught_by} failed")
+            texts.append(f"{row.fault} is said to change nothing ({fault.equivalent}), but {row.caught_by} failed")
         if not fault.equivalent and not row.caught_by:
-            found.append(f"{row.fault} was NOT CAUGHT on {fault.case.id}")
+            texts.append(f"{row.fault} was NOT CAUGHT on {fault.case.id}")
         if fault.memory and any(check.startswith("numerics/") for check in row.caught_by):
-            found.append(f"{row.fault} is said to leave the numbers alone, but {row.caught_by} failed")
+            texts.append(f"{row.fault} is said to leave the numbers alone, but {row.caught_by} failed")
         if any(check.startswith("exception") for check in row.caught_by):
-            found.append(f"{row.fault}: {row.caught_by} is not a finding: the changed source must run")
+            texts.append(f"{row.fault}: {row.caught_by} is not a finding: the changed source must run")
         if not device and fault.cause not in row.cause:
-            found.append(f"{row.fault}: cause {fault.cause!r} is expected, named was {row.cause!r}:\n{row.diagnosis}")
-    return found
+            texts.append(f"{row.fault}: cause {fault.cause!r} is expected, named was {row.cause!r}:\n{row.diagnosis}")
+    return texts
 
 
 def markdown(rows: Iterable[Row], names: Iterable[str]) -> str:

@@ -36,7 +36,8 @@ from conformance.reproducers.script_text import SeenFailure
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "planted"))
 
 import cases as on
-from cases import Case, Edit, Fault
+from cases import Case, Fault
+from cases import fault as fault_of_one_edit
 from faults import FAULTS
 from planting import planted
 
@@ -77,11 +78,8 @@ def interpreted(kernel, case, name):
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 SPLIT = Case("decompose_k_mm", mm(40, 56, 80), on.SMALL, Variant(splits=2))
-NO_SUM = Fault(
-    "no_sum",
-    "",
-    (Edit("device/decompose_k_mm.py", "for _part in range(splits):", "for _part in range(splits - 1):"),),
-    SPLIT,
+NO_SUM = fault_of_one_edit(
+    "no_sum", SPLIT, "device/decompose_k_mm.py", "for _part in range(splits):", "for _part in range(splits - 1):"
 )
 ATTENTION = catalogue.get("attention")
 SOFTMAX = Case(
@@ -139,18 +137,10 @@ def test_a_script_that_would_be_too_large_is_refused(monkeypatch):
 # --- compiling --------------------------------------------------------------------------------------------------------
 
 TMA_STORE = Case("mm_persistent_tma", mm(128, 128, 128), Config(64, 64, 64, 3, 4), Variant(tma_store=True, sms=2))
-NO_TMA_STORE = Fault(
-    "no_tma_store",
-    "",
-    (
-        Edit(
-            "device/persistent_tma.py", "    if TMA_STORE:\n        c_desc.store", "    if False:\n        c_desc.store"
-        ),
-    ),
-    TMA_STORE,
-)
-NO_COMPILE = Fault(
-    "no_compile", "", (Edit("device/tiles.py", "acc = acc * alpha\n", "acc = acc * alpha.no_such\n"),), on.ADDMM
+STORED, LOST = (f"    if {condition}:\n        c_desc.store" for condition in ("TMA_STORE", "False"))
+NO_TMA_STORE = fault_of_one_edit("no_tma_store", TMA_STORE, "device/persistent_tma.py", STORED, LOST)
+NO_COMPILE = fault_of_one_edit(
+    "no_compile", on.ADDMM, "device/tiles.py", "acc = acc * alpha\n", "acc = acc * alpha.no_such\n"
 )
 
 
