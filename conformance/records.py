@@ -15,11 +15,11 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, BinaryIO, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -31,6 +31,7 @@ READ_LIMIT = 4 << 30  # bytes of a run's records that are read, and of its run.j
 RUN_LIMIT = 16 << 20
 LARGEST = 10**15  # of a figure: one that is larger was not measured
 _Read = TypeVar("_Read", bound="CaseRecord | RunInfo")
+LINE_LIMIT = 4 << 20  # bytes of one line. A line has about 5 KB; each text in it is cut at 20,000 characters
 TEXT_LIMIT = 20_000  # characters of one text in a record: a line stays readable whatever a compiler printed
 
 
@@ -335,6 +336,7 @@ _RUNS = Reader(RunInfo)
 
 def from_line(line: str | bytes) -> CaseRecord:
     """The record on ``line``. Raises :class:`RecordError` that says what is wrong with it."""
+    refuse_long(line if isinstance(line, bytes) else b"")
     record = _RECORDS.read(line)
     if record.status is Status.PASS:
         refuse_failing(record.case, record.verdicts)
@@ -362,27 +364,64 @@ def record_files(folder: Path) -> list[Path]:
     return [merged] if merged.exists() else sorted(folder.glob("records-*.jsonl"))
 
 
+def files_to_read(path: Path) -> list[Path]:
+    """``path`` if it is a file of records, else those of the run in that folder. Raises FileNotFoundError if there is
+    nothing to read."""
+    files = record_files(path) if path.is_dir() else [path]
+    if not files or not all(file.is_file() for file in files):
+        raise FileNotFoundError(f"{path} holds no records: give a run's folder or a {RECORDS_FILE}")
+    return files
+
+
 def read_records(path: str | os.PathLike[str]) -> Reading:
     """Reads a records file, or those of a run's folder. A last line that was cut short (its writer died) and every
     invalid line become problems. Raises FileNotFoundError if there is nothing to read, OSError if it is too much."""
-    path = Path(path)
-    files = record_files(path) if path.is_dir() else [path]
-    if not files or not all(file.exists() for file in files):
-        raise FileNotFoundError(f"{path} holds no records: give a run's folder or a {RECORDS_FILE}")
+    files = files_to_read(Path(path))
     refuse_more_than(READ_LIMIT, *files)
-    records: list[CaseRecord] = []
     problems: list[str] = []
-    for file in files:
-        lines = file.read_bytes().split(b"\n")
-        for number, line in enumerate(lines, 1):
-            if not line and number == len(lines):
-                continue  # what follows the last newline
+    return Reading(tuple(placed.record for file in files for placed in each_record(file, problems)), tuple(problems))
+
+
+class PlacedRecord(NamedTuple):
+    """A record and its line's place in its file, in bytes."""
+
+    record: CaseRecord
+    start: int
+    length: int
+
+
+def each_record(file: Path, problems: list[str], part: str = "") -> Iterator[PlacedRecord]:
+    """The valid records in ``file``, one at a time: a file may have any size. Every line that cannot be used adds a
+    sentence to ``problems``. With ``part``, whole lines without this text are passed over."""
+    written = json.dumps(part)[1:-1].encode()
+    with file.open("rb") as stream:
+        for number, (start, line) in enumerate(lines(stream), 1):
             try:
-                records.append(from_line(line))
+                if written in line or not line.endswith(b"\n"):
+                    yield PlacedRecord(from_line(line), start, len(line))
             except RecordError as error:
-                torn = "torn last line: " if number == len(lines) else ""
-                problems.append(f"{file.name}:{number}: {torn}{error}")
-    return Reading(tuple(records), tuple(problems))
+                problems.append(problem_of(file, number, line, error))
+
+
+def lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Where each line of ``stream`` begins, and the line. One past the limit is cut, so that it is too long for
+    :func:`from_line`; its rest is skipped."""
+    while line := stream.readline(LINE_LIMIT + 1):
+        yield stream.tell() - len(line), line
+        while not line.endswith(b"\n") and (line := stream.readline(LINE_LIMIT + 1)):
+            pass
+
+
+def refuse_long(line: bytes) -> None:
+    """Raises :class:`RecordError` for a line that :func:`lines` cut."""
+    if len(line) > LINE_LIMIT:
+        raise RecordError(f"a line of more than {LINE_LIMIT} bytes")
+
+
+def problem_of(file: Path, number: int, line: bytes, error: RecordError) -> str:
+    """The sentence about the unusable ``line`` with this ``number`` in ``file``."""
+    torn = "" if line.endswith(b"\n") or len(line) > LINE_LIMIT else "torn last line: "
+    return f"{file.name}:{number}: {torn}{error}"
 
 
 def read_run(folder: str | os.PathLike[str]) -> RunInfo:
@@ -409,13 +448,13 @@ def replace_file(path: Path, text: str) -> None:
     os.replace(scratch, path)
 
 
-def incompleteness(selected: Iterable[str], records: Iterable[CaseRecord]) -> list[str]:
+def incompleteness(selected: Iterable[str], recorded: Iterable[str]) -> list[str]:
     """Sentences about every difference between the selected case ids and the recorded ones; empty if they agree."""
-    wanted, recorded = set(selected), Counter(record.case for record in records)
+    wanted, counts = set(selected), Counter(recorded)
     groups = {
-        "selected but not recorded": sorted(wanted - recorded.keys()),
-        "recorded but not selected": sorted(recorded.keys() - wanted),
-        "recorded more than once": sorted(case for case, count in recorded.items() if count > 1),
+        "selected but not recorded": sorted(wanted - counts.keys()),
+        "recorded but not selected": sorted(counts.keys() - wanted),
+        "recorded more than once": sorted(case for case, count in counts.items() if count > 1),
     }
     return [f"{len(cases)} {what}: {_listed(cases)}" for what, cases in groups.items() if cases]
 

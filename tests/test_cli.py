@@ -71,7 +71,7 @@ def test_show_takes_an_exact_id_that_is_part_of_another(reports, capsys):
     ("words", "message"),
     [
         (["show", "test_y"], "2 cases match 'test_y'; give more of the id:\n  fail            test_a.py::test_y[1]"),
-        (["show", "nothing"], "none of the 3 records in reports/a has 'nothing' in its case id"),
+        (["show", "nothing"], "no record in reports/a has 'nothing' in its case id"),
         (["show", "x", "--run", "nowhere"], "nowhere"),
     ],
 )

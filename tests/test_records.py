@@ -23,6 +23,7 @@ from conformance.records import (
     RunInfo,
     Status,
     Verdict,
+    each_record,
     from_line,
     incompleteness,
     jsonable,
@@ -167,11 +168,8 @@ def test_run_info_round_trip(tmp_path):
 
 
 def test_incompleteness():
-    def records(*cases: str) -> list[CaseRecord]:
-        return [CaseRecord(case, "s", Status.PASS) for case in cases]
-
-    assert incompleteness(["a", "b"], records("b", "a")) == []
-    assert incompleteness(["a", "b"], records("a", "c", "c")) == [
+    assert incompleteness(["a", "b"], ["b", "a"]) == []
+    assert incompleteness(["a", "b"], ["a", "c", "c"]) == [
         "1 selected but not recorded: b",
         "1 recorded but not selected: c",
         "1 recorded more than once: c",
@@ -209,3 +207,24 @@ def test_checks_are_parsed_and_written(text, check, group):
     assert str(check) == text
     assert check.group == group
     assert check.name == text.partition("@")[0]
+
+
+def test_a_long_line_is_a_problem_and_the_others_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "LINE_LIMIT", 2_000)
+    file, ok = tmp_path / "records.jsonl", RECORD.to_line()
+    file.write_text(ok.replace(RECORD.case, "x" * 9_000) + ok)
+    problems: list[str] = []
+    placed = list(each_record(file, problems))
+    assert problems == ["records.jsonl:1: a line of more than 2000 bytes"]
+    assert [file.read_bytes()[p.start :][: p.length] for p in placed] == [ok.encode()]
+
+
+def test_only_lines_with_a_text_are_read(tmp_path):
+    lines = [CaseRecord(case, "s", Status.PASS).to_line() for case in ("a", 'b"é', "c")]
+    file = tmp_path / "records.jsonl"
+    file.write_text(lines[0] + lines[1] + "damaged\n" + lines[2] + '{"torn')
+    problems: list[str] = []
+    assert [placed.record.case for placed in each_record(file, problems, 'b"é')] == ['b"é']
+    assert [problem.partition(": ")[0] for problem in problems] == ["records.jsonl:5"]
+    assert len(list(each_record(file, problems))) == 3
+    assert [problem.partition(": ")[0] for problem in problems[1:]] == ["records.jsonl:3", "records.jsonl:5"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from conformance.commands import CommandError
-from conformance.commands.shared.case_lookup import one_case, records_in
+from conformance.commands.shared.case_lookup import one_case, records_with
 from conformance.commands.shared.suites import SUITE_ARGUMENTS
 from conformance.gate.runs.record_figures import Observed
 from conformance.gate.stacks.confirm_scripts import attempt
@@ -70,11 +70,11 @@ def _seconds(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    record = one_case(arguments.case, records_in(arguments.folder), arguments.folder) if arguments.folder else None
+    record = one_case(arguments.case, arguments.folder) if arguments.folder else None
     case = record.case if record else arguments.case
     if "::" not in case:
         raise CommandError(f"{case!r} is a part of a case's id: give the whole id, or the run it is of with --run")
-    baseline = records_in(arguments.baseline).records if arguments.baseline else ()
+    baseline = records_with(case, arguments.baseline) if arguments.baseline else ()
     before = next((other for other in baseline if other.case == case), None)
     compiled = record is not None and "program" in record.options
     text = (

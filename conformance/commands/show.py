@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from conformance.commands.shared.case_lookup import one_case, run_records
+from conformance.commands.shared.case_lookup import newest_run, one_case
 from conformance.records import CaseRecord
 from conformance.reporting.text import clean, indented
 
@@ -20,8 +20,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    folder, reading = run_records(arguments.folder)
-    print(describe(one_case(arguments.case, reading, folder), folder))
+    folder = arguments.folder or newest_run()
+    print(describe(one_case(arguments.case, folder), folder))
     return 0
 
 

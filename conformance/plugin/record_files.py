@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
-from conformance.records import CaseRecord, replace_file
+from conformance.records import RECORDS_FILE, CaseRecord, each_record, record_files, replace_file
 
 
 class RecordFile:
@@ -48,3 +50,31 @@ def in_flight_file(folder: Path, worker: str) -> Path:
 def stacks_file(folder: Path, worker: str) -> Path:
     """Where a worker's stacks are dumped when a case runs past its deadline."""
     return folder / f"stacks-{worker}.txt"
+
+
+def merge(folder: Path, take: Callable[[CaseRecord], None]) -> tuple[list[str], list[str]]:
+    """Makes one file of those of a run's processes, with the lines in the order of the case ids.
+
+    Returns these ids, and a sentence for each line that could not be used; if there is one, the files stay, as
+    evidence. ``take`` is called with each record. None is kept, so a run may have any size.
+    """
+    parts = record_files(folder)
+    problems: list[str] = []
+    places: list[tuple[str, int, int, int]] = []
+    for number, part in enumerate(parts):
+        for record, start, length in each_record(part, problems):
+            take(record)
+            places.append((record.case, number, start, length))
+    places.sort()
+    scratch = folder / f"{RECORDS_FILE}.tmp"
+    with contextlib.ExitStack() as opened:
+        streams = [opened.enter_context(part.open("rb")) for part in parts]
+        merged = opened.enter_context(scratch.open("wb"))
+        for _, number, start, length in places:
+            streams[number].seek(start)
+            merged.write(streams[number].read(length).rstrip(b"\n") + b"\n")
+    os.replace(scratch, folder / RECORDS_FILE)
+    for part in () if problems else parts:
+        if part.name != RECORDS_FILE:
+            part.unlink()
+    return [case for case, *_ in places], problems

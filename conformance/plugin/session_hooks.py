@@ -20,23 +20,21 @@ from conformance.machine.gpus import GpuLeases
 from conformance.machine.versions import machine_stack
 from conformance.plugin.case_hooks import mark_xfailed
 from conformance.plugin.case_ids import CaseIds, check_case_ids, suite_of
-from conformance.plugin.record_files import RecordFile, in_flight_file, stacks_file
+from conformance.plugin.record_files import RecordFile, in_flight_file, merge, stacks_file
 from conformance.plugin.watchdog import PROCESS_ENDED
 from conformance.records import (
-    RECORDS_FILE,
     RUN_FILE,
     CaseRecord,
-    Reading,
     RecordError,
     RunInfo,
     Status,
+    each_record,
     from_line,
     incompleteness,
     jsonable,
-    read_records,
     replace_file,
 )
-from conformance.reporting.summary import render_markdown, render_text, summarise
+from conformance.reporting.summary import Tally, render_markdown, render_text
 
 CONTROLLER = "controller"
 SUMMARY_FILE = "summary.md"
@@ -84,7 +82,7 @@ class SessionRun:
         self._collected_workers: set[str] = set()
         self._early_deaths = 0
         self._info: RunInfo | None = None
-        self._reading = Reading(())
+        self._tally = Tally()
 
     # Beginning
 
@@ -166,8 +164,8 @@ class SessionRun:
         part = self.folder / f"records-{worker}.jsonl"
         if case is None:
             return
-        written = read_records(part).records if part.exists() else ()
-        record = next((record for record in written if record.case == case), None)
+        written = each_record(part, []) if part.exists() else ()
+        record = next((placed.record for placed in written if placed.record.case == case), None)
         if record is None:
             record = self._settings.expected_failures.applied(self._of_the_dead(worker, case))
             self._file.write(record)
@@ -213,33 +211,34 @@ class SessionRun:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         info = self.finish()
-        bad = any(record.status not in _UNREMARKABLE for record in self._reading.records)
+        bad = any(status not in _UNREMARKABLE for status in self._tally.statuses)
         if (info.problems or bad) and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def finish(self) -> RunInfo:
         """Merges the records, compares them with what was selected and writes the summary."""
-        try:
-            self._reading = read_records(self.folder)
-        except FileNotFoundError:
-            self._reading = Reading(())
-        records = sorted(self._reading.records, key=lambda record: record.case)
-        problems = [*self._reading.problems, *incompleteness([*(self._selected or ()), *self._uncollectable], records)]
+        self._tally = Tally()
+        last: CaseRecord | None = None
+
+        def take(record: CaseRecord) -> None:
+            nonlocal last
+            self._tally.add(record)
+            if last is None or record.case >= last.case:
+                last = record
+
+        recorded, problems = merge(self.folder, take)
+        problems += incompleteness([*(self._selected or ()), *self._uncollectable], recorded)
         facts = {**self._facts(), "problems": tuple(problems), "wall_s": round(time.monotonic() - self._clock, 3)}
-        facts["stack"] = {**self.stack, **(records[-1].stack if records else {})}
+        facts["stack"] = {**self.stack, **(last.stack if last else {})}
         self._info = RunInfo(**facts)
         if self._uncollectable:
             self._write_selected()
-        replace_file(self.folder / RECORDS_FILE, "".join(record.to_line() for record in records))
-        if not self._reading.problems:  # else they are evidence
-            for part in self.folder.glob("records-*.jsonl"):
-                part.unlink()
         for leftover in (*self.folder.glob("inflight-*.json"), *self.folder.glob("stacks-*.txt")):
             if leftover.suffix == ".json" or leftover.stat().st_size == 0:
                 leftover.unlink()
         self._write_info(self._info)
-        summary = summarise(records, self._info)
-        (self.folder / SUMMARY_FILE).write_text(render_markdown(summary), encoding="utf-8")
+        summary = render_markdown(self._tally.summary(self._info))
+        (self.folder / SUMMARY_FILE).write_text(summary, encoding="utf-8")
         return self._info
 
     def abort(self, record: CaseRecord) -> None:
@@ -256,7 +255,7 @@ class SessionRun:
         if self._info is None:
             return
         terminalreporter.section("conformance")
-        terminalreporter.write_line(render_text(summarise(self._reading.records, self._info)))
+        terminalreporter.write_line(render_text(self._tally.summary(self._info)))
         terminalreporter.write_line(f"records: {self.folder}")
 
     def _write_environment(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,13 +13,18 @@ from conformance.reporting.text import clean, indented, markdown_table, text_tab
 SLOWEST = 5  # cases listed by duration
 FAILURES_SHOWN = 20  # failures shown in full, and expected ones by entry; the records have all
 _SKIPS = (Status.NOT_APPLICABLE, Status.NOT_RUN)
-_FAILURES = tuple(status for status in Status if status not in (Status.PASS, Status.EXPECTED_FAIL, *_SKIPS))
+FAILURES = tuple(status for status in Status if status not in (Status.PASS, Status.EXPECTED_FAIL, *_SKIPS))
+
+
+#: How many records have each status, by a name.
+Groups = defaultdict[str, Counter[Status]]
 
 
 @dataclass(frozen=True)
 class Summary:
     """What a summary shows. ``verified`` counts the distinct verified cases (see :func:`is_verified`), the unit of the
-    rate. ``busy_s`` and ``gpu_busy_s`` map a worker or GPU to the seconds that it spent on cases."""
+    rate. ``busy_s`` and ``gpu_busy_s`` map a worker or GPU to the seconds that it spent on cases. ``failures`` are
+    those shown in full, ``expected`` the cases of each expected failure. Cases are in the order of their ids."""
 
     run: RunInfo
     statuses: Mapping[Status, int]
@@ -30,7 +36,7 @@ class Summary:
     gpu_busy_s: Mapping[str, float]
     slowest: Sequence[tuple[str, float]]
     failures: Sequence[CaseRecord]
-    expected: Sequence[CaseRecord]
+    expected: Mapping[str, Sequence[str]]
 
     @property
     def rate(self) -> float | None:
@@ -38,28 +44,69 @@ class Summary:
         return self.verified / self.run.wall_s if self.run.wall_s else None
 
 
+class Tally:
+    """Counts records, one at a time, and keeps of them no more than a summary shows: a run may have any size."""
+
+    def __init__(self) -> None:
+        self.statuses: Counter[Status] = Counter()
+        self._by_kernel: Groups = defaultdict(Counter)
+        self._by_suite: Groups = defaultdict(Counter)
+        self._skips: Counter[str] = Counter()
+        self._verified: set[str] = set()
+        self._busy: defaultdict[str, float] = defaultdict(float)
+        self._gpu_busy: defaultdict[str, float] = defaultdict(float)
+        self._slowest: list[tuple[float, str]] = []
+        self._failures: list[CaseRecord] = []
+        self._expected: defaultdict[str, list[str]] = defaultdict(list)
+
+    def add(self, record: CaseRecord) -> None:
+        status, reason, seconds = record.status, record.reason, record.durations.get("total", 0.0)
+        self.statuses[status] += 1
+        self._by_kernel[record.kernel or "(none)"][status] += 1
+        self._by_suite[record.suite][status] += 1
+        self._busy[record.worker] += seconds
+        if record.gpu is not None:
+            self._gpu_busy[record.gpu] += seconds
+        if "total" in record.durations:
+            self._slowest = sorted([*self._slowest, (-seconds, record.case)])[:SLOWEST]
+        if is_verified(record):
+            self._verified.add(record.case)
+        elif status is Status.EXPECTED_FAIL:
+            self._expected[f"{reason.subject}: {reason.detail}" if reason else "(none)"].append(record.case)
+        elif status in _SKIPS and reason is not None:
+            self._skips[reason.code.value] += 1
+        elif status in FAILURES:
+            bisect.insort(self._failures, record, key=lambda failure: failure.case)
+            del self._failures[FAILURES_SHOWN:]
+
+    def summary(self, run: RunInfo) -> Summary:
+        """The summary of the records so far, which are those of ``run``."""
+        return Summary(
+            run=run,
+            statuses=self.statuses,
+            by_kernel=dict(sorted(self._by_kernel.items())),
+            by_suite=dict(sorted(self._by_suite.items())),
+            skips=self._skips,
+            verified=len(self._verified),
+            busy_s=dict(sorted(self._busy.items())),
+            gpu_busy_s=dict(sorted(self._gpu_busy.items())),
+            slowest=[(case, -seconds) for seconds, case in self._slowest],
+            failures=self._failures,
+            expected={entry: sorted(cases) for entry, cases in sorted(self._expected.items())},
+        )
+
+
 def summarise(records: Iterable[CaseRecord], run: RunInfo) -> Summary:
-    """Counts the ``records`` of ``run``. Cases are in the order of their ids."""
-    records = sorted(records, key=lambda record: record.case)
-    slowest = sorted(records, key=lambda record: -record.durations.get("total", 0.0))[:SLOWEST]
-    return Summary(
-        run=run,
-        statuses=Counter(record.status for record in records),
-        by_kernel=count_by(records, lambda record: record.kernel or "(none)"),
-        by_suite=count_by(records, lambda record: record.suite),
-        skips=Counter(record.reason.code.value for record in records if record.reason and record.status in _SKIPS),
-        verified=len({record.case for record in records if is_verified(record)}),
-        busy_s=_busy(records, lambda record: record.worker),
-        gpu_busy_s=_busy(records, lambda record: record.gpu),
-        slowest=[(record.case, record.durations["total"]) for record in slowest if "total" in record.durations],
-        failures=[record for record in records if record.status in _FAILURES],
-        expected=[record for record in records if record.status is Status.EXPECTED_FAIL],
-    )
+    """Counts the ``records`` of ``run``."""
+    tally = Tally()
+    for record in records:
+        tally.add(record)
+    return tally.summary(run)
 
 
 def count_by(records: Iterable[CaseRecord], key: Callable[[CaseRecord], str]) -> dict[str, Counter[Status]]:
     """How many records have each status, by ``key``, which sorts them."""
-    groups: defaultdict[str, Counter[Status]] = defaultdict(Counter)
+    groups: Groups = defaultdict(Counter)
     for record in records:
         groups[key(record)][record.status] += 1
     return dict(sorted(groups.items()))
@@ -71,15 +118,6 @@ def is_verified(record: CaseRecord) -> bool:
     tiles = record.observed.get("tiles")
     large = isinstance(tiles, (list, tuple)) and len(tiles) > 0 and all(isinstance(n, int) and n > 1 for n in tiles)
     return record.status is Status.PASS and record.observed.get("complete") is True and large
-
-
-def _busy(records: Iterable[CaseRecord], key: Callable[[CaseRecord], str | None]) -> dict[str, float]:
-    seconds: defaultdict[str, float] = defaultdict(float)
-    for record in records:
-        name = key(record)
-        if name is not None:
-            seconds[name] += record.durations.get("total", 0.0)
-    return dict(sorted(seconds.items()))
 
 
 Rows = list[list[str]]
@@ -125,10 +163,7 @@ def _failure(record: CaseRecord) -> str:
 
 def _expected(summary: Summary) -> list[tuple[str, str]]:
     """Each expected failure that covered cases: its id with what is known of it, and a line with those cases."""
-    cases: defaultdict[str, list[str]] = defaultdict(list)
-    for record in summary.expected:
-        cases[f"{record.reason.subject}: {record.reason.detail}" if record.reason else "(none)"].append(record.case)
-    return [(clean(entry), clean(_listed(names))) for entry, names in sorted(cases.items())]
+    return [(clean(entry), clean(_listed(cases))) for entry, cases in summary.expected.items()]
 
 
 def _listed(cases: Sequence[str]) -> str:
@@ -137,7 +172,7 @@ def _listed(cases: Sequence[str]) -> str:
 
 
 def _unshown(summary: Summary) -> str:
-    hidden = len(summary.failures) - FAILURES_SHOWN
+    hidden = sum(summary.statuses.get(status, 0) for status in FAILURES) - len(summary.failures)
     return f"... and {hidden} more; the records have all of them" if hidden > 0 else ""
 
 
@@ -154,7 +189,7 @@ def render_text(summary: Summary) -> str:
         )
     for entry, cases in _expected(summary):
         blocks.append(f"EXPECTED FAILURE {entry}\n{indented(cases)}")
-    for record in summary.failures[:FAILURES_SHOWN]:
+    for record in summary.failures:
         blocks.append(f"{record.status.value.upper()} {clean(record.case)}\n{indented(_failure(record))}")
     blocks += filter(None, [_unshown(summary)])
     blocks += [f"PROBLEM {clean(problem)}" for problem in summary.run.problems]
@@ -186,7 +221,7 @@ def render_markdown(summary: Summary) -> str:
         blocks += ["## Expected failures", markdown_table([["expected failure", "cases"], *rows])]
     if summary.failures:
         blocks.append("## Failures")
-    for record in summary.failures[:FAILURES_SHOWN]:
+    for record in summary.failures:
         blocks += [f"### {record.status.value}: `{clean(record.case)}`", indented(_failure(record))]
     blocks += filter(None, [_unshown(summary)])
     return "\n\n".join(blocks) + "\n"

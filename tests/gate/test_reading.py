@@ -179,7 +179,7 @@ def test_torn_last_line(tmp_path):
 
 
 def test_line_past_the_limit_is_skipped_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_reader, "LINE_LIMIT", 10_000)
+    monkeypatch.setattr(run_reader.records, "LINE_LIMIT", 10_000)
     side = read_compared_run(written(tmp_path, {"case": "x" * 50_000}, record()))
     assert len(side.records) == 1
     assert "more than 10000 bytes" in side.problems[0]

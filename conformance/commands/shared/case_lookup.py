@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from conformance.commands import CommandError, command_errors
-from conformance.records import RUN_FILE, CaseRecord, Reading, RecordError, read_records, read_run
+from conformance.records import (
+    RUN_FILE,
+    CaseRecord,
+    Reading,
+    RecordError,
+    each_record,
+    files_to_read,
+    read_records,
+    read_run,
+)
 from conformance.reporting.text import clean
+
+CASES_SHOWN = 50  # of those that a text fits
 
 
 @command_errors(OSError)
@@ -19,15 +31,15 @@ def records_in(folder: Path) -> Reading:
 def run_records(run: Path | None) -> tuple[Path, Reading]:
     """The folder of a run and its records; the newest run below ``reports`` if ``run`` is None. What is wrong with the
     records goes to stderr. Raises :class:`CommandError` if there are none."""
-    folder = run or _newest_run(Path("reports"))
+    folder = run or newest_run()
     reading = records_in(folder)
-    for problem in reading.problems:
-        print(f"conformance: {clean(problem)}", file=sys.stderr)
+    _complain(reading.problems)
     return folder, reading
 
 
-def _newest_run(reports: Path) -> Path:
-    """The folder below ``reports`` whose run started last."""
+def newest_run() -> Path:
+    """The folder below ``reports`` whose run started last. Raises :class:`CommandError` if there is none."""
+    reports = Path("reports")
     runs = []
     for file in reports.glob(f"*/{RUN_FILE}"):
         try:
@@ -39,13 +51,41 @@ def _newest_run(reports: Path) -> Path:
     return max(runs)[1]
 
 
-def one_case(text: str, reading: Reading, folder: Path) -> CaseRecord:
-    """The record whose case id is ``text``, or the only one whose id contains it. Raises :class:`CommandError`."""
-    exact = [record for record in reading.records if record.case == text]
-    records = exact or [record for record in reading.records if text in record.case]
-    if len(records) == 1:
+def records_with(text: str, folder: Path) -> Iterator[CaseRecord]:
+    """The records in ``folder`` whose case id contains ``text``. Raises :class:`CommandError` if none can be read.
+    Other lines are passed over, so that a large run takes seconds."""
+    problems: list[str] = []
+    try:
+        for file in files_to_read(folder):
+            for record in (placed.record for placed in each_record(file, problems, text)):
+                if text in record.case:
+                    yield record
+    except OSError as error:
+        raise CommandError(str(error)) from None
+    _complain(problems)
+
+
+def one_case(text: str, folder: Path) -> CaseRecord:
+    """The record in ``folder`` whose case id is ``text``, or the only one whose id contains it. Raises
+    :class:`CommandError`."""
+    exact: list[CaseRecord] = []
+    others: list[CaseRecord] = []
+    count = 0
+    for record in records_with(text, folder):
+        if record.case == text:
+            exact.append(record)
+        else:
+            count += 1
+            others += [record] if count <= CASES_SHOWN else []
+    records, count = (exact, len(exact)) if exact else (others, count)
+    if count == 1:
         return records[0]
     if not records:
-        raise CommandError(f"none of the {len(reading.records)} records in {folder} has {text!r} in its case id")
-    lines = "\n".join(f"  {record.status.value:15} {clean(record.case)}" for record in records[:50])
-    raise CommandError(f"{len(records)} cases match {text!r}; give more of the id:\n{lines}")
+        raise CommandError(f"no record in {folder} has {text!r} in its case id")
+    listed = "\n".join(f"  {record.status.value:15} {clean(record.case)}" for record in records)
+    raise CommandError(f"{count} cases match {text!r}; give more of the id:\n{listed}")
+
+
+def _complain(problems: Sequence[str]) -> None:
+    for problem in problems:
+        print(f"conformance: {clean(problem)}", file=sys.stderr)

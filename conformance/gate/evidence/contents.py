@@ -139,7 +139,10 @@ def checked_options(contents: Contents) -> OptionCheck:
 
 
 def _check_complete(contents: Contents) -> None:
-    run, problems = contents.run, records.incompleteness(contents.selected, contents.records)
+    run, problems = (
+        contents.run,
+        records.incompleteness(contents.selected, [record.case for record in contents.records]),
+    )
     if len(set(contents.selected)) != len(contents.selected):
         problems.append(f"{SELECTED_FILE} names a case twice")
     if run.wall_s is None:

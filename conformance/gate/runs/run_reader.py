@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
@@ -24,8 +24,6 @@ from conformance import records
 from conformance.gate.runs.record_figures import Code, Observed, Resources
 from conformance.records import Reason, RecordError, RunInfo, Status
 
-#: Bytes of one line. A line has about 5 KB; each text in it is cut at 20,000 characters.
-LINE_LIMIT = 4 << 20
 #: Problems with lines that are kept as sentences; the others are counted.
 PROBLEMS_KEPT = 100
 
@@ -101,9 +99,7 @@ def read_compared_run(path: str | os.PathLike[str], name: str = "") -> ComparedR
     """Reads a run's folder, or one file of records. ``name`` is what reports call it, by default the path. Raises
     FileNotFoundError if there is nothing to read, OSError if it cannot be read or is larger than the limit."""
     path = Path(path)
-    files = records.record_files(path) if path.is_dir() else [path]
-    if not files or not all(file.is_file() for file in files):
-        raise FileNotFoundError(f"{path} holds no records: give a run's folder or a {records.RECORDS_FILE}")
+    files = records.files_to_read(path)
     records.refuse_more_than(records.READ_LIMIT, *files)
     side = _Collector()
     for file in files:
@@ -214,16 +210,14 @@ class _Collector:
 
     def read(self, file: Path) -> None:
         with file.open("rb") as stream:
-            for number, line in enumerate(_lines(stream), 1):
+            for number, (_, line) in enumerate(records.lines(stream), 1):
                 try:
                     self._take(line)
                 except RecordError as error:
-                    torn = "" if line is None or line.endswith(b"\n") else "torn last line: "
-                    self.problem(f"{file.name}:{number}: {torn}{error}")
+                    self.problem(records.problem_of(file, number, line, error))
 
-    def _take(self, line: bytes | None) -> None:
-        if line is None:
-            raise RecordError(f"a line of more than {LINE_LIMIT} bytes")
+    def _take(self, line: bytes) -> None:
+        records.refuse_long(line)
         try:
             decoded = _decode(line)
             if decoded.schema not in records.READABLE_SCHEMAS:
@@ -283,14 +277,3 @@ class _Collector:
             run.ordered() if run else (),
             run.refused if run else "",
         )
-
-
-def _lines(stream: BinaryIO) -> Iterator[bytes | None]:
-    """The lines of ``stream``; None for one past the limit, which is skipped without being kept."""
-    while line := stream.readline(LINE_LIMIT + 1):
-        if len(line) <= LINE_LIMIT:
-            yield line
-            continue
-        while line and not line.endswith(b"\n"):
-            line = stream.readline(LINE_LIMIT)
-        yield None
