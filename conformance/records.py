@@ -15,7 +15,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -436,7 +436,7 @@ def refuse_more_than(limit: int, *files: Path) -> None:
         raise OSError(errno.EFBIG, f"more than {limit} bytes, which is all that is read", str(files[0]))
 
 
-def run_from_text(text: str) -> RunInfo:
+def run_from_text(text: str | bytes) -> RunInfo:
     """What ``text``, a ``run.json``, says. Raises :class:`RecordError`."""
     return _RUNS.read(text)
 
@@ -456,9 +456,10 @@ def incompleteness(selected: Iterable[str], recorded: Iterable[str]) -> list[str
         "recorded but not selected": sorted(counts.keys() - wanted),
         "recorded more than once": sorted(case for case, count in counts.items() if count > 1),
     }
-    return [f"{len(cases)} {what}: {_listed(cases)}" for what, cases in groups.items() if cases]
+    return [f"{len(cases)} {what}: {first_of(cases, 20)}" for what, cases in groups.items() if cases]
 
 
-def _listed(cases: list[str], most: int = 20) -> str:
-    shown = ", ".join(cases[:most])
-    return f"{shown} and {len(cases) - most} more" if len(cases) > most else shown
+def first_of(texts: Sequence[str], most: int) -> str:
+    """The first ``most`` of ``texts`` in a line, and how many more there are."""
+    shown = ", ".join(texts[:most])
+    return f"{shown} and {len(texts) - most} more" if len(texts) > most else shown

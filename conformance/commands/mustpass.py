@@ -54,28 +54,27 @@ def _write(arguments: argparse.Namespace) -> int:
         raise CommandError(f"{arguments.run} is no list of what is owed: {'; '.join(problems)}")
     _refuse_narrowed(arguments.run)
     lists = mustpass_lists.lists_of(info, records, _stack(arguments.stack))
-    paths = [arguments.to / mustpass.name for mustpass in lists]
-    old = [mustpass_lists.read_list(path) if path.exists() else None for path in paths]
-    changes = [mustpass_lists.change(o.outcomes if o else {}, new.outcomes) for o, new in zip(old, lists, strict=True)]
-    moved = [o for o, new in zip(old, lists, strict=True) if o and o.range != new.range]
+    shrinks = False
+    for mustpass in lists:
+        path = arguments.to / mustpass.name
+        old = mustpass_lists.read_list(path) if path.exists() else None
+        change = mustpass_lists.change(old.outcomes if old else {}, mustpass.outcomes)
+        _print_change(f"{path}: {len(mustpass.outcomes)} cases", change)
+        moved = old is not None and old.range != mustpass.range
+        if old is not None and moved:
+            advice = f"give another folder below {arguments.to} to keep both"
+            print(clean(f"{old.name} is there for {old.range}: {advice}"))
+        shrinks = shrinks or moved or change.shrinks
     settled = (Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN)
     failing = sum(record.status not in settled for record in records)
-    for mustpass, path, change in zip(lists, paths, changes, strict=True):
-        _print_change(f"{path}: {len(mustpass.outcomes)} cases", change)
     if failing:
         print(f"{failing} cases do not pass in this run and are owed all the same")
-    for old_list in moved:
-        print(
-            clean(
-                f"{old_list.name} is there for {old_list.range}: give another folder below {arguments.to} to keep both"
-            )
-        )
-    if (moved or any(change.shrinks for change in changes)) and not arguments.allow_removal:
+    if shrinks and not arguments.allow_removal:
         print("nothing was written: the lists would shrink or be replaced; give --allow-removal if that is meant")
         return 1
     arguments.to.mkdir(parents=True, exist_ok=True)
-    for mustpass, path in zip(lists, paths, strict=True):
-        replace_file(path, mustpass_lists.written(mustpass))
+    for mustpass in lists:
+        replace_file(arguments.to / mustpass.name, mustpass_lists.written(mustpass))
     return 0
 
 

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from conformance.records import CaseRecord, RunInfo, Status
+from conformance.records import CaseRecord, RunInfo, Status, first_of
 from conformance.reporting.text import clean, indented, markdown_table, text_table
 
 SLOWEST = 5  # cases listed by duration
@@ -163,12 +163,7 @@ def _failure(record: CaseRecord) -> str:
 
 def _expected(summary: Summary) -> list[tuple[str, str]]:
     """Each expected failure that covered cases: its id with what is known of it, and a line with those cases."""
-    return [(clean(entry), clean(_listed(cases))) for entry, cases in summary.expected.items()]
-
-
-def _listed(cases: Sequence[str]) -> str:
-    shown = ", ".join(cases[:FAILURES_SHOWN])
-    return shown if len(cases) <= FAILURES_SHOWN else f"{shown} and {len(cases) - FAILURES_SHOWN} more"
+    return [(clean(entry), clean(first_of(cases, FAILURES_SHOWN))) for entry, cases in summary.expected.items()]
 
 
 def _unshown(summary: Summary) -> str:

@@ -50,7 +50,8 @@ def code_findings(before: ComparedRecord, after: ComparedRecord) -> list[Finding
         findings += _sizes(after, before.resources, after.resources)
     if before.code is not None and after.code is not None and not identical:
         findings += _features(after, before.code, after.code)
-        findings += _code_size(after, before.code, after.code)
+        if before.code.bytes and after.code.bytes:
+            findings += _CODE_BYTES.changes(after, before.code.bytes, after.code.bytes)
         findings += _instructions(after, before.code, after.code, [one.kind for one in findings])
     if any(one.kind is Kind.LIMIT_CROSSED for one in findings):  # whose text says what crossed the limit
         findings = [one for one in findings if one.kind not in (Kind.MORE_SHARED_MEMORY, Kind.MORE_REGISTERS)]
@@ -191,11 +192,6 @@ def _features(after: ComparedRecord, was: Code, now: Code) -> Iterator[Finding]:
         yield finding(Kind.FEATURE_LOST, after, _about(f"{feature} lost", after), *shown, detail=instead)
     for feature in sorted(gained - fallback):
         yield finding(Kind.FEATURE_GAINED, after, _about(f"{feature} gained", after), *shown)
-
-
-def _code_size(after: ComparedRecord, was: Code, now: Code) -> Iterator[Finding]:
-    if was.bytes and now.bytes:
-        yield from _CODE_BYTES.changes(after, was.bytes, now.bytes)
 
 
 def _instructions(after: ComparedRecord, before: Code, code: Code, kinds: list[Kind]) -> Iterator[Finding]:

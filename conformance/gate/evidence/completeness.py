@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from conformance.gate.evidence.contents import MUSTPASS, Contents
 from conformance.gate.evidence.rejection import Rejected, RejectReason
 from conformance.gate.mustpass import mustpass_check, mustpass_lists
-from conformance.records import Status
+from conformance.records import Status, first_of
 
 #: Of cases that did not fail, and may still have shown less than they owe.
 _UNPROVEN = (Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN)
@@ -35,13 +34,10 @@ def check_owed(members: Mapping[str, bytes], contents: Contents) -> None:
     owed = {case: way for mustpass in chosen.values() for case, way in mustpass.outcomes.items()}
     unproven = {record.case for record in contents.records if record.status in _UNPROVEN}
     unproven &= {case for case, way in owed.items() if mustpass_lists.is_proof(way)}
-    problems = []
-    for difference in checked.differences:
-        if difference.what != "differing":
-            problems.append(str(difference))
-        elif unproven & {*difference.cases}:
-            pairs = zip(difference.cases, difference.outcomes, strict=True)
-            cases, outcomes = zip(*(pair for pair in pairs if pair[0] in unproven), strict=True)
-            problems.append(str(replace(difference, cases=cases, outcomes=outcomes)))
+    problems = [str(difference) for difference in checked.differences if difference.what != "differing"]
+    differing = [difference for difference in checked.differences if difference.what == "differing"]
+    outcomes = {case: text for one in differing for case, text in zip(one.cases, one.outcomes, strict=True)}
+    short = [f"{case}: {outcomes[case]}" for case in sorted(unproven & outcomes.keys())]
+    problems += [first_of(short, 3)] if short else []
     if problems or checked.lacking:
         raise Rejected(RejectReason.OWED_CASES, "; ".join([*problems, *checked.lacking]))

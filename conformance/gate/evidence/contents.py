@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 import msgspec
 
@@ -22,6 +22,7 @@ REQUIRED = (ENVIRONMENT_FILE, RECORDS_FILE, RUN_FILE, SELECTED_FILE)
 OPTIONAL = ("junit.xml", "summary.md")
 WAIVERS, MUSTPASS = "waivers/", "mustpass/"  # folders in the archive
 LINE_LIMIT = 1 << 20  # bytes of one record
+_Parsed = TypeVar("_Parsed")
 
 
 class _Code(TypedDict):
@@ -63,7 +64,7 @@ def parse(members: Mapping[str, bytes]) -> Contents:
         if name not in members:
             raise Rejected(RejectReason.MEMBERS, f"{name} is missing; a bundle needs {', '.join(REQUIRED)}")
     contents = Contents(
-        _run(members[RUN_FILE]),
+        _read(records.run_from_text, members[RUN_FILE], RUN_FILE),
         _records(members[RECORDS_FILE]),
         _selected(members[SELECTED_FILE]),
         parse_environment(members[ENVIRONMENT_FILE]),
@@ -73,40 +74,33 @@ def parse(members: Mapping[str, bytes]) -> Contents:
     return contents
 
 
-def _text(content: bytes, name: str) -> str:
-    try:
-        return content.decode("utf-8")
-    except ValueError as error:
-        raise Rejected(RejectReason.UNREADABLE, f"{name} is not UTF-8: {error}") from None
-
-
 def _selected(content: bytes) -> tuple[str, ...]:
-    *cases, rest = _text(content, SELECTED_FILE).split("\n")
+    try:
+        *cases, rest = content.decode("utf-8").split("\n")
+    except ValueError as error:
+        raise Rejected(RejectReason.UNREADABLE, f"{SELECTED_FILE} is not UTF-8: {error}") from None
     if rest:
         raise Rejected(RejectReason.UNREADABLE, f"{SELECTED_FILE}: the last line is cut short")
     return tuple(cases)
 
 
-def _run(content: bytes) -> RunInfo:
-    decode_object(content, RUN_FILE)
-    try:
-        return records.run_from_text(_text(content, RUN_FILE))
-    except RecordError as error:
-        raise Rejected(RejectReason.UNREADABLE, f"{RUN_FILE}: {error}") from None
-
-
 def _records(content: bytes) -> tuple[CaseRecord, ...]:
-    if content and not content.endswith(b"\n"):
+    *lines, rest = content.split(b"\n")
+    if rest:
         raise Rejected(RejectReason.UNREADABLE, f"{RECORDS_FILE}: the last line is cut short")
-    return tuple(_record(line, f"{RECORDS_FILE}:{n}") for n, line in enumerate(content.split(b"\n")[:-1], 1))
+    largest = max(map(len, lines), default=0)
+    if largest > LINE_LIMIT:
+        raise Rejected(
+            RejectReason.TOO_LARGE, f"{RECORDS_FILE}: a line of {largest} bytes; at most {LINE_LIMIT} are read"
+        )
+    return tuple(_read(records.from_line, line, f"{RECORDS_FILE}:{number}") for number, line in enumerate(lines, 1))
 
 
-def _record(line: bytes, place: str) -> CaseRecord:
-    if len(line) > LINE_LIMIT:
-        raise Rejected(RejectReason.TOO_LARGE, f"{place}: {len(line)} bytes; a record has at most {LINE_LIMIT}")
-    decode_object(line, place)
+def _read(read: Callable[[bytes], _Parsed], content: bytes, place: str) -> _Parsed:
+    """What ``read`` makes of ``content``, the JSON at ``place``."""
+    decode_object(content, place)
     try:
-        return records.from_line(line.decode("utf-8"))
+        return read(content)
     except RecordError as error:
         raise Rejected(RejectReason.UNREADABLE, f"{place}: {error}") from None
 

@@ -20,7 +20,7 @@ from conformance.gate.mustpass.mustpass_lists import (
     target_of,
 )
 from conformance.gate.user_files.stack_ranges import holds
-from conformance.records import CaseRecord, RunInfo, Status
+from conformance.records import CaseRecord, RunInfo, Status, first_of
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,7 @@ class Difference:
 
     def __str__(self) -> str:
         shown = [f"{case} ({text})" for case, text in zip(self.cases, self.outcomes, strict=False)] or self.cases
-        more = f" and {len(self.cases) - 3} more" if len(self.cases) > 3 else ""
-        return f"{self.title}: {', '.join(shown[:3])}{more}"
+        return f"{self.title}: {first_of(shown, 3)}"
 
 
 @dataclass(frozen=True)

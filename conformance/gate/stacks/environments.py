@@ -154,21 +154,21 @@ def _installed_ptxas(folder: Path, version: str) -> Path:
 
 def _check_ptxas(ptxas: Path) -> None:
     try:
-        done = subprocess.run(
-            [str(ptxas), "--version"], capture_output=True, text=True, errors="replace", timeout=60, check=False
-        )
+        done = _run([str(ptxas), "--version"], 60)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise StackError(f"{ptxas} cannot be run: {error}") from None
     if done.returncode or "ptxas" not in done.stdout:
         raise StackError(f"{ptxas} is no ptxas: {(done.stdout + done.stderr).strip()[:200]!r}")
 
 
+def _run(command: Sequence[str], seconds: float) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=seconds, check=False)
+
+
 def _pip(arguments: Sequence[str], stack: Stack) -> None:
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments]
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=INSTALL_SECONDS, check=False
-        )
+        done = _run(command, INSTALL_SECONDS)
     except subprocess.TimeoutExpired:
         raise StackError(f"stack {stack.name!r}: {' '.join(command)} took more than {INSTALL_SECONDS} s") from None
     if done.returncode:

@@ -148,9 +148,12 @@ def apply(
             problems.append(problem)
         elif not match.faults:
             notes.append(match.note)
+    waived: dict[tuple[str, Kind], WaivedCase] = {}  # each fault once, though it may be a finding and a record
+    for fault, waiver in covered.items():
+        waived.setdefault((fault.case, fault.kind), WaivedCase(waiver, fault.case, fault.kind, fault.text))
     return AppliedWaivers(
         _uncovered(candidate.regressions, covered),
-        _waived(covered),
+        tuple(waived.values()),
         _excused(candidate.faults, covered),
         tuple(problems),
         tuple(notes),
@@ -185,14 +188,6 @@ def _finding_texts(finding: Finding, record: CaseRecord | None) -> tuple[str, ..
     if finding.kind in _OF_CHECKS and record is not None:
         return _failure_texts(record, about_code=False)
     return (finding.cause,)
-
-
-def _waived(covered: Mapping[_Fault, Waiver]) -> tuple[WaivedCase, ...]:
-    """What is waived, each fault once, though it may be a finding and a record."""
-    waived: dict[tuple[str, Kind], WaivedCase] = {}
-    for fault, waiver in covered.items():
-        waived.setdefault((fault.case, fault.kind), WaivedCase(waiver, fault.case, fault.kind, fault.text))
-    return tuple(waived.values())
 
 
 def _excused(faults: Iterable[_Fault], covered: Mapping[_Fault, Waiver]) -> frozenset[str]:
