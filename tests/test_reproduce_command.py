@@ -1,4 +1,4 @@
-"""``conformance reproduce``: a script is left whatever the case does, or it is said why there is none."""
+"""``conformance reproduce`` writes a script whatever the case does, or says why there is none."""
 
 import dataclasses
 import subprocess
@@ -104,7 +104,7 @@ def test_a_case_that_passes_gives_no_script_and_the_command_that_runs_it(say, fo
 
 
 def test_code_that_had_more_with_the_baseline_is_shown(say, folder):
-    """The compiled code has no WGMMA that the baseline is said to have."""
+    """The compiled code lacks the WGMMA of the baseline's record."""
     case = "test_matrix_units.py::test_matrix_units[mm-bf16-32x32x16-s1-w2-sm_90]"
     runs = [with_code(["MMA", "WGMMA"]), with_code(["MMA"])]
     before, after = (dataclasses.replace(record, case=case, kernel="mm") for record in runs)

@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--allow-partial", action="store_true", help="accept a run of chosen cases")
     parser.epilog = (
-        "Exit status: 0 the evidence holds, whatever the result that it shows; 1 it is rejected; 2 it cannot be read."
+        "Exit status: 0 if the evidence holds, even if it shows failures; 1 if it is rejected; 2 if it cannot be read."
     )
 
 

@@ -1,7 +1,7 @@
 """Which tests are conformance cases, and the id of each.
 
-A case's id is its file's path below the suites directory and what follows it in pytest's node id, so that records of
-a checkout, of an install and of two machines join.
+A case's id is its file's path below the suites directory, and what follows it in pytest's node id. So a case has the
+same id in a checkout, in an install and on every machine.
 """
 
 from __future__ import annotations

@@ -114,7 +114,8 @@ def _features(failed: Iterable[Verdict]) -> dict[str, bool]:
 
 
 def _generated(failed: Iterable[Verdict]) -> tuple[list[str], list[str]]:
-    """Patterns that failed checks counted in what was generated, as lines of the script, and why others are not."""
+    """The patterns that failed checks counted in what was generated, as lines of the script; and for each check that no
+    script can show, why."""
     counted, unseen = [], []
     for verdict in failed:
         directives, where = verdict.details.get("directives"), verdict.details.get("where")

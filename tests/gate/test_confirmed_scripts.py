@@ -17,7 +17,7 @@ def group(kind: Kind, cause: str, *cases: str) -> Group:
 
 @pytest.fixture
 def reproduced(monkeypatch, tmp_path):
-    """What is said of groups, given what becomes of each case's script: text, and whether it shows the difference."""
+    """The lines about groups. It is told of each case what its script says, and whether that shows the difference."""
 
     def say(groups: list[Group], becomes: dict[str, tuple[bool, str] | OSError], most: int = 5) -> list[str]:
         def one(finding: Finding, *_: object) -> tuple[bool, str]:

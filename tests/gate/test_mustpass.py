@@ -1,4 +1,4 @@
-"""A run is held against the cases that it owes: what is lost, added, doubled or different is said and fails."""
+"""A run is checked against the cases that it owes: a missing, added, doubled or different one is named and fails."""
 
 from __future__ import annotations
 

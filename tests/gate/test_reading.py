@@ -1,4 +1,4 @@
-"""One side of a comparison as read from disk: nothing wrong is taken, and nothing is lost without a word."""
+"""One side of a comparison as read from disk: wrong lines are refused, and each refusal is reported."""
 
 from __future__ import annotations
 

@@ -240,7 +240,7 @@ def test_a_failure_that_holds_quotes_and_backslashes_stays_text():
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    """A module of one's own, with this source."""
+    """A new module with this source."""
     monkeypatch.syspath_prepend(tmp_path)
 
     def make(name, source):

@@ -60,8 +60,8 @@ def code_findings(before: ComparedRecord, after: ComparedRecord) -> list[Finding
 
 
 def _expected_checks(before: ComparedRecord, after: ComparedRecord) -> list[str]:
-    """The failing checks that an expected failure covers: of a case that failed as expected before, those that failed
-    then."""
+    """The failing checks that an expected failure covers. If the case failed as expected in the baseline too, these are
+    the checks that failed there."""
     if after.status is not Status.EXPECTED_FAIL:
         return []
     earlier = {check for check, _ in before.failing}
@@ -85,8 +85,8 @@ def kind_of_check(text: str) -> Kind | None:
 
 
 def explained(failing: Iterable[tuple[str, str]], findings: Iterable[Finding]) -> bool:
-    """Whether every failing check only repeats a finding about the code. A forbidden feature that appeared counts as
-    what took the place of a lost one."""
+    """Whether every failing check only repeats a finding about the code. A forbidden feature that appeared repeats the
+    loss of the one whose place it took."""
     kinds = {finding.kind for finding in findings}
     checks = [check for check, _ in failing]
     for check in checks:

@@ -51,8 +51,8 @@ def absences(
 
 
 def incomplete(candidate: ComparedRun, missing: int) -> Iterator[Finding]:
-    """Findings about a candidate's run that is not whole: it cannot vouch for what it did not record. ``missing`` is
-    the number of the baseline's cases that it lacks. These are reported one by one."""
+    """Findings about a candidate's run that is not whole: nobody knows what it would have shown. ``missing`` is the
+    number of the baseline's cases that it lacks, which have findings of their own."""
     gaps = _gaps(candidate, missing)
     if candidate.problems:
         count = len(candidate.problems)
@@ -63,8 +63,8 @@ def incomplete(candidate: ComparedRun, missing: int) -> Iterator[Finding]:
 
 
 def objections(baseline: ComparedRun) -> Iterator[str]:
-    """Objections to a baseline that is not whole. Nothing was compared with what it did not record, or recorded so that
-    it cannot be read."""
+    """Objections to a baseline that is not whole. Cases that it did not record, or that cannot be read, were compared
+    with nothing."""
     consequence = "what is lost or worse there was not seen; give a baseline that is whole"
     for text in _gaps(baseline):
         yield f"the baseline's run is incomplete: {text[:500]}; {consequence}"

@@ -85,8 +85,8 @@ def finding(
 def status_finding(
     before: ComparedRecord | None, after: ComparedRecord | None, absence: Callable[[ComparedRecord], str]
 ) -> Finding | None:
-    """What the statuses of one case say; None if it became neither worse nor better. ``absence`` gives the cause for a
-    case of the baseline that the candidate did not record. At least one of the two records is there."""
+    """The finding about the statuses of one case; None if it became neither worse nor better. At least one of the two
+    records is there. ``absence`` says why the candidate did not record a case of the baseline."""
     kind = _kind(before, after)
     if kind is None:
         return _evidence(before, after) if before and after else None
@@ -101,7 +101,7 @@ def status_finding(
 
 
 def _kind(before: ComparedRecord | None, after: ComparedRecord | None) -> Kind | None:
-    """The kind of the finding that two statuses make; None if they stand alike or nothing speaks of them."""
+    """The kind of the finding about two statuses; None if the case came as far as before, or was never there."""
     was, now = standing(before), standing(after)
     if now is Standing.ABSENT:
         return None if was is Standing.ABSENT else Kind.LOST_COVERAGE
@@ -162,9 +162,12 @@ def _is_repeat(check: str) -> bool:
 
 
 def newly_failing(before: ComparedRecord, after: ComparedRecord) -> Failing:
-    """The failing checks of a case that failed before too, accepted or not, of whose subjects none failed then: of one
-    that failed in its numbers, such as those of its memory. Each directive about the code is a subject of its own. Of a
-    failure that nothing accepts, those that passed then are new, too."""
+    """The new failures of a case that failed in the baseline too, expected or not.
+
+    A failing check is new if no check of its subject failed in the baseline: a failure of the memory is new where only
+    numbers were wrong. Each directive about the code is a subject of its own. If no expected failure covers the case, a
+    check that passed in the baseline is new, too.
+    """
     if before.status is not after.status or after.status not in (Status.FAIL, Status.EXPECTED_FAIL):
         return ()
     failed = {check for check, _ in before.failing}
@@ -197,7 +200,7 @@ def _failure(before: ComparedRecord | None, after: ComparedRecord, kind: Kind) -
 
 
 def _evidence(before: ComparedRecord, after: ComparedRecord) -> Finding | None:
-    """What changed in how well two equal outcomes are founded. What was lost comes before what was gained."""
+    """The finding about the evidence behind two equal outcomes; None if it is the same. A loss comes before a gain."""
     if _STANDING[after.status] not in (Standing.PASSED, Standing.COMPILED):
         return None
     gained = _gain(before.executor, after.executor) > 0

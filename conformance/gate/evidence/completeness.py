@@ -1,4 +1,4 @@
-"""A bundle's mustpass lists against its records: an owed case that is absent is rejected, one that failed is not."""
+"""Checks a bundle's records against its mustpass lists: every owed case must be there, but it may have failed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def check_owed(members: Mapping[str, bytes], contents: Contents) -> None:
     * the records lack an owed case or have one that is not listed, or
     * a case that owes a proof was refused, or shows less than it owes: that is as good as missing.
 
-    A case that failed leaves the evidence whole: the statement's result and the gate tell of it.
+    Evidence may show failed cases. The statement's result and the gate report them.
     """
     names = [name for name in sorted(members) if name.startswith(MUSTPASS)]
     if not names:

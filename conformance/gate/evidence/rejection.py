@@ -34,7 +34,7 @@ class RejectReason(str, Enum):
 
 
 class Rejected(ValueError):
-    """The evidence is not to be believed; the message says what is wrong and what is required."""
+    """The evidence cannot be trusted; the message says what is wrong and what is required."""
 
     def __init__(self, reason: RejectReason, message: str) -> None:
         super().__init__(message if len(message) <= MESSAGE_LIMIT else message[:MESSAGE_LIMIT] + " ...")

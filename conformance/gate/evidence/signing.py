@@ -1,7 +1,7 @@
 """Ed25519 key files, and the DSSE envelope around a statement.
 
-An envelope holds exactly one signature, by the key that the verifier names. With a second one a reader could mistake
-who vouches for the run.
+An envelope holds exactly one signature, by the key that the verifier names. With a second one a reader could take the
+run for somebody else's.
 """
 
 from __future__ import annotations

@@ -50,9 +50,12 @@ def environment(
     options: Sequence[str],
     suites: Sequence[Path] = (),
 ) -> dict[str, Any]:
-    """What ``environment.json`` holds. ``run`` and ``started`` are those of ``run.json``, ``stack`` the versions it
-    names, ``gpus`` the names of the GPUs, ``options`` every word of pytest's command line, those of ``addopts`` and
-    ``PYTEST_ADDOPTS`` first, and ``suites`` the folders of suites outside this package."""
+    """What ``environment.json`` holds.
+
+    ``run``, ``started`` and ``stack`` are the values of ``run.json``, ``gpus`` the names of the GPUs. ``options`` are
+    all words of pytest's command line; those of ``addopts`` and ``PYTEST_ADDOPTS`` come first. ``suites`` are the
+    folders of suites outside this package.
+    """
     return {
         "schema": SCHEMA,
         "run": run,

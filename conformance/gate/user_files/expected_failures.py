@@ -1,4 +1,4 @@
-"""Known defects of what is tested, kept as data: the failures that a run expects, and what becomes of them.
+"""Known defects of what is tested, as data: the failures that a run expects, and how they change a case's status.
 
 A file of expected failures is TOML, one ``[[expected_failure]]`` table per defect, with these keys:
 

@@ -1,4 +1,4 @@
-"""Where a table of a TOML file stands in it, and an edit of it that ``patch`` can apply."""
+"""Finds the lines of a table in a TOML file, and makes edits of them that ``patch`` can apply."""
 
 from __future__ import annotations
 

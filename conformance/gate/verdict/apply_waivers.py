@@ -176,8 +176,8 @@ def _faults(regressions: Iterable[Group], records: Mapping[str, CaseRecord]) -> 
 
 
 def _failure_texts(record: CaseRecord, *, about_code: bool = True) -> tuple[str, ...]:
-    """Every failing check of ``record`` with what it says; without one the diagnosis. Checks about the code that are
-    findings of their own can be left out."""
+    """Every failing check of ``record`` with its text; the diagnosis if no check failed. Without ``about_code``
+    the checks that are findings about the code are left out."""
     failing = [verdict for verdict in record.verdicts if not verdict.passed]
     if not about_code:
         failing = [verdict for verdict in failing if kind_of_check(verdict.check) is None]
@@ -191,8 +191,8 @@ def _finding_texts(finding: Finding, record: CaseRecord | None) -> tuple[str, ..
 
 
 def _excused(faults: Iterable[_Fault], covered: Mapping[_Fault, Waiver]) -> frozenset[str]:
-    """The cases whose result may differ from what is owed: their failure is covered, or all that is behind it. A lost
-    feature or a spill is a finding of its own and fails the case too; lost time does not."""
+    """The cases whose result may differ from what is owed: a waiver covers their failure, or every finding behind it. A
+    lost feature or a spill fails the case and is a finding of its own. Lost time fails no case."""
     excused = {fault.case for fault in covered if fault.kind in FAILURES.values()}
     behind = {fault.case for fault in covered if fault.kind is not Kind.SLOWER}
     open_findings = {fault.case for fault in faults if fault not in covered and not fault.of_record}

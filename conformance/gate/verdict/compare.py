@@ -67,8 +67,8 @@ def _side(side: ComparedRun) -> Side:
 def _statuses_and_code(
     before: ComparedRecord | None, after: ComparedRecord | None, became: Finding | None
 ) -> list[Finding]:
-    """The findings about the status and the code of one case. ``became`` is that of the status. It is left out where it
-    only repeats what the findings about the code say."""
+    """The findings about the status and the code of one case. ``became`` is the finding about the status. It is left
+    out if it only repeats the findings about the code."""
     code = code_findings(before, after) if before and after else []
     if after is None or not after.failing:
         return [*([became] if became else []), *code]
@@ -97,8 +97,8 @@ def _beside(code: list[Finding], after: ComparedRecord, became: Finding) -> Find
 def _worse(
     code: list[Finding], before: ComparedRecord, after: ComparedRecord, became: Finding | None
 ) -> Finding | None:
-    """The finding for a case that failed before, too. ``became`` is that of the old failure, None for one that is still
-    expected. A check that failed newly, and that ``code`` does not report, makes it a new failure."""
+    """The finding about a case that failed in the baseline, too. ``became`` is the finding about that failure, None
+    if it is still expected. A check that failed newly makes it a new failure, unless ``code`` reports that check."""
     failing = newly_failing(before, after)
     others = tuple(pair for pair in failing if kind_of_check(pair[0]) is None)
     if not others or explained(failing, code):

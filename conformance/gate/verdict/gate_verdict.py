@@ -24,8 +24,8 @@ class Part(str, Enum):
 
 @dataclass(frozen=True)
 class GateReason:
-    """One reason to refuse the candidate. ``cases`` are the ids that it is about, ``details`` a text for each of them
-    or none, ``edit`` what to change in a file of the user, as text to print."""
+    """One reason to refuse the candidate. ``cases`` are the ids of its cases; ``details`` has a text for each of them,
+    or is empty. ``edit`` is what the user can change in a file, as text to print."""
 
     part: Part
     text: str
@@ -66,8 +66,13 @@ def decide(
     run_problems: Sequence[str] = (),
     passing: Sequence[str] = (),
 ) -> GateVerdict:
-    """The verdict of the gate. It fails the candidate for each problem of the run, each regression that no waiver
-    covers, each difference from the mustpass lists, each claim that is not proven and each waiver that does not hold.
+    """The verdict of the gate. The candidate fails if
+
+    * the run has a problem,
+    * it has a regression that no waiver covers,
+    * it differs from the mustpass lists,
+    * a claim is not proven, or
+    * a waiver does not hold.
 
     ``passing`` are the candidate's passing cases, which a suggested waiver leaves out.
     """
