@@ -11,8 +11,8 @@ from conformance.reporting.summary import count_by, is_verified
 
 
 def digest(records: Iterable[CaseRecord]) -> dict[str, Any]:
-    """Counts by status, in all and by kernel, suite and target. ``sha256`` is that of the sorted lines "case status", so
-    it is the same for two runs with the same outcomes. Their order, machine and duration do not count."""
+    """Counts by status, in all and by kernel, suite and target. ``sha256`` is that of the sorted lines "case status".
+    It is the same for two runs with the same outcomes. Their order, machine and duration do not count."""
     records = list(records)
     lines = sorted(f"{record.case} {record.status.value}\n" for record in records)
 
