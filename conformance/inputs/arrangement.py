@@ -21,15 +21,16 @@ from conformance.numerics.rounding import FORMATS, round_to
 from conformance.problems import BLOCK_SCALINGS, Gemm, Operand
 from conformance.problems.gemm import SCALE_BLOCK
 
-#: Distinct matrices of A and of B in a large batch. They repeat by index with coprime periods that divide no power of
-#: two, so that neighbours differ, and so do matrices that a wrapped index confuses.
+#: How many distinct matrices of A and of B a large batch has; they repeat by index. So neighbours differ, and so do
+#: matrices whose indices are a power of two apart, which an index that wraps confuses. The numbers are coprime: a pair
+#: of an A and a B repeats only after 35.
 POOLS = (5, 7)
 
 
 @dataclass(frozen=True)
 class Product:
-    """The plain product: A (rows, k) and B (k, cols). ``segment``: consecutive k after which a new accumulation begins
-    by the meaning of the operation; ``scaled``: each of them has scales of its own."""
+    """The plain product: A (rows, k) and B (k, cols). ``segment``: consecutive k that the operation sums on their own,
+    before it adds the sums up; ``scaled``: each segment has its own scales."""
 
     rows: int
     cols: int
@@ -39,7 +40,7 @@ class Product:
 
     @classmethod
     def of(cls, problem: Gemm) -> Product:
-        """The product of which all outputs of ``problem`` are part."""
+        """The product that contains every output of ``problem``."""
         if problem.op == "mm_plus_mm":
             return cls(problem.M, problem.N, 2 * problem.K, problem.K)
         if problem.batch is not None:
@@ -80,10 +81,10 @@ def _pools(problem: Gemm) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Range:
-    """What integers times a power of two an operand may hold: those that every format on its way can.
+    """Which integers times a power of two an operand can hold in every format that it passes through.
 
-    ``bits`` of significand, the exponents of the smallest normal and of the largest power of two, and of integer
-    formats whether they hold negative numbers.
+    ``bits`` of significand; the exponents of the smallest normal number (``emin``) and of the largest power of two;
+    whether one of the formats is an integer format, and whether all of them hold negative numbers.
     """
 
     bits: int
@@ -99,9 +100,10 @@ class Range:
 
 
 def formats(problem: Gemm, contract: Contract, name: str) -> tuple[str, ...]:
-    """The formats that the values of operand a, b, c or d pass through before they are multiplied, as stored first.
+    """The formats that the values of operand a, b, c or d pass through before they are multiplied, in this order.
 
-    The dtype of the product where a prologue or a mixed product converts, and tf32 for fp32 under a tf32 contract."""
+    That of the operand in memory; that of the product, if a prologue or a mixed product converts to it; tf32, if the
+    contract says that the unit sees fp32 operands so."""
     stored = problem.operand(name).dtype
     converted = problem.op == "mixed_mm" or (problem.fusion is not None and problem.fusion.prologue == "cast")
     forms = (stored, problem.dtype) if converted and stored != problem.dtype else (stored,)
@@ -120,10 +122,11 @@ def value_range(problem: Gemm, contract: Contract, name: str) -> Range:
     )
 
 
-#: Exponents of the row scales of A and B (drawn), and of the tensor scales (fixed); no product of two is 1 throughout.
+#: Exponents of the row scales of A and B, of which each scale draws one, and of the tensor scales. The products of
+#: two scales are not all 1.
 ROW_SCALES = {"scale_a": (1, 2), "scale_b": (-2, -1)}
 TENSOR_SCALES = {"scale_a": (1,), "scale_b": (-2,)}
-#: The same where a scale serves 128 rows or columns: three, so that no two neighbours need to be alike.
+#: The same where a scale serves 128 rows or columns: of three, so that neighbouring blocks always differ.
 BLOCK_SCALES = {"scale_a": (1, 2, 3), "scale_b": (-3, -2, -1)}
 #: Exponents of the row scales of a prologue.
 PROLOGUE_SCALES = (1, 2)
@@ -157,7 +160,7 @@ def draw_exponents(problem: Gemm, name: str, shape: tuple[int, ...], draws: Draw
 
 
 def draw_rows(problem: Gemm, draws: Draws) -> Tensor:
-    """Which stored row each row of a gathered A is: any but the one of its own index, some more than once."""
+    """The number of the stored row that becomes each row of a gathered A: never its own number, some more than once."""
     stored = problem.operand("a").shape[0]
     rows = draws.below(stored - 1, (problem.M,))
     rows += rows >= np.arange(problem.M)

@@ -129,11 +129,11 @@ def _exact_forward(request: FillRequest[Attention], draws: Draws, inputs: dict[s
 def _structured_errors(
     name: str, problem: Attention, contract: Contract, exact: meaning.ForwardValues
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Bounds for weights that are 1 or nothing; None where the result is exact.
+    """Bounds of out and lse where every weight is 1 or 0; None for an exact one.
 
-    A division by 1 or 2 is exact, by other counts it rounds. A capped score cannot go below -cap, so what is not
-    selected leaks. A selected score that is not 0 ("selector" under alibi) leaves a residual where the subtraction
-    of the maximum is fused with the conversion to base 2.
+    A division by 1 or 2 is exact, one by another count rounds. A capped score cannot go below -cap, so the weights of
+    keys that are not selected do not vanish. Under alibi the score that "selector" selects is not 0: a kernel that
+    fuses the subtraction of the maximum with the conversion to base 2 leaves a residual of it.
     """
     size, top = exact.out.abs(), exact.top
     log_total = torch.where(exact.live, torch.log(exact.total), 0.0)
@@ -193,8 +193,8 @@ def _exact_backward(request: FillRequest[Attention], draws: Draws, inputs: dict[
 
 
 def _excess(problem: Attention, contract: Contract, exact: meaning.BackwardValues, bits: int) -> float:
-    """How many times too large the largest figure of an exact backward fill is; up to 1 nothing is rounded nor
-    overflows before the output is."""
+    """By which factor an exact backward fill is too large. Up to 1, nothing is rounded and nothing overflows before the
+    output's own rounding."""
     room = 2.0**contract.accumulator.exact_bits
     gradients = exact.grad_scaled.abs()
     k, q = (_in_units(operand) for operand in (exact.scores.k, exact.scores.q))
@@ -210,7 +210,7 @@ def _excess(problem: Attention, contract: Contract, exact: meaning.BackwardValue
 
 
 def _in_units(operand: Tensor) -> float:
-    """The largest value in units of the smallest nonzero one, of values that are multiples of it."""
+    """The largest value divided by the smallest nonzero one, of which all values are multiples."""
     size = operand.abs()
     largest = float(size.max())
     return largest / float(torch.where(size > 0, size, math.inf).min()) if largest else 0.0
@@ -219,8 +219,10 @@ def _in_units(operand: Tensor) -> float:
 def _leaks(
     name: str, problem: Attention, contract: Contract, exact: meaning.BackwardValues
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Bounds for probabilities of 1 or nothing; None where exact: everything but the product with a scale that is no
-    power of two, and, under a soft cap, keys that are not selected."""
+    """Bounds of the three gradients where every probability is 1 or 0; None for an exact one.
+
+    Two things are inexact: the product with a scale that is no power of two and, under a soft cap, the probabilities
+    of keys that are not selected."""
     power = math.frexp(problem.softmax_scale)[0] == 0.5
     rounded = 0.0 if power else attention_bounds.CONVERSION
     if name == "uniform" or problem.score.kind != "soft-cap":

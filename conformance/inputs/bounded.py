@@ -48,7 +48,7 @@ def hot(request: FillRequest[Gemm]) -> Fill:
 
 
 def _second(problem: Gemm, draw: Callable[[Shape], Floats], draws: Draws, shape: Shape) -> Floats:
-    """B by ``draw``, or the integers of a mixed product over their whole range but for the lowest (|-128| is none)."""
+    """B from ``draw``; for a mixed product, integers of the whole range but the lowest, because int8 has no |-128|."""
     if problem.op != "mixed_mm":
         return draw(shape)
     form = FORMATS[problem.second_dtype]
@@ -157,13 +157,15 @@ def _tensors(request: FillRequest[Gemm], draws: Draws, a: Floats, b: Floats) -> 
 def _scale(problem: Gemm, operand: Operand, contract: Contract, draws: Draws) -> Floats:
     scale = np.ldexp(1.0 + draws.uniform(operand.shape), -draws.below(2, operand.shape))
     if operand.name == "row_scale" and "tf32" in formats(problem, contract, "a"):
-        scale = np.ldexp(1.0, np.frexp(scale)[1])  # what the unit sees of A stays representable
+        scale = np.ldexp(1.0, np.frexp(scale)[1])  # a power of two, so that A stays representable in tf32
     return np.asarray(scale)
 
 
 def representable(values: Floats, forms: tuple[str, ...]) -> Tensor:
-    """``values`` as stored in the first of the formats, in the range of all; also representable in the last where that
-    is tf32, as units differ in how they round to it. Another conversion is the kernel's own, and rounds."""
+    """``values`` in the first of the formats, clipped to the range of all of them.
+
+    If the last format is tf32, the values are representable in it, because units differ in how they round to tf32.
+    Other conversions are the kernel's own, and may round."""
     tensor = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float64))
     for form in forms:
         tensor = _clipped(tensor, form)

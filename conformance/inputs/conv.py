@@ -135,8 +135,8 @@ def _one_hot_weights(problem: Conv, draws: Draws) -> Integers:
 
 
 def _one_hot_windows(problem: Conv, draws: Draws) -> Integers:
-    """At most one element of +-1 per group in what one output sees: on a lattice as wide as the kernel, shifted at
-    random in each image and group, in a random channel at each point."""
+    """Images of which one output sees at most one element of +-1. These lie on a lattice as wide as the kernel, which
+    each image and group shifts at random; each point of the lattice has its element in a random channel."""
     outer = (problem.batch, problem.groups)
     on_lattice = np.ones((*outer, *problem.size), dtype=np.bool_)
     for axis, (size, width) in enumerate(zip(problem.size, problem.kernel, strict=True)):

@@ -25,7 +25,7 @@ from conformance.references import gemm
 
 #: Significant bits of each scale in the fill that is about scales: the product of two is exact in fp32.
 WIDE_SCALE_BITS = 12
-#: Integers of the fill of large int8 sums: sizes of at least this. From K = 1100 most sums pass 2**24.
+#: The least size of an integer in the fill of large int8 sums. From K = 1100 on most of these sums pass 2**24.
 LARGE_INT8 = 120
 
 
@@ -33,8 +33,8 @@ def transparent(request: FillRequest[Gemm]) -> Fill:
     """Wide products whose sums fit the output's significand, so that output rounding hides nothing.
 
     Columns of A are paired at random, A[:,v] = A[:,u] and B[v] = -B[u] + E with E sparse in {-1, 0, 1}: what remains
-    is A[:,u] @ E. With fewer than four k, small integers are multiplied directly. A B without signs is paired through
-    A[:,v] = -A[:,u]; k of different scales are not paired; int8 sums in int32 need no pairs.
+    is A[:,u] @ E. With fewer than four k, small integers are multiplied directly. If B has no signs, A[:,v] = -A[:,u]
+    instead. No pair has two k with different scales. Sums of int8 in int32 need no pairs.
     """
     problem, draws = request.problem, request.draws()
     product = Product.of(problem)
@@ -191,7 +191,8 @@ class _Units:
 def _assemble(request: FillRequest[Gemm], draws: Draws, a: Integers, b: Integers, *, scales_only: bool = False) -> Fill:
     """The fill whose plain product is ``a`` (rows, k) times ``b`` (k, cols), with everything checked that it promises.
 
-    ``scales_only``: scales of many bits and a bias of zero, for products that leave fp32 room for them.
+    ``scales_only``: scales have many bits and the bias is zero. The products must be so small that fp32 holds them
+    with these scales.
     """
     problem, contract = request.problem, request.contract
     budget = budget_of(problem, contract)

@@ -178,7 +178,7 @@ def direct_sizes(budget: IntegerBudget, top_a: int, top_b: int) -> tuple[int, in
 def paired_sizes(budget: IntegerBudget, top_a: int, top_b: int) -> tuple[int, int, float]:
     """Largest integers of A and B, and the density of B, for pairs of k that cancel but for a sparse rest.
 
-    The rest is a sum of elements of A, of which the output shows eight to the unit where its significand allows."""
+    The rest is a sum of elements of A: of eight elements if the output's significand shows so many to the unit."""
     terms = 8 if budget.visible >= 64 else 3 if budget.visible >= 3 else 1
     balance = max(math.isqrt(int(budget.per_product)), int(budget.per_product) // top_b, 1)
     largest_a = max(1, min(top_a, budget.visible // terms, balance))

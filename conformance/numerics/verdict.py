@@ -26,8 +26,8 @@ class FillVerdict:
 
     ``wrong`` of ``total`` elements; of the ``first`` wrong one (its index) what was ``got`` and wanted: ``want`` is
     the rounded value of an exact fill and the fp64 value of others, whose interval is ``low`` to ``high``.
-    ``worst_ratio`` is telemetry, never a verdict: the largest share of the bound that was used, half a unit of the
-    output format set aside for its rounding. ``bad`` marks the wrong elements, None if there are none.
+    ``worst_ratio`` is telemetry, never a verdict: the largest share of the bound that was used. Half a unit of the
+    output format, for its rounding, does not count as used. ``bad`` marks the wrong elements, None if there are none.
     """
 
     fill: str

@@ -57,14 +57,8 @@ class Conv(Problem):
             values = getattr(self, name)
             if len(values) != rank or min(values) < least:
                 raise ValueError(f"{name} is {values}: {self.op} needs {rank} numbers >= {least}")
-        for name, least in (
-            ("batch", 0),
-            ("channels", 1),
-            ("out_channels", 1),
-            ("groups", 1),
-            ("pad", 0),
-            ("batch_pad", 0),
-        ):
+        for name in ("batch", "channels", "out_channels", "groups", "pad", "batch_pad"):
+            least = 1 if name in ("channels", "out_channels", "groups") else 0
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be >= {least}")
         if self.channels % self.groups or self.out_channels % self.groups:
@@ -101,10 +95,9 @@ class Conv(Problem):
 
     @functools.cached_property
     def product(self) -> Gemm:
-        """The matrix product that one group amounts to, with a row per output position and a k per tap and channel.
+        """The matrix product that computes one group: a row per output position, a k per tap and channel.
 
-        Its A is not x but what a convolution by matrix products would gather of it; A holds x's values and the
-        padding's zeros. Layouts are plain.
+        Each row of its A holds what the output position sees: values of x and zeros of the padding. Layouts are plain.
         """
         rows = self.batch * math.prod(self.out_size)
         fields = {"dtype": self.dtype, "out_dtype": self.out_dtype, "precision": self.precision}

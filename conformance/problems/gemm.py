@@ -11,10 +11,10 @@ from conformance.problems.tensors import DTYPES, FP8, INTEGERS, PRECISIONS, Layo
 
 OPERATIONS = ("mm", "addmm", "scaled_mm", "mm_plus_mm", "bmm", "baddbmm", "int_mm", "mixed_mm", "fused_mm")
 
-#: k and n per scale of a block-wise scaled product.
+#: The edge of a block that shares one scale.
 SCALE_BLOCK = 128
-#: Accepted pairs of scale blocks (of A, of B), rows of the operand as stored times k: "1x128" has one scale per row
-#: (of A) or column (of B) and 128 k, "128x128" one per 128 of them and 128 k.
+#: Accepted kinds of scale blocks, of A and of B. "1x128": one scale for 128 k of one row of A, or of one column of B.
+#: "128x128": one scale for 128 k of 128 rows or columns.
 BLOCK_SCALINGS = ("1x128/1x128", "1x128/128x128", "128x128/1x128")
 
 
@@ -23,8 +23,8 @@ class Bias:
     """The addend of an addmm, baddbmm, scaled mm or fused mm.
 
     ``kind``: "n" a vector of N added to every row, "1n" the same as a 1xN matrix, "m1" one value per row,
-    "mn" a full matrix; for a batch also "b1n", one row per matrix, and "bmn", a matrix for each. Kinds with fewer
-    elements than the result are read with stride 0 along the broadcast dimensions.
+    "mn" a full matrix; for a batch also "b1n", one row per matrix, and "bmn", a matrix for each. A kind with fewer
+    elements than the result is broadcast: its stride is 0 along the dimensions that it lacks.
     """
 
     kind: str = "n"
@@ -81,7 +81,7 @@ class Gemm(Problem):
       of A and one per column of B ("row"), or one per block of each operand (:data:`BLOCK_SCALINGS`);
     * ``mm_plus_mm``: ``A @ B + C @ D``, all four with one K; C lies like A and D like B;
     * ``bmm``, ``baddbmm``: mm and addmm of ``batch`` matrices each;
-    * ``int_mm``: int8 operands, int32 result (modulo 2**32 is never reached: |sum| <= 2**14 * K);
+    * ``int_mm``: int8 operands, int32 result (sums do not wrap as long as 2**14 * K stays below 2**31);
     * ``mixed_mm``: B holds int8 or uint8 (``b_dtype``), converted to A's dtype before it is multiplied;
     * ``fused_mm``: a product with a :class:`Fusion`.
 

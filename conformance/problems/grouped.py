@@ -23,10 +23,10 @@ class GroupedGemm(Problem):
     * "2d-2d": A (M, total) and B (total, N) split along k, out (groups, M, N);
     * "3d-3d": A (groups, M, K), B (groups, K, N), out (groups, M, N).
 
-    ``sizes`` holds the extent of each group in the dimension that is split, 0 for an empty group: of M, N or K, which
-    is then not given itself; in a "3d-3d" product they are the rows of each group and all equal M. The operand
-    ``offsets`` (groups,), int32, holds where each group ends; the last group ends with the operand. A group of no k
-    has zeros for a result.
+    ``sizes`` holds the extent of each group in the dimension that is split, 0 for an empty group. That dimension is M,
+    N or K, whose own field is then None. A "3d-3d" product splits none: there ``sizes`` are the rows of each group, and
+    all equal M. The operand ``offsets`` (groups,), int32, holds where each group ends; the last group ends with the
+    operand. The result of a group without k is zero.
     """
 
     kind: str

@@ -8,7 +8,7 @@ from conformance.problems.tensors import Operand
 
 
 class Problem(abc.ABC):
-    """One computation, without any word of how it is done. Hashable and picklable."""
+    """What is computed, and nothing about how. Hashable and picklable."""
 
     #: the operation, such as "mm" or "conv"
     op: str
@@ -25,7 +25,7 @@ class Problem(abc.ABC):
     @property
     @abc.abstractmethod
     def outputs(self) -> tuple[Operand, ...]:
-        """The output tensors; the first is what the operation is named after."""
+        """The output tensors, the operation's main result first."""
 
     @property
     @abc.abstractmethod

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from conformance.problems import Conv
 from conformance.references import dispatch
-from conformance.references.dispatch import Device, check_inputs
+from conformance.references.dispatch import Device, check_inputs, in_fp64
 
 
 def correlate(problem: Conv, x: Tensor, w: Tensor) -> Tensor:
@@ -47,21 +47,16 @@ def magnitude(problem: Conv, inputs: Mapping[str, Tensor], *, device: Device = N
 
 
 def value(problem: Conv, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """The result in fp64, in the output's shape, before it is rounded to the output dtype.
-
-    ``inputs`` maps operand names to tensors of the operands' shapes. ``device`` is where it is computed and where the
-    result lives (None: where x lives). Raises KeyError for a missing operand, ValueError for a wrong shape.
-    """
+    """The convolution and its bias in fp64; arguments and errors are those of :func:`.dispatch.value`."""
     result = correlate(problem, *_operands(problem, inputs, device))
     if problem.bias:
         result = result + inputs["bias"].to(result.device).double().reshape(-1, *[1] * len(problem.size))
     return result
 
 
-def _operands(problem: Conv, inputs: Mapping[str, Tensor], device: Device) -> tuple[Tensor, Tensor]:
+def _operands(problem: Conv, inputs: Mapping[str, Tensor], device: Device) -> list[Tensor]:
     check_inputs(problem, inputs)
-    target = inputs["x"].device if device is None else torch.device(device)
-    return inputs["x"].to(target).double(), inputs["w"].to(target).double()
+    return in_fp64(inputs, "xw", device)
 
 
 dispatch.value.register(Conv, value)

@@ -39,6 +39,12 @@ def _unknown(problem: Problem, what: str) -> str:
     return f"{problem.id} is a {name}, for which there is no {what}: register one for {name}"
 
 
+def in_fp64(inputs: Mapping[str, Tensor], names: str, device: Device) -> list[Tensor]:
+    """The inputs with these names, of one letter each, in fp64 on ``device`` (None: where the first of them lives)."""
+    target = inputs[names[0]].device if device is None else torch.device(device)
+    return [inputs[name].to(target).double() for name in names]
+
+
 def check_inputs(problem: Problem, inputs: Mapping[str, Tensor]) -> None:
     """Raises KeyError if an operand of ``problem`` is missing in ``inputs``, ValueError if one has another shape."""
     for operand in problem.operands:

@@ -130,11 +130,10 @@ def fused_steps(problem: Gemm, inputs: Mapping[str, Tensor], raw: Tensor) -> lis
 
 
 def value(problem: Gemm, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """The result in fp64, in the output's shape, before it is rounded to the output dtype.
+    """The product with its epilogue in fp64; arguments and errors are those of :func:`.dispatch.value`.
 
-    ``inputs`` maps operand names to tensors of the operands' shapes. A bias that beta == 0 ignores and a product that
-    alpha == 0 ignores contribute nothing, NaN included (as in ``torch.addmm``). ``device`` is where it is computed and
-    where the result lives (None: where A lives). Raises KeyError for a missing operand, ValueError for a wrong shape.
+    A bias that beta == 0 ignores and a product that alpha == 0 ignores contribute nothing, NaN included (as in
+    ``torch.addmm``).
     """
     return epilogue(problem, inputs, product(problem, inputs, device=device))
 

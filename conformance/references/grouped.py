@@ -9,15 +9,13 @@ from torch import Tensor
 
 from conformance.problems import GroupedGemm
 from conformance.references import dispatch
-from conformance.references.dispatch import Device, check_inputs
+from conformance.references.dispatch import Device, check_inputs, in_fp64
 
 
 def value(problem: GroupedGemm, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """The result in fp64, in the output's shape, before it is rounded to the output dtype.
+    """The products of all groups in fp64; arguments and errors are those of :func:`.dispatch.value`.
 
-    ``inputs`` maps operand names to tensors of the operands' shapes; ``offsets`` must hold the problem's own.
-    ``device`` is where it is computed and where the result lives (None: where a lives). Raises KeyError for a missing
-    operand, ValueError for a wrong shape or other offsets.
+    ``inputs["offsets"]`` must hold the problem's own offsets: ValueError is raised for others.
     """
     a, b = _operands(problem, inputs, device)
     return joined(problem, "out", _products(problem, a, b))
@@ -53,12 +51,11 @@ def _products(problem: GroupedGemm, a: Tensor, b: Tensor) -> list[Tensor]:
     return [left @ right for left, right in zip(parts(problem, "a", a), parts(problem, "b", b), strict=True)]
 
 
-def _operands(problem: GroupedGemm, inputs: Mapping[str, Tensor], device: Device) -> tuple[Tensor, Tensor]:
+def _operands(problem: GroupedGemm, inputs: Mapping[str, Tensor], device: Device) -> list[Tensor]:
     check_inputs(problem, inputs)
     if problem.ragged and inputs["offsets"].tolist() != list(problem.ends):
         raise ValueError(f"{problem.id}: the offsets are {inputs['offsets'].tolist()}, they must be {problem.ends}")
-    target = inputs["a"].device if device is None else torch.device(device)
-    return inputs["a"].to(target).double(), inputs["b"].to(target).double()
+    return in_fp64(inputs, "ab", device)
 
 
 dispatch.value.register(GroupedGemm, value)

@@ -1,7 +1,7 @@
 """Where an output is wrong, and why, as far as the data prove it.
 
-On an exact fill every hypothesis predicts the output bit for bit, so a cause is named only if its prediction equals
-what was found in every element of a tile, right ones included. Nothing here decides whether a kernel passes.
+On an exact fill every hypothesis predicts the output bit for bit. A cause is named only if its prediction equals every
+element of a tile, the right ones included. Nothing here decides whether a kernel passes.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def _unwritten_text(unwritten: Tensor, block: tuple[int, int, int]) -> str:
 
 @dataclass
 class _Search:
-    """Proven ``causes``; what is ``possible`` but not proven, as nothing finite was found; ``late``: time ran out."""
+    """Proven ``causes``; a ``possible`` cause that no finite element proves; ``late``: time ran out."""
 
     causes: list[str] = field(default_factory=list)
     possible: str = ""

@@ -50,11 +50,7 @@ def about_epilogue(model: FaultModel) -> Iterator[Hypothesis]:
         yield from _about_scale(model, "scale_b", model.scale_b, model.block_n)
     if problem.scaling == "row":
         for a, b in zip(model.images["scale_a"], model.images["scale_b"], strict=True):
-            yield model.with_epilogue(
-                "scale_a and scale_b are exchanged",
-                scale_a=functools.partial(_along_rows, b, 1),
-                scale_b=functools.partial(_along_columns, a, 1),
-            )
+            yield changed("scale_a and scale_b are exchanged", scale_a=_along(b, 0), scale_b=_along(a, 1))
     if model.bias is not None:
         yield from _about_bias(model, model.bias)
 
@@ -63,12 +59,9 @@ def _constant(value: float, rows: Tensor, cols: Tensor) -> Tensor:
     return torch.full((len(rows), len(cols)), value, dtype=torch.float64)
 
 
-def _along_rows(image: Image, step: int, rows: Tensor, cols: Tensor) -> Tensor:
-    return image.read(rows * step)
-
-
-def _along_columns(image: Image, step: int, rows: Tensor, cols: Tensor) -> Tensor:
-    return image.read(cols * step)
+def _along(image: Image, axis: int) -> Predict:
+    """What lies in ``image`` at the numbers of the rows (0) or of the columns (1)."""
+    return lambda rows, cols: image.read((rows, cols)[axis])
 
 
 def _about_scale(model: FaultModel, name: str, scale: Tensor, block: int) -> Iterator[Hypothesis]:
