@@ -148,23 +148,20 @@ def table(name: str) -> dict[str, list[str]]:
 # --- in the test ------------------------------------------------------------------------------------------------------
 
 
-def interpreted(code: str) -> Any:
-    """What ``code`` prints last, as JSON, in a child process with the interpreter."""
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    environment |= {"CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *sys.path])
+def child(code: str, *, interpret: bool = True) -> str:
+    """What ``code`` prints in a process of its own: the interpreter is chosen when Triton is imported."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
+    environment |= {"TRITON_INTERPRET": str(int(interpret)), "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
+    assert process.returncode == 0, process.stdout[-4000:] + process.stderr[-4000:]
+    return process.stdout
 
 
 def planted_table(name: str) -> dict[str, list[str]]:
     """:func:`table` of a child process."""
-    failures: dict[str, list[str]] = interpreted(
-        f"import json; from {__name__} import table; print(json.dumps(table({name!r})))"
-    )
-    return failures
+    printed = child(f"import json; from {__name__} import table; print(json.dumps(table({name!r})))")
+    return dict(json.loads(printed.splitlines()[-1]))
 
 
 def missed(faults: Sequence[Fault], failures: Mapping[str, Sequence[str]]) -> str:

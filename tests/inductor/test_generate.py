@@ -13,10 +13,11 @@ from conformance.execution.compilation import CompileResult
 from conformance.inductor.compile.deviceless_worker import generate
 from conformance.inductor.compile.observation import failure_of, matching
 from conformance.inductor.compile.program import Generated, Program
+from conformance.problems import Operand
 from conformance.records import Status
 from conformance.targets import Target, find
 from tests.execution.sample_kernels import pool
-from tests.inductor.sample_programs import TMA, operand, product, task
+from tests.inductor.sample_programs import operand, product, task
 
 SM80, SM90, SM100 = (find(name) for name in ("sm_80", "sm_90", "sm_100"))
 PLAIN = (("max_autotune_gemm", True), ("max_autotune_gemm_backends", "TRITON"))
@@ -93,20 +94,17 @@ def test_another_pick_is_another_config() -> None:
     assert len({result.kernels[0].artefact.key for result in results if result.kernels[0].artefact}) == 2
 
 
-def test_a_product_that_tma_cannot_take_has_no_valid_choice() -> None:
-    result = generated(product(k=191, templates="mm_persistent_tma"))
+UNALIGNED = (operand("a", 256, 192, offset=1), operand("b", 192, 128))
+
+
+@pytest.mark.parametrize("program", [product(k=191), product(operands=UNALIGNED)], ids=["rows", "offset"])
+def test_a_product_that_tma_cannot_take_has_no_valid_choice(program: Program) -> None:
+    result = generated(dataclasses.replace(program, templates="mm_persistent_tma"))
     assert result.failure is not None
     assert "NoValidChoicesError" in result.failure.types
     assert "NoValidChoicesError: No choices" in result.failure.message
     assert (result.modules, result.kernels, result.lowerings[0].left) == ((), (), ())
     assert result.lowerings[0].offered
-
-
-def test_an_offset_that_is_not_aligned_has_no_valid_choice() -> None:
-    operands = (operand("a", 256, 192, offset=1), operand("b", 192, 128))
-    result = generated(product(templates="mm_persistent_tma", operands=operands))
-    assert result.failure is not None
-    assert "NoValidChoicesError" in result.failure.types
 
 
 def test_ampere_is_offered_no_tma() -> None:
@@ -141,27 +139,28 @@ def test_an_epilogue_is_fused_and_what_is_not_a_template_has_configs() -> None:
     assert result.lowerings == ()
 
 
-def test_dynamic_sizes_are_compiled_once() -> None:
-    b = operand("b", 192, 128)
-    calls = ((operand("a", 520, 192), b), (operand("a", 700, 320), operand("b", 320, 128)))
-    dynamic = generated(product(settings=PLAIN, pick=0, dynamic=True, calls=calls))
-    assert "ks0" in dynamic.modules[0]
-    assert (dynamic.counters["recompiles"], len(dynamic.modules)) == (0, 1)
+def sizes(m: int, k: int = 192) -> tuple[Operand, Operand]:
+    return operand("a", m, k), operand("b", k, 128)
 
 
-def test_static_sizes_are_compiled_again() -> None:
-    b = operand("b", 192, 128)
-    calls = ((operand("a", 256, 192), b), (operand("a", 520, 192), b))
-    static = generated(product(settings=PLAIN, pick=0, calls=calls))
-    assert (static.counters["recompiles"], len(static.modules), len(static.kernels)) == (1, 2, 2)
-
-
-def test_only_the_marked_dimension_is_dynamic() -> None:
-    b = operand("b", 192, 128)
-    calls = ((operand("a", 520, 192), b), (operand("a", 520, 320), operand("b", 320, 128)))
-    marked = generated(product(settings=PLAIN, pick=0, dynamic=None, marked=(("a", 0),), calls=calls))
-    assert marked.failure is None
-    assert marked.counters["recompiles"] == 1
+@pytest.mark.parametrize(
+    ("fields", "recompiles"),
+    [
+        ({"dynamic": True, "calls": (sizes(520), sizes(700, 320))}, 0),
+        ({"dynamic": False, "calls": (sizes(256), sizes(520))}, 1),
+        ({"dynamic": None, "marked": (("a", 0),), "calls": (sizes(520), sizes(520, 320))}, 1),
+    ],
+    ids=["dynamic", "static", "rows-alone"],
+)
+def test_fixed_sizes_are_compiled_again(fields: dict[str, Any], recompiles: int) -> None:
+    result = generated(product(settings=PLAIN, pick=0, **fields))
+    assert result.failure is None
+    assert (result.counters["recompiles"], len(result.modules), len(result.kernels)) == (
+        recompiles,
+        1 + recompiles,
+        1 + recompiles,
+    )
+    assert ("ks0" in result.modules[0]) == (fields["dynamic"] is not False)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +241,3 @@ def test_hidden_causes_that_are_named_are_told() -> None:
     assert failure_of(raised("KeyError: inner")).types == ("ValueError", "KeyError")
     assert failure_of(raised("unrelated")).types == ("ValueError",)
     assert failure_of(raised("unrelated")).message == "ValueError: unrelated"
-
-
-def test_the_sample_settings_exist() -> None:
-    assert set(dict(PLAIN)) < set(TMA)

@@ -36,13 +36,7 @@ LAUNCH = r"^( *)(triton_tem_\w+\.run\(.*\))$"
 FAULTS = (
     Fault("a second launch", "upcast", LAUNCH, r"\1\2\n\1\2", ("wrapper",)),
     Fault("an operand that stays", "upcast", r"^ *del arg0_1$", "", ("wrapper",)),
-    Fault(
-        "a product of ATen",
-        "downcast",
-        LAUNCH,
-        r"\1extern_kernels.mm(buf0, arg1_1, out=buf1)",
-        ("wrapper",),
-    ),
+    Fault("a product of ATen", "downcast", LAUNCH, r"\1extern_kernels.mm(buf0, arg1_1, out=buf1)", ("wrapper",)),
     Fault(
         "zeros where zero stays zero", "upcast", r"a = tmp1\.", "a = tl.where(a_mask, tmp1, 0.0).", ("loop/no mask",)
     ),

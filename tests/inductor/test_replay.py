@@ -1,15 +1,12 @@
 """Generated modules run in the interpreter: right, every launch seen, faults shown, nothing left behind."""
 
 import json
-import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.inductor.planting import child
 
 #: A module as Inductor shapes them, with a template in two parts, a workspace, a pointwise kernel and an extern kernel:
 #: p = relu(x @ w) for x of (rows, 64) and w of (64, 32), and p @ v for v of (32, 8).
@@ -133,22 +130,13 @@ def reason(source, *arguments):
 """
 
 
-def child(body: str, *, interpret: bool = True, prelude: str = PRELUDE) -> str:
-    """Runs ``body`` after the prelude in a process of its own, because the interpreter is chosen at import."""
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
-    variables.pop("TRITON_INTERPRET", None)
-    if interpret:
-        variables["TRITON_INTERPRET"] = "1"
-    code = prelude + textwrap.dedent(body)
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+def replayed(body: str) -> None:
+    """Runs ``body`` after the prelude."""
+    child(PRELUDE + textwrap.dedent(body))
 
 
 def test_a_module_replays_exactly_and_every_launch_is_recorded() -> None:
-    child("""
+    replayed("""
         (positive, product), launches = replay(MODULE, [40, x, w, v], executor)
         assert agree(positive, relu) and agree(product, relu @ v.double())
         assert launches[0] == ("product", (6, 2, 1)), launches
@@ -161,7 +149,7 @@ def test_a_module_replays_exactly_and_every_launch_is_recorded() -> None:
 
 
 def test_faults_of_a_module_show() -> None:
-    child("""
+    replayed("""
         source = changed("rm[:, None] * 32 + rn[None, :], acc, mask=valid)", "rm[:, None] * 32 + rn[None, :], acc, "
             "mask=valid & (rm[:, None] != 7))")
         output = replay(source, [40, x, w, v], executor)[0][0]
@@ -186,7 +174,7 @@ def test_faults_of_a_module_show() -> None:
 
 
 def test_what_is_written_around_an_allocation_shows() -> None:
-    child("""
+    replayed("""
         source = changed("positive.run(workspace, p, 32 * rows,", "positive.run(workspace, p, 32 * rows + 64,")
         try:
             replay(source, [40, x, w, v], executor)
@@ -210,7 +198,7 @@ def test_what_is_written_around_an_allocation_shows() -> None:
 
 
 def test_what_cannot_be_replayed_has_a_reason() -> None:
-    child("""
+    replayed("""
         tensors = [40, x, w, v]
         assert reason(changed("extern_kernels.mm(", "extern_kernels.other("), *tensors) == "extern_kernels.other"
         assert reason(changed("set_device(0)", "graph_pool_handle()"), *tensors) == "torch.cuda.graph_pool_handle"
@@ -229,7 +217,7 @@ def test_what_cannot_be_replayed_has_a_reason() -> None:
 
 
 def test_bad_input_is_an_error() -> None:
-    child("""
+    replayed("""
         def error(kind, source, *arguments):
             try:
                 replay(source, arguments, executor)
@@ -248,7 +236,7 @@ def test_bad_input_is_an_error() -> None:
 
 
 def test_nothing_global_stays_changed() -> None:
-    child("""
+    replayed("""
         import sys
         import torch._inductor.runtime.triton_helpers as helpers
         import torch._inductor.runtime.triton_heuristics as heuristics
@@ -271,7 +259,7 @@ def test_nothing_global_stays_changed() -> None:
 
 def test_host_descriptors_replay() -> None:
     pytest.importorskip("triton.tools.tensor_descriptor", reason="this Triton has no host tensor descriptors")
-    child("""
+    replayed("""
         doubled = KERNEL_IMPORTS + '''
         @triton_heuristics.template(
             num_stages=2, num_warps=4, triton_meta={'signature': {}, 'device': H100, 'constants': {}},
@@ -298,7 +286,7 @@ def test_host_descriptors_replay() -> None:
 
 
 def test_stand_ins_compute_what_they_stand_for() -> None:
-    child("""
+    replayed("""
         extern = module._ExternKernels()
         a, b, bias = integers(5, 64), integers(64, 8, seed=3), integers(8, seed=4)
         wanted = a.double() @ b.double()
@@ -363,11 +351,11 @@ else:
 
 
 def test_generated_modules_replay_exactly(tmp_path: Path) -> None:
-    modules = json.loads(child("", interpret=False, prelude=GENERATE).splitlines()[-1])
+    modules = json.loads(child(GENERATE, interpret=False).splitlines()[-1])
     if isinstance(modules, str):
         pytest.skip(f"the installed torch cannot generate code without a device: {modules}")
     (tmp_path / "modules.json").write_text(json.dumps(modules))
-    child(f"""
+    replayed(f"""
         import json
         modules = json.load(open({str(tmp_path / "modules.json")!r}))
         a, b, bias = integers(256, 64), integers(64, 128, seed=1), integers(128, seed=2)
