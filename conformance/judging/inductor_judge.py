@@ -16,7 +16,7 @@ from conformance.execution.resources import over_limits
 from conformance.execution.trial import trial
 from conformance.heuristics.configs import Config
 from conformance.inductor.compile import provider
-from conformance.inductor.compile.program import Choice, Generated, GeneratedKernel, Program, program_of
+from conformance.inductor.compile.program import Choice, Generated, GeneratedKernel, Program, Unsupported, program_of
 from conformance.inductor.compile.provider import Compiled
 from conformance.inductor.graphs.products import graph_of
 from conformance.inductor.replay.exact import exact_verdicts
@@ -134,7 +134,7 @@ class Inductor:
         try:
             with self.recorder.timed("compile"), self.harness.together():
                 return provider.compile_program(program, target, self.harness.pool)
-        except provider.Unsupported as error:
+        except Unsupported as error:
             self.recorder.not_run(error.reason)
 
     def compiled(self, program: Program, target: Target) -> Compiled:

@@ -166,7 +166,6 @@ def _described(program: Program, failed: Iterable[Verdict], record: CaseRecord) 
         "arguments": repr(dict(program.arguments)),
         "marked": repr(list(program.marked)),
         "settings": "".join(f"    {name!r}: {value!r},\n" for name, value in settings.items()),
-        "mode": f"**torch._inductor.list_mode_options({program.mode!r}), " if program.mode else "",
         "carveout": f"    torch._C._set_sm_carveout_experimental({program.carveout})\n" if program.carveout else "",
         "choosing": f"{program.templates!r}, {descriptions!r}, {pick!r}",
         "dynamic": repr(program.dynamic),

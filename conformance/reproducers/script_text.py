@@ -283,7 +283,7 @@ def compile_and_compare() -> list[str]:
     from torch._inductor import config
 
 {carveout}{keeping}    choose({choosing})
-    with config.patch({{{mode}**known(SETTINGS)}}):
+    with config.patch(known(SETTINGS)):
         compiled = torch.compile({function}, dynamic={dynamic})
         faults = check({function}, compiled, CALLS, ARGUMENTS, MARKED, {seed}, DEVICE)
 {looking}    return faults

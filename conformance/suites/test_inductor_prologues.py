@@ -66,33 +66,16 @@ def measuring(wanted: bool) -> Mapping[str, bool]:
     return {name if hasattr(config, name) else "benchmark_epilogue_fusion": wanted}
 
 
-def pinned(
-    inductor,
-    target,
-    graph: str,
-    operands: Sequence[Operand],
-    wanted: Counts,
-    *,
-    values: Mapping[str, Tensor] | None = None,
-    settings: Mapping[str, object] | None = None,
-    **program,
-) -> Iterator[Compiled]:
+def pinned(inductor, target, graph: str, operands: Sequence[Operand], counts: Counts, **program) -> Iterator[Compiled]:
     """The graph compiled with one configuration after another, as many as the tier asks for, its numbers judged and its
     wrapper's statements counted."""
+    program["settings"] = {**SETTINGS, **measuring(False), **program.get("settings", {})}
+    program["templates"] = inductor.choices_of("mm")
     first = zlib.crc32(inductor.recorder.case.encode()) % CONFIGURATIONS
     tier = CHOICES[inductor.harness.settings.tier]
     for number in range(min(tier or CONFIGURATIONS, CONFIGURATIONS)):
-        compiled = inductor.exact(
-            f"{GRAPHS}:{graph}",
-            operands,
-            target,
-            values=values,
-            templates=inductor.choices_of("mm"),
-            pick=first + number,
-            settings={**SETTINGS, **measuring(False), **(settings or {})},
-            **program,
-        )
-        inductor.record([checks.check_counts(compiled, wanted)])
+        compiled = inductor.exact(f"{GRAPHS}:{graph}", operands, target, pick=first + number, **program)
+        inductor.record([checks.check_counts(compiled, counts)])
         yield compiled
 
 

@@ -173,29 +173,30 @@ def check_failure() -> list[Verdict]:
     def fail() -> None:
         raise RuntimeError("this choice does not compile")
 
-    with precompiling() as session:
-        broken, good, slow = (
-            session.stand_in(name, ms) for name, ms in (("broken", 1.0), ("good", 2.0), ("slow", 3.0))
-        )
-        broken.prepare = fail
-        taken = session.select([broken, good, slow])
-        exceptions = session.counters["inductor"]["select_algorithm_num_precompilation_exceptions"]
-    return [
-        Verdict("counted", exceptions == 1, f"{exceptions} exceptions were counted, 1 required"),
-        *_left_out(broken, good, taken),
-    ]
+    exceptions, verdicts = _one_left_out(fail)
+    return [Verdict("counted", exceptions == 1, f"{exceptions} exceptions were counted, 1 required"), *verdicts]
 
 
 def check_timeout() -> list[Verdict]:
     """A choice that takes longer than its limit to compile is not timed, and costs no other choice."""
+    exceptions, verdicts = _one_left_out(
+        lambda: time.sleep(SLOW_SECONDS), precompilation_timeout_seconds=PRECOMPILE_LIMIT
+    )
+    return [Verdict("no exception", exceptions == 0, f"{exceptions} exceptions were counted, 0 required"), *verdicts]
+
+
+def _one_left_out(prepare: Callable[[], None], **options: Any) -> tuple[int, list[Verdict]]:
+    """Selects among three choices, of which the fastest is compiled by ``prepare``: the exceptions that were counted,
+    and verdicts on whether this choice alone is left out."""
     with precompiling() as session:
-        late, good, slow = (session.stand_in(name, ms) for name, ms in (("late", 1.0), ("good", 2.0), ("slow", 3.0)))
-        late.prepare = lambda: time.sleep(SLOW_SECONDS)
-        taken = session.select([late, good, slow], precompilation_timeout_seconds=PRECOMPILE_LIMIT)
+        left_out, good, slow = (session.stand_in(f"choice {index}", 1.0 + index) for index in range(3))
+        left_out.prepare = prepare
+        taken = session.select([left_out, good, slow], **options)
         exceptions = session.counters["inductor"]["select_algorithm_num_precompilation_exceptions"]
-    return [
-        Verdict("no exception", exceptions == 0, f"{exceptions} exceptions were counted, 0 required"),
-        *_left_out(late, good, taken),
+    return exceptions, [
+        Verdict("left out", left_out.measured == 0, f"{left_out.name} was timed {left_out.measured} times"),
+        Verdict("marked", bool(getattr(left_out, "failed", True)), f"{left_out.name} is marked as failed"),
+        Verdict("taken", taken is good, f"took {getattr(taken, 'name', taken)}, {good.name} required"),
     ]
 
 
@@ -226,14 +227,6 @@ def check_cached() -> list[Verdict]:
         Verdict("compiled once", before == 1, f"{before} waits were counted at first, 1 required"),
         Verdict("not again", after == before and compiled == [0, 0, 0], f"{after - before} waits more, {compiled}"),
         Verdict("taken", taken is again[0], f"took {getattr(taken, 'name', taken)}"),
-    ]
-
-
-def _left_out(choice: Any, good: Any, taken: Any) -> list[Verdict]:
-    return [
-        Verdict("left out", choice.measured == 0, f"{choice.name} was timed {choice.measured} times"),
-        Verdict("marked", bool(getattr(choice, "failed", True)), f"{choice.name} is marked as failed"),
-        Verdict("taken", taken is good, f"took {getattr(taken, 'name', taken)}, {good.name} required"),
     ]
 
 

@@ -23,16 +23,13 @@ from unittest import mock
 import torch
 
 from conformance.execution.compile_worker import StubDriver
+from conformance.inductor.compile.program import Unsupported
 from conformance.records import Reason, ReasonCode
 from conformance.targets import KIB, Target
 
 
-class DevicelessUnsupported(Exception):
-    """The installed torch or Triton lacks a name that must be overridden; ``reason`` says which."""
-
-    def __init__(self, reason: Reason) -> None:
-        super().__init__(str(reason))
-        self.reason = reason
+class DevicelessUnsupported(Unsupported):
+    """The installed torch or Triton lacks a name that must be overridden."""
 
 
 class GeneratedOnly(Exception):

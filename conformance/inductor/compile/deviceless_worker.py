@@ -37,13 +37,12 @@ def generate(program: Program, target: Target) -> Generated:
 
     Of several choices that the program's filter leaves, the first is taken, for nothing is measured. Of a kernel with
     several configs, such as a pointwise one, the first is compiled; ``counters["configs_not_compiled"]`` counts the
-    others. What ``torch.compile`` raises is the result's ``failure``. Raises ValueError for a setting, mode, operand
+    others. What ``torch.compile`` raises is the result's ``failure``. Raises ValueError for a setting, operand
     or target that cannot be, DevicelessUnsupported where the installed torch cannot do without a device, and
     RuntimeError if Triton interprets kernels in this process.
     """
     from torch._inductor.utils import clear_caches
 
-    started = time.perf_counter()
     options = observation.settings(program, FIXED)
     with deviceless(target), observation.compiling(program, options) as log:
         try:
@@ -57,7 +56,7 @@ def generate(program: Program, target: Target) -> Generated:
             for module in log.modules
             for name, source in kernels_of(module).items()
         )
-    return log.generated(kernels, failure, counters, started)
+    return log.generated(kernels, failure, counters)
 
 
 # --- compiling --------------------------------------------------------------------------------------------------------

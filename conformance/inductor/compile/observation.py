@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -55,9 +54,9 @@ class CompilationLog:
     first: int = 0
 
     def generated(
-        self, kernels: tuple[GeneratedKernel, ...], failure: Failure | None, counters: Mapping[str, int], started: float
+        self, kernels: tuple[GeneratedKernel, ...], failure: Failure | None, counters: Mapping[str, int]
     ) -> Generated:
-        """What came of the program; ``started`` is when, by ``time.perf_counter``."""
+        """What came of the program."""
         return Generated(
             modules=tuple(self.modules),
             lowerings=tuple(self.lowerings),
@@ -66,7 +65,6 @@ class CompilationLog:
             failure=failure,
             counters=counters,
             notes=tuple(self.notes),
-            seconds=time.perf_counter() - started,
         )
 
 
@@ -99,11 +97,11 @@ def mark(program: Program, tensors: Sequence[torch.Tensor]) -> None:
 
 
 def settings(program: Program, fixed: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the program's mode and its own, over what is set always and under what is ``fixed``.
+    """The options of the program, over what is set always and under what is ``fixed``.
 
-    Raises ValueError for an option or mode that the installed torch does not have, or that contradicts ``fixed``.
+    Raises ValueError for an option that the installed torch does not have, or that contradicts ``fixed``.
     """
-    options = {**_mode_options(program.mode), **dict(program.settings)}
+    options = dict(program.settings)
     unknown = [name for name in options if not has_option(name)]
     if unknown:
         raise ValueError(f"torch {torch.__version__} has no option torch._inductor.config.{unknown[0]}")
@@ -115,16 +113,6 @@ def settings(program: Program, fixed: Mapping[str, Any]) -> dict[str, Any]:
         )
     merged = {**ALWAYS, **options, **fixed}
     return {name: value for name, value in merged.items() if has_option(name)}
-
-
-def _mode_options(mode: str | None) -> dict[str, Any]:
-    """What ``torch.compile(mode=...)`` would set; given to it as a mode, it would go before what is fixed."""
-    modes = torch._inductor.list_mode_options()
-    if mode is None:
-        return {}
-    if mode not in modes:
-        raise ValueError(f"mode {mode!r} is unknown to torch {torch.__version__}: use one of {', '.join(modes)}")
-    return dict(modes[mode])
 
 
 def has_option(name: str) -> bool:

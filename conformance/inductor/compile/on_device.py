@@ -26,10 +26,10 @@ def compile_here(program: Program, target: Target) -> tuple[Generated, Callable[
     """What came of compiling ``program`` on the device of ``target``, and the compiled function.
 
     The function is compiled when it runs: once on each set of the program's operands, which are zeros. What
-    ``torch.compile`` or a run raises is the result's ``failure``. Raises ValueError for a setting or mode that the
-    installed torch does not have.
+    ``torch.compile`` or a run raises is the result's ``failure``. Raises ValueError for a setting that the installed
+    torch does not have.
     """
-    started, file_time = time.perf_counter(), time.time()
+    file_time = time.time()
     compiled = torch.compile(named(program.graph), dynamic=program.dynamic)
 
     def function(*tensors: Tensor) -> Any:
@@ -38,7 +38,7 @@ def compile_here(program: Program, target: Target) -> tuple[Generated, Callable[
     with observation.compiling(program, observation.settings(program, {})) as log, _loading() as loaded:
         failure = _run_once(program, function, target, log)
         kernels = _kernels(log.modules, loaded, target, file_time)
-        generated = log.generated(kernels, failure, observation.counted(log), started)
+        generated = log.generated(kernels, failure, observation.counted(log))
     return generated, function
 
 

@@ -10,9 +10,18 @@ from typing import Any
 
 from conformance.execution.compilation import Artefact
 from conformance.problems import Operand
+from conformance.records import Reason
 
 #: (kernel, grid) of each launch that was observed.
 Launches = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+class Unsupported(Exception):
+    """Something cannot be done here; ``reason`` says what, and why."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
 
 
 class Decision(str, Enum):
@@ -51,7 +60,6 @@ class Program:
     operands: tuple[Operand, ...]
     arguments: tuple[tuple[str, Any], ...] = ()
     dynamic: bool | None = False
-    mode: str | None = None
     settings: tuple[tuple[str, Any], ...] = ()
     marked: tuple[tuple[str, int], ...] = ()
     carveout: int | None = None
@@ -143,7 +151,6 @@ class Generated:
     failure: Failure | None = None
     counters: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[Any, ...] = ()
-    seconds: float = 0.0
 
     @property
     def offered(self) -> list[Choice]:

@@ -4,28 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
-from conformance.execution.compilation import CompileResult, Task
-from conformance.inductor.compile.program import Generated, Launches, Program
-from conformance.records import CompileFailure, Reason, Status
+from conformance.execution.compilation import CompilePools, CompileResult, Task
+from conformance.inductor.compile.program import Generated, Launches, Program, Unsupported
+from conformance.records import CompileFailure, Status
 from conformance.targets import Target
-
-
-class Unsupported(Exception):
-    """Code cannot be generated here; ``reason`` says why."""
-
-    def __init__(self, reason: Reason) -> None:
-        super().__init__(str(reason))
-        self.reason = reason
-
-
-class Pool(Protocol):
-    """What compiles without a device: a ``conformance.execution.compilation.CompilePools``."""
-
-    def submit(self, request: Any) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -56,7 +42,7 @@ class Compiled:
         return replay(self.generated.modules[invocation.module], arguments, executor)
 
 
-def compile_program(program: Program, target: Target, pool: Pool) -> Compiled:
+def compile_program(program: Program, target: Target, pool: CompilePools) -> Compiled:
     """``program`` compiled for ``target``. Raises Unsupported where that cannot be, and CompileFailure if the process
     that compiled did not survive."""
     if target.is_device:

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from conformance.execution.interpreter import InterpreterExecutor
-from conformance.inductor.compile.program import Launches
+from conformance.inductor.compile.program import Launches, Unsupported
 from conformance.kernels.launch import Launch
 from conformance.records import Reason, ReasonCode
 
@@ -43,12 +43,11 @@ SURROUNDING = 1 << 16
 AROUND = 0x7D
 
 
-class ReplayUnsupported(Exception):
-    """The interpreter cannot run this module; ``reason`` says what in it."""
+class ReplayUnsupported(Unsupported):
+    """The interpreter cannot run this module."""
 
     def __init__(self, subject: str, detail: str) -> None:
-        self.reason = Reason(ReasonCode.NO_INTERPRETER, subject, detail)
-        super().__init__(str(self.reason))
+        super().__init__(Reason(ReasonCode.NO_INTERPRETER, subject, detail))
 
 
 def replay(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
+from conformance.inductor.compile.program import Unsupported
 from conformance.records import Reason, ReasonCode
 
 
@@ -64,12 +65,8 @@ STRIDES_ASSERTED = r"assert_size_stride(?:_grouped)?\(\(?arg[0-9_]+, "
 POINTER_STORE = r"\btl\.store\("
 
 
-class NoSuchTemplate(Exception):
-    """The installed torch has no template of the kind; ``reason`` says which."""
-
-    def __init__(self, reason: Reason) -> None:
-        super().__init__(str(reason))
-        self.reason = reason
+class NoSuchTemplate(Unsupported):
+    """The installed torch has no template of the kind."""
 
 
 #: What a template is called, by release: the first that the installed torch registers is meant.

@@ -56,20 +56,14 @@ def ask(process: Any, job: Job, seconds: float = START_SECONDS) -> Any:
 # --- the pool of tuning processes -------------------------------------------------------------------------------------
 
 
-def make_pool() -> Any:
-    from torch._inductor.autotune_process import TuningProcessPool
-
-    return TuningProcessPool()
-
-
 @contextlib.contextmanager
-def tuning_pool(devices: Sequence[int | None] | None, make: Callable[[], Any] = make_pool) -> Iterator[Any]:
+def tuning_pool(devices: Sequence[int | None] | None) -> Iterator[Any]:
     """A pool with one child for each of ``devices`` (those that Inductor finds if None), ended on exit."""
     from torch._inductor.autotune_process import TuningProcessPool
 
     listed = mock.patch.object(TuningProcessPool, "get_device_list", staticmethod(lambda: devices))
     with listed if devices is not None else contextlib.nullcontext():
-        pool = make()
+        pool = TuningProcessPool()
     try:
         yield pool
     finally:
