@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from conformance.heuristics import base
 from conformance.heuristics.base import BASE
 from conformance.heuristics.configs import AnyConfig
 from conformance.heuristics.cpu import CPU
 from conformance.heuristics.cuda import CUDA
 from conformance.heuristics.device_class import DeviceClass
 from conformance.heuristics.rocm import ROCM
-from conformance.heuristics.xpu import XPU
 from conformance.targets import Target
+
+#: Intel's GPUs have the base's tables.
+XPU = DeviceClass("xpu", base.TABLES, base.SPACES)
 
 CLASSES = {"nvidia": CUDA, "amd": ROCM, "xpu": XPU, "cpu": CPU}
 

@@ -155,16 +155,13 @@ def rocm(num_stages: int = BACKEND_STAGES) -> RocmDevices:
     """
     own = {"mm": mm(num_stages), "bmm": mm(num_stages)}
     attention = {"flex_fwd": FLEX_FWD, "flex_bwd": FLEX_BWD, "flex_decode": FLEX_DECODE}
-    shared = {
-        name: _adopted(configs, 1 if name == "mm_plus_mm" else num_stages) for name, configs in base.PRODUCTS.items()
-    }
+    shared = {}
+    for name, configs in base.PRODUCTS.items():
+        with_options = (dataclasses.replace(config, vendor=options()) for config in configs)
+        shared[name] = with_stages(with_options, 1 if name == "mm_plus_mm" else num_stages)
     spaces = base.spaces(functools.partial(all_mm, num_stages), _flex_options(num_stages))
     tables: dict[str, tuple[AnyConfig, ...]] = {**shared, **own, **attention}
     return RocmDevices("rocm", tables, spaces)
-
-
-def _adopted(configs: tuple[Config, ...], num_stages: int) -> tuple[Config, ...]:
-    return with_stages((dataclasses.replace(config, vendor=options()) for config in configs), num_stages)
 
 
 ROCM = rocm()

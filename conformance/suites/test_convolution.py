@@ -1,5 +1,7 @@
 """Convolutions: windows, strides, padding, groups and memory orders in two and three dimensions."""
 
+import math
+
 from conformance.cases.scenarios import scenario, where
 from conformance.problems import Conv
 from conformance.records import ReasonCode
@@ -41,9 +43,7 @@ def convolution(dtype, config, geometry, *, order=(FIRST, FIRST, FIRST), batch=2
     """Two or more ragged row blocks of positions over ``batch`` images, two of columns (one where there are groups or
     many taps) and three k-blocks or more: channels make one and a half, three where there is one tap."""
     window, stride, padding, groups = geometry
-    taps = 1
-    for extent in window:
-        taps *= extent
+    taps = math.prod(window)
     channels = config.block_k // 2 + 3 if taps > 1 else 2 * config.block_k + 3
     if groups == 3:
         channels = 1  # one channel a group

@@ -11,9 +11,8 @@ from conformance.heuristics.cpu import CPU
 from conformance.heuristics.cuda import CUDA
 from conformance.heuristics.device_class import DeviceClass
 from conformance.heuristics.final_rows import finalised
-from conformance.heuristics.lookup import flex_default, for_target
+from conformance.heuristics.lookup import XPU, flex_default, for_target
 from conformance.heuristics.rocm import ROCM, options
-from conformance.heuristics.xpu import XPU
 from conformance.targets import Target
 
 

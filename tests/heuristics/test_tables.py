@@ -10,7 +10,7 @@ from conformance.heuristics import base, cuda, rocm
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.heuristics.cpu import CPU
 from conformance.heuristics.device_class import PERSISTENT, DeviceClass
-from conformance.heuristics.xpu import XPU
+from conformance.heuristics.lookup import XPU
 
 CLASSES = (base.BASE, cuda.CUDA, rocm.ROCM, XPU, CPU)
 
