@@ -5,21 +5,27 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from conformance.records import RECORDS_FILE, CaseRecord, each_record, record_files, replace_file
 
+#: Seconds after which what was written is forced to the disk. A process that dies loses nothing that it wrote; only a
+#: machine that fails loses the records of this time.
+SYNC_S = 1.0
+
 
 class RecordFile:
-    """One process's records: each is one line, on the disk before :meth:`write` returns. Beside it lies the record
-    that would be right if the process died now."""
+    """One process's records: each is one line, written before :meth:`write` returns. Beside it lies the record that
+    would be right if the process died now."""
 
     def __init__(self, folder: Path, worker: str) -> None:
         self.path = folder / f"records-{worker}.jsonl"
         self._in_flight = in_flight_file(folder, worker)
         self._written: set[str] = set()
         self._lock = threading.Lock()
+        self._synced = time.monotonic()
 
     def write(self, record: CaseRecord) -> None:
         """Appends ``record``, unless its case was written already: the main thread and the watchdog may race."""
@@ -27,13 +33,12 @@ class RecordFile:
             if record.case in self._written:
                 return
             self._written.add(record.case)
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-            try:
-                with open(descriptor, "ab", closefd=False) as file:
-                    file.write(record.to_line().encode())
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            with self.path.open("ab") as file:
+                file.write(record.to_line().encode())
+                file.flush()
+                if time.monotonic() - self._synced >= SYNC_S:
+                    os.fsync(file.fileno())
+                    self._synced = time.monotonic()
             self._in_flight.unlink(missing_ok=True)
 
     def foresee(self, record: CaseRecord) -> None:
@@ -73,6 +78,8 @@ def merge(folder: Path, take: Callable[[CaseRecord], None]) -> tuple[list[str], 
         for _, number, start, length in places:
             streams[number].seek(start)
             merged.write(streams[number].read(length).rstrip(b"\n") + b"\n")
+        merged.flush()
+        os.fsync(merged.fileno())
     os.replace(scratch, folder / RECORDS_FILE)
     for part in () if problems else parts:
         if part.name != RECORDS_FILE:

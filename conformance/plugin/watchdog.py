@@ -9,6 +9,7 @@ import faulthandler
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,28 +25,41 @@ PROCESS_ENDED = "process-ended"  # outcome of a case whose process the watchdog 
 
 
 class Watchdog:
-    """Watches one case at a time. Stacks go to the file ``stacks``, and to ``terminal`` (if there is one) when nothing
-    else can be written any more. ``end`` is called with the record of the case that ends the process."""
+    """Watches one case at a time, from one thread for all. Stacks go to the file ``stacks``, and to ``terminal`` (if
+    there is one) when nothing else can be written any more. ``end`` is called with the record of the case that ends the
+    process."""
 
     def __init__(self, deadline_s: float, stacks: Path, terminal: TextIO | None, end: Callable[[CaseRecord], None]):
         self.deadline_s = deadline_s
         self._stacks = stacks
         self._late = terminal or stacks.open("w", encoding="utf-8")  # open as long as the process lives
         self._end = end
+        self._watched: tuple[float, CaseRecorder] | None = None  # the case, and when it must have ended
+        self._thread: threading.Thread | None = None
 
     @contextmanager
     def watching(self, recorder: CaseRecorder) -> Iterator[None]:
         """Ends the process if the block is not left within the deadline."""
-        timer = threading.Timer(self.deadline_s, self._expired, [recorder])
-        timer.daemon = True
-        # The timer's thread needs the interpreter's lock; faulthandler's own thread does not.
+        # The watching thread needs the interpreter's lock; faulthandler's own thread does not.
         faulthandler.dump_traceback_later(self.deadline_s + LOCK_GRACE_S, exit=True, file=self._late)
-        timer.start()
+        self._watched = (time.monotonic() + self.deadline_s, recorder)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+            self._thread.start()
         try:
             yield
         finally:
-            timer.cancel()
+            self._watched = None
             faulthandler.cancel_dump_traceback_later()
+
+    def _watch(self) -> None:
+        """Sleeps until the case of now must have ended. One that begins meanwhile must not end before that."""
+        while True:
+            watched = self._watched
+            left = watched[0] - time.monotonic() if watched else self.deadline_s
+            if watched and left <= 0:
+                self._expired(watched[1])
+            time.sleep(max(left, 0))
 
     def _expired(self, recorder: CaseRecorder) -> None:
         with open(self._stacks, "w+", encoding="utf-8") as file:
