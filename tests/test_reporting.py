@@ -30,36 +30,25 @@ JUDGED = {
     "verdicts": (Verdict("numerics/randn", True), Verdict("numerics/special", True)),
     "observed": {"complete": True, "tiles": (2, 2)},
 }
+
+
+def record(case: str, status: Status, kernel: str, worker: str, seconds: float, **fields: object) -> CaseRecord:
+    suite, durations = case[len("test_")], {"total": seconds}
+    return CaseRecord(case, suite, status, kernel=kernel, worker=worker, durations=durations, **fields)
+
+
 RECORDS = (
-    CaseRecord(
-        "test_a.py::test_x[1]", "a", Status.PASS, kernel="mm", durations={"total": 1.5}, worker="gw0", gpu="0", **JUDGED
+    record("test_a.py::test_x[1]", Status.PASS, "mm", "gw0", 1.5, gpu="0", **JUDGED),
+    record("test_a.py::test_x[2]", Status.PASS, "mm", "gw1", 0.25, gpu="0", **JUDGED),
+    record(
+        "test_b.py::test_y", Status.NOT_RUN, "mm", "gw1", 0.5, reason=Reason(ReasonCode.NO_DEVICE, "device", "none")
     ),
-    CaseRecord(
-        "test_a.py::test_x[2]",
-        "a",
-        Status.PASS,
-        kernel="mm",
-        durations={"total": 0.25},
-        worker="gw1",
-        gpu="0",
-        **JUDGED,
-    ),
-    CaseRecord(
-        "test_b.py::test_y",
-        "b",
-        Status.NOT_RUN,
-        reason=Reason(ReasonCode.NO_DEVICE, "device", "none"),
-        kernel="mm",
-        durations={"total": 0.5},
-        worker="gw1",
-    ),
-    CaseRecord(
+    record(
         "test_b.py::test_z|",
-        "b",
         Status.FAIL,
-        kernel="scaled_mm",
-        durations={"total": 2.0},
-        worker="gw0",
+        "scaled_mm",
+        "gw0",
+        2.0,
         gpu="0",
         verdicts=(Verdict("memory", False, "guard overwritten"),),
         diagnosis="tile (0, 1)\nk-block 2 skipped \x1b[31m",

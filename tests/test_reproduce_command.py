@@ -72,28 +72,24 @@ def test_a_record_that_holds_no_figures_is_refused(say, folder):
     assert "observed what cannot be: Expected `int`, got `str`" in output
 
 
-def test_a_part_of_an_id_needs_a_run(say):
-    status, output = say("test_store")
-    assert status == 2
-    assert "give the whole id, or the run it is of with --run" in output
-
-
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "soon"])
 def test_a_limit_that_is_none_is_refused(say, seconds):
     with pytest.raises(SystemExit):
         say(CASE, "--timeout", seconds)
 
 
-def test_a_case_that_does_not_exist_is_said(say):
-    status, output = say("test_tma_store.py::test_no_such_case")
-    assert status == 2
-    assert "there is no case test_tma_store.py::test_no_such_case in a plain run here: give the run" in output
-
-
-def test_the_limit_holds(say):
-    status, output = say(CASE, "--timeout", "0.5")
-    assert status == 2
-    assert "did not end within 0.5 s and left no script: give it longer with --timeout" in output
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["test_store"], "give the whole id, or the run it is of with --run"),
+        (["test_a.py::test_none"], "there is no case test_a.py::test_none in a plain run here: give the run"),
+        ([CASE, "--timeout", "0.5"], "did not end within 0.5 s and left no script: give it longer with --timeout"),
+    ],
+    ids=["part-of-an-id", "no-such-case", "past-its-time"],
+)
+def test_why_there_is_no_script(say, words, message):
+    status, output = say(*words)
+    assert (status, message in output) == (2, True), output
 
 
 def test_a_case_that_passes_gives_no_script_and_the_command_that_runs_it(say, folder):

@@ -10,7 +10,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+from conformance.records import replace_file
 from conformance.reporting.text import clean
 
 
@@ -29,6 +31,15 @@ def command_errors(*kinds: type[Exception]) -> Iterator[None]:
         yield
     except kinds as error:
         raise CommandError(error) from None
+
+
+def write_output(path: Path, text: str) -> None:
+    """Writes what a command made to ``path``, and prints the path. Raises :class:`CommandError`."""
+    try:
+        replace_file(path, text)
+    except OSError as error:
+        raise CommandError(f"{path} cannot be written: {error}") from None
+    print(path)
 
 
 def takes_any_option(parser: argparse.ArgumentParser) -> None:

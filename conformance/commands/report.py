@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from conformance.commands import CommandError
+from conformance.commands import write_output
 from conformance.commands.shared.html_page import page
 from conformance.commands.shared.run_comparison import compared
-from conformance.records import replace_file
 
 FILE = "report.html"
 
@@ -34,10 +33,5 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     comparison = compared(arguments.baseline, arguments.run) if arguments.baseline else None
     output = arguments.output or arguments.run / FILE
-    text = page(comparison, arguments.baseline, arguments.run, arguments.artefacts_below)
-    try:
-        replace_file(output, text)
-    except OSError as error:
-        raise CommandError(f"the report cannot be written: {error}") from None
-    print(output)
+    write_output(output, page(comparison, arguments.baseline, arguments.run, arguments.artefacts_below))
     return 0

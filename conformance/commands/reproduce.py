@@ -10,12 +10,12 @@ from pathlib import Path
 
 import msgspec
 
-from conformance.commands import CommandError
+from conformance.commands import CommandError, write_output
 from conformance.commands.shared.case_lookup import one_case, records_with
 from conformance.commands.shared.suites import SUITE_ARGUMENTS
 from conformance.gate.runs.record_figures import Observed
 from conformance.gate.stacks.confirm_scripts import attempt
-from conformance.records import CaseRecord, Status, read_records, replace_file
+from conformance.records import CaseRecord, Status, read_records
 from conformance.reproducers.script_request import ScriptRequest, file_name
 
 #: Seconds that the case may take unless told otherwise, for pytest's start and the case's own deadline.
@@ -80,12 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     text = (
         _compiled(record) if record and compiled else _text(case, record, _request(record, before), arguments.timeout)
     )
-    output = arguments.output or Path(file_name(case))
-    try:
-        replace_file(output, text)
-    except OSError as error:
-        raise CommandError(f"the script cannot be written: {error}") from None
-    print(output)
+    write_output(arguments.output or Path(file_name(case)), text)
     return 0
 
 

@@ -52,34 +52,18 @@ class Kind(str, Enum):
     WAIVED = "WAIVED"  # a regression that a waiver of the user's covers
 
 
+_REGRESSIONS = (
+    *(Kind.NEW_CRASH, Kind.NEW_FAIL, Kind.NONDETERMINISTIC, Kind.LOST_COVERAGE),
+    *(Kind.FEATURE_LOST, Kind.LIMIT_CROSSED, Kind.MORE_SPILLS, Kind.SLOWER),
+)
+_WARNINGS = (
+    *(Kind.BEST_CONFIG_MOVED, Kind.MORE_SHARED_MEMORY, Kind.MORE_REGISTERS, Kind.LARGER_CODE, Kind.SLOWER_COMPILE),
+    *(Kind.OTHER_INSTRUCTIONS, Kind.NEW_EXPECTED_FAIL, Kind.STILL_FAIL),
+)
 SEVERITY: Mapping[Kind, Severity] = {
     **dict.fromkeys(Kind, Severity.INFO),
-    **dict.fromkeys(
-        (
-            Kind.NEW_CRASH,
-            Kind.NEW_FAIL,
-            Kind.NONDETERMINISTIC,
-            Kind.LOST_COVERAGE,
-            Kind.FEATURE_LOST,
-            Kind.LIMIT_CROSSED,
-            Kind.MORE_SPILLS,
-            Kind.SLOWER,
-        ),
-        Severity.REGRESSION,
-    ),
-    **dict.fromkeys(
-        (
-            Kind.BEST_CONFIG_MOVED,
-            Kind.MORE_SHARED_MEMORY,
-            Kind.MORE_REGISTERS,
-            Kind.LARGER_CODE,
-            Kind.SLOWER_COMPILE,
-            Kind.OTHER_INSTRUCTIONS,
-            Kind.NEW_EXPECTED_FAIL,
-            Kind.STILL_FAIL,
-        ),
-        Severity.WARNING,
-    ),
+    **dict.fromkeys(_REGRESSIONS, Severity.REGRESSION),
+    **dict.fromkeys(_WARNINGS, Severity.WARNING),
 }
 
 

@@ -102,10 +102,8 @@ def compiling_script(kernel: Kernel, plan: Plan, checks: Checks, seen: SeenFailu
         looking="\n".join(looks),
         child=child("the compiler", runtime) if checks.dies else "",
     )
-    how, environment = templates.COMPILED
-    return templates.script(
-        templates.docstring(templates.KERNEL, templates.facts_of(plan), seen, how), environment, sources, runtime, body
-    )
+    facts = templates.facts_of(plan)
+    return templates.script(templates.COMPILED, templates.KERNEL, facts, seen, sources, runtime, body)
 
 
 def patterns(features: Mapping[str, bool], target: Target) -> list[str]:
@@ -166,11 +164,9 @@ def numbers_script(
         data=_entries({name: f'"""\n{packed(_narrow(views[name]))}\n"""' for name in read}),
         wanted=_entries(wanted),
     )
-    how, environment = templates.INTERPRETED if interpreted else templates.LAUNCHED
-    inputs = f"those called {fill.name}, seed {fill.seed}"
-    facts = {**templates.facts_of(plan), "inputs": inputs}
-    text = templates.docstring(templates.KERNEL, facts, seen, how)
-    script = templates.script(text, environment, sources, runtime, body)
+    way = templates.INTERPRETED if interpreted else templates.LAUNCHED
+    facts = {**templates.facts_of(plan), "inputs": f"those called {fill.name}, seed {fill.seed}"}
+    script = templates.script(way, templates.KERNEL, facts, seen, sources, runtime, body)
     if len(script) > LARGEST:
         raise NotReproducible(
             f"the script would have {len(script)} characters, {LARGEST} are allowed: the data of fill {fill.name} is "

@@ -80,9 +80,8 @@ def program_script(record: CaseRecord) -> str:
         looking=looking,
     )
     facts = {"function": program.graph, "template": record.kernel, "target": target.id, "seed": record.seed}
-    how, environment = templates.GENERATED
-    text = templates.docstring("What torch.compile makes of a function fails", facts, failure_in(record), how)
-    return templates.script(text, environment, sources, runtime, body)
+    title = "What torch.compile makes of a function fails"
+    return templates.script(templates.GENERATED, title, facts, failure_in(record), sources, runtime, body)
 
 
 def _read(record: CaseRecord) -> tuple[Program, targets.Target]:

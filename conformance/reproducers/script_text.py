@@ -84,18 +84,27 @@ if __name__ == "__main__":
 """
 
 
-def script(docstring: str, environment: str, kernel: Sources, runtime: Sources, body: str) -> str:
-    """The text of a whole script.
+def script(
+    way: tuple[str, str],
+    title: str,
+    facts: Mapping[str, object],
+    seen: SeenFailure,
+    kernel: Sources,
+    runtime: Sources,
+    body: str,
+) -> str:
+    """The text of a whole script that runs in one ``way``, such as :data:`COMPILED`.
 
-    ``environment`` are statements that run before torch and triton are imported, ``kernel`` and ``runtime`` the
+    Its docstring says by ``title`` what fails, and the ``facts`` about it. ``kernel`` and ``runtime`` are the
     definitions of the kernel and of what tries it, ``body`` the script's ``main``.
     """
+    how, environment = way
     lines = dict.fromkeys((*kernel.imports.splitlines(), *runtime.imports.splitlines()))
     own = [line for line in lines if _root(line) not in HEAVY]
     own = sorted({*own, "import os", "import sys", "import traceback"}, key=lambda line: (line[:4] == "from", line))
     heavy = sorted((line for line in lines if _root(line) in HEAVY), key=_root)
     return _SCRIPT.format(
-        docstring=docstring,
+        docstring=_docstring(title, facts, seen, how),
         own="\n".join(own),
         environment=environment,
         heavy="\n".join(f"    {line}" for line in heavy),
@@ -124,7 +133,7 @@ def facts_of(plan: Plan) -> dict[str, object]:
     }
 
 
-def docstring(title: str, facts: Mapping[str, object], seen: SeenFailure, how: str) -> str:
+def _docstring(title: str, facts: Mapping[str, object], seen: SeenFailure, how: str) -> str:
     """The docstring of a script: what fails, the ``facts`` about it, and ``how`` to run the script."""
     facts = {**facts, "case": seen.case, "fails with": seen.stack, "fine with": NOT_TRIED}
     failures = "\n".join(f"  * {line}" for line in seen.failures)

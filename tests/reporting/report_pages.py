@@ -9,6 +9,7 @@ from typing import Any
 
 from conformance.records import CaseRecord, Reading, Reason, ReasonCode, RunInfo, Status, Verdict
 from conformance.reporting.html_data import ReportedRun
+from tests.command_runs import write_run
 
 HOSTILE = "<img src=x onerror='window.hacked=1'></script><script>window.hacked=1</script>\" onfocus=window.hacked=1 x="
 HOSTILE_LINK = "javascript:window.hacked=1 http://example.org/ data:text/html,x https://example.org/issue/1."
@@ -98,11 +99,10 @@ def many_records(count: int = 20_000) -> list[CaseRecord]:
 
 def made(folder: Path, records: list[CaseRecord], name: str = "run-1", **changes: Any) -> ReportedRun:
     """A run's folder on disk with its records."""
-    folder.mkdir(exist_ok=True)
-    (folder / "records.jsonl").write_text("".join(record.to_line() for record in records))
     info = RunInfo(
         name, "2026-01-02T03:04:05+00:00", "quick", 0, stack=STACK, selected=len(records), wall_s=9.0, **changes
     )
+    write_run(folder, records)
     return ReportedRun(folder, Reading(tuple(records)), info)
 
 

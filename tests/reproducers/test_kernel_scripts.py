@@ -304,7 +304,7 @@ def test_bits_survive_being_packed(dtype):
 
 
 @dataclasses.dataclass
-class Asked:
+class RunSettings:
     reproducers: Path
     seed: int = 0
     compile_only: bool = False
@@ -318,7 +318,7 @@ def judged(folder, verdicts=(), error=None, request=None, meanwhile=lambda: None
     (folder / "scripts").mkdir()
     if request is not None:
         request.write(folder / "scripts")
-    reproducing = Reproducers(recorder, Asked(folder / "scripts"))
+    reproducing = Reproducers(recorder, RunSettings(folder / "scripts"))
     kernel = catalogue.get("mm")
     try:
         with reproducing.judging(kernel, plan_of(kernel, on.MM), None):

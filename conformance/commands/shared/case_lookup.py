@@ -55,13 +55,11 @@ def records_with(text: str, folder: Path) -> Iterator[CaseRecord]:
     """The records in ``folder`` whose case id contains ``text``. Raises :class:`CommandError` if none can be read.
     Other lines are passed over, so that a large run takes seconds."""
     problems: list[str] = []
-    try:
+    with command_errors(OSError):
         for file in files_to_read(folder):
             for record in (placed.record for placed in each_record(file, problems, text)):
                 if text in record.case:
                     yield record
-    except OSError as error:
-        raise CommandError(str(error)) from None
     _complain(problems)
 
 

@@ -29,17 +29,9 @@ PROBLEMS_KEPT = 100
 
 #: The statuses, the worst first: of a case that was recorded more than once the worst counts.
 WORST = (
-    Status.CRASH,
-    Status.TIMEOUT,
-    Status.OOM,
-    Status.FAIL,
-    Status.COMPILE_ERROR,
-    Status.FLAKY,
-    Status.UNEXPECTED_PASS,
-    Status.EXPECTED_FAIL,
-    Status.NOT_APPLICABLE,
-    Status.NOT_RUN,
-    Status.PASS,
+    *(Status.CRASH, Status.TIMEOUT, Status.OOM),
+    *(Status.FAIL, Status.COMPILE_ERROR, Status.FLAKY, Status.UNEXPECTED_PASS),
+    *(Status.EXPECTED_FAIL, Status.NOT_APPLICABLE, Status.NOT_RUN, Status.PASS),
 )
 
 
