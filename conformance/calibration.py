@@ -18,7 +18,7 @@ import itertools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from conformance.numerics.contract import Accumulator
 
@@ -32,10 +32,8 @@ PROBE_K = 512
 NARROW_BITS = 22
 
 
-class Unit(Protocol):
-    """Computes ``sum_k a[k] * b[k]`` with the arithmetic under test, as an fp32 number."""
-
-    def __call__(self, a: Sequence[float], b: Sequence[float]) -> float: ...
+#: Computes ``sum_k a[k] * b[k]`` with the arithmetic under test, as an fp32 number.
+Unit = Callable[[Sequence[float], Sequence[float]], float]
 
 
 @dataclass(frozen=True)

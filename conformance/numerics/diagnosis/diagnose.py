@@ -136,7 +136,7 @@ def _diagnose(
     notes: list[str] = []
     rest = bad & ~unwritten
     if fill.method == "exact" and int(rest.sum()) >= ENOUGH:
-        search = _causes(FaultModel(problem, contract, fill, block), out.double(), rest, unwritten)
+        search = _causes(FaultModel(problem, contract, fill, block, out, unwritten), rest)
         causes += search.causes
         notes += [f"POSSIBLE, not proven: {search.possible}"] if search.possible and not search.causes else []
         notes += ["the search for causes stopped at its time limit"] if search.late else []
@@ -221,24 +221,22 @@ class _Search:
     late: bool = False
 
 
-def _causes(model: FaultModel, output: Tensor, bad: Tensor, unwritten: Tensor) -> _Search:
+def _causes(model: FaultModel, bad: Tensor) -> _Search:
     """Causes of the wrong elements, those of the most damaged tile first."""
     deadline = time.monotonic() + SECONDS
     block = (model.block_m, model.block_n, model.block_k)
     counts = _tile_counts(bad, block)[0]
     waiting = [(int(i), int(j)) for i, j in (counts > 0).nonzero()]
     total, search = len(waiting), _Search()
-    single = list(inferred_faults.about_one_element(model, output, bad))
+    single = list(inferred_faults.about_one_element(model, bad))
     # poison was read where a result is NaN or infinite: many addresses give that, so it proves none of them
-    proof = _tile_counts(bad & output.isfinite(), block)[0]
+    proof = _tile_counts(bad & model.output.isfinite(), block)[0]
     for _ in range(ANALYSED_TILES):
         if not waiting:
             break
         tile = max(waiting, key=lambda t: int(counts[t]))
-        fits = _fitting(model, tile, single, output, bad, unwritten, deadline)
-        covered = {
-            h: [t for t in waiting if t == tile or _matches(model, h, *model.tile(*t), output, unwritten)] for h in fits
-        }
+        fits = _fitting(model, tile, single, bad, deadline)
+        covered = {h: [t for t in waiting if t == tile or model.agrees(h, *model.tile(*t))] for h in fits}
         shown = {h: sum(int((counts if h.special else proof)[t]) for t in tiles) for h, tiles in covered.items()}
         proven = {h: tiles for h, tiles in covered.items() if shown[h] >= ENOUGH}
         if proven:
@@ -262,13 +260,7 @@ def _either(fits: list[Hypothesis], separator: str) -> str:
 
 
 def _fitting(
-    model: FaultModel,
-    tile: tuple[int, int],
-    single: list[Hypothesis],
-    output: Tensor,
-    bad: Tensor,
-    unwritten: Tensor,
-    deadline: float,
+    model: FaultModel, tile: tuple[int, int], single: list[Hypothesis], bad: Tensor, deadline: float
 ) -> list[Hypothesis]:
     """The hypotheses that explain every element of ``tile``."""
     rows, cols = model.tile(*tile)
@@ -279,24 +271,15 @@ def _fitting(
     def candidates() -> Iterator[Hypothesis]:
         yield from single
         yield from hypotheses.about_tile(model, *tile)
-        yield from inferred_faults.about_order(model, output, rows, cols)
+        yield from inferred_faults.about_order(model, rows, cols)
 
     fits = []
     for hypothesis in candidates():
-        likely = _matches(model, hypothesis, probe_rows, probe_cols, output, unwritten)
-        if likely and _matches(model, hypothesis, rows, cols, output, unwritten):
+        if model.agrees(hypothesis, probe_rows, probe_cols) and model.agrees(hypothesis, rows, cols):
             fits.append(hypothesis)
         if time.monotonic() > deadline:
             break
     return fits
-
-
-def _matches(
-    model: FaultModel, hypothesis: Hypothesis, rows: Tensor, cols: Tensor, output: Tensor, unwritten: Tensor
-) -> bool:
-    predicted, held = model.round(hypothesis.predict(rows, cols)), output[rows][:, cols]
-    same = (predicted == held) | (predicted.isnan() & held.isnan()) | unwritten[rows][:, cols]
-    return bool(same.all())
 
 
 # What can be said without a cause

@@ -35,10 +35,20 @@ class Hypothesis:
 
 
 class FaultModel:
-    """One fill of a problem in fp64: operands, product and epilogue, each of which a hypothesis may replace."""
+    """One fill of a problem in fp64: operands, product and epilogue, each of which a hypothesis may replace; and the
+    output to explain, of which some elements are ``unwritten``."""
 
-    def __init__(self, problem: Gemm, contract: Contract, fill: Fill, block: tuple[int, int, int]) -> None:
+    def __init__(
+        self,
+        problem: Gemm,
+        contract: Contract,
+        fill: Fill,
+        block: tuple[int, int, int],
+        output: Tensor,
+        unwritten: Tensor,
+    ) -> None:
         self.problem, self.contract, self.fill = problem, contract, fill
+        self.output, self.unwritten = output.double(), unwritten
         self.block_m, self.block_n, self.block_k = block
         self.m, self.n = problem.M, problem.N
         self.k = problem.K if problem.has_product else 0
@@ -94,6 +104,12 @@ class FaultModel:
         if bias is not None:
             value = value + (self.beta if beta is None else beta) * bias
         return value
+
+    def agrees(self, hypothesis: Hypothesis, rows: Tensor, cols: Tensor) -> bool:
+        """Whether the output holds what ``hypothesis`` predicts for these rows and columns, where it is written."""
+        predicted, held = self.round(hypothesis.predict(rows, cols)), self.output[rows][:, cols]
+        same = (predicted == held) | (predicted.isnan() & held.isnan()) | self.unwritten[rows][:, cols]
+        return bool(same.all())
 
     def from_raw(self, cause: str, raw: Predict) -> Hypothesis:
         """A hypothesis about the product, with the right epilogue."""

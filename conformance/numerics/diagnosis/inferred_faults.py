@@ -13,7 +13,7 @@ from conformance.numerics.rounding import FORMATS, bits, round_to
 from conformance.problems import DTYPES
 
 
-def about_order(model: FaultModel, output: Tensor, rows: Tensor, cols: Tensor) -> Iterator[Hypothesis]:
+def about_order(model: FaultModel, rows: Tensor, cols: Tensor) -> Iterator[Hypothesis]:
     """Rows or columns of this tile that hold the products of others, found by looking each up among all."""
     for axis, lines, count in (("row", rows, model.m), ("column", cols, model.n)):
         across = cols if axis == "row" else rows
@@ -21,7 +21,7 @@ def about_order(model: FaultModel, output: Tensor, rows: Tensor, cols: Tensor) -
             continue  # too few elements per line: several lines would fit by chance
         held: dict[int, set[int]] = {}
         for line in lines.tolist():
-            like = _lines_like(model, output, axis, line, across)
+            like = _lines_like(model, axis, line, across)
             if not like:
                 break  # a line that is none of the others: not a matter of order
             held[line] = like
@@ -60,7 +60,7 @@ def _reordered(model: FaultModel, axis: str, source: Tensor, rows: Tensor, cols:
     return raw[source[rows]][:, cols] if axis == "row" else raw[rows][:, source[cols]]
 
 
-def _lines_like(model: FaultModel, output: Tensor, axis: str, line: int, across: Tensor) -> set[int]:
+def _lines_like(model: FaultModel, axis: str, line: int, across: Tensor) -> set[int]:
     """Rows (columns) whose products, with the epilogue of row ``line``, are what row ``line`` holds; ``count`` stands
     for a row of zeros. Eight elements select the candidates, all of them decide."""
     chosen: Tensor | None = None
@@ -70,29 +70,29 @@ def _lines_like(model: FaultModel, output: Tensor, axis: str, line: int, across:
             raw = grown(model.raw[:, part], model.m + 1, 0)
             index = torch.arange(model.m + 1) if chosen is None else chosen
             predicted = model.round(model.finish(raw[index], here.expand(len(index)), part))
-            same = (predicted == output[line, part]).all(1)
+            same = (predicted == model.output[line, part]).all(1)
         else:
             raw = grown(model.raw[part], 0, model.n + 1)
             index = torch.arange(model.n + 1) if chosen is None else chosen
             predicted = model.round(model.finish(raw[:, index], part, here.expand(len(index))))
-            same = (predicted == output[part, line][:, None]).all(0)
+            same = (predicted == model.output[part, line][:, None]).all(0)
         chosen = index[same]
     assert chosen is not None
     return set(chosen.tolist())
 
 
-def about_one_element(model: FaultModel, output: Tensor, bad: Tensor) -> Iterator[Hypothesis]:
+def about_one_element(model: FaultModel, bad: Tensor) -> Iterator[Hypothesis]:
     """All wrong elements lie in one row (column): one misread element of A (B), of which the residual is a multiple."""
     rows, cols = bad.any(1).nonzero()[:, 0], bad.any(0).nonzero()[:, 0]
     if not model.k or model.problem.alpha == 0:
         return
     if len(rows) == 1:
-        yield from _misread(model, output, "A", int(rows[0]), cols)
+        yield from _misread(model, "A", int(rows[0]), cols)
     if len(cols) == 1:
-        yield from _misread(model, output, "B", int(cols[0]), rows)
+        yield from _misread(model, "B", int(cols[0]), rows)
 
 
-def _misread(model: FaultModel, output: Tensor, name: str, line: int, across: Tensor) -> Iterator[Hypothesis]:
+def _misread(model: FaultModel, name: str, line: int, across: Tensor) -> Iterator[Hypothesis]:
     """For each k the values of A[line, k] (B[k, line]) with which every output of that row (column) could round to
     what was found: an interval per output, all of which must meet."""
     form = FORMATS[model.contract.out_dtype]
@@ -101,7 +101,7 @@ def _misread(model: FaultModel, output: Tensor, name: str, line: int, across: Te
     lines = (torch.tensor([line]), cols) if name == "A" else (rows, torch.tensor([line]))
     factor = (model.alpha * model.scale_a[lines[0]][:, None] * model.scale_b[lines[1]][None, :]).flatten()
     right = model.finish(model.product(*lines), *lines).flatten()
-    held_out = output[lines[0]][:, lines[1]].flatten()
+    held_out = model.output[lines[0]][:, lines[1]].flatten()
     unit = torch.exp2((torch.frexp(held_out)[1] - 1).clamp(min=form.emin).double() - (form.significand - 1))
     partner = (model.b if name == "A" else model.a.T) * factor  # (K, outputs)
     ends = torch.stack([(held_out - right + sign * unit) / partner for sign in (-1, 1)])
