@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
@@ -11,96 +12,57 @@ from conformance.heuristics.configs import AnyConfig, Config, FlexConfig, FlexDe
 from conformance.heuristics.device_class import DeviceClass, Space, Tables
 from conformance.heuristics.final_rows import without_two_warps
 
-# Columns of every product and convolution: BLOCK_M, BLOCK_N, BLOCK_K, num_stages, num_warps. GROUP_M is 8.
+# Rows of products and convolutions are written as the ids that cases show: BLOCK_M x BLOCK_N x BLOCK_K, then how many
+# stages and warps. GROUP_M is 8.
 
 
-def _rows(*rows: tuple[int, int, int, int, int]) -> tuple[Config, ...]:
-    return tuple(Config(*row) for row in rows)
+def _rows(ids: str) -> tuple[Config, ...]:
+    """The configs with these ids."""
+    return tuple(Config(*map(int, re.findall(r"\d+", row))) for row in ids.split())
 
 
 MM = _rows(
-    (32, 32, 16, 1, 2),
-    (32, 32, 128, 2, 4),
-    (32, 64, 32, 5, 8),
-    (64, 32, 32, 5, 8),
-    (64, 32, 128, 5, 4),
-    (64, 64, 16, 2, 4),
-    (64, 64, 32, 2, 4),
-    (64, 64, 64, 3, 8),
-    (64, 64, 128, 5, 4),
-    (64, 128, 32, 3, 4),
-    (64, 128, 32, 4, 8),
-    (64, 128, 64, 3, 4),
-    (64, 128, 128, 4, 4),
-    (128, 64, 32, 3, 4),
-    (128, 64, 32, 4, 8),
-    (128, 128, 32, 2, 8),
-    (128, 128, 32, 3, 4),
-    (128, 128, 64, 3, 4),
-    (128, 128, 64, 5, 8),
+    """
+    32x32x16-s1-w2 32x32x128-s2-w4 32x64x32-s5-w8
+    64x32x32-s5-w8 64x32x128-s5-w4 64x64x16-s2-w4 64x64x32-s2-w4 64x64x64-s3-w8 64x64x128-s5-w4 64x128x32-s3-w4
+    64x128x32-s4-w8 64x128x64-s3-w4 64x128x128-s4-w4
+    128x64x32-s3-w4 128x64x32-s4-w8 128x128x32-s2-w8 128x128x32-s3-w4 128x128x64-s3-w4 128x128x64-s5-w8
+    """
 )
 
 #: Tried in addition to ``MM`` where a learned heuristic ranks the rows.
 EXTRA_MM = _rows(
-    (16, 32, 16, 3, 2),
-    (16, 32, 32, 4, 2),
-    (16, 32, 32, 5, 2),
-    (64, 64, 128, 3, 4),
-    (128, 64, 32, 2, 2),
-    (128, 64, 64, 3, 8),
-    (128, 64, 128, 4, 8),
-    (128, 128, 32, 4, 4),
-    (128, 128, 64, 3, 8),
-    (128, 128, 64, 5, 4),
+    """
+    16x32x16-s3-w2 16x32x32-s4-w2 16x32x32-s5-w2
+    64x64x128-s3-w4
+    128x64x32-s2-w2 128x64x64-s3-w8 128x64x128-s4-w8 128x128x32-s4-w4 128x128x64-s3-w8 128x128x64-s5-w4
+    """
 )
 
 INT8_MM = _rows(
-    (64, 64, 32, 2, 4),
-    (64, 128, 32, 3, 4),
-    (128, 64, 32, 3, 4),
-    (64, 128, 32, 4, 8),
-    (128, 64, 32, 4, 8),
-    (64, 32, 32, 5, 8),
-    (32, 64, 32, 5, 8),
-    (128, 128, 32, 2, 8),
-    (64, 64, 64, 3, 8),
-    (128, 256, 128, 3, 8),
-    (256, 128, 128, 3, 8),
+    """
+    64x64x32-s2-w4 64x128x32-s3-w4 128x64x32-s3-w4 64x128x32-s4-w8 128x64x32-s4-w8 64x32x32-s5-w8 32x64x32-s5-w8
+    128x128x32-s2-w8 64x64x64-s3-w8 128x256x128-s3-w8 256x128x128-s3-w8
+    """
 )
 
 #: For small M: tried in addition to ``MM``.
-MIXED_MM = _rows((16, 128, 256, 3, 4), (16, 128, 256, 5, 8))
+MIXED_MM = _rows("16x128x256-s3-w4 16x128x256-s5-w8")
 
 PERSISTENT_MM = _rows(
-    (128, 256, 64, 3, 8),
-    (128, 128, 64, 3, 8),
-    (128, 128, 128, 3, 8),
-    (128, 128, 128, 3, 4),
-    (128, 128, 64, 4, 8),
-    (128, 128, 64, 5, 8),
-    (256, 128, 64, 4, 8),
-    (128, 128, 64, 5, 4),
+    """
+    128x256x64-s3-w8 128x128x64-s3-w8 128x128x128-s3-w8 128x128x128-s3-w4 128x128x64-s4-w8 128x128x64-s5-w8
+    256x128x64-s4-w8 128x128x64-s5-w4
+    """
 )
 
 #: 17 large tiles, then 16- and 32-row tiles with 2 to 6 stages: two warps up to 64 columns, four above.
 SCALED_MM = _rows(
-    (128, 256, 32, 3, 8),
-    (256, 128, 32, 3, 8),
-    (256, 64, 32, 4, 4),
-    (64, 256, 32, 4, 4),
-    (128, 128, 32, 4, 4),
-    (128, 64, 32, 4, 4),
-    (64, 128, 32, 4, 4),
-    (128, 32, 32, 4, 4),
-    (64, 32, 32, 5, 2),
-    (256, 128, 128, 3, 8),
-    (256, 64, 128, 4, 4),
-    (64, 256, 128, 4, 4),
-    (128, 128, 128, 4, 4),
-    (128, 64, 64, 4, 4),
-    (64, 128, 64, 4, 4),
-    (128, 32, 64, 4, 4),
-    (64, 32, 64, 5, 2),
+    """
+    128x256x32-s3-w8 256x128x32-s3-w8 256x64x32-s4-w4 64x256x32-s4-w4 128x128x32-s4-w4 128x64x32-s4-w4
+    64x128x32-s4-w4 128x32x32-s4-w4 64x32x32-s5-w2 256x128x128-s3-w8 256x64x128-s4-w4 64x256x128-s4-w4
+    128x128x128-s4-w4 128x64x64-s4-w4 64x128x64-s4-w4 128x32x64-s4-w4 64x32x64-s5-w2
+    """
 ) + tuple(
     Config(m, n, k, stages, 2 if n <= 64 else 4)
     for stages in (2, 3, 4, 5, 6)
@@ -110,42 +72,27 @@ SCALED_MM = _rows(
 )
 
 SCALED_PERSISTENT_MM = _rows(
-    (128, 128, 64, 3, 8),
-    (128, 128, 128, 3, 8),
-    (128, 128, 128, 4, 8),
-    (128, 128, 128, 4, 4),
-    (128, 128, 128, 3, 4),
-    (128, 128, 128, 5, 4),
-    (128, 128, 128, 5, 8),
-    (128, 128, 128, 6, 8),
-    (128, 128, 64, 4, 8),
+    """
+    128x128x64-s3-w8 128x128x128-s3-w8 128x128x128-s4-w8 128x128x128-s4-w4 128x128x128-s3-w4 128x128x128-s5-w4
+    128x128x128-s5-w8 128x128x128-s6-w8 128x128x64-s4-w8
+    """
 )
 
 #: The last two rows are the harness's own: wide tiles, fastest for fp8 on an H200.
-PERSISTENT_FP8 = SCALED_PERSISTENT_MM + _rows((128, 256, 128, 3, 8), (128, 256, 128, 4, 8))
+PERSISTENT_FP8 = SCALED_PERSISTENT_MM + _rows("128x256x128-s3-w8 128x256x128-s4-w8")
 
 MM_PLUS_MM = _rows(
-    (64, 64, 32, 2, 4),
-    (64, 64, 32, 3, 8),
-    (64, 64, 32, 4, 16),
-    (64, 32, 32, 4, 8),
-    (32, 64, 32, 4, 8),
-    (128, 128, 32, 1, 8),
-    (64, 64, 64, 1, 8),
-    (32, 32, 128, 1, 8),
-    (64, 64, 16, 2, 4),
-    (32, 32, 16, 1, 2),
+    """
+    64x64x32-s2-w4 64x64x32-s3-w8 64x64x32-s4-w16 64x32x32-s4-w8 32x64x32-s4-w8 128x128x32-s1-w8 64x64x64-s1-w8
+    32x32x128-s1-w8 64x64x16-s2-w4 32x32x16-s1-w2
+    """
 )
 
 #: Convolutions have no GROUP_M: their programs are not reordered.
 CONV = _rows(
-    (64, 256, 16, 2, 4),
-    (256, 64, 16, 2, 4),
-    (1024, 16, 16, 1, 8),
-    (128, 128, 32, 2, 8),
-    (64, 64, 32, 2, 4),
-    (64, 256, 32, 2, 8),
-    (256, 64, 32, 2, 8),
+    """
+    64x256x16-s2-w4 256x64x16-s2-w4 1024x16x16-s1-w8 128x128x32-s2-w8 64x64x32-s2-w4 64x256x32-s2-w8 256x64x32-s2-w8
+    """
 )
 
 # Attention. Columns: BLOCK_M, BLOCK_N, num_stages, num_warps; with few queries BLOCK_N, num_stages, num_warps.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import re
 
 from conformance.heuristics import base
 from conformance.heuristics.configs import AnyConfig, Config, FlexConfig, FlexDecodeConfig, Vendor
@@ -21,52 +22,28 @@ def options(matrix_instr_nonkdim: int = 16, waves_per_eu: int = 0, kpack: int = 
     return (("matrix_instr_nonkdim", matrix_instr_nonkdim), ("waves_per_eu", waves_per_eu), ("kpack", kpack))
 
 
-#: BLOCK_M, BLOCK_N, BLOCK_K, num_warps, GROUP_M, waves_per_eu.
-MM = (
-    (16, 16, 256, 4, 4, 2),
-    (32, 16, 256, 4, 4, 0),
-    (32, 32, 16, 4, 8, 2),
-    (32, 32, 128, 4, 8, 0),
-    (32, 64, 64, 4, 8, 0),
-    (64, 16, 128, 4, 8, 2),
-    (64, 32, 32, 4, 8, 0),
-    (64, 32, 64, 4, 8, 0),
-    (64, 32, 64, 8, 8, 0),
-    (64, 32, 128, 4, 8, 0),
-    (64, 64, 16, 4, 8, 0),
-    (64, 64, 64, 4, 4, 0),
-    (64, 64, 128, 8, 16, 0),
-    (64, 64, 256, 8, 4, 0),
-    (64, 128, 32, 4, 4, 2),
-    (64, 128, 32, 8, 8, 0),
-    (64, 128, 64, 8, 4, 0),
-    (64, 128, 128, 8, 4, 0),
-    (128, 32, 32, 4, 8, 0),
-    (128, 32, 64, 4, 8, 0),
-    (128, 64, 32, 4, 8, 2),
-    (128, 64, 64, 4, 16, 0),
-    (128, 64, 128, 8, 4, 0),
-    (128, 128, 32, 4, 16, 2),
-    (128, 128, 32, 8, 16, 0),
-    (128, 128, 32, 8, 16, 2),
-    (128, 128, 64, 4, 16, 0),
-    (128, 128, 64, 8, 8, 0),
-    (128, 128, 128, 8, 16, 0),
-    (128, 256, 32, 4, 16, 2),
-    (128, 256, 64, 8, 4, 0),
-    (256, 64, 64, 8, 4, 0),
-    (256, 128, 32, 4, 4, 2),
-    (256, 128, 32, 8, 16, 0),
-    (256, 128, 64, 8, 4, 0),
-    (256, 256, 64, 8, 4, 0),
-)
+#: BLOCK_M x BLOCK_N x BLOCK_K, num_warps, GROUP_M and waves_per_eu of each row.
+MM = """
+    16x16x256-w4-g4-waves2
+    32x16x256-w4-g4-waves0 32x32x16-w4-g8-waves2 32x32x128-w4-g8-waves0 32x64x64-w4-g8-waves0
+    64x16x128-w4-g8-waves2 64x32x32-w4-g8-waves0 64x32x64-w4-g8-waves0 64x32x64-w8-g8-waves0 64x32x128-w4-g8-waves0
+    64x64x16-w4-g8-waves0 64x64x64-w4-g4-waves0 64x64x128-w8-g16-waves0 64x64x256-w8-g4-waves0 64x128x32-w4-g4-waves2
+    64x128x32-w8-g8-waves0 64x128x64-w8-g4-waves0 64x128x128-w8-g4-waves0
+    128x32x32-w4-g8-waves0 128x32x64-w4-g8-waves0 128x64x32-w4-g8-waves2 128x64x64-w4-g16-waves0
+    128x64x128-w8-g4-waves0 128x128x32-w4-g16-waves2 128x128x32-w8-g16-waves0 128x128x32-w8-g16-waves2
+    128x128x64-w4-g16-waves0 128x128x64-w8-g8-waves0 128x128x128-w8-g16-waves0 128x256x32-w4-g16-waves2
+    128x256x64-w8-g4-waves0
+    256x64x64-w8-g4-waves0 256x128x32-w4-g4-waves2 256x128x32-w8-g16-waves0 256x128x64-w8-g4-waves0
+    256x256x64-w8-g4-waves0
+"""
 
 
 def mm(num_stages: int = BACKEND_STAGES) -> tuple[Config, ...]:
     """The rows of ``mm``, which have no stage count of their own."""
+    rows = (map(int, re.findall(r"\d+", row)) for row in MM.split())
     return tuple(
         Config(m, n, k, num_stages, warps, group_m=group, vendor=options(waves_per_eu=waves))
-        for m, n, k, warps, group, waves in MM
+        for m, n, k, warps, group, waves in rows
     )
 
 
