@@ -143,23 +143,20 @@ def test_an_accepted_feature_hides_no_other(tmp_path):
     assert not [cause for _, cause in kinds if "TMA_STORE" in cause]
 
 
-def test_what_failed_before_is_said_of_a_failure_that_got_worse(tmp_path):
+@pytest.mark.parametrize(
+    ("check", "kind", "detail"),
+    [
+        ("memory", Kind.NEW_FAIL, "failed before: numerics/randn"),
+        ("numerics/other", Kind.STILL_FAIL, "another cause before: numerics/randn"),
+    ],
+)
+def test_what_failed_in_the_baseline_is_named(tmp_path, check, kind, detail):
     before, after = record(), record()
     fail(before, *WRONG)
-    fail(after, "memory", "12 bytes after operand A were written")
-    comparison = compared(tmp_path, [before], [after])
-    (group,) = comparison.groups
-    assert "failed before: numerics/randn" in group.findings[0].detail
-
-
-def test_changed_cause_of_a_failure_is_said(tmp_path):
-    before, after = record(), record()
-    fail(before, "numerics/randn", "FAIL 3/416 wrong")
-    fail(after, "numerics/other", "FAIL 3/416 wrong")
-    comparison = compared(tmp_path, [before], [after])
-    (group,) = comparison.groups
-    assert group.kind is Kind.STILL_FAIL
-    assert "another cause before: numerics/randn" in group.findings[0].detail
+    fail(after, check, "FAIL 3/416 wrong")
+    (group,) = compared(tmp_path, [before], [after]).groups
+    assert group.kind is kind
+    assert detail in group.findings[0].detail
 
 
 def torn(folder: Path) -> Path:

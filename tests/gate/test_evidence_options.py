@@ -63,6 +63,12 @@ def test_options_that_make_a_run_partial(words, shown):
     assert check_options(["--tier", "quick", *words], {}) == OptionCheck((shown,), (), "quick")
 
 
+def test_the_order_of_narrowing_options_is_that_of_signed_statements():
+    words = ["--lf", "-x", "--kernel", "mm", "-k", "b", "--kernel", "addmm", "-x", "-k", "a", "test_scaling.py"]
+    in_order = ("-k b", "-k a", "--kernel mm", "--kernel addmm", "-x", "--lf", "only test_scaling.py")
+    assert check_options(words, {}).narrowing == in_order
+
+
 @pytest.mark.parametrize("words", REFUSED, ids=" ".join)
 def test_options_that_no_evidence_may_have(words):
     assert check_options(["--tier", "quick", *words], {}).refused

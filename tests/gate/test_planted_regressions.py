@@ -198,17 +198,12 @@ def test_best_config_moved(compared):
     assert PROBLEMS[0] in moved.detail
 
 
-def test_lost_kernel_is_one_group_that_says_so(compared):
-    comparison = compared([one for one in BASE if one["kernel"] != "addmm"])
-    assert kinds(comparison) == {"LOST_COVERAGE": 16}
+@pytest.mark.parametrize(("what", "name", "count"), [("kernel", "addmm", 16), ("target", "sm_100", 24)])
+def test_what_is_lost_whole_is_one_group_that_says_so(compared, what, name, count):
+    comparison = compared([one for one in BASE if one[what] != name])
+    assert kinds(comparison) == {"LOST_COVERAGE": count}
     (group,) = comparison.groups
-    assert group.cause == "kernel addmm: none of its 16 cases was recorded"
-
-
-def test_lost_target_is_one_group_over_all_kernels(compared):
-    comparison = compared([one for one in BASE if one["target"] != "sm_100"])
-    (group,) = comparison.groups
-    assert group.cause == "target sm_100: none of its 24 cases was recorded"
+    assert group.cause == f"{what} {name}: none of its {count} cases was recorded"
 
 
 def test_run_without_its_tail_is_not_safe(compared):
@@ -367,17 +362,18 @@ def test_cached_compilations_are_not_timed(compared):
     assert compared(changed(BASE, cached, **KERNEL)).groups == ()
 
 
-def test_times_of_other_devices_are_not_compared(compared):
-    stack = {**BASE[0]["stack"], "device": "NVIDIA H100"}
-    comparison = compared(changed(BASE, slower, **KERNEL), stack=stack)
+@pytest.mark.parametrize(
+    ("change", "run", "warning"),
+    [
+        (slower, {"stack": {**BASE[0]["stack"], "device": "NVIDIA H100"}}, "devices differ"),
+        (other_bits, {"seed": 7}, "seeds differ"),
+    ],
+    ids=["times", "bits"],
+)
+def test_what_another_device_or_seed_changes_is_not_compared(compared, change, run, warning):
+    comparison = compared(changed(BASE, change, **KERNEL), **run)
     assert comparison.groups == ()
-    assert any("devices differ" in warning for warning in comparison.warnings)
-
-
-def test_bits_of_other_seeds_are_not_compared(compared):
-    comparison = compared(changed(BASE, other_bits, **KERNEL), seed=7)
-    assert comparison.groups == ()
-    assert any("seeds differ" in warning for warning in comparison.warnings)
+    assert any(warning in text for text in comparison.warnings)
 
 
 def test_single_measurements_that_differ_are_ambiguous(compared):

@@ -85,12 +85,8 @@ def test_one_case_by_its_id(project, workers):
 
 def test_unknown_case_id(project, workers):
     project.suite("good", GOOD)
-    project.refused(
-        "*no collected case has id test_good.py::test_good[[]7]: *",
-        "--conformance-case",
-        "test_good.py::test_good[7]",
-        *workers,
-    )
+    message = "*no collected case has id test_good.py::test_good[[]7]: *"
+    project.refused(message, "--conformance-case", "test_good.py::test_good[7]", *workers)
 
 
 KERNELS = """
@@ -116,13 +112,8 @@ def test_filters(project, arguments, cases):
 
 def test_filters_that_match_nothing_are_refused(project):
     project.suite("one", KERNELS)
-    project.refused(
-        "*no collected case has kernel mm and suite three: see 'conformance list'*",
-        "--suite",
-        "three",
-        "--kernel",
-        "mm",
-    )
+    message = "*no collected case has kernel mm and suite three: see 'conformance list'*"
+    project.refused(message, "--suite", "three", "--kernel", "mm")
 
 
 def test_files_outside_the_root_directory(project):

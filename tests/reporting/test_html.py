@@ -52,19 +52,18 @@ def test_every_status_has_a_meaning_and_a_rank():
     assert set(html_data.RANKED) == set(Status)
 
 
-def test_a_case_that_was_not_run_is_claimed_and_not_passed(tmp_path):
-    records = [case("p"), case("n", Status.NOT_RUN), case("a", Status.NOT_APPLICABLE)]
-    head = html_data.header(run_of(tmp_path, *records, selected=3))
-    assert (head["passed"], head["claimed"], head["unrecorded"]) == (1, 2, 0)
-
-
-def test_a_selected_case_without_a_record_is_claimed(tmp_path):
-    head = html_data.header(run_of(tmp_path, case("p"), selected=3))
-    assert (head["passed"], head["claimed"], head["unrecorded"]) == (1, 3, 2)
-
-
-def test_a_case_recorded_twice_does_not_hide_a_missing_one(tmp_path):
-    assert html_data.header(run_of(tmp_path, case("p"), case("p"), selected=2))["unrecorded"] == 1
+@pytest.mark.parametrize(
+    ("records", "selected", "counts"),
+    [
+        ([case("p"), case("n", Status.NOT_RUN), case("a", Status.NOT_APPLICABLE)], 3, (1, 2, 0)),
+        ([case("p")], 3, (1, 3, 2)),
+        ([case("p"), case("p")], 2, (2, 3, 1)),
+    ],
+    ids=["a case that was not run is claimed", "so is one without a record", "a double record hides none"],
+)
+def test_what_was_selected_is_claimed_and_only_what_passed_counts(tmp_path, records, selected, counts):
+    head = html_data.header(run_of(tmp_path, *records, selected=selected))
+    assert (head["passed"], head["claimed"], head["unrecorded"]) == counts
 
 
 def test_the_worst_status_comes_first(tmp_path):

@@ -33,8 +33,9 @@ _REPLACING = (
 
 @dataclass(frozen=True)
 class OptionCheck:
-    """What a run's options mean for evidence. ``narrowing`` are those that left cases out; ``refused`` those that no
-    evidence may have; ``tier`` and ``seed`` are the last ones given, None if there was none."""
+    """What a run's options mean for evidence. ``narrowing`` are those that left cases out, in an order that may never
+    change: signed statements repeat it. ``refused`` are those that no evidence may have. ``tier`` and ``seed`` are the
+    last ones given, None if there was none."""
 
     narrowing: tuple[str, ...]
     refused: tuple[str, ...]
