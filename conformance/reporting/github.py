@@ -7,7 +7,6 @@ Format of the commands and their escaping: GitHub's "Workflow commands for GitHu
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 from conformance.gate.findings import Comparison, Group, Severity
@@ -19,8 +18,8 @@ SUMMARY_LIMIT = 1 << 20
 _LEVELS = {Severity.REGRESSION: "error", Severity.WARNING: "warning"}
 
 
-def runs_in_actions(environment: Mapping[str, str] = os.environ) -> bool:
-    return environment.get("GITHUB_ACTIONS") == "true"
+def runs_in_actions() -> bool:
+    return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
 def annotation_lines(comparison: Comparison) -> list[str]:
@@ -57,9 +56,9 @@ def _data(text: str) -> str:
     return text.replace("\r", "%0D").replace("\n", "%0A")
 
 
-def append_summary(comparison: Comparison, environment: Mapping[str, str] = os.environ) -> None:
+def append_summary(comparison: Comparison) -> None:
     """Appends the comparison to the file of the job's summary, if there is one. Raises OSError."""
-    name = environment.get("GITHUB_STEP_SUMMARY")
+    name = os.environ.get("GITHUB_STEP_SUMMARY")
     if not name:
         return
     file = Path(name)

@@ -159,5 +159,5 @@ def test_claims_that_failed_come_before_those_that_nothing_proves():
 
 def test_long_reasons_show_their_first_cases():
     claim = profiles.Claim("sm_90", "a", profiles.State.FAILED, None, 9, 0, "x", tuple(map(str, range(9))))
-    text = lines(decide(claims=[claim]), shown=2)
-    assert text[2:] == ["claim: sm_90: a failed: x", "    0", "    1", "    and 7 more"]
+    text = lines(decide(claims=[claim]))
+    assert text[2:] == ["claim: sm_90: a failed: x", *(f"    {case}" for case in range(5)), "    and 4 more"]

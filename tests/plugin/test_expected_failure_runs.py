@@ -120,16 +120,8 @@ def test_bad(recorder, late): raise KeyError("Unregistered range")
         "fail",
         "check memory failed beside the expected failure: guard overwritten",
     ),
-    "judged-nothing": (
-        "def test_bad(recorder): pass\n",
-        "fail",
-        "without judging anything",
-    ),
-    "plain-skip": (
-        'def test_bad(recorder): pytest.skip("Unregistered range")\n',
-        "fail",
-        "without a typed reason",
-    ),
+    "judged-nothing": ("def test_bad(recorder): pass\n", "fail", "without judging anything"),
+    "plain-skip": ('def test_bad(recorder): pytest.skip("Unregistered range")\n', "fail", "without a typed reason"),
     "plain-xfail": (
         '@pytest.mark.xfail(reason="Unregistered range")\n' + FAILING,
         "fail",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from conformance.gate.changes import thresholds
@@ -84,18 +84,13 @@ def kind_of_check(text: str) -> Kind | None:
     return _KINDS_OF_CHECKS.get(check.kind)
 
 
-def explained(failing: Iterable[tuple[str, str]], findings: Iterable[Finding]) -> bool:
+def explained(failing: Sequence[tuple[str, str]], findings: Iterable[Finding]) -> bool:
     """Whether every failing check only repeats a finding about the code. A forbidden feature that appeared repeats the
     loss of the one whose place it took."""
     kinds = {finding.kind for finding in findings}
-    checks = [check for check, _ in failing]
-    for check in checks:
-        kind = kind_of_check(check)
-        if kind is None and Check.parse(check).kind is CheckKind.FORBIDS:
-            kind = Kind.FEATURE_LOST
-        if kind not in kinds:
-            return False
-    return bool(checks)
+    forbidden = {check for check, _ in failing if Check.parse(check).kind is CheckKind.FORBIDS}
+    repeated = [kind_of_check(check) or (Kind.FEATURE_LOST if check in forbidden else None) for check, _ in failing]
+    return bool(repeated) and kinds.issuperset(repeated)
 
 
 def verdict_findings(before: ComparedRecord | None, after: ComparedRecord, known: Iterable[Finding]) -> list[Finding]:

@@ -42,15 +42,16 @@ class TimeChange(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def interval_rank(count: int, confidence: float = MEDIAN_CONFIDENCE) -> int | None:
+def interval_rank(count: int) -> int | None:
     """The rank r, counted from 1, for which the r-th smallest and the r-th largest of ``count`` independent
-    measurements enclose the median with at least ``confidence``; None if even the extremes do not.
+    measurements enclose the median with at least
+    :data:`MEDIAN_CONFIDENCE`; None if even the extremes do not.
 
     How many measurements lie below the median is binomial with p = 1/2, so the interval misses it with a probability
     of 2 P(B <= r - 1): H. A. David and H. N. Nagaraja, Order Statistics, 3rd edition, section 7.1. For ties, and where
     the median is not unique, the probability is no larger.
     """
-    allowed = (1 - confidence) / 2
+    allowed = (1 - MEDIAN_CONFIDENCE) / 2
     below, rank = 0.0, 0
     while rank <= count // 2:
         below += math.comb(count, rank) / 2**count

@@ -27,7 +27,7 @@ def pack(folder: Path, key: PrivateKey, waivers: Iterable[Path], mustpass: Mappi
     """The bundle of the run in ``folder``, signed with ``key``, with the files of ``waivers`` and those of ``mustpass``
     under their names. It has the same bytes each time. Raises :class:`Rejected` for a run that no verifier would take:
     incomplete, damaged, or without its environment, which cannot be written later."""
-    members = {name: _file(folder / name) for name in REQUIRED if _is_there(folder, name)}
+    members = {name: _required(folder, name) for name in REQUIRED}
     members |= {name: _file(folder / name) for name in OPTIONAL if (folder / name).exists()}
     members |= {MUSTPASS + name: _file(path) for name, path in mustpass.items()}
     for path in waivers:
@@ -41,9 +41,9 @@ def pack(folder: Path, key: PrivateKey, waivers: Iterable[Path], mustpass: Mappi
     return write_archive({**members, ENVELOPE_FILE: seal(encode(statement), key)})
 
 
-def _is_there(folder: Path, name: str) -> bool:
+def _required(folder: Path, name: str) -> bytes:
     if (folder / name).is_file():
-        return True
+        return _file(folder / name)
     if name == ENVIRONMENT_FILE:
         why = "it is written when a run begins and cannot be made up later; run again with this version"
     else:

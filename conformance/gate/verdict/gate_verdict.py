@@ -11,6 +11,9 @@ from conformance.gate.mustpass.mustpass_check import Headline, MustpassCheck
 from conformance.gate.mustpass.profiles import Claim, State
 from conformance.gate.verdict.apply_waivers import AppliedWaivers, WaivedCase, suggested
 
+#: How many cases of a reason are named; the others are counted.
+CASES_SHOWN = 5
+
 
 class Part(str, Enum):
     """What a reason is about. The order is that of a report."""
@@ -33,11 +36,11 @@ class GateReason:
     details: tuple[str, ...] = ()
     edit: str = ""
 
-    def lines(self, shown: int = 5) -> list[str]:
-        """The reason as lines of text: what it says, at most ``shown`` of its cases, and the edit."""
+    def lines(self) -> list[str]:
+        """The reason as lines of text: what it says, its first cases, and the edit."""
         named = [f"{case}: {text}" for case, text in zip(self.cases, self.details, strict=False)] or self.cases
-        lines = [f"{self.part.value}: {self.text}", *(f"    {case}" for case in named[:shown])]
-        lines += [f"    and {len(self.cases) - shown} more"] if len(self.cases) > shown else []
+        lines = [f"{self.part.value}: {self.text}", *(f"    {case}" for case in named[:CASES_SHOWN])]
+        lines += [f"    and {len(self.cases) - CASES_SHOWN} more"] if len(self.cases) > CASES_SHOWN else []
         return [*lines, *(f"    {line}" for line in self.edit.splitlines())]
 
 
@@ -109,8 +112,8 @@ def _regression(group: Group, comparison: Comparison, passing: Sequence[str]) ->
     return GateReason(Part.REGRESSION, text, cases, edit=edit)
 
 
-def lines(verdict: GateVerdict, shown: int = 5) -> list[str]:
-    """The verdict as text, worst first: at most ``shown`` cases of each reason. Records and files are quoted as they
+def lines(verdict: GateVerdict) -> list[str]:
+    """The verdict as text, worst first: the first cases of each reason. Records and files are quoted as they
     are, so clean it before it is printed."""
     text = [f"gate: {'passed' if verdict.passed else f'FAILED, {len(verdict.reasons)} reasons'}"]
     text += [str(headline) for headline in verdict.headlines]
@@ -118,7 +121,7 @@ def lines(verdict: GateVerdict, shown: int = 5) -> list[str]:
         count = sum(claim.state is state for claim in verdict.claims)
         text += [f"claims {state.value}: {count} of {len(verdict.claims)}"] if count else []
     for reason in verdict.reasons:
-        text += reason.lines(shown)
+        text += reason.lines()
     text += [f"waived: {case.kind.value} {case.case}: {case.waiver.reason} ({case.waiver})" for case in verdict.waived]
     text += [f"claim: {claim}" for claim in verdict.claims if claim.state in (State.PROVEN, State.EXCUSED)]
     return [*text, *(f"note: {note}" for note in verdict.notes)]
