@@ -97,23 +97,6 @@ LEAST_SHARED_MEMORY = 48 * KIB
 #: (CUDA programming guide, compute capability 9.0).
 SYSTEM_SHARED_MEMORY = 1024
 
-CAPABILITIES = (
-    "fp16",
-    "bf16",
-    "ieee",
-    "tf32",
-    "e4m3",
-    "e5m2",
-    "tensor-descriptor",
-    "host-descriptor",
-    "tma",
-    "wgmma",
-    "tcgen05",
-    "mfma",
-    "wmma",
-    "warp-specialization",
-)
-
 
 @dataclass(frozen=True)
 class Capability:
@@ -498,3 +481,6 @@ _PREDICATES: dict[str, _Predicate] = {
     "wmma": _hardware(lambda t: t.vendor == "amd" and str(t.arch)[:5] in ("gfx11", "gfx12"), "WMMA (gfx11, gfx12)"),
     "warp-specialization": _warp_specialization,
 }
+
+#: What a target may be able to do.
+CAPABILITIES = tuple(_PREDICATES)
