@@ -107,7 +107,8 @@ def measure(unit: Unit, form: ExponentRange) -> Measured:
     # The small term comes in a later step than the large one, which stays, but before the first promotion.
     late = (promotions[0] if promotions else PROBE_K) - 1
     result_bits = _deepest(lambda j: _dot(unit, {0: (1, top), late: (1, top - j)}, form) != 2.0**top, deepest)
-    lost = [k for k in range(2, PROBE_K) if _lost(unit, form, top, min(deepest, aligned + 3), k)]
+    small = top - min(deepest, aligned + 3)  # aligned to a large term of its own step, it is lost
+    lost = [k for k in range(2, PROBE_K) if _dot(unit, {0: (1, top), 1: (-1, top), k: (1, small)}, form) == 0]
     chunk = len(lost) + 2 if aligned < deepest else None
     # One product of 3/4 of the last bit kept: truncation drops it, rounding to nearest carries.
     truncates = (
@@ -136,10 +137,6 @@ def _promotions(unit: Unit, form: ExponentRange, top: int, deepest: int) -> list
 def _deepest(survives: Callable[[int], bool], limit: int) -> int:
     """The largest j up to ``limit`` for which 1 .. j all survive."""
     return next((j - 1 for j in range(1, limit + 1) if not survives(j)), limit)
-
-
-def _lost(unit: Unit, form: ExponentRange, top: int, depth: int, k: int) -> bool:
-    return _dot(unit, {0: (1, top), 1: (-1, top), k: (1, top - depth)}, form) == 0
 
 
 def disagreements(measured: Measured, contract: Accumulator) -> list[str]:

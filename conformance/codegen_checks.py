@@ -269,23 +269,21 @@ def code(stage: str, text: str) -> str:
     Comments, locations, symbols, labels, assembler directives and predicates are cut, so that neither a kernel's or a
     file's name nor a comment can match; lines keep their numbers.
     """
-    cut = {"ttir": _mlir_line, "ttgir": _mlir_line, "ptx": _ptx_line, "amdgcn": _amdgcn_line}.get(stage)
-    return text if cut is None else "\n".join(cut(line.strip()) for line in text.split("\n"))
+    comment = {"ttir": "//", "ttgir": "//", "ptx": "//", "amdgcn": ";"}.get(stage)
+    if comment is None:
+        return text
+    cut = _mlir_line if stage in ("ttir", "ttgir") else _assembly_line
+    return "\n".join(cut(line.strip(), comment) for line in text.split("\n"))
 
 
-def _mlir_line(line: str) -> str:
-    if line.startswith(("#loc", "//")):
+def _mlir_line(line: str, comment: str) -> str:
+    if line.startswith(("#loc", comment)):
         return ""
-    return _SYMBOL.sub("@", _LOCATION.sub("", line).partition("//")[0])
+    return _SYMBOL.sub("@", _LOCATION.sub("", line).partition(comment)[0])
 
 
-def _ptx_line(line: str) -> str:
-    line = re.sub(r"^@!?%\w+\s+", "", line.partition("//")[0].strip())
-    return "" if line.startswith(".") or line.endswith(":") else line
-
-
-def _amdgcn_line(line: str) -> str:
-    line = line.partition(";")[0].strip()
+def _assembly_line(line: str, comment: str) -> str:
+    line = re.sub(r"^@!?%\w+\s+", "", line.partition(comment)[0].strip())  # without a predicate of PTX
     return "" if line.startswith(".") or line.endswith(":") else line
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 from conformance.inputs import gemm
 from conformance.inputs.arrangement import ignored
@@ -44,20 +43,18 @@ def build(request: FillRequest[GroupedGemm]) -> Fill:
         raise FillError(
             f"{problem.id}, fill {request.name}, seed {request.seed}: the value is not that of the groups put together"
         )
-    return request.fill(method, inputs, expected, _error(problem, fills), _meta(fills))
+    errors = [fill.error for fill in fills if fill.error is not None]
+    error = grouped.joined(problem, "out", errors) if errors else None
+    return request.fill(method, inputs, expected, error, _meta(fills))
 
 
 def _group_fill(request: FillRequest[GroupedGemm], group: int) -> Fill:
     """The fill of one group's product, with a seed of its own."""
-    product = _product(request.problem, group)
+    problem = request.problem
+    sizes = problem.group_extents(group)
+    product = mm(*sizes, problem.dtype, out_dtype=problem.out_dtype, precision=problem.precision)
     own = FillRequest(request.name, product, request.contract, SEEDS_PER_PROBLEM * request.seed + group, request.device)
-    return _without_product(own) if 0 in (product.M, product.N, product.K) else gemm.build(own)
-
-
-def _product(problem: GroupedGemm, group: int) -> Gemm:
-    """The product of one group."""
-    m, n, k = problem.group_extents(group)
-    return mm(m, n, k, problem.dtype, out_dtype=problem.out_dtype, precision=problem.precision)
+    return _without_product(own) if 0 in sizes else gemm.build(own)
 
 
 def _without_product(request: FillRequest[Gemm]) -> Fill:
@@ -68,11 +65,6 @@ def _without_product(request: FillRequest[Gemm]) -> Fill:
     if name in ("transparent", "wide-A", "wide-B"):
         return request.fill("exact", inputs, zeros, None)
     return request.fill("special" if name == "special" else "bounded", inputs, zeros, zeros)
-
-
-def _error(problem: GroupedGemm, parts: Sequence[Fill]) -> Tensor | None:
-    errors = [part.error for part in parts if part.error is not None]
-    return grouped.joined(problem, "out", errors) if errors else None
 
 
 def _meta(parts: Sequence[Fill]) -> dict[str, object]:

@@ -311,11 +311,6 @@ def _spans_wide(problem: Attention) -> bool:
     return any(dataclasses.replace(operand, shape=(1, *operand.shape[1:])).span >= INDEX_LIMIT for operand in tensors)
 
 
-def _in_fp32(problem: Attention) -> bool:
-    """Whether products are sums of fp32 multiplications, which read P and dS from shared memory too."""
-    return problem.dtype == "fp32" and problem.precision == "ieee"
-
-
 def _unscaled(problem: Attention) -> bool:
     """Whether the softmax can work on raw products: nothing modifies them, and the largest score is the largest one."""
     return problem.score.kind == "none" and problem.softmax_scale > 0
@@ -334,7 +329,9 @@ class Forward(AttentionKernel):
         dim, value_dim = _power_of_two(problem.head_dim), _power_of_two(problem.values_dim)
         # The warps of a product lie along its longer side. P is exchanged between them if that is the columns of P @ V.
         exchanged = config.block_m < value_dim and not self._multiplies_by_warpgroup(plan)
-        staged = config.block_m * config.block_n if exchanged or _in_fp32(problem) else 0
+        # Sums of fp32 multiplications read it from shared memory, too.
+        in_fp32 = problem.dtype == "fp32" and problem.precision == "ieee"
+        staged = config.block_m * config.block_n if exchanged or in_fp32 else 0
         return config.block_m * dim + staged, config.block_n * (dim + value_dim)
 
     def grid(self, plan: Plan) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -17,16 +17,20 @@ NARROW = ("fp16", "bf16")
 
 def about_precision(model: FaultModel) -> Iterator[Hypothesis]:
     """Roundings that the contract does not allow, replayed."""
-    out = FORMATS[model.contract.out_dtype]
-    yield Hypothesis("the output is rounded towards zero", functools.partial(_towards_zero, model))
+    contract, out = model.contract, FORMATS[model.contract.out_dtype]
+
+    def changed(cause: str, change: Callable[[Tensor], Tensor], special: bool = False) -> Hypothesis:
+        return Hypothesis(cause, lambda rows, cols: change(_value(model, rows, cols)), special)
+
+    towards_zero = functools.partial(_cut, name=contract.out_dtype, overflow=contract.overflow)
+    yield changed("the output is rounded towards zero", towards_zero)
     for name in (*NARROW, "e5m2", "e4m3"):
-        if name != model.contract.out_dtype:
+        if name != contract.out_dtype:
             # infinities are what such a fault makes of large values, so they are evidence
-            through = functools.partial(_through, model, name)
-            yield Hypothesis(f"the result passes through {name}", through, special=True)
+            yield changed(f"the result passes through {name}", functools.partial(_nearest, name=name), special=True)
     for width in range(out.significand + 1, min(out.significand + 13, 24)):
         cause = f"the result is rounded to {width} bits before it is rounded to the output"
-        yield Hypothesis(cause, functools.partial(_to_width, model, width))
+        yield changed(cause, functools.partial(_to_width, width))
     if model.k:
         for name in ("tf32", *NARROW, "e5m2", "e4m3"):
             yield from _about_operands(model, name)
@@ -52,17 +56,9 @@ def _cut(values: Tensor, name: str, overflow: str = "ieee") -> Tensor:
     return lower.to(code.dtype).view(nearest.dtype).double()
 
 
-def _towards_zero(model: FaultModel, rows: Tensor, cols: Tensor) -> Tensor:
-    return _cut(_value(model, rows, cols), model.contract.out_dtype, model.contract.overflow)
-
-
-def _through(model: FaultModel, name: str, rows: Tensor, cols: Tensor) -> Tensor:
-    return _nearest(_value(model, rows, cols), name)
-
-
-def _to_width(model: FaultModel, width: int, rows: Tensor, cols: Tensor) -> Tensor:
-    """The result rounded to nearest even at ``width`` significant bits."""
-    fraction, exponent = torch.frexp(_value(model, rows, cols))
+def _to_width(width: int, values: Tensor) -> Tensor:
+    """``values`` rounded to nearest even at ``width`` significant bits."""
+    fraction, exponent = torch.frexp(values)
     return torch.ldexp(torch.round(fraction * 2.0**width), exponent - width)
 
 
