@@ -37,16 +37,17 @@ def plain(inductor: Any, target: Target) -> None:
 
 
 CASES = {
-    "stored_by_descriptor": case("test_mm_persistent_tma", order=("row", "row"), dynamic=False, store=True),
-    "stored_by_pointer": case("test_mm_persistent_tma", order=("row", "col"), dynamic=False, store=False),
-    "with_longer_rows": case("test_mm_persistent_tma_padded", order=("row", "row"), dynamic=False),
-    "on_two_multiprocessors": on_two_multiprocessors,
+    "by descriptor": case("test_mm_persistent_tma", order=("row", "row"), dynamic=False, store=True),
+    "by pointer": case("test_mm_persistent_tma", order=("row", "col"), dynamic=False, store=False),
+    "longer rows": case("test_mm_persistent_tma_padded", order=("row", "row"), dynamic=False),
+    "two SMs": on_two_multiprocessors,
     "plain": plain,
 }
 
 STORE = r"^( *)tma_descriptor0\.store\(\[xoffset, yoffset\], (.*)\)$"
 BY_POINTER = r"\1tl.store(out_ptr0 + xindex * 248 + yindex, \2, xmask & ymask)"
 WITH_STORE = ("source/descriptor stores", "codegen/requires/TMA_STORE")
+POINTER_STORE = ("source/pointer stores", "codegen/forbids/POINTER_STORE")
 
 STORE_POINTERS = r"^( *)tl\.store\(out_ptr0 \+ .*, acc, \w+\)$"
 BY_DESCRIPTOR = (
@@ -62,71 +63,23 @@ LOAD_A_BY_POINTER = (
 )
 
 
-def constant(name: str, value: str) -> str:
-    return f"{name} : tl.constexpr = {value}"
-
+A_ROWS, B_COLUMNS = "A_ROW_MAJOR : tl.constexpr = True", "B_ROW_MAJOR : tl.constexpr = False"
+SMS = "NUM_SMS : tl.constexpr = {}"
+UNASKED = ("source/descriptors", "source/descriptor stores", "source/pointer stores", "codegen/forbids/TMA_STORE")
 
 FAULTS = (
-    Fault("no store", "stored_by_descriptor", STORE, r"\1pass", (*WITH_STORE, "numerics")),
-    Fault(
-        "store through pointers",
-        "stored_by_descriptor",
-        STORE,
-        BY_POINTER,
-        (*WITH_STORE, "source/pointer stores", "codegen/forbids/POINTER_STORE"),
-    ),
-    Fault(
-        "descriptor store that was not asked for",
-        "stored_by_pointer",
-        STORE_POINTERS,
-        BY_DESCRIPTOR,
-        ("source/descriptors", "source/descriptor stores", "source/pointer stores", "codegen/forbids/TMA_STORE"),
-    ),
-    Fault(
-        "store eight columns further",
-        "stored_by_descriptor",
-        r"\[xoffset, yoffset\]",
-        "[xoffset, yoffset + 8]",
-        ("numerics",),
-    ),
-    Fault(
-        "A's layout flag",
-        "stored_by_pointer",
-        constant("A_ROW_MAJOR", "True"),
-        constant("A_ROW_MAJOR", "False"),
-        ("raises",),
-    ),
-    Fault(
-        "B's layout flag",
-        "stored_by_pointer",
-        constant("B_ROW_MAJOR", "False"),
-        constant("B_ROW_MAJOR", "True"),
-        ("raises",),
-    ),
-    Fault("packed stride of A", "with_longer_rows", r"stride_am = 96$", "stride_am = 88", ("numerics",)),
-    Fault("packed stride of B", "with_longer_rows", r"stride_bk = 256$", "stride_bk = 248", ("numerics",)),
-    Fault("A loaded through pointers", "stored_by_pointer", LOAD_A, LOAD_A_BY_POINTER, ("source/descriptor loads",)),
-    Fault(
-        "NUM_SMS too large",
-        "on_two_multiprocessors",
-        constant("NUM_SMS", "2"),
-        constant("NUM_SMS", "3"),
-        ("source/NUM_SMS", "numerics"),
-    ),
-    Fault(
-        "NUM_SMS too small",
-        "on_two_multiprocessors",
-        constant("NUM_SMS", "2"),
-        constant("NUM_SMS", "1"),
-        ("source/NUM_SMS",),
-    ),
-    Fault(
-        "grid of one program",
-        "on_two_multiprocessors",
-        ", 2, 1, 1, stream=",
-        ", 1, 1, 1, stream=",
-        ("grid", "numerics"),
-    ),
+    Fault("no store", "by descriptor", STORE, r"\1pass", (*WITH_STORE, "numerics")),
+    Fault("store through pointers", "by descriptor", STORE, BY_POINTER, (*WITH_STORE, *POINTER_STORE)),
+    Fault("descriptor store that was not asked for", "by pointer", STORE_POINTERS, BY_DESCRIPTOR, UNASKED),
+    Fault("other columns", "by descriptor", r"\[xoffset, yoffset\]", "[xoffset, yoffset + 8]", ("numerics",)),
+    Fault("A's layout flag", "by pointer", A_ROWS, A_ROWS.replace("True", "False"), ("raises",)),
+    Fault("B's layout flag", "by pointer", B_COLUMNS, B_COLUMNS.replace("False", "True"), ("raises",)),
+    Fault("packed stride of A", "longer rows", r"stride_am = 96$", "stride_am = 88", ("numerics",)),
+    Fault("packed stride of B", "longer rows", r"stride_bk = 256$", "stride_bk = 248", ("numerics",)),
+    Fault("A loaded through pointers", "by pointer", LOAD_A, LOAD_A_BY_POINTER, ("source/descriptor loads",)),
+    Fault("NUM_SMS too large", "two SMs", SMS.format(2), SMS.format(3), ("source/NUM_SMS", "numerics")),
+    Fault("NUM_SMS too small", "two SMs", SMS.format(2), SMS.format(1), ("source/NUM_SMS",)),
+    Fault("grid of one program", "two SMs", ", 2, 1, 1, stream=", ", 1, 1, 1, stream=", ("grid", "numerics")),
     Fault("k's mask of A", "plain", r"(tl\.load\(A \+ .*), mask=a_mask, other=0\.0\)", r"\1)", ("numerics",)),
     Fault("last row of the store's mask", "plain", r"\(idx_m < M\)", "(idx_m < M - 1)", ("numerics",)),
     Fault("stride of A", "plain", r"idx_n \+ 88\*idx_m", "idx_n + 87*idx_m", ("numerics",)),

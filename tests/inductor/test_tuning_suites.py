@@ -206,13 +206,6 @@ class DeviceLeaks(Light):
         os.environ[tuning_jobs.VISIBLE_DEVICES] = str(self.device)
 
 
-@pytest.mark.parametrize(
-    ("process_class", "expected"), [(Light, []), (DeviceIgnored, ["visible"]), (DeviceLeaks, ["restored"])]
-)
-def test_visible_device_fault(process_class: Any, expected: list[str]) -> None:
-    assert failed(tuning.sees_only(process_class, 3, "5")) == expected
-
-
 def test_inductors_process_whose_kill_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TuningProcess, "kill", TuningProcess.close)
     with tuning_processes.tuning_process() as process:
@@ -241,39 +234,14 @@ class Pool:
         return Reply(self.faults.get("value", job.value), child.pid, self.faults.get("visible", str(child.device)))
 
 
-@pytest.mark.parametrize(
-    ("faults", "expected"),
-    [
-        ({}, []),
-        ({"lost": 0.0}, ["infinite"]),
-        ({"wait": 2}, ["prompt"]),
-        ({"value": 1.0}, ["before/values", "after/values"]),
-        ({"one_child": True}, ["before/children", "after/children"]),
-    ],
-)
-def test_pool_fault(faults: dict[str, Any], expected: list[str]) -> None:
-    assert failed(tuning.loses_only_that_job(Pool([0, 1], **faults), Job(seconds=9.0), limit=0.2)) == expected
+def loses(**faults: Any) -> Any:
+    """The check that a pool with ``faults`` loses only the job that exceeds its limit."""
+    return lambda: tuning.loses_only_that_job(Pool([0, 1], **faults), Job(seconds=9.0), limit=0.2)
 
 
-@pytest.mark.parametrize(
-    ("faults", "expected"),
-    [({}, []), ({"visible": "0"}, ["visible"]), ({"one_child": True}, ["device/children", "visible"])],
-)
-def test_pool_that_does_not_spread(faults: dict[str, Any], expected: list[str]) -> None:
-    assert failed(tuning.spreads(Pool([0, 1], **faults), [0, 1])) == expected
-
-
-@pytest.mark.parametrize(
-    ("listed", "expected"),
-    [
-        (TuningProcessPool.get_device_list, []),
-        (lambda: [None], ["devices/environment", "devices/all"]),
-        (lambda: [0, 1, 2, 3], ["devices/single", "devices/environment"]),
-    ],
-    ids=["inductor", "never-several", "environment-ignored"],
-)
-def test_device_list_fault(listed: Any, expected: list[str]) -> None:
-    assert failed(tuning.device_lists(SimpleNamespace(get_device_list=listed))) == expected
+def lists(listed: Callable[[], list[int | None]]) -> Any:
+    """The check of a pool that serves the devices ``listed``."""
+    return lambda: tuning.device_lists(SimpleNamespace(get_device_list=listed))
 
 
 # --- answers that are wrong ------------------------------------------------------------------------------------------
@@ -289,6 +257,20 @@ def spawned(check: Any, exit_code: int | None, sent: Any) -> Any:
 @pytest.mark.parametrize(
     ("check", "expected"),
     [
+        (lambda: tuning.sees_only(Light, 3, "5"), []),
+        (lambda: tuning.sees_only(DeviceIgnored, 3, "5"), ["visible"]),
+        (lambda: tuning.sees_only(DeviceLeaks, 3, "5"), ["restored"]),
+        (loses(), []),
+        (loses(lost=0.0), ["infinite"]),
+        (loses(wait=2), ["prompt"]),
+        (loses(value=1.0), ["before/values", "after/values"]),
+        (loses(one_child=True), ["before/children", "after/children"]),
+        (lambda: tuning.spreads(Pool([0, 1]), [0, 1]), []),
+        (lambda: tuning.spreads(Pool([0, 1], visible="0"), [0, 1]), ["visible"]),
+        (lambda: tuning.spreads(Pool([0, 1], one_child=True), [0, 1]), ["device/children", "visible"]),
+        (lists(TuningProcessPool.get_device_list), []),
+        (lists(lambda: [None]), ["devices/environment", "devices/all"]),
+        (lists(lambda: [0, 1, 2, 3]), ["devices/single", "devices/environment"]),
         (spawned(tuning.check_spawned_choice, 1, None), ["exit code", "timed", "numbers"]),
         (spawned(tuning.check_spawned_choice, 0, (float("inf"), None)), ["timed", "numbers"]),
         (spawned(tuning.check_spawned_choice, None, (0.1, [[0.0, 0.0], [0.0, 0.0]])), ["exit code", "numbers"]),
