@@ -219,12 +219,12 @@ class Inductor:
         self.recorder.set(kernel=f"inductor/{template}", problem=problem)
         self.recorder.run_created(template)
         first = zlib.crc32(self.recorder.case.encode()) % 997
-        wanted = choices or CHOICES[self.harness.settings.tier]
-        done, tried, matching = 0, 0, 1
+        most = choices or CHOICES[self.harness.settings.tier]
+        judged, tried, matching = 0, 0, 1
         unjudged: Reason | None = None
         excess: list[str] = []
         try:
-            while tried < matching and (wanted is None or done < wanted):
+            while tried < matching and (most is None or judged < most):
                 compiled = self.compile(replace(unpinned, pick=first + tried), target)
                 tried += 1
                 matching = max((lowering.matching for lowering in compiled.generated.lowerings), default=0)
@@ -237,7 +237,7 @@ class Inductor:
                     excess.append(f"{run.config.id}: {run.excess}")
                     continue
                 unjudged = self._judged(run, compiled, (problem, *also), persistent, fills) or unjudged
-                done += 1
+                judged += 1
                 yield run
         except GeneratorExit:  # the caller has seen enough: what was judged until then counts
             self.recorder.run_judged(template)
@@ -245,9 +245,9 @@ class Inductor:
                 self.recorder.leave_unjudged(unjudged)
             raise
         self.recorder.run_judged(template)
-        self.recorder.set(observed={"choices": done, "past the limits": excess})
+        self.recorder.set(observed={"choices": judged, "past the limits": excess})
         self.conclude()
-        if not done:
+        if not judged:
             self.recorder.not_applicable(Reason(ReasonCode.SHARED_MEMORY, template, "; ".join(excess)))
         if unjudged is not None:
             self.recorder.not_run(unjudged)
@@ -307,17 +307,17 @@ class Inductor:
         pinned = PinnedKernel(lambda tensors, observe: compiled.call(tensors, executor, number=number, observe=observe))
         try:
             with self.recorder.timed("run"):
-                judged = self.harness.run(
+                result = self.harness.run(
                     lambda: trial(pinned, plan, caller, seed=self.harness.settings.seed, names=fills)
                 )
         except ReplayUnsupported as error:
             return error.reason
-        record_completeness(self.recorder, judged)
+        record_completeness(self.recorder, result)
         suffix = f"/{plan.problem.id}" if number else ""
-        for verdict in judged.verdicts:
+        for verdict in result.verdicts:
             run.check(f"{verdict.check}{suffix}", verdict.passed, verdict.text, **verdict.details)
-        if judged.diagnosis:
-            run.check(str(Check(CheckKind.DIAGNOSIS)), False, judged.diagnosis)
+        if result.diagnosis:
+            run.check(str(Check(CheckKind.DIAGNOSIS)), False, result.diagnosis)
         return None
 
     def exact(

@@ -113,8 +113,8 @@ def test_key_of_generated_template(recorder):
 
 
 def test_times_are_kept(recorder):
-    """What was timed once is not timed again, and nothing else is taken for it. PyTorch's test of this looks at what is
-    compiled ahead, and without calling what it compiled."""
+    """A choice is timed once, and no other choice takes its time. PyTorch's test looks at what is compiled ahead, and
+    never calls what it compiled."""
     record(recorder, checks.check_times_are_kept())
 
 

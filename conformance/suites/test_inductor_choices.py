@@ -70,8 +70,8 @@ def emptied(empty):
 
 @generated(empty=["M", "N", "K"], dynamic=[False, True])
 def test_mm_zero_size_input(inductor, target, empty, dynamic):
-    """The product of a computed operand with 0 x 10, and one with no columns, and one without K, which is zeros.
-    PyTorch's test has the first alone and checks that nothing is raised."""
+    """Products of a computed operand without rows, without columns and without K; the last is zeros. PyTorch's test
+    has the first alone and checks that nothing is raised."""
     m, n, k = emptied(empty)
     fields = {"dynamic": dynamic, "settings": MAX_AUTOTUNE}
     check_empty(inductor, f"{OWN}:sin_mm", factors(m, n, k, "fp32"), target, (m, n), **fields)
@@ -88,7 +88,7 @@ def test_addmm_zero_size_input(inductor, target, empty, dynamic):
 
 @generated(empty=["M", "K"], dynamic=[False, True], space=["DEFAULT", "EXHAUSTIVE"])
 def test_mm_plus_mm_zero_size_input(inductor, target, empty, dynamic, space):
-    """The sum of two products of 0 x 64 and 64 x 1536; without K it is zeros. PyTorch's test has the first alone and
+    """Sums of two products without rows and without K; the last is zeros. PyTorch's test has the first alone and
     checks that nothing is raised."""
     m, n, k = (0, 1536, 64) if empty == "M" else (16, 48, 0)
     pair = (("a", m, k), ("b", k, n), ("c", m, k), ("d", k, n))
@@ -222,10 +222,10 @@ def test_exhaustive(inductor, target):
     size = 1024 if inductor.harness.settings.has_gpu else 64
     space = {"max_autotune_gemm_search_space": "EXHAUSTIVE"}
     settings = {**MAX_AUTOTUNE, **space, GEMM_BACKENDS: "ATEN,TRITON"}
-    one = Decision.ONE_EXHAUSTIVE_CONFIG
-    requested = program_of(f"{GRAPHS}:mm", factors(size, size, size), settings, decision=one)
+    decision = Decision.ONE_EXHAUSTIVE_CONFIG
+    requested = program_of(f"{GRAPHS}:mm", factors(size, size, size), settings, decision=decision)
     inductor.record(checks.check_exhaustive(inductor.compile(requested, target).generated))
-    fields = {"choices": 1, "settings": space, "decision": one}
+    fields = {"choices": 1, "settings": space, "decision": decision}
     for run in inductor.pinned(mm(size, size, size, "fp16"), target, inductor.template("mm"), **fields):
         run.check("config", (run.config.block_m, run.config.block_n, run.config.block_k) == (32, 32, 32), run.config.id)
 
@@ -313,15 +313,15 @@ def test_decompose_k(inductor, target, shape, dtype, dynamic):
             compiled = inductor.exact(name, operands, target, dynamic=True, pick=picked(inductor), **fields)
             inductor.record(split_k.check_not_decomposed(compiled.generated), f"{number}/")
             continue
-        done, offered = 0, 1
+        pinned, offered = 0, 1
         most = CHOICES[tier] if number == 0 else 1
-        while done < offered and (most is None or done < most):
-            pick = picked(inductor) + number + done
+        while pinned < offered and (most is None or pinned < most):
+            pick = picked(inductor) + number + pinned
             compiled = inductor.exact(name, operands, target, templates=SPLIT, pick=pick, **fields)
             offered = compiled.generated.lowerings[0].matching
             inductor.record(split_k.check_splits(compiled.generated, m, n, k, most=10, some=True), f"{number}/")
             inductor.record(split_k.check_decomposed(compiled.generated, m, n), f"{number}/{pick}/")
-            done += 1
+            pinned += 1
 
 
 @generated(splits=[0, 5, 20], threshold=[8, 16])

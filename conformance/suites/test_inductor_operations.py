@@ -59,8 +59,8 @@ def is_quick(inductor):
 
 
 def pinned_choice(inductor, graph, operands, target, *, settings, pick=0, **fields):
-    """Judges ``graph`` exactly with one choice of each lowering: of those that ``templates`` leaves the one at
-    ``pick``."""
+    """Judges ``graph`` exactly. One choice of each lowering is left: number ``pick`` of those that ``templates``
+    leaves."""
     settings = {**PINNED_SETTINGS, **settings}
     return inductor.exact(f"{GRAPHS}:{graph}", operands, target, settings=settings, pick=pick, **fields)
 
@@ -73,7 +73,7 @@ def test_mm_plus_mm(inductor, target, space):
     """The sum of two products in one kernel with one store."""
     problem = product(inductor, problems.mm_plus_mm, "fp16")
     for run in inductor.pinned(problem, target, inductor.template("mm_plus_mm"), settings=searching(space)):
-        checks.check_alone(run)
+        run.record(checks.alone(run.generated))
 
 
 @generated()
@@ -99,7 +99,7 @@ def test_baddbmm(inductor, target, space):
     fills = sized(inductor, ("transparent", "randn"), None)
     for run in inductor.pinned(problem, target, inductor.template("bmm"), fills=fills, settings=searching(space)):
         run.filecheck("kernel", "CHECK: def triton_tem_fused_baddbmm")
-        checks.check_alone(run)
+        run.record(checks.alone(run.generated))
 
 
 @generated()
@@ -107,7 +107,7 @@ def test_int_mm(inductor, target):
     """int8 operands: the sums are int32 from the first product to the store."""
     for run in inductor.pinned(product(inductor, problems.int_mm, "int8"), target, inductor.template("mm")):
         run.exactly(1, "accumulator", r"ACC_TYPE : tl\.constexpr = tl\.int32$")
-        checks.check_alone(run)
+        run.record(checks.alone(run.generated))
 
 
 #: Sizes for which the same code is called again.
@@ -331,7 +331,7 @@ def test_cat_addmm(inductor, target, size, pick):
     operands = [dense(name, size, size) for name in "abc"]
     fields = {"templates": inductor.choices_of("mm"), "pick": pick, "settings": TRITON}
     compiled = pinned_choice(inductor, "cat_addmm", operands, target, **fields)
-    names = [name for module in compiled.generated.modules for name in launched(module)]
+    names = launched(*compiled.generated.modules)
     products = [name for name in names if name.startswith("triton_tem_fused_addmm")]
     inductor.recorder.verdict("launches", len(products) == 2, ", ".join(names))
 
@@ -357,7 +357,7 @@ def test_mutation_rename(inductor, target, size):
     competing["test_configs.force_extern_kernel_in_multi_template"] = True
     fields = sized(inductor, {"pick": None, "settings": {**BOTH, **competing}}, {"templates": "^mm$", "settings": BOTH})
     compiled = pinned_choice(inductor, "mm_after_diagonal_write", operands, target, **fields)
-    calls = [call for module in compiled.generated.modules for call in extern_calls(module)]
+    calls = extern_calls(*compiled.generated.modules)
     inductor.recorder.verdict("one extern product", calls == ["mm"], ", ".join(calls))
 
 

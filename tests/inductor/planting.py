@@ -6,6 +6,7 @@ process before it is compiled to a binary, so that source, binary and numbers al
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import os
@@ -158,12 +159,6 @@ def child(code: str, *, interpret: bool = True) -> str:
     return process.stdout
 
 
-def planted_table(name: str) -> dict[str, list[str]]:
-    """:func:`table` of a child process."""
-    printed = child(f"import json; from {__name__} import table; print(json.dumps(table({name!r})))")
-    return dict(json.loads(printed.splitlines()[-1]))
-
-
 def missed(faults: Sequence[Fault], failures: Mapping[str, Sequence[str]]) -> str:
     """A table of the faults, each with the checks that caught it, if one of them was not caught as it must be."""
     rows, wrong = [], False
@@ -177,13 +172,21 @@ def missed(faults: Sequence[Fault], failures: Mapping[str, Sequence[str]]) -> st
     return "\n".join(["", "| fault | caught by | |", "|---|---|---|", *rows]) if wrong else ""
 
 
+@functools.cache
+def planted_table(name: str) -> dict[str, list[str]]:
+    """:func:`table` of a child process."""
+    printed = child(f"import json; from {__name__} import table; print(json.dumps(table({name!r})))")
+    return dict(json.loads(printed.splitlines()[-1]))
+
+
 class PlantedFaults:
     """The tests of a module's ``FAULTS``: a subclass there, ``TestFaults``, runs them."""
 
-    def test_healthy_code_passes(self, failures: dict[str, list[str]], request: pytest.FixtureRequest) -> None:
+    def test_healthy_code_passes(self, request: pytest.FixtureRequest) -> None:
+        failures = planted_table(request.module.__name__)
         healthy = {fault.case: failures[fault.case] for fault in request.module.FAULTS}
         assert healthy == {case: [] for case in healthy}
 
-    def test_every_fault_is_caught(self, failures: dict[str, list[str]], request: pytest.FixtureRequest) -> None:
-        text = missed(request.module.FAULTS, failures)
+    def test_every_fault_is_caught(self, request: pytest.FixtureRequest) -> None:
+        text = missed(request.module.FAULTS, planted_table(request.module.__name__))
         assert not text, text

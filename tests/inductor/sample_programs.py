@@ -7,10 +7,13 @@ from typing import Any
 
 import torch
 
-from conformance.execution.compilation import Task
-from conformance.inductor.compile.program import Program
+from conformance.execution.compilation import CompileResult, Task
+from conformance.inductor.compile.program import Generated, Program
 from conformance.problems import Operand
-from conformance.targets import Target
+from conformance.records import Status
+from conformance.targets import Target, find
+
+SM90 = find("sm_90")
 
 
 def mm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -47,6 +50,21 @@ def product(m: int = 256, n: int = 128, k: int = 192, graph: str = "mm", **field
         f"{__name__}:{graph}", (operand("a", m, k), operand("b", k, n)), settings=tuple(TMA.items()), templates="mm"
     )
     return dataclasses.replace(program, **fields)
+
+
+def submit(program: Program, target: Target) -> CompileResult:
+    """What a process of the compile pool says of generating ``program``'s code for ``target``."""
+    from tests.execution.sample_kernels import pool
+
+    result: CompileResult = pool().submit(task("generate", program, target)).result()
+    return result
+
+
+def generated(program: Program, target: Target = SM90) -> Generated:
+    result = submit(program, target)
+    assert result.status is Status.PASS, result.error
+    assert isinstance(result.value, Generated)
+    return result.value
 
 
 def task(

@@ -13,7 +13,6 @@ import torch
 from torch._inductor.kernel import mm as mm_module
 from torch._inductor.select_algorithm import AlgorithmSelectorCache
 
-from conformance.execution.compilation import Task
 from conformance.execution.resources import KernelResources
 from conformance.inductor.checks import choices, split_k
 from conformance.inductor.compile import replaced_decisions
@@ -24,28 +23,18 @@ from conformance.inductor.compile.program import (
     Generated,
     GeneratedKernel,
     Lowering,
-    Program,
     program_of,
 )
 from conformance.judging.inductor_judge import Inductor
-from conformance.records import Status, Verdict
-from conformance.targets import Target, find
-from tests.execution.sample_kernels import pool
+from conformance.records import Verdict
+from conformance.targets import Target
 from tests.inductor.planting import Fault, PlantedFaults, failed
-
-SM90 = find("sm_90")
+from tests.inductor.sample_programs import SM90, generated
 
 
 def suite() -> Any:
     """The suite, imported when it is needed: its marks must be known before."""
     return importlib.import_module("conformance.suites.test_inductor_choices")
-
-
-def generate(program: Program) -> Generated:
-    result = pool().submit(Task("conformance.inductor.compile.deviceless_worker:generate", program, SM90)).result()
-    assert result.status is Status.PASS, result.error
-    generated: Generated = result.value
-    return generated
 
 
 # --- faults of generated modules --------------------------------------------------------------------------------------
@@ -109,7 +98,7 @@ class TestFaults(PlantedFaults):
 def in_four_parts() -> Generated:
     """What is generated for a product in four parts."""
     options = {"templates": FOUR_PARTS, "pick": 0}
-    return generate(program_of(f"{suite().GRAPHS}:mm", suite().factors(M, N, K, "bf16"), suite().TRITON, **options))
+    return generated(program_of(f"{suite().GRAPHS}:mm", suite().factors(M, N, K, "bf16"), suite().TRITON, **options))
 
 
 def test_a_decomposition_of_another_size_shows() -> None:
@@ -286,18 +275,18 @@ def test_every_decision_is_as_before_whatever_happens(decision: Decision | None)
 
 
 def test_options_of_an_earlier_compilation_are_forgotten() -> None:
-    operands, settings = suite().factors(32, 32, 256), suite().TRITON
-    splits = [
-        split_k.splits_of(generate(program_of(f"{suite().GRAPHS}:mm", operands, {**settings, suite().THRESHOLD: n})))[0]
-        for n in (8, 16)
-    ]
+    splits = []
+    for threshold in (8, 16):
+        settings = {**suite().TRITON, suite().THRESHOLD: threshold}
+        program = program_of(f"{suite().GRAPHS}:mm", suite().factors(32, 32, 256), settings)
+        splits.append(split_k.splits_of(generated(program))[0])
     assert [bool(numbers) for numbers in splits] == [True, False]
 
 
 def test_an_unreplaced_lookup_has_a_choice() -> None:
     program = program_of(f"{suite().GRAPHS}:mm", suite().factors(16, 16, 16), suite().TRITON)
-    usual = generate(program)
+    usual = generated(program)
     assert usual.failure is None
     for decision in (Decision.TIMES_ARE_INFINITE, Decision.DEFERRED_TIMES_ARE_INFINITE):
-        infinite = generate(dataclasses.replace(program, decision=decision))
+        infinite = generated(dataclasses.replace(program, decision=decision))
         assert failed(choices.check_infinite(usual, infinite)) == []

@@ -5,34 +5,22 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from conformance.execution.compilation import CompileResult
 from conformance.inductor.compile.deviceless_worker import generate
 from conformance.inductor.compile.observation import failure_of, matching
-from conformance.inductor.compile.program import Generated, Program
+from conformance.inductor.compile.program import Choice, Program
 from conformance.problems import Operand
 from conformance.records import Status
 from conformance.targets import Target, find
 from tests.execution.sample_kernels import pool
-from tests.inductor.sample_programs import operand, product, task
+from tests.inductor.sample_programs import generated, operand, product, submit, task
 
 SM80, SM90, SM100 = (find(name) for name in ("sm_80", "sm_90", "sm_100"))
 PLAIN = (("max_autotune_gemm", True), ("max_autotune_gemm_backends", "TRITON"))
 PERSISTENT = product(templates="mm_persistent_tma", pick=0)
-
-
-def submit(program: Program, target: Target) -> CompileResult:
-    return pool().submit(task("generate", program, target)).result()
-
-
-def generated(program: Program, target: Target = SM90) -> Generated:
-    result = submit(program, target)
-    assert result.status is Status.PASS, result.error
-    assert isinstance(result.value, Generated)
-    return result.value
 
 
 def test_persistent_tma_on_hopper() -> None:
@@ -201,11 +189,6 @@ def test_interpreting_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
 # Parts of it
 
 
-class Named(NamedTuple):
-    name: str
-    description: str
-
-
 @pytest.mark.parametrize(
     ("templates", "descriptions", "left"),
     [
@@ -217,7 +200,8 @@ class Named(NamedTuple):
     ],
 )
 def test_the_filter(templates: str | None, descriptions: str | None, left: list[str]) -> None:
-    choices = [Named("mm_0", "BLOCK_M=64"), Named("tma_1", "BLOCK_M=128"), Named("tma_2", "BLOCK_M=64, num_warps=4")]
+    descriptions_of = {"mm_0": "BLOCK_M=64", "tma_1": "BLOCK_M=128", "tma_2": "BLOCK_M=64, num_warps=4"}
+    choices = [Choice(name, description, "triton") for name, description in descriptions_of.items()]
     assert [choice.name for choice in matching(choices, templates, descriptions)] == left
 
 

@@ -11,7 +11,6 @@ from tests.inductor.planting import child
 #: A module as Inductor shapes them, with a template in two parts, a workspace, a pointwise kernel and an extern kernel:
 #: p = relu(x @ w) for x of (rows, 64) and w of (64, 32), and p @ v for v of (32, 8).
 PRELUDE = """
-import contextlib
 import linecache
 
 import torch
@@ -121,12 +120,15 @@ def changed(old, new):
 def agree(output, wanted):
     return torch.equal(output.double(), wanted)
 
-def reason(source, *arguments):
+def error(kind, function, *arguments):
     try:
-        replay(source, arguments, executor)
-    except ReplayUnsupported as unsupported:
-        return unsupported.reason.subject
-    raise AssertionError("was replayed")
+        function(*arguments)
+    except kind as raised:
+        return raised
+    raise AssertionError("nothing was raised")
+
+def reason(source, *arguments):
+    return error(ReplayUnsupported, replay, source, arguments, executor).reason.subject
 """
 
 
@@ -176,24 +178,16 @@ def test_faults_of_a_module_show() -> None:
 def test_what_is_written_around_an_allocation_shows() -> None:
     replayed("""
         source = changed("positive.run(workspace, p, 32 * rows,", "positive.run(workspace, p, 32 * rows + 64,")
-        try:
-            replay(source, [40, x, w, v], executor)
-        except AssertionError as error:
-            assert "were written behind allocation 1" in str(error), error
-        else:
-            raise SystemExit("nothing was noticed")
+        text = str(error(AssertionError, replay, source, [40, x, w, v], executor))
+        assert "were written behind allocation 1" in text, text
 
         run = module._Replay(executor)
         inner = run.allocate((4, 8), (8, 1), torch.float16)
         inner.fill_(1)
         run.check_surroundings()
         inner.as_strided((1,), (1,), inner.storage_offset() - 1).fill_(1)
-        try:
-            run.check_surroundings()
-        except AssertionError as error:
-            assert "2 bytes were written before allocation 0" in str(error), error
-        else:
-            raise SystemExit("nothing was noticed")
+        text = str(error(AssertionError, run.check_surroundings))
+        assert "2 bytes were written before allocation 0" in text, text
     """)
 
 
@@ -218,20 +212,16 @@ def test_what_cannot_be_replayed_has_a_reason() -> None:
 
 def test_bad_input_is_an_error() -> None:
     replayed("""
-        def error(kind, source, *arguments):
-            try:
-                replay(source, arguments, executor)
-            except kind as error:
-                return str(error)
-            raise AssertionError("no error")
+        def message(kind, source, *arguments):
+            return str(error(kind, replay, source, arguments, executor))
 
-        assert "cpu" in error(ValueError, MODULE, 40, x.to("meta"), w, v).lower()
-        assert "'a'" in error(ValueError, MODULE, "a")
-        assert "64" in error(AssertionError, MODULE, 40, x[:, :32], w, v)
+        assert "cpu" in message(ValueError, MODULE, 40, x.to("meta"), w, v).lower()
+        assert "'a'" in message(ValueError, MODULE, "a")
+        assert "64" in message(AssertionError, MODULE, 40, x[:, :32], w, v)
         fewer = changed("* 2, 2, 1, stream", "* 2, stream")
-        assert "takes x, w, partial, ks0, _grid_0" in error(TypeError, fewer, 40, x, w, v)
+        assert "takes x, w, partial, ks0, _grid_0" in message(TypeError, fewer, 40, x, w, v)
         wrong = changed("both = tl.load", "both = missing_name + tl.load")
-        assert "missing_name" in error(executor._interpreter.InterpreterError, wrong, 40, x, w, v)
+        assert "missing_name" in message(executor._interpreter.InterpreterError, wrong, 40, x, w, v)
     """)
 
 
@@ -250,9 +240,7 @@ def test_nothing_global_stays_changed() -> None:
         before = state()
         replay(MODULE, [40, x, w, v], executor)
         for fault in (changed("(rows, 64)", "(rows, 63)"), changed("both = tl.load", "both = none + tl.load")):
-            with contextlib.suppress(AssertionError, executor._interpreter.InterpreterError):
-                replay(fault, [40, x, w, v], executor)
-                raise SystemExit("no fault")
+            error((AssertionError, executor._interpreter.InterpreterError), replay, fault, [40, x, w, v], executor)
         assert state() == before and before[-1] == []
     """)
 
@@ -302,9 +290,7 @@ def test_stand_ins_compute_what_they_stand_for() -> None:
         rows, columns = torch.full((5, 1), 2.0), torch.full((1, 8), 0.5)
         for scales in ((rows, columns), (torch.tensor(2.0), torch.tensor(0.5))):
             assert agree(extern._scaled_mm(*fp8, *scales, bias, out_dtype=torch.bfloat16), wanted + bias.double())
-        with contextlib.suppress(ReplayUnsupported):
-            extern._scaled_mm(*fp8, torch.ones(5, 2), columns)
-            raise SystemExit("blocked scales were taken")
+        error(ReplayUnsupported, extern._scaled_mm, *fp8, torch.ones(5, 2), columns)
         image, filters = integers(2, 4, 9, 9), integers(8, 4, 3, 3, seed=5)
         pairs = dict.fromkeys(("stride", "padding", "dilation"), (1, 1)) | {"output_padding": (0, 0)}
         options = {**pairs, "transposed": False, "groups": 1}

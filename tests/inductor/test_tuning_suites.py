@@ -41,12 +41,9 @@ class Light:
         self.process = subprocess.Popen(
             [sys.executable, "-S", "-c", "import sys; sys.exit(int(sys.stdin.readline() or 0))"],
             stdin=subprocess.PIPE,
-            env=os.environ | self.environment(visible),
+            env=os.environ | visible,
         )
         self.visible = visible.get(tuning_jobs.VISIBLE_DEVICES, os.environ.get(tuning_jobs.VISIBLE_DEVICES))
-
-    def environment(self, visible: dict[str, str]) -> dict[str, str]:
-        return visible
 
     def put(self, job: Job) -> None:
         if self.process.poll() is not None:

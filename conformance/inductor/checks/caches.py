@@ -124,6 +124,8 @@ def check_key(make_key: Callable[..., Any], generating: Callable[..., Any]) -> l
 
 def check_times_are_kept() -> list[Verdict]:
     """Known times are not measured again, on disk as in memory; another input, operation, precision or choice is."""
+    from torch._inductor import config
+
     verdicts: list[Verdict] = []
 
     def measure(check: str, expected: int, **options: Any) -> None:
@@ -142,7 +144,7 @@ def check_times_are_kept() -> list[Verdict]:
         with _precision("high"):
             measure("other precision", 1)
         measure("as at first", 0)
-        with _setting(autotune_local_cache=False):
+        with config.patch(autotune_local_cache=False):
             measure("cache off", 1)
     with stand_ins.selecting() as session:
         measure("other folder", 1)
@@ -161,12 +163,6 @@ def _precision(name: str) -> Iterator[None]:
         torch.set_float32_matmul_precision(before[0])  # says "ieee" to backends that were told nothing before
         for backend, own in zip(backends, before[1], strict=True):
             backend.fp32_precision = own
-
-
-def _setting(**settings: Any) -> Any:
-    from torch._inductor import config
-
-    return config.patch(**settings)
 
 
 def tagged(tag: str) -> Any:
@@ -197,18 +193,17 @@ class InMemory:
 @contextlib.contextmanager
 def remote_cache() -> Iterator[InMemory]:
     """Inductor's remote cache of configs is an :class:`InMemory` until exit, its local and other ones are off."""
-    from torch._inductor import remote_cache
+    from torch._inductor import config, remote_cache
 
     cache = InMemory()
 
     def backend() -> InMemory:
         return cache
 
-    settings = {"autotune_local_cache": False, "autotune_remote_cache": True, "fx_graph_cache": False}
-    others = ("fx_graph_remote_cache", "bundled_autotune_remote_cache")
+    off = ("autotune_local_cache", "fx_graph_cache", "fx_graph_remote_cache", "bundled_autotune_remote_cache")
     with (
         mock.patch.object(remote_cache.RemoteAutotuneCache, "backend_override_cls", backend),
-        _setting(**settings, **dict.fromkeys(others, False)),
+        config.patch({**dict.fromkeys(off, False), "autotune_remote_cache": True}),
     ):
         yield cache
 
@@ -223,8 +218,7 @@ def check_statistics(cache: InMemory) -> list[Verdict]:
 
 
 def check_remote_configs() -> list[Verdict]:
-    """A config that was found best is put once and read by each later run, with all its fields; under another tag it
-    is unknown."""
+    """The best config is put once, and each later run reads it with all its fields. Under another tag it is unknown."""
     from torch._inductor.runtime.autotune_cache import AutotuneCache
     from triton import Config
 

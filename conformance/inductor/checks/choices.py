@@ -50,10 +50,8 @@ def check_infinite(usual: Generated, infinite: Generated) -> list[Verdict]:
 
 def check_offered(generated: Generated, *, templates: bool, most: int) -> list[Verdict]:
     """Every lowering was offered ATen's implementation, and Triton's templates (``most`` of them) only if asked."""
-    verdicts = [
-        compiled_verdict(generated),
-        Verdict("lowerings", bool(generated.lowerings), f"{len(generated.lowerings)}"),
-    ]
+    lowerings = len(generated.lowerings)
+    verdicts = [compiled_verdict(generated), Verdict("lowerings", lowerings > 0, f"{lowerings}")]
     for number, lowering in enumerate(generated.lowerings):
         kinds = [choice.kind for choice in lowering.offered]
         triton = kinds.count("triton")

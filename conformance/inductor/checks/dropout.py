@@ -1,4 +1,4 @@
-"""Which elements a dropout keeps for a seed, by ATen's random numbers or by Inductor's, and a judge of one."""
+"""Which elements a dropout keeps for a seed, by ATen's random numbers or by Inductor's, and verdicts on it."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def dropout_verdicts(
     mask: Callable[[Sequence[int], float, torch.device], torch.Tensor],
     device: torch.device,
 ) -> list[Verdict]:
-    """``run`` with two seeds, one of them twice: each element is 0 or the product times 1 / (1 - p) in fp32, as
-    ``mask`` has it for the same seed."""
+    """Runs ``run`` with two seeds, with one of them twice. Each element is the product times 1 / (1 - p) in fp32 where
+    ``mask`` of the same seed is true, otherwise 0."""
     product = (values[0].double() @ values[1].double()).to(torch.float32)
     scaled = product * torch.tensor(1 / (1 - p), dtype=torch.float32)
     verdicts, seen = [], []

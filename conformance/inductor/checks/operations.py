@@ -21,7 +21,7 @@ def check_dynamic(run: Any) -> None:
     check_recompiles(run)
     for name in "MNK":
         run.exactly(1, f"{name} is an argument", rf"^ +{name} = ks[0-9]+$")
-    check_alone(run)
+    run.record(alone(run.generated))
 
 
 def check_recompiles(run: Any) -> None:
@@ -30,16 +30,11 @@ def check_recompiles(run: Any) -> None:
     run.check("recompiles", again == 0, f"{again} compilations after the first")
 
 
-def check_alone(run: Any) -> None:
-    """See :func:`alone`."""
-    run.record(alone(run.generated))
-
-
 def alone(generated: Generated) -> list[Verdict]:
     """The program is one launch of a template's kernel, with one store, and nothing else."""
     kinds = [kernel.kind for kernel in generated.kernels]
-    launches = [name for module in generated.modules for name in launched(module)]
-    calls = [call for module in generated.modules for call in extern_calls(module)]
+    launches = launched(*generated.modules)
+    calls = extern_calls(*generated.modules)
     stores = [len(re.findall(spellings.POINTER_STORE, kernel.source)) for kernel in generated.kernels]
     return [
         Verdict("one kernel", kinds == ["template"], ", ".join(kinds)),
@@ -54,7 +49,7 @@ def check_strides(run: Any, problem: Problem) -> None:
     _, rows, columns = (1, *problem.operands[0].strides)[-3:]
     asserted = rf"{spellings.STRIDES_ASSERTED}.*\([0-9, ]*{rows}, {columns}\)"
     run.filecheck("strides", f"CHECK: {{{{{asserted}}}}}", where="module")
-    check_alone(run)
+    run.record(alone(run.generated))
 
 
 #: Steps that load an operand.
@@ -73,7 +68,7 @@ def epilogue_in_template(generated: Generated, steps: Sequence[str]) -> list[Ver
 
 
 def no_extern_convolution(generated: Generated) -> list[Verdict]:
-    calls = [call for module in generated.modules for call in extern_calls(module)]
+    calls = extern_calls(*generated.modules)
     kinds = [kernel.kind for kernel in generated.kernels]
     return [
         Verdict("no extern kernel", not calls, ", ".join(calls)),
@@ -82,7 +77,7 @@ def no_extern_convolution(generated: Generated) -> list[Verdict]:
 
 
 def one_cat(generated: Generated) -> list[Verdict]:
-    names = [name for module in generated.modules for name in launched(module)]
+    names = launched(*generated.modules)
     joins = [name for name in names if name.startswith("triton_poi_fused_add_cat_")]
     once = len(set(joins)) == len(joins)
     others = [name for name in names if name not in joins and ("cat" in name or "add" in name)]

@@ -69,7 +69,7 @@ def operand_line(source: str, name: str) -> str:
 
 
 def check_mask(source: str, name: str, *, masked: bool) -> Verdict:
-    """Operand ``name`` is set to zero past k's end, if it is to be ``masked`` and a block of k can reach past it."""
+    """Operand ``name`` is set to zero past the end of k if it is to be ``masked``, unless blocks divide k."""
     even = re.search(r"^\s*EVEN_K\b.*=\s*True\s*$", source, re.MULTILINE) is not None
     wanted = masked and not even
     line = operand_line(source, name)

@@ -46,7 +46,7 @@ def mirrored(m: int, n: int, k: int, dtype: str, seed: int = 0) -> dict[str, Ten
 
 
 def splits_of(generated: Generated) -> tuple[list[int], bool]:
-    """The splits of every choice of the first lowering that splits K, and whether all these choices have a name of
+    """The split of each choice of the first lowering that splits K. The second value says whether all their names have
     the known form."""
     names = [choice.name for choice in generated.lowerings[0].offered if "decompose_k" in choice.name]
     matches = [DECOMPOSED.match(name) for name in names]
@@ -70,8 +70,8 @@ def check_splits(generated: Generated, m: int, n: int, k: int, *, most: int, som
 
 
 def check_decomposed(generated: Generated, m: int, n: int) -> list[Verdict]:
-    """The module multiplies the parts into fp32 by one call of ATen's, adds them up with a kernel that was generated
-    for it, and holds no template."""
+    """One call of ATen's multiplies the parts into fp32, and a generated kernel adds them up. The module holds no
+    template."""
     module = generated.modules[-1]
     names = [choice.name for choice in generated.left]
     name, split = next((match[0], match[1]) for match in map(DECOMPOSED.match, names) if match)
@@ -90,26 +90,29 @@ def check_not_decomposed(generated: Generated) -> list[Verdict]:
     """No splitting of K is offered, and nothing of it is in the module."""
     module = generated.modules[-1]
     offered = [choice.name for choice in generated.lowerings[0].offered if "decompose_k" in choice.name]
-    verdicts = [Verdict("offered", not offered, ", ".join(offered))]
-    for name, pattern in (("bmm", wide_bmm_call()), ("decompose_k", "decompose_k")):
-        verdicts.append(in_source(f"source/no {name}", exactly(0, pattern), module))
-    return verdicts
+    return [
+        Verdict("offered", not offered, ", ".join(offered)),
+        in_source("source/no bmm", exactly(0, wide_bmm_call()), module),
+        in_source("source/no decompose_k", exactly(0, "decompose_k"), module),
+    ]
 
 
 def check_symbolic(generated: Generated, n: int) -> list[Verdict]:
     """The parts are allocated with twice the symbol of A's rows, and the choices have names of the known form."""
     module = generated.modules[-1]
     parts = exactly(1, rf"empty_strided_cuda\(\(\d+, 2\*s\d+, {n}\), .*torch\.float32\)")
-    verdicts = [Verdict("offered", bool(splits_of(generated)[0]), f"{splits_of(generated)[0]}")]
-    for name, directives in {"bmm": exactly(1, wide_bmm_call()), "parts": parts}.items():
-        verdicts.append(in_source(f"source/{name}", directives, module))
-    recompiles = generated.counters["recompiles"]
-    return [*verdicts, Verdict("recompiles", recompiles == 0, f"{recompiles}")]
+    splits, recompiles = splits_of(generated)[0], generated.counters["recompiles"]
+    return [
+        Verdict("offered", bool(splits), f"{splits}"),
+        in_source("source/bmm", exactly(1, wide_bmm_call()), module),
+        in_source("source/parts", parts, module),
+        Verdict("recompiles", recompiles == 0, f"{recompiles}"),
+    ]
 
 
 def check_backward(device: torch.device, settings: Mapping[str, Any]) -> list[Verdict]:
-    """Both gradients of a product of 256 rows, of a dynamic number, and 32768 columns: K of the first is 32768. One is
-    computed by splitting K, and both are exact."""
+    """Both gradients of a product of 256 rows, a dynamic number, and 32768 columns are exact. K of the first gradient
+    is 32768, and one of the two is computed by splitting K."""
     from torch._inductor import config
     from torch._inductor.utils import run_fw_bw_and_get_code
 

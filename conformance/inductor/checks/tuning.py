@@ -95,12 +95,7 @@ def is_killed(process: Any) -> list[Verdict]:
     process.kill()
     ended = _ended(child, -signal.SIGKILL)
     alive = process.alive()
-    return [
-        ready,
-        ended,
-        Verdict("says so", not alive, f"alive() is {alive}"),
-        is_healthy(process, child.pid),
-    ]
+    return [ready, ended, Verdict("says so", not alive, f"alive() is {alive}"), is_healthy(process, child.pid)]
 
 
 def sees_only(make: MakeProcess, device: int | None, around: str) -> list[Verdict]:

@@ -130,8 +130,8 @@ class Failure:
 
 @dataclass(frozen=True)
 class Invocation:
-    """One call of a generated module, which takes its inputs in an order of its own: ``module`` is its number, and each
-    of ``inputs`` is ("operand", its number in the program) or ("size", a whole number that is an input too)."""
+    """One call of the generated module with the number ``module``. Each of ``inputs``, in the module's own order, is
+    ("operand", its number in the program) or ("size", a whole number)."""
 
     module: int
     inputs: tuple[tuple[str, int], ...]

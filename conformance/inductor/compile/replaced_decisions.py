@@ -54,8 +54,8 @@ def _k_may_be_split(notes: Notes) -> list[Patch]:
 
 
 def _k_is_split(notes: Notes) -> list[Patch]:
-    """The same, and of the choices of a lowering only those that split K are left if there are any. Notes the names
-    of the first that is left, by lowering."""
+    """The same, and one choice of each lowering is left: the first that splits K, or the first of all. Notes
+    (lowering, name of the choice)."""
     from torch._inductor.select_algorithm import AlgorithmSelectorCache
 
     select = AlgorithmSelectorCache.__call__

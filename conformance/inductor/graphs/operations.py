@@ -37,15 +37,15 @@ def conv_cat(x: Tensor, w: Tensor) -> Tensor:
 
 
 def conv1x1_of_counts(x: Tensor, w: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """A 1x1 convolution over as many rows and columns as two vectors have elements other than 0, numbers that depend
-    on data."""
+    """A 1x1 convolution of a part of an image. Two vectors give its height and width: their numbers of non-zero
+    elements."""
     height, width = rows.nonzero().shape[0], columns.nonzero().shape[0]
     return torch.nn.functional.conv2d(x[:, :, :height, :width], w)
 
 
 def mm_after_diagonal_write(x: Tensor, y: Tensor, z: Tensor, other: Tensor) -> Tensor:
-    """A product of a matrix whose diagonal was overwritten in place, and of it the diagonal, to which 1 is added in
-    place."""
+    """A product of a matrix whose diagonal was overwritten in place. Returns the product's diagonal after 1 was added
+    to it in place."""
     scaled = x * y
     torch.diagonal(scaled).copy_(other)
     return torch.diagonal(torch.mm(scaled, z)).add_(1)
@@ -62,7 +62,7 @@ def linear_loss(classes: Tensor, x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
 
 
 def many_of_one(x: Tensor, number: Tensor) -> tuple[Tensor, ...]:
-    """Results of one matrix, more than may be fused at once, with a number among them that the host must read."""
+    """More results of one matrix than may be fused at once. One of them uses a number that the host must read."""
     whole = number.item()
     return x + x, x * whole, x * x, x @ x, x**2
 
@@ -75,7 +75,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _many_of_one_in_a_graph(x: Tensor, number: Tensor) -> tuple[Tensor, ...]:
-    """The same, with reading the number as part of the one graph, as in an export. This function runs uncompiled, the
+    """The same in one graph, which includes reading the number, as in an export. This function runs uncompiled, the
     function that it calls is compiled."""
     with torch._dynamo.config.patch(capture_scalar_outputs=True):
         return many_of_one(x, number)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -70,14 +70,11 @@ def fused_mm(a: Tensor, b: Tensor, *others: Tensor, epilogue: tuple[str, ...], n
     return out
 
 
-_GEMMS: dict[str, Callable[[Gemm], dict[str, Any]]] = {
-    "mm": lambda problem: {},
-    "addmm": lambda problem: {"alpha": problem.alpha, "beta": problem.beta},
-    "scaled_mm": lambda problem: {"out_dtype": problem.output_dtype, "fast": problem.fast_accum},
-    "mm_plus_mm": lambda problem: {},
-    "bmm": lambda problem: {},
-    "baddbmm": lambda problem: {"alpha": problem.alpha, "beta": problem.beta},
-    "int_mm": lambda problem: {},
+#: operation -> the keyword arguments of its graph, each with the field of the problem that holds it
+_ARGUMENTS: dict[str, tuple[tuple[str, str], ...]] = {
+    **dict.fromkeys(("mm", "mm_plus_mm", "bmm", "int_mm"), ()),
+    **dict.fromkeys(("addmm", "baddbmm"), (("alpha", "alpha"), ("beta", "beta"))),
+    "scaled_mm": (("out_dtype", "output_dtype"), ("fast", "fast_accum")),
 }
 
 
@@ -87,19 +84,16 @@ def graph_of(problem: Problem) -> tuple[str, tuple[tuple[str, Any], ...]]:
     Raises ValueError for an operation that has no graph.
     """
     if isinstance(problem, Conv):
-        arguments: dict[str, Any] = {
-            "stride": list(problem.stride),
-            "padding": list(problem.padding),
-            "groups": problem.groups,
-        }
-        return f"{__name__}:convolution", tuple(arguments.items())
+        sizes = (("stride", list(problem.stride)), ("padding", list(problem.padding)))
+        return f"{__name__}:convolution", (*sizes, ("groups", problem.groups))
     if isinstance(problem, Gemm) and problem.op == "fused_mm" and problem.fusion is not None:
         if problem.fusion.prologue is not None:
             raise ValueError(f"{problem.id}: a prologue has no graph, only epilogues do")
         names = tuple(operand.name for operand in problem.operands[2:])
         return f"{__name__}:fused_mm", (("epilogue", problem.fusion.epilogue), ("names", names))
-    if isinstance(problem, Gemm) and problem.op in _GEMMS:
-        return f"{__name__}:{problem.op}", tuple(_GEMMS[problem.op](problem).items())
+    if isinstance(problem, Gemm) and problem.op in _ARGUMENTS:
+        arguments = tuple((name, getattr(problem, field)) for name, field in _ARGUMENTS[problem.op])
+        return f"{__name__}:{problem.op}", arguments
     raise ValueError(
-        f"{problem.id}: {problem.op} has no graph: use one of {', '.join((*_GEMMS, 'fused_mm', 'conv2d'))}"
+        f"{problem.id}: {problem.op} has no graph: use one of {', '.join((*_ARGUMENTS, 'fused_mm', 'conv2d'))}"
     )

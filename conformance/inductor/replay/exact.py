@@ -35,12 +35,15 @@ def exact_verdicts(compiled: Compiled, executor: Any, seed: int, chosen: Mapping
     Raises ValueError if the reference is not exact in the output's dtype.
     """
     program = compiled.program
+    whole = {operand.name for operand in program.operands if operand.dtype in INTEGERS}
     values = {
         operand.name: chosen.get(operand.name, small_integers(operand, seed, number))
         for number, operand in enumerate(program.operands)
     }
-    wide = [_wide(operand, values[operand.name]) for operand in program.operands]
-    references = _outputs(named(program.graph)(*wide, **dict(program.arguments)))
+    # what indexes or masks keeps its dtype
+    wide = [value if name in whole else value.double() for name, value in values.items()]
+    result = named(program.graph)(*wide, **dict(program.arguments))
+    references = result if isinstance(result, (tuple, list)) else (result,)
     runs: list[tuple[Tensor, ...]] = []
     verdicts: list[Verdict] = []
     for pattern in (0, 1):
@@ -56,36 +59,22 @@ def exact_verdicts(compiled: Compiled, executor: Any, seed: int, chosen: Mapping
     for number, reference in enumerate(references):
         verdicts.append(_compared(str(Check(CheckKind.NUMERICS, f"{number}")), runs[0][number], reference))
         same = torch.equal(bits(runs[0][number].contiguous()), bits(runs[1][number].contiguous()))
-        verdicts.append(
-            Verdict(
-                str(Check(CheckKind.REPEAT, f"{number}")), same, "two runs with different poison around the operands"
-            )
-        )
+        text = "two runs with different poison around the operands"
+        verdicts.append(Verdict(str(Check(CheckKind.REPEAT, f"{number}")), same, text))
     return verdicts
-
-
-def _wide(operand: Operand, values: Tensor) -> Tensor:
-    """fp64 for floats; what indexes or masks keeps its dtype."""
-    return values if operand.dtype in INTEGERS else values.double()
-
-
-def _outputs(result: Any) -> tuple[Tensor, ...]:
-    return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
 
 def _compared(check: str, output: Tensor, reference: Tensor) -> Verdict:
     if output.shape != reference.shape:
         return Verdict(check, False, f"shape {tuple(output.shape)}, {tuple(reference.shape)} is required")
-    wanted = reference.to(output.dtype)
-    if not torch.equal(wanted.to(reference.dtype), reference):
+    required = reference.to(output.dtype)
+    if not torch.equal(required.to(reference.dtype), reference):
         raise ValueError(
             f"{check}: the reference is not exact in {output.dtype}: use smaller operands or a wider output"
         )
-    wrong = (output.double() != wanted.double()) | output.double().isnan()
+    wrong = (output.double() != required.double()) | output.double().isnan()
     if not bool(wrong.any()):
         return Verdict(check, True, f"{output.numel()} elements are exact")
     first = wrong.nonzero()[0].tolist() if output.dim() else []
-    got, want = output[tuple(first)].item(), wanted[tuple(first)].item()
-    return Verdict(
-        check, False, f"{int(wrong.sum())} of {output.numel()} wrong, first {first} is {got}, {want} required"
-    )
+    values = f"{output[tuple(first)].item()}, {required[tuple(first)].item()} required"
+    return Verdict(check, False, f"{int(wrong.sum())} of {output.numel()} wrong, first {first} is {values}")

@@ -227,7 +227,7 @@ class _Kernel:
         parameters = inspect.signature(self.function.fn).parameters
         fixed = {**self.triton_meta.get("constants", {}), **config.kwargs}
         # The wrapper passes no constexpr whose value is known; what follows the parameters is for the grid alone.
-        known = {name for name, parameter in parameters.items() if _is_constexpr(parameter) and name in fixed}
+        known = {name for name in fixed if name in parameters and "constexpr" in str(parameters[name].annotation)}
         passed = [name for name in parameters if name not in known]
         passed += self.inductor_meta.get("extra_launcher_args", ())
         if len(arguments) != len(passed):
@@ -237,10 +237,6 @@ class _Kernel:
         grid = tuple(int(extent) for extent in expression.eval_slow(by_name))
         values = {name: fixed[name] if name in known else by_name[name] for name in parameters}
         return grid, values
-
-
-def _is_constexpr(parameter: inspect.Parameter) -> bool:
-    return "constexpr" in str(parameter.annotation)
 
 
 def _heuristics(name: str) -> Any:
@@ -258,20 +254,15 @@ class _Decorators:
         self._replay = replay
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        heuristic, autotune = _heuristics(name), _heuristics("cached_autotune")
-        signature = inspect.signature(autotune)
+        heuristic, signature = _heuristics(name), inspect.signature(_heuristics("cached_autotune"))
 
         def factory(*arguments: Any, **options: Any) -> Callable[[Any], _Kernel]:
             if name.startswith("cooperative"):
                 # One program would wait for another that starts when it has ended.
                 raise ReplayUnsupported(name, "its programs wait for each other, the interpreter runs them in turn")
-            offered: dict[str, Any] = {}
-
-            def record(*positional: Any, **by_name: Any) -> None:
-                offered.update(signature.bind(*positional, **by_name).arguments)
-
-            with mock.patch.object(importlib.import_module(_HEURISTICS), "cached_autotune", record):
+            with mock.patch.object(importlib.import_module(_HEURISTICS), "cached_autotune") as autotuned:
                 heuristic(*arguments, **options)
+            offered = signature.bind(*autotuned.call_args.args, **autotuned.call_args.kwargs).arguments
             metas = offered["triton_meta"], offered.get("inductor_meta") or {}
             return lambda function: _Kernel(self._replay, function, offered["configs"], *metas)
 

@@ -23,11 +23,11 @@ def in_source(check: str, directives: str, text: str, where: str | None = None) 
     return Verdict(check, result.passed, result.message, details)
 
 
-def launched(module: str) -> list[str]:
-    """The Triton kernels that a generated module launches, in its order, each as often as it does."""
-    return re.findall(r"^\s*(triton_\w+)\.run\(", module, flags=re.MULTILINE)
+def launched(*modules: str) -> list[str]:
+    """The Triton kernels that generated modules launch, in their order, each as often as they do."""
+    return re.findall(r"^\s*(triton_\w+)\.run\(", "\n".join(modules), flags=re.MULTILINE)
 
 
-def extern_calls(module: str) -> list[str]:
-    """The kernels of ATen that a generated module calls, in its order."""
-    return re.findall(r"\bextern_kernels\.(\w+)\(", module)
+def extern_calls(*modules: str) -> list[str]:
+    """The kernels of ATen that generated modules call, in their order."""
+    return re.findall(r"\bextern_kernels\.(\w+)\(", "\n".join(modules))

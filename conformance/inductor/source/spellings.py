@@ -124,8 +124,8 @@ def _registered() -> Mapping[str, Any]:
 
 
 def template_text(name: str) -> str:
-    """What the template ``name`` may write, in any of its branches: the text in it as jinja2 compiled it, wherever the
-    release keeps its source. Raises NoSuchTemplate."""
+    """All text that the template ``name`` may write, in any of its branches, from what jinja2 compiled: releases keep
+    the source in different places. Raises NoSuchTemplate."""
     template = _registered().get(name)
     if template is None:
         detail = f"the installed torch registers no template {name}"

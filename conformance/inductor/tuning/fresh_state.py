@@ -1,4 +1,4 @@
-"""Inductor's caches, counters and compiled functions as in a new process, for a while."""
+"""Inductor's caches and counters as in a new process, for a while."""
 
 from __future__ import annotations
 
@@ -31,15 +31,3 @@ def fresh_counters() -> Iterator[Mapping[str, Mapping[str, int]]]:
     finally:
         counters["inductor"].clear()
         counters["inductor"].update(before)
-
-
-@contextlib.contextmanager
-def fresh_dynamo() -> Iterator[None]:
-    """Nothing compiled before is reused inside, and nothing compiled inside afterwards."""
-    import torch._dynamo
-
-    torch._dynamo.reset()
-    try:
-        yield
-    finally:
-        torch._dynamo.reset()

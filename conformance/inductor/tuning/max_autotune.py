@@ -10,7 +10,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from conformance.inductor.tuning.fresh_state import fresh_caches, fresh_counters, fresh_dynamo
+from conformance.inductor.tuning.fresh_state import fresh_caches, fresh_counters
 
 
 def integers(*size: int, dtype: torch.dtype = torch.float16, seed: int = 0) -> Tensor:
@@ -27,8 +27,12 @@ def compiling(**settings: Any) -> Iterator[Mapping[str, Mapping[str, int]]]:
     defaults: dict[str, Any] = {"max_autotune": True, "compile_threads": 1}
     if hasattr(config.test_configs, "max_mm_configs"):
         defaults["test_configs.max_mm_configs"] = 4
-    with config.patch(defaults | settings), fresh_caches(), fresh_counters() as counters, fresh_dynamo():
-        yield counters
+    with config.patch(defaults | settings), fresh_caches(), fresh_counters() as counters:
+        torch._dynamo.reset()
+        try:
+            yield counters
+        finally:
+            torch._dynamo.reset()
 
 
 @contextlib.contextmanager
