@@ -99,13 +99,20 @@ def test_a_missing_case_fails_and_lowers_the_headline():
     assert (checked.headlines[2].proven, checked.headlines[2].owed) == (1, 3)
 
 
-def test_leaving_out_a_whole_target_is_seen():
-    assert differences(without("gfx942")) == ["gfx942: 1 missing: test_a.py::test_one[mm-fp16-gfx942]"]
+NEW = [case(f"test_new[{number}-sm_90]") for number in range(9)]
 
 
-def test_an_unlisted_case_fails():
-    more = [*RECORDS, case("test_new[sm_90]"), case("test_newer[sm_90]")]
-    assert differences(more) == ["sm_90: 2 unlisted: test_a.py::test_new[sm_90], test_a.py::test_newer[sm_90]"]
+@pytest.mark.parametrize(
+    ("records", "difference"),
+    [
+        (without("gfx942"), "gfx942: 1 missing: test_a.py::test_one[mm-fp16-gfx942]"),
+        ([*RECORDS, *NEW[:2]], "sm_90: 2 unlisted: test_a.py::test_new[0-sm_90], test_a.py::test_new[1-sm_90]"),
+        ([*RECORDS, *NEW], f"sm_90: 9 unlisted: {', '.join(record.case for record in NEW[:3])} and 6 more"),
+    ],
+    ids=["a whole target is left out", "cases are new", "many cases are new"],
+)
+def test_a_difference_names_its_first_cases(records, difference):
+    assert differences(records) == [difference]
 
 
 def test_a_duplicate_fails_and_proves_nothing():
@@ -159,13 +166,6 @@ def test_another_outcome_fails(how):
     (difference,) = differences(but(name, **fields))
     assert difference.startswith("sm_90: 1 differing: ")
     assert text in difference
-
-
-def test_many_differences_name_the_first_and_count_the_rest():
-    more = [*RECORDS, *(case(f"test_new[{number}-sm_90]") for number in range(9))]
-    (difference,) = differences(more)
-    assert difference.startswith("sm_90: 9 unlisted: ")
-    assert difference.endswith("test_new[2-sm_90] and 6 more")
 
 
 def test_what_is_excused_is_no_difference_and_not_proven():
