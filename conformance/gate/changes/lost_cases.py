@@ -10,11 +10,7 @@ from conformance.gate.runs.run_reader import ComparedRecord, ComparedRun
 
 #: Groups in which lost cases are counted, in order of preference: if a kernel and a suite lost the same number, the
 #: kernel is named as the cause.
-_GROUPS: list[tuple[str, Callable[[ComparedRecord], str | None]]] = [
-    ("kernel", lambda record: record.kernel),
-    ("suite", lambda record: record.suite),
-    ("target", lambda record: record.target),
-]
+_GROUPS = ("kernel", "suite", "target")
 
 
 def absences(
@@ -26,22 +22,15 @@ def absences(
         return lambda record: f"the candidate recorded none of the {len(before)} cases"
     if before.keys() <= after.keys():
         return lambda record: "not recorded"
-    totals: Counter[tuple[str, str]] = Counter()
-    recorded: set[tuple[str, str]] = set()  # groups of which the candidate has a case
-    for case, record in before.items():
-        for name, key in _GROUPS:
-            value = key(record)
-            if value is not None:
-                totals[name, value] += 1
-                if case in after:
-                    recorded.add((name, value))
+    groups = {
+        case: [(name, value) for name in _GROUPS if (value := getattr(record, name)) is not None]
+        for case, record in before.items()
+    }
+    totals = Counter(group for of_case in groups.values() for group in of_case)
+    recorded = {group for case, of_case in groups.items() if case in after for group in of_case}
 
     def cause(record: ComparedRecord) -> str:
-        whole = [
-            (name, value)
-            for name, key in _GROUPS
-            if (value := key(record)) is not None and (name, value) not in recorded
-        ]
+        whole = [group for group in groups[record.case] if group not in recorded]
         if not whole:
             return "not recorded"
         name, value = max(whole, key=totals.__getitem__)  # the first of equals
