@@ -96,7 +96,7 @@ class Sample:
 
     @property
     def policy(self) -> Policy:
-        """That of a verifier who has the same waivers and mustpass list."""
+        """The policy of a verifier who has the same waivers and mustpass list."""
         held = {name: {path.name: path.read_bytes()} for name, path in self.files.items()}
         return Policy(self.key.public_key, (CODE,), held["waivers"], held["mustpass"])
 

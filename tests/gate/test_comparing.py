@@ -1,4 +1,4 @@
-"""The table of outcomes, causes without a case's own numbers, and the command from files to its exit status."""
+"""Comparisons: the finding for each pair of statuses, the causes of failures, and the command."""
 
 from __future__ import annotations
 

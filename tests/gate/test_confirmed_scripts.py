@@ -1,4 +1,4 @@
-"""The gate's scripts: of each group of regressions one that shows the difference, if one of its first cases does."""
+"""The gate's scripts: for each group of regressions, the first script that shows the difference, if there is one."""
 
 from __future__ import annotations
 

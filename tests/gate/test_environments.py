@@ -1,4 +1,4 @@
-"""Environments of stacks: laid over this one, built once, and never in parts."""
+"""Environments of stacks: they lie over this one, and each is built once and whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A comparison after the user's waivers: what is covered stays visible, what is wrong with a waiver objects."""
+"""A comparison after the user's waivers: covered findings stay visible, and a wrong waiver is an objection."""
 
 from __future__ import annotations
 

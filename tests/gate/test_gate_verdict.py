@@ -1,4 +1,4 @@
-"""The verdict of the gate has every reason, the worst first, and no figure that skipping improves."""
+"""The verdict of the gate has every reason, the worst first. Skipping cases improves none of its figures."""
 
 from __future__ import annotations
 

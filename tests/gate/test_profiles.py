@@ -1,4 +1,4 @@
-"""A claim is proven by every case that the target owes for it, at the least level of these, or it is not proven."""
+"""A claim is proven only if all cases are that the target owes for it. Its level is the least of theirs."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ def test_damaged_run_info_is_a_problem(tmp_path):
 
 
 def test_many_records_are_read_and_compared_in_time(tmp_path):
-    """A generous bound, for what grows faster than the number of records; the project's own is far below."""
+    """The bound is generous: it is there for work that grows faster than the number of records."""
     lines = [json.dumps(record(f"kernel_{number}")) for number in range(1000)]
     for name in ("a", "b"):
         with (tmp_path / f"{name}.jsonl").open("w") as stream:

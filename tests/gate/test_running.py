@@ -1,4 +1,4 @@
-"""Runs of stacks are whole, or an error; and a whole one is used again until something that decides it changes."""
+"""A run of a stack is whole or an error. A whole one is used again until something changes that decides its results."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ CAN = Abilities({"triton": "4.0"}, ("sm_90",), {}, (), None)
 
 @pytest.fixture(autouse=True)
 def unchanged_harness(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever works on the harness while its tests run changes no run of these."""
+    """Lets nobody who works on the harness meanwhile change the runs of these tests."""
     monkeypatch.setattr(running, "code_digest", lambda: "the code")
 
 

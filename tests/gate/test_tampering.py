@@ -1,4 +1,4 @@
-"""A bundle that was changed in any way is refused, each time for the reason that it must be refused for."""
+"""Each kind of change to a bundle is refused for its own reason."""
 
 from __future__ import annotations
 

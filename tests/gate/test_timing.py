@@ -1,4 +1,4 @@
-"""Decisions about times: the intervals keep what they promise, and noise alone is never slower."""
+"""Decisions about times: intervals have the confidence that they state, and noise alone is never slower."""
 
 from __future__ import annotations
 

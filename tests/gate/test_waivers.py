@@ -1,4 +1,4 @@
-"""A waiver takes out what it names, and is refused when it is late, wide or needless, with the edit that helps."""
+"""A waiver covers what it names. One that is expired, too wide or needless fails the gate, with an edit that helps."""
 
 from __future__ import annotations
 

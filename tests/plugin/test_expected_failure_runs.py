@@ -1,4 +1,4 @@
-"""In a run, a known defect that is written down excuses its own failure, and nothing else."""
+"""In a run, an expected failure excuses the failure that it describes, and no other."""
 
 from __future__ import annotations
 

@@ -312,7 +312,8 @@ class RunSettings:
 
 
 def judged(folder, verdicts=(), error=None, request=None, meanwhile=lambda: None):
-    """The record and the scripts that a case leaves whose plan was judged so; ``meanwhile`` is called as it runs."""
+    """The record and the scripts of a case whose checks ``verdicts`` failed, or that raised ``error``. ``meanwhile`` is
+    called while it runs."""
     recorder = CaseRecorder("test_x.py::test_y[a/b-sm_90]")
     recorder.set(executor="interpreter")
     (folder / "scripts").mkdir()
