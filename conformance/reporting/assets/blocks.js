@@ -28,9 +28,7 @@ function factsTable(facts) {
 /** Names with their values; with the baseline's beside them and a mark where they differ. */
 function pairsTable(rows, compared) {
   const body = rows.map(([name, after, before]) =>
-    element(
-      "tr",
-      {},
+    tableRow(
       element("th", { scope: "row" }, name),
       compared && element("td", {}, before ?? "none"),
       element(compared && before !== after ? "td.differs" : "td", {}, linked(after)),
@@ -38,9 +36,7 @@ function pairsTable(rows, compared) {
   );
   const header = compared
     ? [
-        element(
-          "tr",
-          {},
+        tableRow(
           ["", "Baseline", "Candidate"].map((text) => (text ? element("th", { scope: "col" }, text) : element("td"))),
         ),
       ]

@@ -51,9 +51,7 @@ function otherRecords(id, rows, at) {
 function findingsTable(findings) {
   if (!findings.length) return null;
   const rows = findings.map(({ group, finding }) =>
-    element(
-      "tr",
-      {},
+    tableRow(
       element("td", {}, badge(group.kind, SEVERITY_GROUP[group.severity])),
       element("td", {}, group.cause),
       [3, 4, 5, 6].map((column) => element(column === 5 ? "td.number" : "td", {}, findingText(finding, column))),
@@ -87,9 +85,7 @@ function verdictsTable(verdicts, before) {
   const resultBadge = (verdict) => (verdict.passed ? badge("pass", "good") : badge("fail", "bad"));
   const rows = sorted(verdicts, (verdict) => (verdict.passed ? 1 : 0), false).map((verdict) => {
     const old = then.get(verdict.check);
-    return element(
-      "tr",
-      {},
+    return tableRow(
       element("td", {}, resultBadge(verdict), old && old.passed !== verdict.passed ? [" was ", resultBadge(old)] : null),
       element("th.code", { scope: "row" }, verdict.check),
       element("td", {}, linked(verdict.text)),

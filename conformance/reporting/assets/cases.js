@@ -145,9 +145,7 @@ function caseTable(rows, state, apply) {
 function caseRow(row) {
   const { name, group } = STATUSES[columns.status[row]];
   const note = textOf("note", row);
-  return element(
-    "tr",
-    {},
+  return tableRow(
     element("td", {}, badge(name, group)),
     element("td", {}, caseLink(columns.case[row], row), note ? element("span.note", {}, note) : null),
     ["kernel", "target", "suite"].map((column) => element("td", {}, textOf(column, row))),

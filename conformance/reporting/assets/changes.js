@@ -102,9 +102,7 @@ function findingRows(findings) {
     findings.some((finding) => finding[at] !== null && finding[at] !== ""),
   );
   const row = (finding) =>
-    element(
-      "tr",
-      {},
+    tableRow(
       used.map(({ at, kind }) => element(kind ? `td.${kind}` : "td", {}, findingText(finding, at))),
     );
   const body = withArrows(element("tbody", {}, findings.slice(0, FINDINGS_SHOWN).map(row)));

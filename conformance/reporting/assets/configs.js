@@ -108,9 +108,7 @@ function configRow(row, space, best, heat) {
   ].filter(Boolean);
   const link = viewLink("cases", { text: config, kernel: space[0], target: space[2], suite: "config_space" }, config);
   link.className = "code";
-  return element(
-    "tr",
-    {},
+  return tableRow(
     element(row === best.now ? "th.best" : "th", { scope: "row" }, link, marks.length ? ` ${marks.join(", ")}` : null),
     element("td", {}, badge(worstOf(row), GROUP_OF[worstOf(row)])),
     FIGURES.map(({ at }) => figureCell((now ?? then)[at], now && then ? then[at] : undefined, heat[at])),

@@ -75,9 +75,7 @@ function differenceTable(before, after) {
     x = nextX + length;
     y = nextY + length;
   }
-  const header = element(
-    "tr",
-    {},
+  const header = tableRow(
     element("th.at", { scope: "col" }, element("span.hidden-text", {}, "Line")),
     element("th", { scope: "col" }, "Baseline"),
     element("th.at", { scope: "col" }, element("span.hidden-text", {}, "Line")),
@@ -103,9 +101,7 @@ function differenceTable(before, after) {
 
 function changedRows(removed, added, x, y) {
   return Array.from({ length: Math.max(removed.length, added.length) }, (_, at) =>
-    element(
-      "tr",
-      {},
+    tableRow(
       element("td.at", {}, at < removed.length ? x + at + 1 : ""),
       side("removed", "−", removed[at]),
       element("td.at", {}, at < added.length ? y + at + 1 : ""),
@@ -120,9 +116,7 @@ function side(kind, sign, text) {
 
 function equalRows(texts, x, y, first, last) {
   const row = (at) =>
-    element(
-      "tr",
-      {},
+    tableRow(
       element("td.at", {}, x + at + 1),
       element("td", {}, `  ${texts[at]}`),
       element("td.at", {}, y + at + 1),

@@ -9,9 +9,7 @@ function regressionsTable(groups) {
   const rows = regressions
     .slice(0, ROWS_SHOWN)
     .map(({ kind, cause, findings, at }) =>
-      element(
-        "tr",
-        {},
+      tableRow(
         element("td", {}, badge(kind, "bad")),
         element("th", { scope: "row" }, viewLink("changes", { open: String(at) }, cause)),
         element("td.number", {}, grouped.format(findings.length)),
@@ -37,9 +35,7 @@ function failuresTable() {
   const rows = sorted([...causes.values()], ({ count }) => count, true)
     .slice(0, ROWS_SHOWN)
     .map(({ name, note, count }) =>
-      element(
-        "tr",
-        {},
+      tableRow(
         element("td", {}, badge(name, "bad")),
         element("th", { scope: "row" }, viewLink("cases", { status: name, text: note }, note || "(no message)")),
         element("td.number", {}, grouped.format(count)),
@@ -83,9 +79,7 @@ function matrixTable() {
     .sort(([a], [b]) => a - b)
     .map(([kernel, cells]) => {
       const name = columns.tables.kernel[kernel];
-      return element(
-        "tr",
-        {},
+      return tableRow(
         element("th.code", { scope: "row" }, viewLink("cases", { kernel: name }, name)),
         targets.map((target) => matrixCell({ kernel: name, target: target.name }, cells.get(target.at))),
       );
@@ -120,9 +114,7 @@ function suitesTable() {
       const name = columns.tables.suite[suite];
       const statuses = cells.get(0);
       const worst = shown.find(({ at }) => statuses[at]);
-      return element(
-        "tr",
-        {},
+      return tableRow(
         element("th", { scope: "row" }, viewLink("cases", { suite: name }, name)),
         element("td", {}, badge(worst.name, worst.group)),
         shown.map(({ name: status, at }) =>
@@ -153,9 +145,7 @@ function reasonsTable() {
       const { name, group } = STATUSES[status];
       return [
         statuses[status],
-        element(
-          "tr",
-          {},
+        tableRow(
           element("th", { scope: "row" }, viewLink("cases", { reason: code, status: name }, code)),
           element("td", {}, badge(name, group)),
           element("td.number", {}, grouped.format(statuses[status])),

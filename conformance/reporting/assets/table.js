@@ -12,11 +12,14 @@ function tableOf(kind, caption, header, rows) {
   return element("div.scroll", { tabindex: "0", role: "region", "aria-label": caption || "Table" }, table);
 }
 
+/** A row of cells. */
+function tableRow(...cells) {
+  return element("tr", {}, cells);
+}
+
 /** A row of column headers; a name is text or [text, class]. */
 function headerRow(names) {
-  return element(
-    "tr",
-    {},
+  return tableRow(
     names.map((name) => {
       const [text, kind] = Array.isArray(name) ? name : [name, ""];
       return element(kind ? `th.${kind}` : "th", { scope: "col" }, text);
@@ -29,9 +32,7 @@ function headerRow(names) {
  * when descending.
  */
 function sortingRow(list, sort, choose) {
-  return element(
-    "tr",
-    {},
+  return tableRow(
     list.map(({ key, name, kind, descending }) => {
       const first = descending ? `-${key}` : key;
       const other = descending ? key : `-${key}`;

@@ -33,9 +33,7 @@ function tilesSection(check, map) {
   const rows = map.wrong
     .slice(0, TILE_ROWS)
     .map(([row, column, count]) =>
-      element(
-        "tr",
-        {},
+      tableRow(
         element("td.number", {}, row),
         element("td.number", {}, column),
         element("td.number", {}, grouped.format(count)),
