@@ -32,24 +32,13 @@ async function artefactsSection(id, record) {
     shown.replaceChildren(...(await stageView(stage, before[stage], after[stage])).filter(Boolean));
   }
 
-  return element(
-    "section",
-    {},
-    element("h2", {}, "Artefacts"),
-    element("div.choices", { role: "group", "aria-label": "Stages" }, buttons),
-    shown,
-  );
+  return section("Artefacts", element("div.choices", { role: "group", "aria-label": "Stages" }, buttons), shown);
 }
 
 function notEmbedded(record) {
   const rows = Object.entries(record.artefacts).map(([stage, path]) => [stage, path, null]);
-  return element(
-    "section",
-    {},
-    element("h2", {}, "Artefacts"),
-    element("p", {}, `Not embedded: this file holds those of failing and changed cases, ${head.limits.cases} at most.`),
-    pairsTable(rows, false),
-  );
+  const why = `Not embedded: this file holds those of failing and changed cases, ${head.limits.cases} at most.`;
+  return section("Artefacts", element("p", {}, why), pairsTable(rows, false));
 }
 
 async function stageView(stage, before, after) {

@@ -7,15 +7,21 @@ function alarm(title, sentences, count) {
     "section.alarm",
     {},
     element("h2", {}, `${title} (${grouped.format(count)})`),
-    element(
-      "ul",
-      {},
-      sentences.map((sentence) => element("li", {}, sentence)),
-    ),
+    listOf("ul", sentences),
     count > sentences.length
       ? element("p", {}, `${counted(count - sentences.length, "more problem")} not shown.`)
       : null,
   );
+}
+
+/** A list with an item for each text. */
+function listOf(kind, texts) {
+  return element(kind, {}, texts.map((text) => element("li", {}, text)));
+}
+
+/** A part of a page with its title. */
+function section(title, ...content) {
+  return element("section", {}, element("h2", {}, title), content);
 }
 
 function factsTable(facts) {

@@ -164,15 +164,8 @@ function comparedSections(record, before) {
     const then = both ? flat(of(before)) : new Map();
     const names = [...new Set([...now.keys(), ...then.keys()])].slice(0, 200);
     if (!names.length) return null;
-    return element(
-      "section",
-      {},
-      element("h2", {}, title),
-      pairsTable(
-        names.map((name) => [name, now.get(name) ?? "none", both ? (then.get(name) ?? "none") : null]),
-        both,
-      ),
-    );
+    const pairs = names.map((name) => [name, now.get(name) ?? "none", both ? (then.get(name) ?? "none") : null]);
+    return section(title, pairsTable(pairs, both));
   });
 }
 
@@ -200,5 +193,5 @@ function rawSection(record) {
     element("summary", {}, "The record as JSON"),
     text,
   );
-  return element("section", {}, element("h2", {}, "Record"), details);
+  return section("Record", details);
 }

@@ -173,12 +173,5 @@ function leftOut() {
   if (head.kept < head.run.recorded)
     sentences.push(`${counted(head.run.recorded - head.kept, "case")} without a page: the file would be too large`);
   if (!sentences.length) return null;
-  return [
-    element("h2", {}, "Left out of this file"),
-    element(
-      "ul.quiet",
-      {},
-      sentences.map((text) => element("li", {}, text)),
-    ),
-  ];
+  return [element("h2", {}, "Left out of this file"), listOf("ul.quiet", sentences)];
 }
