@@ -30,7 +30,7 @@ def few(queries=5, **fields):
 
 
 def plan(name, problem, config=None, target=HOPPER, **variant):
-    config = config or (SMALL_DECODE if "decode" in name else SMALL)
+    config = config or (SMALL_DECODE if KERNELS[name].few_queries else SMALL)
     return KERNELS[name].plan(problem, config, target, Variant(**variant))
 
 
@@ -108,7 +108,7 @@ def test_memory_is_counted_by_target():
 def test_every_listed_config_is_taken_for_a_usual_problem(kernel):
     problem = {"attention": forward(dtype="bf16"), "attention_backward": backward(dtype="bf16")}
     for config in kernel.configs:
-        usual = few(dtype="bf16") if "decode" in kernel.name else problem[kernel.name]
+        usual = few(dtype="bf16") if kernel.few_queries else problem[kernel.name]
         assert kernel.refusal(kernel.draft(usual, config, HOPPER)) is None
 
 

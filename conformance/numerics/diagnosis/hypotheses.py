@@ -167,19 +167,13 @@ def _shifted_blocks(model: FaultModel, of_a: int, of_b: int, rows: Tensor, cols:
 
 def _transposed_blocks(model: FaultModel, name: str, rows: Tensor, cols: Tensor) -> Tensor:
     result = torch.zeros(len(rows), len(cols), dtype=torch.float64)
-    k, m, n = model.block_k, model.block_m, model.block_n
-    lanes = torch.arange(k)
+    matrix, lines, edge = (model.b, cols, model.block_n) if name == "B" else (model.a.T, rows, model.block_m)
+    first = lines // edge * edge  # of the tile in which each column of B, or row of A, lies
+    k, lanes = model.block_k, torch.arange(model.block_k)
     for t in range(model.k_blocks):
-        if name == "B":
-            first = cols // n * n  # of the tile in which each column lies
-            source, index = grown(model.b, (t + 1) * k, int(first.max()) + n), t * k + cols - first
-            block = torch.stack([source[i, f + lanes] for i, f in zip(index, first, strict=True)], 1)
-            result += model.block_of_a(t, rows) @ block
-        else:
-            first = rows // m * m
-            source, index = grown(model.a, int(first.max()) + m, (t + 1) * k), t * k + rows - first
-            block = torch.stack([source[f + lanes, i] for i, f in zip(index, first, strict=True)], 0)
-            result += block @ model.block_of_b(t, cols)
+        source, index = grown(matrix, (t + 1) * k, int(first.max()) + edge), t * k + lines - first
+        block = torch.stack([source[i, f + lanes] for i, f in zip(index, first, strict=True)], 1)
+        result += model.block_of_a(t, rows) @ block if name == "B" else block.T @ model.block_of_b(t, cols)
     return result
 
 

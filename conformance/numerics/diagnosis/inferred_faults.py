@@ -63,21 +63,12 @@ def _reordered(model: FaultModel, axis: str, source: Tensor, rows: Tensor, cols:
 def _lines_like(model: FaultModel, axis: str, line: int, across: Tensor) -> set[int]:
     """Rows (columns) whose products, with the epilogue of row ``line``, are what row ``line`` holds; ``count`` stands
     for a row of zeros. Eight elements select the candidates, all of them decide."""
-    chosen: Tensor | None = None
+    raw, output = (model.raw, model.output) if axis == "row" else (model.raw.T, model.output.T)
+    chosen = torch.arange(len(raw) + 1)
     for part in (across[:8], across):
-        here = torch.tensor([line])
-        if axis == "row":
-            raw = grown(model.raw[:, part], model.m + 1, 0)
-            index = torch.arange(model.m + 1) if chosen is None else chosen
-            predicted = model.round(model.finish(raw[index], here.expand(len(index)), part))
-            same = (predicted == model.output[line, part]).all(1)
-        else:
-            raw = grown(model.raw[part], 0, model.n + 1)
-            index = torch.arange(model.n + 1) if chosen is None else chosen
-            predicted = model.round(model.finish(raw[:, index], part, here.expand(len(index))))
-            same = (predicted == model.output[part, line][:, None]).all(0)
-        chosen = index[same]
-    assert chosen is not None
+        products, here = grown(raw[:, part], len(raw) + 1, 0)[chosen], torch.full_like(chosen, line)
+        value = model.finish(products, here, part) if axis == "row" else model.finish(products.T, part, here).T
+        chosen = chosen[(model.round(value) == output[line, part]).all(1)]
     return set(chosen.tolist())
 
 
