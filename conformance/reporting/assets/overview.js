@@ -12,18 +12,8 @@ async function overviewView() {
     element(
       "div.columns",
       {},
-      element(
-        "section",
-        { "aria-labelledby": "stack" },
-        element("h2", { id: "stack" }, "Stack under test"),
-        stackTable(),
-      ),
-      element(
-        "section",
-        { "aria-labelledby": "run" },
-        element("h2", { id: "run" }, "Run"),
-        factsTable([["run", run.id], ...run.facts]),
-      ),
+      region("stack", "Stack under test", stackTable()),
+      region("run", "Run", factsTable([["run", run.id], ...run.facts])),
     ),
     element("h2", {}, "Kernels and targets"),
     matrixTable(),
@@ -32,6 +22,11 @@ async function overviewView() {
     reasonsTable(),
     leftOut(),
   ];
+}
+
+/** A part of the page that a screen reader can go to by its title. */
+function region(id, title, content) {
+  return element("section", { "aria-labelledby": id }, element("h2", { id }, title), content);
 }
 
 function answerTitle() {
