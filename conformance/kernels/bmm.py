@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import triton
 from torch import Tensor
 
-from conformance.kernels.arguments import GRID_LIMIT, broadcast_strides, dot_precision, pointer_arguments
+from conformance.kernels.arguments import GRID_LIMIT, broadcast_strides, dot_precision
 from conformance.kernels.device.bmm import gemm_batched
 from conformance.kernels.examples import TIMED_EDGE, rest
 from conformance.kernels.gemm import PointerGemm
@@ -35,9 +35,7 @@ class BatchedGemm(PointerGemm):
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
         """See :class:`Kernel`."""
         problem = plan.problem
-        arguments = {
-            **self._pointer_arguments(plan, tensors),
-            **pointer_arguments("c", tensors["out"], problem.output, "mn"),
+        more = {
             **self._bias_arguments(plan, tensors),
             "batch": problem.batch,
             "stride_az": problem.operand("a").strides[0],
@@ -50,7 +48,7 @@ class BatchedGemm(PointerGemm):
             "HAS_BIAS": problem.reads_bias,
             "ADDMM": problem.op == "baddbmm",
         }
-        return Launch(gemm_batched, plan.grid, arguments, plan.config.options)
+        return self._launch(gemm_batched, plan, tensors, **more)
 
 
 KERNELS = (BatchedGemm("bmm", "bmm", "bmm"), BatchedGemm("baddbmm", "baddbmm", "bmm"))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from conformance.kernels.arguments import dot_precision, pointer_arguments
+from conformance.kernels.arguments import dot_precision
 from conformance.kernels.device.fused_mm import gemm_fused
 from conformance.kernels.gemm import FLOATS, PointerGemm
 from conformance.kernels.kernel import Plan
@@ -46,9 +46,7 @@ class FusedGemm(PointerGemm):
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
         """See :class:`Kernel`."""
         problem = plan.problem
-        arguments = {
-            **self._pointer_arguments(plan, tensors),
-            **pointer_arguments("c", tensors["out"], problem.output, "mn"),
+        more = {
             **self._bias_arguments(plan, tensors),
             **{f"{name}_ptr": tensors.get(name) for name in ("row_scale", "rows", "residual", "mask")},
             "stride_residual_m": problem.N,
@@ -57,7 +55,7 @@ class FusedGemm(PointerGemm):
             "PROLOGUE": problem.fusion.prologue,
             "EPILOGUE": problem.fusion.epilogue,
         }
-        return Launch(gemm_fused, plan.grid, arguments, plan.config.options)
+        return self._launch(gemm_fused, plan, tensors, **more)
 
 
 KERNELS = (FusedGemm("fused_mm", "fused_mm", "mm"),)

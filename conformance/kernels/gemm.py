@@ -263,6 +263,12 @@ class PointerGemm(GemmKernel):
         arguments = {**self._pointer_arguments(plan, tensors), **self._epilogue_arguments(plan, tensors)}
         return Launch(gemm_pointer, plan.grid, arguments, plan.config.options)
 
+    def _launch(self, function: Any, plan: Plan, tensors: Mapping[str, Tensor], **more: Any) -> Launch:
+        """The launch of ``function`` with A, B, the output as c, and the arguments that it takes beside."""
+        output = pointer_arguments("c", tensors["out"], plan.problem.output, "mn")
+        arguments = {**self._pointer_arguments(plan, tensors), **output, **more}
+        return Launch(function, plan.grid, arguments, plan.config.options)
+
     def _pointer_arguments(self, plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         """:meth:`_arguments`, with A, B, the strides of their matrices, and EVEN_K."""
         return {

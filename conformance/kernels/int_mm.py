@@ -11,7 +11,7 @@ from torch import Tensor
 
 from conformance import codegen_checks as codegen
 from conformance.heuristics.base import BASE
-from conformance.kernels.arguments import dot_precision, pointer_arguments
+from conformance.kernels.arguments import dot_precision
 from conformance.kernels.device.int_mm import gemm_integer
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
@@ -28,19 +28,18 @@ class ConvertingGemm(PointerGemm):
     """A product whose kernel converts B to A's dtype, and sums in a dtype that the subclass names."""
 
     core = False
+    sum_dtype: Any
 
-    def _launch(self, plan: Plan, tensors: Mapping[str, Tensor], sum_dtype: Any) -> Launch:
-        arguments = {
-            **self._pointer_arguments(plan, tensors),
-            **pointer_arguments("c", tensors["out"], plan.problem.output, "mn"),
-            "PRECISION": dot_precision(plan.problem),
-            "SUM": sum_dtype,
-        }
-        return Launch(gemm_integer, plan.grid, arguments, plan.config.options)
+    def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
+        precision = dot_precision(plan.problem)
+        return self._launch(gemm_integer, plan, tensors, PRECISION=precision, SUM=self.sum_dtype)
 
 
 class IntegerGemm(ConvertingGemm):
     """int8 operands, int32 sums and result: exact."""
+
+    sum_dtype = tl.int32
 
     def _config(self, plan: Plan) -> Reason | None:
         if plan.config.block_k < LEAST_BLOCK_K:
@@ -63,13 +62,11 @@ class IntegerGemm(ConvertingGemm):
         unit = super()._matrix_unit(plan)
         return None if unit is codegen.TCGEN05 else unit
 
-    def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """See :class:`Kernel`."""
-        return self._launch(plan, tensors, tl.int32)
-
 
 class MixedGemm(ConvertingGemm):
     """A of a floating-point dtype, B of int8 or uint8, of which every value is exact in A's dtype."""
+
+    sum_dtype = tl.float32
 
     def __init__(self, name: str, operation: str, table: str, dtypes: tuple[str, ...]) -> None:
         super().__init__(name, operation, table, dtypes)
@@ -89,10 +86,6 @@ class MixedGemm(ConvertingGemm):
         a, b = config.block_m * itemsize(problem.dtype), config.block_n * itemsize(problem.second_dtype)
         converted = config.block_n * itemsize(problem.dtype)
         return int(config.block_k * ((a + b) * config.num_stages + converted))
-
-    def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
-        """See :class:`Kernel`."""
-        return self._launch(plan, tensors, tl.float32)
 
 
 KERNELS = (

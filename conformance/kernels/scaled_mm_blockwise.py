@@ -41,9 +41,7 @@ class BlockScaledGemm(PointerGemm):
         """See :class:`Kernel`."""
         problem = plan.problem
         rows, columns = (1 if kind == "1x128" else SCALE_BLOCK for kind in problem.scaling.split("/"))
-        arguments = {
-            **self._pointer_arguments(plan, tensors),
-            **pointer_arguments("c", tensors["out"], problem.output, "mn"),
+        more = {
             **pointer_arguments("scale_a", tensors["scale_a"], problem.operand("scale_a"), "mk"),
             **pointer_arguments("scale_b", tensors["scale_b"], problem.operand("scale_b"), "kn"),
             **self._bias_arguments(plan, tensors),
@@ -52,7 +50,7 @@ class BlockScaledGemm(PointerGemm):
             "SCALE_N": columns,
             "HAS_BIAS": problem.reads_bias,
         }
-        return Launch(gemm_blockwise, plan.grid, arguments, plan.config.options)
+        return self._launch(gemm_blockwise, plan, tensors, **more)
 
 
 KERNELS = (BlockScaledGemm("scaled_mm_blockwise", "scaled_mm", "scaled_persistent_mm"),)
