@@ -78,6 +78,7 @@ class Measured:
         return self.result_bits < NARROW_BITS
 
     def text(self) -> str:
+        """All figures in one line."""
         at_least = ">= " if self.limited else ""
         rounding = "truncated" if self.truncates else "rounded to nearest"
         alignment = f"alignment {at_least}{self.alignment_bits} bits"

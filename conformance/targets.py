@@ -1,7 +1,8 @@
 """Where a kernel runs: real devices, compile-only targets, and what each of them can do.
 
-No other module names an architecture. To add a target, add a row to :data:`KNOWN`; what the rest of the package needs
-to know of it is a field of that row or a capability.
+To add a target, add a row to :data:`KNOWN`. What the rest of the package needs to know of it is a field of that row or
+a capability. Architectures decide elsewhere only where this module is no help: in Inductor's own data
+(:mod:`conformance.heuristics`) and in what a reproducer copies (:mod:`conformance.reproducers.copied`).
 
 What a target can do has two sources, never a version string: the hardware's facts (the rows) and what the installed
 Triton offers (what is importable, what its backend options list, which tools its wheel carries).

@@ -88,9 +88,14 @@ def wrong_docstrings(root: Path) -> list[str]:
 
 
 def wrong_case(text: str, root: Path) -> list[str]:
-    """Steps of the followed case that name a file that is gone, or what none of their files defines."""
-    steps = re.split(r"^\d+\. ", section(text, CASE), flags=re.MULTILINE)[1:]
-    wrong = [] if steps else ["the map follows no case"]
+    """Whether the quick tier lacks the followed case; its steps that name a file that is gone, or what none of their
+    files defines."""
+    before, *steps = re.split(r"^\d+\. ", section(text, CASE), flags=re.MULTILINE)
+    cases = re.findall(r"`(test_\w+\.py::[^`]+)`", before)
+    wrong = [] if steps and cases else ["the map follows no case"]
+    lists = (root / "conformance/data/mustpass").glob("quick-*-interpreted.txt")
+    listed = {line.partition(" ")[2] for file in lists for line in file.read_text().splitlines()}
+    wrong += [f"no quick run without a GPU has the followed case {case}" for case in cases if case not in listed]
     for step in steps:
         paths = paths_of(step)
         wrong += [f"the case passes {path}, which is gone" for path in paths if not files_at(root, path)]
@@ -200,6 +205,13 @@ def test_a_file_of_the_case_that_is_gone_is_seen(text, path):
     assert f"`{path}`" in steps
     changed = text.replace(steps, steps.replace(f"`{path}`", "`judging/elsewhere.py`", 1))
     assert "the case passes judging/elsewhere.py, which is gone" in wrong(changed, ROOT)
+
+
+def test_a_case_that_the_quick_tier_lacks_is_seen(text):
+    sentences = wrong(text.replace("-sm_103]`", "-sm_90]`"), ROOT)
+    assert [sentence.split("[")[0] for sentence in sentences] == [
+        "no quick run without a GPU has the followed case test_transposition.py::test_transposed_operands"
+    ]
 
 
 def test_a_function_of_the_case_that_is_gone_is_seen(text):

@@ -24,6 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Packs and signs the run. Returns 0. Raises :class:`CommandError` if there is no bundle to be had."""
     try:
         from conformance.gate.evidence import pack, signing
         from conformance.gate.evidence.rejection import Rejected

@@ -22,6 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Runs both stacks and compares. Returns 0 if the candidate is safe, 1 if not. Raises :class:`CommandError`."""
     with command_errors(StackError):
         stacks = parse(arguments.baseline), parse(arguments.candidate)
     baseline, candidate = run_stacks(arguments, stacks)

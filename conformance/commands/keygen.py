@@ -20,6 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Writes both files and returns 0. Raises :class:`CommandError` if one cannot be written."""
     try:
         from conformance.gate.evidence import signing
     except ModuleNotFoundError as error:

@@ -19,6 +19,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Runs every stack and compares the pairs. Returns the largest exit status of a pair: 0 if all are safe. Raises
+    :class:`CommandError` if the file cannot be used."""
     with command_errors(StackError):
         matrix = read_matrix(arguments.file)
     runs = {run.name: run for run in run_stacks(arguments, matrix.stacks)}

@@ -70,6 +70,7 @@ def _seconds(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Writes the script and returns 0. Raises :class:`CommandError` if there is none for this case."""
     record = one_case(arguments.case, arguments.folder) if arguments.folder else None
     case = record.case if record else arguments.case
     if "::" not in case:

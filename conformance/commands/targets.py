@@ -17,6 +17,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Prints the targets and returns 0. Raises :class:`CommandError` without torch or triton."""
     from conformance.machine.gpus import find_gpus
 
     gpus = find_gpus()

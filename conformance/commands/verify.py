@@ -47,6 +47,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Checks the bundle and prints what it shows. Returns 0 if it holds, 1 if it is refused. Raises
+    :class:`CommandError` for files that cannot be read."""
     try:
         from conformance.gate.evidence import signing, verify
     except ModuleNotFoundError as error:

@@ -30,6 +30,7 @@ class CudaDevices(DeviceClass):
         return A100.get((dtype, head_dim), usual) if capability >= (8, 0) else usual
 
     def flex_bwd_default(self, head_dim: int, dtype: str, capability: Capability) -> FlexConfig:
+        """See :class:`DeviceClass`: the small blocks are for fp32 and for devices before 8.0."""
         if dtype == "fp32" or capability < (8, 0):
             return FlexConfig(16, 16, 1, 4)
         if capability >= (9, 0):

@@ -1,8 +1,22 @@
 """Exact fills of products: integers times powers of two, so small that no order of summation rounds anything.
 
 The output then has one possible bit pattern. Scales, alpha and beta are powers of two and biases whole units, so the
-epilogue is exact too. How large the integers may be is in :mod:`.integer_budget`; every fill is checked against it when
-it is built.
+epilogue is exact too. How large the integers may be is in :mod:`.integer_budget`, with an example; every fill is
+checked against it when it is built.
+
+An example: in a small product under the fill "transparent" the k come in pairs, here (0, 1) and (2, 3). Products of
+more than 2**18 units cancel, and fp16 shows the sum that remains to the unit. Any lost or repeated term changes it.
+
+>>> from conformance.numerics.contract import Accumulator, Contract
+>>> from conformance.problems import mm
+>>> contract = Contract("fp16", Accumulator())
+>>> fill = transparent(FillRequest("transparent", mm(2, 1, 4, "fp16"), contract, seed=0, device=None))
+>>> (fill.inputs["a"] * 2**3).tolist()  # A's unit is 2**-3
+[[-143.0, -143.0, 92.0, 92.0], [-234.0, -234.0, -229.0, -229.0]]
+>>> (fill.inputs["b"] * 2**2).tolist()
+[[1900.0], [-1901.0], [-808.0], [808.0]]
+>>> (fill.expected * 2**5).tolist()  # -143 * 1900 + 143 * 1901 and -234 * 1900 + 234 * 1901
+[[143.0], [234.0]]
 """
 
 from __future__ import annotations

@@ -32,9 +32,9 @@ class FillRequest(Generic[SomeProblem]):
     seed: int
     device: Device
 
-    def draws(self, family: str = "") -> Draws:
-        """The random numbers of this fill; ``family`` tells fills of one name apart."""
-        return Draws(self.seed, f"{family} {self.name}" if family else self.name)
+    def draws(self, salt: str = "") -> Draws:
+        """The random numbers of this fill; another ``salt`` gives a fill of the same name others."""
+        return Draws(self.seed, f"{salt} {self.name}" if salt else self.name)
 
     def fill(
         self,

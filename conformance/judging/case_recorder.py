@@ -38,7 +38,7 @@ class CaseEnded(BaseException):
 class CaseRecorder:
     """Collects the record of one case.
 
-    ``status`` is what the case amounts to so far. A run that was announced with :meth:`run_created` must be followed
+    ``status`` is the case's status so far. A run that was announced with :meth:`run_created` must be followed
     by :meth:`run_judged`, and a case that passes must have judged something (a run, or any :meth:`verdict`): else it
     fails when it is torn down. ``on_change`` is called after each change, so that what is known outlives the process.
     ``ending`` is what is raised to end a case early: a framework with an exception for skips sets a class that is both.

@@ -128,8 +128,8 @@ class Inductor:
         self.recorder = recorder
 
     def compile(self, program: Program, target: Target) -> Compiled:
-        """The program compiled on the device, or for ``target`` without one. The case ends as not-applicable where
-        ``target`` cannot be generated for."""
+        """The program compiled on the device, or for ``target`` without one. The case ends as not-run where
+        Inductor cannot generate code for ``target``."""
         self.recorder.set(target=target, options={"program": program})
         try:
             with self.recorder.timed("compile"), self.harness.together():

@@ -56,6 +56,8 @@ class CaseProcess:
 
 
 class ItemRecording:
+    """Hooks of a process that runs cases: each case is watched, and its record is written."""
+
     def __init__(self, settings: Settings, process: CaseProcess, case_ids: case_ids.CaseIds) -> None:
         self.settings = settings
         self.process = process

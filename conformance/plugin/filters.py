@@ -13,6 +13,8 @@ from conformance.plugin.case_ids import CaseIds, suite_of
 
 
 class Collecting:
+    """Hooks of a process that collects: what the options leave out goes, and a file that skips itself fails."""
+
     def __init__(self, settings: Settings, case_ids: CaseIds) -> None:
         self.settings = settings
         self.case_ids = case_ids

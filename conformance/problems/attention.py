@@ -168,6 +168,7 @@ class Attention(Problem):
 
     @functools.cached_property
     def outputs(self) -> tuple[Operand, ...]:
+        """out and lse; of the backward pass grad_q, grad_k and grad_v."""
         if not self.backward:
             return (self._query_like("out", self.values_dim), self._lse())
         return (

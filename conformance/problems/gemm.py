@@ -168,6 +168,7 @@ class Gemm(Problem):
 
     @property
     def dense(self) -> Gemm:
+        """See :class:`Problem`. One matrix for the whole batch stays one: the values depend on that."""
         plain: dict[str, object] = {"layout_a": Layout(), "layout_b": Layout(), "layout_out": Layout()}
         for name in ("layout_a", "layout_b"):
             if getattr(self, name).batch == "zero":  # one matrix for all is a fact about the values too

@@ -86,6 +86,7 @@ class Layout:
 
     @property
     def id(self) -> str:
+        """Stable text such as ``col*2+8@1``: the order, and each other field that is not its default."""
         text = self.order
         if self.step != 1:
             text += f"*{self.step}"

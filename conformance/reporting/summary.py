@@ -60,6 +60,7 @@ class Tally:
         self._expected: defaultdict[str, list[str]] = defaultdict(list)
 
     def add(self, record: CaseRecord) -> None:
+        """Counts one record in every figure of the summary."""
         status, reason, seconds = record.status, record.reason, record.durations.get("total", 0.0)
         self.statuses[status] += 1
         self._by_kernel[record.kernel or "(none)"][status] += 1

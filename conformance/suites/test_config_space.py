@@ -1,8 +1,8 @@
 """Every config that the heuristics list, on each kernel that it belongs to: a bad row is seen whether tuned or not.
 
-Each row is compiled, run on a shape of every class and judged by the exact fills, bit for bit. Registers, spills,
-shared memory and compile time are in the record, and on a device the time of one larger problem, so that two records
-show where the fastest row has changed.
+Each row is compiled, run and judged by the exact fills, bit for bit; from the full tier on with a shape of every class.
+Registers, spills, shared memory and compile time are in the record. On a device the case of the usual shape also times
+a larger problem, so that two runs show where the fastest row has changed.
 """
 
 import functools
@@ -50,7 +50,7 @@ def test_selected_rows(conform, harness, recorder, kernel, target, dtype, config
     head dim for which it is the default."""
     problem = selected(kernel, dtype, target)[config, size]
     recorder.set(options={"dtype": dtype, "size": size}, observed=estimates(kernel, problem, config, target))
-    # no whole sweep of these rows has declared their spills yet: they are recorded and fail no case
+    # their spills are declared as one version of Triton showed them: others are recorded and fail no case
     spills = functools.partial(spill_verdict, kernel, dtype, config, target, size=size, judged=False)
     fills = swept_fills(problem, harness.settings.tier)
     conform(

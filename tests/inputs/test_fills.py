@@ -221,8 +221,9 @@ def test_draws():
         Draws(-1, "test")
 
 
-def test_the_worked_example_of_a_budget():
-    assert doctest.testmod(integer_budget) == (0, 10)
+@pytest.mark.parametrize(("module", "examples"), [(exact, 7), (integer_budget, 10)])
+def test_the_worked_examples(module, examples):
+    assert doctest.testmod(module) == (0, examples)
 
 
 # -- planted faults of the oracle itself

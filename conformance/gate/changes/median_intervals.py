@@ -13,6 +13,8 @@ MEDIAN_CONFIDENCE = 0.975
 
 
 class TimeAnswer(str, Enum):
+    """What :func:`compare` says of two series of times; ``AMBIGUOUS`` if they allow no other answer."""
+
     SAME = "same"
     FASTER = "faster"
     SLOWER = "slower"

@@ -77,6 +77,8 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Confirmation:
+    """What a script showed with the baseline's stack and with the candidate's."""
+
     outcome: Outcome
     baseline: Attempt
     candidate: Attempt

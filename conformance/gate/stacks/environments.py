@@ -92,6 +92,7 @@ def _version(distribution: str) -> str | None:
 
 
 def file_digest(path: Path) -> str:
+    """The SHA-256 of the file's content, in hexadecimal."""
     with path.open("rb") as file:
         digest = hashlib.sha256()
         while block := file.read(1 << 20):

@@ -25,8 +25,8 @@ A file of expected failures is TOML, one ``[[expected_failure]]`` table per defe
 ``upstream``, ``owner``, ``expires``
     Where the defect is reported (https), who looks after the entry, and the last day (UTC) on which it holds.
 
-:mod:`conformance.gate.user_files.toml_entries` says how patterns match, how versions compare, and why this is not a
-waiver.
+:mod:`.case_patterns` says how patterns match, :mod:`.stack_ranges` how versions compare, and :mod:`.toml_entries` why
+this is not a waiver.
 """
 
 from __future__ import annotations

@@ -232,6 +232,7 @@ def check_cached() -> list[Verdict]:
 
 @contextlib.contextmanager
 def precompiling() -> Iterator[stand_ins.Selecting]:
+    """A session of :func:`~.stand_ins.selecting` in which Inductor precompiles choices in :data:`THREADS` threads."""
     from torch._inductor import select_algorithm
 
     forget = getattr(select_algorithm.get_num_workers, "cache_clear", lambda: None)

@@ -57,6 +57,7 @@ LOADING = ("bias", "residual", "dropout")
 
 
 def epilogue_in_template(generated: Generated, steps: Sequence[str]) -> list[Verdict]:
+    """The program is one template's kernel, which loads the operands of ``steps`` and applies each relu."""
     source = "\n".join(kernel.source for kernel in generated.kernels)
     loads = len(re.findall(r"= tl\.load\(in_ptr\d+ \+", source))
     maxima = len(re.findall(spellings.MAXIMUM, source))
@@ -68,6 +69,7 @@ def epilogue_in_template(generated: Generated, steps: Sequence[str]) -> list[Ver
 
 
 def no_extern_convolution(generated: Generated) -> list[Verdict]:
+    """The program has one template's kernel and calls no extern kernel."""
     calls = extern_calls(*generated.modules)
     kinds = [kernel.kind for kernel in generated.kernels]
     return [
@@ -77,6 +79,7 @@ def no_extern_convolution(generated: Generated) -> list[Verdict]:
 
 
 def one_cat(generated: Generated) -> list[Verdict]:
+    """Each kernel that adds or joins does both and is launched once, beside one template of a convolution."""
     names = launched(*generated.modules)
     joins = [name for name in names if name.startswith("triton_poi_fused_add_cat_")]
     once = len(set(joins)) == len(joins)
@@ -101,6 +104,7 @@ LAUNCHES = {
 
 
 def cat_launches(generated: Generated, graph: str, choice: str) -> list[Verdict]:
+    """The last module launches as many kernels as :data:`LAUNCHES` says, and computes the product once."""
     module = generated.modules[-1]
     names = launched(module)
     products = [name for name in names if name.startswith("triton_tem_")]
