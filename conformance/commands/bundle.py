@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Packs and signs the run. Returns 0. Raises :class:`CommandError` if there is no bundle to be had."""
     try:
-        from conformance.gate.evidence import pack, signing
+        from conformance.gate.evidence import pack, signatures
         from conformance.gate.evidence.rejection import Rejected
     except ModuleNotFoundError as error:
         raise CommandError(f"bundle needs {error.name}: pip install 'triton-conformance[evidence]'") from None
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(f"{arguments.run} is no run's folder: give the folder that holds the records")
     target: Path = arguments.output or folder.with_name(folder.name + ".zip")
     try:
-        signer = signing.read_private_key(arguments.key)
+        signer = signatures.read_private_key(arguments.key)
         lists = list_files(arguments.mustpass) if arguments.mustpass else {}
         data = pack.pack(folder, signer, arguments.waivers, lists)
         _write_new(target, data)
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(f"{target} exists: evidence is never overwritten; give a new --output") from None
     except Rejected as rejected:
         raise CommandError(f"no bundle ({rejected.reason.value}): {rejected}") from None
-    except (signing.KeyFileError, MustpassError, OSError) as error:
+    except (signatures.KeyFileError, MustpassError, OSError) as error:
         raise CommandError(error) from None
     print(clean(f"{target}: {len(data)} bytes, signed by key {signer.public_key.keyid}"))
     return 0

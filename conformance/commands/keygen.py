@@ -22,10 +22,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Writes both files and returns 0. Raises :class:`CommandError` if one cannot be written."""
     try:
-        from conformance.gate.evidence import signing
+        from conformance.gate.evidence import signatures
     except ModuleNotFoundError as error:
         raise CommandError(f"keygen needs {error.name}: pip install 'triton-conformance[evidence]'") from None
-    with command_errors(signing.KeyFileError):
-        key = signing.write_key_pair(arguments.private, arguments.public)
+    with command_errors(signatures.KeyFileError):
+        key = signatures.write_key_pair(arguments.private, arguments.public)
     print(f"key {key}: private in {arguments.private}, public in {arguments.public}")
     return 0

@@ -50,12 +50,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Checks the bundle and prints what it shows. Returns 0 if it holds, 1 if it is refused. Raises
     :class:`CommandError` for files that cannot be read."""
     try:
-        from conformance.gate.evidence import signing, verify
+        from conformance.gate.evidence import signatures, verify
     except ModuleNotFoundError as error:
         raise CommandError(f"verify needs {error.name}: pip install 'triton-conformance[evidence]'") from None
     try:
         policy = verify.Policy(
-            key=signing.read_public_key(arguments.key),
+            key=signatures.read_public_key(arguments.key),
             code_digests=arguments.code_digest or (code_digest(),),
             waivers=_named(arguments.waivers),
             mustpass=_lists(arguments.mustpass),
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     except Rejected as rejected:
         print(f"REFUSED  {_line(arguments.bundle)}\n{rejected.reason.value}: {_line(rejected)}")
         return REFUSED
-    except (signing.KeyFileError, MustpassError, OSError) as error:
+    except (signatures.KeyFileError, MustpassError, OSError) as error:
         raise CommandError(error) from None
     print(f"VERIFIED  {_line(arguments.bundle)}\n{describe(verified, policy)}")
     return HOLDS

@@ -15,7 +15,7 @@ from conformance.execution.observation import Executor, Ran
 from conformance.execution.output_tiles import output_tiles
 from conformance.heuristics.configs import Config
 from conformance.inputs.fills import Fill, applicable_fills, fills
-from conformance.inputs.guarded import GuardedTensor
+from conformance.inputs.guarded_memory import GuardedTensor
 from conformance.kernels.kernel import Plan
 from conformance.numerics.contract import Contract
 from conformance.numerics.diagnosis.diagnose import diagnose

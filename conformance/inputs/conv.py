@@ -14,7 +14,7 @@ import torch
 
 from conformance.inputs import gemm, integer_budget
 from conformance.inputs.arrangement import formats, value_range
-from conformance.inputs.bounded import plant, representable
+from conformance.inputs.bounded_fills import plant, representable
 from conformance.inputs.draws import Draws, Floats, Integers, Shape
 from conformance.inputs.fill_set import FillRequest, FillSet, register_fills
 from conformance.inputs.integer_budget import IntegerBudget, budget_of, exactly

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.inputs import bounded, exact
+from conformance.inputs import bounded_fills, exact
 from conformance.inputs.fill_set import FillKind, FillRequest, FillSet, register_fills
 from conformance.inputs.integer_budget import allows_exact
 from conformance.numerics.contract import Contract
@@ -74,9 +74,9 @@ def build(request: FillRequest[Gemm]) -> Fill:
         "wide-A": exact.wide,
         "wide-B": exact.wide,
         "wide-scales": exact.wide_scales,
-        "randn": bounded.randn,
-        "hot": bounded.hot,
-        "special": bounded.special,
+        "randn": bounded_fills.randn,
+        "hot": bounded_fills.hot,
+        "special": bounded_fills.special,
     }
     return builders[request.name](request)
 

@@ -20,7 +20,13 @@ from conformance.inductor.compile.program import Choice, Generated, GeneratedKer
 from conformance.inductor.compile.provider import Compiled
 from conformance.inductor.graphs.products import graph_of
 from conformance.inductor.replay.exact import exact_verdicts
-from conformance.inductor.replay.pinned import CallExecutor, PinnedKernel, config_of, described_config, expected_grid
+from conformance.inductor.replay.pinned_programs import (
+    CallExecutor,
+    PinnedKernel,
+    config_of,
+    described_config,
+    expected_grid,
+)
 from conformance.inductor.replay.replay import ReplayUnsupported
 from conformance.inductor.source import spellings
 from conformance.inductor.source.source_checks import exactly, in_source

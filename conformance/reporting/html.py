@@ -15,11 +15,11 @@ from conformance.gate.findings import Comparison, Severity
 from conformance.records import CaseRecord
 from conformance.reporting import html_artefacts, html_data
 from conformance.reporting.html_data import ReportedRun
-from conformance.reporting.packing import packed, plain
+from conformance.reporting.page_data import packed, plain
 
 #: The page's scripts in the order in which they are joined: each uses those before it.
 SCRIPTS = (
-    *("dom", "format", "data", "address", "copying", "table", "filtering", "blocks", "overview_tables", "overview"),
+    *("dom", "format", "data", "address", "clipboard", "table", "filters", "blocks", "overview_tables", "overview"),
     *("cases", "tiles", "difference", "artefacts", "case", "configs", "changes", "theme", "main"),
 )
 STYLES = ("base", "tables", "views", "difference", "media")

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from conformance.cases.scenarios import ragged, scenario, where
-from conformance.execution.unchecked import unchecked_trial
+from conformance.execution.unchecked_trials import unchecked_trial
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import NoApplicableKernel, Variant
 from conformance.problems import Layout, itemsize

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import math
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -22,11 +21,8 @@ from conformance.execution.compilation import CompilePool, CompileRequest
 from conformance.gate.mustpass.profiles import cases_by_kernel, read_profiles
 from conformance.kernels.catalogue import catalogue, get
 from conformance.targets import claims, compile_targets, find
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "planted"))
-
-from cases import MM, Edit, Fault
-from planting import planted
+from tests.planted.cases import MM, Edit, Fault
+from tests.planted.planted_kernels import planted
 
 TARGETS = compile_targets()
 HOPPER = TARGETS[0]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.gate.evidence.pack import pack
-from conformance.gate.evidence.signing import PrivateKey, read_private_key, write_key_pair
+from conformance.gate.evidence.signatures import PrivateKey, read_private_key, write_key_pair
 from conformance.gate.evidence.verify import Policy
 from conformance.gate.mustpass import mustpass_lists as mustpass
 from conformance.gate.runs.run_environment import environment

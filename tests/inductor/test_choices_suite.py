@@ -28,7 +28,7 @@ from conformance.inductor.compile.program import (
 from conformance.judging.inductor_judge import Inductor
 from conformance.records import Verdict
 from conformance.targets import Target
-from tests.inductor.planting import Fault, PlantedFaults, failed
+from tests.inductor.planted_code import Fault, PlantedFaults, failed
 from tests.inductor.sample_programs import SM90, generated
 
 

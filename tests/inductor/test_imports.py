@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.inductor.planting import ROOT, child
+from tests.inductor.planted_code import ROOT, child
 
 COLLECT = """
 import sys

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from tests.inductor.planting import Fault, PlantedFaults, suite_test
+from tests.inductor.planted_code import Fault, PlantedFaults, suite_test
 
 case = functools.partial(suite_test, "test_inductor_operations")
 

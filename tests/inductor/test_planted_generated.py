@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from conformance.targets import Target
-from tests.inductor.planting import Fault, PlantedFaults, missed, suite_test
+from tests.inductor.planted_code import Fault, PlantedFaults, missed, suite_test
 
 case = functools.partial(suite_test, "test_inductor_gemm")
 

@@ -13,7 +13,7 @@ from conformance.inductor.compile.program import Generated, GeneratedKernel, Pro
 from conformance.inductor.compile.provider import Compiled
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.inductor_judge import Inductor
-from tests.inductor.planting import Fault, PlantedFaults, suite_test
+from tests.inductor.planted_code import Fault, PlantedFaults, suite_test
 
 case = functools.partial(suite_test, "test_inductor_prologues")
 

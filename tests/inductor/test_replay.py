@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.inductor.planting import child
+from tests.inductor.planted_code import child
 
 #: A module as Inductor shapes them, with a template in two parts, a workspace, a pointwise kernel and an extern kernel:
 #: p = relu(x @ w) for x of (rows, 64) and w of (64, 32), and p @ v for v of (32, 8).

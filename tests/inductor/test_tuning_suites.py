@@ -24,7 +24,7 @@ from conformance.inductor.checks import caches, feedback, tuning
 from conformance.inductor.tuning import max_autotune, stand_ins, tuning_jobs, tuning_processes
 from conformance.inductor.tuning.template_cache import Counted
 from conformance.inductor.tuning.tuning_jobs import Job, Reply
-from tests.inductor.planting import failed
+from tests.inductor.planted_code import failed
 
 # --- tuning processes: faults of a stand-in that starts in no time ----------------------------------------------------
 

@@ -1,6 +1,5 @@
 """The attention kernels: what they refuse, how they are launched, and their results beyond what the suites ask."""
 
-import judged
 import pytest
 
 from conformance import codegen_checks as codegen
@@ -11,6 +10,7 @@ from conformance.kernels.catalogue import meta_tensor
 from conformance.kernels.kernel import NotApplicable, Variant
 from conformance.problems import Attention, Mask, Score, mm
 from conformance.records import ReasonCode
+from tests.kernels import judged_examples
 
 KERNELS = {kernel.name: kernel for kernel in attention.KERNELS}
 SMALL, SMALL_DECODE = FlexConfig(32, 64, 2, 4), FlexDecodeConfig(32, 2, 2)
@@ -212,4 +212,4 @@ CASES = [
 
 def test_numbers_in_the_interpreter():
     cases = [(name, problem, config, "sm_90", variant, ("randn",)) for name, problem, config, variant in CASES]
-    assert not judged.failures(cases)
+    assert not judged_examples.failures(cases)

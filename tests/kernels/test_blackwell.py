@@ -2,7 +2,6 @@
 
 import os
 
-import judged
 import pytest
 
 from conformance import codegen_checks, targets
@@ -14,6 +13,7 @@ from conformance.kernels import catalogue
 from conformance.kernels.kernel import NotApplicable, Variant
 from conformance.problems import Bias, Layout, addmm, mm, scaled_mm
 from conformance.records import ReasonCode, Status
+from tests.kernels import judged_examples
 
 BLACKWELL, HOPPER = targets.find("sm_100"), targets.find("sm_90")
 SMALL = Config(64, 64, 32, 2, 4)
@@ -92,7 +92,7 @@ NUMBERS = [
 def test_numbers():
     fills = ("transparent", "randn")
     cases = [(f"{p.op}_blackwell_ws", p, SMALL, "sm_100", variant, fills) for p, variant in NUMBERS]
-    assert not judged.failures(cases)
+    assert not judged_examples.failures(cases)
 
 
 # Code

@@ -1,7 +1,6 @@
 """Convolution kernels: refusals, grids and launch arguments, and their sums in the interpreter against torch's."""
 
 import pytest
-from interpreted import in_interpreter
 
 from conformance import codegen_checks, targets
 from conformance.heuristics.configs import Config
@@ -10,6 +9,7 @@ from conformance.kernels.catalogue import meta_launch, meta_tensor
 from conformance.kernels.kernel import NotApplicable, Variant
 from conformance.problems import conv2d, conv3d, mm
 from conformance.records import ReasonCode
+from tests.kernels.interpreter_runs import in_interpreter
 
 HOPPER, AMPERE = targets.find("sm_90"), targets.find("sm_80")
 SMALL = Config(32, 32, 16, 2, 4)

@@ -1,6 +1,5 @@
 """The products beyond mm, addmm and scaled mm: numbers in the interpreter, refusals, grids and what is launched."""
 
-import interpreted
 import pytest
 
 from conformance import codegen_checks as codegen
@@ -25,6 +24,7 @@ from conformance.problems import (
     scaled_mm,
 )
 from conformance.records import ReasonCode
+from tests.kernels import interpreter_runs
 
 SMALL, SMALL_8BIT = Config(32, 32, 16, 2, 4), Config(32, 32, 32, 2, 4)
 LARGE = Config(64, 64, 32, 2, 4)
@@ -74,7 +74,7 @@ def _name(case):
 @pytest.fixture(scope="module")
 def all_complaints():
     """The complaints about each case; one child process computes them all."""
-    return dict(zip(map(_name, CASES), interpreted.run(CASES), strict=True))
+    return dict(zip(map(_name, CASES), interpreter_runs.run(CASES), strict=True))
 
 
 @pytest.mark.parametrize("case", CASES, ids=_name)
@@ -83,12 +83,12 @@ def test_numbers(all_complaints, case):
 
 
 def test_a_wrong_number_is_seen():
-    assert all("1 wrong" in complaints[0] for complaints in interpreted.run(CASES[1:2] + CASES[-1:], spoil=True))
+    assert all("1 wrong" in complaints[0] for complaints in interpreter_runs.run(CASES[1:2] + CASES[-1:], spoil=True))
 
 
 def test_a_batch_beyond_the_limit_of_the_grid_is_folded():
     """Five matrices with at most two along the second dimension: three planes, the last of which has one too many."""
-    assert interpreted.run([("bmm", bmm(16, 16, 16, batch=5), SMALL)], grid_limit=2) == [[]]
+    assert interpreter_runs.run([("bmm", bmm(16, 16, 16, batch=5), SMALL)], grid_limit=2) == [[]]
 
 
 def _plan(name, problem, config=LARGE, target=HOPPER, **variant):

@@ -1,6 +1,5 @@
 """The grouped kernel: problems, typed reasons, a grid that the offsets cannot change, numbers, and code per target."""
 
-import judged
 import pytest
 
 from conformance import codegen_checks, targets
@@ -11,6 +10,7 @@ from conformance.kernels import carveout, catalogue
 from conformance.kernels.kernel import NotApplicable, Variant
 from conformance.problems import GroupedGemm, Layout, mm
 from conformance.records import ReasonCode, Status
+from tests.kernels import judged_examples
 
 HOPPER = targets.find("sm_90")
 SMALL = Config(32, 32, 16, 2, 4)
@@ -130,7 +130,9 @@ NUMBERS = [
 
 def test_numbers():
     fills = ("transparent", "special", "randn")
-    assert not judged.failures(("grouped_mm", p, SMALL, "sm_90", Variant(sms=sms), fills) for p, sms in NUMBERS)
+    assert not judged_examples.failures(
+        ("grouped_mm", p, SMALL, "sm_90", Variant(sms=sms), fills) for p, sms in NUMBERS
+    )
 
 
 @pytest.fixture(scope="module")

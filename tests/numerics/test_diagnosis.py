@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from conformance import reference
-from conformance.inputs import guarded
+from conformance.inputs import guarded_memory
 from conformance.inputs.fills import fills
 from conformance.numerics.contract import FMA, INT32, Accumulator, Contract
 from conformance.numerics.diagnosis import diagnose as diagnosis
@@ -270,7 +270,7 @@ def test_two_causes_are_both_named_with_their_shares():
 # Unwritten elements
 
 
-@pytest.mark.parametrize("byte", guarded.SENTINEL)
+@pytest.mark.parametrize("byte", guarded_memory.SENTINEL)
 @pytest.mark.parametrize("case", [MM, BF16, SCALED, WIDE], ids=["fp16", "bf16", "scaled", "fp32"])
 def test_elements_that_hold_the_sentinel(case, byte):
     fill = fill_of(case)
@@ -291,8 +291,8 @@ def test_one_byte_that_looks_like_the_sentinel_proves_nothing():
 
 
 def test_constants_are_those_of_the_guards():
-    assert fault_model.POISON == guarded.POISON
-    assert diagnosis.SENTINEL == guarded.SENTINEL
+    assert fault_model.POISON == guarded_memory.POISON
+    assert diagnosis.SENTINEL == guarded_memory.SENTINEL
 
 
 # The text
@@ -399,7 +399,7 @@ def test_unwritten_and_nan_elements_of_a_batch():
     fill = fill_of(case)
     out = correct(case, fill)
     out[1, :, 3] = torch.nan
-    out[2].view(torch.uint8).fill_(guarded.SENTINEL[0])
+    out[2].view(torch.uint8).fill_(guarded_memory.SENTINEL[0])
     result = diagnosis_of(case, fill, out)
     assert result.causes == ("not written: 2240 elements",)
     assert "OBSERVED 2280 elements are NaN" in result.text or "OBSERVED 40 elements are NaN" in result.text

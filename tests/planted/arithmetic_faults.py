@@ -1,7 +1,7 @@
 """Faults of the epilogue, of single values and of precision: what is computed from the elements."""
 
-import cases as on
-from cases import HOST, POINTER, TILES, Edit, Fault, grouped
+from tests.planted import cases as on
+from tests.planted.cases import HOST, POINTER, TILES, Edit, Fault, grouped
 
 _DOT = "acc = tl.dot(a, b, acc, input_precision=PRECISION, max_num_imprecise_acc=PROMOTE, out_dtype=tl.float32)"
 _ADVANCE = "\n        a_tile += step * stride_ak"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from cases import Case, fault, grouped
-
 from conformance.heuristics.configs import FlexConfig, FlexDecodeConfig
 from conformance.kernels.kernel import Variant
 from conformance.problems import Attention, Mask, Score
+from tests.planted.cases import Case, fault, grouped
 
 TILES, FORWARD = "device/attention_tiles.py", "device/attention_forward.py"
 BACKWARD, DECODE = "device/attention_backward.py", "device/attention_decode.py"

@@ -1,8 +1,7 @@
 """Faults of the convolution kernels: masks, indices and precision."""
 
-from cases import SMALL, TILES, Case, Edit, Fault, grouped
-
 from conformance.problems import conv2d, conv3d
+from tests.planted.cases import SMALL, TILES, Case, Edit, Fault, grouped
 
 CONV, HOST_CONV = "device/conv.py", "conv.py"
 LAST = {"order_x": "channels-last", "order_w": "channels-last", "order_out": "channels-last"}

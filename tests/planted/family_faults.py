@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from cases import SMALL, SMALL_FP8, Case, fault, grouped
-
 from conformance.heuristics.configs import Config
 from conformance.kernels.kernel import Variant
 from conformance.problems import (
@@ -19,6 +17,7 @@ from conformance.problems import (
     mm_plus_mm,
     scaled_mm,
 )
+from tests.planted.cases import SMALL, SMALL_FP8, Case, fault, grouped
 
 LOOPS, BATCHED, PLUS = "device/loops.py", "device/bmm.py", "device/mm_plus_mm.py"
 INTEGER, BLOCKWISE = "device/int_mm.py", "device/scaled_mm_blockwise.py"

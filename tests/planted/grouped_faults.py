@@ -1,10 +1,9 @@
 """Faults of the grouped kernel: which group a tile belongs to, where it begins and ends, and its precision."""
 
-from cases import Case, Edit, Fault, grouped
-
 from conformance.heuristics.configs import Config
 from conformance.kernels.kernel import Variant
 from conformance.problems import GroupedGemm
+from tests.planted.cases import Case, Edit, Fault, grouped
 
 SOURCE, HOST = "device/grouped_mm.py", "grouped_mm.py"
 

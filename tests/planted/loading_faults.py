@@ -1,7 +1,7 @@
 """Faults of loops, addresses, masks and stores: which elements are read, multiplied and written."""
 
-import cases as on
-from cases import HOST, HOST_PERSISTENT, PERSISTENT, POINTER, TILES, Edit, Fault, grouped
+from tests.planted import cases as on
+from tests.planted.cases import HOST, HOST_PERSISTENT, PERSISTENT, POINTER, TILES, Edit, Fault, grouped
 
 _INSIDE = "inside = (rm < M)[:, None] & (rn < N)[None, :]\n    target"
 

@@ -1,4 +1,4 @@
-"""Correct kernels must raise no alarm: ``python tests/planted/no_alarm.py --count 2000 --seed 0 [--workers N]``.
+"""Correct kernels must raise no alarm: ``python -m tests.planted.no_alarm --count 2000 --seed 0 [--workers N]``.
 
 Draws distinct cases over all kernels, dtypes, layouts and variants (see conformance.cases.random_problems) and judges
 each. Runs in the interpreter where there is no accelerator or TRITON_INTERPRET is 1.
@@ -18,8 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 #: Tile sizes for the interpreter, where the listed ones take too long.
 SMALL = (16, 32, 64)
 
@@ -57,11 +56,10 @@ def cases(count: int, seed: int, device: bool, target: Any) -> Iterator[tuple[An
 
 def judge_share(count: int, seed: int, worker: int, workers: int) -> int:
     """Judges every ``workers``-th case and says each alarm, then the totals, as lines of JSON; returns the alarms."""
-    from table import _executor
-
     from conformance import targets
     from conformance.execution.trial import trial
     from conformance.kernels import catalogue
+    from tests.planted.table import _executor
 
     executor, target = _executor()
     target = target or targets.find("sm_90")
@@ -91,10 +89,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    sys.path[:0] = [str(ROOT), str(HERE)]
     if options.worker is not None:
         return int(judge_share(options.count, options.seed, options.worker, options.workers) > 0)
-    from table import has_device
+    from tests.planted.table import has_device
 
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     if not has_device():
@@ -102,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     started, totals, alarms, broken = time.perf_counter(), Counter[str](), [], 0
     command = [
         sys.executable,
-        str(HERE / "no_alarm.py"),
+        *("-m", "tests.planted.no_alarm"),
         *(f"--{name}={getattr(options, name)}" for name in ("count", "seed", "workers")),
     ]
     children = [

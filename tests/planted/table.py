@@ -1,4 +1,4 @@
-"""Runs every planted fault through a trial and prints what caught it: ``python tests/planted/table.py``.
+"""Runs every planted fault through a trial and prints what caught it: ``python -m tests.planted.table``.
 
 On a machine without an accelerator, or with TRITON_INTERPRET=1, kernels run in the interpreter, else on the device. The
 work is done in child processes, because a mutant may take its process down: that, too, is being caught.
@@ -18,8 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 #: Seconds after which a mutant counts as hanging.
 PATIENCE = 300
 #: Exit status of a child whose device may have been left in a bad state.
@@ -71,7 +70,7 @@ def _child(names: Sequence[str], device: bool) -> Iterator[Row]:
     if not device:
         environment |= {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
         environment.setdefault("OMP_NUM_THREADS", "1")
-    command = [sys.executable, str(HERE / "table.py"), "--child", *names]
+    command = [sys.executable, "-m", "tests.planted.table", "--child", *names]
     started = ""
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -98,7 +97,7 @@ def _child(names: Sequence[str], device: bool) -> Iterator[Row]:
 
 def child(names: Sequence[str]) -> int:
     """Runs faults, each announced before and reported after; SPOILED if the process is not fit for more."""
-    from faults import FAULTS
+    from tests.planted.faults import FAULTS
 
     executor, target = _executor()
     for fault in (fault for fault in FAULTS if fault.name in names):
@@ -134,9 +133,8 @@ def _row(fault: Any, executor: Any, target: Any) -> tuple[Row, bool]:
     """The row of ``fault`` and whether this process may be spoiled by it."""
     import time
 
-    from planting import planted
-
     from conformance.execution.trial import trial
+    from tests.planted.planted_kernels import planted
 
     started = time.perf_counter()
     baseline = _baseline(fault.case, executor, target)
@@ -200,7 +198,7 @@ def summary(caught_by: Iterable[str]) -> str:
 
 def complaints(rows: Iterable[Row], device: bool) -> list[str]:
     """What is not as the table says: a baseline that fails, a fault that is not caught, a cause that is not named."""
-    from faults import FAULTS
+    from tests.planted.faults import FAULTS
 
     faults = {fault.name: fault for fault in FAULTS}
     texts = []
@@ -223,7 +221,7 @@ def complaints(rows: Iterable[Row], device: bool) -> list[str]:
 
 def markdown(rows: Iterable[Row], names: Iterable[str]) -> str:
     """The table: fault | kernel and problem | caught by | named cause."""
-    from faults import FAULTS
+    from tests.planted.faults import FAULTS
 
     done = {row.fault: row for row in rows}
     wanted = set(names)
@@ -251,8 +249,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.child:
         return child(options.names)
-    sys.path.insert(0, str(ROOT))
-    from faults import FAULTS
+    from tests.planted.faults import FAULTS
 
     chosen = [f for f in FAULTS if not options.names or f.name in options.names or f.group in options.names]
     device = has_device()

@@ -4,17 +4,12 @@ The runs happen in child processes of table.py, in the interpreter or on the dev
 """
 
 import dataclasses
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-import planting
-import table
-from cases import MM, Edit, Fault
-from faults import FAULTS, GROUPS
+from tests.planted import planted_kernels, table
+from tests.planted.cases import MM, Edit, Fault
+from tests.planted.faults import FAULTS, GROUPS
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -29,7 +24,7 @@ def test_every_fault_is_caught(group):
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_the_table_fits_the_source(fault):
-    assert planting.edited(fault)
+    assert planted_kernels.edited(fault)
 
 
 def test_there_are_enough_faults_and_every_name_is_unique():
@@ -39,8 +34,8 @@ def test_there_are_enough_faults_and_every_name_is_unique():
 
 def test_text_that_is_not_in_the_source_is_refused():
     stale = Fault("stale", Edit("device/tiles.py", "no such text", ""), MM)
-    with pytest.raises(planting.NotPlantable, match="0 times, the table says 1"):
-        planting.edited(stale)
+    with pytest.raises(planted_kernels.NotPlantable, match="0 times, the table says 1"):
+        planted_kernels.edited(stale)
 
 
 def _row(**fields):

@@ -32,14 +32,11 @@ from conformance.reproducers.kernel_scripts import Checks, compiling_script, lim
 from conformance.reproducers.launch_arguments import packed, without_memory, written
 from conformance.reproducers.script_request import ScriptRequest, file_name
 from conformance.reproducers.script_text import SeenFailure
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "planted"))
-
-import cases as on
-from cases import Case, Fault
-from cases import fault as fault_of_one_edit
-from faults import FAULTS
-from planting import planted
+from tests.planted import cases as on
+from tests.planted.cases import Case, Fault
+from tests.planted.cases import fault as fault_of_one_edit
+from tests.planted.faults import FAULTS
+from tests.planted.planted_kernels import planted
 
 SEEN = SeenFailure("test_some.py::test_case[mm-sm_90]", ("numerics/randn: FAIL",), "torch 2.13.0, triton 3.9.0")
 SM_90 = targets.find("sm_90")

@@ -17,7 +17,7 @@ from conformance.gate.evidence.contents import (
     parse,
 )
 from conformance.gate.evidence.rejection import Rejected, RejectReason
-from conformance.gate.evidence.signing import PrivateKey, seal
+from conformance.gate.evidence.signatures import PrivateKey, seal
 from conformance.gate.evidence.statement import build_statement
 from conformance.gate.evidence.strict_json import encode
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE

@@ -20,7 +20,7 @@ from conformance.gate.evidence.contents import (
     parse,
 )
 from conformance.gate.evidence.rejection import Rejected, RejectReason
-from conformance.gate.evidence.signing import PublicKey, unseal
+from conformance.gate.evidence.signatures import PublicKey, unseal
 from conformance.gate.evidence.statement import (
     EXTENSION,
     PREDICATE_TYPE,

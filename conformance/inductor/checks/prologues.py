@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from conformance.inductor.compile.program import GeneratedKernel
 from conformance.inductor.compile.provider import Compiled
-from conformance.inductor.replay.pinned import constant
+from conformance.inductor.replay.pinned_programs import constant
 from conformance.inductor.source.source_checks import in_source
 from conformance.records import Verdict
 

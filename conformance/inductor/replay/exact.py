@@ -10,7 +10,7 @@ from torch import Tensor
 
 from conformance.execution.compile_worker import named
 from conformance.inductor.compile.provider import Compiled
-from conformance.inputs.guarded import GuardedTensor
+from conformance.inputs.guarded_memory import GuardedTensor
 from conformance.numerics.rounding import bits
 from conformance.problems import DTYPES, INTEGERS, Operand
 from conformance.records import Check, CheckKind, Verdict

@@ -22,7 +22,7 @@ from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, bits, round_to
 from conformance.problems import BLOCK_SCALINGS, DTYPES, Gemm, Problem
 
-#: Bytes of an output that nobody has written; those of ``conformance.inputs.guarded``.
+#: Bytes of an output that nobody has written; those of ``conformance.inputs.guarded_memory``.
 SENTINEL = (0xFE, 0x7D)
 #: With fewer wrong elements than this almost any hypothesis may fit by chance: they are listed instead.
 ENOUGH = 8

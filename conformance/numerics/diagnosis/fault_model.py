@@ -15,7 +15,7 @@ from conformance.numerics.rounding import round_to
 from conformance.problems import DTYPES, Gemm, Operand, itemsize
 from conformance.references import gemm
 
-#: Bytes that may lie around operands while a fill runs; those of ``conformance.inputs.guarded``.
+#: Bytes that may lie around operands while a fill runs; those of ``conformance.inputs.guarded_memory``.
 POISON = (0xFF, 0x7B)
 #: Operands that span more elements than this are not modelled as memory.
 IMAGE_LIMIT = 1 << 26

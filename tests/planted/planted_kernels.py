@@ -13,11 +13,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from faults import Fault
-
 import conformance.kernels
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Kernel
+from tests.planted.faults import Fault
 
 SOURCE = Path(conformance.kernels.__file__).parent
 

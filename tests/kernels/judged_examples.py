@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from interpreted import in_interpreter
+from tests.kernels.interpreter_runs import in_interpreter
 
 
 def failures(cases):

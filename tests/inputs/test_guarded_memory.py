@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 import torch
 
-from conformance.inputs.guarded import GuardedTensor
+from conformance.inputs.guarded_memory import GuardedTensor
 from conformance.numerics.rounding import bits
 from conformance.problems import BASE_ALIGNMENT, DTYPES, Bias, Layout, Operand, addmm, itemsize, mm
 

@@ -12,7 +12,7 @@ from conformance.cases.generated_cases import Thin, generated_for
 from conformance.heuristics.configs import Config
 from conformance.inductor.compile.program import Choice
 from conformance.inductor.graphs.products import graph_of
-from conformance.inductor.replay.pinned import config_of, constant, described_config, expected_grid, option
+from conformance.inductor.replay.pinned_programs import config_of, constant, described_config, expected_grid, option
 from conformance.inductor.source import spellings
 from conformance.inductor.source.source_checks import exactly
 from conformance.problems import Bias, Fusion, addmm, bmm, conv2d, fused_mm, mixed_mm, mm, mm_plus_mm
