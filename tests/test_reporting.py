@@ -9,7 +9,7 @@ import expecttest
 
 from conformance.records import CaseRecord, Reason, ReasonCode, RunInfo, Status, Verdict
 from conformance.reporting.digest import digest
-from conformance.reporting.summary import FAILURES_SHOWN, is_verified, render_markdown, render_text, summarise
+from conformance.reporting.summary import FAILURES_SHOWN, Tally, is_verified, render_markdown, render_text
 from conformance.reporting.text import clean, markdown_table, text_table
 
 RUN = RunInfo(
@@ -55,6 +55,13 @@ RECORDS = (
         repro="python -m pytest x",
     ),
 )
+
+
+def summarise(records, run):
+    tally = Tally()
+    for record in records:
+        tally.add(record)
+    return tally.summary(run)
 
 
 class TestSummary(expecttest.TestCase):

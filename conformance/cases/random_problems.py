@@ -7,7 +7,7 @@ drawn is the kernel's own knowledge: see :meth:`~conformance.kernels.kernel.Kern
 from __future__ import annotations
 
 from conformance.heuristics.configs import AnyConfig
-from conformance.kernels.draw import Draw
+from conformance.kernels.families.draw import Draw
 from conformance.kernels.kernel import Kernel, NotApplicable, Plan
 from conformance.targets import Target
 

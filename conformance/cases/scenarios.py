@@ -33,7 +33,7 @@ from conformance.cases.config_space import covering_sample
 from conformance.cases.cover import cover, in_turn
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.catalogue import catalogue, own_kernels
-from conformance.kernels.examples import stored_dtype
+from conformance.kernels.families.examples import stored_dtype
 from conformance.kernels.kernel import Kernel
 from conformance.problems import itemsize
 from conformance.records import Reason, ReasonCode
@@ -119,7 +119,7 @@ def where(*, family: str = "gemm", **attributes: Any) -> Callable[[Kernel], bool
             if name == "operation":
                 if not kernel.operations & ({value} if isinstance(value, str) else set(value)):
                     return False
-            elif getattr(kernel, name) != value:
+            elif getattr(kernel, name, None) != value:  # a kernel from elsewhere may lack what its family has
                 return False
         return True
 

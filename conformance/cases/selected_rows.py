@@ -21,8 +21,8 @@ from conformance.heuristics.device_class import HEAD_DIMS, DeviceClass
 from conformance.heuristics.lookup import flex_default, for_target
 from conformance.heuristics.scaled_rows import Symbolic, by_hint
 from conformance.kernels.catalogue import catalogue
-from conformance.kernels.examples import stored_dtype
-from conformance.kernels.gemm_family import GemmFamily
+from conformance.kernels.families.examples import stored_dtype
+from conformance.kernels.families.gemm import GemmFamily
 from conformance.kernels.kernel import Kernel
 from conformance.problems import Attention, Conv, Gemm, GroupedGemm, Problem
 from conformance.records import Reason

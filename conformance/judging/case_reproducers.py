@@ -12,7 +12,7 @@ from conformance.execution.trial import fills_for
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.settings import Settings
 from conformance.kernels.kernel import Kernel, Plan
-from conformance.records import Check, CheckKind, CompileFailure, Status, Verdict, replace_file
+from conformance.records import Check, CheckKind, CompileFailure, ExecutorName, Status, Verdict, replace_file
 from conformance.reproducers.definitions import NotReproducible
 from conformance.reproducers.kernel_scripts import Checks, compiling_script, limits_of, numbers_script
 from conformance.reproducers.script_request import ScriptRequest, file_name
@@ -87,8 +87,7 @@ class Reproducers:
         seen = self._seen(["the process dies, or does not end"])
         if self._settings.compile_only:
             return compiling_script(kernel, plan, Checks(dies=True), seen)
-        executor = "device" if self._settings.has_gpu else "interpreter"
-        return self._numbers(kernel, plan, names, seen, executor, dies=True)
+        return self._numbers(kernel, plan, names, seen, dies=True)
 
     def _as_before(self) -> str:
         """A script for a case that passes, whose code lacks what it had in another run."""
@@ -112,8 +111,7 @@ class Reproducers:
         checks = [Check.parse(verdict.check) for verdict in failed]
         fills = [check.subject.partition("/")[0] for check in checks if check.kind in NUMBERS]
         if fills or not failed:
-            executor = str(self._recorder.record().executor)
-            return self._numbers(kernel, plan, fills or names, seen, executor)
+            return self._numbers(kernel, plan, fills or names, seen)
         return _compiling(kernel, plan, failed, seen)
 
     def _numbers(
@@ -122,11 +120,11 @@ class Reproducers:
         plan: Plan,
         names: Sequence[str] | None,
         seen: SeenFailure,
-        executor: str,
         *,
         dies: bool = False,
     ) -> str:
         """Shows the first fill of ``names`` that is small enough."""
+        executor = ExecutorName.DEVICE if self._settings.has_gpu else ExecutorName.INTERPRETER
         fills: list[Fill] = [
             fill
             for fill in fills_for(plan.problem, kernel.contract(plan, executor), self._settings.seed)

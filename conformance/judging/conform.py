@@ -28,10 +28,10 @@ Inspection = Callable[[Artefact], Verdict]
 
 @dataclass
 class CaseRun:
-    """One plan that was judged. ``trial`` is None if nothing could run it, ``artefact`` if nothing was compiled."""
+    """One plan that was judged. ``artefact`` is None if nothing was compiled, because its grid is empty."""
 
     plan: Plan
-    trial: Trial | None
+    trial: Trial
     artefact: Artefact | None
     _recorder: CaseRecorder
 

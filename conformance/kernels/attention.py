@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import triton
@@ -24,23 +24,21 @@ from conformance.kernels.device.attention_backward import (
 )
 from conformance.kernels.device.attention_decode import attention_decode, attention_decode_merge
 from conformance.kernels.device.attention_forward import attention_forward
-from conformance.kernels.draw import Draw
-from conformance.kernels.examples import SPLITS, TIMED_SEQUENCE, dtype_fields
-from conformance.kernels.gemm import FLOATS, PointerGemm
-from conformance.kernels.kernel import Features, Kernel, Plan, Variant, check_tensors
+from conformance.kernels.families.attention import LEAST_TILE, AttentionFamily
+from conformance.kernels.families.draw import Draw
+from conformance.kernels.families.examples import SPLITS
+from conformance.kernels.gemm import PointerGemm
+from conformance.kernels.kernel import Features, Plan, Variant, check_tensors
 from conformance.kernels.launch import Launch, workspace
 from conformance.numerics.contract import Contract
-from conformance.problems import Attention, Mask, Operand, Score, itemsize, mm
-from conformance.records import Reason, ReasonCode
+from conformance.problems import Attention, Operand, itemsize, mm
+from conformance.records import ExecutorName, Reason, ReasonCode
 
 #: From this many queries on, splitting the keys is not worth merging the parts.
 DECODE_QUERIES = 128
 
 #: Rows (queries of all heads that share a head of k) that one decode program holds.
 DECODE_ROWS = 128
-
-#: Smallest extent of a tile that every matrix unit takes.
-LEAST_TILE = 16
 
 #: Positions past the last query or key that the last tile may reach, at most.
 LONGEST_TILE = 2**10
@@ -60,73 +58,14 @@ def _power_of_two(extent: int) -> int:
     return max(1 << (extent - 1).bit_length(), LEAST_TILE)
 
 
-class AttentionKernel(Kernel):
+class AttentionKernel(AttentionFamily):
     """What the three share: requirements, the contract of the products inside, arguments."""
-
-    core = False
-    family = "attention"
-    dtypes = FLOATS
-    operation: ClassVar[str]
-    #: whether one program holds all queries and the keys are split among programs instead
-    few_queries: bool = False
 
     def __init__(self, name: str, table: str, configs: tuple[AnyConfig, ...]) -> None:
         self.name = name
         self.operations = frozenset({self.operation})
         self.table = table
         self.configs = configs
-
-    # Examples
-
-    def example(self, dtype: str, config: Any, shape: str = "ragged") -> Attention:
-        """See :class:`Kernel`: queries stand for rows, keys for columns and k; a causal mask in two of the classes."""
-        columns = max(config.tile)
-        rows = LEAST_TILE if self.few_queries else columns
-        queries, keys = {
-            "smaller-than-a-tile": (rows // 2 - 3, columns // 2 - 3),
-            "ragged": (rows + 8, columns + 8),
-            "several-tiles": (2 * rows + 8, 2 * columns + 8),
-            "many-k-blocks": (rows - 8, (config.num_stages + 1) * columns + 8),
-        }[shape]
-        if self.few_queries:
-            queries = min(queries, 8)
-        mask = Mask("causal") if shape in ("ragged", "many-k-blocks") else Mask()
-        return Attention(self.operation, 1, 2, queries, keys, 64, kv_heads=1, mask=mask, **dtype_fields(dtype))
-
-    def timed(self, dtype: str) -> Attention:
-        """See :class:`Kernel`: a batch of 4 with 16 heads."""
-        queries = 1 if self.few_queries else TIMED_SEQUENCE
-        mask = Mask("causal")
-        return Attention(self.operation, 4, 16, queries, TIMED_SEQUENCE, 64, mask=mask, **dtype_fields(dtype))
-
-    def draw_problem(self, draw: Draw) -> Attention:
-        """See :class:`Kernel`: any lengths, masks, scores, orders and sharing of keys."""
-        pick = draw.pick
-        dtype = pick(self.dtypes)
-        kv_heads, share = pick((1, 2)), pick((1, 1, 2, 3))
-        lengths: tuple[int, ...] = (1, 2, 5, 16, 31) if self.few_queries else (1, 3, 17, 33, 64, 65, 130)
-        if draw.large and not self.few_queries:
-            lengths += (300, 520)
-        keys = (1, 3, 17, 33, 64, 65, 130) + ((300, 520, 1030) if draw.large else ())
-        batch = pick((1, 2))
-        mask = pick((Mask(), Mask("causal"), Mask("sliding-window", pick((1, 7, 40))), Mask("document")))
-        fields: dict[str, Any] = {"precision": pick(("ieee", "tf32"))} if dtype == "fp32" else {}
-        return Attention(
-            self.operation,
-            batch,
-            kv_heads * share,
-            pick(lengths),
-            pick(keys),
-            pick((16, 40, 64) + ((80, 128) if draw.large else ())),
-            dtype,
-            kv_heads=kv_heads,
-            kv_batch=pick((None, 1)),
-            mask=mask,
-            score=pick((Score(), Score(), Score("soft-cap", 20.0), Score("alibi"))),
-            order=pick(("bhsd", "bshd")),
-            pad=pick((0, 8)),
-            **fields,
-        )
 
     # What each of them answers
 
@@ -246,10 +185,12 @@ class AttentionKernel(Kernel):
 
     # Arithmetic and code
 
-    def contract(self, plan: Plan, executor: str) -> Contract:
+    def contract(self, plan: Plan, executor: ExecutorName) -> Contract:
         """See :class:`Kernel`: that of the products, and how P is rounded between them."""
         contract = _PRODUCT.contract(self._product_plan(plan), executor)
-        intermediate = "tf32" if contract.operand == "tf32" and executor != "interpreter" else plan.problem.dtype
+        intermediate = (
+            "tf32" if contract.operand == "tf32" and executor != ExecutorName.INTERPRETER else plan.problem.dtype
+        )
         return dataclasses.replace(contract, intermediate=intermediate)
 
     def features(self, plan: Plan) -> Features:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from conformance.kernels.arguments import GRID_LIMIT, broadcast_strides, dot_precision
 from conformance.kernels.device.bmm import gemm_batched
-from conformance.kernels.examples import TIMED_EDGE, rest
+from conformance.kernels.families.examples import TIMED_EDGE, rest
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch

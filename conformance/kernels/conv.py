@@ -15,14 +15,13 @@ from conformance.heuristics.base import BASE
 from conformance.heuristics.configs import AnyConfig
 from conformance.kernels.arguments import GRID_LIMIT, dot_precision, spans_wide
 from conformance.kernels.device.conv import conv_pointer
-from conformance.kernels.draw import Draw
-from conformance.kernels.examples import TIMED_IMAGE, dtype_fields, matrix_sizes
-from conformance.kernels.gemm import FLOATS, PointerGemm
-from conformance.kernels.kernel import Features, Kernel, Plan, check_tensors
+from conformance.kernels.families.conv import ConvFamily
+from conformance.kernels.gemm import PointerGemm
+from conformance.kernels.kernel import Features, Plan, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import Contract
 from conformance.problems import Conv, Gemm, Layout
-from conformance.records import Reason, ReasonCode
+from conformance.records import ExecutorName, Reason, ReasonCode
 
 #: The kernels of the product that a convolution is: they say what it asks of dtype, config and target, and what its
 #: arithmetic and its code must be.
@@ -35,82 +34,14 @@ def _as_product(plan: Plan, problem: Gemm | None = None) -> tuple[PointerGemm, P
     return _PRODUCTS[problem.op], dataclasses.replace(plan, kernel=problem.op, problem=problem)
 
 
-class ConvKernel(Kernel):
+class ConvKernel(ConvFamily):
     """What convolutions share: they are judged as the product that they amount to."""
-
-    core = False
-    family = "conv"
-    dtypes = FLOATS
-    #: whether it takes windows of one tap only
-    pointwise: bool = False
 
     def __init__(self, name: str, operations: frozenset[str], table: str) -> None:
         self.name = name
         self.operations = operations
         self.table = table
         self.configs: tuple[AnyConfig, ...] = BASE.table(table)
-
-    @property
-    def rank(self) -> int:
-        """Dimensions of the images of its examples: 3 only if it takes no others."""
-        return 2 if "conv2d" in self.operations else 3
-
-    def example(self, dtype: str, config: Any, shape: str = "ragged") -> Conv:
-        """See :class:`Kernel`. Positions stand for rows of a product, output channels for columns, channels for k.
-
-        Windows are 1x1 where K is to be long.
-        """
-        positions, columns, channels = matrix_sizes(config, dtype, shape)
-        window = 1 if self.pointwise or shape == "many-k-blocks" else 2
-        width = min(positions, 8)
-        size = (*(1,) * (self.rank - 2), triton.cdiv(positions, width), width)
-        padding = tuple(int(window > 1 and edge > 1) for edge in size)
-        windows = tuple(min(window, edge + 2 * pad) for edge, pad in zip(size, padding, strict=True))
-        order = "contiguous" if shape == "several-tiles" and not self.pointwise else "channels-last"
-        strides = (1,) * self.rank
-        return Conv(
-            f"conv{self.rank}d", 1, channels, size, columns, windows, strides, padding, 1,
-            **dtype_fields(dtype), **_one_order(order),
-        )  # fmt: skip
-
-    def timed(self, dtype: str) -> Conv:
-        """See :class:`Kernel`: 8 images of 256 channels."""
-        channels, window = 256, 1 if self.pointwise else 3
-        size = (TIMED_IMAGE // (2 if self.rank == 3 else 1),) * self.rank
-        ones = (1,) * self.rank
-        windows, padding = (window,) * self.rank, (window // 2,) * self.rank
-        return Conv(
-            f"conv{self.rank}d", 8, channels, size, channels, windows, ones, padding, 1,
-            **dtype_fields(dtype), **_one_order("channels-last"),
-        )  # fmt: skip
-
-    def draw_problem(self, draw: Draw) -> Conv:
-        """See :class:`Kernel`: any window, strides, padding, groups and orders that the kernel may take."""
-        pick, single = draw.pick, self.pointwise
-        rank = 3 if "conv3d" in self.operations and (self.rank == 3 or draw.chance(0.5)) else 2
-        groups = 1 if single else pick((1, 1, 2, 3))
-        window = tuple(1 if single else pick((1, 2, 3)) for _ in range(rank))
-        size = tuple(edge + pick((0, 1, 3, 6)) for edge in window)
-        order = "channels-last" if single else None
-        dtype = pick(self.dtypes)
-        fields: dict[str, Any] = {"precision": pick(("ieee", "tf32"))} if dtype == "fp32" else {}
-        return Conv(
-            f"conv{rank}d",
-            pick((0, 1, 2, 3)) if not single else pick((1, 2)),
-            groups * pick((1, 3, 8, 20)),
-            size,
-            groups * pick((1, 5, 16, 40)),
-            window,
-            tuple(1 if single else pick((1, 2)) for _ in range(rank)),
-            tuple(0 if single else pick((0, 1)) for _ in range(rank)),
-            groups,
-            dtype,
-            bias=draw.chance(0.5),
-            order_x=order or pick(("contiguous", "channels-last")),
-            order_w=order or pick(("contiguous", "channels-last")),
-            order_out=order or pick(("contiguous", "channels-last")),
-            **fields,
-        )
 
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`."""
@@ -128,7 +59,7 @@ class ConvKernel(Kernel):
     def _shape(self, plan: Plan) -> Reason | None:
         """Why the sizes or layouts are not taken."""
 
-    def contract(self, plan: Plan, executor: str) -> Contract:
+    def contract(self, plan: Plan, executor: ExecutorName) -> Contract:
         """See :class:`Kernel`: that of the product."""
         kernel, product = _as_product(plan)
         return kernel.contract(product, executor)
@@ -137,11 +68,6 @@ class ConvKernel(Kernel):
         """See :class:`Kernel`: those of the product."""
         kernel, product = _as_product(plan)
         return kernel.features(product)
-
-
-def _one_order(order: str) -> dict[str, Any]:
-    """Fields that give x, w and out one order of dimensions."""
-    return dict.fromkeys(("order_x", "order_w", "order_out"), order)
 
 
 class PointerConv(ConvKernel):

@@ -13,8 +13,8 @@ from torch import Tensor
 from conformance.heuristics.split_k_choice import decompose_k_splits
 from conformance.kernels.arguments import GRID_LIMIT, dot_precision, pointer_arguments
 from conformance.kernels.device.decompose_k_mm import gemm_split_k, sum_parts
-from conformance.kernels.draw import Draw
-from conformance.kernels.examples import SPLITS, TIMED_EDGE, matrix_sizes, rest
+from conformance.kernels.families.draw import Draw
+from conformance.kernels.families.examples import SPLITS, TIMED_EDGE, matrix_sizes, rest
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan, Variant
 from conformance.kernels.launch import Launch, workspace

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from conformance.kernels.arguments import dot_precision
 from conformance.kernels.device.fused_mm import gemm_fused
-from conformance.kernels.gemm import FLOATS, PointerGemm
+from conformance.kernels.families.examples import FLOATS
+from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch
 from conformance.problems import FP8, itemsize

@@ -14,14 +14,13 @@ from conformance.heuristics.base import BASE
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.arguments import broadcast_strides, dot_precision, pointer_arguments, spans_wide
 from conformance.kernels.device.pointer import gemm_pointer
-from conformance.kernels.gemm_family import GemmFamily
+from conformance.kernels.families.examples import FLOATS
+from conformance.kernels.families.gemm import GemmFamily
 from conformance.kernels.kernel import Features, Plan, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.problems import BLOCK_SCALINGS, FP8, itemsize
-from conformance.records import Reason, ReasonCode
-
-FLOATS = ("bf16", "fp16", "fp32")
+from conformance.records import ExecutorName, Reason, ReasonCode
 
 #: With fast accumulation off, an fp8 partial sum is added to an fp32 sum after this many k (or BLOCK_K if smaller).
 PROMOTION_CHUNK = 128
@@ -140,12 +139,12 @@ class GemmKernel(GemmFamily):
 
     # Arithmetic
 
-    def contract(self, plan: Plan, executor: str) -> Contract:
+    def contract(self, plan: Plan, executor: ExecutorName) -> Contract:
         """See :class:`Kernel`. The interpreter, and fp32 products in fp32, use fused multiply-adds."""
         problem, target = plan.problem, plan.target
         overflow = "saturate" if problem.output_dtype in FP8 else "ieee"
         operand = "tf32" if problem.dtype == "fp32" and problem.precision == "tf32" else "exact"
-        if executor == "interpreter" or (problem.dtype == "fp32" and problem.precision == "ieee"):
+        if executor == ExecutorName.INTERPRETER or (problem.dtype == "fp32" and problem.precision == "ieee"):
             return Contract(problem.output_dtype, FMA, operand, overflow)
         return Contract(problem.output_dtype, self._accumulator(plan), operand, overflow, target.vendor == "amd")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 import triton
 from torch import Tensor
@@ -13,57 +12,27 @@ from conformance.heuristics.configs import Config
 from conformance.kernels import carveout
 from conformance.kernels.arguments import dot_precision, pointer_arguments, spans_wide
 from conformance.kernels.device.grouped_mm import gemm_grouped
-from conformance.kernels.draw import Draw
-from conformance.kernels.examples import TIMED_EDGE, dtype_fields, matrix_sizes, rest
+from conformance.kernels.families.grouped import GroupedFamily
 from conformance.kernels.gemm import PointerGemm
-from conformance.kernels.kernel import Features, Kernel, Plan, check_tensors
+from conformance.kernels.kernel import Features, Plan, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import Contract
 from conformance.problems import GroupedGemm, Operand, mm
-from conformance.records import Reason, ReasonCode
+from conformance.records import ExecutorName, Reason, ReasonCode
 
 
-class GroupedMm(Kernel):
+class GroupedMm(GroupedFamily):
     """A product per group. What one group's product demands of dtypes, tiles and target, and what it promises of its
     arithmetic, is what the pointer kernel's does."""
 
-    core = False
-    family = "grouped"
     persistent = True
     table = "bmm"
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.operations = frozenset({"grouped_mm"})
         self._single = PointerGemm(name, "mm", self.table)
         self.dtypes = self._single.dtypes
         self.configs = self._single.configs
-
-    def example(self, dtype: str, config: Any, shape: str = "ragged") -> GroupedGemm:
-        """See :class:`Kernel`: a group of one product's rows, one of none and one of a few."""
-        m, n, k = matrix_sizes(config, dtype, shape)
-        return GroupedGemm("2d-3d", (m, 0, 24), None, n, k, **dtype_fields(dtype))
-
-    def timed(self, dtype: str) -> GroupedGemm:
-        """See :class:`Kernel`: four groups of one square product."""
-        edge = TIMED_EDGE + rest(dtype)
-        return GroupedGemm("2d-3d", (edge // 4,) * 4, None, edge, edge, **dtype_fields(dtype))
-
-    def draw_problem(self, draw: Draw) -> GroupedGemm:
-        """See :class:`Kernel`: any kind and sizes, groups of nothing among them."""
-        pick = draw.pick
-        kind = pick(("2d-3d", "3d-2d", "2d-2d", "3d-3d"))
-        sizes = tuple(pick((0, 1, 8, 17, 40, 64)) for _ in range(pick((1, 2, 4))))
-        extents: dict[str, Any] = {"M": draw.size(), "N": draw.size(), "K": draw.k()}
-        if kind == "3d-3d":
-            sizes = (extents["M"],) * len(sizes)
-        else:
-            extents[{"2d-3d": "M", "3d-2d": "N", "2d-2d": "K"}[kind]] = None
-        dtype = pick(self.dtypes)
-        fields: dict[str, Any] = {name: draw.layout() for name in ("layout_a", "layout_b", "layout_out")}
-        if dtype == "fp32":
-            fields["precision"] = pick(("ieee", "tf32"))
-        return GroupedGemm(kind, sizes, **extents, dtype=dtype, **fields)
 
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`."""
@@ -106,7 +75,7 @@ class GroupedMm(Kernel):
         }
         return Launch(gemm_grouped, plan.grid, arguments, config.options)
 
-    def contract(self, plan: Plan, executor: str) -> Contract:
+    def contract(self, plan: Plan, executor: ExecutorName) -> Contract:
         """See :class:`Kernel`: that of one group's product."""
         return self._single.contract(_single(plan), executor)
 

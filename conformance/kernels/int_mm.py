@@ -18,7 +18,7 @@ from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import INT32, Contract
 from conformance.problems import itemsize
-from conformance.records import Reason, ReasonCode
+from conformance.records import ExecutorName, Reason, ReasonCode
 
 #: Matrix instructions take this many k of 8-bit operands at least.
 LEAST_BLOCK_K = 32
@@ -53,7 +53,7 @@ class IntegerGemm(ConvertingGemm):
         result = plan.config.block_m * plan.config.block_n * itemsize(plan.problem.output_dtype)
         return int(max(super().shared_memory(plan), result))
 
-    def contract(self, plan: Plan, executor: str) -> Contract:
+    def contract(self, plan: Plan, executor: ExecutorName) -> Contract:
         """See :class:`Kernel`: exact sums in int32."""
         return Contract("int32", INT32)
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from conformance.heuristics.configs import AnyConfig
-from conformance.kernels.draw import Draw
-from conformance.kernels.examples import SHAPES
+from conformance.kernels.families.draw import Draw
+from conformance.kernels.families.examples import SHAPES
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import Contract
 from conformance.problems import DTYPES, Problem, itemsize
-from conformance.records import Reason, ReasonCode
+from conformance.records import ExecutorName, Reason, ReasonCode
 
 if TYPE_CHECKING:
     from conformance.codegen_checks import Feature
@@ -152,8 +152,8 @@ class Kernel(abc.ABC):
         """
 
     @abc.abstractmethod
-    def contract(self, plan: Plan, executor: str) -> Contract:
-        """What the kernel promises of its arithmetic; ``executor`` is "interpreter" or "device"."""
+    def contract(self, plan: Plan, executor: ExecutorName) -> Contract:
+        """What the kernel promises of its arithmetic where ``executor`` runs it."""
 
     @abc.abstractmethod
     def features(self, plan: Plan) -> Features:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from conformance.kernels.arguments import dot_precision, pointer_arguments
 from conformance.kernels.device.mm_plus_mm import gemm_plus_gemm
-from conformance.kernels.examples import matrix_sizes, rest
+from conformance.kernels.families.examples import matrix_sizes, rest
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch

@@ -97,14 +97,6 @@ class Tally:
         )
 
 
-def summarise(records: Iterable[CaseRecord], run: RunInfo) -> Summary:
-    """Counts the ``records`` of ``run``."""
-    tally = Tally()
-    for record in records:
-        tally.add(record)
-    return tally.summary(run)
-
-
 def count_by(records: Iterable[CaseRecord], key: Callable[[CaseRecord], str]) -> dict[str, Counter[Status]]:
     """How many records have each status, by ``key``, which sorts them."""
     groups: Groups = defaultdict(Counter)

@@ -26,6 +26,7 @@ from conformance.kernels.launch import Launch
 from conformance.numerics.contract import Contract
 from conformance.numerics.rounding import FORMATS, round_to
 from conformance.numerics.verdict import interval
+from conformance.records import ExecutorName
 from conformance.reproducers import script_text as templates
 from conformance.reproducers.copied import compiled_code, numbers
 from conformance.reproducers.copied.child import in_child
@@ -134,12 +135,12 @@ def raw(expression: str) -> str:
 
 
 def numbers_script(
-    kernel: Kernel, plan: Plan, fill: Fill, executor: str, seen: SeenFailure, *, dies: bool = False
+    kernel: Kernel, plan: Plan, fill: Fill, executor: ExecutorName, seen: SeenFailure, *, dies: bool = False
 ) -> str:
     """A script that launches ``plan`` over the inputs of ``fill`` on the device or in the interpreter, as ``executor``
     says, and compares what it leaves. ``dies``: the launch crashes or hangs, so that a child process has to do it.
     Raises NotReproducible, also if the data is too large."""
-    interpreted = executor == "interpreter"
+    interpreted = executor == ExecutorName.INTERPRETER
     problem, sources = plan.problem, _sources()
     placed = {name: tensor.view for name, tensor in place(problem, fill.inputs, 0, torch.device("cpu")).items()}
     launch, tensors = kernel.launch(plan, placed), Placed(placed)

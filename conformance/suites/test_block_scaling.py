@@ -4,7 +4,7 @@ import pytest
 
 from conformance.cases.scenarios import scenario, where
 from conformance.kernels import catalogue
-from conformance.kernels.gemm_family import GemmFamily
+from conformance.kernels.families.gemm import GemmFamily
 from conformance.problems import BLOCK_SCALINGS, Bias, scaled_mm
 from conformance.records import ReasonCode
 

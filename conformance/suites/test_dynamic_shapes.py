@@ -10,7 +10,7 @@ from conformance.execution.compilation import CompileRequest
 from conformance.execution.specialisation import specialisation
 from conformance.judging.inductor_judge import FURTHER_FILLS
 from conformance.kernels.catalogue import catalogue, meta_launch
-from conformance.kernels.examples import stored_dtype
+from conformance.kernels.families.examples import stored_dtype
 from conformance.kernels.kernel import Variant
 from conformance.problems import Layout, itemsize, mm
 from conformance.records import CompileFailure

@@ -1,7 +1,7 @@
 """Operands that are views: padded rows, inner strides, shifted bases, strides past 2**31 elements."""
 
 from conformance.cases.scenarios import ragged, scenario, where
-from conformance.kernels.examples import stored_dtype
+from conformance.kernels.families.examples import stored_dtype
 from conformance.problems import Bias, Layout, itemsize
 
 

@@ -2,7 +2,7 @@
 
 from conformance.cases.scenarios import ragged, scenario, where
 from conformance.codegen_checks import POINTER_STORE, TMA_STORE
-from conformance.kernels.examples import stored_dtype
+from conformance.kernels.families.examples import stored_dtype
 from conformance.kernels.kernel import Variant
 from conformance.problems import Layout, itemsize
 from conformance.records import ReasonCode

@@ -24,8 +24,8 @@ from conformance.heuristics.lookup import for_target
 from conformance.heuristics.row_limits import accumulator_registers, shared_memory
 from conformance.judging import sweep
 from conformance.kernels.catalogue import catalogue, get, own_kernels
-from conformance.kernels.examples import ROWS_REST, SHAPES, SPLITS, rest
-from conformance.kernels.gemm_family import GemmFamily
+from conformance.kernels.families.examples import ROWS_REST, SHAPES, SPLITS, rest
+from conformance.kernels.families.gemm import GemmFamily
 from conformance.records import ReasonCode
 from conformance.targets import compile_targets, find
 

@@ -7,8 +7,8 @@ import pytest
 from conformance.cases import random_problems
 from conformance.cases.random_problems import random_plan
 from conformance.heuristics.configs import Config
-from conformance.kernels import draw
 from conformance.kernels.catalogue import catalogue, get
+from conformance.kernels.families import draw
 from conformance.kernels.kernel import Kernel, Variant
 from conformance.problems import Layout, mm
 from conformance.records import Reason, ReasonCode

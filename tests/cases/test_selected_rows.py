@@ -21,7 +21,7 @@ from conformance.heuristics.device_class import DeviceClass
 from conformance.heuristics.lookup import for_target
 from conformance.heuristics.scaled_rows import Symbolic
 from conformance.kernels.catalogue import catalogue, get
-from conformance.kernels.examples import SHAPES, SPLITS
+from conformance.kernels.families.examples import SHAPES, SPLITS
 from conformance.problems import Attention, Conv, Gemm
 from conformance.targets import Target, find
 

@@ -9,7 +9,7 @@ from conformance import codegen_checks as codegen
 from conformance.heuristics.base import SPACES, TABLES
 from conformance.heuristics.configs import Config
 from conformance.heuristics.device_class import DeviceClass
-from conformance.kernels.gemm_family import GemmFamily
+from conformance.kernels.families.gemm import GemmFamily
 from conformance.kernels.kernel import Features, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import FMA, Accumulator, Contract

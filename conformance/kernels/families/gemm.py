@@ -7,8 +7,8 @@ from typing import Any
 import triton
 
 from conformance import problems
-from conformance.kernels.draw import Draw
-from conformance.kernels.examples import TIMED_EDGE, dtype_fields, matrix_sizes, rest
+from conformance.kernels.families.draw import Draw
+from conformance.kernels.families.examples import TIMED_EDGE, dtype_fields, matrix_sizes, rest
 from conformance.kernels.kernel import Kernel, Variant
 from conformance.problems import BLOCK_SCALINGS, Bias, Fusion, Gemm, Layout
 from conformance.problems.gemm import OPERATIONS

@@ -8,6 +8,9 @@ from typing import Any
 from conformance.heuristics.configs import Config
 from conformance.problems import FP8
 
+#: The dtypes of kernels that multiply plain floats.
+FLOATS: tuple[str, ...] = ("bf16", "fp16", "fp32")
+
 #: The shape classes, each with what it shows. M is ragged in all of them. N and K are multiples of 16 except in
 #: "several-tiles": without that the compiler neither loads 16 bytes at a time nor pipelines. One compilation serves
 #: "several-tiles", and another one all the rest.

@@ -1,0 +1,75 @@
+"""The family of attention: what its problems, examples and random problems are, whatever the kernel."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from conformance.kernels.families.draw import Draw
+from conformance.kernels.families.examples import FLOATS, TIMED_SEQUENCE, dtype_fields
+from conformance.kernels.kernel import Kernel
+from conformance.problems import Attention, Mask, Score
+
+#: Smallest extent of a tile that every matrix unit takes.
+LEAST_TILE = 16
+
+
+class AttentionFamily(Kernel):
+    """A kernel whose problems are :class:`~conformance.problems.Attention`. A kernel from elsewhere needs only this
+    base."""
+
+    core = False
+    family = "attention"
+    dtypes = FLOATS
+    operation: ClassVar[str]
+    #: whether one program holds all queries and the keys are split among programs instead
+    few_queries: bool = False
+
+    def example(self, dtype: str, config: Any, shape: str = "ragged") -> Attention:
+        """See :class:`Kernel`: queries stand for rows, keys for columns and k; a causal mask in two of the classes."""
+        columns = max(config.tile)
+        rows = LEAST_TILE if self.few_queries else columns
+        queries, keys = {
+            "smaller-than-a-tile": (rows // 2 - 3, columns // 2 - 3),
+            "ragged": (rows + 8, columns + 8),
+            "several-tiles": (2 * rows + 8, 2 * columns + 8),
+            "many-k-blocks": (rows - 8, (config.num_stages + 1) * columns + 8),
+        }[shape]
+        if self.few_queries:
+            queries = min(queries, 8)
+        mask = Mask("causal") if shape in ("ragged", "many-k-blocks") else Mask()
+        return Attention(self.operation, 1, 2, queries, keys, 64, kv_heads=1, mask=mask, **dtype_fields(dtype))
+
+    def timed(self, dtype: str) -> Attention:
+        """See :class:`Kernel`: a batch of 4 with 16 heads."""
+        queries = 1 if self.few_queries else TIMED_SEQUENCE
+        mask = Mask("causal")
+        return Attention(self.operation, 4, 16, queries, TIMED_SEQUENCE, 64, mask=mask, **dtype_fields(dtype))
+
+    def draw_problem(self, draw: Draw) -> Attention:
+        """See :class:`Kernel`: any lengths, masks, scores, orders and sharing of keys."""
+        pick = draw.pick
+        dtype = pick(self.dtypes)
+        kv_heads, share = pick((1, 2)), pick((1, 1, 2, 3))
+        lengths: tuple[int, ...] = (1, 2, 5, 16, 31) if self.few_queries else (1, 3, 17, 33, 64, 65, 130)
+        if draw.large and not self.few_queries:
+            lengths += (300, 520)
+        keys = (1, 3, 17, 33, 64, 65, 130) + ((300, 520, 1030) if draw.large else ())
+        batch = pick((1, 2))
+        mask = pick((Mask(), Mask("causal"), Mask("sliding-window", pick((1, 7, 40))), Mask("document")))
+        fields: dict[str, Any] = {"precision": pick(("ieee", "tf32"))} if dtype == "fp32" else {}
+        return Attention(
+            self.operation,
+            batch,
+            kv_heads * share,
+            pick(lengths),
+            pick(keys),
+            pick((16, 40, 64) + ((80, 128) if draw.large else ())),
+            dtype,
+            kv_heads=kv_heads,
+            kv_batch=pick((None, 1)),
+            mask=mask,
+            score=pick((Score(), Score(), Score("soft-cap", 20.0), Score("alibi"))),
+            order=pick(("bhsd", "bshd")),
+            pad=pick((0, 8)),
+            **fields,
+        )

@@ -1,0 +1,73 @@
+"""A kernel from elsewhere needs the base of its family alone: every suite has a table for it, and it takes examples."""
+
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+
+import pytest
+
+from conformance import suites
+from conformance.cases.case_table import Selection, cases_of
+from conformance.kernels.catalogue import catalogue
+from conformance.kernels.families.attention import AttentionFamily
+from conformance.kernels.families.conv import ConvFamily
+from conformance.kernels.families.gemm import GemmFamily
+from conformance.kernels.families.grouped import GroupedFamily
+from conformance.targets import compile_targets
+
+FAMILIES = {
+    "mm": GemmFamily,
+    "attention": AttentionFamily,
+    "attention_decode": AttentionFamily,
+    "conv2d": ConvFamily,
+    "grouped_mm": GroupedFamily,
+}
+
+
+def vendor_kernel(base, ours):
+    """A kernel with no base but the family's, which does what the kernel ``ours`` of the catalogue does."""
+    known = catalogue()[ours]
+
+    def asked(method):
+        return lambda self, plan, *rest: getattr(known, method)(dataclasses.replace(plan, kernel=ours), *rest)
+
+    members = {name: asked(name) for name in ("refusal", "grid", "launch", "contract", "features")}
+    members |= {name: getattr(known, name) for name in ("operations", "dtypes", "configs")}
+    members |= {"operation": known.operation} if base is AttentionFamily else {}
+    return type("Vendor", (base,), {**members, "name": f"vendor_{ours}", "table": None})()
+
+
+@pytest.fixture(params=FAMILIES)
+def vendor(request, monkeypatch):
+    kernel = vendor_kernel(FAMILIES[request.param], request.param)
+    monkeypatch.setitem(catalogue(), kernel.name, kernel)
+    return kernel
+
+
+def suite_tests():
+    modules = [
+        importlib.import_module(f"{suites.__name__}.{module.name}") for module in pkgutil.iter_modules(suites.__path__)
+    ]
+    return [test for module in modules for name, test in vars(module).items() if name.startswith("test_")]
+
+
+@pytest.mark.parametrize("tier", ["quick", "default"])
+def test_every_suite_has_a_table(vendor, tier):
+    selection = Selection(compile_targets()[:3], tier, kernels=(vendor.name,))
+    rows = {}
+    for test in suite_tests():
+        if cases_of(test) is not None:
+            arguments = list(inspect.signature(test).parameters)
+            table = cases_of(test).table(selection, arguments)
+            rows[test.__name__] = sum(vendor in values for values in table.rows.values())
+    assert rows["test_config_space"] > 0
+    assert sum(count > 0 for count in rows.values()) >= 3, rows
+
+
+def test_examples_are_taken(vendor):
+    (target,) = compile_targets()[:1]
+    config = next(c for c in vendor.configs if vendor.example_refusal("bf16", c, target) is None)
+    plan = vendor.plan(vendor.example("bf16", config), config, target, vendor.example_variant())
+    assert plan.kernel == vendor.name
+    assert plan.grid
