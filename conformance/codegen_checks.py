@@ -1,8 +1,8 @@
 """What compiled code must contain: named features, each with FileCheck directives per stage and vendor.
 
-A spelling is a property of a Triton release, so every one of them is in :data:`EVIDENCE` and nowhere else. A feature
-is required or forbidden. Required, every piece of its evidence must be there: a descriptor store in TTIR that is no
-bulk tensor copy in PTX is a lost one. Forbidden, none may be, where that piece proves it.
+A spelling is a property of a Triton release, so every one of them is in :data:`EVIDENCE` and nowhere else. If a feature
+is required, all its evidence must be there: a descriptor store in TTIR that is no bulk tensor copy in PTX is lost. If
+it is forbidden, no evidence that proves its presence may be there.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class RecordError(ValueError):
 
 
 class CheckKind(str, Enum):
-    """What a check looks at, as its name begins. The subject is what the comment says."""
+    """The first part of a check's name. Each comment says what the check's subject is."""
 
     NUMERICS = "numerics"  # an output's values; a fill, and the output where it is not the first
     MEMORY = "memory"  # operands and the memory around them; the fill that found them disturbed

@@ -414,7 +414,7 @@ def _options(target: Target) -> Any:
 
 def _hardware(present: Callable[[Target], bool], yes: str) -> _Predicate:
     def predicate(target: Target) -> tuple[bool, str]:
-        return (True, yes) if present(target) else (False, f"the hardware has not: {yes}")
+        return (True, yes) if present(target) else (False, f"the hardware lacks {yes}")
 
     return predicate
 

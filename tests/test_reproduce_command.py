@@ -69,7 +69,7 @@ def test_a_record_that_holds_no_figures_is_refused(say, folder):
     wrong = dataclasses.replace(RECORD, observed={"resources": {"spills": "many"}})
     status, output = say(CASE, "--run", folder("run", wrong), "--baseline", folder("baseline", RECORD))
     assert status == 2
-    assert "observed what cannot be: Expected `int`, got `str`" in output
+    assert "has unusable figures: Expected `int`, got `str`" in output
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "soon"])
@@ -81,8 +81,8 @@ def test_a_limit_that_is_none_is_refused(say, seconds):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["test_store"], "give the whole id, or the run it is of with --run"),
-        (["test_a.py::test_none"], "there is no case test_a.py::test_none in a plain run here: give the run"),
+        (["test_store"], "give the whole id, or its run with --run"),
+        (["test_a.py::test_none"], "there is no case test_a.py::test_none in a plain run here: give its run"),
         ([CASE, "--timeout", "0.5"], "did not end within 0.5 s and left no script: give it longer with --timeout"),
     ],
     ids=["part-of-an-id", "no-such-case", "past-its-time"],

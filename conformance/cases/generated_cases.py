@@ -7,8 +7,8 @@ A test states what it is about, like a scenario of the catalogue::
         for run in inductor.pinned(problem, target, template("persistent TMA"), ...):
             run.exactly(2, "descriptors", dialect.created)
 
-Its parameters are crossed in full. The quick tier takes enough of the combinations for every value to appear, of a
-:class:`Thin` parameter those that it keeps, each on one target in turn.
+Its parameters are crossed in full. In the quick tier every value appears at least once, but of a :class:`Thin`
+parameter only its first ones, each on one target in turn.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def needs_of(test: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def generated_for(targets: Sequence[Target], all_of_them: bool) -> list[Target]:
-    """Those of ``targets`` that Inductor generates code for: NVIDIA's. Of those that are no device only the ones whose
-    row in ``conformance.targets.KNOWN`` says so, unless ``all_of_them`` are wanted, because the user named them."""
+    """The NVIDIA targets among ``targets``: Inductor generates code for no others. Unless the user named them
+    (``all_of_them``), one that is no device needs ``inductor`` in its row of ``conformance.targets.KNOWN``."""
     nvidia = [target for target in targets if target.vendor == "nvidia"]
     return nvidia if all_of_them else [target for target in nvidia if target.is_device or target.architecture.inductor]

@@ -9,9 +9,9 @@ The combinations of the test's own parameters count as the values of one paramet
 :func:`~conformance.cases.cover.cover` chooses the rows of one kernel, so that one can predict them:
 
 * *quick*: every combination, dtype, config (of a sample) and rotated value appears, each row on one target. There are
-  at least as many rows as the longest of these lists has values. Targets are taken in turn; each kernel of a test, and
-  each test of a file, begins with the next one. A kernel beyond the core has one row, the next one for each kernel and
-  test;
+  at least as many rows as the longest of these lists has values. Targets take turns: each kernel of a test, and each
+  test of a file, begins one target later. A kernel beyond the core has one of the rows, which is also chosen in
+  turn;
 * *default*: every value appears with every dtype, each combination :data:`DEFAULT_TURNS` times, on every target. A
   kernel beyond the core has each combination once with each dtype, and not every config;
 * *full* and *exhaustive*: crossed.
@@ -174,8 +174,8 @@ ANY = "any"
 
 
 def _taken(scenario: Scenario, kernel: Kernel, targets: Sequence[Target], tier: str) -> list[Taken]:
-    """The dtypes, configs and targets that come into question and that ``kernel`` takes together, targets innermost. In
-    a whole sweep a config that a target's limits refuse is a case, too."""
+    """Each dtype, config and target that ``kernel`` takes together, targets innermost. A whole sweep also has those
+    that it refuses, unless the reason is :data:`ABOUT_THE_TARGET`."""
     if scenario.every_config:
         spaces = {target: dict.fromkeys(config_space.space(kernel, target, tier)) for target in targets}
     else:
@@ -306,9 +306,9 @@ def _among(names: Sequence[str], taken: Iterable[tuple[Any, ...]]) -> Callable[[
 
 
 def _without_long_compilations(taken: Sequence[Taken], *, every_config: bool) -> list[Taken]:
-    """``taken`` without the large tiles of :data:`UNROLLED`, which keeps the :data:`UNROLLED_CONFIGS` smallest ones.
+    """``taken`` without the large tiles of :data:`UNROLLED`, which keeps its :data:`UNROLLED_CONFIGS` smallest.
 
-    With ``every_config`` it keeps one config, which no other dtype then takes, if each of them has another.
+    With ``every_config`` it keeps only the smallest. The other dtypes drop that one if all of them have others.
     """
     unrolled = dict.fromkeys(config for dtype, config, _ in taken if dtype == UNROLLED)
     small = sorted(unrolled, key=lambda config: math.prod(config.tile))[: 1 if every_config else UNROLLED_CONFIGS]
@@ -318,7 +318,7 @@ def _without_long_compilations(taken: Sequence[Taken], *, every_config: bool) ->
 
 
 def table_of(scenario: Scenario, selection: Selection, arguments: Sequence[str]) -> CaseTable:
-    """The cases of a test that takes ``arguments``; what it does not take is in no id, and makes no second case."""
+    """The cases of a test with these ``arguments``. Other parameters are in no id and do not multiply the cases."""
     if selection.compile_only and scenario.every_config:  # the examples of every shape are served by one compilation
         scenario = replace(scenario, parameters={**scenario.parameters, "shape": lambda kernel: [kernel.usual_shape]})
     names = ("kernel", "target", "dtype", "config", *scenario.parameters, *scenario.rotate)

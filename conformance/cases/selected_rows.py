@@ -115,9 +115,9 @@ def selected(kernel: Kernel, dtype: str, target: Target) -> Mapping[ConfigAndSiz
     """The rows that problems of the sweep select for ``kernel`` and no table lists, each with the problem that it runs
     on: the smallest that selects it and that ``kernel`` takes. ``dtype`` is a scenario's name of a dtype.
 
-    For attention these are the defaults, and a listed config is here too if it is the default for another head dim than
-    that of the sweep over listed rows. Empty for a kernel without a table of the heuristics, and for problems of other
-    classes, which heuristics do not know.
+    For attention these are the defaults; a listed config is among them if it is the default for a head dim that the
+    sweep over listed rows does not use. Empty for a kernel without a heuristics' table and for other classes of
+    problems.
     """
     if kernel.table is None:
         return {}

@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _write(arguments: argparse.Namespace) -> int:
     info, records, problems = read(arguments.run)
     if problems:
-        raise CommandError(f"{arguments.run} is no list of what is owed: {'; '.join(problems)}")
+        raise CommandError(f"no list can be written from {arguments.run}: {'; '.join(problems)}")
     _refuse_narrowed(arguments.run)
     lists = mustpass_lists.lists_of(info, records, _stack(arguments.stack))
     shrinks = False

@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     record = one_case(arguments.case, arguments.folder) if arguments.folder else None
     case = record.case if record else arguments.case
     if "::" not in case:
-        raise CommandError(f"{case!r} is a part of a case's id: give the whole id, or the run it is of with --run")
+        raise CommandError(f"{case!r} is a part of a case's id: give the whole id, or its run with --run")
     baseline = records_with(case, arguments.baseline) if arguments.baseline else ()
     before = next((other for other in baseline if other.case == case), None)
     compiled = record is not None and "program" in record.options
@@ -103,7 +103,7 @@ def _observed(record: CaseRecord) -> Observed:
     try:
         return msgspec.convert(record.observed, Observed)
     except msgspec.ValidationError as error:
-        raise CommandError(f"the record of {record.case} observed what cannot be: {error}") from None
+        raise CommandError(f"the record of {record.case} has unusable figures: {error}") from None
 
 
 def _compiled(record: CaseRecord) -> str:
@@ -138,7 +138,7 @@ def _text(case: str, record: CaseRecord | None, request: ScriptRequest, seconds:
         return _of_record(records[0])
     if NO_CASE in done.output:
         run_here = "a run here with the options of its record" if record else "a plain run here"
-        raise CommandError(f"there is no case {case} in {run_here}: give the run that it is of with --run")
+        raise CommandError(f"there is no case {case} in {run_here}: give its run with --run")
     raise CommandError(f"the case cannot be run here:\n{done.output[-2000:]}")
 
 

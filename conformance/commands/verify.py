@@ -37,9 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--waivers", metavar="FILE", type=Path, action="append", help="waivers it must have, repeatable"
     )
-    parser.add_argument(
-        "--mustpass", metavar="DIR", type=Path, help="lists of what is owed that it must have, and no others"
-    )
+    parser.add_argument("--mustpass", metavar="DIR", type=Path, help="mustpass lists that it must have, and no others")
     parser.add_argument("--allow-partial", action="store_true", help="accept a run of chosen cases")
     parser.epilog = (
         "Exit status: 0 if the evidence holds, even if it shows failures; 1 if it is rejected; 2 if it cannot be read."

@@ -122,8 +122,8 @@ def named(function: str) -> Callable[..., Any]:
 
 
 def processor_seconds() -> float:
-    """What this process and the children that have ended, such as an assembler, took of the processors so far. Unlike a
-    clock it stands while others use them, so that a busy machine is no slow compiler."""
+    """Processor seconds of this process and of its ended children, such as an assembler. Time that other processes use
+    does not count, so a busy machine does not look like a slow compiler."""
     used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
@@ -169,8 +169,8 @@ def main(pipe: int, deadline: float, artefact_dir: str | None) -> None:
     compiler = Compiler(Path(artefact_dir) if artefact_dir else None)
     while True:
         blob = requests.get()
-        # Written by a thread that needs no interpreter lock: where it hangs is known even in native code, and a child
-        # whose parent is gone does not outlive its deadline.
+        # faulthandler's thread needs no interpreter lock: it reports a hang even in native code, and it ends a child
+        # whose parent is gone at the deadline.
         faulthandler.dump_traceback_later(deadline, exit=True, file=sys.stderr)
         answer = _answer(compiler, blob)
         faulthandler.cancel_dump_traceback_later()

@@ -13,8 +13,8 @@ from conformance.records import ExecutorName
 
 @dataclass(frozen=True)
 class Ran:
-    """``grid`` is the one that ran (None if this run was not observed), ``programs`` how many programs of it ran
-    where that is known; ``compiled`` is Triton's compiled kernel on a device."""
+    """What one run did. ``grid`` ran (None if not observed), with this number of ``programs`` (None if not known).
+    ``compiled`` is Triton's compiled kernel on a device."""
 
     executor: ExecutorName
     grid: tuple[int, ...] | None

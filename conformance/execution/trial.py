@@ -25,7 +25,7 @@ from conformance.numerics.verdict import FillVerdict, judge
 from conformance.problems import Gemm, Problem
 from conformance.records import Check, CheckKind, ExecutorName, Verdict
 
-#: Each fill runs once with each poison pattern around its operands and as each sentinel in its output.
+#: Each fill runs once per pattern, which chooses the operands' poison and the outputs' sentinel.
 PATTERNS = (0, 1)
 
 

@@ -99,8 +99,8 @@ OPTIONS = (
     _option(
         "expected-failures",
         Effect.REFUSED,  # the file decides which failures count, and is not part of the bundle
-        "expected failures (TOML) beside the built-in ones, repeatable; write --expected-failures=FILE, for pytest "
-        "takes a path that stands alone for a place of tests",
+        "expected failures (TOML) beside the built-in ones, repeatable; write --expected-failures=FILE, as pytest "
+        "looks for tests in a path that stands alone",
         action="append",
         metavar="FILE",
     ),

@@ -58,7 +58,7 @@ def _group_fill(request: FillRequest[GroupedGemm], group: int) -> Fill:
 
 
 def _without_product(request: FillRequest[Gemm]) -> Fill:
-    """Zeros of no k, or operands that nothing may read."""
+    """A fill of no product: NaN operands, zero result."""
     product, name = request.problem, request.name
     inputs = {operand.name: ignored(operand) for operand in product.operands}
     zeros = torch.zeros(product.M, product.N, dtype=torch.float64, device=request.device)

@@ -41,7 +41,7 @@ class CaseRecorder:
     ``status`` is the case's status so far. A run that was announced with :meth:`run_created` must be followed
     by :meth:`run_judged`, and a case that passes must have judged something (a run, or any :meth:`verdict`): else it
     fails when it is torn down. ``on_change`` is called after each change, so that what is known outlives the process.
-    ``ending`` is what is raised to end a case early: a framework with an exception for skips sets a class that is both.
+    ``ending`` is the exception that ends a case early; a framework can set a class that is its own skip as well.
     """
 
     def __init__(self, case: str, suite: str = "", base: Path | None = None, **fixed: Any) -> None:
@@ -105,8 +105,8 @@ class CaseRecorder:
                 self._fields["artefacts"][stage] = self._relative(copy)
 
     def verdict(self, check: str, passed: bool, text: str = "", /, **details: Any) -> None:
-        """Adds what ``check`` said. A failed one fails the case even if nothing is raised. ``details`` may have any
-        name, so the three before them have none."""
+        """Adds a verdict. If it failed, so does the case, even if nothing is raised. ``details`` may have any name:
+        the other arguments are positional."""
         self.add(Verdict(check, bool(passed), text, details))
 
     def add(self, *verdicts: Verdict) -> None:
@@ -145,23 +145,23 @@ class CaseRecorder:
         raise self.ending(Status.NOT_RUN, reason)
 
     def leave_unjudged(self, reason: Reason) -> None:
-        """What was asked could not be judged in full, for ``reason``: a test that returns and has not failed ends as
+        """Notes why the case was not judged in full. If the test then returns and has not failed, the case ends as
         not run. For a judge whose caller may stop early."""
         self.unjudged = reason
 
     def conclude(self, status: Status, diagnosis: str = "", reason: Reason | None = None) -> None:
-        """Sets the status. A case that is no longer passing keeps its first finding; what comes later is added."""
+        """Sets the status. A failure stays; a skip or an expected failure may become one. Diagnoses are joined."""
         if self.status is Status.PASS or (self.reason and status not in (Status.NOT_APPLICABLE, Status.NOT_RUN)):
             self.status, self.reason = status, reason
         self.diagnosis = "\n".join(text for text in (self.diagnosis, diagnosis) if text)
 
     def objection(self) -> str | None:
-        """Why a case that did not fail must: a failed verdict, or nothing judged. None if it may stand."""
+        """The reason to fail a case that has not failed: a failed verdict or nothing judged; else None."""
         if self.status not in (Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN):
             return None
         failed = [verdict for verdict in self.verdicts if not verdict.passed]
         if failed:
-            return f"check {failed[0].check} failed and the test went on: {failed[0].text}"
+            return f"check {failed[0].check} failed, but the test did not: {failed[0].text}"
         if self.status is not Status.PASS:
             return None
         unjudged = sorted((self._created - self._judged).elements())

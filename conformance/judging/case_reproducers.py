@@ -28,8 +28,8 @@ NUMBERS = (CheckKind.NUMERICS, CheckKind.MEMORY, CheckKind.REPEAT)
 class Reproducers:
     """Follows the plans of one case; :meth:`write` writes the script if the last of them failed.
 
-    A request in the folder for scripts asks for more: a script written before each plan is judged, which is left if
-    the process dies, and one for a case that passes, about what its code was in another run.
+    A request in the folder for scripts can ask for two more: one written before each plan is judged, which stays if
+    the process dies, and one for a passing case, about what its code had in another run.
     """
 
     def __init__(self, recorder: CaseRecorder, settings: Settings) -> None:
@@ -82,8 +82,8 @@ class Reproducers:
         return file
 
     def _foreseen(self, kernel: Kernel, plan: Plan, names: Sequence[str] | None) -> str:
-        """A script for the case that judging ``plan`` ends this process. The compiler has a process of its own, so it
-        is the launch that can."""
+        """The script to keep if judging ``plan`` ends this process. Only the launch can do that: the compiler has a
+        process of its own."""
         seen = self._seen(["the process dies, or does not end"])
         if self._settings.compile_only:
             return compiling_script(kernel, plan, Checks(dies=True), seen)

@@ -79,9 +79,9 @@ class Harness:
         return self.turns.together() if self.settings.has_gpu else contextlib.nullcontext()
 
     def run(self, work: Callable[[], Result], size: int = 0) -> Result:
-        """What ``work`` returns, which needs about ``size`` bytes of the device's memory, if there is a device: beside
-        other workers, but not beside another one that needs much. If memory runs out, which says something of ``work``
-        only if nobody else uses any, it is done once more, alone."""
+        """The result of ``work``, which needs about ``size`` bytes of device memory. On a device it runs beside other
+        workers, but not beside another that needs much memory. If memory runs out, it runs once more, alone: only then
+        is the shortage its own fault."""
         if not self.settings.has_gpu:
             return work()
         with self.turns.with_much_memory() if size >= device_memory.MUCH else contextlib.nullcontext():

@@ -193,7 +193,7 @@ class Inductor:
         return spellings.only(self.template(kind))
 
     def refused(self, problem: Problem, target: Target, template: str, error: str, **fields: Any) -> None:
-        """Checks that compiling ``problem`` with choices of ``template`` only fails with the exception ``error``."""
+        """Checks that compiling ``problem`` with only ``template``'s choices fails with the exception ``error``."""
         self.recorder.set(kernel=f"inductor/{template}", problem=problem)
         failure = self.compile(_program(problem, template, **fields), target).generated.failure
         seen = failure or "it was compiled"
@@ -212,9 +212,9 @@ class Inductor:
         choices: int | None = None,
         **program: Any,
     ) -> Iterator[PinnedRun]:
-        """Pins choices of ``template`` one by one, as many as the tier asks for or ``choices``, judges the numbers,
-        the memory and the grid of each, and yields it for what the test checks of it. A choice past the target's limits
-        is left out, as the autotuner does, and named in the record.
+        """Pins choices of ``template`` one by one: ``choices`` of them, or as many as the tier asks for. Judges the
+        numbers, memory and grid of each, and yields it for the test's own checks. A choice past the target's limits is
+        left out, as by the autotuner, and named in the record.
 
         ``persistent``: the grid is one program per SM. ``also``: problems that differ from ``problem`` in the sizes of
         marked dimensions, computed by the same compiled function. ``program`` holds further fields of a
@@ -279,7 +279,7 @@ class Inductor:
         persistent: bool,
         fills: tuple[str, ...] | None,
     ) -> Reason | None:
-        """Judges code and numbers; why the numbers could not be judged if they could not."""
+        """Judges code and numbers. Returns the reason if the numbers cannot be judged."""
         self.recorder.set(config=run.config, observed={"choice": run.choice.description})
         described = described_config(run.choice)
         run.check("forced", described == run.config, f"chosen was {described}, generated {run.config}")
@@ -303,7 +303,7 @@ class Inductor:
     def _judge_numbers(
         self, run: PinnedRun, compiled: Compiled, number: int, plan: Plan, fills: tuple[str, ...] | None
     ) -> Reason | None:
-        """Judges call ``number`` of the compiled function; why it could not if it could not."""
+        """Judges call ``number`` of the compiled function. Returns the reason if it cannot."""
         executor = self.harness.executor
         if isinstance(executor, Reason):
             return executor

@@ -156,8 +156,8 @@ class AttentionKernel(AttentionFamily):
         return bool({codegen.WGMMA, codegen.TCGEN05} & self.features(plan).required)
 
     def _shared_memory(self, plan: Plan) -> Reason | None:
-        """An estimate from below: warpgroup instructions read every stage and what stays from shared memory, smaller
-        ones have one stage in registers, and AMD's keep there what stays."""
+        """Refuses by a least estimate: warpgroup instructions read all stages and resident tiles from shared memory;
+        others hold one stage in registers, AMD the resident tiles, too."""
         problem, config, target = plan.problem, plan.config, plan.target
         resident, loaded = self._resident(plan)
         stages = config.num_stages if self._multiplies_by_warpgroup(plan) else max(config.num_stages - 1, 1)
@@ -253,7 +253,7 @@ def _spans_wide(problem: Attention) -> bool:
 
 
 def _unscaled(problem: Attention) -> bool:
-    """Whether the softmax can work on raw products: nothing modifies them, and the largest score is the largest one."""
+    """Whether the softmax can work on raw products: no score is modified, and the largest product scores highest."""
     return problem.score.kind == "none" and problem.softmax_scale > 0
 
 

@@ -146,8 +146,8 @@ class ProductConv(ConvKernel):
         for name, order in (("x", problem.order_x), ("out", problem.order_out)):
             if order != "channels-last":
                 detail = (
-                    f"{name} is {order}: its positions are rows of one matrix per image, a batched product, and not "
-                    "of one in all: use channels-last"
+                    f"{name} is {order}: each image is a matrix of its own, but one product needs one matrix for "
+                    "all images: use channels-last"
                 )
                 return Reason(ReasonCode.LAYOUT, name, detail)
         if problem.batch_pad and problem.batch > 1:

@@ -24,8 +24,8 @@ from conformance.problems import DTYPES, Problem
 class FillVerdict:
     """What one fill says of one output.
 
-    ``wrong`` of ``total`` elements; of the ``first`` wrong one (its index) what was ``got`` and wanted: ``want`` is
-    the rounded value of an exact fill and the fp64 value of others, whose interval is ``low`` to ``high``.
+    ``wrong`` of ``total`` elements are wrong. The ``first`` of them (its index) holds ``got``. ``want`` is the rounded
+    value of an exact fill, or the fp64 value of another fill, which allows ``low`` to ``high``.
     ``worst_ratio`` is telemetry, never a verdict: the largest share of the bound that was used. Half a unit of the
     output format, for its rounding, does not count as used. ``bad`` marks the wrong elements, None if there are none.
     """

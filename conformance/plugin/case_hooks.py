@@ -157,8 +157,8 @@ class ItemRecording:
             _mark_failed(report, outcome.diagnosis)
 
     def _check_end(self, recorder: CaseRecorder, report: pytest.TestReport) -> None:
-        """Fails a case that no phase failed, or only as expected, if it must not end so: if it judged nothing, if
-        another check failed beside the expected ones, or if an entry says that it always fails and it passed."""
+        """Fails a case that has not failed, or only as expected, for one of three reasons: it judged nothing, a check
+        failed beside the expected ones, or it passed although an entry says that it always fails."""
         objection = recorder.objection()
         if objection is not None:
             self._record_failure(recorder, report, Status.FAIL, objection)

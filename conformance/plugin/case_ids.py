@@ -97,8 +97,8 @@ class CaseIds:
         return None
 
     def _only_file(self) -> str | None:
-        """The file that is meant by no name at all: so pytest calls each file that was given as an argument and lies
-        outside the root directory. Raises pytest.UsageError if that is ambiguous."""
+        """The file behind an empty file name, which pytest gives to each file argument outside its root directory.
+        Raises pytest.UsageError if there are several such files."""
         files = set()
         for argument in self._arguments:
             name = argument.split("::", 1)[0]

@@ -58,10 +58,10 @@ def stacks_file(folder: Path, worker: str) -> Path:
 
 
 def merge(folder: Path, take: Callable[[CaseRecord], None]) -> tuple[list[str], list[str]]:
-    """Makes one file of those of a run's processes, with the lines in the order of the case ids.
+    """Merges the files of a run's processes into one, with the lines in the order of the case ids.
 
-    Returns these ids, and a sentence for each line that could not be used; if there is one, the files stay, as
-    evidence. ``take`` is called with each record. None is kept, so a run may have any size.
+    Returns these ids, and a sentence for each unusable line; if there is one, the files stay, as evidence. ``take``
+    is called with each record. No record is kept here, so a run may have any size.
     """
     parts = record_files(folder)
     problems: list[str] = []

@@ -55,7 +55,7 @@ def new_folder(settings: Settings, invocation_dir: Path) -> Path:
 
 
 class SessionRun:
-    """``workers`` is the number of processes that run cases, 1 if that is this one; ``options`` is every word of the
+    """Hooks for the run as a whole. ``workers``: how many processes run cases; ``options``: every word of the
     command line."""
 
     def __init__(

@@ -25,8 +25,8 @@ PROCESS_ENDED = "process-ended"  # outcome of a case whose process the watchdog 
 
 
 class Watchdog:
-    """Watches one case at a time, from one thread for all. Stacks go to the file ``stacks``, and to ``terminal`` (if
-    there is one) when nothing else can be written any more. ``end`` is called with the record of the case that ends the
+    """Watches one case at a time, always from the same thread. Stacks go to the file ``stacks``. If Python itself is
+    stuck, they go to ``terminal`` if there is one. ``end`` is called with the record of the case that ends the
     process."""
 
     def __init__(self, deadline_s: float, stacks: Path, terminal: TextIO | None, end: Callable[[CaseRecord], None]):
@@ -53,7 +53,7 @@ class Watchdog:
             faulthandler.cancel_dump_traceback_later()
 
     def _watch(self) -> None:
-        """Sleeps until the case of now must have ended. One that begins meanwhile must not end before that."""
+        """Sleeps until the current case's deadline. A case that begins meanwhile has a later deadline."""
         while True:
             watched = self._watched
             left = watched[0] - time.monotonic() if watched else self.deadline_s

@@ -1,4 +1,4 @@
-"""Products with one scale per block of each operand. The scales act in the main loop, where a wrong one is near."""
+"""Products with one scale per block of each operand. The main loop applies them, and could take a neighbour's."""
 
 import pytest
 

@@ -77,8 +77,8 @@ def _counted(harness, recorder, program, constant_key=None):
 
 @pytest.mark.parametrize("name", list(REPEATED))
 def test_repeated_lowering_is_found(harness, recorder, name):
-    """The same lowering again takes every template from the cache. Unlike PyTorch's test, for static and dynamic pairs
-    alike without a device, and by the number of templates that are really offered."""
+    """A repeated lowering takes every template from the cache. Unlike PyTorch's test, this one needs no device for
+    static or dynamic pairs, and counts the templates that are really offered."""
     program, repeats = REPEATED[name]
     record(recorder, checks.check_repeated(_counted(harness, recorder, program), repeats))
 
@@ -91,8 +91,8 @@ def test_different_lowering_is_not_found(harness, recorder, name):
 
 
 def test_wrong_key_is_detected(harness, recorder):
-    """A key that takes different products for the same is noticed where the cache tests itself. Unlike PyTorch's
-    test, which plants a fault in what is kept, the key itself is wrong, and a right one is shown to be silent."""
+    """The cache's own test notices a key that confuses different products. PyTorch's test plants a fault in what is
+    kept; here the key itself is wrong, and a right key raises no error."""
     right = _counted(harness, recorder, REPEATED["pair"][0], constant_key=False)
     wrong = _counted(harness, recorder, DIFFERENT["symbols"], constant_key=True)
     record(recorder, checks.check_wrong_key(right, wrong))

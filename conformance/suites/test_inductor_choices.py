@@ -99,7 +99,7 @@ def test_mm_plus_mm_zero_size_input(inductor, target, empty, dynamic, space):
 
 @generated(kernel=[1, 3], space=["DEFAULT", "EXHAUSTIVE"])
 def test_empty_conv_input(inductor, target, kernel, space):
-    """A convolution of no image, with 256 channels, is no image of 256 channels."""
+    """A convolution of an empty batch gives an empty batch with 256 channels."""
     operands = [dense("x", 0, 256, 14, 14), dense("w", 256, 256, kernel, kernel)]
     settings = {**MAX_AUTOTUNE, "max_autotune_gemm_search_space": space}
     shape = (0, 256, 15 - kernel, 15 - kernel)
@@ -254,9 +254,9 @@ def wide_values():
 
 @generated()
 def test_bmm_out_dtype(inductor, target):
-    """An fp32 product of fp16 matrices that is not rounded to fp16 between. Where Triton's templates alone are allowed,
-    they give the same; a torch that has none for it says that there is no choice, which is all that PyTorch's test
-    knows."""
+    """An fp32 product of fp16 matrices is not rounded to fp16 in between. Triton's templates alone give the same, or
+    torch says that there is no choice, because it has no such template: PyTorch's test only checks that
+    error."""
     operands, values, graph = [half("a", 2, 3, 4), half("b", 2, 4, 5)], wide_values(), f"{OWN}:wide_bmm"
     compiled = inductor.exact(graph, operands, target, settings=MAX_AUTOTUNE, templates="^bmm", values=values)
     inductor.record([in_source("call", exactly(1, split_k.wide_bmm_call()), compiled.generated.modules[-1], "module")])
@@ -326,8 +326,8 @@ def test_decompose_k(inductor, target, shape, dtype, dynamic):
 
 @generated(splits=[0, 5, 20], threshold=[8, 16])
 def test_decompose_k_envvars(inductor, target, splits, threshold):
-    """How many splits are offered at most, and from which K / M and K / N on; set as options, for the environment is
-    read when torch is imported."""
+    """The limits on the number of splits and on K / M and K / N hold. They are options here: torch reads the
+    environment on import."""
     needs_option(inductor, SPLITS, THRESHOLD)
     settings = {**TRITON, SPLITS: splits, THRESHOLD: threshold}
     for m, n, k in ((32, 32, 32768), (32, 32, 256)):
@@ -356,7 +356,7 @@ def test_decompose_k_output_stride(inductor, target):
 
 @generated()
 def test_decompose_k_dynamic_input(inductor, target):
-    """M is twice a dynamic size: where splitting is decided for, it is right for other sizes too, with one compilation.
+    """M is twice a dynamic size. If Inductor decides to split K, one compilation is right for other sizes, too.
     PyTorch's test calls the function with one size."""
     n, k = (32, 32768) if inductor.harness.settings.has_gpu else (32, 2048)
     rows = (16, 11)

@@ -53,8 +53,8 @@ def check_descriptors(run, template, *, store):
 
 
 def check_persistent(inductor, target, template, problem, name, *, store, requires=(), **fields):
-    """Judges choices of the persistent ``template`` for ``problem``, whose kernel has ``name`` in its own and whose
-    code has the features that are required."""
+    """Judges choices of the persistent ``template`` for ``problem``. The kernel's name must contain ``name``, its
+    code must have the features ``requires``."""
     for run in inductor.pinned(problem, target, template, persistent=True, settings=settings(store), **fields):
         run.filecheck("kernel", f"CHECK: def triton_tem_fused_{name}")
         check_descriptors(run, template, store=store)

@@ -138,8 +138,8 @@ def template_kind(operation):
 
 @generated(operation=["mm", "addmm", "bmm", "mm_plus_mm"])
 def test_non_contiguous_input(inductor, target, operation):
-    """Operands that lie by columns with a gap after each. PyTorch's test takes the strides from its own padding, ours
-    has them wherever it runs, with a tenth of the rows, which a reference in fp64 can follow; mm_plus_mm is of fp32."""
+    """Column-major operands with a gap after each column. PyTorch's test takes the strides from its own padding; this
+    test sets them on every machine, with a tenth of the rows for the fp64 reference. mm_plus_mm is in fp32."""
     products = {
         "mm": (problems.mm, "bf16", {}),
         "addmm": (problems.addmm, "bf16", {"alpha": 1.0, "beta": 1.0}),
@@ -169,8 +169,8 @@ EPILOGUES = {
 @generated(epilogue=list(EPILOGUES), dynamic=[False, True], dtype=["fp32", "fp16"])
 def test_epilogue_fusion(inductor, target, epilogue, dynamic, dtype):
     """Everything behind the product is in the template's kernel: one launch, one store, one load per further operand.
-    PyTorch decides by a measurement whether to fuse, but fuses a single choice always. Of fp16 the operands are small
-    integers, for releases differ in whether the product is rounded before what is fused behind it."""
+    PyTorch measures whether to fuse, but always fuses if there is a single choice. fp16 operands are small integers,
+    because releases differ in whether the product is rounded before the fused steps."""
     steps = EPILOGUES[epilogue]
     bias = problems.Bias() if "bias" in steps else None
     problem = product(inductor, problems.fused_mm, dtype, fusion=problems.Fusion(epilogue=steps), bias=bias)
@@ -192,8 +192,8 @@ def test_epilogue_fusion(inductor, target, epilogue, dynamic, dtype):
 
 @generated(p=[0.5, 0.1], fallback=[True, False])
 def test_matmul_dropout(inductor, target, p, fallback):
-    """Which elements become 0, and the factor of the others, both exact: ATen's random numbers for a seed
-    (``fallback``), or those that the template's kernel draws in its epilogue. PyTorch's test compares a gradient with
+    """The right elements become 0, and the others get the exact factor: with ATen's random numbers for a seed
+    (``fallback``), or with those that the kernel draws in its epilogue. PyTorch's test compares a gradient with
     itself."""
     operands = [dense("a", 168, 88), dense("b", 88, 136)]
     settings = {**PINNED_SETTINGS, "fallback_random": fallback}
@@ -302,8 +302,8 @@ def test_conv2d(inductor, target, order, space):
 
 @generated(space=SEARCH_SPACES)
 def test_conv_cat(inductor, target, space):
-    """Pointwise kernels compute what is joined to a convolution and join it. Each does both: there is one kernel, or in
-    some releases one per part. PyTorch's test compares the compiled module with itself."""
+    """Pointwise kernels add 1 to a convolution and join both results: one kernel does it all, or in some releases one
+    for each part. PyTorch's test compares the compiled module with itself."""
     batch, size = sized(inductor, (32, 64), (2, 9))
     operands = [dense("x", batch, 3, size, size), dense("w", 64, 3, 3, 3)]
     fields = {"templates": inductor.choices_of("convolution 2d"), "settings": searching(space)}
@@ -313,8 +313,7 @@ def test_conv_cat(inductor, target, space):
 
 @generated(space=SEARCH_SPACES)
 def test_conv3d(inductor, target, space):
-    """PyTorch's test is of tensors on the CPU, for which there is no template; without a device the extents are
-    smaller."""
+    """A template's 3d convolution, smaller without a device. PyTorch's test is on the CPU, which has no template."""
     size, kernel = sized(inductor, ((8, 16, 32), 7), ((5, 6, 7), 3))
     problem = problems.conv3d(1, 3, size, 3, kernel, "fp32")
     kind = inductor.template("convolution 3d")
@@ -363,8 +362,8 @@ def test_mutation_rename(inductor, target, size):
 
 @generated(build=["jit", "aot"])
 def test_jit_fusion_matches_aot_fusion(inductor, target, build):
-    """No more than two operations are fused, around a number that the host reads: compiled at once it is exact, and a
-    package is built of it ahead. PyTorch's test only builds; what a package computes is not judged here."""
+    """At most two operations are fused, around a number that the host reads. "jit" judges the numbers. "aot" builds a
+    package and does not judge what it computes; PyTorch's test only builds."""
     settings = {**PINNED_SETTINGS, **TRITON, "max_fusion_size": 2}
     size, number = sized(inductor, 256, 72), torch.tensor(3, dtype=torch.int32)
     operands = [dense("x", size, size), dense("number", dtype="int32")]

@@ -140,9 +140,9 @@ def test_multiple_fusions(inductor, target, sizes):
 
 @generated(measured=[False, True], graph=["two_products", "product_relu"])
 def test_pending_fusions_multiple(inductor, target, measured, graph):
-    """An epilogue whose fusion is pending while that of another product is: two kernels for two products, one for one.
+    """One product, or two whose epilogue fusions are pending at the same time: there is one kernel per product.
 
-    Measured, Inductor may find that a kernel of its own pays, so that only the numbers and the products are judged."""
+    If fusions are measured, Inductor may prefer a separate kernel: only the numbers and the products are judged."""
     shapes = {"two_products": ("x", "y"), "product_relu": ("x",)}[graph]
     operands = tuple(dense(name, 64, 64) for name in shapes)
     wanted = {"two_products": Counts(2, 2, 3), "product_relu": Counts(1, 1, 1)}[graph]
@@ -230,15 +230,15 @@ def test_broadcast_y(inductor, target):
 
 @generated(graph=["positive", "increased", "absolute"])
 def test_preserves_zero_analysis(inductor, target, graph):
-    """What keeps zero needs no mask past k's end, what does not keep it needs one, and so does what is not known to."""
+    """A function that keeps zero needs no mask past k's end. One that does not, or is not known to, needs a mask."""
     for source in sources(inductor, target, graph, matrices((64, 127, 64)), Counts(1, 1, 2)):
         inductor.record([checks.check_mask(source, "a", masked=graph != "positive"), checks.check_block(source, 127)])
 
 
 @generated(measured=[False, True])
 def test_prologue_read_into_both_inputs(inductor, target, measured):
-    """One operand is made of the other: unmeasured, two kernels. Measured, only the numbers and the product are judged,
-    as Inductor may find that one way or the other pays."""
+    """One operand is computed from the other, in two kernels. If fusions are measured, Inductor may choose either way:
+    only the numbers and the product are judged."""
     operands = (dense("x", 256, 256),)
     if not measured:
         for _ in pinned(inductor, target, "read_into_both", operands, Counts(2, 3, 3)):

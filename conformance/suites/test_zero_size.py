@@ -55,8 +55,8 @@ def _judge_result(recorder, run, empty):
 
 @pytest.mark.parametrize("persistent", [False, True], ids=["mm", "mm_persistent_tma"])
 def test_result_of_65536_by_65536(harness, recorder, persistent):
-    """M * N is 2**32, zero in 32 bits: every element is written. Without a device a window of programs at the far end,
-    where offsets need 33 bits, over memory that is only touched there."""
+    """M * N is 2**32, zero in 32 bits: every element is written. Without a device only the first, two
+    middle and the last programs run, and touch only their own memory."""
     kernel = next(filter(where(operation="mm", persistent=persistent), catalogue().values()))
     problem = mm(65536, 65536, 32, "fp16", layout_b=Layout("col"))
     config = kernel.configs[1] if persistent else kernel.configs[-2]

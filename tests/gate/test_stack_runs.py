@@ -259,13 +259,12 @@ for number in (signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.SIG_DFL)
 import sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-import test_running
+from tests.gate import test_stack_runs
 from conformance.commands.shared import gate_runs
 from conformance.gate.stacks import stack_runs as running
 running.LOOK_SECONDS, running.END_SECONDS = 0.1, 1
-folder = Path(sys.argv[2])
-test_running.started(folder, DOES="workers", PIDS=str(folder / "pids"))
+folder = Path(sys.argv[1])
+test_stack_runs.started(folder, DOES="workers", PIDS=str(folder / "pids"))
 """
 
 
@@ -276,7 +275,7 @@ def test_what_ends_the_gate_asks_its_run_once_and_ends_all_of_it(tmp_path: Path,
     package = str(Path(running.__file__).parents[3])
     code = f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n{GATE}"  # its terminal from now on
     gate = subprocess.Popen(
-        [sys.executable, "-c", code, str(Path(__file__).parent), str(tmp_path)],
+        [sys.executable, "-c", code, str(tmp_path)],
         env={**os.environ, "PYTHONPATH": package},
         stdin=its_end,
         stdout=subprocess.DEVNULL,

@@ -17,7 +17,7 @@ def test_every_verdict_is_recorded_and_a_failed_one_fails_the_case() -> None:
     record(recorder, [Verdict("numbers", False, "3 wrong", {"wrong": 3}), Verdict("source", True)], "call 1/")
     assert [verdict.check for verdict in recorder.verdicts] == ["call 1/numbers", "call 1/source"]
     assert recorder.verdicts[0].details == {"wrong": 3}
-    assert recorder.objection() == "check call 1/numbers failed and the test went on: 3 wrong"
+    assert recorder.objection() == "check call 1/numbers failed, but the test did not: 3 wrong"
 
 
 @pytest.mark.parametrize(("has_gpu", "compile_only"), [(False, False), (True, True)])

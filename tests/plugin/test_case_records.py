@@ -115,7 +115,7 @@ def test_every_outcome_has_its_status(project, workers):
         "test_xfail": "without a typed reason (known)",
         "test_unjudged_run": "run r was created and never judged",
         "test_judged_nothing": "without judging anything",
-        "test_failed_verdict_ignored": "check memory failed and the test went on: guard overwritten",
+        "test_failed_verdict_ignored": "check memory failed, but the test did not: guard overwritten",
         "test_setup": "no setup",
         "test_teardown": "no teardown",
     }.items():

@@ -64,8 +64,8 @@ def _count(text: str) -> int:
 
 @command_errors(StackError, RunError, OSError)  # OSError: such as a cache that cannot be written
 def run_stacks(arguments: argparse.Namespace, stacks: Sequence[Stack]) -> list[StackRun]:
-    """A run for each of ``stacks``, in their order, with the user's options. Raises :class:`CommandError`: for files
-    that cannot be used before hours of runs."""
+    """A run for each of ``stacks``, in their order, with the user's options. Raises :class:`CommandError`; for
+    unusable files before the first run."""
     policy_options.refuse_unusable(arguments)
     if arguments.output:
         _make(arguments.output)

@@ -23,7 +23,7 @@ _BETTER = {
 }
 #: How many instructions of a changed mix are shown.
 SHOWN_INSTRUCTIONS = 4
-#: The feature that stands for spills: their count says it, with its size.
+#: The feature for spills. Not compared as a feature: spills are counted.
 SPILL = "SPILL"
 _KINDS_OF_CHECKS = {
     CheckKind.REQUIRES: Kind.FEATURE_LOST,

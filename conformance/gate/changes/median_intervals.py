@@ -8,7 +8,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import NamedTuple
 
-#: Of each median's interval: with one on either side, the interval of the ratio has at least 95 % (Bonferroni).
+#: Confidence of the interval of one median. That of the ratio of two is then at least 95 % (Bonferroni).
 MEDIAN_CONFIDENCE = 0.975
 
 

@@ -52,7 +52,7 @@ _FAILURES = {
     Standing.CRASHED: (Kind.NEW_CRASH, (Standing.CRASHED,)),
 }
 _FAILURE_KINDS = (Kind.STILL_FAIL, *(kind for kind, _ in _FAILURES.values()))
-#: Checks that every case of its sort has; what other checks are called depends on what was generated.
+#: Kinds of checks whose loss is lost coverage. The names of others depend on what was generated.
 _JUDGING = (
     *(CheckKind.NUMERICS, CheckKind.MEMORY, CheckKind.REPEAT, CheckKind.GRID),
     *(CheckKind.REQUIRES, CheckKind.FORBIDS, CheckKind.CODEGEN, CheckKind.RESOURCES, CheckKind.SPILLS),

@@ -45,8 +45,8 @@ def write_archive(members: Mapping[str, bytes]) -> bytes:
 
 
 def read_archive(data: bytes) -> dict[str, bytes]:
-    """The members of the archive in ``data``, by name. Raises :class:`Rejected` for what is no such archive as
-    :func:`write_archive` writes, and for more than the limits allow."""
+    """The members of the archive in ``data``, by name. Raises :class:`Rejected` for data that
+    :func:`write_archive` would not write, and above the limits."""
     if len(data) > ARCHIVE_LIMIT:
         raise Rejected(RejectReason.TOO_LARGE, f"the archive has more than {ARCHIVE_LIMIT} bytes: no more are read")
     try:

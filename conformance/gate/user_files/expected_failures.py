@@ -20,8 +20,8 @@ A file of expected failures is TOML, one ``[[expected_failure]]`` table per defe
 ``seen``
     Text that the failure's diagnosis contains. Long enough to be this defect's own.
 ``checks`` (optional)
-    Patterns of the names of checks, without a config, that fail by this defect without saying ``seen``. A failing check
-    that is none of these and does not say it is another failure, which the entry does not excuse.
+    Patterns of names of checks, without a config, that this defect fails although their texts lack ``seen``. Any other
+    failing check without ``seen`` is another failure, which the entry does not excuse.
 ``upstream``, ``owner``, ``expires``
     Where the defect is reported (https), who looks after the entry, and the last day (UTC) on which it holds.
 

@@ -68,8 +68,8 @@ class _Fault:
 
 @dataclass(frozen=True)
 class _Match:
-    """A waiver held against a run. ``faults`` are those that it covers. ``cases`` are its cases that the run has,
-    ``here`` those of them that ran on its stack, ``judged`` those whose result says whether it is still needed."""
+    """A waiver and what it meets in a run: the ``faults`` that it covers, its ``cases`` in the run, the cases that ran
+    on its stack (``here``), and those whose result shows whether the waiver is still needed (``judged``)."""
 
     waiver: Waiver
     faults: Sequence[_Fault]
@@ -143,7 +143,7 @@ def apply(
             covered.setdefault(fault, waiver)
         problem = _objection(waivers, match)
         if problem is None and complete and not match.faults and not match.cases:
-            problem = _remove(waivers, waiver, "no case of the run or of the mustpass lists is as it says")
+            problem = _remove(waivers, waiver, "it matches no case of the run or of the mustpass lists")
         if problem is not None:
             problems.append(problem)
         elif not match.faults:

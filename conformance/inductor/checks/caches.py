@@ -89,7 +89,7 @@ KEY_VALUES: dict[str, list[Any]] = {
 NOT_KEPT: dict[str, list[Any]] = {"subgraphs": [[]], "workspace_arg": ["a workspace"], "epilogue_fn_hash": [None]}
 
 
-#: Arguments that change nothing in a template: one is what the hash is of, the other asks for the cache.
+#: Arguments outside the key: epilogue_fn is in it as a hash, generate_with_caching asks for the cache.
 NO_PART = ("self", "epilogue_fn", "generate_with_caching")
 
 
@@ -123,7 +123,7 @@ def check_key(make_key: Callable[..., Any], generating: Callable[..., Any]) -> l
 
 
 def check_times_are_kept() -> list[Verdict]:
-    """Known times are not measured again, on disk as in memory; another input, operation, precision or choice is."""
+    """Kept times, in memory or on disk, are used again. A new input, operation, precision or choice is timed."""
     from torch._inductor import config
 
     verdicts: list[Verdict] = []

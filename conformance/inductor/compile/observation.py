@@ -97,7 +97,7 @@ def mark(program: Program, tensors: Sequence[torch.Tensor]) -> None:
 
 
 def settings(program: Program, fixed: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the program, over what is set always and under what is ``fixed``.
+    """The program's options. They override :data:`ALWAYS`; ``fixed`` overrides them.
 
     Raises ValueError for an option that the installed torch does not have, or that contradicts ``fixed``.
     """

@@ -50,9 +50,9 @@ class Program:
     name; one that the installed torch does not have is an error. ``marked`` are the (operand, dimension) pairs marked
     dynamic. ``carveout`` is the SM carveout that torch is asked for.
 
-    ``templates`` and ``descriptions`` are regular expressions: choices in whose name or description they are not found
-    are dropped, and of the others of each lowering all are left (``pick`` None) or only the one at ``pick`` modulo
-    their number. ``calls`` are further sets of the operands, the same in number, dtype and name, that the same compiled
+    ``templates`` and ``descriptions`` are regular expressions that must be found in a choice's name and description.
+    Each lowering keeps all choices that match (``pick`` None), or only the one at ``pick`` modulo their
+    number. ``calls`` are further sets of the operands, the same in number, dtype and name, that the same compiled
     function is called with after the first. ``decision`` is one of Inductor's that is replaced meanwhile.
     """
 

@@ -77,8 +77,8 @@ class PinnedKernel:
     call: Call
 
     def contract(self, plan: Plan, executor: ExecutorName) -> Contract:
-        """That of the kernel of the catalogue with the same operation: the arithmetic is the unit's. Where fp8 partial
-        sums are added up apart, Inductor does so once per block of k."""
+        """The contract of the catalogue's kernel for the same operation: the matrix unit is the same. Where fp8 partial
+        sums are promoted, Inductor does so once per block of k."""
         base = catalogue.get(plan.problem.op).contract(plan, executor)
         if plan.problem.dtype in FP8 and base.accumulator.promote is not None:
             promoted = dataclasses.replace(base.accumulator, promote=plan.config.block_k)

@@ -39,7 +39,7 @@ _LIBDEVICE = frozenset(
 
 #: Bytes around every allocation of a module that are watched; a multiple of every descriptor's alignment.
 SURROUNDING = 1 << 16
-#: What they hold: a large number in every float format, unlike the NaN of what was not written and of what comes of it.
+#: Their content: a large number in every float format, unlike NaN, which unwritten elements and their results hold.
 AROUND = 0x7D
 
 

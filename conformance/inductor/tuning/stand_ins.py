@@ -22,7 +22,7 @@ from conformance.inductor.tuning.fresh_state import fresh_caches, fresh_counters
 
 @functools.cache
 def choice_class() -> Any:
-    """A choice of Inductor's that is what it is told to be, see :func:`stand_in`."""
+    """The class of choices that do as told; see :meth:`Selecting.stand_in`."""
     from torch._inductor.ir import ChoiceCaller
 
     class StandIn(ChoiceCaller):

@@ -21,7 +21,7 @@ SHAPES: Mapping[str, str] = {
     "many-k-blocks": "more k-blocks than the pipeline has stages",
 }
 
-#: What makes M ragged: it is nobody's inner extent, and 16 would be a whole tile of some tables.
+#: Rows that make M ragged: 8 will do, M is no inner extent; 16 is a whole tile of some tables.
 ROWS_REST = 8
 
 #: Parts into which a kernel that splits K, or the keys of attention, does so in an example.

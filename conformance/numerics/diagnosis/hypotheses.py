@@ -220,7 +220,7 @@ def about_memory(model: FaultModel) -> Iterator[Hypothesis]:
 
 
 def _past_k(model: FaultModel, ks: Tensor, a: Image | None, b: Image | None, rows: Tensor, cols: Tensor) -> Tensor:
-    """The product plus that of what lies in memory at ``ks``; zeros, as of a masked load, where there is no image."""
+    """The product plus the terms at ``ks`` as memory holds them; an operand without an image is masked to zero."""
     left, right = torch.zeros(len(rows), len(ks)).double(), torch.zeros(len(ks), len(cols)).double()
     if a is not None:
         left = a.matrix(rows, ks, a.operand.strides)
