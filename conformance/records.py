@@ -336,7 +336,6 @@ _RUNS = Reader(RunInfo)
 
 def from_line(line: str | bytes) -> CaseRecord:
     """The record on ``line``. Raises :class:`RecordError` that says what is wrong with it."""
-    refuse_long(line if isinstance(line, bytes) else b"")
     record = _RECORDS.read(line)
     if record.status is Status.PASS:
         refuse_failing(record.case, record.verdicts)
@@ -398,14 +397,15 @@ def each_record(file: Path, problems: list[str], part: str = "") -> Iterator[Pla
         for number, (start, line) in enumerate(lines(stream), 1):
             try:
                 if written in line or not line.endswith(b"\n"):
+                    refuse_long(line)
                     yield PlacedRecord(from_line(line), start, len(line))
             except RecordError as error:
                 problems.append(problem_of(file, number, line, error))
 
 
 def lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Where each line of ``stream`` begins, and the line. One past the limit is cut, so that it is too long for
-    :func:`from_line`; its rest is skipped."""
+    """Where each line of ``stream`` begins, and the line. One past the limit is cut, so that :func:`refuse_long`
+    refuses it; its rest is skipped."""
     while line := stream.readline(LINE_LIMIT + 1):
         yield stream.tell() - len(line), line
         while not line.endswith(b"\n") and (line := stream.readline(LINE_LIMIT + 1)):

@@ -1,4 +1,4 @@
-"""Work that Triton's interpreter repeats for every operation, done once per launch: half of its time.
+"""Work that Triton's interpreter repeats for every operation, done once per launch.
 
 Nothing here changes a result: the attributes of every type and tensor are those that Triton's constructors set.
 """
@@ -13,8 +13,8 @@ Replacements = list[tuple[Any, dict[str, Any]]]
 
 
 def savings(interpreter: Any) -> Replacements:
-    """The replacements for one launch with ``interpreter``, the module ``triton.runtime.interpreter``. They remember
-    what they met, so they are made anew for each launch."""
+    """The replacements for one launch with ``interpreter``, the module ``triton.runtime.interpreter``. Each launch
+    needs new ones, because they keep types and shapes by their ids."""
     import triton.language as tl
     from triton.language.semantic import TritonSemantic
 
@@ -90,6 +90,7 @@ def _overflow_check_in_debug_mode(semantic: Any) -> dict[str, Any]:
 
 
 def _numpy_dtype(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The NumPy dtype that holds a type's elements, looked up once for each name of a type."""
     dtypes: dict[str, Any] = {}
 
     def numpy_dtype(tt_dtype: Any) -> Any:

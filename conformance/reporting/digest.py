@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from conformance.records import SCHEMA, CaseRecord, Status
-from conformance.reporting.summary import count_by, is_verified
+from conformance.reporting.summary import is_verified
 
 
 def digest(records: Iterable[CaseRecord]) -> dict[str, Any]:
@@ -17,8 +18,10 @@ def digest(records: Iterable[CaseRecord]) -> dict[str, Any]:
     lines = sorted(f"{record.case} {record.status.value}\n" for record in records)
 
     def counts(key: Callable[[CaseRecord], str]) -> dict[str, dict[str, int]]:
-        groups = count_by(records, key)
-        return {name: {s.value: group[s] for s in Status if group[s]} for name, group in groups.items()}
+        groups: defaultdict[str, Counter[Status]] = defaultdict(Counter)
+        for record in records:
+            groups[key(record)][record.status] += 1
+        return {name: {s.value: group[s] for s in Status if group[s]} for name, group in sorted(groups.items())}
 
     return {
         "schema": SCHEMA,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from conformance.records import CaseRecord, RunInfo, Status, first_of
@@ -95,14 +95,6 @@ class Tally:
             failures=self._failures,
             expected={entry: sorted(cases) for entry, cases in sorted(self._expected.items())},
         )
-
-
-def count_by(records: Iterable[CaseRecord], key: Callable[[CaseRecord], str]) -> dict[str, Counter[Status]]:
-    """How many records have each status, by ``key``, which sorts them."""
-    groups: Groups = defaultdict(Counter)
-    for record in records:
-        groups[key(record)][record.status] += 1
-    return dict(sorted(groups.items()))
 
 
 def is_verified(record: CaseRecord) -> bool:

@@ -1,0 +1,22 @@
+"""What every test must leave as it was: the registries of the package, which other tests list."""
+
+import sys
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _registries_are_as_before():
+    """Fails a test that leaves something of its own, and not a later one that finds it."""
+    yield
+    left = [registered.__name__ for registered in _registered() if not registered.__module__.startswith("conformance.")]
+    assert not left, f"the test left {', '.join(left)} in a registry: register through monkeypatch"
+
+
+def _registered():
+    """The families that have fills, and the classes of the kernels; none of a module that is not imported yet."""
+    fill_set = sys.modules.get("conformance.inputs.fill_set")
+    catalogue = sys.modules.get("conformance.kernels.catalogue")
+    families = fill_set.REGISTERED if fill_set else {}
+    listed = catalogue is not None and catalogue.catalogue.cache_info().currsize
+    return [*families, *(map(type, catalogue.catalogue().values()) if listed else ())]
