@@ -1,0 +1,63 @@
+"""The files of a run's processes become one: in order, with every record, and without losing evidence."""
+
+import pytest
+
+from conformance.plugin.record_files import RecordFile, merge
+from conformance.records import CaseRecord, Status, read_records
+
+pytest_plugins = ["pytester"]
+
+
+@pytest.fixture
+def parts(tmp_path):
+    """Two processes wrote their cases in no order, one case both of them."""
+    for worker, cases in {"gw0": "dbc", "gw1": "ac"}.items():
+        file = RecordFile(tmp_path, worker)
+        for case in cases:
+            file.write(CaseRecord(case, "s", Status.PASS, worker=worker))
+    return tmp_path
+
+
+def test_lines_are_in_the_order_of_their_cases(parts):
+    taken = []
+    assert merge(parts, lambda record: taken.append(record.case)) == (["a", "b", "c", "c", "d"], [])
+    assert sorted(taken) == ["a", "b", "c", "c", "d"]
+    merged = [f"{record.case} {record.worker}" for record in read_records(parts).records]
+    assert merged == ["a gw1", "b gw0", "c gw0", "c gw1", "d gw0"]
+    assert [path.name for path in parts.iterdir()] == ["records.jsonl"]
+
+
+def test_files_with_an_unusable_line_stay(parts):
+    with (parts / "records-gw0.jsonl").open("a") as file:
+        file.write('{"torn')
+    cases, (problem,) = merge(parts, lambda record: None)
+    assert cases == ["a", "b", "c", "c", "d"]
+    assert problem.startswith("records-gw0.jsonl:4: torn last line")
+    assert sorted(path.name for path in parts.iterdir()) == ["records-gw0.jsonl", "records-gw1.jsonl", "records.jsonl"]
+
+
+def test_merging_again_changes_nothing(parts):
+    first = merge(parts, lambda record: None)
+    content = (parts / "records.jsonl").read_bytes()
+    assert merge(parts, lambda record: None) == first
+    assert (parts / "records.jsonl").read_bytes() == content
+
+
+def test_a_run_without_records_has_an_empty_file(tmp_path):
+    assert merge(tmp_path, lambda record: None) == ([], [])
+    assert (tmp_path / "records.jsonl").read_bytes() == b""
+
+
+def test_the_run_has_the_versions_that_were_imported_last(project):
+    project.suite(
+        "versions",
+        "import sys, types\n"
+        "def test_before(recorder): recorder.verdict('x', True)\n"
+        "def test_later(recorder):\n"
+        "    sys.modules['triton'] = types.SimpleNamespace(__version__='99.9')\n"
+        "    recorder.verdict('x', True)\n",
+    )
+    project.run()
+    assert project.records["test_before"].stack["triton"] != "99.9"
+    assert project.records["test_later"].stack["triton"] == "99.9"
+    assert project.info.stack["triton"] == "99.9"
