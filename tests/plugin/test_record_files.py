@@ -36,6 +36,13 @@ def test_files_with_an_unusable_line_stay(parts):
     assert sorted(path.name for path in parts.iterdir()) == ["records-gw0.jsonl", "records-gw1.jsonl", "records.jsonl"]
 
 
+def test_a_last_line_that_lacks_only_its_end_is_a_line(parts):
+    file = parts / "records-gw0.jsonl"
+    file.write_bytes(file.read_bytes().rstrip(b"\n"))
+    assert merge(parts, lambda record: None) == (["a", "b", "c", "c", "d"], [])
+    assert len(read_records(parts).records) == 5
+
+
 def test_merging_again_changes_nothing(parts):
     first = merge(parts, lambda record: None)
     content = (parts / "records.jsonl").read_bytes()
