@@ -1,0 +1,64 @@
+"""The test function and the values behind a case id, found without pytest."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from conformance.cases.case_table import CaseTable, Selection, cases_of
+
+SUITES = "conformance.suites"
+
+#: Tables that a lookup keeps, each of one test and one kernel. Cases that follow one another share a table.
+KEPT_TABLES = 8
+
+
+@dataclass(frozen=True)
+class CaseCall:
+    """A case as a call: the ``test`` function, and by name the ``values`` of its parameters. The test takes fixtures
+    beside them, such as ``conform``."""
+
+    test: Callable[..., Any]
+    values: Mapping[str, Any]
+
+
+class CaseLookup:
+    """Finds the call behind a case id, among the cases of ``selection``."""
+
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+        self._table = lru_cache(KEPT_TABLES)(self._table_of)  # of this lookup, and gone with it
+
+    def __call__(self, case: str) -> CaseCall | None:
+        """The call of ``case``, such as ``test_scaling.py::test_row_scales[...]``; None for a test of the suites that
+        is no scenario. Raises KeyError if the test, or the selection, has no such case."""
+        name, _, rest = case.partition("[")
+        test = test_function(name)
+        if cases_of(test) is None:
+            return None
+        text = rest.removesuffix("]")
+        table = self._table(test, text.partition("-")[0])
+        return CaseCall(test, dict(zip(table.names, table.rows[text], strict=True)))
+
+    def _table_of(self, test: Callable[..., Any], kernel: str) -> CaseTable:
+        """The cases of ``test`` with ``kernel``, the first word of their ids; all cases of a test without a kernel."""
+        cases, arguments = cases_of(test), list(inspect.signature(test).parameters)
+        assert cases is not None
+        kernels = (kernel,) if "kernel" in arguments else self._selection.kernels
+        return cases.table(replace(self._selection, kernels=kernels), arguments)
+
+
+@lru_cache(None)
+def test_function(name: str) -> Callable[..., Any]:
+    """The function of a test such as ``test_scaling.py::test_row_scales``. Raises KeyError if there is none."""
+    file, _, test = name.partition("::")
+    module = f"{SUITES}.{file.removesuffix('.py').replace('/', '.')}"
+    try:
+        function: Callable[..., Any] = getattr(importlib.import_module(module), test)
+    except (AttributeError, ModuleNotFoundError):
+        raise KeyError(f"{name} is no test of {SUITES}") from None
+    return function

@@ -1,0 +1,59 @@
+"""The call behind a case id is the one that pytest would make."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from conformance.cases.case_table import Selection, cases_of
+from conformance.cases.lookup import CaseLookup
+from conformance.kernels.catalogue import catalogue
+from conformance.suites import test_config_space, test_inductor_gemm, test_scaling
+from conformance.targets import compile_targets
+
+SELECTION = Selection(compile_targets(), "default")
+
+
+def scenarios_of(module):
+    return [test for name, test in vars(module).items() if name.startswith("test_") and cases_of(test)]
+
+
+@pytest.mark.parametrize("module", [test_scaling, test_inductor_gemm], ids=lambda module: module.__name__)
+def test_each_case_of_a_suite_is_a_call_with_the_values_of_its_row(module):
+    look_up, file = CaseLookup(SELECTION), module.__name__.rpartition(".")[2] + ".py"
+    for test in scenarios_of(module):
+        table = cases_of(test).table(SELECTION, list(inspect.signature(test).parameters))
+        assert table.rows
+        for case, row in table.rows.items():
+            call = look_up(f"{file}::{test.__name__}[{case}]")
+            assert (call.test, call.values) == (test, dict(zip(table.names, row, strict=True)))
+
+
+def test_a_selected_row_is_found():
+    table = cases_of(test_config_space.test_selected_rows).table(SELECTION, ())
+    case, row = next(iter(table.rows.items()))
+    call = CaseLookup(SELECTION)(f"test_config_space.py::test_selected_rows[{case}]")
+    assert tuple(call.values.values()) == row
+
+
+def test_a_test_that_is_no_scenario_has_no_call():
+    assert CaseLookup(SELECTION)("test_config_space.py::test_each_kernel_has_a_target[mm]") is None
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "test_scaling.py::test_nothing[mm]",
+        "test_nothing.py::test_a[mm]",
+        "test_transposition.py::test_transposed_operands[mm-bf16-sm_90]",
+        "test_transposition.py::test_transposed_operands[nothing-bf16-sm_90]",
+    ],
+)
+def test_what_is_not_there_is_a_key_error(case):
+    with pytest.raises(KeyError):
+        CaseLookup(SELECTION)(case)
+
+
+def test_no_name_of_a_kernel_holds_what_ends_it_in_an_id():
+    assert not [name for name in catalogue() if "-" in name]
