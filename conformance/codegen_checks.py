@@ -8,17 +8,20 @@ it is forbidden, no evidence that proves its presence may be there.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import difflib
 import functools
 import io
 import re
 import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from conformance.gate.runs.nvidia_tools import nvidia_tool
+from conformance.machine.kept_answers import kept_answer, source_digest
 from conformance.targets import Target
 
 
@@ -228,12 +231,24 @@ def _result(artefact: CompiledCode, feature: Feature, piece: Evidence) -> FileCh
         used = artefact.resources
         return None if used.source == "metadata" else FileCheckResult(used.spills > 0, "", 0)
     path = artefact.stages.get(piece.stage)
-    return _checked(path, piece) if path is not None and path.stat().st_size else None
+    if path is None or not path.stat().st_size:
+        return None
+    return _results(path, piece.stage).get(piece.directive) or filecheck(piece.directive, _code_of(path, piece.stage))
 
 
 @functools.lru_cache(maxsize=1024)
-def _checked(path: Path, piece: Evidence) -> FileCheckResult:
-    return filecheck(piece.directive, _code_of(path, piece.stage))
+def _results(path: Path, stage: str) -> dict[str, FileCheckResult]:
+    """What each directive of :data:`EVIDENCE` says of ``path``, the file of ``stage``. The text is searched once: what
+    it shows is kept beside it."""
+    pieces = [piece for features in EVIDENCE.values() for pieces in features.values() for piece in pieces]
+    directives = sorted({piece.directive for piece in pieces if piece.stage == stage})
+
+    def search() -> dict[str, tuple[Any, ...]]:
+        text = _code_of(path, stage)
+        return {directive: dataclasses.astuple(filecheck(directive, text)) for directive in directives}
+
+    kept = kept_answer([path], f"{stage}-evidence", source_digest(sys.modules[__name__]), search)
+    return {directive: FileCheckResult(*result) for directive, result in kept.items()}
 
 
 def _text(

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import re
 import struct
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 from conformance import codegen_checks
 from conformance.codegen_checks import FEATURES, SPILL
 from conformance.execution.compilation import Artefact
+from conformance.machine.kept_answers import kept_answer, source_digest
 from conformance.targets import Target
 
 #: Instructions of a disassembly: an optional predicate and the operation, up to its first modifier.
@@ -30,8 +32,16 @@ def describe(artefact: Artefact, target: Target, *, disassemble: bool) -> dict[s
     """``features`` that the code has, ``bytes`` and ``sha256`` of its machine code, and ``instructions``: how often
     each operation occurs in ``instructions_of``, which is "sass" if NVIDIA's code is to be disassembled (a quarter of
     a second for each kernel) and can be, else "ptx", or "amdgcn"."""
-    figures: dict[str, Any] = {"features": features(artefact, target)}
     binary = artefact.stages.get("cubin") or artefact.stages.get("hsaco")
+    about = [path for path in (binary, artefact.stages.get("ptx") or artefact.stages.get("amdgcn")) if path is not None]
+    code = source_digest(sys.modules[__name__], codegen_checks)
+    name = f"code-{target.id}-{'sass' if disassemble else 'text'}"
+    figures: dict[str, Any] = kept_answer(about, name, code, lambda: _figures(artefact, target, binary, disassemble))
+    return figures
+
+
+def _figures(artefact: Artefact, target: Target, binary: Path | None, disassemble: bool) -> dict[str, Any]:
+    figures: dict[str, Any] = {"features": features(artefact, target)}
     if binary is not None:
         code = b"".join(machine_code(binary.read_bytes()))
         figures |= {"bytes": len(code), "sha256": hashlib.sha256(code).hexdigest()}

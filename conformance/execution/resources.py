@@ -6,17 +6,16 @@ A cross-compile enforces no limit of the target, so what is over one is found he
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
 import re
 import subprocess
-import tempfile
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from conformance.gate.runs.nvidia_tools import nvidia_tool
+from conformance.machine.kept_answers import kept_answer, source_digest
 from conformance.targets import Target
 
 
@@ -50,24 +49,14 @@ def read_resources(stages: Mapping[str, Path], metadata: Mapping[str, Any]) -> K
     binary = stages.get("cubin") or stages.get("hsaco")
     if binary is None:
         return _from_metadata(metadata)
-    cache = binary.with_name(binary.name + ".resources.json")
-    try:
-        return KernelResources(**json.loads(cache.read_text()))
-    except (OSError, ValueError, TypeError):
-        pass  # not there yet, or written by another version
-    resources = _from_cubin(binary, stages, metadata) if "cubin" in stages else _from_amdgcn(stages["amdgcn"], metadata)
-    _write_whole(cache, json.dumps(dataclasses.asdict(resources)))
-    return resources
 
+    def read() -> dict[str, Any]:
+        nvidia = "cubin" in stages
+        return dataclasses.asdict(
+            _from_cubin(binary, stages, metadata) if nvidia else _from_amdgcn(stages["amdgcn"], metadata)
+        )
 
-def _write_whole(path: Path, text: str) -> None:
-    """Writes ``path`` so that another process sees all of it or nothing; a read-only cache is left as it is."""
-    try:
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name, delete=False) as file:
-            file.write(text)
-        os.replace(file.name, path)
-    except OSError:
-        return
+    return KernelResources(**kept_answer([binary], "resources", source_digest(sys.modules[__name__]), read))
 
 
 def over_limits(resources: KernelResources, target: Target) -> list[str]:

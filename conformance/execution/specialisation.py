@@ -70,8 +70,11 @@ class Specialisation:
         return identity, dict(self.arguments), dict(self.options)
 
 
-def specialisation(launch: Launch, target: Target) -> Specialisation:
+def specialisation(launch: Launch, target: Target, *, by_name: bool = False) -> Specialisation:
     """What compiling ``launch`` for ``target`` depends on; the grid is not part of it.
+
+    With ``by_name`` the name of a function stands for its source, also of one that is a constant. Then a process with
+    TRITON_INTERPRET=1, where functions have no hash, gets the key that a compiling process gets.
 
     Raises TypeError for an argument that Triton cannot take, OverflowError for an integer outside 64 bits and
     ValueError for arguments that do not match the kernel's parameters.
@@ -82,11 +85,16 @@ def specialisation(launch: Launch, target: Target) -> Specialisation:
     """
     kernel = launch.function
     arguments = bound_arguments(kernel, launch.arguments)
-    classes = tuple((p.name, _parameter_class(p, arguments[p.name], target)) for p in parameters(kernel))
+    classes = tuple((p.name, _parameter_class(p, arguments[p.name], target, by_name)) for p in parameters(kernel))
     options = tuple(sorted((name, repr(value)) for name, value in launch.options.items()))
-    # In a process with TRITON_INTERPRET=1 a kernel has no hash of its source, and cannot change either.
-    identity = getattr(kernel, "cache_key", None) or f"{kernel.fn.__module__}:{kernel.fn.__qualname__}"
-    return Specialisation(kernel.fn.__name__, identity, target.id, classes, options)
+    return Specialisation(kernel.fn.__name__, _function(kernel, by_name), target.id, classes, options)
+
+
+def _function(function: Any, by_name: bool) -> str:
+    """Triton's hash of the source of ``function`` and all that it calls; else its name. In a process with
+    TRITON_INTERPRET=1 a function has no hash, and cannot change either."""
+    name = f"{function.fn.__module__}:{function.fn.__qualname__}"
+    return name if by_name else getattr(function, "cache_key", None) or name
 
 
 def parameters(kernel: Any) -> list[Any]:
@@ -116,12 +124,12 @@ def bound_arguments(kernel: Any, arguments: Mapping[str, Any]) -> dict[str, Any]
     return {name: arguments.get(name, p.default) for name, p in known.items()}
 
 
-def _parameter_class(parameter: Any, value: Any, target: Target) -> str:
+def _parameter_class(parameter: Any, value: Any, target: Target, by_name: bool) -> str:
     if parameter.is_constexpr:
-        return _constant(value)
+        return _constant(value, by_name)
     specialise = not parameter.do_not_specialize
     align = specialise and not parameter.do_not_specialize_on_alignment
-    own = _argument_class(value, target, parameter.is_const, specialise, align)
+    own = _argument_class(value, target, parameter.is_const, specialise, align, by_name)
     annotated = parameter.annotation_type
     if not annotated:
         return own
@@ -132,7 +140,12 @@ def _parameter_class(parameter: Any, value: Any, target: Target) -> str:
 
 
 def _argument_class(
-    value: Any, target: Target, const: bool = False, specialise: bool = True, align: bool = True
+    value: Any,
+    target: Target,
+    const: bool = False,
+    specialise: bool = True,
+    align: bool = True,
+    by_name: bool = False,
 ) -> str:
     if value is None:
         return _constant(None)
@@ -143,21 +156,24 @@ def _argument_class(
     if isinstance(value, float):
         return "fp32"
     if isinstance(value, tuple):
-        return f"({', '.join(_argument_class(part, target) for part in value)})"  # marks do not reach inside
+        parts = (_argument_class(part, target, by_name=by_name) for part in value)  # marks do not reach inside
+        return f"({', '.join(parts)})"
     if hasattr(value, "data_ptr"):
         return _pointer_class(value, target, const, specialise, align)
     if hasattr(value, "block_shape") and hasattr(value, "base"):
         return f"tensordesc<{_element_type(value.base)}{list(value.block_shape)}>"
     if hasattr(value, "cache_key") or type(value).__name__ == "constexpr":
-        return _constant(value)
+        return _constant(value, by_name)
     raise TypeError(
         f"{value!r} ({type(value).__name__}) is no kernel argument: give a tensor, a tensor descriptor, an int, a "
         "float, a bool, None or a tuple of them"
     )
 
 
-def _constant(value: Any) -> str:
+def _constant(value: Any, by_name: bool = False) -> str:
     value = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
+    if hasattr(value, "fn"):  # a function of Triton's
+        return f"={_function(value, by_name)}"
     return f"={getattr(value, 'cache_key', None) or repr(value)}"
 
 

@@ -1,0 +1,58 @@
+"""Answers about files that take long to work out: each is kept in a file beside them, for every process that asks."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+
+def kept_answer(about: Sequence[Path], name: str, code: str, work_out: Callable[[], Any]) -> Any:
+    """What ``work_out`` returns about the files ``about``, as JSON gives it back.
+
+    The answer is in the file "<stem>.<name>.json" beside the first of them. It counts as long as ``code``, the digest
+    of what works it out, and the size and time of every file are the same. A folder that cannot be written keeps none.
+    """
+    place = about[0].with_name(f"{about[0].stem}.{name}.json")
+    stamp = [code, *(_stamp(path) for path in about)]
+    try:
+        kept = json.loads(place.read_text())
+        if kept["about"] == stamp:
+            return kept["answer"]
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # not there yet, or written by another version
+    text = json.dumps({"about": stamp, "answer": work_out()})
+    write_whole(place, text)
+    return json.loads(text)["answer"]
+
+
+def _stamp(path: Path) -> list[str | int]:
+    try:
+        seen = path.stat()
+    except FileNotFoundError:
+        return [path.name]  # whoever works out the answer says that it is missing
+    return [path.name, seen.st_size, seen.st_mtime_ns]
+
+
+@functools.cache
+def source_digest(*modules: ModuleType) -> str:
+    """sha256 (hex) of the source files of ``modules``."""
+    sources = (Path(str(module.__file__)).read_bytes() for module in modules)
+    return hashlib.sha256(b"".join(sources)).hexdigest()
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes ``path`` so that another process sees all of it or nothing; a folder that cannot be written stays as it
+    is."""
+    try:
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name, delete=False) as file:
+            file.write(text)
+        os.replace(file.name, path)
+    except OSError:  # a read-only cache, or no space
+        return
