@@ -1,22 +1,22 @@
-"""Isolated, parallel compilation: a pool of spawned processes, each serving one request at a time.
+"""Isolated, parallel compilation: a pool of processes, each serving one request at a time.
 
 If the compiler aborts, hangs or raises, that is the result of the request that caused it. The pool replaces the process
-and the other requests go on. No process is forked, and no child has ``TRITON_INTERPRET`` in its environment. No child
-touches a GPU: children compile through a stub driver. Triton's cache keys hold the backend, the architecture and the
-options, but not the device. So the launch on a device finds in the cache what a child compiled for its architecture.
+and the other requests go on. The processes are forks of a server, never of this process. No child has
+``TRITON_INTERPRET`` in its environment, and none touches a GPU: children compile through a stub driver. Triton's cache
+keys hold the backend, the architecture and the options, but not the device. So the launch on a device finds in the
+cache what a child compiled for its architecture.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import json
+import functools
 import os
 import pickle
 import queue
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -26,14 +26,19 @@ from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from conformance.execution.fork_server import ForkedProcess, ForkServer, ForkServerLost
 from conformance.execution.resources import KernelResources
 from conformance.records import Reason, Status
 from conformance.targets import Target
 
-#: Seconds in which a child must have imported torch and triton; a cold network file system is slow.
-START_SECONDS = 180.0
+#: Seconds in which a child must be ready.
+START_SECONDS = 60.0
 #: Seconds between a child's own deadline, at which it writes where it hangs, and the kill from outside.
 GRACE_SECONDS = 1.0
+#: Seconds between two looks at the memory that a request takes.
+WATCH_SECONDS = 0.5
+#: Bytes of memory that one request may take, with the processes that it starts.
+MEMORY_LIMIT = min(16 * 2**30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 6 // 10)
 #: Characters of compiler output that an error keeps.
 OUTPUT_LIMIT = 20_000
 
@@ -95,7 +100,7 @@ class Artefact:
 
 @dataclass(frozen=True)
 class CompileResult:
-    """``status`` is PASS, COMPILE_ERROR, CRASH or TIMEOUT. ``error`` holds the message and the compiler's output.
+    """``status`` is PASS, COMPILE_ERROR, CRASH, TIMEOUT or OOM. ``error`` holds the message and the compiler's output.
 
     A :class:`CompileRequest` gives an ``artefact``, a :class:`Task` a ``value``. ``reason`` is that of an exception
     which carries one. ``seconds`` is wall time.
@@ -246,16 +251,21 @@ class _Worker:
 
     def _answer(self, job: _Job) -> CompileResult:
         started = time.monotonic()
-        child = self._ready_child()
+        try:
+            child = self._ready_child()
+        except ForkServerLost as lost:
+            return _failed(Status.CRASH, f"the compile process did not start: {lost}", started)
         if child is None:
             return _failed(Status.CRASH, "the compile pool was closed", started)
         if not child.started:
             return _failed(Status.CRASH, f"the compile process did not start: {self._lose(child)}", started)
         started = time.monotonic()  # starting the child is no part of compiling
         child.mark()
+        used = 0
         try:
             child.pipe.send_bytes(job.blob)
-            if child.pipe.poll(self.pool.deadline + GRACE_SECONDS):
+            used = self._wait_for(child, started + self.pool.deadline + GRACE_SECONDS)
+            if child.pipe.poll(0):
                 answer: Answer = pickle.loads(child.pipe.recv_bytes())
                 error = "" if answer.status is Status.PASS else _joined(answer.error, child.output())
                 seconds = time.monotonic() - started
@@ -263,11 +273,29 @@ class _Worker:
         except (EOFError, OSError):
             pass  # the child is gone: its exit status and its output say why
         late = time.monotonic() - started >= self.pool.deadline
+        if used >= MEMORY_LIMIT:
+            child.kill()
         ending = self._lose(child)
+        if used >= MEMORY_LIMIT:
+            text = f"compilation took {used / 2**30:.1f} GiB of memory, {MEMORY_LIMIT / 2**30:.1f} GiB are allowed"
+            return _failed(Status.OOM, f"{text}: {ending}", started)
         if late:
             text = f"compilation did not end within {self.pool.deadline:g} s and was stopped: {ending}"
             return _failed(Status.TIMEOUT, text, started)
+        if child.code == -signal.SIGKILL:  # nobody here sent that
+            text = "the compiler was killed from outside, as a system does with a process when memory runs out"
+            return _failed(Status.OOM, f"{text}: {ending}", started)
         return _failed(Status.CRASH, f"the compiler died: {ending}", started)
+
+    def _wait_for(self, child: _Child, deadline: float) -> int:
+        """Waits until ``child`` has answered or is gone, ``deadline`` has passed or it takes too much memory. Returns
+        the bytes that it took when last seen."""
+        used = 0
+        while used < MEMORY_LIMIT and (left := deadline - time.monotonic()) > 0:
+            if child.pipe.poll(min(WATCH_SECONDS, left)):
+                break
+            used = memory_of(child.process.pid)
+        return used
 
     def _lose(self, child: _Child) -> str:
         """Ends ``child``, so that the next job gets a new one, and says how it ended and what it wrote."""
@@ -287,33 +315,23 @@ class _Worker:
 
 
 class _Child:
-    """One spawned process in a process group of its own, with a pipe for requests and a file for what it prints."""
+    """One process in a process group of its own, with a pipe for requests and a file for what it prints."""
 
     def __init__(self, deadline: float, artefact_dir: Path | None) -> None:
         self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the process
         self._mark = 0
         self.started = False
+        self.code: int | None = None  # how it ended by itself
+        self.process: ForkedProcess
         self.pipe, theirs = Pipe(duplex=True)
-        setup = {
-            "path": [str(entry) for entry in sys.path],
-            "pipe": theirs.fileno(),
-            "deadline": deadline,
-            "artefact_dir": str(artefact_dir) if artefact_dir else None,
-        }
-        code = (
-            "import json, sys; setup = json.loads(sys.argv[1]); sys.path[:] = setup.pop('path'); "
-            "from conformance.execution.compile_worker import main; main(**setup)"
-        )
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", code, json.dumps(setup)],
-            stdin=subprocess.DEVNULL,
-            stdout=self._output,
-            stderr=self._output,
-            env=child_environment(),
-            pass_fds=(theirs.fileno(),),
-            start_new_session=True,
-        )
-        theirs.close()  # else this process would keep the child's end open and never see it close
+        with contextlib.closing(theirs):  # else this process would keep the child's end open and never see it close
+            self.process = _server().fork(
+                "conformance.execution.compile_worker:main",
+                {"deadline": deadline, "artefact_dir": str(artefact_dir) if artefact_dir else None},
+                theirs.fileno(),
+                self._output.fileno(),
+                child_environment(),
+            )
 
     def wait_until_started(self) -> None:
         """Waits for the child's first word; ``started`` stays False if it died or was not ready in time."""
@@ -341,11 +359,14 @@ class _Child:
         """Ends the child and every process it has started, such as ptxas."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
+        if self.process.running:  # it may not lead its group yet
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process.pid, signal.SIGKILL)
 
     def end(self) -> str:
         """Ends the child if it still runs; how it ended and what it wrote."""
         try:  # its own end, if it has one: a kill would hide the signal
-            code = self.process.wait(timeout=GRACE_SECONDS)
+            code = self.code = self.process.wait(timeout=GRACE_SECONDS)
             ending = signal.Signals(-code).name if code < 0 else f"exit status {code}"
         except subprocess.TimeoutExpired:
             ending = "it was killed"
@@ -357,11 +378,27 @@ class _Child:
         return text
 
 
+@functools.cache
+def _server() -> ForkServer:
+    """The server that forks the children of all pools of this process."""
+    return ForkServer(child_environment())
+
+
 def child_environment() -> dict[str, str]:
     """The environment of a child: never interpreted, no GPU in sight, one thread of its own for torch."""
     inherited = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     hidden = dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), "")
     return {**inherited, **hidden, "OMP_NUM_THREADS": "1"}
+
+
+def memory_of(pid: int) -> int:
+    """Bytes of memory of the process ``pid`` and of all that it has started; 0 for one that is gone."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE") + sum(memory_of(int(child)) for child in children)
 
 
 def _joined(message: str, output: str) -> str:

@@ -160,9 +160,6 @@ def main(pipe: int, deadline: float, artefact_dir: str | None) -> None:
     faulthandler.enable()
     os.set_inheritable(pipe, False)  # Triton starts ptxas with every inheritable descriptor open
     connection = Connection(pipe)
-    # Imported before the first request, so that no request's deadline pays for it.
-    importlib.import_module("torch")
-    importlib.import_module("triton")
     connection.send_bytes(b"ready")
     requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(connection, requests), daemon=True).start()

@@ -174,6 +174,14 @@ def hang(marker: str, target: Target) -> Launch:
     raise AssertionError("woke up")
 
 
+def hungry(size: int, target: Target) -> Launch:
+    """A compiler that takes ``size`` bytes of memory and then hangs."""
+    taken = b"x" * size
+    while taken:
+        time.sleep(1)
+    raise AssertionError("it goes on for ever")
+
+
 def stubborn(seconds: float, target: Target) -> Launch:
     """Ignores what can be ignored and takes ``seconds``."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

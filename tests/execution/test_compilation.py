@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from conformance import targets
+from conformance.execution import compilation
 from conformance.execution.compilation import (
     CompilePool,
     CompilePools,
@@ -26,6 +27,7 @@ from conformance.execution.compilation import (
     process_group,
 )
 from conformance.execution.compile_worker import processor_seconds
+from conformance.execution.fork_server import ForkServer
 from conformance.execution.specialisation import specialisation
 from conformance.records import Reason, ReasonCode, Status
 from conformance.targets import Target, find
@@ -179,6 +181,22 @@ def test_a_hang_ends_at_its_deadline_with_the_processes_it_started(faulty: Compi
     assert ask(faulty, "launch", Sample("copy", offset=2)).status is Status.PASS
 
 
+def test_a_compiler_that_takes_too_much_memory_is_stopped(faulty: CompilePool, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = 2**30
+    monkeypatch.setattr(compilation, "MEMORY_LIMIT", limit)
+    monkeypatch.setattr(faulty, "deadline", 60.0)
+    result = ask(faulty, "hungry", 2 * limit)
+    assert (result.status, result.artefact) == (Status.OOM, None)
+    assert "GiB of memory, 1.0 GiB are allowed" in result.error
+    assert ask(faulty, "launch", COPY).status is Status.PASS
+
+
+def test_a_compiler_that_the_system_kills_ran_out_of_memory(faulty: CompilePool) -> None:
+    result = ask(faulty, "die", int(signal.SIGKILL))
+    assert result.status is Status.OOM
+    assert "killed from outside" in result.error
+
+
 def test_slow_is_not_late(faulty: CompilePool) -> None:
     assert ask(faulty, "stubborn", 0.5).status is Status.PASS
 
@@ -193,10 +211,16 @@ def test_a_factory_that_is_not_there(factory: str, text: str) -> None:
 
 
 def test_a_child_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", ["/nowhere"])
+    server = ForkServer(child_environment())
+    monkeypatch.setattr(compilation, "_server", lambda: server)
     with CompilePool(1) as broken:
-        result = broken.submit(CompileRequest("a:b", 1, SM80)).result(timeout=60)
-    assert (result.status, "did not start" in result.error) == (Status.CRASH, True)
+        with monkeypatch.context() as planted:
+            planted.setattr(sys, "path", ["/nowhere"])
+            result = broken.submit(CompileRequest("a:b", 1, SM80)).result(timeout=60)
+        assert result.status is Status.CRASH
+        assert "did not start" in result.error
+        assert "No module named" in result.error
+        assert broken.submit(request("launch", COPY)).result().status is Status.PASS, "a lost server is replaced"
 
 
 def test_what_cannot_be_pickled_is_refused() -> None:

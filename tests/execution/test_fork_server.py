@@ -1,0 +1,93 @@
+"""The server that forks compile processes: a fork is like a new process, and its end is always heard of."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+
+import pytest
+
+from conformance.execution.compilation import child_environment
+from conformance.execution.fork_server import ForkedProcess, ForkServer, ForkServerLost
+
+HERE = "tests.execution.test_fork_server"
+
+
+def tell(pipe: int, *, name: str) -> None:
+    """What a fork runs here: it tells what it sees."""
+    Connection(pipe).send(
+        (os.environ.get(name), os.getcwd(), sys.path, "torch" in sys.modules, os.getpgrp() == os.getpid())
+    )
+    print("printed")
+
+
+def end(pipe: int, *, code: int) -> None:
+    """A fork that exits with ``code``, or by signal ``-code``."""
+    if code < 0:
+        os.kill(os.getpid(), -code)
+    sys.exit(code)
+
+
+def wait(pipe: int) -> None:
+    time.sleep(600)
+
+
+@pytest.fixture(scope="module")
+def server() -> ForkServer:
+    return ForkServer(child_environment())
+
+
+def forked(server: ForkServer, function: str, **arguments: object) -> tuple[ForkedProcess, Connection, int]:
+    mine, theirs = Pipe()
+    output = os.open(tempfile.mkdtemp() + "/output", os.O_RDWR | os.O_CREAT)
+    process = server.fork(f"{HERE}:{function}", arguments, theirs.fileno(), output, dict(os.environ))
+    theirs.close()
+    return process, mine, output
+
+
+def test_a_fork_has_what_its_asker_has_now(server: ForkServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for value in ("first", "second"):
+        monkeypatch.setenv("TOLD", value)
+        monkeypatch.syspath_prepend(str(tmp_path / value))
+        (tmp_path / value).mkdir()
+        monkeypatch.chdir(tmp_path / value)
+        process, pipe, output = forked(server, "tell", name="TOLD")
+        assert pipe.recv() == (value, str(tmp_path / value), sys.path, True, True)
+        assert process.wait(10) == 0
+        assert os.pread(output, 100, 0) == b"printed\n"
+
+
+@pytest.mark.parametrize("code", [0, 3, -signal.SIGSEGV, -signal.SIGKILL])
+def test_how_a_fork_ended_is_known(server: ForkServer, code: int) -> None:
+    process, pipe, _ = forked(server, "end", code=code)
+    assert process.wait(10) == code
+    assert process.wait(10) == code
+    assert not process.running
+    with pytest.raises(EOFError):
+        pipe.recv()
+
+
+def test_a_lost_server_is_replaced(server: ForkServer) -> None:
+    process, _, _ = forked(server, "wait")
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.1)
+    assert process.running
+    assert server._connection is not None
+    server._connection._server.kill()
+    assert process.wait(10) == -signal.SIGKILL, "a status that went with the server"
+    os.kill(process.pid, signal.SIGKILL)
+    again, pipe, _ = forked(server, "tell", name="TOLD")
+    assert pipe.recv()[3]
+    assert again.wait(10) == 0
+
+
+def test_a_server_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", ["/nowhere"])
+    with pytest.raises(ForkServerLost, match="No module named"):
+        forked(ForkServer(child_environment()), "wait")
