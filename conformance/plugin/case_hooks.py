@@ -64,11 +64,18 @@ class ItemRecording:
         self.case_ids = case_ids
         self.file = RecordFile(process.folder, process.name)
         self._watchdog: Watchdog | None = None
+        self._options = _options(settings)
 
     def pytest_sessionstart(self) -> None:
         process = self.process
         stacks = stacks_file(process.folder, process.name)
         self._watchdog = Watchdog(self.settings.case_timeout_s, stacks, process.terminal, self._end)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.stop()
+        self.file.close()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
@@ -186,16 +193,22 @@ class ItemRecording:
 
     def _repro(self, case: str) -> str:
         """A command line that runs this one case as it was run here."""
-        settings = self.settings
-        words = ["python", "-m", "pytest", "--pyargs", case_ids.SUITES_PACKAGE, "--conformance-case", case]
-        words += ["--conformance-tier", settings.tier]
-        words += [word for target in settings.targets for word in ("--conformance-target", target)]
-        if settings.seed != DEFAULT_SEED:
-            words += ["--conformance-seed", str(settings.seed)]
-        if not settings.has_gpu:
-            words.append("--conformance-no-gpu")
-        words += [f"--conformance-expected-failures={file}" for file in settings.expected_failure_files]
-        return shlex.join(words)
+        return f"{_COMMAND} {shlex.quote(case)} {self._options}"
+
+
+_COMMAND = f"python -m pytest --pyargs {case_ids.SUITES_PACKAGE} --conformance-case"
+
+
+def _options(settings: Settings) -> str:
+    """The words of the command line that every case of a run has."""
+    words = ["--conformance-tier", settings.tier]
+    words += [word for target in settings.targets for word in ("--conformance-target", target)]
+    if settings.seed != DEFAULT_SEED:
+        words += ["--conformance-seed", str(settings.seed)]
+    if not settings.has_gpu:
+        words.append("--conformance-no-gpu")
+    words += [f"--conformance-expected-failures={file}" for file in settings.expected_failure_files]
+    return shlex.join(words)
 
 
 def _is_in_diagnosis(verdict: Verdict, diagnosis: str) -> bool:

@@ -9,20 +9,26 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from conformance.records import RECORDS_FILE, CaseRecord, each_record, record_files, replace_file
+from conformance.records import RECORDS_FILE, CaseRecord, each_record, record_files
 
 #: Seconds after which what was written is forced to the disk. A process that dies loses nothing that it wrote; only a
 #: machine that fails loses the records of this time.
 SYNC_S = 1.0
 
 
+#: Bytes of the journal of a case from which on it is emptied.
+JOURNAL_LIMIT = 1 << 20
+
+
 class RecordFile:
-    """One process's records: each is one line, written before :meth:`write` returns. Beside it lies the record that
-    would be right if the process died now."""
+    """One process's records: each is one line, written before :meth:`write` returns. Beside it lies a journal. Its last
+    whole line is the record that would be right if the process died now."""
 
     def __init__(self, folder: Path, worker: str) -> None:
         self.path = folder / f"records-{worker}.jsonl"
-        self._in_flight = in_flight_file(folder, worker)
+        self._journal_path = journal_file(folder, worker)
+        self._files: dict[Path, int] = {}  # opened when first written to
+        self._journal_size = 0
         self._written: set[str] = set()
         self._lock = threading.Lock()
         self._synced = time.monotonic()
@@ -33,23 +39,50 @@ class RecordFile:
             if record.case in self._written:
                 return
             self._written.add(record.case)
-            with self.path.open("ab") as file:
-                file.write(record.to_line().encode())
-                file.flush()
-                if time.monotonic() - self._synced >= SYNC_S:
-                    os.fsync(file.fileno())
-                    self._synced = time.monotonic()
-            self._in_flight.unlink(missing_ok=True)
+            file = self._append(self.path, record)
+            if time.monotonic() - self._synced >= SYNC_S:
+                os.fsync(file)
+                self._synced = time.monotonic()
+            if self._journal_size > JOURNAL_LIMIT:  # no case is under way, so nothing in it is needed
+                os.ftruncate(self._files[self._journal_path], 0)
+                self._journal_size = 0
 
     def foresee(self, record: CaseRecord) -> None:
         """Keeps ``record`` for the case that the process dies before it writes one of its own."""
         with self._lock:
             if record.case not in self._written:
-                replace_file(self._in_flight, record.to_line())
+                self._append(self._journal_path, record)
+
+    def close(self) -> None:
+        """Closes the files. What is written later opens them again."""
+        with self._lock:
+            while self._files:
+                os.close(self._files.popitem()[1])
+
+    def _append(self, path: Path, record: CaseRecord) -> int:
+        """Writes a line at the end of ``path`` and returns the open file. The system has all of it on return."""
+        file = self._files.get(path)
+        if file is None:
+            file = self._files[path] = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        rest = memoryview(record.to_line().encode())
+        while rest:
+            written = os.write(file, rest)
+            rest = rest[written:]
+            self._journal_size += written if path == self._journal_path else 0
+        return file
 
 
-def in_flight_file(folder: Path, worker: str) -> Path:
-    return folder / f"inflight-{worker}.json"
+def journal_file(folder: Path, worker: str) -> Path:
+    return folder / f"inflight-{worker}.jsonl"
+
+
+def foreseen(folder: Path, worker: str, case: str) -> CaseRecord | None:
+    """The last record that the dead ``worker`` foresaw, if it is of this ``case``."""
+    journal = journal_file(folder, worker)
+    last = None
+    for placed in each_record(journal, []) if journal.exists() else ():
+        last = placed.record
+    return last if last is not None and last.case == case else None
 
 
 def stacks_file(folder: Path, worker: str) -> Path:

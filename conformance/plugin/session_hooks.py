@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TextIO
@@ -20,16 +20,14 @@ from conformance.machine.gpus import GpuLeases
 from conformance.machine.versions import machine_stack
 from conformance.plugin.case_hooks import mark_xfailed
 from conformance.plugin.case_ids import CaseIds, check_case_ids, suite_of
-from conformance.plugin.record_files import RecordFile, in_flight_file, merge, stacks_file
+from conformance.plugin.record_files import RecordFile, foreseen, merge, stacks_file
 from conformance.plugin.watchdog import PROCESS_ENDED
 from conformance.records import (
     RUN_FILE,
     CaseRecord,
-    RecordError,
     RunInfo,
     Status,
     each_record,
-    from_line,
     incompleteness,
     jsonable,
     replace_file,
@@ -82,6 +80,7 @@ class SessionRun:
         self._collected_workers: set[str] = set()
         self._early_deaths = 0
         self._info: RunInfo | None = None
+        self._file = RecordFile(folder, CONTROLLER)
         self._tally = Tally()
 
     # Beginning
@@ -94,7 +93,6 @@ class SessionRun:
             self._write_environment()
         except OSError as error:
             raise pytest.UsageError(f"cannot write records to {self.folder} ({error}): give --run-dir") from None
-        self._file = RecordFile(self.folder, CONTROLLER)
 
     def pytest_report_header(self) -> str:
         gpus = ", ".join(self._settings.gpus.entries) or "none (interpreter and cross-compilation)"
@@ -164,7 +162,7 @@ class SessionRun:
         part = self.folder / f"records-{worker}.jsonl"
         if case is None:
             return
-        written = each_record(part, []) if part.exists() else ()
+        written = each_record(part, [], case) if part.exists() else ()
         record = next((placed.record for placed in written if placed.record.case == case), None)
         if record is None:
             record = self._settings.expected_failures.applied(self._of_the_dead(worker, case))
@@ -174,24 +172,15 @@ class SessionRun:
 
     def _of_the_dead(self, worker: str, case: str) -> CaseRecord:
         """The record of the case during which ``worker`` died before it could write one."""
-        foreseen = self._foreseen(worker, case)
+        record = foreseen(self.folder, worker, case) or self._bare(
+            case, Status.CRASH, "", "the process died while it ran this case", worker
+        )
         stacks = stacks_file(self.folder, worker)
         late = stacks.read_text(errors="replace") if stacks.exists() else ""
         if late:
             text = f"ran past its deadline, holding the interpreter's lock; the process was ended. Its stacks:\n{late}"
-            foreseen.update(status=Status.TIMEOUT.value, diagnosis=text)
-        return from_line(json.dumps({**foreseen, "outcome": PROCESS_DIED}))
-
-    def _foreseen(self, worker: str, case: str) -> dict[str, Any]:
-        """What the dead ``worker`` had known of ``case``."""
-        try:
-            record = from_line(in_flight_file(self.folder, worker).read_text(encoding="utf-8"))
-        except (OSError, RecordError):
-            record = None
-        if record is None or record.case != case:
-            record = self._bare(case, Status.CRASH, "", "the process died while it ran this case", worker)
-        fields: dict[str, Any] = jsonable(record)
-        return fields
+            record = replace(record, status=Status.TIMEOUT, diagnosis=text)
+        return replace(record, outcome=PROCESS_DIED)
 
     def _bare(self, case: str, status: Status, outcome: str, diagnosis: str, worker: str = CONTROLLER) -> CaseRecord:
         return CaseRecord(
@@ -226,6 +215,7 @@ class SessionRun:
             if last is None or record.case >= last.case:
                 last = record
 
+        self._file.close()
         recorded, problems = merge(self.folder, take)
         problems += incompleteness([*(self._selected or ()), *self._uncollectable], recorded)
         facts = {**self._facts(), "problems": tuple(problems), "wall_s": round(time.monotonic() - self._clock, 3)}
@@ -233,8 +223,8 @@ class SessionRun:
         self._info = RunInfo(**facts)
         if self._uncollectable:
             self._write_selected()
-        for leftover in (*self.folder.glob("inflight-*.json"), *self.folder.glob("stacks-*.txt")):
-            if leftover.suffix == ".json" or leftover.stat().st_size == 0:
+        for leftover in (*self.folder.glob("inflight-*.jsonl"), *self.folder.glob("stacks-*.txt")):
+            if leftover.suffix == ".jsonl" or leftover.stat().st_size == 0:
                 leftover.unlink()
         self._write_info(self._info)
         summary = render_markdown(self._tally.summary(self._info))

@@ -2,7 +2,8 @@
 
 import pytest
 
-from conformance.plugin.record_files import RecordFile, merge
+from conformance.plugin import record_files
+from conformance.plugin.record_files import RecordFile, foreseen, merge
 from conformance.records import CaseRecord, Status, read_records
 
 pytest_plugins = ["pytester"]
@@ -25,6 +26,30 @@ def test_lines_are_in_the_order_of_their_cases(parts):
     merged = [f"{record.case} {record.worker}" for record in read_records(parts).records]
     assert merged == ["a gw1", "b gw0", "c gw0", "c gw1", "d gw0"]
     assert [path.name for path in parts.iterdir()] == ["records.jsonl"]
+
+
+def test_what_a_dead_process_foresaw_is_the_last_whole_line_of_its_journal(tmp_path):
+    file = RecordFile(tmp_path, "gw0")
+    for stage in ("compile", "run"):
+        file.foresee(CaseRecord("a", "s", Status.CRASH, diagnosis=stage))
+    journal = tmp_path / "inflight-gw0.jsonl"
+    with journal.open("a") as torn:
+        torn.write('{"case":"a","suite":"s","status":"cra')
+    assert foreseen(tmp_path, "gw0", "a").diagnosis == "run"
+    assert foreseen(tmp_path, "gw0", "b") is foreseen(tmp_path, "gw1", "a") is None
+
+
+def test_the_journal_is_emptied_between_cases_and_starts_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(record_files, "JOURNAL_LIMIT", 1000)
+    file, journal = RecordFile(tmp_path, "gw0"), tmp_path / "inflight-gw0.jsonl"
+    for case in map(str, range(20)):
+        file.foresee(CaseRecord(case, "s", Status.CRASH))
+        assert foreseen(tmp_path, "gw0", case).case == case
+        file.write(CaseRecord(case, "s", Status.PASS))
+        file.foresee(CaseRecord(case, "s", Status.CRASH))  # too late: the case has its record
+        assert journal.stat().st_size <= 1000
+    file.close()
+    assert len(read_records(tmp_path).records) == 20
 
 
 def test_files_with_an_unusable_line_stay(parts):
