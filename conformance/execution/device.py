@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import tempfile
 import time
@@ -11,6 +12,7 @@ from typing import Any
 
 import torch
 
+from conformance.execution.grid_capture import CaptureError, GridCapture
 from conformance.execution.observation import Ran
 from conformance.kernels.launch import Launch
 from conformance.records import ExecutorName
@@ -34,12 +36,19 @@ class DeviceExecutor:
         self.device = torch.device(accelerator.type, index)
 
     def run(self, launch: Launch, programs: Sequence[int] | None = None, *, observe: bool = False) -> Ran:
-        """Runs ``launch``. With ``observe`` the grid in the result is the one that the profiler saw on the device.
+        """Runs ``launch``. With ``observe`` the grid in the result is the one that the driver was given, or that the
+        profiler saw on the device where launches cannot be captured.
 
         Raises ValueError if ``programs`` is given: a device runs whole grids only.
         """
         if programs is not None:
             raise ValueError("a device cannot run part of a grid: use the interpreter")
+        ran = self.start(launch, observe=observe)
+        torch.accelerator.synchronize(self.device)
+        return ran
+
+    def start(self, launch: Launch, *, observe: bool = False) -> Ran:
+        """As :meth:`run`, but does not wait: who reads what the launch wrote has a fault of it raised there."""
         if launch.empty:
             return Ran(self.name, launch.grid, 0, 0.0)
         _offer_scratch()
@@ -57,20 +66,33 @@ class DeviceExecutor:
     def _launch(self, launch: Launch) -> Any:
         if launch.empty:
             return None
-        with torch.device(self.device):
-            compiled = launch.function[launch.grid](**launch.arguments, **launch.options)
-        torch.accelerator.synchronize(self.device)
-        return compiled
+        return launch.function[launch.grid](**launch.arguments, **launch.options)
 
     def _observed(self, launch: Launch) -> tuple[Any, tuple[int, ...]]:
-        """Launches under the profiler and reads the grid from the kernel's event in the exported trace."""
+        """Launches and observes: by capture if it can be, else by the profiler."""
         name = launch.function.fn.__name__
+        if self._capture is not None:
+            try:
+                compiled, grid = self._capture.run(name, lambda: self._launch(launch))
+            except CaptureError:
+                pass  # nothing has run
+            else:
+                return compiled, grid[: len(launch.grid)]
         with self._profile() as profiler:
             compiled = self._launch(launch)
+            torch.accelerator.synchronize(self.device)
         events = [event for event in kernel_events(profiler) if event["name"] == name]
         if len(events) != 1:
             raise RuntimeError(f"the profiler saw {len(events)} launches of {name}, one was made")
         return compiled, tuple(events[0]["args"]["grid"])[: len(launch.grid)]
+
+    @functools.cached_property
+    def _capture(self) -> GridCapture | None:
+        """What captures launches; None where that cannot be, as on a GPU of another vendor."""
+        try:
+            return GridCapture(self.device) if self.device.type == "cuda" else None
+        except CaptureError:
+            return None
 
     def _profile(self) -> Any:
         from torch.profiler import ProfilerActivity, profile

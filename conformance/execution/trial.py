@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -11,22 +12,27 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from conformance.execution.fill_groups import GROUPS, FillGroup, Judgement, fills_at_once, read_judgements
 from conformance.execution.observation import Executor, Ran
 from conformance.execution.output_tiles import output_tiles
 from conformance.heuristics.configs import Config
 from conformance.inputs.fills import Fill, applicable_fills, fills
-from conformance.inputs.guarded_memory import GuardedTensor
+from conformance.inputs.guarded_batch import GuardedBatch
+from conformance.inputs.guarded_memory import GuardedTensor, stored_values
 from conformance.kernels.kernel import Plan
 from conformance.numerics.contract import Contract
 from conformance.numerics.diagnosis.diagnose import diagnose
 from conformance.numerics.rounding import bits
 from conformance.numerics.tiles import wrong_tiles
-from conformance.numerics.verdict import FillVerdict, judge
-from conformance.problems import Gemm, Problem
+from conformance.numerics.verdict import FillVerdict, judge, right
+from conformance.problems import DTYPES, Gemm, Operand, Problem
 from conformance.records import Check, CheckKind, ExecutorName, Verdict
 
 #: Each fill runs once per pattern, which chooses the operands' poison and the outputs' sentinel.
 PATTERNS = (0, 1)
+
+#: What makes the launch over tensors by name, for the executor.
+Launcher = Callable[[Mapping[str, Tensor]], Any]
 
 
 class Launchable(Protocol):
@@ -66,6 +72,16 @@ class Trial:
     def passed(self) -> bool:
         return all(verdict.passed for verdict in self.verdicts)
 
+    def saw(self, ran: Ran) -> None:
+        """Takes what one run showed: the first grid that was observed, and the latest compiled kernel."""
+        self.compiled = ran.compiled or self.compiled
+        if self.grid is None:
+            self.grid, self.programs = ran.grid, ran.programs
+
+
+class JudgesDiffer(AssertionError):
+    """The device and the CPU do not say the same of a run; always an error of the harness."""
+
 
 @functools.lru_cache(maxsize=192)
 def _cached_fill(problem: Problem, contract: Contract, seed: int, name: str) -> Fill:
@@ -94,7 +110,7 @@ def place(
 
 
 def run_guarded(
-    launcher: Callable[[Mapping[str, Tensor]], Any],
+    launcher: Launcher,
     problem: Problem,
     inputs: Mapping[str, Tensor],
     executor: Executor,
@@ -113,34 +129,36 @@ def run_guarded(
 
 
 def trial(
-    kernel: Launchable, plan: Plan, executor: Executor, *, seed: int = 0, names: Sequence[str] | None = None
+    kernel: Launchable,
+    plan: Plan,
+    executor: Executor,
+    *,
+    seed: int = 0,
+    names: Sequence[str] | None = None,
+    compare: bool = False,
 ) -> Trial:
     """The verdicts about ``plan`` on ``executor``.
 
     Each fill runs twice, with different poison around the operands. The trial judges the numbers of every output, the
-    memory around every operand, and whether both runs agree bit by bit. The first run is observed; its grid must be
-    the plan's. ``names`` restricts the fills, ``seed`` picks their values. Raises ValueError for a name that the
-    problem's family does not know.
+    memory around every operand, and whether both runs agree bit by bit. One run is observed; its grid must be the
+    plan's. ``names`` restricts the fills, ``seed`` picks their values. On a device several fills run and are judged
+    together there, and the CPU judges what may be wrong; with ``compare`` it judges everything again.
+
+    Raises ValueError for a name that the problem's family does not know, and JudgesDiffer if the device and the CPU do.
     """
     problem, contract = plan.problem, kernel.contract(plan, executor.name)
     chosen = fills_for(problem, contract, seed, names)
     complete = len(chosen) == len(applicable_fills(problem, contract))
     result = Trial(plan, contract, complete, output_tiles(problem, plan.config))
-    for fill in chosen:
-        outputs = []
-        for pattern in PATTERNS:
-            launcher = functools.partial(kernel.launch, plan)
-            observe = result.grid is None
-            dense, disturbed, ran = run_guarded(launcher, problem, fill.inputs, executor, pattern, observe=observe)
-            result.compiled = ran.compiled or result.compiled
-            if result.grid is None:
-                result.grid, result.programs = ran.grid, ran.programs
-            if disturbed:
-                text = f"{len(disturbed)} disturbed: " + "; ".join(disturbed[:4])
-                check = str(Check(CheckKind.MEMORY, fill.name))
-                result.verdicts.append(Verdict(check, False, text, {"pattern": pattern}))
-            outputs.append(dense)
-        _judge_fill(result, fill, outputs)
+    launcher = functools.partial(kernel.launch, plan)
+    fitting = 0 if executor.device.type == "cpu" and not compare else fills_at_once(problem)
+    if fitting:
+        for first in range(0, len(chosen), fitting):
+            group = GROUPS.get(problem, contract, chosen[first : first + fitting], executor.device)
+            _try_together(result, launcher, group, executor, compare=compare)
+    else:
+        for fill in chosen:
+            _try_alone(result, launcher, fill, executor)
     if not any(Check.parse(verdict.check).kind is CheckKind.MEMORY for verdict in result.verdicts):
         text = f"operands and surroundings untouched in {len(chosen) * len(PATTERNS)} runs"
         result.verdicts.append(Verdict(str(Check(CheckKind.MEMORY)), True, text))
@@ -148,25 +166,108 @@ def trial(
     return result
 
 
+def _try_alone(result: Trial, launcher: Launcher, fill: Fill, executor: Executor) -> None:
+    """Runs and judges one fill."""
+    outputs = []
+    for pattern in PATTERNS:
+        observe = result.grid is None and pattern == PATTERNS[-1]
+        dense, disturbed, ran = run_guarded(
+            launcher, result.plan.problem, fill.inputs, executor, pattern, observe=observe
+        )
+        result.saw(ran)
+        if disturbed:
+            result.verdicts.append(_disturbed_verdict(fill, pattern, disturbed))
+        outputs.append(dense)
+    _judge_fill(result, fill, outputs)
+
+
+def _try_together(result: Trial, launcher: Launcher, group: FillGroup, executor: Executor, *, compare: bool) -> None:
+    """Runs and judges the fills of ``group``. What the device says of them is read back once; the CPU judges those
+    that may be wrong."""
+    problem = result.plan.problem
+    for fill in group.fills:
+        for operand in problem.operands:
+            stored_values(fill.inputs[operand.name], operand)  # raises ValueError for what cannot be placed
+    batch = GuardedBatch(problem, group.inputs, len(group.fills), executor.device)
+    start = getattr(executor, "start", executor.run)
+    for number in range(len(group.fills)):
+        for pattern in PATTERNS:
+            observe = result.grid is None and pattern == PATTERNS[-1]
+            result.saw(start(launcher(batch.views(number, pattern)), observe=observe))
+    for number, (fill, seen) in enumerate(zip(group.fills, read_judgements(problem, group, batch), strict=True)):
+        right = _right_verdicts(result, fill, seen)
+        if seen.right:
+            result.verdicts += right
+            result.outputs[fill.name] = seen.output
+        if seen.right and not compare:
+            continue
+        again = dataclasses.replace(result, verdicts=[], outputs={})
+        _judge_in_batch(again, fill, batch, number)
+        if not seen.right:
+            result.verdicts += again.verdicts
+            result.outputs |= again.outputs
+            result.diagnosis = again.diagnosis
+        if compare:
+            _check_agreement(again, fill, seen, right)
+
+
+def _judge_in_batch(result: Trial, fill: Fill, batch: GuardedBatch, number: int) -> None:
+    """What the CPU says of the runs of ``fill``, which is this ``number`` in ``batch``."""
+    for pattern in PATTERNS:
+        disturbed = [str(violation) for violation in batch.violations(number, pattern)]
+        if disturbed:
+            result.verdicts.append(_disturbed_verdict(fill, pattern, disturbed))
+    outputs = {output.name: batch.outputs(output.name)[number].cpu() for output in result.plan.problem.outputs}
+    dtypes = {output.name: DTYPES[output.dtype] for output in result.plan.problem.outputs}
+    runs = [{name: out[pattern].view(dtypes[name]) for name, out in outputs.items()} for pattern in PATTERNS]
+    _judge_fill(result, fill, runs)
+
+
+def _right_verdicts(result: Trial, fill: Fill, seen: Judgement) -> list[Verdict]:
+    """The verdicts about a fill of which every run is right."""
+    problem, contract = result.plan.problem, result.contract
+    return [
+        _numerics_verdict(problem, fill, output, right(problem, contract, fill, output.name, seen.used[output.name]))
+        for output in problem.outputs
+    ]
+
+
+def _check_agreement(by_cpu: Trial, fill: Fill, seen: Judgement, right: Sequence[Verdict]) -> None:
+    """Raises JudgesDiffer if the CPU's verdicts about ``fill``, ``by_cpu``, are not what the device saw."""
+    agree = not by_cpu.passed or by_cpu.contract.flushes_subnormals
+    if seen.right:
+        output = by_cpu.outputs[fill.name]
+        agree = by_cpu.verdicts == list(right) and torch.equal(bits(output), bits(seen.output))
+    if not agree:
+        raise JudgesDiffer(
+            f"{by_cpu.plan.problem.id}, fill {fill.name}: the device says {'right' if seen.right else 'wrong'}, "
+            f"{list(right)}; the CPU says {by_cpu.verdicts}"
+        )
+
+
+def _disturbed_verdict(fill: Fill, pattern: int, disturbed: Sequence[str]) -> Verdict:
+    text = f"{len(disturbed)} disturbed: " + "; ".join(disturbed[:4])
+    return Verdict(str(Check(CheckKind.MEMORY, fill.name)), False, text, {"pattern": pattern})
+
+
 def _judge_fill(result: Trial, fill: Fill, runs: list[dict[str, Tensor]]) -> None:
     """Every output of every run of one fill; those of the first output keep the fill's plain name."""
     problem = result.plan.problem
     result.outputs[fill.name] = runs[0][problem.output.name]
     for output in problem.outputs:
-        name = fill.name if output == problem.output else f"{fill.name}/{output.name}"
-        _judge_output(result, fill, output.name, name, [run[output.name] for run in runs])
+        _judge_output(result, fill, output, [run[output.name] for run in runs])
 
 
-def _judge_output(result: Trial, fill: Fill, output: str, name: str, outputs: list[Tensor]) -> None:
+def _judge_output(result: Trial, fill: Fill, output: Operand, outputs: list[Tensor]) -> None:
     problem, contract = result.plan.problem, result.contract
-    verdicts = [judge(problem, contract, fill, out, output) for out in outputs]
+    verdicts = [judge(problem, contract, fill, out, output.name) for out in outputs]
     worst = next((verdict for verdict in verdicts if not verdict.passed), verdicts[0])
-    figures = _figures(worst)
+    figures = {}
     if worst.bad is not None:
         config = result.plan.config
         block = (config.block_m, config.block_n) if isinstance(config, Config) else (64, 64)
         figures["tiles"] = wrong_tiles(worst.bad, block)
-    result.verdicts.append(Verdict(str(Check(CheckKind.NUMERICS, name)), worst.passed, worst.text, figures))
+    result.verdicts.append(_numerics_verdict(problem, fill, output, worst, **figures))
     if not torch.equal(bits(outputs[0]), bits(outputs[1])):
         differ = (bits(outputs[0]) != bits(outputs[1])).nonzero()
         text = (
@@ -174,7 +275,7 @@ def _judge_output(result: Trial, fill: Fill, output: str, name: str, outputs: li
             f"{differ[0].tolist()}: an element was not written, memory outside an operand was read, or the kernel is "
             f"not deterministic"
         )
-        result.verdicts.append(Verdict(str(Check(CheckKind.REPEAT, name)), False, text))
+        result.verdicts.append(Verdict(str(Check(CheckKind.REPEAT, _name(problem, fill, output))), False, text))
     config = result.plan.config
     if not worst.passed and not result.diagnosis and isinstance(problem, Gemm) and isinstance(config, Config):
         failed = outputs[verdicts.index(worst)]
@@ -182,10 +283,17 @@ def _judge_output(result: Trial, fill: Fill, output: str, name: str, outputs: li
         result.diagnosis = diagnose(problem, contract, fill, failed, block=blocks).text
 
 
-def _figures(verdict: FillVerdict) -> dict[str, object]:
-    """What the text of a verdict does not say, or says for readers only."""
+def _numerics_verdict(problem: Problem, fill: Fill, output: Operand, verdict: FillVerdict, **more: Any) -> Verdict:
+    """``verdict`` about ``output``, with what its text does not say, or says for readers only, and ``more`` of that."""
     names = ["wrong", "total", "worst_ratio", *([] if verdict.passed else ["first", "got", "want"])]
-    return {name: value for name, value in verdict.to_dict().items() if name in names and value is not None}
+    figures = {name: value for name, value in verdict.to_dict().items() if name in names and value is not None}
+    check = str(Check(CheckKind.NUMERICS, _name(problem, fill, output)))
+    return Verdict(check, verdict.passed, verdict.text, {**figures, **more})
+
+
+def _name(problem: Problem, fill: Fill, output: Operand) -> str:
+    """What verdicts call an output of a fill."""
+    return fill.name if output == problem.output else f"{fill.name}/{output.name}"
 
 
 def _grid_verdict(result: Trial, names: Sequence[str] | None) -> Verdict:

@@ -62,11 +62,13 @@ class GuardedTensor:
     costs the whole allocation.
     """
 
-    def __init__(self, operand: Operand, view: Tensor, watched: Tensor, own: Tensor, start: int, output: bool) -> None:
+    def __init__(
+        self, operand: Operand, view: Tensor, watched: Tensor, before: Tensor, own: Tensor, start: int, output: bool
+    ) -> None:
         self.operand = operand
         self.view = view
         self._watched = watched  # bytes (lines, width), a view of the allocation
-        self._before = watched.clone()
+        self._before = before  # a copy of them
         self._own = own  # which of them are the operand's elements
         self._start = start  # first watched byte, relative to the operand's first element
         self._output = output
@@ -86,13 +88,10 @@ class GuardedTensor:
         """
         if pattern not in (0, 1):
             raise ValueError(f"poison pattern {pattern!r} is unknown: use 0 or 1")
-        shape, strides = _distinct(operand)
+        shape, strides = distinct(operand)
         size = itemsize(operand.dtype)
         fill = (SENTINEL if values is None else POISON)[pattern]
-        pitch = max(strides, default=1) * size
-        behind = max(REDZONE, min(REDZONE_ROWS * pitch, REDZONE_LIMIT))
-        length = REDZONE + 2 * BASE_ALIGNMENT + (operand.offset + operand.span) * size + behind
-        memory = torch.empty(length // 8 * 8 + 8, dtype=torch.uint8, device=device)
+        memory = torch.empty(guarded_bytes(operand), dtype=torch.uint8, device=device)
         first = REDZONE + (-(memory.data_ptr() + REDZONE)) % BASE_ALIGNMENT + operand.offset * size
         watched, start = _watch(memory, first, shape, strides, size)
         watched.fill_(fill)
@@ -100,7 +99,26 @@ class GuardedTensor:
         if values is not None:
             _copy(values, operand, memory, first, shape, strides, size)
         own = _ownership(watched, start, shape, strides, size)
-        return cls(operand, view, watched, own, start, values is None)
+        return cls(operand, view, watched, watched.clone(), own, start, values is None)
+
+    @classmethod
+    def over(cls, memory: Tensor, before: Tensor, operand: Operand, *, output: bool) -> GuardedTensor:
+        """``operand`` in ``memory``, which holds it since before a run: its guarded bytes, all of them watched.
+
+        ``memory`` and ``before``, a copy from before the run, are bytes that begin at a 256-byte boundary.
+        """
+        shape, strides = distinct(operand)
+        size = itemsize(operand.dtype)
+        first = first_byte(operand)
+        view = torch.as_strided(
+            memory.view(DTYPES[operand.dtype]),
+            operand.shape,
+            operand.strides,
+            memory.storage_offset() // size + first // size,
+        )
+        watched = memory.view(1, -1)
+        own = _ownership(watched, -first, shape, strides, size)
+        return cls(operand, view, watched, before.view(1, -1), own, -first, output)
 
     def violations(self) -> list[Violation]:
         """Where watched bytes have changed: outside the elements and, for inputs, also inside."""
@@ -130,7 +148,21 @@ class GuardedTensor:
         return Violation(self.operand.name, where, count, offset, lines, places)
 
 
-def _distinct(operand: Operand) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def guarded_bytes(operand: Operand) -> int:
+    """Bytes of an allocation for ``operand`` with its guards, wherever the allocation begins; a multiple of 8."""
+    size = itemsize(operand.dtype)
+    pitch = max(operand.strides, default=1) * size
+    behind = max(REDZONE, min(REDZONE_ROWS * pitch, REDZONE_LIMIT))
+    length = REDZONE + 2 * BASE_ALIGNMENT + (operand.offset + operand.span) * size + behind
+    return length // 8 * 8 + 8
+
+
+def first_byte(operand: Operand) -> int:
+    """Where the first element of ``operand`` lies in an allocation that begins at a 256-byte boundary."""
+    return REDZONE + operand.offset * itemsize(operand.dtype)
+
+
+def distinct(operand: Operand) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Shape and strides of the elements in memory, where a broadcast dimension has extent 1.
 
     Raises ValueError if elements overlap.
@@ -189,6 +221,18 @@ def _copy(
     strides: tuple[int, ...],
     size: int,
 ) -> None:
+    stored = stored_values(values, operand)
+    steps = tuple(s * size for s in strides)
+    raw = torch.as_strided(memory, (*shape, size), (*steps, 1), first)
+    raw.copy_(_bytes(stored))
+
+
+def stored_values(values: Tensor, operand: Operand) -> Tensor:
+    """The elements of ``values`` that ``operand`` holds in memory: one along each dimension of stride 0.
+
+    Raises ValueError as :meth:`GuardedTensor.place` does.
+    """
+    shape, _ = distinct(operand)
     if tuple(values.shape) != operand.shape or values.dtype != DTYPES[operand.dtype]:
         raise ValueError(
             f"operand {operand.name!r} got values of {tuple(values.shape)} {values.dtype}: "
@@ -199,9 +243,7 @@ def _copy(
         raise ValueError(
             f"operand {operand.name!r}: values vary along a dimension of stride 0, which holds one of them"
         )
-    steps = tuple(s * size for s in strides)
-    raw = torch.as_strided(memory, (*shape, size), (*steps, 1), first)
-    raw.copy_(_bytes(stored))
+    return stored
 
 
 def _bytes(values: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from conformance import targets
 from conformance.execution.compilation import CompilePools
+from conformance.execution.fill_groups import GROUPS
 from conformance.execution.observation import Executor
 from conformance.execution.trial import Trial, trial
 from conformance.judging.settings import Settings
@@ -92,6 +93,7 @@ class Harness:
                 if not device_memory.ran_out(error):
                     raise
                 first = error.with_traceback(None)  # its frames hold on to the tensors
+            GROUPS.forget()
             device_memory.give_back()
             try:
                 with self.turns.alone():

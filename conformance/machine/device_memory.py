@@ -22,8 +22,11 @@ KEPT = 256 << 20
 def shortage(size: int) -> Reason | None:
     """The reason why a case that needs ``size`` bytes is not run on this process's device; None if there may be room.
 
-    Counts the whole memory of the device, not what is free: other processes must not decide which cases run.
+    Counts the whole memory of the device, not what is free: other processes must not decide which cases run. A case
+    that needs less than MUCH has room on every device, and to ask one that is busy takes long.
     """
+    if size < MUCH:
+        return None
     import torch
 
     _, total = torch.cuda.mem_get_info()
@@ -48,6 +51,8 @@ def give_back(limit: int = 0) -> None:
     cuda = getattr(torch, "cuda", None)
     if cuda is None or not cuda.is_initialized():
         return
+    if cuda.memory_reserved() > limit:
+        cuda.empty_cache()
     if cuda.memory_reserved() > limit:
         gc.collect()  # what a cycle of references keeps is in use until then
         cuda.empty_cache()

@@ -16,7 +16,8 @@ from conformance.problems import DTYPES
 OVERFLOWS = ("ieee", "saturate", "nan")
 
 _LARGEST = torch.finfo(torch.float64).max
-_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+#: Integer dtypes by their bytes: the bits of an element of any dtype are one of them.
+INTEGERS_OF_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ FORMATS: dict[str, Format] = {
 
 def bits(t: Tensor) -> Tensor:
     """The bit patterns of ``t`` as signed integers of the same width and shape."""
-    return t.view(_INTEGERS[t.dtype.itemsize])
+    return t.view(INTEGERS_OF_SIZE[t.dtype.itemsize])
 
 
 def round_to(x: Tensor, dtype: str, *, overflow: str = "ieee") -> Tensor:
@@ -124,7 +125,7 @@ def round_to(x: Tensor, dtype: str, *, overflow: str = "ieee") -> Tensor:
     code.masked_fill_(code > form.largest_code, _overflow_code(form, overflow))
     code.masked_fill_(x.isnan(), form.nan)
     code.bitwise_left_shift_(form.spare).sub_(x.signbit().to(torch.int64), alpha=1 << (form.width - 1))
-    return code.to(_INTEGERS[form.width // 8]).view(torch.float32 if dtype == "tf32" else DTYPES[dtype])
+    return code.to(INTEGERS_OF_SIZE[form.width // 8]).view(torch.float32 if dtype == "tf32" else DTYPES[dtype])
 
 
 def _to_integer(x: Tensor, dtype: str, lowest: int, largest: float) -> Tensor:

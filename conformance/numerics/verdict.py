@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,9 +71,7 @@ def judge(problem: Problem, contract: Contract, fill: Fill, out: Tensor, output:
     -0 and 0 are equal. Where the contract flushes subnormals, a zero may stand for one. Raises ValueError for an output
     of the wrong shape or dtype: that is an error of the harness, not of a kernel.
     """
-    if output is not None and output != problem.output.name:
-        contract = dataclasses.replace(contract, out_dtype=problem.operand(output).dtype)
-        fill = fill.of(output)
+    contract, fill = _of_output(problem, contract, fill, output)
     shape = problem.operand(output or problem.output.name).shape
     if tuple(out.shape) != shape or out.dtype != DTYPES[contract.out_dtype]:
         actual, wanted = f"{tuple(out.shape)} {out.dtype}", f"{shape} {DTYPES[contract.out_dtype]}"
@@ -82,11 +81,29 @@ def judge(problem: Problem, contract: Contract, fill: Fill, out: Tensor, output:
     return _judge_within(contract, fill, out)
 
 
+def right(problem: Problem, contract: Contract, fill: Fill, output: str, used: float) -> FillVerdict:
+    """The verdict on an ``output`` of ``fill`` that :class:`Limits` found right, which ``used`` this of the bound."""
+    contract, fill = _of_output(problem, contract, fill, output)
+    return _passed(contract, fill, math.prod(problem.operand(output).shape), _worst(used))
+
+
+def _of_output(problem: Problem, contract: Contract, fill: Fill, output: str | None) -> tuple[Contract, Fill]:
+    """The contract and the fill of one output."""
+    if output is None or output == problem.output.name:
+        return contract, fill
+    return dataclasses.replace(contract, out_dtype=problem.operand(output).dtype), fill.of(output)
+
+
+def _wanted(contract: Contract, fill: Fill, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The output that an exact fill asks for, and its bits with 0 for -0."""
+    wanted = round_to(fill.expected.to(device), contract.out_dtype, overflow=contract.overflow)
+    return wanted, _without_negative_zero(wanted)
+
+
 def _judge_exact(contract: Contract, fill: Fill, out: Tensor) -> FillVerdict:
     key = ("exact", contract, out.device)
     if key not in fill.cache:
-        wanted = round_to(fill.expected.to(out.device), contract.out_dtype, overflow=contract.overflow)
-        fill.cache[key] = wanted, _without_negative_zero(wanted)
+        fill.cache[key] = _wanted(contract, fill, out.device)
     wanted, wanted_bits = fill.cache[key]
     out_bits = _without_negative_zero(out)
     if torch.equal(out_bits, wanted_bits):
@@ -103,17 +120,108 @@ def _judge_within(contract: Contract, fill: Fill, out: Tensor) -> FillVerdict:
     if key not in fill.cache:
         fill.cache[key] = interval(contract, fill, out.device)
     limits: _Interval = fill.cache[key]
+    good = _allowed(limits, out)
+    ratio = _worst(float(_used(limits, out).max())) if out.numel() else None
+    if bool(good.all()):
+        return _verdict(contract, fill, out, None, ratio=ratio)
+    return _verdict(contract, fill, out, ~good, ratio=ratio, limits=limits)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What several fills of one problem allow one of its outputs to be, one behind the other on a device.
+
+    All are computed on the CPU, so that a device decides as the CPU does: it compares, subtracts and multiplies, each
+    of which rounds in one way only. Tensors are (fills, 1, *shape); ``exact`` and ``bounded`` hold the numbers of
+    the fills.
+    """
+
+    dtype: torch.dtype
+    exact: Tensor
+    wanted: Tensor | None  # bits
+    bounded: Tensor
+    interval: _Interval | None
+
+    @classmethod
+    def of(cls, problem: Problem, contract: Contract, fills: Sequence[Fill], output: str) -> Limits:
+        """The limits of ``output``, on the CPU. Raises ValueError for a fill without a bound."""
+        cpu = torch.device("cpu")
+        pairs = [_of_output(problem, contract, fill, output) for fill in fills]
+        exact = [number for number, (_, fill) in enumerate(pairs) if fill.method == "exact"]
+        bounded = [number for number in range(len(pairs)) if number not in exact]
+        wanted = [_wanted(*pairs[number], cpu)[1] for number in exact]
+        intervals = [interval(*pairs[number], cpu) for number in bounded]
+        return cls(
+            DTYPES[pairs[0][0].out_dtype],
+            torch.tensor(exact, dtype=torch.int64),
+            torch.stack(wanted).unsqueeze(1) if wanted else None,
+            torch.tensor(bounded, dtype=torch.int64),
+            _stacked(intervals) if intervals else None,
+        )
+
+    def moved(self, move: Callable[[Tensor], Tensor]) -> Limits:
+        """The same limits, each tensor moved by ``move``."""
+        limits = self.interval
+        if limits is not None:
+            names = [field.name for field in dataclasses.fields(limits) if getattr(limits, field.name) is not None]
+            limits = dataclasses.replace(limits, **{name: move(getattr(limits, name)) for name in names})
+        wanted = None if self.wanted is None else move(self.wanted)
+        return dataclasses.replace(
+            self, exact=move(self.exact), wanted=wanted, bounded=move(self.bounded), interval=limits
+        )
+
+    def judge(self, out: Tensor) -> tuple[Tensor, Tensor]:
+        """Which runs may be wrong, bool (fills, runs), and how much of its bound the first run of each fill uses, fp64
+        (fills), NaN for exact fills.
+
+        ``out`` holds the bits of the runs' outputs, (fills, runs, *shape), on the device of the limits. Only where the
+        contract flushes subnormals may a run be right after all.
+        """
+        wrong = torch.zeros(out.shape[:2], dtype=torch.bool, device=out.device)
+        used = torch.full(out.shape[:1], math.nan, dtype=torch.float64, device=out.device)
+        if not out.numel():
+            return wrong, used
+        if self.wanted is not None:
+            differs = _without_negative_zero(out.index_select(0, self.exact).view(self.dtype)) != self.wanted
+            wrong.index_copy_(0, self.exact, _rows(differs).any(2))
+        if self.interval is not None:
+            values = out.index_select(0, self.bounded).view(self.dtype)
+            wrong.index_copy_(0, self.bounded, ~_rows(_allowed(self.interval, values)).all(2))
+            used.index_copy_(0, self.bounded, _rows(_used(self.interval, values[:, :1])).amax((1, 2)))
+        return wrong, used
+
+
+def _stacked(intervals: Sequence[_Interval]) -> _Interval:
+    def stack(tensors: Iterable[Tensor]) -> Tensor:
+        return torch.stack(tuple(tensors)).unsqueeze(1)
+
+    nan = None
+    if any(limits.nan is not None for limits in intervals):
+        nowhere = torch.zeros_like(intervals[0].low, dtype=torch.bool)
+        nan = stack(nowhere if limits.nan is None else limits.nan for limits in intervals)
+    names = ("value", "slack", "weight")
+    low, high = (stack(getattr(limits, end) for limits in intervals) for end in ("low", "high"))
+    return _Interval(low, high, nan, *(stack(getattr(limits, name) for limits in intervals) for name in names))
+
+
+def _rows(of_runs: Tensor) -> Tensor:
+    """(fills, runs, *shape) as (fills, runs, elements)."""
+    return of_runs.reshape(*of_runs.shape[:2], math.prod(of_runs.shape[2:]))
+
+
+def _allowed(limits: _Interval, out: Tensor) -> Tensor:
+    """Which elements of ``out`` are within the limits."""
     values = out.double() if out.dtype == torch.float64 else out.float()
     good = (values >= limits.low) & (values <= limits.high)
     if limits.nan is not None:
         good |= limits.nan & values.isnan()
-    ratio = None
-    if out.numel():
-        used = float((((values - limits.value).abs_() - limits.slack) * limits.weight).max())
-        ratio = max(used, 0.0) if math.isfinite(used) else None
-    if bool(good.all()):
-        return _verdict(contract, fill, out, None, ratio=ratio)
-    return _verdict(contract, fill, out, ~good, ratio=ratio, limits=limits)
+    return good
+
+
+def _used(limits: _Interval, out: Tensor) -> Tensor:
+    """The share of the bound that each element of ``out`` uses."""
+    values = out.double() if out.dtype == torch.float64 else out.float()
+    return ((values - limits.value).abs_() - limits.slack) * limits.weight
 
 
 def interval(contract: Contract, fill: Fill, device: torch.device) -> _Interval:
@@ -163,11 +271,8 @@ def _verdict(
     ratio: float | None = None,
 ) -> FillVerdict:
     wrong = 0 if bad is None else int(bad.sum())
-    label = f"{fill.method}/{fill.name} seed {fill.seed}"
-    assumed = " (contract assumed)" if contract.accumulator.assumed and fill.method != "exact" else ""
     if not wrong or bad is None:
-        text = f"PASS {label}{assumed}: {out.numel()} elements"
-        return FillVerdict(fill.name, fill.method, fill.seed, True, 0, out.numel(), worst_ratio=ratio, text=text)
+        return _passed(contract, fill, out.numel(), ratio)
     position = int(bad.flatten().to(torch.uint8).argmax())
     first = tuple(int(i) for i in torch.unravel_index(torch.tensor(position), out.shape))
     got = float(out[first].double())
@@ -180,10 +285,25 @@ def _verdict(
         assert wanted is not None
         want = float(wanted[first].double())
         need = f"{want:.9g}"
-    text = f"FAIL {label}{assumed}: {wrong}/{out.numel()} wrong, first {list(first)} got {got:.9g} want {need}"
+    text = f"FAIL {_label(contract, fill)}: {wrong}/{out.numel()} wrong, first {list(first)} got {got:.9g} want {need}"
     return FillVerdict(
         fill.name, fill.method, fill.seed, False, wrong, out.numel(), first, got, want, low, high, ratio, text, bad
     )
+
+
+def _passed(contract: Contract, fill: Fill, total: int, ratio: float | None) -> FillVerdict:
+    text = f"PASS {_label(contract, fill)}: {total} elements"
+    return FillVerdict(fill.name, fill.method, fill.seed, True, 0, total, worst_ratio=ratio, text=text)
+
+
+def _label(contract: Contract, fill: Fill) -> str:
+    assumed = " (contract assumed)" if contract.accumulator.assumed and fill.method != "exact" else ""
+    return f"{fill.method}/{fill.name} seed {fill.seed}{assumed}"
+
+
+def _worst(used: float) -> float | None:
+    """The largest share of the bound as telemetry: none below 0, and None where it cannot be said."""
+    return max(used, 0.0) + 0.0 if math.isfinite(used) else None  # + 0.0: which of -0 and 0 is larger, no device says
 
 
 def _plain(entry: Any) -> Any:

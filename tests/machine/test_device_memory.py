@@ -135,15 +135,21 @@ def test_a_case_that_no_device_of_this_size_has_room_for_is_not_run(monkeypatch)
 
 
 def test_what_is_idle_is_given_back(monkeypatch):
-    emptied = []
+    steps = []
+    reserved = [300 << 20, 300 << 20]
     cuda = SimpleNamespace(
-        is_initialized=lambda: True, memory_reserved=lambda: 300 << 20, empty_cache=lambda: emptied.append(1)
+        is_initialized=lambda: True, memory_reserved=lambda: reserved.pop(0), empty_cache=lambda: steps.append("empty")
     )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    monkeypatch.setattr(device_memory.gc, "collect", lambda: steps.append("collect"))
     device_memory.give_back(301 << 20)
-    assert not emptied
+    assert not steps
+    reserved[:] = [300 << 20, 100 << 20]
     device_memory.give_back(device_memory.KEPT)
-    assert emptied
+    assert steps == ["empty"], "to collect takes long, and nothing needed it"
+    reserved[:] = [300 << 20, 300 << 20]
+    device_memory.give_back(device_memory.KEPT)
+    assert steps == ["empty", "empty", "collect", "empty"], "a cycle of references kept the rest"
     cuda.is_initialized = lambda: False
     device_memory.give_back()
-    assert len(emptied) == 1, "a process without a device has nothing, and must not start one"
+    assert len(steps) == 4, "a process without a device has nothing, and must not start one"

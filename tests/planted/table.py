@@ -54,23 +54,24 @@ def has_device() -> bool:
     return torch.accelerator.is_available()
 
 
-def run(names: Sequence[str], device: bool) -> Iterator[Row]:
-    """One row per fault called in ``names``, as they come."""
+def run(names: Sequence[str], device: bool, *, compare: bool = False) -> Iterator[Row]:
+    """One row per fault called in ``names``, as they come. With ``compare`` each trial is judged where it ran and on
+    the CPU, and the row says if they differ."""
     waiting = list(names)
     while waiting:
-        for row in _child(waiting, device):
+        for row in _child(waiting, device, compare):
             waiting.remove(row.fault)
             yield row
 
 
-def _child(names: Sequence[str], device: bool) -> Iterator[Row]:
+def _child(names: Sequence[str], device: bool, compare: bool) -> Iterator[Row]:
     """Rows from one process; the last is about the fault that ended it, if one did."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     environment.pop("TRITON_INTERPRET", None)
     if not device:
         environment |= {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
         environment.setdefault("OMP_NUM_THREADS", "1")
-    command = [sys.executable, "-m", "tests.planted.table", "--child", *names]
+    command = [sys.executable, "-m", "tests.planted.table", "--child", *["--compare"] * compare, *names]
     started = ""
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -95,7 +96,7 @@ def _child(names: Sequence[str], device: bool) -> Iterator[Row]:
 # In the child: torch and triton are imported only here, after the parent has set the environment.
 
 
-def child(names: Sequence[str]) -> int:
+def child(names: Sequence[str], compare: bool) -> int:
     """Runs faults, each announced before and reported after; SPOILED if the process is not fit for more."""
     from tests.planted.faults import FAULTS
 
@@ -103,7 +104,7 @@ def child(names: Sequence[str]) -> int:
     for fault in (fault for fault in FAULTS if fault.name in names):
         _say({"started": fault.name})
         signal.alarm(PATIENCE)  # ends the process, whatever it is doing
-        row, spoiled = _row(fault, executor, target)
+        row, spoiled = _row(fault, executor, target, compare)
         _say(asdict(row))
         if spoiled:
             return SPOILED
@@ -129,23 +130,22 @@ def _executor() -> tuple[Any, Any]:
     return DeviceExecutor(0), targets.devices()[0]
 
 
-def _row(fault: Any, executor: Any, target: Any) -> tuple[Row, bool]:
-    """The row of ``fault`` and whether this process may be spoiled by it."""
+def _row(fault: Any, executor: Any, target: Any, compare: bool) -> tuple[Row, bool]:
+    """The row of ``fault``, judged twice if ``compare`` is set, and whether this process may be spoiled by it."""
     import time
 
     from conformance.execution.trial import trial
     from tests.planted.planted_kernels import planted
 
     started = time.perf_counter()
-    baseline = _baseline(fault.case, executor, target)
+    baseline = _baseline(fault.case, executor, target, compare)
     spoiled, diagnosis = False, ""
     with planted(fault) as kernel:
         case = fault.case
         try:
             where = _target(case, target)
-            result = trial(
-                kernel, kernel.plan(case.problem, case.config, where, case.variant, unchecked=True), executor
-            )
+            plan = kernel.plan(case.problem, case.config, where, case.variant, unchecked=True)
+            result = trial(kernel, plan, executor, compare=compare)
             caught = tuple(verdict.check for verdict in result.verdicts if not verdict.passed)
             diagnosis = result.diagnosis
         except Exception as error:
@@ -164,13 +164,14 @@ def _target(case: Any, device: Any) -> Any:
 
 
 @functools.cache
-def _baseline(case: Any, executor: Any, target: Any) -> tuple[str, ...]:
+def _baseline(case: Any, executor: Any, target: Any, compare: bool) -> tuple[str, ...]:
     """What the unchanged kernel fails on ``case``."""
     from conformance.execution.trial import trial
     from conformance.kernels import catalogue
 
     kernel = catalogue.get(case.kernel)
-    result = trial(kernel, kernel.plan(case.problem, case.config, _target(case, target), case.variant), executor)
+    plan = kernel.plan(case.problem, case.config, _target(case, target), case.variant)
+    result = trial(kernel, plan, executor, compare=compare)
     return tuple(f"{verdict.check}: {verdict.text}" for verdict in result.verdicts if not verdict.passed)
 
 
@@ -245,16 +246,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", help="faults or groups to run (default: all)")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--output", type=Path, help="write the Markdown table here too")
+    parser.add_argument("--compare", action="store_true", help="judge on the device and on the CPU, which must agree")
     parser.add_argument("--verbose", action="store_true", help="print each diagnosis")
     options = parser.parse_args(arguments)
     if options.child:
-        return child(options.names)
+        return child(options.names, options.compare)
     from tests.planted.faults import FAULTS
 
     chosen = [f for f in FAULTS if not options.names or f.name in options.names or f.group in options.names]
     device = has_device()
     rows = []
-    for row in run([fault.name for fault in chosen if fault.runs(device)], device):
+    for row in run([fault.name for fault in chosen if fault.runs(device)], device, compare=options.compare):
         rows.append(row)
         if options.verbose:
             print(

@@ -1,0 +1,128 @@
+"""Fills that run and are judged together: the verdicts are those of fills judged alone, whatever is wrong with them."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from conformance import targets
+from conformance.execution import fill_groups
+from conformance.execution import trial as trial_module
+from conformance.execution.fill_groups import KeptGroups, fills_at_once, group_of
+from conformance.execution.trial import JudgesDiffer, trial
+from conformance.inputs.fills import fills
+from conformance.kernels import catalogue
+from conformance.numerics.verdict import Limits
+from conformance.problems import Layout, mm
+from tests.execution import test_trial as wrong
+from tests.execution.test_trial import KERNEL, PLAN, TorchExecutor
+
+FAULTS = [
+    None,
+    wrong.wrong_grid,
+    wrong.neighbour_overwritten,
+    wrong.operand_overwritten,
+    wrong.one_element_off,
+    wrong.another_result_each_time,
+]
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _no_groups_are_left(monkeypatch):
+    monkeypatch.setattr(trial_module, "GROUPS", KeptGroups())
+
+
+def told(judged):
+    return judged.verdicts, judged.digests, judged.diagnosis, judged.grid
+
+
+@pytest.mark.parametrize("at_once", [1, 1 << 30], ids=["one by one", "all"])
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: getattr(fault, "__name__", "right"))
+def test_together_they_are_judged_as_alone(monkeypatch, fault, at_once):
+    monkeypatch.setattr(fill_groups, "AT_ONCE", at_once)
+    together = trial(KERNEL, PLAN, TorchExecutor(fault), compare=True)
+    assert told(together) == told(trial(KERNEL, PLAN, TorchExecutor(fault)))
+    assert together.passed == (fault is None)
+
+
+def test_an_element_that_is_not_written_is_seen():
+    class Forgetful(TorchExecutor):
+        def run(self, launch, programs=None, *, observe=False):
+            before = launch.arguments["c_ptr"][7, 5].clone()
+            ran = super().run(launch, programs, observe=observe)
+            launch.arguments["c_ptr"][7, 5] = before
+            return ran
+
+    together = trial(KERNEL, PLAN, Forgetful(), compare=True)
+    assert told(together) == told(trial(KERNEL, PLAN, Forgetful()))
+    assert {"numerics/randn", "repeat/randn"} <= {v.check for v in together.verdicts if not v.passed}
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "blind"),
+    [
+        (Limits, "judge", lambda self, out: _blind(out)),
+        (trial_module.GuardedBatch, "changed", lambda self: torch.zeros(6, 2, dtype=torch.bool)),
+    ],
+    ids=["numbers", "memory"],
+)
+def test_a_judge_that_sees_nothing_is_found(monkeypatch, owner, name, blind):
+    monkeypatch.setattr(owner, name, blind)
+    fault = wrong.one_element_off if owner is Limits else wrong.neighbour_overwritten
+    with pytest.raises(JudgesDiffer, match="the device says right"):
+        trial(KERNEL, PLAN, TorchExecutor(fault), compare=True)
+
+
+def test_a_judge_that_sees_too_much_is_found(monkeypatch):
+    monkeypatch.setattr(trial_module.GuardedBatch, "changed", lambda self: torch.ones(6, 2, dtype=torch.bool))
+    with pytest.raises(JudgesDiffer, match="the device says wrong"):
+        trial(KERNEL, PLAN, TorchExecutor(), compare=True)
+
+
+def _blind(out):
+    return torch.zeros(out.shape[:2], dtype=torch.bool), torch.full(out.shape[:1], torch.nan, dtype=torch.float64)
+
+
+def test_a_zero_for_a_subnormal_is_right_where_the_contract_flushes_them(monkeypatch):
+    """The device may only say that such a run may be wrong."""
+
+    class Flushing(TorchExecutor):
+        def run(self, launch, programs=None, *, observe=False):
+            ran = super().run(launch, programs, observe=observe)
+            out = launch.arguments["c_ptr"]
+            out[(out.abs() < 2.0**-14)] = 0
+            return ran
+
+    class Kernel:
+        launch = KERNEL.launch
+
+        def contract(self, plan, executor):
+            return dataclasses.replace(KERNEL.contract(plan, executor), flushes_subnormals=True)
+
+    assert not trial(KERNEL, PLAN, Flushing(), compare=True).passed
+    assert told(trial(Kernel(), PLAN, Flushing(), compare=True)) == told(trial(Kernel(), PLAN, Flushing()))
+
+
+def test_groups_are_kept_up_to_a_limit_and_made_once():
+    kernel, target = catalogue.get("mm"), targets.find("sm_90")
+    problems = [mm(16, 24, 8 * depth) for depth in (1, 2, 3)]
+    contracts = [kernel.contract(kernel.plan(p, PLAN.config, target), TorchExecutor.name) for p in problems]
+    of = [fills(problem, contract) for problem, contract in zip(problems, contracts, strict=True)]
+    size = group_of(problems[2], contracts[2], of[2], CPU).size
+    kept = KeptGroups(2 * size)
+    groups = [kept.get(p, c, f, CPU) for p, c, f in zip(problems, contracts, of, strict=True)]
+    assert kept.get(problems[2], contracts[2], of[2], CPU) is groups[2]
+    padded = dataclasses.replace(problems[1], layout_a=Layout(pad=8))
+    assert kept.get(padded, contracts[1], of[1], CPU) is groups[1], "layouts have the same fills"
+    assert kept.get(problems[0], contracts[0], of[0], CPU) is not groups[0], "the oldest was given up"
+    assert kept.get(problems[1], contracts[1], of[1][:1], CPU) is not groups[1]
+    kept.forget()
+    assert kept.get(problems[2], contracts[2], of[2], CPU) is not groups[2]
+
+
+def test_large_problems_run_one_fill_at_a_time():
+    assert fills_at_once(mm(64, 64, 64)) > 6
+    assert fills_at_once(mm(1200, 1200, 64)) == 1
+    assert fills_at_once(mm(4096, 4096, 64)) == 0
+    assert fills_at_once(mm(64, 64, 64, layout_a=Layout(pad=2**24))) == 0
