@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -142,10 +143,18 @@ def _caches() -> Iterator[None]:
 @contextmanager
 def _watching(program: Program, log: CompilationLog) -> Iterator[None]:
     """Keeps the source of each module, and filters the choices that Inductor selects from."""
+    from torch._inductor import select_algorithm
     from torch._inductor.graph import GraphLowering
-    from torch._inductor.select_algorithm import AlgorithmSelectorCache
+    from torch._inductor.select_algorithm import AlgorithmSelectorCache, TritonTemplate
 
+    algorithms: Any = select_algorithm
     select = AlgorithmSelectorCache.__call__
+    offer = TritonTemplate.maybe_append_choice
+
+    def offering(template: Any, *arguments: Any, **options: Any) -> Any:
+        if _may_match(template.name, program.templates):
+            return offer(template, *arguments, **options)
+        return NotImplementedError(f"the program leaves no choice of {template.name}")
 
     def selecting(cache: Any, name: str, choices: list[Any], *arguments: Any, **options: Any) -> Any:
         candidates = matching(choices, program.templates, program.descriptions)
@@ -156,8 +165,30 @@ def _watching(program: Program, log: CompilationLog) -> Iterator[None]:
     with (
         mock.patch.object(GraphLowering, "save_output_code", staticmethod(log.modules.append)),
         mock.patch.object(AlgorithmSelectorCache, "__call__", selecting),
+        mock.patch.object(TritonTemplate, "maybe_append_choice", offering),
+        mock.patch.object(algorithms, "PyCodeCache", _unloaded(algorithms.PyCodeCache)),
     ):
         yield
+
+
+def _may_match(template: str, templates: str | None) -> bool:
+    """Whether a choice of ``template`` may match the program's expression. Writing the source of a choice takes most of
+    the time of a compilation, so where only another template is wanted it is not written."""
+    wants_another = templates is not None and templates.startswith("^triton_")
+    return not wants_another or re.search(str(templates), f"triton_{template}_0") is not None
+
+
+def _unloaded(cache: Any) -> Any:
+    """The ``cache`` of modules as the selector sees it: the module of a choice is written, and not loaded. Only what
+    times a choice needs it, and loads it by its path. Of some thirty choices most are never timed."""
+
+    class Unloaded(cache):
+        @classmethod
+        def load(cls, source_code: str, extra: str = "", **options: Any) -> Any:
+            key, path = cache.write(source_code, extra)
+            return SimpleNamespace(key=key, __file__=path)
+
+    return Unloaded
 
 
 def matching(choices: list[Any], templates: str | None, descriptions: str | None) -> list[Any]:

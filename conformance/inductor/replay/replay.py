@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import functools
 import importlib
 import inspect
 import itertools
@@ -68,18 +69,17 @@ def replay(
             raise ValueError(f"argument {position} is {argument!r}: a tensor or an int is required")
     from triton.runtime.interpreter import InterpreterBuilder
 
-    replayed = _Replay(executor)
     with (
         # Inductor's own device functions call libdevice through their module.
         mock.patch.object(importlib.import_module(_HELPERS), "libdevice", _Libdevice()),
         mock.patch.object(InterpreterBuilder, "create_splat", _splat(InterpreterBuilder.create_splat)),
-        mock.patch.dict(linecache.cache),
     ):
-        call = replayed.load(module_source, "module").get("call")
-        if call is None:
-            raise ReplayUnsupported("call", "the module defines no function call(args)")
+        replayed, call = _loaded(module_source, executor)
+        replayed.launches.clear()
+        replayed.allocated.clear()
         try:
-            outputs = call(list(arguments))
+            with mock.patch.dict(linecache.cache, replayed.lines):
+                outputs = call(list(arguments))
         except NameError as error:  # such as a tensor constant, which is no part of the text
             detail = f"the module uses a name that it does not define: {error}"
             raise ReplayUnsupported(str(error.name), detail) from error
@@ -89,11 +89,23 @@ def replay(
     return tuple(outputs), tuple(replayed.launches)
 
 
+@functools.lru_cache(maxsize=4)
+def _loaded(module_source: str, executor: InterpreterExecutor) -> tuple[_Replay, Callable[..., Any]]:
+    """The module's state and its function ``call``. They are kept for further calls, because the interpreter rewrites
+    every kernel, and each function that it calls, before its first launch."""
+    replayed = _Replay(executor)
+    call = replayed.load(module_source, "module").get("call")
+    if call is None:
+        raise ReplayUnsupported("call", "the module defines no function call(args)")
+    return replayed, call
+
+
 class _Replay:
-    """The state of one replay: what was launched and allocated."""
+    """The state of a module: its lines by file, and what its present call has launched and allocated."""
 
     def __init__(self, executor: InterpreterExecutor) -> None:
         self.executor = executor
+        self.lines: dict[str, Any] = {}
         self.launches: list[tuple[str, tuple[int, ...]]] = []
         self.allocated: list[Tensor] = []
         self.stand_ins = _stand_ins(self)
@@ -119,14 +131,15 @@ class _Replay:
         """Runs the text with the stand-ins behind its imports, and returns its globals."""
         # The interpreter reads a kernel's lines through inspect, which finds them in linecache by this name.
         file = f"<replay {next(_NUMBERS)} {name}>"
-        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+        self.lines[file] = (len(source), None, source.splitlines(keepends=True), file)
         namespace: dict[str, Any] = {
             "__name__": f"replay_{name}",
             "__file__": file,
             "__builtins__": {**vars(builtins), "__import__": self._import},
         }
         try:
-            exec(compile(source, file, "exec"), namespace)
+            with mock.patch.dict(linecache.cache, self.lines):
+                exec(compile(source, file, "exec"), namespace)
         except (ImportError, AttributeError, NameError) as error:
             raise ReplayUnsupported(name, f"needs a name that this torch or Triton does not have: {error}") from error
         return namespace
