@@ -7,6 +7,7 @@ from collections.abc import Hashable, Sequence
 from conformance.cases.cover import cover, in_turn
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.heuristics.cuda import CUDA
+from conformance.heuristics.device_class import DeviceClass
 from conformance.heuristics.lookup import for_target
 from conformance.kernels.catalogue import own_kernels
 from conformance.kernels.kernel import Kernel
@@ -33,7 +34,9 @@ def space(kernel: Kernel, target: Target, tier: str) -> tuple[AnyConfig, ...]:
             )
         listed = tuple(dict.fromkeys((*listed, *enumerated)))
     more = tables.tables.get(kernel.extra_table or "", ())
-    if tier in ("full", "exhaustive"):
+    if tier == "full":
+        return listed_rows(kernel, tables)
+    if tier == "exhaustive":
         return tuple(dict.fromkeys((*listed, *more)))
     sample = covering_sample(listed)
     if tier == "quick":
@@ -41,6 +44,12 @@ def space(kernel: Kernel, target: Target, tier: str) -> tuple[AnyConfig, ...]:
         sample = _share(kernel, target, sample)[: None if tables is CUDA else 1]
         more = more if tables is CUDA else ()
     return tuple(dict.fromkeys((*sample, *covering_sample(more))))
+
+
+def listed_rows(kernel: Kernel, tables: DeviceClass) -> tuple[AnyConfig, ...]:
+    """The rows that ``tables`` lists for ``kernel``, which has a table: its own and those it takes beside."""
+    assert kernel.table is not None
+    return tuple(dict.fromkeys((*tables.rows(kernel.table), *tables.tables.get(kernel.extra_table or "", ()))))
 
 
 def covering_sample(configs: Sequence[AnyConfig]) -> tuple[AnyConfig, ...]:

@@ -205,6 +205,22 @@ def rows(
 
     ``unused``: which of "dtype" and "config" the test does not take. The rows have :data:`ANY` instead.
     """
+    return [
+        (target, *pair, *own)
+        for takers, pair, own in _groups(scenario, kernel, targets, tier, unused)
+        for target in takers
+    ]
+
+
+#: The targets of cases that differ in nothing else, their dtype and config, and the values of the test's own parameters
+#: and of those that are rotated. Groups share the last two, so that a large table holds few tuples beside its rows.
+Group = tuple[Sequence[Target], tuple[str, Any], tuple[Any, ...]]
+
+
+def _groups(
+    scenario: Scenario, kernel: Kernel, targets: Sequence[Target], tier: str, unused: Collection[str]
+) -> Iterable[Group]:
+    """The cases of :func:`rows`, in their order."""
     combinations = list(itertools.product(*(_values(values, kernel, tier) for values in scenario.parameters.values())))
     taken = list(
         dict.fromkeys(
@@ -213,20 +229,18 @@ def rows(
         )
     )
     if tier == "quick":
-        return _quick_rows(scenario, kernel, taken, combinations)
+        chosen = _quick_rows(scenario, kernel, taken, combinations)
+        return [((target,), (dtype, config), tuple(own)) for target, dtype, config, *own in chosen]
     takers: dict[tuple[str, Any], list[Target]] = {}
     for dtype, config, target in taken:
         takers.setdefault((dtype, config), []).append(target)
     if tier == "default":
         chosen = _default_rows(scenario, kernel, list(takers), combinations)
-    else:
-        rotated = list(itertools.product(*scenario.rotate.values()))
-        chosen = [
-            (*pair, *combination, *turn)
-            for _, pairs in itertools.groupby(takers, key=lambda pair: pair[0])
-            for combination, turn, pair in itertools.product(combinations, rotated, list(pairs))
-        ]
-    return [(target, *row) for row in chosen for target in takers[row[:2]]]
+        return [(takers[dtype, config], (dtype, config), tuple(own)) for dtype, config, *own in chosen]
+    rotated = itertools.product(*scenario.rotate.values())
+    values = [(*combination, *turn) for combination, turn in itertools.product(combinations, rotated)]
+    by_dtype = [list(pairs) for _, pairs in itertools.groupby(takers.items(), key=lambda item: item[0][0])]
+    return ((able, pair, own) for pairs in by_dtype for own in values for pair, able in pairs)
 
 
 def _values(values: Values, kernel: Kernel, tier: str) -> Sequence[Any]:
@@ -322,20 +336,39 @@ def table_of(scenario: Scenario, selection: Selection, arguments: Sequence[str])
     if selection.compile_only and scenario.every_config:  # the examples of every shape are served by one compilation
         scenario = replace(scenario, parameters={**scenario.parameters, "shape": lambda kernel: [kernel.usual_shape]})
     names = ("kernel", "target", "dtype", "config", *scenario.parameters, *scenario.rotate)
-    taken = [name for name in names if name in arguments]
+    taken = [place for place, name in enumerate(names) if name in arguments]
     unused = {"dtype", "config"}.difference(arguments)
-    cases: dict[tuple[Any, ...], str] = {}
+    table = CaseTable(tuple(names[place] for place in taken), {})
     for kernel in catalogue().values():
         if not scenario.kernels(kernel) or (selection.kernels and kernel.name not in selection.kernels):
             continue
-        for row in rows(scenario, kernel, selection.targets, selection.tier, unused):
-            values = dict(zip(names, (kernel, *row), strict=True))
-            text = [
-                f"{identify(v)}" if n in ("kernel", "dtype", "config") else f"{n}={identify(v)}"
-                for n, v in values.items()
-                if n in taken and n != "target"
-            ]
-            if "target" in taken:
-                text.append(values["target"].id)
-            cases.setdefault(tuple(values[name] for name in taken), "-".join(text))
-    return CaseTable(tuple(taken), {text: values for values, text in cases.items()})
+        text_of_pair = _Texts([name if name in arguments else None for name in ("dtype", "config")], bare=True)
+        text_of_own = _Texts([name if name in arguments else None for name in names[4:]])
+        start = [kernel.name] if "kernel" in arguments else []
+        ends = {target: [target.id] if "target" in arguments else [] for target in selection.targets}
+        for takers, pair, own in _groups(scenario, kernel, selection.targets, selection.tier, unused):
+            middle = [*start, *text_of_pair(pair), *text_of_own(own)]
+            for target in takers:
+                row = (kernel, target, *pair, *own)
+                text = "-".join([*middle, *ends[target]])
+                table.rows[text] = row if len(taken) == len(names) else tuple(row[place] for place in taken)
+    return table
+
+
+class _Texts:
+    """The texts in an id of tuples of values, made once each. ``names`` has the name of each value, None for one that
+    is in no id; it is written before the value unless ``bare``."""
+
+    def __init__(self, names: Sequence[str | None], *, bare: bool = False) -> None:
+        self._starts = [None if name is None else "" if bare else f"{name}=" for name in names]
+        self._made: dict[int, tuple[tuple[Any, ...], list[str]]] = {}
+
+    def __call__(self, values: tuple[Any, ...]) -> list[str]:
+        """The texts of ``values``. The same tuple has the same texts; one that is only equal may not: True equals 1."""
+        made = self._made.get(id(values))
+        if made is None:
+            pairs = zip(self._starts, values, strict=True)
+            # kept with its tuple, whose address could otherwise become that of another
+            made = values, [start + identify(value) for start, value in pairs if start is not None]
+            self._made[id(values)] = made
+        return made[1]

@@ -40,6 +40,9 @@ WIDE = 256
 #: A config and the size that selects it, as the ids of cases say it: "17x64x48", or "d128" for a head dim of 128.
 ConfigAndSize = tuple[AnyConfig, str]
 
+#: A problem that selects a config, and its size.
+Choice = tuple[Problem, str]
+
 
 @dataclass(frozen=True)
 class SelectedRows:
@@ -91,8 +94,8 @@ def _usable(kernel: Kernel, dtypes: Sequence[str], target: Target, *, refused: b
     another reason than the target itself."""
     rows = []
     for dtype in dtypes:
-        for row, problem in selected(kernel, dtype, target).items():
-            reason = _refusal(kernel, problem, row[0], target)
+        for row in selected(kernel, dtype, target):
+            _, reason = _judged(kernel, dtype, target)[row]
             if reason is None or (refused and reason.code not in ABOUT_THE_TARGET):
                 rows.append((dtype, row))
     return rows
@@ -121,45 +124,75 @@ def selected(kernel: Kernel, dtype: str, target: Target) -> Mapping[ConfigAndSiz
     """
     if kernel.table is None:
         return {}
+    return {row: problem for row, (problem, _) in _judged(kernel, dtype, target).items()}
+
+
+#: A problem, and why a kernel refuses it with the config of a row; None if it takes it.
+Judged = tuple[Problem, Reason | None]
+
+
+@functools.cache
+def _judged(kernel: Kernel, dtype: str, target: Target) -> Mapping[ConfigAndSize, Judged]:
+    """The rows of :func:`selected` for a ``kernel`` with a table."""
     problem = kernel.example(dtype, kernel.configs[0])
     if isinstance(problem, Attention):
         return _defaults(kernel, dtype, target, problem.head_dim)
-    return _scaled_rows(kernel, dtype, target) if isinstance(problem, (Gemm, Conv, GroupedGemm)) else {}
+    if not isinstance(problem, (Gemm, Conv, GroupedGemm)):
+        return {}
+    selecting = _selecting(kernel, dtype, for_target(target))
+    return dict(_smallest(kernel, config, target, choices) for config, choices in selecting.items())
 
 
-def _defaults(kernel: Kernel, dtype: str, target: Target, usual_head_dim: int) -> dict[ConfigAndSize, Problem]:
-    rows: dict[ConfigAndSize, Problem] = {}
+def _defaults(kernel: Kernel, dtype: str, target: Target, usual_head_dim: int) -> dict[ConfigAndSize, Judged]:
+    rows: dict[ConfigAndSize, Judged] = {}
     listed = config_space.space(kernel, target, "full")
     for head_dim in HEAD_DIMS:
         config = flex_default(target, str(kernel.table), head_dim, stored_dtype(dtype))
         if config not in listed or head_dim != usual_head_dim:
             problem = kernel.example(dtype, config)
             assert isinstance(problem, Attention)
-            rows[config, f"d{head_dim}"] = dataclasses.replace(problem, head_dim=head_dim)
+            problem = dataclasses.replace(problem, head_dim=head_dim)
+            rows[config, f"d{head_dim}"] = problem, _refusal(kernel, problem, config, target)
     return rows
 
 
-def _scaled_rows(kernel: Kernel, dtype: str, target: Target) -> dict[ConfigAndSize, Problem]:
-    listed = set(config_space.space(kernel, target, "full"))
-    runs_on: dict[AnyConfig, Problem] = {}
-    for problem in sorted(_products(kernel, dtype, target), key=lambda problem: math.prod(size_of(kernel, problem))):
-        for config in candidates(kernel, problem, target):
-            if config in listed:
-                continue
-            smaller = runs_on.get(config)
-            if smaller is not None and _refusal(kernel, smaller, config, target) is None:
-                continue
-            if smaller is None or _refusal(kernel, problem, config, target) is None:
-                runs_on[config] = problem
-    return {(config, "x".join(map(str, size_of(kernel, problem)))): problem for config, problem in runs_on.items()}
+def _smallest(
+    kernel: Kernel, config: AnyConfig, target: Target, choices: Sequence[Choice]
+) -> tuple[ConfigAndSize, Judged]:
+    """The row of the first of ``choices`` that ``kernel`` takes; of the first of all if it takes none."""
+    first: Reason | None = None
+    for problem, size in choices:
+        reason = _refusal(kernel, problem, config, target)
+        if reason is None:
+            return (config, size), (problem, None)
+        first = first or reason
+        if reason.code in ABOUT_THE_TARGET:  # another size is refused for the same reason
+            break
+    problem, size = choices[0]
+    return (config, size), (problem, first)
 
 
-def _products(kernel: Kernel, dtype: str, target: Target) -> list[Problem]:
+@functools.cache
+def _selecting(kernel: Kernel, dtype: str, device_class: DeviceClass) -> Mapping[AnyConfig, Sequence[Choice]]:
+    """The configs that problems of the sweep select and no table lists. Each has the problems that select it, with the
+    text of their size, smallest first. They are the same on all targets of a device class."""
+    listed = set(config_space.listed_rows(kernel, device_class))
+    selecting: dict[AnyConfig, list[Choice]] = {}
+    for problem in sorted(_products(kernel, dtype, device_class), key=lambda item: math.prod(size_of(kernel, item))):
+        size = size_of(kernel, problem)
+        choice = problem, "x".join(map(str, size))
+        for config in _tried(kernel, size, device_class):
+            if config not in listed:
+                selecting.setdefault(config, []).append(choice)
+    return selecting
+
+
+def _products(kernel: Kernel, dtype: str, device_class: DeviceClass) -> list[Problem]:
     """The products or convolutions of the sweep, one of each size: those of the listed rows in every shape class, and
     for products a small one and those whose M is known only when the kernel runs."""
-    device_class, table = for_target(target), kernel.table
+    table = kernel.table
     assert table is not None
-    listed = config_space.space(kernel, target, "full")
+    listed = config_space.listed_rows(kernel, device_class)
     problems: list[Problem] = [kernel.example(dtype, config, shape) for config in listed for shape in kernel.shapes]
     if isinstance(kernel, GemmFamily):
         unknown = Symbolic(expected=max(HINTS))
@@ -171,9 +204,11 @@ def _products(kernel: Kernel, dtype: str, target: Target) -> list[Problem]:
 
 def candidates(kernel: Kernel, problem: Problem, target: Target) -> tuple[Config, ...]:
     """The configs that an autotuner tries with ``kernel`` for ``problem``, a product or convolution, on ``target``."""
-    device_class = for_target(target)
+    return _tried(kernel, size_of(kernel, problem), for_target(target))
+
+
+def _tried(kernel: Kernel, size: tuple[int, int, int], device_class: DeviceClass) -> tuple[Config, ...]:
     names = [name for name in (kernel.table, kernel.extra_table) if name in device_class.tables]
-    size = size_of(kernel, problem)
     return tuple(dict.fromkeys(config for name in names for config in _candidates(device_class, str(name), size)))
 
 

@@ -7,6 +7,7 @@ is added later cannot take the value of another.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 Vendor = tuple[tuple[str, int], ...]
 
@@ -21,12 +22,12 @@ class AnyConfig:
     num_warps: int
     vendor: Vendor
 
-    @property
+    @cached_property
     def tile(self) -> tuple[int, ...]:
         """The block sizes, in the order of the fields."""
         return tuple(size for name, size in vars(self).items() if name.startswith("block_"))
 
-    @property
+    @cached_property
     def id(self) -> str:
         """Stable text such as ``128x128x64-s3-w8``."""
         text = f"{'x'.join(map(str, self.tile))}-s{self.num_stages}-w{self.num_warps}"
