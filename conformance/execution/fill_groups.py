@@ -6,6 +6,7 @@ device says of them is read back at once.
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,15 +27,15 @@ KEPT = 64 << 20
 #: Bytes of device memory that the fills of a group may take while they run and are judged.
 AT_ONCE = 64 << 20
 #: The same of a fill that takes more, and has a group for itself. Above it fills run and are judged one by one.
-ALONE = 256 << 20
-#: Tensors that are moved together begin at multiples of this many bytes.
-ALIGNMENT = 16
+ALONE = 512 << 20
+#: Bytes of the largest tensor of which a pinned copy is made: torch keeps the memory of these.
+PINNED = 8 << 20
 
 
 @dataclass(frozen=True)
 class FillGroup:
     """``inputs``: the bits of the ``fills``' dense inputs by name, (fills, *shape). ``limits``: what they allow each
-    output to be, by name. Both lie on the device; ``size`` in bytes."""
+    output to be, by name. Both lie on the device, where they take ``size`` bytes."""
 
     fills: tuple[Fill, ...]
     inputs: Mapping[str, Tensor]
@@ -69,27 +70,26 @@ GROUPS = KeptGroups()
 
 def group_of(problem: Problem, contract: Contract, fills: Sequence[Fill], device: torch.device) -> FillGroup:
     """``fills`` of ``problem`` as a group on ``device``."""
-    inputs = {name: torch.stack([bits(fill.inputs[name].contiguous()) for fill in fills]) for name in fills[0].inputs}
-    limits = {output.name: Limits.of(problem, contract, fills, output.name) for output in problem.outputs}
-    together = _Together(device)
-    for tensor in inputs.values():
-        together.add(tensor)
-    for allowed in limits.values():
-        allowed.moved(together.add)
-    together.move()
-    return FillGroup(
-        tuple(fills),
-        {name: together.take() for name in inputs},
-        {name: allowed.moved(lambda tensor: together.take()) for name, allowed in limits.items()},
-        together.size,
-    )
+    move = functools.partial(_moved, device=device)
+    inputs = {
+        name: move(torch.stack([bits(fill.inputs[name].contiguous()) for fill in fills])) for name in fills[0].inputs
+    }
+    limits = {output.name: Limits.of(problem, contract, fills, output.name, move) for output in problem.outputs}
+    size = sum(tensor.nbytes for tensor in inputs.values()) + sum(allowed.nbytes for allowed in limits.values())
+    return FillGroup(tuple(fills), inputs, limits, size)
+
+
+def _moved(tensor: Tensor, device: torch.device) -> Tensor:
+    """``tensor`` on ``device``. Nothing waits for the transfer of a small one, whose copy cannot be paged out."""
+    pinned = device.type == "cuda" and tensor.nbytes <= PINNED
+    return (tensor.pin_memory() if pinned else tensor).to(device, non_blocking=pinned)
 
 
 def fills_at_once(problem: Problem) -> int:
     """How many fills of ``problem`` a group may have; 0 if one takes too much memory."""
     elements = sum(output.numel for output in problem.outputs)
-    # memory and its copy, for each pattern; limits and what is computed from them, about 96 bytes an element
-    needed = 2 * len(POISON) * row_bytes(problem) + 96 * elements
+    # memory and its copy, for each pattern; limits and what is computed from them, about 128 bytes an element
+    needed = 2 * len(POISON) * row_bytes(problem) + 128 * elements
     return 0 if needed > ALONE else max(1, AT_ONCE // needed)
 
 
@@ -127,35 +127,3 @@ def read_judgements(problem: Problem, group: FillGroup, batch: GuardedBatch) -> 
         )
         for number in range(len(group.fills))
     ]
-
-
-class _Together:
-    """Moves tensors to a device in one transfer, which a device that is shared with others takes its time to begin."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._tensors: list[Tensor] = []
-        self._moved: list[Tensor] = []
-        self.size = 0
-
-    def add(self, tensor: Tensor) -> Tensor:
-        self._tensors.append(tensor)
-        self.size += -(-tensor.nbytes // ALIGNMENT) * ALIGNMENT
-        return tensor
-
-    def move(self) -> None:
-        packed = torch.empty(self.size, dtype=torch.uint8, pin_memory=self._device.type == "cuda")
-        for tensor, part in zip(self._tensors, self._parts(packed), strict=True):
-            part.copy_(tensor)
-        self._moved = self._parts(packed.to(self._device, non_blocking=True))
-
-    def take(self) -> Tensor:
-        """The first tensor added that was not taken yet, on the device."""
-        return self._moved.pop(0)
-
-    def _parts(self, packed: Tensor) -> list[Tensor]:
-        parts, start = [], 0
-        for tensor in self._tensors:
-            parts.append(packed[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape))
-            start += -(-tensor.nbytes // ALIGNMENT) * ALIGNMENT
-        return parts

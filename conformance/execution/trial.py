@@ -123,7 +123,9 @@ def run_guarded(
     ``pattern`` picks the poison (an element of PATTERNS), ``observe`` is the executor's."""
     placed = place(problem, inputs, pattern, executor.device)
     ran = executor.run(launcher({name: tensor.view for name, tensor in placed.items()}), observe=observe)
-    disturbed = [str(violation) for tensor in placed.values() for violation in tensor.violations()]
+    disturbed: list[str] = []
+    if bool(torch.stack([tensor.changed().any() for tensor in placed.values()]).any()):  # a device is asked once
+        disturbed = [str(violation) for tensor in placed.values() for violation in tensor.violations()]
     outputs = {output.name: placed[output.name].view.contiguous().cpu() for output in problem.outputs}
     return outputs, disturbed, ran
 

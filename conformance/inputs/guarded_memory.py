@@ -120,11 +120,16 @@ class GuardedTensor:
         own = _ownership(watched, -first, shape, strides, size)
         return cls(operand, view, watched, before.view(1, -1), own, -first, output)
 
-    def violations(self) -> list[Violation]:
-        """Where watched bytes have changed: outside the elements and, for inputs, also inside."""
+    def changed(self) -> Tensor:
+        """Which watched bytes have changed, bool: outside the elements and, for inputs, also inside."""
         changed = self._watched != self._before
         if self._output:
             changed &= ~self._own
+        return changed
+
+    def violations(self) -> list[Violation]:
+        """Where watched bytes have changed."""
+        changed = self.changed()
         if not bool(changed.any()):
             return []
         lines, columns = changed.nonzero(as_tuple=True)

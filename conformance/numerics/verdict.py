@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -48,17 +48,17 @@ class FillVerdict:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields but ``bad``, ready for JSON: NaN and infinities as the strings "nan", "inf" and "-inf"."""
-        names = (field.name for field in dataclasses.fields(self) if field.name != "bad")
+        names = (field.name for field in fields(self) if field.name != "bad")
         return {name: _plain(getattr(self, name)) for name in names}
 
 
 @dataclass(frozen=True)
 class _Interval:
-    """Limits on one device: ``low <= out <= high``, or NaN where ``nan`` holds (None: nowhere)."""
+    """Limits on one device: ``low <= out <= high``, or NaN where ``nan`` holds."""
 
     low: Tensor
     high: Tensor
-    nan: Tensor | None
+    nan: Tensor
     value: Tensor
     slack: Tensor  # half a unit of the output at the value
     weight: Tensor  # 1 / error; 0 where the value is not finite or past the largest finite output
@@ -94,16 +94,16 @@ def _of_output(problem: Problem, contract: Contract, fill: Fill, output: str | N
     return dataclasses.replace(contract, out_dtype=problem.operand(output).dtype), fill.of(output)
 
 
-def _wanted(contract: Contract, fill: Fill, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The output that an exact fill asks for, and its bits with 0 for -0."""
-    wanted = round_to(fill.expected.to(device), contract.out_dtype, overflow=contract.overflow)
+def _wanted(contract: Contract, value: Tensor) -> tuple[Tensor, Tensor]:
+    """The output that an exact fill with this ``value`` asks for, and its bits with 0 for -0."""
+    wanted = round_to(value, contract.out_dtype, overflow=contract.overflow)
     return wanted, _without_negative_zero(wanted)
 
 
 def _judge_exact(contract: Contract, fill: Fill, out: Tensor) -> FillVerdict:
     key = ("exact", contract, out.device)
     if key not in fill.cache:
-        fill.cache[key] = _wanted(contract, fill, out.device)
+        fill.cache[key] = _wanted(contract, fill.expected.to(out.device))
     wanted, wanted_bits = fill.cache[key]
     out_bits = _without_negative_zero(out)
     if torch.equal(out_bits, wanted_bits):
@@ -131,9 +131,9 @@ def _judge_within(contract: Contract, fill: Fill, out: Tensor) -> FillVerdict:
 class Limits:
     """What several fills of one problem allow one of its outputs to be, one behind the other on a device.
 
-    All are computed on the CPU, so that a device decides as the CPU does: it compares, subtracts and multiplies, each
-    of which rounds in one way only. Tensors are (fills, 1, *shape); ``exact`` and ``bounded`` hold the numbers of
-    the fills.
+    A device decides as the CPU does: every operation from the value and its bound to the decision works on bits,
+    compares, or rounds in the one way that IEEE 754 has. Tensors are (fills, 1, *shape); ``exact`` and ``bounded``
+    hold the numbers of the fills.
     """
 
     dtype: torch.dtype
@@ -143,32 +143,38 @@ class Limits:
     interval: _Interval | None
 
     @classmethod
-    def of(cls, problem: Problem, contract: Contract, fills: Sequence[Fill], output: str) -> Limits:
-        """The limits of ``output``, on the CPU. Raises ValueError for a fill without a bound."""
-        cpu = torch.device("cpu")
-        pairs = [_of_output(problem, contract, fill, output) for fill in fills]
-        exact = [number for number, (_, fill) in enumerate(pairs) if fill.method == "exact"]
-        bounded = [number for number in range(len(pairs)) if number not in exact]
-        wanted = [_wanted(*pairs[number], cpu)[1] for number in exact]
-        intervals = [interval(*pairs[number], cpu) for number in bounded]
-        return cls(
-            DTYPES[pairs[0][0].out_dtype],
-            torch.tensor(exact, dtype=torch.int64),
-            torch.stack(wanted).unsqueeze(1) if wanted else None,
-            torch.tensor(bounded, dtype=torch.int64),
-            _stacked(intervals) if intervals else None,
-        )
+    def of(
+        cls,
+        problem: Problem,
+        contract: Contract,
+        fills: Sequence[Fill],
+        output: str,
+        move: Callable[[Tensor], Tensor] = lambda tensor: tensor,
+    ) -> Limits:
+        """The limits of ``output`` on the device to which ``move`` takes tensors. Raises ValueError for a fill without
+        a bound."""
+        contract = _of_output(problem, contract, fills[0], output)[0]
+        fills = [_of_output(problem, contract, fill, output)[1] for fill in fills]
+        exact = [number for number, fill in enumerate(fills) if fill.method == "exact"]
+        bounded = [number for number, fill in enumerate(fills) if fill.method != "exact"]
+        wanted = limits = None
+        if exact:
+            values = torch.stack([fills[number].expected for number in exact]).unsqueeze(1)
+            integers = FORMATS[contract.out_dtype].lowest is not None  # to round to them asks whether each value fits
+            wanted = _wanted(contract, values if integers else move(values))[1]
+            wanted = move(wanted) if integers else wanted
+        if bounded:
+            pairs = [(fills[number].expected, _bound(fills[number])) for number in bounded]
+            value, error = (move(torch.stack(tensors).unsqueeze(1)) for tensors in zip(*pairs, strict=True))
+            limits = _interval(contract, value, error)
+        exact_numbers, bounded_numbers = (move(torch.tensor(side, dtype=torch.int64)) for side in (exact, bounded))
+        return cls(DTYPES[contract.out_dtype], exact_numbers, wanted, bounded_numbers, limits)
 
-    def moved(self, move: Callable[[Tensor], Tensor]) -> Limits:
-        """The same limits, each tensor moved by ``move``."""
-        limits = self.interval
-        if limits is not None:
-            names = [field.name for field in dataclasses.fields(limits) if getattr(limits, field.name) is not None]
-            limits = dataclasses.replace(limits, **{name: move(getattr(limits, name)) for name in names})
-        wanted = None if self.wanted is None else move(self.wanted)
-        return dataclasses.replace(
-            self, exact=move(self.exact), wanted=wanted, bounded=move(self.bounded), interval=limits
-        )
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        of_interval = [] if self.interval is None else [getattr(self.interval, f.name) for f in fields(self.interval)]
+        return sum(tensor.nbytes for tensor in (self.wanted, *of_interval) if tensor is not None)
 
     def judge(self, out: Tensor) -> tuple[Tensor, Tensor]:
         """Which runs may be wrong, bool (fills, runs), and how much of its bound the first run of each fill uses, fp64
@@ -191,19 +197,6 @@ class Limits:
         return wrong, used
 
 
-def _stacked(intervals: Sequence[_Interval]) -> _Interval:
-    def stack(tensors: Iterable[Tensor]) -> Tensor:
-        return torch.stack(tuple(tensors)).unsqueeze(1)
-
-    nan = None
-    if any(limits.nan is not None for limits in intervals):
-        nowhere = torch.zeros_like(intervals[0].low, dtype=torch.bool)
-        nan = stack(nowhere if limits.nan is None else limits.nan for limits in intervals)
-    names = ("value", "slack", "weight")
-    low, high = (stack(getattr(limits, end) for limits in intervals) for end in ("low", "high"))
-    return _Interval(low, high, nan, *(stack(getattr(limits, name) for limits in intervals) for name in names))
-
-
 def _rows(of_runs: Tensor) -> Tensor:
     """(fills, runs, *shape) as (fills, runs, elements)."""
     return of_runs.reshape(*of_runs.shape[:2], math.prod(of_runs.shape[2:]))
@@ -212,10 +205,7 @@ def _rows(of_runs: Tensor) -> Tensor:
 def _allowed(limits: _Interval, out: Tensor) -> Tensor:
     """Which elements of ``out`` are within the limits."""
     values = out.double() if out.dtype == torch.float64 else out.float()
-    good = (values >= limits.low) & (values <= limits.high)
-    if limits.nan is not None:
-        good |= limits.nan & values.isnan()
-    return good
+    return ((values >= limits.low) & (values <= limits.high)) | (limits.nan & values.isnan())
 
 
 def _used(limits: _Interval, out: Tensor) -> Tensor:
@@ -229,12 +219,19 @@ def interval(contract: Contract, fill: Fill, device: torch.device) -> _Interval:
 
     Raises ValueError for a fill without a bound.
     """
+    return _interval(contract, fill.expected.to(device), _bound(fill).to(device))
+
+
+def _bound(fill: Fill) -> Tensor:
     if fill.error is None:
         raise ValueError(f"fill {fill.name!r} has method {fill.method!r} and no error bound: it needs one")
+    return fill.error
+
+
+def _interval(contract: Contract, value: Tensor, error: Tensor) -> _Interval:
     form = FORMATS[contract.out_dtype]
-    value = fill.expected.to(device)
     finite = value.isfinite()
-    error = torch.where(finite, fill.error.to(device), 0.0)
+    error = torch.where(finite, error, 0.0)
     compared = torch.float64 if contract.out_dtype == "fp64" else torch.float32
     ends = []
     for end, outward, inward in ((value - error, -form.largest, math.inf), (value + error, form.largest, -math.inf)):
@@ -245,12 +242,13 @@ def interval(contract: Contract, fill: Fill, device: torch.device) -> _Interval:
         ends.append((torch.where(rounded.isnan(), beyond, rounded), rounded.isnan()))
     (low, low_nan), (high, high_nan) = ends
     low = torch.where(value.isnan(), math.inf, low)  # nothing but NaN
-    nan = low_nan | high_nan
-    exponent = torch.frexp(value)[1] - 1
-    slack = torch.exp2(exponent.clamp(min=form.emin).double() - form.significand)
     within = finite & (value.abs() <= form.largest)
     weight = torch.where(within, 1 / error, 0.0)
-    return _Interval(low, high, nan if bool(nan.any()) else None, torch.where(within, value, 0.0), slack, weight)
+    value = torch.where(within, value, 0.0)
+    # the power of two from its exponent's bits: no device rounds it
+    exponent = ((bits(value) >> 52) & 0x7FF).clamp_(min=form.emin + 1023).masked_fill_(value == 0, 1022)
+    slack = exponent.bitwise_left_shift_(52).view(torch.float64) * 2.0**-form.significand
+    return _Interval(low, high, low_nan | high_nan, value, slack, weight)
 
 
 def _without_negative_zero(t: Tensor) -> Tensor:
