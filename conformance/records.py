@@ -14,12 +14,14 @@ import json
 import math
 import os
 import re
+import weakref
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Generic, NamedTuple, TypeVar
+from typing import Annotated, Any, BinaryIO, Generic, NamedTuple, TypeVar, overload
 
 import msgspec
 
@@ -27,8 +29,7 @@ SCHEMA = 2  # of a record's line and of run.json; raised whenever the meaning of
 READABLE_SCHEMAS = (1, 2)  # schema 1 called an expected failure "waived"
 RECORDS_FILE = "records.jsonl"
 RUN_FILE = "run.json"
-READ_LIMIT = 4 << 30  # bytes of a run's records that are read, and of its run.json: both may come from a stranger
-RUN_LIMIT = 16 << 20
+RUN_LIMIT = 16 << 20  # bytes of a run.json that are read: it may come from a stranger. Records are read line by line
 LARGEST = 10**15  # of a figure: one that is larger was not measured
 _Read = TypeVar("_Read", bound="CaseRecord | RunInfo")
 LINE_LIMIT = 4 << 20  # bytes of one line. A line has about 5 KB; each text in it is cut at 20,000 characters
@@ -368,11 +369,68 @@ def refuse_failing(case: str, verdicts: Iterable[Any]) -> None:
         raise RecordError(f"case {case!r}: status pass, and the check {failed!r} failed")
 
 
+class LinePlaces:
+    """Places of lines in files, in the caller's order. A line is read when it is asked for, so that the files may be
+    larger than memory."""
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self._opened = [os.open(file, os.O_RDONLY) for file in files]
+        weakref.finalize(self, _close, self._opened)
+        self._places = array("Q")  # of each line: the number of its file, its start and its length in bytes
+
+    def append(self, file: int, start: int, length: int) -> None:
+        """Adds the line of ``length`` bytes that begins at ``start`` of the file with this number."""
+        self._places.extend((file, start, length))
+
+    def pop(self) -> None:
+        """Removes the place that was added last."""
+        del self._places[-3:]
+
+    def __len__(self) -> int:
+        return len(self._places) // 3
+
+    def place(self, index: int) -> tuple[int, int, int]:
+        """Number of the file, start and length."""
+        file, start, length = self._places[3 * index : 3 * index + 3]
+        return file, start, length
+
+    def line(self, index: int) -> bytes:
+        """The line at this place."""
+        file, start, length = self.place(index)
+        return os.pread(self._opened[file], length, start)
+
+
+def _close(files: Iterable[int]) -> None:
+    for file in files:
+        os.close(file)
+
+
+class StoredRecords(Sequence[CaseRecord]):
+    """The records whose lines lie at ``places``. Each is read whenever it is asked for, so none is held here."""
+
+    def __init__(self, places: LinePlaces) -> None:
+        self._places = places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, index: int) -> CaseRecord: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[CaseRecord]: ...
+
+    def __getitem__(self, index: int | slice) -> CaseRecord | Sequence[CaseRecord]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        return from_line(self._places.line(range(len(self))[index]))
+
+
 @dataclass(frozen=True)
 class Reading:
     """The valid records of a run, and a sentence for every line that could not be used."""
 
-    records: tuple[CaseRecord, ...]
+    records: Sequence[CaseRecord]
     problems: tuple[str, ...] = ()
 
 
@@ -393,11 +451,14 @@ def files_to_read(path: Path) -> list[Path]:
 
 def read_records(path: str | os.PathLike[str]) -> Reading:
     """Reads a records file, or those of a run's folder. A last line that was cut short (its writer died) and every
-    invalid line become problems. Raises FileNotFoundError if there is nothing to read, OSError if it is too much."""
+    invalid line become problems. Raises FileNotFoundError if there is nothing to read."""
     files = files_to_read(Path(path))
-    refuse_more_than(READ_LIMIT, *files)
     problems: list[str] = []
-    return Reading(tuple(placed.record for file in files for placed in each_record(file, problems)), tuple(problems))
+    places = LinePlaces(files)
+    for number, file in enumerate(files):
+        for _, start, length in each_record(file, problems):
+            places.append(number, start, length)
+    return Reading(StoredRecords(places), tuple(problems))
 
 
 class PlacedRecord(NamedTuple):

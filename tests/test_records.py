@@ -132,7 +132,7 @@ def test_torn_last_line_is_reported(tmp_path):
     file = tmp_path / "records.jsonl"
     file.write_text(RECORD.to_line() + "{}\n" + RECORD.to_line()[:-30])
     reading = read_records(file)
-    assert reading.records == (RECORD,)
+    assert [*reading.records] == [RECORD]
     assert [problem[:40] for problem in reading.problems] == [
         "records.jsonl:2: schema None: this versi",
         "records.jsonl:3: torn last line: not a l",
@@ -151,15 +151,25 @@ def test_merged_file_is_read_before_those_of_workers(tmp_path):
         read_records(tmp_path / "none.jsonl")
 
 
-def test_more_than_is_read_is_refused(tmp_path, monkeypatch):
-    (tmp_path / "records.jsonl").write_text(RECORD.to_line())
+def test_a_run_json_of_more_than_is_read_is_refused(tmp_path, monkeypatch):
     (tmp_path / "run.json").write_text("{}")
-    monkeypatch.setattr(records, "READ_LIMIT", 100)
     monkeypatch.setattr(records, "RUN_LIMIT", 1)
-    with pytest.raises(OSError, match=r"more than 100 bytes, which is all that is read: .*records\.jsonl"):
-        read_records(tmp_path)
     with pytest.raises(OSError, match=r"more than 1 bytes, which is all that is read: .*run\.json"):
         read_run(tmp_path)
+
+
+def test_records_are_read_when_they_are_asked_for(tmp_path):
+    lines = [CaseRecord(case, "s", Status.PASS).to_line() for case in "abcd"]
+    (tmp_path / "records-gw0.jsonl").write_text("".join(lines[:2]) + "{}\n")
+    (tmp_path / "records-gw1.jsonl").write_text("".join(lines[2:]))
+    stored = read_records(tmp_path).records
+    assert (len(stored), stored[-1].case, [record.case for record in stored[1:3]]) == (4, "d", ["b", "c"])
+    assert stored[0] is not stored[0]
+    with pytest.raises(IndexError):
+        stored[4]
+    for part in tmp_path.iterdir():
+        part.unlink()  # as the end of a run does
+    assert [record.case for record in stored] == ["a", "b", "c", "d"]
 
 
 def test_run_info_round_trip(tmp_path):

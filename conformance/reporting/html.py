@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from conformance.gate.findings import Comparison, Severity
 from conformance.records import CaseRecord
 from conformance.reporting import html_artefacts, html_data
 from conformance.reporting.html_data import ReportedRun
+from conformance.reporting.listed_cases import CONFIGS_LIMIT, PER_CELL, RANK, RANKED, ListedCases, listed_cases
 from conformance.reporting.page_data import packed, plain
 
 #: The page's scripts in the order in which they are joined: each uses those before it.
@@ -35,28 +36,36 @@ def render(
 ) -> str:
     """The page of ``run``. With a ``comparison`` it also shows what changed since ``baseline``. Artefacts are embedded
     from below the runs' own folders and ``roots``, from nowhere else."""
-    records = html_data.ranked(run.reading.records)
-    before = _changed_before(baseline, comparison)
+    changed = _changed(comparison)
+    records, listed = run.reading.records, listed_cases(run.reading.records, changed[Severity.WARNING])
+    then = listed_cases(baseline.reading.records) if baseline else None
+    before = _changed_before(baseline, changed[Severity.INFO])
     texts = html_artefacts.Texts(roots)
-    artefacts = _artefacts(records, run, before, baseline, comparison, texts)
-    details, detailed = _chunks("record", records)
-    earlier, detailed_before = _chunks("before", before)
-    then = baseline.reading.records if baseline else ()
+    artefacts = _artefacts(run, listed, baseline, before, changed[Severity.WARNING], texts)
+    details, detailed = _chunks("record", records, listed.order)
+    places = [index for *_, index in before]
+    earlier, detailed_before = _chunks("before", baseline.reading.records if baseline else (), places)
     changes = html_data.comparison_data(comparison) if comparison else None
+    configs = html_data.configs(listed.configs, then.configs if then else ())
     head: dict[str, Any] = {
-        "run": html_data.header(run),
+        "run": html_data.header(run, listed),
         "chunk": CHUNK,
         "kept": detailed,
-        "before": [record.case[: html_data.CASE_LIMIT] for record in before[:detailed_before]],
-        "baseline": html_data.header(baseline) if baseline else None,
+        "before": [case[: html_data.CASE_LIMIT] for _, case, _ in before[:detailed_before]],
+        "baseline": html_data.header(baseline, then) if baseline and then else None,
         "comparison": None if changes is None else {**changes, "groups": None},
         "left_out": dict(sorted(texts.left_out.items())),
-        "limits": {"cases": html_artefacts.CASES_LIMIT, "bytes": html_artefacts.TEXT_LIMIT},
+        "limits": {
+            "cases": html_artefacts.CASES_LIMIT,
+            "bytes": html_artefacts.TEXT_LIMIT,
+            "listed": PER_CELL,
+            "configs": CONFIGS_LIMIT,
+        },
     }
     data = [
         plain("head", head),
-        packed("columns", _json(html_data.columns(records))),
-        packed("configs", _json(html_data.configs(records, then))),
+        packed("columns", _json(html_data.columns((records[index] for index in listed.order), listed.weights))),
+        packed("configs", _json(configs)),
         packed("groups", _json(changes["groups"] if changes else [])),
         packed("artefacts", _json(artefacts)),
         *(packed(f"text-{number}", text) for number, text in enumerate(texts.texts)),
@@ -70,13 +79,14 @@ def _json(value: Any) -> str:
     return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
 
-def _chunks(name: str, records: Sequence[CaseRecord]) -> tuple[list[str], int]:
-    """The records packed :data:`CHUNK` at a time, and how many there was room for."""
+def _chunks(name: str, records: Sequence[CaseRecord], order: Sequence[int]) -> tuple[list[str], int]:
+    """The records in this ``order`` of their indices, packed :data:`CHUNK` at a time, and how many there was room
+    for."""
     elements: list[str] = []
     size = packed_records = 0
-    for number, start in enumerate(range(0, len(records), CHUNK)):
-        part = records[start : start + CHUNK]
-        element = packed(f"{name}-{number}", f"[{','.join(html_data.line(record) for record in part)}]")
+    for number, start in enumerate(range(0, len(order), CHUNK)):
+        part = order[start : start + CHUNK]
+        element = packed(f"{name}-{number}", f"[{','.join(html_data.line(records[index]) for index in part)}]")
         size += len(element)
         if size > DETAILS_LIMIT:
             break
@@ -85,37 +95,56 @@ def _chunks(name: str, records: Sequence[CaseRecord]) -> tuple[list[str], int]:
     return elements, packed_records
 
 
-def _changed_before(baseline: ReportedRun | None, comparison: Comparison | None) -> list[CaseRecord]:
-    """The baseline's records of the cases that have a finding."""
-    if baseline is None or comparison is None:
-        return []
-    changed = {finding.case for group in comparison.groups for finding in group.findings}
-    return html_data.ranked(record for record in baseline.reading.records if record.case in changed)
+def _changed(comparison: Comparison | None) -> dict[Severity, dict[str, None]]:
+    """The cases with a finding of at least this severity, in the order of the findings."""
+    changed: dict[Severity, dict[str, None]] = {Severity.WARNING: {}, Severity.INFO: {}}
+    for group in comparison.groups if comparison else ():
+        cases = dict.fromkeys(finding.case for finding in group.findings)
+        changed[Severity.INFO].update(cases)
+        if group.severity is not Severity.INFO:
+            changed[Severity.WARNING].update(cases)
+    return changed
+
+
+def _changed_before(baseline: ReportedRun | None, changed: Collection[str]) -> list[tuple[int, str, int]]:
+    """Rank, case and index of each of the baseline's records whose case has ``changed``."""
+    records = baseline.reading.records if baseline and changed else ()
+    return sorted(
+        (RANK[record.status], record.case, index) for index, record in enumerate(records) if record.case in changed
+    )
 
 
 def _artefacts(
-    records: Sequence[CaseRecord],
     run: ReportedRun,
-    before: Sequence[CaseRecord],
+    listed: ListedCases,
     baseline: ReportedRun | None,
-    comparison: Comparison | None,
+    before: Sequence[tuple[int, str, int]],
+    changed: Collection[str],
     texts: html_artefacts.Texts,
 ) -> dict[str, list[Any]]:
-    """By case: the stages' texts now and in the baseline."""
-    now = {record.case: record for record in records}
-    then = {record.case: record for record in before}
-    chosen: dict[str, None] = dict.fromkeys(
-        record.case for record in records if html_data.RANKED[record.status] in ("bad", "expected") and record.artefacts
-    )
-    for group in comparison.groups if comparison else ():
-        if group.severity is not Severity.INFO:
-            chosen.update(dict.fromkeys(finding.case for finding in group.findings))
+    """By case: the stages' texts now and in the baseline. Failing cases come first, then changed ones."""
+    records, earlier = run.reading.records, baseline.reading.records if baseline else ()
+    failing: dict[str, int] = {}
+    for index in listed.order:  # the worst first
+        record = records[index]
+        if RANKED[record.status] not in ("bad", "expected") or len(failing) == html_artefacts.CASES_LIMIT:
+            break
+        if record.artefacts:
+            failing[record.case] = index
+    chosen = list(dict.fromkeys([*failing, *changed]))[: html_artefacts.CASES_LIMIT]
+    now = {**_indices(records, listed.order, {*chosen} - failing.keys()), **failing}
+    then = {case: index for _, case, index in before}
     texts_by_case: dict[str, list[Any]] = {}
-    for case in list(chosen)[: html_artefacts.CASES_LIMIT]:
-        here = texts.of_case(now[case], run.folder) if case in now else {}
-        there = texts.of_case(then[case], baseline.folder) if baseline and case in then else {}
+    for case in chosen:
+        here = texts.of_case(records[now[case]], run.folder) if case in now else {}
+        there = texts.of_case(earlier[then[case]], baseline.folder) if baseline and case in then else {}
         texts_by_case[case] = [here, there]
     return texts_by_case
+
+
+def _indices(records: Sequence[CaseRecord], order: Iterable[int], cases: Collection[str]) -> dict[str, int]:
+    """The index of the record of each of the ``cases`` that is in ``order``."""
+    return {case: index for index in order if cases and (case := records[index].case) in cases}
 
 
 def _page(data: str) -> str:

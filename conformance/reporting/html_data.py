@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,27 +14,11 @@ from typing import Any
 from conformance.gate.findings import Comparison
 from conformance.records import CaseRecord, Reading, RunInfo, Status, jsonable
 from conformance.reporting import sweep
+from conformance.reporting.listed_cases import CONFIGS_LIMIT, RANK, RANKED, ListedCases
 
 NOTE_LIMIT = 160  # characters of a diagnosis or reason in the list of cases
 CASE_LIMIT = 2_000  # characters of a case id
 RECORD_LIMIT = 256_000  # characters of one record's JSON; what is longer is cut and says so
-
-#: Every status with what it means for the answer, the worst first. A case that was not run comes before a passed one,
-#: because it proves nothing. A refusal to which the kernel is entitled comes last.
-RANKED: Mapping[Status, str] = {
-    Status.CRASH: "bad",
-    Status.TIMEOUT: "bad",
-    Status.OOM: "bad",
-    Status.COMPILE_ERROR: "bad",
-    Status.FAIL: "bad",
-    Status.FLAKY: "bad",
-    Status.UNEXPECTED_PASS: "bad",
-    Status.EXPECTED_FAIL: "expected",
-    Status.NOT_RUN: "unproven",
-    Status.PASS: "good",
-    Status.NOT_APPLICABLE: "outside",
-}
-_RANK = {status: rank for rank, status in enumerate(RANKED)}
 
 
 @dataclass(frozen=True)
@@ -46,29 +30,24 @@ class ReportedRun:
     info: RunInfo | None = None
 
 
-def ranked(records: Iterable[CaseRecord]) -> list[CaseRecord]:
-    """The worst status first, then by case id."""
-    return sorted(records, key=lambda record: (_RANK[record.status], record.case))
-
-
-def header(run: ReportedRun) -> dict[str, Any]:
+def header(run: ReportedRun, listed: ListedCases) -> dict[str, Any]:
     """The run as a whole: the answer, the stack and the problems."""
-    info, records = run.info, run.reading.records
-    counts = Counter(record.status for record in records)
+    info, counts = run.info, listed.statuses
     selected = info.selected if info else None
-    unrecorded = max(0, (selected or 0) - len({record.case for record in records}))
+    unrecorded = max(0, (selected or 0) - listed.distinct)
     outside = sum(counts[status] for status, group in RANKED.items() if group == "outside")
     problems = [*(info.problems if info else ()), *run.reading.problems]
     return {
         "id": _cut(info.id if info else run.folder.name, CASE_LIMIT),
         "facts": _facts(info),
-        "stack": _text_of(info.stack if info else (records[0].stack if records else {})),
+        "stack": _text_of(info.stack if info else listed.stack),
         "statuses": [[status.value, group, counts[status]] for status, group in RANKED.items()],
-        "recorded": len(records),
+        "recorded": listed.recorded,
+        "listed": len(listed.order),
         "selected": selected,
         "unrecorded": unrecorded,
         "passed": counts[Status.PASS],
-        "claimed": len(records) + unrecorded - outside,
+        "claimed": listed.recorded + unrecorded - outside,
         "problems": [_cut(problem, CASE_LIMIT) for problem in problems[:200]],
         "problem_count": len(problems),
     }
@@ -98,30 +77,26 @@ def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[:limit] + f" ... ({len(text)} characters)"
 
 
-def columns(records: Sequence[CaseRecord]) -> dict[str, Any]:
-    """The list of cases by column. A text that repeats is an index into its column's entry of ``tables``."""
-    texts = {
-        "suite": [record.suite for record in records],
-        "kernel": [record.kernel or "(none)" for record in records],
-        "target": [record.target or "(none)" for record in records],
-        "reason": [record.reason.code.value if record.reason else "" for record in records],
-        "executor": [record.executor or "(none)" for record in records],
-        "config": [_id(record.config) for record in records],
-        "note": [_note(record) for record in records],
-    }
+def columns(records: Iterable[CaseRecord], weights: Sequence[int] = ()) -> dict[str, Any]:
+    """The list of cases by column. A text that repeats is an index into its column's entry of ``tables``. ``weights``
+    are the numbers of cases for which the rows stand, if one stands for several."""
+    texts: dict[str, list[str]] = {name: [] for name in _TEXTS}
+    lists: dict[str, list[Any]] = {"case": [], "status": [], "seconds": []}
+    known: dict[str, str] = {}  # one copy of each text
+    for record in records:
+        lists["case"].append(_cut(record.case, CASE_LIMIT))
+        lists["status"].append(RANK[record.status])
+        lists["seconds"].append(_seconds(record))
+        for name, text_of in _TEXTS.items():
+            text = _cut(text_of(record), CASE_LIMIT)
+            texts[name].append(known.setdefault(text, text))
     tables, numbered = {}, {}
     for name, column in texts.items():
-        cut = [_cut(text, CASE_LIMIT) for text in column]
-        tables[name] = sorted(set(cut))
+        tables[name] = sorted(set(column))
         place = {text: number for number, text in enumerate(tables[name])}
-        numbered[name] = [place[text] for text in cut]
-    return {
-        "case": [_cut(record.case, CASE_LIMIT) for record in records],
-        "status": [_RANK[record.status] for record in records],
-        "seconds": [_seconds(record) for record in records],
-        "tables": tables,
-        **numbered,
-    }
+        numbered[name] = [place[text] for text in column]
+    weighted = {"weight": list(weights)} if any(weight > 1 for weight in weights) else {}
+    return {**lists, "tables": tables, **numbered, **weighted}
 
 
 def _id(value: Mapping[str, Any] | None) -> str:
@@ -143,6 +118,17 @@ def _note(record: CaseRecord) -> str:
         or (f"{record.reason.subject}: {record.reason.detail}" if record.reason else "")
     )
     return text.split("\n", 1)[0][:NOTE_LIMIT]
+
+
+_TEXTS: Mapping[str, Callable[[CaseRecord], str]] = {
+    "suite": lambda record: record.suite,
+    "kernel": lambda record: record.kernel or "(none)",
+    "target": lambda record: record.target or "(none)",
+    "reason": lambda record: record.reason.code.value if record.reason else "",
+    "executor": lambda record: record.executor or "(none)",
+    "config": lambda record: _id(record.config),
+    "note": _note,
+}
 
 
 def line(record: CaseRecord) -> str:
@@ -181,17 +167,15 @@ def _stub(record: CaseRecord, why: str) -> dict[str, Any]:
     }
 
 
-def configs(records: Iterable[CaseRecord], before: Iterable[CaseRecord] = ()) -> list[list[Any]]:
+def configs(rows: Iterable[sweep.Row], before: Iterable[sweep.Row] = ()) -> list[list[Any]]:
     """The sweep over config spaces: kernel, dtype, target, config, and the figures now and in the baseline."""
-    sides = [
-        {(r.kernel, r.dtype, r.target, r.config): _figures(r) for r in sweep.rows(side)} for side in (records, before)
-    ]
-    now, then = sides
-    return [[*key, now.get(key), then.get(key)] for key in sorted({**now, **then})]
+    now, then = ({(r.kernel, r.dtype, r.target, r.config): r for r in side} for side in (rows, before))
+    keys = sorted({**now, **then})[:CONFIGS_LIMIT]
+    return [[*key, *(_figures(side[key]) if key in side else None for side in (now, then))] for key in keys]
 
 
 def _figures(row: sweep.Row) -> list[Any]:
-    statuses = sorted(row.statuses, key=lambda status: _RANK[status])
+    statuses = sorted(row.statuses, key=RANK.__getitem__)
     figures = (row.us, row.registers, row.spills, row.shared, row.compile_s)
     bounded = [value if value is not None and abs(value) < 1e15 else None for value in figures]
     return [[status.value for status in statuses], *bounded]

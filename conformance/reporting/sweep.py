@@ -46,39 +46,69 @@ def sized(config: str, size: str) -> str:
     return f"{config}@{size}" if size else config
 
 
-def rows(records: Iterable[CaseRecord]) -> list[Row]:
-    """One row per kernel, dtype, config and target of the sweep's records, sorted. A config that was selected by
-    problems of several sizes has a row for each."""
-    groups: defaultdict[tuple[str, str, str, str], list[CaseRecord]] = defaultdict(list)
-    for record in records:
+class SweepRows:
+    """Collects the rows of a sweep from its records, one at a time, and keeps their figures only."""
+
+    def __init__(self) -> None:
+        self._groups: defaultdict[tuple[str, str, str, str], _Figures] = defaultdict(_Figures)
+
+    def add(self, record: CaseRecord) -> None:
+        """Takes a record of any suite."""
         dtype, config = record.options.get("dtype"), (record.config or {}).get("id")
         if record.suite == SUITE and record.kernel and config and record.target and dtype:
             row = sized(str(config), str(record.options.get("size") or ""))
-            groups[record.kernel, str(dtype), row, record.target].append(record)
-    return [_row(*key, group) for key, group in sorted(groups.items())]
+            self._groups[record.kernel, str(dtype), row, record.target].add(record)
+
+    def rows(self) -> list[Row]:
+        """One row per kernel, dtype, config and target, sorted. A config that was selected by problems of several sizes
+        has a row for each."""
+        return [figures.row(*key) for key, figures in sorted(self._groups.items(), key=lambda item: item[0])]
 
 
-def _row(kernel: str, dtype: str, config: str, target: str, records: list[CaseRecord]) -> Row:
-    def most(*path: str) -> Any:
-        numbers = (_number(record.observed, *path) for record in records)
-        return max((number for number in numbers if number is not None), default=None)
+def rows(records: Iterable[CaseRecord]) -> list[Row]:
+    """The rows of the sweep's ``records``."""
+    collected = SweepRows()
+    for record in records:
+        collected.add(record)
+    return collected.rows()
 
-    estimated = [record.observed.get("shared_memory_estimate") for record in records]
-    names = sorted({name for by_name in estimated if isinstance(by_name, Mapping) for name in by_name})
-    estimates = {name: most("shared_memory_estimate", name) for name in names}
-    return Row(
-        kernel,
-        dtype,
-        config,
-        target,
-        frozenset(record.status for record in records),
-        most("resources", "registers"),
-        most("resources", "spills") or 0,
-        most("resources", "shared_memory"),
-        most("compile_s"),
-        most("run", "us"),
-        tuple((name, value) for name, value in estimates.items() if value is not None),
+
+class _Figures:
+    """The statuses of one row, and the largest of each figure."""
+
+    __slots__ = ("_estimates", "_most", "_statuses")
+    _PATHS = (
+        *(("resources", "registers"), ("resources", "spills"), ("resources", "shared_memory")),
+        *(("compile_s",), ("run", "us")),
     )
+
+    def __init__(self) -> None:
+        self._statuses: frozenset[Status] = frozenset()
+        self._most: tuple[Any, ...] = (None,) * len(self._PATHS)
+        self._estimates: dict[str, Any] = {}
+
+    def add(self, record: CaseRecord) -> None:
+        if record.status not in self._statuses:
+            self._statuses |= {record.status}
+        figures = (_number(record.observed, *path) for path in self._PATHS)
+        self._most = tuple(map(_larger, self._most, figures))
+        estimates = record.observed.get("shared_memory_estimate")
+        for name in estimates if isinstance(estimates, Mapping) else ():
+            self._estimates[name] = _larger(self._estimates.get(name), _number(estimates, name))
+
+    def row(self, kernel: str, dtype: str, config: str, target: str) -> Row:
+        registers, spills, shared, compile_s, us = self._most
+        estimates = tuple((name, value) for name, value in sorted(self._estimates.items()) if value is not None)
+        return Row(
+            kernel, dtype, config, target, self._statuses, registers, spills or 0, shared, compile_s, us, estimates
+        )
+
+
+def _larger(value: Any, other: Any) -> Any:
+    """The larger of two figures, each of which may be missing."""
+    if value is None or other is None:
+        return value if other is None else other
+    return max(value, other)
 
 
 def _number(value: Any, *path: str) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 from pathlib import Path
@@ -174,10 +175,67 @@ def test_line_past_the_limit_is_skipped_whole(tmp_path, monkeypatch):
     assert "more than 10000 bytes" in side.problems[0]
 
 
-def test_side_past_the_limit_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_reader.records, "READ_LIMIT", 100)
-    with pytest.raises(OSError, match="more than 100 bytes"):
-        read_compared_run(written(tmp_path, record()))
+def failing(one: dict[str, Any]) -> dict[str, Any]:
+    other = copy.deepcopy(one)
+    fail(other, "numerics/hot", "1 wrong")
+    return other
+
+
+def test_lines_in_any_order_are_the_same_run(tmp_path):
+    """Runs of older versions, and workers' files, are not sorted. The worst of several records of a case counts."""
+    lines = sorted(run_of_all(), key=lambda one: one["case"])
+    bad = failing(lines[3])
+    shuffled = [*lines[1:], lines[0], lines[5]]
+    folders = [
+        write_run(tmp_path / name, cases)
+        for name, cases in {"sorted": [*lines[:3], bad, *lines[4:]], "shuffled": [*shuffled, bad]}.items()
+    ]
+    ordered, other = map(read_compared_run, folders)
+    assert ordered.problems == ()
+    assert [problem.split(" is recorded ")[1] for problem in other.problems] == [
+        "more than once (pass, fail): fail counts",
+        "more than once (pass, pass): pass counts",
+    ]
+    assert [*other.records] == [*ordered.records] == [one["case"] for one in lines]
+    assert [*other.records.in_order()] == [*ordered.records.in_order()]
+    assert other.statuses() == ordered.statuses() == {"pass": 47, "fail": 1}
+    with pytest.raises(KeyError):
+        other.records["test_a.py::another"]
+    groups = compare(read_compared_run(write_run(tmp_path / "before", shuffled[:-1])), ordered).groups
+    assert [(group.kind.value, [one.case for one in group.findings]) for group in groups] == [
+        ("NEW_FAIL", [bad["case"]])
+    ]
+
+
+def test_a_comparison_holds_the_records_of_one_case(tmp_path, monkeypatch):
+    """A run may be larger than memory."""
+    held, most = 0, 0
+
+    def counted(line):
+        nonlocal held, most
+        held += 1
+        most = max(most, held)
+        record = made(line)
+        return Held(record)
+
+    class Held:
+        def __init__(self, record):
+            self._record = record
+
+        def __getattr__(self, name):
+            return getattr(self._record, name)
+
+        def __del__(self):
+            nonlocal held
+            held -= 1
+
+    made = run_reader._record
+    monkeypatch.setattr(run_reader, "_record", counted)
+    untimed = [{**one, "observed": {}} for one in run_of_all()]
+    after = [failing(one) for one in untimed[:-9]]
+    sides = [read_compared_run(write_run(tmp_path / name, side)) for name, side in (("a", untimed), ("b", after))]
+    assert compare(*sides).groups
+    assert 2 <= most <= 6
 
 
 def test_many_problems_are_counted(tmp_path):

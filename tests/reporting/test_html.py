@@ -14,9 +14,10 @@ import pytest
 from conformance.commands import CommandError, report
 from conformance.gate.findings import Comparison, Finding, Group, Kind, Side
 from conformance.records import CaseRecord, Reading, Reason, ReasonCode, RunInfo, Status, Verdict
-from conformance.reporting import html_artefacts, html_data
+from conformance.reporting import html_artefacts, html_data, listed_cases
 from conformance.reporting.html import SCRIPTS, STYLES, render
 from conformance.reporting.html_data import ReportedRun
+from conformance.reporting.sweep import rows
 from tests.command_runs import call, write_run
 
 HOSTILE = "</script><script>alert(1)</script><!--\u2028&"
@@ -49,7 +50,7 @@ def data(page: str, name: str):
 
 
 def test_every_status_has_a_meaning_and_a_rank():
-    assert set(html_data.RANKED) == set(Status)
+    assert set(listed_cases.RANKED) == set(Status)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,8 @@ def test_every_status_has_a_meaning_and_a_rank():
     ids=["a case that was not run is claimed", "so is one without a record", "a double record hides none"],
 )
 def test_what_was_selected_is_claimed_and_only_what_passed_counts(tmp_path, records, selected, counts):
-    head = html_data.header(run_of(tmp_path, *records, selected=selected))
+    run = run_of(tmp_path, *records, selected=selected)
+    head = html_data.header(run, listed_cases.listed_cases(run.reading.records))
     assert (head["passed"], head["claimed"], head["unrecorded"]) == counts
 
 
@@ -253,7 +255,7 @@ def test_a_config_has_its_figures_of_both_sides():
             observed=observed,
         )
 
-    assert html_data.configs([row(3.0, 8)], [row(2.0, 0)]) == [
+    assert html_data.configs(rows([row(3.0, 8)]), rows([row(2.0, 0)])) == [
         ["mm", "bf16", "sm_90", "64x64", [["pass"], 3.0, 96, 8, 1024, 0.5], [["pass"], 2.0, 96, 0, 1024, 0.5]]
     ]
 
@@ -309,3 +311,33 @@ class TestCommand:
         folder = self.written(tmp_path / "run", case("a"))
         with pytest.raises(CommandError, match="cannot be written"):
             call(report, folder, "--output", tmp_path / "gone" / "x.html")
+
+
+def test_a_page_of_a_large_run_counts_all_cases_and_lists_those_to_read(tmp_path, monkeypatch):
+    """The matrix is right by the weights: a listed case stands for those of its kind that are not."""
+    monkeypatch.setattr(listed_cases, "LISTED_LIMIT", 10)
+    monkeypatch.setattr(listed_cases, "PER_CELL", 2)
+    passed = [case(f"p{n}") for n in range(6)]
+    refused = [case(f"r{n}", Status.NOT_APPLICABLE, target="sm_80") for n in range(3)]
+    bad = [case("f1", Status.FAIL), case("c1", Status.CRASH)]
+    page = render(run_of(tmp_path, *passed, *refused, *bad))
+    columns, run = json.loads(data(page, "columns")), data(page, "head")["run"]
+    assert columns["case"] == ["c1", "f1", "p0", "p1", "r0", "r1"]
+    assert columns["weight"] == [1, 1, 5, 1, 2, 1]
+    assert (run["recorded"], run["listed"], run["passed"]) == (11, 6, 6)
+    assert json.loads(data(page, "record-0"))[2]["case"] == "p0"
+    whole = render(run_of(tmp_path, *passed, *refused))
+    assert "weight" not in json.loads(data(whole, "columns"))
+    assert len(json.loads(data(whole, "columns"))["case"]) == 9
+
+
+def test_a_changed_case_is_listed_in_a_large_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(listed_cases, "LISTED_LIMIT", 3)
+    monkeypatch.setattr(listed_cases, "PER_CELL", 1)
+    run = run_of(tmp_path, *(case(f"p{n}") for n in range(6)))
+    side = Side("x", {}, "quick", 0, 6, {"pass": 6})
+    lost = Finding(Kind.LOST_COVERAGE, "p4", "mm", "sm_90", "no longer timed", "timed", "not timed")
+    page = render(run, run, Comparison(side, side, (Group(lost.kind, lost.cause, (lost,)),), 6, 5))
+    assert json.loads(data(page, "columns"))["case"] == ["p0", "p4"]
+    assert json.loads(data(page, "columns"))["weight"] == [5, 1]
+    assert data(page, "head")["before"] == ["p4"]

@@ -31,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser, lists: Path | None = None) -> N
     parser.add_argument("--profiles", metavar="FILE", type=Path, action="append", default=[], help="more claims")
 
 
-def read(folder: Path) -> tuple[RunInfo, tuple[CaseRecord, ...], tuple[str, ...]]:
+def read(folder: Path) -> tuple[RunInfo, Sequence[CaseRecord], tuple[str, ...]]:
     """A run's information and records, and its problems, a sentence each. Raises :class:`CommandError`."""
     try:
         info, reading = read_run(folder), read_records(folder)

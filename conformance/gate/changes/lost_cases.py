@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 
 from conformance.gate.findings import RUN_ITSELF, Finding, Kind
 from conformance.gate.runs.run_reader import ComparedRecord, ComparedRun
@@ -13,30 +13,39 @@ from conformance.gate.runs.run_reader import ComparedRecord, ComparedRun
 _GROUPS = ("kernel", "suite", "target")
 
 
-def absences(
-    before: Mapping[str, ComparedRecord], after: Mapping[str, ComparedRecord]
-) -> Callable[[ComparedRecord], str]:
-    """A function that says why the candidate lacks a case of the baseline. If it recorded no case of the same kernel,
-    suite or target, the function names the largest such group; otherwise it says only that the case is not recorded."""
-    if not after:
-        return lambda record: f"the candidate recorded none of the {len(before)} cases"
-    if before.keys() <= after.keys():
-        return lambda record: "not recorded"
-    groups = {
-        case: [(name, value) for name in _GROUPS if (value := getattr(record, name)) is not None]
-        for case, record in before.items()
-    }
-    totals = Counter(group for of_case in groups.values() for group in of_case)
-    recorded = {group for case, of_case in groups.items() if case in after for group in of_case}
+#: Name and value of each group that a case is in.
+Groups = tuple[tuple[str, str], ...]
 
-    def cause(record: ComparedRecord) -> str:
-        whole = [group for group in groups[record.case] if group not in recorded]
+
+def groups_of(record: ComparedRecord) -> Groups:
+    return tuple((name, value) for name in _GROUPS if (value := getattr(record, name)) is not None)
+
+
+class Absences:
+    """Why the candidate lacks cases of the baseline. If it recorded no case of the same kernel, suite or target, the
+    largest such group is the cause; otherwise a case is only not recorded."""
+
+    def __init__(self, before: int, after: int) -> None:
+        self._before, self._after = before, after  # cases of each side
+        self._totals: Counter[tuple[str, str]] = Counter()
+        self._recorded: set[tuple[str, str]] = set()
+
+    def add(self, before: ComparedRecord, after: ComparedRecord | None) -> None:
+        """Counts a case of the baseline. All are counted before a cause is asked for."""
+        groups = groups_of(before)
+        self._totals.update(groups)
+        if after is not None:
+            self._recorded.update(groups)
+
+    def cause(self, groups: Groups) -> str:
+        """The cause for a case in these groups that the candidate did not record."""
+        if not self._after:
+            return f"the candidate recorded none of the {self._before} cases"
+        whole = [group for group in groups if group not in self._recorded]
         if not whole:
             return "not recorded"
-        name, value = max(whole, key=totals.__getitem__)  # the first of equals
-        return f"{name} {value}: none of its {totals[name, value]} cases was recorded"
-
-    return cause
+        name, value = max(whole, key=self._totals.__getitem__)  # the first of equals
+        return f"{name} {value}: none of its {self._totals[name, value]} cases was recorded"
 
 
 def incomplete(candidate: ComparedRun, missing: int) -> Iterator[Finding]:

@@ -8,8 +8,10 @@ refused here too, in the same words. The figures under ``observed`` are checked 
 
 from __future__ import annotations
 
+import bisect
 import gc
 import os
+import struct
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -66,14 +68,43 @@ class ComparedRecord(msgspec.Struct, frozen=True, gc=False):
     refused: str
 
 
+class ComparedRecords(Mapping[str, ComparedRecord]):
+    """Records by case id, in the order of the ids. Each is read from its file whenever it is asked for: a run may have
+    any size. ``places`` are those of lines that were found to be usable."""
+
+    def __init__(self, places: records.LinePlaces) -> None:
+        self._places = places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __iter__(self) -> Iterator[str]:
+        return (record.case for record in self.in_order())
+
+    def __getitem__(self, case: str) -> ComparedRecord:
+        index = bisect.bisect_left(range(len(self)), case, key=lambda number: self._at(number).case)
+        record = self._at(index) if index < len(self) else None
+        if record is None or record.case != case:
+            raise KeyError(case)
+        return record
+
+    def in_order(self) -> Iterator[ComparedRecord]:
+        """All records, one at a time."""
+        return map(self._at, range(len(self)))
+
+    def _at(self, index: int) -> ComparedRecord:
+        return _record(_decoded(self._places.line(index)))
+
+
 @dataclass(frozen=True)
 class ComparedRun:
-    """One side of a comparison, as found on disk. ``records`` are by case id; ``run`` is None where there is no usable
-    ``run.json``; ``problems`` are sentences about lines that could not be used as they are; ``mixed`` names what is not
-    the same in all records: stack, tier or seed."""
+    """One side of a comparison, as found on disk. ``records`` are by case id; ``counts`` are the numbers of cases by
+    status; ``run`` is None where there is no usable ``run.json``; ``problems`` are sentences about lines that could not
+    be used as they are; ``mixed`` names what is not the same in all records: stack, tier or seed."""
 
     name: str
-    records: Mapping[str, ComparedRecord]
+    records: ComparedRecords
+    counts: Mapping[Status, int]
     run: RunInfo | None
     stack: Mapping[str, Any]
     tier: str | None
@@ -83,19 +114,14 @@ class ComparedRun:
 
     def statuses(self) -> dict[str, int]:
         """Number of cases of each status that occurs."""
-        counts = Counter(record.status for record in self.records.values())
-        return {status.value: counts[status] for status in Status if counts[status]}
+        return {status.value: self.counts[status] for status in Status if self.counts[status]}
 
 
 def read_compared_run(path: str | os.PathLike[str], name: str = "") -> ComparedRun:
     """Reads a run's folder, or one file of records. ``name`` is what reports call it, by default the path. Raises
-    FileNotFoundError if there is nothing to read, OSError if it cannot be read or is larger than the limit."""
+    FileNotFoundError if there is nothing to read, OSError if it cannot be read."""
     path = Path(path)
-    files = records.files_to_read(path)
-    records.refuse_more_than(records.READ_LIMIT, *files)
-    side = _Collector()
-    for file in files:
-        side.read(file)
+    side = _Collector(records.files_to_read(path))
     run = _run_info(path, side) if path.is_dir() else None
     return side.reading(name or str(path), run)
 
@@ -162,15 +188,61 @@ class _Line(msgspec.Struct, gc=False):
 
 _decode = msgspec.json.Decoder(_Line).decode
 _decode_stack = msgspec.json.Decoder(dict[str, Any]).decode
-_check_of, _passed_of = attrgetter("check"), attrgetter("passed")
+_check_of = attrgetter("check")
 _RANK = {status: rank for rank, status in enumerate(WORST)}
 
 
-class _Collector:
-    """Collects the records of one side."""
+def _decoded(line: bytes) -> _Line:
+    """The part of ``line`` that comparing needs. Raises :class:`RecordError`."""
+    records.refuse_long(line)
+    try:
+        decoded = _decode(line)
+        if decoded.schema not in records.READABLE_SCHEMAS:
+            raise msgspec.ValidationError("another schema")
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise records.unreadable(line, error) from None
+    if decoded.status is Status.PASS:
+        records.refuse_failing(decoded.case, decoded.verdicts)
+    return decoded
 
-    def __init__(self) -> None:
-        self.records: dict[str, ComparedRecord] = {}
+
+def _record(line: _Line) -> ComparedRecord:
+    reason, options, observed, run = line.reason, line.options, line.observed, line.observed.run
+    return ComparedRecord(
+        line.case,
+        line.suite,
+        line.status,
+        f"{reason.code.value} ({reason.subject})" if reason else "",
+        line.kernel,
+        line.config.id if line.config else None,
+        f"{options.dtype} {options.variant}".strip(),
+        line.target,
+        line.executor,
+        tuple(map(_check_of, line.verdicts)),
+        tuple((verdict.check, verdict.text) for verdict in line.verdicts if not verdict.passed),
+        line.diagnosis if line.status is not Status.PASS else "",
+        observed.resources,
+        observed.code,
+        observed.outputs,
+        observed.compiled_in(),
+        run.problem if run else None,
+        run.ordered() if run else (),
+        run.refused if run else "",
+    )
+
+
+class _Collector:
+    """Checks every line of one side's ``files``, and finds the place of each case's record.
+
+    Files whose lines are in the order of their case ids, as a run leaves them, need a few bytes for each record. For
+    others all ids are held until they are sorted.
+    """
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self._places = records.LinePlaces(files)
+        self._unsorted: list[bytes] | None = None if len(files) == 1 else []
+        self._last: tuple[str, Status] | None = None
+        self._counts: Counter[Status] = Counter()
         self.stack: Mapping[str, Any] | None = None
         self._raw_stack = msgspec.Raw()
         self.tier: str | None = None
@@ -178,14 +250,19 @@ class _Collector:
         self.problems: list[str] = []
         self.problems_dropped = 0
         self.mixed: set[str] = set()
-        # All records share few distinct texts and lists of checks. One copy of each takes a third of the memory.
-        self._pool: dict[Any, Any] = {}
+        for number, file in enumerate(files):
+            self._read(number, file)
+        for key in sorted(self._unsorted or ()):
+            case, status, place = _parsed_key(key)
+            self._place(case, status, place)
+        self._unsorted = None
 
     def reading(self, name: str, run: RunInfo | None) -> ComparedRun:
         more = [f"{self.problems_dropped} more problems are not listed"] if self.problems_dropped else []
         return ComparedRun(
             name=name,
-            records=self.records,
+            records=ComparedRecords(self._places),
+            counts=self._counts,
             run=run,
             stack=(run.stack if run else None) or self.stack or {},
             tier=run.tier if run else self.tier,
@@ -200,72 +277,76 @@ class _Collector:
         else:
             self.problems_dropped += 1
 
-    def read(self, file: Path) -> None:
+    def _read(self, number: int, file: Path) -> None:
         with file.open("rb") as stream:
-            for number, (_, line) in enumerate(records.lines(stream), 1):
+            for at, (start, line) in enumerate(records.lines(stream), 1):
                 try:
-                    self._take(line)
+                    decoded = _decoded(line)
+                    self._note_origin(decoded, line)
                 except RecordError as error:
-                    self.problem(records.problem_of(file, number, line, error))
+                    self.problem(records.problem_of(file, at, line, error))
+                    continue
+                place = number, start, len(line)
+                if self._unsorted is None and self._last is not None and decoded.case < self._last[0]:
+                    self._start_sorting()
+                if self._unsorted is None:
+                    self._place(decoded.case, decoded.status, place)
+                else:
+                    self._unsorted.append(_key(decoded.case, decoded.status, place))
 
-    def _take(self, line: bytes) -> None:
-        records.refuse_long(line)
+    def _start_sorting(self) -> None:
+        """Goes back to the lines that were taken as sorted. Of a case that was there twice only the worst is left."""
+        self._unsorted = []
+        for index in range(len(self._places)):
+            decoded = _decoded(self._places.line(index))
+            self._unsorted.append(_key(decoded.case, decoded.status, self._places.place(index)))
+        while self._places:
+            self._places.pop()
+        self._counts.clear()
+        self._last = None
+
+    def _place(self, case: str, status: Status, place: tuple[int, int, int]) -> None:
+        """Adds a record whose case is not before that of the last one. Of those of one case the worst counts."""
+        if self._last is not None and self._last[0] == case:
+            earlier = self._last[1]
+            worse = min(status, earlier, key=_RANK.__getitem__)
+            self.problem(
+                f"case {case!r} is recorded more than once ({earlier.value}, {status.value}): {worse.value} counts"
+            )
+            if worse is not status:
+                return
+            self._places.pop()
+            self._counts[earlier] -= 1
+        self._places.append(*place)
+        self._counts[status] += 1
+        self._last = case, status
+
+    def _note_origin(self, decoded: _Line, line: bytes) -> None:
+        """Keeps the first record's stack, tier and seed, and notes in which of them another record differs. Raises
+        :class:`RecordError` for a stack that cannot be read."""
         try:
-            decoded = _decode(line)
-            if decoded.schema not in records.READABLE_SCHEMAS:
-                raise msgspec.ValidationError("another schema")
             stack = self.stack if decoded.stack == self._raw_stack else _decode_stack(decoded.stack)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise records.unreadable(line, error) from None
-        self._note_origin(decoded, stack)
-        record = self._record(decoded)
-        other = self.records.get(record.case)
-        if other is not None:
-            worse = min(record, other, key=lambda one: _RANK[one.status])
-            self.problem(
-                f"case {record.case!r} is recorded more than once ({other.status.value}, {record.status.value}): "
-                f"{worse.status.value} counts"
-            )
-            record = worse
-        self.records[record.case] = record
-
-    def _note_origin(self, line: _Line, stack: Mapping[str, Any] | None) -> None:
-        """Keeps the first record's stack, tier and seed, and notes in which of them another record differs."""
         if self.stack is None:
-            self.stack, self.tier, self.seed, self._raw_stack = stack, line.tier, line.seed, line.stack.copy()
+            self.stack, self.tier, self.seed = stack, decoded.tier, decoded.seed
+            self._raw_stack = decoded.stack.copy()
         elif stack is not self.stack and stack != self.stack:
             self.mixed.add("stack")
-        if line.tier != self.tier:
+        if decoded.tier != self.tier:
             self.mixed.add("tier")
-        if line.seed != self.seed:
+        if decoded.seed != self.seed:
             self.mixed.add("seed")
 
-    def _record(self, line: _Line) -> ComparedRecord:
-        reason, options, observed, run = line.reason, line.options, line.observed, line.observed.run
-        config, shown_options = line.config and line.config.id, f"{options.dtype} {options.variant}".strip()
-        checks, passed = tuple(map(_check_of, line.verdicts)), all(map(_passed_of, line.verdicts))
-        failing = () if passed else [(verdict.check, verdict.text) for verdict in line.verdicts if not verdict.passed]
-        if failing and line.status is Status.PASS:
-            records.refuse_failing(line.case, line.verdicts)
-        keep = self._pool.setdefault
-        return ComparedRecord(
-            line.case,
-            keep(line.suite, line.suite),
-            line.status,
-            f"{reason.code.value} ({reason.subject})" if reason else "",
-            keep(line.kernel, line.kernel),
-            keep(config, config),
-            keep(shown_options, shown_options),
-            keep(line.target, line.target),
-            keep(line.executor, line.executor),
-            keep(checks, checks),
-            tuple(failing),
-            line.diagnosis if line.status is not Status.PASS else "",
-            observed.resources,
-            observed.code,
-            observed.outputs,
-            observed.compiled_in(),
-            keep(run.problem, run.problem) if run else None,
-            run.ordered() if run else (),
-            run.refused if run else "",
-        )
+
+_PLACE = struct.Struct(">HQQB")
+
+
+def _key(case: str, status: Status, place: tuple[int, int, int]) -> bytes:
+    """Bytes that sort by case id, then by place: a tuple of them would take four times the memory."""
+    return case.encode() + b"\0" + _PLACE.pack(*place, _RANK[status])
+
+
+def _parsed_key(key: bytes) -> tuple[str, Status, tuple[int, int, int]]:
+    file, start, length, rank = _PLACE.unpack(key[-_PLACE.size :])
+    return key[: -_PLACE.size - 1].decode(), WORST[rank], (file, start, length)

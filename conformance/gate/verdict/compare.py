@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 from conformance.gate.changes import lost_cases, time_changes
 from conformance.gate.changes.code_changes import code_findings, explained, kind_of_check, verdict_findings
@@ -11,7 +12,7 @@ from conformance.gate.changes.status_changes import finding, newly_failing, repe
 from conformance.gate.changes.thresholds import THRESHOLDS
 from conformance.gate.findings import Comparison, Finding, Kind, Side
 from conformance.gate.runs.failure_causes import failure_cause
-from conformance.gate.runs.run_reader import ComparedRecord, ComparedRun
+from conformance.gate.runs.run_reader import ComparedRecord, ComparedRecords, ComparedRun
 from conformance.gate.verdict.groups import grouped
 from conformance.records import Status
 
@@ -21,35 +22,68 @@ _RAN = tuple(status for status in Status if status is not Status.NOT_APPLICABLE)
 
 
 def compare(baseline: ComparedRun, candidate: ComparedRun) -> Comparison:
-    """Compares the candidate with the baseline. The differences are findings in groups of one cause, ranked."""
-    before, after = baseline.records, candidate.records
-    absence = lost_cases.absences(before, after)
+    """Compares the candidate with the baseline. The differences are findings in groups of one cause, ranked. The
+    records of one case are held at a time; only the findings are kept."""
+    same_seed = baseline.seed == candidate.seed
+    same_device = baseline.stack.get("device") == candidate.stack.get("device")
     findings: list[Finding] = []
-    for case in {**before, **after}:  # in the order of the files; grouping sorts the findings
-        was, now = before.get(case), after.get(case)
-        if was is not now:
-            findings += _statuses_and_code(was, now, status_finding(was, now, absence))
-    pairs = [(before[case], after[case]) for case in before if case in after]
-    passed = [pair for pair in pairs if pair[0].status is pair[1].status is Status.PASS]
-    if baseline.seed == candidate.seed:
-        findings += _drift(passed)
-    if baseline.stack.get("device") == candidate.stack.get("device"):
-        findings += time_changes.time_findings(pairs)
-        findings += time_changes.moved_choices(before, after)
-    findings += time_changes.compile_findings(pairs)
-    missing = sum(case not in after for case, record in before.items() if record.status in _RAN)
-    findings += lost_cases.incomplete(candidate, missing)
-    touched = {finding.case for finding in findings}
+    lost: list[tuple[Finding, lost_cases.Groups]] = []  # their cause is known when all cases were seen
+    absences = lost_cases.Absences(len(baseline.records), len(candidate.records))
+    choices, compile_times, blind = time_changes.MovedChoices(), time_changes.CompileTimes(), _Blind()
+    compared = unchanged = missing = 0
+    for was, now in _in_order(baseline.records, candidate.records):
+        if was is not None:
+            absences.add(was, now)
+        if same_device:
+            choices.add(was, now)
+        became = status_finding(was, now, lambda record: "")
+        if now is None:
+            assert was is not None
+            lost += [(became, lost_cases.groups_of(was))] if became else []
+            missing += was.status in _RAN
+            continue
+        of_case = _statuses_and_code(was, now, became)
+        if was is not None:
+            of_case += [*_drift(was, now)] if same_seed else []
+            timed = time_changes.time_finding(was, now) if same_device else None
+            of_case += [timed] if timed else []
+            compile_times.add(was, now)
+            blind.add(was, now)
+            compared += 1
+            unchanged += not of_case
+        findings += of_case
+    findings += [replace(finding, cause=absences.cause(groups)) for finding, groups in lost]
+    moved = [*choices.findings()]
+    unchanged -= len({finding.case for finding in moved} - {finding.case for finding in findings})
+    findings += [*moved, *compile_times.findings(), *lost_cases.incomplete(candidate, missing)]
     return Comparison(
         baseline=_side(baseline),
         candidate=_side(candidate),
         groups=grouped(findings),
-        compared=len(pairs),
-        unchanged=sum(was.case not in touched for was, _ in pairs),
-        warnings=(*lost_cases.warnings(baseline, candidate), *_blind(pairs)),
+        compared=compared,
+        unchanged=unchanged,
+        warnings=(*lost_cases.warnings(baseline, candidate), *blind.warnings()),
         objections=tuple(lost_cases.objections(baseline)),
         thresholds=THRESHOLDS,
     )
+
+
+def _in_order(
+    before: ComparedRecords, after: ComparedRecords
+) -> Iterator[tuple[ComparedRecord | None, ComparedRecord | None]]:
+    """The two records of each case, in the order of the case ids; None where a side has none."""
+    olds, news = before.in_order(), after.in_order()
+    was, now = next(olds, None), next(news, None)
+    while was is not None or now is not None:
+        if now is None or (was is not None and was.case < now.case):
+            yield was, None
+            was = next(olds, None)
+        elif was is None or now.case < was.case:
+            yield None, now
+            now = next(news, None)
+        else:
+            yield was, now
+            was, now = next(olds, None), next(news, None)
 
 
 def _side(side: ComparedRun) -> Side:
@@ -110,34 +144,42 @@ def _worse(
     return finding(kind, after, failure_cause(after, shown), was, now, detail=detail)
 
 
-def _drift(passed: list[tuple[ComparedRecord, ComparedRecord]]) -> Iterator[Finding]:
-    """Findings NUMERICS_DRIFT: cases that passed on both sides, with other bits in their outputs."""
-    for before, after in passed:
-        if before.outputs == after.outputs or before.outputs is None or after.outputs is None:
-            continue
-        fills = [fill for fill, bits in after.outputs.items() if before.outputs.get(fill, bits) != bits]
-        if fills:
-            cause = "other bits, inside the bound"
-            shown = ", ".join(sorted(fills)[:8])
-            yield finding(Kind.NUMERICS_DRIFT, after, cause, "", "", detail=f"fills {shown}")
+def _drift(before: ComparedRecord, after: ComparedRecord) -> Iterator[Finding]:
+    """The finding NUMERICS_DRIFT of a case that passed on both sides, with other bits in its outputs."""
+    if not before.status is after.status is Status.PASS:
+        return
+    if before.outputs == after.outputs or before.outputs is None or after.outputs is None:
+        return
+    fills = [fill for fill, bits in after.outputs.items() if before.outputs.get(fill, bits) != bits]
+    if fills:
+        cause = "other bits, inside the bound"
+        yield finding(Kind.NUMERICS_DRIFT, after, cause, "", "", detail=f"fills {', '.join(sorted(fills)[:8])}")
 
 
-def _blind(pairs: list[tuple[ComparedRecord, ComparedRecord]]) -> Iterator[str]:
-    """Warnings about figures that only one side recorded, so that they were not compared. What the candidate no longer
+class _Blind:
+    """Counts the figures that only one side recorded, so that they were not compared. What the candidate no longer
     records of the code is lost coverage instead."""
-    code = sum(bool(after.code) and not before.code for before, after in pairs)
-    if code:
-        yield f"features and instructions of the code could not be compared in {code} cases: the baseline lacks them"
-    kinds: Counter[tuple[str | None, str | None]] = Counter()
-    for before, after in pairs:
-        if before.code and after.code:
-            kinds[before.code.instructions_of, after.code.instructions_of] += 1
-    for (was, now), count in sorted(kinds.items(), key=str):
-        if was != now:
-            yield f"instructions could not be compared in {count} cases: {was or 'none'} before, {now or 'none'} now"
-    timed = sum(bool(before.samples and after.samples) and before.timed != after.timed for before, after in pairs)
-    if timed:
-        yield f"times could not be compared in {timed} cases: another problem was timed"
-    outputs = sum(bool(before.outputs) != bool(after.outputs) for before, after in pairs)
-    if outputs:
-        yield f"digests of outputs could not be compared in {outputs} cases: one side lacks them"
+
+    def __init__(self) -> None:
+        self._code = self._timed = self._outputs = 0
+        self._instructions: Counter[tuple[str | None, str | None]] = Counter()
+
+    def add(self, before: ComparedRecord, after: ComparedRecord) -> None:
+        self._code += bool(after.code) and not before.code
+        self._timed += bool(before.samples and after.samples) and before.timed != after.timed
+        self._outputs += bool(before.outputs) != bool(after.outputs)
+        if before.code and after.code and before.code.instructions_of != after.code.instructions_of:
+            self._instructions[before.code.instructions_of, after.code.instructions_of] += 1
+
+    def warnings(self) -> Iterator[str]:
+        if self._code:
+            yield (
+                f"features and instructions of the code could not be compared in {self._code} cases: the baseline "
+                "lacks them"
+            )
+        for (was, now), count in sorted(self._instructions.items(), key=str):
+            yield (f"instructions could not be compared in {count} cases: {was or 'none'} before, {now or 'none'} now")
+        if self._timed:
+            yield f"times could not be compared in {self._timed} cases: another problem was timed"
+        if self._outputs:
+            yield f"digests of outputs could not be compared in {self._outputs} cases: one side lacks them"

@@ -38,7 +38,8 @@ function casesView(parameters) {
 
   searchTexts(); // now, so that the first letter typed does not wait for it
   update();
-  return [element("h1", {}, "Cases"), filterBar(state, apply), chips, count, result];
+  const partial = head.run.listed < head.run.recorded ? element("p.quiet", {}, unlisted()) : null;
+  return [element("h1", {}, "Cases"), partial, filterBar(state, apply), chips, count, result];
 }
 
 /** The rows in the order that the address asks for; as they are, the worst first, unless it does. */

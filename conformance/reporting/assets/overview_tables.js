@@ -63,7 +63,7 @@ function counts(column, across) {
         other,
         STATUSES.map(() => 0),
       );
-    table.get(key).get(other)[columns.status[row]]++;
+    table.get(key).get(other)[columns.status[row]] += columns.weight?.[row] ?? 1;
   });
   return table;
 }
@@ -165,13 +165,23 @@ function reasonsTable() {
   ];
 }
 
+/** How many cases are counted and not listed, and which are. */
+function unlisted() {
+  return (
+    `${counted(head.run.recorded - head.run.listed, "case")} of ${grouped.format(head.run.recorded)} counted in the ` +
+    "tables of this page but not listed. Listed are the cases that failed or changed for the worse, and the first " +
+    `${head.limits.listed} of each suite, kernel, target, status and reason. conformance show has every case.`
+  );
+}
+
 /** What the file does not hold, so that nobody takes its absence for an answer. */
 function leftOut() {
   const sentences = Object.entries(head.left_out).map(
     ([why, count]) => `${counted(count, "artefact")} not embedded: ${why}`,
   );
-  if (head.kept < head.run.recorded)
-    sentences.push(`${counted(head.run.recorded - head.kept, "case")} without a page: the file would be too large`);
+  if (head.run.listed < head.run.recorded) sentences.push(unlisted());
+  if (head.kept < head.run.listed)
+    sentences.push(`${counted(head.run.listed - head.kept, "case")} without a page: the file would be too large`);
   if (!sentences.length) return null;
   return [element("h2", {}, "Left out of this file"), listOf("ul.quiet", sentences)];
 }
