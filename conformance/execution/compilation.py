@@ -328,7 +328,7 @@ class _Child:
             self.process = _server().fork(
                 "conformance.execution.compile_worker:main",
                 {"deadline": deadline, "artefact_dir": str(artefact_dir) if artefact_dir else None},
-                theirs.fileno(),
+                (theirs.fileno(),),
                 self._output.fileno(),
                 child_environment(),
             )

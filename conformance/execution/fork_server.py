@@ -1,12 +1,14 @@
 """A process that has imported what compile processes need and forks one whenever it is asked: imports are paid once.
 
 The server has no GPU, no thread of its own and no state beyond its imports, so a fork of it is like a new process. Each
-fork gets the environment, the search path and the folder that its asker has at that moment.
+fork gets the environment, the search path and the folder that its asker has at that moment. The workers of a run may
+share a server: it forks one of its own for each of them, and ends when the last of them has.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib
 import json
 import os
@@ -14,10 +16,12 @@ import queue
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,6 +29,8 @@ from typing import Any
 PRELOADED = ("torch", "triton", "conformance.execution.compile_worker", "conformance.kernels.catalogue")
 #: Seconds in which the server must have imported all that; a cold network file system is slow.
 START_SECONDS = 180.0
+#: Seconds for which a shared server waits for its first asker.
+LINGER_SECONDS = 60.0
 #: Bytes of one message: an environment fits in it many times.
 MESSAGE = 1 << 20
 
@@ -63,17 +69,27 @@ class ForkedProcess:
 class ForkServer:
     """The server of this process. It starts when a fork is first asked for, and again if it was lost."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        """``environment`` is that of the server; a fork replaces it."""
+    def __init__(
+        self, environment: Mapping[str, str], preloaded: Sequence[str] = PRELOADED, *, shared: bool = False
+    ) -> None:
+        """``environment`` is that of the server; a fork replaces it. ``preloaded`` are the modules that the server
+        imports. A ``shared`` one also serves the other workers of this run: those with the same parent."""
         self._environment = dict(environment)
+        self._preloaded = tuple(preloaded)
+        self._shared = shared
         self._lock = threading.Lock()
         self._connection: _Connection | None = None
 
     def fork(
-        self, function: str, arguments: Mapping[str, Any], pipe: int, output: int, environment: Mapping[str, str]
+        self,
+        function: str,
+        arguments: Mapping[str, Any],
+        pipes: Sequence[int],
+        output: int,
+        environment: Mapping[str, str],
     ) -> ForkedProcess:
-        """A process that calls ``function`` ("package.module:function") with its copy of the descriptor ``pipe`` and
-        ``arguments``, which are plain data. What it prints goes to the descriptor ``output``. Raises
+        """A process that calls ``function`` ("package.module:function") with its copies of the descriptors ``pipes``
+        and ``arguments``, which are plain data. What it prints goes to the descriptor ``output``. Raises
         :class:`ForkServerLost`."""
         asked = {
             "function": function,
@@ -84,36 +100,69 @@ class ForkServer:
         }
         with self._lock:
             if self._connection is None or self._connection.lost:
-                self._connection = _Connection(self._environment)
-            return self._connection.fork(json.dumps(asked).encode(), (pipe, output))
+                self._connection = _Connection(self._environment, self._preloaded, self._shared)
+            return self._connection.fork(json.dumps(asked).encode(), (*pipes, output))
 
 
 class _Connection:
     """One life of the server, and a thread that hears of the processes that end."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def __init__(self, environment: Mapping[str, str], preloaded: Sequence[str], shared: bool) -> None:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the server
-        code = (
-            "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
-            "from conformance.execution.fork_server import serve; serve(int(sys.argv[1]))"
-        )
-        with theirs:
-            self._server = subprocess.Popen(
-                [sys.executable, "-c", code, str(theirs.fileno()), json.dumps([str(entry) for entry in sys.path])],
-                stdin=subprocess.DEVNULL,
-                stdout=self._output,
-                stderr=self._output,
-                env=dict(environment),
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
+        self._server: subprocess.Popen[bytes] | None = None
+        if shared:
+            self._socket = self._joined(environment, preloaded)
+        else:
+            self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs:
+                self._server = self._started("serve", theirs, environment, preloaded)
         self.lost = False
         self._forked: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._living: dict[int, ForkedProcess] = {}
         self._early: dict[int, int] = {}
         self._lock = threading.Lock()
         threading.Thread(target=self._listen, name="fork-server", daemon=True).start()
+
+    def _started(
+        self, function: str, theirs: socket.socket, environment: Mapping[str, str], preloaded: Sequence[str]
+    ) -> subprocess.Popen[bytes]:
+        """A process that runs ``function`` of this module with the socket ``theirs``."""
+        code = (
+            "import json, sys; sys.path[:], preloaded = json.loads(sys.argv[2]); "
+            f"from conformance.execution.fork_server import {function} as serve; serve(int(sys.argv[1]), preloaded)"
+        )
+        given = json.dumps([[str(entry) for entry in sys.path], list(preloaded)])
+        return subprocess.Popen(
+            [sys.executable, "-c", code, str(theirs.fileno()), given],
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=self._output,
+            env=dict(environment),
+            pass_fds=(theirs.fileno(),),
+            start_new_session=True,
+        )
+
+    def _joined(self, environment: Mapping[str, str], preloaded: Sequence[str]) -> socket.socket:
+        """A connection to the server of this run, which is started if there is none. Its name is Linux's, not a file's,
+        so that whoever binds it first starts the server, and nothing is left behind."""
+        facts = [os.getppid(), sys.executable, [str(entry) for entry in sys.path], dict(environment), list(preloaded)]
+        address = "\0conformance-" + hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+        while True:
+            ours = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with contextlib.suppress(ConnectionRefusedError):
+                ours.connect(address)
+                if not _is_ours(ours):
+                    raise ForkServerLost("another user's process has the name of the server")
+                return ours
+            ours.close()
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+                try:
+                    listening.bind(address)
+                except OSError:  # another worker was quicker: it listens soon
+                    time.sleep(0.02)
+                    continue
+                listening.listen(256)
+                self._server = self._started("serve_many", listening, environment, preloaded)
 
     def fork(self, message: bytes, files: Sequence[int]) -> ForkedProcess:
         try:
@@ -123,7 +172,8 @@ class _Connection:
         try:
             pid = self._forked.get(timeout=START_SECONDS)
         except queue.Empty:
-            self._server.kill()
+            if self._server is not None:
+                self._server.kill()
             pid = None
         if pid is None:
             raise self._error()
@@ -158,12 +208,42 @@ class _Connection:
         with self._lock:  # their statuses are lost with the server
             for process in self._living.values():
                 process.end(-signal.SIGKILL)
-        self._server.wait()
+        if self._server is not None:
+            self._server.wait()
 
 
-def serve(control: int) -> None:
+def _is_ours(connection: socket.socket) -> bool:
+    """Whether the process at the other end is of the same user."""
+    _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return bool(user == os.getuid())
+
+
+def serve_many(listening: int, preloaded: Sequence[str]) -> None:
+    """Forks a server of its own for each process that connects to the socket ``listening``, and ends with the last of
+    them."""
+    for module in preloaded:
+        importlib.import_module(module)
+    servers, idle_until = 0, time.monotonic() + LINGER_SECONDS
+    with socket.socket(fileno=listening) as listener:
+        listener.settimeout(0.5)
+        while servers or time.monotonic() < idle_until:
+            with contextlib.suppress(TimeoutError):
+                asker, _ = listener.accept()
+                with asker:
+                    if not _is_ours(asker):
+                        continue
+                    if os.fork() == 0:
+                        listener.close()
+                        serve(asker.detach(), preloaded)
+                        os._exit(0)
+                servers, idle_until = servers + 1, 0.0
+            while servers and os.waitpid(-1, os.WNOHANG)[0]:
+                servers -= 1
+
+
+def serve(control: int, preloaded: Sequence[str]) -> None:
     """Forks for the process at the other end of the socket ``control`` until that closes."""
-    for module in PRELOADED:
+    for module in preloaded:
         importlib.import_module(module)
     ended, wake = os.pipe()
     os.set_blocking(wake, False)
@@ -207,7 +287,7 @@ def _run(message: bytes, files: Sequence[int]) -> None:
     """What a fork does. It ends without returning."""
     code = 1
     try:
-        pipe, output = files
+        *pipes, output = files
         os.dup2(output, 1)
         os.dup2(output, 2)
         os.setsid()
@@ -217,7 +297,7 @@ def _run(message: bytes, files: Sequence[int]) -> None:
         sys.path[:] = asked["path"]
         os.chdir(asked["folder"])
         module, _, name = asked["function"].partition(":")
-        getattr(importlib.import_module(module), name)(pipe, **asked["arguments"])
+        getattr(importlib.import_module(module), name)(*pipes, **asked["arguments"])
         code = 0
     except SystemExit as ending:
         code = ending.code if isinstance(ending.code, int) else int(ending.code is not None)

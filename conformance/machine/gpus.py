@@ -125,7 +125,9 @@ def worker_environment(gpus: Gpus, entry: str | None, interpret: bool, workers: 
     ``entry`` is its GPU; ``interpret`` runs the kernels in Triton's interpreter and hides every GPU; ``workers`` share
     the cores, so that each takes only its part of them for numpy's and torch's own threads.
     """
-    variables = {} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(max(1, core_count() // workers))}
+    # Inductor would start as many processes of its own as there are cores, in every worker.
+    own = {"OMP_NUM_THREADS": str(max(1, core_count() // workers)), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    variables = {name: value for name, value in own.items() if name not in os.environ}
     if interpret:
         return {**variables, "TRITON_INTERPRET": "1", gpus.variable: "-1"}
     return {**variables, gpus.variable: entry} if entry is not None else variables

@@ -161,17 +161,18 @@ def _sine_product(a, b):
 
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 def test_remote_configs_of_a_compilation(harness, recorder, dynamic):
-    """The same, of a function that is compiled and called five times. Unlike PyTorch's test, what is read from the
-    cache computes the same bits as what was timed."""
+    """The same, of a function that is compiled and called five times: its sine has configs, its product is ATen's.
+    Unlike PyTorch's test, what is read from the cache computes the same bits as what was timed."""
     need_device(harness, recorder, "timing real kernels")
     device = torch.accelerator.current_accelerator()
     a = max_autotune.integers(100, 10, dtype=torch.float32).to(device)
     b = torch.eye(10, 100, dtype=torch.float32, device=device)
     outputs = []
+    settings = {"shape_padding": False, "autotune_remote_cache": True, "max_autotune_gemm_backends": "ATEN"}
     with checks.remote_cache() as cache:
         for tag in ("", "", "", "", "another"):
             with (
-                max_autotune.compiling(prologue_fusion=False, shape_padding=False, autotune_remote_cache=True),
+                max_autotune.compiling(**settings),
                 checks.tagged(tag),
             ):
                 outputs.append(torch.compile(_sine_product, dynamic=dynamic)(a, b).cpu())

@@ -15,6 +15,7 @@ from conformance.cases.generated_cases import Thin, generated
 from conformance.inductor.checks import dropout
 from conformance.inductor.checks import operations as checks
 from conformance.inductor.checks.choices import compiled_verdict
+from conformance.inductor.compile.observation import known
 from conformance.inductor.compile.program import program_of
 from conformance.inductor.graphs import operations as graphs_operations
 from conformance.inductor.graphs.operands import dense
@@ -34,6 +35,11 @@ QUICK_SIZES = (104, 72, 56)
 SEARCH_SPACES = ["DEFAULT", "EXHAUSTIVE"]
 BOTH = {"max_autotune_gemm_backends": "ATEN,TRITON", "max_autotune_conv_backends": "ATEN,TRITON"}
 TRITON = {"max_autotune_gemm_backends": "TRITON", "max_autotune_conv_backends": "TRITON"}
+#: Where every choice is timed: the first configs of a template alone, of small blocks. Each must be compiled, and fp32
+#: products of large blocks take Triton minutes.
+FEW = {"test_configs.max_mm_configs": 2}
+#: Blocks of fp32 products below the full tier on a device, for the same reason.
+SMALL_BLOCKS = r"\bBLOCK_K=(16|32), BLOCK_M=(32|64), BLOCK_N=(32|64)\b"
 
 
 def searching(space):
@@ -94,7 +100,7 @@ def test_mm_plus_mm_dynamic_has_no_template(inductor, target):
 def test_baddbmm(inductor, target, space):
     """A bias of one row per matrix, which the template's kernel adds."""
     small = (2, 72, 40, 24) if is_quick(inductor) else (3, 136, 72, 40)
-    batch, rows, columns, k = sized(inductor, (64, 2048, 192, 64), small)
+    batch, rows, columns, k = sized(inductor, (8, 264, 192, 64), small)
     problem = problems.baddbmm(rows, columns, k, "fp16", batch=batch, bias=problems.Bias("b1n"), alpha=1.0, beta=1.0)
     fills = sized(inductor, ("transparent", "randn"), None)
     for run in inductor.pinned(problem, target, inductor.template("bmm"), fills=fills, settings=searching(space)):
@@ -177,6 +183,8 @@ def test_epilogue_fusion(inductor, target, epilogue, dynamic, dtype):
     # folding constants, torch makes the zeros of a dropout on the device
     fields = {"dynamic": dynamic, "settings": sized(inductor, {}, {"joint_graph_constant_folding": False})}
     if dtype == "fp32":
+        if inductor.harness.settings.tier == "default":
+            fields["descriptions"] = sized(inductor, SMALL_BLOCKS, None)
         for run in inductor.pinned(problem, target, inductor.template("mm"), **fields):
             run.record(checks.epilogue_in_template(run.generated, steps))
         return
@@ -223,7 +231,8 @@ def test_matmul_dropout_backward(inductor, target, p):
         small_integers(dense(name, *shape), inductor.harness.settings.seed, number).cuda()
         for number, (name, shape) in enumerate(shapes.items())
     )
-    with torch.random.fork_rng(), torch._inductor.config.patch(max_autotune_gemm=True, fallback_random=True):
+    settings = {"max_autotune_gemm": True, "fallback_random": True, **known(FEW)}
+    with torch.random.fork_rng(), torch._inductor.config.patch(settings):
         torch._dynamo.reset()
         compiled = torch.compile(graphs_operations.dropout_of_mm)
         leaves = [a.clone().requires_grad_(), b.clone().requires_grad_()]
@@ -276,7 +285,7 @@ def test_conv1x1_with_free_symbols(inductor, target):
     inductor.recorder.set(kernel="inductor/conv1x1_of_counts", target=target, executor="device")
     operands = dense("x", 4, 3, 224, 224, last=1), dense("w", 64, 3, 1, 1, last=1)
     x, w = (small_integers(operand, inductor.harness.settings.seed, number) for number, operand in enumerate(operands))
-    with torch._inductor.config.patch(max_autotune=True):
+    with torch._inductor.config.patch({"max_autotune": True, **known(FEW)}):
         torch._dynamo.reset()
         compiled = torch.compile(graphs_operations.conv1x1_of_counts)
         for counts in ((201, 197), (203, 190)):
@@ -292,7 +301,7 @@ def test_conv1x1_with_free_symbols(inductor, target):
 def test_conv2d(inductor, target, order, space):
     """The convolution of the following test by itself."""
     orders = LAST if order == "channels-last" else {}
-    batch, size = sized(inductor, (32, 64), (2, 9))
+    batch, size = sized(inductor, (4, 33), (2, 9))
     problem = problems.conv2d(batch, 3, size, 64, 3, "fp32", padding=1, **orders)
     fills = sized(inductor, ("transparent", "randn"), None)
     kind = inductor.template("convolution 2d")
@@ -304,7 +313,7 @@ def test_conv2d(inductor, target, order, space):
 def test_conv_cat(inductor, target, space):
     """Pointwise kernels add 1 to a convolution and join both results: one kernel does it all, or in some releases one
     for each part. PyTorch's test compares the compiled module with itself."""
-    batch, size = sized(inductor, (32, 64), (2, 9))
+    batch, size = sized(inductor, (4, 33), (2, 9))
     operands = [dense("x", batch, 3, size, size), dense("w", 64, 3, 3, 3)]
     fields = {"templates": inductor.choices_of("convolution 2d"), "settings": searching(space)}
     compiled = pinned_choice(inductor, "conv_cat", operands, target, **fields)
@@ -379,6 +388,9 @@ def test_jit_fusion_matches_aot_fusion(inductor, target, build):
         def forward(self, x, number):
             return graphs_operations.many_of_one(x, number)
 
+    # for one package, headers are not worth compiling ahead, and its wrapper is not worth optimising
+    once = {"aot_inductor.precompile_headers": False, "aot_inductor.compile_wrapper_opt_level": "O0"}
+    settings = {**settings, **known({**FEW, **once})}
     exported = torch.export.export(Module(), (x.cuda(), number.cuda()))
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         path = f"{folder}/many_of_one.pt2"

@@ -1,6 +1,8 @@
 """Inductor's autotuning in processes of its own: what a job that hangs, fails or crashes costs, and who sees what.
 
-Nothing of this needs a device except where real kernels are timed and where several devices are shared out.
+Nothing of this needs a device except where real kernels are timed and where several devices are shared out. Children
+that need none are forks of a process that has imported Inductor, except for one. Those that time kernels are started as
+Inductor starts them.
 """
 
 import os
@@ -9,7 +11,7 @@ import pytest
 import torch
 
 from conformance.inductor.checks import tuning as checks
-from conformance.inductor.tuning import child_process, max_autotune, tuning_jobs, tuning_processes
+from conformance.inductor.tuning import child_process, forked_children, max_autotune, tuning_jobs, tuning_processes
 from conformance.inductor.tuning.tuning_jobs import Job
 from conformance.judging.case_steps import need_device, record
 from conformance.records import Reason, ReasonCode
@@ -18,14 +20,14 @@ from conformance.records import Reason, ReasonCode
 @pytest.fixture(scope="module")
 def process():
     """One tuning process for the cases of this module: each leaves it healthy or fails."""
-    with tuning_processes.tuning_process() as tuning_process:
+    with tuning_processes.tuning_process(forked_children.make_forked) as tuning_process:
         yield tuning_process
 
 
 @pytest.fixture(scope="module")
 def pool():
     """A pool with two children, for two devices that need not exist."""
-    with tuning_processes.tuning_pool([0, 1]) as tuning_pool:
+    with tuning_processes.tuning_pool([0, 1], forked_children.forked_class()) as tuning_pool:
         yield tuning_pool
 
 

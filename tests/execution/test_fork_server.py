@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from conformance.execution import fork_server
 from conformance.execution.compilation import child_environment
 from conformance.execution.fork_server import ForkedProcess, ForkServer, ForkServerLost
 
@@ -46,7 +48,7 @@ def server() -> ForkServer:
 def forked(server: ForkServer, function: str, **arguments: object) -> tuple[ForkedProcess, Connection, int]:
     mine, theirs = Pipe()
     output = os.open(tempfile.mkdtemp() + "/output", os.O_RDWR | os.O_CREAT)
-    process = server.fork(f"{HERE}:{function}", arguments, theirs.fileno(), output, dict(os.environ))
+    process = server.fork(f"{HERE}:{function}", arguments, (theirs.fileno(),), output, dict(os.environ))
     theirs.close()
     return process, mine, output
 
@@ -79,12 +81,46 @@ def test_a_lost_server_is_replaced(server: ForkServer) -> None:
         process.wait(0.1)
     assert process.running
     assert server._connection is not None
+    assert server._connection._server is not None
     server._connection._server.kill()
     assert process.wait(10) == -signal.SIGKILL, "a status that went with the server"
     os.kill(process.pid, signal.SIGKILL)
     again, pipe, _ = forked(server, "tell", name="TOLD")
     assert pipe.recv()[3]
     assert again.wait(10) == 0
+
+
+def shared() -> ForkServer:
+    return ForkServer(child_environment(), ("json", "tests.execution.test_fork_server"), shared=True)
+
+
+def test_a_shared_server_starts_once_and_ends_with_the_last_that_asks() -> None:
+    pids = []
+    servers = [shared(), shared()]
+    for server in servers:
+        process, pipe, _ = forked(server, "tell", name="TOLD")
+        assert pipe.recv()[3:] == (False, True), "it has imported what it was told"
+        assert process.wait(10) == 0
+        assert server._connection is not None
+        pids.append(server._connection._server and server._connection._server.pid)
+    assert pids[0] is not None, "the first starts it"
+    assert pids[1] is None, "the second joins it"
+    starter = servers[0]._connection
+    for server in servers:
+        assert starter is not None
+        assert starter._server is not None
+        assert starter._server.poll() is None, "it serves the others still"
+        assert server._connection is not None
+        server._connection._socket.shutdown(socket.SHUT_RDWR)
+    assert starter is not None
+    assert starter._server is not None
+    assert starter._server.wait(10) == 0
+
+
+def test_another_users_server_is_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fork_server, "_is_ours", lambda connection: False)
+    with pytest.raises(ForkServerLost, match="another user"):
+        forked(shared(), "wait")
 
 
 def test_a_server_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,12 @@ import contextlib
 import dataclasses
 import functools
 import os
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +23,7 @@ from torch._inductor.select_algorithm import AlgorithmSelectorCache as Selector
 from torch._inductor.select_algorithm import GeneratedCodeCache, TritonTemplate
 
 from conformance.inductor.checks import caches, feedback, tuning
-from conformance.inductor.tuning import max_autotune, stand_ins, tuning_jobs, tuning_processes
+from conformance.inductor.tuning import forked_children, max_autotune, stand_ins, tuning_jobs, tuning_processes
 from conformance.inductor.tuning.template_cache import Counted
 from conformance.inductor.tuning.tuning_jobs import Job, Reply
 from tests.inductor.planted_code import failed
@@ -205,8 +207,18 @@ class DeviceLeaks(Light):
 
 def test_inductors_process_whose_kill_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TuningProcess, "kill", TuningProcess.close)
-    with tuning_processes.tuning_process() as process:
+    with tuning_processes.tuning_process(forked_children.make_forked) as process:
         assert failed(tuning.is_killed(process)) == ["child ended"]
+
+
+def test_forked_child_is_what_inductor_would_start() -> None:
+    with tuning_processes.tuning_process(forked_children.make_forked, 3) as process:
+        assert failed(tuning.crashes(process)) == []
+        reply = tuning_processes.ask(process, Job(2.5))
+        assert (reply.value, reply.visible) == (2.5, "3")
+        command = Path(f"/proc/{process.process.pid}/cmdline").read_text()
+        assert "fork_server" in command, command
+    assert process.process.poll() == -signal.SIGKILL
 
 
 # --- the pool ---------------------------------------------------------------------------------------------------------

@@ -99,7 +99,9 @@ def test_leases_balance():
 def test_worker_environment(four_gpus, monkeypatch):
     monkeypatch.setattr(gpus, "core_count", lambda: 8)
     four = find_gpus()
-    assert worker_environment(four, "3", False, 4) == {"OMP_NUM_THREADS": "2", "CUDA_VISIBLE_DEVICES": "3"}
-    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    own = {"OMP_NUM_THREADS": "2", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    assert worker_environment(four, "3", False, 4) == {**own, "CUDA_VISIBLE_DEVICES": "3"}
+    for name in own:
+        monkeypatch.setenv(name, "5")
     assert worker_environment(four, None, False, 4) == {}
     assert worker_environment(Gpus(), None, True, 16) == {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "-1"}

@@ -113,7 +113,12 @@ def settings(program: Program, fixed: Mapping[str, Any]) -> dict[str, Any]:
             "generated without a device: leave it out, or use a device"
         )
     merged = {**ALWAYS, **options, **fixed}
-    return {name: value for name, value in merged.items() if has_option(name)}
+    return known(merged)
+
+
+def known(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of ``options`` that the installed torch has."""
+    return {name: value for name, value in options.items() if has_option(name)}
 
 
 def has_option(name: str) -> bool:

@@ -57,13 +57,19 @@ def ask(process: Any, job: Job, seconds: float = START_SECONDS) -> Any:
 
 
 @contextlib.contextmanager
-def tuning_pool(devices: Sequence[int | None] | None) -> Iterator[Any]:
-    """A pool with one child for each of ``devices`` (those that Inductor finds if None), ended on exit."""
-    from torch._inductor.autotune_process import TuningProcessPool
+def tuning_pool(devices: Sequence[int | None] | None, process_class: Any = None) -> Iterator[Any]:
+    """A pool with one child for each of ``devices`` (those that Inductor finds if None), ended on exit. Its processes
+    are of ``process_class``, or Inductor's."""
+    from torch._inductor import autotune_process
 
-    listed = mock.patch.object(TuningProcessPool, "get_device_list", staticmethod(lambda: devices))
-    with listed if devices is not None else contextlib.nullcontext():
-        pool = TuningProcessPool()
+    pool_class = autotune_process.TuningProcessPool
+    with contextlib.ExitStack() as stack:
+        if devices is not None:
+            listed = staticmethod(lambda: devices)
+            stack.enter_context(mock.patch.object(pool_class, "get_device_list", listed))
+        if process_class is not None:
+            stack.enter_context(mock.patch.object(autotune_process, "TuningProcess", process_class))
+        pool = pool_class()
     try:
         yield pool
     finally:
