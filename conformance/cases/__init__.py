@@ -5,7 +5,7 @@ them. The examples that cases are made of are the kernels' own. Imports no pytes
 
 * Of a ``Thin`` parameter the first values are taken (``generated_cases``), of a sample of configs the first
   ``configs`` that the scenario asks for (``scenarios``).
-* fp32 keeps the ``UNROLLED_CONFIGS`` smallest tiles, in the sweep one (``scenarios``).
+* fp32 keeps the configs that compile within seconds, in the default tier too (``unrolled``).
 * A kernel beyond the core has one of the rows, the next one for each kernel and test: ``in_turn``. A scenario with
   ``every_config`` or ``every_target`` keeps them all (``scenarios``).
 * In the sweep each of the n kernels that share a table takes every n-th row of its sample, two rows at least:

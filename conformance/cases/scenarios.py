@@ -5,16 +5,20 @@ A test states what it is about and gets one case per row::
     @scenario(where(persistent=True), order=ORDERS, tma_store=[False, True], rotate={"flatten": [False, True]})
     def test_x(conform, kernel, target, dtype, config, order, tma_store, flatten): ...
 
-The combinations of the test's own parameters count as the values of one parameter, and so do those of ``rotate``.
+The combinations of the test's own parameters count as the values of one parameter.
 :func:`~conformance.cases.cover.cover` chooses the rows of one kernel, so that one can predict them:
 
 * *quick*: every combination, dtype, config (of a sample) and rotated value appears, each row on one target. There are
   at least as many rows as the longest of these lists has values. Targets take turns: each kernel of a test, and each
   test of a file, begins one target later. A kernel beyond the core has one of the rows, which is also chosen in
   turn;
-* *default*: every value appears with every dtype, each combination :data:`DEFAULT_TURNS` times, on every target. A
-  kernel beyond the core has each combination once with each dtype, and not every config;
+* *default*, on every target: each combination, and each rotated value, appears with every dtype. A kernel beyond the
+  core has every two values of two parameters together, and each value with every width of dtype. Configs are the usual
+  ones of their dtype (:func:`_usual`), the same for each test: what is compiled for one test serves another. A sweep
+  has every config, with every width of dtype if the kernel is of the core;
 * *full* and *exhaustive*: crossed.
+
+Below the full tier fp32 has only configs that compile within seconds (:mod:`~conformance.cases.unrolled`).
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ from conformance.cases import config_space
 from conformance.cases.case_table import ATTRIBUTE, CaseTable, Selection, Test, identify
 from conformance.cases.config_space import covering_sample
 from conformance.cases.cover import cover, in_turn
+from conformance.cases.unrolled import UNROLLED, within_limit
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.catalogue import catalogue, own_kernels
 from conformance.kernels.families.examples import stored_dtype
@@ -39,13 +44,9 @@ from conformance.problems import itemsize
 from conformance.records import Reason, ReasonCode
 from conformance.targets import Target
 
-#: Rows of each combination with each dtype in the default tier, for kernels of the core.
-DEFAULT_TURNS = 3
-
-#: The dtype that no matrix unit multiplies: its products are unrolled, which takes a large tile many times as long to
-#: compile as any other dtype. In the quick tier it has the smallest tiles only, this many of them.
-UNROLLED = "fp32"
-UNROLLED_CONFIGS = 3
+#: Configs that each dtype of a kernel of the core has in the default tier, the same in every test but the sweep. A
+#: kernel beyond the core has one.
+USUAL_CONFIGS = 2
 
 #: The tiers in which everything is crossed.
 CROSSED = ("full", "exhaustive")
@@ -90,8 +91,9 @@ def scenario(
     """Makes a test a scenario.
 
     ``kernels`` selects from the catalogue (see :func:`where`) and ``dtypes`` restricts the dtypes. ``rotate`` are
-    parameters that are not crossed with the others below the full tier. ``configs`` takes, in the quick tier only, that
-    many of each kernel's sample of configs. With ``every_config`` the configs are those of the sweep
+    parameters that are not crossed below the full tier, neither with the others nor among themselves. ``configs``
+    takes, in the quick tier only, that many of each kernel's sample of configs: those of the smallest tiles, because
+    they are interpreted. With ``every_config`` the configs are those of the sweep
     (:mod:`~conformance.cases.config_space`), each in every tier; with ``every_target`` the quick tier has each target
     that takes the dtypes. The rest are the test's own parameters: each a list of values, or a mapping from tier to the
     number of values, which are then numbers from 0, or a function that returns the values for a kernel.
@@ -180,7 +182,8 @@ def _taken(scenario: Scenario, kernel: Kernel, targets: Sequence[Target], tier: 
         spaces = {target: dict.fromkeys(config_space.space(kernel, target, tier)) for target in targets}
     else:
         listed = kernel.configs if tier in CROSSED else covering_sample(kernel.configs)
-        listed = listed[: scenario.configs] if scenario.configs and tier == "quick" else listed
+        if scenario.configs and tier == "quick":
+            listed = tuple(sorted(listed, key=_tile_size)[: scenario.configs])
         spaces = dict.fromkeys(targets, dict.fromkeys(listed))
     whole = scenario.every_config and tier in CROSSED
 
@@ -188,13 +191,14 @@ def _taken(scenario: Scenario, kernel: Kernel, targets: Sequence[Target], tier: 
         reason = _refusal(kernel, dtype, config, target)
         return reason is None or (whole and reason.code not in ABOUT_THE_TARGET)
 
-    return [
+    taken = [
         (dtype, config, target)
         for dtype in _kernel_dtypes(kernel, scenario)
         for config in dict.fromkeys(config for space in spaces.values() for config in space)
         for target in targets
         if config in spaces[target] and takes(dtype, config, target)
     ]
+    return taken if tier in CROSSED else _soon_compiled(kernel, taken)
 
 
 def rows(
@@ -231,12 +235,11 @@ def _groups(
     if tier == "quick":
         chosen = _quick_rows(scenario, kernel, taken, combinations)
         return [((target,), (dtype, config), tuple(own)) for target, dtype, config, *own in chosen]
+    if tier == "default":
+        return _default_groups(scenario, kernel, taken, combinations)
     takers: dict[tuple[str, Any], list[Target]] = {}
     for dtype, config, target in taken:
         takers.setdefault((dtype, config), []).append(target)
-    if tier == "default":
-        chosen = _default_rows(scenario, kernel, list(takers), combinations)
-        return [(takers[dtype, config], (dtype, config), tuple(own)) for dtype, config, *own in chosen]
     rotated = itertools.product(*scenario.rotate.values())
     values = [(*combination, *turn) for combination, turn in itertools.product(combinations, rotated)]
     by_dtype = [list(pairs) for _, pairs in itertools.groupby(takers.items(), key=lambda item: item[0][0])]
@@ -251,8 +254,6 @@ def _values(values: Values, kernel: Kernel, tier: str) -> Sequence[Any]:
 
 #: The test's own parameters in a cover: their combinations count as the values of one parameter.
 OWN = "own parameters"
-#: Those of ``rotate`` likewise.
-ROTATED = "rotated"
 
 
 def _quick_rows(
@@ -262,17 +263,23 @@ def _quick_rows(
     combinations: Sequence[tuple[Any, ...]],
 ) -> list[tuple[Any, ...]]:
     """A few rows in which every value appears, each with one target; of a kernel beyond the core one of them."""
-    taken = _without_long_compilations(taken, every_config=scenario.every_config)
     # Kernels from elsewhere do not count, and a new one of ours comes last: neither moves the others here.
     peers = [known.name for known in own_kernels().values() if scenario.kernels(known)]
     place = (peers.index(kernel.name) if kernel.name in peers else len(peers)) + scenario.number
     targets = list(dict.fromkeys(target for _, _, target in taken))
+    parameters = {
+        OWN: combinations,
+        "dtype": list(dict.fromkeys(dtype for dtype, _, _ in taken)),
+        "config": list(dict.fromkeys(config for _, config, _ in taken)),
+        **scenario.rotate,
+        "target": in_turn(targets, place),
+    }
     covered = cover(
-        {**_parameters(scenario, taken, combinations), "target": in_turn(targets, place)},
+        parameters,
         free=() if scenario.every_target else ("target",),
         possible=_among(("dtype", "config", "target"), taken),
     )
-    chosen = [(target, dtype, config, *combination, *turn) for combination, dtype, config, turn, target in covered]
+    chosen = [(target, dtype, config, *combination, *turn) for combination, dtype, config, *turn, target in covered]
     if kernel.core or scenario.every_config or scenario.every_target:
         return chosen
     return [
@@ -281,36 +288,77 @@ def _quick_rows(
     ]
 
 
-def _default_rows(
+def _default_groups(
     scenario: Scenario,
     kernel: Kernel,
-    pairs: Sequence[tuple[str, Any]],
+    taken: Sequence[Taken],
     combinations: Sequence[tuple[Any, ...]],
-) -> list[tuple[Any, ...]]:
-    """Every value appears with every dtype; with a kernel of the core each combination of the test's own parameters
-    :data:`DEFAULT_TURNS` times, with a kernel beyond it not every config."""
-    core = kernel.core or scenario.every_config
-    turns = DEFAULT_TURNS if core and not scenario.every_config else 1
-    with_dtype = [*[OWN] * turns, *(["config"] if core else []), ROTATED]
+) -> list[Group]:
+    """The cases of each target. Targets with the same configs have the same cases."""
+    pairs_of: dict[Target, list[tuple[str, Any]]] = {}
+    for dtype, config, target in taken:
+        pairs_of.setdefault(target, []).append((dtype, config))
+    targets_of: dict[tuple[tuple[str, Any], ...], list[Target]] = {}
+    for target, pairs in pairs_of.items():
+        targets_of.setdefault(tuple(pairs if scenario.every_config else _usual(kernel, pairs)), []).append(target)
+    return [
+        (targets, pair, own)
+        for pairs, targets in targets_of.items()
+        for pair, own in _with_each_dtype(scenario, kernel, pairs, combinations)
+    ]
+
+
+def _usual(kernel: Kernel, pairs: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """Of ``pairs`` of a dtype and a config the usual configs of each dtype: :data:`USUAL_CONFIGS` of them, or one if
+    the kernel is beyond the core. They stand evenly apart when configs are sorted by their tiles, and each dtype begins
+    at another place, so that few dtypes share a config."""
+    configs: dict[str, list[Any]] = {}
+    for dtype, config in pairs:
+        configs.setdefault(dtype, []).append(config)
+    names = kernel.dtype_names()
+    usual = []
+    for dtype, able in configs.items():
+        able.sort(key=_tile_size)
+        begin = (2 * names.index(dtype) + 1) * len(able) // (2 * len(names)) if dtype != ANY else 0
+        count = USUAL_CONFIGS if kernel.core else 1
+        usual += [(dtype, in_turn(able, begin + number * len(able) // count)[0]) for number in range(count)]
+    return list(dict.fromkeys(usual))
+
+
+def _tile_size(config: Any) -> int:
+    """Elements of a config's tile; 0 for :data:`ANY`."""
+    return 0 if config == ANY else math.prod(config.tile)
+
+
+def _with_each_dtype(
+    scenario: Scenario, kernel: Kernel, pairs: Sequence[tuple[str, Any]], combinations: Sequence[tuple[Any, ...]]
+) -> list[tuple[tuple[str, Any], tuple[Any, ...]]]:
+    """A cover of the default tier, as the module's docstring describes it: a dtype and config, and the values of the
+    test's own parameters and of those that are rotated.
+
+    ``pairs`` are the dtypes and configs that go together, ``combinations`` those of the test's own parameters.
+    """
+    trios = [(_width(dtype), dtype, config) for dtype, config in pairs]
+    taken = dict(zip(("width", "dtype", "config"), zip(*trios, strict=True), strict=True))
+    columns = [combinations] if kernel.core else zip(*combinations, strict=True)
+    own = dict(zip([OWN] if kernel.core else scenario.parameters, columns, strict=True))
+    values = {name: list(dict.fromkeys(column)) for name, column in {**taken, **own, **scenario.rotate}.items()}
+    each = "dtype" if kernel.core and not scenario.every_config else "width"
+    together = [*itertools.combinations((*own, each), 2), *((each, name) for name in scenario.rotate)]
     covered = cover(
-        _parameters(scenario, pairs, combinations),
-        pairs=[("dtype", name) for name in with_dtype],
-        free=() if core else ("config",),
-        possible=_among(("dtype", "config"), pairs),
+        values,
+        pairs=[*together, ("width", "config")] if kernel.core and scenario.every_config else together,
+        free=() if kernel.core or scenario.every_config else ("config",),
+        possible=_among(tuple(taken), trios),
     )
-    return [(dtype, config, *combination, *turn) for combination, dtype, config, turn in covered]
+    if kernel.core:
+        return [((dtype, config), (*combination, *turn)) for _, dtype, config, combination, *turn in covered]
+    return [((dtype, config), tuple(others)) for _, dtype, config, *others in covered]
 
 
-def _parameters(
-    scenario: Scenario, taken: Sequence[tuple[Any, ...]], combinations: Sequence[tuple[Any, ...]]
-) -> dict[str, Sequence[Any]]:
-    """What a cover chooses from; ``taken`` are tuples of dtype, config and maybe more."""
-    return {
-        OWN: combinations,
-        "dtype": list(dict.fromkeys(row[0] for row in taken)),
-        "config": list(dict.fromkeys(row[1] for row in taken)),
-        ROTATED: list(itertools.product(*scenario.rotate.values())),
-    }
+def _width(dtype: str) -> tuple[int, bool]:
+    """What most code depends on, of a dtype: the bytes of its first operand's elements, and whether it is "tf32"."""
+    return (0 if dtype == ANY else itemsize(stored_dtype(dtype)), dtype == "tf32")
 
 
 def _among(names: Sequence[str], taken: Iterable[tuple[Any, ...]]) -> Callable[[Mapping[str, Any]], bool]:
@@ -319,16 +367,18 @@ def _among(names: Sequence[str], taken: Iterable[tuple[Any, ...]]) -> Callable[[
     return lambda part: tuple(map(part.get, names)) in parts
 
 
-def _without_long_compilations(taken: Sequence[Taken], *, every_config: bool) -> list[Taken]:
-    """``taken`` without the large tiles of :data:`UNROLLED`, which keeps its :data:`UNROLLED_CONFIGS` smallest.
-
-    With ``every_config`` it keeps only the smallest. The other dtypes drop that one if all of them have others.
-    """
-    unrolled = dict.fromkeys(config for dtype, config, _ in taken if dtype == UNROLLED)
-    small = sorted(unrolled, key=lambda config: math.prod(config.tile))[: 1 if every_config else UNROLLED_CONFIGS]
-    taken = [row for row in taken if row[0] != UNROLLED or row[1] in small]
-    others = [row for row in taken if row[0] == UNROLLED or row[1] not in small]
-    return others if every_config and len({dtype for dtype, *_ in others}) == len({d for d, *_ in taken}) else taken
+def _soon_compiled(kernel: Kernel, taken: Sequence[Taken]) -> list[Taken]:
+    """``taken`` without what takes long to compile: see :func:`~conformance.cases.unrolled.within_limit`."""
+    configs: dict[Target, list[Any]] = {}
+    for dtype, config, target in taken:
+        if dtype == UNROLLED:
+            configs.setdefault(target, []).append(config)
+    return [
+        (dtype, config, target)
+        for dtype, config, target in taken
+        if dtype != UNROLLED
+        or within_limit(kernel, kernel.example(dtype, config, kernel.usual_shape), config, configs[target])
+    ]
 
 
 def table_of(scenario: Scenario, selection: Selection, arguments: Sequence[str]) -> CaseTable:

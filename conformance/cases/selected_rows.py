@@ -16,6 +16,7 @@ from conformance.cases import config_space
 from conformance.cases.case_table import ATTRIBUTE, CaseTable, Selection, Test
 from conformance.cases.cover import cover
 from conformance.cases.scenarios import ABOUT_THE_TARGET
+from conformance.cases.unrolled import UNROLLED, within_limit
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.heuristics.device_class import HEAD_DIMS, DeviceClass
 from conformance.heuristics.lookup import flex_default, for_target
@@ -50,8 +51,8 @@ class SelectedRows:
 
     The quick tier has none of them, the default tier a cover of each target's rows, the tiers above it all. The cover
     holds every dtype, every extent of a block in each dimension, every number of stages and of warps, and every head
-    dim. A row that the limits of a target refuse is a case above the default tier only, as in the sweep over listed
-    rows.
+    dim; of fp32 it holds what compiles within seconds. A row that the limits of a target refuse is a case above the
+    default tier only, as in the sweep over listed rows.
     """
 
     def table(self, selection: Selection, arguments: Sequence[str]) -> CaseTable:
@@ -83,7 +84,10 @@ def rows(kernel: Kernel, targets: Sequence[Target], tier: str) -> list[tuple[Tar
     takers: dict[tuple[str, ConfigAndSize], list[Target]] = {}
     for target in targets:
         usable = _usable(kernel, dtypes, target, refused=tier != "default")
-        for row in [row for (row,) in cover({"row": usable}, shown=_traits)] if tier == "default" else usable:
+        if tier == "default":
+            soon_compiled = _soon_compiled(kernel, usable, target)
+            usable = [row for (row,) in cover({"row": soon_compiled}, shown=_traits)]
+        for row in usable:
             takers.setdefault(row, []).append(target)
     by_dtype = sorted(takers.items(), key=lambda item: dtypes.index(item[0][0]))
     return [(target, dtype, *row) for (dtype, row), able in by_dtype for target in able]
@@ -99,6 +103,18 @@ def _usable(kernel: Kernel, dtypes: Sequence[str], target: Target, *, refused: b
             if reason is None or (refused and reason.code not in ABOUT_THE_TARGET):
                 rows.append((dtype, row))
     return rows
+
+
+def _soon_compiled(
+    kernel: Kernel, rows: Sequence[tuple[str, ConfigAndSize]], target: Target
+) -> list[tuple[str, ConfigAndSize]]:
+    """``rows`` without what takes long to compile: see :func:`~conformance.cases.unrolled.within_limit`."""
+    configs = [row[0] for dtype, row in rows if dtype == UNROLLED]
+    return [
+        (dtype, row)
+        for dtype, row in rows
+        if within_limit(kernel, selected(kernel, dtype, target)[row], row[0], configs)
+    ]
 
 
 def _traits(item: tuple[str, ConfigAndSize]) -> set[Hashable]:

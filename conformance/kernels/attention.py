@@ -300,6 +300,7 @@ class Backward(AttentionKernel):
     """Gradients of k and v in the main launch, one block of keys per program; row sums before, those of q after."""
 
     operation = "attention_backward"
+    products = 8  # scores and gradients of values, weights and keys
 
     def _rows(self, plan: Plan) -> int:
         return int(plan.config.block_n)

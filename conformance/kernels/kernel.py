@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -198,6 +199,11 @@ class Kernel(abc.ABC):
     def draw_variant(self, draw: Draw) -> Variant:
         """The variant of a random problem."""
         return Variant(sms=draw.pick((None, 2, 3))) if self.persistent else self.example_variant()
+
+    def multiply_adds(self, problem: Problem, config: AnyConfig) -> int:
+        """Multiply-adds that the code of one program holds for one step of the main loop if nothing but such
+        instructions computes its products; by default those of one product of tiles."""
+        return math.prod(config.tile)
 
     def shared_memory(self, plan: Plan) -> int | None:
         """Bytes of shared memory that one block needs, by the kernel's own estimate; None if it makes none."""

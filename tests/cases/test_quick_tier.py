@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import math
 from collections import Counter
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from conformance.cases import scenarios
 from conformance.cases.case_table import Selection, cases_of
 from conformance.cases.config_space import covering_sample
 from conformance.cases.cover import cover
-from conformance.cases.scenarios import UNROLLED, UNROLLED_CONFIGS, Scenario, every_kernel, ragged, rows, where
+from conformance.cases.scenarios import Scenario, ragged, rows, where
 from conformance.codegen_checks import MFMA, MMA, TCGEN05, WGMMA, WMMA
 from conformance.execution.compilation import CompilePool, CompileRequest
 from conformance.gate.mustpass.profiles import cases_by_kernel, read_profiles
@@ -53,11 +52,10 @@ def faults():
         gaps += [f"{name} has {len(configs)} configs"] if configs != set(covering_sample(get(name).configs)) else []
         pairs = {(dtype, static) for _, dtype, _, _, static in cases[name]}
         gaps += [f"{name} keeps dtype and static in step"] if len(pairs) < 2 * len(dtypes) - 1 else []
-    unused = set(TARGETS) - {target for name in CORE for target, *_ in cases[name]}
-    return gaps + [f"{target.id} is not used" for target in unused]
+    return gaps
 
 
-def test_each_value_appears_and_every_target_is_used():
+def test_each_value_appears_on_targets_in_turn():
     assert len(CORE) == 2
     assert faults() == []
 
@@ -131,33 +129,10 @@ def unproven(ids):
 
 def test_the_quick_tier_has_a_case_of_every_claim():
     ids = quick_cases()
-    assert len(ids) > 900
+    assert len(ids) > 800
+    assert {target.id for target in TARGETS if sum(case.endswith(f"-{target.id}]") for case in ids) < 20} == set()
     assert unproven(ids) == []
     assert unproven([case for case in ids if "grouped_mm" not in case]) == [("sm_90", "grouped")]
-
-
-# The dtype that is unrolled
-
-
-def tiles(scene, tier):
-    """The sizes of the tiles with which the unrolled dtype appears, and the sizes of all tiles."""
-    taken = rows(scene, get("mm"), TARGETS, tier)
-    area = {config: math.prod(config.tile) for _, _, config, *_ in taken}
-    assert {dtype for _, dtype, *_ in taken} >= {UNROLLED, "tf32", "fp16", "bf16"}
-    return sorted({area[config] for _, dtype, config, *_ in taken if dtype == UNROLLED}), sorted(area.values())
-
-
-def test_the_unrolled_dtype_has_the_smallest_tile_of_a_sweep_in_the_quick_tier_alone():
-    scene = Scenario(every_kernel, {"shape": ["ragged"]}, every_config=True)
-    unrolled, every = tiles(scene, "quick")
-    assert unrolled == every[:1]
-    assert len(tiles(scene, "default")[0]) > 1
-
-
-def test_the_unrolled_dtype_has_small_tiles_in_the_quick_tier_alone():
-    unrolled, every = tiles(SCENE, "quick")
-    assert set(unrolled) <= set(every[:UNROLLED_CONFIGS])
-    assert max(tiles(SCENE, "default")[0]) == max(every)
 
 
 # Matrix units

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 from conformance.kernels.families.draw import Draw
@@ -23,6 +24,13 @@ class AttentionFamily(Kernel):
     operation: ClassVar[str]
     #: whether one program holds all queries and the keys are split among programs instead
     few_queries: bool = False
+    #: products of tiles in the code of the main launch: scores and values, in blocks with a mask and without
+    products: ClassVar[int] = 4
+
+    def multiply_adds(self, problem: Any, config: Any) -> int:
+        """See :class:`Kernel`. A program with few queries holds at least the smallest tile of them."""
+        rows = LEAST_TILE if self.few_queries else 1
+        return self.products * rows * math.prod(config.tile) * problem.head_dim  # type: ignore[no-any-return]
 
     def example(self, dtype: str, config: Any, shape: str = "ragged") -> Attention:
         """See :class:`Kernel`: queries stand for rows, keys for columns and k; a causal mask in two of the classes."""
