@@ -7,14 +7,15 @@ device says of them is read back at once.
 from __future__ import annotations
 
 import functools
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from conformance.inputs.fills import Fill
+from conformance.execution.kept import Kept
+from conformance.execution.transfers import moved, read_together
+from conformance.inputs.fills import Fill, applicable_fills, fills
 from conformance.inputs.guarded_batch import GuardedBatch, row_bytes
 from conformance.inputs.guarded_memory import POISON
 from conformance.numerics.contract import Contract
@@ -22,14 +23,25 @@ from conformance.numerics.rounding import bits
 from conformance.numerics.verdict import Limits
 from conformance.problems import DTYPES, Problem
 
-#: Bytes of device memory that a process keeps for groups.
-KEPT = 64 << 20
 #: Bytes of device memory that the fills of a group may take while they run and are judged.
 AT_ONCE = 64 << 20
 #: The same of a fill that takes more, and has a group for itself. Above it fills run and are judged one by one.
-ALONE = 512 << 20
-#: Bytes of the largest tensor of which a pinned copy is made: torch keeps the memory of these.
-PINNED = 8 << 20
+ALONE = 1 << 30
+
+
+#: Fills that this process has made, by problem, contract, seed and name.
+FILLS: Kept[Fill] = Kept(256 << 20, lambda fill: fill.nbytes)
+
+
+def fills_for(problem: Problem, contract: Contract, seed: int, names: Sequence[str] | None = None) -> tuple[Fill, ...]:
+    """The fills of ``problem``, or those in ``names``, shared by all its layouts; raises as :func:`fills` does."""
+
+    def one(name: str) -> Fill:
+        (fill,) = fills(problem.dense, contract, seed, (name,))
+        return fill
+
+    chosen = applicable_fills(problem, contract, names)
+    return tuple(FILLS.get((problem.dense, contract, seed, name), functools.partial(one, name)) for name in chosen)
 
 
 @dataclass(frozen=True)
@@ -43,46 +55,28 @@ class FillGroup:
     size: int
 
 
-class KeptGroups:
-    """Groups by what they are made of, the latest ones up to ``limit`` bytes."""
-
-    def __init__(self, limit: int = KEPT) -> None:
-        self._limit = limit
-        self._groups: OrderedDict[object, FillGroup] = OrderedDict()
-
-    def get(self, problem: Problem, contract: Contract, fills: Sequence[Fill], device: torch.device) -> FillGroup:
-        """The group of ``fills``, which belong to ``problem`` or one that differs in layouts."""
-        key = (problem.dense, contract, device, *((fill.name, fill.seed) for fill in fills))
-        group = self._groups.pop(key, None) or group_of(problem, contract, fills, device)
-        self._groups[key] = group
-        while sum(kept.size for kept in self._groups.values()) > self._limit:
-            self._groups.popitem(last=False)
-        return group
-
-    def forget(self) -> None:
-        """Gives up every group, so that its memory can be used for something else."""
-        self._groups.clear()
+#: The groups of this process.
+GROUPS: Kept[FillGroup] = Kept(64 << 20, lambda group: group.size)
 
 
-#: Of this process.
-GROUPS = KeptGroups()
+def kept_group(
+    problem: Problem, contract: Contract, seed: int, names: tuple[str, ...], device: torch.device
+) -> FillGroup:
+    """The fills ``names`` of ``problem`` as a group, which problems that differ in layouts share; made if it is not
+    kept. Raises as :func:`fills_for` does."""
+    key = (problem.dense, contract, seed, names, device)
+    return GROUPS.get(key, lambda: group_of(problem, contract, fills_for(problem, contract, seed, names), device))
 
 
 def group_of(problem: Problem, contract: Contract, fills: Sequence[Fill], device: torch.device) -> FillGroup:
     """``fills`` of ``problem`` as a group on ``device``."""
-    move = functools.partial(_moved, device=device)
+    move = functools.partial(moved, device=device)
     inputs = {
         name: move(torch.stack([bits(fill.inputs[name].contiguous()) for fill in fills])) for name in fills[0].inputs
     }
     limits = {output.name: Limits.of(problem, contract, fills, output.name, move) for output in problem.outputs}
     size = sum(tensor.nbytes for tensor in inputs.values()) + sum(allowed.nbytes for allowed in limits.values())
     return FillGroup(tuple(fills), inputs, limits, size)
-
-
-def _moved(tensor: Tensor, device: torch.device) -> Tensor:
-    """``tensor`` on ``device``. Nothing waits for the transfer of a small one, whose copy cannot be paged out."""
-    pinned = device.type == "cuda" and tensor.nbytes <= PINNED
-    return (tensor.pin_memory() if pinned else tensor).to(device, non_blocking=pinned)
 
 
 def fills_at_once(problem: Problem) -> int:
@@ -113,16 +107,13 @@ def read_judgements(problem: Problem, group: FillGroup, batch: GuardedBatch) -> 
         wrong |= wrong_runs.any(1)
         wrong |= (runs[:, :1] != runs[:, 1:]).flatten(1).any(1)
         used.append(used_by_first)
-    first = batch.outputs(problem.output.name)[:, 0]
-    figures = torch.stack([wrong.double(), *used])
-    packed = torch.cat([figures.flatten().view(torch.uint8), first.flatten().view(torch.uint8)])
-    bytes_read = packed.cpu()
-    figures_read = bytes_read[: figures.nbytes].view(torch.float64).view(figures.shape).tolist()
-    outputs = bytes_read[figures.nbytes :].view(DTYPES[problem.output.dtype]).view(first.shape)
+    first = batch.outputs(problem.output.name)[:, 0].view(DTYPES[problem.output.dtype])
+    figures, outputs = read_together([torch.stack([wrong.double(), *used]), first])
+    wrongs, *shares = figures.tolist()
     return [
         Judgement(
-            not figures_read[0][number],
-            {output.name: row[number] for output, row in zip(problem.outputs, figures_read[1:], strict=True)},
+            not wrongs[number],
+            {output.name: row[number] for output, row in zip(problem.outputs, shares, strict=True)},
             outputs[number],
         )
         for number in range(len(group.fills))

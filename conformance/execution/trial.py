@@ -12,11 +12,19 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from conformance.execution.fill_groups import GROUPS, FillGroup, Judgement, fills_at_once, read_judgements
+from conformance.execution.fill_groups import (
+    FillGroup,
+    Judgement,
+    fills_at_once,
+    fills_for,
+    kept_group,
+    read_judgements,
+)
 from conformance.execution.observation import Executor, Ran
 from conformance.execution.output_tiles import output_tiles
+from conformance.execution.transfers import moved, read_together
 from conformance.heuristics.configs import Config
-from conformance.inputs.fills import Fill, applicable_fills, fills
+from conformance.inputs.fills import Fill, applicable_fills
 from conformance.inputs.guarded_batch import GuardedBatch
 from conformance.inputs.guarded_memory import GuardedTensor, stored_values
 from conformance.kernels.kernel import Plan
@@ -83,19 +91,6 @@ class JudgesDiffer(AssertionError):
     """The device and the CPU do not say the same of a run; always an error of the harness."""
 
 
-@functools.lru_cache(maxsize=192)
-def _cached_fill(problem: Problem, contract: Contract, seed: int, name: str) -> Fill:
-    (fill,) = fills(problem, contract, seed, (name,))
-    return fill
-
-
-def fills_for(problem: Problem, contract: Contract, seed: int, names: Sequence[str] | None = None) -> tuple[Fill, ...]:
-    """The fills of ``problem``, or those in ``names``, shared by all its layouts; raises as :func:`fills` does."""
-    return tuple(
-        _cached_fill(problem.dense, contract, seed, name) for name in applicable_fills(problem, contract, names)
-    )
-
-
 def place(
     problem: Problem, inputs: Mapping[str, Tensor], pattern: int, device: torch.device
 ) -> dict[str, GuardedTensor]:
@@ -122,12 +117,19 @@ def run_guarded(
 
     ``pattern`` picks the poison (an element of PATTERNS), ``observe`` is the executor's."""
     placed = place(problem, inputs, pattern, executor.device)
-    ran = executor.run(launcher({name: tensor.view for name, tensor in placed.items()}), observe=observe)
+    ran = starter(executor)(launcher({name: tensor.view for name, tensor in placed.items()}), observe=observe)
+    changed = torch.stack([tensor.changed().any() for tensor in placed.values()])
+    any_changed, *dense = read_together([changed, *(placed[output.name].view for output in problem.outputs)])
     disturbed: list[str] = []
-    if bool(torch.stack([tensor.changed().any() for tensor in placed.values()]).any()):  # a device is asked once
+    if bool(any_changed.any()):
         disturbed = [str(violation) for tensor in placed.values() for violation in tensor.violations()]
-    outputs = {output.name: placed[output.name].view.contiguous().cpu() for output in problem.outputs}
-    return outputs, disturbed, ran
+    return {output.name: out for output, out in zip(problem.outputs, dense, strict=True)}, disturbed, ran
+
+
+def starter(executor: Executor) -> Callable[..., Ran]:
+    """What starts a launch on ``executor`` without waiting for it, if it can do that."""
+    start: Callable[..., Ran] = getattr(executor, "start", executor.run)
+    return start
 
 
 def trial(
@@ -149,17 +151,17 @@ def trial(
     Raises ValueError for a name that the problem's family does not know, and JudgesDiffer if the device and the CPU do.
     """
     problem, contract = plan.problem, kernel.contract(plan, executor.name)
-    chosen = fills_for(problem, contract, seed, names)
+    chosen = applicable_fills(problem, contract, names)
     complete = len(chosen) == len(applicable_fills(problem, contract))
     result = Trial(plan, contract, complete, output_tiles(problem, plan.config))
     launcher = functools.partial(kernel.launch, plan)
     fitting = 0 if executor.device.type == "cpu" and not compare else fills_at_once(problem)
     if fitting:
         for first in range(0, len(chosen), fitting):
-            group = GROUPS.get(problem, contract, chosen[first : first + fitting], executor.device)
+            group = kept_group(problem, contract, seed, chosen[first : first + fitting], executor.device)
             _try_together(result, launcher, group, executor, compare=compare)
     else:
-        for fill in chosen:
+        for fill in fills_for(problem, contract, seed, chosen):
             _try_alone(result, launcher, fill, executor)
     if not any(Check.parse(verdict.check).kind is CheckKind.MEMORY for verdict in result.verdicts):
         text = f"operands and surroundings untouched in {len(chosen) * len(PATTERNS)} runs"
@@ -171,11 +173,10 @@ def trial(
 def _try_alone(result: Trial, launcher: Launcher, fill: Fill, executor: Executor) -> None:
     """Runs and judges one fill."""
     outputs = []
+    inputs = {name: moved(values, executor.device) for name, values in fill.inputs.items()}
     for pattern in PATTERNS:
         observe = result.grid is None and pattern == PATTERNS[-1]
-        dense, disturbed, ran = run_guarded(
-            launcher, result.plan.problem, fill.inputs, executor, pattern, observe=observe
-        )
+        dense, disturbed, ran = run_guarded(launcher, result.plan.problem, inputs, executor, pattern, observe=observe)
         result.saw(ran)
         if disturbed:
             result.verdicts.append(_disturbed_verdict(fill, pattern, disturbed))
@@ -191,7 +192,7 @@ def _try_together(result: Trial, launcher: Launcher, group: FillGroup, executor:
         for operand in problem.operands:
             stored_values(fill.inputs[operand.name], operand)  # raises ValueError for what cannot be placed
     batch = GuardedBatch(problem, group.inputs, len(group.fills), executor.device)
-    start = getattr(executor, "start", executor.run)
+    start = starter(executor)
     for number in range(len(group.fills)):
         for pattern in PATTERNS:
             observe = result.grid is None and pattern == PATTERNS[-1]

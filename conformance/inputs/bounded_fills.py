@@ -134,7 +134,7 @@ def _fitted(request: FillRequest[Gemm], a: Floats, b: Floats) -> tuple[Floats, F
     size = float(torch.matmul(*sizes).max())
     shift = max(0, math.frexp(size / limit)[1])
     part = 0 if problem.op == "mixed_mm" else shift // 2  # integers stay
-    return np.ldexp(a, -(shift - part)), np.ldexp(b, -part)
+    return a * 2.0 ** -(shift - part), b * 2.0**-part
 
 
 def _tensors(request: FillRequest[Gemm], draws: Draws, a: Floats, b: Floats) -> dict[str, Tensor]:

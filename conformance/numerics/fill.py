@@ -29,6 +29,12 @@ class Fill:
     parts: Mapping[str, Fill] = field(default_factory=dict)
     cache: dict[Any, Any] = field(default_factory=dict, repr=False)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its inputs, values and bounds, those of its parts included, without the cache."""
+        own = (*self.inputs.values(), self.expected, *(() if self.error is None else (self.error,)))
+        return sum(int(tensor.nbytes) for tensor in own) + sum(part.nbytes for part in self.parts.values())
+
     def of(self, output: str) -> Fill:
         """The fill that says what ``output`` must be: its part, or, for the first output, this one."""
         return self.parts.get(output, self)

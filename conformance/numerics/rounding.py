@@ -15,7 +15,9 @@ from conformance.problems import DTYPES
 
 OVERFLOWS = ("ieee", "saturate", "nan")
 
-_LARGEST = torch.finfo(torch.float64).max
+#: Of fp64: the bits but the sign, and those of infinity.
+_NO_SIGN = 0x7FFF_FFFF_FFFF_FFFF
+_INFINITY = 0x7FF << 52
 #: Integer dtypes by their bytes: the bits of an element of any dtype are one of them.
 INTEGERS_OF_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -113,18 +115,27 @@ def round_to(x: Tensor, dtype: str, *, overflow: str = "ieee") -> Tensor:
     if form.lowest is not None:
         return _to_integer(x, dtype, form.lowest, form.largest)
     assert form.nan is not None
-    # NaN is set at the end; infinity stands in as the largest fp64, which overflows every narrower format
-    size = torch.nan_to_num(x.abs(), nan=0.0, posinf=_LARGEST)
-    quantum = (size.view(torch.int64) >> 52).sub_(1023).clamp_(min=form.emin).sub_(form.significand - 1)
-    # 2**-quantum from its bits: between 2**-1000 and 2**149, so the product is exact
-    scale = (1023 - quantum).bitwise_left_shift_(52).view(torch.float64)
-    steps = size.mul_(scale).round_().to(torch.int64)
-    lowest = form.emin - form.significand + 1
-    # a carry out of the significand moves into the exponent field by itself, subnormal to normal included
-    code = quantum.sub_(lowest).bitwise_left_shift_(form.significand - 1).add_(steps)
-    code.masked_fill_(code > form.largest_code, _overflow_code(form, overflow))
-    code.masked_fill_(x.isnan(), form.nan)
-    code.bitwise_left_shift_(form.spare).sub_(x.signbit().to(torch.int64), alpha=1 << (form.width - 1))
+    pattern = x.view(torch.int64)
+    size = pattern & _NO_SIGN
+    # The bits that the format has no room for are rounded off, ties to even. A carry out of the significand moves into
+    # the exponent field by itself. The fp64 exponent becomes the format's by one subtraction.
+    spare = 53 - form.significand
+    rebias = ((1 << (spare - 1)) - 1) - ((1022 + form.emin) << 52)
+    code = (size >> spare).bitwise_and_(1).add_(rebias).add_(size).bitwise_right_shift_(spare)
+    # Below the smallest normal the unit is fixed: a sum with 2**52 units has room for no less, and their number is in
+    # its last bits. There it is the larger of the two codes, and nowhere else.
+    most, shifted = 2.0**52 * form.smallest_subnormal, size.clamp(max=(1023 + form.emin) << 52).view(torch.float64)
+    units = shifted.add_(most).view(torch.int64).sub_((1023 + 52 + form.emin - form.significand + 1) << 52)
+    past_largest = _overflow_code(form, overflow)
+    code = torch.maximum(code, units)
+    if past_largest <= form.largest_code + 1:
+        code.clamp_(max=past_largest)
+    else:
+        code.masked_fill_(code > form.largest_code, past_largest)
+    # -1 for NaN, which has come to the code of an overflow, else 0
+    is_nan = (_INFINITY - size).bitwise_right_shift_(63)
+    code.add_(is_nan.bitwise_and_(form.nan - past_largest))
+    code.bitwise_left_shift_(form.spare).add_((pattern >> 63).bitwise_left_shift_(form.width - 1))
     return code.to(INTEGERS_OF_SIZE[form.width // 8]).view(torch.float32 if dtype == "tf32" else DTYPES[dtype])
 
 

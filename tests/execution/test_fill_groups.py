@@ -5,17 +5,15 @@ import dataclasses
 import pytest
 import torch
 
-from conformance import targets
 from conformance.execution import fill_groups
 from conformance.execution import trial as trial_module
-from conformance.execution.fill_groups import KeptGroups, fills_at_once, group_of
+from conformance.execution.fill_groups import fills_at_once, fills_for, kept_group
+from conformance.execution.kept import Kept
 from conformance.execution.trial import JudgesDiffer, trial
-from conformance.inputs.fills import fills
-from conformance.kernels import catalogue
 from conformance.numerics.verdict import Limits
 from conformance.problems import Layout, mm
 from tests.execution import test_trial as wrong
-from tests.execution.test_trial import KERNEL, PLAN, TorchExecutor
+from tests.execution.test_trial import KERNEL, PLAN, PROBLEM, TorchExecutor
 
 FAULTS = [
     None,
@@ -30,7 +28,8 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def _no_groups_are_left(monkeypatch):
-    monkeypatch.setattr(trial_module, "GROUPS", KeptGroups())
+    monkeypatch.setattr(fill_groups, "GROUPS", Kept(1 << 20, lambda group: group.size))
+    monkeypatch.setattr(fill_groups, "FILLS", Kept(1 << 20, lambda fill: fill.nbytes))
 
 
 def told(judged):
@@ -104,21 +103,28 @@ def test_a_zero_for_a_subnormal_is_right_where_the_contract_flushes_them(monkeyp
     assert told(trial(Kernel(), PLAN, Flushing(), compare=True)) == told(trial(Kernel(), PLAN, Flushing()))
 
 
-def test_groups_are_kept_up_to_a_limit_and_made_once():
-    kernel, target = catalogue.get("mm"), targets.find("sm_90")
-    problems = [mm(16, 24, 8 * depth) for depth in (1, 2, 3)]
-    contracts = [kernel.contract(kernel.plan(p, PLAN.config, target), TorchExecutor.name) for p in problems]
-    of = [fills(problem, contract) for problem, contract in zip(problems, contracts, strict=True)]
-    size = group_of(problems[2], contracts[2], of[2], CPU).size
-    kept = KeptGroups(2 * size)
-    groups = [kept.get(p, c, f, CPU) for p, c, f in zip(problems, contracts, of, strict=True)]
-    assert kept.get(problems[2], contracts[2], of[2], CPU) is groups[2]
-    padded = dataclasses.replace(problems[1], layout_a=Layout(pad=8))
-    assert kept.get(padded, contracts[1], of[1], CPU) is groups[1], "layouts have the same fills"
-    assert kept.get(problems[0], contracts[0], of[0], CPU) is not groups[0], "the oldest was given up"
-    assert kept.get(problems[1], contracts[1], of[1][:1], CPU) is not groups[1]
-    kept.forget()
-    assert kept.get(problems[2], contracts[2], of[2], CPU) is not groups[2]
+def test_layouts_share_a_group_and_nothing_else_does():
+    problem, contract = mm(16, 24, 8), KERNEL.contract(PLAN, TorchExecutor.name)
+    names = ("randn", "hot")
+    group = kept_group(problem, contract, 0, names, CPU)
+    assert [fill.name for fill in group.fills] == [*names]
+    assert kept_group(dataclasses.replace(problem, layout_a=Layout(pad=8)), contract, 0, names, CPU) is group
+    others = [(mm(16, 24, 9), 0, names), (problem, 1, names), (problem, 0, names[:1])]
+    assert all(kept_group(other, contract, seed, these, CPU) is not group for other, seed, these in others)
+    again = dataclasses.replace(contract, flushes_subnormals=True)
+    assert kept_group(problem, again, 0, names, CPU) is not group
+    assert group.size == sum(t.nbytes for t in (*group.inputs.values(), *tensors(group.limits["out"])))
+
+
+def tensors(limits):
+    return [getattr(limits.interval, field.name) for field in dataclasses.fields(limits.interval)]
+
+
+def test_a_fill_is_made_once(monkeypatch):
+    contract = KERNEL.contract(PLAN, TorchExecutor.name)
+    first = fills_for(PROBLEM, contract, 0)
+    padded = fills_for(dataclasses.replace(PROBLEM, layout_a=Layout(pad=8)), contract, 0, ("randn", "hot"))
+    assert [fill.name for fill in first if fill in padded] == ["randn", "hot"]
 
 
 def test_large_problems_run_one_fill_at_a_time():

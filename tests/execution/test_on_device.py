@@ -30,7 +30,7 @@ def example(name):
     for config in kernel.configs:
         try:
             problem = kernel.example(kernel.dtypes[0], config)
-            return kernel, kernel.plan(problem, config, target, kernel.example_variant)
+            return kernel, kernel.plan(problem, config, target, kernel.example_variant())
         except NotApplicable:
             continue
     pytest.skip(f"{name} has no example for {target.id}")

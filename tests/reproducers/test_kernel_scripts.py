@@ -17,7 +17,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from conformance import targets
-from conformance.execution.trial import fills_for
+from conformance.execution.fill_groups import fills_for
 from conformance.heuristics.configs import Config
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.case_reproducers import Reproducers
