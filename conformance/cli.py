@@ -13,7 +13,7 @@ OK, FAILED, USAGE = 0, 1, 2
 
 #: The modules of ``conformance.commands``, in the order of the help text.
 COMMANDS = (
-    *("run", "list", "targets"),
+    *("run", "list", "targets", "precompile"),
     *("show", "report", "sweep", "reproduce"),
     *("gate", "matrix", "compare", "mustpass"),
     *("keygen", "bundle", "verify"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+import pkgutil
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -62,3 +63,17 @@ def test_function(name: str) -> Callable[..., Any]:
     except (AttributeError, ModuleNotFoundError):
         raise KeyError(f"{name} is no test of {SUITES}") from None
     return function
+
+
+def case_ids(selection: Selection, suites: Collection[str] = ()) -> Iterator[str]:
+    """The ids of the scenarios' cases of ``selection``, of all suites or of ``suites``, such as "scaling". Raises
+    KeyError naming the suites if one is unknown."""
+    package = importlib.import_module(SUITES)
+    files = {module.name: module.name.removeprefix("test_") for module in pkgutil.iter_modules(package.__path__)}
+    if unknown := sorted(set(suites) - set(files.values())):
+        raise KeyError(f"no suite is called {', '.join(unknown)}: there are {', '.join(sorted(files.values()))}")
+    for file, suite in files.items():
+        for name, test in vars(importlib.import_module(f"{SUITES}.{file}")).items():
+            if (not suites or suite in suites) and (cases := cases_of(test)) is not None:
+                table = cases.table(selection, list(inspect.signature(test).parameters))
+                yield from (f"{file}.py::{name}[{case}]" for case in table.rows)

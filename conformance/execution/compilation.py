@@ -49,13 +49,16 @@ class CompileRequest:
 
     The child calls ``factory`` ("package.module:function") with ``payload``, which is pickled, and ``target``. It
     returns a :class:`~conformance.kernels.launch.Launch` over tensors without memory. With ``deduplicate`` False the
-    child asks Triton even if its prediction says that an earlier compilation serves the launch.
+    child asks Triton even if its prediction says that an earlier compilation serves the launch. ``carried`` is a folder
+    of kernels from another machine (see :mod:`~conformance.execution.carried_kernels`) and the edition of the toolchain
+    whose kernels are used from it.
     """
 
     factory: str
     payload: Any
     target: Target
     deduplicate: bool = True
+    carried: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from conformance.execution import carried_kernels
 from conformance.execution.compilation import Answer, Artefact, Request, Task
 from conformance.execution.resources import read_resources
 from conformance.execution.specialisation import bound_arguments, specialisation
@@ -64,6 +65,8 @@ class Compiler:
             if isinstance(request, Task):
                 return Answer(Status.PASS, value=named(request.function)(request.payload, request.target))
             launch = named(request.factory)(request.payload, request.target)
+            if request.carried is not None:
+                return self._carried(launch, request.target, *request.carried)
             return Answer(Status.PASS, self.compile(launch, request.target, request.deduplicate))
         except Exception as error:  # whatever the compiler raises is this request's result
             where = "".join(traceback.format_tb(error.__traceback__)[-3:])
@@ -82,6 +85,16 @@ class Compiler:
             compiled = self._compile(launch, target, key)
             self._done[key] = dataclasses.replace(compiled, seconds=processor_seconds() - started)
         return self._done[key]
+
+    def _carried(self, launch: Launch, target: Target, folder: str, edition: str) -> Answer:
+        """What another machine made of ``launch``; what it lacks is compiled here."""
+        kernels, key = carried_kernels.carried(folder), specialisation(launch, target).key
+        if failure := kernels.failure(key, edition):
+            return Answer(failure[0], error=f"on the machine where it was compiled: {failure[1]}")
+        files = kernels.files(key, edition)
+        with carried_kernels.offered(files) as taken:
+            artefact = self.compile(launch, target, deduplicate=False)
+        return Answer(Status.PASS, dataclasses.replace(artefact, cached=artefact.cached or bool(taken)))
 
     def _compile(self, launch: Launch, target: Target, key: str) -> Artefact:
         from triton.runtime import driver

@@ -105,6 +105,12 @@ OPTIONS = (
         metavar="FILE",
     ),
     _option(
+        "compiled",
+        Effect.REFUSED,  # what was run was compiled where nobody can look
+        "use the kernels that 'conformance precompile' left in this folder, and compile none; write --compiled=DIR",
+        metavar="DIR",
+    ),
+    _option(
         "reproducers",
         Effect.WHOLE,
         "write a script that needs torch and triton only for each kernel case that fails, into this folder; write "

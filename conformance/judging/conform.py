@@ -10,7 +10,7 @@ from typing import Any
 from conformance import codegen_checks
 from conformance.codegen_checks import Feature
 from conformance.execution import machine_code
-from conformance.execution.compilation import Artefact, CompilePools, CompileRequest
+from conformance.execution.compilation import Artefact, CompileRequest
 from conformance.execution.resources import over_limits
 from conformance.execution.trial import Trial
 from conformance.heuristics.configs import AnyConfig
@@ -19,6 +19,7 @@ from conformance.judging.case_reproducers import Reproducers
 from conformance.judging.harness import Harness, needed
 from conformance.kernels.catalogue import meta_launch
 from conformance.kernels.kernel import Features, Kernel, NotApplicable, Plan, Variant
+from conformance.kernels.launch import Launch
 from conformance.problems import Problem
 from conformance.records import Check, CheckKind, CompileFailure, ConformanceFailure, Reason, Status, Verdict
 from conformance.targets import Target
@@ -97,13 +98,13 @@ def _judge_plan(
     fills: tuple[str, ...] | None,
     inspect: Inspection | None,
 ) -> CaseRun:
-    compilation = Compilation.start(harness.pool, plan)
+    compilations = {name: harness.pool.submit(*launch) for name, launch in launches_to_compile(plan).items()}
     if harness.settings.has_gpu:  # first the code: a compiler that dies takes no device with it
-        compiled = compile_plan(recorder, compilation)
+        compiled = compile_plan(recorder, compilations)
         trial = run_plan(harness, recorder, kernel, plan, fills)
     else:  # the interpreter runs the plan while the pool compiles it
         trial = run_plan(harness, recorder, kernel, plan, fills)
-        compiled = compile_plan(recorder, compilation)
+        compiled = compile_plan(recorder, compilations)
     verdicts = list(trial.verdicts) if isinstance(trial, Trial) else []
     if compiled is not None:
         with recorder.timed("check"):
@@ -118,30 +119,19 @@ def _judge_plan(
     return CaseRun(plan, trial, compiled.main if compiled is not None else None, recorder)
 
 
-@dataclass(frozen=True)
-class Compilation:
-    """Handles of what is being compiled for one plan: its main launch, and by function name those before and after."""
-
-    main: Any
-    others: Mapping[str, Any]
-
-    @classmethod
-    def start(cls, pool: CompilePools, plan: Plan) -> Compilation | None:
-        """Submits every launch of ``plan`` to ``pool``; None if its grid is empty, so that nothing is launched."""
-        if 0 in plan.grid:
-            return None
-        launch = meta_launch(plan, plan.target)
-        factory = "conformance.kernels.catalogue:meta_step"
-        main, others = None, {}
-        for number, step in enumerate(launch.steps):
-            if step.empty:
-                continue
-            handle = pool.submit(CompileRequest(factory, (plan, number), plan.target))
-            if step is launch:
-                main = handle
-            else:
-                others[step.function.fn.__name__] = handle
-        return cls(main, others)
+def launches_to_compile(plan: Plan) -> dict[str, tuple[CompileRequest, Launch]]:
+    """What compiles each launch of ``plan``, and that launch over tensors without memory. The main launch comes first
+    and is called "", the others have the name of their function. Launches with an empty grid are left out; so is
+    everything if that of the main launch is."""
+    if 0 in plan.grid:
+        return {}
+    main = meta_launch(plan, plan.target)
+    factory = "conformance.kernels.catalogue:meta_step"
+    steps = [(CompileRequest(factory, (plan, number), plan.target), step) for number, step in enumerate(main.steps)]
+    steps.sort(key=lambda pair: pair[1] is not main)
+    return {
+        "" if step is main else step.function.fn.__name__: (request, step) for request, step in steps if not step.empty
+    }
 
 
 @dataclass(frozen=True)
@@ -152,19 +142,19 @@ class CompiledPlan:
     others: Mapping[str, Artefact]
 
 
-def compile_plan(recorder: CaseRecorder, compilation: Compilation | None) -> CompiledPlan | None:
-    """Waits for ``compilation``. Raises CompileFailure if a launch does not compile; None if there is nothing to do."""
-    if compilation is None:
-        return None
+def compile_plan(recorder: CaseRecorder, compilations: Mapping[str, Any]) -> CompiledPlan | None:
+    """Waits for ``compilations``, handles by the names of :func:`launches_to_compile`. Raises CompileFailure if a
+    launch does not compile; None if there is nothing to do."""
+    artefacts: dict[str, Artefact] = {}
     with recorder.timed("compile"):
-        results = [handle.result() for handle in (compilation.main, *compilation.others.values())]
-    artefacts: list[Artefact] = []
-    for name, result in zip(("", *compilation.others), results, strict=True):
-        if result.status is not Status.PASS or result.artefact is None:
-            raise CompileFailure(result.status, f"{name}: {result.error}" if name else result.error)
-        artefacts.append(result.artefact)
-    main, *others = artefacts
-    return CompiledPlan(main, dict(zip(compilation.others, others, strict=True)))
+        for name, handle in compilations.items():
+            result = handle.result()
+            if result.status is not Status.PASS or result.artefact is None:
+                raise CompileFailure(result.status, f"{name}: {result.error}" if name else result.error)
+            artefacts[name] = result.artefact
+    if not artefacts:
+        return None
+    return CompiledPlan(artefacts.pop(""), artefacts)
 
 
 def run_plan(

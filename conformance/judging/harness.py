@@ -6,10 +6,11 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 from conformance import targets
-from conformance.execution.compilation import CompilePools
+from conformance.execution.compiled_index import IndexedPools
 from conformance.execution.fill_groups import GROUPS
 from conformance.execution.observation import Executor
 from conformance.execution.trial import Trial, trial
@@ -48,10 +49,12 @@ def needed(problem: Problem) -> int:
 class Harness:
     """What the cases of one process share: the executor, the compile pool and the numerics already judged."""
 
-    def __init__(self, chosen: Settings) -> None:
+    def __init__(self, chosen: Settings, folder: Path | None = None, worker: str = "main") -> None:
+        """``folder`` is that of the run, in which its compile stage left what it compiled; ``worker`` names this
+        process in it."""
         self.settings = chosen
         self.targets = chosen_targets(chosen)
-        self.pool = CompilePools(1, COMPILE_DEADLINE)
+        self.pool = IndexedPools(1, COMPILE_DEADLINE, folder, worker)
         self._trials: dict[object, Trial] = {}
 
     @functools.cached_property

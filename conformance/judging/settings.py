@@ -11,8 +11,12 @@ from conformance.machine.gpus import Gpus
 
 @dataclass(frozen=True)
 class Settings:
-    """What this run was asked for. ``targets`` empty means the default; ``run_dir`` None a new folder under reports;
-    ``expected_failure_files`` are as they were given; ``reproducers`` is the folder of scripts, None for none."""
+    """What this run was asked for.
+
+    ``targets`` empty means the default; ``run_dir`` None a new folder under reports; ``expected_failure_files`` are as
+    they were given. ``reproducers`` is the folder of scripts, ``compiled`` that of kernels from another machine; None
+    for neither.
+    """
 
     tier: str
     targets: tuple[str, ...]
@@ -27,6 +31,7 @@ class Settings:
     expected_failures: ExpectedFailures
     compile_only: bool = False
     reproducers: Path | None = None
+    compiled: Path | None = None
 
     @property
     def has_gpu(self) -> bool:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.heuristics.row_limits import shared_memory
 from conformance.inputs.random_tensors import random_tensors
+from conformance.judging.conform import launches_to_compile
 from conformance.kernels.kernel import Kernel, NotApplicable
 from conformance.machine.gpu_lock import NotAlone
 from conformance.problems import Problem, itemsize
-from conformance.records import Check, CheckKind, Verdict
+from conformance.records import Check, CheckKind, CompileFailure, Status, Verdict
 from conformance.reporting.sweep import sized
 from conformance.targets import Target
 
@@ -35,6 +36,10 @@ def measure(harness: Harness, kernel: Kernel, dtype: str, config: AnyConfig, tar
         plan = kernel.plan(problem, config, target, kernel.timed_variant())
     except NotApplicable as refusal:
         return {"run": {"problem": problem.id, "refused": str(refusal.reason)}}
+    for compilation in [harness.pool.submit(*launch) for launch in launches_to_compile(plan).values()]:
+        result = compilation.result()
+        if result.status is not Status.PASS:
+            raise CompileFailure(result.status, f"{problem.id}, which is timed: {result.error}")
     assert isinstance(harness.executor, DeviceExecutor)
     launch = kernel.launch(plan, random_tensors(problem, harness.executor.device))
     with harness.together():

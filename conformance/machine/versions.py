@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-import re
-import subprocess
 import sys
-from pathlib import Path
 
 from conformance.gate.runs.code_digest import code_digest
-from conformance.gate.runs.nvidia_tools import ASSEMBLERS, assemblers
+from conformance.gate.runs.nvidia_tools import assembler_versions
 from conformance.machine.gpus import Gpus
 
 
@@ -22,7 +19,7 @@ def machine_stack(gpus: Gpus) -> dict[str, str | None]:
         "torch": _version("torch"),
         "triton": _version("triton"),
         "python": platform.python_version(),
-        **_assembler_versions(),
+        **assembler_versions(),
         "driver": gpus.driver,
         "device": ", ".join(sorted(set(gpus.names))) or None,
     }
@@ -39,17 +36,3 @@ def _version(distribution: str) -> str | None:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _assembler_versions() -> dict[str, str | None]:
-    tools = assemblers()
-    return {name: _release(tools[name]) if name in tools else None for name in ASSEMBLERS}
-
-
-def _release(assembler: Path) -> str | None:
-    try:
-        done = subprocess.run([assembler, "--version"], capture_output=True, text=True, timeout=60, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    match = re.search(r"\bV([\d.]+)", done.stdout)
-    return match[1] if match else None

@@ -21,6 +21,7 @@ from conformance.machine.gpus import core_count, worker_count, worker_environmen
 from conformance.plugin import case_ids, fixtures, options, parametrisation
 from conformance.plugin.case_hooks import CaseProcess, ItemRecording
 from conformance.plugin.case_ids import CaseIds, is_active
+from conformance.plugin.compile_stage import RunStage
 from conformance.plugin.filters import Collecting
 from conformance.plugin.fixtures import recorder
 from conformance.plugin.session_hooks import JUNIT_FILE, SessionRun, new_folder, own_stderr
@@ -61,7 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _configure_main(config: pytest.Config) -> None:
     """The process that the user started: it leads the workers, or runs the cases itself if there are none."""
-    settings, case_ids, workers = options.settings(config), CaseIds(config), _workers(config)
+    settings, ids, workers = options.settings(config), CaseIds(config), _workers(config)
     _join_paths(config)
     gpu = None if workers else next(iter(settings.gpus.entries), None)
     _prepare_process(config, gpu, max(workers, 1), executes=not workers)
@@ -70,13 +71,16 @@ def _configure_main(config: pytest.Config) -> None:
     stderr = own_stderr()
     config.add_cleanup(stderr.close)
     folder = new_folder(settings, config.invocation_params.dir)
-    run = SessionRun(settings, folder, max(workers, 1), case_ids, stderr, _words(config))
+    stage = RunStage(settings, folder, partial(parametrisation.selection, config))
+    suites = case_ids.selects_package(config)
+    run = SessionRun(settings, folder, max(workers, 1), ids, stderr, _words(config), stage if suites else None)
+    config.stash[fixtures.RUN_FOLDER] = folder, "main"
     config.pluginmanager.register(run, "conformance-run")
     if hasattr(config.option, "xmlpath") and not config.option.xmlpath:
         config.option.xmlpath = str(run.folder / JUNIT_FILE)
     if not workers:
         process = CaseProcess(run.folder, "main", gpu, run.stack, stderr, run.abort)
-        config.pluginmanager.register(ItemRecording(settings, process, case_ids), "conformance-items")
+        config.pluginmanager.register(ItemRecording(settings, process, ids), "conformance-items")
 
 
 def _join_paths(config: pytest.Config) -> None:
@@ -86,7 +90,7 @@ def _join_paths(config: pytest.Config) -> None:
     In a checkout that is not installed a worker parses the command line before it knows the option. It would take the
     folder, which exists by then, for a place of tests.
     """
-    options = ("run-dir", "expected-failures", "reproducers")
+    options = ("run-dir", "expected-failures", "reproducers", "compiled")
     names = {f"--{prefix}{name}" for prefix in ("", "conformance-") for name in options}
     invocation = config.invocation_params
     arguments: list[str] = []
@@ -111,6 +115,7 @@ def _configure_worker(config: pytest.Config, from_main: Mapping[str, Any]) -> No
     process = CaseProcess(
         Path(from_main["conformance_folder"]), from_main["workerid"], gpu, dict(from_main["conformance_stack"])
     )
+    config.stash[fixtures.RUN_FOLDER] = process.folder, process.name
     recording = ItemRecording(options.settings(config), process, CaseIds(config))
     config.pluginmanager.register(recording, "conformance-items")
 

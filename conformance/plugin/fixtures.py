@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from conformance.judging.inductor_judge import Inductor
 
 RECORDER = pytest.StashKey[CaseRecorder]()
+#: The run's folder, and the name of this process in it.
+RUN_FOLDER = pytest.StashKey[tuple[Path, str]]()
 
 
 @pytest.fixture
@@ -36,7 +39,7 @@ def harness(pytestconfig: pytest.Config) -> Iterator[Harness]:
     from conformance.judging.harness import Harness
 
     torch.set_num_threads(1)  # the workers share the cores among themselves
-    shared = Harness(settings(pytestconfig))
+    shared = Harness(settings(pytestconfig), *pytestconfig.stash[RUN_FOLDER])
     yield shared
     shared.pool.close()
 

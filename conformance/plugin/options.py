@@ -85,6 +85,7 @@ def _settings(config: pytest.Config) -> Settings:
         reproducers=config.invocation_params.dir / option.conformance_reproducers
         if option.conformance_reproducers
         else None,
+        compiled=config.invocation_params.dir / option.conformance_compiled if option.conformance_compiled else None,
     )
 
 

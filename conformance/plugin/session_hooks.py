@@ -20,6 +20,7 @@ from conformance.machine.gpus import GpuLeases
 from conformance.machine.versions import machine_stack
 from conformance.plugin.case_hooks import mark_xfailed
 from conformance.plugin.case_ids import CaseIds, check_case_ids, suite_of
+from conformance.plugin.compile_stage import RunStage
 from conformance.plugin.record_files import RecordFile, foreseen, merge, stacks_file
 from conformance.plugin.watchdog import PROCESS_ENDED
 from conformance.records import (
@@ -54,7 +55,7 @@ def new_folder(settings: Settings, invocation_dir: Path) -> Path:
 
 class SessionRun:
     """Hooks for the run as a whole. ``workers``: how many processes run cases; ``options``: every word of the
-    command line."""
+    command line; ``compile_stage``: None if the package's own suites are not reached."""
 
     def __init__(
         self,
@@ -64,8 +65,10 @@ class SessionRun:
         case_ids: CaseIds,
         stderr: TextIO,
         options: Sequence[str] = (),
+        compile_stage: RunStage | None = None,
     ) -> None:
         self.folder = folder
+        self._compile_stage = compile_stage
         self.stack: dict[str, Any] = dict(machine_stack(settings.gpus))
         self._settings = settings
         self._workers = workers
@@ -132,6 +135,8 @@ class SessionRun:
             self._refuse_filters_that_match_nothing()
         self._selected = cases
         self._write_selected()
+        if self._compile_stage is not None:
+            self._compile_stage.run(cases)
 
     def _write_selected(self) -> None:
         cases = [*(self._selected or ()), *self._uncollectable]
@@ -208,16 +213,21 @@ class SessionRun:
         """Merges the records, compares them with what was selected and writes the summary."""
         self._tally = Tally()
         last: CaseRecord | None = None
+        stage = self._compile_stage
+        compiled = stage.end() if stage is not None else []
 
         def take(record: CaseRecord) -> None:
             nonlocal last
             self._tally.add(record)
+            if stage is not None and (waste := stage.waste(record)):
+                compiled.append(waste)
             if last is None or record.case >= last.case:
                 last = record
 
         self._file.close()
         recorded, problems = merge(self.folder, take)
         problems += incompleteness([*(self._selected or ()), *self._uncollectable], recorded)
+        problems += compiled
         facts = {**self._facts(), "problems": tuple(problems), "wall_s": round(time.monotonic() - self._clock, 3)}
         facts["stack"] = {**self.stack, **(last.stack if last else {})}
         self._info = RunInfo(**facts)
@@ -246,6 +256,8 @@ class SessionRun:
             return
         terminalreporter.section("conformance")
         terminalreporter.write_line(render_text(self._tally.summary(self._info)))
+        if self._compile_stage is not None and str(self._compile_stage):
+            terminalreporter.write_line(str(self._compile_stage))
         terminalreporter.write_line(f"records: {self.folder}")
 
     def _write_environment(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
+import subprocess
 from pathlib import Path
 
 #: NVIDIA's assemblers: Triton brings the second since 3.6.
@@ -25,3 +27,18 @@ def assemblers() -> dict[str, Path]:
     """The assemblers that Triton can call, by name. Which of them it calls for a target depends on its release."""
     paths = {name: nvidia_tool(name) for name in ASSEMBLERS}
     return {name: path for name, path in paths.items() if path is not None}
+
+
+def assembler_versions() -> dict[str, str | None]:
+    """The version of each assembler; None for one that is not there."""
+    tools = assemblers()
+    return {name: _release(tools[name]) if name in tools else None for name in ASSEMBLERS}
+
+
+def _release(assembler: Path) -> str | None:
+    try:
+        done = subprocess.run([assembler, "--version"], capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = re.search(r"\bV([\d.]+)", done.stdout)
+    return match[1] if match else None

@@ -1,0 +1,79 @@
+"""``conformance precompile``: compiles what the cases of a run will need, on a machine that may have no GPU."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from conformance.commands import CommandError
+from conformance.commands.shared.stack_modules import import_with_stack
+from conformance.gate.run_options import DEFAULT_SEED, TIERS
+from conformance.gate.user_files.expected_failures import ExpectedFailures
+from conformance.judging.settings import Settings
+from conformance.machine.gpus import Gpus, core_count
+
+HELP = "Compile the kernels of a run for another machine, which takes them with --compiled=DIR."
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--target", action="append", required=True, metavar="SPEC", help="such as sm_90, repeatable")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the kernels, new or not")
+    parser.add_argument("--tier", choices=TIERS, default="default", help="that of the run (default: default)")
+    parser.add_argument("--suite", action="append", default=[], metavar="NAME", help="only this suite, repeatable")
+    parser.add_argument("--kernel", action="append", default=[], metavar="NAME", help="only this kernel, repeatable")
+    parser.add_argument("--seed", type=int, default=DEFAULT_SEED, metavar="N", help="that of the run (default: 0)")
+    parser.add_argument("--no-gpu", action="store_true", help="for a run without a GPU, whose problems are smaller")
+    parser.add_argument(
+        "--workers", type=int, default=core_count(), metavar="N", help="processes (default: one a core)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Returns 0. Raises :class:`CommandError` for what is unknown, and without torch or triton."""
+    stage = import_with_stack("judging.compile_stage", "precompile")
+    lookup = import_with_stack("cases.lookup", "precompile")
+    targets = import_with_stack("targets", "precompile")
+    carried = import_with_stack("execution.carried_kernels", "precompile")
+    selection_of = import_with_stack("cases.case_table", "precompile").Selection
+    kernels = import_with_stack("kernels.catalogue", "precompile")
+    deadline = import_with_stack("judging.harness", "precompile").COMPILE_DEADLINE
+    settings = _settings(arguments)
+    try:
+        chosen = tuple(targets.find(spec) for spec in arguments.target)
+        for name in arguments.kernel:
+            kernels.get(name)
+        selection = selection_of(
+            chosen, arguments.tier, settings.kernels, has_gpu=settings.has_gpu, asked_for_targets=True
+        )
+        cases = list(lookup.case_ids(selection, arguments.suite))
+    except LookupError as error:
+        raise CommandError(error.args[0]) from None
+    if not cases:
+        raise CommandError("no case has a kernel to compile: see 'conformance list'")
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    with stage.CompileStage(arguments.workers, deadline) as compiler:
+        used = compiler.toolchain(selection)
+        compiled = compiler.compile(settings, selection, cases)
+    store = carried.CarriedKernels(arguments.out, write=True)
+    for key, result in compiled.kernels.items():
+        store.add(key, used, result)
+    store.close()
+    print(f"{compiled}\nfor {', '.join(target.id for target in chosen)}, by triton {used.triton}: {arguments.out}")
+    return 0
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    """Those of the run that will take the kernels. Its GPU is not here, and none is looked for."""
+    return Settings(
+        tier=arguments.tier,
+        targets=tuple(arguments.target),
+        kernels=tuple(arguments.kernel),
+        suites=tuple(arguments.suite),
+        seed=arguments.seed,
+        run_dir=None,
+        gpus=Gpus(entries=() if arguments.no_gpu else ("elsewhere",)),
+        case=None,
+        case_timeout_s=0.0,
+        expected_failure_files=(),
+        expected_failures=ExpectedFailures(),
+    )

@@ -1,0 +1,158 @@
+"""The compile stage: compiles what cases need, each specialisation once, before the first case runs.
+
+Compile processes plan the cases, and what was planned is compiled by all of them, longest first. So no case waits for a
+compiler, no kernel is compiled twice, and the cores are busy to the end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sqlite3
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from conformance.cases.case_table import Selection
+from conformance.execution.carried_kernels import CarriedKernels, Toolchain
+from conformance.execution.compilation import CompilePool, CompileRequest, CompileResult, Task, process_group
+from conformance.judging.planner import PlannedLaunch
+from conformance.judging.settings import Settings
+from conformance.records import Status
+
+#: Cases that one process plans at a time.
+CHUNK = 48
+
+
+class CannotBeUsed(Exception):
+    """Kernels that were compiled elsewhere cannot be used here; the message says why."""
+
+
+@dataclass
+class Compiled:
+    """What was compiled: ``plans`` has the launches of each case, ``results`` a result for each identity of a launch,
+    ``kernels`` a result for each key of a specialisation. Seconds are wall time."""
+
+    plans: dict[str, list[PlannedLaunch]] = field(default_factory=dict)
+    results: dict[str, CompileResult] = field(default_factory=dict)
+    kernels: dict[str, CompileResult] = field(default_factory=dict)
+    plan_seconds: float = 0.0
+    compile_seconds: float = 0.0
+
+    @property
+    def cached(self) -> list[str]:
+        """The keys of kernels that were in Triton's cache, or were carried here."""
+        return [key for key, result in self.kernels.items() if result.artefact is not None and result.artefact.cached]
+
+    @property
+    def failed(self) -> list[str]:
+        """The keys of kernels that could not be compiled."""
+        return [key for key, result in self.kernels.items() if result.artefact is None]
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.kernels)} kernels for {sum(map(bool, self.plans.values()))} cases in "
+            f"{self.plan_seconds + self.compile_seconds:.1f} s, of these {self.plan_seconds:.1f} s to plan them; "
+            f"{len(self.cached)} were compiled before, {len(self.failed)} failed"
+        )
+
+
+class CompileStage:
+    """Compile processes for one stage: ``workers`` of them, each launch within ``deadline`` seconds. They end with the
+    block."""
+
+    def __init__(self, workers: int, deadline: float) -> None:
+        self._workers = workers
+        self._deadline = deadline
+        self._pools: dict[str, CompilePool] = {}
+
+    def __enter__(self) -> CompileStage:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        for pool in self._pools.values():
+            pool.close()
+
+    def toolchain(self, selection: Selection) -> Toolchain:
+        """What these processes compile with. Raises RuntimeError if they cannot say."""
+        task = Task("conformance.execution.carried_kernels:toolchain", None, selection.targets[0])
+        result = self._pool(process_group(task.target)).submit(task).result()
+        if not isinstance(result.value, Toolchain):
+            raise RuntimeError(f"the compile process cannot say what it compiles with: {result.error}")
+        return result.value
+
+    def compile(
+        self, settings: Settings, selection: Selection, cases: Sequence[str], carried: Path | None = None
+    ) -> Compiled:
+        """Compiles what ``cases`` need, or takes it from ``carried``, a folder of kernels from another machine.
+
+        A launch that cannot be compiled is a failure of the cases that need it. A case that cannot be planned has no
+        launches. Raises :class:`CannotBeUsed` if no kernel in ``carried`` is of this machine's toolchain.
+        """
+        compiled = Compiled()
+        from_elsewhere = None if carried is None else (str(carried), self._edition(carried, selection))
+        started = time.monotonic()
+        compiled.plans = self._plan(settings, selection, cases)
+        planned = time.monotonic()
+        for group, launches in _by_group(compiled.plans.values()).items():
+            self._compile(group, launches, from_elsewhere, compiled)
+            self._pools.pop(group).close()  # the next group has the cores and the memory to itself
+        compiled.plan_seconds, compiled.compile_seconds = planned - started, time.monotonic() - planned
+        return compiled
+
+    def _pool(self, group: str) -> CompilePool:
+        return self._pools.setdefault(group, CompilePool(self._workers, self._deadline))
+
+    def _edition(self, folder: Path, selection: Selection) -> str:
+        mine = self.toolchain(selection)
+        try:
+            objections = [mine.objection(theirs) for theirs in CarriedKernels(folder).toolchains()]
+        except sqlite3.Error as error:
+            raise CannotBeUsed(f"{folder} has no kernels that 'conformance precompile' left: {error}") from None
+        if not objections or all(objections):
+            why = "; ".join(objection for objection in objections if objection) or "there are none"
+            raise CannotBeUsed(f"the kernels in {folder} cannot be used here: {why}")
+        return mine.edition
+
+    def _plan(self, settings: Settings, selection: Selection, cases: Sequence[str]) -> dict[str, list[PlannedLaunch]]:
+        function, target = "conformance.judging.planner:plan_cases", selection.targets[0]
+        pool = self._pool(process_group(target))
+        chunks = [tuple(cases[first : first + CHUNK]) for first in range(0, len(cases), CHUNK)]
+        handles = [pool.submit(Task(function, (settings, selection, chunk), target)) for chunk in chunks]
+        plans: dict[str, list[PlannedLaunch]] = {}
+        for handle in handles:
+            result = handle.result()
+            if result.status is Status.PASS:
+                plans |= result.value
+        return plans
+
+    def _compile(
+        self, group: str, launches: Sequence[PlannedLaunch], carried: tuple[str, str] | None, compiled: Compiled
+    ) -> None:
+        """One compilation for each key, those with most work first."""
+        pool = self._pool(group)
+        by_key = {launch.key: launch for launch in sorted(launches, key=lambda launch: -launch.work)}
+        handles = {
+            key: pool.submit(dataclasses.replace(launch.request, carried=carried)) for key, launch in by_key.items()
+        }
+        compiled.kernels |= {key: handle.result() for key, handle in handles.items()}
+        compiled.results |= {launch.identity: compiled.kernels[launch.key] for launch in launches}
+        # Triton has all of them now. It is asked again for each that another's compilation must not serve.
+        single: dict[str, CompileRequest] = {
+            launch.identity: launch.request for launch in launches if not launch.request.deduplicate
+        }
+        asked = {identity: pool.submit(request) for identity, request in single.items()}
+        compiled.results |= {identity: handle.result() for identity, handle in asked.items()}
+
+
+def _by_group(plans: Iterable[Sequence[PlannedLaunch]]) -> dict[str, list[PlannedLaunch]]:
+    """The launches of all plans, by what may share a compile process."""
+    groups: dict[str, list[PlannedLaunch]] = defaultdict(list)
+    for plan in plans:
+        for launch in plan:
+            groups[process_group(launch.request.target)].append(launch)
+    return groups

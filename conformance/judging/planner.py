@@ -1,0 +1,139 @@
+"""Which launches a case compiles: its test runs up to them. Nothing is compiled, run or judged."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import math
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from conformance.cases.case_table import Selection
+from conformance.cases.lookup import CaseCall, CaseLookup
+from conformance.cases.scenarios import UNROLLED
+from conformance.execution.compilation import CompileRequest, Request
+from conformance.execution.compile_worker import named
+from conformance.execution.compiled_index import identity
+from conformance.execution.specialisation import specialisation
+from conformance.heuristics.configs import AnyConfig
+from conformance.judging.case_recorder import CaseEnded, CaseRecorder
+from conformance.judging.conform import launches_to_compile
+from conformance.judging.harness import Harness
+from conformance.judging.settings import Settings
+from conformance.kernels.kernel import Kernel, NotApplicable, Plan, Variant
+from conformance.kernels.launch import Launch
+from conformance.problems import Problem
+from conformance.records import Reason, ReasonCode
+from conformance.targets import Target
+
+#: How many times as long as others a product takes to compile that is unrolled.
+UNROLLED_COST = 8
+
+
+@dataclass(frozen=True)
+class PlannedLaunch:
+    """A launch that a case compiles. ``identity`` is that of :mod:`~conformance.execution.compiled_index`, ``key`` that
+    of its specialisation; ``work`` grows with the time that it may take to compile."""
+
+    identity: str
+    key: str
+    work: float
+    request: CompileRequest
+
+
+class PlanEnds(BaseException):
+    """Ends a test where it asks for what only a compilation or a run can tell. A judge cannot catch it by mistake."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """Stands for the run of a case that is only planned."""
+
+    plan: Plan
+
+    def requires(self, *features: object) -> None:
+        """Nothing was compiled that could be checked."""
+
+    forbids = requires
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise PlanEnds(name)
+
+
+def plan_cases(chosen: tuple[Settings, Selection, tuple[str, ...]], target: Target) -> dict[str, list[PlannedLaunch]]:
+    """The launches of each case that settings, a selection and case ids choose: a ``Task`` for a compile process.
+    Cases that follow one another are planned fastest if they are of one test and one kernel."""
+    settings, selection, cases = chosen
+    lookup = CaseLookup(selection)
+    return {case: plan_case(settings, selection, case, lookup(case)) for case in cases}
+
+
+def plan_case(settings: Settings, selection: Selection, case: str, call: CaseCall | None) -> list[PlannedLaunch]:
+    """The launches that ``case`` compiles, as far as its test says before it needs a result. None for a test that takes
+    other fixtures than ``conform``, ``harness`` and ``recorder``."""
+    if call is None:
+        return []
+    planner = _Planner(settings, selection, case)
+    fixtures = {"conform": planner.conform, "harness": planner.harness, "recorder": planner.recorder}
+    wanted = inspect.signature(call.test).parameters.keys() - call.values.keys()
+    if not wanted <= fixtures.keys():
+        return []
+    # An error of the test is not hidden by this: it shows when the case runs.
+    with contextlib.suppress(PlanEnds, CaseEnded, Exception):
+        call.test(**call.values, **{name: fixtures[name] for name in wanted})
+    return planner.launches
+
+
+class _Planner:
+    """What a planned test gets in place of its fixtures, and the launches that it asked for."""
+
+    def __init__(self, settings: Settings, selection: Selection, case: str) -> None:
+        self.launches: list[PlannedLaunch] = []
+        self.recorder = CaseRecorder(case)
+        named_targets = dataclasses.replace(settings, targets=tuple(target.id for target in selection.targets))
+        self.harness = Harness(named_targets)  # no process looks for devices here: none is in sight
+        vars(self.harness).update(pool=self, executor=Reason(ReasonCode.NO_DEVICE, "planner", "nothing is run"))
+
+    def conform(
+        self,
+        kernel: Kernel,
+        problem: Problem,
+        *,
+        config: AnyConfig,
+        target: Target,
+        variant: Variant = Variant(),
+        fills: object = None,
+        inspect: object = None,
+        **fields: Any,
+    ) -> PlannedRun:
+        """Notes what :func:`conformance.judging.conform.conform` compiles."""
+        try:
+            plan = kernel.plan(problem, config, target, dataclasses.replace(variant, **fields))
+        except NotApplicable as refusal:
+            self.recorder.not_applicable(refusal.reason)
+        for request, launch in launches_to_compile(plan).values():
+            self.submit(request, launch)
+        return PlannedRun(plan)
+
+    def submit(self, request: Request, launch: Launch | None = None) -> Any:
+        """Stands for the pool's: notes the request. Its result ends the test."""
+        if not isinstance(request, CompileRequest):
+            raise PlanEnds("a task has only a result")
+        launch = launch or named(request.factory)(request.payload, request.target)
+        key = specialisation(launch, request.target).key
+        known = identity(launch, request.target, exact=not request.deduplicate)
+        self.launches.append(PlannedLaunch(known, key, _work(request.payload), request))
+        return _NoResult()
+
+
+class _NoResult:
+    def result(self) -> NoReturn:
+        raise PlanEnds("result")
+
+
+def _work(payload: Any) -> float:
+    plan = payload[0] if isinstance(payload, tuple) else payload
+    dtype, precision = (getattr(plan.problem, name, None) for name in ("dtype", "precision"))
+    unrolled = dtype == UNROLLED and precision in (None, "ieee")
+    return float(math.prod(plan.config.tile) * (UNROLLED_COST if unrolled else 1))

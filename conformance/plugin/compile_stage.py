@@ -1,0 +1,82 @@
+"""The compile stage of a run of pytest: what the selected cases need is compiled before the first of them runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from conformance.judging.settings import Settings
+from conformance.machine.gpus import core_count
+from conformance.records import CaseRecord, Status
+
+if TYPE_CHECKING:
+    from conformance.cases.case_table import Selection
+    from conformance.judging.compile_stage import Compiled
+
+#: Fewer cases than these compile as they go: to plan them would take longer.
+FEWEST_CASES = 8
+#: Kernels that a sentence names.
+NAMED = 3
+
+
+class RunStage:
+    """Compiles before the cases run, and says afterwards what it missed. ``select`` is asked for the selection when
+    the stage begins."""
+
+    def __init__(self, settings: Settings, folder: Path, select: Callable[[], Selection]) -> None:
+        self._settings = settings
+        self._folder = folder
+        self._select = select
+        self._compiled: Compiled | None = None
+        self._idle: dict[str, str] = {}
+
+    def run(self, cases: Sequence[str]) -> None:
+        """Compiles what ``cases`` need. Raises pytest.UsageError if ``--compiled`` names kernels that cannot be
+        used."""
+        carried = self._settings.compiled
+        if len(cases) < FEWEST_CASES and carried is None:
+            return
+        from conformance.execution.compiled_index import INDEX_FILE, CompiledIndex
+        from conformance.judging.compile_stage import CannotBeUsed, CompileStage
+        from conformance.judging.harness import COMPILE_DEADLINE
+
+        with CompileStage(core_count(), COMPILE_DEADLINE) as stage:
+            try:
+                compiled = stage.compile(self._settings, self._select(), cases, carried)
+            except CannotBeUsed as error:
+                raise pytest.UsageError(f"--compiled: {error}") from None
+        plans = {case: [launch.identity for launch in plan] for case, plan in compiled.plans.items()}
+        CompiledIndex.write(self._folder / INDEX_FILE, compiled.results, plans)
+        self._compiled = compiled
+
+    def end(self) -> list[str]:
+        """What the stage missed, one sentence each. Removes the stage's files."""
+        if self._compiled is None:
+            return []
+        from conformance.execution.compiled_index import INDEX_FILE, CompiledIndex, asked
+
+        missed, used = asked(self._folder)
+        index = CompiledIndex(self._folder / INDEX_FILE)
+        self._idle = index.idle(used)
+        index.close()
+        (self._folder / INDEX_FILE).unlink()
+        problems = [f"the compile stage missed {kernel}: the case compiled it" for kernel in missed]
+        if self._settings.compiled is not None:
+            before = {*self._compiled.cached, *self._compiled.failed}
+            here = [result for key, result in self._compiled.kernels.items() if key not in before]
+            names = ", ".join(result.artefact.kernel_name for result in here[:NAMED] if result.artefact is not None)
+            if here:
+                problems.append(f"{len(here)} kernels are not in {self._settings.compiled} and were compiled: {names}")
+        return problems
+
+    def waste(self, record: CaseRecord) -> str | None:
+        """A sentence if the stage compiled something for the case of ``record`` which no case used."""
+        if record.status is not Status.PASS or record.case not in self._idle:
+            return None
+        return f"the compile stage compiled a kernel for {record.case} that no case used"
+
+    def __str__(self) -> str:
+        return "" if self._compiled is None else f"compile stage: {self._compiled}"
