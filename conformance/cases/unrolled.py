@@ -28,10 +28,15 @@ def multiply_adds(kernel: Kernel, problem: Any, config: AnyConfig) -> float:
     return kernel.multiply_adds(problem, config) / (WARP * config.num_warps)
 
 
+def unrolled_product(problem: Any) -> bool:
+    """Whether the products of ``problem`` are unrolled."""
+    return (problem.dtype, getattr(problem, "precision", "ieee")) == (UNROLLED, "ieee")
+
+
 def within_limit(kernel: Kernel, problem: Any, config: AnyConfig, configs: Iterable[AnyConfig]) -> bool:
     """Whether ``problem`` with ``config`` compiles within seconds: it is not unrolled, or has at most :data:`LIMIT`
     multiply-adds a thread, or no more than with any other of ``configs``."""
-    if (problem.dtype, getattr(problem, "precision", "ieee")) != (UNROLLED, "ieee"):
+    if not unrolled_product(problem):
         return True
     least = min((multiply_adds(kernel, problem, other) for other in configs), default=0)
     return multiply_adds(kernel, problem, config) <= max(LIMIT, least)

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import inspect
-import math
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from conformance.cases.case_table import Selection
 from conformance.cases.lookup import CaseCall, CaseLookup
-from conformance.cases.scenarios import UNROLLED
+from conformance.cases.unrolled import multiply_adds, unrolled_product
 from conformance.execution.compilation import CompileRequest, Request
 from conformance.execution.compile_worker import named
 from conformance.execution.compiled_index import identity
 from conformance.execution.specialisation import specialisation
 from conformance.heuristics.configs import AnyConfig
-from conformance.judging.case_recorder import CaseEnded, CaseRecorder
+from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.conform import launches_to_compile
 from conformance.judging.harness import Harness
 from conformance.judging.settings import Settings
+from conformance.kernels.catalogue import get
 from conformance.kernels.kernel import Kernel, NotApplicable, Plan, Variant
 from conformance.kernels.launch import Launch
 from conformance.problems import Problem
 from conformance.records import Reason, ReasonCode
 from conformance.targets import Target
 
-#: How many times as long as others a product takes to compile that is unrolled.
-UNROLLED_COST = 8
+#: What a multiply-add of a matrix unit takes to compile, where an unrolled one takes 1.
+MATRIX_UNIT_SHARE = 1 / 8
 
 
 @dataclass(frozen=True)
@@ -79,9 +78,12 @@ def plan_case(settings: Settings, selection: Selection, case: str, call: CaseCal
     wanted = inspect.signature(call.test).parameters.keys() - call.values.keys()
     if not wanted <= fixtures.keys():
         return []
-    # An error of the test is not hidden by this: it shows when the case runs.
-    with contextlib.suppress(PlanEnds, CaseEnded, Exception):
+    try:
         call.test(**call.values, **{name: fixtures[name] for name in wanted})
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:  # what it asks for in vain, a skip, an error: that shows when the case runs
+        pass
     return planner.launches
 
 
@@ -133,7 +135,8 @@ class _NoResult:
 
 
 def _work(payload: Any) -> float:
+    """Multiply-adds of one thread in a step of the main loop, of which matrix units have fewer to compile."""
     plan = payload[0] if isinstance(payload, tuple) else payload
-    dtype, precision = (getattr(plan.problem, name, None) for name in ("dtype", "precision"))
-    unrolled = dtype == UNROLLED and precision in (None, "ieee")
-    return float(math.prod(plan.config.tile) * (UNROLLED_COST if unrolled else 1))
+    kernel = get(plan.kernel)
+    unrolled = unrolled_product(plan.problem)
+    return multiply_adds(kernel, plan.problem, plan.config) * (1 if unrolled else MATRIX_UNIT_SHARE)

@@ -32,6 +32,7 @@ class RunStage:
         self._select = select
         self._compiled: Compiled | None = None
         self._idle: dict[str, str] = {}
+        self._in_vain: list[str] = []
 
     def run(self, cases: Sequence[str]) -> None:
         """Compiles what ``cases`` need. Raises pytest.UsageError if ``--compiled`` names kernels that cannot be
@@ -72,11 +73,15 @@ class RunStage:
                 problems.append(f"{len(here)} kernels are not in {self._settings.compiled} and were compiled: {names}")
         return problems
 
-    def waste(self, record: CaseRecord) -> str | None:
-        """A sentence if the stage compiled something for the case of ``record`` which no case used."""
-        if record.status is not Status.PASS or record.case not in self._idle:
-            return None
-        return f"the compile stage compiled a kernel for {record.case} that no case used"
+    def take(self, record: CaseRecord) -> None:
+        """Looks at a record of the run, after :meth:`end`."""
+        if record.status is Status.PASS and record.case in self._idle:
+            self._in_vain.append(record.case)
+
+    def waste(self) -> list[str]:
+        """A sentence if the stage compiled something for a case that passed, and no case used it."""
+        cases = self._in_vain
+        return [f"the compile stage compiled in vain for {len(cases)} cases, first {cases[0]}"] if cases else []
 
     def __str__(self) -> str:
         return "" if self._compiled is None else f"compile stage: {self._compiled}"

@@ -214,20 +214,20 @@ class SessionRun:
         self._tally = Tally()
         last: CaseRecord | None = None
         stage = self._compile_stage
-        compiled = stage.end() if stage is not None else []
+        missed = stage.end() if stage is not None else []
 
         def take(record: CaseRecord) -> None:
             nonlocal last
             self._tally.add(record)
-            if stage is not None and (waste := stage.waste(record)):
-                compiled.append(waste)
+            if stage is not None:
+                stage.take(record)
             if last is None or record.case >= last.case:
                 last = record
 
         self._file.close()
         recorded, problems = merge(self.folder, take)
         problems += incompleteness([*(self._selected or ()), *self._uncollectable], recorded)
-        problems += compiled
+        problems += [*missed, *stage.waste()] if stage is not None else []
         facts = {**self._facts(), "problems": tuple(problems), "wall_s": round(time.monotonic() - self._clock, 3)}
         facts["stack"] = {**self.stack, **(last.stack if last else {})}
         self._info = RunInfo(**facts)

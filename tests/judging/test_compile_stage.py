@@ -1,0 +1,234 @@
+"""The compile stage: it plans what each case compiles, compiles that once, and owns up to what it missed."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from conformance.cases.case_table import Selection
+from conformance.cases.lookup import CaseCall, CaseLookup, case_ids
+from conformance.execution.compilation import CompileRequest, Task
+from conformance.gate.user_files.expected_failures import ExpectedFailures
+from conformance.judging import planner
+from conformance.judging.compile_stage import CannotBeUsed, CompileStage
+from conformance.judging.planner import plan_case
+from conformance.judging.settings import Settings
+from conformance.kernels.catalogue import get
+from conformance.machine.gpus import Gpus
+from conformance.records import Status
+from conformance.targets import find
+from tests.execution.sample_kernels import Sample
+
+ROOT = Path(__file__).resolve().parents[2]
+SM90 = find("sm_90")
+SETTINGS = Settings("quick", ("sm_90",), (), (), 0, None, Gpus(), None, 60.0, (), ExpectedFailures())
+SELECTION = Selection((SM90,), "quick", asked_for_targets=True)
+
+
+def planned(test, **values):
+    return plan_case(SETTINGS, SELECTION, "test_x.py::test_x", CaseCall(test, values))
+
+
+def example():
+    kernel = get("mm")
+    return kernel, kernel.example("bf16", kernel.configs[0]), kernel.configs[0]
+
+
+def test_a_case_is_planned_up_to_the_first_result_that_it_needs():
+    seen = []
+
+    def test(conform, recorder, harness, again):
+        kernel, problem, config = example()
+        run = conform(kernel, problem, config=config, target=SM90)
+        run.requires()
+        seen.append(run.plan.problem)
+        conform(kernel, problem, config=config, target=SM90, static=True)
+        if again:
+            assert run.trial.passed
+        conform(kernel, problem, config=kernel.configs[1], target=SM90)
+
+    assert len(planned(test, again=False)) == 3
+    launches = planned(test, again=True)
+    assert len(launches) == 2
+    assert len({launch.key for launch in launches}) == 2
+    assert [problem.id for problem in seen] == [example()[1].id] * 2
+
+
+def test_what_a_case_asks_of_the_pool_is_planned_too():
+    plan = None
+
+    def test(harness, exact):
+        kernel, problem, config = example()
+        nonlocal plan
+        plan = kernel.plan(problem, config, SM90)
+        request = CompileRequest("conformance.kernels.catalogue:meta_launch", plan, SM90, deduplicate=not exact)
+        harness.pool.submit(request).result()
+        raise AssertionError("a result is needed")
+
+    (shared,), (single,) = planned(test, exact=False), planned(test, exact=True)
+    assert shared.key == single.key
+    assert shared.identity != single.identity
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, pytest.skip.Exception, pytest.fail.Exception])
+def test_whatever_a_test_raises_ends_its_plan(error):
+    def test(conform):
+        kernel, problem, config = example()
+        conform(kernel, problem, config=config, target=SM90)
+        raise error("planted")
+
+    assert len(planned(test)) == 1
+
+
+def test_a_refusal_a_task_and_other_fixtures_leave_nothing_to_compile():
+    kernel, problem, config = example()
+    assert planned(lambda conform: conform(kernel, problem, config=config, target=SM90, tma_store=True)) == []
+    assert planned(lambda harness: harness.pool.submit(Task("a:b", None, SM90))) == []
+    assert planned(lambda inductor: inductor.anything()) == []
+    assert plan_case(SETTINGS, SELECTION, "test_x.py::test_x", None) == []
+
+
+def test_unrolled_products_and_large_tiles_come_first():
+    kernel = get("mm")
+
+    def work(dtype, config):
+        problem = kernel.example(dtype, config)
+        (launch,) = planned(lambda conform: conform(kernel, problem, config=config, target=SM90))
+        return launch.work
+
+    taken = [config for config in kernel.configs if kernel.example_refusal("fp32", config, SM90) is None]
+    small, *_, large = sorted(taken, key=lambda config: config.tile[0] * config.tile[1] / config.num_warps)
+    assert work("bf16", small) < work("bf16", large) < work("fp32", large)
+
+
+def test_every_case_of_a_suite_is_found_and_planned():
+    cases = list(case_ids(SELECTION, ["transposition"]))
+    assert len(cases) > 40
+    lookup = CaseLookup(SELECTION)
+    plans = {case: plan_case(SETTINGS, SELECTION, case, lookup(case)) for case in cases}
+    assert sum(map(bool, plans.values())) > len(cases) // 2
+    assert set(case_ids(SELECTION)) > set(cases)
+    with pytest.raises(KeyError, match="no suite is called trnsposition: there are alignment"):
+        list(case_ids(SELECTION, ["trnsposition"]))
+
+
+def launches_of(*samples: Sample) -> list[planner.PlannedLaunch]:
+    requests = [CompileRequest("tests.execution.sample_kernels:launch", sample, SM90) for sample in samples]
+    return [planner.PlannedLaunch(f"identity {n}", str(sample), 1.0, requests[n]) for n, sample in enumerate(samples)]
+
+
+def test_each_kernel_is_compiled_once_and_a_failure_is_a_result(monkeypatch):
+    good, bad = Sample("copy"), Sample("broken")
+    plans = {"a": launches_of(good, bad), "b": launches_of(good)}
+    monkeypatch.setattr(CompileStage, "_plan", lambda *_: plans)
+    asked = Counter[object]()
+    with CompileStage(1, 120.0) as stage:
+        pool = stage._pool("nvidia with fp8")
+        submit = pool.submit
+        monkeypatch.setattr(pool, "submit", lambda request: asked.update([request.payload]) or submit(request))
+        compiled = stage.compile(SETTINGS, SELECTION, ["a", "b"])
+    assert asked == {good: 1, bad: 1}
+    assert {key: result.status for key, result in compiled.kernels.items()} == {
+        str(good): Status.PASS,
+        str(bad): Status.COMPILE_ERROR,
+    }
+    assert set(compiled.results) == {"identity 0", "identity 1"}
+    assert (compiled.failed, str(compiled).split(" in ")[0]) == ([str(bad)], "2 kernels for 2 cases")
+
+
+def test_kernels_of_nobody_are_refused(tmp_path):
+    with (
+        CompileStage(1, 120.0) as stage,
+        pytest.raises(CannotBeUsed, match="has no kernels that 'conformance precompile'"),
+    ):
+        stage.compile(SETTINGS, SELECTION, [], tmp_path)
+
+
+# Runs
+
+
+def run(*words, folder: Path, cache: Path, planted: str = "") -> subprocess.CompletedProcess[str]:
+    """A command of ``python -m`` with a cache of Triton's. ``planted`` is code that every process runs at its start."""
+    folder.mkdir(exist_ok=True)
+    (folder / "sitecustomize.py").write_text(planted)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "-1", "TRITON_CACHE_DIR": str(cache)}
+    environment["PYTHONPATH"] = os.pathsep.join([str(folder), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, "-m", *words], env=environment, capture_output=True, text=True, timeout=500, check=False
+    )
+
+
+CHOICE = ("--tier", "quick", "--target", "sm_90", "--suite", "tma_store", "--kernel", "addmm_persistent_tma")
+SUITES = ("pytest", "-p", "conformance.plugin", "--pyargs", "conformance.suites", "-q", "-p", "no:cacheprovider")
+
+
+@pytest.fixture(scope="module")
+def precompiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("precompiled")
+    words = ("precompile", *CHOICE, "--no-gpu", "--out", str(folder / "out"))
+    done = run("conformance.cli", *words, folder=folder / "site", cache=folder / "cache")
+    assert done.returncode == 0, done.stderr
+    assert "0 were compiled before, 0 failed" in done.stdout
+    return folder / "out"
+
+
+def test_a_run_takes_what_was_precompiled_and_compiles_nothing(precompiled: Path, tmp_path: Path) -> None:
+    words = (*SUITES, *CHOICE, f"--compiled={precompiled}", f"--run-dir={tmp_path / 'run'}", "-n", "1")
+    done = run(*words, folder=tmp_path / "site", cache=tmp_path / "cache")
+    assert done.returncode == 0, done.stdout
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("compile stage: ")]
+    kernels = int(line.split()[2])
+    assert kernels > 5
+    assert f"{kernels} were compiled before, 0 failed" in line
+    assert {path.name for path in (tmp_path / "run").iterdir()} >= {"records.jsonl", "run.json"}
+    assert not [*(tmp_path / "run").glob("asked-*"), *(tmp_path / "run").glob("compiled*")]
+
+
+def test_a_kernel_that_was_not_precompiled_is_compiled_and_reported(precompiled: Path, tmp_path: Path) -> None:
+    words = (*SUITES, *CHOICE[:-1], "mm_persistent_tma", f"--compiled={precompiled}", f"--run-dir={tmp_path / 'run'}")
+    done = run(*words, "-n", "0", folder=tmp_path / "site", cache=tmp_path / "cache")
+    assert done.returncode == 1
+    assert f"kernels are not in {precompiled} and were compiled: " in done.stdout
+
+
+FORGETFUL = """
+import dataclasses, importlib.abc, importlib.util, sys
+
+class Plant(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name != "conformance.judging.planner":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        load = spec.loader.exec_module
+
+        def plant(module):
+            load(module)
+            plan = module.plan_case
+            module.plan_case = lambda *asked: [dataclasses.replace(one, identity="another") for one in plan(*asked)]
+
+        spec.loader.exec_module = plant
+        return spec
+
+sys.meta_path.insert(0, Plant())
+"""
+
+
+def test_what_the_stage_forgets_and_what_it_makes_in_vain_is_a_problem(precompiled: Path, tmp_path: Path) -> None:
+    words = (*SUITES, *CHOICE, f"--run-dir={tmp_path / 'run'}", "-n", "0")
+    done = run(*words, folder=tmp_path / "site", cache=precompiled.parent / "cache", planted=FORGETFUL)
+    assert done.returncode == 1, done.stdout
+    assert "the compile stage missed gemm_persistent_device_descriptors for sm_90: the case compiled it" in done.stdout
+    assert "the compile stage compiled in vain for 9 cases, first test_tma_store.py::" in done.stdout
+
+
+def test_fields_of_settings_can_be_sent_to_a_compile_process() -> None:
+    import pickle
+
+    assert pickle.loads(pickle.dumps(SETTINGS)) == dataclasses.replace(SETTINGS)
