@@ -16,7 +16,6 @@ import os
 import re
 import weakref
 from array import array
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -25,8 +24,10 @@ from typing import Annotated, Any, BinaryIO, Generic, NamedTuple, TypeVar, overl
 
 import msgspec
 
-SCHEMA = 2  # of a record's line and of run.json; raised whenever the meaning of a field changes
-READABLE_SCHEMAS = (1, 2)  # schema 1 called an expected failure "waived"
+from conformance import record_forms
+
+SCHEMA = 3  # of a record's line and of run.json; raised whenever the meaning of a field changes
+READABLE_SCHEMAS = (1, 2, 3)  # schema 1 called an expected failure "waived"; schema 3 has short forms
 RECORDS_FILE = "records.jsonl"
 RUN_FILE = "run.json"
 RUN_LIMIT = 16 << 20  # bytes of a run.json that are read: it may come from a stranger. Records are read line by line
@@ -217,8 +218,87 @@ class CaseRecord:
     schema: int = SCHEMA
 
     def to_line(self) -> str:
-        """One line of strict JSON, newline included."""
-        return compact_json(jsonable(self)) + "\n"
+        """One line of strict JSON, newline included. It lacks what has its default, and has the short forms of
+        :mod:`conformance.record_forms`."""
+        return compact_json(_packed(jsonable(self))) + "\n"
+
+
+_ALWAYS = ("case", "suite", "status", "schema")
+
+
+def _packed(plain: dict[str, Any]) -> dict[str, Any]:
+    """The JSON object of a record as its line has it."""
+    case = plain["case"]
+    packed = {name: value for name, value in plain.items() if name in _ALWAYS or value not in (None, "", [], {})}
+    for name in packed.keys() & {"problem", "config"}:
+        packed[name] = record_forms.pack_mapping(packed[name])
+    if "verdicts" in packed:
+        packed["verdicts"] = [_packed_verdict(**verdict) for verdict in packed["verdicts"]]
+    if "artefacts" in packed:
+        packed["artefacts"] = record_forms.pack_artefacts(packed["artefacts"])
+    if "repro" in packed:
+        packed["repro"] = record_forms.pack_repro(case, packed["repro"])
+    return packed
+
+
+def _packed_verdict(check: str, passed: bool, text: str, details: dict[str, Any]) -> list[Any]:
+    figures = record_forms.pack_verdict(check, text, details) if passed else None
+    if figures is not None:
+        return [check, passed, figures]
+    return [check, passed, text, details] if details else [check, passed, text]
+
+
+class _PackedVerdict(msgspec.Struct, array_like=True, gc=False):
+    check: str
+    passed: bool
+    text: str | list[Any] = ""
+    details: dict[str, Any] = {}
+
+
+class _PackedRecord(msgspec.Struct, gc=False):
+    """A line of schema 3."""
+
+    case: str
+    suite: str
+    status: Status
+    schema: int
+    reason: Reason | None = None
+    kernel: str | None = None
+    problem: dict[str, Any] | None = None
+    config: dict[str, Any] | None = None
+    options: dict[str, Any] = {}
+    target: str | None = None
+    executor: str | None = None
+    tier: str | None = None
+    seed: int | None = None
+    stack: dict[str, Any] = {}
+    durations: dict[str, float] = {}
+    verdicts: list[_PackedVerdict] = []
+    observed: dict[str, Any] = {}
+    artefacts: dict[str, str] | tuple[str, str] = {}
+    worker: str = ""
+    gpu: str | None = None
+    outcome: str = ""
+    diagnosis: str = ""
+    repro: str | tuple[str] = ""
+
+    def unpacked(self) -> CaseRecord:
+        """The record. Raises ValueError, or another error of Python's, for forms that are not known."""
+        fields = {name: getattr(self, name) for name in self.__struct_fields__}
+        fields["problem"] = record_forms.unpack_mapping(self.problem)
+        fields["config"] = record_forms.unpack_mapping(self.config)
+        fields["verdicts"] = tuple(_unpacked_verdict(verdict) for verdict in self.verdicts)
+        fields["artefacts"] = record_forms.unpack_artefacts(self.artefacts)
+        fields["repro"] = record_forms.unpack_repro(self.case, self.repro)
+        return CaseRecord(**fields)
+
+
+def _unpacked_verdict(packed: _PackedVerdict) -> Verdict:
+    if isinstance(packed.text, str):
+        return Verdict(packed.check, packed.passed, packed.text, packed.details)
+    if not packed.passed:
+        raise ValueError(f"the check {packed.check!r} failed and has the form of one that passed")
+    return Verdict(packed.check, True, *record_forms.unpack_verdict(packed.check, packed.text))
 
 
 @dataclass(frozen=True)
@@ -294,10 +374,8 @@ class Reader(Generic[_Read]):
 
     def read(self, text: str | bytes) -> _Read:
         """The object in ``text``, in the terms of this version. Raises :class:`RecordError`."""
-        text = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+        text = without_surrogates(text)
         try:
-            if b"\\ud" in text:  # a lone surrogate perhaps: older versions wrote some, and msgspec refuses them
-                text = json.dumps(jsonable(_parsed(text))).encode()
             schema: int = self._decode_schema(text).schema  # type: ignore[attr-defined]
             value = self._decode(text) if schema in READABLE_SCHEMAS else None
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -305,6 +383,30 @@ class Reader(Generic[_Read]):
         if value is None:
             raise unreadable(text)
         return value if schema == SCHEMA else dataclasses.replace(value, schema=SCHEMA)
+
+
+def without_surrogates(text: str | bytes) -> bytes:
+    """``text`` as msgspec can read it: older versions wrote lone surrogates, which it refuses. Raises
+    :class:`RecordError`."""
+    text = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    if b"\\ud" not in text:
+        return text
+    try:
+        return json.dumps(jsonable(_parsed(text))).encode()
+    except (ValueError, RecursionError) as error:
+        raise unreadable(text, error) from None
+
+
+class _SchemaOnly(msgspec.Struct):
+    schema: int
+
+
+_decode_schema = msgspec.json.Decoder(_SchemaOnly).decode
+
+
+def schema_of(line: bytes) -> int:
+    """The schema of a record's ``line``. Raises an error of msgspec's."""
+    return _decode_schema(line).schema
 
 
 def unreadable(text: str | bytes, error: Exception | None = None) -> RecordError:
@@ -316,8 +418,9 @@ def unreadable(text: str | bytes, error: Exception | None = None) -> RecordError
     if not isinstance(data, dict):
         return RecordError(f"a JSON object is required, got {type(data).__name__}")
     if data.get("schema") not in READABLE_SCHEMAS:
-        known = " and ".join(map(str, READABLE_SCHEMAS))
-        return RecordError(f"schema {data.get('schema')!r:.40}: this version reads the schemas {known}")
+        *known, last = map(str, READABLE_SCHEMAS)
+        text = f"this version reads the schemas {', '.join(known)} and {last}"
+        return RecordError(f"schema {data.get('schema')!r:.40}: {text}")
     required, _, place = str(error).partition(" - at `$.")
     required, place = required.partition(", got ")[0], place.rstrip("`").partition("[...]")[0]
     value: Any = data
@@ -350,13 +453,19 @@ def finite(text: str) -> float:
     return value
 
 
-_RECORDS = Reader(CaseRecord)
+_RECORDS = Reader(CaseRecord)  # of the schemas 1 and 2
+_decode_packed = msgspec.json.Decoder(_PackedRecord).decode
 _RUNS = Reader(RunInfo)
 
 
 def from_line(line: str | bytes) -> CaseRecord:
     """The record on ``line``. Raises :class:`RecordError` that says what is wrong with it."""
-    record = _RECORDS.read(line)
+    text = without_surrogates(line)
+    try:
+        record = _decode_packed(text).unpacked() if schema_of(text) == SCHEMA else None
+    except Exception as error:
+        raise unreadable(text, error) from None
+    record = record or _RECORDS.read(text)
     if record.status is Status.PASS:
         refuse_failing(record.case, record.verdicts)
     return record
@@ -530,11 +639,19 @@ def replace_file(path: Path, text: str) -> None:
 
 def incompleteness(selected: Iterable[str], recorded: Iterable[str]) -> list[str]:
     """Sentences about every difference between the selected case ids and the recorded ones; empty if they agree."""
-    wanted, counts = set(selected), Counter(recorded)
+    wanted = set(selected)
+    missing, others, twice = wanted.copy(), set[str](), set[str]()  # the ids of ``recorded`` are not held
+    for case in recorded:
+        if case in missing:
+            missing.discard(case)
+        elif case in wanted or case in others:
+            twice.add(case)
+        else:
+            others.add(case)
     groups = {
-        "selected but not recorded": sorted(wanted - counts.keys()),
-        "recorded but not selected": sorted(counts.keys() - wanted),
-        "recorded more than once": sorted(case for case, count in counts.items() if count > 1),
+        "selected but not recorded": sorted(missing),
+        "recorded but not selected": sorted(others),
+        "recorded more than once": sorted(twice),
     }
     return [f"{len(cases)} {what}: {first_of(cases, 20)}" for what, cases in groups.items() if cases]
 

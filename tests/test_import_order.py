@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "conformance"
 
 #: From the ground up: a room imports from those before it. Rooms on one line do not import each other.
 ORDER = [
+    ("record_forms",),
     ("records",),
     ("data",),
     ("gate",),
@@ -40,7 +41,7 @@ ORDER = [
     ("__main__",),
 ]
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
-RECORDS_ONLY = ("records", "reporting", "gate")
+RECORDS_ONLY = ("record_forms", "records", "reporting", "gate")
 STACK = ("torch", "triton")
 #: What starts without torch and triton: rooms, and modules of rooms that need them elsewhere. The plugin loads what
 #: needs them when the environment has been prepared.

@@ -66,10 +66,16 @@ def test_jsonable():
     assert len(jsonable("x" * (TEXT_LIMIT * 2))) < TEXT_LIMIT + 40
 
 
-def _changed(**fields: object) -> str:
-    data = json.loads(RECORD.to_line())
+def _changed(line: str = json.dumps({**jsonable(RECORD), "schema": 2}), **fields: object) -> str:
+    """The record as schema 2 writes it, or another ``line``, with other fields."""
+    data = json.loads(line)
     data.update(fields)
     return json.dumps({key: value for key, value in data.items() if value != "absent"})
+
+
+def _shortened(**fields: object) -> str:
+    """The same of a line of schema 3."""
+    return _changed(RECORD.to_line(), **fields)
 
 
 FAILED = {"check": "memory", "passed": False, "text": "", "details": {}}
@@ -81,7 +87,7 @@ INVALID_LINES = [
     (RECORD.to_line()[:50], "not a line of JSON"),
     ("[]", "a JSON object is required, got list"),
     ("[" * 100_000, "not a line of JSON"),
-    (_changed(schema=3), "schema 3: this version reads the schemas 1 and 2"),
+    (_changed(schema=4), "schema 4: this version reads the schemas 1, 2 and 3"),
     (_changed(case="absent"), "Object missing required field `case`"),
     (_changed(case=7), "case: Expected `str`, got 7"),
     (_changed(seed=True), "seed: Expected `int | null`, got True"),
@@ -94,12 +100,36 @@ INVALID_LINES = [
         "verdicts[0].passed: Expected `bool`, got 1",
     ),
     (_changed(status="pass", verdicts=[FAILED]), "status pass, and the check 'memory' failed"),
+    (_shortened(case="absent"), "Object missing required field `case`"),
+    (_shortened(schema="absent"), "schema None"),
+    (_shortened(seed=True), "seed: Expected `int | null`, got True"),
+    (_shortened(verdicts=[{"check": "a", "passed": True}]), "verdicts[0]: Expected `array`"),
+    (_shortened(verdicts=[["a"]]), "verdicts[0]: Expected `array` of at least length 2"),
+    (_shortened(verdicts=[["a", 1]]), "verdicts[0][1]: Expected `bool`"),
+    (_shortened(verdicts=[["memory", False, [4, 2]]]), "failed and has the form of one that passed"),
+    (_shortened(status="pass", verdicts=[["memory", False]]), "status pass, and the check 'memory' failed"),
 ]
 #: The same, in fields that not every reader needs.
 INVALID_FIGURES = [
     (_changed(durations={"run": "long"}), "durations: Expected `float`, got {'run': 'long'}"),
     (_changed(artefacts={"ttir": 3}), "artefacts: Expected `str`, got {'ttir': 3}"),
     (RECORD.to_line().replace("0.5", "NaN"), "NaN is no JSON number"),
+    *(
+        (_shortened(verdicts=[["memory", True, form]]), "no standard form of a verdict")
+        for form in ([], [4], [4, "2"], [9], ["x"], [[]], [3, 99, "ptx"], [3, -1, "ptx"])
+    ),
+    *(
+        (_shortened(problem=problem), "not usable: ")
+        for problem in (
+            {"=": 9},
+            {"=": "x"},
+            {"=": 0, "id": "row"},
+            {"=": 0, "id": 1, "order": 1, "more": 1},
+            {"=": -1},
+        )
+    ),
+    (_shortened(artefacts=["a"]), "artefacts: Expected `array` of length 2"),
+    (_shortened(repro=[]), "repro: Expected `array` of length 1"),
     (RECORD.to_line().replace("0.5", "1e999"), "1e999 is larger than any number that can be used"),
 ]
 
@@ -112,13 +142,19 @@ def test_invalid_lines_are_refused(line, message):
 
 
 def test_unknown_fields_are_ignored():
-    assert from_line(_changed(later="x")) == RECORD
+    assert from_line(_changed(later="x")) == from_line(_shortened(later="x")) == RECORD
 
 
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(CaseRecord)])
-def test_every_field_is_required(field):
+def test_every_field_is_required_in_schema_2(field):
     with pytest.raises(RecordError, match="schema" if field == "schema" else f"required field `{field}`"):
         from_line(_changed(**{field: "absent"}))
+
+
+def test_a_line_lacks_what_has_its_default():
+    record = CaseRecord("a", "s", Status.PASS)
+    assert record.to_line() == '{"case":"a","suite":"s","status":"pass","schema":3}\n'
+    assert from_line(record.to_line()) == record
 
 
 def test_lone_surrogates_are_written_as_text():

@@ -171,7 +171,7 @@ PROBLEM 1 selected but not recorded: test_a.py::test_lost""",
             json.dumps(digest(RECORDS), indent=1),
             """\
 {
- "schema": 2,
+ "schema": 3,
  "cases": 4,
  "verified": 2,
  "statuses": {

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from conformance.records import RECORDS_FILE, CaseRecord, each_record, record_files
 
@@ -90,7 +92,26 @@ def stacks_file(folder: Path, worker: str) -> Path:
     return folder / f"stacks-{worker}.txt"
 
 
-def merge(folder: Path, take: Callable[[CaseRecord], None]) -> tuple[list[str], list[str]]:
+#: A byte that sorts before those of text, the number of a file, and start and length of a line in it.
+_PLACE = struct.Struct(">xHQQ")
+
+
+class MergedCases(Sequence[str]):
+    """The ids of the merged cases, in order. Each is made when it is asked for."""
+
+    def __init__(self, lines: Sequence[bytes]) -> None:
+        self._lines = lines
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return MergedCases(self._lines[index])
+        return self._lines[index][: -_PLACE.size].decode()
+
+
+def merge(folder: Path, take: Callable[[CaseRecord], None]) -> tuple[Sequence[str], list[str]]:
     """Merges the files of a run's processes into one, with the lines in the order of the case ids.
 
     Returns these ids, and a sentence for each unusable line; if there is one, the files stay, as evidence. ``take``
@@ -98,17 +119,20 @@ def merge(folder: Path, take: Callable[[CaseRecord], None]) -> tuple[list[str], 
     """
     parts = record_files(folder)
     problems: list[str] = []
-    places: list[tuple[str, int, int, int]] = []
+    lines: list[
+        bytes
+    ] = []  # the case of each and its place, which sort by case: tuples would take four times the memory
     for number, part in enumerate(parts):
         for record, start, length in each_record(part, problems):
             take(record)
-            places.append((record.case, number, start, length))
-    places.sort()
+            lines.append(record.case.encode() + _PLACE.pack(number, start, length))
+    lines.sort()
     scratch = folder / f"{RECORDS_FILE}.tmp"
     with contextlib.ExitStack() as opened:
         streams = [opened.enter_context(part.open("rb")) for part in parts]
         merged = opened.enter_context(scratch.open("wb"))
-        for _, number, start, length in places:
+        for line in lines:
+            number, start, length = _PLACE.unpack_from(line, len(line) - _PLACE.size)
             streams[number].seek(start)
             merged.write(streams[number].read(length).rstrip(b"\n") + b"\n")
         merged.flush()
@@ -117,4 +141,4 @@ def merge(folder: Path, take: Callable[[CaseRecord], None]) -> tuple[list[str], 
     for part in () if problems else parts:
         if part.name != RECORDS_FILE:
             part.unlink()
-    return [case for case, *_ in places], problems
+    return MergedCases(lines), problems

@@ -19,12 +19,18 @@ def parts(tmp_path):
     return tmp_path
 
 
+def merged(folder, take=lambda record: None):
+    """The ids of the merged cases, and the problems."""
+    cases, problems = merge(folder, take)
+    return [*cases], problems
+
+
 def test_lines_are_in_the_order_of_their_cases(parts):
     taken = []
-    assert merge(parts, lambda record: taken.append(record.case)) == (["a", "b", "c", "c", "d"], [])
+    assert merged(parts, lambda record: taken.append(record.case)) == (["a", "b", "c", "c", "d"], [])
     assert sorted(taken) == ["a", "b", "c", "c", "d"]
-    merged = [f"{record.case} {record.worker}" for record in read_records(parts).records]
-    assert merged == ["a gw1", "b gw0", "c gw0", "c gw1", "d gw0"]
+    lines = [f"{record.case} {record.worker}" for record in read_records(parts).records]
+    assert lines == ["a gw1", "b gw0", "c gw0", "c gw1", "d gw0"]
     assert [path.name for path in parts.iterdir()] == ["records.jsonl"]
 
 
@@ -55,7 +61,7 @@ def test_the_journal_is_emptied_between_cases_and_starts_again(tmp_path, monkeyp
 def test_files_with_an_unusable_line_stay(parts):
     with (parts / "records-gw0.jsonl").open("a") as file:
         file.write('{"torn')
-    cases, (problem,) = merge(parts, lambda record: None)
+    cases, (problem,) = merged(parts)
     assert cases == ["a", "b", "c", "c", "d"]
     assert problem.startswith("records-gw0.jsonl:4: torn last line")
     assert sorted(path.name for path in parts.iterdir()) == ["records-gw0.jsonl", "records-gw1.jsonl", "records.jsonl"]
@@ -64,19 +70,19 @@ def test_files_with_an_unusable_line_stay(parts):
 def test_a_last_line_that_lacks_only_its_end_is_a_line(parts):
     file = parts / "records-gw0.jsonl"
     file.write_bytes(file.read_bytes().rstrip(b"\n"))
-    assert merge(parts, lambda record: None) == (["a", "b", "c", "c", "d"], [])
+    assert merged(parts) == (["a", "b", "c", "c", "d"], [])
     assert len(read_records(parts).records) == 5
 
 
 def test_merging_again_changes_nothing(parts):
-    first = merge(parts, lambda record: None)
+    first = merged(parts)
     content = (parts / "records.jsonl").read_bytes()
-    assert merge(parts, lambda record: None) == first
+    assert merged(parts) == first
     assert (parts / "records.jsonl").read_bytes() == content
 
 
 def test_a_run_without_records_has_an_empty_file(tmp_path):
-    assert merge(tmp_path, lambda record: None) == ([], [])
+    assert merged(tmp_path) == ([], [])
     assert (tmp_path / "records.jsonl").read_bytes() == b""
 
 

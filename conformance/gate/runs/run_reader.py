@@ -165,7 +165,7 @@ class _Verdict(msgspec.Struct, gc=False):
     text: str
 
 
-class _Line(msgspec.Struct, gc=False):
+class _Line(msgspec.Struct, gc=False, kw_only=True):
     """What comparing needs of a record's line."""
 
     case: str
@@ -186,7 +186,33 @@ class _Line(msgspec.Struct, gc=False):
     schema: int
 
 
+class _PackedVerdict(msgspec.Struct, array_like=True, gc=False):
+    """A verdict of schema 3. The text of a failing one is always a text; of others it is not compared."""
+
+    check: str
+    passed: bool
+    text: str | list[Any] = ""
+
+
+class _PackedLine(_Line, gc=False, kw_only=True):
+    """What comparing needs of a line of schema 3, which lacks what has its default."""
+
+    reason: Reason | None = None
+    kernel: str | None = None
+    config: _Config | None = None
+    options: _Options = msgspec.field(default_factory=_Options)
+    target: str | None = None
+    executor: str | None = None
+    tier: str | None = None
+    seed: int | None = None
+    stack: msgspec.Raw = msgspec.Raw(b"{}")
+    verdicts: list[_PackedVerdict] = []  # type: ignore[assignment]  # has the same fields
+    observed: Observed = Observed()
+    diagnosis: str = ""
+
+
 _decode = msgspec.json.Decoder(_Line).decode
+_decode_packed = msgspec.json.Decoder(_PackedLine).decode
 _decode_stack = msgspec.json.Decoder(dict[str, Any]).decode
 _check_of = attrgetter("check")
 _RANK = {status: rank for rank, status in enumerate(WORST)}
@@ -196,11 +222,13 @@ def _decoded(line: bytes) -> _Line:
     """The part of ``line`` that comparing needs. Raises :class:`RecordError`."""
     records.refuse_long(line)
     try:
-        decoded = _decode(line)
+        decoded = _decode_packed(line) if records.schema_of(line) == records.SCHEMA else _decode(line)
         if decoded.schema not in records.READABLE_SCHEMAS:
             raise msgspec.ValidationError("another schema")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise records.unreadable(line, error) from None
+    if not all(verdict.passed or isinstance(verdict.text, str) for verdict in decoded.verdicts):
+        raise RecordError("a check failed and has the form of one that passed")
     if decoded.status is Status.PASS:
         records.refuse_failing(decoded.case, decoded.verdicts)
     return decoded

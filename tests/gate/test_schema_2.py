@@ -1,0 +1,51 @@
+"""What was written under schema 2, without short forms, is still read, compared and verified.
+
+``schema_2/bundle.zip`` was packed and signed by the last version that wrote schema 2; ``key.pub.pem`` is its key.
+``records.jsonl`` has lines of a run on an H200.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from conformance.commands import verify
+from conformance.gate.runs.run_reader import read_compared_run
+from conformance.gate.verdict.compare import compare
+from conformance.records import Status, from_line, jsonable, read_records
+from tests.command_runs import call, write_run
+from tests.gate.sample_bundles import CODE
+
+OLD = Path(__file__).parent / "schema_2"
+LINES = (OLD / "records.jsonl").read_text().splitlines()
+
+
+def test_a_record_is_what_its_line_says():
+    assert {from_line(line).status for line in LINES} > {Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN}
+    for line in LINES:
+        data = json.loads(line)
+        assert data["schema"] == 2
+        assert {**jsonable(from_line(line)), "schema": 2} == data
+
+
+def test_a_record_comes_back_from_a_short_line():
+    for line in LINES:
+        record = from_line(line)
+        short = record.to_line()
+        assert json.loads(short)["schema"] == 3
+        assert jsonable(from_line(short)) == jsonable(record)
+    whole = sum(map(len, LINES))
+    assert sum(len(from_line(line).to_line()) for line in LINES) < 0.8 * whole
+
+
+def test_an_old_run_is_compared_with_a_new_one(tmp_path):
+    new = write_run(tmp_path / "new", read_records(OLD / "records.jsonl").records)
+    old, now = read_compared_run(OLD / "records.jsonl"), read_compared_run(new / "records.jsonl")
+    assert (old.problems, now.problems) == ((), ())
+    assert [*old.records.in_order()] == [*now.records.in_order()]
+    assert [group.kind.value for group in compare(old, now).groups if group.kind.value != "STILL_FAIL"] == []
+
+
+def test_a_bundle_is_verified(capsys):
+    assert call(verify, OLD / "bundle.zip", "--key", OLD / "key.pub.pem", "--code-digest", CODE) == 0
+    assert capsys.readouterr().out.startswith("VERIFIED")
