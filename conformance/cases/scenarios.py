@@ -15,7 +15,7 @@ The combinations of the test's own parameters count as the values of one paramet
 * *default*, on every target: each combination, and each rotated value, appears with every dtype. A kernel beyond the
   core has every two values of two parameters together, and each value with every width of dtype. Configs are the usual
   ones of their dtype (:func:`_usual`), the same for each test: what is compiled for one test serves another. A sweep
-  has every config, with every width of dtype if the kernel is of the core;
+  has every config with every dtype;
 * *full* and *exhaustive*: crossed.
 
 Below the full tier fp32 has only configs that compile within seconds (:mod:`~conformance.cases.unrolled`).
@@ -343,11 +343,11 @@ def _with_each_dtype(
     columns = [combinations] if kernel.core else zip(*combinations, strict=True)
     own = dict(zip([OWN] if kernel.core else scenario.parameters, columns, strict=True))
     values = {name: list(dict.fromkeys(column)) for name, column in {**taken, **own, **scenario.rotate}.items()}
-    each = "dtype" if kernel.core and not scenario.every_config else "width"
+    each = "dtype" if kernel.core or scenario.every_config else "width"
     together = [*itertools.combinations((*own, each), 2), *((each, name) for name in scenario.rotate)]
     covered = cover(
         values,
-        pairs=[*together, ("width", "config")] if kernel.core and scenario.every_config else together,
+        pairs=[*together, ("dtype", "config")] if scenario.every_config else together,
         free=() if kernel.core or scenario.every_config else ("config",),
         possible=_among(tuple(taken), trios),
     )
