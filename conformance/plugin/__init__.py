@@ -31,6 +31,9 @@ __all__ = ["recorder"]  # a fixture is known by being here
 #: Replacing a worker is how a crash or a hang costs one case only, so xdist's default limit is not ours.
 WORKER_RESTARTS = 100_000
 
+#: Cases that a worker gets at a time, where nothing is interpreted.
+NEIGHBOURS = 6
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     options.add_options(parser)
@@ -131,9 +134,9 @@ def _workers(config: pytest.Config) -> int:
         config.option.maxworkerrestart = str(WORKER_RESTARTS)
     settings = options.settings(config)
     if config.option.maxschedchunk is None and (settings.has_gpu or settings.compile_only):
-        # The slow cases are neighbours, and one worker would get them all. In the interpreter neighbours stay together:
-        # they share what was computed.
-        config.option.maxschedchunk = 1
+        # Neighbours share their fills, but the slow cases are neighbours too, and one worker would get them all. In the
+        # interpreter all neighbours stay together: it computes for long what they share.
+        config.option.maxschedchunk = NEIGHBOURS
     return len(config.option.tx)
 
 
