@@ -26,7 +26,7 @@ from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from conformance.execution.fork_server import ForkedProcess, ForkServer, ForkServerLost
+from conformance.execution.fork_server import PRELOADED, ForkedProcess, ForkServer, ForkServerLost
 from conformance.execution.resources import KernelResources
 from conformance.records import Reason, Status
 from conformance.targets import Target
@@ -65,12 +65,14 @@ class CompileRequest:
 class Task:
     """A call of ``function`` ("package.module:function") with ``payload`` and ``target`` in the child.
 
-    The result's ``value`` is what the function returns. Payload and value are pickled.
+    The result's ``value`` is what the function returns. Payload and value are pickled. ``preloaded`` are the modules
+    that a child should have imported before it starts.
     """
 
     function: str
     payload: Any
     target: Target
+    preloaded: tuple[str, ...] = ()
 
 
 Request = CompileRequest | Task
@@ -139,15 +141,23 @@ class CompilePool:
     """Compiles requests in at most ``workers`` processes, each request within ``deadline`` seconds.
 
     A process starts when there is work for it. Equal requests share one compilation and one result. Copies of the stage
-    files go to ``artefact_dir``; without it they stay in Triton's cache. :meth:`submit` returns a future of a
+    files go to ``artefact_dir``; without it they stay in Triton's cache. ``preloaded`` are further modules that every
+    process has imported when it starts. :meth:`submit` returns a future of a
     :class:`CompileResult`. Its ``result()`` raises CancelledError if the pool is closed first, and nothing else.
     """
 
-    def __init__(self, workers: int, deadline: float = 120.0, artefact_dir: Path | None = None) -> None:
+    def __init__(
+        self,
+        workers: int,
+        deadline: float = 120.0,
+        artefact_dir: Path | None = None,
+        preloaded: tuple[str, ...] = (),
+    ) -> None:
         if workers < 1 or deadline <= 0:
             raise ValueError(f"a compile pool of {workers} workers and {deadline} s: both must be above zero")
         self.deadline = deadline
         self.artefact_dir = artefact_dir
+        self.preloaded = preloaded
         self._limit = workers
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._known: dict[bytes, _Job] = {}
@@ -311,7 +321,7 @@ class _Worker:
             if self.pool.closed:
                 return None
             if self._child is None:
-                self._child = _Child(self.pool.deadline, self.pool.artefact_dir)
+                self._child = _Child(self.pool.deadline, self.pool.artefact_dir, self.pool.preloaded)
             child = self._child
         child.wait_until_started()
         return child
@@ -320,7 +330,7 @@ class _Worker:
 class _Child:
     """One process in a process group of its own, with a pipe for requests and a file for what it prints."""
 
-    def __init__(self, deadline: float, artefact_dir: Path | None) -> None:
+    def __init__(self, deadline: float, artefact_dir: Path | None, preloaded: tuple[str, ...]) -> None:
         self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the process
         self._mark = 0
         self.started = False
@@ -328,7 +338,7 @@ class _Child:
         self.process: ForkedProcess
         self.pipe, theirs = Pipe(duplex=True)
         with contextlib.closing(theirs):  # else this process would keep the child's end open and never see it close
-            self.process = _server().fork(
+            self.process = _server(preloaded).fork(
                 "conformance.execution.compile_worker:main",
                 {"deadline": deadline, "artefact_dir": str(artefact_dir) if artefact_dir else None},
                 (theirs.fileno(),),
@@ -382,9 +392,9 @@ class _Child:
 
 
 @functools.cache
-def _server() -> ForkServer:
-    """The server that forks the children of all pools of this process."""
-    return ForkServer(child_environment())
+def _server(preloaded: tuple[str, ...]) -> ForkServer:
+    """The server that forks the children of all pools of this run with ``preloaded`` modules."""
+    return ForkServer(child_environment(), (*PRELOADED, *preloaded), shared=True)
 
 
 def child_environment() -> dict[str, str]:
@@ -425,17 +435,18 @@ def process_group(target: Target) -> str:
 
 
 class CompilePools:
-    """A :class:`CompilePool` for each group of targets that may share a process; each starts when it is needed."""
+    """A :class:`CompilePool` for each group of requests that may share a process; each starts when it is needed."""
 
     def __init__(self, workers: int, deadline: float) -> None:
         self._workers, self._deadline = workers, deadline
-        self._pools: dict[str, CompilePool] = {}
+        self._pools: dict[tuple[str, tuple[str, ...]], CompilePool] = {}
 
     def submit(self, request: Request) -> concurrent.futures.Future[CompileResult]:
         """Queues ``request`` where its target belongs; see :meth:`CompilePool.submit`."""
-        group = process_group(request.target)
+        preloaded = request.preloaded if isinstance(request, Task) else ()
+        group = process_group(request.target), preloaded
         if group not in self._pools:
-            self._pools[group] = CompilePool(self._workers, self._deadline)
+            self._pools[group] = CompilePool(self._workers, self._deadline, preloaded=preloaded)
         return self._pools[group].submit(request)
 
     def close(self) -> None:

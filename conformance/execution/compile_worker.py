@@ -127,6 +127,15 @@ class Compiler:
         return {stage: Path(shutil.copy2(path, folder / path.name)) for stage, path in artefact.stages.items()}
 
 
+def hash_triton() -> None:
+    """Has Triton hash its installed files, once for all forks of this process: the keys of its cache hold that."""
+    from triton.compiler import compiler
+    from triton.runtime import cache
+
+    for module in (cache, compiler):  # releases differ in who has it
+        getattr(module, "triton_key", lambda: None)()
+
+
 def named(function: str) -> Callable[..., Any]:
     """The function that "package.module:function" names; raises ImportError or AttributeError if there is none."""
     module, _, name = function.partition(":")

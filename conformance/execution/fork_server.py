@@ -25,8 +25,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-#: What the server imports: torch, triton, this harness's compile process and its kernels.
-PRELOADED = ("torch", "triton", "conformance.execution.compile_worker", "conformance.kernels.catalogue")
+#: What the server imports: torch, triton, this harness's compile process and its kernels. Functions are called.
+PRELOADED = (
+    "torch",
+    "triton",
+    "conformance.execution.compile_worker",
+    "conformance.kernels.catalogue",
+    "conformance.execution.compile_worker:hash_triton",
+)
 #: Seconds in which the server must have imported all that; a cold network file system is slow.
 START_SECONDS = 180.0
 #: Seconds for which a shared server waits for its first asker.
@@ -73,7 +79,8 @@ class ForkServer:
         self, environment: Mapping[str, str], preloaded: Sequence[str] = PRELOADED, *, shared: bool = False
     ) -> None:
         """``environment`` is that of the server; a fork replaces it. ``preloaded`` are the modules that the server
-        imports. A ``shared`` one also serves the other workers of this run: those with the same parent."""
+        imports, and functions ("package.module:function") that it calls. A ``shared`` one also serves the other workers
+        of this run: those with the same parent."""
         self._environment = dict(environment)
         self._preloaded = tuple(preloaded)
         self._shared = shared
@@ -144,8 +151,9 @@ class _Connection:
 
     def _joined(self, environment: Mapping[str, str], preloaded: Sequence[str]) -> socket.socket:
         """A connection to the server of this run, which is started if there is none. Its name is Linux's, not a file's,
-        so that whoever binds it first starts the server, and nothing is left behind."""
-        facts = [os.getppid(), sys.executable, [str(entry) for entry in sys.path], dict(environment), list(preloaded)]
+        so that whoever binds it first starts the server, and nothing is left behind. Environments are no part of it:
+        workers differ in theirs, and every fork gets its own."""
+        facts = [os.getppid(), sys.executable, [str(entry) for entry in sys.path], list(preloaded)]
         address = "\0conformance-" + hashlib.sha256(json.dumps(facts).encode()).hexdigest()
         while True:
             ours = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -218,11 +226,19 @@ def _is_ours(connection: socket.socket) -> bool:
     return bool(user == os.getuid())
 
 
+def _preload(names: Sequence[str]) -> None:
+    """Imports each module of ``names`` and calls each function."""
+    for name in names:
+        module, _, function = name.partition(":")
+        imported = importlib.import_module(module)
+        if function:
+            getattr(imported, function)()
+
+
 def serve_many(listening: int, preloaded: Sequence[str]) -> None:
     """Forks a server of its own for each process that connects to the socket ``listening``, and ends with the last of
     them."""
-    for module in preloaded:
-        importlib.import_module(module)
+    _preload(preloaded)
     servers, idle_until = 0, time.monotonic() + LINGER_SECONDS
     with socket.socket(fileno=listening) as listener:
         listener.settimeout(0.5)
@@ -243,8 +259,7 @@ def serve_many(listening: int, preloaded: Sequence[str]) -> None:
 
 def serve(control: int, preloaded: Sequence[str]) -> None:
     """Forks for the process at the other end of the socket ``control`` until that closes."""
-    for module in preloaded:
-        importlib.import_module(module)
+    _preload(preloaded)
     ended, wake = os.pipe()
     os.set_blocking(wake, False)
     os.set_inheritable(control, False)

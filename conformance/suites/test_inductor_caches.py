@@ -12,6 +12,7 @@ from conformance import targets
 from conformance.execution.compilation import Task
 from conformance.inductor.checks import caches as checks
 from conformance.inductor.compile.program import program_of
+from conformance.inductor.compile.provider import PRELOADED
 from conformance.inductor.graphs.operands import dense
 from conformance.inductor.tuning import max_autotune, stand_ins, template_cache
 from conformance.judging.case_steps import need_device, record
@@ -66,7 +67,8 @@ def _counted(harness, recorder, program, constant_key=None):
         return template_cache.count_compiled(program, constant_key)
     target = next(target for target in targets.compile_targets() if target.architecture.inductor)
     recorder.set(target=target)
-    task = Task("conformance.inductor.tuning.template_cache:count_generated", (program, constant_key), target)
+    function = "conformance.inductor.tuning.template_cache:count_generated"
+    task = Task(function, (program, constant_key), target, PRELOADED)
     result = harness.pool.submit(task).result()
     if result.reason is not None:
         recorder.not_run(result.reason)

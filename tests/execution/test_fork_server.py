@@ -94,10 +94,13 @@ def shared() -> ForkServer:
     return ForkServer(child_environment(), ("json", "tests.execution.test_fork_server"), shared=True)
 
 
-def test_a_shared_server_starts_once_and_ends_with_the_last_that_asks() -> None:
+def test_a_shared_server_starts_once_and_ends_with_the_last_that_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     pids = []
-    servers = [shared(), shared()]
-    for server in servers:
+    servers = []
+    for number in range(2):
+        monkeypatch.setenv("PYTEST_XDIST_WORKER", f"gw{number}")
+        server = shared()
+        servers.append(server)
         process, pipe, _ = forked(server, "tell", name="TOLD")
         assert pipe.recv()[3:] == (False, True), "it has imported what it was told"
         assert process.wait(10) == 0

@@ -13,6 +13,9 @@ from conformance.inductor.compile.program import Generated, Launches, Program, U
 from conformance.records import CompileFailure, Status
 from conformance.targets import Target
 
+#: What a process that generates code imports; it takes seconds.
+PRELOADED = ("torch._inductor.compile_fx", "torch._inductor.select_algorithm", "torch._inductor.lowering")
+
 
 @dataclass(frozen=True)
 class Compiled:
@@ -50,7 +53,7 @@ def compile_program(program: Program, target: Target, pool: CompilePools) -> Com
 
         return Compiled(program, *compile_here(program, target))
     result: CompileResult = pool.submit(
-        Task("conformance.inductor.compile.deviceless_worker:generate", program, target)
+        Task("conformance.inductor.compile.deviceless_worker:generate", program, target, PRELOADED)
     ).result()
     if result.reason is not None:
         raise Unsupported(result.reason)
