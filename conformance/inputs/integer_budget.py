@@ -52,7 +52,7 @@ from conformance.inputs.fill_set import FillError
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, round_to
-from conformance.problems import Gemm, Operand
+from conformance.problems import DTYPES, Gemm, Operand
 
 #: fp32 epilogues are exact up to this many bits.
 EPILOGUE_BITS = 24
@@ -258,10 +258,9 @@ def operand_units(problem: Gemm, contract: Contract, unit: int) -> tuple[int, in
 def subset_sums(a: Tensor, b: Tensor, chunk: int, segment: int | None = None) -> tuple[int, int]:
     """max(P, N) over all outputs of A @ B (int64 matrices), within one aligned chunk of k and in total. Chunks begin
     anew with each ``segment`` of k."""
-    total = torch.zeros(a.shape[0], b.shape[1], dtype=torch.float64, device=a.device)
-    total_size = torch.zeros_like(total)
     largest, k = 0, a.shape[1]
     segment = max(1, segment or k)
+    total = total_size = None
     for first in range(0, k, segment):
         last = min(first + segment, k)
         for start in range(first, last, max(1, chunk)):
@@ -269,9 +268,11 @@ def subset_sums(a: Tensor, b: Tensor, chunk: int, segment: int | None = None) ->
             left, right = a[:, start:stop].double(), b[start:stop].double()
             part, size = left @ right, left.abs() @ right.abs()
             largest = max(largest, larger_part(part, size))
-            total += part
-            total_size += size
-    return largest, larger_part(total, total_size)
+            if stop - start == k:  # all in one chunk
+                return largest, largest
+            total = part if total is None else total.add_(part)
+            total_size = size if total_size is None else total_size.add_(size)
+    return largest, 0 if total is None or total_size is None else larger_part(total, total_size)
 
 
 def larger_part(total: Tensor, size: Tensor) -> int:
@@ -297,7 +298,9 @@ def exactly(integers: Any, unit: Any, operand: Operand, forms: tuple[str, ...]) 
     for form in forms:
         lowest = FORMATS[form].lowest
         in_range = lowest is None or bool(((values >= lowest) & (values <= FORMATS[form].largest)).all())
-        if in_range:
+        if in_range and lowest is None and form in DTYPES:
+            stored.append(values.to(DTYPES[form]))  # compared below: what fits exactly, every conversion keeps
+        elif in_range:
             stored.append(round_to(values, form))
         if not in_range or not torch.equal(stored[-1].double(), values):
             largest = float(values.abs().max())
