@@ -188,7 +188,7 @@ class Verdict:
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CaseRecord:
     """The evidence of one case. ``durations`` are seconds by stage (compile, run, check, total); ``artefacts`` maps
     a stage to a path, relative to the run's folder where the file lies in it; ``outcome`` is what pytest said."""

@@ -4,33 +4,44 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from conformance.records import SCHEMA, CaseRecord, Status
 from conformance.reporting.summary import is_verified
 
+_GROUPS: Mapping[str, Callable[[CaseRecord], str]] = {
+    "statuses": lambda record: "all",
+    "kernels": lambda record: record.kernel or "(none)",
+    "suites": lambda record: record.suite,
+    "targets": lambda record: record.target or "(none)",
+}
+
 
 def digest(records: Iterable[CaseRecord]) -> dict[str, Any]:
     """Counts by status, in all and by kernel, suite and target. ``sha256`` is that of the sorted lines "case status".
     It is the same for two runs with the same outcomes. Their order, machine and duration do not count."""
-    records = list(records)
-    lines = sorted(f"{record.case} {record.status.value}\n" for record in records)
+    groups: dict[str, defaultdict[str, Counter[Status]]] = {name: defaultdict(Counter) for name in _GROUPS}
+    lines: list[str] = []
+    stacks: set[str] = set()
+    verified: set[str] = set()
+    for record in records:
+        lines.append(f"{record.case} {record.status.value}\n")
+        stacks.add(", ".join(f"{name} {version}" for name, version in sorted(record.stack.items()) if version))
+        verified |= {record.case} if is_verified(record) else set()
+        for name, key in _GROUPS.items():
+            groups[name][key(record)][record.status] += 1
+    lines.sort()
 
-    def counts(key: Callable[[CaseRecord], str]) -> dict[str, dict[str, int]]:
-        groups: defaultdict[str, Counter[Status]] = defaultdict(Counter)
-        for record in records:
-            groups[key(record)][record.status] += 1
-        return {name: {s.value: group[s] for s in Status if group[s]} for name, group in sorted(groups.items())}
+    def counts(name: str) -> dict[str, dict[str, int]]:
+        return {key: {s.value: group[s] for s in Status if group[s]} for key, group in sorted(groups[name].items())}
 
     return {
         "schema": SCHEMA,
-        "cases": len(records),
-        "verified": len({record.case for record in records if is_verified(record)}),
-        "statuses": counts(lambda record: "all").get("all", {}),
-        "kernels": counts(lambda record: record.kernel or "(none)"),
-        "suites": counts(lambda record: record.suite),
-        "targets": counts(lambda record: record.target or "(none)"),
-        "stacks": sorted({", ".join(f"{k} {v}" for k, v in sorted(r.stack.items()) if v) for r in records}),
+        "cases": len(lines),
+        "verified": len(verified),
+        "statuses": counts("statuses").get("all", {}),
+        **{name: counts(name) for name in ("kernels", "suites", "targets")},
+        "stacks": sorted(stacks),
         "sha256": hashlib.sha256("".join(lines).encode()).hexdigest(),
     }

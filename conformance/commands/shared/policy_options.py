@@ -11,6 +11,7 @@ from conformance import targets
 from conformance.commands import CommandError, command_errors
 from conformance.gate.findings import Comparison
 from conformance.gate.mustpass import mustpass_check, mustpass_lists, profiles
+from conformance.gate.runs.judged_records import judged_records
 from conformance.gate.user_files import waiver_file
 from conformance.gate.user_files.toml_entries import EntryError
 from conformance.gate.verdict import apply_waivers, gate_verdict
@@ -32,13 +33,14 @@ def add_options(parser: argparse.ArgumentParser, lists: Path | None = None) -> N
 
 
 def read(folder: Path) -> tuple[RunInfo, Sequence[CaseRecord], tuple[str, ...]]:
-    """A run's information and records, and its problems, a sentence each. Raises :class:`CommandError`."""
+    """A run's information, what a verdict needs of its records, and its problems, a sentence each. Raises
+    :class:`CommandError`."""
     try:
         info, reading = read_run(folder), read_records(folder)
     except (OSError, ValueError) as error:
         what = "" if isinstance(error, RecordError) else "no run can be read there: "
         raise CommandError(f"{folder}: {what}{error}") from None
-    return info, reading.records, (*info.problems, *reading.problems)
+    return info, judged_records(reading.records), (*info.problems, *reading.problems)
 
 
 def refuse_unusable(arguments: argparse.Namespace) -> None:
