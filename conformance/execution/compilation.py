@@ -338,7 +338,7 @@ class _Child:
         self.process: ForkedProcess
         self.pipe, theirs = Pipe(duplex=True)
         with contextlib.closing(theirs):  # else this process would keep the child's end open and never see it close
-            self.process = _server(preloaded).fork(
+            self.process = fork_server(preloaded).fork(
                 "conformance.execution.compile_worker:main",
                 {"deadline": deadline, "artefact_dir": str(artefact_dir) if artefact_dir else None},
                 (theirs.fileno(),),
@@ -392,8 +392,9 @@ class _Child:
 
 
 @functools.cache
-def _server(preloaded: tuple[str, ...]) -> ForkServer:
-    """The server that forks the children of all pools of this run with ``preloaded`` modules."""
+def fork_server(preloaded: tuple[str, ...] = ()) -> ForkServer:
+    """The server that forks the children of all pools of this run with ``preloaded`` modules. Whoever knows that it
+    will be needed may start it early."""
     return ForkServer(child_environment(), (*PRELOADED, *preloaded), shared=True)
 
 

@@ -87,6 +87,16 @@ class ForkServer:
         self._lock = threading.Lock()
         self._connection: _Connection | None = None
 
+    def start(self) -> None:
+        """Starts the server, unless it runs, and does not wait for its imports."""
+        with self._lock:
+            self._connected()
+
+    def _connected(self) -> _Connection:
+        if self._connection is None or self._connection.lost:
+            self._connection = _Connection(self._environment, self._preloaded, self._shared)
+        return self._connection
+
     def fork(
         self,
         function: str,
@@ -106,9 +116,7 @@ class ForkServer:
             "folder": os.getcwd(),
         }
         with self._lock:
-            if self._connection is None or self._connection.lost:
-                self._connection = _Connection(self._environment, self._preloaded, self._shared)
-            return self._connection.fork(json.dumps(asked).encode(), (*pipes, output))
+            return self._connected().fork(json.dumps(asked).encode(), (*pipes, output))
 
 
 class _Connection:

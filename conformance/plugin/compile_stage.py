@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,16 +25,30 @@ NAMED = 3
 
 
 class RunStage:
-    """Compiles before the cases run, and says afterwards what it missed. ``select`` is asked for the selection when
-    the stage begins."""
+    """Compiles before the cases run, and says afterwards what it missed. ``select`` is asked once for the
+    selection."""
 
     def __init__(self, settings: Settings, folder: Path, select: Callable[[], Selection]) -> None:
         self._settings = settings
         self._folder = folder
         self._select = select
+        self._prepared: concurrent.futures.Future[Selection] | None = None
         self._compiled: Compiled | None = None
         self._idle: dict[str, str] = {}
         self._in_vain: list[str] = []
+
+    def prepare(self) -> None:
+        """Starts what the stage will need, while the cases are collected: imports here and in the server that forks
+        compile processes, and the question which targets there are."""
+        from conformance.execution.compilation import fork_server
+
+        if self._settings.case is None:
+            fork_server().start()
+            self._prepared = concurrent.futures.ThreadPoolExecutor(1, "compile-stage").submit(self._selection)
+
+    def _selection(self) -> Selection:
+        importlib.import_module("conformance.judging.compile_stage")
+        return self._select()
 
     def run(self, cases: Sequence[str]) -> None:
         """Compiles what ``cases`` need. Raises pytest.UsageError if ``--compiled`` names kernels that cannot be
@@ -44,9 +60,10 @@ class RunStage:
         from conformance.judging.compile_stage import CannotBeUsed, CompileStage
         from conformance.judging.harness import COMPILE_DEADLINE
 
+        selection = self._selection() if self._prepared is None else self._prepared.result()
         with CompileStage(core_count(), COMPILE_DEADLINE) as stage:
             try:
-                compiled = stage.compile(self._settings, self._select(), cases, carried)
+                compiled = stage.compile(self._settings, selection, cases, carried)
             except CannotBeUsed as error:
                 raise pytest.UsageError(f"--compiled: {error}") from None
         plans = {case: [launch.identity for launch in plan] for case, plan in compiled.plans.items()}

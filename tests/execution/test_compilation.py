@@ -212,7 +212,7 @@ def test_a_factory_that_is_not_there(factory: str, text: str) -> None:
 
 def test_a_child_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
     server = ForkServer(child_environment())
-    monkeypatch.setattr(compilation, "_server", lambda preloaded: server)
+    monkeypatch.setattr(compilation, "fork_server", lambda preloaded: server)
     with CompilePool(1) as broken:
         with monkeypatch.context() as planted:
             planted.setattr(sys, "path", ["/nowhere"])
