@@ -392,7 +392,7 @@ class _Child:
 
 
 @functools.cache
-def fork_server(preloaded: tuple[str, ...] = ()) -> ForkServer:
+def fork_server(preloaded: tuple[str, ...]) -> ForkServer:
     """The server that forks the children of all pools of this run with ``preloaded`` modules. Whoever knows that it
     will be needed may start it early."""
     return ForkServer(child_environment(), (*PRELOADED, *preloaded), shared=True)

@@ -43,7 +43,7 @@ class RunStage:
         from conformance.execution.compilation import fork_server
 
         if self._settings.case is None:
-            fork_server().start()
+            fork_server(()).start()
             self._prepared = concurrent.futures.ThreadPoolExecutor(1, "compile-stage").submit(self._selection)
 
     def _selection(self) -> Selection:
