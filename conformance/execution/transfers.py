@@ -23,9 +23,9 @@ def moved(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def read_together(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Dense copies of ``tensors`` on the CPU, by one transfer; all are on one device. Waits for what it still does."""
+    """``tensors``, all on one device, dense on the CPU after one transfer. Waits for what the device still does."""
     if tensors[0].device.type == "cpu":
-        return [tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors]
+        return [tensor.contiguous() for tensor in tensors]
     parts = []
     for tensor in tensors:
         # a copy, because a tensor of one element may have any strides, and views refuse some

@@ -121,7 +121,7 @@ def run_guarded(
     changed = torch.stack([tensor.changed().any() for tensor in placed.values()])
     any_changed, *dense = read_together([changed, *(placed[output.name].view for output in problem.outputs)])
     disturbed: list[str] = []
-    if bool(any_changed.any()):
+    if any_changed.any():
         disturbed = [str(violation) for tensor in placed.values() for violation in tensor.violations()]
     return {output.name: out for output, out in zip(problem.outputs, dense, strict=True)}, disturbed, ran
 

@@ -6,6 +6,7 @@ the memory before and after a run catches writes outside an operand and any chan
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import torch
@@ -167,6 +168,7 @@ def first_byte(operand: Operand) -> int:
     return REDZONE + operand.offset * itemsize(operand.dtype)
 
 
+@functools.lru_cache(maxsize=1024)
 def distinct(operand: Operand) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Shape and strides of the elements in memory, where a broadcast dimension has extent 1.
 

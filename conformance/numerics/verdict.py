@@ -54,11 +54,11 @@ class FillVerdict:
 
 @dataclass(frozen=True)
 class _Interval:
-    """Limits on one device: ``low <= out <= high``, or NaN where ``nan`` holds."""
+    """Limits on one device: ``low <= out <= high``, or NaN where ``nan`` holds (None: nowhere)."""
 
     low: Tensor
     high: Tensor
-    nan: Tensor
+    nan: Tensor | None
     value: Tensor
     slack: Tensor  # half a unit of the output at the value
     weight: Tensor  # 1 / error; 0 where the value is not finite or past the largest finite output
@@ -174,7 +174,7 @@ class Limits:
     def nbytes(self) -> int:
         """Bytes of all tensors."""
         of_interval = [] if self.interval is None else [getattr(self.interval, f.name) for f in fields(self.interval)]
-        return sum(tensor.nbytes for tensor in (self.wanted, *of_interval) if tensor is not None)
+        return sum(int(tensor.nbytes) for tensor in (self.wanted, *of_interval) if tensor is not None)
 
     def judge(self, out: Tensor) -> tuple[Tensor, Tensor]:
         """Which runs may be wrong, bool (fills, runs), and how much of its bound the first run of each fill uses, fp64
@@ -205,7 +205,10 @@ def _rows(of_runs: Tensor) -> Tensor:
 def _allowed(limits: _Interval, out: Tensor) -> Tensor:
     """Which elements of ``out`` are within the limits."""
     values = out.double() if out.dtype == torch.float64 else out.float()
-    return ((values >= limits.low) & (values <= limits.high)) | (limits.nan & values.isnan())
+    good = (values >= limits.low) & (values <= limits.high)
+    if limits.nan is not None:
+        good |= limits.nan & values.isnan()
+    return good
 
 
 def _used(limits: _Interval, out: Tensor) -> Tensor:
@@ -219,7 +222,8 @@ def interval(contract: Contract, fill: Fill, device: torch.device) -> _Interval:
 
     Raises ValueError for a fill without a bound.
     """
-    return _interval(contract, fill.expected.to(device), _bound(fill).to(device))
+    limits = _interval(contract, fill.expected.to(device), _bound(fill).to(device))
+    return limits if limits.nan is not None and limits.nan.any() else dataclasses.replace(limits, nan=None)
 
 
 def _bound(fill: Fill) -> Tensor:

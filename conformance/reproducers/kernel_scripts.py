@@ -234,7 +234,7 @@ def _wanted(contract: Contract, fill: Fill, problem: Any, output: str) -> str:
             low, high = torch.where(small & (low > 0), 0, low), torch.where(small & (low < 0), 0, low)
     else:
         limits = interval(contract, fill, torch.device("cpu"))
-        low, high, nan = limits.low, limits.high, limits.nan if bool(limits.nan.any()) else None
+        low, high, nan = limits.low, limits.high, limits.nan
     bits = [packed(low), "" if torch.equal(low, high) else packed(high), "" if nan is None else packed(nan)]
     return f"({low.dtype}, " + ", ".join(f'"""\n{text}\n"""' if text else '""' for text in bits) + ")"
 
