@@ -185,6 +185,7 @@ def _taken(scenario: Scenario, kernel: Kernel, targets: Sequence[Target], tier: 
         if scenario.configs and tier == "quick":
             listed = tuple(sorted(listed, key=_tile_size)[: scenario.configs])
         spaces = dict.fromkeys(targets, dict.fromkeys(listed))
+    of_target = [(target, spaces[target]) for target in targets]
     whole = scenario.every_config and tier in CROSSED
 
     def takes(dtype: str, config: AnyConfig, target: Target) -> bool:
@@ -195,8 +196,8 @@ def _taken(scenario: Scenario, kernel: Kernel, targets: Sequence[Target], tier: 
         (dtype, config, target)
         for dtype in _kernel_dtypes(kernel, scenario)
         for config in dict.fromkeys(config for space in spaces.values() for config in space)
-        for target in targets
-        if config in spaces[target] and takes(dtype, config, target)
+        for target, space in of_target
+        if config in space and takes(dtype, config, target)
     ]
     return taken if tier in CROSSED else _soon_compiled(kernel, taken)
 
@@ -226,12 +227,14 @@ def _groups(
 ) -> Iterable[Group]:
     """The cases of :func:`rows`, in their order."""
     combinations = list(itertools.product(*(_values(values, kernel, tier) for values in scenario.parameters.values())))
-    taken = list(
-        dict.fromkeys(
-            (ANY if "dtype" in unused else dtype, ANY if "config" in unused else config, target)
-            for dtype, config, target in _taken(scenario, kernel, targets, tier)
+    taken = _taken(scenario, kernel, targets, tier)
+    if unused:
+        taken = list(
+            dict.fromkeys(
+                (ANY if "dtype" in unused else dtype, ANY if "config" in unused else config, target)
+                for dtype, config, target in taken
+            )
         )
-    )
     if tier == "quick":
         chosen = _quick_rows(scenario, kernel, taken, combinations)
         return [((target,), (dtype, config), tuple(own)) for target, dtype, config, *own in chosen]
@@ -388,6 +391,7 @@ def table_of(scenario: Scenario, selection: Selection, arguments: Sequence[str])
     names = ("kernel", "target", "dtype", "config", *scenario.parameters, *scenario.rotate)
     taken = [place for place, name in enumerate(names) if name in arguments]
     unused = {"dtype", "config"}.difference(arguments)
+    whole = len(taken) == len(names)
     table = CaseTable(tuple(names[place] for place in taken), {})
     for kernel in catalogue().values():
         if not scenario.kernels(kernel) or (selection.kernels and kernel.name not in selection.kernels):
@@ -395,13 +399,14 @@ def table_of(scenario: Scenario, selection: Selection, arguments: Sequence[str])
         text_of_pair = _Texts([name if name in arguments else None for name in ("dtype", "config")], bare=True)
         text_of_own = _Texts([name if name in arguments else None for name in names[4:]])
         start = [kernel.name] if "kernel" in arguments else []
-        ends = {target: [target.id] if "target" in arguments else [] for target in selection.targets}
+        # by address, because a target's hash costs more than the rest of a row
+        ends = {id(target): f"-{target.id}" if "target" in arguments else "" for target in selection.targets}
         for takers, pair, own in _groups(scenario, kernel, selection.targets, selection.tier, unused):
-            middle = [*start, *text_of_pair(pair), *text_of_own(own)]
+            middle = "-".join([*start, *text_of_pair(pair), *text_of_own(own)])
             for target in takers:
                 row = (kernel, target, *pair, *own)
-                text = "-".join([*middle, *ends[target]])
-                table.rows[text] = row if len(taken) == len(names) else tuple(row[place] for place in taken)
+                text = middle + ends[id(target)] if middle else target.id
+                table.rows[text] = row if whole else tuple(row[place] for place in taken)
     return table
 
 

@@ -176,7 +176,7 @@ def _load_judging(config: pytest.Config) -> None:
         raise pytest.UsageError(
             f"the conformance suites need {error.name}: install your vendor's build, or triton-conformance[stack]"
         ) from None
-    config.pluginmanager.register(parametrisation, "conformance-parametrisation")
+    config.pluginmanager.register(parametrisation.Parametrisation(), "conformance-parametrisation")
     config.pluginmanager.register(fixtures, "conformance-fixtures")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from conformance.judging.settings import Settings
 from conformance.plugin.case_ids import CaseIds, suite_of
+from conformance.plugin.lazy_items import LazyFunction
 
 
 class Collecting:
@@ -26,6 +28,17 @@ class Collecting:
         if not suites or collection_path.suffix != ".py" or suite_of(collection_path.name) in suites:
             return None
         return True if self.case_ids(str(collection_path)) is not None else None
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection(self) -> Generator[None, Any, Any]:
+        """Collects without the collector of garbage: it would look at every item again and again."""
+        enabled = gc.isenabled()
+        gc.disable()
+        try:
+            return (yield)
+        finally:
+            if enabled:
+                gc.enable()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, Any, pytest.CollectReport]:
@@ -45,9 +58,9 @@ class Collecting:
 
     def _is_wanted(self, item: pytest.Item) -> bool:
         settings = self.settings
-        if item.get_closest_marker("no_case") is not None:
+        if not isinstance(item, LazyFunction) and item.get_closest_marker("no_case") is not None:
             return False  # a scenario that has no case on the chosen targets
-        case = self.case_ids(item.nodeid)
+        case = self.case_ids(item.nodeid) if settings.case is not None or settings.suites else None
         if settings.case is not None and case != settings.case:
             return False
         if settings.suites and (case is None or suite_of(case) not in settings.suites):
@@ -57,6 +70,10 @@ class Collecting:
 
 def kernel_of(item: pytest.Item) -> str | None:
     """The name of the kernel that ``item`` is parametrised with: its parameter ``kernel``, if any."""
-    callspec = getattr(item, "callspec", None)
-    kernel = callspec.params.get("kernel") if callspec is not None else None
+    if isinstance(item, LazyFunction):
+        params = item.params
+    else:
+        callspec = getattr(item, "callspec", None)
+        params = callspec.params if callspec is not None else {}
+    kernel = params.get("kernel")
     return None if kernel is None else str(getattr(kernel, "name", kernel))

@@ -2,31 +2,69 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from conformance.plugin.lazy_items import OrderKept, group_of
 from conformance.plugin.options import settings
 from conformance.records import Reason
 
 if TYPE_CHECKING:
-    from conformance.cases.case_table import Selection
+    from conformance.cases.case_table import CaseTable, Selection
 
 _SELECTION: pytest.StashKey[Selection] = pytest.StashKey()
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    from conformance.cases.case_table import cases_of
+class Parametrisation:
+    """Hooks of each process that collects: a scenario has an item for each of its cases, which costs little until it is
+    used. pytest makes the first item of each test, and the others are like it."""
 
-    cases = cases_of(metafunc.function)
-    if cases is None:
-        return
-    table = cases.table(selection(metafunc.config), metafunc.fixturenames)
-    if table.rows:
-        metafunc.parametrize(table.names, list(table.rows.values()), ids=list(table.rows))
-    else:  # left to itself, pytest would make a skip of it
-        nothing = pytest.param(*[None] * len(table.names), id="none", marks=pytest.mark.no_case)
-        metafunc.parametrize(table.names, [nothing])
+    def __init__(self) -> None:
+        self._tables: list[CaseTable] = []  # of the test that is being collected
+        self._eager = False
+        self._order = OrderKept()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionstart(self, session: pytest.Session) -> Generator[None]:
+        session.config.pluginmanager.register(self._order.back)
+        yield  # here pytest registers the plugin that reorders
+        session.config.pluginmanager.register(self._order.aside)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_pycollect_makeitem(
+        self, collector: pytest.Module | pytest.Class, name: str, obj: object
+    ) -> Generator[None, Any, Any]:
+        self._tables.clear()
+        made = yield
+        if not self._tables:
+            return made
+        group = group_of(made, self._tables.pop())
+        if group is not None:
+            return group.items()
+        self._eager = True
+        try:
+            return collector.ihook.pytest_pycollect_makeitem(collector=collector, name=name, obj=obj)
+        finally:
+            self._eager = False
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        from conformance.cases.case_table import cases_of
+
+        cases = cases_of(metafunc.function)
+        if cases is None:
+            return
+        table = cases.table(selection(metafunc.config), metafunc.fixturenames)
+        if len(table.rows) > 1 and not self._eager:
+            self._tables.append(table)
+            case, row = next(iter(table.rows.items()))
+            metafunc.parametrize(table.names, [row], ids=[case])
+        elif table.rows:
+            metafunc.parametrize(table.names, list(table.rows.values()), ids=list(table.rows))
+        else:  # left to itself, pytest would make a skip of it
+            nothing = pytest.param(*[None] * len(table.names), id="none", marks=pytest.mark.no_case)
+            metafunc.parametrize(table.names, [nothing])
 
 
 def selection(config: pytest.Config) -> Selection:
