@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from enum import IntEnum
 from typing import Any
 
 SHAPE = "="
@@ -98,9 +99,21 @@ def _same(value: Any, usual: Any) -> bool:
     return type(value) is type(usual) and bool(value == usual)
 
 
-#: What PASS says of a fill's kind.
-_KINDS = ("exact", "bounded", "special")
-_DIRECTIVE, _MEMORY, _JUDGED, _LIMITS, _GRID = range(3, 8)
+class Form(IntEnum):
+    """The standard forms of a passed verdict: the first of its figures. The comment says which follow."""
+
+    EXACT = 0  # seed, number of elements; perhaps the worst ratio
+    BOUNDED = 1  # the same
+    SPECIAL = 2  # the same
+    DIRECTIVE = 3  # pattern or its number, compiler stage; the line if the pattern is there
+    MEMORY = 4  # number of runs
+    SAME_CODE = 5  # digest
+    WITHIN_LIMITS = 6
+    GRID = 7  # sizes
+
+
+_KINDS = {"exact": Form.EXACT, "bounded": Form.BOUNDED, "special": Form.SPECIAL}  # what PASS says of a fill
+_KIND_NAMES = {form: kind for kind, form in _KINDS.items()}
 #: Patterns that codegen features look for.
 PATTERNS = (
     *(r"^cp\.async\.bulk\.tensor\.[1-5]d\.global\.shared::cta\b", r"^st\.global\b"),
@@ -110,9 +123,9 @@ PATTERNS = (
     r"^v_(wmma|swmmac)_",
 )
 _PATTERN_NUMBERS = {pattern: number for number, pattern in enumerate(PATTERNS)}
-_NUMBERS = re.compile(r"PASS (exact|bounded|special)/\S+ seed (\d+): (\d+) elements")
-_CHECK = re.compile(r"CHECK: \{\{(.*)\}\} in (\w+): (?:no match|matches line (\d+))")
-_RUNS = re.compile(r"operands and surroundings untouched in (\d+) runs")
+_NUMBERS = re.compile(r"PASS (exact|bounded|special)/\S+ seed (\d{1,18}): (\d{1,18}) elements")
+_CHECK = re.compile(r"CHECK: \{\{(.*)\}\} in (\w+): (?:no match|matches line (\d{1,18}))")
+_RUNS = re.compile(r"operands and surroundings untouched in (\d{1,18}) runs")
 _SAME_CODE = re.compile(r"judged ([0-9a-f]+), launched \1")
 _WITHIN = "within the target's limits"
 
@@ -128,19 +141,19 @@ def pack_verdict(check: str, text: str, details: Mapping[str, Any]) -> list[Any]
 def _figures(text: str, details: Mapping[str, Any]) -> list[Any] | None:
     if match := _NUMBERS.fullmatch(text):
         ratio = [details["worst_ratio"]] if "worst_ratio" in details else []
-        return [_KINDS.index(match[1]), int(match[2]), int(match[3]), *ratio]
+        return [_KINDS[match[1]], int(match[2]), int(match[3]), *ratio]
     if match := _CHECK.fullmatch(text):
         line = [int(match[3])] if match[3] else []
-        return [_DIRECTIVE, _PATTERN_NUMBERS.get(match[1], match[1]), match[2], *line]
+        return [Form.DIRECTIVE, _PATTERN_NUMBERS.get(match[1], match[1]), match[2], *line]
     if match := _RUNS.fullmatch(text):
-        return [_MEMORY, int(match[1])]
+        return [Form.MEMORY, int(match[1])]
     if match := _SAME_CODE.fullmatch(text):
-        return [_JUDGED, match[1]]
+        return [Form.SAME_CODE, match[1]]
     if text == _WITHIN:
-        return [_LIMITS]
+        return [Form.WITHIN_LIMITS]
     if "grid" in details and text.startswith("grid "):
         grid = details["grid"]
-        return [_GRID, *grid] if isinstance(grid, list) else None
+        return [Form.GRID, *grid] if isinstance(grid, list) else None
     return None
 
 
@@ -148,23 +161,23 @@ def unpack_verdict(check: str, figures: Sequence[Any]) -> tuple[str, dict[str, A
     """Text and details of a passed verdict in a standard form. Raises ValueError for a form that is not known."""
     form, *values = figures or [None]
     match form, values:
-        case ((0 | 1 | 2), [int(seed), int(total), *ratio]) if len(ratio) <= 1:
+        case ((Form.EXACT | Form.BOUNDED | Form.SPECIAL), [int(seed), int(total), *ratio]) if len(ratio) <= 1:
             fill = check.partition("/")[2].partition("@")[0]
             details = {"wrong": 0, "total": total, **({"worst_ratio": ratio[0]} if ratio else {})}
-            return f"PASS {_KINDS[form]}/{fill} seed {seed}: {total} elements", details
-        case 3, [(int() | str()) as pattern, str(stage), *line] if len(line) <= 1:
-            known = pattern if isinstance(pattern, str) else dict(enumerate(PATTERNS)).get(pattern)
-            if known is None:
+            return f"PASS {_KIND_NAMES[form]}/{fill} seed {seed}: {total} elements", details
+        case Form.DIRECTIVE, [(int() | str()) as pattern, str(stage), *line] if len(line) <= 1:
+            if isinstance(pattern, int) and not 0 <= pattern < len(PATTERNS):
                 raise ValueError(f"no standard form of a verdict: the pattern {pattern} is not known")
+            known = pattern if isinstance(pattern, str) else PATTERNS[pattern]
             outcome = f"matches line {line[0]}" if line else "no match"
             return f"CHECK: {{{{{known}}}}} in {stage}: {outcome}", {"stage": stage}
-        case 4, [int(runs)]:
+        case Form.MEMORY, [int(runs)]:
             return f"operands and surroundings untouched in {runs} runs", {}
-        case 5, [str(digest)]:
+        case Form.SAME_CODE, [str(digest)]:
             return f"judged {digest}, launched {digest}", {}
-        case 6, []:
+        case Form.WITHIN_LIMITS, []:
             return _WITHIN, {}
-        case 7, [*grid]:
+        case Form.GRID, [*grid]:
             return f"grid {tuple(grid)} ran", {"grid": grid}
     raise ValueError(f"no standard form of a verdict: {figures!r:.80}")
 
