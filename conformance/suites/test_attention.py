@@ -67,7 +67,7 @@ LENGTHS = {
     "one-query": (1, 70),
     "one-key": (9, 1),
     "more-queries-than-keys": (40, 17),  # the first 23 rows of a causal mask see nothing
-    "whole-blocks": (128, 256),
+    "whole-blocks": None,  # as many queries as the larger block, and twice as many keys
     "primes": (61, 131),
 }
 
@@ -75,24 +75,29 @@ LENGTHS = {
 @scenario(where(family="attention"), lengths=list(LENGTHS), rotate={"mask": ["full", "causal"]}, configs=1)
 def test_lengths(conform, kernel, target, dtype, config, lengths, mask):
     """Ragged lengths, and rows that see no key: their output is 0 and their logsumexp -inf."""
-    queries, keys = LENGTHS[lengths]
+    block = max(config.tile)
+    queries, keys = LENGTHS[lengths] or (block, 2 * block)
     if kernel.few_queries:
         queries = min(queries, 16)
     problem = attention(kernel, dtype, config, queries=queries, keys=keys, mask=MASKS[mask])
     conform(kernel, problem, config=config, target=target, variant=kernel.example_variant())
 
 
+#: More parts than there are blocks of keys, and than are merged at a time.
+MORE_SPLITS = 20
+
+
 @scenario(
     where(family="attention", few_queries=True),
-    splits=[None, 1, 3, 40],
-    dtypes=("bf16", "fp16"),
+    splits=[None, 1, 3, MORE_SPLITS],
+    dtypes=("bf16",),
     configs=1,
     every_target=True,  # short cases: with them the quick tier has attention on every target
 )
 def test_splits(conform, harness, kernel, target, dtype, config, splits):
     """Any number of parts, also more parts than blocks of keys. None is the kernel's own choice."""
     problem = attention(kernel, dtype, config, keys=150, heads=4, kv_heads=2)
-    variant = {"splits": splits} if splits else {"sms": None if harness.settings.has_gpu else 6}
+    variant = {"splits": splits} if splits else {"sms": None if harness.settings.has_gpu else 4}
     conform(kernel, problem, config=config, target=target, **variant)
 
 

@@ -13,7 +13,7 @@ from conformance.records import ReasonCode
     tma_store=[False, True],
     subtile=[1, 2, 4],
     rotate={"descriptors": ["device", "host"], "flatten": [False, True]},
-    configs=4,
+    configs=2,
 )
 def test_store_as_asked(conform, kernel, target, dtype, config, tma_store, subtile, descriptors, flatten):
     """Rows of C are padded, so that every byte after a row is watched while the store writes to its edge."""
@@ -26,7 +26,7 @@ def test_store_as_asked(conform, kernel, target, dtype, config, tma_store, subti
     run.forbids(POINTER_STORE if tma_store else TMA_STORE)
 
 
-@scenario(where(persistent=True), short=[1, 3], descriptors=["device", "host"], configs=3)
+@scenario(where(persistent=True), short=[1, 3], descriptors=["device", "host"], configs=2)
 def test_inner_extent_not_a_multiple_of_16_bytes(conform, recorder, kernel, target, dtype, config, short, descriptors):
     """A descriptor store would overwrite up to the next 16 bytes: it is refused; the pointer store keeps to its row."""
     M, N, K = ragged(config, dtype, aligned=True)
@@ -41,5 +41,6 @@ def test_inner_extent_not_a_multiple_of_16_bytes(conform, recorder, kernel, targ
     reason = kernel.refusal(kernel.draft(problem, config, target, variant))
     expected = reason is not None and reason.code is ReasonCode.ALIGNMENT_EXTENT and reason.subject == "out"
     recorder.verdict("refusal", expected, str(reason))
-    run = conform(kernel, problem, config=config, target=target, sms=3, descriptors=descriptors)
+    fills = ("transparent", "randn")  # the neighbours of a row are the topic, not the sums
+    run = conform(kernel, problem, config=config, target=target, sms=3, descriptors=descriptors, fills=fills)
     run.forbids(TMA_STORE)

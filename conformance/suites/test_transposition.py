@@ -21,6 +21,7 @@ def test_transposed_operands(conform, kernel, target, dtype, config, order, stat
     static=[False, True],
     tma_store=[False, True],
     rotate={"descriptors": ["device", "host"], "flatten": [False, True]},
+    configs=2,
 )
 def test_transposed_descriptors(conform, kernel, target, dtype, config, order, static, tma_store, descriptors, flatten):
     """The same through descriptors; three programs share the tiles, so that each computes more than one."""
@@ -37,7 +38,7 @@ def test_transposed_descriptors(conform, kernel, target, dtype, config, order, s
     static=[False, True],
     scaling=["tensor", "row"],
     fast_accum=[False, True],
-    configs=4,
+    configs=2,
 )
 def test_column_major_weight(conform, kernel, target, dtype, config, static, scaling, fast_accum):
     """fp8 products take A row-major and B column-major only; the other orders are refusals (test_alignment)."""
