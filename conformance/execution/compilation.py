@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Pipe
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, Literal, NamedTuple
 
 from conformance.execution.fork_server import PRELOADED, ForkedProcess, ForkServer, ForkServerLost
 from conformance.execution.resources import KernelResources
@@ -51,7 +51,8 @@ class CompileRequest:
     returns a :class:`~conformance.kernels.launch.Launch` over tensors without memory. With ``deduplicate`` False the
     child asks Triton even if its prediction says that an earlier compilation serves the launch. ``carried`` is a folder
     of kernels from another machine (see :mod:`~conformance.execution.carried_kernels`) and the edition of the toolchain
-    whose kernels are used from it.
+    whose kernels are used from it. ``describe``: what the code shows is worked out in the child too, and kept beside it
+    (see :mod:`~conformance.execution.machine_code`), with "sass" from a disassembly.
     """
 
     factory: str
@@ -59,6 +60,7 @@ class CompileRequest:
     target: Target
     deduplicate: bool = True
     carried: tuple[str, str] | None = None
+    describe: Literal["text", "sass"] | None = None
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from conformance.execution import carried_kernels
+from conformance.execution import carried_kernels, machine_code
 from conformance.execution.compilation import Answer, Artefact, Request, Task
 from conformance.execution.resources import read_resources
 from conformance.execution.specialisation import bound_arguments, specialisation
@@ -66,8 +66,12 @@ class Compiler:
                 return Answer(Status.PASS, value=named(request.function)(request.payload, request.target))
             launch = named(request.factory)(request.payload, request.target)
             if request.carried is not None:
-                return self._carried(launch, request.target, *request.carried)
-            return Answer(Status.PASS, self.compile(launch, request.target, request.deduplicate))
+                answer = self._carried(launch, request.target, *request.carried)
+            else:
+                answer = Answer(Status.PASS, self.compile(launch, request.target, request.deduplicate))
+            if request.describe is not None and answer.artefact is not None:
+                machine_code.describe(answer.artefact, request.target, disassemble=request.describe == "sass")
+            return answer
         except Exception as error:  # whatever the compiler raises is this request's result
             where = "".join(traceback.format_tb(error.__traceback__)[-3:])
             reason = getattr(error, "reason", None)

@@ -10,10 +10,11 @@ import dataclasses
 import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from conformance.cases.case_table import Selection
 from conformance.execution.carried_kernels import CarriedKernels, Toolchain
@@ -98,8 +99,9 @@ class CompileStage:
         started = time.monotonic()
         compiled.plans = self._plan(settings, selection, cases)
         planned = time.monotonic()
+        how = {"carried": from_elsewhere, "describe": "sass" if settings.whole_tier else "text"}
         for group, launches in _by_group(compiled.plans.values()).items():
-            self._compile(group, launches, from_elsewhere, compiled)
+            self._compile(group, launches, how, compiled)
             self._pools.pop(group).close()  # the next group has the cores and the memory to itself
         compiled.plan_seconds, compiled.compile_seconds = planned - started, time.monotonic() - planned
         return compiled
@@ -131,14 +133,12 @@ class CompileStage:
         return plans
 
     def _compile(
-        self, group: str, launches: Sequence[PlannedLaunch], carried: tuple[str, str] | None, compiled: Compiled
+        self, group: str, launches: Sequence[PlannedLaunch], how: Mapping[str, Any], compiled: Compiled
     ) -> None:
-        """One compilation for each key, those with most work first."""
+        """One compilation for each key, those with most work first; ``how`` are fields of the requests."""
         pool = self._pool(group)
         by_key = {launch.key: launch for launch in sorted(launches, key=lambda launch: -launch.work)}
-        handles = {
-            key: pool.submit(dataclasses.replace(launch.request, carried=carried)) for key, launch in by_key.items()
-        }
+        handles = {key: pool.submit(dataclasses.replace(launch.request, **how)) for key, launch in by_key.items()}
         compiled.kernels |= {key: handle.result() for key, handle in handles.items()}
         compiled.results |= {launch.identity: compiled.kernels[launch.key] for launch in launches}
         # Triton has all of them now. It is asked again for each that another's compilation must not serve.

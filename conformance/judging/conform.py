@@ -192,7 +192,7 @@ def _code_verdicts(kernel: Kernel, plan: Plan, compiled: CompiledPlan, inspect: 
 
 
 def _record_code(harness: Harness, recorder: CaseRecorder, plan: Plan, artefact: Artefact) -> None:
-    whole = harness.settings.tier in ("full", "exhaustive")  # to disassemble would slow the shorter tiers
+    whole = harness.settings.whole_tier  # to disassemble would slow the shorter tiers
     observed = {
         "resources": dataclasses.asdict(artefact.resources),
         "compile_s": round(artefact.seconds, 3),

@@ -34,5 +34,10 @@ class Settings:
     compiled: Path | None = None
 
     @property
+    def whole_tier(self) -> bool:
+        """Whether the tier has every case that a scenario names, so that its runs are the ones to keep figures of."""
+        return self.tier in ("full", "exhaustive")
+
+    @property
     def has_gpu(self) -> bool:
         return bool(self.gpus.entries)

@@ -34,7 +34,7 @@ def test_config_space(conform, harness, recorder, kernel, target, dtype, config,
     """A config compiles, or its kernel says why not; its bits are right and it spills only where that is declared."""
     problem = kernel.example(dtype, config, shape)
     recorder.set(options={"dtype": dtype}, observed=estimates(kernel, problem, config, target))
-    whole = harness.settings.tier in ("full", "exhaustive")  # a declaration is kept up with by whole sweeps only
+    whole = harness.settings.whole_tier  # a declaration is kept up with by whole sweeps only
     spills = functools.partial(spill_verdict, kernel, dtype, config, target, judged=whole)
     fills = swept_fills(problem, harness.settings.tier)
     conform(

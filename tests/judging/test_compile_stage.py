@@ -133,6 +133,9 @@ def test_each_kernel_is_compiled_once_and_a_failure_is_a_result(monkeypatch):
         submit = pool.submit
         monkeypatch.setattr(pool, "submit", lambda request: asked.update([request.payload]) or submit(request))
         compiled = stage.compile(SETTINGS, SELECTION, ["a", "b"])
+    artefact = compiled.kernels[str(good)].artefact
+    assert artefact is not None
+    assert list(artefact.stages["cubin"].parent.glob("*.code-sm_90-text.json")), "the code was described at once"
     assert asked == {good: 1, bad: 1}
     assert {key: result.status for key, result in compiled.kernels.items()} == {
         str(good): Status.PASS,
