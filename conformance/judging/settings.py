@@ -39,5 +39,10 @@ class Settings:
         return self.tier in ("full", "exhaustive")
 
     @property
+    def interprets(self) -> bool:
+        """Whether the interpreter runs the cases."""
+        return not self.has_gpu and not self.compile_only
+
+    @property
     def has_gpu(self) -> bool:
         return bool(self.gpus.entries)

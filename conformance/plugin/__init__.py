@@ -22,7 +22,7 @@ from conformance.plugin import case_ids, fixtures, options, parametrisation
 from conformance.plugin.case_hooks import CaseProcess, ItemRecording
 from conformance.plugin.case_ids import CaseIds, is_active
 from conformance.plugin.compile_stage import RunStage
-from conformance.plugin.filters import Collecting
+from conformance.plugin.filters import NEIGHBOURS, Collecting
 from conformance.plugin.fixtures import recorder
 from conformance.plugin.session_hooks import JUNIT_FILE, SessionRun, new_folder, own_stderr
 
@@ -30,9 +30,6 @@ __all__ = ["recorder"]  # a fixture is known by being here
 
 #: Replacing a worker is how a crash or a hang costs one case only, so xdist's default limit is not ours.
 WORKER_RESTARTS = 100_000
-
-#: Cases that a worker gets at a time, where nothing is interpreted.
-NEIGHBOURS = 6
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -56,6 +53,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 def pytest_configure(config: pytest.Config) -> None:
     if not is_active(config):
         return
+    config.addinivalue_line("markers", "slow: each case takes many seconds on a device, and begins early")
     config.addinivalue_line("markers", "no_case: stands for a scenario without a case on the chosen targets")
     if hasattr(config, "workerinput"):
         _configure_worker(config, config.workerinput)
@@ -133,7 +131,7 @@ def _workers(config: pytest.Config) -> int:
     if config.option.maxworkerrestart is None:
         config.option.maxworkerrestart = str(WORKER_RESTARTS)
     settings = options.settings(config)
-    if config.option.maxschedchunk is None and (settings.has_gpu or settings.compile_only):
+    if config.option.maxschedchunk is None and not settings.interprets:
         # Neighbours share their fills, but the slow cases are neighbours too, and one worker would get them all. In the
         # interpreter all neighbours stay together: it computes for long what they share.
         config.option.maxschedchunk = NEIGHBOURS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,9 @@ import pytest
 from conformance.judging.settings import Settings
 from conformance.plugin.case_ids import CaseIds, suite_of
 from conformance.plugin.lazy_items import LazyFunction
+
+#: Items that a worker gets at a time, where nothing is interpreted.
+NEIGHBOURS = 6
 
 
 class Collecting:
@@ -55,6 +58,8 @@ class Collecting:
             config.hook.pytest_deselected(items=unwanted)
             dropped = set(unwanted)
             items[:] = [item for item in items if item not in dropped]
+        if not self.settings.interprets:
+            spread(items, [item for item in items if is_slow(item)])
 
     def _is_wanted(self, item: pytest.Item) -> bool:
         settings = self.settings
@@ -66,6 +71,22 @@ class Collecting:
         if settings.suites and (case is None or suite_of(case) not in settings.suites):
             return False
         return not settings.kernels or kernel_of(item) in settings.kernels
+
+
+def is_slow(item: pytest.Item) -> bool:
+    """Whether the item's test is marked as one whose cases take many seconds."""
+    test = item.group.template if isinstance(item, LazyFunction) else item
+    return test.get_closest_marker("slow") is not None
+
+
+def spread(items: list[pytest.Item], slow: Sequence[pytest.Item]) -> None:
+    """Puts each ``slow`` item at the head of a share of its own: the workers get shares of :data:`NEIGHBOURS` items in
+    turn, so that each begins with one, and none is left to the end."""
+    chosen = set(slow)
+    others = [item for item in items if item not in chosen]
+    for place, item in enumerate(slow):
+        others.insert(place * NEIGHBOURS, item)
+    items[:] = others
 
 
 def kernel_of(item: pytest.Item) -> str | None:

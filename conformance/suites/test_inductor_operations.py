@@ -8,6 +8,7 @@ without a device the shapes are smaller, for the interpreter runs them.
 import tempfile
 import zipfile
 
+import pytest
 import torch
 
 from conformance import problems
@@ -369,6 +370,7 @@ def test_mutation_rename(inductor, target, size):
     inductor.recorder.verdict("one extern product", calls == ["mm"], ", ".join(calls))
 
 
+@pytest.mark.slow
 @generated(build=["jit", "aot"])
 def test_jit_fusion_matches_aot_fusion(inductor, target, build):
     """At most two operations are fused, around a number that the host reads. "jit" judges the numbers. "aot" builds a

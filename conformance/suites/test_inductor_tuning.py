@@ -31,6 +31,7 @@ def pool():
         yield tuning_pool
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "check",
     [checks.raises_here, checks.times_out, checks.crashes, checks.is_killed],
@@ -42,6 +43,7 @@ def test_process(recorder, process, check):
     record(recorder, check(process))
 
 
+@pytest.mark.slow
 def test_visible_devices(recorder, process):
     """A child sees the device that it was given and no other. Unlike PyTorch's test, the environment around it says
     something else, and a child without a device inherits it."""
@@ -112,6 +114,7 @@ def test_pool_of_visible_devices(harness, recorder):
 # --- choices in a spawned process -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_choice_in_spawned_process(recorder):
     """A choice that is sent to a fresh process is timed there. Unlike PyTorch's test, its time and its numbers come
     back and are judged."""
@@ -147,6 +150,7 @@ TIMED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("function", "dynamic"), list(TIMED.values()), ids=list(TIMED))
 def test_kernels_timed_in_processes(harness, recorder, function, dynamic):
     """Every Triton choice is timed in a child, and the winner's numbers are exact. PyTorch's tests of this only ask

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from conformance.plugin import filters
 from conformance.plugin.case_ids import PACKAGE_SUITES, check_case_ids, selects_suites, suite_of
 
 INSTALLED = Path("/home/me/app/.venv/lib/python3.12/site-packages/conformance/suites")
@@ -53,3 +54,16 @@ def test_unstable_ids_are_refused(case):
 
 def test_stable_ids_are_taken():
     check_case_ids(["sub/a.py::b[mm-1x2x3-fp8/e4m3-row.col+8@2-0x10]", "sub/a.py::b[0.5]"])
+
+
+def test_each_slow_item_begins_a_share_of_its_own():
+    items = list(range(40))
+    filters.spread(items, [7, 8, 9, 30])
+    assert sorted(items) == list(range(40))
+    assert [items[place * filters.NEIGHBOURS] for place in range(4)] == [7, 8, 9, 30]
+    rest = [item for item in items if item not in (7, 8, 9, 30)]
+    assert rest == sorted(rest)
+    few = [1, 2, 3]
+    filters.spread(few, [3, 2])
+    assert sorted(few) == [1, 2, 3]
+    assert few[0] == 3
