@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from conformance.inductor.compile import observation
 from conformance.inductor.compile.deviceless_worker import generate
 from conformance.inductor.compile.observation import failure_of, matching
 from conformance.inductor.compile.program import Choice, Program
@@ -218,3 +220,22 @@ def test_hidden_causes_that_are_named_are_told() -> None:
     assert failure_of(raised("KeyError: inner")).types == ("ValueError", "KeyError")
     assert failure_of(raised("unrelated")).types == ("ValueError",)
     assert failure_of(raised("unrelated")).message == "ValueError: unrelated"
+
+
+# --- the choice that a program picks ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("refused", "expected"), [((), ["c"]), (("c",), ["b"]), (("a",), ["c"]), (tuple("abcd"), [])])
+def test_only_the_picked_choice_is_written_unless_it_is_refused(refused: tuple[str, ...], expected: list[str]) -> None:
+    """Choice 6 of four, or, if that one is refused, of those that are left."""
+    written = []
+
+    def offer(template: object, choices: list[str], *, size: str) -> None:
+        written.append(size)
+        choices += [] if size in refused else [size]
+
+    template = SimpleNamespace(name="mm")
+    candidates = [observation._Unwritten(template, {"size": size}) for size in "abcd"]
+    assert observation.matching(candidates, r"^triton_mm_\d+$", None) == candidates
+    assert observation._picked(candidates, 6, offer) == expected
+    assert (written == ["c"]) == ("c" not in refused)

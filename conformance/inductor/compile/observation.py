@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -156,14 +156,17 @@ def _watching(program: Program, log: CompilationLog) -> Iterator[None]:
     select = AlgorithmSelectorCache.__call__
     offer = TritonTemplate.maybe_append_choice
 
-    def offering(template: Any, *arguments: Any, **options: Any) -> Any:
-        if _may_match(template.name, program.templates):
-            return offer(template, *arguments, **options)
-        return NotImplementedError(f"the program leaves no choice of {template.name}")
+    def offering(template: Any, choices: list[Any], **options: Any) -> Any:
+        if not _may_match(template.name, program.templates):
+            return NotImplementedError(f"the program leaves no choice of {template.name}")
+        if program.pick is None or not _names_template(program.templates) or program.descriptions is not None:
+            return offer(template, choices, **options)
+        choices.append(_Unwritten(template, options))
+        return None
 
     def selecting(cache: Any, name: str, choices: list[Any], *arguments: Any, **options: Any) -> Any:
         candidates = matching(choices, program.templates, program.descriptions)
-        left = candidates if program.pick is None or not candidates else [candidates[program.pick % len(candidates)]]
+        left = candidates if program.pick is None or not candidates else _picked(candidates, program.pick, offer)
         log.lowerings.append(Lowering(name, described(choices), described(left), len(candidates)))
         return select(cache, name, left, *arguments, **options)  # raises NoValidChoicesError if nothing is left
 
@@ -176,11 +179,47 @@ def _watching(program: Program, log: CompilationLog) -> Iterator[None]:
         yield
 
 
+# Writing the sources of all choices takes most of the time of a compilation. Where the program names a template and
+# picks, only one is written.
+
+
+def _names_template(templates: str | None) -> bool:
+    """Whether the program's expression names a template."""
+    return templates is not None and templates.startswith("^triton_")
+
+
 def _may_match(template: str, templates: str | None) -> bool:
-    """Whether a choice of ``template`` may match the program's expression. Writing the source of a choice takes most of
-    the time of a compilation, so where only another template is wanted it is not written."""
-    wants_another = templates is not None and templates.startswith("^triton_")
-    return not wants_another or re.search(str(templates), f"triton_{template}_0") is not None
+    """Whether a choice of ``template`` may match the program's expression."""
+    return not _names_template(templates) or re.search(str(templates), f"triton_{template}_0") is not None
+
+
+class _Unwritten:
+    """A choice of ``template`` whose source is not written yet."""
+
+    description = ""
+
+    def __init__(self, template: Any, options: Mapping[str, Any]) -> None:
+        self.template, self.options = template, options
+        self.name = f"triton_{template.name}_0"
+        self.layout = options.get("layout")
+
+    def written(self, offer: Callable[..., Any]) -> list[Any]:
+        """The choice, or none if its template refuses it."""
+        choices: list[Any] = []
+        offer(self.template, choices, **self.options)
+        return choices
+
+
+def _picked(candidates: list[Any], pick: int, offer: Callable[..., Any]) -> list[Any]:
+    """The candidate at ``pick`` modulo their number, as a list. If its template refuses it: of those that are left."""
+    candidate = candidates[pick % len(candidates)]
+    if not isinstance(candidate, _Unwritten):
+        return [candidate]
+    left = candidate.written(offer)
+    if left:
+        return left
+    written = [choice for unwritten in candidates for choice in unwritten.written(offer)]
+    return [written[pick % len(written)]] if written else []
 
 
 def _unloaded(cache: Any) -> Any:
@@ -207,7 +246,12 @@ def matching(choices: list[Any], templates: str | None, descriptions: str | None
 
 
 #: class names of choices -> kinds; other classes, such as those of CUTLASS, are "other"
-KINDS = {"TritonTemplateCallerBase": "triton", "ExternKernelCaller": "extern", "SubgraphChoiceCaller": "subgraph"}
+KINDS = {
+    "TritonTemplateCallerBase": "triton",
+    "_Unwritten": "triton",
+    "ExternKernelCaller": "extern",
+    "SubgraphChoiceCaller": "subgraph",
+}
 
 
 def described(choices: list[Any]) -> tuple[Choice, ...]:

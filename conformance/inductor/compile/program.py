@@ -95,8 +95,9 @@ class Choice:
 class Lowering:
     """The choices for one lowering, such as ``name`` "mm".
 
-    ``offered`` are all choices, or all of one template if the program's expression names it. ``matching`` is how many
-    of them match the program's expressions. Inductor selected from those ``left``: one if the program picks.
+    ``offered`` are all choices, or all of one template if the program's expression names it; if it picks too, and has
+    no expression for descriptions, they are not described. ``matching`` is how many of them match the program's
+    expressions. Inductor selected from those ``left``: one if the program picks.
     """
 
     name: str
