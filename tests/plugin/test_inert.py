@@ -105,9 +105,10 @@ def test_modes_that_lose_cases_are_refused(project, mode):
     project.refused(f"*--dist={mode}*use --dist=load*", "-n", "1", f"--dist={mode}")
 
 
-def test_slow_neighbours_are_shared_out_where_nothing_is_interpreted(project):
+def test_slow_cases_are_shared_out_where_nothing_is_interpreted(project):
     body = "    time.sleep(i < 4)\n    recorder.verdict('x', True)\n"
-    project.suite("slow", f"@pytest.mark.parametrize('i', range(32))\ndef test_a(recorder, i):\n{body}")
+    values = "[pytest.param(i, marks=[pytest.mark.slow] * (i < 4)) for i in range(32)]"
+    project.suite("slow", f"@pytest.mark.parametrize('i', {values})\ndef test_a(recorder, i):\n{body}")
     assert project.run("-n", "2", "--compile-only").ret == 0
     slowest = sorted(project.reading.records, key=lambda record: -record.durations["total"])[:4]
     assert len({record.worker for record in slowest}) == 2
