@@ -90,7 +90,7 @@ MORE_SPLITS = 20
 @scenario(
     where(family="attention", few_queries=True),
     splits=[None, 1, 3, MORE_SPLITS],
-    dtypes=("bf16",),
+    dtypes=("bf16", "fp16"),
     configs=1,
     every_target=True,  # short cases: with them the quick tier has attention on every target
 )

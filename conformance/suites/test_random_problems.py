@@ -4,7 +4,7 @@ from conformance.cases.random_problems import random_plan
 from conformance.cases.scenarios import CROSSED, every_kernel, scenario
 
 #: Problems of each kernel by tier.
-COUNTS = {"quick": 1, "default": 12, "full": 200, "exhaustive": 200}
+COUNTS = {"quick": 1, "default": 20, "full": 200, "exhaustive": 200}
 
 
 @scenario(every_kernel, drawn=COUNTS)

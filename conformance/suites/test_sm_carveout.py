@@ -7,8 +7,9 @@ from conformance.cases.scenarios import scenario, where
 from conformance.kernels import carveout
 from conformance.numerics.rounding import bits
 
-#: The fill that this suite judges: the carveout changes which program computes a tile, not how.
-FILLS = ("randn",)
+#: Fills that this suite judges, on a device and in the interpreter: the carveout changes which program computes a tile,
+#: not how.
+FILLS = {True: ("transparent", "randn"), False: ("randn",)}
 
 #: SMs to assume without a device: more than the largest fixed carveout, few enough to be interpreted.
 ASSUMED_SMS = 30
@@ -21,13 +22,15 @@ def test_grid_leaves_reserved_sms(conform, harness, recorder, kernel, target, dt
     side = 2
     while side * side < sms + 3:
         side += 1
-    problem = kernel.problem(dtype, side * config.block_m, side * config.block_n, config.block_k)
+    depth = config.block_k + 16 if harness.settings.has_gpu else config.block_k
+    problem = kernel.problem(dtype, side * config.block_m, side * config.block_n, depth)
+    fills = FILLS[harness.settings.has_gpu]
     count = sms - 1 if reserve == "all-but-one" else reserve
     before = carveout.current()
     with carveout.reserved(None):
-        plain = conform(kernel, problem, config=config, target=target, sms=sms, fills=FILLS)
+        plain = conform(kernel, problem, config=config, target=target, sms=sms, fills=fills)
     with carveout.reserved(count):
-        run = conform(kernel, problem, config=config, target=target, sms=sms, fills=FILLS)
+        run = conform(kernel, problem, config=config, target=target, sms=sms, fills=fills)
     expected = (min(sms - (count or 0), side * side),)
     recorder.verdict(
         "grid planned",
