@@ -220,32 +220,34 @@ class CaseRecord:
     def to_line(self) -> str:
         """One line of strict JSON, newline included. It lacks what has its default, and has the short forms of
         :mod:`conformance.record_forms`."""
-        return compact_json(_packed(jsonable(self))) + "\n"
+        return compact_json(_packed(self)) + "\n"
 
 
 _ALWAYS = ("case", "suite", "status", "schema")
 
 
-def _packed(plain: dict[str, Any]) -> dict[str, Any]:
-    """The JSON object of a record as its line has it."""
-    case = plain["case"]
-    packed = {name: value for name, value in plain.items() if name in _ALWAYS or value not in (None, "", [], {})}
+def _packed(record: CaseRecord) -> dict[str, Any]:
+    """The JSON object of ``record`` as its line has it."""
+    packed: dict[str, Any] = {}
+    for name in CaseRecord.__slots__:
+        value = getattr(record, name)
+        if value or value == 0 or name in _ALWAYS:  # a seed of 0 is no default
+            packed[name] = [*map(_packed_verdict, value)] if name == "verdicts" else jsonable(value)
     for name in packed.keys() & {"problem", "config"}:
         packed[name] = record_forms.pack_mapping(packed[name])
-    if "verdicts" in packed:
-        packed["verdicts"] = [_packed_verdict(**verdict) for verdict in packed["verdicts"]]
     if "artefacts" in packed:
         packed["artefacts"] = record_forms.pack_artefacts(packed["artefacts"])
     if "repro" in packed:
-        packed["repro"] = record_forms.pack_repro(case, packed["repro"])
+        packed["repro"] = record_forms.pack_repro(packed["case"], packed["repro"])
     return packed
 
 
-def _packed_verdict(check: str, passed: bool, text: str, details: dict[str, Any]) -> list[Any]:
-    figures = record_forms.pack_verdict(check, text, details) if passed else None
+def _packed_verdict(verdict: Verdict) -> list[Any]:
+    check, text, details = jsonable(verdict.check), jsonable(verdict.text), jsonable(verdict.details)
+    figures = record_forms.pack_verdict(check, text, details) if verdict.passed else None
     if figures is not None:
-        return [check, passed, figures]
-    return [check, passed, text, details] if details else [check, passed, text]
+        return [check, verdict.passed, figures]
+    return [check, verdict.passed, text, details] if details else [check, verdict.passed, text]
 
 
 class _PackedVerdict(msgspec.Struct, array_like=True, gc=False):
@@ -340,6 +342,8 @@ def jsonable(value: Any) -> Any:
     kind = type(value)
     if kind in _PLAIN or (kind is str and len(value) <= TEXT_LIMIT and value.isascii()):
         return value  # most values, at once
+    if kind is float:
+        return value if math.isfinite(value) else repr(value)
     if kind is dict:
         return {str(key): jsonable(item) for key, item in value.items()}
     if isinstance(value, Enum):
