@@ -24,7 +24,7 @@ from conformance.heuristics.scaled_rows import Symbolic, by_hint
 from conformance.kernels.catalogue import catalogue
 from conformance.kernels.families.examples import stored_dtype
 from conformance.kernels.families.gemm import GemmFamily
-from conformance.kernels.kernel import Kernel
+from conformance.kernels.kernel import Kernel, Variant
 from conformance.problems import Attention, Conv, Gemm, GroupedGemm, Problem
 from conformance.records import Reason
 from conformance.targets import Target
@@ -98,8 +98,10 @@ def _usable(kernel: Kernel, dtypes: Sequence[str], target: Target, *, refused: b
     another reason than the target itself."""
     rows = []
     for dtype in dtypes:
-        for row in selected(kernel, dtype, target):
-            _, reason = _judged(kernel, dtype, target)[row]
+        chosen = selected(kernel, dtype, target)
+        judged = _judged(kernel, dtype, target) if chosen else {}
+        for row in chosen:
+            _, reason = judged[row]
             if reason is None or (refused and reason.code not in ABOUT_THE_TARGET):
                 rows.append((dtype, row))
     return rows
@@ -125,8 +127,8 @@ def _traits(item: tuple[str, ConfigAndSize]) -> set[Hashable]:
     return traits | {(f"block {dimension}", edge) for dimension, edge in enumerate(config.tile)}
 
 
-def _refusal(kernel: Kernel, problem: Problem, config: AnyConfig, target: Target) -> Reason | None:
-    return kernel.refusal(kernel.draft(problem, config, target, kernel.example_variant()))
+def _refusal(kernel: Kernel, problem: Problem, config: AnyConfig, target: Target, variant: Variant) -> Reason | None:
+    return kernel.refusal(kernel.draft(problem, config, target, variant))
 
 
 @functools.cache
@@ -156,7 +158,8 @@ def _judged(kernel: Kernel, dtype: str, target: Target) -> Mapping[ConfigAndSize
     if not isinstance(problem, (Gemm, Conv, GroupedGemm)):
         return {}
     selecting = _selecting(kernel, dtype, for_target(target))
-    return dict(_smallest(kernel, config, target, choices) for config, choices in selecting.items())
+    variant = kernel.example_variant()
+    return dict(_smallest(kernel, config, target, variant, choices) for config, choices in selecting.items())
 
 
 def _defaults(kernel: Kernel, dtype: str, target: Target, usual_head_dim: int) -> dict[ConfigAndSize, Judged]:
@@ -168,17 +171,17 @@ def _defaults(kernel: Kernel, dtype: str, target: Target, usual_head_dim: int) -
             problem = kernel.example(dtype, config)
             assert isinstance(problem, Attention)
             problem = dataclasses.replace(problem, head_dim=head_dim)
-            rows[config, f"d{head_dim}"] = problem, _refusal(kernel, problem, config, target)
+            rows[config, f"d{head_dim}"] = problem, _refusal(kernel, problem, config, target, kernel.example_variant())
     return rows
 
 
 def _smallest(
-    kernel: Kernel, config: AnyConfig, target: Target, choices: Sequence[Choice]
+    kernel: Kernel, config: AnyConfig, target: Target, variant: Variant, choices: Sequence[Choice]
 ) -> tuple[ConfigAndSize, Judged]:
     """The row of the first of ``choices`` that ``kernel`` takes; of the first of all if it takes none."""
     first: Reason | None = None
     for problem, size in choices:
-        reason = _refusal(kernel, problem, config, target)
+        reason = _refusal(kernel, problem, config, target, variant)
         if reason is None:
             return (config, size), (problem, None)
         first = first or reason
