@@ -38,14 +38,11 @@ def gaps(name):
         for row in shown:
             row["width"] = _width(row["dtype"])
         if kernel.core:
-            wanted = {("dtype", *OWN): [(d, *c) for d in usable for c in combinations]}
-            rotated = [("dtype", usable)]
+            wanted = {("width", *OWN): [(width, *c) for width in widths for c in combinations]}
         else:
             wanted = {pair: list(itertools.product(*map(OWN.get, pair))) for pair in itertools.combinations(OWN, 2)}
             wanted |= {("width", one): list(itertools.product(widths, OWN[one])) for one in OWN}
-            rotated = [("width", widths)]
-        for each, values in rotated:
-            wanted |= {(each, one): list(itertools.product(values, more)) for one, more in SCENE.rotate.items()}
+        wanted |= {("width", one): list(itertools.product(widths, more)) for one, more in SCENE.rotate.items()}
         lacking += missing(target, shown, wanted)
     return lacking
 
