@@ -150,9 +150,16 @@ TIMED = {
 }
 
 
+@pytest.fixture(scope="module")
+def shared_pool():
+    """One pool for the compilations of this module, as for those of a program."""
+    with max_autotune.shared_pool():
+        yield
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("function", "dynamic"), list(TIMED.values()), ids=list(TIMED))
-def test_kernels_timed_in_processes(harness, recorder, function, dynamic):
+def test_kernels_timed_in_processes(harness, recorder, shared_pool, function, dynamic):
     """Every Triton choice is timed in a child, and the winner's numbers are exact. PyTorch's tests of this only ask
     that nothing crashes, or compare with torch's own product within 1e-2."""
     need_device(harness, recorder, "timing kernels in processes of their own")

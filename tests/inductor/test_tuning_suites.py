@@ -221,6 +221,23 @@ def test_forked_child_is_what_inductor_would_start() -> None:
     assert process.process.poll() == -signal.SIGKILL
 
 
+def test_pool_that_compilations_share_is_theirs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[object] = []
+
+    class Shared:
+        def shutdown(self) -> None:
+            ended.append(self)
+
+    monkeypatch.setattr(autotune_process, "get_tuning_process_pool", functools.cache(Shared))
+    older = autotune_process.get_tuning_process_pool()
+    with max_autotune.shared_pool():
+        assert ended == [older]
+        shared = autotune_process.get_tuning_process_pool()
+        assert shared is autotune_process.get_tuning_process_pool()
+    assert ended == [older, shared]
+    assert autotune_process.get_tuning_process_pool.cache_info().currsize == 0
+
+
 # --- the pool ---------------------------------------------------------------------------------------------------------
 
 

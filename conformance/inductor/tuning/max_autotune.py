@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 from unittest import mock
@@ -36,8 +37,26 @@ def compiling(**settings: Any) -> Iterator[Mapping[str, Mapping[str, int]]]:
 
 
 @contextlib.contextmanager
+def shared_pool() -> Iterator[None]:
+    """Compilations until exit share one tuning pool, which is ended on exit and not older than this."""
+    _end_pool()
+    try:
+        yield
+    finally:
+        _end_pool()
+
+
+def _end_pool() -> None:
+    module = sys.modules.get("torch._inductor.autotune_process")
+    pool = getattr(module, "get_tuning_process_pool", None)
+    if pool is not None and pool.cache_info().currsize:
+        pool().shutdown()
+        pool.cache_clear()
+
+
+@contextlib.contextmanager
 def pools_watched() -> Iterator[list[float]]:
-    """Collects what tuning pools time. The pool that compilations share is ended on exit."""
+    """Collects what tuning pools time."""
     from torch._inductor import autotune_process
 
     timed: list[float] = []
@@ -48,11 +67,5 @@ def pools_watched() -> Iterator[list[float]]:
         timed.extend(times.values())
         return times
 
-    autotune_process.get_tuning_process_pool.cache_clear()
     with mock.patch.object(autotune_process.TuningProcessPool, "benchmark", benchmark):
-        try:
-            yield timed
-        finally:
-            if autotune_process.get_tuning_process_pool.cache_info().currsize:
-                autotune_process.get_tuning_process_pool().shutdown()
-            autotune_process.get_tuning_process_pool.cache_clear()
+        yield timed
