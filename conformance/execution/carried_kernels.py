@@ -66,11 +66,12 @@ def toolchain(payload: None, target: Target) -> Toolchain:
     import triton
     from triton._C import libtriton
 
-    versions = {triton.__version__}
+    version = triton.__version__
     with contextlib.suppress(metadata.PackageNotFoundError):
-        versions.add(metadata.version("triton"))
+        installed = metadata.version("triton")  # it has the commit, unless another Triton is imported
+        version = installed if installed.startswith(version) else version
     return Toolchain(
-        triton=" ".join(sorted(versions)),
+        triton=version,
         assemblers=assembler_versions(),
         settings={name: str(value) for name, value in libtriton.get_cache_invalidating_env_vars().items()},
         library=hashlib.sha256(Path(libtriton.__file__).read_bytes()).hexdigest(),
