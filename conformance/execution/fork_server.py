@@ -8,6 +8,7 @@ share a server: it forks one of its own for each of them, and ends when the last
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import importlib
 import json
@@ -23,6 +24,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 #: What the server imports: torch, triton, this harness's compile process and its kernels. Functions are called.
@@ -330,3 +332,22 @@ def _run(message: bytes, files: Sequence[int]) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def interpret(stdin: int, stdout: int, *, code: str) -> None:
+    """What a fork does that stands for a new interpreter with the option ``-c code``, but with the server's imports.
+
+    ``stdin`` and ``stdout`` are its descriptors. It is killed when its server ends, that is, when the asker does.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.dup2(stdin, 0)
+    os.dup2(stdout, 1)
+    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115  # as long as it lives
+    sys.argv[:] = ["-c"]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "conformance"]:
+        del sys.modules[name]  # pytest rewrites their asserts when they are imported
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    exec(code, vars(main))
+
+
+_PR_SET_PDEATHSIG = 1  # of linux/prctl.h

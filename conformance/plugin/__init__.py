@@ -31,6 +31,9 @@ __all__ = ["recorder"]  # a fixture is known by being here
 #: Replacing a worker is how a crash or a hang costs one case only, so xdist's default limit is not ours.
 WORKER_RESTARTS = 100_000
 
+#: How xdist starts a worker that shares its imports with the others.
+LAUNCHED = f"popen//python={shlex.join([sys.executable, str(Path(__file__).with_name('worker_launcher.py'))])}"
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     options.add_options(parser)
@@ -64,6 +67,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def _configure_main(config: pytest.Config) -> None:
     """The process that the user started: it leads the workers, or runs the cases itself if there are none."""
     settings, ids, workers = options.settings(config), CaseIds(config), _workers(config)
+    if workers > 1 and case_ids.selects_package(config):
+        config.option.tx = [LAUNCHED if spec == "popen" else spec for spec in config.option.tx]
     _join_paths(config)
     gpu = None if workers else next(iter(settings.gpus.entries), None)
     _prepare_process(config, gpu, max(workers, 1), executes=not workers)

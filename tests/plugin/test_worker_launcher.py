@@ -1,0 +1,109 @@
+"""Workers that a server forks: to xdist each is like an interpreter of its own, whatever becomes of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from conformance.plugin import LAUNCHED
+
+LAUNCHER = Path(__file__).resolve().parents[2] / "conformance" / "plugin" / "worker_launcher.py"
+
+
+def launched(code: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(LAUNCHER), "-u", "-c", code],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "OMP_NUM_THREADS": "1", **environment},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def gone(pid: int) -> bool:
+    """Whether the process ends within some seconds."""
+    for _ in range(100):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def test_a_worker_is_an_interpreter_that_has_imported_torch_and_triton() -> None:
+    code = (
+        "import os, sys\n"
+        "print(sys.stdin.readline().strip(), {'torch', 'triton'} <= set(sys.modules), 'conformance' in sys.modules, "
+        "__name__, sys.argv, os.environ['MINE'], flush=True)\n"
+        "os.write(1, b'bytes'); os.write(2, b'error'); sys.exit(3)"
+    )
+    for mine in ("first", "second"):
+        worker = launched(code, MINE=mine)
+        output, error = worker.communicate("hello\n", timeout=120)
+        assert output == f"hello True False __main__ ['-c'] {mine}\nbytes", error
+        assert error == "error"
+        assert worker.returncode == 3
+
+
+def test_workers_of_one_run_share_a_server() -> None:
+    code = (
+        "import os\nprint(open(f'/proc/{os.getppid()}/stat').read().rpartition(')')[2].split()[1], flush=True)\ninput()"
+    )
+    workers = [launched(code) for _ in range(2)]
+    servers = [worker.stdout.readline() for worker in workers if worker.stdout is not None]
+    for worker in workers:
+        worker.communicate("\n", timeout=60)
+    assert len(servers) == 2
+    assert len(set(servers)) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL])
+def test_a_worker_that_dies_ends_its_launcher(number: signal.Signals) -> None:
+    worker = launched(f"import os\nos.kill(os.getpid(), {int(number)})")
+    output, _ = worker.communicate(timeout=120)
+    assert (output, worker.returncode) == ("", 128 + number)
+
+
+def test_a_launcher_that_is_killed_takes_its_worker_along() -> None:
+    worker = launched("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)")
+    assert worker.stdout is not None
+    pid = int(worker.stdout.readline())
+    worker.kill()
+    worker.communicate(timeout=60)
+    assert gone(pid)
+
+
+def test_a_launcher_leaves_an_interrupt_to_the_run() -> None:
+    worker = launched("print(input(), flush=True)")
+    time.sleep(1)
+    worker.send_signal(signal.SIGINT)
+    output, _ = worker.communicate("still here\n", timeout=120)
+    assert (output, worker.returncode) == ("still here\n", 0)
+
+
+def test_without_a_server_a_worker_is_an_interpreter_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('planted')")
+    worker = launched("import sys\nprint(input(), 'torch' in sys.modules)", PYTHONPATH=str(tmp_path))
+    output, error = worker.communicate("hello\n", timeout=120)
+    assert (output, worker.returncode) == ("hello False\n", 0), error
+
+
+def test_xdist_takes_the_launcher_for_an_interpreter() -> None:
+    import execnet
+
+    spec = execnet.XSpec(LAUNCHED)
+    assert spec.popen
+    assert str(LAUNCHER) in spec.python
+    gateway = execnet.Group().makegateway(LAUNCHED)
+    try:
+        assert gateway.remote_exec("import sys; channel.send('torch' in sys.modules)").receive(60)
+    finally:
+        gateway.exit()
