@@ -12,10 +12,10 @@ The combinations of the test's own parameters count as the values of one paramet
   at least as many rows as the longest of these lists has values. Targets take turns: each kernel of a test, and each
   test of a file, begins one target later. A kernel beyond the core has one of the rows, which is also chosen in
   turn;
-* *default*, on every target: every dtype appears, and each combination and each rotated value with every width of
-  dtype. A kernel beyond the core has not every combination, but every two values of two parameters together. Configs
-  are the usual ones of their dtype (:func:`_usual`), the same for each test: what is compiled for one test serves
-  another. A sweep has every config with every dtype;
+* *default*, on every target: each combination, and each rotated value, appears with every dtype. A kernel beyond the
+  core has every two values of two parameters together, and each value with every width of dtype. Configs are the usual
+  ones of their dtype (:func:`_usual`), the same for each test: what is compiled for one test serves another. A sweep
+  has every config with every dtype;
 * *full* and *exhaustive*: crossed.
 
 Below the full tier fp32 has only configs that compile within seconds (:mod:`~conformance.cases.unrolled`).
@@ -307,7 +307,7 @@ def _default_groups(
     return [
         (targets, pair, own)
         for pairs, targets in targets_of.items()
-        for pair, own in _with_each_width(scenario, kernel, pairs, combinations)
+        for pair, own in _with_each_dtype(scenario, kernel, pairs, combinations)
     ]
 
 
@@ -333,7 +333,7 @@ def _tile_size(config: Any) -> int:
     return 0 if config == ANY else math.prod(config.tile)
 
 
-def _with_each_width(
+def _with_each_dtype(
     scenario: Scenario, kernel: Kernel, pairs: Sequence[tuple[str, Any]], combinations: Sequence[tuple[Any, ...]]
 ) -> list[tuple[tuple[str, Any], tuple[Any, ...]]]:
     """A cover of the default tier, as the module's docstring describes it: a dtype and config, and the values of the
@@ -346,7 +346,7 @@ def _with_each_width(
     columns = [combinations] if kernel.core else zip(*combinations, strict=True)
     own = dict(zip([OWN] if kernel.core else scenario.parameters, columns, strict=True))
     values = {name: list(dict.fromkeys(column)) for name, column in {**taken, **own, **scenario.rotate}.items()}
-    each = "dtype" if scenario.every_config else "width"
+    each = "dtype" if kernel.core or scenario.every_config else "width"
     together = [*itertools.combinations((*own, each), 2), *((each, name) for name in scenario.rotate)]
     covered = cover(
         values,

@@ -38,11 +38,14 @@ def gaps(name):
         for row in shown:
             row["width"] = _width(row["dtype"])
         if kernel.core:
-            wanted = {("width", *OWN): [(width, *c) for width in widths for c in combinations]}
+            wanted = {("dtype", *OWN): [(d, *c) for d in usable for c in combinations]}
+            rotated = [("dtype", usable)]
         else:
             wanted = {pair: list(itertools.product(*map(OWN.get, pair))) for pair in itertools.combinations(OWN, 2)}
             wanted |= {("width", one): list(itertools.product(widths, OWN[one])) for one in OWN}
-        wanted |= {("width", one): list(itertools.product(widths, more)) for one, more in SCENE.rotate.items()}
+            rotated = [("width", widths)]
+        for each, values in rotated:
+            wanted |= {(each, one): list(itertools.product(values, more)) for one, more in SCENE.rotate.items()}
         lacking += missing(target, shown, wanted)
     return lacking
 
