@@ -9,6 +9,9 @@ def _step(dtype):
     return 16 // itemsize(stored_dtype(dtype))
 
 
+#: Fills that show which elements are read and written. The quick tier has all of them in test_transposition.
+QUICK_FILLS = ("transparent", "randn")
+
 POINTER_VIEWS = {
     # rows that do not follow one another, each operand with a pad of its own
     "padded": {"layout_a": Layout(pad=7), "layout_b": Layout(pad=3), "layout_out": Layout(pad=5)},
@@ -28,10 +31,11 @@ POINTER_VIEWS = {
 @scenario(
     where(persistent=False, any_order=True), view=list(POINTER_VIEWS), rotate={"static": [False, True]}, configs=4
 )
-def test_pointer_views(conform, kernel, target, dtype, config, view, static):
+def test_pointer_views(conform, harness, kernel, target, dtype, config, view, static):
     """Any strides: padded, transposed, with gaps between elements, not aligned."""
     problem = kernel.problem(dtype, *ragged(config, dtype, aligned=False), **POINTER_VIEWS[view])
-    conform(kernel, problem, config=config, target=target, static=static)
+    fills = QUICK_FILLS if harness.settings.tier == "quick" else None
+    conform(kernel, problem, config=config, target=target, static=static, fills=fills)
 
 
 #: In which order A and B lie in memory; a descriptor's pitch is that of rows or of columns.
@@ -44,7 +48,7 @@ DESCRIPTOR_ORDERS = {"row-row": ("row", "row"), "col-col": ("col", "col"), "row-
     rotate={"padded": ["all", "a", "b", "out"], "tma_store": [False, True], "descriptors": ["device", "host"]},
     configs=2,
 )
-def test_padded_pitches(conform, kernel, target, dtype, config, view, padded, tma_store, descriptors):
+def test_padded_pitches(conform, harness, kernel, target, dtype, config, view, padded, tma_store, descriptors):
     """The pitch is the leading stride, not the extent: each operand padded alone and all together, in each order."""
     order_a, order_b = DESCRIPTOR_ORDERS[view] if kernel.any_order else ("row", "col")
     pads = {name: _step(dtype) * more if padded in (name, "all") else 0 for name, more in (("a", 1), ("b", 3))}
@@ -55,7 +59,9 @@ def test_padded_pitches(conform, kernel, target, dtype, config, view, padded, tm
         "layout_out": Layout(pad=out),
     }
     problem = kernel.problem(dtype, *ragged(config, dtype, aligned=True), **fields)
-    conform(kernel, problem, config=config, target=target, sms=3, tma_store=tma_store, descriptors=descriptors)
+    variant = {"sms": 3, "tma_store": tma_store, "descriptors": descriptors}
+    fills = QUICK_FILLS if harness.settings.tier == "quick" else None
+    conform(kernel, problem, config=config, target=target, fills=fills, **variant)
 
 
 #: Each shape that broadcasts to M x N, and the strides that a kernel could mistake for those of the plain one.
@@ -92,5 +98,5 @@ def test_strides_past_2_31_elements(conform, harness, kernel, target, dtype, con
         fields["batch"] = 1  # the memory of one matrix is enough
     problem = kernel.problem(dtype, M, N, K, **fields)
     sms = 3 if kernel.persistent else None
-    fills = None if harness.settings.whole_tier else ("transparent", "randn")
+    fills = None if harness.settings.whole_tier else QUICK_FILLS
     conform(kernel, problem, config=config, target=target, sms=sms, fills=fills)

@@ -7,6 +7,9 @@ from conformance.kernels.kernel import Variant
 from conformance.problems import Layout, itemsize
 from conformance.records import ReasonCode
 
+#: Fills that show what is stored, and what beside it. The quick tier has all of them in test_transposition.
+QUICK_FILLS = ("transparent", "randn")
+
 
 @scenario(
     where(persistent=True),
@@ -15,13 +18,14 @@ from conformance.records import ReasonCode
     rotate={"descriptors": ["device", "host"], "flatten": [False, True]},
     configs=2,
 )
-def test_store_as_asked(conform, kernel, target, dtype, config, tma_store, subtile, descriptors, flatten):
+def test_store_as_asked(conform, harness, kernel, target, dtype, config, tma_store, subtile, descriptors, flatten):
     """Rows of C are padded, so that every byte after a row is watched while the store writes to its edge."""
     M, N, K = ragged(config, dtype, aligned=True)
     pad = 32 // itemsize(stored_dtype(dtype))
     problem = kernel.problem(dtype, M, N, K, layout_out=Layout(pad=pad - N % pad))
     variant = {"tma_store": tma_store, "epilogue_subtile": subtile, "descriptors": descriptors, "flatten": flatten}
-    run = conform(kernel, problem, config=config, target=target, sms=3, **variant)
+    fills = QUICK_FILLS if harness.settings.tier == "quick" else None
+    run = conform(kernel, problem, config=config, target=target, sms=3, fills=fills, **variant)
     run.requires(TMA_STORE if tma_store else POINTER_STORE)
     run.forbids(POINTER_STORE if tma_store else TMA_STORE)
 
@@ -30,8 +34,7 @@ def test_store_as_asked(conform, kernel, target, dtype, config, tma_store, subti
 def test_inner_extent_not_a_multiple_of_16_bytes(
     conform, harness, recorder, kernel, target, dtype, config, short, descriptors
 ):
-    """A descriptor store would overwrite up to the next 16 bytes: it is refused; the pointer store keeps to its row. In
-    the quick tier two fills show that."""
+    """A descriptor store would overwrite up to the next 16 bytes: it is refused; the pointer store keeps to its row."""
     M, N, K = ragged(config, dtype, aligned=True)
     out = kernel.problem(dtype, M, N, K).output_dtype
     N -= short
@@ -44,6 +47,6 @@ def test_inner_extent_not_a_multiple_of_16_bytes(
     reason = kernel.refusal(kernel.draft(problem, config, target, variant))
     expected = reason is not None and reason.code is ReasonCode.ALIGNMENT_EXTENT and reason.subject == "out"
     recorder.verdict("refusal", expected, str(reason))
-    fills = ("transparent", "randn") if harness.settings.tier == "quick" else None
+    fills = QUICK_FILLS if harness.settings.tier == "quick" else None
     run = conform(kernel, problem, config=config, target=target, sms=3, descriptors=descriptors, fills=fills)
     run.forbids(TMA_STORE)
