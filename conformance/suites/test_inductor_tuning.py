@@ -31,7 +31,6 @@ def pool():
         yield tuning_pool
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "check",
     [checks.raises_here, checks.times_out, checks.crashes, checks.is_killed],
@@ -157,7 +156,6 @@ def shared_pool():
         yield
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("function", "dynamic"), list(TIMED.values()), ids=list(TIMED))
 def test_kernels_timed_in_processes(harness, recorder, shared_pool, function, dynamic):
     """Every Triton choice is timed in a child, and the winner's numbers are exact. PyTorch's tests of this only ask
