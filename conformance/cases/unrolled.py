@@ -30,7 +30,7 @@ def multiply_adds(kernel: Kernel, problem: Any, config: AnyConfig) -> float:
 
 def unrolled_product(problem: Any) -> bool:
     """Whether the products of ``problem`` are unrolled."""
-    return (problem.dtype, getattr(problem, "precision", "ieee")) == (UNROLLED, "ieee")
+    return (getattr(problem, "dtype", None), getattr(problem, "precision", "ieee")) == (UNROLLED, "ieee")
 
 
 def within_limit(kernel: Kernel, problem: Any, config: AnyConfig, configs: Iterable[AnyConfig]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from conformance.commands import CommandError
@@ -29,7 +30,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Returns 0. Raises :class:`CommandError` for what is unknown, and without torch or triton."""
+    """Returns 0, or 1 if some cases could not be planned. Raises :class:`CommandError` for what is unknown, and without
+    torch or triton."""
     stage = import_with_stack("judging.compile_stage", "precompile")
     lookup = import_with_stack("cases.lookup", "precompile")
     targets = import_with_stack("targets", "precompile")
@@ -59,7 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
         store.add(key, used, result)
     store.close()
     print(f"{compiled}\nfor {', '.join(target.id for target in chosen)}, by triton {used.triton}: {arguments.out}")
-    return 0
+    print(*compiled.problems, sep="\n", end="\n" if compiled.problems else "", file=sys.stderr)
+    return 1 if compiled.problems else 0
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:

@@ -53,9 +53,9 @@ class Toolchain:
     def objection(self, other: Toolchain) -> str | None:
         """Why kernels of ``other`` cannot be used here; None if they can."""
         for name in ("triton", "assemblers", "settings"):
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if mine != theirs:
-                return f"they were compiled with {name} {theirs}, here is {mine}"
+            here, there = getattr(self, name), getattr(other, name)
+            if here != there:
+                return f"they were compiled with {name} {there}, here is {here}"
         if self.python == other.python and self.library != other.library:
             return f"Triton's library differs, though both are {self.triton} for Python {self.python}"
         return None
@@ -113,10 +113,6 @@ class CarriedKernels:
         """The toolchains that compiled them."""
         rows = self._database.execute("SELECT facts FROM toolchains ORDER BY facts")
         return [Toolchain(**json.loads(facts)) for (facts,) in rows]
-
-    def keys(self, edition: str) -> set[str]:
-        """The specialisations that were compiled by ``edition`` of the toolchain."""
-        return {key for (key,) in self._database.execute("SELECT key FROM kernels WHERE edition = ?", (edition,))}
 
     def failure(self, key: str, edition: str) -> tuple[Status, str] | None:
         """The status and the error of a specialisation that could not be compiled; None for any other."""

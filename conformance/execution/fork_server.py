@@ -110,7 +110,7 @@ class ForkServer:
         """A process that calls ``function`` ("package.module:function") with its copies of the descriptors ``pipes``
         and ``arguments``, which are plain data. What it prints goes to the descriptor ``output``. Raises
         :class:`ForkServerLost`."""
-        asked = {
+        request = {
             "function": function,
             "arguments": dict(arguments),
             "environment": dict(environment),
@@ -118,7 +118,7 @@ class ForkServer:
             "folder": os.getcwd(),
         }
         with self._lock:
-            return self._connected().fork(json.dumps(asked).encode(), (*pipes, output))
+            return self._connected().fork(json.dumps(request).encode(), (*pipes, output))
 
 
 class _Connection:
@@ -148,9 +148,9 @@ class _Connection:
             "import json, sys; sys.path[:], preloaded = json.loads(sys.argv[2]); "
             f"from conformance.execution.fork_server import {function} as serve; serve(int(sys.argv[1]), preloaded)"
         )
-        given = json.dumps([[str(entry) for entry in sys.path], list(preloaded)])
+        imports = json.dumps([[str(entry) for entry in sys.path], list(preloaded)])
         return subprocess.Popen(
-            [sys.executable, "-c", code, str(theirs.fileno()), given],
+            [sys.executable, "-c", code, str(theirs.fileno()), imports],
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=self._output,
@@ -316,13 +316,13 @@ def _run(message: bytes, files: Sequence[int]) -> None:
         os.dup2(output, 1)
         os.dup2(output, 2)
         os.setsid()
-        asked = json.loads(message)
+        request = json.loads(message)
         os.environ.clear()
-        os.environ.update(asked["environment"])
-        sys.path[:] = asked["path"]
-        os.chdir(asked["folder"])
-        module, _, name = asked["function"].partition(":")
-        getattr(importlib.import_module(module), name)(*pipes, **asked["arguments"])
+        os.environ.update(request["environment"])
+        sys.path[:] = request["path"]
+        os.chdir(request["folder"])
+        module, _, name = request["function"].partition(":")
+        getattr(importlib.import_module(module), name)(*pipes, **request["arguments"])
         code = 0
     except SystemExit as ending:
         code = ending.code if isinstance(ending.code, int) else int(ending.code is not None)

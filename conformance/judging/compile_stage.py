@@ -34,11 +34,13 @@ class CannotBeUsed(Exception):
 @dataclass
 class Compiled:
     """What was compiled: ``plans`` has the launches of each case, ``results`` a result for each identity of a launch,
-    ``kernels`` a result for each key of a specialisation. Seconds are wall time."""
+    ``kernels`` a result for each key of a specialisation. ``problems`` says which cases could not be planned. Seconds
+    are wall time."""
 
     plans: dict[str, list[PlannedLaunch]] = field(default_factory=dict)
     results: dict[str, CompileResult] = field(default_factory=dict)
     kernels: dict[str, CompileResult] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
     plan_seconds: float = 0.0
     compile_seconds: float = 0.0
 
@@ -97,7 +99,7 @@ class CompileStage:
         compiled = Compiled()
         from_elsewhere = None if carried is None else (str(carried), self._edition(carried, selection))
         started = time.monotonic()
-        compiled.plans = self._plan(settings, selection, cases)
+        self._plan(settings, selection, cases, compiled)
         planned = time.monotonic()
         how = {"carried": from_elsewhere, "describe": "sass" if settings.whole_tier else "text"}
         for group, launches in _by_group(compiled.plans.values()).items():
@@ -110,27 +112,28 @@ class CompileStage:
         return self._pools.setdefault(group, CompilePool(self._workers, self._deadline))
 
     def _edition(self, folder: Path, selection: Selection) -> str:
-        mine = self.toolchain(selection)
+        here = self.toolchain(selection)
         try:
-            objections = [mine.objection(theirs) for theirs in CarriedKernels(folder).toolchains()]
+            objections = [here.objection(theirs) for theirs in CarriedKernels(folder).toolchains()]
         except sqlite3.Error as error:
             raise CannotBeUsed(f"{folder} has no kernels that 'conformance precompile' left: {error}") from None
         if not objections or all(objections):
             why = "; ".join(objection for objection in objections if objection) or "there are none"
             raise CannotBeUsed(f"the kernels in {folder} cannot be used here: {why}")
-        return mine.edition
+        return here.edition
 
-    def _plan(self, settings: Settings, selection: Selection, cases: Sequence[str]) -> dict[str, list[PlannedLaunch]]:
+    def _plan(self, settings: Settings, selection: Selection, cases: Sequence[str], compiled: Compiled) -> None:
         function, target = "conformance.judging.planner:plan_cases", selection.targets[0]
         pool = self._pool(process_group(target))
         chunks = [tuple(cases[first : first + CHUNK]) for first in range(0, len(cases), CHUNK)]
         handles = [pool.submit(Task(function, (settings, selection, chunk), target)) for chunk in chunks]
-        plans: dict[str, list[PlannedLaunch]] = {}
-        for handle in handles:
+        for chunk, handle in zip(chunks, handles, strict=True):
             result = handle.result()
             if result.status is Status.PASS:
-                plans |= result.value
-        return plans
+                compiled.plans |= result.value
+            else:
+                text = f"{len(chunk)} cases from {chunk[0]} on could not be planned: {result.error.strip()}"
+                compiled.problems.append(text.partition("\n")[0])
 
     def _compile(
         self, group: str, launches: Sequence[PlannedLaunch], how: Mapping[str, Any], compiled: Compiled
@@ -145,8 +148,8 @@ class CompileStage:
         single: dict[str, CompileRequest] = {
             launch.identity: launch.request for launch in launches if not launch.request.deduplicate
         }
-        asked = {identity: pool.submit(request) for identity, request in single.items()}
-        compiled.results |= {identity: handle.result() for identity, handle in asked.items()}
+        again = {identity: pool.submit(request) for identity, request in single.items()}
+        compiled.results |= {identity: handle.result() for identity, handle in again.items()}
 
 
 def _by_group(plans: Iterable[Sequence[PlannedLaunch]]) -> dict[str, list[PlannedLaunch]]:

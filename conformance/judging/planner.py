@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from conformance.cases.case_table import Selection
-from conformance.cases.lookup import CaseCall, CaseLookup
+from conformance.cases.lookup import CaseCall, CaseLookup, test_function
 from conformance.cases.unrolled import multiply_adds, unrolled_product
 from conformance.execution.compilation import CompileRequest, Request
 from conformance.execution.compile_worker import named
@@ -65,7 +65,16 @@ def plan_cases(chosen: tuple[Settings, Selection, tuple[str, ...]], target: Targ
     Cases that follow one another are planned fastest if they are of one test and one kernel."""
     settings, selection, cases = chosen
     lookup = CaseLookup(selection)
-    return {case: plan_case(settings, selection, case, lookup(case)) for case in cases}
+    return {case: plan_case(settings, selection, case, _call(lookup, case)) for case in cases}
+
+
+def _call(lookup: CaseLookup, case: str) -> CaseCall | None:
+    """The call of ``case``; None for one of a suite that is not this package's, which has no ``conform``."""
+    try:
+        test_function(case.partition("[")[0])
+    except KeyError:
+        return None
+    return lookup(case)
 
 
 def plan_case(settings: Settings, selection: Selection, case: str, call: CaseCall | None) -> list[PlannedLaunch]:
@@ -135,8 +144,10 @@ class _NoResult:
 
 
 def _work(payload: Any) -> float:
-    """Multiply-adds of one thread in a step of the main loop, of which matrix units have fewer to compile."""
+    """Multiply-adds of one thread in a step of the main loop, of which matrix units have fewer to compile; 0 for a
+    payload that is no plan."""
     plan = payload[0] if isinstance(payload, tuple) else payload
-    kernel = get(plan.kernel)
-    unrolled = unrolled_product(plan.problem)
-    return multiply_adds(kernel, plan.problem, plan.config) * (1 if unrolled else MATRIX_UNIT_SHARE)
+    if not isinstance(plan, Plan):
+        return 0.0
+    share = 1 if unrolled_product(plan.problem) else MATRIX_UNIT_SHARE
+    return multiply_adds(get(plan.kernel), plan.problem, plan.config) * share

@@ -81,7 +81,8 @@ class RunStage:
         self._idle = index.idle(used)
         index.close()
         (self._folder / INDEX_FILE).unlink()
-        problems = [f"the compile stage missed {kernel}: the case compiled it" for kernel in missed]
+        problems = [f"the compile stage: {problem}" for problem in self._compiled.problems]
+        problems += [f"the compile stage missed {kernel}: the case compiled it" for kernel in missed]
         if self._settings.compiled is not None:
             before = {*self._compiled.cached, *self._compiled.failed}
             here = [result for key, result in self._compiled.kernels.items() if key not in before]

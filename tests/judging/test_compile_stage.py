@@ -127,7 +127,7 @@ def launches_of(*samples: Sample) -> list[planner.PlannedLaunch]:
 def test_each_kernel_is_compiled_once_and_a_failure_is_a_result(monkeypatch):
     good, bad = Sample("copy"), Sample("broken")
     plans = {"a": launches_of(good, bad), "b": launches_of(good)}
-    monkeypatch.setattr(CompileStage, "_plan", lambda *_: plans)
+    monkeypatch.setattr(CompileStage, "_plan", lambda *words: words[-1].plans.update(plans))
     asked = Counter[object]()
     with CompileStage(1, 120.0) as stage:
         pool = stage._pool("nvidia with fp8")
@@ -144,6 +144,30 @@ def test_each_kernel_is_compiled_once_and_a_failure_is_a_result(monkeypatch):
     }
     assert set(compiled.results) == {"identity 0", "identity 1"}
     assert (compiled.failed, str(compiled).split(" in ")[0]) == ([str(bad)], "2 kernels for 2 cases")
+
+
+def test_a_case_of_another_package_costs_no_other_case_its_plan():
+    cases = list(case_ids(SELECTION, ["transposition"]))[:2]
+    plans = planner.plan_cases((SETTINGS, SELECTION, ("test_vendor.py::test_theirs[x]", *cases)), SM90)
+    assert plans["test_vendor.py::test_theirs[x]"] == []
+    assert all(plans[case] for case in cases)
+
+
+def test_a_request_without_a_plan_is_noted():
+    def test(harness):
+        harness.pool.submit(CompileRequest("tests.execution.sample_kernels:launch", Sample("copy"), SM90))
+
+    assert [launch.work for launch in planned(test)] == [0.0]
+
+
+def test_cases_that_cannot_be_planned_are_named():
+    with CompileStage(1, 120.0) as stage:
+        compiled = stage.compile(
+            SETTINGS, SELECTION, ["test_transposition.py::test_transposed_operands[mm-bf16-x]"] * 2
+        )
+    assert (compiled.plans, compiled.kernels) == ({}, {})
+    (problem,) = compiled.problems
+    assert problem.startswith("2 cases from test_transposition.py::test_transposed_operands[mm-bf16-x] on could not be")
 
 
 def test_kernels_of_nobody_are_refused(tmp_path):

@@ -40,8 +40,8 @@ class ForkedChild:
 
     def __init__(self, command: Sequence[str], *, env: Mapping[str, str], pass_fds: Sequence[int]) -> None:
         _, script, *arguments = command
-        given = {"script": script, "arguments": arguments, "numbers": list(pass_fds)}
-        self._process = _server().fork(f"{__name__}:run_script", given, pass_fds, STDERR, env)
+        call = {"script": script, "arguments": arguments, "numbers": list(pass_fds)}
+        self._process = _server().fork(f"{__name__}:run_script", call, pass_fds, STDERR, env)
         self.pid = self._process.pid
 
     def poll(self) -> int | None:
