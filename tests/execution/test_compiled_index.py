@@ -86,6 +86,18 @@ def test_a_pool_asks_the_index_first_and_says_what_it_lacks(tmp_path: Path, monk
     assert CompiledIndex(tmp_path / INDEX_FILE).idle(used) == {"a": "idle"}
 
 
+def test_a_launch_that_must_not_be_shared_is_not_served_by_another(tmp_path: Path) -> None:
+    sample = Sample("copy")
+    CompiledIndex.write(tmp_path / INDEX_FILE, {identity(launch(sample, SM90), SM90): result("shared")}, {})
+    pools = IndexedPools(1, 60.0, tmp_path)
+    try:
+        request = CompileRequest(f"{SAMPLES}:launch", sample, SM90, deduplicate=False)
+        assert pools.submit(request).result().status is Status.PASS
+    finally:
+        pools.close()
+    assert len(asked(tmp_path)[0]) == 1
+
+
 def test_without_an_index_a_pool_compiles_and_writes_nothing(tmp_path: Path) -> None:
     for folder in (tmp_path, None):
         pools = IndexedPools(1, 60.0, folder)
