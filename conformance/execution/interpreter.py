@@ -1,16 +1,20 @@
 """Triton's interpreter, mended, as an executor: numerics without a GPU.
 
 In every released Triton the interpreter multiplies the bit patterns of bf16 operands, truncates where it should round
-when it narrows to bf16, and rounds wrongly to fp8. While a kernel of ours runs, the builder methods concerned convert
-through torch instead; `prove` compares them with torch before the first use. Everything is put back after each launch.
+when it narrows to bf16, rounds wrongly to fp8, knows no bf16 constant, and sums the bit patterns of bf16 and fp8. While
+a kernel runs, the methods concerned convert through torch instead; `prove` compares them with torch before the first
+use. Everything is put back after each launch. What the interpreter cannot do at all is a typed reason, and no fault of
+the kernel.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import os
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -24,7 +28,7 @@ from conformance.records import ExecutorName, Reason, ReasonCode
 
 
 class InterpreterUnsupported(Exception):
-    """The installed interpreter lacks a name that mending needs; ``reason`` says which."""
+    """The installed interpreter lacks a name that mending needs, or what a kernel asks for; ``reason`` says which."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(str(reason))
@@ -112,6 +116,17 @@ def mended_methods(interpreter: Any) -> dict[str, Callable[..., Any]]:
             return handle(result, lhs.dtype.scalar)
         return handle(_to_bits(result, name), lhs.dtype.scalar)
 
+    def get_bf16(self: Any, value: Any) -> Any:
+        return handle(_to_bits(np.array([value], np.float32), "bf16"), interpreter.tl.bfloat16)
+
+    def create_fma(self: Any, x: Any, y: Any, z: Any) -> Any:
+        name = z.dtype.scalar.name
+        if name not in _STORED_AS_BITS:
+            return original_fma(self, x, y, z)
+        first, second, third = (_from_bits(operand.data, name) for operand in (x, y, z))
+        return handle(_to_bits(first * second + third, name), z.dtype.scalar)
+
+    original_fma = original.create_fma
     original_dot = original.create_dot
     original_fp_to_fp = original.create_fp_to_fp
     original_cast = original.cast_impl
@@ -121,7 +136,37 @@ def mended_methods(interpreter: Any) -> dict[str, Callable[..., Any]]:
         "create_fp_to_fp": create_fp_to_fp,
         "cast_impl": cast_impl,
         "binary_op": binary_op,
+        "create_fma": create_fma,
+        "get_bf16": get_bf16,
     }
+
+
+def mended_reductions(interpreter: Any) -> list[tuple[Any, dict[str, Any]]]:
+    """Replacements for the reductions that add up bit patterns: pairs of the owner and its methods by name."""
+
+    def mended(owner: Any, method: str) -> Callable[..., Any]:
+        original = getattr(owner, method)
+
+        def reduce(self: Any, operand: Any) -> Any:
+            name = operand.dtype.name
+            if name not in _STORED_AS_BITS:
+                return original(self, operand)
+            whole = interpreter.TensorHandle(_from_bits(operand.handle.data, name), interpreter.tl.float32)
+            summed = original(
+                self, interpreter.tl.core.tensor(whole, operand.type.with_element_ty(interpreter.tl.float32))
+            )
+            for result in summed if isinstance(summed, list) else [summed]:
+                result.handle = interpreter.TensorHandle(_to_bits(result.handle.data, name), operand.dtype)
+                result.type, result.dtype = result.type.with_element_ty(operand.dtype), operand.dtype
+            return summed
+
+        return reduce
+
+    methods = {"ReduceOps": ("sum",), "ScanOps": ("cumsum", "cumprod")}
+    return [
+        (owner, {name: mended(owner, name) for name in names})
+        for owner, names in ((getattr(interpreter, kind), names) for kind, names in methods.items())
+    ]
 
 
 @contextlib.contextmanager
@@ -158,6 +203,7 @@ class InterpreterExecutor:
                 raise InterpreterUnsupported(Reason(ReasonCode.NO_INTERPRETER, method, detail))
         self._interpreter = interpreter
         self._methods = mended_methods(interpreter)
+        self._reductions = mended_reductions(interpreter)
         prove(interpreter, self._methods)
         self._count_a_loop()
 
@@ -182,8 +228,9 @@ class InterpreterExecutor:
         """Runs ``launch`` and the steps before and after it. What is observed is the launch itself, always:
         ``observe`` changes nothing here.
 
-        ``programs`` restricts the launch to these program ids of the first grid dimension. Raises whatever the
-        interpreter raises (an InterpreterError for a fault inside the kernel).
+        ``programs`` restricts the launch to these program ids of the first grid dimension. Raises
+        InterpreterUnsupported for what the interpreter cannot do, and whatever else it raises (an InterpreterError for
+        a fault inside the kernel).
         """
         for step in launch.before:
             self._run(step)
@@ -216,10 +263,34 @@ class InterpreterExecutor:
         grid = launch.grid if programs is None else (len(programs), *launch.grid[1:])
         arguments = {name: getattr(value, "value", value) for name, value in launch.arguments.items()}
         with contextlib.ExitStack() as replaced, np.errstate(all="ignore"):
-            for owner, names in [(builder, methods), (interpreter.GridExecutor, executor), *savings(interpreter)]:
+            replacements = [(builder, methods), (interpreter.GridExecutor, executor), *self._reductions]
+            for owner, names in [*replacements, *savings(interpreter)]:
                 replaced.enter_context(_replaced(owner, names))
-            launch.function[grid](**arguments)
+            try:
+                launch.function[grid](**arguments)
+            except interpreter.InterpreterError as error:
+                reason = _unsupported(error, builder)
+                if reason is None:
+                    raise
+                raise InterpreterUnsupported(reason) from error
         return Ran(self.name, _trim(seen[-1], len(launch.grid)), len(set(walked)), time.perf_counter() - started)
+
+
+def _unsupported(error: BaseException, builder: type) -> Reason | None:
+    """The reason if ``error`` says that the interpreter, and not the kernel, lacks something; None for a fault of the
+    kernel. The interpreter's builder then has no such method, or refuses in one."""
+    cause = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    frames = [frame.f_code for frame, _ in traceback.walk_tb(cause.__traceback__)]
+    inside = bool(frames) and frames[-1].co_filename == inspect.getfile(builder)
+    lacks = isinstance(cause, AttributeError) and isinstance(cause.obj, builder)
+    refuses = isinstance(cause, NotImplementedError) or str(cause).lower().startswith("unsupported")
+    if not lacks and not (inside and refuses):
+        return None
+    subject = str(cause.name) if lacks else frames[-1].co_name  # type: ignore[attr-defined]
+    detail = f"Triton's interpreter cannot do what the kernel asks for ({cause}): it needs a device"
+    return Reason(ReasonCode.NO_INTERPRETER, subject, detail)
 
 
 def _trim(grid: tuple[int, ...], length: int) -> tuple[int, ...]:

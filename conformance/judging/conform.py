@@ -11,6 +11,7 @@ from conformance import codegen_checks
 from conformance.codegen_checks import Feature
 from conformance.execution import machine_code
 from conformance.execution.compilation import Artefact, CompileRequest
+from conformance.execution.interpreter import InterpreterUnsupported
 from conformance.execution.resources import over_limits
 from conformance.execution.trial import Trial
 from conformance.heuristics.configs import AnyConfig
@@ -166,8 +167,12 @@ def run_plan(
         recorder.set(executor=None)
         return executor
     recorder.set(executor=executor.name)
-    with recorder.timed("run"):
-        trial = harness.run(lambda: harness.trial(kernel, plan, fills), needed(plan.problem))
+    try:
+        with recorder.timed("run"):
+            trial = harness.run(lambda: harness.trial(kernel, plan, fills), needed(plan.problem))
+    except InterpreterUnsupported as error:
+        recorder.set(executor=None)
+        return error.reason
     recorder.set(observed={"grid": trial.grid, "programs": trial.programs, "outputs": trial.digests})
     record_completeness(recorder, trial)
     return trial

@@ -125,10 +125,11 @@ def test_everything_is_put_back():
     run("""
         from conformance.execution.interpreter_savings import savings
 
-        names = ("create_dot", "cast_impl", "create_fp_to_fp", "binary_op", "set_grid_dim", "set_grid_idx")
-        replaced = [(interpreter.InterpreterBuilder, name) for name in names]
-        replaced += [(interpreter.GridExecutor, "_restore_args_dev")]
+        names = ["create_dot", "cast_impl", "create_fp_to_fp", "binary_op", "create_fma", "set_grid_dim"]
+        replaced = [(interpreter.InterpreterBuilder, name) for name in [*names, "set_grid_idx"]]
+        replaced += [(interpreter.GridExecutor, "_restore_args_dev"), (interpreter.ReduceOps, "sum")]
         replaced += [(owner, name) for owner, names in savings(interpreter) for name in names]
+        had_constant = hasattr(interpreter.InterpreterBuilder, "get_bf16")
         before = [getattr(owner, name) for owner, name in replaced]
         a, b, c = operands(torch.bfloat16)
         InterpreterExecutor().run(Launch(double_dot, (1,), dict(a=a, b=b, c=c, DTYPE=0)))
@@ -139,6 +140,7 @@ def test_everything_is_put_back():
         else:
             raise SystemExit("a kernel that fails must raise")
         assert before == [getattr(owner, name) for owner, name in replaced]
+        assert hasattr(interpreter.InterpreterBuilder, "get_bf16") == had_constant
     """)
 
 
@@ -306,3 +308,78 @@ def test_a_body_that_fails_is_a_failure_and_changes_nothing_for_the_next():
             raise ValueError("the fault of this body")
         """)
     run("assert InterpreterExecutor.run is not None")
+
+
+NARROW = """
+@triton.jit
+def constants(x, o, r, SUM: tl.constexpr):
+    i = tl.arange(0, 16)
+    v = tl.load(x + i)
+    leaky = tl.where(v >= 0, v, 0.01 * v) + tl.full((16,), 0.5, v.dtype)
+    tl.store(o + i, tl.fma(leaky, v, v))
+    tl.store(r + i, v + (tl.sum(v, 0) if SUM else tl.cumsum(v, 0)))
+
+def narrow(dtype, SUM, run):
+    x = ((torch.arange(16) - 6) / 4).to(dtype)
+    o, r = torch.zeros_like(x), torch.zeros_like(x)
+    run(dict(x=x, o=o, r=r, SUM=SUM))
+    return o.float(), r.float()
+"""
+
+
+def test_constants_and_reductions_of_narrow_floats_are_right():
+    """Small numbers that bf16 holds exactly, so that fp32 gives the same: constants, fma, sums and running sums."""
+    run(
+        NARROW
+        + textwrap.dedent("""
+        ours = InterpreterExecutor()
+        def by_ours(arguments):
+            ours.run(Launch(constants, (1,), arguments))
+        for SUM in (True, False):
+            o, r = narrow(torch.bfloat16, SUM, by_ours)
+            wanted_o, wanted_r = narrow(torch.float32, SUM, by_ours)
+            assert torch.allclose(o, wanted_o, rtol=2**-6, atol=2**-8), (o, wanted_o)
+            assert torch.equal(r, wanted_r), (r, wanted_r)
+        """)
+    )
+
+
+def test_released_interpreter_has_no_constant_of_bf16():
+    """If this fails, Triton has been mended and ours may go."""
+    out = run(
+        NARROW
+        + textwrap.dedent("""
+        try:
+            narrow(torch.bfloat16, True, lambda arguments: constants[(1,)](**arguments))
+        except interpreter.InterpreterError as error:
+            print("get_bf16" in str(error))
+        """)
+    )
+    assert out == "True"
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("tl.atomic_add(c + r, tl.load(a + r))", "create_atomic_rmw"),  # no atomic of bf16
+        ("tl.inline_asm_elementwise('mov.b32 $0, $1;', '=r,r', [r], tl.int32, True, 1)", "create_inline_asm"),
+        ("tl.store(c + r, None + tl.load(a + r))", None),  # a fault of the kernel
+    ],
+)
+def test_what_the_interpreter_cannot_do_is_no_fault_of_the_kernel(line, reason):
+    out = run(f"""
+        from conformance.execution.interpreter import InterpreterUnsupported
+
+        @triton.jit
+        def kernel(a, c):
+            r = tl.arange(0, 32)
+            {line}
+        try:
+            a, _, c = operands(torch.bfloat16)
+            InterpreterExecutor().run(Launch(kernel, (1,), dict(a=a, c=c)))
+        except InterpreterUnsupported as error:
+            print(error.reason.code.value, error.reason.subject)
+        except interpreter.InterpreterError:
+            print("fault")
+    """)
+    assert out == (f"no-interpreter {reason}" if reason else "fault")
