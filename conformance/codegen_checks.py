@@ -158,6 +158,16 @@ EVIDENCE: dict[str, dict[Feature, tuple[Evidence, ...]]] = {
 }
 
 
+#: What Triton's own representation shows, whoever made the hardware: all that is known of another vendor's code.
+ANY_VENDOR: dict[Feature, tuple[Evidence, ...]] = {
+    POINTER_LOAD: (Evidence("ttir", r"CHECK: {{\btt\.load\b}}"),),
+    POINTER_STORE: (Evidence("ttir", r"CHECK: {{\btt\.store\b}}"),),
+    TMA_LOAD: (Evidence("ttir", r"CHECK: {{\btt\.descriptor_(load|gather)\b}}"),),
+    TMA_STORE: (Evidence("ttir", r"CHECK: {{\btt\.descriptor_(store|scatter)\b}}"),),
+    TENSOR_DESCRIPTOR: (Evidence("ttir", r"CHECK: {{!tt\.tensordesc<}}"),),
+}
+
+
 @dataclass(frozen=True)
 class FeatureVerdict:
     """Whether a feature is there as ``required``, or absent as forbidden. ``text`` says what was looked for and what
@@ -214,7 +224,7 @@ def _decide(
     """
     if artefact.target_id != target.id:
         raise ValueError(f"the artefact is for {artefact.target_id}, it was to be checked for {target.id}")
-    pieces = EVIDENCE.get(target.vendor, {}).get(feature, ())
+    pieces = EVIDENCE.get(target.vendor, ANY_VENDOR).get(feature, ())
     if feature is SPILL:
         binary = next((name for name in ("cubin", "hsaco") if name in artefact.stages), artefact.resources.source)
         pieces = (Evidence(binary, "spills > 0"),)

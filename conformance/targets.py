@@ -212,8 +212,8 @@ class Target:
 
 def compile_targets() -> tuple[Target, ...]:
     """The known targets, and those of installed extensions, that the installed Triton can compile for."""
-    known = tuple(target for target in _known_targets() if _why_not(target) is None)
-    return known + tuple(target for target in _extension_targets() if not target.is_device)
+    extensions = tuple(target for target in _extension_targets() if not target.is_device)
+    return tuple(target for target in (*_known_targets(), *extensions) if why_not(target) is None)
 
 
 def claims() -> dict[str, tuple[str, ...]]:
@@ -223,8 +223,8 @@ def claims() -> dict[str, tuple[str, ...]]:
 
 
 def unavailable_targets() -> dict[str, Reason]:
-    """Target id -> why the installed Triton cannot compile for it."""
-    reasons = {target.id: _why_not(target) for target in _known_targets()}
+    """Target id -> why the installed Triton cannot compile for it: known targets, and those of installed extensions."""
+    reasons = {target.id: why_not(target) for target in (*_known_targets(), *_extension_targets())}
     return {name: Reason(ReasonCode.CAPABILITY, name, detail) for name, detail in reasons.items() if detail is not None}
 
 
@@ -315,14 +315,18 @@ def _extension_targets() -> tuple[Target, ...]:
 
 
 @functools.cache
-def _why_not(target: Target) -> str | None:
+def why_not(target: Target) -> str | None:
     """Why the installed Triton cannot compile for ``target``, or None if it can."""
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed: pip install 'triton-conformance[stack]'"
     backends = importlib.import_module("triton.backends").backends
-    name = {"cuda": "nvidia", "hip": "amd"}[target.backend]
-    if name not in backends:
+    gpu_target = importlib.import_module("triton.backends.compiler").GPUTarget
+    wanted = gpu_target(target.backend, target.arch, target.warp_size)
+    if not any(backend.compiler.supports_target(wanted) for backend in backends.values()):
+        name = {"cuda": "nvidia", "hip": "amd"}.get(target.backend, target.backend)
         return f"the installed Triton has no {name!r} backend, only {', '.join(sorted(backends))}"
+    if target.backend not in ("cuda", "hip"):
+        return None
     if target.backend == "cuda":
         return _ptxas_lacks(int(target.arch)) or _llvm_lacks(f"sm_{target.arch}a" if int(target.arch) > 100 else None)
     return _linker_lacks(backends["amd"].compiler) or _llvm_lacks(str(target.arch)) or _amd_lacks(str(target.arch))

@@ -20,7 +20,7 @@ CACHES = (
     targets._known_targets,
     targets._torch_devices,
     targets._extension_targets,
-    targets._why_not,
+    targets.why_not,
     targets._help_text,
     targets._llvm_lacks,
     targets._options,
@@ -253,10 +253,22 @@ def _entry(returned: object) -> SimpleNamespace:
 def test_targets_of_an_extension(monkeypatch: pytest.MonkeyPatch) -> None:
     vendor, present = Target("vendor", "v1", 16), Target("vendor", "v2", 16, 0)
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [_entry(vendor), _entry([present])])
+    backend = SimpleNamespace(compiler=SimpleNamespace(supports_target=lambda target: target.backend == "vendor"))
+    monkeypatch.setitem(importlib.import_module("triton.backends").backends, "vendor", backend)
     assert compile_targets()[-1] == vendor
     assert devices()[-1] == present
     assert find("vendor_v1") == vendor
     assert vendor.vendor == "vendor"
+
+
+@pytest.mark.usefixtures("afresh")
+def test_a_target_of_an_extension_without_its_backend_cannot_be_compiled_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    vendor = Target("vendor", "v1", 16)
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [_entry(vendor)])
+    assert vendor not in compile_targets()
+    assert "has no 'vendor' backend" in unavailable_targets()["vendor_v1"].detail
+    with pytest.raises(LookupError, match=r"vendor_v1.*is not available.*has no 'vendor' backend"):
+        find("vendor_v1")
 
 
 @pytest.mark.usefixtures("afresh")

@@ -54,7 +54,8 @@ def _why_not_interpreted() -> str | None:
 
 
 def _print(targets: Any) -> None:
-    groups = {"devices": targets.devices(), "compile-only targets": targets.compile_targets()}
+    devices = tuple(target for target in targets.devices() if targets.why_not(target) is None)
+    groups = {"devices": devices, "compile-only targets": targets.compile_targets()}
     for title, members in groups.items():
         print(f"{title}:" if members else f"{title}: none")
         for target in members:

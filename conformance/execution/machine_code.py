@@ -31,9 +31,11 @@ ELF_MAGIC = b"\x7fELF"
 def describe(artefact: Artefact, target: Target, *, disassemble: bool) -> dict[str, Any]:
     """``features`` that the code has, ``bytes`` and ``sha256`` of its machine code, and ``instructions``: how often
     each operation occurs in ``instructions_of``, which is "sass" if NVIDIA's code is to be disassembled (a quarter of
-    a second for each kernel) and can be, else "ptx", or "amdgcn"."""
+    a second for each kernel) and can be, else "ptx", or "amdgcn". Of the code of another vendor there are only the
+    features: nobody knows its binary."""
     binary = artefact.stages.get("cubin") or artefact.stages.get("hsaco")
     about = [path for path in (binary, artefact.stages.get("ptx") or artefact.stages.get("amdgcn")) if path is not None]
+    about = about or list(artefact.stages.values())  # another vendor's
     code = source_digest(sys.modules[__name__], codegen_checks)
     name = f"code-{target.id}-{'sass' if disassemble else 'text'}"
     figures: dict[str, Any] = kept_answer(about, name, code, lambda: _figures(artefact, target, binary, disassemble))
@@ -42,6 +44,8 @@ def describe(artefact: Artefact, target: Target, *, disassemble: bool) -> dict[s
 
 def _figures(artefact: Artefact, target: Target, binary: Path | None, disassemble: bool) -> dict[str, Any]:
     figures: dict[str, Any] = {"features": features(artefact, target)}
+    if target.vendor not in ("nvidia", "amd"):
+        return figures
     if binary is not None:
         code = b"".join(machine_code(binary.read_bytes()))
         figures |= {"bytes": len(code), "sha256": hashlib.sha256(code).hexdigest()}

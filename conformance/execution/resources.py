@@ -46,12 +46,12 @@ def read_resources(stages: Mapping[str, Path], metadata: Mapping[str, Any]) -> K
 
     Raises RuntimeError if the binary's own description cannot be understood.
     """
-    binary = stages.get("cubin") or stages.get("hsaco")
-    if binary is None:
+    nvidia = "cubin" in stages and (metadata.get("target") or {}).get("backend") == "cuda"
+    binary = stages.get("cubin" if nvidia else "hsaco")
+    if binary is None or not (nvidia or "amdgcn" in stages):  # a backend of neither vendor
         return _from_metadata(metadata)
 
     def read() -> dict[str, Any]:
-        nvidia = "cubin" in stages
         return dataclasses.asdict(
             _from_cubin(binary, stages, metadata) if nvidia else _from_amdgcn(stages["amdgcn"], metadata)
         )

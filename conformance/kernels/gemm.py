@@ -173,6 +173,8 @@ class GemmKernel(GemmFamily):
             return None
         if target.vendor == "amd":
             return codegen.MFMA if target.capability("mfma").available else codegen.WMMA
+        if target.vendor != "nvidia":
+            return None  # nobody knows what its matrix instructions look like
         if problem.dtype == "fp32" and problem.precision == "ieee":
             return None
         if _uses_wgmma(plan):

@@ -10,6 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+#: What wraps a kernel's function, by the class of the wrapper.
+WRAPPERS = {"Autotuner": "triton.autotune", "Heuristics": "triton.heuristics"}
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -18,6 +21,8 @@ class Launch:
     ``function`` is a ``triton.jit`` function, ``arguments`` its parameters by name (tensors, host tensor descriptors,
     numbers, constexpr values), ``options`` the compile options. A grid with a zero means that nothing is launched.
     ``before`` and ``after`` are launches that belong to it: they prepare what it reads and finish what it leaves.
+
+    Raises TypeError for a function that ``triton.autotune`` or ``triton.heuristics`` wraps.
     """
 
     function: Any
@@ -26,6 +31,19 @@ class Launch:
     options: Mapping[str, int] = field(default_factory=dict)
     before: tuple[Launch, ...] = ()
     after: tuple[Launch, ...] = ()
+
+    def __post_init__(self) -> None:
+        function, wrappers = self.function, []
+        while hasattr(getattr(function, "fn", None), "fn"):  # a triton.jit function holds one of Python, without that
+            wrappers.append(WRAPPERS.get(type(function).__name__, type(function).__name__))
+            function = function.fn
+        if wrappers:
+            name = function.fn.__name__
+            raise TypeError(
+                f"{name} is wrapped by {' and '.join(wrappers)}, which choose arguments themselves: a case judges one "
+                f"config. Give Launch the triton.jit function, {name}{'.fn' * len(wrappers)}, put the tuned configs in "
+                "Kernel.configs, and compute in Kernel.launch what a heuristic would"
+            )
 
     @property
     def empty(self) -> bool:

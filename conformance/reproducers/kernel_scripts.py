@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conformance.codegen_checks import EVIDENCE, FEATURES
+from conformance.codegen_checks import ANY_VENDOR, EVIDENCE, FEATURES
 from conformance.execution import interpreter
 from conformance.execution.specialisation import bound_arguments
 from conformance.execution.trial import place
@@ -115,7 +115,7 @@ def patterns(features: Mapping[str, bool], target: Target) -> list[str]:
     for name, required in features.items():
         if name not in meanings:
             raise NotReproducible(f"{name} is no feature that is known here: {', '.join(meanings)}")
-        for piece in EVIDENCE.get(target.vendor, {}).get(meanings[name], ()):
+        for piece in EVIDENCE.get(target.vendor, ANY_VENDOR).get(meanings[name], ()):
             expression = re.fullmatch(r"CHECK: \{\{(.*)\}\}", piece.directive)
             if expression is None:
                 raise NotReproducible(f"{piece.directive} is no regular expression alone")
