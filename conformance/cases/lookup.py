@@ -43,13 +43,16 @@ class CaseLookup:
             return None
         text = rest.removesuffix("]")
         table = self._table(test, text.partition("-")[0])
+        if text not in table.rows:  # the first word is not a kernel
+            table = self._table(test, "")
         return CaseCall(test, dict(zip(table.names, table.rows[text], strict=True)))
 
     def _table_of(self, test: Callable[..., Any], kernel: str) -> CaseTable:
-        """The cases of ``test`` with ``kernel``, the first word of their ids; all cases of a test without a kernel."""
+        """The cases of ``test`` with ``kernel``, the first word of their ids; all cases of a test without a kernel, and
+        of any if ``kernel`` is empty."""
         cases, arguments = cases_of(test), list(inspect.signature(test).parameters)
         assert cases is not None
-        kernels = (kernel,) if "kernel" in arguments else self._selection.kernels
+        kernels = (kernel,) if kernel and "kernel" in arguments else self._selection.kernels
         return cases.table(replace(self._selection, kernels=kernels), arguments)
 
 

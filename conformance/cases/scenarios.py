@@ -38,7 +38,7 @@ from conformance.cases.cover import cover, in_turn
 from conformance.cases.unrolled import UNROLLED, within_limit
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.catalogue import catalogue, own_kernels
-from conformance.kernels.families.examples import stored_dtype
+from conformance.kernels.families.examples import WHOLE_TILES, stored_dtype
 from conformance.kernels.kernel import Kernel
 from conformance.problems import itemsize
 from conformance.records import Reason, ReasonCode
@@ -134,17 +134,20 @@ def every_kernel(kernel: Kernel) -> bool:
 
 
 def shapes_of(kernel: Kernel) -> list[str]:
-    """The values of a parameter "shape": the shape classes of the kernel's examples."""
-    return list(kernel.shapes)
+    """The values of a parameter "shape": the shape classes of the kernel's examples. Of a kernel from elsewhere they
+    have the class of those that take whole tiles only."""
+    return list(kernel.shapes) if kernel.name in own_kernels() else kernel.example_shapes()
 
 
-def ragged(config: Config, dtype: str, *, aligned: bool) -> tuple[int, int, int]:
+def ragged(kernel: Kernel, config: Config, dtype: str, *, aligned: bool) -> tuple[int, int, int]:
     """The usual (M, N, K) of a scenario: 2 x 2 tiles and 4 k-blocks of ``config``, the last of each ragged.
 
     So each program sees tails in both directions, and the loop has whole blocks before its ragged one. With ``aligned``
     the rows of every order are multiples of 16 bytes, as descriptors need. Otherwise the sizes are odd where they can
-    be, so that no dimension is a multiple of a tile or of 16.
+    be, so that no dimension is a multiple of a tile or of 16. For a kernel that takes whole tiles only, none is ragged.
     """
+    if kernel.usual_shape == WHOLE_TILES:
+        return 2 * config.block_m, 2 * config.block_n, 4 * config.block_k
     step = 16 // itemsize(stored_dtype(dtype)) if aligned else 1
 
     def side(block: int) -> int:
@@ -168,6 +171,18 @@ def _refusal(kernel: Kernel, dtype: str, config: AnyConfig, target: Target) -> R
     return kernel.example_refusal(dtype, config, target)
 
 
+@functools.cache
+def fitted(kernel: Kernel, dtype: str, config: AnyConfig, target: Target) -> Kernel | None:
+    """The kernel that cases with this dtype, config and target ask, None if there are none. One of ours is asked as it
+    is. One from elsewhere is asked in the shape, orders and variant that it takes (:meth:`Kernel.fitted`)."""
+    if kernel.name in own_kernels():
+        return kernel if _refusal(kernel, dtype, config, target) is None else None
+    dtypes = kernel.dtype_names() if dtype == ANY else [dtype]
+    configs = kernel.configs if config == ANY else (config,)
+    ways = (kernel.fitted(name, one, target) for name in dtypes for one in configs)
+    return next((way for way in ways if way is not None), None)
+
+
 #: dtype, config and target that a kernel takes together.
 Taken = tuple[str, Any, Target]
 
@@ -189,8 +204,10 @@ def _taken(scenario: Scenario, kernel: Kernel, targets: Sequence[Target], tier: 
     whole = scenario.every_config and tier in CROSSED
 
     def takes(dtype: str, config: AnyConfig, target: Target) -> bool:
+        if fitted(kernel, dtype, config, target) is not None:
+            return True
         reason = _refusal(kernel, dtype, config, target)
-        return reason is None or (whole and reason.code not in ABOUT_THE_TARGET)
+        return reason is not None and whole and reason.code not in ABOUT_THE_TARGET
 
     taken = [
         (dtype, config, target)
@@ -384,10 +401,15 @@ def _soon_compiled(kernel: Kernel, taken: Sequence[Taken]) -> list[Taken]:
     ]
 
 
+def _one_shape(kernel: Kernel) -> Sequence[str]:
+    """One shape class that stands for all; of a kernel from elsewhere all, because it may refuse the usual one."""
+    return [kernel.usual_shape] if kernel.name in own_kernels() else shapes_of(kernel)
+
+
 def table_of(scenario: Scenario, selection: Selection, arguments: Sequence[str]) -> CaseTable:
     """The cases of a test with these ``arguments``. Other parameters are in no id and do not multiply the cases."""
     if selection.compile_only and scenario.every_config:  # the examples of every shape are served by one compilation
-        scenario = replace(scenario, parameters={**scenario.parameters, "shape": lambda kernel: [kernel.usual_shape]})
+        scenario = replace(scenario, parameters={**scenario.parameters, "shape": _one_shape})
     names = ("kernel", "target", "dtype", "config", *scenario.parameters, *scenario.rotate)
     taken = [place for place, name in enumerate(names) if name in arguments]
     unused = {"dtype", "config"}.difference(arguments)
@@ -398,13 +420,14 @@ def table_of(scenario: Scenario, selection: Selection, arguments: Sequence[str])
             continue
         text_of_pair = _Texts([name if name in arguments else None for name in ("dtype", "config")], bare=True)
         text_of_own = _Texts([name if name in arguments else None for name in names[4:]])
-        start = [kernel.name] if "kernel" in arguments else []
+        start, ours = [kernel.name] if "kernel" in arguments else [], kernel.name in own_kernels()
         # by address, because a target's hash costs more than the rest of a row
         ends = {id(target): f"-{target.id}" if "target" in arguments else "" for target in selection.targets}
         for takers, pair, own in _groups(scenario, kernel, selection.targets, selection.tier, unused):
             middle = "-".join([*start, *text_of_pair(pair), *text_of_own(own)])
             for target in takers:
-                row = (kernel, target, *pair, *own)
+                asked = kernel if ours else fitted(kernel, *pair, target) or kernel
+                row = (asked, target, *pair, *own)
                 text = middle + ends[id(target)] if middle else target.id
                 table.rows[text] = row if whole else tuple(row[place] for place in taken)
     return table

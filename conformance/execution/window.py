@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from conformance.execution.observation import Executor
 from conformance.heuristics.configs import Config
-from conformance.kernels.kernel import Kernel, Variant
+from conformance.kernels.kernel import Kernel
 from conformance.numerics.rounding import bits, round_to
 from conformance.problems import DTYPES, Gemm
 from conformance.records import Check, CheckKind, Verdict
@@ -66,7 +68,8 @@ def window_of(
     a, b = _operands(problem, executor.device, seed)
     out = torch.empty((problem.M, problem.N), dtype=DTYPES[problem.output_dtype])
     tiles = -(-problem.M // config.block_m) * -(-problem.N // config.block_n)
-    plan = kernel.plan(problem, config, target, Variant(sms=tiles) if kernel.persistent else Variant())
+    one_each = dataclasses.replace(kernel.usual_variant, sms=tiles if kernel.persistent else None)
+    plan = kernel.plan(problem, config, target, one_each)
     chosen = [0, tiles // 2 - 1, tiles // 2, tiles - 1]
     windows = [_window(tile, problem, config) for tile in chosen]
     for rows, columns in windows:

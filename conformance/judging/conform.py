@@ -64,10 +64,11 @@ def conform(
     fills: tuple[str, ...] | None = None,
     inspect: Inspection | None = None,
     reproducers: Reproducers | None = None,
-    variant: Variant = Variant(),
+    variant: Variant | None = None,
     **fields: Any,
 ) -> CaseRun:
-    """Judges ``kernel`` on ``problem`` in full and returns the run; ``fields`` change fields of ``variant``.
+    """Judges ``kernel`` on ``problem`` in full and returns the run; ``fields`` change fields of ``variant``, which is
+    the kernel's usual one unless given.
 
     Numbers, memory, repeatability and grid are judged on the device, or in the interpreter if there is none. The code
     compiled for ``target`` must have the features that the kernel declares and stay within the target's limits.
@@ -76,7 +77,7 @@ def conform(
     Raises ConformanceFailure or CompileFailure if a check fails, and CaseEnded if the kernel refuses the problem or
     nothing can run it. ``reproducers`` then knows what was judged last.
     """
-    variant = dataclasses.replace(variant, **fields)
+    variant = dataclasses.replace(kernel.usual_variant if variant is None else variant, **fields)
     recorder.set(kernel=kernel, problem=problem, config=config, target=target, options={"variant": variant.id})
     recorder.run_created(kernel.name)
     try:

@@ -113,14 +113,15 @@ class _Planner:
         *,
         config: AnyConfig,
         target: Target,
-        variant: Variant = Variant(),
+        variant: Variant | None = None,
         fills: object = None,
         inspect: object = None,
         **fields: Any,
     ) -> PlannedRun:
         """Notes what :func:`conformance.judging.conform.conform` compiles."""
         try:
-            plan = kernel.plan(problem, config, target, dataclasses.replace(variant, **fields))
+            asked = dataclasses.replace(kernel.usual_variant if variant is None else variant, **fields)
+            plan = kernel.plan(problem, config, target, asked)
         except NotApplicable as refusal:
             self.recorder.not_applicable(refusal.reason)
         for request, launch in launches_to_compile(plan).values():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 
 import torch
@@ -71,6 +72,11 @@ def catalogue() -> dict[str, Kernel]:
     return kernels
 
 
+def outside_kernels() -> dict[str, Kernel]:
+    """The kernels of installed packages by name."""
+    return {name: kernel for name, kernel in catalogue().items() if name not in own_kernels()}
+
+
 def get(name: str) -> Kernel:
     """The kernel called ``name``; KeyError naming those that exist."""
     try:
@@ -79,14 +85,17 @@ def get(name: str) -> Kernel:
         raise KeyError(f"no kernel is called {name!r}: the catalogue has {', '.join(catalogue())}") from None
 
 
-def select(problem: Problem, target: Target, variant: Variant | None = None) -> list[Plan]:
-    """One plan for each kernel that takes ``problem``, with the first of its configs that it accepts.
+def select(
+    problem: Problem, target: Target, variant: Variant | None = None, kernels: Mapping[str, Kernel] | None = None
+) -> list[Plan]:
+    """One plan for each kernel that takes ``problem``, with the first of its configs that it accepts; of ``kernels`` by
+    name, which are the whole catalogue unless given.
 
     Raises NoApplicableKernel, with each kernel's reason for its first config, if there is none.
     """
     plans: list[Plan] = []
     reasons: dict[str, Reason] = {}
-    for name, kernel in catalogue().items():
+    for name, kernel in (catalogue() if kernels is None else kernels).items():
         for config in kernel.configs:
             try:
                 plans.append(kernel.plan(problem, config, target, variant or Variant()))

@@ -247,6 +247,7 @@ class PointerGemm(GemmKernel):
     """One tile per program, pointer loads and stores, operands of any order and strides."""
 
     shows_matrix_unit = True
+    banded_tiles = True
 
     def _config(self, plan: Plan) -> Reason | None:
         variant = plan.variant

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import abc
+import copy
 import dataclasses
+import functools
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -59,6 +62,24 @@ class Variant:
         parts += [f"sms{self.sms}"] if self.sms is not None else []
         parts += [f"splits{self.splits}"] if self.splits is not None else []
         return ".".join(parts)
+
+
+#: Variants in which a kernel is tried that refuses the usual one, nearest first.
+VARIANTS = (
+    *sorted(
+        (
+            Variant(descriptors, store, static=static)
+            for descriptors, store, static in itertools.product(("device", "host"), (False, True), (False, True))
+        ),
+        key=lambda variant: len(variant.id.split(".")) if variant.id else 0,
+    ),
+    Variant(flatten=True),
+    Variant(epilogue_subtile=2),
+    Variant(splits=2),
+)
+
+#: Refusals that another shape, order or variant does not change.
+FINAL = (ReasonCode.OPERATION, ReasonCode.DTYPE, ReasonCode.PRECISION, ReasonCode.SHARED_MEMORY)
 
 
 @dataclass(frozen=True)
@@ -133,6 +154,14 @@ class Kernel(abc.ABC):
     shapes: Mapping[str, str] = SHAPES
     #: the shape class by which a sweep asks whether a config is usable, and with which it times that config
     usual_shape: str = "ragged"
+    #: variant in which suites ask it for what their topic says nothing about
+    usual_variant: Variant = Variant()
+    #: shape classes of its family that are tried where it refuses those of :attr:`shapes`
+    more_shapes: tuple[str, ...] = ()
+    #: orders of A and B in memory that are tried where it refuses the usual ones, which are None
+    more_orders: tuple[tuple[str, str], ...] = ()
+    #: orders of A and B in the problems that say nothing about them; None for those of the operation
+    usual_orders: tuple[str, str] | None = None
 
     @abc.abstractmethod
     def refusal(self, plan: Plan) -> Reason | None:
@@ -170,7 +199,30 @@ class Kernel(abc.ABC):
 
     def example_variant(self) -> Variant:
         """The variant in which it takes its examples: two programs for a persistent kernel, which then loops."""
-        return Variant(sms=2) if self.persistent else Variant()
+        return dataclasses.replace(self.usual_variant, sms=2) if self.persistent else self.usual_variant
+
+    def example_shapes(self) -> list[str]:
+        """The shape classes of its examples: :attr:`shapes`, and those of :attr:`more_shapes` that :meth:`example`
+        knows."""
+        return [*self.shapes, *filter(self._knows, self.more_shapes)]
+
+    def _knows(self, shape: str) -> bool:
+        try:
+            self.example(self.dtype_names()[0], self.configs[0], shape)
+        except KeyError:
+            return False
+        return True
+
+    def fitted(self, dtype: str, config: AnyConfig, target: Target) -> Kernel | None:
+        """It, or a copy of it with another usual shape, orders or variant, so that it takes its example with this dtype
+        and config on ``target``; the nearest to what is usual. None if it takes none."""
+        for way in _ways(self):
+            reason = way.example_refusal(dtype, config, target)
+            if reason is None:
+                return way
+            if reason.code in FINAL:
+                return None
+        return None
 
     def example_refusal(self, dtype: str, config: AnyConfig, target: Target) -> Reason | None:
         """Why it does not take its example of the usual shape with this dtype and config on ``target``; None if it
@@ -209,20 +261,22 @@ class Kernel(abc.ABC):
         """Bytes of shared memory that one block needs, by the kernel's own estimate; None if it makes none."""
         return None
 
-    def draft(self, problem: Problem, config: AnyConfig, target: Target, variant: Variant = Variant()) -> Plan:
-        """A plan that the kernel has not accepted yet: without a grid, to ask :meth:`refusal` about it."""
-        return Plan(self.name, problem, config, variant, target)
+    def draft(self, problem: Problem, config: AnyConfig, target: Target, variant: Variant | None = None) -> Plan:
+        """A plan that the kernel has not accepted yet: without a grid, to ask :meth:`refusal` about it. Without a
+        ``variant`` it is the usual one."""
+        return Plan(self.name, problem, config, self.usual_variant if variant is None else variant, target)
 
     def plan(
         self,
         problem: Problem,
         config: AnyConfig,
         target: Target,
-        variant: Variant = Variant(),
+        variant: Variant | None = None,
         *,
         unchecked: bool = False,
     ) -> Plan:
-        """The plan for a problem; raises NotApplicable with a typed reason if the kernel cannot take it.
+        """The plan for a problem, in the usual variant unless one is given; raises NotApplicable with a typed reason if
+        the kernel cannot take it.
 
         ``unchecked`` skips that check, for cases that show what happens past it.
         """
@@ -231,6 +285,20 @@ class Kernel(abc.ABC):
         if reason is not None:
             raise NotApplicable(self.name, reason)
         return dataclasses.replace(plan, grid=self.grid(plan))
+
+
+@functools.cache
+def _ways(kernel: Kernel) -> tuple[Kernel, ...]:
+    """``kernel``, and copies of it that differ in what is usual: shapes outermost, variants innermost."""
+    shapes = dict.fromkeys((kernel.usual_shape, *kernel.example_shapes()))
+    variants = dict.fromkeys((kernel.usual_variant, *VARIANTS))
+    orders = dict.fromkeys((kernel.usual_orders, *kernel.more_orders))
+    ways = [kernel]
+    for shape, order, variant in itertools.islice(itertools.product(shapes, orders, variants), 1, None):
+        way = copy.copy(kernel)
+        way.usual_shape, way.usual_orders, way.usual_variant = shape, order, variant
+        ways.append(way)
+    return tuple(ways)
 
 
 def check_tensors(kernel: str, problem: Problem, tensors: Mapping[str, Tensor]) -> None:

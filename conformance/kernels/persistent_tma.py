@@ -37,6 +37,7 @@ class PersistentTmaGemm(GemmKernel):
 
     persistent = True
     descriptors = True
+    banded_tiles = True
 
     def _config(self, plan: Plan) -> Reason | None:
         problem, config, target, variant = plan.problem, plan.config, plan.target, plan.variant

@@ -1,6 +1,7 @@
 """Attention forward, backward and with few queries: masks, score modifications, shared heads, ragged lengths."""
 
 from conformance.cases.scenarios import scenario, where
+from conformance.kernels.families.examples import WHOLE_TILES
 from conformance.problems import Attention, Mask, Score
 from conformance.records import ReasonCode
 
@@ -14,13 +15,16 @@ SCORES = {"none": Score(), "soft-cap": Score("soft-cap", 15.0), "alibi": Score("
 
 
 def attention(kernel, dtype, config, *, more=5, **fields):
-    """A problem of the kernel's operation whose queries and keys end inside the second block."""
+    """A problem of the kernel's operation whose queries and keys end inside the second block; for a kernel that takes
+    whole tiles only, with it."""
     (operation,) = kernel.operations
     if dtype == "tf32":
         dtype, fields["precision"] = "fp32", "tf32"
     block = max(config.tile)
     queries = 5 if kernel.few_queries else block + more
     plain = {"batch": 1, "heads": 2, "queries": queries, "keys": block + more + 6, "head_dim": 64}
+    if kernel.usual_shape == WHOLE_TILES:
+        plain |= {"queries": 2 * block, "keys": 2 * block}
     return Attention(operation, dtype=dtype, **{**plain, **fields})
 
 

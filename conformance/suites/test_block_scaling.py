@@ -4,7 +4,6 @@ import pytest
 
 from conformance.cases.scenarios import scenario, where
 from conformance.kernels import catalogue
-from conformance.kernels.families.gemm import GemmFamily
 from conformance.problems import BLOCK_SCALINGS, Bias, scaled_mm
 from conformance.records import ReasonCode
 
@@ -20,16 +19,30 @@ def test_block_scales(conform, kernel, target, dtype, config, scaling, depth, ou
     conform(kernel, problem, config=config, target=target)
 
 
-@pytest.mark.parametrize("scaling", ["tensor", "row", *BLOCK_SCALINGS])
-def test_each_kernel_takes_its_own_scales(recorder, harness, scaling):
+def _scaled(kernels):
+    return [kernel for kernel in kernels.values() if where(operation="scaled_mm")(kernel)]
+
+
+#: Our kernels together, as no kernel from elsewhere changes what is said of them, and each of those alone.
+SCALED = [("", _scaled(catalogue.own_kernels()))]
+SCALED += [(f"{kernel.name}-", [kernel]) for kernel in _scaled(catalogue.outside_kernels())]
+
+
+@pytest.mark.parametrize(
+    ("kernels", "scaling"),
+    [
+        pytest.param(kernels, scaling, id=f"{start}{scaling}")
+        for start, kernels in SCALED
+        for scaling in ("tensor", "row", *BLOCK_SCALINGS)
+    ],
+)
+def test_each_kernel_takes_its_own_scales(recorder, harness, kernels, scaling):
     """Scales per tensor and row belong to other kernels than scales per block, and each says so."""
     problem = scaled_mm(256, 256, 256, scaling=scaling)
     recorder.set(problem=problem)
     target = next((t for t in harness.targets if t.capability("e4m3").available), harness.targets[0])
     recorder.set(target=target)
-    for kernel in catalogue.catalogue().values():
-        if not isinstance(kernel, GemmFamily) or "scaled_mm" not in kernel.operations:
-            continue
+    for kernel in kernels:
         reason = kernel.refusal(kernel.draft(problem, kernel.configs[0], target))
         right = kernel.block_scaled == (scaling in BLOCK_SCALINGS)
         refused = reason is not None and reason.code is ReasonCode.SCALE

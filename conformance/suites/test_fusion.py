@@ -25,7 +25,7 @@ def _problem(kernel, dtype, sizes, fusion, **fields):
 def test_epilogue(conform, kernel, target, dtype, config, epilogue, out_dtype):
     """Each step in the order in which it is named: a bias before or after a relu is not the same."""
     fusion = Fusion(epilogue=epilogue)
-    problem = _problem(kernel, dtype, ragged(config, dtype, aligned=False), fusion, out_dtype=out_dtype)
+    problem = _problem(kernel, dtype, ragged(kernel, config, dtype, aligned=False), fusion, out_dtype=out_dtype)
     conform(kernel, problem, config=config, target=target)
 
 
@@ -46,5 +46,5 @@ def test_prologue(conform, recorder, kernel, target, dtype, config, prologue, ep
         stored = {"bf16": "fp16", "fp16": "bf16"}[dtype]
     fusion = Fusion(name, stored, epilogue)
     layout = Layout(pad=3)
-    problem = _problem(kernel, dtype, ragged(config, dtype, aligned=False), fusion, layout_a=layout)
+    problem = _problem(kernel, dtype, ragged(kernel, config, dtype, aligned=False), fusion, layout_a=layout)
     conform(kernel, problem, config=config, target=target)

@@ -14,7 +14,7 @@ UNITS = {unit.name for unit in (MMA, WGMMA, TCGEN05, MFMA, WMMA)}
 )
 def test_matrix_units(conform, recorder, kernel, target, dtype, config):
     """The plainest product on every target: each other suite takes a sample of the targets."""
-    conform(kernel, kernel.problem(dtype, *ragged(config, dtype, aligned=True)), config=config, target=target)
+    conform(kernel, kernel.problem(dtype, *ragged(kernel, config, dtype, aligned=True)), config=config, target=target)
     passed = [Check.parse(verdict.check) for verdict in recorder.verdicts if verdict.passed]
     used = {check.subject for check in passed if check.kind is CheckKind.REQUIRES} & UNITS
     recorder.verdict("matrix unit", bool(used), ", ".join(used) or f"none of {', '.join(sorted(UNITS))} is required")
@@ -25,4 +25,4 @@ def test_matrix_units(conform, recorder, kernel, target, dtype, config):
 )
 def test_fp8(conform, kernel, target, dtype, config):
     """The plainest product of the fp8 dtype that every target takes."""
-    conform(kernel, kernel.problem(dtype, *ragged(config, dtype, aligned=True)), config=config, target=target)
+    conform(kernel, kernel.problem(dtype, *ragged(kernel, config, dtype, aligned=True)), config=config, target=target)

@@ -4,7 +4,7 @@ import torch
 
 from conformance.cases.scenarios import ragged, scenario, where
 from conformance.kernels.catalogue import meta_tensor
-from conformance.kernels.kernel import NotApplicable, Variant
+from conformance.kernels.kernel import NotApplicable
 from conformance.problems import Bias
 from conformance.records import ReasonCode
 
@@ -22,7 +22,7 @@ def test_scales(conform, kernel, target, dtype, config, scaling, bias, fast_accu
     fields = {"scaling": scaling, "fast_accum": fast_accum, "out_dtype": out_dtype}
     if bias is not None:
         fields["bias"] = Bias(bias, dtype="bf16")
-    problem = kernel.problem(dtype, *ragged(config, dtype, aligned=True), **fields)
+    problem = kernel.problem(dtype, *ragged(kernel, config, dtype, aligned=True), **fields)
     conform(kernel, problem, config=config, target=target, sms=3 if kernel.persistent else None)
 
 
@@ -35,7 +35,7 @@ def test_scales(conform, kernel, target, dtype, config, scaling, bias, fast_accu
 def test_mixed_fp8_formats(conform, kernel, target, dtype, config, pair):
     """A and B of different fp8 formats."""
     first, second = pair
-    problem = kernel.problem(first, *ragged(config, first, aligned=True), b_dtype=second)
+    problem = kernel.problem(first, *ragged(kernel, config, first, aligned=True), b_dtype=second)
     conform(kernel, problem, config=config, target=target, sms=3 if kernel.persistent else None)
 
 
@@ -55,7 +55,7 @@ WRONG_SCALES = {
 @scenario(where(operation="scaled_mm", block_scaled=False), wrong=list(WRONG_SCALES), configs=1, dtypes=("e4m3",))
 def test_wrong_scales_are_refused(recorder, kernel, target, dtype, config, wrong):
     """Shape, length, stride and dtype of the scales are checked: a [1, 1] scale is not read as M of them."""
-    problem = kernel.problem(dtype, *ragged(config, dtype, aligned=True))
+    problem = kernel.problem(dtype, *ragged(kernel, config, dtype, aligned=True))
     recorder.set(kernel=kernel, problem=problem, config=config, target=target)
     plan = kernel.plan(problem, config, target)
     tensors = {operand.name: meta_tensor(operand) for operand in (*problem.operands, problem.output)}
@@ -73,14 +73,26 @@ def test_wrong_scales_are_refused(recorder, kernel, target, dtype, config, wrong
 
 @scenario(where(operation="scaled_mm", block_scaled=False), shape=[(), (1,), (1, 1)], configs=1, dtypes=("e4m3",))
 def test_single_scale_of_any_rank(recorder, kernel, target, dtype, config, shape):
-    """One scale per tensor may have no dimension, or several of size 1; it is read once, with stride 0."""
-    problem = kernel.problem(dtype, *ragged(config, dtype, aligned=True), scaling="tensor")
+    """One scale per tensor may have no dimension, or several of size 1: it is launched as the same scale."""
+    problem = kernel.problem(dtype, *ragged(kernel, config, dtype, aligned=True), scaling="tensor")
     recorder.set(kernel=kernel, problem=problem, config=config, target=target)
     tensors = {operand.name: meta_tensor(operand) for operand in (*problem.operands, problem.output)}
+    plan = kernel.plan(problem, config, target)
+    usual = _numbers(kernel.launch(plan, tensors))
     tensors["scale_a"] = torch.empty(shape, device="meta")
-    launch = kernel.launch(kernel.plan(problem, config, target, Variant()), tensors)
-    strides = (launch.arguments["stride_scale_a"], launch.arguments["stride_scale_b"])
-    recorder.verdict("read once", strides == (0, 0), f"strides {strides}")
+    differing = {name: value for name, value in _numbers(kernel.launch(plan, tensors)).items() if usual[name] != value}
+    recorder.verdict(
+        "read once",
+        not differing,
+        f"differs from that of {tuple(problem.operand('scale_a').shape)}: {differing}"
+        if differing
+        else "as a scale of the whole tensor",
+    )
+
+
+def _numbers(launch):
+    """The arguments of a launch that are no tensors, by name."""
+    return {name: value for name, value in launch.arguments.items() if not isinstance(value, torch.Tensor)}
 
 
 FACTORS = {
@@ -98,6 +110,6 @@ FACTORS = {
 def test_alpha_and_beta(conform, kernel, target, dtype, config, factors, kind):
     """alpha 0 ignores a product and beta 0 a bias that hold NaN; other factors scale exactly or within the bound."""
     alpha, beta = FACTORS[factors]
-    sizes = ragged(config, dtype, aligned=True)
+    sizes = ragged(kernel, config, dtype, aligned=True)
     problem = kernel.problem(dtype, *sizes, alpha=alpha, beta=beta, bias=Bias(kind))
     conform(kernel, problem, config=config, target=target, sms=3 if kernel.persistent else None)

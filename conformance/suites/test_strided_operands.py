@@ -29,11 +29,11 @@ POINTER_VIEWS = {
 
 
 @scenario(
-    where(persistent=False, any_order=True), view=list(POINTER_VIEWS), rotate={"static": [False, True]}, configs=4
+    where(descriptors=False, any_order=True), view=list(POINTER_VIEWS), rotate={"static": [False, True]}, configs=4
 )
 def test_pointer_views(conform, harness, kernel, target, dtype, config, view, static):
     """Any strides: padded, transposed, with gaps between elements, not aligned."""
-    problem = kernel.problem(dtype, *ragged(config, dtype, aligned=False), **POINTER_VIEWS[view])
+    problem = kernel.problem(dtype, *ragged(kernel, config, dtype, aligned=False), **POINTER_VIEWS[view])
     fills = QUICK_FILLS if harness.settings.tier == "quick" else None
     conform(kernel, problem, config=config, target=target, static=static, fills=fills)
 
@@ -43,7 +43,7 @@ DESCRIPTOR_ORDERS = {"row-row": ("row", "row"), "col-col": ("col", "col"), "row-
 
 
 @scenario(
-    where(persistent=True),
+    where(descriptors=True),
     view=list(DESCRIPTOR_ORDERS),
     rotate={"padded": ["all", "a", "b", "out"], "tma_store": [False, True], "descriptors": ["device", "host"]},
     configs=2,
@@ -58,7 +58,7 @@ def test_padded_pitches(conform, harness, kernel, target, dtype, config, view, p
         "layout_b": Layout(order_b, pad=pads["b"]),
         "layout_out": Layout(pad=out),
     }
-    problem = kernel.problem(dtype, *ragged(config, dtype, aligned=True), **fields)
+    problem = kernel.problem(dtype, *ragged(kernel, config, dtype, aligned=True), **fields)
     variant = {"sms": 3, "tma_store": tma_store, "descriptors": descriptors}
     fills = QUICK_FILLS if harness.settings.tier == "quick" else None
     conform(kernel, problem, config=config, target=target, fills=fills, **variant)
@@ -79,7 +79,7 @@ BIASES = {
 @scenario(where(operation="addmm"), bias=list(BIASES), configs=4)
 def test_bias_views(conform, kernel, target, dtype, config, bias):
     """A bias of every shape that broadcasts to M x N, read with its own strides."""
-    problem = kernel.problem(dtype, *ragged(config, dtype, aligned=True), bias=BIASES[bias])
+    problem = kernel.problem(dtype, *ragged(kernel, config, dtype, aligned=True), bias=BIASES[bias])
     conform(kernel, problem, config=config, target=target, sms=3 if kernel.persistent else None)
 
 
@@ -87,7 +87,7 @@ def test_bias_views(conform, kernel, target, dtype, config, bias):
 def test_strides_past_2_31_elements(conform, harness, kernel, target, dtype, config, far):
     """The offset of the last rows, or between two k-blocks, needs over 32 bits. The memory between is not used. Below
     the full tier two fills show what was read and written."""
-    M, N, K = ragged(config, dtype, aligned=True)
+    M, N, K = ragged(kernel, config, dtype, aligned=True)
     fields: dict[str, object]
     if far == "block of a":
         fields = {"layout_a": Layout("col", pad=2**31 // config.block_k)}

@@ -12,7 +12,7 @@ QUICK_FILLS = ("transparent", "randn")
 
 
 @scenario(
-    where(persistent=True),
+    where(descriptors=True),
     tma_store=[False, True],
     subtile=[1, 2, 4],
     rotate={"descriptors": ["device", "host"], "flatten": [False, True]},
@@ -20,7 +20,7 @@ QUICK_FILLS = ("transparent", "randn")
 )
 def test_store_as_asked(conform, harness, kernel, target, dtype, config, tma_store, subtile, descriptors, flatten):
     """Rows of C are padded, so that every byte after a row is watched while the store writes to its edge."""
-    M, N, K = ragged(config, dtype, aligned=True)
+    M, N, K = ragged(kernel, config, dtype, aligned=True)
     pad = 32 // itemsize(stored_dtype(dtype))
     problem = kernel.problem(dtype, M, N, K, layout_out=Layout(pad=pad - N % pad))
     variant = {"tma_store": tma_store, "epilogue_subtile": subtile, "descriptors": descriptors, "flatten": flatten}
@@ -30,12 +30,12 @@ def test_store_as_asked(conform, harness, kernel, target, dtype, config, tma_sto
     run.forbids(POINTER_STORE if tma_store else TMA_STORE)
 
 
-@scenario(where(persistent=True), short=[1, 3], descriptors=["device", "host"], configs=2)
+@scenario(where(descriptors=True), short=[1, 3], descriptors=["device", "host"], configs=2)
 def test_inner_extent_not_a_multiple_of_16_bytes(
     conform, harness, recorder, kernel, target, dtype, config, short, descriptors
 ):
     """A descriptor store would overwrite up to the next 16 bytes: it is refused; the pointer store keeps to its row."""
-    M, N, K = ragged(config, dtype, aligned=True)
+    M, N, K = ragged(kernel, config, dtype, aligned=True)
     out = kernel.problem(dtype, M, N, K).output_dtype
     N -= short
     step = 16 // min(itemsize(out), itemsize(stored_dtype(dtype)))

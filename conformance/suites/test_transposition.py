@@ -7,16 +7,16 @@ from conformance.problems import Layout
 ORDERS = [("row", "row"), ("row", "col"), ("col", "row"), ("col", "col")]
 
 
-@scenario(where(persistent=False, any_order=True), order=ORDERS, static=[False, True])
+@scenario(where(descriptors=False, any_order=True), order=ORDERS, static=[False, True])
 def test_transposed_operands(conform, kernel, target, dtype, config, order, static):
     """A and B in both orders, odd sizes, so that no dimension is a multiple of a tile or of 16."""
     a, b = (Layout(name) for name in order)
-    problem = kernel.problem(dtype, *ragged(config, dtype, aligned=False), layout_a=a, layout_b=b)
+    problem = kernel.problem(dtype, *ragged(kernel, config, dtype, aligned=False), layout_a=a, layout_b=b)
     conform(kernel, problem, config=config, target=target, static=static)
 
 
 @scenario(
-    where(persistent=True, any_order=True),
+    where(descriptors=True, any_order=True),
     order=ORDERS,
     static=[False, True],
     tma_store=[False, True],
@@ -26,7 +26,7 @@ def test_transposed_operands(conform, kernel, target, dtype, config, order, stat
 def test_transposed_descriptors(conform, kernel, target, dtype, config, order, static, tma_store, descriptors, flatten):
     """The same through descriptors; three programs share the tiles, so that each computes more than one."""
     a, b = (Layout(name) for name in order)
-    problem = kernel.problem(dtype, *ragged(config, dtype, aligned=True), layout_a=a, layout_b=b)
+    problem = kernel.problem(dtype, *ragged(kernel, config, dtype, aligned=True), layout_a=a, layout_b=b)
     variant = {"static": static, "tma_store": tma_store, "descriptors": descriptors, "flatten": flatten, "sms": 3}
     run = conform(kernel, problem, config=config, target=target, **variant)
     run.requires(TMA_STORE if tma_store else POINTER_STORE)
@@ -43,5 +43,5 @@ def test_transposed_descriptors(conform, kernel, target, dtype, config, order, s
 def test_column_major_weight(conform, kernel, target, dtype, config, static, scaling, fast_accum):
     """fp8 products take A row-major and B column-major only; the other orders are refusals (test_alignment)."""
     fields = {"scaling": scaling, "fast_accum": fast_accum}
-    problem = kernel.problem(dtype, *ragged(config, dtype, aligned=True), **fields)
+    problem = kernel.problem(dtype, *ragged(kernel, config, dtype, aligned=True), **fields)
     conform(kernel, problem, config=config, target=target, static=static, sms=3 if kernel.persistent else None)

@@ -2,14 +2,14 @@
 
 import itertools
 
-import pytest
-
+from conformance.cases.each_kernel import each_kernel, first_plan
 from conformance.cases.scenarios import scenario, where
+from conformance.execution.interpreter import InterpreterUnsupported
 from conformance.execution.window import whole_in_panels, window_of
-from conformance.kernels.catalogue import catalogue
+from conformance.kernels.kernel import NotApplicable
 from conformance.machine import device_memory
-from conformance.problems import DTYPES, Layout, mm
-from conformance.records import Reason
+from conformance.problems import DTYPES, Layout, itemsize
+from conformance.records import Reason, ReasonCode
 
 #: Bytes of device memory for a result of 65536 by 65536 in fp16, its sentinel and panels of both.
 WHOLE_RESULT = 20 << 30
@@ -18,7 +18,7 @@ WHOLE_RESULT = 20 << 30
 EMPTY = ["".join(names) for count in (1, 2, 3) for names in itertools.combinations("MNK", count)]
 
 
-@scenario(where(persistent=False), empty=EMPTY, static=[False, True], configs=2)
+@scenario(where(descriptors=False), empty=EMPTY, static=[False, True], configs=2)
 def test_empty(conform, recorder, kernel, target, dtype, config, empty, static):
     """K == 0 gives zeros plus the bias in every element; M or N == 0 gives an empty result and launches nothing."""
     run = conform(kernel, _problem(kernel, dtype, empty), config=config, target=target, static=static)
@@ -26,7 +26,7 @@ def test_empty(conform, recorder, kernel, target, dtype, config, empty, static):
 
 
 @scenario(
-    where(persistent=True), empty=EMPTY, tma_store=[False, True], rotate={"descriptors": ["device", "host"]}, configs=2
+    where(descriptors=True), empty=EMPTY, tma_store=[False, True], rotate={"descriptors": ["device", "host"]}, configs=2
 )
 def test_empty_descriptors(conform, recorder, kernel, target, dtype, config, empty, tma_store, descriptors):
     """The same, and no descriptor is built over an operand that is empty."""
@@ -53,23 +53,35 @@ def _judge_result(recorder, run, empty):
     recorder.verdict("stride", problem.output.strides[-2:] == (problem.N + 16 if problem.N else 17, 1), "as asked")
 
 
-@pytest.mark.parametrize("persistent", [False, True], ids=["mm", "mm_persistent_tma"])
-def test_result_of_65536_by_65536(harness, recorder, persistent):
+@each_kernel(where(operation="mm"))
+def test_result_of_65536_by_65536(harness, recorder, kernel):
     """M * N is 2**32, zero in 32 bits: every element is written. Without a device only the first, two
     middle and the last programs run, and touch only their own memory."""
-    kernel = next(filter(where(operation="mm", persistent=persistent), catalogue().values()))
-    problem = mm(65536, 65536, 32, "fp16", layout_b=Layout("col"))
-    config = kernel.configs[1] if persistent else kernel.configs[-2]
+    dtype = "fp16" if "fp16" in kernel.dtypes else kernel.dtypes[0]
+    problem = kernel.problem(dtype, 65536, 65536, 32, layout_b=Layout("col"))
+    recorder.set(kernel=kernel, problem=problem)
     if isinstance(harness.executor, Reason):
         recorder.not_run(harness.executor)
+    size = WHOLE_RESULT * itemsize(problem.output_dtype) // 2
     if harness.executor.on_device:
-        reason = device_memory.shortage(WHOLE_RESULT)
+        reason = device_memory.shortage(size)
         if reason is not None:
             recorder.not_run(reason)
-    target = harness.first_target(kernel)
-    recorder.set(kernel=kernel, problem=problem, config=config, target=target, executor=harness.executor.name)
+    elif not kernel.banded_tiles:
+        detail = f"which program of {kernel.name} computes which tile is not known: without a device too many would run"
+        recorder.not_run(Reason(ReasonCode.NO_DEVICE, "tiles", detail))
+    try:
+        targets = dict.fromkeys((harness.first_target(kernel), *harness.targets))
+        plan = first_plan(kernel, problem, targets, first=1 if kernel.persistent else -2)
+    except NotApplicable as refusal:
+        recorder.not_applicable(refusal.reason)
+    recorder.set(config=plan.config, target=plan.target, executor=harness.executor.name)
     with recorder.timed("run"):
         judge = whole_in_panels if harness.executor.on_device else window_of
-        launch = (kernel, problem, config, target, harness.executor)
-        for verdict in harness.run(lambda: list(judge(*launch, seed=harness.settings.seed)), WHOLE_RESULT):
-            recorder.verdict(verdict.check, verdict.passed, verdict.text)
+        launch = (kernel, problem, plan.config, plan.target, harness.executor)
+        try:
+            verdicts = harness.run(lambda: list(judge(*launch, seed=harness.settings.seed)), size)
+        except InterpreterUnsupported as error:
+            recorder.not_run(error.reason)
+    for verdict in verdicts:
+        recorder.verdict(verdict.check, verdict.passed, verdict.text)

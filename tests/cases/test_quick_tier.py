@@ -152,7 +152,7 @@ def test_the_quick_sample_shows_the_matrix_unit_of_every_target_that_claims_it(m
     claiming = {target for target in profiles.claims if claim in profiles.claimed(target)}
     shown = {}
     for target, dtype, config in quick(matrix_units, "mm"):
-        plan = get("mm").plan(get("mm").problem(dtype, *ragged(config, dtype, aligned=True)), config, target)
+        plan = get("mm").plan(get("mm").problem(dtype, *ragged(get("mm"), config, dtype, aligned=True)), config, target)
         assert dtype in claim.dtypes
         shown[target.id] = {f"codegen/requires/{unit.name}" for unit in get("mm").features(plan).required & UNITS}
     assert claiming <= set(shown)
@@ -187,7 +187,7 @@ def test_a_kernel_that_leaves_the_matrix_unit_idle_is_caught(matrix_units, idle,
     kernel, pool = idle
     failed = []
     for package, known in (("conformance.kernels", get("mm")), (f"planted_{WITHOUT.name}", kernel)):
-        plan = known.plan(known.problem(dtype, *ragged(config, dtype, aligned=True)), config, find(target))
+        plan = known.plan(known.problem(dtype, *ragged(known, config, dtype, aligned=True)), config, find(target))
         request = CompileRequest(f"{package}.catalogue:meta_launch", plan, find(target))
         result = pool.submit(request).result()
         assert result.artefact is not None, result.error

@@ -25,7 +25,7 @@ settings = Settings("quick", ("sm_80",), (), (), 0, None, Gpus(), None, 60.0, ()
 harness, kernel = Harness(settings), get("mm")
 config = kernel.configs[0]
 recorder = CaseRecorder("mine::mm")
-problem = kernel.problem("bf16", *ragged(config, "bf16", aligned=False))
+problem = kernel.problem("bf16", *ragged(kernel, config, "bf16", aligned=False))
 run = conform(harness, recorder, kernel, problem, config=config, target=harness.targets[0])
 assert run.trial is not None and run.artefact is not None
 assert recorder.objection() is None

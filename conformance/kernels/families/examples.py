@@ -21,6 +21,9 @@ SHAPES: Mapping[str, str] = {
     "many-k-blocks": "more k-blocks than the pipeline has stages",
 }
 
+#: A shape class of kernels that take no other: two tiles and two k-blocks, and no dimension has a rest.
+WHOLE_TILES = "whole-tiles"
+
 #: Rows that make M ragged: 8 will do, M is no inner extent; 16 is a whole tile of some tables.
 ROWS_REST = 8
 
@@ -64,4 +67,5 @@ def matrix_sizes(config: Config, dtype: str, shape: str) -> tuple[int, int, int]
         "ragged": (m + ROWS_REST, n + more, 2 * k + more),
         "several-tiles": (2 * m + ROWS_REST, 2 * n + more, k + more),
         "many-k-blocks": (m + ROWS_REST, max(n - more, more), (config.num_stages + 1) * k + more),
+        WHOLE_TILES: (2 * m, 2 * n, 2 * k),
     }[shape]

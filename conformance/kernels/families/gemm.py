@@ -8,7 +8,7 @@ import triton
 
 from conformance import problems
 from conformance.kernels.families.draw import Draw
-from conformance.kernels.families.examples import TIMED_EDGE, dtype_fields, matrix_sizes, rest
+from conformance.kernels.families.examples import TIMED_EDGE, WHOLE_TILES, dtype_fields, matrix_sizes, rest
 from conformance.kernels.kernel import Kernel, Variant
 from conformance.problems import BLOCK_SCALINGS, Bias, Fusion, Gemm, Layout
 from conformance.problems.gemm import OPERATIONS
@@ -18,10 +18,14 @@ class GemmFamily(Kernel):
     """A kernel whose problems are :class:`~conformance.problems.Gemm`. A kernel from elsewhere needs only this base."""
 
     family = "gemm"
+    more_shapes = (WHOLE_TILES,)
+    more_orders = (("row", "col"), ("col", "row"), ("col", "col"))
     #: whether its scales are per block of the operands, instead of per tensor or row
     block_scaled: bool = False
     #: whether A may be column-major and B row-major; otherwise A is row-major and B column-major
     any_order: bool = True
+    #: whether program number p of a grid with one program for each tile computes tile p in bands of GROUP_M rows
+    banded_tiles: bool = False
     #: whether suites show with it which matrix unit each target has
     shows_matrix_unit: bool = False
 
@@ -31,12 +35,19 @@ class GemmFamily(Kernel):
         return next(name for name in OPERATIONS if name in self.operations)
 
     def problem(self, dtype: str, M: int, N: int, K: int, **fields: Any) -> Gemm:
-        """A problem of the kernel's operation. ``dtype`` is one of :meth:`dtype_names`, ``fields`` are those of
-        :class:`~conformance.problems.Gemm`."""
+        """A problem of the kernel's operation, in the orders that it takes. ``dtype`` is one of :meth:`dtype_names`,
+        ``fields`` are those of :class:`~conformance.problems.Gemm`."""
+        for name, order in zip(("layout_a", "layout_b"), self._orders or (), strict=False):
+            fields.setdefault(name, Layout(order))
         if self.block_scaled:
             fields.setdefault("scaling", BLOCK_SCALINGS[1])
         problem: Gemm = getattr(problems, self.operation)(M, N, K, **{**fields, **dtype_fields(dtype)})
         return problem
+
+    @property
+    def _orders(self) -> tuple[str, str] | None:
+        """The orders of A and B where a problem may not have, or does not name, any other; None for all the same."""
+        return self.usual_orders or (None if self.any_order else ("row", "col"))
 
     def example(self, dtype: str, config: Any, shape: str = "ragged") -> Gemm:
         """See :class:`Kernel`."""
@@ -55,7 +66,7 @@ class GemmFamily(Kernel):
         if self.descriptors and draw.chance(0.8):  # otherwise nearly every pitch would be refused
             n, k = 8 * triton.cdiv(n, 8), 16 * triton.cdiv(k, 16)
         batched = op in ("bmm", "baddbmm")
-        order_a, order_b = (None, None) if self.any_order else ("row", "col")
+        order_a, order_b = self._orders or (None, None)
         out = draw.layout("row" if self.descriptors else None, batched)
         if out.batch == "zero":
             out = Layout(out.order, out.pad, out.step, out.offset)

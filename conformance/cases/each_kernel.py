@@ -1,0 +1,73 @@
+"""Cases of a test that is asked of each kernel once: on whatever target and with whatever config the test chooses."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from conformance.cases.case_table import ATTRIBUTE, CaseTable, Selection, Test, identify
+from conformance.cases.cover import in_turn
+from conformance.cases.scenarios import ANY, fitted
+from conformance.kernels.catalogue import catalogue, own_kernels
+from conformance.kernels.kernel import Kernel, NotApplicable, Plan, Variant
+from conformance.problems import Problem
+from conformance.targets import Target
+
+
+@dataclass(frozen=True)
+class EachKernel:
+    """The arguments of :func:`each_kernel`."""
+
+    kernels: Callable[[Kernel], bool]
+    parameters: Mapping[str, Sequence[str]]
+
+    def table(self, selection: Selection, arguments: Sequence[str]) -> CaseTable:
+        """The cases by id. Every target has the same, because the test chooses one."""
+        table = CaseTable(("kernel", *self.parameters), {})
+        matching = [kernel for kernel in catalogue().values() if self.kernels(kernel)]
+        for place, kernel in enumerate(matching):
+            if selection.kernels and kernel.name not in selection.kernels:
+                continue
+            if selection.tier == "quick" and not kernel.core:
+                continue
+            start = [kernel.name] if place or not self.parameters else []  # the first was once the only one
+            ways = (fitted(kernel, ANY, ANY, target) for target in selection.targets)
+            asked = kernel if kernel.name in own_kernels() else next(filter(None, ways), kernel)
+            for values in itertools.product(*self.parameters.values()):
+                table.rows["-".join([*start, *map(identify, values)])] = (asked, *values)
+        return table
+
+
+def first_plan(
+    kernel: Kernel,
+    problem: Problem,
+    targets: Iterable[Target],
+    variants: Sequence[Variant | None] = (None,),
+    first: int = 0,
+) -> Plan:
+    """The plan of ``kernel`` for ``problem`` on the first of ``targets``, and with the first of its configs from number
+    ``first`` on, that it takes in each of ``variants``; the plan is that of the first variant.
+
+    Raises NotApplicable with the first reason if there is none.
+    """
+    refusal: NotApplicable | None = None
+    for target, config in itertools.product(targets, in_turn(kernel.configs, first)):
+        try:
+            plan, *_ = [kernel.plan(problem, config, target, variant) for variant in variants]
+            return plan
+        except NotApplicable as error:
+            refusal = refusal or error
+    assert refusal is not None
+    raise refusal
+
+
+def each_kernel(kernels: Callable[[Kernel], bool], **parameters: Sequence[str]) -> Callable[[Test], Test]:
+    """Gives a test each kernel that ``kernels`` selects from the catalogue, with each combination of ``parameters``; in
+    the quick tier the kernels of the core. The test takes ``kernel`` and the parameters."""
+
+    def decorate(test: Test) -> Test:
+        setattr(test, ATTRIBUTE, EachKernel(kernels, parameters))
+        return test
+
+    return decorate
