@@ -12,8 +12,8 @@ from conformance.kernels.families.draw import Draw
 from conformance.kernels.kernel import Kernel, NotApplicable, Plan
 from conformance.targets import Target
 
-#: Draws until a kernel must have taken one: a kernel that refuses so many takes next to nothing.
-PATIENCE = 2000
+#: Draws after which a kernel is tried with its examples instead, and how many of these.
+PATIENCE, EXAMPLES = 2000, 200
 
 
 def random_plan(
@@ -28,17 +28,22 @@ def random_plan(
     """The plan number ``seed`` of ``kernel`` on ``target``: the first drawn that it takes.
 
     ``large`` draws sizes for a device, ``configs`` replaces the kernel's own. With ``soon_compiled`` it is the first
-    that also compiles within seconds (:func:`~conformance.cases.unrolled.within_limit`). Raises RuntimeError if the
-    kernel refuses everything that is drawn.
+    that also compiles within seconds (:func:`~conformance.cases.unrolled.within_limit`). A kernel that refuses all that
+    is drawn gets one of its examples. Raises NotApplicable with the last reason if it refuses these, too.
     """
     draw = Draw(kernel.name, seed, large=large, descriptors=kernel.descriptors)
-    for _ in range(PATIENCE):
-        problem, config = kernel.draw_problem(draw), draw.pick(configs or kernel.configs)
-        variant = kernel.draw_variant(draw)
+    refusal: NotApplicable | None = None
+    for number in range(PATIENCE + EXAMPLES):
+        if number < PATIENCE:
+            problem, config = kernel.draw_problem(draw), draw.pick(configs or kernel.configs)
+            variant = kernel.draw_variant(draw)
+        else:
+            config, shape = draw.pick(configs or kernel.configs), draw.pick(kernel.example_shapes())
+            problem, variant = kernel.example(draw.pick(kernel.dtype_names()), config, shape), kernel.example_variant()
         if soon_compiled and not within_limit(kernel, problem, config, configs or kernel.configs):
             continue
         try:
             return kernel.plan(problem, config, target, variant)
-        except NotApplicable:
-            continue
-    raise RuntimeError(f"{kernel.name} refused {PATIENCE} random problems on {target.id}: it takes next to nothing")
+        except NotApplicable as error:
+            refusal = error
+    raise refusal or RuntimeError(f"nothing of {kernel.name} compiles within seconds on {target.id}")

@@ -79,7 +79,7 @@ VARIANTS = (
 )
 
 #: Refusals that another shape, order or variant does not change.
-FINAL = (ReasonCode.OPERATION, ReasonCode.DTYPE, ReasonCode.PRECISION, ReasonCode.SHARED_MEMORY)
+FINAL = (ReasonCode.DTYPE, ReasonCode.PRECISION, ReasonCode.SHARED_MEMORY)
 
 
 @dataclass(frozen=True)

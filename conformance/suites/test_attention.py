@@ -1,6 +1,7 @@
 """Attention forward, backward and with few queries: masks, score modifications, shared heads, ragged lengths."""
 
 from conformance.cases.scenarios import scenario, where
+from conformance.judging.refusals import expect_refusal
 from conformance.kernels.families.examples import WHOLE_TILES
 from conformance.problems import Attention, Mask, Score
 from conformance.records import ReasonCode
@@ -112,10 +113,8 @@ REFUSED = {
 
 
 @scenario(where(family="attention"), refused=list(REFUSED), dtypes=("bf16",), configs=1)
-def test_refusals(recorder, kernel, target, dtype, config, refused):
+def test_refusals(conform, recorder, kernel, target, dtype, config, refused):
     """What a kernel cannot compute is refused for a typed reason."""
     fields, code = REFUSED[refused]
     problem = attention(kernel, dtype, config, **fields)
-    recorder.set(kernel=kernel, problem=problem, config=config, target=target)
-    reason = kernel.refusal(kernel.draft(problem, config, target))
-    recorder.verdict("refused", reason is not None and reason.code is code, str(reason))
+    expect_refusal(conform, recorder, kernel, problem, config=config, target=target, code=code)

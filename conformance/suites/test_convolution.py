@@ -3,6 +3,7 @@
 import math
 
 from conformance.cases.scenarios import scenario, where
+from conformance.judging.refusals import expect_refusal
 from conformance.problems import Conv
 from conformance.records import ReasonCode
 
@@ -110,7 +111,8 @@ def test_empty_batch(conform, recorder, kernel, target, dtype, config, window):
     order = (LAST,) * 3
     problem = convolution(dtype, config, ((edge,) * rank, (1,) * rank, (pad,) * rank, 1), batch=0, order=order)
     if kernel.pointwise:
-        _refused(recorder, kernel, target, config, problem, ReasonCode.EXTENT if edge == 1 else ReasonCode.OPERATION)
+        code = ReasonCode.EXTENT if edge == 1 else ReasonCode.OPERATION
+        expect_refusal(conform, recorder, kernel, problem, config=config, target=target, code=code)
         return
     run = conform(kernel, problem, config=config, target=target)
     recorder.verdict("launch", 0 in run.plan.grid, f"grid {run.plan.grid}")
@@ -140,13 +142,8 @@ REFUSED = {
 
 
 @scenario(where(family="conv", pointwise=True), refused=list(REFUSED), dtypes=("bf16",), configs=1)
-def test_what_is_no_product(recorder, kernel, target, dtype, config, refused):
+def test_what_is_no_product(conform, recorder, kernel, target, dtype, config, refused):
     """What cannot be seen as one product of matrices is refused for a typed reason."""
     geometry, order, code = REFUSED[refused]
-    _refused(recorder, kernel, target, config, convolution(dtype, config, geometry, order=order), code)
-
-
-def _refused(recorder, kernel, target, config, problem, code):
-    recorder.set(kernel=kernel, problem=problem, config=config, target=target)
-    reason = kernel.refusal(kernel.draft(problem, config, target))
-    recorder.verdict("refused", reason is not None and reason.code is code, str(reason))
+    problem = convolution(dtype, config, geometry, order=order)
+    expect_refusal(conform, recorder, kernel, problem, config=config, target=target, code=code)

@@ -35,10 +35,12 @@ def _sizes(kernel, dtype, config, name, step):
 
 def _padded(kernel, M, N, K, dtype):
     """Layouts whose pitches are multiples of 16 elements whatever the sizes, so that only the sizes change class."""
-    pad = {"a": -K % 16, "b": -N % 16, "out": -N % 16}
-    fields = {"layout_a": Layout(pad=pad["a"]), "layout_out": Layout(pad=pad["out"])}
-    fields["layout_b"] = Layout(pad=pad["b"]) if kernel.any_order else Layout("col", pad=-K % 16)
-    return fields
+    order_a, order_b = kernel.orders or ("row", "row")
+    return {
+        "layout_a": Layout(order_a, pad=-(K if order_a == "row" else M) % 16),
+        "layout_b": Layout(order_b, pad=-(N if order_b == "row" else K) % 16),
+        "layout_out": Layout(pad=-N % 16),
+    }
 
 
 def _compiled(harness, recorder, plans):

@@ -2,6 +2,7 @@
 
 from conformance.cases.random_problems import random_plan
 from conformance.cases.scenarios import CROSSED, every_kernel, scenario
+from conformance.kernels.kernel import NotApplicable
 
 #: Problems of each kernel by tier.
 COUNTS = {"quick": 1, "default": 20, "full": 200, "exhaustive": 200}
@@ -11,6 +12,9 @@ COUNTS = {"quick": 1, "default": 20, "full": 200, "exhaustive": 200}
 def test_random_problem(conform, harness, recorder, kernel, target, drawn):
     """A correct kernel passes every problem that it takes."""
     number, large = drawn + 1_000_000 * harness.settings.seed, harness.settings.has_gpu
-    plan = random_plan(kernel, number, target, large=large, soon_compiled=harness.settings.tier not in CROSSED)
-    recorder.set(options={"drawn": drawn})
+    recorder.set(kernel=kernel, target=target, options={"drawn": drawn})
+    try:
+        plan = random_plan(kernel, number, target, large=large, soon_compiled=harness.settings.tier not in CROSSED)
+    except NotApplicable as refusal:
+        recorder.not_applicable(refusal.reason)
     conform(kernel, plan.problem, config=plan.config, target=target, variant=plan.variant)

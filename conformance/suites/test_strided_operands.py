@@ -50,7 +50,7 @@ DESCRIPTOR_ORDERS = {"row-row": ("row", "row"), "col-col": ("col", "col"), "row-
 )
 def test_padded_pitches(conform, harness, kernel, target, dtype, config, view, padded, tma_store, descriptors):
     """The pitch is the leading stride, not the extent: each operand padded alone and all together, in each order."""
-    order_a, order_b = DESCRIPTOR_ORDERS[view] if kernel.any_order else ("row", "col")
+    order_a, order_b = kernel.orders or DESCRIPTOR_ORDERS[view]
     pads = {name: _step(dtype) * more if padded in (name, "all") else 0 for name, more in (("a", 1), ("b", 3))}
     out = 2 * _step(dtype) if padded in ("out", "all") else 0
     fields = {

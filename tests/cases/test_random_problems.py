@@ -9,7 +9,7 @@ from conformance.cases.random_problems import random_plan
 from conformance.heuristics.configs import Config
 from conformance.kernels.catalogue import catalogue, get
 from conformance.kernels.families import draw
-from conformance.kernels.kernel import Kernel, Variant
+from conformance.kernels.kernel import Kernel, NotApplicable, Variant
 from conformance.problems import Layout, mm
 from conformance.records import Reason, ReasonCode
 from conformance.targets import find
@@ -46,11 +46,27 @@ class Refusing(type(get("mm"))):
         return Reason(ReasonCode.LAYOUT, "a", "never")
 
 
-def test_a_kernel_that_takes_nothing_is_an_error(monkeypatch):
+def test_a_kernel_that_takes_nothing_gives_its_reason(monkeypatch):
     monkeypatch.setattr(random_problems, "PATIENCE", 20)
     kernel: Kernel = Refusing("shy", "mm", "mm")
-    with pytest.raises(RuntimeError, match="shy refused 20 random problems on sm_90"):
+    with pytest.raises(NotApplicable, match=r"shy refuses: layout \(a\): never"):
         random_plan(kernel, 0, HOPPER, large=False)
+
+
+class WholeTilesOnly(type(get("mm"))):
+    """Takes no dimension with a rest."""
+
+    def refusal(self, plan):
+        problem, config = plan.problem, plan.config
+        if problem.M % config.block_m or problem.N % config.block_n or 2 * config.block_m > problem.M:
+            return Reason(ReasonCode.EXTENT, "a", "whole tiles only")
+        return super().refusal(plan)
+
+
+def test_a_kernel_that_refuses_what_is_drawn_gets_an_example(monkeypatch):
+    monkeypatch.setattr(random_problems, "PATIENCE", 3)
+    plan = random_plan(WholeTilesOnly("whole", "mm", "mm"), 0, HOPPER, large=False)
+    assert (2 * plan.config.block_m, 2 * plan.config.block_n) == (plan.problem.M, plan.problem.N)
 
 
 def corners(plans):

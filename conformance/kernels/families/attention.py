@@ -47,7 +47,8 @@ class AttentionFamily(Kernel):
         if self.few_queries:
             queries = min(queries, 8)
         mask = Mask("causal") if shape in ("ragged", "many-k-blocks") else Mask()
-        return Attention(self.operation, 1, 2, queries, keys, 64, kv_heads=1, mask=mask, **dtype_fields(dtype))
+        shared = 2 if shape == WHOLE_TILES else 1  # the plainest problem of all has no heads to share
+        return Attention(self.operation, 1, 2, queries, keys, 64, kv_heads=shared, mask=mask, **dtype_fields(dtype))
 
     def timed(self, dtype: str) -> Attention:
         """See :class:`Kernel`: a batch of 4 with 16 heads."""

@@ -37,7 +37,7 @@ class GemmFamily(Kernel):
     def problem(self, dtype: str, M: int, N: int, K: int, **fields: Any) -> Gemm:
         """A problem of the kernel's operation, in the orders that it takes. ``dtype`` is one of :meth:`dtype_names`,
         ``fields`` are those of :class:`~conformance.problems.Gemm`."""
-        for name, order in zip(("layout_a", "layout_b"), self._orders or (), strict=False):
+        for name, order in zip(("layout_a", "layout_b"), self.orders or (), strict=False):
             fields.setdefault(name, Layout(order))
         if self.block_scaled:
             fields.setdefault("scaling", BLOCK_SCALINGS[1])
@@ -45,7 +45,7 @@ class GemmFamily(Kernel):
         return problem
 
     @property
-    def _orders(self) -> tuple[str, str] | None:
+    def orders(self) -> tuple[str, str] | None:
         """The orders of A and B where a problem may not have, or does not name, any other; None for all the same."""
         return self.usual_orders or (None if self.any_order else ("row", "col"))
 
@@ -66,7 +66,7 @@ class GemmFamily(Kernel):
         if self.descriptors and draw.chance(0.8):  # otherwise nearly every pitch would be refused
             n, k = 8 * triton.cdiv(n, 8), 16 * triton.cdiv(k, 16)
         batched = op in ("bmm", "baddbmm")
-        order_a, order_b = self._orders or (None, None)
+        order_a, order_b = self.orders or (None, None)
         out = draw.layout("row" if self.descriptors else None, batched)
         if out.batch == "zero":
             out = Layout(out.order, out.pad, out.step, out.offset)

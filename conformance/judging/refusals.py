@@ -1,0 +1,36 @@
+"""What becomes of a case whose problem a kernel is expected to refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from conformance.heuristics.configs import AnyConfig
+from conformance.judging.case_recorder import CaseRecorder
+from conformance.kernels.catalogue import own_kernels
+from conformance.kernels.kernel import Kernel
+from conformance.problems import Problem
+from conformance.records import ReasonCode
+from conformance.targets import Target
+
+
+def expect_refusal(
+    conform: Callable[..., Any],
+    recorder: CaseRecorder,
+    kernel: Kernel,
+    problem: Problem,
+    *,
+    config: AnyConfig,
+    target: Target,
+    code: ReasonCode,
+) -> None:
+    """A kernel of ours must refuse ``problem`` for a reason of this ``code``. One from elsewhere may have another
+    reason. It may also take the problem: then ``conform``, the fixture, judges it."""
+    recorder.set(kernel=kernel, problem=problem, config=config, target=target)
+    reason = kernel.refusal(kernel.draft(problem, config, target))
+    if kernel.name in own_kernels():
+        recorder.verdict("refused", reason is not None and reason.code is code, str(reason))
+    elif reason is not None:
+        recorder.verdict("refused", True, str(reason))
+    else:
+        conform(kernel, problem, config=config, target=target)
