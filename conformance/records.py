@@ -14,6 +14,7 @@ import json
 import math
 import os
 import re
+import stat
 import weakref
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,6 +35,7 @@ RUN_LIMIT = 16 << 20  # bytes of a run.json that are read: it may come from a st
 LARGEST = 10**15  # of a figure: one that is larger was not measured
 _Read = TypeVar("_Read", bound="CaseRecord | RunInfo")
 LINE_LIMIT = 4 << 20  # bytes of one line. A line has about 5 KB; each text in it is cut at 20,000 characters
+PROBLEMS_KEPT = 20  # sentences about unusable lines; the others are counted
 TEXT_LIMIT = 20_000  # characters of one text in a record: a line stays readable whatever a compiler printed
 
 
@@ -393,6 +395,7 @@ def without_surrogates(text: str | bytes) -> bytes:
     """``text`` as msgspec can read it: older versions wrote lone surrogates, which it refuses. Raises
     :class:`RecordError`."""
     text = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    refuse_huge_numbers(text)
     if b"\\ud" not in text:
         return text
     try:
@@ -441,7 +444,7 @@ def unreadable(text: str | bytes, error: Exception | None = None) -> RecordError
 
 
 def _parsed(text: str | bytes) -> Any:
-    return json.loads(text, parse_constant=no_constant, parse_float=finite)
+    return json.loads(text, parse_constant=no_constant, parse_float=finite, parse_int=finite_integer)
 
 
 def no_constant(name: str) -> None:
@@ -453,8 +456,14 @@ def finite(text: str) -> float:
     """The number that ``text`` writes. Raises ValueError for one that would be read as infinity."""
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"{text} is larger than any number that can be used")
+        raise ValueError(f"{text[:40]} is larger than any number that can be used")
     return value
+
+
+def finite_integer(text: str) -> int:
+    """The integer that ``text`` writes. Raises ValueError for one that no float comes near."""
+    finite(text)
+    return int(text)
 
 
 _RECORDS = Reader(CaseRecord)  # of the schemas 1 and 2
@@ -471,15 +480,43 @@ def from_line(line: str | bytes) -> CaseRecord:
         raise unreadable(text, error) from None
     record = record or _RECORDS.read(text)
     if record.status is Status.PASS:
-        refuse_failing(record.case, record.verdicts)
+        refuse_unproven(record.case, record.verdicts)
     return record
 
 
-def refuse_failing(case: str, verdicts: Iterable[Any]) -> None:
-    """Raises :class:`RecordError` if one of the ``verdicts`` of a ``case`` with the status pass failed."""
+def refuse_unproven(case: str, verdicts: Sequence[Any]) -> None:
+    """Raises :class:`RecordError` if a ``case`` with the status pass has no ``verdicts``, or if one of them failed."""
     failed = next((verdict.check for verdict in verdicts if not verdict.passed), None)
     if failed is not None:
         raise RecordError(f"case {case!r}: status pass, and the check {failed!r} failed")
+    if not verdicts:
+        raise RecordError(f"case {case!r}: status pass, and nothing was judged: a pass needs a verdict")
+
+
+_AS_ZEROS = bytes.maketrans(b"123456789E", b"000000000e")
+
+
+def refuse_huge_numbers(text: bytes) -> None:
+    """Raises :class:`RecordError` if the JSON ``text`` has a number that would be read as infinity, wherever it is. A
+    decoder looks only at the fields that its reader needs, so two readers would differ."""
+    if _may_be_huge(text):
+        try:
+            _parsed(text)
+        except (ValueError, RecursionError) as error:
+            raise RecordError(f"not a line of JSON: {error}") from None
+
+
+def _may_be_huge(text: bytes) -> bool:
+    """Whether ``text`` has 300 digits in a row, or a number with an exponent of three digits. That takes a hundredth of
+    the time of reading it."""
+    zeros = text.translate(_AS_ZEROS, b"+")
+    at = zeros.find(b"0e000")
+    while at >= 0 and zeros[max(at - 40, 0) : at].rstrip(b"0.-")[-1:] not in b" \t\r\n[:,":  # such as a digest
+        at = zeros.find(b"0e000", at + 1)
+    return at >= 0 or _DIGITS in zeros
+
+
+_DIGITS = b"0" * 300
 
 
 class LinePlaces:
@@ -557,21 +594,56 @@ def files_to_read(path: Path) -> list[Path]:
     """``path`` if it is a file of records, else those of the run in that folder. Raises FileNotFoundError if there is
     nothing to read."""
     files = record_files(path) if path.is_dir() else [path]
-    if not files or not all(file.is_file() for file in files):
+    if not files or not all(file.exists() for file in files):
         raise FileNotFoundError(f"{path} holds no records: give a run's folder or a {RECORDS_FILE}")
-    return files
+    return [plain_file(file) for file in files]
+
+
+def plain_file(path: Path) -> Path:
+    """``path``, if it is a file with an end. Raises OSError for anything else: a reader would wait at a fifo for ever,
+    and read a device until memory ends."""
+    kind = path.stat().st_mode
+    if not stat.S_ISREG(kind):
+        raise OSError(errno.EINVAL, "a file is required, and this is a fifo, a device or a folder", str(path))
+    return path
+
+
+class LineProblems:
+    """Sentences about the lines of a file that cannot be used. The first :data:`PROBLEMS_KEPT` are kept, the others
+    counted: a file of another kind may have millions of lines."""
+
+    def __init__(self) -> None:
+        self._kept: list[str] = []
+        self._more = 0
+
+    def add(self, text: str) -> None:
+        """Adds a sentence, cut if it is long."""
+        if len(self._kept) < PROBLEMS_KEPT:
+            self._kept.append(text if len(text) <= 500 else text[:500] + " ...")
+        else:
+            self._more += 1
+
+    def add_line(self, file: Path, number: int, line: bytes, error: RecordError) -> None:
+        """Adds the sentence about the unusable ``line`` with this ``number`` in ``file``."""
+        torn = "" if line.endswith(b"\n") or len(line) > LINE_LIMIT else "torn last line: "
+        self.add(f"{file.name}:{number}: {torn}{error}")
+
+    @property
+    def sentences(self) -> list[str]:
+        """What was kept, and how many more there were."""
+        return [*self._kept, f"{self._more} more problems are not listed"] if self._more else list(self._kept)
 
 
 def read_records(path: str | os.PathLike[str]) -> Reading:
     """Reads a records file, or those of a run's folder. A last line that was cut short (its writer died) and every
     invalid line become problems. Raises FileNotFoundError if there is nothing to read."""
     files = files_to_read(Path(path))
-    problems: list[str] = []
+    problems = LineProblems()
     places = LinePlaces(files)
     for number, file in enumerate(files):
         for _, start, length in each_record(file, problems):
             places.append(number, start, length)
-    return Reading(StoredRecords(places), tuple(problems))
+    return Reading(StoredRecords(places), tuple(problems.sentences))
 
 
 class PlacedRecord(NamedTuple):
@@ -582,7 +654,7 @@ class PlacedRecord(NamedTuple):
     length: int
 
 
-def each_record(file: Path, problems: list[str], part: str = "") -> Iterator[PlacedRecord]:
+def each_record(file: Path, problems: LineProblems, part: str = "") -> Iterator[PlacedRecord]:
     """The valid records in ``file``, one at a time: a file may have any size. Every line that cannot be used adds a
     sentence to ``problems``. With ``part``, whole lines without this text are passed over."""
     written = json.dumps(part)[1:-1].encode()
@@ -593,7 +665,7 @@ def each_record(file: Path, problems: list[str], part: str = "") -> Iterator[Pla
                     refuse_long(line)
                     yield PlacedRecord(from_line(line), start, len(line))
             except RecordError as error:
-                problems.append(problem_of(file, number, line, error))
+                problems.add_line(file, number, line, error)
 
 
 def lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
@@ -611,12 +683,6 @@ def refuse_long(line: bytes) -> None:
         raise RecordError(f"a line of more than {LINE_LIMIT} bytes")
 
 
-def problem_of(file: Path, number: int, line: bytes, error: RecordError) -> str:
-    """The sentence about the unusable ``line`` with this ``number`` in ``file``."""
-    torn = "" if line.endswith(b"\n") or len(line) > LINE_LIMIT else "torn last line: "
-    return f"{file.name}:{number}: {torn}{error}"
-
-
 def read_run(folder: str | os.PathLike[str]) -> RunInfo:
     """The ``run.json`` of a run's folder. Raises FileNotFoundError or :class:`RecordError`."""
     refuse_more_than(RUN_LIMIT, Path(folder) / RUN_FILE)
@@ -625,7 +691,7 @@ def read_run(folder: str | os.PathLike[str]) -> RunInfo:
 
 def refuse_more_than(limit: int, *files: Path) -> None:
     """Raises OSError if ``files`` hold more than ``limit`` bytes together."""
-    if sum(file.stat().st_size for file in files) > limit:
+    if sum(plain_file(file).stat().st_size for file in files) > limit:
         raise OSError(errno.EFBIG, f"more than {limit} bytes, which is all that is read", str(files[0]))
 
 

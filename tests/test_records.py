@@ -23,6 +23,7 @@ from conformance.records import (
     RunInfo,
     Status,
     Verdict,
+    LineProblems,
     each_record,
     from_line,
     incompleteness,
@@ -108,6 +109,13 @@ INVALID_LINES = [
     (_shortened(verdicts=[["a", 1]]), "verdicts[0][1]: Expected `bool`"),
     (_shortened(verdicts=[["memory", False, [4, 2]]]), "failed and has the form of one that passed"),
     (_shortened(status="pass", verdicts=[["memory", False]]), "status pass, and the check 'memory' failed"),
+    (_changed(status="pass", verdicts=[]), "status pass, and nothing was judged"),
+    (_shortened(status="pass", verdicts="absent"), "status pass, and nothing was judged"),
+    (_shortened(durations={"run": 7}).replace("7", "1e999"), "1e999 is larger than any number"),
+    (_shortened(unread=7.5).replace("7.5", "[-12.5E+0400]"), "-12.5E+0400 is larger than any number"),
+    (_changed(unread=7.5).replace("7.5", "9" * 5000), "9999 is larger than any number"),
+    (_shortened(unread="nan").replace('"nan"', "NaN"), "not a line of JSON"),
+    (_changed(unread="inf").replace('"inf"', "-Infinity"), "not a line of JSON"),
 ]
 #: The same, in fields that not every reader needs.
 INVALID_FIGURES = [
@@ -152,8 +160,8 @@ def test_every_field_is_required_in_schema_2(field):
 
 
 def test_a_line_lacks_what_has_its_default():
-    record = CaseRecord("a", "s", Status.PASS)
-    assert record.to_line() == '{"case":"a","suite":"s","status":"pass","schema":3}\n'
+    record = CaseRecord("a", "s", Status.NOT_RUN)
+    assert record.to_line() == '{"case":"a","suite":"s","status":"not-run","schema":3}\n'
     assert from_line(record.to_line()) == record
 
 
@@ -195,7 +203,7 @@ def test_a_run_json_of_more_than_is_read_is_refused(tmp_path, monkeypatch):
 
 
 def test_records_are_read_when_they_are_asked_for(tmp_path):
-    lines = [CaseRecord(case, "s", Status.PASS).to_line() for case in "abcd"]
+    lines = [CaseRecord(case, "s", Status.FAIL).to_line() for case in "abcd"]
     (tmp_path / "records-gw0.jsonl").write_text("".join(lines[:2]) + "{}\n")
     (tmp_path / "records-gw1.jsonl").write_text("".join(lines[2:]))
     stored = read_records(tmp_path).records
@@ -263,18 +271,18 @@ def test_a_long_line_is_a_problem_and_the_others_are_read(tmp_path, monkeypatch)
     monkeypatch.setattr(records, "LINE_LIMIT", 2_000)
     file, ok = tmp_path / "records.jsonl", RECORD.to_line()
     file.write_text(ok.replace(RECORD.case, "x" * 9_000) + ok)
-    problems: list[str] = []
+    problems = LineProblems()
     placed = list(each_record(file, problems))
-    assert problems == ["records.jsonl:1: a line of more than 2000 bytes"]
+    assert problems.sentences == ["records.jsonl:1: a line of more than 2000 bytes"]
     assert [file.read_bytes()[p.start :][: p.length] for p in placed] == [ok.encode()]
 
 
 def test_only_lines_with_a_text_are_read(tmp_path):
-    lines = [CaseRecord(case, "s", Status.PASS).to_line() for case in ("a", 'b"é', "c")]
+    lines = [CaseRecord(case, "s", Status.FAIL).to_line() for case in ("a", 'b"é', "c")]
     file = tmp_path / "records.jsonl"
     file.write_text(lines[0] + lines[1] + "damaged\n" + lines[2] + '{"torn')
-    problems: list[str] = []
+    problems = LineProblems()
     assert [placed.record.case for placed in each_record(file, problems, 'b"é')] == ['b"é']
-    assert [problem.partition(": ")[0] for problem in problems] == ["records.jsonl:5"]
+    assert [problem.partition(": ")[0] for problem in problems.sentences] == ["records.jsonl:5"]
     assert len(list(each_record(file, problems))) == 3
-    assert [problem.partition(": ")[0] for problem in problems[1:]] == ["records.jsonl:3", "records.jsonl:5"]
+    assert [problem.partition(": ")[0] for problem in problems.sentences[1:]] == ["records.jsonl:3", "records.jsonl:5"]

@@ -39,8 +39,7 @@ class CaseRecorder:
     """Collects the record of one case.
 
     ``status`` is the case's status so far. A run that was announced with :meth:`run_created` must be followed
-    by :meth:`run_judged`, and a case that passes must have judged something (a run, or any :meth:`verdict`): else it
-    fails when it is torn down. ``on_change`` is called after each change, so that what is known outlives the process.
+    by :meth:`run_judged`, and a case that passes must have a :meth:`verdict`: else it fails when it is torn down. ``on_change`` is called after each change, so that what is known outlives the process.
     ``ending`` is the exception that ends a case early; a framework can set a class that is its own skip as well.
     """
 
@@ -134,7 +133,7 @@ class CaseRecorder:
     @property
     def judged(self) -> bool:
         """Whether anything was judged."""
-        return bool(self._judged or self.verdicts)
+        return bool(self.verdicts)
 
     def not_applicable(self, reason: Reason) -> NoReturn:
         """Ends the test: kernel or target cannot take this case, for a typed reason."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from conformance.records import RECORDS_FILE, CaseRecord, each_record, record_files
+from conformance.records import RECORDS_FILE, CaseRecord, LineProblems, each_record, record_files
 
 #: Seconds after which what was written is forced to the disk. A process that dies loses nothing that it wrote; only a
 #: machine that fails loses the records of this time.
@@ -82,7 +82,7 @@ def foreseen(folder: Path, worker: str, case: str) -> CaseRecord | None:
     """The last record that the dead ``worker`` foresaw, if it is of this ``case``."""
     journal = journal_file(folder, worker)
     last = None
-    for placed in each_record(journal, []) if journal.exists() else ():
+    for placed in each_record(journal, LineProblems()) if journal.exists() else ():
         last = placed.record
     return last if last is not None and last.case == case else None
 
@@ -118,7 +118,7 @@ def merge(folder: Path, take: Callable[[CaseRecord], None]) -> tuple[Sequence[st
     is called with each record. No record is kept here, so a run may have any size.
     """
     parts = record_files(folder)
-    problems: list[str] = []
+    problems = LineProblems()
     lines: list[
         bytes
     ] = []  # the case of each and its place, which sort by case: tuples would take four times the memory
@@ -138,7 +138,7 @@ def merge(folder: Path, take: Callable[[CaseRecord], None]) -> tuple[Sequence[st
         merged.flush()
         os.fsync(merged.fileno())
     os.replace(scratch, folder / RECORDS_FILE)
-    for part in () if problems else parts:
+    for part in () if problems.sentences else parts:
         if part.name != RECORDS_FILE:
             part.unlink()
-    return MergedCases(lines), problems
+    return MergedCases(lines), problems.sentences

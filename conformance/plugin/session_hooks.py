@@ -26,6 +26,7 @@ from conformance.plugin.watchdog import PROCESS_ENDED
 from conformance.records import (
     RUN_FILE,
     CaseRecord,
+    LineProblems,
     RunInfo,
     Status,
     each_record,
@@ -167,7 +168,7 @@ class SessionRun:
         part = self.folder / f"records-{worker}.jsonl"
         if case is None:
             return
-        written = each_record(part, [], case) if part.exists() else ()
+        written = each_record(part, LineProblems(), case) if part.exists() else ()
         record = next((placed.record for placed in written if placed.record.case == case), None)
         if record is None:
             record = self._settings.expected_failures.applied(self._of_the_dead(worker, case))

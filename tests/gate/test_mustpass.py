@@ -25,8 +25,9 @@ STACK = {"torch": "2.13.0+cpu", "triton": "3.7.1", "device": None}
 def case(
     name: str, status: Status = Status.PASS, code: ReasonCode | None = None, executor="interpreter", **fields
 ) -> CaseRecord:
+    fields = {"verdicts": (Verdict("memory", True),) if status is Status.PASS else (), "stack": STACK, **fields}
     reason = Reason(code, "x", "y") if code else None
-    return CaseRecord(f"test_a.py::{name}", "a", status, reason=reason, executor=executor, stack=STACK, **fields)
+    return CaseRecord(f"test_a.py::{name}", "a", status, reason=reason, executor=executor, **fields)
 
 
 RECORDS = (
@@ -377,7 +378,10 @@ def test_lists_shrink_only_when_told_to(tmp_path, capsys, lists, how):
 def test_lists_grow_without_being_told_to(tmp_path, capsys):
     lists = tmp_path / "lists"
     conformance_mustpass("write", folder(tmp_path / "run", without("bf16")), "--to", lists)
-    more = folder(tmp_path / "more", but("refused", status=Status.PASS, executor="interpreter"))
+    more = folder(
+        tmp_path / "more",
+        but("refused", status=Status.PASS, executor="interpreter", verdicts=(Verdict("memory", True),)),
+    )
     assert conformance_mustpass("write", more, "--to", lists) == 0
     out = capsys.readouterr().out
     assert "1 added, 0 removed, 0 owe less, 1 owe more" in out

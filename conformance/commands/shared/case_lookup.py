@@ -10,6 +10,7 @@ from conformance.commands import CommandError, command_errors
 from conformance.records import (
     RUN_FILE,
     CaseRecord,
+    LineProblems,
     Reading,
     RecordError,
     each_record,
@@ -54,13 +55,13 @@ def newest_run() -> Path:
 def records_with(text: str, folder: Path) -> Iterator[CaseRecord]:
     """The records in ``folder`` whose case id contains ``text``. Raises :class:`CommandError` if none can be read.
     Other lines are passed over, so that a large run takes seconds."""
-    problems: list[str] = []
+    problems = LineProblems()
     with command_errors(OSError):
         for file in files_to_read(folder):
             for record in (placed.record for placed in each_record(file, problems, text)):
                 if text in record.case:
                     yield record
-    _complain(problems)
+    _complain(problems.sentences)
 
 
 def one_case(text: str, folder: Path) -> CaseRecord:

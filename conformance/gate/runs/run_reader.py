@@ -26,9 +26,6 @@ from conformance import records
 from conformance.gate.runs.record_figures import Code, Observed, Resources
 from conformance.records import Reason, RecordError, RunInfo, Status
 
-#: Problems with lines that are kept as sentences; the others are counted.
-PROBLEMS_KEPT = 100
-
 #: The statuses, the worst first: of a case that was recorded more than once the worst counts.
 WORST = (
     *(Status.CRASH, Status.TIMEOUT, Status.OOM),
@@ -130,10 +127,10 @@ def _run_info(folder: Path, side: _Collector) -> RunInfo | None:
     try:
         return records.read_run(folder)
     except FileNotFoundError:
-        side.problem(f"{records.RUN_FILE} is missing: whether the run ended and what was selected is not known")
+        side.problems.add(f"{records.RUN_FILE} is missing: whether the run ended and what was selected is not known")
         return None
     except (OSError, RecordError, UnicodeDecodeError) as error:
-        side.problem(f"{records.RUN_FILE}: {error}")
+        side.problems.add(f"{records.RUN_FILE}: {error}")
         return None
 
 
@@ -221,6 +218,7 @@ _RANK = {status: rank for rank, status in enumerate(WORST)}
 def _decoded(line: bytes) -> _Line:
     """The part of ``line`` that comparing needs. Raises :class:`RecordError`."""
     records.refuse_long(line)
+    records.refuse_huge_numbers(line)
     try:
         decoded = _decode_packed(line) if records.schema_of(line) == records.SCHEMA else _decode(line)
         if decoded.schema not in records.READABLE_SCHEMAS:
@@ -230,7 +228,7 @@ def _decoded(line: bytes) -> _Line:
     if not all(verdict.passed or isinstance(verdict.text, str) for verdict in decoded.verdicts):
         raise RecordError("a check failed and has the form of one that passed")
     if decoded.status is Status.PASS:
-        records.refuse_failing(decoded.case, decoded.verdicts)
+        records.refuse_unproven(decoded.case, decoded.verdicts)
     return decoded
 
 
@@ -275,8 +273,7 @@ class _Collector:
         self._raw_stack = msgspec.Raw()
         self.tier: str | None = None
         self.seed: int | None = None
-        self.problems: list[str] = []
-        self.problems_dropped = 0
+        self.problems = records.LineProblems()
         self.mixed: set[str] = set()
         for number, file in enumerate(files):
             self._read(number, file)
@@ -286,7 +283,6 @@ class _Collector:
         self._unsorted = None
 
     def reading(self, name: str, run: RunInfo | None) -> ComparedRun:
-        more = [f"{self.problems_dropped} more problems are not listed"] if self.problems_dropped else []
         return ComparedRun(
             name=name,
             records=ComparedRecords(self._places),
@@ -295,15 +291,9 @@ class _Collector:
             stack=(run.stack if run else None) or self.stack or {},
             tier=run.tier if run else self.tier,
             seed=run.seed if run else self.seed,
-            problems=(*self.problems, *more),
+            problems=tuple(self.problems.sentences),
             mixed=tuple(sorted(self.mixed)),
         )
-
-    def problem(self, text: str) -> None:
-        if len(self.problems) < PROBLEMS_KEPT:
-            self.problems.append(text if len(text) <= 500 else text[:500] + " ...")
-        else:
-            self.problems_dropped += 1
 
     def _read(self, number: int, file: Path) -> None:
         with file.open("rb") as stream:
@@ -312,7 +302,7 @@ class _Collector:
                     decoded = _decoded(line)
                     self._note_origin(decoded, line)
                 except RecordError as error:
-                    self.problem(records.problem_of(file, at, line, error))
+                    self.problems.add_line(file, at, line, error)
                     continue
                 place = number, start, len(line)
                 if self._unsorted is None and self._last is not None and decoded.case < self._last[0]:
@@ -338,7 +328,7 @@ class _Collector:
         if self._last is not None and self._last[0] == case:
             earlier = self._last[1]
             worse = min(status, earlier, key=_RANK.__getitem__)
-            self.problem(
+            self.problems.add(
                 f"case {case!r} is recorded more than once ({earlier.value}, {status.value}): {worse.value} counts"
             )
             if worse is not status:
