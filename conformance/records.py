@@ -703,8 +703,12 @@ def run_from_text(text: str | bytes) -> RunInfo:
 def replace_file(path: Path, text: str) -> None:
     """Writes ``text`` to ``path`` so that a reader finds the old content or the new one, never a part."""
     scratch = path.with_name(path.name + ".tmp")
-    scratch.write_text(text, encoding="utf-8")
-    os.replace(scratch, path)
+    try:
+        scratch.write_text(text, encoding="utf-8")
+        os.replace(scratch, path)
+    except OSError:
+        scratch.unlink(missing_ok=True)
+        raise
 
 
 def incompleteness(selected: Iterable[str], recorded: Iterable[str]) -> list[str]:

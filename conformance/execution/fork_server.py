@@ -27,6 +27,8 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+from conformance.machine.descendants import adopted, end_descendants
+
 #: What the server imports: torch, triton, this harness's compile process and its kernels. Functions are called.
 PRELOADED = (
     "torch",
@@ -247,10 +249,11 @@ def _preload(names: Sequence[str]) -> None:
 
 def serve_many(listening: int, preloaded: Sequence[str]) -> None:
     """Forks a server of its own for each process that connects to the socket ``listening``, and ends with the last of
-    them."""
+    them, as does whatever they have started: their asker may have been killed."""
     _preload(preloaded)
-    servers, idle_until = 0, time.monotonic() + LINGER_SECONDS
-    with socket.socket(fileno=listening) as listener:
+    servers: set[int] = set()
+    idle_until = time.monotonic() + LINGER_SECONDS
+    with adopted(), socket.socket(fileno=listening) as listener:
         listener.settimeout(0.5)
         while servers or time.monotonic() < idle_until:
             with contextlib.suppress(TimeoutError):
@@ -258,13 +261,16 @@ def serve_many(listening: int, preloaded: Sequence[str]) -> None:
                 with asker:
                     if not _is_ours(asker):
                         continue
-                    if os.fork() == 0:
+                    server = os.fork()
+                    if server == 0:
                         listener.close()
                         serve(asker.detach(), preloaded)
                         os._exit(0)
-                servers, idle_until = servers + 1, 0.0
-            while servers and os.waitpid(-1, os.WNOHANG)[0]:
-                servers -= 1
+                servers.add(server)
+                idle_until = 0.0
+            while servers and (ended := os.waitpid(-1, os.WNOHANG)[0]):
+                servers.discard(ended)
+    end_descendants(set())
 
 
 def serve(control: int, preloaded: Sequence[str]) -> None:

@@ -39,8 +39,10 @@ class CaseRecorder:
     """Collects the record of one case.
 
     ``status`` is the case's status so far. A run that was announced with :meth:`run_created` must be followed
-    by :meth:`run_judged`, and a case that passes must have a :meth:`verdict`: else it fails when it is torn down. ``on_change`` is called after each change, so that what is known outlives the process.
+    by :meth:`run_judged`, and a case that passes must have a :meth:`verdict`: else it fails when it is torn down.
+    ``on_change`` is called after each change, so that what is known outlives the process.
     ``ending`` is the exception that ends a case early; a framework can set a class that is its own skip as well.
+    ``phases`` are those parts of the case that a framework has seen to their end.
     """
 
     def __init__(self, case: str, suite: str = "", base: Path | None = None, **fixed: Any) -> None:
@@ -53,6 +55,7 @@ class CaseRecorder:
         self.stage: str | None = None
         self.durations: dict[str, float] = {}
         self.verdicts: list[Verdict] = []
+        self.phases: set[str] = set()
         self.on_change: Callable[[], None] = lambda: None
         self.ending: type[CaseEnded] = CaseEnded
         self._base = base

@@ -10,7 +10,7 @@ import importlib
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,21 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     return worker_count(len(options.settings(config).gpus.entries), core_count())
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
+    """Without ``-n`` one worker runs the cases, so that one that dies costs one case. ``-n 0``, a debugger and
+    ``-s`` keep them in this process."""
+    option = config.option
+    here = option.capture == "no" or any(
+        getattr(option, name, False) for name in ("usepdb", "trace", "setuponly", "setupplan")
+    )
+    untold = getattr(option, "numprocesses", 0) is None and option.dist == "no" and not option.tx
+    worker = hasattr(config, "workerinput")
+    if untold and not (worker or here or _only_looks(config)) and is_active(config):
+        option.numprocesses = 1
+    return (yield)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     if not is_active(config):
@@ -66,6 +81,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _configure_main(config: pytest.Config) -> None:
     """The process that the user started: it leads the workers, or runs the cases itself if there are none."""
+    if getattr(config.option, "forked", False):
+        raise pytest.UsageError(
+            "--forked runs each test in a process of its own, where it leaves no record: leave it out; every worker of "
+            "xdist that dies costs one case and is replaced"
+        )
     settings, ids, workers = options.settings(config), CaseIds(config), _workers(config)
     if workers > 1 and case_ids.selects_package(config):
         config.option.tx = [LAUNCHED if spec == "popen" else spec for spec in config.option.tx]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import warnings
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +19,7 @@ from conformance.machine import device_memory
 from conformance.machine.versions import imported_versions
 from conformance.plugin import case_ids
 from conformance.plugin.fixtures import RECORDER
-from conformance.plugin.record_files import RecordFile, stacks_file
+from conformance.plugin.record_files import RecordFile, process_file, stacks_file
 from conformance.plugin.watchdog import Watchdog, device_fault
 from conformance.records import CaseRecord, CompileFailure, ConformanceFailure, Status, Verdict
 
@@ -66,10 +68,15 @@ class ItemRecording:
         self._watchdog: Watchdog | None = None
         self._options = _options(settings)
 
-    def pytest_sessionstart(self) -> None:
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        self._session = session
         process = self.process
         stacks = stacks_file(process.folder, process.name)
-        self._watchdog = Watchdog(self.settings.case_timeout_s, stacks, process.terminal, self._end)
+        try:
+            process_file(process.folder, process.name).write_text(str(os.getpid()))
+            self._watchdog = Watchdog(self.settings.case_timeout_s, stacks, process.terminal, self._end)
+        except OSError as error:
+            pytest.exit(cannot_write(process.folder, error))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
@@ -100,13 +107,18 @@ class ItemRecording:
         assert self._watchdog is not None  # the session has started
         with self._watchdog.watching(recorder):
             result = yield
+            if recorder.status is Status.PASS and not recorder.phases >= {"setup", "teardown"}:
+                recorder.conclude(Status.FAIL, _UNSEEN)
             fault = device_fault()
             if fault is not None:
                 text = "\n".join(filter(None, (recorder.diagnosis, f"left its GPU unusable: {fault}")))
                 self._watchdog.finish(recorder, Status.CRASH, text)
-        if recorder.status not in (Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN):
-            recorder.keep_artefacts()  # a failure is read later, and elsewhere
-        self.file.write(recorder.record())
+        try:
+            if recorder.status not in (Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN):
+                recorder.keep_artefacts()  # a failure is read later, and elsewhere
+            self.file.write(recorder.record())
+        except OSError as error:
+            self._session.shouldstop = cannot_write(self.process.folder, error)
         device_memory.give_back(device_memory.KEPT)
         return result
 
@@ -126,12 +138,26 @@ class ItemRecording:
         if recorder is not None:
             self.process.stack.update(imported_versions())  # the recorder's stack, too
             self._record_phase(recorder, report, call)
+            recorder.phases.add(report.when)
+            if report.failed and encodable(report.longreprtext) != report.longreprtext:
+                report.longrepr = encodable(report.longreprtext)  # a terminal takes no lone surrogate either
             if report.failed:
                 report.sections.append(("conformance: reproduce with", recorder.record().repro))
             if report.when == "call" or not report.passed:
                 outcome = "xfailed" if hasattr(report, "wasxfail") else report.outcome
                 recorder.outcome = outcome if report.when == "call" else f"{outcome} in {report.when}"
         return report
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_report_to_serializable(self) -> Generator[None, Any, Any]:
+        """What a worker sends: a lone surrogate, which no channel takes, is escaped."""
+        return encodable((yield))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_warning_recorded(self, warning_message: warnings.WarningMessage) -> None:
+        text = str(warning_message.message)
+        if encodable(text) != text:
+            warning_message.message = encodable(text)
 
     def _record_phase(self, recorder: CaseRecorder, report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
         """Records one phase of the test: setup, call or teardown.
@@ -183,7 +209,10 @@ class ItemRecording:
 
     def _foresee(self, recorder: CaseRecorder) -> None:
         stage = f" in stage {recorder.stage}" if recorder.stage else ""
-        self.file.foresee(recorder.record(Status.CRASH, f"the process died while it ran this case{stage}"))
+        try:
+            self.file.foresee(recorder.record(Status.CRASH, f"the process died while it ran this case{stage}"))
+        except OSError as error:
+            self._session.shouldstop = cannot_write(self.process.folder, error)
 
     def _end(self, record: CaseRecord) -> None:
         record = self.settings.expected_failures.applied(record)
@@ -194,6 +223,29 @@ class ItemRecording:
     def _repro(self, case: str) -> str:
         """A command line that runs this one case as it was run here."""
         return f"{_COMMAND} {shlex.quote(case)} {self._options}"
+
+
+#: The diagnosis of a case whose test was run elsewhere, where its recorder is not.
+_UNSEEN = (
+    "no end of this test was seen here: an option or a plugin runs tests in processes of its own; leave it out. A "
+    "worker of xdist that dies is replaced"
+)
+
+
+def cannot_write(folder: Path, error: Exception) -> str:
+    """The sentence with which a run ends whose records cannot be written."""
+    return f"cannot write records to {folder} ({getattr(error, 'strerror', None) or error}): the run ends here"
+
+
+def encodable(value: Any) -> Any:
+    """Plain data with lone surrogates escaped in its texts: they are no text elsewhere."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {encodable(key): encodable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(encodable, value))
+    return value
 
 
 _COMMAND = f"python -m pytest --pyargs {case_ids.SUITES_PACKAGE} --conformance-case"
@@ -223,7 +275,7 @@ def _fail(recorder: CaseRecorder, report: pytest.TestReport, text: str) -> None:
 
 def _mark_failed(report: pytest.TestReport, text: str) -> None:
     report.outcome = "failed"
-    report.longrepr = text
+    report.longrepr = encodable(text)
     if hasattr(report, "wasxfail"):
         del report.wasxfail
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import struct
 import threading
@@ -24,10 +25,11 @@ JOURNAL_LIMIT = 1 << 20
 
 class RecordFile:
     """One process's records: each is one line, written before :meth:`write` returns. Beside it lies a journal. Its last
-    whole line is the record that would be right if the process died now."""
+    whole line is the record that would be right if the process died now. What cannot be written whole is not there: a
+    line that does not fit the disk is taken back, and OSError raised."""
 
     def __init__(self, folder: Path, worker: str) -> None:
-        self.path = folder / f"records-{worker}.jsonl"
+        self.path = part_file(folder, worker)
         self._journal_path = journal_file(folder, worker)
         self._files: dict[Path, int] = {}  # opened when first written to
         self._journal_size = 0
@@ -45,6 +47,8 @@ class RecordFile:
             if time.monotonic() - self._synced >= SYNC_S:
                 os.fsync(file)
                 self._synced = time.monotonic()
+                if os.fstat(file).st_nlink == 0:
+                    raise FileNotFoundError(errno.ENOENT, "the file was removed", str(self.path))
             if self._journal_size > JOURNAL_LIMIT:  # no case is under way, so nothing in it is needed
                 os.ftruncate(self._files[self._journal_path], 0)
                 self._journal_size = 0
@@ -67,24 +71,56 @@ class RecordFile:
         if file is None:
             file = self._files[path] = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         rest = memoryview(record.to_line().encode())
-        while rest:
-            written = os.write(file, rest)
-            rest = rest[written:]
-            self._journal_size += written if path == self._journal_path else 0
+        whole = len(rest)
+        try:
+            while rest:
+                rest = rest[os.write(file, rest) :]
+        except OSError:
+            if len(rest) < whole:
+                os.ftruncate(file, os.fstat(file).st_size - (whole - len(rest)))
+            raise
+        self._journal_size += whole if path == self._journal_path else 0
         return file
+
+
+def part_file(folder: Path, worker: str) -> Path:
+    return folder / f"records-{worker}.jsonl"
 
 
 def journal_file(folder: Path, worker: str) -> Path:
     return folder / f"inflight-{worker}.jsonl"
 
 
+def process_file(folder: Path, worker: str) -> Path:
+    """Where the number of a worker's process is kept while it lives."""
+    return folder / f"process-{worker}.txt"
+
+
 def foreseen(folder: Path, worker: str, case: str) -> CaseRecord | None:
     """The last record that the dead ``worker`` foresaw, if it is of this ``case``."""
+    last = _last_foreseen(folder, worker)
+    return last if last is not None and last.case == case else None
+
+
+def written(folder: Path, worker: str, case: str) -> CaseRecord | None:
+    """The record of ``case`` that ``worker`` has written."""
+    part = part_file(folder, worker)
+    placed = each_record(part, LineProblems(), case) if part.exists() else ()
+    return next((record for record, _, _ in placed if record.case == case), None)
+
+
+def in_flight(folder: Path, worker: str) -> CaseRecord | None:
+    """The record that ``worker`` foresees for the case that it runs; None between two cases."""
+    last = _last_foreseen(folder, worker)
+    return None if last is None or written(folder, worker, last.case) is not None else last
+
+
+def _last_foreseen(folder: Path, worker: str) -> CaseRecord | None:
     journal = journal_file(folder, worker)
     last = None
     for placed in each_record(journal, LineProblems()) if journal.exists() else ():
         last = placed.record
-    return last if last is not None and last.case == case else None
+    return last
 
 
 def stacks_file(folder: Path, worker: str) -> Path:
@@ -129,6 +165,7 @@ def merge(folder: Path, take: Callable[[CaseRecord], None]) -> tuple[Sequence[st
     lines.sort()
     scratch = folder / f"{RECORDS_FILE}.tmp"
     with contextlib.ExitStack() as opened:
+        opened.callback(scratch.unlink, missing_ok=True)  # what did not fit the disk; else it has another name by then
         streams = [opened.enter_context(part.open("rb")) for part in parts]
         merged = opened.enter_context(scratch.open("wb"))
         for line in lines:
@@ -137,7 +174,7 @@ def merge(folder: Path, take: Callable[[CaseRecord], None]) -> tuple[Sequence[st
             merged.write(streams[number].read(length).rstrip(b"\n") + b"\n")
         merged.flush()
         os.fsync(merged.fileno())
-    os.replace(scratch, folder / RECORDS_FILE)
+        os.replace(scratch, folder / RECORDS_FILE)
     for part in () if problems.sentences else parts:
         if part.name != RECORDS_FILE:
             part.unlink()

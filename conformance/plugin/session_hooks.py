@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
+import sqlite3
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -16,20 +19,22 @@ import pytest
 
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE, environment
 from conformance.judging.settings import Settings
+from conformance.machine.descendants import adopted, descendants, end_descendants
 from conformance.machine.gpus import GpuLeases
 from conformance.machine.versions import machine_stack
-from conformance.plugin.case_hooks import mark_xfailed
+from conformance.plugin.case_hooks import cannot_write, mark_xfailed
 from conformance.plugin.case_ids import CaseIds, check_case_ids, suite_of
 from conformance.plugin.compile_stage import RunStage
-from conformance.plugin.record_files import RecordFile, foreseen, merge, stacks_file
+from conformance.plugin.record_files import RecordFile, foreseen, merge, stacks_file, written
+from conformance.plugin.run_signals import RunSignals
 from conformance.plugin.watchdog import PROCESS_ENDED
+from conformance.plugin.worker_watch import WorkerWatch
 from conformance.records import (
     RUN_FILE,
     CaseRecord,
-    LineProblems,
     RunInfo,
     Status,
-    each_record,
+    first_of,
     incompleteness,
     jsonable,
     replace_file,
@@ -84,6 +89,12 @@ class SessionRun:
         self._collected_workers: set[str] = set()
         self._early_deaths = 0
         self._info: RunInfo | None = None
+        self._lost = ""  # why there is none at the end
+        self._watch = WorkerWatch(folder, settings.case_timeout_s, _give_up)
+        self._signals = RunSignals(self._watch.kill_all, stderr)
+        self._cleanup = contextlib.ExitStack()
+        self._earlier: set[int] = set()
+        self._ended: list[str] = []
         self._file = RecordFile(folder, CONTROLLER)
         self._tally = Tally()
 
@@ -93,10 +104,26 @@ class SessionRun:
     def pytest_sessionstart(self) -> None:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            (self.folder / RUN_FILE).touch(exist_ok=False)  # of two runs that begin at once, one has the folder
             self._write_info(RunInfo(**self._facts()))
             self._write_environment()
+        except FileExistsError:
+            raise pytest.UsageError(
+                f"--run-dir {self.folder}: another run has begun there; give each run a folder of its own"
+            ) from None
         except OSError as error:
             raise pytest.UsageError(f"cannot write records to {self.folder} ({error}): give --run-dir") from None
+        self._earlier = descendants()
+        self._cleanup.enter_context(adopted())
+        self._cleanup.callback(self._signals.restore)
+        self._signals.install()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_keyboard_interrupt(self) -> None:
+        self._signals.ending = True
+
+    def pytest_unconfigure(self) -> None:
+        self._cleanup.close()
 
     def pytest_report_header(self) -> str:
         gpus = ", ".join(self._settings.gpus.entries) or "none (interpreter and cross-compilation)"
@@ -112,13 +139,17 @@ class SessionRun:
         node.workerinput["conformance_workers"] = self._workers
         node.workerinput["conformance_stack"] = self.stack
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodeready(self, node: Any) -> None:
+        self._watch.watch(node)
+
     # Collection
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         case = self._case_ids(report.nodeid) if report.failed else None
         if case is not None and case not in self._uncollectable:
             self._uncollectable.append(case)
-            self._file.write(self._bare(case, Status.FAIL, "failed in collection", report.longreprtext))
+            self._write(self._bare(case, Status.FAIL, "failed in collection", report.longreprtext))
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._select([item.nodeid for item in session.items])
@@ -135,9 +166,10 @@ class SessionRun:
         if not cases:
             self._refuse_filters_that_match_nothing()
         self._selected = cases
-        self._write_selected()
-        if self._compile_stage is not None:
-            self._compile_stage.run(cases)
+        with self._ends_run():
+            self._write_selected()
+            if self._compile_stage is not None:
+                self._compile_stage.run(cases)
 
     def _write_selected(self) -> None:
         cases = [*(self._selected or ()), *self._uncollectable]
@@ -150,11 +182,30 @@ class SessionRun:
         if wanted:
             raise pytest.UsageError(f"no collected case has {wanted}: see 'conformance list'")
 
+    def _write(self, record: CaseRecord) -> None:
+        with self._ends_run():
+            self._file.write(record)
+
+    @contextlib.contextmanager
+    def _ends_run(self) -> Iterator[None]:
+        """Inside, a folder that cannot be written to ends the run with a sentence."""
+        try:
+            yield
+        except (OSError, sqlite3.Error) as error:
+            if not self._concerns_folder(error):
+                raise
+            pytest.exit(cannot_write(self.folder, error))
+
+    def _concerns_folder(self, error: Exception) -> bool:
+        full = isinstance(error, sqlite3.Error) or getattr(error, "errno", None) in _FULL
+        return full or str(getattr(error, "filename", "")).startswith(str(self.folder))
+
     # Workers that die
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object | None) -> None:
         self._leases.give_back(node.gateway.id)
+        self._watch.forget(node)
         if error is None or node.gateway.id in self._collected_workers:
             return
         self._early_deaths += 1
@@ -165,14 +216,12 @@ class SessionRun:
     def pytest_handlecrashitem(self, crashitem: str, report: Any) -> None:
         case = self._case_ids(crashitem)
         worker = report.node.gateway.id
-        part = self.folder / f"records-{worker}.jsonl"
         if case is None:
             return
-        written = each_record(part, LineProblems(), case) if part.exists() else ()
-        record = next((placed.record for placed in written if placed.record.case == case), None)
+        record = written(self.folder, worker, case)
         if record is None:
             record = self._settings.expected_failures.applied(self._of_the_dead(worker, case))
-            self._file.write(record)
+            self._write(record)
         if record.status is Status.EXPECTED_FAIL and record.outcome in (PROCESS_DIED, PROCESS_ENDED):
             mark_xfailed(report, str(record.reason))
 
@@ -185,6 +234,9 @@ class SessionRun:
         late = stacks.read_text(errors="replace") if stacks.exists() else ""
         if late:
             text = f"ran past its deadline, holding the interpreter's lock; the process was ended. Its stacks:\n{late}"
+            record = replace(record, status=Status.TIMEOUT, diagnosis=text)
+        elif self._watch.reason(worker):
+            text = f"ran past its deadline of {self._settings.case_timeout_s:g} s: {self._watch.reason(worker)}"
             record = replace(record, status=Status.TIMEOUT, diagnosis=text)
         return replace(record, outcome=PROCESS_DIED)
 
@@ -203,12 +255,35 @@ class SessionRun:
 
     # End
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        info = self.finish()
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, None, None]:
+        self._signals.ending = True
+        try:
+            yield
+        except OSError as error:  # pytest's junit.xml lies in the folder
+            if not self._concerns_folder(error):
+                raise
+        self._end()
         bad = any(status not in _UNREMARKABLE for status in self._tally.statuses)
-        if (info.problems or bad) and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        problems = self._lost or (self._info is not None and self._info.problems)
+        if (problems or bad) and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _end(self) -> None:
+        """Finishes the run, and ends what its cases have left behind."""
+        self._watch.stop()
+        try:
+            if not (self.folder / RUN_FILE).exists():
+                raise FileNotFoundError(errno.ENOENT, "it was removed while the run went on", str(self.folder))
+            self.finish()
+        except (OSError, sqlite3.Error) as error:
+            if not self._concerns_folder(error):
+                raise
+            why = getattr(error, "strerror", None) or error
+            self._lost = (
+                f"the records in {self.folder} could not be merged: {why}; what is still there was left as it is"
+            )
+        self._ended = end_descendants(self._earlier)
 
     def finish(self) -> RunInfo:
         """Merges the records, compares them with what was selected and writes the summary."""
@@ -234,9 +309,10 @@ class SessionRun:
         self._info = RunInfo(**facts)
         if self._uncollectable:
             self._write_selected()
-        for leftover in (*self.folder.glob("inflight-*.jsonl"), *self.folder.glob("stacks-*.txt")):
-            if leftover.suffix == ".jsonl" or leftover.stat().st_size == 0:
-                leftover.unlink()
+        for pattern in ("inflight-*.jsonl", "process-*.txt", "stacks-*.txt"):
+            for leftover in self.folder.glob(pattern):
+                if not pattern.startswith("stacks") or leftover.stat().st_size == 0:
+                    leftover.unlink()
         self._write_info(self._info)
         summary = render_markdown(self._tally.summary(self._info))
         (self.folder / SUMMARY_FILE).write_text(summary, encoding="utf-8")
@@ -244,22 +320,32 @@ class SessionRun:
 
     def abort(self, record: CaseRecord) -> None:
         """Ends the run from its only process, which is about to be ended because of ``record``."""
-        self.finish()
+        self._end()
         lines = [
             f"conformance: {record.case}: {record.status.value}: {record.diagnosis}",
             "conformance: the process that ran it is pytest's own, so the run ends here; with '-n 1' or more only a",
             f"conformance: worker ends and the run goes on. Records so far: {self.folder}",
+            *self._closing_lines(),
         ]
         print("", *lines, sep="\n", file=self._stderr, flush=True)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        if self._info is None:
+        if self._info is None and not self._lost:
             return
         terminalreporter.section("conformance")
-        terminalreporter.write_line(render_text(self._tally.summary(self._info)))
+        if self._info is not None:
+            terminalreporter.write_line(render_text(self._tally.summary(self._info)))
+        for line in self._closing_lines():
+            terminalreporter.write_line(line)
         if self._compile_stage is not None and str(self._compile_stage):
             terminalreporter.write_line(str(self._compile_stage))
         terminalreporter.write_line(f"records: {self.folder}")
+
+    def _closing_lines(self) -> list[str]:
+        lines = [f"PROBLEM {self._lost}"] if self._lost else []
+        if self._ended:
+            lines.append(f"ended {len(self._ended)} processes that cases had left: {first_of(self._ended, 5)}")
+        return lines
 
     def _write_environment(self) -> None:
         facts, suites = self._facts(), self._case_ids.suites[1:]
@@ -283,6 +369,17 @@ class SessionRun:
 
     def _write_info(self, info: RunInfo) -> None:
         replace_file(self.folder / RUN_FILE, json.dumps(jsonable(info), indent=1) + "\n")
+
+
+#: Errors of a disk that takes no more.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+
+
+def _give_up(node: Any) -> None:
+    """Has xdist take a worker for lost whose process cannot be ended, so that its pipes stay open."""
+    from xdist.workermanage import Marker
+
+    node.process_from_remote(Marker.END)
 
 
 def own_stderr() -> TextIO:

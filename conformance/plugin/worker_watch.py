@@ -1,0 +1,129 @@
+"""Ends workers that no longer run: those that were stopped, or that wait in the kernel for a driver.
+
+A worker's own watchdog (:mod:`conformance.plugin.watchdog`) ends it at the deadline of its case, as long as its threads
+run. This one is a thread of the process that leads the workers, and acts some seconds later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from conformance.plugin import watchdog
+from conformance.plugin.record_files import in_flight, journal_file, part_file, process_file
+
+#: Seconds between two looks at the workers.
+LOOK_S = 1.0
+#: Seconds within which a process that is killed must be gone. One in the kernel may stay; the run goes on without it.
+GONE_S = 10.0
+#: States of a process in which none of its threads runs: stopped, traced, and waiting without an end.
+_STILL = "TtD"
+
+
+@dataclass
+class _Watched:
+    node: Any
+    seen: object = None  # sizes of its files when they last changed
+    quiet_s: float = 0.0  # for how long they have not
+    still_s: float = 0.0  # for how long it has been in a state of _STILL
+    killed_at: float | None = None
+
+
+class WorkerWatch:
+    """Watches workers whose cases have ``deadline_s`` seconds. ``lost`` is called in this thread with a worker that
+    was killed and does not go."""
+
+    def __init__(self, folder: Path, deadline_s: float, lost: Callable[[Any], None]) -> None:
+        self._folder = folder
+        self._limit_s = deadline_s + watchdog.LOCK_GRACE_S + watchdog.REARM_S + LOOK_S
+        self._lost = lost
+        self._workers: dict[str, _Watched] = {}
+        self._reasons: dict[str, str] = {}
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def watch(self, node: Any) -> None:
+        """Begins to watch a worker of xdist."""
+        self._workers[node.gateway.id] = _Watched(node)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="worker-watch", daemon=True)
+            self._thread.start()
+
+    def forget(self, node: Any) -> None:
+        """The worker has ended."""
+        self._workers.pop(node.gateway.id, None)
+
+    def stop(self) -> None:
+        """Watches no longer."""
+        self._ended.set()
+
+    def kill_all(self) -> None:
+        """Kills every worker."""
+        for watched in list(self._workers.values()):
+            _kill(watched.node)
+
+    def reason(self, worker: str) -> str:
+        """Why this ended the worker; empty if it did not."""
+        return self._reasons.get(worker, "")
+
+    def _run(self) -> None:
+        last = time.monotonic()
+        while not self._ended.wait(LOOK_S):
+            now = time.monotonic()
+            passed = min(now - last, 2 * LOOK_S)  # what passed while this process was stopped, too, does not count
+            last = now
+            for name, watched in list(self._workers.items()):
+                with contextlib.suppress(OSError):  # the run's folder may be gone
+                    self._look(name, watched, passed, now)
+
+    def _look(self, name: str, watched: _Watched, passed: float, now: float) -> None:
+        if watched.killed_at is not None:
+            if now - watched.killed_at > GONE_S:
+                self.forget(watched.node)
+                self._lost(watched.node)
+            return
+        files = [_facts(path(self._folder, name)) for path in (journal_file, part_file)]
+        watched.quiet_s = watched.quiet_s + passed if files == watched.seen else 0.0
+        watched.seen = files
+        state = _state(process_file(self._folder, name))
+        watched.still_s = watched.still_s + passed if state in _STILL else 0.0
+        late = watched.quiet_s > self._limit_s
+        if watched.still_s > self._limit_s or (late and in_flight(self._folder, name) is not None):
+            doing = {"T": ": it was stopped", "t": ": a debugger held it", "D": ": it waited in the kernel"}.get(
+                state, ""
+            )
+            self._reasons[name] = f"its process did nothing for {watched.quiet_s:.0f} s{doing}; the run killed it"
+            watched.killed_at = now
+            _kill(watched.node)
+        elif late:
+            watched.quiet_s = 0.0  # it waits for its next case
+
+
+def _kill(node: Any) -> None:
+    """Kills the process that xdist started for a worker. If that is a launcher, its worker dies with it."""
+    process = getattr(getattr(node.gateway, "_io", None), "popen", None)
+    if process is not None:
+        process.kill()
+
+
+def _facts(file: Path) -> tuple[int, int] | None:
+    try:
+        facts = os.stat(file)
+    except FileNotFoundError:
+        return None
+    return facts.st_size, facts.st_mtime_ns
+
+
+def _state(file: Path) -> str:
+    """The state of the process whose number is in ``file``, a letter; "-" if it is not known."""
+    try:
+        stat = Path(f"/proc/{int(file.read_text())}/stat").read_text(errors="replace")
+    except (OSError, ValueError):
+        return "-"
+    return stat.rpartition(")")[2].split()[0]

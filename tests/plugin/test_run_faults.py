@@ -1,0 +1,272 @@
+"""Whatever happens to a run, it ends with a sentence, and at most the guilty case is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from conformance.commands import report, show
+from conformance.records import read_records
+from tests.command_runs import call
+
+pytest_plugins = ["pytester"]
+
+GOOD = """
+@pytest.mark.parametrize("i", range(6))
+def test_good(recorder, i): recorder.verdict("x", True)
+"""
+GOOD_STATUSES = {f"test_good[{i}]": "pass" for i in range(6)}
+
+#: Shorter times of the watch from outside.
+HASTE = """
+from conformance.plugin import watchdog, worker_watch
+watchdog.LOCK_GRACE_S = watchdog.REARM_S = 0.2
+worker_watch.LOOK_S, worker_watch.GONE_S = 0.1, 0.5
+"""
+
+FORKED = """
+import os
+from _pytest.runner import runtestprotocol
+def pytest_addoption(parser): parser.addoption("--forked", action="store_true")
+def pytest_runtest_protocol(item, nextitem):
+    pid = os.fork()
+    if pid == 0:
+        runtestprotocol(item, log=False, nextitem=nextitem)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    return True
+"""
+
+
+def test_a_case_that_is_run_elsewhere_has_not_passed(project, workers):
+    project.suite("good", GOOD + "\ndef test_segfault(recorder): os.kill(os.getpid(), 11)\n")
+    (project.path / "conftest.py").write_text(FORKED)
+    assert project.run(*workers).ret == pytest.ExitCode.TESTS_FAILED
+    assert set(project.statuses.values()) == {"fail"}
+    assert "no end of this test was seen here" in project.records["test_good[0]"].diagnosis
+    project.refused("*--forked runs each test in a process of its own*leave it out*", "--forked", *workers)
+
+
+SURROGATES = r"""
+import warnings
+def test_raise(recorder): raise ValueError("lone \udc80")
+def test_verdict(recorder): recorder.verdict("lone \udc81", False, "lone \udc82", figure="lone \udc83")
+def test_warning(recorder):
+    recorder.verdict("x", True)
+    warnings.warn("lone \udc84")
+def test_output(recorder):
+    print("lone \udc85")
+    assert "lone \udc86" == ""
+"""
+
+
+def test_lone_surrogates_cost_no_case(project, workers):
+    project.suite("bad", SURROGATES)
+    project.suite("good", GOOD)
+    result = project.run(*workers)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    failing = dict.fromkeys(("test_raise", "test_verdict", "test_output"), "fail")
+    assert project.statuses == {**GOOD_STATUSES, **failing, "test_warning": "pass"}
+    assert project.info.problems == ()
+    assert "lone \\udc80" in project.records["test_raise"].diagnosis
+    assert "INTERNALERROR" not in result.stdout.str()
+    assert len(ElementTree.parse(project.folder / "junit.xml").findall(".//testcase")) == 10
+    call(report, project.folder, "--output", project.path / "page.html")
+    call(show, "test_verdict", "--run", project.folder)
+
+
+STOPPED = {
+    "case": ("def test_bad(recorder):\n    recorder.set(kernel='mm')\n    os.kill(os.getpid(), 19)\n", ""),
+    "unkillable": ("def test_bad(recorder): os.kill(os.getpid(), 19)\n", "worker_watch._kill = lambda node: None\n"),
+    "collection": (
+        "import pathlib\nif not pathlib.Path('once').exists() and os.environ['PYTEST_XDIST_WORKER'] == 'gw0':\n"
+        "    pathlib.Path('once').touch()\n    os.kill(os.getpid(), 19)\n"
+        "def test_bad(recorder): recorder.verdict('x', True)\n",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("stopped", STOPPED)
+def test_a_worker_that_is_stopped_is_replaced(project, stopped):
+    """It does not run, so nothing in it can end it. One that a driver holds in the kernel cannot even be killed."""
+    source, planted = STOPPED[stopped]
+    project.suite("bad", source)
+    project.suite("good", GOOD)
+    (project.path / "conftest.py").write_text(HASTE + planted)
+    result = project.run("-n", "2", "--case-timeout", "0.5")
+    if stopped == "collection":
+        assert project.statuses == {**GOOD_STATUSES, "test_bad": "pass"}
+        return
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert project.statuses == {**GOOD_STATUSES, "test_bad": "timeout"}
+    assert project.info.problems == ()
+    assert "it was stopped; the run killed it" in project.records["test_bad"].diagnosis
+    assert stopped != "case" or project.records["test_bad"].kernel == "mm"
+
+
+def test_of_two_runs_in_one_folder_the_second_is_refused(project):
+    project.suite("good", GOOD)
+    other = project.path / "run" / "records-gw0.jsonl"
+    (project.path / "conftest.py").write_text(
+        "import pathlib, pytest\n"
+        "@pytest.hookimpl(trylast=True)\n"
+        "def pytest_configure(config):\n"  # the folder was looked at; now the other run begins
+        "    folder = pathlib.Path('run')\n    folder.mkdir()\n"
+        "    (folder / 'run.json').write_text('{}')\n    (folder / 'records-gw0.jsonl').write_text('theirs')\n"
+    )
+    project.refused("*run: another run has begun there; give each run a folder of its own*", "--run-dir", "run")
+    assert other.read_text() == "theirs"
+    assert (project.path / "run" / "run.json").read_text() == "{}"
+
+
+SLOW = """
+@pytest.mark.parametrize("i", range(40))
+def test_slow(recorder, i):
+    recorder.verdict("x", True)
+    time.sleep(0.0 if i < 4 else 0.5)
+"""
+
+#: Options and the signals, with those to the whole process group, as a terminal sends them, negative.
+SIGNALS = {
+    "SIGTERM": (("-n", "2"), [signal.SIGTERM]),
+    "SIGHUP": (("-n", "0"), [signal.SIGHUP]),
+    "SIGINT": (("-n", "2"), [-signal.SIGINT]),
+    "SIGINT twice": (("-n", "2"), [-signal.SIGINT, -signal.SIGINT]),
+    "SIGINT, SIGTERM alone": (("-n", "0"), [signal.SIGINT]),
+}
+
+
+@pytest.mark.parametrize("signals", SIGNALS)
+def test_a_signal_ends_a_run_and_its_records_are_merged(project, signals):
+    options, numbers = SIGNALS[signals]
+    project.suite("slow", SLOW)
+    output = project.path / "output"
+    with output.open("w") as file:
+        run = subprocess.Popen(
+            [sys.executable, "-m", "pytest", "-p", "conformance.plugin", *options, "--run-dir=run"],
+            stdout=file,
+            stderr=file,
+            cwd=project.path,
+            start_new_session=True,
+        )
+        wait_until(lambda: sum(part.read_text().count("\n") for part in (project.path / "run").glob("rec*")) >= 4)
+        for number in numbers:
+            (os.killpg if number < 0 else os.kill)(run.pid, abs(number))
+            if number is not numbers[-1] or len(numbers) > 1:
+                time.sleep(0.3)
+        assert run.wait(30) == pytest.ExitCode.INTERRUPTED, output.read_text()
+    text = output.read_text()
+    names = {path.name for path in (project.path / "run").iterdir()}
+    assert names == {"environment.json", "junit.xml", "records.jsonl", "run.json", "selected.txt", "summary.md"}
+    assert 4 <= len(read_records(project.path / "run").records) < 40
+    assert "selected but not recorded" in text
+    assert "INTERNALERROR" not in text
+    assert signals.startswith("SIGINT") or f"{signals}: the run ends here" in text
+    assert len(numbers) == 1 or "SIGINT: workers are killed, then the records so far are merged" in text
+
+
+def wait_until(true) -> None:
+    for _ in range(400):
+        if true():
+            return
+        time.sleep(0.05)
+    raise AssertionError("nothing happened within 20 seconds")
+
+
+REMOVED = """
+import shutil
+def test_remove(recorder):
+    recorder.verdict("x", True)
+    shutil.rmtree("run")
+"""
+
+
+def test_a_folder_that_is_removed_ends_in_a_sentence(project, workers):
+    project.suite("a", REMOVED)
+    project.suite("good", GOOD)
+    result = project.run(*workers, "--run-dir=run")
+    assert result.ret in (pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED)
+    result.stdout.fnmatch_lines(
+        ["PROBLEM the records in */run could not be merged: it was removed while the run went*"]
+    )
+    assert "Traceback" not in result.stdout.str() + result.stderr.str()
+    assert "INTERNALERROR" not in result.stdout.str()
+
+
+FULL = """
+import resource
+@pytest.mark.parametrize("i", range(40))
+def test_a(recorder, i):
+    recorder.verdict("x", True, "t" * 1000)
+    if i == 3: resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, -1))
+"""
+
+
+def test_a_disk_that_fills_ends_the_run_and_keeps_whole_records(project, workers):
+    """A limit to the size of files stands for it."""
+    project.suite("a", FULL)
+    result = project.run(*workers)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines(["*cannot write records to */reports/* (File too large): the run ends here*"])
+    assert "INTERNALERROR" not in result.stdout.str()
+    reading = project.reading
+    assert reading.records
+    assert reading.problems == ()
+    assert set(project.statuses.values()) == {"pass"}
+
+
+def test_a_disk_that_is_full_at_the_end_leaves_the_parts(project):
+    project.suite("good", GOOD)
+    (project.path / "conftest.py").write_text(
+        "from conformance.plugin import session_hooks\n"
+        "def merge(folder, take): raise OSError(28, 'No space left on device')\n"
+        "session_hooks.merge = merge\n"
+    )
+    result = project.run("-n", "2", "--junit-xml=/dev/full")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        ["PROBLEM the records in */reports/* could not be merged: No space left on device; what*"]
+    )
+    assert "Traceback" not in result.stdout.str() + result.stderr.str()
+    assert project.statuses == GOOD_STATUSES
+    assert not [path for path in project.folder.iterdir() if path.suffix == ".tmp"]
+
+
+LEFT = """
+import subprocess
+def test_child(recorder):
+    recorder.verdict("x", True)
+    subprocess.Popen(["sleep", "7771.25"])
+def test_grandchild(recorder):
+    recorder.verdict("x", True)
+    subprocess.run(["sh", "-c", "setsid sleep 7772.25 >/dev/null 2>&1 &"], env={})
+    time.sleep(0.2)
+def test_of_a_dead_process(recorder):
+    subprocess.Popen(["sleep", "7773.25"])
+    os._exit(1)
+"""
+
+
+def test_what_a_case_starts_does_not_outlive_the_run(project, workers):
+    project.suite("left", LEFT if workers else LEFT.replace("os._exit(1)", "recorder.verdict('x', True)"))
+    result = project.run(*workers)
+    lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    assert not [line for line in lines if b"\x00777" in line and line.endswith(b".25\x00")]
+    result.stdout.fnmatch_lines(["ended 3 processes that cases had left: *sleep 777?.25 (process *"])
+
+
+def test_without_n_a_segfault_costs_one_case(project):
+    project.suite("bad", "def test_bad(recorder): os.kill(os.getpid(), 11)\n")
+    project.suite("good", GOOD)
+    result = project.run("-o", "addopts=-p no:cacheprovider --conformance-gpus 0")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert project.statuses == {**GOOD_STATUSES, "test_bad": "crash"}
+    assert project.info.problems == ()
