@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from conformance.commands import CommandError
 
 OK, FAILED, USAGE = 0, 1, 2
+INTERRUPTED = 130  # as shells say of a process that SIGINT ended
 
 #: The modules of ``conformance.commands``, in the order of the help text.
 COMMANDS = (
@@ -23,7 +24,7 @@ COMMANDS = (
 
 def main(words: Sequence[str] | None = None) -> int:
     """Runs the command line ``words`` (that of the process unless given). Returns 0 if all is well, 1 if the answer is
-    a failure, 2 if the command could not be carried out; ``run`` returns pytest's own code."""
+    a failure, 2 if the command could not be carried out, 130 if Ctrl-C ended it; ``run`` returns pytest's own code."""
     parser = _parser()
     arguments, rest = parser.parse_known_args(words)
     if rest and not arguments.takes_any_option:
@@ -34,6 +35,9 @@ def main(words: Sequence[str] | None = None) -> int:
     except CommandError as error:
         print(f"conformance: {error}", file=sys.stderr)
         return USAGE
+    except KeyboardInterrupt:
+        print("\nconformance: interrupted", file=sys.stderr)
+        return INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()  # the reader had enough
         return OK

@@ -15,7 +15,7 @@ from conformance.gate.mustpass import mustpass_lists
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
 from conformance.gate.user_files.stack_ranges import range_problem
 from conformance.gate.verdict import gate_verdict
-from conformance.records import Status, replace_file
+from conformance.records import Status, plain_file, replace_file
 from conformance.reporting.text import clean, log_safe
 
 HELP = "Write the lists of cases that a target must pass, or check a run against them."
@@ -82,7 +82,7 @@ def _refuse_narrowed(folder: Path) -> None:
     """Raises :class:`CommandError` for a run whose options may have left out cases of its tier and targets: its lists
     would owe less. --target leaves none out: a list's header names the targets."""
     try:
-        environment = parse_environment((folder / ENVIRONMENT_FILE).read_bytes())
+        environment = parse_environment(plain_file(folder / ENVIRONMENT_FILE).read_bytes())
     except FileNotFoundError:
         raise CommandError(
             f"{folder} has no {ENVIRONMENT_FILE}, which says whether options narrowed the run: run again"

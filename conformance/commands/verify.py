@@ -14,6 +14,7 @@ from conformance.gate.evidence.rejection import Rejected
 from conformance.gate.evidence.statement import EXTENSION
 from conformance.gate.mustpass.mustpass_lists import MustpassError, list_files
 from conformance.gate.runs.code_digest import code_digest
+from conformance.records import plain_file
 from conformance.reporting.text import clean
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
             mustpass=_lists(arguments.mustpass),
             allow_partial=arguments.allow_partial,
         )
-        with arguments.bundle.open("rb") as file:
+        with plain_file(arguments.bundle).open("rb") as file:
             verified = verify.verify(file.read(ARCHIVE_LIMIT + 1), policy)
     except Rejected as rejected:
         print(f"REFUSED  {_line(arguments.bundle)}\n{rejected.reason.value}: {_line(rejected)}")
@@ -77,12 +78,14 @@ def _named(files: Iterable[Path] | None) -> dict[str, bytes] | None:
     for path in files:
         if path.name in named:
             raise CommandError(f"two files are called {path.name}: a bundle has one of a name; give one of them")
-        named[path.name] = path.read_bytes()
+        named[path.name] = plain_file(path).read_bytes()
     return named
 
 
 def _lists(folder: Path | None) -> dict[str, bytes] | None:
-    return None if folder is None else {name: path.read_bytes() for name, path in list_files(folder).items()}
+    return (
+        None if folder is None else {name: plain_file(path).read_bytes() for name, path in list_files(folder).items()}
+    )
 
 
 def describe(verified: Verified, policy: Policy) -> str:

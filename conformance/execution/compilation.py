@@ -131,6 +131,14 @@ class Answer(NamedTuple):
     reason: Reason | None = None
 
 
+#: What a child writes before the message that is its answer.
+ANSWER = b"answer:\n"
+
+
+class NoAnswer(Exception):
+    """What a child sent is no answer."""
+
+
 @dataclass
 class _Job:
     """A request that was submitted. ``blob`` is the pickled request; it also identifies the job."""
@@ -281,10 +289,13 @@ class _Worker:
             child.pipe.send_bytes(job.blob)
             used = self._wait_for(child, started + self.pool.deadline + GRACE_SECONDS)
             if child.pipe.poll(0):
-                answer: Answer = pickle.loads(child.pipe.recv_bytes())
+                answer = child.answer()
                 error = "" if answer.status is Status.PASS else _joined(answer.error, child.output())
                 seconds = time.monotonic() - started
                 return CompileResult(answer.status, answer.artefact, error, seconds, answer.value, answer.reason)
+        except NoAnswer as wrong:
+            child.kill()
+            return _failed(Status.CRASH, f"{wrong}; its process was ended: {self._lose(child)}", started)
         except (EOFError, OSError):
             pass  # the child is gone: its exit status and its output say why
         late = time.monotonic() - started >= self.pool.deadline
@@ -358,6 +369,19 @@ class _Child:
                 self.started = True
         except (EOFError, OSError):
             pass
+
+    def answer(self) -> Answer:
+        """The answer to the request, once there is something to read. Raises :class:`NoAnswer` for bytes that something
+        else wrote into the pipe: their length would be that of a message which never comes."""
+        begun = os.read(self.pipe.fileno(), len(ANSWER))
+        if not begun:
+            raise EOFError
+        if begun == ANSWER:
+            with contextlib.suppress(pickle.UnpicklingError):
+                answer = pickle.loads(self.pipe.recv_bytes())
+                assert isinstance(answer, Answer)
+                return answer
+        raise NoAnswer(f"something wrote {begun!r} into the pipe of the compiler's answers")
 
     def mark(self) -> None:
         """From here on :meth:`output` is about the next request."""

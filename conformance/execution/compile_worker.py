@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.execution import carried_kernels, machine_code
-from conformance.execution.compilation import Answer, Artefact, Request, Task
+from conformance.execution.compilation import ANSWER, Answer, Artefact, Request, Task
 from conformance.execution.resources import read_resources
 from conformance.execution.specialisation import bound_arguments, specialisation
 from conformance.kernels.launch import Launch
@@ -197,6 +197,7 @@ def main(pipe: int, deadline: float, artefact_dir: str | None) -> None:
         faulthandler.dump_traceback_later(deadline, exit=True, file=sys.stderr)
         answer = _answer(compiler, blob)
         faulthandler.cancel_dump_traceback_later()
+        os.write(pipe, ANSWER)
         connection.send_bytes(answer)
 
 

@@ -38,7 +38,13 @@ def describe(artefact: Artefact, target: Target, *, disassemble: bool) -> dict[s
     about = about or list(artefact.stages.values())  # another vendor's
     code = source_digest(sys.modules[__name__], codegen_checks)
     name = f"code-{target.id}-{'sass' if disassemble else 'text'}"
-    figures: dict[str, Any] = kept_answer(about, name, code, lambda: _figures(artefact, target, binary, disassemble))
+    try:
+        figures: dict[str, Any] = kept_answer(
+            about, name, code, lambda: _figures(artefact, target, binary, disassemble)
+        )
+    except ValueError as error:  # a text that is none, too
+        text = "if a file there was damaged, delete the folder, and the kernel is compiled again"
+        raise ValueError(f"{about[0].parent} holds code that cannot be read ({error}): {text}") from None
     return figures
 
 

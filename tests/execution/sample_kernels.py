@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import atexit
 import concurrent.futures
+import contextlib
 import functools
 import os
 import signal
+import stat
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -162,6 +164,16 @@ def die(signal_number: int, target: Target) -> Launch:
     os.kill(os.getpid(), signal_number)
     time.sleep(60)
     raise AssertionError("survived its signal")
+
+
+def garble(garbage: bytes, target: Target) -> Launch:
+    """Writes ``garbage`` wherever something listens, and goes on for long."""
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        with contextlib.suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                os.write(descriptor, garbage)
+    time.sleep(60)
+    return launch(Sample("copy"), target)
 
 
 def hang(marker: str, target: Target) -> Launch:

@@ -170,6 +170,17 @@ def test_a_crash_is_one_requests_result(faulty: CompilePool, number: signal.Sign
     assert ask(faulty, "launch", COPY).status is Status.PASS
 
 
+@pytest.mark.parametrize("garbage", [b"what a library prints\n", b"\0\0\0\3abc", b"\xff" * 8, bytes(64)])
+def test_garbage_in_the_pipe_of_answers_ends_the_request_at_once(garbage: bytes) -> None:
+    with CompilePool(1, deadline=50.0) as workers:
+        started = time.monotonic()
+        result = ask(workers, "garble", garbage)
+        assert time.monotonic() - started < 30
+        assert result.status is Status.CRASH
+        assert f"something wrote {garbage[:8]!r} into the pipe of the compiler's answers" in result.error
+        assert ask(workers, "described", COPY).status is not Status.CRASH  # the process was replaced
+
+
 def test_a_hang_ends_at_its_deadline_with_the_processes_it_started(faulty: CompilePool, tmp_path: Path) -> None:
     started = time.monotonic()
     result = ask(faulty, "hang", str(tmp_path / "pid"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import struct
 from pathlib import Path
 
@@ -45,6 +46,15 @@ def test_machine_code_is_the_text_sections_and_nothing_else():
 def test_what_is_no_elf_file_is_refused(binary):
     with pytest.raises(ValueError, match="binary"):
         list(machine_code(binary))
+
+
+@pytest.mark.parametrize("stage", ["cubin", "ptx"])
+def test_a_damaged_file_of_the_cache_is_named(tmp_path, stage):
+    artefact = compiled(Sample("copy"), SM90)
+    stages = {name: Path(shutil.copy(path, tmp_path)) for name, path in artefact.stages.items()}
+    stages[stage].write_bytes(b"\xff\xfe garbage")
+    with pytest.raises(ValueError, match=f"{tmp_path} holds code that cannot be read .*delete the folder"):
+        describe(dataclasses.replace(artefact, stages=stages), SM90, disassemble=False)
 
 
 def test_nvidia_code_is_described_by_ptx_or_by_its_disassembly():

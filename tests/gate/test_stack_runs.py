@@ -35,7 +35,7 @@ problems = ("1 selected but not recorded",) if does == "lose" else ()
 wall = None if does == "die" else 1.0
 info = RunInfo("id", "2026-01-01T00:00:00", "quick", 0, selected=1, wall_s=wall, problems=problems)
 (folder / "run.json").write_text(json.dumps(jsonable(info)))
-(folder / "records.jsonl").write_text(CaseRecord("case", "suite", Status.PASS).to_line())
+(folder / "records.jsonl").write_text(CaseRecord("case", "suite", Status.FAIL).to_line())
 print("what happened")
 if does == "hang":
     import time; time.sleep(60)
@@ -82,6 +82,27 @@ def test_a_run_is_made_once(tmp_path: Path) -> None:
     folder, reused = started(tmp_path)
     assert complete(folder)
     assert not reused
+    assert started(tmp_path) == (folder, True)
+
+
+@pytest.mark.parametrize("damage", ["torn", "changed", "missing", "run", "list"])
+def test_a_kept_run_that_is_damaged_is_made_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    folder, _ = started(tmp_path)
+    records = folder / "records.jsonl"
+    content = records.read_text()
+    if damage == "torn":
+        records.write_text(content[:-9])
+    elif damage == "changed":
+        records.write_text(content.replace("fail", "oom", 1))
+    elif damage == "missing":
+        records.unlink()
+    else:
+        (folder / {"run": "run.json", "list": "kept.json"}[damage]).write_text("[" * 100_000)
+    assert started(tmp_path) == (folder, False)
+    assert records.read_text() == content
+    assert f"the kept run {folder} is damaged: it is made again" in capsys.readouterr().err
     assert started(tmp_path) == (folder, True)
 
 

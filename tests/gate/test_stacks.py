@@ -89,7 +89,15 @@ def test_a_matrix_compares_each_stack_with_the_one_before_or_with_one(tmp_path: 
         (MATRIX + '[stack.odd]\nuse = "current"\nenv = { A = 1 }', "env must be a table of texts"),
         (MATRIX + '[stack.odd]\nuse = "current"\nenv = { "A=B" = "1" }', "'A=B' cannot be set"),
         (MATRIX + '[stack.odd]\nuse = "current"\nenv = { A = "\\u0000" }', "'A' cannot be set"),
-        (MATRIX + '[stack.odd]\nuse = "current"\nenv = { PYTHONPATH = "/x" }', "write site=/folder into use"),
+        (MATRIX + '[stack.odd]\nuse = "current"\nenv = { PYTHONPATH = "/x" }', "write site=/folder, a wheel or"),
+        *(
+            (
+                MATRIX + f'[stack.odd]\nuse = "current"\nenv = {{ {name} = "/x" }}',
+                f"env cannot set {name}, which can load",
+            )
+            for name in ("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "PYTHONHOME", "PYTHONSTARTUP", "PYTEST_PLUGINS")
+        ),
+        ("a = " + "[" * 100_000 + "]" * 100_000, "cannot be read as TOML"),
         (MATRIX + '[stack.odd]\nuse = "triton"', "no exact version"),
     ],
 )

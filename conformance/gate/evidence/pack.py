@@ -21,6 +21,7 @@ from conformance.gate.evidence.signatures import PrivateKey, seal
 from conformance.gate.evidence.statement import build_statement
 from conformance.gate.evidence.strict_json import encode
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
+from conformance.records import plain_file
 
 
 def pack(folder: Path, key: PrivateKey, waivers: Iterable[Path], mustpass: Mapping[str, Path]) -> bytes:
@@ -52,7 +53,7 @@ def _required(folder: Path, name: str) -> bytes:
 
 
 def _file(path: Path) -> bytes:
-    size = path.stat().st_size
+    size = plain_file(path).stat().st_size
     if size > CONTENT_LIMIT:
         raise Rejected(RejectReason.TOO_LARGE, f"{path} has {size} bytes; a bundle holds at most {CONTENT_LIMIT}")
     return path.read_bytes()

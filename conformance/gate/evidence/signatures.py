@@ -19,6 +19,7 @@ from securesystemslib.signer import CryptoSigner, SSlibKey  # type: ignore[attr-
 
 from conformance.gate.evidence.rejection import Rejected, RejectReason
 from conformance.gate.evidence.strict_json import decode_object, encode
+from conformance.records import plain_file
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 KEY_FILE_LIMIT = 1 << 16  # bytes
@@ -86,7 +87,7 @@ def read_public_key(path: Path) -> PublicKey:
 
 def _key_file(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
+        with plain_file(path).open("rb") as file:
             return file.read(KEY_FILE_LIMIT)
     except OSError as error:
         raise KeyFileError(f"key file {path} cannot be read: {error}") from None

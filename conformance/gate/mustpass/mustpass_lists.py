@@ -37,7 +37,7 @@ from pathlib import Path
 
 from conformance.gate.runs.code_digest import code_digest
 from conformance.gate.user_files.stack_ranges import range_problem
-from conformance.records import CaseRecord, ReasonCode, RunInfo, Status
+from conformance.records import CaseRecord, ReasonCode, RunInfo, Status, plain_file
 
 FORMAT = 1
 LISTS = Path(__file__).resolve().parents[2] / "data" / "mustpass"  # those that come with the package
@@ -266,7 +266,7 @@ def list_files(folder: Path) -> dict[str, Path]:
 def read_list(path: Path) -> MustpassList:
     """The list in the file ``path``. Raises :class:`MustpassError`."""
     try:
-        if path.stat().st_size > FILE_LIMIT:
+        if plain_file(path).stat().st_size > FILE_LIMIT:
             raise MustpassError(f"{path}: a mustpass list has at most {FILE_LIMIT} bytes")
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -27,11 +27,21 @@ import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from conformance.records import plain_file
+
 CURRENT = "current"
 PREVIOUS = "previous"
 
 #: Packages that bring what they need: a torch is built for its Triton and its CUDA libraries.
 WITH_DEPENDENCIES = ("torch",)
+
+
+#: Beginnings of the names of variables by which the system's loader, Python and pytest load other code. What ``use``
+#: names is part of a run's digest and of its records. What these load is in neither, so two runs of different code
+#: would be taken for one. PYTHONPATH lays the stack's own packages over this environment.
+_LOADERS = ("LD_", "DYLD_", "GLIBC_TUNABLES", "PYTHON", "PYTEST_")
+#: Those of them that load nothing.
+_HARMLESS = ("PYTHONHASHSEED", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONFAULTHANDLER", "PYTHONMALLOC")
 
 
 class StackError(ValueError):
@@ -131,8 +141,8 @@ class Matrix:
 def read_matrix(file: Path) -> Matrix:
     """The matrix in ``file``. Raises :class:`StackError`."""
     try:
-        data = msgspec.toml.decode(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        data = msgspec.toml.decode(plain_file(file).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise StackError(f"{file} cannot be read as TOML: {error}") from None
     unknown = sorted(data.keys() - {"stack", "compare"})
     if unknown:
@@ -156,8 +166,12 @@ def _stack(file: Path, name: str, table: Any) -> Stack:
             f"{file}: [stack.{name}]: env: {odd[0]!r} cannot be set: a name of letters, digits and _ and "
             "a text without NUL are required"
         )
-    if "PYTHONPATH" in variables:  # it is what lays the stack's packages over this environment
-        raise StackError(f"{file}: [stack.{name}]: env cannot set PYTHONPATH: write site=/folder into use")
+    loaders = [key for key in variables if key.startswith(_LOADERS) and key not in _HARMLESS]
+    if loaders:
+        raise StackError(
+            f"{file}: [stack.{name}]: env cannot set {loaders[0]}, which can load code that no record names: write "
+            "site=/folder, a wheel or ptxas=/path into use"
+        )
     stack = parse(table["use"], name)
     return replace(stack, variables=tuple(sorted(variables.items())))
 

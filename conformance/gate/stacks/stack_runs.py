@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -31,6 +32,8 @@ LOOK_SECONDS = 2.0
 ABILITY_SECONDS = 300
 #: Seconds that a run may take to end when it is interrupted.
 END_SECONDS = 60
+#: In the folder of a run that is kept: the digests of its files.
+KEPT_FILE = "kept.json"
 #: Exit codes of pytest that leave a whole run behind: all passed, some failed.
 WHOLE = (0, 1)
 
@@ -96,14 +99,18 @@ def run(
 ) -> tuple[Path, bool]:
     """The folder of a run of the suites with ``options`` in ``environment``, and whether it was there already.
 
-    A run is kept in ``cache``. Runs that differ by ``again`` are not used for each other. ``say`` is told of the
-    progress. Raises :class:`RunError` if the run ended without the records of all its cases, or if something that
-    decides its results changed meanwhile. The log of a failed attempt stays until the next attempt begins.
+    A run is kept in ``cache``. Runs that differ by ``again`` are not used for each other. One whose files are not as
+    they were when it was kept is made again. ``say`` is told of the progress. Raises :class:`RunError` if the run ended
+    without the records of all its cases, or if something that decides its results changed meanwhile. The log of a
+    failed attempt stays until the next attempt begins.
     """
     words = [*options, *([f"again {again}"] if again else [])]
     folder = cache / "runs" / _key(environment, can, words)
-    if complete(folder):
+    if _is_kept(folder):
         return folder, True
+    if folder.exists():
+        print(f"{environment.stack.name}: the kept run {folder} is damaged: it is made again", file=sys.stderr)
+        shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     _forget_attempts(folder)
     attempt = folder.with_name(f"{folder.name}-{time.time_ns():x}")
@@ -120,10 +127,11 @@ def run(
             f"the harness's code, or the packages of {environment.stack.name!r}, changed during the run, so "
             f"its records are of neither version: leave both as they are and run again; its log is {log}"
         )
+    (attempt / KEPT_FILE).write_text(json.dumps(_digests_of(attempt)) + "\n", encoding="utf-8")
     try:
         attempt.rename(folder)
     except OSError:
-        if not complete(folder):
+        if not _is_kept(folder):
             raise
         shutil.rmtree(attempt)  # another process was faster
         log.unlink()
@@ -207,6 +215,25 @@ def complete(folder: Path) -> bool:
     except (OSError, RecordError):
         return False
     return info.wall_s is not None and not info.problems
+
+
+def _is_kept(folder: Path) -> bool:
+    """Whether ``folder`` holds a complete run whose files are as they were when it was kept."""
+    try:
+        kept = json.loads((folder / KEPT_FILE).read_text(encoding="utf-8"))
+        return complete(folder) and kept == _digests_of(folder)
+    except (OSError, ValueError, RecursionError):
+        return False
+
+
+def _digests_of(folder: Path) -> dict[str, str]:
+    """The digest of each file that later steps read, by its name. Artefacts and scripts are not among them: a record
+    names them, and one that is gone is said to be."""
+    return {file.name: file_digest(file) for file in sorted(folder.iterdir()) if _decides(file)}
+
+
+def _decides(file: Path) -> bool:
+    return file.is_file() and file.suffix in (".json", ".jsonl", ".txt") and file.name != KEPT_FILE
 
 
 def _key(environment: Environment, can: Abilities, options: Sequence[str]) -> str:

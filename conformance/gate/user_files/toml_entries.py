@@ -23,6 +23,7 @@ import msgspec
 from msgspec import Meta
 
 from conformance.gate.user_files.stack_ranges import range_problem
+from conformance.records import plain_file
 
 FILE_LIMIT = 1_000_000  # bytes: thousands of entries, and never what fills the memory
 
@@ -81,7 +82,7 @@ AnyNamed = TypeVar("AnyNamed", bound=NamedEntry)
 def read_text(path: Path, what: str) -> str:
     """The text of a file of ``what``. Raises :class:`EntryError`."""
     try:
-        size = path.stat().st_size
+        size = plain_file(path).stat().st_size
         if size > FILE_LIMIT:
             raise EntryError(f"{path} has {size} bytes; a file of {what} has at most {FILE_LIMIT}")
         return path.read_text(encoding="utf-8")

@@ -1,0 +1,178 @@
+"""What a stranger's folder may hold instead of a run: every command answers at once, in a line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conformance import cli
+from conformance.records import CaseRecord, Status
+from tests.gate.sample_bundles import sample
+
+KINDS = {
+    "fifo": os.mkfifo,
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "folder": lambda path: path.mkdir(),
+}
+
+
+@pytest.fixture(autouse=True)
+def at_once() -> Iterator[None]:
+    """A command that waits fails its test."""
+
+    def late(number: int, frame: object) -> None:
+        raise AssertionError("the command waits")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(30)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run, with a key beside it."""
+    return sample(tmp_path_factory.mktemp("good")).folder
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str]:
+    """The exit status of a command and its last line."""
+    status = cli.main([str(word) for word in words])
+    captured = capsys.readouterr()
+    return status, [*captured.out.splitlines(), *captured.err.splitlines()][-1]
+
+
+#: Commands that read a run: RUN stands for it, GOOD for a sound one, KEY for a key.
+READERS = (
+    ("compare", "RUN", "GOOD"),
+    ("compare", "GOOD", "RUN"),
+    ("report", "RUN"),
+    ("report", "GOOD", "--baseline", "RUN"),
+    ("show", "case", "--run", "RUN"),
+    ("reproduce", "case", "--run", "RUN"),
+    ("sweep", "RUN"),
+    ("mustpass", "check", "RUN"),
+    ("mustpass", "write", "RUN", "--to", "lists"),
+    ("bundle", "RUN", "--key", "KEY"),
+)
+
+
+def filled(words: tuple[str, ...], good: Path, run: Path) -> list[object]:
+    places = {"RUN": run, "GOOD": good, "KEY": good.parent / "ours.pem", "PUBLIC": good.parent / "ours.pub.pem"}
+    return [places.get(word, word) for word in words]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("words", READERS, ids=" ".join)
+def test_a_run_whose_records_are_no_file_is_refused(good, tmp_path, capsys, words, kind):
+    shutil.copytree(good, tmp_path / "strange")
+    (tmp_path / "strange" / "records.jsonl").unlink()
+    KINDS[kind](tmp_path / "strange" / "records.jsonl")
+    status, line = answer(capsys, *filled(words, good, tmp_path / "strange"))
+    assert status == 2
+    assert "strange" in line
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device"])
+@pytest.mark.parametrize("words", READERS, ids=" ".join)
+def test_what_is_no_folder_is_no_run(good, tmp_path, capsys, words, kind):
+    KINDS[kind](tmp_path / "strange")
+    status, line = answer(capsys, *filled(words, good, tmp_path / "strange"))
+    assert status == 2
+    assert "strange" in line
+
+
+@pytest.mark.parametrize("name", ["run.json", "environment.json", "selected.txt"])
+@pytest.mark.parametrize("words", READERS, ids=" ".join)
+def test_no_command_waits_for_the_other_files_of_a_run(good, tmp_path, capsys, words, name):
+    shutil.copytree(good, tmp_path / "strange")
+    (tmp_path / "strange" / name).unlink()
+    os.mkfifo(tmp_path / "strange" / name)
+    status, _ = answer(capsys, *filled(words, good, tmp_path / "strange"))
+    assert status in (0, 1, 2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("matrix", "RUN"),
+        ("compare", "GOOD", "GOOD", "--waivers", "RUN"),
+        ("compare", "GOOD", "GOOD", "--mustpass", "LISTS"),
+        ("bundle", "GOOD", "--key", "RUN"),
+        ("bundle", "GOOD", "--key", "KEY", "--waivers", "RUN"),
+        ("verify", "RUN", "--key", "PUBLIC"),
+        ("verify", "GOOD/run.json", "--key", "RUN"),
+        ("verify", "GOOD/run.json", "--key", "PUBLIC", "--waivers", "RUN"),
+    ],
+    ids=" ".join,
+)
+def test_a_file_that_is_none_is_refused(good, tmp_path, capsys, words, kind):
+    (tmp_path / "other").mkdir()
+    place = tmp_path / "other" / "strange.txt"
+    KINDS[kind](place)
+    words = tuple(str(good / "run.json") if word == "GOOD/run.json" else word for word in words)
+    words = tuple(str(place.parent) if word == "LISTS" else word for word in words)
+    status, line = answer(capsys, *filled(words, good, place))
+    assert status == 2
+    assert "strange.txt" in line
+
+
+def test_a_damaged_run_is_read_alike(good, tmp_path, capsys):
+    """Numbers past any float, a pass without a verdict, deep nesting: no reader takes such a line."""
+    lines = (good / "records.jsonl").read_text().splitlines()
+    first = json.loads(lines[0])
+    for number, (old, new) in enumerate({"0.25": "1e999", "{": '{"a":1e400,', '"sample"': "NaN"}.items()):
+        strange = tmp_path / f"strange{number}"
+        shutil.copytree(good, strange)
+        damaged = lines[0].replace(old, new, 1) if old in lines[0] else lines[0].replace("{", '{"a":NaN,', 1)
+        (strange / "records.jsonl").write_text("\n".join([damaged, *lines[1:], ""]))
+        assert_refused(capsys, good, strange, first["case"])
+    bare = CaseRecord(first["case"], "a", Status.PASS, tier="quick", seed=0, stack=first["stack"])
+    strange = tmp_path / "unproven"
+    shutil.copytree(good, strange)
+    (strange / "records.jsonl").write_text("\n".join([bare.to_line().strip(), *lines[1:], ""]))
+    assert_refused(capsys, good, strange, first["case"])
+
+
+def assert_refused(capsys, good: Path, strange: Path, case: str) -> None:
+    """No reader takes the first line of ``strange``, as either side of a comparison."""
+    assert answer(capsys, "compare", strange, good)[0] == 1
+    assert answer(capsys, "compare", good, strange)[0] == 1
+    status, line = answer(capsys, "show", case, "--run", strange)
+    assert (status, "no record in" in line) == (2, True)
+    assert answer(capsys, "mustpass", "write", strange, "--to", strange / "lists")[0] == 2
+    assert answer(capsys, "mustpass", "check", strange, "--mustpass", good.parent / "lists")[0] == 1
+    status, line = answer(capsys, "bundle", strange, "--key", good.parent / "ours.pem")
+    assert (status, "records.jsonl:1" in line) == (2, True)
+    cli.main(["report", str(strange)])
+    assert "records.jsonl:1" in (strange / "report.html").read_text()
+
+
+def test_bad_lines_are_counted_and_the_first_are_shown(good, tmp_path, capsys):
+    bad = shutil.copytree(good, tmp_path / "bad")
+    with (bad / "records.jsonl").open("a") as file:
+        file.write("case-00000\n" * 20_000)
+    for words in (("show", "case-00000", "--run", bad), ("compare", bad, bad), ("report", bad)):
+        cli.main([str(word) for word in words])
+        captured = capsys.readouterr()
+        assert len((captured.out + captured.err).splitlines()) < 120
+        assert words[0] != "show" or "19980 more problems are not listed" in captured.out + captured.err
+    assert "19980 more problems are not listed" in (bad / "report.html").read_text()
+
+
+@pytest.mark.parametrize("words", [("matrix", "FILE"), ("compare", "GOOD", "GOOD", "--waivers", "FILE")], ids=" ".join)
+def test_deep_nesting_is_an_error_in_a_line(good, tmp_path, capsys, words):
+    file = tmp_path / "deep.toml"
+    file.write_text("a = " + "[" * 100_000 + "]" * 100_000)
+    places = {"FILE": file, "GOOD": good}
+    status, line = answer(capsys, *(places.get(word, word) for word in words))
+    assert status == 2
+    assert "deep.toml" in line
