@@ -14,6 +14,7 @@ import torch
 
 from conformance.execution.grid_capture import CaptureError, GridCapture
 from conformance.execution.observation import Ran
+from conformance.execution.source_hash import source_hash
 from conformance.kernels.launch import Launch
 from conformance.records import ExecutorName
 
@@ -66,6 +67,8 @@ class DeviceExecutor:
     def _launch(self, launch: Launch) -> Any:
         if launch.empty:
             return None
+        for value in (launch.function, *launch.arguments.values()):
+            source_hash(value)  # the compile stage has looked for the kernel under this hash
         return launch.function[launch.grid](**launch.arguments, **launch.options)
 
     def _observed(self, launch: Launch) -> tuple[Any, tuple[int, ...]]:
