@@ -57,6 +57,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if not is_active(config):
         return
     config.addinivalue_line("markers", "slow: each case takes many seconds on a device, and begins early")
+    config.addinivalue_line(
+        "markers", "timed: its cases need a device alone, and come after those that hold it for long"
+    )
     config.addinivalue_line("markers", "no_case: stands for a scenario without a case on the chosen targets")
     if hasattr(config, "workerinput"):
         _configure_worker(config, config.workerinput)

@@ -59,7 +59,8 @@ class Collecting:
             dropped = set(unwanted)
             items[:] = [item for item in items if item not in dropped]
         if not self.settings.interprets:
-            spread(items, [item for item in items if is_slow(item)])
+            spread(items, [item for item in items if _is_marked(item, "slow")])
+            items.sort(key=lambda item: _is_marked(item, "timed"))
 
     def _is_wanted(self, item: pytest.Item) -> bool:
         settings = self.settings
@@ -73,10 +74,10 @@ class Collecting:
         return not settings.kernels or kernel_of(item) in settings.kernels
 
 
-def is_slow(item: pytest.Item) -> bool:
-    """Whether the item's test is marked as one whose cases take many seconds."""
+def _is_marked(item: pytest.Item, mark: str) -> bool:
+    """Whether the test of ``item`` has ``mark``."""
     test = item.group.template if isinstance(item, LazyFunction) else item
-    return test.get_closest_marker("slow") is not None
+    return test.get_closest_marker(mark) is not None
 
 
 def spread(items: list[pytest.Item], slow: Sequence[pytest.Item]) -> None:
