@@ -56,7 +56,9 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 def pytest_configure(config: pytest.Config) -> None:
     if not is_active(config):
         return
-    config.addinivalue_line("markers", "slow: each case takes many seconds on a device, and begins early")
+    config.addinivalue_line(
+        "markers", "slow(seconds): a case takes about so long on a device, and the longest begin first"
+    )
     config.addinivalue_line(
         "markers", "timed: its cases need a device alone, and come after those that hold it for long"
     )

@@ -59,8 +59,7 @@ class Collecting:
             dropped = set(unwanted)
             items[:] = [item for item in items if item not in dropped]
         if not self.settings.interprets:
-            spread(items, [item for item in items if _is_marked(item, "slow")])
-            items.sort(key=lambda item: _is_marked(item, "timed"))
+            order(items)
 
     def _is_wanted(self, item: pytest.Item) -> bool:
         settings = self.settings
@@ -74,10 +73,18 @@ class Collecting:
         return not settings.kernels or kernel_of(item) in settings.kernels
 
 
-def _is_marked(item: pytest.Item, mark: str) -> bool:
-    """Whether the test of ``item`` has ``mark``."""
+def order(items: list[pytest.Item]) -> None:
+    """Puts the slow items first, the longest before all, and those that are timed last."""
+    slow = [(mark.args, item) for item in items if (mark := _mark(item, "slow")) is not None]
+    slow.sort(key=lambda entry: -entry[0][0] if entry[0] else 0)  # another package's mark may say no seconds
+    spread(items, [item for _, item in slow])
+    items.sort(key=lambda item: _mark(item, "timed") is not None)
+
+
+def _mark(item: pytest.Item, name: str) -> pytest.Mark | None:
+    """The mark ``name`` of the test of ``item``."""
     test = item.group.template if isinstance(item, LazyFunction) else item
-    return test.get_closest_marker(mark) is not None
+    return test.get_closest_marker(name)
 
 
 def spread(items: list[pytest.Item], slow: Sequence[pytest.Item]) -> None:

@@ -56,6 +56,24 @@ def test_stable_ids_are_taken():
     check_case_ids(["sub/a.py::b[mm-1x2x3-fp8/e4m3-row.col+8@2-0x10]", "sub/a.py::b[0.5]"])
 
 
+class Item:
+    """An item with the marks of a test."""
+
+    def __init__(self, name, *marks):
+        self.name, self.marks = name, {mark.name: mark for mark in marks}
+
+    def get_closest_marker(self, name):
+        return self.marks.get(name)
+
+
+def test_the_longest_come_first_and_the_timed_last():
+    slow, timed = pytest.mark.slow, pytest.mark.timed
+    items = [Item("timed", timed.mark), Item("usual"), Item("theirs", slow.mark), Item("short", slow(3).mark)]
+    items.append(Item("long", slow(40).mark))
+    filters.order(items)
+    assert [item.name for item in items] == ["long", "usual", "short", "theirs", "timed"]
+
+
 def test_each_slow_item_begins_a_share_of_its_own():
     items = list(range(40))
     filters.spread(items, [7, 8, 9, 30])
