@@ -163,9 +163,11 @@ ABOUT_THE_TARGET = (ReasonCode.CAPABILITY, ReasonCode.DTYPE, ReasonCode.PRECISIO
 
 
 @functools.cache
-def _refusal(kernel: Kernel, dtype: str, config: AnyConfig, target: Target) -> Reason | None:
-    """Kept, because many scenarios ask the same of a kernel."""
-    return kernel.example_refusal(dtype, config, target)
+def _refusals(
+    kernel: Kernel, dtype: str, config: AnyConfig, targets: tuple[Target, ...]
+) -> Sequence[tuple[Target, Reason | None]]:
+    """Each of ``targets`` with the reason why it refuses. Kept, because many scenarios ask the same of a kernel."""
+    return list(zip(targets, kernel.example_refusals(dtype, config, targets), strict=True))
 
 
 #: dtype, config and target that a kernel takes together.
@@ -185,19 +187,19 @@ def _taken(scenario: Scenario, kernel: Kernel, targets: Sequence[Target], tier: 
         if scenario.configs and tier == "quick":
             listed = tuple(sorted(listed, key=_tile_size)[: scenario.configs])
         spaces = dict.fromkeys(targets, dict.fromkeys(listed))
-    of_target = [(target, spaces[target]) for target in targets]
+    listed_anywhere = dict.fromkeys(config for space in spaces.values() for config in space)
+    targets_of = {config: tuple(t for t in targets if config in spaces[t]) for config in listed_anywhere}
     whole = scenario.every_config and tier in CROSSED
 
-    def takes(dtype: str, config: AnyConfig, target: Target) -> bool:
-        reason = _refusal(kernel, dtype, config, target)
+    def takes(reason: Reason | None) -> bool:
         return reason is None or (whole and reason.code not in ABOUT_THE_TARGET)
 
     taken = [
         (dtype, config, target)
         for dtype in _kernel_dtypes(kernel, scenario)
-        for config in dict.fromkeys(config for space in spaces.values() for config in space)
-        for target, space in of_target
-        if config in space and takes(dtype, config, target)
+        for config, listing in targets_of.items()
+        for target, reason in _refusals(kernel, dtype, config, listing)
+        if takes(reason)
     ]
     return taken if tier in CROSSED else _soon_compiled(kernel, taken)
 
@@ -403,10 +405,12 @@ def table_of(scenario: Scenario, selection: Selection, arguments: Sequence[str])
         ends = {id(target): f"-{target.id}" if "target" in arguments else "" for target in selection.targets}
         for takers, pair, own in _groups(scenario, kernel, selection.targets, selection.tier, unused):
             middle = "-".join([*start, *text_of_pair(pair), *text_of_own(own)])
-            for target in takers:
-                row = (kernel, target, *pair, *own)
-                text = middle + ends[id(target)] if middle else target.id
-                table.rows[text] = row if whole else tuple(row[place] for place in taken)
+            values = {
+                middle + ends[id(target)] if middle else target.id: (kernel, target, *pair, *own) for target in takers
+            }
+            if not whole:
+                values = {text: tuple(row[place] for place in taken) for text, row in values.items()}
+            table.rows.update(values)
     return table
 
 

@@ -6,6 +6,7 @@ Modules here import torch and triton only after the environment has been prepare
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import shlex
@@ -169,6 +170,7 @@ def _prepare_process(config: pytest.Config, gpu: str | None, workers: int, execu
         config.add_cleanup(partial(_restore, variable, os.environ.get(variable)))
         os.environ[variable] = value
     if executes:
+        config.add_cleanup(gc.unfreeze)
         config.pluginmanager.register(Collecting(settings, CaseIds(config)), "conformance-collecting")
         if case_ids.selects_package(config):
             _load_judging(config)

@@ -34,12 +34,14 @@ class Collecting:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection(self) -> Generator[None, Any, Any]:
-        """Collects without the collector of garbage: it would look at every item again and again."""
+        """Collects without the collector of garbage, and hides from it what is left: it would look at every item again
+        and again. :mod:`conformance.plugin` undoes that when the process's pytest ends."""
         enabled = gc.isenabled()
         gc.disable()
         try:
             return (yield)
         finally:
+            gc.freeze()
             if enabled:
                 gc.enable()
 
@@ -83,8 +85,7 @@ def order(items: list[pytest.Item]) -> None:
 
 def _mark(item: pytest.Item, name: str) -> pytest.Mark | None:
     """The mark ``name`` of the test of ``item``."""
-    test = item.group.template if isinstance(item, LazyFunction) else item
-    return test.get_closest_marker(name)
+    return item.group.mark(name) if isinstance(item, LazyFunction) else item.get_closest_marker(name)
 
 
 def spread(items: list[pytest.Item], slow: Sequence[pytest.Item]) -> None:
