@@ -96,6 +96,8 @@ class SessionRun:
             self._write_environment()
         except OSError as error:
             raise pytest.UsageError(f"cannot write records to {self.folder} ({error}): give --run-dir") from None
+        if self._compile_stage is not None:
+            self._compile_stage.prepare()
 
     def pytest_report_header(self) -> str:
         gpus = ", ".join(self._settings.gpus.entries) or "none (interpreter and cross-compilation)"
