@@ -170,7 +170,8 @@ def _prepare_process(config: pytest.Config, gpu: str | None, workers: int, execu
         config.add_cleanup(partial(_restore, variable, os.environ.get(variable)))
         os.environ[variable] = value
     if executes:
-        config.add_cleanup(gc.unfreeze)
+        if not hasattr(config, "workerinput"):  # a worker ends now: pytest looks for garbage five times before it does
+            config.add_cleanup(gc.unfreeze)
         config.pluginmanager.register(Collecting(settings, CaseIds(config)), "conformance-collecting")
         if case_ids.selects_package(config):
             _load_judging(config)

@@ -35,7 +35,7 @@ class Collecting:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection(self) -> Generator[None, Any, Any]:
         """Collects without the collector of garbage, and hides from it what is left: it would look at every item again
-        and again. :mod:`conformance.plugin` undoes that when the process's pytest ends."""
+        and again. :mod:`conformance.plugin` undoes that at the end of a process that is no worker."""
         enabled = gc.isenabled()
         gc.disable()
         try:
