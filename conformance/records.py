@@ -36,6 +36,7 @@ LARGEST = 10**15  # of a figure: one that is larger was not measured
 _Read = TypeVar("_Read", bound="CaseRecord | RunInfo")
 LINE_LIMIT = 4 << 20  # bytes of one line. A line has about 5 KB; each text in it is cut at 20,000 characters
 PROBLEMS_KEPT = 20  # sentences about unusable lines; the others are counted
+BLOCK = 1 << 18  # bytes of a file that are searched at once
 TEXT_LIMIT = 20_000  # characters of one text in a record: a line stays readable whatever a compiler printed
 
 
@@ -662,14 +663,43 @@ def each_record(file: Path, problems: LineProblems, part: str = "") -> Iterator[
     """The valid records in ``file``, one at a time: a file may have any size. Every line that cannot be used adds a
     sentence to ``problems``. With ``part``, whole lines without this text are passed over."""
     written = json.dumps(part)[1:-1].encode()
+    counted, number = 0, 1  # a place in the file, and the number of its line
     with file.open("rb") as stream:
-        for number, (start, line) in enumerate(lines(stream), 1):
+        for start, line in _lines_with(written, stream) if written else lines(stream):
             try:
-                if written in line or not line.endswith(b"\n"):
-                    refuse_long(line)
-                    yield PlacedRecord(from_line(line), start, len(line))
+                refuse_long(line)
+                yield PlacedRecord(from_line(line), start, len(line))
             except RecordError as error:
+                counted, number = start, number + _line_ends(file, counted, start)
                 problems.add_line(file, number, line, error)
+
+
+def _lines_with(part: bytes, stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Those of :func:`lines` that contain ``part`` or lack an end. Most blocks have none: to search a block takes a
+    fifth of the time of searching its lines one at a time."""
+    while block := stream.read(BLOCK):
+        block += stream.readline(LINE_LIMIT + 1)
+        if part not in block and block.endswith(b"\n") and len(block) <= LINE_LIMIT:
+            continue
+        end = stream.tell()
+        stream.seek(end - len(block))
+        for start, line in lines(stream):
+            whole = line.endswith(b"\n")
+            if part in line or not whole:
+                yield start, line
+            if whole and start + len(line) >= end:  # the rest of a line that was cut is skipped before the next
+                break
+
+
+def _line_ends(file: Path, start: int, end: int) -> int:
+    """The number of line ends in ``file`` between two places in bytes."""
+    count = 0
+    with file.open("rb") as stream:
+        stream.seek(start)
+        while start < end and (block := stream.read(min(BLOCK, end - start))):
+            start += len(block)
+            count += block.count(b"\n")
+    return count
 
 
 def lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:

@@ -206,8 +206,7 @@ class Target:
         """
         if name not in CAPABILITIES:
             raise ValueError(f"capability {name!r} is unknown: use one of {', '.join(CAPABILITIES)}")
-        available, why = _PREDICATES[name](self)
-        return Capability(name, available, f"{self.id}: {why}")
+        return _capability(self, name)
 
 
 def compile_targets() -> tuple[Target, ...]:
@@ -486,6 +485,14 @@ _PREDICATES: dict[str, _Predicate] = {
     "wmma": _hardware(lambda t: t.vendor == "amd" and str(t.arch)[:5] in ("gfx11", "gfx12"), "WMMA (gfx11, gfx12)"),
     "warp-specialization": _warp_specialization,
 }
+
+
+@functools.cache
+def _capability(target: Target, name: str) -> Capability:
+    """Kept, because a large tier asks the same of a target a hundred thousand times."""
+    available, why = _PREDICATES[name](target)
+    return Capability(name, available, f"{target.id}: {why}")
+
 
 #: What a target may be able to do.
 CAPABILITIES = tuple(_PREDICATES)

@@ -24,6 +24,7 @@ CACHES = (
     targets._help_text,
     targets._llvm_lacks,
     targets._options,
+    targets._capability,
 )
 SM90 = Target("cuda", 90, 32)
 
@@ -130,10 +131,12 @@ def test_every_capability_says_why() -> None:
         SM90.capability("telepathy")
 
 
+@pytest.mark.usefixtures("afresh")
 def test_a_triton_without_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     import triton.language as tl
 
     assert SM90.capability("tensor-descriptor").available
+    targets._capability.cache_clear()
     monkeypatch.delattr(tl, "make_tensor_descriptor")
     assert not SM90.capability("tensor-descriptor").available
     assert "no triton.language.make_tensor_descriptor" in SM90.capability("tensor-descriptor").why

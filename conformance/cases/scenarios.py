@@ -166,9 +166,11 @@ ABOUT_THE_TARGET = (ReasonCode.CAPABILITY, ReasonCode.DTYPE, ReasonCode.PRECISIO
 
 
 @functools.cache
-def _refusal(kernel: Kernel, dtype: str, config: AnyConfig, target: Target) -> Reason | None:
-    """Kept, because many scenarios ask the same of a kernel."""
-    return kernel.example_refusal(dtype, config, target)
+def _refusals(
+    kernel: Kernel, dtype: str, config: AnyConfig, targets: tuple[Target, ...]
+) -> Sequence[tuple[Target, Reason | None]]:
+    """Each of ``targets`` with the reason why it refuses. Kept, because many scenarios ask the same of a kernel."""
+    return list(zip(targets, kernel.example_refusals(dtype, config, targets), strict=True))
 
 
 @functools.cache
@@ -176,7 +178,7 @@ def fitted(kernel: Kernel, dtype: str, config: AnyConfig, target: Target) -> Ker
     """The kernel that cases with this dtype, config and target ask, None if there are none. One of ours is asked as it
     is. One from elsewhere is asked in the shape, orders and variant that it takes (:meth:`Kernel.fitted`)."""
     if kernel.name in own_kernels():
-        return kernel if _refusal(kernel, dtype, config, target) is None else None
+        return kernel if kernel.example_refusal(dtype, config, target) is None else None
     dtypes = kernel.dtype_names() if dtype == ANY else [dtype]
     configs = kernel.configs if config == ANY else (config,)
     ways = (kernel.fitted(name, one, target) for name in dtypes for one in configs)
@@ -200,21 +202,21 @@ def _taken(scenario: Scenario, kernel: Kernel, targets: Sequence[Target], tier: 
         if scenario.configs and tier == "quick":
             listed = tuple(sorted(listed, key=_tile_size)[: scenario.configs])
         spaces = dict.fromkeys(targets, dict.fromkeys(listed))
-    of_target = [(target, spaces[target]) for target in targets]
-    whole = scenario.every_config and tier in CROSSED
+    listed_anywhere = dict.fromkeys(config for space in spaces.values() for config in space)
+    targets_of = {config: tuple(t for t in targets if config in spaces[t]) for config in listed_anywhere}
+    whole, ours = scenario.every_config and tier in CROSSED, kernel.name in own_kernels()
 
-    def takes(dtype: str, config: AnyConfig, target: Target) -> bool:
-        if fitted(kernel, dtype, config, target) is not None:
+    def takes(dtype: str, config: AnyConfig, target: Target, reason: Reason | None) -> bool:
+        if reason is None or (whole and reason.code not in ABOUT_THE_TARGET):
             return True
-        reason = _refusal(kernel, dtype, config, target)
-        return reason is not None and whole and reason.code not in ABOUT_THE_TARGET
+        return not ours and fitted(kernel, dtype, config, target) is not None
 
     taken = [
         (dtype, config, target)
         for dtype in _kernel_dtypes(kernel, scenario)
-        for config in dict.fromkeys(config for space in spaces.values() for config in space)
-        for target, space in of_target
-        if config in space and takes(dtype, config, target)
+        for config, listing in targets_of.items()
+        for target, reason in _refusals(kernel, dtype, config, listing)
+        if takes(dtype, config, target, reason)
     ]
     return taken if tier in CROSSED else _soon_compiled(kernel, taken)
 
@@ -425,11 +427,18 @@ def table_of(scenario: Scenario, selection: Selection, arguments: Sequence[str])
         ends = {id(target): f"-{target.id}" if "target" in arguments else "" for target in selection.targets}
         for takers, pair, own in _groups(scenario, kernel, selection.targets, selection.tier, unused):
             middle = "-".join([*start, *text_of_pair(pair), *text_of_own(own)])
-            for target in takers:
-                asked = kernel if ours else fitted(kernel, *pair, target) or kernel
-                row = (asked, target, *pair, *own)
-                text = middle + ends[id(target)] if middle else target.id
-                table.rows[text] = row if whole else tuple(row[place] for place in taken)
+            values = {
+                middle + ends[id(target)] if middle else target.id: (
+                    kernel if ours else fitted(kernel, *pair, target) or kernel,
+                    target,
+                    *pair,
+                    *own,
+                )
+                for target in takers
+            }
+            if not whole:
+                values = {text: tuple(row[place] for place in taken) for text, row in values.items()}
+            table.rows.update(values)
     return table
 
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from conformance.execution.source_hash import source_hash
 from conformance.kernels.launch import Launch
 from conformance.targets import Target
 
@@ -94,7 +95,7 @@ def _function(function: Any, by_name: bool) -> str:
     """Triton's hash of the source of ``function`` and all that it calls; else its name. In a process with
     TRITON_INTERPRET=1 a function has no hash, and cannot change either."""
     name = f"{function.fn.__module__}:{function.fn.__qualname__}"
-    return name if by_name else getattr(function, "cache_key", None) or name
+    return name if by_name else source_hash(function) or name
 
 
 def parameters(kernel: Any) -> list[Any]:
@@ -162,7 +163,7 @@ def _argument_class(
         return _pointer_class(value, target, const, specialise, align)
     if hasattr(value, "block_shape") and hasattr(value, "base"):
         return f"tensordesc<{_element_type(value.base)}{list(value.block_shape)}>"
-    if hasattr(value, "cache_key") or type(value).__name__ == "constexpr":
+    if hasattr(type(value), "cache_key") or type(value).__name__ == "constexpr":
         return _constant(value, by_name)
     raise TypeError(
         f"{value!r} ({type(value).__name__}) is no kernel argument: give a tensor, a tensor descriptor, an int, a "

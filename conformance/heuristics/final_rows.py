@@ -38,7 +38,7 @@ def without_two_warps(configs: Iterable[Config]) -> tuple[Config, ...]:
 
 def _with_fitting_warps(config: Config) -> Config:
     most = max(config.block_m * config.block_n // ELEMENTS_PER_WARP, 1)
-    return dataclasses.replace(config, num_warps=min(config.num_warps, most))
+    return config if config.num_warps <= most else dataclasses.replace(config, num_warps=most)
 
 
 def _rocm(configs: Iterable[Config]) -> Iterator[Config]:
@@ -50,4 +50,4 @@ def _rocm(configs: Iterable[Config]) -> Iterator[Config]:
             (name, 8 // config.num_warps if name == "waves_per_eu" and value else value)
             for name, value in config.vendor
         )
-        yield dataclasses.replace(config, vendor=vendor)
+        yield config if vendor == config.vendor else dataclasses.replace(config, vendor=vendor)

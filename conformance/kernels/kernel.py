@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -227,8 +227,12 @@ class Kernel(abc.ABC):
     def example_refusal(self, dtype: str, config: AnyConfig, target: Target) -> Reason | None:
         """Why it does not take its example of the usual shape with this dtype and config on ``target``; None if it
         does."""
-        example = self.example(dtype, config, self.usual_shape)
-        return self.refusal(self.draft(example, config, target, self.example_variant()))
+        return self.example_refusals(dtype, config, (target,))[0]
+
+    def example_refusals(self, dtype: str, config: AnyConfig, targets: Iterable[Target]) -> list[Reason | None]:
+        """:meth:`example_refusal` on each of ``targets``."""
+        example, variant = self.example(dtype, config, self.usual_shape), self.example_variant()
+        return [self.refusal(self.draft(example, config, target, variant)) for target in targets]
 
     def usable_on(self, target: Target) -> bool:
         """Whether it takes an example of some dtype with some config on ``target``."""

@@ -1,8 +1,9 @@
 """Locks on one device: many cases together, one of them with much memory, or one case alone.
 
 A kernel that shares the device with other workers takes longer, and has only the memory that they leave. Two locks on
-files settle who may use it. Every user holds the first, shared or alone. The second is a turnstile before it: a process
-that waits to be alone holds it, so that no other comes in. A third lock is held by the case that needs much memory. The
+files settle who may use it. Every user holds the first, shared or alone. The second is a turnstile before it: processes
+that wait to be alone hold it together, so that no other comes in. Once the device is empty, they are alone one after
+another: to empty it takes longer than to time a kernel. A third lock is held by the case that needs much memory. The
 system releases the locks of a process that dies.
 """
 
@@ -41,7 +42,7 @@ class Turns:
         """Uses the device beside others; waits while somebody is alone or about to be."""
         with self._use.open("a") as use:
             with self._turnstile.open("a") as turnstile:
-                fcntl.flock(turnstile, fcntl.LOCK_EX)
+                fcntl.flock(turnstile, fcntl.LOCK_SH)
                 fcntl.flock(use, fcntl.LOCK_SH)
             yield
 
@@ -57,17 +58,17 @@ class Turns:
         """Uses the device alone. Raises :class:`NotAlone` if others do not leave within ``seconds``."""
         until = time.monotonic() + seconds
         with self._use.open("a") as use, self._turnstile.open("a") as turnstile:
-            for lock in (turnstile, use):
-                while not _locked(lock):
+            for lock, how in ((turnstile, fcntl.LOCK_SH), (use, fcntl.LOCK_EX)):
+                while not _locked(lock, how):
                     if time.monotonic() > until:
                         raise NotAlone(f"other cases used the device for {seconds:g} s without a pause")
                     time.sleep(TRY_SECONDS)
             yield
 
 
-def _locked(file: IO[str]) -> bool:
+def _locked(file: IO[str], how: int) -> bool:
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, how | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -6,6 +6,7 @@ Modules here import torch and triton only after the environment has been prepare
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import shlex
@@ -71,7 +72,12 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
 def pytest_configure(config: pytest.Config) -> None:
     if not is_active(config):
         return
-    config.addinivalue_line("markers", "slow: each case takes many seconds on a device, and begins early")
+    config.addinivalue_line(
+        "markers", "slow(seconds): a case takes about so long on a device, and the longest begin first"
+    )
+    config.addinivalue_line(
+        "markers", "timed: its cases need a device alone, and come after those that hold it for long"
+    )
     config.addinivalue_line("markers", "no_case: stands for a scenario without a case on the chosen targets")
     if hasattr(config, "workerinput"):
         _configure_worker(config, config.workerinput)
@@ -184,6 +190,8 @@ def _prepare_process(config: pytest.Config, gpu: str | None, workers: int, execu
         config.add_cleanup(partial(_restore, variable, os.environ.get(variable)))
         os.environ[variable] = value
     if executes:
+        if not hasattr(config, "workerinput"):  # a worker ends now: pytest looks for garbage five times before it does
+            config.add_cleanup(gc.unfreeze)
         config.pluginmanager.register(Collecting(settings, CaseIds(config)), "conformance-collecting")
         if case_ids.selects_package(config):
             _load_judging(config)

@@ -34,12 +34,14 @@ class Collecting:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection(self) -> Generator[None, Any, Any]:
-        """Collects without the collector of garbage: it would look at every item again and again."""
+        """Collects without the collector of garbage, and hides from it what is left: it would look at every item again
+        and again. :mod:`conformance.plugin` undoes that at the end of a process that is no worker."""
         enabled = gc.isenabled()
         gc.disable()
         try:
             return (yield)
         finally:
+            gc.freeze()
             if enabled:
                 gc.enable()
 
@@ -59,7 +61,7 @@ class Collecting:
             dropped = set(unwanted)
             items[:] = [item for item in items if item not in dropped]
         if not self.settings.interprets:
-            spread(items, [item for item in items if is_slow(item)])
+            order(items)
 
     def _is_wanted(self, item: pytest.Item) -> bool:
         settings = self.settings
@@ -73,10 +75,17 @@ class Collecting:
         return not settings.kernels or kernel_of(item) in settings.kernels
 
 
-def is_slow(item: pytest.Item) -> bool:
-    """Whether the item's test is marked as one whose cases take many seconds."""
-    test = item.group.template if isinstance(item, LazyFunction) else item
-    return test.get_closest_marker("slow") is not None
+def order(items: list[pytest.Item]) -> None:
+    """Puts the slow items first, the longest before all, and those that are timed last."""
+    slow = [(mark.args, item) for item in items if (mark := _mark(item, "slow")) is not None]
+    slow.sort(key=lambda entry: -entry[0][0] if entry[0] else 0)  # another package's mark may say no seconds
+    spread(items, [item for _, item in slow])
+    items.sort(key=lambda item: _mark(item, "timed") is not None)
+
+
+def _mark(item: pytest.Item, name: str) -> pytest.Mark | None:
+    """The mark ``name`` of the test of ``item``."""
+    return item.group.mark(name) if isinstance(item, LazyFunction) else item.get_closest_marker(name)
 
 
 def spread(items: list[pytest.Item], slow: Sequence[pytest.Item]) -> None:

@@ -26,8 +26,15 @@ class ItemGroup:
         self.table = table
         ihook = template.ihook
         self.ihook = ihook if ihook.pytest_itemcollected.get_hookimpls() else _Unheard(ihook)
+        self._marks: dict[str, pytest.Mark | None] = {}
         self.name = template.originalname + "["
         self.nodeid = template.nodeid.partition("[")[0] + "["
+
+    def mark(self, name: str) -> pytest.Mark | None:
+        """The mark ``name`` of the test. Kept, because it is asked for each item."""
+        if name not in self._marks:
+            self._marks[name] = self.template.get_closest_marker(name)
+        return self._marks[name]
 
     def items(self) -> list[pytest.Item]:
         """The items of all rows, in their order."""
@@ -118,13 +125,11 @@ def group_of(made: object, table: CaseTable) -> ItemGroup | None:
         return None
     template = made[0]
     callspec = getattr(template, "callspec", None)
-    if callspec is None or tuple(callspec.params) != table.names or not all(map(_is_plain, table.rows)):
+    if callspec is None or tuple(callspec.params) != table.names:
         return None
-    return ItemGroup(template, table)
-
-
-def _is_plain(text: str) -> bool:
-    return text.isascii() and text.isprintable() and "\\" not in text
+    texts = "".join(table.rows)
+    plain = texts.isascii() and texts.isprintable() and "\\" not in texts
+    return ItemGroup(template, table) if plain else None
 
 
 class OrderKept:

@@ -117,6 +117,8 @@ class SessionRun:
         self._cleanup.enter_context(adopted())
         self._cleanup.callback(self._signals.restore)
         self._signals.install()
+        if self._compile_stage is not None:
+            self._compile_stage.prepare()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self) -> None:

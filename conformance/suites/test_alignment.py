@@ -82,7 +82,7 @@ def test_refusal_names_operand_bytes_and_rule(conform, recorder, kernel, target,
     recorder.verdict("every kernel gives its reason", complete, str(sorted(carried or ())))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(8)
 @each_kernel(where(operation="mm", descriptors=True), fault=["a-base", "a-pitch", "b-pitch", "out-extent"])
 def test_forced_past_the_check(harness, recorder, kernel, fault):
     """Without the refusal, in a process of its own on a device, the damage must be seen. The record keeps its kind."""

@@ -29,6 +29,7 @@ def swept_fills(problem, tier):
     return tuple(quick if tier == "quick" else exact) or None
 
 
+@pytest.mark.timed
 @scenario(every_kernel, shape=shapes_of, every_config=True)
 def test_config_space(conform, harness, recorder, kernel, target, dtype, config, shape):
     """A config compiles, or its kernel says why not; its bits are right and it spills only where that is declared."""

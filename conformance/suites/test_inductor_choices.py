@@ -98,7 +98,7 @@ def test_mm_plus_mm_zero_size_input(inductor, target, empty, dynamic, space):
     check_empty(inductor, f"{GRAPHS}:mm_plus_mm", operands, target, (m, n), dynamic=dynamic, settings=settings)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(15)
 @generated(kernel=[1, 3], space=["DEFAULT", "EXHAUSTIVE"])
 def test_empty_conv_input(inductor, target, kernel, space):
     """A convolution of an empty batch gives an empty batch with 256 channels."""
@@ -196,7 +196,7 @@ def test_autotune_layout_optimization(inductor, target, autotune):
 PRUNING = "max_autotune_prune_choices_based_on_shared_mem"
 
 
-@pytest.mark.slow
+@pytest.mark.slow(25)
 @generated(size=[3, 512])
 def test_prune_choices(inductor, target, size):
     """Configs that need too much shared memory are not offered: what is offered can be compiled and launched, the
@@ -304,7 +304,7 @@ def product_of(graph, m, n, k, dtype):
     return [a, b], values
 
 
-@pytest.mark.slow
+@pytest.mark.slow(12)
 @generated(shape=DEEP, dtype=["fp16", "bf16"], dynamic=[False, True])
 def test_decompose_k(inductor, target, shape, dtype, dynamic):
     """A static K that is much longer than M and N is split: alone, before a relu, and with A transposed. Dynamic sizes

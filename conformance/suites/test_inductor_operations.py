@@ -370,7 +370,7 @@ def test_mutation_rename(inductor, target, size):
     inductor.recorder.verdict("one extern product", calls == ["mm"], ", ".join(calls))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(40)
 @generated(build=["jit", "aot"])
 def test_jit_fusion_matches_aot_fusion(inductor, target, build):
     """At most two operations are fused, around a number that the host reads. "jit" judges the numbers. "aot" builds a

@@ -42,7 +42,7 @@ def test_process(recorder, process, check):
     record(recorder, check(process))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(14)
 def test_visible_devices(recorder, process):
     """A child sees the device that it was given and no other. Unlike PyTorch's test, the environment around it says
     something else, and a child without a device inherits it."""
@@ -113,7 +113,7 @@ def test_pool_of_visible_devices(harness, recorder):
 # --- choices in a spawned process -------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.slow(9)
 def test_choice_in_spawned_process(recorder):
     """A choice that is sent to a fresh process is timed there. Unlike PyTorch's test, its time and its numbers come
     back and are judged."""

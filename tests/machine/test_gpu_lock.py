@@ -16,6 +16,12 @@ def use(folder, seconds, ready, how="together"):
         time.sleep(seconds)
 
 
+def note(folder, how, begins, done):
+    begins.set()
+    with getattr(Turns("0", folder), how)():
+        done.put(how)
+
+
 @pytest.fixture
 def busy(tmp_path):
     """Starts a process that uses the device for some seconds."""
@@ -65,6 +71,24 @@ def test_nobody_comes_in_while_one_is_alone(tmp_path):
         assert not ready.wait(3)
     assert ready.wait(60)
     process.join()
+
+
+def test_those_who_wait_to_be_alone_go_before_others(tmp_path):
+    """Else the device would have to be emptied for each of them."""
+    context = multiprocessing.get_context("spawn")
+    turns, done = Turns("0", tmp_path), context.Queue()
+    hows = ["alone", "together", "alone"]
+    with turns.together():
+        processes = []
+        for how in hows:
+            begins = context.Event()
+            processes.append(context.Process(target=note, args=(tmp_path, how, begins, done), daemon=True))
+            processes[-1].start()
+            assert begins.wait(60)
+            time.sleep(0.5)  # until it waits
+    assert [done.get(timeout=60) for _ in hows] == ["alone", "alone", "together"]
+    for process in processes:
+        process.join()
 
 
 def test_one_case_at_a_time_has_much_memory(tmp_path, busy):

@@ -1,0 +1,45 @@
+"""Triton's hash of a function and all that it calls, which chooses the place of a compiled kernel in Triton's cache.
+
+Up to Triton 3.8 the hash of a caller holds the module's constants that a callee uses only if the callee had a hash
+before (triton-lang/triton#10494). Processes that compile kernels in different orders then have different hashes, and
+miss each other's kernels. Where callees are hashed first, the order no longer counts.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+
+def source_hash(function: Any) -> str | None:
+    """The hash of Triton's ``function``, alike in every process; None for one that is interpreted, which has none.
+
+    To be called before Triton hashes ``function`` itself: a hash that is there stays.
+    """
+    hashed: set[int] = set()
+
+    def visit(caller: Any) -> str:
+        if id(caller) not in hashed and caller.hash is None:
+            hashed.add(id(caller))
+            for callee in _named(caller.fn):
+                visit(callee)
+        return str(caller.cache_key)
+
+    return visit(function) if _is_hashed(function) else None
+
+
+def _named(function: Any) -> Iterator[Any]:
+    """Triton's functions that the Python ``function`` names, also as attributes of modules."""
+    names = inspect.getclosurevars(function)
+    for value in (*names.nonlocals.values(), *names.globals.values()):
+        if isinstance(value, ModuleType):
+            yield from filter(_is_hashed, (getattr(value, name, None) for name in sorted(names.unbound)))
+        elif _is_hashed(value):
+            yield value
+
+
+def _is_hashed(value: Any) -> bool:
+    """Whether Triton has or makes a hash of ``value``. Asked of its type: to read the hash would make it."""
+    return hasattr(type(value), "cache_key") and inspect.isfunction(value.fn)
