@@ -336,7 +336,9 @@ def compact_json(value: Any) -> str:
     return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
 
-_PLAIN = {type(None), bool, int}
+_PLAIN = {type(None), bool}
+#: Integers from here on are no numbers to a reader that has floats.
+_LARGE_INTEGER = 10**300
 
 
 def jsonable(value: Any) -> Any:
@@ -347,12 +349,14 @@ def jsonable(value: Any) -> Any:
         return value  # most values, at once
     if kind is float:
         return value if math.isfinite(value) else repr(value)
+    if kind is int:
+        return value if -_LARGE_INTEGER < value < _LARGE_INTEGER else jsonable(hex(value))
     if kind is dict:
-        return {str(key): jsonable(item) for key, item in value.items()}
+        return {_key(key): jsonable(item) for key, item in value.items()}
     if isinstance(value, Enum):
         return jsonable(value.value)
-    if isinstance(value, (bool, int)):
-        return value
+    if isinstance(value, int):
+        return jsonable(int(value))
     if isinstance(value, float):
         return value if math.isfinite(value) else repr(value)
     if isinstance(value, str):
@@ -363,10 +367,14 @@ def jsonable(value: Any) -> Any:
         named = {"id": value.id} if hasattr(value, "id") else {}
         return jsonable({**named, **{f.name: getattr(value, f.name) for f in dataclasses.fields(value)}})
     if isinstance(value, Mapping):
-        return {str(key): jsonable(item) for key, item in value.items()}
+        return {_key(key): jsonable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [jsonable(item) for item in (sorted(value, key=str) if isinstance(value, (set, frozenset)) else value)]
     return jsonable(str(value))
+
+
+def _key(key: Any) -> str:
+    return key if type(key) is str and key.isascii() else str(jsonable(str(key)))
 
 
 class Reader(Generic[_Read]):

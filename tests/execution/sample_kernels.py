@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import concurrent.futures
 import contextlib
+import ctypes
 import functools
 import os
 import signal
@@ -164,6 +165,25 @@ def die(signal_number: int, target: Target) -> Launch:
     os.kill(os.getpid(), signal_number)
     time.sleep(60)
     raise AssertionError("survived its signal")
+
+
+def leave(how: str, target: Target) -> Launch:
+    """Ends the process, or says more than anyone wants to hear."""
+    if how == "exit":
+        os._exit(0)
+    if how == "SystemExit":
+        raise SystemExit(0)
+    if how == "KeyboardInterrupt":
+        raise KeyboardInterrupt
+    if how == "a long message":
+        raise RuntimeError("planted " * (50_000_000 // 8))
+    if how == "a lone surrogate":
+        raise RuntimeError("planted \udc80")
+    if how == "the lock":
+        ctypes.PyDLL(None).sleep(60)
+    os.write(1, b"\xff\0garbage" * 1_000_000)  # "output"
+    os.write(2, b"\xff\0garbage" * 1_000_000)
+    return launch(Sample("copy"), target)
 
 
 def garble(garbage: bytes, target: Target) -> Launch:

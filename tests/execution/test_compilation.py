@@ -170,6 +170,45 @@ def test_a_crash_is_one_requests_result(faulty: CompilePool, number: signal.Sign
     assert ask(faulty, "launch", COPY).status is Status.PASS
 
 
+ENDINGS = {
+    "exit": (Status.CRASH, "exit status 0"),
+    "SystemExit": (Status.CRASH, "exit status 0"),
+    "KeyboardInterrupt": (Status.CRASH, "the compiler died"),
+    "the lock": (Status.TIMEOUT, "did not end within 2 s"),
+    "a long message": (Status.COMPILE_ERROR, "planted"),
+    "a lone surrogate": (Status.COMPILE_ERROR, "planted \udc80"),
+    "output": (Status.PASS, ""),
+}
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_every_ending_of_a_compiler_is_one_requests_result(faulty: CompilePool, how: str) -> None:
+    status, text = ENDINGS[how]
+    result = ask(faulty, "leave", how)
+    assert result.status is status
+    assert text in result.error
+    assert ask(faulty, "launch", COPY).status is Status.PASS
+
+
+def test_a_cache_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", "/proc/no-cache")
+    with CompilePool(1) as workers:
+        result = ask(workers, "launch", COPY)
+    assert result.status is Status.COMPILE_ERROR
+    assert "/proc/no-cache" in result.error
+
+
+def test_a_cache_whose_files_were_cut_short_is_made_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    for _ in range(2):
+        with CompilePool(1) as workers:
+            assert ask(workers, "launch", COPY).status is Status.PASS
+        files = [file for file in tmp_path.rglob("*") if file.is_file()]
+        assert files
+        for file in files:
+            os.truncate(file, file.stat().st_size // 2)
+
+
 @pytest.mark.parametrize("garbage", [b"what a library prints\n", b"\0\0\0\3abc", b"\xff" * 8, bytes(64)])
 def test_garbage_in_the_pipe_of_answers_ends_the_request_at_once(garbage: bytes) -> None:
     with CompilePool(1, deadline=50.0) as workers:

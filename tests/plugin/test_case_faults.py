@@ -1,0 +1,137 @@
+"""Whatever a case does to its process, it costs that case only."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from conformance.records import read_records
+from tests.execution.test_compilation import gone
+from tests.plugin.test_run_faults import SLOW, wait_until
+
+pytest_plugins = ["pytester"]
+
+#: The body of a case after its verdict, and the status of the case.
+FAULTS = {
+    "kill": ("os.kill(os.getpid(), signal.SIGKILL)", "crash"),
+    "terminate": ("os.kill(os.getpid(), signal.SIGTERM)", "crash"),
+    "abort": ("os.abort()", "crash"),
+    "leave": ("os._exit(0)", "crash"),
+    "close": ("os.closerange(3, 64)", "crash"),
+    "exit": ("sys.exit(0)", "fail"),
+    "raise": ("raise KeyError('x')", "fail"),
+    "recursion": ("f = lambda: f()\n    f()", "fail"),
+    "self": ("recorder.set(observed=LOOP)", "fail"),
+    "memory": ("raise MemoryError", "oom"),
+    "hog": ("resource.setrlimit(resource.RLIMIT_AS, (1 << 32, -1))\n    bytearray(1 << 36)", "oom"),
+    "loop": ("while True: pass", "timeout"),
+    "chdir": ("os.chdir('/')", "pass"),
+    "environment": ("os.environ.clear()", "pass"),
+    "output": ("os.write(1, b'\\xff\\0garbage'); os.write(2, bytes(99)); print('\\x1b[2J', flush=True)", "pass"),
+    "number": ("recorder.set(observed={'a': float('nan'), 'b': 10**400, 'c': '\\udc80', '\\udc81': [1]})", "pass"),
+    "pause": (
+        "subprocess.Popen(['sh', '-c', f'sleep 0.5; kill -CONT {os.getpid()}'])\n"
+        "    os.kill(os.getpid(), signal.SIGSTOP)",
+        "pass",
+    ),
+}
+HEAD = "import resource, signal, subprocess, sys\nLOOP = {}\nLOOP['x'] = LOOP\n"
+
+
+def test_each_fault_costs_its_own_case_only(project):
+    cases = [
+        f"def test_{name}(recorder):\n    recorder.verdict('x', True)\n    {body}\n"
+        for name, (body, _) in FAULTS.items()
+    ]
+    good = [f"def test_good{number}(recorder): recorder.verdict('x', True)\n" for number in range(len(cases))]
+    project.suite("all", HEAD + "".join(text for pair in zip(cases, good, strict=True) for text in pair))
+    result = project.run("-n", "2", "--case-timeout", "3")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    expected = {f"test_{name}": status for name, (_, status) in FAULTS.items()}
+    assert project.statuses == expected | {f"test_good{number}": "pass" for number in range(len(cases))}
+    assert project.info.problems == ()
+    assert project.records["test_number"].observed == {
+        "a": "nan",
+        "b": hex(10**400),
+        "c": "\\udc80",
+        "\\udc81": [1],
+    }
+    assert "test_all.py" in project.records["test_loop"].diagnosis  # the stacks
+    assert not [path for path in project.folder.iterdir() if path.name.startswith(("inflight", "process", "records-"))]
+
+
+@pytest.mark.parametrize("options", [("-n", "2"), ("-n", "0")], ids=" ".join)
+def test_a_run_that_is_killed_leaves_its_records_and_no_process(project, options):
+    project.suite("slow", SLOW)
+    command = [sys.executable, "-m", "pytest", "-p", "conformance.plugin", *options, "--run-dir=run"]
+    run = subprocess.Popen(command, cwd=project.path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    folder = project.path / "run"
+    wait_until(lambda: sum(part.read_text().count("\n") for part in folder.glob("records-*")) >= 4)
+    workers = [int(file.read_text()) for file in folder.glob("process-*.txt")]
+    run.kill()
+    run.wait(10)
+    assert len(workers) == (2 if "2" in options else 1)
+    assert all(gone(worker, 20) for worker in workers)
+    reading = read_records(folder)
+    assert len(reading.records) >= 4
+    assert reading.problems == ()
+    assert list(folder.glob("inflight-*.jsonl"))
+    assert not (folder / "records.jsonl").exists()
+
+
+def test_an_interrupt_inside_a_worker_ends_the_run(project):
+    project.suite("a", "import signal\ndef test_a(recorder): os.kill(os.getpid(), signal.SIGINT)\n")
+    project.suite("good", "def test_good(recorder): recorder.verdict('x', True)\n")
+    (project.path / "conftest.py").write_text(
+        "from xdist.workermanage import NodeManager\nNodeManager.EXIT_TIMEOUT = 1\n"
+    )
+    assert project.run("-n", "2").ret == pytest.ExitCode.INTERRUPTED
+    assert project.records.get("test_a") is None or project.statuses["test_a"] == "crash"
+    assert (project.folder / "records.jsonl").exists()
+
+
+ORDER_AND_RERUN = """
+from _pytest.runner import runtestprotocol
+def pytest_collection_modifyitems(items): items.reverse()
+def pytest_runtest_protocol(item, nextitem):
+    for _ in range(2):
+        reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        if all(report.passed for report in reports):
+            break
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    return True
+"""
+
+
+def test_a_case_that_passes_when_it_is_run_again_has_failed(project):
+    """Other plugins may order the cases and run one again."""
+    project.suite(
+        "a",
+        "TRIED = []\n"
+        "def test_second_time(recorder):\n    TRIED.append(1)\n    recorder.verdict('x', True)\n"
+        "    assert len(TRIED) > 1\n"
+        "def test_good(recorder): recorder.verdict('x', True)\n",
+    )
+    (project.path / "conftest.py").write_text(ORDER_AND_RERUN)
+    result = project.run("--max-worker-restart", "0", "-n", "1")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert project.statuses == {"test_second_time": "fail", "test_good": "pass"}
+    assert project.records["test_second_time"].outcome == "passed"
+    assert project.info.problems == ()
+
+
+def test_what_is_set_up_only_has_not_passed(project):
+    project.suite("a", "def test_a(recorder): recorder.verdict('x', True)\n")
+    assert project.run("--setup-only").ret == pytest.ExitCode.TESTS_FAILED
+    assert project.statuses == {"test_a": "fail"}
+    assert "without judging anything" in project.records["test_a"].diagnosis
+
+
+def test_a_run_without_a_place_for_its_records_is_refused(project):
+    project.suite("a", "def test_a(recorder): recorder.verdict('x', True)\n")
+    (project.path / "file").write_text("")
+    project.refused("*cannot write records to */file/run *: give --run-dir*", "--run-dir=file/run")
+    project.refused("*cannot write records to /proc/run *: give --run-dir*", "--run-dir=/proc/run")
