@@ -627,14 +627,13 @@ class LineProblems:
 
     def __init__(self) -> None:
         self._kept: list[str] = []
-        self._more = 0
+        self.count = 0
 
     def add(self, text: str) -> None:
         """Adds a sentence, cut if it is long."""
-        if len(self._kept) < PROBLEMS_KEPT:
+        self.count += 1
+        if self.count <= PROBLEMS_KEPT:
             self._kept.append(text if len(text) <= 500 else text[:500] + " ...")
-        else:
-            self._more += 1
 
     def add_line(self, file: Path, number: int, line: bytes, error: RecordError) -> None:
         """Adds the sentence about the unusable ``line`` with this ``number`` in ``file``."""
@@ -644,7 +643,8 @@ class LineProblems:
     @property
     def sentences(self) -> list[str]:
         """What was kept, and how many more there were."""
-        return [*self._kept, f"{self._more} more problems are not listed"] if self._more else list(self._kept)
+        more = self.count - len(self._kept)
+        return [*self._kept, f"{more} more problems are not listed"] if more else list(self._kept)
 
 
 def read_records(path: str | os.PathLike[str]) -> Reading:

@@ -164,8 +164,74 @@ def test_bad_lines_are_counted_and_the_first_are_shown(good, tmp_path, capsys):
         cli.main([str(word) for word in words])
         captured = capsys.readouterr()
         assert len((captured.out + captured.err).splitlines()) < 120
+        assert words[0] != "compare" or "20000 problems, the first" in captured.out
         assert words[0] != "show" or "19980 more problems are not listed" in captured.out + captured.err
     assert "19980 more problems are not listed" in (bad / "report.html").read_text()
+
+
+def _put(old: bytes, new: bytes, count: int = 1):
+    return lambda content: content.replace(old, new, count)
+
+
+#: What may have become of a file of records, and a part of what every reader says.
+DAMAGES = {
+    "torn": (lambda content: content[:-20], "torn last line"),
+    "garbage": (lambda content: b"\xff\0{{{\n" + content, "records.jsonl:1"),
+    "deep": (lambda content: b"[" * 200_000 + b"\n" + content, "records.jsonl:1"),
+    "twice": (lambda content: content + content.splitlines(True)[0], "recorded more than once"),
+    "bom": (lambda content: b"\xef\xbb\xbf" + content, "records.jsonl:1"),
+    "bool": (_put(b'"seed":0', b'"seed":true'), "seed: Expected `int | null`, got True"),
+    "utf8": (_put(b"randn", b"r\xffndn"), "records.jsonl:1"),
+    "long": (lambda content: b'"' + b"x" * (5 << 20) + b'"\n' + content, "a line of"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_of_records_is_never_safe(good, tmp_path, capsys, damage):
+    change, text = DAMAGES[damage]
+    bad = shutil.copytree(good, tmp_path / "bad")
+    (bad / "records.jsonl").write_bytes(change((good / "records.jsonl").read_bytes()))
+    for words in (("compare", bad, good), ("compare", good, bad), ("bundle", bad, "--key", good.parent / "ours.pem")):
+        status = cli.main([str(word) for word in words])
+        captured = capsys.readouterr()
+        assert status == (2 if words[0] == "bundle" else 1)
+        assert words[0] == "bundle" or text in captured.out + captured.err
+    assert cli.main(["report", str(bad)]) == 0
+
+
+def test_what_a_link_leads_to_is_not_shown(good, tmp_path, capsys):
+    bad = shutil.copytree(good, tmp_path / "bad")
+    (tmp_path / "secret").write_text("a secret\n" * 9)
+    (bad / "records.jsonl").unlink()
+    (bad / "records.jsonl").symlink_to(tmp_path / "secret")
+    for words in (
+        ("compare", bad, good),
+        ("show", "secret", "--run", bad),
+        ("report", bad),
+        ("mustpass", "check", bad),
+    ):
+        cli.main([str(word) for word in words])
+    captured = capsys.readouterr()
+    assert "a secret" not in captured.out + captured.err + (bad / "report.html").read_text()
+
+
+@pytest.mark.parametrize(("what", "status"), [("crlf", 0), ("parts", 0), ("gz", 2), ("empty", 2), ("run.json", 1)])
+def test_a_run_in_another_form(good, tmp_path, capsys, what, status):
+    """Other ends of lines, parts of workers that were not merged, records only in an archive or none, no run.json."""
+    run = shutil.copytree(good, tmp_path / "run")
+    records = run / "records.jsonl"
+    if what == "crlf":
+        records.write_bytes(records.read_bytes().replace(b"\n", b"\r\n"))
+    elif what == "empty":
+        records.write_bytes(b"")
+    elif what == "run.json":
+        (run / "run.json").write_text("{")
+    else:
+        records.rename(run / {"parts": "records-gw0.jsonl", "gz": "records.jsonl.gz"}[what])
+    assert answer(capsys, "compare", run, good)[0] == answer(capsys, "compare", good, run)[0] == status
+    assert (
+        what == "parts" or answer(capsys, "bundle", run, "--key", good.parent / "ours.pem")[0] == (what != "crlf") * 2
+    )
 
 
 @pytest.mark.parametrize("words", [("matrix", "FILE"), ("compare", "GOOD", "GOOD", "--waivers", "FILE")], ids=" ".join)

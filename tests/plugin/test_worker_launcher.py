@@ -72,13 +72,18 @@ def test_a_worker_that_dies_ends_its_launcher(number: signal.Signals) -> None:
     assert (output, worker.returncode) == ("", 128 + number)
 
 
-def test_a_launcher_that_is_killed_takes_its_worker_along() -> None:
-    worker = launched("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)")
+def test_a_launcher_that_is_killed_takes_its_worker_along_and_what_that_has_started() -> None:
+    worker = launched(
+        "import os, subprocess, time\n"
+        "child = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        "print(os.getpid(), child.pid, flush=True)\ntime.sleep(600)"
+    )
     assert worker.stdout is not None
-    pid = int(worker.stdout.readline())
+    pids = [int(word) for word in worker.stdout.readline().split()]
     worker.kill()
     worker.communicate(timeout=60)
-    assert gone(pid)
+    assert len(pids) == 2
+    assert all(gone(pid) for pid in pids)
 
 
 def test_a_launcher_leaves_an_interrupt_to_the_run() -> None:

@@ -53,7 +53,7 @@ def incomplete(candidate: ComparedRun, missing: int) -> Iterator[Finding]:
     number of the baseline's cases that it lacks, which have findings of their own."""
     gaps = _gaps(candidate, missing)
     if candidate.problems:
-        count = len(candidate.problems)
+        count = max(candidate.problem_count, 1)
         gaps.append(f"its records cannot be relied on: {count} problem{'s' * (count > 1)}: {candidate.problems[0]}")
     for text in gaps:
         cause = "the candidate's run is incomplete"
@@ -67,7 +67,7 @@ def objections(baseline: ComparedRun) -> Iterator[str]:
     for text in _gaps(baseline):
         yield f"the baseline's run is incomplete: {text[:500]}; {consequence}"
     if baseline.problems:
-        count = len(baseline.problems)
+        count = max(baseline.problem_count, 1)
         many = "1 problem" if count == 1 else f"{count} problems, the first"
         yield f"the baseline's records cannot be relied on: {many}: {baseline.problems[0]}; {consequence}"
 

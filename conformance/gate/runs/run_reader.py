@@ -97,7 +97,8 @@ class ComparedRecords(Mapping[str, ComparedRecord]):
 class ComparedRun:
     """One side of a comparison, as found on disk. ``records`` are by case id; ``counts`` are the numbers of cases by
     status; ``run`` is None where there is no usable ``run.json``; ``problems`` are sentences about lines that could not
-    be used as they are; ``mixed`` names what is not the same in all records: stack, tier or seed."""
+    be used as they are, the first of ``problem_count``; ``mixed`` names what is not the same in all records:
+    stack, tier or seed."""
 
     name: str
     records: ComparedRecords
@@ -107,6 +108,7 @@ class ComparedRun:
     tier: str | None
     seed: int | None
     problems: tuple[str, ...] = ()
+    problem_count: int = 0
     mixed: tuple[str, ...] = ()
 
     def statuses(self) -> dict[str, int]:
@@ -292,6 +294,7 @@ class _Collector:
             tier=run.tier if run else self.tier,
             seed=run.seed if run else self.seed,
             problems=tuple(self.problems.sentences),
+            problem_count=self.problems.count,
             mixed=tuple(sorted(self.mixed)),
         )
 
