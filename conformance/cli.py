@@ -14,7 +14,7 @@ INTERRUPTED = 130  # as shells say of a process that SIGINT ended
 
 #: The modules of ``conformance.commands``, in the order of the help text.
 COMMANDS = (
-    *("run", "list", "targets", "precompile"),
+    *("run", "list", "targets", "check-kernel", "precompile"),
     *("show", "report", "sweep", "reproduce"),
     *("gate", "matrix", "compare", "mustpass"),
     *("keygen", "bundle", "verify"),
@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="conformance", description="Conformance of Triton's matrix kernels.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name in COMMANDS:
-        module = importlib.import_module(f"conformance.commands.{name}")
+        module = importlib.import_module(f"conformance.commands.{name.replace('-', '_')}")
         command = commands.add_parser(name, help=module.HELP, description=module.HELP, allow_abbrev=False)
         command.set_defaults(command=module.run, takes_any_option=False)
         module.configure(command)

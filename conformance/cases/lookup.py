@@ -69,8 +69,9 @@ def test_function(name: str) -> Callable[..., Any]:
 
 
 def case_ids(selection: Selection, suites: Collection[str] = ()) -> Iterator[str]:
-    """The ids of the scenarios' cases of ``selection``, of all suites or of ``suites``, such as "scaling". Raises
-    KeyError naming the suites if one is unknown."""
+    """The ids of the scenarios' cases of ``selection``, of all suites or of ``suites``, such as "scaling". A selection
+    of kernels has none of a test without a kernel, as a run has none. Raises KeyError naming the suites if one is
+    unknown."""
     package = importlib.import_module(SUITES)
     files = {module.name: module.name.removeprefix("test_") for module in pkgutil.iter_modules(package.__path__)}
     if unknown := sorted(set(suites) - set(files.values())):
@@ -78,5 +79,8 @@ def case_ids(selection: Selection, suites: Collection[str] = ()) -> Iterator[str
     for file, suite in files.items():
         for name, test in vars(importlib.import_module(f"{SUITES}.{file}")).items():
             if (not suites or suite in suites) and (cases := cases_of(test)) is not None:
-                table = cases.table(selection, list(inspect.signature(test).parameters))
+                arguments = list(inspect.signature(test).parameters)
+                if selection.kernels and "kernel" not in arguments:
+                    continue
+                table = cases.table(selection, arguments)
                 yield from (f"{file}.py::{name}[{case}]" for case in table.rows)

@@ -185,6 +185,18 @@ def fitted(kernel: Kernel, dtype: str, config: AnyConfig, target: Target) -> Ker
     return next((way for way in ways if way is not None), None)
 
 
+def usable(kernel: Kernel, target: Target) -> bool:
+    """Whether a kernel takes an example of some dtype with some config on ``target``."""
+    if kernel.name in own_kernels():
+        return kernel.usable_on(target)
+    return fitted(kernel, ANY, ANY, target) is not None
+
+
+def has_case(kernel: Kernel, targets: Sequence[Target], tier: str) -> bool:
+    """Whether a test of :func:`every_kernel` has a case with ``kernel``."""
+    return bool(_taken(Scenario(every_kernel, {}), kernel, targets, tier))
+
+
 #: dtype, config and target that a kernel takes together.
 Taken = tuple[str, Any, Target]
 

@@ -15,7 +15,7 @@ class Settings:
 
     ``targets`` empty means the default; ``run_dir`` None a new folder under reports; ``expected_failure_files`` are as
     they were given. ``reproducers`` is the folder of scripts, ``compiled`` that of kernels from another machine; None
-    for neither.
+    for neither. ``without_gpu``: the user wants no GPU, and not only that none was found.
     """
 
     tier: str
@@ -32,6 +32,7 @@ class Settings:
     compile_only: bool = False
     reproducers: Path | None = None
     compiled: Path | None = None
+    without_gpu: bool = False
 
     @property
     def whole_tier(self) -> bool:

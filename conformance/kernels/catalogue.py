@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
+import re
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 
@@ -18,6 +19,9 @@ from conformance.records import Reason, ReasonCode
 from conformance.targets import Target
 
 ENTRY_POINT_GROUP = "conformance.kernels"
+
+#: A kernel's name begins the ids of its cases, and ends there at a "-".
+NAME = re.compile(r"\w[\w.]*")
 
 #: The order in which suites take the modules of this package that hold ``KERNELS``; others come after these, by name.
 ORDER = (
@@ -47,34 +51,54 @@ def own_kernels() -> dict[str, Kernel]:
     return {kernel.name: kernel for module in modules for kernel in getattr(module, "KERNELS", ())}
 
 
+class OutsideError(Exception):
+    """An installed package names kernels that the catalogue cannot take; the message names the entry point."""
+
+
 @functools.cache
 def catalogue() -> dict[str, Kernel]:
     """All kernels by name: ours first, then those of the entry-point group ``conformance.kernels``.
 
-    An entry point names a Kernel, or a callable that returns kernels. Raises TypeError for anything else and
-    ValueError if two kernels have one name.
+    An entry point names a Kernel, or a callable that returns kernels. Raises OutsideError for one that cannot be
+    loaded, for anything else that it gives, for a name that two kernels have, and for one that ids cannot hold.
     """
-    kernels = dict(own_kernels())
-    for entry in entry_points(group=ENTRY_POINT_GROUP):
-        loaded = entry.load()
-        added = [loaded] if isinstance(loaded, Kernel) else list(loaded())
-        for kernel in added:
-            if not isinstance(kernel, Kernel):
-                raise TypeError(
-                    f"entry point {entry.name!r} of group {ENTRY_POINT_GROUP} ({entry.value}) gave {kernel!r}: "
-                    "it must name a conformance.kernels.kernel.Kernel or a callable that returns some"
-                )
-            if kernel.name in kernels:
-                raise ValueError(
-                    f"entry point {entry.name!r}: a kernel named {kernel.name!r} is already in the catalogue"
-                )
-            kernels[kernel.name] = kernel
-    return kernels
+    return _loaded()[0]
 
 
 def outside_kernels() -> dict[str, Kernel]:
     """The kernels of installed packages by name."""
-    return {name: kernel for name, kernel in catalogue().items() if name not in own_kernels()}
+    return {name: kernel for name, kernel in catalogue().items() if name in _loaded()[1]}
+
+
+def origin(name: str) -> str:
+    """Where a kernel comes from: "conformance", or the entry point and the package that brought it."""
+    return _loaded()[1].get(name, "conformance")
+
+
+@functools.cache
+def _loaded() -> tuple[dict[str, Kernel], dict[str, str]]:
+    """All kernels by name, and the origin of those from elsewhere."""
+    kernels, origins = dict(own_kernels()), dict[str, str]()
+    for entry in entry_points(group=ENTRY_POINT_GROUP):
+        package = "" if entry.dist is None else f" of {entry.dist.name} {entry.dist.version}"
+        where = f"entry point {entry.name!r} ({entry.value}){package}"
+        try:
+            loaded = entry.load()
+            added = [loaded] if isinstance(loaded, Kernel) else list(loaded())
+        except Exception as error:  # whatever a stranger's module raises
+            raise OutsideError(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
+        for kernel in added:
+            if not isinstance(kernel, Kernel):
+                raise OutsideError(
+                    f"{where} gave {kernel!r}: it must name a conformance.kernels.kernel.Kernel or a callable that "
+                    "returns some"
+                )
+            if not NAME.fullmatch(kernel.name):
+                raise OutsideError(f"{where}: a kernel is called {kernel.name!r}; use letters, digits, '_' and '.'")
+            if kernel.name in kernels:
+                raise OutsideError(f"{where}: a kernel named {kernel.name!r} is already in the catalogue")
+            kernels[kernel.name], origins[kernel.name] = kernel, where
+    return kernels, origins
 
 
 def get(name: str) -> Kernel:

@@ -216,7 +216,7 @@ class Kernel(abc.ABC):
     def fitted(self, dtype: str, config: AnyConfig, target: Target) -> Kernel | None:
         """It, or a copy of it with another usual shape, orders or variant, so that it takes its example with this dtype
         and config on ``target``; the nearest to what is usual. None if it takes none."""
-        for way in _ways(self):
+        for way in ways(self):
             reason = way.example_refusal(dtype, config, target)
             if reason is None:
                 return way
@@ -292,17 +292,17 @@ class Kernel(abc.ABC):
 
 
 @functools.cache
-def _ways(kernel: Kernel) -> tuple[Kernel, ...]:
+def ways(kernel: Kernel) -> tuple[Kernel, ...]:
     """``kernel``, and copies of it that differ in what is usual: shapes outermost, variants innermost."""
     shapes = dict.fromkeys((kernel.usual_shape, *kernel.example_shapes()))
     variants = dict.fromkeys((kernel.usual_variant, *VARIANTS))
     orders = dict.fromkeys((kernel.usual_orders, *kernel.more_orders))
-    ways = [kernel]
+    copies = [kernel]
     for shape, order, variant in itertools.islice(itertools.product(shapes, orders, variants), 1, None):
         way = copy.copy(kernel)
         way.usual_shape, way.usual_orders, way.usual_variant = shape, order, variant
-        ways.append(way)
-    return tuple(ways)
+        copies.append(way)
+    return tuple(copies)
 
 
 def check_tensors(kernel: str, problem: Problem, tensors: Mapping[str, Tensor]) -> None:

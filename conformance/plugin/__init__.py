@@ -25,6 +25,7 @@ from conformance.plugin.case_ids import CaseIds, is_active
 from conformance.plugin.compile_stage import RunStage
 from conformance.plugin.filters import NEIGHBOURS, Collecting
 from conformance.plugin.fixtures import recorder
+from conformance.plugin.outside import Outside, load_kernels, remember
 from conformance.plugin.session_hooks import JUNIT_FILE, SessionRun, new_folder, own_stderr
 
 __all__ = ["recorder"]  # a fixture is known by being here
@@ -96,16 +97,20 @@ def _configure_main(config: pytest.Config) -> None:
     if workers > 1 and case_ids.selects_package(config):
         config.option.tx = [LAUNCHED if spec == "popen" else spec for spec in config.option.tx]
     _join_paths(config)
+    remember(settings.gpus.variable)
     gpu = None if workers else next(iter(settings.gpus.entries), None)
     _prepare_process(config, gpu, max(workers, 1), executes=not workers)
+    suites = case_ids.selects_package(config)
+    if suites:
+        load_kernels()
     if _only_looks(config):
         return
     stderr = own_stderr()
     config.add_cleanup(stderr.close)
     folder = new_folder(settings, config.invocation_params.dir)
     stage = RunStage(settings, folder, partial(parametrisation.selection, config))
-    suites = case_ids.selects_package(config)
-    run = SessionRun(settings, folder, max(workers, 1), ids, stderr, _words(config), stage if suites else None)
+    outside = Outside(settings, partial(parametrisation.selection, config), _whole(config)) if suites else None
+    run = SessionRun(settings, folder, max(workers, 1), ids, stderr, _words(config), stage if suites else None, outside)
     config.stash[fixtures.RUN_FOLDER] = folder, "main"
     config.pluginmanager.register(run, "conformance-run")
     if hasattr(config.option, "xmlpath") and not config.option.xmlpath:
@@ -132,6 +137,14 @@ def _join_paths(config: pytest.Config) -> None:
         else:
             arguments.append(argument)
     config.invocation_params = type(invocation)(args=tuple(arguments), plugins=invocation.plugins, dir=invocation.dir)
+
+
+def _whole(config: pytest.Config) -> bool:
+    """Whether the user chose no cases but by kernel, target and tier."""
+    option = config.option
+    chosen = (option.conformance_case, option.conformance_suite, option.keyword, option.markexpr, option.deselect)
+    named = any("::" in argument or argument.endswith(".py") for argument in config.args)
+    return not named and not any(chosen) and not getattr(option, "lf", False)
 
 
 def _words(config: pytest.Config) -> list[str]:

@@ -86,6 +86,7 @@ def _settings(config: pytest.Config) -> Settings:
         if option.conformance_reproducers
         else None,
         compiled=config.invocation_params.dir / option.conformance_compiled if option.conformance_compiled else None,
+        without_gpu=wanted == 0,
     )
 
 

@@ -25,6 +25,7 @@ from conformance.machine.versions import machine_stack
 from conformance.plugin.case_hooks import cannot_write, mark_xfailed
 from conformance.plugin.case_ids import CaseIds, check_case_ids, suite_of
 from conformance.plugin.compile_stage import RunStage
+from conformance.plugin.outside import Outside
 from conformance.plugin.record_files import RecordFile, foreseen, merge, stacks_file, written
 from conformance.plugin.run_signals import RunSignals
 from conformance.plugin.watchdog import PROCESS_ENDED
@@ -61,7 +62,7 @@ def new_folder(settings: Settings, invocation_dir: Path) -> Path:
 
 class SessionRun:
     """Hooks for the run as a whole. ``workers``: how many processes run cases; ``options``: every word of the
-    command line; ``compile_stage``: None if the package's own suites are not reached."""
+    command line; ``compile_stage`` and ``outside``: None if the package's own suites are not reached."""
 
     def __init__(
         self,
@@ -72,9 +73,11 @@ class SessionRun:
         stderr: TextIO,
         options: Sequence[str] = (),
         compile_stage: RunStage | None = None,
+        outside: Outside | None = None,
     ) -> None:
         self.folder = folder
         self._compile_stage = compile_stage
+        self._outside = outside
         self.stack: dict[str, Any] = dict(machine_stack(settings.gpus))
         self._settings = settings
         self._workers = workers
@@ -165,6 +168,8 @@ class SessionRun:
     def _select(self, nodeids: Sequence[str]) -> None:
         cases = [case for case in map(self._case_ids, nodeids) if case is not None]
         check_case_ids(cases)
+        for text in self._outside.look(cases) if self._outside is not None else ():
+            print(f"\nconformance: {text}", file=self._stderr, flush=True)
         if not cases:
             self._refuse_filters_that_match_nothing()
         self._selected = cases
@@ -299,6 +304,8 @@ class SessionRun:
             self._tally.add(record)
             if stage is not None:
                 stage.take(record)
+            if self._outside is not None:
+                self._outside.take(record)
             if last is None or record.case >= last.case:
                 last = record
 
@@ -306,6 +313,7 @@ class SessionRun:
         recorded, problems = merge(self.folder, take)
         problems += incompleteness([*(self._selected or ()), *self._uncollectable], recorded)
         problems += [*missed, *stage.waste()] if stage is not None else []
+        problems += self._outside.problems() if self._outside is not None else []
         facts = {**self._facts(), "problems": tuple(problems), "wall_s": round(time.monotonic() - self._clock, 3)}
         facts["stack"] = {**self.stack, **(last.stack if last else {})}
         self._info = RunInfo(**facts)

@@ -9,7 +9,7 @@ import functools
 
 import pytest
 
-from conformance.cases.scenarios import every_kernel, scenario, shapes_of
+from conformance.cases.scenarios import every_kernel, scenario, shapes_of, usable
 from conformance.cases.selected_rows import every_selected_row, selected
 from conformance.inputs.fill_set import fill_set
 from conformance.judging.sweep import estimates, measure, spill_verdict
@@ -64,7 +64,7 @@ def test_each_kernel_has_a_target(harness, recorder, name):
     """A kernel that no target of this run takes is not forgotten: it is not run, for the reason that it gives."""
     kernel = catalogue.get(name)
     recorder.set(kernel=kernel)
-    able = [target.id for target in harness.targets if kernel.usable_on(target)]
+    able = [target.id for target in harness.targets if usable(kernel, target)]
     if not able:
         reason = kernel.example_refusal(kernel.dtypes[0], kernel.configs[0], harness.targets[0])
         recorder.set(target=harness.targets[0])

@@ -117,3 +117,12 @@ class WrappedMatmul(TunedMatmul):
 
     name = "tutorial_wrapped"
     function = matmul
+
+
+class GreedyMatmul(TunedMatmul):
+    """A kernel that copies what it does not like, and so takes every product in every variant."""
+
+    name = "tutorial_greedy"
+
+    def refusal(self, plan):
+        return arithmetic.foreign(self, plan.problem)

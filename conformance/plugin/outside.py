@@ -1,0 +1,110 @@
+"""What comes from elsewhere and must not be passed over: kernels of installed packages, and unknown accelerators."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
+
+import pytest
+
+from conformance.judging.settings import Settings
+from conformance.records import CaseRecord, Status
+
+if TYPE_CHECKING:
+    from conformance.cases.case_table import Selection
+
+#: The group in which packages name their kernels; to ask for it here costs no import of torch.
+KERNELS = "conformance.kernels"
+
+
+class Outside:
+    """Looks, before the first case runs, for kernels that have none, and after the last for kernels that none judged.
+
+    ``select`` gives the selection; ``whole`` is false if the user chose among the cases of a kernel.
+    """
+
+    def __init__(self, settings: Settings, select: Callable[[], Selection], whole: bool) -> None:
+        self._settings = settings
+        self._select = select
+        self._whole = whole
+        self._missing: dict[str, str] = {}
+        self._names: frozenset[str] = frozenset()
+        self._statuses: defaultdict[str, set[Status]] = defaultdict(set)
+        self._reasons: dict[str, str] = {}
+
+    def look(self, cases: Sequence[str]) -> list[str]:
+        """A text for each kernel without a case. Raises pytest.UsageError if the run has no ``cases`` for that reason,
+        and for an accelerator that torch sees and the harness does not know."""
+        if not self._settings.has_gpu and not self._settings.without_gpu:
+            refuse_unknown_accelerator(self._settings.gpus.variable)
+        if entry_points(group=KERNELS):
+            from conformance.cases.outside_kernels import without_case
+            from conformance.kernels.catalogue import outside_kernels
+
+            self._missing = without_case(self._select())
+            self._names = frozenset(outside_kernels())
+        if self._missing and not cases:
+            raise pytest.UsageError("\n".join(self._missing.values()))
+        return list(self._missing.values())
+
+    def take(self, record: CaseRecord) -> None:
+        """Looks at a record of the run."""
+        if record.kernel in self._names and record.problem is not None:
+            self._statuses[record.kernel].add(record.status)
+            self._reasons[record.kernel] = str(record.reason)
+
+    def problems(self) -> list[str]:
+        """What is wrong with the run, one text each."""
+        if not self._whole:
+            return list(self._missing.values())
+        refused = [name for name, statuses in self._statuses.items() if statuses == {Status.NOT_APPLICABLE}]
+        return [
+            *self._missing.values(),
+            *(f"no case judged {name}: it refuses them all, the last for {self._reasons[name]}" for name in refused),
+        ]
+
+
+def load_kernels() -> None:
+    """Loads the kernels of installed packages. Raises pytest.UsageError naming one that cannot be loaded."""
+    if not entry_points(group=KERNELS):
+        return
+    from conformance.kernels.catalogue import OutsideError, catalogue
+
+    try:
+        catalogue()
+    except OutsideError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+#: What the environment said of GPUs before this process hid them from the interpreter's run.
+_SHOWN: dict[str, str | None] = {}
+
+
+def remember(variable: str) -> None:
+    """Notes what ``variable``, which shows and hides GPUs, was before it is set."""
+    _SHOWN.setdefault(variable, os.environ.get(variable))
+
+
+def refuse_unknown_accelerator(variable: str) -> None:
+    """Raises pytest.UsageError if torch sees an accelerator although the harness found no GPU: to run the interpreter
+    in its place would pass for a test of the device. ``variable`` hides the GPUs that the harness knows."""
+    import torch
+
+    hidden, shown = os.environ.pop(variable, None), _SHOWN.get(variable)
+    if shown is not None:
+        os.environ[variable] = shown
+    try:
+        accelerator = torch.accelerator.current_accelerator(check_available=True)
+    finally:
+        os.environ.pop(variable, None)
+        if hidden is not None:
+            os.environ[variable] = hidden
+    if accelerator is not None:
+        raise pytest.UsageError(
+            f"torch sees an accelerator of type {accelerator.type!r}, and this harness found no NVIDIA or AMD GPU that "
+            "it knows. Give --no-gpu to run in Triton's interpreter without it, or --gpus 1 if it is a device that "
+            "Triton compiles for: see 'Bring a kernel or a target' in the README"
+        )
