@@ -26,6 +26,12 @@ from typing import Any
 from conformance.records import Reason, ReasonCode
 
 ENTRY_POINTS = "conformance.targets"
+
+
+class OutsideError(Exception):
+    """What an installed package adds cannot be taken; the message names the entry point."""
+
+
 KIB = 1024
 
 
@@ -232,6 +238,11 @@ def devices() -> tuple[Target, ...]:
     return _torch_devices() + tuple(target for target in _extension_targets() if target.is_device)
 
 
+def from_elsewhere(target: Target) -> bool:
+    """Whether an installed package brought ``target``."""
+    return target in _extension_targets()
+
+
 def find(spec: str) -> Target:
     """The target that ``spec`` names: "sm_90", "cuda:90", "gfx942", "hip:gfx942", "device" or "device:1".
 
@@ -299,12 +310,21 @@ def _torch_device(torch: Any, index: int) -> Target:
 def _extension_targets() -> tuple[Target, ...]:
     targets: list[Target] = []
     for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
-        returned = entry.load()()
-        for target in [returned] if isinstance(returned, Target) else returned:
+        where = f"entry point {entry.value!r} of group {ENTRY_POINTS!r}"
+        try:
+            returned = entry.load()()
+            added = [returned] if isinstance(returned, Target) else list(returned)
+        except Exception as error:  # whatever a stranger's module raises
+            raise OutsideError(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
+        for target in added:
             if not isinstance(target, Target):
-                raise TypeError(
-                    f"entry point {entry.value!r} of group {ENTRY_POINTS!r} returned {target!r}: "
-                    "it must return a conformance.targets.Target or an iterable of them"
+                raise OutsideError(
+                    f"{where} returned {target!r}: it must return a conformance.targets.Target or an iterable of them"
+                )
+            taken = {known.id for known in (*_known_targets(), *targets) if not known.is_device}
+            if target.id in taken and not target.is_device:
+                raise OutsideError(
+                    f"{where} returned target {target.id}, and there is one already: two share their cases"
                 )
             targets.append(target)
     return tuple(targets)

@@ -14,7 +14,16 @@ import pytest
 
 from conformance import targets
 from conformance.records import ReasonCode
-from conformance.targets import CAPABILITIES, KNOWN, Target, compile_targets, devices, find, unavailable_targets
+from conformance.targets import (
+    CAPABILITIES,
+    KNOWN,
+    OutsideError,
+    Target,
+    compile_targets,
+    devices,
+    find,
+    unavailable_targets,
+)
 
 CACHES = (
     targets._known_targets,
@@ -277,5 +286,20 @@ def test_a_target_of_an_extension_without_its_backend_cannot_be_compiled_for(mon
 @pytest.mark.usefixtures("afresh")
 def test_an_extension_that_returns_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [_entry(["sm_90"])])
-    with pytest.raises(TypeError, match=r"vendor\.targets:ours.*must return a conformance\.targets\.Target"):
+    with pytest.raises(OutsideError, match=r"vendor\.targets:ours.*must return a conformance\.targets\.Target"):
+        compile_targets()
+
+
+@pytest.mark.usefixtures("afresh")
+def test_an_extension_with_the_id_of_a_known_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [_entry(Target("cuda", 90, 32))])
+    with pytest.raises(OutsideError, match=r"vendor\.targets:ours.*returned target sm_90, and there is one already"):
+        compile_targets()
+
+
+@pytest.mark.usefixtures("afresh")
+def test_an_extension_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = SimpleNamespace(value="vendor.targets:ours", load=lambda: importlib.import_module("absent_module"))
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [entry])
+    with pytest.raises(OutsideError, match=r"vendor\.targets:ours.*cannot be loaded: ModuleNotFoundError"):
         compile_targets()

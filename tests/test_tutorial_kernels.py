@@ -13,6 +13,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from conformance.cases import scenarios
+from conformance.cases.case_table import Selection, cases_of
 from conformance.cases.each_kernel import first_plan
 from conformance.cases.scenarios import ragged
 from conformance.judging.refusals import expect_refusal
@@ -22,8 +24,9 @@ from conformance.kernels.kernel import NoApplicableKernel, NotApplicable, Plan, 
 from conformance.plugin import outside
 from conformance.problems import Layout
 from conformance.records import CaseRecord, Reason, ReasonCode, Status, read_records
+from conformance.suites import test_transposition
 from conformance.suites.test_batching import STRIDES, strides_of
-from conformance.targets import find
+from conformance.targets import Target, find
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path(__file__).parent / "tutorial_style"
@@ -81,18 +84,22 @@ def test_a_fault_in_each_is_found(tmp_path: Path) -> None:
 
 def test_a_kernel_without_a_case_fails_the_run_and_the_others_are_judged(tmp_path: Path) -> None:
     options = ["--suite", "transposition", "-k", "mm-bf16", "--kernel", "mm", "--kernel", "tutorial_persistent"]
-    done = _run(tmp_path, "--no-gpu", "--target", "sm_80", *options)
+    options += ["--kernel", "tutorial_raising"]
+    done = _run(tmp_path, "--no-gpu", "--target", "sm_80", *options, TUTORIAL_MORE="tutorial_raising")
     assert _statuses(tmp_path) == {"mm": {"pass"}}
     assert done.returncode == 1, done.stdout + done.stderr
     assert "PROBLEM tutorial_persistent, by entry point 'tutorials'" in done.stdout
     assert "has no case on sm_80" in done.stdout
     assert "capability (tma): sm_80: the hardware lacks" in done.stdout
+    assert "PROBLEM tutorial_raising, by entry point 'tutorials'" in done.stdout
+    assert "it raised AttributeError: 'Gemm' object has no attribute 'no_such_field'" in done.stdout
     assert "[dtype fp16, bf16; config 128x64x64-s3-w4, 64x64x64-s2-w4; target sm_80;" in done.stdout
 
 
 def test_no_case_of_ours_moves(tmp_path: Path) -> None:
     command = ["-m", "conformance", "list", "--tier", "quick", "--no-gpu", "--target", "sm_90", "--target", "gfx942"]
-    beside = _python(tmp_path, *command, TUTORIAL_MORE="tutorial_greedy").stdout.splitlines()
+    more = {"TUTORIAL_MORE": "tutorial_greedy tutorial_raising"}
+    beside = _python(tmp_path, *command, **more).stdout.splitlines()
     alone = _python(tmp_path, *command, PACKAGE=str(ROOT)).stdout.splitlines()
     assert alone
     assert [line for line in beside if "tutorial_" not in line] == alone
@@ -144,7 +151,7 @@ def test_a_package_that_cannot_be_taken_is_named(
     monkeypatch.setattr(outside, "entry_points", lambda group: [entry])
     monkeypatch.setattr(catalogue, "catalogue", catalogue._loaded.__wrapped__)
     with pytest.raises(pytest.UsageError) as error:
-        outside.load_kernels()
+        outside.load_packages()
     assert str(error.value).startswith("entry point 'first' (broken_kernels:kernel) of broken 2.0")
     assert says in str(error.value)
 
@@ -213,6 +220,17 @@ def test_what_a_kernel_from_elsewhere_takes_does_not_answer_for_ours() -> None:
         catalogue.select(problem, HOPPER, variant, catalogue.own_kernels())
     (plan,) = catalogue.select(problem, HOPPER, variant, {**catalogue.own_kernels(), "greedy": greedy})
     assert plan.kernel == "greedy"
+
+
+def test_a_target_from_elsewhere_moves_no_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = (HOPPER, find("sm_80")), Target("cuda", 86, 32, name="a board")
+    monkeypatch.setattr(scenarios, "from_elsewhere", lambda target: target is theirs)
+    cases = cases_of(test_transposition.test_transposed_operands)
+    assert cases is not None
+    names = ("kernel", "target", "dtype", "config", "order", "static")
+    alone, beside = (list(cases.table(Selection(some, "quick"), names).rows) for some in (ours, (*ours, theirs)))
+    assert [case for case in beside if not case.endswith("sm_86")] == alone
+    assert len(beside) > len(alone)
 
 
 def test_the_first_plan_that_a_kernel_takes() -> None:

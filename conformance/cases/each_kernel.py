@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from conformance.cases.case_table import ATTRIBUTE, CaseTable, Selection, Test, identify
 from conformance.cases.cover import in_turn
-from conformance.cases.scenarios import ANY, fitted
+from conformance.cases.scenarios import ANY, contained, fitted
 from conformance.kernels.catalogue import catalogue, own_kernels
 from conformance.kernels.kernel import Kernel, NotApplicable, Plan, Variant
 from conformance.problems import Problem
@@ -32,8 +32,11 @@ class EachKernel:
             if selection.tier == "quick" and not kernel.core:
                 continue
             start = [kernel.name] if place or not self.parameters else []  # the first was once the only one
-            ways = (fitted(kernel, ANY, ANY, target) for target in selection.targets)
-            asked = kernel if kernel.name in own_kernels() else next(filter(None, ways), kernel)
+            asked = kernel
+            with contained(kernel):
+                if kernel.name not in own_kernels():
+                    ways = (fitted(kernel, ANY, ANY, target) for target in selection.targets)
+                    asked = next(filter(None, ways), kernel)
             for values in itertools.product(*self.parameters.values()):
                 table.rows["-".join([*start, *map(identify, values)])] = (asked, *values)
         return table

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from conformance.cases.case_table import Selection
-from conformance.cases.scenarios import fitted, has_case
-from conformance.kernels.catalogue import meta_launch, origin, outside_kernels
+from conformance.cases.lookup import case_ids
+from conformance.cases.scenarios import RAISED, fitted, has_case
+from conformance.kernels.catalogue import catalogue, meta_launch, origin, outside_kernels
 from conformance.kernels.kernel import Kernel, Plan, ways
 from conformance.problems import Problem
 from conformance.records import ExecutorName
@@ -70,12 +71,16 @@ def _asked(kernel: Kernel, targets: Sequence[Target], taken: list[Plan]) -> Iter
 
 
 def without_case(selection: Selection) -> dict[str, str]:
-    """By the name of each kernel from elsewhere that ``selection`` has no case of, a text with all its refusals."""
+    """By the name of each kernel from elsewhere that ``selection`` has no case of, a text with all its refusals. For
+    one that cannot be asked for all its cases, a text with what it raised."""
     texts = {}
-    for name, kernel in outside_kernels().items():
-        if selection.kernels and name not in selection.kernels:
-            continue
-        if not has_case(kernel, selection.targets, selection.tier):
+    chosen = {name: kernel for name, kernel in outside_kernels().items() if name in (selection.kernels or catalogue())}
+    for _ in case_ids(replace(selection, kernels=tuple(chosen))) if chosen else ():
+        pass  # fills RAISED
+    for name, kernel in chosen.items():
+        if name in RAISED:
+            texts[name] = f"{name}, by {origin(name)}, lacks cases: when it was asked for them it raised {RAISED[name]}"
+        elif not has_case(kernel, selection.targets, selection.tier):
             reasons = answers(kernel, selection.targets).refusals or ["it compiles slowly: choose the full tier"]
             lines = "".join(f"\n  {reason}" for reason in reasons)
             targets = few((target.id for target in selection.targets), NAMED)

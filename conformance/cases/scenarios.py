@@ -23,11 +23,12 @@ Below the full tier fp32 has only configs that compile within seconds (:mod:`~co
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -42,7 +43,7 @@ from conformance.kernels.families.examples import WHOLE_TILES, stored_dtype
 from conformance.kernels.kernel import Kernel
 from conformance.problems import itemsize
 from conformance.records import Reason, ReasonCode
-from conformance.targets import Target
+from conformance.targets import Target, from_elsewhere
 
 #: Configs that each dtype of a kernel of the core has in the default tier, the same in every test but the sweep. A
 #: kernel beyond the core has one.
@@ -173,6 +174,21 @@ def _refusals(
     return list(zip(targets, kernel.example_refusals(dtype, config, targets), strict=True))
 
 
+#: By the name of a kernel from elsewhere, what it raised when it was asked for its cases.
+RAISED: dict[str, str] = {}
+
+
+@contextlib.contextmanager
+def contained(kernel: Kernel) -> Iterator[None]:
+    """Inside, what a kernel from elsewhere raises is noted in :data:`RAISED` and costs its own cases only."""
+    try:
+        yield
+    except Exception as error:
+        if kernel.name in own_kernels():
+            raise
+        RAISED.setdefault(kernel.name, f"{type(error).__name__}: {error}")
+
+
 @functools.cache
 def fitted(kernel: Kernel, dtype: str, config: AnyConfig, target: Target) -> Kernel | None:
     """The kernel that cases with this dtype, config and target ask, None if there are none. One of ours is asked as it
@@ -296,7 +312,15 @@ def _quick_rows(
     taken: Sequence[Taken],
     combinations: Sequence[tuple[Any, ...]],
 ) -> list[tuple[Any, ...]]:
-    """A few rows in which every value appears, each with one target; of a kernel beyond the core one of them."""
+    """A few rows in which every value appears, each with one target; of a kernel beyond the core one of them. The
+    targets of installed packages have rows of their own, and move no others."""
+    theirs = [row for row in taken if from_elsewhere(row[2])]
+    if theirs and len(theirs) < len(taken):
+        ours = [row for row in taken if not from_elsewhere(row[2])]
+        return [
+            *_quick_rows(scenario, kernel, ours, combinations),
+            *_quick_rows(scenario, kernel, theirs, combinations),
+        ]
     # Kernels from elsewhere do not count, and a new one of ours comes last: neither moves the others here.
     peers = [known.name for known in own_kernels().values() if scenario.kernels(known)]
     place = (peers.index(kernel.name) if kernel.name in peers else len(peers)) + scenario.number
@@ -437,20 +461,21 @@ def table_of(scenario: Scenario, selection: Selection, arguments: Sequence[str])
         start, ours = [kernel.name] if "kernel" in arguments else [], kernel.name in own_kernels()
         # by address, because a target's hash costs more than the rest of a row
         ends = {id(target): f"-{target.id}" if "target" in arguments else "" for target in selection.targets}
-        for takers, pair, own in _groups(scenario, kernel, selection.targets, selection.tier, unused):
-            middle = "-".join([*start, *text_of_pair(pair), *text_of_own(own)])
-            values = {
-                middle + ends[id(target)] if middle else target.id: (
-                    kernel if ours else fitted(kernel, *pair, target) or kernel,
-                    target,
-                    *pair,
-                    *own,
-                )
-                for target in takers
-            }
-            if not whole:
-                values = {text: tuple(row[place] for place in taken) for text, row in values.items()}
-            table.rows.update(values)
+        with contained(kernel):
+            for takers, pair, own in _groups(scenario, kernel, selection.targets, selection.tier, unused):
+                middle = "-".join([*start, *text_of_pair(pair), *text_of_own(own)])
+                values = {
+                    middle + ends[id(target)] if middle else target.id: (
+                        kernel if ours else fitted(kernel, *pair, target) or kernel,
+                        target,
+                        *pair,
+                        *own,
+                    )
+                    for target in takers
+                }
+                if not whole:
+                    values = {text: tuple(row[place] for place in taken) for text, row in values.items()}
+                table.rows.update(values)
     return table
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from conformance.cases import config_space
 from conformance.cases.case_table import ATTRIBUTE, CaseTable, Selection, Test
 from conformance.cases.cover import cover
-from conformance.cases.scenarios import ABOUT_THE_TARGET
+from conformance.cases.scenarios import ABOUT_THE_TARGET, contained
 from conformance.cases.unrolled import UNROLLED, within_limit
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.heuristics.device_class import HEAD_DIMS, DeviceClass
@@ -58,7 +58,10 @@ class SelectedRows:
     def table(self, selection: Selection, arguments: Sequence[str]) -> CaseTable:
         """The cases by id; ``arguments`` are those of the test and hold all of :data:`NAMES`."""
         chosen = [kernel for kernel in catalogue().values() if kernel.name in (selection.kernels or catalogue())]
-        cases = [(kernel, *row) for kernel in chosen for row in rows(kernel, selection.targets, selection.tier)]
+        cases = []
+        for kernel in chosen:
+            with contained(kernel):
+                cases += [(kernel, *row) for row in rows(kernel, selection.targets, selection.tier)]
         ids = [
             f"{kernel.name}-{dtype}-{config.id}-size={size}-{target.id}"
             for kernel, target, dtype, config, size in cases

@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         kernel = catalogue.get(arguments.name)
         chosen = tuple(targets.find(spec) for spec in arguments.target) or targets.compile_targets()
-    except (LookupError, catalogue.OutsideError) as error:
+    except (LookupError, targets.OutsideError) as error:
         raise CommandError(error.args[0]) from None
     print(f"{kernel.name}, by {catalogue.origin(kernel.name)}: {kernel.family}, {', '.join(sorted(kernel.operations))}")
     answers = outside.answers(kernel, chosen)

@@ -16,7 +16,7 @@ from conformance.kernels.kernel import Kernel, NoApplicableKernel, NotApplicable
 from conformance.kernels.launch import Launch
 from conformance.problems import DTYPES, Operand, Problem
 from conformance.records import Reason, ReasonCode
-from conformance.targets import Target
+from conformance.targets import OutsideError, Target
 
 ENTRY_POINT_GROUP = "conformance.kernels"
 
@@ -49,10 +49,6 @@ def own_kernels() -> dict[str, Kernel]:
     names.sort(key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
     modules = [importlib.import_module(f"{__package__}.{name}") for name in names]
     return {kernel.name: kernel for module in modules for kernel in getattr(module, "KERNELS", ())}
-
-
-class OutsideError(Exception):
-    """An installed package names kernels that the catalogue cannot take; the message names the entry point."""
 
 
 @functools.cache

@@ -25,7 +25,7 @@ from conformance.plugin.case_ids import CaseIds, is_active
 from conformance.plugin.compile_stage import RunStage
 from conformance.plugin.filters import NEIGHBOURS, Collecting
 from conformance.plugin.fixtures import recorder
-from conformance.plugin.outside import Outside, load_kernels, remember
+from conformance.plugin.outside import Outside, load_packages, remember
 from conformance.plugin.session_hooks import JUNIT_FILE, SessionRun, new_folder, own_stderr
 
 __all__ = ["recorder"]  # a fixture is known by being here
@@ -102,7 +102,7 @@ def _configure_main(config: pytest.Config) -> None:
     _prepare_process(config, gpu, max(workers, 1), executes=not workers)
     suites = case_ids.selects_package(config)
     if suites:
-        load_kernels()
+        load_packages()
     if _only_looks(config):
         return
     stderr = own_stderr()

@@ -16,8 +16,8 @@ from conformance.records import CaseRecord, Status
 if TYPE_CHECKING:
     from conformance.cases.case_table import Selection
 
-#: The group in which packages name their kernels; to ask for it here costs no import of torch.
-KERNELS = "conformance.kernels"
+#: The groups in which packages name kernels and targets; to ask for them here costs no import of torch.
+KERNELS, TARGETS = "conformance.kernels", "conformance.targets"
 
 
 class Outside:
@@ -67,14 +67,16 @@ class Outside:
         ]
 
 
-def load_kernels() -> None:
-    """Loads the kernels of installed packages. Raises pytest.UsageError naming one that cannot be loaded."""
-    if not entry_points(group=KERNELS):
+def load_packages() -> None:
+    """Loads the kernels and targets of installed packages. Raises pytest.UsageError for one that cannot be loaded."""
+    if not entry_points(group=KERNELS) and not entry_points(group=TARGETS):
         return
-    from conformance.kernels.catalogue import OutsideError, catalogue
+    from conformance.kernels.catalogue import catalogue
+    from conformance.targets import OutsideError, compile_targets
 
     try:
         catalogue()
+        compile_targets()
     except OutsideError as error:
         raise pytest.UsageError(str(error)) from None
 

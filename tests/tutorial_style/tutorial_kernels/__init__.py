@@ -7,10 +7,10 @@ import os
 
 from tutorial_kernels.attention import FusedAttention
 from tutorial_kernels.persistent import PersistentMatmul
-from tutorial_kernels.tuned import GreedyMatmul, TunedMatmul, WrappedMatmul
+from tutorial_kernels.tuned import GreedyMatmul, RaisingMatmul, TunedMatmul, WrappedMatmul
 
 #: More kernels, which the tests add by the variable TUTORIAL_MORE: names of them with spaces between.
-MORE = {kernel.name: kernel for kernel in (GreedyMatmul(), WrappedMatmul())}
+MORE = {kernel.name: kernel for kernel in (GreedyMatmul(), RaisingMatmul(), WrappedMatmul())}
 
 
 def kernels():

@@ -126,3 +126,12 @@ class GreedyMatmul(TunedMatmul):
 
     def refusal(self, plan):
         return arithmetic.foreign(self, plan.problem)
+
+
+class RaisingMatmul(TunedMatmul):
+    """A kernel with a mistake in what it answers."""
+
+    name = "tutorial_raising"
+
+    def refusal(self, plan):
+        return plan.problem.no_such_field
