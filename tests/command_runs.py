@@ -8,7 +8,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
-from conformance.records import RECORDS_FILE, RUN_FILE, CaseRecord, RunInfo, jsonable
+from conformance.records import RECORDS_FILE, RUN_FILE, CaseRecord, RunInfo, Verdict, jsonable
+
+#: What a record needs to pass.
+JUDGED = (Verdict("memory", True),)
 
 
 def write_run(folder: Path, records: Iterable[CaseRecord], info: RunInfo | None = None) -> Path:

@@ -11,13 +11,22 @@ from conformance import cli
 from conformance.commands import reproduce
 from conformance.records import CaseRecord, Status
 from conformance.reproducers.script_request import ScriptRequest
-from tests.command_runs import write_run
+from tests.command_runs import JUDGED, write_run
 
 CASE = (
     "test_tma_store.py::test_store_as_asked[mm_persistent_tma-bf16-128x128x64-s5-w4-"
     "tma_store=False-subtile=1-descriptors=device-flatten=False-sm_90]"
 )
-RECORD = CaseRecord(CASE, "tma_store", Status.PASS, kernel="mm_persistent_tma", target="sm_90", tier="quick", seed=0)
+RECORD = CaseRecord(
+    CASE,
+    "tma_store",
+    Status.PASS,
+    kernel="mm_persistent_tma",
+    target="sm_90",
+    tier="quick",
+    seed=0,
+    verdicts=JUDGED,
+)
 
 
 def with_code(features=(), spills=0, unit="bytes", status=Status.PASS):

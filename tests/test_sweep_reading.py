@@ -9,7 +9,7 @@ import pytest
 from conformance import cli
 from conformance.records import CaseRecord, RunInfo, Status, from_line
 from conformance.reporting.sweep import estimates, fastest, outcomes, rows, spilling
-from tests.command_runs import write_run
+from tests.command_runs import JUDGED, write_run
 
 SMALL, LARGE = "64x64x32-s2-w4", "128x128x64-s3-w8"
 
@@ -29,6 +29,7 @@ def record(row=SMALL, shape="ragged", status=Status.PASS, *, us=None, spills=0, 
         options={"dtype": "fp16"},
         target="sm_90",
         observed=observed,
+        verdicts=JUDGED,
     )
     return from_line(dataclasses.replace(case, **fields).to_line())
 

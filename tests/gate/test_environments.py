@@ -52,6 +52,13 @@ def test_an_environment_is_built_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert build(stack, tmp_path / "cache") == first
 
 
+def test_what_describes_an_environment_is_not_read(tmp_path: Path) -> None:
+    """It is there when the environment is whole, and its name is a digest of what it holds."""
+    first = build(parse("current"), tmp_path)
+    (first.folder / "stack.json").write_text("[" * 100_000)
+    assert build(parse("current"), tmp_path) == first
+
+
 def test_another_content_of_a_wheel_is_another_environment(tmp_path: Path) -> None:
     file = wheel(tmp_path, "1.5")
     first = build(parse(str(file)), tmp_path / "cache")

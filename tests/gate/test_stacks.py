@@ -37,6 +37,11 @@ def test_items_may_be_combined(tmp_path: Path) -> None:
         ("site=/nowhere", "a folder of packages is required"),
         ("current triton==3.9.0", "'current' is no exact version"),
         ("tri!ton==3", "not understood"),
+        ("triton==3.8;touch${IFS}PWN", "not understood|no exact version"),
+        ("$(touch${IFS}PWN)", "not understood"),
+        ("--index-url=http://x", "not understood"),
+        ("-rx", "not understood"),
+        ("triton@https://example.org/triton.zip", "no exact version"),
     ],
 )
 def test_what_is_no_stack_is_refused_with_advice(text: str, message: str) -> None:

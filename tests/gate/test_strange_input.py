@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from conformance import cli
+from conformance.commands import verify
+from conformance.gate.evidence import archive
 from conformance.records import CaseRecord, Status
 from tests.gate.sample_bundles import sample
 
@@ -197,6 +199,17 @@ def test_a_damaged_file_of_records_is_never_safe(good, tmp_path, capsys, damage)
         assert status == (2 if words[0] == "bundle" else 1)
         assert words[0] == "bundle" or text in captured.out + captured.err
     assert cli.main(["report", str(bad)]) == 0
+
+
+def test_a_bundle_of_more_than_is_read_is_refused(good, tmp_path, capsys, monkeypatch):
+    """A file with a hole, which takes no place on the disk."""
+    monkeypatch.setattr(archive, "ARCHIVE_LIMIT", 1000)
+    monkeypatch.setattr(verify, "ARCHIVE_LIMIT", 1000)
+    with (tmp_path / "big.zip").open("wb") as file:
+        file.truncate(10 << 30)
+    status = cli.main(["verify", str(tmp_path / "big.zip"), "--key", str(good.parent / "ours.pub.pem")])
+    assert status == 1
+    assert "the archive has more than 1000 bytes" in capsys.readouterr().out
 
 
 def test_what_a_link_leads_to_is_not_shown(good, tmp_path, capsys):

@@ -29,6 +29,8 @@ HASTE = """
 from conformance.plugin import watchdog, worker_watch
 watchdog.LOCK_GRACE_S = watchdog.REARM_S = 0.2
 worker_watch.LOOK_S, worker_watch.GONE_S = 0.1, 0.5
+from xdist.workermanage import NodeManager
+NodeManager.EXIT_TIMEOUT = 1
 """
 
 FORKED = """

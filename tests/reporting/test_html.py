@@ -18,7 +18,7 @@ from conformance.reporting import html_artefacts, html_data, listed_cases
 from conformance.reporting.html import SCRIPTS, STYLES, render
 from conformance.reporting.html_data import ReportedRun
 from conformance.reporting.sweep import rows
-from tests.command_runs import call, write_run
+from tests.command_runs import JUDGED, call, write_run
 
 HOSTILE = "</script><script>alert(1)</script><!--\u2028&"
 
@@ -35,7 +35,8 @@ def info(**changes) -> RunInfo:
 
 
 def case(name: str, status: Status = Status.PASS, **fields) -> CaseRecord:
-    return CaseRecord(name, "a", status, **{"kernel": "mm", "target": "sm_90", **fields})
+    verdicts = JUDGED if status is Status.PASS else ()
+    return CaseRecord(name, "a", status, **{"kernel": "mm", "target": "sm_90", "verdicts": verdicts, **fields})
 
 
 def run_of(folder: Path, *records: CaseRecord, **changes) -> ReportedRun:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from conformance.gate.evidence.rejection import Rejected, RejectReason
-from conformance.records import finite, no_constant
+from conformance.records import finite, finite_integer, no_constant
 
 
 def encode(value: Any) -> bytes:
@@ -19,7 +19,13 @@ def decode_object(content: bytes, name: str) -> dict[str, Any]:
     object, for names that an object has twice, for NaN and infinities, and for nesting past what Python reads."""
     try:
         text = content.decode("utf-8")
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=no_constant, parse_float=finite)
+        value = json.loads(
+            text,
+            object_pairs_hook=_unique,
+            parse_constant=no_constant,
+            parse_float=finite,
+            parse_int=finite_integer,
+        )
     except (ValueError, RecursionError) as error:
         raise Rejected(RejectReason.JSON, f"{name}: not JSON that is read: {error}") from None
     if not isinstance(value, dict):
