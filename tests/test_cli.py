@@ -110,6 +110,15 @@ def test_usage_errors(words, capsys):
     assert error.value.code == cli.USAGE
 
 
+def test_an_interrupt_is_a_line(reports, monkeypatch, capsys):
+    def interrupted(case, folder):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("conformance.commands.show.one_case", interrupted)
+    assert cli.main(["show", "x"]) == 130
+    assert capsys.readouterr().err == "\nconformance: interrupted\n"
+
+
 def test_damaged_lines_are_reported(reports, capsys):
     with open(reports / "a" / "records.jsonl", "a") as file:
         file.write('{"torn')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, TextIO
@@ -33,7 +34,9 @@ class RunSignals:
         self._raised = -math.inf  # when a signal was last raised as an exception
 
     def install(self) -> None:
-        """Takes the signals over. Only the main thread may."""
+        """Takes the signals over, if this is the main thread: no other may."""
+        if threading.current_thread() is not threading.main_thread():
+            return
         self._handled = [number for number, usual in _DEFAULTS.items() if signal.getsignal(number) is usual]
         for number in self._handled:
             signal.signal(number, self._handle)

@@ -1,0 +1,61 @@
+"""What a process has started is known and ended, wherever its parents have gone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from conformance.machine.descendants import adopted, descendants, end_descendants
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+def started(seconds: str, shell: str = "sleep {}") -> int:
+    """The number of a process that sleeps, whose parent may have ended."""
+    command = ["sh", "-c", f"{shell.format(seconds)} & echo $!"]
+    return int(subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True).stdout)
+
+
+def test_orphans_are_adopted_and_all_but_the_spared_are_ended() -> None:
+    with adopted():
+        before = descendants()
+        spared = subprocess.Popen(["sleep", "600"])
+        try:
+            orphan = started("601 >&-", "exec sleep {}")
+            leader = started("602 >&-", "exec setsid sleep {}")
+            assert {orphan, leader, spared.pid} <= descendants() - before
+            ended = end_descendants(before | {spared.pid})
+            assert sorted(ended) == sorted([f"sleep 601 (process {orphan})", f"sleep 602 (process {leader})"])
+            assert {orphan, leader, spared.pid} & descendants() == {spared.pid}
+        finally:
+            spared.kill()
+            spared.wait()
+
+
+def test_what_ends_by_itself_is_not_named() -> None:
+    before = descendants()
+    with subprocess.Popen(["sleep", "0.1"]):
+        assert end_descendants(before) == []
+
+
+def test_helpers_that_end_with_their_user_are_left_to_it() -> None:
+    before = descendants()
+    with subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)  # multiprocessing.resource_tracker"]
+    ) as one:
+        assert end_descendants(before) == []
+        assert one.poll() is None
+        one.kill()
+
+
+def test_adoption_ends_with_its_block() -> None:
+    with adopted():
+        pass
+    orphan = started("603 >&-", "exec sleep {}")
+    try:
+        assert orphan not in descendants()
+    finally:
+        os.kill(orphan, 9)
