@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import sqlite3
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -22,6 +25,7 @@ from conformance.execution.compilation import CompilePool, CompileRequest, Compi
 from conformance.judging.planner import PlannedLaunch
 from conformance.judging.settings import Settings
 from conformance.records import Status
+from conformance.reporting.progress import Progress, about
 
 #: Cases that one process plans at a time.
 CHUNK = 48
@@ -29,6 +33,30 @@ CHUNK = 48
 
 class CannotBeUsed(Exception):
     """Kernels that were compiled elsewhere cannot be used here; the message says why."""
+
+
+class Work:
+    """How far one part of the stage is: how many of its ``total`` units are done. Units end in several threads."""
+
+    def __init__(self, unit: str, total: int) -> None:
+        self._unit = unit
+        self._total = total
+        self._done = self._failing = 0
+        self._began = time.monotonic()
+        self._lock = threading.Lock()
+
+    def ended(self, units: int, failing: int = 0) -> None:
+        with self._lock:
+            self._done += units
+            self._failing += failing
+
+    def look(self) -> Progress:
+        facts = [f"{self._failing} failing"] if self._failing else []
+        left = self._total - self._done
+        if self._done and left:
+            seconds = (time.monotonic() - self._began) / self._done * left
+            facts.append(f"about {about(seconds)} left")
+        return Progress(self._unit, self._done, self._total, tuple(facts), source="time left at the pace so far")
 
 
 @dataclass
@@ -70,6 +98,7 @@ class CompileStage:
         self._workers = workers
         self._deadline = deadline
         self._pools: dict[str, CompilePool] = {}
+        self.work = Work("cases planned", 0)
 
     def __enter__(self) -> CompileStage:
         return self
@@ -79,6 +108,10 @@ class CompileStage:
     ) -> None:
         for pool in self._pools.values():
             pool.close()
+
+    def look(self) -> Progress:
+        """How far the stage is. May be called from any thread."""
+        return self.work.look()
 
     def toolchain(self, selection: Selection) -> Toolchain:
         """What these processes compile with. Raises RuntimeError if they cannot say."""
@@ -101,6 +134,7 @@ class CompileStage:
         started = time.monotonic()
         self._plan(settings, selection, cases, compiled)
         planned = time.monotonic()
+        self.work = Work("kernels compiled", len({launch.key for plan in compiled.plans.values() for launch in plan}))
         how = {"carried": from_elsewhere, "describe": "sass" if settings.whole_tier else "text"}
         for group, launches in _by_group(compiled.plans.values()).items():
             self._compile(group, launches, how, compiled)
@@ -126,7 +160,10 @@ class CompileStage:
         function, target = "conformance.judging.planner:plan_cases", selection.targets[0]
         pool = self._pool(process_group(target))
         chunks = [tuple(cases[first : first + CHUNK]) for first in range(0, len(cases), CHUNK)]
+        self.work = work = Work("cases planned", len(cases))
         handles = [pool.submit(Task(function, (settings, selection, chunk), target)) for chunk in chunks]
+        for chunk, handle in zip(chunks, handles, strict=True):
+            handle.add_done_callback(partial(_planned, work, len(chunk)))
         for chunk, handle in zip(chunks, handles, strict=True):
             result = handle.result()
             if result.status is Status.PASS:
@@ -142,6 +179,8 @@ class CompileStage:
         pool = self._pool(group)
         by_key = {launch.key: launch for launch in sorted(launches, key=lambda launch: -launch.work)}
         handles = {key: pool.submit(dataclasses.replace(launch.request, **how)) for key, launch in by_key.items()}
+        for handle in handles.values():
+            handle.add_done_callback(partial(_compiled, self.work))
         compiled.kernels |= {key: handle.result() for key, handle in handles.items()}
         compiled.results |= {launch.identity: compiled.kernels[launch.key] for launch in launches}
         # Triton has all of them now. It is asked again for each that another's compilation must not serve.
@@ -150,6 +189,14 @@ class CompileStage:
         }
         again = {identity: pool.submit(request) for identity, request in single.items()}
         compiled.results |= {identity: handle.result() for identity, handle in again.items()}
+
+
+def _planned(work: Work, cases: int, handle: Future[CompileResult]) -> None:
+    work.ended(cases)
+
+
+def _compiled(work: Work, handle: Future[CompileResult]) -> None:
+    work.ended(1, failing=not handle.cancelled() and handle.result().status is not Status.PASS)
 
 
 def _by_group(plans: Iterable[Sequence[PlannedLaunch]]) -> dict[str, list[PlannedLaunch]]:

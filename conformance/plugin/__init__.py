@@ -26,6 +26,7 @@ from conformance.plugin.compile_stage import RunStage
 from conformance.plugin.filters import NEIGHBOURS, Collecting
 from conformance.plugin.fixtures import recorder
 from conformance.plugin.outside import Outside, load_packages, remember
+from conformance.plugin.progress import RunProgress
 from conformance.plugin.session_hooks import JUNIT_FILE, SessionRun, new_folder, own_stderr
 
 __all__ = ["recorder"]  # a fixture is known by being here
@@ -108,11 +109,13 @@ def _configure_main(config: pytest.Config) -> None:
     stderr = own_stderr()
     config.add_cleanup(stderr.close)
     folder = new_folder(settings, config.invocation_params.dir)
-    stage = RunStage(settings, folder, partial(parametrisation.selection, config))
+    progress = RunProgress(config, folder, workers, ids)
+    stage = RunStage(settings, folder, partial(parametrisation.selection, config), progress) if suites else None
     outside = Outside(settings, partial(parametrisation.selection, config), _whole(config)) if suites else None
-    run = SessionRun(settings, folder, max(workers, 1), ids, stderr, _words(config), stage if suites else None, outside)
+    run = SessionRun(settings, folder, max(workers, 1), ids, stderr, progress, _words(config), stage, outside)
     config.stash[fixtures.RUN_FOLDER] = folder, "main"
     config.pluginmanager.register(run, "conformance-run")
+    config.pluginmanager.register(progress, "conformance-progress")
     if hasattr(config.option, "xmlpath") and not config.option.xmlpath:
         config.option.xmlpath = str(run.folder / JUNIT_FILE)
     if not workers:

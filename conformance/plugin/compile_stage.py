@@ -12,6 +12,7 @@ import pytest
 
 from conformance.judging.settings import Settings
 from conformance.machine.gpus import core_count
+from conformance.plugin.progress import RunProgress
 from conformance.records import CaseRecord, Status
 
 if TYPE_CHECKING:
@@ -28,10 +29,13 @@ class RunStage:
     """Compiles before the cases run, and says afterwards what it missed. ``select`` is asked once for the
     selection."""
 
-    def __init__(self, settings: Settings, folder: Path, select: Callable[[], Selection]) -> None:
+    def __init__(
+        self, settings: Settings, folder: Path, select: Callable[[], Selection], progress: RunProgress
+    ) -> None:
         self._settings = settings
         self._folder = folder
         self._select = select
+        self._progress = progress
         self._prepared: concurrent.futures.Future[Selection] | None = None
         self._compiled: Compiled | None = None
         self._idle: dict[str, str] = {}
@@ -62,10 +66,13 @@ class RunStage:
 
         selection = self._selection() if self._prepared is None else self._prepared.result()
         with CompileStage(core_count(), COMPILE_DEADLINE) as stage:
+            self._progress.show(stage.look)
             try:
                 compiled = stage.compile(self._settings, selection, cases, carried)
             except CannotBeUsed as error:
                 raise pytest.UsageError(f"--compiled: {error}") from None
+            finally:
+                self._progress.hide()
         plans = {case: [launch.identity for launch in plan] for case, plan in compiled.plans.items()}
         CompiledIndex.write(self._folder / INDEX_FILE, compiled.results, plans)
         self._compiled = compiled

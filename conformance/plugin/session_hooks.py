@@ -26,6 +26,7 @@ from conformance.plugin.case_hooks import cannot_write, mark_xfailed
 from conformance.plugin.case_ids import CaseIds, check_case_ids, suite_of
 from conformance.plugin.compile_stage import RunStage
 from conformance.plugin.outside import Outside
+from conformance.plugin.progress import RunProgress
 from conformance.plugin.record_files import RecordFile, foreseen, merge, stacks_file, written
 from conformance.plugin.run_signals import RunSignals
 from conformance.plugin.watchdog import PROCESS_ENDED
@@ -71,6 +72,7 @@ class SessionRun:
         workers: int,
         case_ids: CaseIds,
         stderr: TextIO,
+        progress: RunProgress,
         options: Sequence[str] = (),
         compile_stage: RunStage | None = None,
         outside: Outside | None = None,
@@ -83,6 +85,7 @@ class SessionRun:
         self._workers = workers
         self._case_ids = case_ids
         self._stderr = stderr
+        self._progress = progress
         self._options = options
         self._leases = GpuLeases(settings.gpus.entries)
         self._started = datetime.now(timezone.utc)
@@ -175,6 +178,7 @@ class SessionRun:
         self._selected = cases
         with self._ends_run():
             self._write_selected()
+            self._progress.selected(cases)
             if self._compile_stage is not None:
                 self._compile_stage.run(cases)
 
@@ -330,6 +334,7 @@ class SessionRun:
 
     def abort(self, record: CaseRecord) -> None:
         """Ends the run from its only process, which is about to be ended because of ``record``."""
+        self._progress.pytest_sessionfinish()
         self._end()
         lines = [
             f"conformance: {record.case}: {record.status.value}: {record.diagnosis}",

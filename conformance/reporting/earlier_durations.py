@@ -1,0 +1,51 @@
+"""How long each case took in the runs that lie beside this one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from conformance.records import RUN_FILE, each_record
+
+#: Runs that are read, the newest first, and the most bytes of each one's records.
+RUNS_READ = 3
+BYTES_READ = 256_000_000
+
+
+@dataclass(frozen=True)
+class EarlierDurations:
+    """``seconds`` of each case in the newest run that has it; ``run`` is the newest run's name, None if there is no
+    earlier run in the folder ``beside``."""
+
+    beside: Path
+    run: str | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def earlier_durations(folder: Path) -> EarlierDurations:
+    """The durations in the newest runs beside ``folder``. Whatever cannot be read is passed over."""
+    seconds: dict[str, float] = {}
+    newest: str | None = None
+    for run in _runs(folder)[:RUNS_READ]:
+        try:
+            records = [placed.record for placed in each_record(run / "records.jsonl", [])]
+        except OSError:
+            continue
+        durations = {record.case: record.durations["total"] for record in records if "total" in record.durations}
+        if durations:
+            newest = newest or run.name
+        seconds = {**durations, **seconds}
+    return EarlierDurations(folder.parent, newest, seconds)
+
+
+def _runs(folder: Path) -> list[Path]:
+    """The folders of runs beside ``folder`` that have records of a bearable size, the newest first."""
+    runs = []
+    try:
+        for run in folder.parent.iterdir():
+            records = run / "records.jsonl"
+            if run != folder and records.is_file() and records.stat().st_size <= BYTES_READ:
+                runs.append(((run / RUN_FILE if (run / RUN_FILE).is_file() else records).stat().st_mtime, run))
+    except OSError:
+        pass  # a folder that went away, or one that cannot be listed
+    return [run for _, run in sorted(runs, reverse=True)]
