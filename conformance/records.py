@@ -31,6 +31,8 @@ SCHEMA = 3  # of a record's line and of run.json; raised whenever the meaning of
 READABLE_SCHEMAS = (1, 2, 3)  # schema 1 called an expected failure "waived"; schema 3 has short forms
 RECORDS_FILE = "records.jsonl"
 RUN_FILE = "run.json"
+#: In a run's folder while it runs: how far it is, as text.
+PROGRESS_FILE = "progress.txt"
 RUN_LIMIT = 16 << 20  # bytes of a run.json that are read: it may come from a stranger. Records are read line by line
 LARGEST = 10**15  # of a figure: one that is larger was not measured
 _Read = TypeVar("_Read", bound="CaseRecord | RunInfo")

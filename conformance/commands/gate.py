@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from conformance.commands import command_errors
-from conformance.commands.shared.gate_runs import add_options, new_output, report_pair, run_stacks
+from conformance.commands.shared.gate_runs import Stages, add_options, new_output, report_pair, run_stacks
 from conformance.gate.stacks.stack_file import CURRENT, StackError, parse
 
 HELP = "Run two stacks and say whether one may replace the other."
@@ -25,5 +25,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs both stacks and compares. Returns 0 if the candidate is safe, 1 if not. Raises :class:`CommandError`."""
     with command_errors(StackError):
         stacks = parse(arguments.baseline), parse(arguments.candidate)
-    baseline, candidate = run_stacks(arguments, stacks)
-    return report_pair(arguments, baseline, candidate, arguments.output or new_output())
+    stages = Stages(2 * len(stacks) + 1)
+    baseline, candidate = run_stacks(arguments, stacks, stages)
+    return report_pair(arguments, baseline, candidate, arguments.output or new_output(), stages)

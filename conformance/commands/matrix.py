@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from conformance.commands import command_errors
-from conformance.commands.shared.gate_runs import add_options, new_output, report_pair, run_stacks
+from conformance.commands.shared.gate_runs import Stages, add_options, new_output, report_pair, run_stacks
 from conformance.gate.stacks.stack_file import StackError, read_matrix
 from conformance.reporting.text import text_table
 
@@ -23,11 +23,12 @@ def run(arguments: argparse.Namespace) -> int:
     :class:`CommandError` if the file cannot be used."""
     with command_errors(StackError):
         matrix = read_matrix(arguments.file)
-    runs = {run.name: run for run in run_stacks(arguments, matrix.stacks)}
+    stages = Stages(2 * len(matrix.stacks) + len(matrix.pairs))
+    runs = {run.name: run for run in run_stacks(arguments, matrix.stacks, stages)}
     output = arguments.output or new_output()
     rows, worst = [["baseline", "candidate", "answer"]], 0
     for number, (baseline, candidate) in enumerate(matrix.pairs, 1):
-        answer = report_pair(arguments, runs[baseline], runs[candidate], output / f"{number:02}")
+        answer = report_pair(arguments, runs[baseline], runs[candidate], output / f"{number:02}", stages)
         rows.append([baseline, candidate, "safe" if answer == 0 else "NOT SAFE"])
         worst = max(worst, answer)
     print(text_table(rows))

@@ -12,6 +12,7 @@ from conformance.gate.run_options import DEFAULT_SEED, TIERS
 from conformance.gate.user_files.expected_failures import ExpectedFailures
 from conformance.judging.settings import Settings
 from conformance.machine.gpus import Gpus, core_count
+from conformance.reporting.progress import ProgressDisplay, can_redraw
 
 HELP = "Compile the kernels of a run for another machine, which takes them with --compiled=DIR."
 
@@ -55,7 +56,12 @@ def run(arguments: argparse.Namespace) -> int:
     arguments.out.mkdir(parents=True, exist_ok=True)
     with stage.CompileStage(arguments.workers, deadline) as compiler:
         used = compiler.toolchain(selection)
-        compiled = compiler.compile(settings, selection, cases)
+        display = ProgressDisplay(sys.stderr, can_redraw(sys.stderr), lambda text: print(text, file=sys.stderr))
+        display.show(compiler.look)
+        try:
+            compiled = compiler.compile(settings, selection, cases)
+        finally:
+            display.hide()
     store = carried.CarriedKernels(arguments.out, write=True)
     for key, result in compiled.kernels.items():
         store.add(key, used, result)

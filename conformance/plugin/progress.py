@@ -14,12 +14,11 @@ from typing import Any
 import pytest
 
 from conformance.plugin.case_ids import CaseIds
+from conformance.records import PROGRESS_FILE
 from conformance.reporting.earlier_durations import EarlierDurations, earlier_durations
 from conformance.reporting.progress import Look, Progress, ProgressDisplay, about, can_redraw
 from conformance.reporting.text import clean
 
-#: In the run's folder while it runs: the newest text. The gate reads it.
-PROGRESS_FILE = "progress.txt"
 #: The part of the known work after which this run's own pace counts.
 PACE_PART = 0.05
 
@@ -126,9 +125,9 @@ class RunProgress:
             with contextlib.suppress(OSError):  # a reader that has closed the stream had enough
                 print("\n" * self._line_is_open + f"progress: {text}", file=self._stream, flush=True)
 
-    def _keep(self, text: str) -> None:
+    def _keep(self, progress: Progress) -> None:
         with contextlib.suppress(OSError):  # progress is worth no failure
-            (self._folder / PROGRESS_FILE).write_text(text + "\n", encoding="utf-8")
+            (self._folder / PROGRESS_FILE).write_text("\n".join(progress.lines), encoding="utf-8")
 
     def show(self, look: Look) -> None:
         """Shows a stage before the first case, until :meth:`hide`."""
@@ -194,7 +193,7 @@ class RunProgress:
     def pytest_sessionfinish(self) -> None:
         self.hide()
         with contextlib.suppress(OSError):
-            (self._folder / PROGRESS_FILE).unlink(missing_ok=True)
+            (self._folder / PROGRESS_FILE).unlink(missing_ok=True)  # what follows takes seconds
 
     def pytest_unconfigure(self) -> None:
         self.hide()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from conformance.records import RUN_FILE, each_record
+from conformance.records import RUN_FILE, LineProblems, each_record
 
 #: Runs that are read, the newest first, and the most bytes of each one's records.
 RUNS_READ = 3
@@ -28,7 +28,7 @@ def earlier_durations(folder: Path) -> EarlierDurations:
     newest: str | None = None
     for run in _runs(folder)[:RUNS_READ]:
         try:
-            records = [placed.record for placed in each_record(run / "records.jsonl", [])]
+            records = [placed.record for placed in each_record(run / "records.jsonl", LineProblems())]
         except OSError:
             continue
         durations = {record.case: record.durations["total"] for record in records if "total" in record.durations}

@@ -38,8 +38,12 @@ class Progress:
     def counts(self) -> str:
         return ", ".join([f"{self.done} of {self.total} {self.unit}" if self.total else self.unit, *self.facts])
 
+    @property
+    def lines(self) -> list[str]:
+        return [text for text in (self.counts, self.now, self.source) if text]
+
     def __str__(self) -> str:
-        return "; ".join(filter(None, (self.counts, self.now, self.source)))
+        return "; ".join(self.lines)
 
 
 Look = Callable[[], Progress]
@@ -60,7 +64,7 @@ class ProgressDisplay:
     """Shows the work that ``look`` tells of, from :meth:`show` to :meth:`hide`.
 
     On a terminal that can (``redraws``) it is a bar below what else is printed. Elsewhere ``write_line`` is called with
-    one line every ``seconds``. ``keep`` is called with the text at every look. Both are called from another thread.
+    one line every ``seconds``. ``keep`` is called with the progress at every look. Both are called from another thread.
     """
 
     def __init__(
@@ -68,7 +72,7 @@ class ProgressDisplay:
         stream: TextIO,
         redraws: bool,
         write_line: Callable[[str], None],
-        keep: Callable[[str], None] | None = None,
+        keep: Callable[[Progress], None] | None = None,
         seconds: float = LINE_SECONDS,
     ) -> None:
         self.redraws = redraws
@@ -119,11 +123,11 @@ class ProgressDisplay:
         looks = 0
         while not ended.wait(min(LOOK_SECONDS, self._seconds)):
             looks += 1
-            text = str(look())
+            progress = look()
             if self._keep is not None:
-                self._keep(text)
+                self._keep(progress)
             if not self.redraws and looks * LOOK_SECONDS >= self._seconds:
-                self._write_line(text)
+                self._write_line(str(progress))
                 looks = 0
 
     def _drawn(self, look: Look) -> Live:

@@ -254,7 +254,35 @@ def test_two_runs_of_one_gate_are_judged_by_the_same_code(tmp_path: Path, monkey
     monkeypatch.setattr(gate_runs, "build", lambda stack, cache: environment(tmp_path / "stack"))
     monkeypatch.setattr(gate_runs, "abilities", lambda stack: dataclasses.replace(CAN, stack={"harness": "one"}))
     with pytest.raises(RunError, match="the harness's code changed before the run with 'current' began"):
-        gate_runs.runs([parse("current")] * 2, [], [], tmp_path)
+        gate_runs.runs([parse("current")] * 2, [], [], tmp_path, gate_runs.Stages(5))
+
+
+def test_the_gate_says_which_stage_begins(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(gate_runs, "code_digest", lambda: "one")
+    monkeypatch.setattr(gate_runs, "run", lambda *arguments: (tmp_path, False))
+    monkeypatch.setattr(gate_runs, "build", lambda stack, cache: environment(tmp_path / "stack"))
+    monkeypatch.setattr(gate_runs, "abilities", lambda stack: dataclasses.replace(CAN, stack={"harness": "one"}))
+    gate_runs.runs([parse("current")] * 2, [], [], tmp_path, gate_runs.Stages(5))
+    stages = [line for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
+    assert [line.partition(" ")[0] for line in stages] == ["[1/5]", "[2/5]", "[3/5]", "[4/5]"]
+    assert stages[3] == "[4/5] current: the suites run"
+
+
+def test_the_gate_shows_how_far_a_run_is(tmp_path: Path, monkeypatch, capsys) -> None:
+    """Every hundredth of a second here, instead of every minute; no sign that moves a terminal's cursor."""
+    said: list[str] = []
+    assert running._progress(tmp_path) == "starting"
+    (tmp_path / "progress.txt").write_text("3 of 9 cases, 1 failing\nslowest now: 2 s in x\x1b[2Jy")
+    monkeypatch.setattr(gate_runs.ProgressDisplay.__init__, "__defaults__", (None, 0.01))
+    with gate_runs._progress("candidate") as say:
+        say(running._progress(tmp_path))
+        end = time.monotonic() + 20
+        while not said and time.monotonic() < end:
+            time.sleep(0.02)
+            said += capsys.readouterr().err.splitlines()
+    assert said[-1].startswith("candidate: 3 of 9 cases, 1 failing; slowest now: 2 s in x")
+    assert "\x1b" not in "".join(said)
+    assert "\r" not in "".join(said)
 
 
 def alive(process: int) -> bool:

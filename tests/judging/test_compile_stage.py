@@ -8,15 +8,17 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from conformance.cases.case_table import Selection
 from conformance.cases.lookup import CaseCall, CaseLookup, case_ids
-from conformance.execution.compilation import CompileRequest, Task
+from conformance.execution.compilation import CompileRequest, CompileResult, Task
 from conformance.gate.user_files.expected_failures import ExpectedFailures
-from conformance.judging import planner
+from conformance.judging import compile_stage, planner
 from conformance.judging.compile_stage import CannotBeUsed, CompileStage
 from conformance.judging.planner import plan_case
 from conformance.judging.settings import Settings
@@ -75,6 +77,17 @@ def test_what_a_case_asks_of_the_pool_is_planned_too():
     (shared,), (single,) = planned(test, exact=False), planned(test, exact=True)
     assert shared.key == single.key
     assert shared.identity != single.identity
+
+
+def test_the_stage_says_how_far_it_is(monkeypatch):
+    """Four kernels in two processes, one of which cannot be compiled."""
+    work = compile_stage.Work("kernels compiled", 4)
+    monkeypatch.setattr(work, "_began", work._began - 30)
+    for status in (Status.PASS, Status.PASS, Status.COMPILE_ERROR):
+        handle = Future()
+        handle.add_done_callback(partial(compile_stage._compiled, work))
+        handle.set_result(CompileResult(status, None, "", 0.0))
+    assert work.look().counts == "3 of 4 kernels compiled, 1 failing, about 10 s left"
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, pytest.skip.Exception, pytest.fail.Exception])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,11 +20,11 @@ from conformance.gate.runs.code_digest import code_digest
 from conformance.gate.stacks.environments import Environment, build, default_cache
 from conformance.gate.stacks.stack_file import Stack, StackError
 from conformance.gate.stacks.stack_runs import Abilities, RunError, Say, StackRun, abilities, run
+from conformance.reporting.progress import Progress, ProgressDisplay, can_redraw
 from conformance.reporting.text import clean
 
 #: Options of the suites that the gate passes on, each as often as it is given.
 _PASSED_ON = ("target", "suite", "kernel")
-MINUTE = 60.0
 #: Form of a comparison -> the file's name.
 REPORTS = {"json": "comparison.json", "markdown": "comparison.md", "html": "report.html"}
 
@@ -63,7 +62,7 @@ def _count(text: str) -> int:
 
 
 @command_errors(StackError, RunError, OSError)  # OSError: such as a cache that cannot be written
-def run_stacks(arguments: argparse.Namespace, stacks: Sequence[Stack]) -> list[StackRun]:
+def run_stacks(arguments: argparse.Namespace, stacks: Sequence[Stack], stages: Stages) -> list[StackRun]:
     """A run for each of ``stacks``, in their order, with the user's options. Raises :class:`CommandError`; for
     unusable files before the first run."""
     policy_options.refuse_unusable(arguments)
@@ -74,16 +73,21 @@ def run_stacks(arguments: argparse.Namespace, stacks: Sequence[Stack]) -> list[S
         options += [word for value in getattr(arguments, name) for word in (f"--{name}", value)]
     options += ["--compile-only"] * arguments.compile_only + ["--no-gpu"] * arguments.no_gpu
     # the stacks' processes run in other directories
-    return runs(stacks, options, arguments.target, (arguments.cache or default_cache()).resolve())
+    return runs(stacks, options, arguments.target, (arguments.cache or default_cache()).resolve(), stages)
 
 
-def runs(stacks: Sequence[Stack], options: Sequence[str], targets: Sequence[str], cache: Path) -> list[StackRun]:
+def runs(
+    stacks: Sequence[Stack], options: Sequence[str], targets: Sequence[str], cache: Path, stages: Stages
+) -> list[StackRun]:
     """A run for each of ``stacks``. The runs come one after the other, because each uses every core and every GPU.
     Equal stacks have a run each, so that their comparison shows what changes by itself. Every stack is built and
     checked before the first run. Raises StackError or RunError."""
     code = code_digest()
-    environments = [build(stack, cache) for stack in stacks]
-    able = [abilities(environment) for environment in environments]
+    environments, able = [], []
+    for stack in stacks:
+        stages.begin(f"{stack.name}: its packages are installed and asked what they can do")
+        environments.append(build(stack, cache))
+        able.append(abilities(environments[-1]))
     for environment, can in zip(environments, able, strict=True):
         _introduce(environment, can)
         _check_stack(environment, can, code, targets)
@@ -95,6 +99,7 @@ def runs(stacks: Sequence[Stack], options: Sequence[str], targets: Sequence[str]
                 f"the harness's code changed before the run with {name!r} began; all stacks must be judged by the "
                 "same: leave it as it is and start again"
             )
+        stages.begin(f"{name}: the suites run")
         same = (environment.folder, environment.stack.variables)
         with _progress(name) as say:
             folder, reused = run(environment, can, options, cache, say, times[same])
@@ -133,29 +138,43 @@ def _introduce(environment: Environment, can: Abilities) -> None:
         print(f"  lacks {name}: {reason}", file=sys.stderr)
 
 
+class Stages:
+    """Says on the standard error stream which of ``total`` stages of the gate begins."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._begun = 0
+
+    def begin(self, what: str) -> None:
+        self._begun += 1
+        print(f"[{self._begun}/{self._total}] {what}", file=sys.stderr, flush=True)
+
+
 @contextmanager
 def _progress(name: str) -> Iterator[Say]:
-    """A function that prints the progress of a run: on a terminal in one line that changes, else once a minute."""
-    terminal = sys.stderr.isatty()
-    printed = time.monotonic()
+    """Shows what the yielded function is told of a run: below the other lines of a terminal, else once a minute."""
+    lines = ["starting"]
 
     def say(text: str) -> None:
-        nonlocal printed
-        if terminal:
-            print(f"\r\x1b[K{name}: {text}", end="", file=sys.stderr, flush=True)
-        elif time.monotonic() - printed > MINUTE:
-            print(f"{name}: {text}", file=sys.stderr, flush=True)
-            printed = time.monotonic()
+        nonlocal lines
+        lines = clean(text).splitlines() or lines
 
+    def look() -> Progress:
+        return Progress(f"{name}: {lines[0]}", now="; ".join(lines[1:2]), source="; ".join(lines[2:]))
+
+    display = ProgressDisplay(sys.stderr, can_redraw(sys.stderr), lambda text: print(text, file=sys.stderr, flush=True))
+    display.show(look)
     try:
         yield say
     finally:
-        if terminal:
-            print("\r\x1b[K", end="", file=sys.stderr)
+        display.hide()
 
 
-def report_pair(arguments: argparse.Namespace, baseline: StackRun, candidate: StackRun, output: Path) -> int:
+def report_pair(
+    arguments: argparse.Namespace, baseline: StackRun, candidate: StackRun, output: Path, stages: Stages
+) -> int:
     """Compares two runs and writes the comparison to ``output``, in every form. Returns 0 if the candidate is safe."""
+    stages.begin(f"{baseline.name} and {candidate.name} are compared, and scripts that show new failures are tried")
     comparison = compared(baseline.folder, candidate.folder, (baseline.name, candidate.name))
     comparison = policy_options.after_waivers(arguments, comparison, candidate.folder)
     _make(output)

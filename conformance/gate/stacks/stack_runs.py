@@ -24,7 +24,7 @@ from typing import Any
 from conformance.gate.runs.code_digest import code_digest
 from conformance.gate.runs.run_environment import EXTENSIONS, variables
 from conformance.gate.stacks.environments import Environment, file_digest, folder_digest
-from conformance.records import RUN_FILE, RecordError, read_run, record_files
+from conformance.records import PROGRESS_FILE, RUN_FILE, RecordError, read_run
 
 #: Seconds between two reports of a run's progress.
 LOOK_SECONDS = 2.0
@@ -274,15 +274,8 @@ def _watch(process: subprocess.Popen[bytes], folder: Path, say: Say) -> None:
 
 
 def _progress(folder: Path) -> str:
-    if not (folder / RUN_FILE).exists():
-        return "starting"
-    done = sum(_lines(file) for file in record_files(folder))
-    selected = folder / "selected.txt"
-    return f"{done} of {_lines(selected)} cases" if selected.exists() else f"{done} cases, collecting"
-
-
-def _lines(file: Path) -> int:
+    """What the run says of itself."""
     try:
-        return file.read_bytes().count(b"\n")
+        return (folder / PROGRESS_FILE).read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return 0
+        return "collecting the cases" if (folder / RUN_FILE).exists() else "starting"
