@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -72,7 +73,8 @@ def render(
         *details,
         *earlier,
     ]
-    return _page("".join(data))
+    title = f"{changes['title']}: conformance" if changes else f"Conformance of {head['run']['id']}"
+    return _page("".join(data), title)
 
 
 def _json(value: Any) -> str:
@@ -147,7 +149,7 @@ def _indices(records: Sequence[CaseRecord], order: Iterable[int], cases: Collect
     return {case: index for index in order if cases and (case := records[index].case) in cases}
 
 
-def _page(data: str) -> str:
+def _page(data: str, title: str) -> str:
     style, script = "".join(_asset(f"{name}.css") for name in STYLES), "".join(_script())
     policy = "; ".join(
         [
@@ -160,7 +162,13 @@ def _page(data: str) -> str:
             "trusted-types 'none'",
         ]
     )
-    inserted = {"{{policy}}": policy, "{{style}}": style, "{{data}}": data, "{{script}}": script}
+    inserted = {
+        "{{policy}}": policy,
+        "{{style}}": style,
+        "{{data}}": data,
+        "{{title}}": html.escape(title),
+        "{{script}}": script,
+    }
     # One pass: what is inserted is never searched for a mark.
     return "".join(inserted.get(part, part) for part in re.split(r"(\{\{\w+\}\})", _asset("report.html")))
 

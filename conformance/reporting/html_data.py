@@ -181,9 +181,25 @@ def _figures(row: sweep.Row) -> list[Any]:
     return [[status.value for status in statuses], *bounded]
 
 
+#: Components of a stack as their makers write them; what is not here keeps its name. The harness is no part of a stack.
+_COMPONENTS = {"torch": "PyTorch", "triton": "Triton", "driver": "driver", "device": "", "python": "Python"}
+
+
+def stacks_title(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> str:
+    """What is replaced by what, such as "Triton 3.8.0 to 3.9.0"; "the same stack" if nothing differs."""
+    names = [*_COMPONENTS, *(name for name in {**baseline, **candidate} if name not in (*_COMPONENTS, "harness"))]
+    parts = [
+        f"{_COMPONENTS.get(name, name)} {baseline.get(name) or 'none'} to {candidate.get(name) or 'none'}".strip()
+        for name in sorted(names, key=lambda name: name != "triton")
+        if baseline.get(name) != candidate.get(name)
+    ]
+    return _cut(", ".join(parts), 300) or "The same stack"
+
+
 def comparison_data(comparison: Comparison) -> dict[str, Any]:
     """The groups of a comparison, with their findings."""
     return {
+        "title": stacks_title(comparison.baseline.stack, comparison.candidate.stack),
         "safe": comparison.safe,
         "compared": comparison.compared,
         "unchanged": comparison.unchanged,

@@ -83,7 +83,7 @@ def test_the_policy_refuses_a_script_that_gets_in(browser, small):
 def test_the_data_survives_the_page(reader, small):
     """What the page unpacked is what the records hold, to the letter."""
     page = reader.open(small, "case?id=" + quote(HOSTILE, safe="")).page
-    page.locator("summary").click()
-    reader.wait("document.querySelector('details pre').textContent !== ''")
+    page.click("summary:text-is('The record as JSON')")
+    page.wait_for_selector("details pre")
     shown = json.loads(page.locator("details pre").text_content())
     assert (shown["case"], shown["options"]["constructor"]) == (HOSTILE, HOSTILE)

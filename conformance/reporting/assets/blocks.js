@@ -19,6 +19,20 @@ function listOf(kind, texts) {
   return element(kind, {}, texts.map((text) => element("li", {}, text)));
 }
 
+/** What is missing, and the command that fills it. */
+function howTo(sentence, command) {
+  return element("p.how", {}, `${sentence} To fill this page: `, element("code", {}, command));
+}
+
+/** A part that is made when it is unfolded. */
+function folded(summary, content) {
+  const details = element("details.folded", {}, element("summary", {}, summary));
+  details.addEventListener("toggle", () => {
+    if (details.open && details.childElementCount === 1) filled(details, {}, content());
+  });
+  return details;
+}
+
 /** A part of a page with its title. */
 function section(title, ...content) {
   return element("section", {}, element("h2", {}, title), content);

@@ -19,12 +19,26 @@ async function caseView(parameters) {
     rows.length && !record
       ? element("p.alarm.mild", {}, "The record is not in this file: it would be too large.")
       : null,
+    (record ?? before) ? summaryLine(record ?? before) : null,
     findingsTable(findings),
     ...((record ?? before) ? findingSections(record ?? before, record ? before : null) : []),
     await artefactsSection(id, record ?? before),
-    (record ?? before) ? element("div.columns", {}, comparedSections(record, before)) : null,
+    ...((record ?? before) ? factSections(record, before) : []),
     record ? rawSection(record) : null,
   ];
+}
+
+/** What ran where, in one line. */
+function summaryLine(record) {
+  const parts = [
+    record.kernel,
+    record.target && `for ${record.target}`,
+    record.problem?.id && `problem ${record.problem.id}`,
+    record.config?.id && `config ${record.config.id}`,
+    record.executor ? `run by the ${record.executor}` : "compiled only",
+    record.gpu && `GPU ${record.gpu}`,
+  ];
+  return element("p.quiet", { id: "summary" }, parts.filter(Boolean).join(", "));
 }
 
 function statusLine(row, record, before) {
@@ -66,52 +80,120 @@ function findingsTable(findings) {
 /** What was found, from the record that is shown; `before` is the baseline's where there are both. */
 function findingSections(shown, before) {
   const verdicts = shown.verdicts ?? [];
-  const maps = verdicts
-    .map((verdict) => [verdict, tilesOf(verdict.details)])
-    .filter(([verdict, map]) => map && !verdict.passed);
+  const failed = verdicts.filter(({ passed }) => !passed);
+  const maps = failed.map((verdict) => [verdict.check, tilesOf(verdict.details)]).filter(([, map]) => map);
+  const diagnosis = unsaidLines(shown.diagnosis ?? "", failed);
   return [
-    shown.diagnosis
-      ? [element("h2", {}, "Diagnosis"), element("pre.wrap", { tabindex: "0" }, linked(shown.diagnosis))]
-      : null,
-    verdicts.length ? [element("h2", {}, "Checks"), verdictsTable(verdicts, before)] : null,
-    maps.map(([verdict, map]) => tilesSection(verdict.check, map)),
+    diagnosis ? section("Diagnosis", element("pre.wrap.brief", { tabindex: "0" }, linked(diagnosis))) : null,
+    maps.length ? tilesSection(...maps[0]) : null,
+    maps.length > 1 ? furtherMaps(maps.slice(1)) : null,
+    verdicts.length ? checksSection(verdicts, before) : null,
     shown.repro ? reproSection(shown.repro) : null,
   ];
 }
 
-/** The failing checks first; beside those whose result changed, the baseline's. */
-function verdictsTable(verdicts, before) {
-  const then = new Map((before?.verdicts ?? []).map((verdict) => [verdict.check, verdict]));
-  const resultBadge = (verdict) => (verdict.passed ? badge("pass", "good") : badge("fail", "bad"));
-  const rows = sorted(verdicts, (verdict) => (verdict.passed ? 1 : 0), false).map((verdict) => {
-    const old = then.get(verdict.check);
-    return tableRow(
-      element("td", {}, resultBadge(verdict), old && old.passed !== verdict.passed ? [" was ", resultBadge(old)] : null),
-      element("th.code", { scope: "row" }, verdict.check),
-      element("td", {}, linked(verdict.text)),
-      element("td", {}, figuresText(verdict.details)),
-    );
-  });
-  return tableOf(
-    "table.verdicts",
-    `${counted(verdicts.filter(({ passed }) => !passed).length, "check")} of ${verdicts.length} failed`,
-    headerRow(["Result", "Check", "Message", "Figures"]),
-    rows,
+/** The lines of a diagnosis that no failing check says. */
+function unsaidLines(diagnosis, failed) {
+  const said = new Set(failed.flatMap(({ check, text }) => `${check}: ${text}`.split("\n")));
+  const lines = diagnosis.split("\n").filter((line) => !said.has(line));
+  // A title such as "expected failure NAME (ADDRESS):" says nothing without the lines below it.
+  return lines.every((line) => !line.trim() || (line.endsWith(":") && said.size)) ? "" : lines.join("\n").trim();
+}
+
+function furtherMaps(maps) {
+  return folded(`${counted(maps.length, "more map")} of wrong tiles`, () =>
+    maps.slice(0, MAPS_SHOWN).map(([check, map]) => tilesSection(check, map)),
   );
 }
 
-function figuresText(details) {
-  const shown = Object.entries(details ?? {})
-    .filter(([name]) => !["tiles", "passed", "text"].includes(name))
-    .slice(0, 24);
-  return shown.map(([name, value]) =>
-    element(
-      "span.figure",
-      {},
-      `${name} `,
-      isNumber(value) ? String(Number(value.toPrecision(6))) : shortText(value).slice(0, 400),
-    ),
+const MAPS_SHOWN = 40;
+/** Messages that are shown at once. */
+const MESSAGES_SHOWN = 5;
+
+/** What failed, each message once with all checks that say it; the rest is folded. */
+function checksSection(verdicts, before) {
+  const then = new Map((before?.verdicts ?? []).map((verdict) => [verdict.check, verdict]));
+  const failed = verdicts.filter(({ passed }) => !passed);
+  const passed = verdicts.filter((verdict) => verdict.passed);
+  const changed = passed.filter(({ check }) => then.has(check) && !then.get(check).passed);
+  const groups = [...messageGroups(failed), ...messageGroups(changed)];
+  const rest = passed.filter((verdict) => !changed.includes(verdict));
+  const table = (part) => verdictsTable(part, then);
+  return section(
+    "Checks",
+    element("p", { id: "checks" }, `${counted(failed.length, "check")} of ${verdicts.length} failed.`),
+    groups.length ? table(groups.slice(0, MESSAGES_SHOWN)) : null,
+    groups.length > MESSAGES_SHOWN
+      ? folded(`${counted(groups.length - MESSAGES_SHOWN, "more message")} of checks`, () => [
+          table(groups.slice(MESSAGES_SHOWN)),
+        ])
+      : null,
+    rest.length && !groups.length ? table(rest.map((verdict) => [verdict])) : null,
+    rest.length && groups.length
+      ? folded(`${counted(rest.length, "check")} passed`, () => [table(rest.map((verdict) => [verdict]))])
+      : null,
   );
+}
+
+/** The verdicts by what they say, in their order. What each says of its own seed or position may differ. */
+function messageGroups(verdicts) {
+  const groups = new Map();
+  for (const verdict of verdicts) {
+    const key = JSON.stringify([verdict.passed, verdict.check.split(/[/@]/)[0], generalText(verdict.text)]);
+    if (groups.has(key)) groups.get(key).push(verdict);
+    else groups.set(key, [verdict]);
+  }
+  return [...groups.values()];
+}
+
+/** A message without the name of its fill, and without what was got and wanted at the first wrong element. */
+function generalText(text) {
+  return String(text)
+    .replace(/^FAIL [a-z]+\/\S+/, "FAIL")
+    .replace(/, first .*$/s, "");
+}
+
+function verdictsTable(groups, then) {
+  const resultBadge = (verdict) => (verdict.passed ? badge("pass", "good") : badge("fail", "bad"));
+  const rows = groups.map(([verdict, ...others]) => {
+    const old = then.get(verdict.check);
+    const figures = figuresText(verdict);
+    return tableRow(
+      element("td", {}, resultBadge(verdict), old && old.passed !== verdict.passed ? [" was ", resultBadge(old)] : null),
+      element(
+        "th.code",
+        { scope: "row" },
+        verdict.check,
+        others.length
+          ? folded(`and ${counted(others.length, "other check")}`, () => [otherChecks(verdict, others)])
+          : null,
+      ),
+      element("td", {}, linked(verdict.text), figures.length ? element("div.quiet", {}, figures) : null),
+    );
+  });
+  return tableOf("table.verdicts", "", headerRow(["Result", "Check", "Message"]), rows);
+}
+
+/** The other checks of a message; their texts where these differ in a detail. */
+function otherChecks(verdict, others) {
+  return listOf(
+    "ul",
+    others.map(({ check, text }) => (text === verdict.text ? check : `${check}: ${text}`)),
+  );
+}
+
+/** The figures that the message does not hold. */
+function figuresText({ details, text }) {
+  const said = String(text);
+  const shown = Object.entries(details ?? {})
+    .filter(([name]) => !["tiles", "passed", "text", "first", "got", "want"].includes(name))
+    .map(([name, value]) => [
+      name,
+      isNumber(value) ? String(Number(value.toPrecision(6))) : shortText(value).slice(0, 400),
+    ])
+    .filter(([, value]) => !said.includes(value))
+    .slice(0, 24);
+  return shown.map(([name, value]) => element("span.figure", {}, `${name} ${value}`));
 }
 
 function reproSection(command) {
@@ -156,16 +238,30 @@ function others(observed) {
   return Object.fromEntries(Object.entries(observed ?? {}).filter(([name]) => !["resources", "code"].includes(name)));
 }
 
-/** The facts of a record by topic, with the baseline's beside them where there is one. */
-function comparedSections(record, before) {
+/** The facts of a record by topic, folded; those that differ from the baseline's are shown. */
+function factSections(record, before) {
+  const facts = folded("All facts of the case", () => [
+    element("div.columns", {}, comparedSections(record, before, false)),
+  ]);
+  const differing = record && before ? comparedSections(record, before, true).filter(Boolean) : [];
+  return [
+    differing.length ? section("What differs from the baseline", element("div.columns", {}, differing)) : null,
+    section("Facts", facts),
+  ];
+}
+
+/** The facts by topic, with the baseline's beside them where there is one. */
+function comparedSections(record, before, differing) {
   const both = Boolean(record && before);
   return SECTIONS.map(([title, of]) => {
     const now = flat(of(record ?? before));
     const then = both ? flat(of(before)) : new Map();
     const names = [...new Set([...now.keys(), ...then.keys()])].slice(0, 200);
-    if (!names.length) return null;
-    const pairs = names.map((name) => [name, now.get(name) ?? "none", both ? (then.get(name) ?? "none") : null]);
-    return section(title, pairsTable(pairs, both));
+    const pairs = names
+      .map((name) => [name, now.get(name) ?? "none", both ? (then.get(name) ?? "none") : null])
+      .filter(([, after, earlier]) => !differing || after !== earlier);
+    if (!pairs.length) return null;
+    return element("section", {}, element("h3", {}, title), pairsTable(pairs, both));
   });
 }
 
@@ -182,16 +278,7 @@ function flat(value, prefix = "", values = new Map(), depth = 0) {
 }
 
 function rawSection(record) {
-  const text = element("pre.wrap", { tabindex: "0" });
-  const details = element(
-    "details",
-    {
-      ontoggle: () => {
-        text.textContent ||= visible(JSON.stringify(record, null, 1));
-      },
-    },
-    element("summary", {}, "The record as JSON"),
-    text,
-  );
-  return section("Record", details);
+  return folded("The record as JSON", () => [
+    element("pre.wrap", { tabindex: "0" }, visible(JSON.stringify(record, null, 1))),
+  ]);
 }

@@ -120,7 +120,7 @@ function updateChips(chips, byStatus, wanted, choose) {
 }
 
 function caseTable(rows, state, apply) {
-  if (!rows.length) return [element("p", {}, "No case fits. Remove a filter.")];
+  if (!rows.length) return [element("p", {}, "No case fits. ", viewLink("cases", {}, "Remove all filters"))];
   const pages = Math.ceil(rows.length / PAGE);
   const page = Math.min(Math.max(1, Number.parseInt(state.page, 10) || 1), pages);
   const shown = rows.slice((page - 1) * PAGE, page * PAGE);

@@ -5,7 +5,7 @@ const FINDINGS_SHOWN = 100;
 async function changesView(parameters) {
   const groups = await unpacked("groups");
   const { comparison } = head;
-  if (!comparison) return [element("h1", {}, "Changes"), element("p", {}, "This report was made without a baseline.")];
+  if (!comparison) return [element("h1", {}, "Changes"), howTo("This report was made without a baseline.", "conformance report RUN --baseline EARLIER_RUN")];
   const chosen = (group) => !parameters.severity || group.severity === parameters.severity;
   const unfolded = new Set((parameters.open ?? "").split(",").filter(Boolean));
   const shown = groups.map((group, at) => [group, String(at)]).filter(([group]) => chosen(group));
@@ -15,7 +15,7 @@ async function changesView(parameters) {
     noteAddress("changes", { ...parameters, open: [...unfolded].join(",") }, false);
   };
   return [
-    element("h1", {}, comparison.safe ? "No regression" : "The candidate is not safe"),
+    element("h1", {}, `${comparison.title}: ${comparison.safe ? "safe" : "not safe"}`),
     comparisonFacts(comparison),
     comparison.objections.length
       ? alarm("What else speaks against the candidate", comparison.objections, comparison.objections.length)
@@ -24,7 +24,9 @@ async function changesView(parameters) {
     severityChips(groups, parameters),
     element("p", { role: "status" }, `${counted(shown.length, "group")} of ${groups.length}`),
     shown.map(([group, at]) => groupDetails(group, unfolded.has(at), (open) => toggle(at, open))),
-    groups.length ? null : element("p", {}, "Nothing differs."),
+    groups.length ? null : element("p", {}, "Nothing differs: every case has the same status, code and time."),
+    groups.length && !shown.length ? element("p", {}, viewLink("changes", {}, "Show all severities")) : null,
+    thresholdsTable(comparison.thresholds),
   ];
 }
 
@@ -34,18 +36,36 @@ function mildWarnings(warnings) {
   return section;
 }
 
-function comparisonFacts({ compared, unchanged, names, thresholds }) {
-  const limits = Object.entries(thresholds)
-    .map(([name, value]) => `${name} ${figure(value)}`)
-    .join(", ");
-  return [
-    element(
-      "p.answer",
-      {},
-      `${names[0]} → ${names[1]}: ${counted(compared, "case")} compared, ${grouped.format(unchanged)} unchanged.`,
+function comparisonFacts({ compared, unchanged, names }) {
+  return element(
+    "p.answer",
+    {},
+    `${names[0]} → ${names[1]}: ${counted(compared, "case")} compared, ${grouped.format(unchanged)} unchanged.`,
+  );
+}
+
+/** From which difference on a figure is reported: a share of the baseline's, and the least amount with its unit. */
+function thresholdsTable(thresholds) {
+  const rows = new Map();
+  for (const [name, value] of Object.entries(thresholds)) {
+    const [figureName, unit] = name.split(/, at least ?/);
+    if (!rows.has(figureName)) rows.set(figureName, { share: "", least: [] });
+    const row = rows.get(figureName);
+    if (unit === undefined) row.share = `${figure(value * 100)} %`;
+    else row.least.push(`${figure(value)} ${unit || figureName}`);
+  }
+  if (!rows.size) return null;
+  const body = [...rows].map(([name, { share, least }]) =>
+    tableRow(
+      element("th", { scope: "row" }, name),
+      element("td.number", {}, share),
+      element("td", {}, least.join(", ")),
     ),
-    limits ? element("p.quiet", {}, `Thresholds: ${limits}`) : null,
-  ];
+  );
+  const header = headerRow(["Figure", ["More than, of the baseline's", "number"], "And at least"]);
+  return folded("Thresholds: smaller differences are not reported", () => [
+    tableOf("table.thresholds", "Thresholds of this comparison", header, body),
+  ]);
 }
 
 function severityChips(groups, parameters) {
@@ -103,11 +123,13 @@ function findingRows(findings) {
   );
   const row = (finding) =>
     tableRow(
-      used.map(({ at, kind }) => element(kind ? `td.${kind}` : "td", {}, findingText(finding, at))),
+      used.map(({ at, kind, name }) =>
+        element(kind ? `td.${kind}` : "td", { "data-name": name }, findingText(finding, at)),
+      ),
     );
   const body = withArrows(element("tbody", {}, findings.slice(0, FINDINGS_SHOWN).map(row)));
   const table = element(
-    "table",
+    "table.named",
     {},
     element("caption.hidden-text", {}, "Cases of this group"),
     element("thead", {}, headerRow(used.map(({ name, kind }) => [name, kind]))),

@@ -11,7 +11,7 @@ const FIGURES = [
 async function configsView(parameters) {
   const all = await unpacked("configs");
   const title = element("h1", {}, "Configs");
-  if (!all.length) return [title, element("p", {}, "This run has no records of the suite config_space.")];
+  if (!all.length) return [title, howTo("This run has no records of the suite config_space.", "conformance run --suite config_space")];
   const spaces = [...new Set(all.map((row) => JSON.stringify(row.slice(0, 3))))].map((text) => JSON.parse(text));
   const same = (a, b) => a.every((value, at) => value === b[at]);
   const chosen = spaces.find((space) => same(space, [parameters.kernel, parameters.dtype, parameters.target])) ?? spaces[0];
@@ -77,7 +77,7 @@ function fastest(rows, side) {
 }
 
 function bestText({ now, then }) {
-  if (!now && !then) return element("p", {}, "No time was measured.");
+  if (!now && !then) return howTo("No time was measured: that needs a GPU.", "conformance run --suite config_space, on a machine with a GPU");
   const description = (row, side) => (row ? `${row.config}, ${figure(row[side][1])} µs` : "none");
   if (!head.baseline) return element("p", {}, "Fastest: ", element("b", {}, description(now, "now")));
   const moved = now?.config !== then?.config;

@@ -20,7 +20,8 @@ async function showView() {
   filled(main, {}, [content]);
   const heading = main.querySelector("h1");
   heading.tabIndex = -1;
-  document.title = `${heading.textContent} - conformance ${visible(head.run.id)}`;
+  const of = head.comparison ? head.comparison.title : `conformance ${visible(head.run.id)}`;
+  document.title = heading.textContent.startsWith(of) ? heading.textContent : `${heading.textContent} - ${of}`;
   showViews(known);
 }
 
@@ -55,7 +56,7 @@ async function stepped() {
 
 async function start() {
   startTheme();
-  document.getElementById("run-id").textContent = visible(head.run.id);
+  document.getElementById("run-id").textContent = visible(head.comparison ? head.comparison.title : head.run.id);
   document.getElementById("skip").addEventListener("click", (event) => {
     event.preventDefault(); // the address belongs to the views
     document.getElementById("main").focus();

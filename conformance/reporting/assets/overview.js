@@ -8,20 +8,31 @@ async function overviewView() {
     statusBar(run),
     alarm(head.comparison ? "Run problems of the candidate" : "Run problems", run.problems, run.problem_count),
     head.comparison && alarm("Problems of the baseline", head.comparison.problems, head.comparison.problems.length),
-    head.comparison ? regressionsTable(await unpacked("groups")) : failuresTable(),
+    run.recorded + run.unrecorded ? null : howTo("This run has no cases.", "conformance run --tier quick"),
     element(
-      "div.columns",
+      "div.split",
       {},
-      region("stack", "Stack under test", stackTable()),
-      region("run", "Run", factsTable([["run", run.id], ...run.facts])),
+      element("div", {}, head.comparison ? regressionsTable(await unpacked("groups")) : failuresTable(), stackRegion()),
+      element("div", {}, region("run", "Run", factsTable([["run", run.id], ...run.facts]))),
     ),
-    element("h2", {}, "Kernels and targets"),
-    matrixTable(),
-    element("h2", {}, "Suites"),
-    suitesTable(),
-    reasonsTable(),
+    run.recorded ? tables() : null,
     leftOut(),
   ];
+}
+
+function stackRegion() {
+  return region("stack", "Stack under test", stackTable());
+}
+
+/** The matrix with the suites beside it, or below it where it has many targets. */
+function tables() {
+  const wide = columns.tables.target.length > 4;
+  return element(
+    wide ? "div" : "div.split",
+    {},
+    element("div", {}, element("h2", {}, "Kernels and targets"), matrixTable()),
+    element("div", {}, element("h2", {}, "Suites"), suitesTable(), reasonsTable()),
+  );
 }
 
 /** A part of the page that a screen reader can go to by its title. */
@@ -33,8 +44,9 @@ function answerTitle() {
   const { run, comparison } = head;
   const failing =
     run.statuses.reduce((sum, [, group, count]) => sum + (group === "bad" ? count : 0), 0) + run.unrecorded;
-  if (comparison && !comparison.safe) return "The candidate regresses";
-  if (comparison) return failing ? `No regression; ${counted(failing, "case")} failed` : "No regression";
+  if (comparison && !comparison.safe) return `${comparison.title}: not safe`;
+  if (comparison)
+    return `${comparison.title}: safe${failing ? `; ${counted(failing, "case")} failed` : ""}`;
   if (failing) return `${counted(failing, "case")} failed`;
   if (!run.passed) return "Nothing was proven";
   return run.passed === run.claimed ? "All claimed cases passed" : "No case failed; not all were proven";

@@ -2,14 +2,17 @@
 
 /** A table in a frame of its own that scrolls sideways and can be reached by keyboard. */
 function tableOf(kind, caption, header, rows) {
-  const table = element(
-    kind,
-    {},
-    caption && element("caption", {}, caption),
-    element("thead", {}, header),
-    element("tbody", {}, rows),
-  );
+  const body = element("tbody", {}, rows);
+  nameCells(header, body.rows);
+  const table = element(kind, {}, caption && element("caption", {}, caption), element("thead", {}, header), body);
+  table.classList.add("named");
   return element("div.scroll", { tabindex: "0", role: "region", "aria-label": caption || "Table" }, table);
+}
+
+/** Gives each cell the name of its column: in a narrow window a row is a block, and its cells say their names. */
+function nameCells(header, rows) {
+  const names = [...header.cells].map((cell) => cell.textContent);
+  for (const row of rows) [...row.cells].forEach((cell, at) => (cell.dataset.name = names[at]));
 }
 
 /** A row of cells. */
