@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from conformance.plugin.progress import CaseCounts
-from conformance.records import CaseRecord, Status
+from conformance.records import CaseRecord, Status, Verdict
 from conformance.reporting.earlier_durations import EarlierDurations, earlier_durations
 from tests.command_runs import write_run
 
@@ -92,7 +92,8 @@ def test_the_slowest_case_and_the_failing_ones_are_said(clock):
 
 
 def earlier_run(folder: Path, seconds: float, cases: list[str], age: float) -> None:
-    records = [CaseRecord(case, "a", Status.PASS, durations={"total": seconds}) for case in cases]
+    judged = (Verdict("numerics", True),)
+    records = [CaseRecord(case, "a", Status.PASS, durations={"total": seconds}, verdicts=judged) for case in cases]
     write_run(folder, records)
     for file in folder.iterdir():
         os.utime(file, (time.time() - age,) * 2)

@@ -51,8 +51,11 @@ def sweep(config: str, us: float, spills: int = 0) -> CaseRecord:
 
 
 def small_records() -> list[CaseRecord]:
+    judged = {"verdicts": (Verdict("memory", True),)}
     passed = [
-        CaseRecord(f"test_a.py::test_x[{kernel}-{n}-{target}]", "gemm", Status.PASS, kernel=kernel, target=target)
+        CaseRecord(
+            f"test_a.py::test_x[{kernel}-{n}-{target}]", "gemm", Status.PASS, kernel=kernel, target=target, **judged
+        )
         for kernel, target, count in (("mm", "sm_90", 3), ("mm", "gfx942", 2), ("scaled_mm", "sm_90", 1))
         for n in range(count)
     ]
