@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,10 +22,11 @@ from conformance.judging.refusals import expect_refusal
 from conformance.kernels import catalogue
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import NoApplicableKernel, NotApplicable, Plan, Variant
+from conformance.kernels.launch import Launch
 from conformance.plugin import outside
 from conformance.problems import Layout
 from conformance.records import CaseRecord, Reason, ReasonCode, Status, read_records
-from conformance.suites import test_transposition
+from conformance.suites import test_scaling, test_transposition
 from conformance.suites.test_batching import STRIDES, strides_of
 from conformance.targets import Target, find
 
@@ -231,6 +233,22 @@ def test_a_target_from_elsewhere_moves_no_case(monkeypatch: pytest.MonkeyPatch) 
     alone, beside = (list(cases.table(Selection(some, "quick"), names).rows) for some in (ours, (*ours, theirs)))
     assert [case for case in beside if not case.endswith("sm_86")] == alone
     assert len(beside) > len(alone)
+
+
+@pytest.mark.parametrize(("reads", "right"), [("once", True), ("by its stride", False)])
+def test_a_single_scale_that_is_read_by_its_stride_is_seen(reads: str, right: bool) -> None:
+    """Whatever a kernel calls the stride among its arguments."""
+
+    class Case(PointerGemm):
+        def launch(self, plan: Plan, tensors: Mapping[str, torch.Tensor]) -> Launch:
+            launch = super().launch(plan, tensors)
+            step = 0 if reads == "once" else sum(tensors["scale_a"].stride())
+            return dataclasses.replace(launch, arguments={**launch.arguments, "a_name_of_its_own": step})
+
+    kernel, seen = Case("scaled_mm", "scaled_mm", "scaled_mm"), []
+    recorder = SimpleNamespace(set=lambda **fields: None, verdict=lambda check, passed, text: seen.append(passed))
+    test_scaling.test_single_scale_of_any_rank(recorder, kernel, HOPPER, "e4m3", kernel.configs[0], (1, 1))
+    assert seen == [right]
 
 
 def test_the_first_plan_that_a_kernel_takes() -> None:

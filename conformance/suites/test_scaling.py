@@ -73,21 +73,16 @@ def test_wrong_scales_are_refused(recorder, kernel, target, dtype, config, wrong
 
 @scenario(where(operation="scaled_mm", block_scaled=False), shape=[(), (1,), (1, 1)], configs=1, dtypes=("e4m3",))
 def test_single_scale_of_any_rank(recorder, kernel, target, dtype, config, shape):
-    """One scale per tensor may have no dimension, or several of size 1: it is launched as the same scale."""
+    """One scale per tensor may have no dimension, or several of size 1, whatever their strides are: the launch is that
+    of the usual one."""
     problem = kernel.problem(dtype, *ragged(kernel, config, dtype, aligned=True), scaling="tensor")
     recorder.set(kernel=kernel, problem=problem, config=config, target=target)
     tensors = {operand.name: meta_tensor(operand) for operand in (*problem.operands, problem.output)}
     plan = kernel.plan(problem, config, target)
     usual = _numbers(kernel.launch(plan, tensors))
-    tensors["scale_a"] = torch.empty(shape, device="meta")
+    tensors["scale_a"] = torch.empty(1, device="meta").as_strided(shape, (7,) * len(shape))
     differing = {name: value for name, value in _numbers(kernel.launch(plan, tensors)).items() if usual[name] != value}
-    recorder.verdict(
-        "read once",
-        not differing,
-        f"differs from that of {tuple(problem.operand('scale_a').shape)}: {differing}"
-        if differing
-        else "as a scale of the whole tensor",
-    )
+    recorder.verdict("read once", not differing, f"differs in {differing}" if differing else "as the usual scale")
 
 
 def _numbers(launch):
