@@ -77,6 +77,8 @@ class Sources:
             source = textwrap.dedent(inspect.getsource(defined))
         except (OSError, TypeError) as error:
             raise NotReproducible(f"the source of {name} cannot be read: {error}") from None
+        if defined is not value:
+            source = _without_tuning(source)
         if defined is not value and not source.startswith("@"):
             self.add("triton", importlib.import_module("triton"))
             source = f"@triton.jit\n{source}"
@@ -107,6 +109,17 @@ class Sources:
         for name in dict.fromkeys(read):
             if name in known and name not in local and not name.startswith("__"):
                 self.add(name, known[name], module)
+
+
+def _without_tuning(source: str) -> str:
+    """The source of a function without decorators that choose its arguments: a launch has one config already."""
+    (node,) = ast.parse(source).body
+    lines = source.splitlines(keepends=True)
+    for decorator in reversed(getattr(node, "decorator_list", ())):
+        made_by = ast.unparse(getattr(decorator, "func", decorator)).rpartition(".")[2]
+        if made_by in ("autotune", "heuristics"):
+            del lines[decorator.lineno - 1 : decorator.end_lineno]
+    return "".join(lines)
 
 
 def plain_function(value: Any) -> Any:

@@ -266,6 +266,18 @@ def test_sources_come_in_order_with_constants_and_aliases(module):
     assert [sources.text.index(mark) for mark in marks] == sorted(sources.text.index(mark) for mark in marks)
 
 
+def test_what_chooses_arguments_is_left_out(module):
+    """The script's launch has a config; under the autotuner it would be two, and the script would fail for that."""
+    tuned = module(
+        "reproduced_tuned",
+        f"{HEAD}\nCONFIGS = [triton.Config({{}})]\n\n@triton.autotune(\n    CONFIGS,\n    key=[],\n)\n"
+        "@triton.heuristics({'B': lambda arguments: 1})\n@triton.jit\ndef tuned(x, B):\n    return x\n",
+    )
+    sources = Sources()
+    sources.add("tuned", tuned.tuned.fn.fn)
+    assert sources.text == "@triton.jit\ndef tuned(x, B):\n    return x"
+
+
 def test_two_things_of_one_name_cannot_share_a_script(module):
     for name, factor in (("reproduced_one", 2), ("reproduced_two", 3)):
         module(name, f"{HEAD}\nF = tl.constexpr({factor})\n\n@triton.jit\ndef scaled_{factor}(x):\n    return x * F\n")
