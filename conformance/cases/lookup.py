@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -45,12 +45,31 @@ class CaseLookup:
         table = self._table(test, text.partition("-")[0])
         return CaseCall(test, dict(zip(table.names, table.rows[text], strict=True)))
 
+    def table(self, test: Callable[..., Any], arguments: Sequence[str]) -> CaseTable:
+        """The cases of ``test``, a scenario with these ``arguments``, in a table that finds each row when it is asked
+        for, and lists none."""
+        cases = cases_of(test)
+        assert cases is not None
+        names = cases.table(replace(self._selection, targets=()), arguments).names
+        return CaseTable(names, _FoundRows(lambda text: self._table(test, text.partition("-")[0]).rows[text]))
+
     def _table_of(self, test: Callable[..., Any], kernel: str) -> CaseTable:
         """The cases of ``test`` with ``kernel``, the first word of their ids; all cases of a test without a kernel."""
         cases, arguments = cases_of(test), list(inspect.signature(test).parameters)
         assert cases is not None
         kernels = (kernel,) if "kernel" in arguments else self._selection.kernels
         return cases.table(replace(self._selection, kernels=kernels), arguments)
+
+
+class _FoundRows(dict[str, tuple[Any, ...]]):
+    """Rows that ``find`` finds by their texts. None is kept."""
+
+    def __init__(self, find: Callable[[str], tuple[Any, ...]]) -> None:
+        super().__init__()
+        self._find = find
+
+    def __missing__(self, text: str) -> tuple[Any, ...]:
+        return self._find(text)
 
 
 @lru_cache(None)

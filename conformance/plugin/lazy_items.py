@@ -38,13 +38,14 @@ class ItemGroup:
 
     def items(self) -> list[pytest.Item]:
         """The items of all rows, in their order."""
-        items = []
-        for case in self.table.rows:
-            item = LazyFunction.__new__(LazyFunction)
-            item.group = self
-            item.case = case
-            items.append(item)
-        return cast("list[pytest.Item]", items)
+        return [self.item(case) for case in self.table.rows]
+
+    def item(self, case: str) -> pytest.Item:
+        """The item of the row ``case``."""
+        item = LazyFunction.__new__(LazyFunction)
+        item.group = self
+        item.case = case
+        return cast(pytest.Item, item)
 
 
 class _Unheard:

@@ -18,6 +18,7 @@ from conformance.gate.runs.run_environment import ENVIRONMENT_FILE, environment
 from conformance.judging.settings import Settings
 from conformance.machine.gpus import GpuLeases
 from conformance.machine.versions import machine_stack
+from conformance.plugin import shared_collection
 from conformance.plugin.case_hooks import mark_xfailed
 from conformance.plugin.case_ids import CaseIds, check_case_ids, suite_of
 from conformance.plugin.compile_stage import RunStage
@@ -79,6 +80,7 @@ class SessionRun:
         self._started = datetime.now(timezone.utc)
         self._clock = time.monotonic()
         self._selected: list[str] | None = None
+        self._shared: list[str] = []  # node ids that a worker collected for all
         self._uncollectable: list[str] = []
         self._collected_workers: set[str] = set()
         self._early_deaths = 0
@@ -125,8 +127,11 @@ class SessionRun:
         self._select([item.nodeid for item in session.items])
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
+    def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
         self._collected_workers.add(node.gateway.id)
+        if ids == [shared_collection.IN_FOLDER]:
+            self._shared = self._shared or shared_collection.shared(self.folder)
+            ids[:] = self._shared  # xdist goes on with this list
         if self._selected is None:
             self._select(ids)
 
@@ -235,8 +240,9 @@ class SessionRun:
         self._info = RunInfo(**facts)
         if self._uncollectable:
             self._write_selected()
-        for leftover in (*self.folder.glob("inflight-*.jsonl"), *self.folder.glob("stacks-*.txt")):
-            if leftover.suffix == ".jsonl" or leftover.stat().st_size == 0:
+        passing = ("inflight-*.jsonl", shared_collection.NODE_IDS_FILE, shared_collection.LOCK_FILE, "stacks-*.txt")
+        for leftover in (path for pattern in passing for path in self.folder.glob(pattern)):
+            if not leftover.match(passing[-1]) or leftover.stat().st_size == 0:
                 leftover.unlink()
         self._write_info(self._info)
         summary = render_markdown(self._tally.summary(self._info))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
+from dataclasses import replace
 
 import pytest
 
+from conformance import suites
 from conformance.cases.case_table import Selection, cases_of
 from conformance.cases.lookup import CaseLookup
 from conformance.kernels.catalogue import catalogue
@@ -28,6 +32,29 @@ def test_each_case_of_a_suite_is_a_call_with_the_values_of_its_row(module):
         for case, row in table.rows.items():
             call = look_up(f"{file}::{test.__name__}[{case}]")
             assert (call.test, call.values) == (test, dict(zip(table.names, row, strict=True)))
+
+
+@pytest.mark.parametrize("module", [test_scaling, test_inductor_gemm], ids=lambda module: module.__name__)
+def test_a_table_that_finds_rows_has_those_of_the_whole_table(module):
+    look_up = CaseLookup(SELECTION)
+    for test in scenarios_of(module):
+        arguments = list(inspect.signature(test).parameters)
+        whole, finding = cases_of(test).table(SELECTION, arguments), look_up.table(test, arguments)
+        assert {text: finding.rows[text] for text in whole.rows} == whole.rows
+        assert list(finding.rows) == []
+        with pytest.raises(KeyError):
+            finding.rows["mm-bf16-sm_1"]
+
+
+def test_each_test_has_the_same_arguments_without_a_target():
+    """A table that finds rows knows them from there."""
+    quick, count = replace(SELECTION, tier="quick"), 0
+    for module in pkgutil.iter_modules(suites.__path__):
+        for test in scenarios_of(importlib.import_module(f"{suites.__name__}.{module.name}")):
+            arguments = list(inspect.signature(test).parameters)
+            assert CaseLookup(quick).table(test, arguments).names == cases_of(test).table(quick, arguments).names
+            count += 1
+    assert count > 50
 
 
 def test_a_selected_row_is_found():
