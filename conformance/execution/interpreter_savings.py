@@ -245,11 +245,11 @@ class _Memory:
 
 def _elements(pointers: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray] | None:
     """Memory as an array of ``dtype``, and the index in it to which each of ``pointers`` points. None for pointers that
-    are not whole elements apart, or too far."""
+    are not whole elements apart, or too far, and for a null pointer, at which NumPy has no array."""
     first = pointers.min()
     distances = pointers - first
     last = int(distances.max())
-    if last > WIDEST or dtype.kind not in "biuf" or (distances & np.uint64(dtype.itemsize - 1)).any():
+    if not first or last > WIDEST or dtype.kind not in "biuf" or (distances & np.uint64(dtype.itemsize - 1)).any():
         return None
     indices = (distances >> np.uint64(dtype.itemsize.bit_length() - 1)).view(np.int64)
     return np.asarray(_Memory(int(first), last // dtype.itemsize + 1, dtype)), indices

@@ -8,7 +8,10 @@ import tempfile
 import textwrap
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from conformance.execution import interpreter_savings
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -445,3 +448,12 @@ def test_a_body_that_fails_is_a_failure_and_changes_nothing_for_the_next():
             raise ValueError("the fault of this body")
         """)
     run("assert InterpreterExecutor.run is not None")
+
+
+def test_null_pointers_are_left_to_the_interpreter():
+    """They end the process there, and the case is a crash; NumPy would only raise."""
+    pointers = 4 * np.arange(600, dtype=np.uint64)
+    assert interpreter_savings._elements(pointers, np.dtype(np.float32)) is None
+    buffer = np.arange(600, dtype=np.float32)
+    memory, indices = interpreter_savings._elements(pointers + np.uint64(buffer.ctypes.data), buffer.dtype)
+    assert np.array_equal(memory[indices], buffer)
