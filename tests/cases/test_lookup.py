@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pickle
 import pkgutil
 from dataclasses import replace
 
@@ -84,3 +85,13 @@ def test_what_is_not_there_is_a_key_error(case):
 
 def test_no_name_of_a_kernel_holds_what_ends_it_in_an_id():
     assert not [name for name in catalogue() if "-" in name]
+
+
+def test_a_selection_of_equal_targets_has_the_same_cases():
+    """A compile process gets a selection with each task, and what it has kept is of the one before."""
+    test = test_scaling.test_scales
+    arguments = list(inspect.signature(test).parameters)
+    first = cases_of(test).table(SELECTION, arguments).rows
+    again = pickle.loads(pickle.dumps(SELECTION))
+    assert again.targets[0] is not SELECTION.targets[0]
+    assert cases_of(test).table(again, arguments).rows == first
