@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -42,10 +42,21 @@ class CaseLookup:
         if cases_of(test) is None:
             return None
         text = rest.removesuffix("]")
-        table = self._table(test, text.partition("-")[0])
-        if text not in table.rows:  # the first word is not a kernel
-            table = self._table(test, "")
+        table = self._table_with(test, text)
         return CaseCall(test, dict(zip(table.names, table.rows[text], strict=True)))
+
+    def table(self, test: Callable[..., Any], arguments: Sequence[str]) -> CaseTable:
+        """The cases of ``test``, a scenario with these ``arguments``, in a table that finds each row when it is asked
+        for, and lists none."""
+        cases = cases_of(test)
+        assert cases is not None
+        names = cases.table(replace(self._selection, targets=()), arguments).names
+        return CaseTable(names, _FoundRows(lambda text: self._table_with(test, text).rows[text]))
+
+    def _table_with(self, test: Callable[..., Any], text: str) -> CaseTable:
+        """The cases of ``test`` among which ``text`` is, if it is a case."""
+        table = self._table(test, text.partition("-")[0])
+        return table if text in table.rows else self._table(test, "")  # the first word may be no kernel
 
     def _table_of(self, test: Callable[..., Any], kernel: str) -> CaseTable:
         """The cases of ``test`` with ``kernel``, the first word of their ids; all cases of a test without a kernel, and
@@ -54,6 +65,17 @@ class CaseLookup:
         assert cases is not None
         kernels = (kernel,) if kernel and "kernel" in arguments else self._selection.kernels
         return cases.table(replace(self._selection, kernels=kernels), arguments)
+
+
+class _FoundRows(dict[str, tuple[Any, ...]]):
+    """Rows that ``find`` finds by their texts. None is kept."""
+
+    def __init__(self, find: Callable[[str], tuple[Any, ...]]) -> None:
+        super().__init__()
+        self._find = find
+
+    def __missing__(self, text: str) -> tuple[Any, ...]:
+        return self._find(text)
 
 
 @lru_cache(None)

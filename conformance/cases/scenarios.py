@@ -167,11 +167,9 @@ ABOUT_THE_TARGET = (ReasonCode.CAPABILITY, ReasonCode.DTYPE, ReasonCode.PRECISIO
 
 
 @functools.cache
-def _refusals(
-    kernel: Kernel, dtype: str, config: AnyConfig, targets: tuple[Target, ...]
-) -> Sequence[tuple[Target, Reason | None]]:
-    """Each of ``targets`` with the reason why it refuses. Kept, because many scenarios ask the same of a kernel."""
-    return list(zip(targets, kernel.example_refusals(dtype, config, targets), strict=True))
+def _refusals(kernel: Kernel, dtype: str, config: AnyConfig, targets: tuple[Target, ...]) -> Sequence[Reason | None]:
+    """Why ``kernel`` refuses each of ``targets``. Kept, because many scenarios ask the same of a kernel."""
+    return kernel.example_refusals(dtype, config, targets)
 
 
 #: By the name of a kernel from elsewhere, what it raised when it was asked for its cases.
@@ -243,7 +241,7 @@ def _taken(scenario: Scenario, kernel: Kernel, targets: Sequence[Target], tier: 
         (dtype, config, target)
         for dtype in _kernel_dtypes(kernel, scenario)
         for config, listing in targets_of.items()
-        for target, reason in _refusals(kernel, dtype, config, listing)
+        for target, reason in zip(listing, _refusals(kernel, dtype, config, listing), strict=True)
         if takes(dtype, config, target, reason)
     ]
     return taken if tier in CROSSED else _soon_compiled(kernel, taken)

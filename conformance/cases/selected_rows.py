@@ -231,7 +231,12 @@ def candidates(kernel: Kernel, problem: Problem, target: Target) -> tuple[Config
 
 def _tried(kernel: Kernel, size: tuple[int, int, int], device_class: DeviceClass) -> tuple[Config, ...]:
     names = [name for name in (kernel.table, kernel.extra_table) if name in device_class.tables]
-    return tuple(dict.fromkeys(config for name in names for config in _candidates(device_class, str(name), size)))
+    return _of_tables(device_class, tuple(map(str, names)), size)
+
+
+@functools.cache
+def _of_tables(device_class: DeviceClass, tables: Sequence[str], size: tuple[int, int, int]) -> tuple[Config, ...]:
+    return tuple(dict.fromkeys(config for table in tables for config in _candidates(device_class, table, size)))
 
 
 @functools.cache

@@ -28,6 +28,7 @@ from conformance.plugin.fixtures import recorder
 from conformance.plugin.outside import Outside, load_packages, remember
 from conformance.plugin.progress import RunProgress
 from conformance.plugin.session_hooks import JUNIT_FILE, SessionRun, new_folder, own_stderr
+from conformance.plugin.shared_collection import SharedCollection
 
 __all__ = ["recorder"]  # a fixture is known by being here
 
@@ -223,7 +224,11 @@ def _load_judging(config: pytest.Config) -> None:
         raise pytest.UsageError(
             f"the conformance suites need {error.name}: install your vendor's build, or triton-conformance[stack]"
         ) from None
-    config.pluginmanager.register(parametrisation.Parametrisation(), "conformance-parametrisation")
+    made = parametrisation.Parametrisation()
+    config.pluginmanager.register(made, "conformance-parametrisation")
+    if hasattr(config, "workerinput"):
+        folder = Path(config.workerinput["conformance_folder"])
+        config.pluginmanager.register(SharedCollection(folder, made), "conformance-shared-collection")
     config.pluginmanager.register(fixtures, "conformance-fixtures")
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -41,6 +42,21 @@ def status_of(error: BaseException) -> tuple[Status, str]:
     if device_memory.ran_out(error):
         return Status.OOM, text
     return Status.FAIL, text
+
+
+@contextlib.contextmanager
+def environment_restored() -> Iterator[None]:
+    """Takes back what the block changes in the environment. Inductor names an assembler for Triton there, which later
+    compilations would take, and launches of this process, whose Triton has asked its own for its version, would not."""
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in [*before, *os.environ]:
+            if name not in before:
+                os.environ.pop(name, None)
+            elif os.environ.get(name) != before[name]:
+                os.environ[name] = before[name]
 
 
 @dataclass(frozen=True)
@@ -124,7 +140,8 @@ class ItemRecording:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, None]:
-        yield
+        with environment_restored():
+            yield
         recorder = item.stash.get(RECORDER, None)
         if recorder is not None and recorder.unjudged is not None:
             recorder.not_run(recorder.unjudged)

@@ -55,12 +55,15 @@ class Collecting:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        unwanted = [item for item in items if not self._is_wanted(item)]
+        settings = self.settings
+        narrowed = settings.case is not None or settings.suites or settings.kernels
+        unsure = items if narrowed else [item for item in items if type(item) is not LazyFunction]
+        unwanted = [item for item in unsure if not self._is_wanted(item)]
         if unwanted:
             config.hook.pytest_deselected(items=unwanted)
             dropped = set(unwanted)
             items[:] = [item for item in items if item not in dropped]
-        if not self.settings.interprets:
+        if not settings.interprets:
             order(items)
 
     def _is_wanted(self, item: pytest.Item) -> bool:

@@ -13,18 +13,33 @@ from conformance.records import Reason
 
 if TYPE_CHECKING:
     from conformance.cases.case_table import CaseTable, Selection
+    from conformance.cases.lookup import CaseLookup
+    from conformance.plugin.lazy_items import ItemGroup
 
 _SELECTION: pytest.StashKey[Selection] = pytest.StashKey()
 
 
 class Parametrisation:
     """Hooks of each process that collects: a scenario has an item for each of its cases, which costs little until it is
-    used. pytest makes the first item of each test, and the others are like it."""
+    used. pytest makes the first item of each test, and the others are like it.
+
+    ``groups`` has the items of each test by the beginning of their node ids. ``made_by_pytest`` is true if pytest made
+    all items of some test, because another plugin had a part in them.
+    """
 
     def __init__(self) -> None:
+        self.groups: dict[str, ItemGroup] = {}
+        self.made_by_pytest = False
+        self._lookup: CaseLookup | None = None
         self._tables: list[CaseTable] = []  # of the test that is being collected
         self._eager = False
         self._order = OrderKept()
+
+    def look_up(self, selection: Selection) -> None:
+        """From now on one item of each test is collected, and the groups find the cases of ``selection`` one by one."""
+        from conformance.cases.lookup import CaseLookup
+
+        self._lookup = CaseLookup(selection)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> Generator[None]:
@@ -42,8 +57,9 @@ class Parametrisation:
             return made
         group = group_of(made, self._tables.pop())
         if group is not None:
-            return group.items()
-        self._eager = True
+            self.groups[group.nodeid] = group
+            return made if self._lookup is not None else group.items()
+        self._eager = self.made_by_pytest = True
         try:
             return collector.ihook.pytest_pycollect_makeitem(collector=collector, name=name, obj=obj)
         finally:
@@ -55,8 +71,13 @@ class Parametrisation:
         cases = cases_of(metafunc.function)
         if cases is None:
             return
+        if self._lookup is not None and not self._eager:
+            table = self._lookup.table(metafunc.function, metafunc.fixturenames)
+            self._tables.append(table)
+            metafunc.parametrize(table.names, [[None] * len(table.names)], ids=["any"])
+            return
         table = cases.table(selection(metafunc.config), metafunc.fixturenames)
-        if len(table.rows) > 1 and not self._eager:
+        if table.rows and not self._eager:
             self._tables.append(table)
             case, row = next(iter(table.rows.items()))
             metafunc.parametrize(table.names, [row], ids=[case])

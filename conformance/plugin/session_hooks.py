@@ -22,6 +22,7 @@ from conformance.judging.settings import Settings
 from conformance.machine.descendants import adopted, descendants, end_descendants
 from conformance.machine.gpus import GpuLeases
 from conformance.machine.versions import machine_stack
+from conformance.plugin import shared_collection
 from conformance.plugin.case_hooks import cannot_write, mark_xfailed
 from conformance.plugin.case_ids import CaseIds, check_case_ids, suite_of
 from conformance.plugin.compile_stage import RunStage
@@ -91,6 +92,7 @@ class SessionRun:
         self._started = datetime.now(timezone.utc)
         self._clock = time.monotonic()
         self._selected: list[str] | None = None
+        self._shared: list[str] = []  # node ids that a worker collected for all
         self._uncollectable: list[str] = []
         self._collected_workers: set[str] = set()
         self._early_deaths = 0
@@ -163,8 +165,11 @@ class SessionRun:
         self._select([item.nodeid for item in session.items])
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
+    def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
         self._collected_workers.add(node.gateway.id)
+        if ids == [shared_collection.IN_FOLDER]:
+            self._shared = self._shared or shared_collection.shared(self.folder)
+            ids[:] = self._shared  # xdist goes on with this list
         if self._selected is None:
             self._select(ids)
 
@@ -323,7 +328,8 @@ class SessionRun:
         self._info = RunInfo(**facts)
         if self._uncollectable:
             self._write_selected()
-        for pattern in ("inflight-*.jsonl", "process-*.txt", "stacks-*.txt"):
+        shared = (shared_collection.NODE_IDS_FILE, shared_collection.LOCK_FILE)
+        for pattern in ("inflight-*.jsonl", "process-*.txt", *shared, "stacks-*.txt"):
             for leftover in self.folder.glob(pattern):
                 if not pattern.startswith("stacks") or leftover.stat().st_size == 0:
                     leftover.unlink()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pickle
+import pkgutil
+from dataclasses import replace
 
 import pytest
 
+from conformance import suites
 from conformance.cases.case_table import Selection, cases_of
 from conformance.cases.lookup import CaseLookup
 from conformance.kernels.catalogue import catalogue
@@ -28,6 +33,29 @@ def test_each_case_of_a_suite_is_a_call_with_the_values_of_its_row(module):
         for case, row in table.rows.items():
             call = look_up(f"{file}::{test.__name__}[{case}]")
             assert (call.test, call.values) == (test, dict(zip(table.names, row, strict=True)))
+
+
+@pytest.mark.parametrize("module", [test_scaling, test_inductor_gemm], ids=lambda module: module.__name__)
+def test_a_table_that_finds_rows_has_those_of_the_whole_table(module):
+    look_up = CaseLookup(SELECTION)
+    for test in scenarios_of(module):
+        arguments = list(inspect.signature(test).parameters)
+        whole, finding = cases_of(test).table(SELECTION, arguments), look_up.table(test, arguments)
+        assert {text: finding.rows[text] for text in whole.rows} == whole.rows
+        assert list(finding.rows) == []
+        with pytest.raises(KeyError):
+            finding.rows["mm-bf16-sm_1"]
+
+
+def test_each_test_has_the_same_arguments_without_a_target():
+    """A table that finds rows knows them from there."""
+    quick, count = replace(SELECTION, tier="quick"), 0
+    for module in pkgutil.iter_modules(suites.__path__):
+        for test in scenarios_of(importlib.import_module(f"{suites.__name__}.{module.name}")):
+            arguments = list(inspect.signature(test).parameters)
+            assert CaseLookup(quick).table(test, arguments).names == cases_of(test).table(quick, arguments).names
+            count += 1
+    assert count > 50
 
 
 def test_a_selected_row_is_found():
@@ -57,3 +85,13 @@ def test_what_is_not_there_is_a_key_error(case):
 
 def test_no_name_of_a_kernel_holds_what_ends_it_in_an_id():
     assert not [name for name in catalogue() if "-" in name]
+
+
+def test_a_selection_of_equal_targets_has_the_same_cases():
+    """A compile process gets a selection with each task, and what it has kept is of the one before."""
+    test = test_scaling.test_scales
+    arguments = list(inspect.signature(test).parameters)
+    first = cases_of(test).table(SELECTION, arguments).rows
+    again = pickle.loads(pickle.dumps(SELECTION))
+    assert again.targets[0] is not SELECTION.targets[0]
+    assert cases_of(test).table(again, arguments).rows == first

@@ -8,7 +8,10 @@ import tempfile
 import textwrap
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from conformance.execution import interpreter_savings
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -246,6 +249,8 @@ COMPARED = """
     def types_and_tensors():
         elements = [tl.int1, tl.int32, tl.int64, tl.float16, tl.bfloat16, tl.float32, tl.pointer_type(tl.float16)]
         types = [tl.block_type(element, shape) for element in elements for shape in ([16], [16, 32], [1, 16, 32])]
+        types += [type.with_element_ty(element) for type in types for element in elements]
+        types += [type.to_ir(interpreter.interpreter_builder) for type in types]
         return [attributes(made) for type in [*elements, *types] for made in (type, tl.tensor(None, type))]
 
     def under_savings():
@@ -265,19 +270,156 @@ def test_savings_make_the_same_types_and_tensors():
     assert run(COMPARED) == "0"
 
 
-@pytest.mark.parametrize(
-    ("right", "wrong"),
-    [("(id(element_ty), ", "(0, "), ("handle=handle, type=type, dtype=type.scalar", "handle=handle, type=type")],
-)
-def test_savings_that_mix_up_types_are_seen(right, wrong):
-    fault = f"""
+def planted(right, wrong):
+    """What replaces ``right`` in the savings by ``wrong``."""
+    return f"""
     import pathlib
     from conformance.execution import interpreter_savings
     source = pathlib.Path(interpreter_savings.__file__).read_text()
     assert {right!r} in source
     exec(compile(source.replace({right!r}, {wrong!r}), "savings", "exec"), vars(interpreter_savings))
     """
-    assert int(run(fault + COMPARED)) > 0
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("(id(element_ty), *", "(0, *"),
+        ("of_shape.get((id(element_ty), id(shape)))", "of_shape.get(next(iter(of_shape), None))"),
+        ("key = id(self.element_ty), id(self.shape)", "key = id(self.element_ty), 0"),
+        ("handle=handle, type=type, dtype=type.scalar", "handle=handle, type=type"),
+    ],
+)
+def test_savings_that_mix_up_types_are_seen(right, wrong):
+    assert int(run(planted(right, wrong) + COMPARED)) > 0
+
+
+#: Loads and stores of random blocks, the interpreter's own and ours over copies of the same memory. Prints in how many
+#: of them a value, a byte of memory, a dtype or the order of the elements differs.
+ACCESSED = """
+    import numpy as np
+    from conformance.execution import interpreter_savings
+
+    native = interpreter._interpreter
+    own = native.load, native.store
+    ours = [interpreter_savings._memory_access(native)[name] for name in ("load", "store")]
+    draw = np.random.default_rng(0)
+
+    def accessed(functions, bytes, places, values, mask):
+        bytes = bytes.copy()
+        pointers = (np.uint64(bytes.ctypes.data) + places).astype(np.uint64)
+        loaded = functions[0](pointers, mask, values, values.dtype)
+        functions[1](pointers, values, mask)
+        return loaded.tobytes(), loaded.dtype, loaded.shape, loaded.flags["C_CONTIGUOUS"], bytes.tobytes()
+
+    different = 0
+    for number in range(120):
+        shape = [(40, 50), (700,), (1, 16, 32), (8, 8), (1, 600)][number % 5]
+        dtype = np.dtype([np.uint16, np.float32, np.int8, np.float64, np.bool_, np.uint64][number % 6])
+        values = np.frombuffer(draw.bytes(4000 * 8), dtype=np.uint8)[: int(np.prod(shape)) * dtype.itemsize]
+        values = (values % 2 if dtype == np.bool_ else values).view(dtype).reshape(shape)
+        places = draw.integers(0, 6000, shape) * dtype.itemsize + number % 7  # some of them twice
+        places += number % 4 == 3 and draw.integers(0, 2, shape)  # not whole elements apart
+        mask = draw.random(shape) < draw.choice([0, 0.5, 1.1])
+        if number % 3 == 0:  # other orders in memory
+            places, values, mask = (np.asfortranarray(array) for array in (places, values, mask))
+        places = np.where(mask, places, 1 << 50)  # nothing lies there
+        bytes = np.frombuffer(draw.bytes(60_000), dtype=np.uint8) % 2
+        given = bytes, places.astype(np.uint64), values, memoryview(mask) if number % 5 == 1 else mask
+        different += accessed(own, *given) != accessed(ours, *given)
+    print(different)
+"""
+
+
+def test_savings_load_and_store_as_the_interpreter_does():
+    assert run(ACCESSED) == "0"
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        (" or (distances & np.uint64(dtype.itemsize - 1)).any()", ""),
+        ("loaded[some] = memory[indices]", "loaded[some] = 0"),
+        ("pointers = np.ascontiguousarray(pointers)", "pass"),
+        ("pointers[some].ravel(), values[some].ravel()", "pointers[some].ravel(), values[some].ravel()[::-1]"),
+        ("memory[indices] = stored", "memory[indices[::-1]] = stored[::-1]"),
+    ],
+)
+def test_savings_that_load_or_store_otherwise_are_seen(right, wrong):
+    assert int(run(planted(right, wrong) + ACCESSED)) > 0
+
+
+#: The operands that a binary operator makes of every pair of types, or its error, by the interpreter and under the
+#: savings. Prints how many pairs differ.
+OPERATED = """
+    from conformance.execution import interpreter_savings
+    from triton.language.semantic import TritonSemantic
+    import numpy as np
+
+    names = "int1 int8 uint8 int32 uint32 int64 float16 bfloat16 float32 float64 float8e5 float8e4nv".split()
+    types = [*(getattr(tl, name) for name in names), tl.pointer_type(tl.float16)]
+
+    def operand(type, shape):
+        data = np.zeros(shape or (1,), interpreter._get_np_dtype(type))
+        return tl.tensor(interpreter.TensorHandle(data, type), tl.block_type(type, shape) if shape else type)
+
+    def operands(check):
+        seen = []
+        for left in types:
+            for right in types:
+                for shapes in [([16], [16]), ([16, 1], [1, 16]), ([], [16]), ([], [])]:
+                    for flags in [{}, {"div_or_mod": True}, {"allow_lhs_ptr": True, "allow_rhs_ptr": True}]:
+                        pair = operand(left, shapes[0]), operand(right, shapes[1])
+                        try:
+                            made = check(interpreter.interpreter_semantic, *pair, **flags)
+                            seen.append([(str(one.type), one.handle.data.shape, one.handle.data.dtype) for one in made])
+                        except Exception as error:
+                            seen.append(repr(error))
+        return seen
+
+    name = "binary_op_type_checking_impl"
+    ours = interpreter_savings._operands_of_one_type(TritonSemantic, tl.core)[name]
+    scope = interpreter._patch_lang(double_dot.fn)
+    print(sum(one != other for one, other in zip(operands(ours), operands(getattr(TritonSemantic, name)), strict=True)))
+"""
+
+
+def test_savings_make_the_same_operands():
+    assert run(OPERATED) == "0"
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [("kind is rhs.dtype and ", ""), ("not div_or_mod and kind", "kind")],
+)
+def test_savings_that_make_other_operands_are_seen(right, wrong):
+    assert int(run(planted(right, wrong) + OPERATED)) > 0
+
+
+def test_what_is_patched_in_each_launch_is_what_the_interpreter_would_patch():
+    run("""
+        def language():
+            owners = tl, tl.core, tl.math, tl.tensor, tl.dtype
+            return {(owner.__name__, name): value for owner in owners for name, value in vars(owner).items()}
+
+        def launched():
+            a, b, c = operands(torch.bfloat16)
+            InterpreterExecutor().run(Launch(double_dot, (1,), dict(a=a, b=b, c=c, DTYPE=0)))
+            return c
+
+        first, loads = launched(), []
+        launched()  # the interpreter gives the functions of Triton's own library more names when it first calls them
+        before = language()
+        assert torch.equal(launched(), first) and language() == before
+
+        original = tl.load
+        @tl.core.builtin
+        def load(*arguments, **options):
+            loads.append(arguments)
+            return original(*arguments, **options)
+        tl.load = load  # is seen, although launches before had another
+        assert torch.equal(launched(), first) and len(loads) == 2 and tl.load is load
+    """)
 
 
 def test_savings_change_no_result():
@@ -383,3 +525,12 @@ def test_what_the_interpreter_cannot_do_is_no_fault_of_the_kernel(line, reason):
             print("fault")
     """)
     assert out == (f"no-interpreter {reason}" if reason else "fault")
+
+
+def test_null_pointers_are_left_to_the_interpreter():
+    """They end the process there, and the case is a crash; NumPy would only raise."""
+    pointers = 4 * np.arange(600, dtype=np.uint64)
+    assert interpreter_savings._elements(pointers, np.dtype(np.float32)) is None
+    buffer = np.arange(600, dtype=np.float32)
+    memory, indices = interpreter_savings._elements(pointers + np.uint64(buffer.ctypes.data), buffer.dtype)
+    assert np.array_equal(memory[indices], buffer)

@@ -194,3 +194,28 @@ def test_a(recorder, passed):
     assert failed["ptx"].startswith("artefacts/")
     assert failed["lost"] == "/nowhere/kernel.ttir"
     assert project.records["test_a[True]"].artefacts["ptx"] == str(project.path / "kernel.ptx")
+
+
+def test_a_case_leaves_the_environment_as_it_was(project):
+    project.suite(
+        "environment",
+        """
+NAMES = ("CHANGED", "REMOVED", "ADDED")
+
+@pytest.fixture(scope="module")
+def prepared():
+    os.environ.update(CHANGED="before", REMOVED="before")
+
+def test_changes(recorder, prepared):
+    os.environ.update(CHANGED="after", ADDED="after")
+    del os.environ["REMOVED"]
+    recorder.verdict("changed", True)
+    raise ConformanceFailure("in the middle")
+
+def test_sees_nothing_of_it(recorder, prepared):
+    recorder.verdict("environment", [os.environ.get(name) for name in NAMES] == ["before", "before", None])
+""",
+    )
+    project.run("-n", "1")
+    statuses = {record.case.partition("::")[2]: record.status.value for record in project.reading.records}
+    assert statuses == {"test_changes": "fail", "test_sees_nothing_of_it": "pass"}
