@@ -25,7 +25,7 @@ from typing import Any
 
 from conformance.execution.compilation import CompileResult
 from conformance.gate.runs.nvidia_tools import assembler_versions
-from conformance.records import Status
+from conformance.records import Status, plain_file
 from conformance.targets import Target
 
 KERNELS_FILE = "kernels.sqlite"
@@ -86,6 +86,11 @@ class CarriedKernels:
         """Opens those in ``folder``; with ``write`` makes the file if there is none. Raises sqlite3.OperationalError
         if it cannot be opened."""
         path = folder / KERNELS_FILE
+        try:
+            if path.exists():
+                plain_file(path)  # the library would wait at a fifo
+        except OSError as error:
+            raise sqlite3.OperationalError(str(error)) from None
         self._database = sqlite3.connect(path) if write else sqlite3.connect(f"file:{path}?mode=ro", uri=True)
         if write:
             with self._database:

@@ -126,12 +126,37 @@ def mended_methods(interpreter: Any) -> dict[str, Callable[..., Any]]:
         first, second, third = (_from_bits(operand.data, name) for operand in (x, y, z))
         return handle(_to_bits(first * second + third, name), z.dtype.scalar)
 
+    def padded_with_nan(self: Any, pointers: Any, mask: Any) -> Any:
+        """What a load gives whose elements outside the bounds are NaN."""
+        name = pointers.get_element_ty().name
+        nan = np.broadcast_to(_to_bits(np.array([np.nan], np.float32), name), pointers.data.shape)
+        return self.create_masked_load(pointers, mask, handle(nan.copy(), pointers.get_element_ty()), None, None, False)
+
+    def create_descriptor_load(self: Any, desc: Any, indices: Any, *more: Any, **named: Any) -> Any:
+        narrow = desc.base.dtype.element_ty.name in _STORED_AS_BITS
+        if narrow and getattr(desc, "padding", None) == interpreter._ir.PADDING_OPTION.PAD_NAN:
+            return padded_with_nan(self, *desc.materialize_pointers(indices))
+        return original_descriptor_load(self, desc, indices, *more, **named)
+
+    def create_tensor_pointer_load(self: Any, ptr: Any, boundary_check: Any, padding_option: Any, *more: Any) -> Any:
+        narrow = ptr.base.dtype.element_ty.name in _STORED_AS_BITS
+        if narrow and padding_option == interpreter._ir.PADDING_OPTION.PAD_NAN:
+            return padded_with_nan(self, *ptr.materialize_pointers(boundary_check))
+        return original_pointer_load(self, ptr, boundary_check, padding_option, *more)
+
     original_fma = original.create_fma
     original_dot = original.create_dot
     original_fp_to_fp = original.create_fp_to_fp
     original_cast = original.cast_impl
+    original_descriptor_load: Any = getattr(original, "create_descriptor_load", None)
+    original_pointer_load: Any = getattr(original, "create_tensor_pointer_load", None)
     original_binary = original.binary_op
+    loads: dict[str, Callable[..., Any]] = {
+        "create_descriptor_load": create_descriptor_load,
+        "create_tensor_pointer_load": create_tensor_pointer_load,
+    }
     return {
+        **{name: load for name, load in loads.items() if hasattr(original, name)},  # releases differ
         "create_dot": create_dot,
         "create_fp_to_fp": create_fp_to_fp,
         "cast_impl": cast_impl,

@@ -22,8 +22,14 @@ from conformance.plugin.record_files import in_flight, journal_file, part_file, 
 LOOK_S = 1.0
 #: Seconds within which a process that is killed must be gone. One in the kernel may stay; the run goes on without it.
 GONE_S = 10.0
-#: States of a process in which none of its threads runs: stopped, traced, and waiting without an end.
-_STILL = "TtD"
+#: States of a process whose first thread does not run, and what each means. One that ended keeps its pipes open as
+#: long as the kernel holds another of its threads.
+_STILL = {
+    "T": "it was stopped",
+    "t": "a debugger held it",
+    "D": "it waited in the kernel",
+    "Z": "it ended but for what the kernel held",
+}
 
 
 @dataclass
@@ -95,9 +101,7 @@ class WorkerWatch:
         watched.still_s = watched.still_s + passed if state in _STILL else 0.0
         late = watched.quiet_s > self._limit_s
         if watched.still_s > self._limit_s or (late and in_flight(self._folder, name) is not None):
-            doing = {"T": ": it was stopped", "t": ": a debugger held it", "D": ": it waited in the kernel"}.get(
-                state, ""
-            )
+            doing = f": {_STILL[state]}" if state in _STILL else ""
             self._reasons[name] = f"its process did nothing for {watched.quiet_s:.0f} s{doing}; the run killed it"
             watched.killed_at = now
             _kill(watched.node)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import sqlite3
 from pathlib import Path
 
 import pytest
 
-from conformance.execution.carried_kernels import CarriedKernels, Toolchain, toolchain
+from conformance.execution.carried_kernels import KERNELS_FILE, CarriedKernels, Toolchain, toolchain
 from conformance.execution.compilation import CompilePool, CompileRequest, CompileResult
 from conformance.execution.specialisation import specialisation
 from conformance.records import Status
@@ -117,3 +119,9 @@ def test_a_folder_keeps_the_kernels_of_several_toolchains(tmp_path: Path) -> Non
 def test_a_toolchain_is_plain_data() -> None:
     facts = json.loads(json.dumps(dataclasses.asdict(MINE)))
     assert Toolchain(**facts) == MINE
+
+
+def test_a_fifo_holds_no_kernels_and_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / KERNELS_FILE)
+    with pytest.raises(sqlite3.OperationalError, match="a file is required, and this is a fifo"):
+        CarriedKernels(tmp_path).toolchains()

@@ -534,3 +534,17 @@ def test_null_pointers_are_left_to_the_interpreter():
     buffer = np.arange(600, dtype=np.float32)
     memory, indices = interpreter_savings._elements(pointers + np.uint64(buffer.ctypes.data), buffer.dtype)
     assert np.array_equal(memory[indices], buffer)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e5m2", "float16"])
+def test_elements_outside_the_bounds_are_nan_where_that_was_asked_for(dtype):
+    run(f"""
+        @triton.jit
+        def padded(x, o):
+            block = tl.make_block_ptr(x, (12,), (1,), (0,), (16,), (0,))
+            tl.store(o + tl.arange(0, 16), tl.load(block, boundary_check=(0,), padding_option="nan"))
+
+        x, o = torch.ones(16).to(torch.{dtype}), torch.zeros(16).to(torch.{dtype})
+        InterpreterExecutor().run(Launch(padded, (1,), dict(x=x, o=o)))
+        assert o.float()[:12].eq(1).all() and o.float()[12:].isnan().all(), o
+    """)
