@@ -5,10 +5,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from conformance.commands import command_errors
+from conformance.commands import command_errors, write_output
 from conformance.commands.shared.gate_runs import Stages, add_options, new_output, report_pair, run_stacks
+from conformance.gate.runs.run_reader import read_compared_run
 from conformance.gate.stacks.stack_file import StackError, read_matrix
+from conformance.reporting import matrix_page
 from conformance.reporting.text import text_table
+
+#: The page of all stacks, beside the reports of the pairs.
+PAGE = "index.html"
 
 HELP = "Run the stacks that a file describes, and compare them pair by pair."
 
@@ -26,10 +31,13 @@ def run(arguments: argparse.Namespace) -> int:
     stages = Stages(2 * len(matrix.stacks) + len(matrix.pairs))
     runs = {run.name: run for run in run_stacks(arguments, matrix.stacks, stages)}
     output = arguments.output or new_output()
-    rows, worst = [["baseline", "candidate", "answer"]], 0
+    rows, answers, worst = [["baseline", "candidate", "answer"]], [], 0
     for number, (baseline, candidate) in enumerate(matrix.pairs, 1):
         answer = report_pair(arguments, runs[baseline], runs[candidate], output / f"{number:02}", stages)
         rows.append([baseline, candidate, "safe" if answer == 0 else "NOT SAFE"])
+        answers.append(matrix_page.PairAnswer(baseline, candidate, answer == 0, f"{number:02}/report.html"))
         worst = max(worst, answer)
+    sides = [read_compared_run(stack.folder, stack.name) for stack in runs.values()]
+    write_output(output / PAGE, matrix_page.render(sides, answers))
     print(text_table(rows))
     return worst

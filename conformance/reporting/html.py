@@ -173,6 +173,12 @@ def _page(data: str, title: str) -> str:
     return "".join(inserted.get(part, part) for part in re.split(r"(\{\{\w+\}\})", _asset("report.html")))
 
 
+def stylesheet() -> tuple[str, str]:
+    """The style of all pages, and the policy of a page that has this style and no script."""
+    style = "".join(_asset(f"{name}.css") for name in STYLES)
+    return style, f"default-src 'none'; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
+
+
 def _script() -> Iterator[str]:
     """All scripts in one function: their names are not the page's."""
     yield '\n(() => {\n"use strict";\n'

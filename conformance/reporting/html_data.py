@@ -185,11 +185,16 @@ def _figures(row: sweep.Row) -> list[Any]:
 _COMPONENTS = {"torch": "PyTorch", "triton": "Triton", "driver": "driver", "device": "", "python": "Python"}
 
 
+def component_name(name: str) -> str:
+    """A component of a stack as people write it."""
+    return _COMPONENTS.get(name, name)
+
+
 def stacks_title(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> str:
     """What is replaced by what, such as "Triton 3.8.0 to 3.9.0"; "the same stack" if nothing differs."""
     names = [*_COMPONENTS, *(name for name in {**baseline, **candidate} if name not in (*_COMPONENTS, "harness"))]
     parts = [
-        f"{_COMPONENTS.get(name, name)} {baseline.get(name) or 'none'} to {candidate.get(name) or 'none'}".strip()
+        f"{component_name(name)} {baseline.get(name) or 'none'} to {candidate.get(name) or 'none'}".strip()
         for name in sorted(names, key=lambda name: name != "triton")
         if baseline.get(name) != candidate.get(name)
     ]

@@ -1,0 +1,232 @@
+"""The page of a matrix: the answers pair by pair, and how each kernel did from stack to stack. It needs no script."""
+
+from __future__ import annotations
+
+import html
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from conformance.gate.changes import thresholds
+from conformance.gate.runs.run_reader import ComparedRecord, ComparedRun
+from conformance.records import Status
+from conformance.reporting.html import stylesheet
+from conformance.reporting.html_data import component_name
+from conformance.reporting.listed_cases import RANKED
+from conformance.reporting.text import clean
+
+#: Shares that lie no further apart read the same.
+SAME = 0.005
+#: Width and height of a trend's drawing, in CSS pixels.
+WIDTH, HEIGHT = 48, 20
+
+
+class PairAnswer(NamedTuple):
+    """The answer about one pair of stacks; ``report`` is the address of its page, relative to this one."""
+
+    baseline: str
+    candidate: str
+    safe: bool
+    report: str
+
+
+class Figure(NamedTuple):
+    """What is followed over the stacks: less is better. A change by more than the share ``notable`` is coloured;
+    ``of`` gives a case's figure, None where it has none."""
+
+    notable: float
+    of: Callable[[ComparedRecord], float | None]
+
+
+FIGURES: Mapping[str, Figure] = {
+    "registers": Figure(thresholds.REGISTERS, lambda record: record.resources.registers if record.resources else None),
+    "spills": Figure(thresholds.SPILLS, lambda record: record.resources.spills if record.resources else None),
+    "shared memory": Figure(
+        thresholds.SHARED_MEMORY, lambda record: record.resources.shared_memory if record.resources else None
+    ),
+    "code bytes": Figure(thresholds.CODE_BYTES, lambda record: record.code.bytes if record.code else None),
+    "compile time": Figure(thresholds.COMPILE_TIME, lambda record: record.compile_s),
+    "time": Figure(thresholds.TIME, lambda record: median(record.samples) if record.samples else None),
+}
+
+
+def render(stacks: Sequence[ComparedRun], pairs: Sequence[PairAnswer]) -> str:
+    """The page. ``stacks`` are the runs of the stacks in the order of their file, which is that of the trends."""
+    style, policy = stylesheet()
+    title = _title(stacks)
+    unsafe = sum(not pair.safe for pair in pairs)
+    answer = f"{len(pairs) - unsafe} of {len(pairs)} upgrades are safe" if pairs else "No pair was compared"
+    parts = [
+        f"<h1>{_text(title)}</h1>",
+        f'<p class="answer"><strong>{answer}.</strong> {len(stacks)} stacks, in the order of their file.</p>',
+        f'<div class="columns">{_section("Upgrades", _pairs(pairs))}{_section("Stacks", _stacks(stacks))}</div>',
+        _section("Kernels from stack to stack", _kernels(stacks)),
+    ]
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{_text(title)}: conformance</title>\n<style>{style}</style>\n</head>\n<body>\n"
+        f'<header class="top"><p class="title">Conformance <span>matrix</span></p></header>\n'
+        f"<main>{''.join(parts)}</main>\n</body>\n</html>\n"
+    )
+
+
+def _text(value: object) -> str:
+    return html.escape(clean(str(value)[:300]).replace("\n", " "))
+
+
+def _section(title: str, content: str) -> str:
+    return f"<section><h2>{title}</h2>{content}</section>"
+
+
+def _title(stacks: Sequence[ComparedRun]) -> str:
+    """The components that differ, each with its versions: "Triton 3.7.1, 3.8.0, 3.9.0"."""
+    parts = []
+    for name in _differing(stacks):
+        versions = dict.fromkeys(str(stack.stack.get(name) or "none") for stack in stacks)
+        parts.append(f"{component_name(name)} {', '.join(versions)}")
+    return "; ".join(parts) or "The same stack"
+
+
+def _differing(stacks: Sequence[ComparedRun]) -> list[str]:
+    names = dict.fromkeys(name for stack in stacks for name in stack.stack if name != "harness")
+    return [name for name in names if len({str(stack.stack.get(name)) for stack in stacks}) > 1]
+
+
+def _table(caption: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Cells are HTML; the first of a row is its header. A cell says its column's name in a narrow window."""
+    head = "".join(f'<th scope="col">{name}</th>' for name in header)
+    body = "".join(
+        f'<tr><th scope="row">{row[0]}</th>'
+        + "".join(f'<td data-name="{name}">{cell}</td>' for name, cell in zip(header[1:], row[1:], strict=True))
+        + "</tr>"
+        for row in rows
+    )
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{caption}"><table class="named stacks">'
+        f"<caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _badge(text: str, group: str) -> str:
+    return f'<span class="status {group}">{text}</span>'
+
+
+def _pairs(pairs: Sequence[PairAnswer]) -> str:
+    rows = [
+        [
+            f"{_text(pair.baseline)} to {_text(pair.candidate)}",
+            _badge("safe", "good") if pair.safe else _badge("not safe", "bad"),
+            f'<a href="{_text(pair.report)}">what changed</a>',
+        ]
+        for pair in pairs
+    ]
+    return _table("May the second replace the first?", ["Upgrade", "Answer", "Report"], rows)
+
+
+def _stacks(stacks: Sequence[ComparedRun]) -> str:
+    names = _differing(stacks)
+    statuses = [status for status in Status if any(stack.counts[status] for stack in stacks)]
+    rows = [
+        [
+            _text(stack.name),
+            *(_text(stack.stack.get(name) or "none") for name in names),
+            *(str(stack.counts[status]) for status in statuses),
+        ]
+        for stack in stacks
+    ]
+    header = ["Stack", *map(_text, names), *(status.value for status in statuses)]
+    return _table("Versions that differ, and cases by status", header, rows)
+
+
+def _kernels(stacks: Sequence[ComparedRun]) -> str:
+    """What failed and what changed over the stacks, kernel by kernel; those with neither are folded."""
+    kernels: dict[str, set[str]] = defaultdict(set)
+    for stack in stacks:
+        for case, record in stack.records.items():
+            kernels[record.kernel or "(none)"].add(case)
+    shares = {
+        kernel: {name: _shares(stacks, cases, figure.of) for name, figure in FIGURES.items()}
+        for kernel, cases in kernels.items()
+    }
+    names = [name for name in FIGURES if any(_change(each[name]) is not None for each in shares.values())]
+    notable: list[list[str]] = []
+    rest: list[list[str]] = []
+    for kernel, cases in sorted(kernels.items()):
+        groups = [Counter(RANKED[s.records[case].status] for case in cases if case in s.records) for s in stacks]
+        failed = any(group["bad"] for group in groups)
+        lost = any(before and not after for before, after in itertools.pairwise(groups))
+        moved = any(abs(_change(shares[kernel][name]) or 0) > FIGURES[name].notable for name in names)
+        cells = [_cell(shares[kernel][name], FIGURES[name].notable) for name in names]
+        (notable if failed or lost or moved else rest).append([_text(kernel), *map(_counts, groups), *cells])
+    header = ["Kernel", *(_text(stack.name) for stack in stacks), *names]
+    caption = "Cases by stack; figures of the code in per cent of the first stack, the median over the cases of both"
+    parts = [_table(caption, header, notable)] if notable else []
+    if rest:
+        folded = f"{len(rest)} more that did not fail, were not lost and did not change by more than a threshold"
+        parts.append(
+            f'<details class="folded"><summary>{folded}</summary>{_table("All others", header, rest)}</details>'
+        )
+    if not names:
+        parts.append(
+            '<p class="how">Figures of code and time are missing: no case was compiled in two of the stacks. To fill '
+            "them: <code>conformance matrix FILE --suite config_space</code></p>"
+        )
+    return "".join(parts)
+
+
+def _counts(groups: Counter[str]) -> str:
+    if not groups:
+        return '<span class="quiet">no case</span>'
+    failed = f" {_badge(str(groups['bad']) + ' failed', 'bad')}" if groups["bad"] else ""
+    return f"{groups['good']} passed{failed}"
+
+
+def _shares(
+    stacks: Sequence[ComparedRun], cases: set[str], figure: Callable[[ComparedRecord], float | None]
+) -> list[float | None]:
+    sides = []
+    for stack in stacks:
+        values = {case: figure(stack.records[case]) for case in cases if case in stack.records}
+        sides.append({case: value for case, value in values.items() if value})
+    first = next((side for side in sides if side), {})
+    ratios = [[side[case] / first[case] for case in side if case in first] for side in sides]
+    return [median(ratio) if ratio else None for ratio in ratios]
+
+
+def _change(shares: Sequence[float | None]) -> float | None:
+    """The last share against the first; None where there are not two."""
+    known = [share for share in shares if share is not None]
+    return known[-1] / known[0] - 1 if len(known) > 1 else None
+
+
+def _cell(shares: Sequence[float | None], notable: float) -> str:
+    change = _change(shares)
+    if change is None:
+        return ""
+    known = [share for share in shares if share is not None]
+    if max(known) - min(known) < SAME:
+        return '<span class="quiet">same</span>'
+    group = "bad" if change > notable else "good" if change < -notable else "outside"
+    text = " → ".join("–" if share is None else f"{100 * share:.0f}" for share in shares)
+    return f'{_drawn(shares)} {_badge(f"{100 * change:+.1f} %", group)}<div class="quiet">{text}</div>'
+
+
+def _drawn(values: Sequence[float | None]) -> str:
+    """A line through the values, from 0 to their largest; the text beside it says the same."""
+    known = [value for value in values if value is not None]
+    if len(known) < 2:
+        return ""
+    top, step = max(*known, 1e-9), (WIDTH - 8) / max(len(values) - 1, 1)
+    points = [
+        (4 + step * at, HEIGHT - 4 - (HEIGHT - 8) * value / top) for at, value in enumerate(values) if value is not None
+    ]
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    dots = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2" fill="currentColor"/>' for x, y in points)
+    return (
+        f'<svg class="trend" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" aria-hidden="true">'
+        f'<polyline points="{line}" fill="none" stroke="currentColor" stroke-width="1.5"/>{dots}</svg>'
+    )

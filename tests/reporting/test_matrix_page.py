@@ -1,0 +1,116 @@
+"""The page of a matrix: the answers, and each kernel's trend over the stacks."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from report_pages import HOSTILE, Reader, written
+
+from conformance.commands import matrix
+from conformance.gate.runs.run_reader import ComparedRun, read_compared_run
+from conformance.records import CaseRecord, Status, Verdict
+from conformance.reporting.matrix_page import PairAnswer, render
+from tests.command_runs import write_run
+
+PAIRS = [PairAnswer("old", "new", True, "01/report.html"), PairAnswer("new", HOSTILE, False, "02/report.html")]
+
+
+def record(kernel: str, case: int, registers: int, status: Status = Status.PASS) -> CaseRecord:
+    passed = status is Status.PASS
+    observed = {"resources": {"registers": registers, "spills": 0, "shared_memory": 1024}}
+    verdicts = (Verdict("numerics", passed),)
+    return CaseRecord(
+        f"test_a.py::test_x[{kernel}-{case}]", "a", status, kernel=kernel, verdicts=verdicts, observed=observed
+    )
+
+
+def stack(folder: Path, name: str, triton: str, *records: CaseRecord) -> ComparedRun:
+    write_run(folder, records)
+    return replace(read_compared_run(folder, name), stack={"triton": triton, "torch": "2.14", "harness": name})
+
+
+@pytest.fixture
+def stacks(tmp_path) -> list[ComparedRun]:
+    """Registers of mm grow by half in the second stack and stay; the third fails bmm and lost conv."""
+    known = [record("bmm", 0, 40), record("conv", 0, 64), record("steady", 0, 64)]
+    sides = [
+        ("old", "3.7.1", [*known, *(record("mm", n, 100 + n) for n in range(3))]),
+        ("new", "3.8.0", [*known, *(record("mm", n, 150 + n) for n in range(3))]),
+        (HOSTILE, "3.9.0", [record("bmm", 0, 40, Status.FAIL), known[2], *(record("mm", n, 150) for n in range(2))]),
+    ]
+    return [stack(tmp_path / str(n), name, triton, *records) for n, (name, triton, records) in enumerate(sides)]
+
+
+@pytest.fixture
+def address(tmp_path, stacks) -> str:
+    return written(tmp_path, render(stacks, PAIRS))
+
+
+def opened(reader: Reader, address: str) -> Reader:
+    reader.page.goto(address)
+    return reader
+
+
+def test_the_page_answers_and_shows_trends(reader, address):
+    page = opened(reader, address).page
+    assert reader.texts("h1") == ["Triton 3.7.1, 3.8.0, 3.9.0"]
+    assert reader.texts(".answer strong") == ["1 of 2 upgrades are safe."]
+    rows = {
+        row.split("\t")[0]: row.split("\t")
+        for row in reader.texts("section:has(h2:text('Kernels')) > .scroll tbody tr")
+    }
+    assert set(rows) == {"mm", "bmm", "conv"}
+    assert rows["mm"][1:4] == ["3 passed", "3 passed", "2 passed"]
+    assert rows["mm"][4].split("\n")[:2] == [" +49.3 %", "100 → 149 → 149"]
+    assert rows["bmm"][3] == "0 passed 1 failed"
+    assert rows["conv"][3] == "no case"
+    assert page.locator("summary").inner_text().startswith("1 more that did not fail")
+    assert page.locator("a:text-is('what changed')").first.get_attribute("href") == "01/report.html"
+    assert page.locator("svg.trend").count() == 1
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+def test_nothing_is_cut(reader, address, width):
+    reader.page.set_viewport_size({"width": width, "height": 900})
+    page = opened(reader, address).page
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_names_cannot_be_markup(stacks):
+    page = render(stacks, PAIRS)
+    assert "<img" not in page
+    assert "<script" not in page
+    assert "script-src" not in re.findall('Content-Security-Policy" content="([^"]*)"', page)[0]
+
+
+def test_the_page_has_no_violation_that_axe_knows(reader, address):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    page = opened(reader, address).page
+    found = axe.Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+
+
+def test_runs_without_figures_say_how_to_get_them(tmp_path):
+    bare = replace(record("mm", 0, 1), observed={})
+    page = render([stack(tmp_path / name, name, name, bare) for name in ("a", "b")], [])
+    assert "conformance matrix FILE --suite config_space" in page
+    assert "No pair was compared" in page
+
+
+def test_the_command_writes_the_page_beside_the_reports(tmp_path, stacks, monkeypatch, capsys):
+    (tmp_path / "stacks.toml").write_text("")
+    monkeypatch.setattr(
+        matrix, "read_matrix", lambda file: SimpleNamespace(stacks=["old", "new"], pairs=[("old", "new")])
+    )
+    runs = [SimpleNamespace(name=name, folder=tmp_path / str(n)) for n, name in enumerate(("old", "new"))]
+    monkeypatch.setattr(matrix, "run_stacks", lambda *arguments: runs)
+    monkeypatch.setattr(matrix, "report_pair", lambda *arguments: (tmp_path / "out").mkdir() or 1)
+    assert matrix.run(SimpleNamespace(file=tmp_path / "stacks.toml", output=tmp_path / "out")) == 1
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert 'href="01/report.html"' in page
+    assert "not safe" in page
+    assert "old  " in capsys.readouterr().out
