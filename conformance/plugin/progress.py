@@ -131,8 +131,11 @@ class RunProgress:
 
     def show(self, look: Look) -> None:
         """Shows a stage before the first case, until :meth:`hide`."""
-        if not self._silent:
-            self._display.show(look)
+        if self._silent:
+            return
+        if self._display.redraws:
+            print("\r\x1b[2K", end="", file=self._stream, flush=True)  # the line that xdist writes about its workers
+        self._display.show(look)
 
     def hide(self) -> None:
         self._display.hide()

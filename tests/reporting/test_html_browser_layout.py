@@ -168,3 +168,17 @@ def test_the_first_screen_uses_the_width(reader, upgrade):
         "Math.max(...[...document.querySelectorAll('table')].map((t) => t.getBoundingClientRect().right))"
     )
     assert rightmost > 1300
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+@pytest.mark.parametrize("view", ["case?id=bad", "changes"])
+def test_axe_finds_nothing_when_all_is_unfolded(browser, upgrade, view, width):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install axe-playwright-python")
+    context = browser.new_context(bypass_csp=True, viewport={"width": width, "height": 900})
+    page = Reader(context.new_page()).open(upgrade, view).page
+    page.evaluate("document.querySelectorAll('details').forEach((part) => (part.open = true))")
+    page.wait_for_timeout(200)
+    page.evaluate("document.querySelectorAll('details').forEach((part) => (part.open = true))")  # those within
+    violations = axe.Axe().run(page).response["violations"]
+    context.close()
+    assert [(each["id"], each["nodes"][0]["html"][:200]) for each in violations] == []

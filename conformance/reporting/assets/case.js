@@ -73,7 +73,7 @@ function findingsTable(findings) {
   );
   return [
     element("h2", {}, "Changes"),
-    tableOf("table", "", headerRow(["Change", "Cause", "Baseline", "Candidate", ["Ratio", "number"], "Detail"]), rows),
+    tableOf("table", "", headerRow(["Change", "Cause", "Baseline", "Candidate", ["Ratio", "number"], "Detail"]), rows, "Changes"),
   ];
 }
 
@@ -118,19 +118,19 @@ function checksSection(verdicts, before) {
   const changed = passed.filter(({ check }) => then.has(check) && !then.get(check).passed);
   const groups = [...messageGroups(failed), ...messageGroups(changed)];
   const rest = passed.filter((verdict) => !changed.includes(verdict));
-  const table = (part) => verdictsTable(part, then);
+  const passedTable = () => verdictsTable(rest.map((verdict) => [verdict]), then, "Checks that passed");
   return section(
     "Checks",
     element("p", { id: "checks" }, `${counted(failed.length, "check")} of ${verdicts.length} failed.`),
-    groups.length ? table(groups.slice(0, MESSAGES_SHOWN)) : null,
+    groups.length ? verdictsTable(groups.slice(0, MESSAGES_SHOWN), then, "Messages of checks") : null,
     groups.length > MESSAGES_SHOWN
       ? folded(`${counted(groups.length - MESSAGES_SHOWN, "more message")} of checks`, () => [
-          table(groups.slice(MESSAGES_SHOWN)),
+          verdictsTable(groups.slice(MESSAGES_SHOWN), then, "More messages of checks"),
         ])
       : null,
-    rest.length && !groups.length ? table(rest.map((verdict) => [verdict])) : null,
+    rest.length && !groups.length ? passedTable() : null,
     rest.length && groups.length
-      ? folded(`${counted(rest.length, "check")} passed`, () => [table(rest.map((verdict) => [verdict]))])
+      ? folded(`${counted(rest.length, "check")} passed`, () => [passedTable()])
       : null,
   );
 }
@@ -153,7 +153,7 @@ function generalText(text) {
     .replace(/, first .*$/s, "");
 }
 
-function verdictsTable(groups, then) {
+function verdictsTable(groups, then, label) {
   const resultBadge = (verdict) => (verdict.passed ? badge("pass", "good") : badge("fail", "bad"));
   const rows = groups.map(([verdict, ...others]) => {
     const old = then.get(verdict.check);
@@ -171,7 +171,7 @@ function verdictsTable(groups, then) {
       element("td", {}, linked(verdict.text), figures.length ? element("div.quiet", {}, figures) : null),
     );
   });
-  return tableOf("table.verdicts", "", headerRow(["Result", "Check", "Message"]), rows);
+  return tableOf("table.verdicts", "", headerRow(["Result", "Check", "Message"]), rows, label);
 }
 
 /** The other checks of a message; their texts where these differ in a detail. */

@@ -1,12 +1,12 @@
 // Tables with headers, and headers that sort.
 
-/** A table in a frame of its own that scrolls sideways and can be reached by keyboard. */
-function tableOf(kind, caption, header, rows) {
+/** A table in a frame of its own that scrolls sideways and can be reached by keyboard. `label` is the frame's name. */
+function tableOf(kind, caption, header, rows, label = caption) {
   const body = element("tbody", {}, rows);
   nameCells(header, body.rows);
   const table = element(kind, {}, caption && element("caption", {}, caption), element("thead", {}, header), body);
   table.classList.add("named");
-  return element("div.scroll", { tabindex: "0", role: "region", "aria-label": caption || "Table" }, table);
+  return element("div.scroll", { tabindex: "0", role: "region", "aria-label": label }, table);
 }
 
 /** Gives each cell the name of its column: in a narrow window a row is a block, and its cells say their names. */

@@ -55,7 +55,7 @@ function tilesSection(check, map) {
       ? `The ${TILE_ROWS} worst of ${grouped.format(map.wrong.length)} tiles`
       : "Tiles with wrong elements";
   const names = ["Tile row", "Tile column", "Elements", "Wrong", "Of the tile"].map((name) => [name, "number"]);
-  const table = tableOf("table", caption, headerRow(names), rows);
+  const table = tableOf("table", caption, headerRow(names), rows, `${caption}: ${check}`);
   table.classList.add("short");
   return element(
     "section",
