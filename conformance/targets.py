@@ -218,18 +218,18 @@ class Target:
 def compile_targets() -> tuple[Target, ...]:
     """The known targets, and those of installed extensions, that the installed Triton can compile for."""
     extensions = tuple(target for target in _extension_targets() if not target.is_device)
-    return tuple(target for target in (*_known_targets(), *extensions) if why_not(target) is None)
+    return tuple(target for target in (*known_targets(), *extensions) if why_not(target) is None)
 
 
 def claims() -> dict[str, tuple[str, ...]]:
     """Target id -> the profiles that the target claims, for the known targets and those of installed extensions."""
-    known = (*_known_targets(), *_extension_targets())
+    known = (*known_targets(), *_extension_targets())
     return {target.id: target.architecture.claims for target in known if target.architecture.claims}
 
 
 def unavailable_targets() -> dict[str, Reason]:
     """Target id -> why the installed Triton cannot compile for it: known targets, and those of installed extensions."""
-    reasons = {target.id: why_not(target) for target in (*_known_targets(), *_extension_targets())}
+    reasons = {target.id: why_not(target) for target in (*known_targets(), *_extension_targets())}
     return {name: Reason(ReasonCode.CAPABILITY, name, detail) for name, detail in reasons.items() if detail is not None}
 
 
@@ -274,7 +274,8 @@ def find(spec: str) -> Target:
 
 
 @functools.cache
-def _known_targets() -> tuple[Target, ...]:
+def known_targets() -> tuple[Target, ...]:
+    """The targets of :data:`KNOWN`, whether or not the installed Triton compiles for them."""
     return tuple(
         Target(a.backend, a.arch, _warp_size(a.backend, a.arch), None, a.product, a.shared_memory, a.multiprocessors)
         for a in KNOWN
@@ -321,7 +322,7 @@ def _extension_targets() -> tuple[Target, ...]:
                 raise OutsideError(
                     f"{where} returned {target!r}: it must return a conformance.targets.Target or an iterable of them"
                 )
-            taken = {known.id for known in (*_known_targets(), *targets) if not known.is_device}
+            taken = {known.id for known in (*known_targets(), *targets) if not known.is_device}
             if target.id in taken and not target.is_device:
                 raise OutsideError(
                     f"{where} returned target {target.id}, and there is one already: two share their cases"

@@ -47,9 +47,10 @@ def test_show_reads_the_newest_run(reports, capsys):
         "case:     test_a.py::test_x[mm]",
         "status:   fail",
         "problem:  mm-5x5x5",
-        "  pass  numerics: bitwise",
+        "passed:   numerics",
         "  FAIL  memory: guard overwritten; bytes 16",
-        "  ttgir: reports/a/artefacts/x.ttgir",
+        "  reports/a/artefacts/",
+        "    x.ttgir",
         "    tile (0, 1) is wrong\\x1b[2J",
         "reproduce: python -m pytest --conformance-case x",
     ):

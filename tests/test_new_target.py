@@ -36,7 +36,7 @@ OUTSIDE = FromOutside("cuda", 110, 32, name="made up", multiprocessors=20)
 
 @pytest.fixture(params=["a row", "an entry point"])
 def target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
-    caches = (targets._known_targets, targets._extension_targets)
+    caches = (targets.known_targets, targets._extension_targets)
     if request.param == "a row":
         monkeypatch.setattr(targets, "KNOWN", (*targets.KNOWN, ROW))
     else:

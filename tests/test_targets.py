@@ -26,7 +26,7 @@ from conformance.targets import (
 )
 
 CACHES = (
-    targets._known_targets,
+    targets.known_targets,
     targets._torch_devices,
     targets._extension_targets,
     targets.why_not,
@@ -169,7 +169,7 @@ def test_no_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets.importlib.util, "find_spec", lambda name: None if name == "triton" else known(name))
     assert [target for target in compile_targets() if target.backend in ("cuda", "hip")] == []
     reasons = unavailable_targets()
-    assert set(reasons) == {target.id for target in targets._known_targets()}
+    assert set(reasons) == {target.id for target in targets.known_targets()}
     assert all(reason.code is ReasonCode.CAPABILITY for reason in reasons.values())
     with pytest.raises(LookupError, match="Triton is not installed"):
         find("sm_90")

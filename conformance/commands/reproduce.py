@@ -24,7 +24,7 @@ SECONDS = 600.0
 DIED = (Status.CRASH, Status.TIMEOUT, Status.OOM)
 PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *SUITE_ARGUMENTS]
 #: What the plugin says of an id that no case has.
-NO_CASE = "no collected case has id"
+NO_CASE = "has that; see 'conformance list'"
 
 
 HELP = "Write a script that shows a failed case's fault with torch and triton alone."

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import json
+import re
+import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 
 from conformance.commands.shared.case_lookup import newest_run, one_case
-from conformance.records import CaseRecord
-from conformance.reporting.text import clean, indented
+from conformance.records import CaseRecord, jsonable
+from conformance.reporting.text import log_safe, one_line
 
 HELP = "Show a case's verdicts, artefacts and reproducing command, from its record."
+
+
+WIDTH = 120
+#: Lines of one text that are shown.
+LINES = 16
+_DIGEST = re.compile(r"[0-9a-f]{32,}")
+_DIGEST_IN_VERSION = re.compile(r" [0-9a-f]{12}$")  # that of the harness's own code
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -17,42 +28,67 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--run", metavar="DIR", dest="folder", type=Path, help="the run's folder (default: the newest under ./reports)"
     )
+    parser.add_argument("--json", action="store_true", help="the whole record, for programs")
 
 
 def run(arguments: argparse.Namespace) -> int:
     folder = arguments.folder or newest_run()
-    print(describe(one_case(arguments.case, folder), folder))
+    record = one_case(arguments.case, folder)
+    print(json.dumps(jsonable(record), indent=1) if arguments.json else describe(record, folder))
     return 0
 
 
 def describe(record: CaseRecord, folder: Path) -> str:
-    """What a record says, for people."""
-    identity: list[tuple[str, object]] = [("case", record.case), ("status", record.status.value)]
-    identity += [("reason", record.reason)]
-    identity += [("kernel", record.kernel), ("problem", record.problem and record.problem.get("id"))]
-    identity += [("config", record.config and record.config.get("id")), ("target", record.target)]
-    identity += [("options", _pairs(record.options)), ("executor", record.executor), ("tier", record.tier)]
-    identity += [("seed", record.seed), ("stack", _pairs(record.stack)), ("observed", _pairs(record.observed))]
-    identity += [("seconds", _pairs(record.durations)), ("worker", record.worker), ("GPU", record.gpu)]
-    lines = [f"{label + ':':10}{clean(str(value))}" for label, value in identity if value not in (None, "")]
-    if record.verdicts:
-        lines.append("verdicts:")
-    for verdict in record.verdicts:
-        details = {} if verdict.passed else {k: v for k, v in verdict.details.items() if k not in ("passed", "text")}
+    """What a person needs of a record, on one screen. No text of the record begins a line."""
+    failed = [verdict for verdict in record.verdicts if not verdict.passed]
+    passed = [verdict.check for verdict in record.verdicts if verdict.passed]
+    where = f"{record.executor or 'compiled only'}, tier {record.tier}, seed {record.seed}"
+    fields: list[tuple[str, object]] = [("case", record.case), ("status", record.status.value)]
+    fields += [("reason", record.reason), ("kernel", record.kernel)]
+    fields += [("problem", record.problem and record.problem.get("id"))]
+    fields += [("config", record.config and record.config.get("id")), ("options", _pairs(record.options))]
+    fields += [("target", record.target), ("ran", where), ("GPU", record.gpu), ("stack", _pairs(record.stack))]
+    fields += [("code", _pairs(record.observed.get("resources"))), ("seconds", _pairs(record.durations))]
+    lines = [f"{label + ':':10}{one_line(str(value))}" for label, value in fields if value not in (None, "")]
+    for verdict in failed:
+        details = {key: value for key, value in verdict.details.items() if key not in ("passed", "text")}
         text = "; ".join(filter(None, [verdict.text, _pairs(details)]))
-        lines.append(
-            clean(f"  {'pass' if verdict.passed else 'FAIL'}  {verdict.check}" + (f": {text}" if text else ""))
+        lines += _shortened(f"FAIL  {verdict.check}" + (f": {text}" if text else ""), "  ")
+    if passed:
+        lines += textwrap.wrap(
+            one_line(f"passed:   {', '.join(passed)}"), WIDTH, subsequent_indent=" " * 10, break_on_hyphens=False
         )
-    if record.artefacts:
-        lines.append("artefacts:")
-        lines += [f"  {clean(stage)}: {clean(str(folder / path))}" for stage, path in sorted(record.artefacts.items())]
-    if record.diagnosis:
-        lines += ["diagnosis:", indented(clean(record.diagnosis))]
+    rest = record.diagnosis
+    for verdict in failed:  # they have been printed
+        rest = rest.replace(f"{verdict.check}: {verdict.text}", "").replace(verdict.text or "\0", "")
+    if rest.strip():
+        lines += ["diagnosis:", *_shortened(rest.strip("\n"), "    ")]
+    by_folder: dict[Path, list[str]] = {}
+    for path in sorted(record.artefacts.values()):
+        by_folder.setdefault((folder / path).parent, []).append(Path(path).name)
+    for place, names in by_folder.items():
+        lines += ["artefacts:", one_line(f"  {place}/"), one_line(f"    {' '.join(names)}")]
     if record.repro:
-        lines.append(f"reproduce: {clean(record.repro)}")
-    return "\n".join(lines)
+        lines.append(f"reproduce: {one_line(record.repro)}")
+    return log_safe("\n".join(lines))
+
+
+def _shortened(text: str, indent: str) -> list[str]:
+    """The lines of ``text``, clean and indented; of many the first and the last."""
+    lines = [indent + one_line(line) for line in text.splitlines()]
+    if len(lines) <= LINES:
+        return lines
+    half = LINES // 2
+    return [*lines[:half], f"{indent}... {len(lines) - 2 * half} lines more: --json has them", *lines[-half:]]
 
 
 def _pairs(values: object) -> str:
-    items = values.items() if hasattr(values, "items") else ()
-    return ", ".join(f"{key} {value}" for key, value in items if value is not None)
+    """The plain values of a mapping. Collections and digests are for programs."""
+    items = values.items() if isinstance(values, Mapping) else ()
+    plain = [(key, value) for key, value in items if isinstance(value, str | int | float) and value != ""]
+    return ", ".join(f"{key} {_number(value)}" for key, value in plain if not _DIGEST.fullmatch(str(value)))
+
+
+def _number(value: object) -> str:
+    text = f"{value:.3g}" if isinstance(value, float) else str(value)
+    return _DIGEST_IN_VERSION.sub("", text)

@@ -7,12 +7,14 @@ import json
 import os
 from typing import Any
 
+from conformance.commands import command_errors
 from conformance.commands.shared.stack_modules import import_with_stack
 
 HELP = "Show devices and compile targets, and which capabilities they have or lack."
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="TARGET", nargs="?", help="say of this target why it lacks what it lacks")
     parser.add_argument("--json", action="store_true", help="as JSON, with the stack and whether it can interpret")
 
 
@@ -26,6 +28,8 @@ def run(arguments: argparse.Namespace) -> int:
     targets = import_with_stack("targets", "targets")
     if arguments.json:
         print(json.dumps(_data(targets, gpus)))
+    elif arguments.target:
+        _describe(targets, arguments.target)
     else:
         _print(targets)
     return 0
@@ -54,19 +58,27 @@ def _why_not_interpreted() -> str | None:
 
 
 def _print(targets: Any) -> None:
+    """A line for each target, with what it lacks."""
+    print(f"capabilities: {', '.join(targets.CAPABILITIES)}")
     devices = tuple(target for target in targets.devices() if targets.why_not(target) is None)
     groups = {"devices": devices, "compile-only targets": targets.compile_targets()}
     for title, members in groups.items():
         print(f"{title}:" if members else f"{title}: none")
         for target in members:
-            known = [target.capability(name) for name in targets.CAPABILITIES]
-            print(f"  {target.id}  {target.name}")
-            print("    has    " + ", ".join(capability.name for capability in known if capability.available))
-            for capability in known:
-                if not capability.available:
-                    print(f"    lacks  {capability.name}: {capability.why.removeprefix(f'{target.id}: ')}")
+            lacking = [name for name in targets.CAPABILITIES if not target.capability(name).available]
+            print(f"  {target.id:9} {target.name:16} lacks {', '.join(lacking) or 'nothing'}")
     unavailable = targets.unavailable_targets()
     if unavailable:
         print("cannot be compiled for here:")
     for name, reason in sorted(unavailable.items()):
         print(f"  {name}  {reason}")
+    print("'conformance targets TARGET' says why a target lacks what it lacks")
+
+
+def _describe(targets: Any, spec: str) -> None:
+    with command_errors(LookupError):
+        target = targets.find(spec)
+    print(f"{target.id}  {target.name}")
+    for capability in map(target.capability, targets.CAPABILITIES):
+        why = "" if capability.available else f": {capability.why.removeprefix(f'{target.id}: ')}"
+        print(f"  {'has  ' if capability.available else 'lacks'}  {capability.name}{why}")

@@ -6,7 +6,7 @@ refuses the runs that were given it, by its ``effect``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -62,7 +62,12 @@ def _option(name: str, effect: Effect, text: str, *, has_short_name: bool = True
 
 _REPEATABLE: dict[str, Any] = {"action": "append", "metavar": "NAME"}
 OPTIONS = (
-    _option("tier", Effect.WHOLE, "how much to run (default: 'default' with a GPU, else 'quick')", choices=TIERS),
+    _option(
+        "tier",
+        Effect.WHOLE,
+        f"how much to run: {', '.join(TIERS)} (default: 'default' with a GPU, else 'quick')",
+        metavar="TIER",
+    ),
     _option(
         "target",
         Effect.WHOLE,  # a mustpass list is for the targets that were asked for
@@ -99,22 +104,43 @@ OPTIONS = (
     _option(
         "expected-failures",
         Effect.REFUSED,  # the file decides which failures count, and is not part of the bundle
-        "expected failures (TOML) beside the built-in ones, repeatable; write --expected-failures=FILE, as pytest "
-        "looks for tests in a path that stands alone",
+        "expected failures (TOML) beside the built-in ones, repeatable",
         action="append",
         metavar="FILE",
     ),
     _option(
         "compiled",
         Effect.REFUSED,  # what was run was compiled where nobody can look
-        "use the kernels that 'conformance precompile' left in this folder, and compile none; write --compiled=DIR",
+        "use the kernels that 'conformance precompile' left in this folder, and compile none",
         metavar="DIR",
     ),
     _option(
         "reproducers",
         Effect.WHOLE,
-        "write a script that needs torch and triton only for each kernel case that fails, into this folder; write "
-        "--reproducers=DIR",
+        "write a script that needs torch and triton only for each kernel case that fails, into this folder",
         metavar="DIR",
     ),
 )
+
+#: Options whose value is a path, as words of the command line.
+_PATHS = {
+    word
+    for option in OPTIONS
+    if option.attributes.get("metavar") in ("DIR", "FILE")
+    for word in (option.long, option.short)
+}
+
+
+def joined(words: Sequence[str]) -> list[str]:
+    """``words`` of a command line with ``--run-dir=DIR`` for ``--run-dir DIR``, and other options with a path likewise.
+
+    pytest reads its command line before it knows the options of plugins, and takes a path that stands alone and exists
+    for a place of tests, which decides where it looks for everything else.
+    """
+    result: list[str] = []
+    for word in words:
+        if result and result[-1] in _PATHS:
+            result[-1] += f"={word}"
+        else:
+            result.append(word)
+    return result

@@ -18,8 +18,9 @@ from typing import Any
 
 import pytest
 
+from conformance.gate.run_options import joined
 from conformance.machine.gpus import core_count, worker_count, worker_environment
-from conformance.plugin import case_ids, fixtures, options, parametrisation
+from conformance.plugin import case_ids, fixtures, keyword_filter, options, parametrisation
 from conformance.plugin.case_hooks import CaseProcess, ItemRecording
 from conformance.plugin.case_ids import CaseIds, is_active
 from conformance.plugin.compile_stage import RunStage
@@ -43,10 +44,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     options.add_options(parser)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser) -> None:
-    if case_ids.early_selects_suites(early_config):
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_load_initial_conftests(
+    early_config: pytest.Config, parser: pytest.Parser, args: list[str]
+) -> Generator[None, Any, Any]:
+    _begin_anew(early_config)
+    suites = case_ids.early_selects_suites(early_config)
+    if suites:
         options.add_short_names(parser)
+    result = yield
+    if suites:
+        options.refuse_unusable(parser, args)
+    return result
+
+
+def _begin_anew(config: pytest.Config) -> None:
+    """Runs pytest anew with ``--run-dir=DIR`` if it has taken the DIR of ``--run-dir DIR`` for a place of tests."""
+    given = config.invocation_params
+    taken = {str(path) for path in config.known_args_namespace.file_or_dir}
+    separate = _joined(given)
+    if taken & {str(word) for word in given.args} - {str(word) for word in separate.args}:
+        raise SystemExit(pytest.main(list(separate.args), plugins=given.plugins))
+
+
+def _joined(given: pytest.Config.InvocationParams) -> pytest.Config.InvocationParams:
+    """The same with each path joined to its option, for the command line of the workers."""
+    words = joined([str(word) for word in given.args])
+    return type(given)(args=tuple(words), plugins=given.plugins, dir=given.dir)
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
@@ -98,13 +122,17 @@ def _configure_main(config: pytest.Config) -> None:
     settings, ids, workers = options.settings(config), CaseIds(config), _workers(config)
     if workers > 1 and case_ids.selects_package(config):
         config.option.tx = [LAUNCHED if spec == "popen" else spec for spec in config.option.tx]
-    _join_paths(config)
+    options.check_names(settings, ids.suites)
+    whole, expressions = _whole(config), {"-k": config.option.keyword, "-m": config.option.markexpr}
+    keyword_filter.take(config)
+    config.invocation_params = _joined(config.invocation_params)
     remember(settings.gpus.variable)
     gpu = None if workers else next(iter(settings.gpus.entries), None)
     _prepare_process(config, gpu, max(workers, 1), executes=not workers)
     suites = case_ids.selects_package(config)
     if suites:
         load_packages()
+    options.check_names_with_stack(settings, ids.suites)
     if _only_looks(config):
         return
     stderr = own_stderr()
@@ -112,8 +140,10 @@ def _configure_main(config: pytest.Config) -> None:
     folder = new_folder(settings, config.invocation_params.dir)
     progress = RunProgress(config, folder, workers, ids)
     stage = RunStage(settings, folder, partial(parametrisation.selection, config), progress) if suites else None
-    outside = Outside(settings, partial(parametrisation.selection, config), _whole(config)) if suites else None
-    run = SessionRun(settings, folder, max(workers, 1), ids, stderr, progress, _words(config), stage, outside)
+    outside = Outside(settings, partial(parametrisation.selection, config), whole) if suites else None
+    run = SessionRun(
+        settings, folder, max(workers, 1), ids, stderr, progress, _words(config), stage, outside, expressions
+    )
     config.stash[fixtures.RUN_FOLDER] = folder, "main"
     config.pluginmanager.register(run, "conformance-run")
     config.pluginmanager.register(progress, "conformance-progress")
@@ -122,25 +152,6 @@ def _configure_main(config: pytest.Config) -> None:
     if not workers:
         process = CaseProcess(run.folder, "main", gpu, run.stack, stderr, run.abort)
         config.pluginmanager.register(ItemRecording(settings, process, ids), "conformance-items")
-
-
-def _join_paths(config: pytest.Config) -> None:
-    """Writes ``--run-dir DIR`` as ``--run-dir=DIR`` in the command line of the workers, and other options with a path
-    likewise.
-
-    In a checkout that is not installed a worker parses the command line before it knows the option. It would take the
-    folder, which exists by then, for a place of tests.
-    """
-    options = ("run-dir", "expected-failures", "reproducers", "compiled")
-    names = {f"--{prefix}{name}" for prefix in ("", "conformance-") for name in options}
-    invocation = config.invocation_params
-    arguments: list[str] = []
-    for argument in map(str, invocation.args):
-        if arguments and arguments[-1] in names:
-            arguments[-1] += f"={argument}"
-        else:
-            arguments.append(argument)
-    config.invocation_params = type(invocation)(args=tuple(arguments), plugins=invocation.plugins, dir=invocation.dir)
 
 
 def _whole(config: pytest.Config) -> bool:
@@ -209,7 +220,8 @@ def _prepare_process(config: pytest.Config, gpu: str | None, workers: int, execu
     if executes:
         if not hasattr(config, "workerinput"):  # a worker ends now: pytest looks for garbage five times before it does
             config.add_cleanup(gc.unfreeze)
-        config.pluginmanager.register(Collecting(settings, CaseIds(config)), "conformance-collecting")
+        collecting = Collecting(settings, CaseIds(config), keyword_filter.take(config))
+        config.pluginmanager.register(collecting, "conformance-collecting")
         if case_ids.selects_package(config):
             _load_judging(config)
 

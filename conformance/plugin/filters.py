@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,10 @@ NEIGHBOURS = 6
 class Collecting:
     """Hooks of a process that collects: what the options leave out goes, and a file that skips itself fails."""
 
-    def __init__(self, settings: Settings, case_ids: CaseIds) -> None:
+    def __init__(self, settings: Settings, case_ids: CaseIds, keyword: Callable[[str], bool] | None = None) -> None:
+        """``keyword``: whether a case id is wanted by ``-k``, None if pytest itself asks."""
         self.settings = settings
+        self.keyword = keyword
         self.case_ids = case_ids
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
@@ -68,6 +70,8 @@ class Collecting:
 
     def _is_wanted(self, item: pytest.Item) -> bool:
         settings = self.settings
+        if self.keyword is not None and not self.keyword(self.case_ids(item.nodeid) or item.nodeid):
+            return False
         if not isinstance(item, LazyFunction) and item.get_closest_marker("no_case") is not None:
             return False  # a scenario that has no case on the chosen targets
         case = self.case_ids(item.nodeid) if settings.case is not None or settings.suites else None

@@ -7,16 +7,21 @@ or ``--target`` of its own.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from conformance.gate.run_options import DEFAULT_CASE_TIMEOUT_S, DEFAULT_SEED, OPTIONS
+from conformance.cases import known_names
+from conformance.gate.near_names import did_you_mean
+from conformance.gate.run_options import DEFAULT_CASE_TIMEOUT_S, DEFAULT_SEED, OPTIONS, TIERS
 from conformance.gate.user_files.expected_failures import ExpectedFailures, read_expected_failures
 from conformance.gate.user_files.toml_entries import EntryError
 from conformance.judging.settings import Settings
 from conformance.machine.gpus import Gpus, find_gpus
 from conformance.plugin import case_ids
+from conformance.plugin.case_ids import suite_of
 
 DEBUGGER_CASE_TIMEOUT_S = 86_400.0  # with --pdb a person is at work
 
@@ -43,6 +48,48 @@ def add_short_names(parser: pytest.Parser) -> None:
                 group.addoption(option.short, dest=option.dest, default=None, **option.attributes)
 
 
+def refuse_unusable(parser: pytest.Parser, words: list[str]) -> None:
+    """Raises pytest.UsageError, in one sentence, for ``words`` of the command line that pytest would refuse with its
+    usage: an option that there is not, or a value that cannot be read."""
+    try:
+        unknown = parser.parse_known_and_unknown_args(words)[1]
+    except pytest.UsageError as error:
+        raise pytest.UsageError(str(error).partition("error: ")[2].splitlines()[0] or str(error)) from None
+    if unknown:
+        name = unknown[0].partition("=")[0]
+        known = [option.short or option.long for option in OPTIONS]
+        near = did_you_mean(name, known) if difflib.get_close_matches(name, known) else "see pytest --help"
+        raise pytest.UsageError(f"{name}: there is no such option; {near}")
+
+
+def check_names(chosen: Settings, suites: Sequence[Path]) -> None:
+    """Raises pytest.UsageError for a suite or a target that there cannot be. Needs no torch and triton.
+
+    ``suites``: the folders of suites, the package's own first."""
+    try:
+        known_names.check_suites(chosen.suites, suites)
+        if chosen.case is not None:
+            known_names.check_suites([suite_of(chosen.case)], suites, f"--conformance-case {chosen.case}: suite")
+        known_names.check_target_spelling(chosen.targets)
+    except known_names.UnknownName as error:
+        raise pytest.UsageError(str(error)) from None
+    if chosen.compiled is not None and not chosen.compiled.is_dir():
+        raise pytest.UsageError(
+            f"--compiled {chosen.compiled}: there is no such folder; 'conformance precompile' makes it"
+        )
+
+
+def check_names_with_stack(chosen: Settings, suites: Sequence[Path]) -> None:
+    """Raises pytest.UsageError for a target or a kernel that there is not. Imports torch and triton if some are named,
+    so the environment must have been prepared. Suites beside the package's may have kernels of their own."""
+    try:
+        known_names.check_targets(chosen.targets)
+        if len(suites) == 1:
+            known_names.check_kernels(chosen.kernels)
+    except known_names.UnknownName as error:
+        raise pytest.UsageError(str(error)) from None
+
+
 _SETTINGS = pytest.StashKey[Settings]()
 
 
@@ -59,6 +106,9 @@ def _settings(config: pytest.Config) -> Settings:
     wanted = 0 if option.conformance_no_gpu or compile_only else option.conformance_gpus
     if option.conformance_no_gpu and option.conformance_gpus:
         raise pytest.UsageError(f"--no-gpu contradicts --gpus {option.conformance_gpus}: give one of them")
+    tier = option.conformance_tier
+    if tier is not None and tier not in TIERS:
+        raise pytest.UsageError(f"--tier {tier}: there is no such tier; {did_you_mean(tier, TIERS)}")
     worker = getattr(config, "workerinput", None)
     try:
         gpus = Gpus(**worker["conformance_gpus"]) if worker else find_gpus(wanted)
@@ -70,7 +120,7 @@ def _settings(config: pytest.Config) -> Settings:
     run_dir = option.conformance_run_dir
     expected = tuple(option.conformance_expected_failures or ())
     return Settings(
-        tier=option.conformance_tier or ("default" if gpus.entries else "quick"),
+        tier=tier or ("default" if gpus.entries else "quick"),
         targets=tuple(option.conformance_target or ()),
         kernels=tuple(option.conformance_kernel or ()),
         suites=tuple(option.conformance_suite or ()),

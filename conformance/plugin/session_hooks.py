@@ -6,10 +6,11 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 import sqlite3
 import sys
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -49,6 +50,8 @@ SUMMARY_FILE = "summary.md"
 SELECTED_FILE = "selected.txt"
 JUNIT_FILE = "junit.xml"
 PROCESS_DIED = "process-died"  # outcome of a case whose worker died before it wrote the record
+#: Exit statuses of runs that may have selected nothing.
+_NOTHING = (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED)
 _UNREMARKABLE = (Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN, Status.EXPECTED_FAIL)
 
 
@@ -64,7 +67,8 @@ def new_folder(settings: Settings, invocation_dir: Path) -> Path:
 
 class SessionRun:
     """Hooks for the run as a whole. ``workers``: how many processes run cases; ``options``: every word of the
-    command line; ``compile_stage`` and ``outside``: None if the package's own suites are not reached."""
+    command line; ``compile_stage`` and ``outside``: None if the package's own suites are not reached; ``expressions``:
+    those of ``-k`` and ``-m``, for a message."""
 
     def __init__(
         self,
@@ -77,6 +81,7 @@ class SessionRun:
         options: Sequence[str] = (),
         compile_stage: RunStage | None = None,
         outside: Outside | None = None,
+        expressions: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = folder
         self._compile_stage = compile_stage
@@ -88,6 +93,7 @@ class SessionRun:
         self._stderr = stderr
         self._progress = progress
         self._options = options
+        self._expressions = expressions or {}
         self._leases = GpuLeases(settings.gpus.entries)
         self._started = datetime.now(timezone.utc)
         self._clock = time.monotonic()
@@ -193,10 +199,16 @@ class SessionRun:
 
     def _refuse_filters_that_match_nothing(self) -> None:
         settings = self._settings
-        filters = {"id": [settings.case] if settings.case else [], "kernel": settings.kernels, "suite": settings.suites}
-        wanted = " and ".join(f"{name} {' or '.join(values)}" for name, values in filters.items() if values)
-        if wanted:
-            raise pytest.UsageError(f"no collected case has {wanted}: see 'conformance list'")
+        given = {
+            "--conformance-case": [settings.case] if settings.case else [],
+            "--kernel": settings.kernels,
+            "--suite": settings.suites,
+            **{option: [text] if text else [] for option, text in self._expressions.items()},
+        }
+        filters = " ".join(f"{option} {value}" for option, values in given.items() for value in values)
+        if filters:
+            others = [f"--tier {settings.tier}", *(f"--target {target}" for target in settings.targets)]
+            raise pytest.UsageError(f"{filters}: no case of {' '.join(others)} has that; see 'conformance list'")
 
     def _write(self, record: CaseRecord) -> None:
         with self._ends_run():
@@ -280,6 +292,9 @@ class SessionRun:
             if not self._concerns_folder(error):
                 raise
         self._end()
+        if not self._tally.statuses and not self._lost and session.exitstatus in _NOTHING:
+            self._leave_nothing(session.config)
+            return
         bad = any(status not in _UNREMARKABLE for status in self._tally.statuses)
         problems = self._lost or (self._info is not None and self._info.problems)
         if (problems or bad) and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
@@ -300,6 +315,15 @@ class SessionRun:
                 f"the records in {self.folder} could not be merged: {why}; what is still there was left as it is"
             )
         self._ended = end_descendants(self._earlier)
+
+    def _leave_nothing(self, config: pytest.Config) -> None:
+        """Removes the folder of a run that selected nothing, or was refused, and says nothing about it."""
+        self._info = None
+        shutil.rmtree(self.folder, ignore_errors=True)
+        if self._settings.run_dir is None:
+            with contextlib.suppress(OSError):
+                self.folder.parent.rmdir()  # reports, if it is empty
+        config.option.verbose = -1  # else pytest names the file of its junit.xml
 
     def finish(self) -> RunInfo:
         """Merges the records, compares them with what was selected and writes the summary."""

@@ -10,6 +10,11 @@ def clean(text: str) -> str:
     return "".join(char if char.isprintable() or char in "\n\t" else f"\\x{ord(char):02x}" for char in text)
 
 
+def one_line(text: str) -> str:
+    """:func:`clean` for a text that must stay on its line: an end of a line is escaped, too, so that it forges none."""
+    return clean(text).replace("\n", "\\n").replace("\t", " ")
+
+
 def log_safe(text: str) -> str:
     """:func:`clean` for a log of GitHub's: also without what begins a command there, ``::`` at the start of a line or
     after its blanks, and ``##[``."""

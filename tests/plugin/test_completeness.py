@@ -85,7 +85,7 @@ def test_one_case_by_its_id(project, workers):
 
 def test_unknown_case_id(project, workers):
     project.suite("good", GOOD)
-    message = "*no collected case has id test_good.py::test_good[[]7]: *"
+    message = "*--conformance-case test_good.py::test_good[[]7]: no case of --tier quick has that*"
     project.refused(message, "--conformance-case", "test_good.py::test_good[7]", *workers)
 
 
@@ -112,8 +112,59 @@ def test_filters(project, arguments, cases):
 
 def test_filters_that_match_nothing_are_refused(project):
     project.suite("one", KERNELS)
-    message = "*no collected case has kernel mm and suite three: see 'conformance list'*"
-    project.refused(message, "--suite", "three", "--kernel", "mm")
+    message = "*--kernel mmm --suite one: no case of --tier quick has that; see 'conformance list'*"
+    project.refused(message, "--suite", "one", "--kernel", "mmm")
+    assert not (project.path / "reports").exists()
+
+
+def test_a_suite_that_is_misspelt_is_refused(project):
+    project.suite("one", KERNELS)
+    project.refused("*--suite onne: there is no such suite; did you mean one?*", "--suite", "onne")
+    assert not (project.path / "reports").exists()
+
+
+ORDERS = """
+@pytest.mark.parametrize("order", ["order=row", "order=col.row,3"])
+def test_a(recorder, order): recorder.verdict("x", True)
+def test_b(recorder): recorder.verdict("x", True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("expression", "cases"),
+    [
+        ("order=row", ["test_a[order=row]"]),
+        ("test_one.py::test_a[order=col.row,3]", ["test_a[order=col.row,3]"]),
+        ("not order=row and test_a", ["test_a[order=col.row,3]"]),
+        ("(order=row or test_b)", ["test_a[order=row]", "test_b"]),
+        ("test_b", ["test_b"]),
+    ],
+)
+def test_text_of_a_case_id_chooses_cases(project, workers, expression, cases):
+    project.suite("one", ORDERS)
+    assert project.run("-k", expression, *workers).ret == 0
+    assert sorted(project.records) == cases
+
+
+@pytest.mark.parametrize("words", [("-k", "order=row and"), ("-k", "test_b ("), ("-m", "slow or")])
+def test_an_expression_that_cannot_be_read_is_refused_at_once(project, workers, words):
+    project.suite("one", ORDERS)
+    project.refused(f"ERROR: {words[0]} {words[1]}: *", *words, *workers)
+    assert not (project.path / "reports").exists()
+
+
+def test_an_expression_that_matches_nothing_is_named(project, workers):
+    project.suite("one", ORDERS)
+    project.refused("*ERROR: -k order=diagonal: no case of --tier quick has that*", "-k", "order=diagonal", *workers)
+    assert not (project.path / "reports").exists()
+
+
+def test_a_run_folder_that_exists_and_is_empty(project, tmp_path_factory):
+    """pytest takes a path that stands alone and exists for a place of tests, and looks there for its settings."""
+    project.suite("good", GOOD)
+    folder = tmp_path_factory.mktemp("run")
+    assert project.run("--run-dir", str(folder), "--conformance-gpus", "0").ret == 0
+    assert (folder / "records.jsonl").exists()
 
 
 def test_files_outside_the_root_directory(project):

@@ -126,7 +126,10 @@ def test_triton_imported_too_early_is_an_error(project):
         (("--gpus", "1", "--no-gpu"), "*--no-gpu contradicts --gpus 1*"),
         (("--gpus", "-2"), "*--gpus -2: a number of GPUs, 0 or more*"),
         (("--case-timeout", "0"), "*--case-timeout 0: seconds greater than 0*"),
-        (("--tier", "huge"), "*invalid choice*huge*"),
+        (("--tier", "ful"), "*--tier ful: there is no such tier; did you mean full[?]*"),
+        (("--seed", "x"), "ERROR: argument --seed: invalid int value: 'x'"),
+        (("--teir", "quick"), "ERROR: --teir: there is no such option; did you mean --tier[?]"),
+        (("--compiled", "nowhere"), "*nowhere: there is no such folder; 'conformance precompile' makes it*"),
     ],
 )
 def test_bad_options(project, arguments, message):
