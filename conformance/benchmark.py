@@ -7,7 +7,6 @@ moves both. Nothing is asserted.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
 import itertools
@@ -255,20 +254,11 @@ def chosen_contests(only: Sequence[str] | None, sizes: Sequence[int]) -> list[Co
     return [contest for kind, make in kinds.items() if only is None or kind in only for contest in make()]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """``conformance benchmark``: prints the report and returns 0. Raises RuntimeError without a device."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--sizes", type=int, nargs="+", default=[4096, 8192])
-    parser.add_argument("--only", choices=("products", "convolutions", "attentions"), nargs="+", help="default: all")
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--workers", type=int, default=12, help="processes that compile")
-    chosen = parser.parse_args(arguments)
-    executor, target = DeviceExecutor(), targets.devices()[0]
-    with CompilePool(chosen.workers) as pool:
-        for contest in chosen_contests(chosen.only, chosen.sizes):
-            print("\n".join(run(contest, executor, target, pool, chosen.rounds)), flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+def report(
+    executor: DeviceExecutor, only: Sequence[str] | None, sizes: Sequence[int], rounds: int, workers: int
+) -> None:
+    """Prints the report of the contests of the kinds ``only``, or of all; ``workers`` processes compile."""
+    target = targets.devices()[0]
+    with CompilePool(workers) as pool:
+        for contest in chosen_contests(only, sizes):
+            print("\n".join(run(contest, executor, target, pool, rounds)), flush=True)

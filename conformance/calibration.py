@@ -13,9 +13,7 @@ Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores" (PeerJ CS 2021
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -287,16 +285,10 @@ def conversions() -> tuple[list[str], bool]:
     return lines, agrees
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """``conformance calibrate``: 0 if the device keeps what the contracts promise, 1 if not, 2 without a device."""
-    parser = argparse.ArgumentParser(prog="conformance calibrate", description=__doc__.split("\n", 1)[0])
-    parser.parse_args(arguments)
-    try:
-        probes = device_probes()
-    except RuntimeError as error:
-        print(f"conformance calibrate: {error}", file=sys.stderr)
-        return 2
-    lines, agrees = report(probes)
+def main() -> int:
+    """``conformance calibrate``: 0 if the device keeps what the contracts promise, 1 if not. Raises
+    :class:`conformance.execution.device.NoDevice` without a device."""
+    lines, agrees = report(device_probes())
     more, converted = conversions()
     print("\n".join(lines + more))
     return 0 if agrees and converted else 1

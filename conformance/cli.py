@@ -3,37 +3,46 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
+import re
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from conformance.commands import CommandError
+from conformance.commands.shared.stack_modules import INSTALL
+from conformance.gate.near_names import did_you_mean
 
 OK, FAILED, USAGE = 0, 1, 2
 INTERRUPTED = 130  # as shells say of a process that SIGINT ended
 
-#: The modules of ``conformance.commands``, in the order of the help text.
+#: The modules of ``conformance.commands``, in the order of use, which is that of the help text.
 COMMANDS = (
-    *("run", "list", "targets", "check-kernel", "precompile"),
-    *("show", "report", "sweep", "reproduce"),
-    *("gate", "matrix", "compare", "mustpass"),
+    *("run", "show", "report", "reproduce"),
+    *("list", "targets", "check-kernel"),
+    *("gate", "compare", "matrix", "mustpass"),
+    *("precompile", "sweep", "calibrate", "benchmark"),
     *("keygen", "bundle", "verify"),
-    *("calibrate", "benchmark"),
 )
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Runs the command line ``words`` (that of the process unless given). Returns 0 if all is well, 1 if the answer is
     a failure, 2 if the command could not be carried out, 130 if Ctrl-C ended it; ``run`` returns pytest's own code."""
-    parser = _parser()
-    arguments, rest = parser.parse_known_args(words)
+    arguments, rest = _parser().parse_known_args(words)
     if rest and not arguments.takes_any_option:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        arguments.parser.refuse(rest[0])
     arguments.rest = rest
     try:
         return int(arguments.command(arguments))
     except CommandError as error:
         print(f"conformance: {error}", file=sys.stderr)
+        return USAGE
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == __package__:
+            raise
+        print(f"conformance: a package is missing: {error}; {INSTALL}", file=sys.stderr)
         return USAGE
     except KeyboardInterrupt:
         print("\nconformance: interrupted", file=sys.stderr)
@@ -43,13 +52,32 @@ def main(words: Sequence[str] | None = None) -> int:
         return OK
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, which names the option and what was probably meant."""
+
+    def error(self, message: str) -> NoReturn:
+        choice = re.fullmatch(r"argument (.+): invalid choice: '(.*)' \((?:choose from|maybe you meant).*\)", message)
+        if choice is not None:
+            option, value = choice.groups()
+            known = COMMANDS if option == "COMMAND" else re.findall(r"[\w-]+", message.partition("(choose from")[2])
+            message = f"{option.split('/')[-1]} {value}: there is no such choice; {did_you_mean(value, known)}"
+        self.exit(USAGE, f"{self.prog}: {message}; see '{self.prog} --help'\n")
+
+    def refuse(self, word: str) -> NoReturn:
+        """Ends the program because of a word that no parser knows."""
+        name = word.partition("=")[0]
+        near = difflib.get_close_matches(name, re.findall(r"--[\w-]+", self.format_help()), n=1)
+        self.error(f"{name}: there is no such option" + (f"; did you mean {near[0]}?" if near else ""))
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="conformance", description="Conformance of Triton's matrix kernels.")
+    parser = _Parser(prog="conformance", description="Conformance of Triton's matrix kernels.", allow_abbrev=False)
+    parser.set_defaults(parser=parser)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name in COMMANDS:
         module = importlib.import_module(f"conformance.commands.{name.replace('-', '_')}")
         command = commands.add_parser(name, help=module.HELP, description=module.HELP, allow_abbrev=False)
-        command.set_defaults(command=module.run, takes_any_option=False)
+        command.set_defaults(command=module.run, takes_any_option=False, parser=command)
         module.configure(command)
     return parser
 

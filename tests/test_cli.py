@@ -104,7 +104,7 @@ def test_no_run_at_all(tmp_path, monkeypatch, capsys):
     assert "no run lies under" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [[], ["show"], ["fly"], ["show", "x", "--colour"], ["targets", "x"]])
+@pytest.mark.parametrize("words", [[], ["show"], ["fly"], ["show", "x", "--colour"]])
 def test_usage_errors(words, capsys):
     with pytest.raises(SystemExit) as error:
         cli.main(words)
@@ -137,13 +137,20 @@ def test_show_needs_no_stack(reports):
     assert "status:   fail" in result.stdout
 
 
-@pytest.mark.parametrize(("command", "module"), [("calibrate", "calibration"), ("benchmark", "benchmark")])
-def test_a_command_about_the_device_passes_its_options_on(monkeypatch, command, module):
-    seen = []
-    stand_in = types.SimpleNamespace(main=lambda words: seen.append(words) or 1)
-    monkeypatch.setitem(sys.modules, f"conformance.{module}", stand_in)
-    assert cli.main([command, "--dtype", "bf16"]) == 1
-    assert seen == [["--dtype", "bf16"]]
+@pytest.mark.parametrize("command", ["calibrate", "benchmark"])
+def test_a_command_about_the_device_says_that_there_is_none(monkeypatch, capsys, command):
+    class NoDevice(RuntimeError):
+        pass
+
+    def none(*arguments):
+        raise NoDevice("torch sees no accelerator here")
+
+    monkeypatch.setitem(
+        sys.modules, "conformance.execution.device", types.SimpleNamespace(NoDevice=NoDevice, DeviceExecutor=none)
+    )
+    monkeypatch.setitem(sys.modules, "conformance.calibration", types.SimpleNamespace(main=none))
+    assert cli.main([command]) == cli.USAGE
+    assert capsys.readouterr().err == f"conformance: {command} needs a GPU: torch sees no accelerator here\n"
 
 
 def test_each_command_is_a_module_and_says_what_it_does(capsys):
@@ -223,13 +230,13 @@ def fake_targets(monkeypatch):
 def test_targets(fake_targets, capsys):
     assert cli.main(["targets"]) == 0
     assert capsys.readouterr().out.splitlines() == [
+        "capabilities: tma, mfma",
         "devices: none",
         "compile-only targets:",
-        "  sm_90  H100",
-        "    has    tma",
-        "    lacks  mfma: because mfma",
+        "  sm_90     H100             lacks mfma",
         "cannot be compiled for here:",
         "  gfx1250  capability (gfx1250): too new",
+        "'conformance targets TARGET' says why a target lacks what it lacks",
     ]
 
 

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import argparse
 
-from conformance.commands import takes_any_option
+from conformance.commands import CommandError
 from conformance.commands.shared.stack_modules import import_with_stack
 
 HELP = "Time kernels against the libraries of the device, as ratios."
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    takes_any_option(parser)
-    parser.epilog = "Options: see python -m conformance.benchmark --help."
+    parser.add_argument("--sizes", metavar="N", type=int, nargs="+", default=[4096, 8192], help="default: 4096 8192")
+    parser.add_argument("--only", choices=("products", "convolutions", "attentions"), nargs="+", help="default: all")
+    parser.add_argument("--rounds", metavar="N", type=int, default=9, help="of each comparison (default: 9)")
+    parser.add_argument("--workers", metavar="N", type=int, default=12, help="processes that compile (default: 12)")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    return int(import_with_stack("benchmark", "benchmark").main(arguments.rest))
+    """Prints the report and returns 0. Raises :class:`CommandError` without a device."""
+    device = import_with_stack("execution.device", "benchmark")
+    try:
+        executor = device.DeviceExecutor()
+    except device.NoDevice as error:
+        raise CommandError(f"benchmark needs a GPU: {error}") from None
+    benchmark = import_with_stack("benchmark", "benchmark")
+    benchmark.report(executor, arguments.only, arguments.sizes, arguments.rounds, arguments.workers)
+    return 0

@@ -7,6 +7,7 @@ import sys
 
 from conformance.commands import CommandError, takes_any_option
 from conformance.commands.shared import suites
+from conformance.gate.run_options import joined
 from conformance.reporting.text import markdown_table
 
 HELP = f"List case ids; options go to pytest ({suites.FILTERS})."
@@ -14,6 +15,7 @@ HELP = f"List case ids; options go to pytest ({suites.FILTERS})."
 
 def configure(parser: argparse.ArgumentParser) -> None:
     takes_any_option(parser)
+    suites.describe_options(parser)
     parser.add_argument(
         "--left-out",
         action="store_true",
@@ -58,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     lister, left_out_cases = Lister(), LeftOutCases()
     plugins = [lister, left_out_cases] if arguments.left_out else [lister]
     options = ["--collect-only", "-p", "no:terminal", "-p", "no:cacheprovider"]
-    code = pytest.main([*suites.SUITE_ARGUMENTS, *options, *arguments.rest], plugins=plugins)
+    code = pytest.main([*suites.SUITE_ARGUMENTS, *options, *joined(arguments.rest)], plugins=plugins)
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
         raise CommandError("no case matches these filters")
     if code == pytest.ExitCode.OK:

@@ -6,7 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from conformance.commands import CommandError
+from conformance.cases import known_names
+from conformance.commands import CommandError, command_errors
 from conformance.commands.shared.stack_modules import import_with_stack
 from conformance.gate.run_options import DEFAULT_SEED, TIERS
 from conformance.gate.user_files.expected_failures import ExpectedFailures
@@ -33,18 +34,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0, or 1 if some cases could not be planned. Raises :class:`CommandError` for what is unknown, and without
     torch or triton."""
+    with command_errors(known_names.UnknownName):
+        known_names.check_suites(arguments.suite)
+        known_names.check_target_spelling(arguments.target)
     stage = import_with_stack("judging.compile_stage", "precompile")
     lookup = import_with_stack("cases.lookup", "precompile")
     targets = import_with_stack("targets", "precompile")
     carried = import_with_stack("execution.carried_kernels", "precompile")
     selection_of = import_with_stack("cases.case_table", "precompile").Selection
-    kernels = import_with_stack("kernels.catalogue", "precompile")
     deadline = import_with_stack("judging.harness", "precompile").COMPILE_DEADLINE
     settings = _settings(arguments)
     try:
         chosen = tuple(targets.find(spec) for spec in arguments.target)
-        for name in arguments.kernel:
-            kernels.get(name)
+        known_names.check_kernels(arguments.kernel)
         selection = selection_of(
             chosen, arguments.tier, settings.kernels, has_gpu=settings.has_gpu, asked_for_targets=True
         )

@@ -6,16 +6,18 @@ import argparse
 
 from conformance.commands import takes_any_option
 from conformance.commands.shared import suites
+from conformance.gate.run_options import joined
 
 HELP = f"Run the suites; options go to pytest ({suites.FILTERS}, -n auto)."
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     takes_any_option(parser)
+    suites.describe_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns pytest's exit status."""
     import pytest
 
-    return int(pytest.main([*suites.SUITE_ARGUMENTS, *arguments.rest]))
+    return int(pytest.main([*suites.SUITE_ARGUMENTS, *joined(arguments.rest)]))

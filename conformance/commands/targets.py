@@ -59,9 +59,9 @@ def _why_not_interpreted() -> str | None:
 
 def _print(targets: Any) -> None:
     """A line for each target, with what it lacks."""
-    print(f"capabilities: {', '.join(targets.CAPABILITIES)}")
     devices = tuple(target for target in targets.devices() if targets.why_not(target) is None)
     groups = {"devices": devices, "compile-only targets": targets.compile_targets()}
+    print(f"capabilities: {', '.join(targets.CAPABILITIES)}")
     for title, members in groups.items():
         print(f"{title}:" if members else f"{title}: none")
         for target in members:

@@ -24,6 +24,10 @@ REPEATS = 20
 WARM_SECONDS = 0.02
 
 
+class NoDevice(RuntimeError):
+    """There is no accelerator."""
+
+
 class DeviceExecutor:
     """Runs launches on accelerator ``index`` and waits for them; a fault surfaces as the launch's own exception."""
 
@@ -33,7 +37,7 @@ class DeviceExecutor:
     def __init__(self, index: int = 0) -> None:
         accelerator = torch.accelerator.current_accelerator()
         if accelerator is None or not torch.accelerator.is_available():
-            raise RuntimeError("no accelerator is available to torch: run with --no-gpu, or check the driver")
+            raise NoDevice("torch sees no accelerator here; check the driver, or the build of torch")
         self.device = torch.device(accelerator.type, index)
 
     def run(self, launch: Launch, programs: Sequence[int] | None = None, *, observe: bool = False) -> Ran:

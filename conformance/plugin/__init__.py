@@ -122,14 +122,16 @@ def _configure_main(config: pytest.Config) -> None:
     settings, ids, workers = options.settings(config), CaseIds(config), _workers(config)
     if workers > 1 and case_ids.selects_package(config):
         config.option.tx = [LAUNCHED if spec == "popen" else spec for spec in config.option.tx]
+    suites = case_ids.selects_package(config)
     options.check_names(settings, ids.suites)
+    if suites:
+        options.check_packages()
     whole, expressions = _whole(config), {"-k": config.option.keyword, "-m": config.option.markexpr}
     keyword_filter.take(config)
     config.invocation_params = _joined(config.invocation_params)
     remember(settings.gpus.variable)
     gpu = None if workers else next(iter(settings.gpus.entries), None)
     _prepare_process(config, gpu, max(workers, 1), executes=not workers)
-    suites = case_ids.selects_package(config)
     if suites:
         load_packages()
     options.check_names_with_stack(settings, ids.suites)
@@ -230,11 +232,12 @@ def _load_judging(config: pytest.Config) -> None:
     """Registers what gives the package's suites their cases and their fixtures; torch and triton come with it."""
     try:
         importlib.import_module("conformance.judging.inductor_judge")
-    except ModuleNotFoundError as error:
-        if error.name not in ("torch", "triton"):
+    except (ImportError, OSError) as error:
+        if (getattr(error, "name", None) or "").startswith("conformance"):
             raise
         raise pytest.UsageError(
-            f"the conformance suites need {error.name}: install your vendor's build, or triton-conformance[stack]"
+            f"the conformance suites need torch and triton: {error}; install your vendor's build, or "
+            "triton-conformance[stack]"
         ) from None
     made = parametrisation.Parametrisation()
     config.pluginmanager.register(made, "conformance-parametrisation")

@@ -8,6 +8,7 @@ or ``--target`` of its own.
 from __future__ import annotations
 
 import difflib
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -60,6 +61,19 @@ def refuse_unusable(parser: pytest.Parser, words: list[str]) -> None:
         known = [option.short or option.long for option in OPTIONS]
         near = did_you_mean(name, known) if difflib.get_close_matches(name, known) else "see pytest --help"
         raise pytest.UsageError(f"{name}: there is no such option; {near}")
+
+
+#: What the suites import, and how it is installed.
+NEEDED = ("torch", "triton", "numpy", "filecheck", "expecttest", "msgspec")
+
+
+def check_packages() -> None:
+    """Raises pytest.UsageError if a package is missing without which no case of the package's suites is judged."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        stack = "install your vendor's build, or triton-conformance[stack]"
+        advice = stack if {*missing} & {"torch", "triton"} else f"pip install {' '.join(missing)}"
+        raise pytest.UsageError(f"the conformance suites need {', '.join(missing)}: {advice}")
 
 
 def check_names(chosen: Settings, suites: Sequence[Path]) -> None:

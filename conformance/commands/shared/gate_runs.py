@@ -6,10 +6,11 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 
+from conformance.cases import known_names
 from conformance.commands import CommandError, command_errors
 from conformance.commands.shared import policy_options
 from conformance.commands.shared.comparison_output import deliver
@@ -66,6 +67,7 @@ def run_stacks(arguments: argparse.Namespace, stacks: Sequence[Stack], stages: S
     """A run for each of ``stacks``, in their order, with the user's options. Raises :class:`CommandError`; for
     unusable files before the first run."""
     policy_options.refuse_unusable(arguments)
+    _check_names(arguments, stacks)
     if arguments.output:
         _make(arguments.output)
     options = ["--tier", arguments.tier]
@@ -74,6 +76,17 @@ def run_stacks(arguments: argparse.Namespace, stacks: Sequence[Stack], stages: S
     options += ["--compile-only"] * arguments.compile_only + ["--no-gpu"] * arguments.no_gpu
     # the stacks' processes run in other directories
     return runs(stacks, options, arguments.target, (arguments.cache or default_cache()).resolve(), stages)
+
+
+@command_errors(known_names.UnknownName)
+def _check_names(arguments: argparse.Namespace, stacks: Sequence[Stack]) -> None:
+    """Raises :class:`CommandError` for a suite, target or kernel that no stack can have. Packages of a stack may bring
+    kernels, and here may be no torch: then the stack's own run refuses a kernel."""
+    known_names.check_suites(arguments.suite)
+    known_names.check_target_spelling(arguments.target)
+    if not any(stack.sites or stack.wheels for stack in stacks):
+        with suppress(ImportError):
+            known_names.check_kernels(arguments.kernel)
 
 
 def runs(

@@ -7,12 +7,13 @@ from types import ModuleType
 
 from conformance.commands import CommandError
 
+INSTALL = "install your vendor's build of torch and triton, or: pip install 'triton-conformance[stack]'"
+
 
 def import_with_stack(module: str, command: str) -> ModuleType:
-    """The module ``conformance.<module>``. Raises :class:`CommandError`, which names ``command``, without its stack."""
+    """The module ``conformance.<module>``. Raises :class:`CommandError`, which names ``command``, without its stack, or
+    with one that cannot be loaded."""
     try:
         return importlib.import_module(f"conformance.{module}")
-    except ImportError as error:
-        raise CommandError(
-            f"{command} needs torch and triton: {error}; pip install 'triton-conformance[stack]'"
-        ) from None
+    except (ImportError, OSError, RuntimeError) as error:
+        raise CommandError(f"{command} needs torch and triton: {error}; {INSTALL}") from None

@@ -174,5 +174,7 @@ def _pip(arguments: Sequence[str], stack: Stack) -> None:
         raise StackError(f"stack {stack.name!r}: {' '.join(command)} took more than {INSTALL_SECONDS} s") from None
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or done.stderr.splitlines()
-        why = "\n".join(errors[-5:]) or f"exit status {done.returncode}"
-        raise StackError(f"stack {stack.name!r} could not be installed:\n{why}\nthe command was: {' '.join(command)}")
+        if errors and "No matching distribution found" in errors[-1]:
+            errors = errors[:1]  # it names the versions that there are
+        why = "\n".join(errors[-5:]).removeprefix("ERROR: ") or f"exit status {done.returncode}"
+        raise StackError(f"stack {stack.name!r} could not be installed: {why}\nthe command was: {' '.join(command)}")

@@ -16,10 +16,12 @@ others are compared with.
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,16 @@ from conformance.records import plain_file
 
 CURRENT = "current"
 PREVIOUS = "previous"
+
+#: Packages that a stack may name though they are not installed, and ptxas, which is a part of CUDA's compiler.
+COMPONENTS = ("torch", "triton", "ptxas", "pytorch-triton", "pytorch-triton-rocm", "pytorch-triton-xpu")
+#: Components that no stack can change, and what to do instead.
+FIXED = {
+    "python": "start the gate with that Python",
+    "driver": "run on a machine that has it, and compare the two runs",
+    "gpu": "run on a machine that has it, and compare the two runs",
+    "cuda": "write ptxas==VERSION for its compiler, or a torch that is built for it",
+}
 
 #: Packages that bring what they need: a torch is built for its Triton and its CUDA libraries.
 WITH_DEPENDENCIES = ("torch",)
@@ -97,11 +109,32 @@ def _pinned(item: str, text: str) -> Requirement:
         requirement = Requirement(item)
     except InvalidRequirement:
         raise StackError(f"stack {text!r}: {item!r} is not understood: {advice}") from None
+    if requirement.name != CURRENT:
+        _check_component(requirement.name, text)
     specifiers = list(requirement.specifier)
     exact = len(specifiers) == 1 and specifiers[0].operator == "==" and "*" not in specifiers[0].version
     if not exact or requirement.extras or requirement.marker:
         raise StackError(f"stack {text!r}: {item!r} is no exact version: {advice}")
     return requirement
+
+
+def _check_component(name: str, text: str) -> None:
+    """Raises :class:`StackError` for a component that no stack can change, and for a package that is neither Triton nor
+    torch nor installed here: an index must not be asked for a name that was misspelt."""
+    package = canonicalize_name(name)
+    if package in FIXED:
+        raise StackError(f"stack {text!r}: a stack cannot change {package}: {FIXED[package]}")
+    installed = [canonicalize_name(each) for each in packages_installed()]
+    if package not in (*COMPONENTS, *installed):
+        known = [*COMPONENTS, *sorted(FIXED)]
+        near = difflib.get_close_matches(package, [*known, *installed], n=1)
+        advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}, and packages installed here"
+        raise StackError(f"stack {text!r}: {name} is no component: {advice}")
+
+
+def packages_installed() -> Iterator[str]:
+    """The names of the distributions that are installed here."""
+    return (name for each in metadata.distributions() if (name := each.metadata["Name"]))
 
 
 def _ptxas(item: str) -> str | Path:
