@@ -230,7 +230,7 @@ def fake_targets(monkeypatch):
 def test_targets(fake_targets, capsys):
     assert cli.main(["targets"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "capabilities: tma, mfma",
+        "capabilities: mfma, tma",
         "devices: none",
         "compile-only targets:",
         "  sm_90     H100             lacks mfma",

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from conformance.records import replace_file
-from conformance.reporting.text import clean
+from conformance.reporting.text import log_safe
 
 
 class CommandError(Exception):
@@ -21,7 +21,7 @@ class CommandError(Exception):
     it is made safe to print."""
 
     def __init__(self, message: object) -> None:
-        super().__init__(clean(str(message)))
+        super().__init__(log_safe(str(message)))
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
 from conformance.gate.user_files.stack_ranges import range_problem
 from conformance.gate.verdict import gate_verdict
 from conformance.records import Status, plain_file, replace_file
-from conformance.reporting.text import clean, log_safe
+from conformance.reporting.text import clean, log_safe, one_line
 
 HELP = "Write the lists of cases that a target must pass, or check a run against them."
 
@@ -104,7 +104,7 @@ def _print_change(title: str, change: mustpass_lists.Change) -> None:
     print(clean(f"{title}; {change}"))
     for what, cases in (("removed", change.removed), ("owes less", change.weaker)):
         for case in cases[:10]:
-            print(clean(f"    {what}: {case}"))
+            print(one_line(f"    {what}: {case}"))
         if len(cases) > 10:
             print(f"    {what}: {len(cases) - 10} more")
 

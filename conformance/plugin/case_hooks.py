@@ -23,6 +23,7 @@ from conformance.plugin.fixtures import RECORDER
 from conformance.plugin.record_files import RecordFile, process_file, stacks_file
 from conformance.plugin.watchdog import Watchdog, device_fault
 from conformance.records import CaseRecord, CompileFailure, ConformanceFailure, Status, Verdict
+from conformance.reporting.text import log_safe
 
 
 class TypedSkip(CaseEnded, pytest.skip.Exception):  # type: ignore[name-defined]  # pytest names no public class
@@ -292,7 +293,7 @@ def _fail(recorder: CaseRecorder, report: pytest.TestReport, text: str) -> None:
 
 def _mark_failed(report: pytest.TestReport, text: str) -> None:
     report.outcome = "failed"
-    report.longrepr = encodable(text)
+    report.longrepr = log_safe(encodable(text))  # pytest prints it as it is
     if hasattr(report, "wasxfail"):
         del report.wasxfail
 

@@ -10,6 +10,7 @@ import shutil
 import sqlite3
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
@@ -377,6 +378,7 @@ class SessionRun:
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if self._info is None and not self._lost:
             return
+        self._count_cases_once(terminalreporter.stats)
         terminalreporter.section("conformance")
         if self._info is not None:
             terminalreporter.write_line(render_text(self._tally.summary(self._info)))
@@ -391,6 +393,20 @@ class SessionRun:
         if self._ended:
             lines.append(f"ended {len(self._ended)} processes that cases had left: {first_of(self._ended, 5)}")
         return lines
+
+    def _count_cases_once(self, stats: dict[str, list[Any]]) -> None:
+        """Makes the counts of pytest's last line those of the records: pytest counts a case that failed in its teardown
+        as passed, and as an error besides."""
+        counted: set[str] = set()
+        kept: defaultdict[str, list[Any]] = defaultdict(list)
+        for category in ("failed", "error", "xfailed", "skipped", "passed"):
+            for report in stats.pop(category, []):
+                if self._case_ids(report.nodeid) is None:
+                    kept[category].append(report)
+                elif report.nodeid not in counted:
+                    counted.add(report.nodeid)
+                    kept["failed" if category == "error" else category].append(report)
+        stats.update(kept)
 
     def _write_environment(self) -> None:
         facts, suites = self._facts(), self._case_ids.suites[1:]

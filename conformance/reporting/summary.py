@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from conformance.records import CaseRecord, RunInfo, Status, first_of
-from conformance.reporting.text import clean, indented, markdown_table, text_table
+from conformance.reporting.text import clean, indented, log_safe, markdown_table, one_line, text_table
 
 SLOWEST = 5  # cases listed by duration
 FAILURES_SHOWN = 20  # failures shown in full, and expected ones by entry; the records have all
@@ -113,7 +113,7 @@ def _status_rows(title: str, groups: Mapping[str, Mapping[Status, int]], statuse
     columns = [status for status in Status if statuses.get(status)]
     rows = [[title, *(status.value for status in columns)]]
     for name, counts in (*groups.items(), ("total", statuses)):
-        rows.append([clean(name), *(str(counts.get(status, 0)) for status in columns)])
+        rows.append([one_line(name), *(str(counts.get(status, 0)) for status in columns)])
     return rows
 
 
@@ -130,7 +130,7 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
         facts.append(("rate", f"{text} (passed, every fill, at least 2 x 2 tiles)"))
     for label, busy in (("busy by worker", summary.busy_s), ("busy by GPU", summary.gpu_busy_s)):
         if busy:
-            facts.append((label, ", ".join(f"{clean(name)} {seconds:.1f} s" for name, seconds in busy.items())))
+            facts.append((label, ", ".join(f"{one_line(name)} {seconds:.1f} s" for name, seconds in busy.items())))
     return facts
 
 
@@ -148,7 +148,7 @@ def _failure(record: CaseRecord) -> str:
 
 def _expected(summary: Summary) -> list[tuple[str, str]]:
     """Each expected failure that covered cases: its id with what is known of it, and a line with those cases."""
-    return [(clean(entry), clean(first_of(cases, FAILURES_SHOWN))) for entry, cases in summary.expected.items()]
+    return [(one_line(entry), one_line(first_of(cases, FAILURES_SHOWN))) for entry, cases in summary.expected.items()]
 
 
 def _unshown(summary: Summary) -> str:
@@ -157,7 +157,7 @@ def _unshown(summary: Summary) -> str:
 
 
 def render_text(summary: Summary) -> str:
-    """The summary for a terminal."""
+    """The summary for a terminal, or the log of a workflow, which takes commands from it."""
     blocks = []
     if summary.statuses:
         blocks.append(text_table(_status_rows("kernel", summary.by_kernel, summary.statuses)))
@@ -165,15 +165,15 @@ def render_text(summary: Summary) -> str:
     blocks.append("\n".join(f"{label}: {text}" for label, text in _facts(summary)))
     if summary.slowest:
         blocks.append(
-            "slowest:\n" + "\n".join(f"  {seconds:8.2f} s  {clean(case)}" for case, seconds in summary.slowest)
+            "slowest:\n" + "\n".join(f"  {seconds:8.2f} s  {one_line(case)}" for case, seconds in summary.slowest)
         )
     for entry, cases in _expected(summary):
         blocks.append(f"EXPECTED FAILURE {entry}\n{indented(cases)}")
     for record in summary.failures:
-        blocks.append(f"{record.status.value.upper()} {clean(record.case)}\n{indented(_failure(record))}")
+        blocks.append(f"{record.status.value.upper()} {one_line(record.case)}\n{indented(_failure(record))}")
     blocks += filter(None, [_unshown(summary)])
     blocks += [f"PROBLEM {clean(problem)}" for problem in summary.run.problems]
-    return "\n\n".join(blocks)
+    return log_safe("\n\n".join(blocks))
 
 
 def render_markdown(summary: Summary) -> str:
@@ -202,6 +202,6 @@ def render_markdown(summary: Summary) -> str:
     if summary.failures:
         blocks.append("## Failures")
     for record in summary.failures:
-        blocks += [f"### {record.status.value}: `{clean(record.case)}`", indented(_failure(record))]
+        blocks += [f"### {record.status.value}: `{one_line(record.case)}`", indented(_failure(record))]
     blocks += filter(None, [_unshown(summary)])
     return "\n\n".join(blocks) + "\n"

@@ -230,12 +230,14 @@ def _wanted(contract: Contract, fill: Fill, problem: Any, output: str) -> str:
         low = round_to(fill.expected, contract.out_dtype, overflow=contract.overflow)
         high, nan = low, None
         if contract.flushes_subnormals:
-            small = low.double().abs() < FORMATS[contract.out_dtype].smallest_normal
-            low, high = torch.where(small & (low > 0), 0, low), torch.where(small & (low < 0), 0, low)
+            values = low.double()  # torch computes nothing in fp8
+            small = values.abs() < FORMATS[contract.out_dtype].smallest_normal
+            low, high = (torch.where(small & side, 0, values).to(low.dtype) for side in (values > 0, values < 0))
     else:
         limits = interval(contract, fill, torch.device("cpu"))
         low, high, nan = limits.low, limits.high, limits.nan
-    bits = [packed(low), "" if torch.equal(low, high) else packed(high), "" if nan is None else packed(nan)]
+    least, most = packed(low), packed(high)
+    bits = [least, "" if least == most else most, "" if nan is None else packed(nan)]
     return f"({low.dtype}, " + ", ".join(f'"""\n{text}\n"""' if text else '""' for text in bits) + ")"
 
 

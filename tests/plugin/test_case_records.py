@@ -219,3 +219,35 @@ def test_sees_nothing_of_it(recorder, prepared):
     project.run("-n", "1")
     statuses = {record.case.partition("::")[2]: record.status.value for record in project.reading.records}
     assert statuses == {"test_changes": "fail", "test_sees_nothing_of_it": "pass"}
+
+
+def test_counts_of_pytest_are_those_of_the_records(project, workers):
+    """pytest counts a case that fails when it is torn down twice."""
+    project.suite(
+        "ends",
+        """
+def test_pass(recorder): recorder.verdict("x", True)
+def test_nothing_judged(recorder): pass
+@pytest.fixture
+def late(recorder):
+    yield
+    assert False
+def test_late(late, recorder): recorder.verdict("x", True)
+@pytest.fixture
+def early(): assert False
+def test_early(early, recorder): recorder.verdict("x", True)
+def test_skip(recorder): recorder.not_run(Reason(ReasonCode.TIER, "x", "y"))
+""",
+    )
+    result = project.run(*workers)
+    result.assert_outcomes(passed=1, failed=3, skipped=1)
+    assert sorted(project.statuses.values()) == ["fail", "fail", "fail", "not-run", "pass"]
+
+
+def test_text_of_a_failure_gives_a_workflow_no_command(project, workers):
+    project.suite(
+        "bad", "def test_a(recorder): recorder.verdict('x', False, 'wrong\\n::error::forged\\n\\x1b[2J##[group]')\n"
+    )
+    lines = project.run(*workers).stdout.lines
+    assert any("forged" in line for line in lines)
+    assert not [line for line in lines if line.lstrip().startswith("::") or "##[" in line or "\x1b[2J" in line]

@@ -23,8 +23,8 @@ from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.case_reproducers import Reproducers
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Variant
-from conformance.problems import mm
-from conformance.records import CompileFailure, Status
+from conformance.problems import mm, scaled_mm
+from conformance.records import CompileFailure, ExecutorName, Status
 from conformance.reproducers import kernel_scripts
 from conformance.reproducers.copied.numbers import unpacked
 from conformance.reproducers.definitions import NotReproducible, Sources
@@ -418,3 +418,16 @@ def test_names_of_scripts_are_safe_and_unique():
     names = [file_name(case) for case in ("a.py::b[x/../y]", "a.py::b[x/.. y]", "a.py::" + "z" * 500)]
     assert len(set(names)) == 3
     assert all(re.fullmatch(r"[A-Za-z0-9-]{1,100}\.py", name) for name in names)
+
+
+@pytest.mark.parametrize("dtype", ["e4m3", "e5m2"])
+def test_a_failure_in_an_fp8_output_has_a_script(run, dtype):
+    """torch compares no fp8 values."""
+    kernel, problem = catalogue.get("scaled_mm"), scaled_mm(16, 16, 32, "e4m3", out_dtype=dtype)
+    plan = kernel.plan(problem, Config(16, 16, 32, 2, 2), SM_90)
+    (fill,) = fills_for(problem, kernel.contract(plan, ExecutorName.INTERPRETER), 0, ("transparent",))
+    assert run(numbers_script(kernel, plan, fill, ExecutorName.INTERPRETER, SEEN))[0] == 0
+    wrong = dataclasses.replace(fill, expected=fill.expected + 16 * (fill.expected.abs() < 16))
+    status, output = run(numbers_script(kernel, plan, wrong, ExecutorName.INTERPRETER, SEEN))
+    assert status == 1
+    assert "Traceback" not in output

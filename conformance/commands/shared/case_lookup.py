@@ -18,7 +18,7 @@ from conformance.records import (
     read_records,
     read_run,
 )
-from conformance.reporting.text import clean
+from conformance.reporting.text import one_line
 
 CASES_SHOWN = 50  # of those that a text fits
 
@@ -46,7 +46,7 @@ def newest_run() -> Path:
         try:
             runs.append((read_run(file.parent).started, file.parent))
         except (OSError, RecordError) as error:
-            print(f"conformance: {file}: {clean(str(error))}", file=sys.stderr)
+            print(f"conformance: {file}: {one_line(str(error))}", file=sys.stderr)
     if not runs:
         raise CommandError(f"no run lies under {reports.resolve()}: give --run DIR, or run the suites first")
     return max(runs)[1]
@@ -81,10 +81,10 @@ def one_case(text: str, folder: Path) -> CaseRecord:
         return records[0]
     if not records:
         raise CommandError(f"no record in {folder} has {text!r} in its case id")
-    listed = "\n".join(f"  {record.status.value:15} {clean(record.case)}" for record in records)
+    listed = "\n".join(f"  {record.status.value:15} {one_line(record.case)}" for record in records)
     raise CommandError(f"{count} cases match {text!r}; give more of the id:\n{listed}")
 
 
 def _complain(problems: Sequence[str]) -> None:
     for problem in problems:
-        print(f"conformance: {clean(problem)}", file=sys.stderr)
+        print(f"conformance: {one_line(problem)}", file=sys.stderr)

@@ -22,7 +22,7 @@ from conformance.gate.stacks.environments import Environment, build, default_cac
 from conformance.gate.stacks.stack_file import Stack, StackError
 from conformance.gate.stacks.stack_runs import Abilities, RunError, Say, StackRun, abilities, run
 from conformance.reporting.progress import Progress, ProgressDisplay, can_redraw
-from conformance.reporting.text import clean
+from conformance.reporting.text import log_safe
 
 #: Options of the suites that the gate passes on, each as often as it is given.
 _PASSED_ON = ("target", "suite", "kernel")
@@ -194,7 +194,7 @@ def report_pair(
     files = {option: str(output / name) for option, name in REPORTS.items()}
     answer = deliver(comparison, baseline.folder, candidate.folder, files)
     for line in reproduced(comparison, baseline, candidate, output / "reproducers", arguments.reproducers):
-        print(clean(line))
+        print(log_safe(line))
     print(f"\n{output}: {', '.join(REPORTS.values())}", file=sys.stderr)
     return answer
 
