@@ -69,7 +69,10 @@ NEEDED = ("torch", "triton", "numpy", "filecheck", "expecttest", "msgspec")
 
 def check_packages() -> None:
     """Raises pytest.UsageError if a package is missing without which no case of the package's suites is judged."""
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    specs = {name: importlib.util.find_spec(name) for name in NEEDED}
+    missing = [
+        name for name, spec in specs.items() if spec is None or spec.origin is None
+    ]  # None: a folder of its name
     if missing:
         stack = "install your vendor's build, or triton-conformance[stack]"
         advice = stack if {*missing} & {"torch", "triton"} else f"pip install {' '.join(missing)}"

@@ -22,7 +22,7 @@ from conformance.gate.stacks.environments import Environment, build, default_cac
 from conformance.gate.stacks.stack_file import Stack, StackError
 from conformance.gate.stacks.stack_runs import Abilities, RunError, Say, StackRun, abilities, run
 from conformance.reporting.progress import Progress, ProgressDisplay, can_redraw
-from conformance.reporting.text import log_safe
+from conformance.reporting.text import clean, log_safe
 
 #: Options of the suites that the gate passes on, each as often as it is given.
 _PASSED_ON = ("target", "suite", "kernel")

@@ -1,0 +1,141 @@
+"""What somebody may get wrong who has only the README: each answer is a line or two, at once, and names the fault."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+import pytest
+
+from conformance import cli
+from conformance.records import CaseRecord, RunInfo, Status
+from tests.command_runs import write_run
+
+PASSED = CaseRecord("test_a.py::test_x[mm-a]", "a", Status.FAIL, kernel="mm", tier="quick", seed=0)
+GATE = ("gate", "--cache", "cache", "--candidate")
+#: Words of the command line, and the text that the answer has. The exit status is 2, or pytest's 4 for ``run``.
+WRONG = [
+    ("", "the following arguments are required: COMMAND"),
+    ("fly", "COMMAND fly: there is no such choice"),
+    ("gat", "did you mean gate?"),
+    ("targest", "did you mean targets?"),
+    ("run --suite transpositoin", "--suite transpositoin: there is no such suite; did you mean transposition?"),
+    ("run --target sm_99", "--target sm_99: there is no such target; did you mean sm_90?"),
+    ("run --target gfx900", "--target gfx900: there is no such target; did you mean gfx950?"),
+    ("run --tier quik", "--tier quik: there is no such tier; did you mean quick?"),
+    ("run --teir quick", "--teir: there is no such option; did you mean --tier?"),
+    ("run --seed x", "--seed: invalid int value: 'x'"),
+    ("run --gpus -3", "--gpus -3: a number of GPUs, 0 or more, is required"),
+    ("run --gpus 1 --no-gpu", "--no-gpu contradicts --gpus 1"),
+    ("run --case-timeout 0", "--case-timeout 0: seconds greater than 0 are required"),
+    ("run --conformance-case test_nope.py::test_x[y]", "--conformance-case test_nope.py::test_x[y]: suite nope"),
+    ("run --expected-failures nowhere.toml", "nowhere.toml cannot be read"),
+    ("run --compiled nowhere", "nowhere: there is no such folder; 'conformance precompile' makes it"),
+    ("run -k order=row_and_( --suite fusion", "-k order=row_and_(: cannot be read"),
+    ("list --suite fusoin", "--suite fusoin: there is no such suite; did you mean fusion?"),
+    ("list --tier ful", "--tier ful: there is no such tier; did you mean full?"),
+    ("list --kernl mm", "--kernl: there is no such option; did you mean --kernel?"),
+    ("precompile --target sm_90", "the following arguments are required: --out"),
+    ("precompile --target sm_99 --out k", "--target sm_99: there is no such target; did you mean sm_90?"),
+    (
+        "precompile --target sm_90 --out k --suite scalin",
+        "--suite scalin: there is no such suite; did you mean scaling?",
+    ),
+    ("precompile --target sm_90 --out k --tier quik", "--tier quik: there is no such choice; did you mean quick?"),
+    ("show", "the following arguments are required: CASE"),
+    ("show x --rnu reports/a", "--rnu: there is no such option; did you mean --run?"),
+    ("show nothing", "no record in reports/a has 'nothing' in its case id"),
+    ("show x --run nowhere", "nowhere holds no records"),
+    ("report nowhere", "nowhere is no run's folder"),
+    ("report reports/a --output nowhere/x/y.html", "nowhere/x/y.html cannot be written"),
+    ("sweep reports/a", "reports/a has no record of the suite config_space"),
+    ("reproduce part", "'part' is a part of a case's id"),
+    ("reproduce x --timeout soon", "'soon': seconds greater than 0 are required"),
+    ((*GATE, "tritn==3.9.0"), "tritn is no component: did you mean triton?"),
+    ((*GATE, "triton=3.9.0"), "'triton=3.9.0' is not understood"),
+    ((*GATE, "python==3.13"), "a stack cannot change python: start the gate with that Python"),
+    ((*GATE, "ptxs==12.9"), "ptxs is no component: did you mean ptxas?"),
+    ((*GATE, "ptxas==twelve"), "a version of CUDA's compiler is required"),
+    ((*GATE, "site=nowhere"), "site=nowhere: a folder of packages is required"),
+    ((*GATE, "current", "--suite", "attenton"), "--suite attenton: there is no such suite; did you mean attention?"),
+    ((*GATE, "current", "--target", "gfx94"), "--target gfx94: there is no such target; did you mean gfx942?"),
+    ((*GATE, "current", "--waivers", "nowhere.toml"), "nowhere.toml"),
+    ("gate --canddate current", "the following arguments are required: --candidate"),
+    ("matrix nowhere.toml", "nowhere.toml cannot be read as TOML"),
+    ("matrix words.txt", "words.txt cannot be read as TOML"),
+    ("compare reports/a nowhere", "nowhere holds no records"),
+    ("mustpass check nowhere", "nowhere: no run can be read there"),
+    ("mustpass chek reports/a", "did you mean check?"),
+    ("keygen nowhere/private public", "nowhere/private cannot be written"),
+    ("bundle nowhere --key k", "nowhere is no run's folder"),
+    ("verify nowhere --key k", "k"),
+    ("calibrate --fast", "--fast: there is no such option"),
+    ("benchmark --only product", "--only product: there is no such choice; did you mean products?"),
+    ("benchmark --round 3", "--round: there is no such option; did you mean --rounds?"),
+]
+#: Commands that need torch before they can answer.
+SLOW = [
+    ("check-kernel mm_persitent_tma", "mm_persitent_tma"),
+    ("precompile --target sm_90 --out k --kernel addm", "--kernel addm: there is no such kernel; did you mean addmm?"),
+    ((*GATE, "current", "--kernel", "bm"), "--kernel bm: there is no such kernel; did you mean bmm?"),
+]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with one run and a file of words."""
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "reports" / "a", [PASSED], RunInfo("a", "2026-01-01", "quick", 0))
+    (tmp_path / "words.txt").write_text("just words\n")
+    return tmp_path
+
+
+def answer(words, capsys):
+    """The exit status, the lines, and the seconds that this process was busy."""
+    begin = time.process_time()
+    try:
+        status = cli.main(words.split() if isinstance(words, str) else list(words))
+    except SystemExit as end:
+        status = end.code
+    seconds = time.process_time() - begin
+    output = capsys.readouterr()
+    return status, [line for line in (output.out + output.err).splitlines() if line.strip()], seconds
+
+
+@pytest.mark.parametrize(("words", "message"), WRONG, ids=[str(number) for number in range(len(WRONG))])
+def test_a_mistake_is_answered_at_once(here, capsys, words, message):
+    before = sorted(here.rglob("*"))
+    status, lines, seconds = answer(words, capsys)
+    assert status == (4 if words[:4] in ("run ", "list") else cli.USAGE)
+    assert len(lines) <= 2
+    assert message in lines[0] + lines[-1]
+    assert not any("Traceback" in line for line in lines)
+    assert seconds < 1
+    assert sorted(here.rglob("*")) == before  # nothing is left behind
+
+
+@pytest.mark.parametrize(("words", "message"), SLOW, ids=[str(number) for number in range(len(SLOW))])
+def test_a_kernel_that_is_misspelt(here, capsys, words, message):
+    status, lines, _ = answer(words, capsys)
+    assert status == cli.USAGE
+    assert len(lines) <= 2
+    assert message in lines[-1]
+
+
+def test_text_of_a_record_forges_no_line(here, capsys):
+    evil = "\n::error::forged\n\x1b[2J##[group]"
+    record = dataclasses.replace(PASSED, case=f"test_a.py::test_x[{evil}]", diagnosis=evil, repro=evil, kernel=evil)
+    write_run(here / "reports" / "b", [record], RunInfo("b", "2026-02-02", "quick", 0))
+    for words in ("show test_x", "sweep reports/b", "reproduce test_x --run reports/b", "show nothing --run reports/b"):
+        cli.main(words.split())
+        output = capsys.readouterr()
+        lines = (output.out + output.err).splitlines()
+        assert not [line for line in lines if line.lstrip().startswith("::") or "##[" in line or "\x1b" in line]
+
+
+@pytest.mark.parametrize("command", ["run", "list"])
+def test_the_help_of_a_run_lists_its_options(capsys, command):
+    with pytest.raises(SystemExit):
+        cli.main([command, "--help"])
+    text = capsys.readouterr().out
+    assert all(option in text for option in ("--tier", "--kernel", "--suite", "--run-dir", "--case-timeout", "-k"))
