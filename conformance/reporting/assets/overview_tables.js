@@ -93,7 +93,7 @@ function matrixTable() {
 }
 
 function matrixCell(parameters, statuses) {
-  if (!statuses) return element("td.none", {}, "no case");
+  if (!statuses) return element("td.none", {}, "–", element("span.hidden-text", {}, "no case"));
   const present = STATUSES.map((status, at) => ({ ...status, count: statuses[at] })).filter(({ count }) => count);
   const link = viewLink(
     "cases",
