@@ -24,7 +24,7 @@ SECONDS = 600.0
 DIED = (Status.CRASH, Status.TIMEOUT, Status.OOM)
 PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *SUITE_ARGUMENTS]
 #: What the plugin says of an id that no case has.
-NO_CASE = "has that; see 'conformance list'"
+NO_CASE = ("has that; see 'conformance list'", "there is no such suite")
 
 
 HELP = "Write a script that shows a failed case's fault with torch and triton alone."
@@ -136,7 +136,7 @@ def _text(case: str, record: CaseRecord | None, request: ScriptRequest, seconds:
         raise CommandError(f"{case} did not end within {seconds:g} s and left no script: give it longer with --timeout")
     if records:
         return _of_record(records[0])
-    if NO_CASE in done.output:
+    if any(text in done.output for text in NO_CASE):
         run_here = "a run here with the options of its record" if record else "a plain run here"
         raise CommandError(f"there is no case {case} in {run_here}: give its run with --run")
     raise CommandError(f"the case cannot be run here:\n{done.output[-2000:]}")

@@ -14,6 +14,8 @@ from typing import Any
 TIERS = ("quick", "default", "full", "exhaustive")  # quick and default are samples of full
 DEFAULT_SEED = 0
 DEFAULT_CASE_TIMEOUT_S = 300.0
+#: An environment variable that the gate sets: that a stack has lost a kernel is a finding, and no mistake of the user.
+KERNELS_MAY_BE_LOST = "CONFORMANCE_KERNELS_MAY_BE_LOST"
 
 
 class Effect(Enum):

@@ -21,6 +21,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
+from conformance.gate.run_options import KERNELS_MAY_BE_LOST
 from conformance.gate.runs.code_digest import code_digest
 from conformance.gate.runs.run_environment import EXTENSIONS, variables
 from conformance.gate.stacks.environments import Environment, file_digest, folder_digest
@@ -150,7 +151,7 @@ def _attempt(environment: Environment, options: Sequence[str], attempt: Path, lo
         fcntl.flock(output, fcntl.LOCK_EX)  # its processes hold it too: see _forget_attempts
         process = subprocess.Popen(
             command,
-            env=environment.environ(),
+            env={**environment.environ(), KERNELS_MAY_BE_LOST: "1"},
             cwd=environment.folder,
             stdin=subprocess.DEVNULL,
             stdout=output,
