@@ -75,7 +75,7 @@ WRONG = [
 ]
 #: Commands that need torch before they can answer.
 SLOW = [
-    ("check-kernel mm_persitent_tma", "mm_persitent_tma"),
+    ("check-kernel mm_persitent_tma", "no kernel is called 'mm_persitent_tma'; did you mean mm_persistent_tma?"),
     ("precompile --target sm_90 --out k --kernel addm", "--kernel addm: there is no such kernel; did you mean addmm?"),
     ((*GATE, "current", "--kernel", "bm"), "--kernel bm: there is no such kernel; did you mean bmm?"),
 ]

@@ -12,6 +12,7 @@ from importlib.metadata import entry_points
 import torch
 from torch import Tensor
 
+from conformance.gate.near_names import did_you_mean
 from conformance.kernels.kernel import Kernel, NoApplicableKernel, NotApplicable, Plan, Variant
 from conformance.kernels.launch import Launch
 from conformance.problems import DTYPES, Operand, Problem
@@ -98,11 +99,11 @@ def _loaded() -> tuple[dict[str, Kernel], dict[str, str]]:
 
 
 def get(name: str) -> Kernel:
-    """The kernel called ``name``; KeyError naming those that exist."""
+    """The kernel called ``name``. Raises KeyError naming the one that was probably meant, or those that exist."""
     try:
         return catalogue()[name]
     except KeyError:
-        raise KeyError(f"no kernel is called {name!r}: the catalogue has {', '.join(catalogue())}") from None
+        raise KeyError(f"no kernel is called {name!r}; {did_you_mean(name, catalogue())}") from None
 
 
 def select(
