@@ -42,7 +42,7 @@ class Turns:
         """Uses the device beside others; waits while somebody is alone or about to be."""
         with self._use.open("a") as use:
             with self._turnstile.open("a") as turnstile:
-                fcntl.flock(turnstile, fcntl.LOCK_SH)
+                fcntl.flock(turnstile, fcntl.LOCK_EX)
                 fcntl.flock(use, fcntl.LOCK_SH)
             yield
 

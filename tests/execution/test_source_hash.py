@@ -46,6 +46,7 @@ def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     (tmp_path / "kernels.py").write_text(KERNELS)
     (tmp_path / "helpers_of_source_hash.py").write_text(HELPERS)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a change within a second would not be seen
 
     def load() -> Any:
         for name in ("helpers_of_source_hash", "kernels"):

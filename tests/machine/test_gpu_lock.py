@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from pathlib import Path
 
 import pytest
 
@@ -16,10 +17,17 @@ def use(folder, seconds, ready, how="together"):
         time.sleep(seconds)
 
 
-def note(folder, how, begins, done):
+def waiting(folder):
+    """How many processes wait to be alone: they hold the turnstile together."""
+    (turnstile,) = folder.glob("*.turnstile")
+    number = f":{turnstile.stat().st_ino} "
+    return sum("READ" in line and number in line for line in Path("/proc/locks").read_text().splitlines())
+
+
+def note(folder, how, begins):
     begins.set()
-    with getattr(Turns("0", folder), how)():
-        done.put(how)
+    with getattr(Turns("0", folder), how)(), (folder / "turns.txt").open("a") as turns:
+        turns.write(f"{how} ")
 
 
 @pytest.fixture
@@ -76,19 +84,21 @@ def test_nobody_comes_in_while_one_is_alone(tmp_path):
 def test_those_who_wait_to_be_alone_go_before_others(tmp_path):
     """Else the device would have to be emptied for each of them."""
     context = multiprocessing.get_context("spawn")
-    turns, done = Turns("0", tmp_path), context.Queue()
+    turns = Turns("0", tmp_path)
     hows = ["alone", "together", "alone"]
     with turns.together():
         processes = []
         for how in hows:
             begins = context.Event()
-            processes.append(context.Process(target=note, args=(tmp_path, how, begins, done), daemon=True))
+            processes.append(context.Process(target=note, args=(tmp_path, how, begins), daemon=True))
             processes[-1].start()
             assert begins.wait(60)
-            time.sleep(0.5)  # until it waits
-    assert [done.get(timeout=60) for _ in hows] == ["alone", "alone", "together"]
+            until = time.monotonic() + 30
+            while waiting(tmp_path) < hows[: len(processes)].count("alone") and time.monotonic() < until:
+                time.sleep(0.01)
     for process in processes:
-        process.join()
+        process.join(60)
+    assert (tmp_path / "turns.txt").read_text() == "alone alone together "
 
 
 def test_one_case_at_a_time_has_much_memory(tmp_path, busy):

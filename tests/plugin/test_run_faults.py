@@ -154,6 +154,11 @@ SIGNALS = {
 def test_a_signal_ends_a_run_and_its_records_are_merged(project, signals):
     options, numbers = SIGNALS[signals]
     project.suite("slow", SLOW)
+    if len(numbers) > 1:  # the second must find a run that is ending, and not one that has ended
+        (project.path / "conftest.py").write_text(
+            "import time\n\n\ndef pytest_sessionfinish(session):\n"
+            "    time.sleep(0 if hasattr(session.config, 'workerinput') else 2)\n"
+        )
     output = project.path / "output"
     with output.open("w") as file:
         run = subprocess.Popen(
