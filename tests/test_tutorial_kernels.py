@@ -331,5 +331,5 @@ def test_an_accelerator_that_nobody_knows_is_an_error(monkeypatch: pytest.Monkey
         outside.Outside(settings, lambda: None, True).look([])  # type: ignore[arg-type]
     assert seen == [None]
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "-1"
-    asked = SimpleNamespace(**{**vars(settings), "without_gpu": True})
-    assert outside.Outside(asked, lambda: None, True).look([]) == []  # type: ignore[arg-type]
+    without_gpu = SimpleNamespace(**{**vars(settings), "without_gpu": True})
+    assert outside.Outside(without_gpu, lambda: None, True).look([]) == []  # type: ignore[arg-type]

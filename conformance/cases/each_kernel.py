@@ -32,13 +32,13 @@ class EachKernel:
             if selection.tier == "quick" and not kernel.core:
                 continue
             start = [kernel.name] if place or not self.parameters else []  # the first was once the only one
-            asked = kernel
+            fitting = kernel
             with contained(kernel):
                 if kernel.name not in own_kernels():
                     ways = (fitted(kernel, ANY, ANY, target) for target in selection.targets)
-                    asked = next(filter(None, ways), kernel)
+                    fitting = next(filter(None, ways), kernel)
             for values in itertools.product(*self.parameters.values()):
-                table.rows["-".join([*start, *map(identify, values)])] = (asked, *values)
+                table.rows["-".join([*start, *map(identify, values)])] = (fitting, *values)
         return table
 
 

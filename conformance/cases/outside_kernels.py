@@ -40,19 +40,19 @@ class Answers:
 def answers(kernel: Kernel, targets: Sequence[Target]) -> Answers:
     """What ``kernel`` says of its examples on ``targets``: of every dtype with every config, and with one config in
     every shape, order and variant."""
-    given, first = Answers(), dict[str, str]()
-    for way, dtype, plan in _asked(kernel, targets, given.plans):
+    collected, first = Answers(), dict[str, str]()
+    for way, dtype, plan in _asked(kernel, targets, collected.plans):
         reason = way.refusal(plan)
         if reason is None:
-            of = given.taken
+            of = collected.taken
         else:
             kind = f"{reason.code.value} {'' if reason.subject == plan.config.id else reason.subject}"
-            of = given.refused.setdefault(first.setdefault(kind, str(reason)), defaultdict(dict))
-        asked = {"dtype": dtype, "config": plan.config.id, "target": plan.target.id}
-        asked |= {"shape": way.usual_shape, "orders": orders_of(plan.problem), "variant": plan.variant.id or "plain"}
-        for name, value in asked.items():
+            of = collected.refused.setdefault(first.setdefault(kind, str(reason)), defaultdict(dict))
+        values = {"dtype": dtype, "config": plan.config.id, "target": plan.target.id}
+        values |= {"shape": way.usual_shape, "orders": orders_of(plan.problem), "variant": plan.variant.id or "plain"}
+        for name, value in values.items():
             of[name][value] = None
-    return given
+    return collected
 
 
 def _asked(kernel: Kernel, targets: Sequence[Target], taken: list[Plan]) -> Iterator[tuple[Kernel, str, Plan]]:

@@ -54,8 +54,8 @@ def _cases(name: str, chosen: Any, tier: str) -> Counter[str]:
     """The number of cases of each suite."""
     lookup = import_with_stack("cases.lookup", "check-kernel")
     selection = import_with_stack("cases.case_table", "check-kernel").Selection
-    asked = selection(chosen, tier, (name,), asked_for_targets=True)
-    suites: Iterable[str] = (case.partition(".py")[0].removeprefix("test_") for case in lookup.case_ids(asked))
+    of_kernel = selection(chosen, tier, (name,), asked_for_targets=True)
+    suites: Iterable[str] = (case.partition(".py")[0].removeprefix("test_") for case in lookup.case_ids(of_kernel))
     return Counter(suites)
 
 

@@ -2,11 +2,14 @@
 
 Up to Triton 3.8 the hash of a caller holds the module's constants that a callee uses only if the callee had a hash
 before (triton-lang/triton#10494). Processes that compile kernels in different orders then have different hashes, and
-miss each other's kernels. Where callees are hashed first, the order no longer counts.
+miss each other's kernels. Where callees are hashed first, the order no longer counts. Constants of one name in several
+modules are hashed in the order of their modules' addresses. A kernel that uses such, with unlike values, gets a hash of
+ours.
 """
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 from collections.abc import Iterator
 from types import ModuleType
@@ -23,8 +26,12 @@ def source_hash(function: Any) -> str | None:
     def visit(caller: Any) -> str:
         if id(caller) not in hashed and caller.hash is None:
             hashed.add(id(caller))
-            for callee in _named(caller.fn):
-                visit(callee)
+            callees = [visit(callee) for callee in _named(caller.fn)]
+            caller.cache_key  # noqa: B018  # Triton makes the hash when it is read
+            constants = _constants(caller)
+            if len({name for name, _, _ in constants}) < len({(name, value) for name, _, value in constants}):
+                parts = [inspect.getsource(caller.fn), caller.starting_line_number, callees, constants]
+                caller.hash = hashlib.sha256(repr(parts).encode()).hexdigest()
         return str(caller.cache_key)
 
     return visit(function) if _is_hashed(function) else None
@@ -38,6 +45,12 @@ def _named(function: Any) -> Iterator[Any]:
             yield from filter(_is_hashed, (getattr(value, name, None) for name in sorted(names.unbound)))
         elif _is_hashed(value):
             yield value
+
+
+def _constants(function: Any) -> list[tuple[str, str, str]]:
+    """The constants that Triton has seen ``function`` use, also through callees: name, module and value, sorted."""
+    seen = getattr(function, "used_global_vals", {}).items()
+    return sorted((name, str(scope.get("__name__")), repr(value)) for (name, _), (value, scope) in seen)
 
 
 def _is_hashed(value: Any) -> bool:

@@ -120,8 +120,8 @@ class _Planner:
     ) -> PlannedRun:
         """Notes what :func:`conformance.judging.conform.conform` compiles."""
         try:
-            asked = dataclasses.replace(kernel.usual_variant if variant is None else variant, **fields)
-            plan = kernel.plan(problem, config, target, asked)
+            whole = dataclasses.replace(kernel.usual_variant if variant is None else variant, **fields)
+            plan = kernel.plan(problem, config, target, whole)
         except NotApplicable as refusal:
             self.recorder.not_applicable(refusal.reason)
         for request, launch in launches_to_compile(plan).values():

@@ -60,17 +60,17 @@ def pytest_load_initial_conftests(
 
 def _begin_anew(config: pytest.Config) -> None:
     """Runs pytest anew with ``--run-dir=DIR`` if it has taken the DIR of ``--run-dir DIR`` for a place of tests."""
-    given = config.invocation_params
+    invocation = config.invocation_params
     taken = {str(path) for path in config.known_args_namespace.file_or_dir}
-    separate = _joined(given)
-    if taken & {str(word) for word in given.args} - {str(word) for word in separate.args}:
-        raise SystemExit(pytest.main(list(separate.args), plugins=given.plugins))
+    separate = _joined(invocation)
+    if taken & {str(word) for word in invocation.args} - {str(word) for word in separate.args}:
+        raise SystemExit(pytest.main(list(separate.args), plugins=invocation.plugins))
 
 
-def _joined(given: pytest.Config.InvocationParams) -> pytest.Config.InvocationParams:
+def _joined(invocation: pytest.Config.InvocationParams) -> pytest.Config.InvocationParams:
     """The same with each path joined to its option, for the command line of the workers."""
-    words = joined([str(word) for word in given.args])
-    return type(given)(args=tuple(words), plugins=given.plugins, dir=given.dir)
+    words = joined([str(word) for word in invocation.args])
+    return type(invocation)(args=tuple(words), plugins=invocation.plugins, dir=invocation.dir)
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)

@@ -200,13 +200,13 @@ class SessionRun:
 
     def _refuse_filters_that_match_nothing(self) -> None:
         settings = self._settings
-        given = {
+        narrowing = {
             "--conformance-case": [settings.case] if settings.case else [],
             "--kernel": settings.kernels,
             "--suite": settings.suites,
             **{option: [text] if text else [] for option, text in self._expressions.items()},
         }
-        filters = " ".join(f"{option} {value}" for option, values in given.items() for value in values)
+        filters = " ".join(f"{option} {value}" for option, values in narrowing.items() for value in values)
         if filters:
             others = [f"--tier {settings.tier}", *(f"--target {target}" for target in settings.targets)]
             raise pytest.UsageError(f"{filters}: no case of {' '.join(others)} has that; see 'conformance list'")

@@ -138,8 +138,8 @@ class SharedCollection:
         if self._collects:
             told = self._leave(session)
         elif self._given is not None:
-            items = given = GivenItems(self._given, self._parametrisation.groups, self._collected)
-            told = [nodeid for nodeid in self._given if given.known(nodeid)]
+            items = made_later = GivenItems(self._given, self._parametrisation.groups, self._collected)
+            told = [nodeid for nodeid in self._given if made_later.known(nodeid)]
             told = [IN_FOLDER] if len(told) == len(self._given) else told
         if told is not None:
             session.items = [cast(pytest.Item, SimpleNamespace(nodeid=nodeid)) for nodeid in told]

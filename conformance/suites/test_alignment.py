@@ -69,16 +69,16 @@ def test_refusal_names_operand_bytes_and_rule(conform, recorder, kernel, target,
             "typed", (reason.code, reason.subject) == (code, operand), f"{code.value} of {operand} expected"
         )
         recorder.verdict("rule", rule in reason.detail and any(c.isdigit() for c in reason.detail), reason.detail)
-    asked = {**catalogue.own_kernels(), kernel.name: kernel}  # what other packages take is no affair of this kernel
+    kernels = {**catalogue.own_kernels(), kernel.name: kernel}  # what other packages take is no affair of this kernel
     try:
-        catalogue.select(problem, target, variant, asked)
+        catalogue.select(problem, target, variant, kernels)
         carried = None
     except NoApplicableKernel as error:
         carried = error.reasons
     recorder.verdict(
         "in NoApplicableKernel", carried is not None and carried.get(kernel.name) is not None, str(carried)
     )
-    complete = carried is not None and carried.keys() == asked.keys()
+    complete = carried is not None and carried.keys() == kernels.keys()
     recorder.verdict("every kernel gives its reason", complete, str(sorted(carried or ())))
 
 

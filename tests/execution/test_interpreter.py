@@ -325,8 +325,8 @@ ACCESSED = """
             places, values, mask = (np.asfortranarray(array) for array in (places, values, mask))
         places = np.where(mask, places, 1 << 50)  # nothing lies there
         bytes = np.frombuffer(draw.bytes(60_000), dtype=np.uint8) % 2
-        given = bytes, places.astype(np.uint64), values, memoryview(mask) if number % 5 == 1 else mask
-        different += accessed(own, *given) != accessed(ours, *given)
+        arguments = bytes, places.astype(np.uint64), values, memoryview(mask) if number % 5 == 1 else mask
+        different += accessed(own, *arguments) != accessed(ours, *arguments)
     print(different)
 """
 

@@ -30,9 +30,9 @@ def bad_kernel() -> CaseRecord:
             verdicts += [Verdict(f"repeat/{fill}@{config}", False, DIFFER)]
         verdicts += [Verdict(f"diagnosis@{config}", False, "every tile is wrong\nOBSERVED 2688 elements are NaN")]
         verdicts += [Verdict(f"codegen/{n}@{config}", True, "matches line 250") for n in range(13)]
-    said = "\n".join(f"{verdict.check}: {verdict.text}" for verdict in verdicts if not verdict.passed)
+    diagnosis = "\n".join(f"{verdict.check}: {verdict.text}" for verdict in verdicts if not verdict.passed)
     resources = {"resources": {f"figure {n}": n for n in range(20)}}
-    return failing("bad", verdicts=tuple(verdicts), diagnosis=said, observed=resources)
+    return failing("bad", verdicts=tuple(verdicts), diagnosis=diagnosis, observed=resources)
 
 
 @pytest.fixture(scope="module")

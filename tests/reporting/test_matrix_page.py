@@ -90,8 +90,8 @@ def test_names_cannot_be_markup(stacks):
 def test_the_page_has_no_violation_that_axe_knows(reader, address):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     page = opened(reader, address).page
-    found = axe.Axe().run(page)
-    assert found.violations_count == 0, found.generate_report()
+    results = axe.Axe().run(page)
+    assert results.violations_count == 0, results.generate_report()
 
 
 def test_runs_without_figures_say_how_to_get_them(tmp_path):

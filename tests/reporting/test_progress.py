@@ -52,9 +52,9 @@ def test_lines_come_now_and_then_until_the_work_is_hidden(monkeypatch):
     display.hide()
     assert set(lines) == {"3 of 7 kernels compiled, 1 failing"}
     assert len(kept) > len(lines)
-    said = len(lines)
+    before = len(lines)
     time.sleep(0.1)
-    assert len(lines) == said
+    assert len(lines) == before
     assert stream.getvalue() == ""
 
 
