@@ -34,11 +34,16 @@ def check_suites(names: Iterable[str], folders: Sequence[Path] = (PACKAGE_SUITES
 def check_target_spelling(specs: Iterable[str]) -> None:
     """Raises :class:`UnknownName` for a target that no installed Triton could offer. Needs no torch or triton, unless
     an installed package brings targets."""
-    names = [spec.removeprefix("hip:").replace("cuda:", "sm_") for spec in specs]
-    names = [name for name in names if name.partition(":")[0] != "device"]
+    names = target_ids(specs)
     known = {target.id for target in targets.known_targets()}
     if not set(names) <= known and not entry_points(group=targets.ENTRY_POINTS):
         _check("--target", "target", set(names), [*known, "device"])
+
+
+def target_ids(specs: Iterable[str]) -> list[str]:
+    """The ids of the targets that ``specs`` name, less those that name a device by its number."""
+    names = [spec.removeprefix("hip:").replace("cuda:", "sm_") for spec in specs]
+    return [name for name in names if name.partition(":")[0] != "device"]
 
 
 def check_targets(specs: Iterable[str]) -> None:
@@ -50,13 +55,15 @@ def check_targets(specs: Iterable[str]) -> None:
         raise UnknownName(f"--target {error.args[0]}") from None
 
 
-def check_kernels(names: Iterable[str]) -> None:
-    """Raises :class:`UnknownName` unless each of ``names`` is a kernel of the catalogue. Imports torch and triton."""
+def check_kernels(names: Iterable[str], known: Collection[str] | None = None) -> None:
+    """Raises :class:`UnknownName` unless each of ``names`` is one of the ``known`` kernels. Unless they are given, they
+    are those of the catalogue, for which torch and triton are imported."""
     wanted = set(names)
-    if wanted:
+    if wanted and known is None:
         from conformance.kernels.catalogue import catalogue
 
-        _check("--kernel", "kernel", wanted, catalogue())
+        known = catalogue()
+    _check("--kernel", "kernel", wanted, known or ())
 
 
 def _check(option: str, kind: str, names: set[str], known: Collection[str]) -> None:

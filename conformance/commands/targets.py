@@ -15,7 +15,9 @@ HELP = "Show devices and compile targets, and which capabilities they have or la
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET", nargs="?", help="say of this target why it lacks what it lacks")
-    parser.add_argument("--json", action="store_true", help="as JSON, with the stack and whether it can interpret")
+    parser.add_argument(
+        "--json", action="store_true", help="as JSON, with the stack, its kernels, and whether it can interpret"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -38,12 +40,14 @@ def run(arguments: argparse.Namespace) -> int:
 def _data(targets: Any, gpus: Any) -> dict[str, Any]:
     from conformance.machine.versions import imported_versions, machine_stack
 
+    catalogue = import_with_stack("kernels.catalogue", "targets --json")
     return {
         "stack": {**machine_stack(gpus), **imported_versions()},
         "devices": [target.id for target in targets.devices()],
         "targets": [target.id for target in targets.compile_targets()],
         "lacking": {name: str(reason) for name, reason in targets.unavailable_targets().items()},
         "interpreter": None if gpus.entries else _why_not_interpreted(),
+        "kernels": list(catalogue.catalogue()),
     }
 
 

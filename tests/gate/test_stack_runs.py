@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from conformance.cases.known_names import UnknownName
 from conformance.commands.shared import gate_runs
 from conformance.gate.stacks import stack_runs as running
 from conformance.gate.stacks.environments import Environment
@@ -52,8 +53,11 @@ if does == "change":
     Path(os.environ["PLACE"]).write_text("changed = True")
 sys.exit(int(does) if does.isdigit() else 0)
 """
-SAYS = '{"stack": {"triton": "4.0"}, "targets": ["sm_90"], "lacking": {}, "devices": [], "interpreter": null}'
-CAN = Abilities({"triton": "4.0"}, ("sm_90",), {}, (), None)
+SAYS = """{
+    "stack": {"triton": "4.0"}, "targets": ["sm_90"], "lacking": {}, "devices": [], "interpreter": null,
+    "kernels": ["mm"]
+}"""
+CAN = Abilities({"triton": "4.0"}, ("sm_90",), {}, (), None, ("mm",))
 
 
 @pytest.fixture(autouse=True)
@@ -254,7 +258,38 @@ def test_two_runs_of_one_gate_are_judged_by_the_same_code(tmp_path: Path, monkey
     monkeypatch.setattr(gate_runs, "build", lambda stack, cache: environment(tmp_path / "stack"))
     monkeypatch.setattr(gate_runs, "abilities", lambda stack: dataclasses.replace(CAN, stack={"harness": "one"}))
     with pytest.raises(RunError, match="the harness's code changed before the run with 'current' began"):
-        gate_runs.runs([parse("current")] * 2, [], [], tmp_path, gate_runs.Stages(5))
+        gate_runs.runs([parse("current")] * 2, [], [], [], tmp_path, gate_runs.Stages(5))
+
+
+@pytest.fixture
+def old_and_new(tmp_path: Path, monkeypatch):
+    """Runs two stacks with targets and kernels that the user named; the old one alone has the kernel "lost"."""
+    stacks = [dataclasses.replace(parse("current"), name=name) for name in ("old", "new")]
+    can = {name: dataclasses.replace(CAN, stack={"harness": "one"}, kernels=("mm",)) for name in ("old", "new")}
+    can["old"] = dataclasses.replace(can["old"], kernels=("mm", "lost"))
+    monkeypatch.setattr(gate_runs, "code_digest", lambda: "one")
+    monkeypatch.setattr(gate_runs, "run", lambda *arguments: (tmp_path, False))
+    monkeypatch.setattr(gate_runs, "build", lambda stack, cache: Standing(stack, tmp_path, {}))
+    monkeypatch.setattr(gate_runs, "abilities", lambda environment: can[environment.stack.name])
+    return lambda targets, kernels: gate_runs.runs(stacks, [], targets, kernels, tmp_path, gate_runs.Stages(5))
+
+
+@pytest.mark.parametrize(
+    ("targets", "kernels", "message"),
+    [
+        ((), ("mm", "lost", "lsot"), "--kernel lsot: there is no such kernel; did you mean lost"),
+        (("cuda:90", "sm_9"), (), "stack 'old' cannot compile for sm_9: it knows no such target"),
+        ((), ("lost",), "stack 'new' has no kernel lost: there is nothing to run with it"),
+    ],
+)
+def test_a_name_that_no_stack_knows_is_refused_before_the_first_run(old_and_new, targets, kernels, message) -> None:
+    with pytest.raises((RunError, UnknownName), match=message):
+        old_and_new(targets, kernels)
+
+
+def test_a_kernel_that_one_stack_lacks_is_said(old_and_new, capsys) -> None:
+    assert len(old_and_new(("device:0", "sm_90"), ("mm", "lost"))) == 2
+    assert "new: lacks the kernel lost" in capsys.readouterr().err.splitlines()
 
 
 def test_the_gate_says_which_stage_begins(tmp_path: Path, monkeypatch, capsys) -> None:
@@ -262,7 +297,7 @@ def test_the_gate_says_which_stage_begins(tmp_path: Path, monkeypatch, capsys) -
     monkeypatch.setattr(gate_runs, "run", lambda *arguments: (tmp_path, False))
     monkeypatch.setattr(gate_runs, "build", lambda stack, cache: environment(tmp_path / "stack"))
     monkeypatch.setattr(gate_runs, "abilities", lambda stack: dataclasses.replace(CAN, stack={"harness": "one"}))
-    gate_runs.runs([parse("current")] * 2, [], [], tmp_path, gate_runs.Stages(5))
+    gate_runs.runs([parse("current")] * 2, [], [], [], tmp_path, gate_runs.Stages(5))
     stages = [line for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
     assert [line.partition(" ")[0] for line in stages] == ["[1/5]", "[2/5]", "[3/5]", "[4/5]"]
     assert stages[3] == "[4/5] current: the suites run"

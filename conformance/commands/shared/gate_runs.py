@@ -62,7 +62,7 @@ def _count(text: str) -> int:
     return int(text)
 
 
-@command_errors(StackError, RunError, OSError)  # OSError: such as a cache that cannot be written
+@command_errors(StackError, RunError, known_names.UnknownName, OSError)  # OSError: a cache that cannot be written
 def run_stacks(arguments: argparse.Namespace, stacks: Sequence[Stack], stages: Stages) -> list[StackRun]:
     """A run for each of ``stacks``, in their order, with the user's options. Raises :class:`CommandError`; for
     unusable files before the first run."""
@@ -75,13 +75,14 @@ def run_stacks(arguments: argparse.Namespace, stacks: Sequence[Stack], stages: S
         options += [word for value in getattr(arguments, name) for word in (f"--{name}", value)]
     options += ["--compile-only"] * arguments.compile_only + ["--no-gpu"] * arguments.no_gpu
     # the stacks' processes run in other directories
-    return runs(stacks, options, arguments.target, (arguments.cache or default_cache()).resolve(), stages)
+    cache = (arguments.cache or default_cache()).resolve()
+    return runs(stacks, options, arguments.target, arguments.kernel, cache, stages)
 
 
 @command_errors(known_names.UnknownName)
 def _check_names(arguments: argparse.Namespace, stacks: Sequence[Stack]) -> None:
     """Raises :class:`CommandError` for a suite, target or kernel that no stack can have. Packages of a stack may bring
-    kernels, and here may be no torch: then the stack's own run refuses a kernel."""
+    kernels, and here may be no torch: then the stacks are asked for their kernels when they have been built."""
     known_names.check_suites(arguments.suite)
     known_names.check_target_spelling(arguments.target)
     if not any(stack.sites or stack.wheels for stack in stacks):
@@ -90,11 +91,17 @@ def _check_names(arguments: argparse.Namespace, stacks: Sequence[Stack]) -> None
 
 
 def runs(
-    stacks: Sequence[Stack], options: Sequence[str], targets: Sequence[str], cache: Path, stages: Stages
+    stacks: Sequence[Stack],
+    options: Sequence[str],
+    targets: Sequence[str],
+    kernels: Sequence[str],
+    cache: Path,
+    stages: Stages,
 ) -> list[StackRun]:
     """A run for each of ``stacks``. The runs come one after the other, because each uses every core and every GPU.
     Equal stacks have a run each, so that their comparison shows what changes by itself. Every stack is built and
-    checked before the first run. Raises StackError or RunError."""
+    checked before the first run: ``targets`` and ``kernels`` are those that the user named. Raises StackError, RunError
+    or :class:`known_names.UnknownName`."""
     code = code_digest()
     environments, able = [], []
     for stack in stacks:
@@ -104,6 +111,7 @@ def runs(
     for environment, can in zip(environments, able, strict=True):
         _introduce(environment, can)
         _check_stack(environment, can, code, targets)
+    _check_kernels(stacks, able, kernels)
     stack_runs, times = [], Counter[tuple[object, ...]]()
     for environment, can in zip(environments, able, strict=True):
         name = environment.stack.name
@@ -131,9 +139,22 @@ def _check_stack(environment: Environment, can: Abilities, code: str, targets: S
             f"stack {name!r} brings a triton-conformance of its own: {can.stack.get('harness')}; "
             "all stacks must be judged by the same: remove it from the stack's packages"
         )
-    lost = "; ".join(f"{target}: {can.lacking[target]}" for target in targets if target in can.lacking)
+    lost = [target for target in known_names.target_ids(targets) if target not in can.targets]
     if lost:
-        raise RunError(f"stack {name!r} cannot compile for {lost}")
+        reasons = "; ".join(f"{target}: {can.lacking.get(target, 'it knows no such target')}" for target in lost)
+        raise RunError(f"stack {name!r} cannot compile for {reasons}")
+
+
+def _check_kernels(stacks: Sequence[Stack], able: Sequence[Abilities], kernels: Sequence[str]) -> None:
+    """Raises :class:`known_names.UnknownName` for one of the ``kernels`` that no stack has, and RunError for a stack
+    that has none of them. Which of them a stack lacks is printed: that it has lost a kernel is a finding."""
+    known_names.check_kernels(kernels, {name for can in able for name in can.kernels})
+    for stack, can in zip(stacks, able, strict=True):
+        lost = [name for name in kernels if name not in can.kernels]
+        if lost and len(lost) == len(kernels):
+            raise RunError(f"stack {stack.name!r} has no kernel {' or '.join(lost)}: there is nothing to run with it")
+        for name in lost:
+            print(f"{stack.name}: lacks the kernel {name}", file=sys.stderr)
 
 
 def new_output() -> Path:

@@ -49,13 +49,14 @@ class RunError(Exception):
 class Abilities:
     """What an environment can do, as its own ``conformance targets`` says. ``stack``: its versions; ``targets``: ids of
     the targets it compiles for; ``lacking``: other targets, and why it does not; ``interpreter``: why it interprets
-    nothing, None if it does."""
+    nothing, None if it does; ``kernels``: names of the kernels that it has."""
 
     stack: Mapping[str, Any]
     targets: tuple[str, ...]
     lacking: Mapping[str, str]
     devices: tuple[str, ...]
     interpreter: str | None
+    kernels: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -85,9 +86,9 @@ def abilities(environment: Environment) -> Abilities:
             check=False,
         )
         data = json.loads(done.stdout)
-        return Abilities(
-            data["stack"], tuple(data["targets"]), data["lacking"], tuple(data["devices"]), data["interpreter"]
-        )
+        targets, devices = tuple(data["targets"]), tuple(data["devices"])
+        kernels = tuple(data.get("kernels", ()))  # an older harness in the stack's packages does not say it
+        return Abilities(data["stack"], targets, data["lacking"], devices, data["interpreter"], kernels)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RunError(f"stack {environment.stack.name!r} does not start: {error}") from None
     except (ValueError, KeyError, TypeError):
