@@ -153,6 +153,34 @@ def test_a_command_about_the_device_says_that_there_is_none(monkeypatch, capsys,
     assert capsys.readouterr().err == f"conformance: {command} needs a GPU: torch sees no accelerator here\n"
 
 
+@pytest.mark.parametrize("words", ["targets", "targets --json", "check-kernel mm", "list --fills"])
+def test_a_command_says_that_torch_is_broken(tmp_path, words):
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise OSError('libc.so: no such file')")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    command = [sys.executable, "-m", "conformance", *words.split()]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
+    assert (result.returncode, result.stdout) == (cli.USAGE, "")
+    assert "torch is installed and cannot be loaded: OSError: libc.so: no such file" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_run_is_not_warned_of_what_the_command_has_imported(tmp_path):
+    """pytest asks installed packages that have plugins which modules are theirs."""
+    installed = tmp_path / "site" / "triton_conformance-0.dist-info"
+    installed.mkdir(parents=True)
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: triton-conformance\nVersion: 0\n")
+    (installed / "RECORD").write_text("conformance/__init__.py,,\n")
+    (installed / "entry_points.txt").write_text("[pytest11]\nconformance.plugin = conformance.plugin\n")
+    (tmp_path / "test_a.py").write_text("def test_a(): pass\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(installed.parent), str(ROOT)])}
+    code = "import sys, conformance.cli, pytest; sys.exit(pytest.main(['-p', 'conformance.plugin', 'test_a.py']))"
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
+    assert result.returncode == 0
+    assert "PytestAssertRewriteWarning" not in result.stdout
+
+
 def test_each_command_is_a_module_and_says_what_it_does(capsys):
     folder = ROOT / "conformance" / "commands"
     modules = sorted(name.replace("-", "_") for name in cli.COMMANDS)

@@ -7,6 +7,7 @@ import sys
 
 from conformance.commands import CommandError, takes_any_option
 from conformance.commands.shared import suites
+from conformance.commands.shared.stack_modules import import_with_stack
 from conformance.gate.run_options import joined
 from conformance.reporting.text import markdown_table
 
@@ -28,11 +29,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Returns pytest's exit status. Raises :class:`CommandError` if no case is left."""
     if arguments.fills:
-        from conformance.inputs.fills import fill_table
-        from conformance.kernels.catalogue import catalogue
-
-        catalogue()  # families of installed packages register their fills
-        print(markdown_table(fill_table()))
+        import_with_stack("kernels.catalogue", "list --fills").catalogue()  # installed packages register fills
+        print(markdown_table(import_with_stack("inputs.fills", "list --fills").fill_table()))
         return 0
     import pytest
 

@@ -1,8 +1,9 @@
-"""The versions under test, found without importing torch or triton."""
+"""The versions under test, found without importing torch or triton, and whether these two can be loaded."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import platform
 import sys
 
@@ -29,6 +30,19 @@ def imported_versions() -> dict[str, str]:
     """The versions of torch and triton that this process imported: metadata may describe another build."""
     versions = {name: getattr(sys.modules.get(name), "__version__", None) for name in ("torch", "triton")}
     return {name: str(version) for name, version in versions.items() if version is not None}
+
+
+def unloadable() -> str | None:
+    """Imports torch and triton, as far as they are installed. Returns a sentence about the first of them that cannot be
+    loaded, such as one whose libraries are missing; None if there is none."""
+    for name in ("torch", "triton"):
+        try:
+            if importlib.util.find_spec(name) is not None:
+                importlib.import_module(name)
+        except Exception as error:  # whatever a broken package raises
+            first_line = (str(error).strip().splitlines() or [""])[0]
+            return f"{name} is installed and cannot be loaded: {type(error).__name__}: {first_line}"
+    return None
 
 
 def _version(distribution: str) -> str | None:

@@ -28,6 +28,7 @@ from conformance.plugin.filters import NEIGHBOURS, Collecting
 from conformance.plugin.fixtures import recorder
 from conformance.plugin.outside import Outside, load_packages, remember
 from conformance.plugin.progress import RunProgress
+from conformance.plugin.record_files import refusal_file
 from conformance.plugin.session_hooks import JUNIT_FILE, SessionRun, new_folder, own_stderr
 from conformance.plugin.shared_collection import SharedCollection
 
@@ -171,12 +172,14 @@ def _words(config: pytest.Config) -> list[str]:
 
 
 def _configure_worker(config: pytest.Config, from_main: Mapping[str, Any]) -> None:
-    """A worker of xdist; ``from_main`` is what :class:`SessionRun` told it."""
-    gpu = from_main["conformance_gpu"]
-    _prepare_process(config, gpu, from_main["conformance_workers"], executes=True)
-    process = CaseProcess(
-        Path(from_main["conformance_folder"]), from_main["workerid"], gpu, dict(from_main["conformance_stack"])
-    )
+    """A worker of xdist; ``from_main`` is what :class:`SessionRun` told it, and learns why a worker cannot begin."""
+    gpu, folder = from_main["conformance_gpu"], Path(from_main["conformance_folder"])
+    try:
+        _prepare_process(config, gpu, from_main["conformance_workers"], executes=True)
+    except pytest.UsageError as error:
+        refusal_file(folder, from_main["workerid"]).write_text(str(error), encoding="utf-8")
+        raise
+    process = CaseProcess(folder, from_main["workerid"], gpu, dict(from_main["conformance_stack"]))
     config.stash[fixtures.RUN_FOLDER] = process.folder, process.name
     recording = ItemRecording(options.settings(config), process, CaseIds(config))
     config.pluginmanager.register(recording, "conformance-items")
@@ -230,6 +233,7 @@ def _prepare_process(config: pytest.Config, gpu: str | None, workers: int, execu
 
 def _load_judging(config: pytest.Config) -> None:
     """Registers what gives the package's suites their cases and their fixtures; torch and triton come with it."""
+    options.check_stack()
     try:
         importlib.import_module("conformance.judging.inductor_judge")
     except (ImportError, OSError) as error:

@@ -22,6 +22,7 @@ from conformance.gate.user_files.expected_failures import ExpectedFailures, read
 from conformance.gate.user_files.toml_entries import EntryError
 from conformance.judging.settings import Settings
 from conformance.machine.gpus import Gpus, find_gpus
+from conformance.machine.versions import unloadable
 from conformance.plugin import case_ids
 from conformance.plugin.case_ids import suite_of
 
@@ -80,6 +81,17 @@ def check_packages() -> None:
         raise pytest.UsageError(f"the conformance suites need {', '.join(missing)}: {advice}")
 
 
+def check_stack() -> None:
+    """Raises pytest.UsageError if torch or triton is installed and broken. Imports both, so the environment must have
+    been prepared."""
+    broken = unloadable()
+    if broken is not None:
+        raise pytest.UsageError(
+            f"the conformance suites need torch and triton: {broken}; install your vendor's build, or "
+            "triton-conformance[stack]"
+        )
+
+
 def check_names(chosen: Settings, suites: Sequence[Path]) -> None:
     """Raises pytest.UsageError for a suite or a target that there cannot be. Needs no torch and triton.
 
@@ -100,6 +112,8 @@ def check_names(chosen: Settings, suites: Sequence[Path]) -> None:
 def check_names_with_stack(chosen: Settings, suites: Sequence[Path]) -> None:
     """Raises pytest.UsageError for a target or a kernel that there is not. Imports torch and triton if some are named,
     so the environment must have been prepared. Suites beside the package's may have kernels of their own."""
+    if chosen.targets or chosen.kernels:
+        check_stack()
     try:
         known_names.check_targets(chosen.targets)
         if len(suites) == 1 and KERNELS_MAY_BE_LOST not in os.environ:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from conformance.judging.settings import Settings
+from conformance.plugin.options import check_stack
 from conformance.records import CaseRecord, Status
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def load_packages() -> None:
     """Loads the kernels and targets of installed packages. Raises pytest.UsageError for one that cannot be loaded."""
     if not entry_points(group=KERNELS) and not entry_points(group=TARGETS):
         return
+    check_stack()
     from conformance.kernels.catalogue import catalogue
     from conformance.targets import OutsideError, compile_targets
 

@@ -96,6 +96,11 @@ def process_file(folder: Path, worker: str) -> Path:
     return folder / f"process-{worker}.txt"
 
 
+def refusal_file(folder: Path, worker: str) -> Path:
+    """Where a worker says why it cannot run any case."""
+    return folder / f"refusal-{worker}.txt"
+
+
 def foreseen(folder: Path, worker: str, case: str) -> CaseRecord | None:
     """The last record that the dead ``worker`` foresaw, if it is of this ``case``."""
     last = _last_foreseen(folder, worker)

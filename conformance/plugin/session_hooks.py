@@ -30,7 +30,7 @@ from conformance.plugin.case_ids import CaseIds, check_case_ids, suite_of
 from conformance.plugin.compile_stage import RunStage
 from conformance.plugin.outside import Outside
 from conformance.plugin.progress import RunProgress
-from conformance.plugin.record_files import RecordFile, foreseen, merge, stacks_file, written
+from conformance.plugin.record_files import RecordFile, foreseen, merge, refusal_file, stacks_file, written
 from conformance.plugin.run_signals import RunSignals
 from conformance.plugin.watchdog import PROCESS_ENDED
 from conformance.plugin.worker_watch import WorkerWatch
@@ -231,8 +231,11 @@ class SessionRun:
 
     # Workers that die
 
-    @pytest.hookimpl(optionalhook=True)
+    @pytest.hookimpl(optionalhook=True, tryfirst=True)  # before xdist prints the worker's traceback
     def pytest_testnodedown(self, node: Any, error: object | None) -> None:
+        refusal = refusal_file(self.folder, node.gateway.id)
+        if refusal.exists():
+            raise pytest.UsageError(refusal.read_text(encoding="utf-8"))
         self._leases.give_back(node.gateway.id)
         self._watch.forget(node)
         if error is None or node.gateway.id in self._collected_workers:

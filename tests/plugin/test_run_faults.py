@@ -281,3 +281,20 @@ def test_without_n_a_segfault_costs_one_case(project):
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert project.statuses == {**GOOD_STATUSES, "test_bad": "crash"}
     assert project.info.problems == ()
+
+
+@pytest.mark.parametrize("package", ["torch", "triton"])
+def test_a_package_that_is_installed_and_broken_is_one_sentence(bare, workers, monkeypatch, package):
+    """Only the workers load it: what stops them is no crash, and no fault of the harness."""
+    for name in ("torch", "triton"):
+        (bare.path / name).mkdir()
+        (bare.path / name / "__init__.py").write_text(
+            "raise OSError('libc.so: no such file\\nmore')" * (name == package)
+        )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(bare.path), os.environ["PYTHONPATH"]]))
+    result = bare.run("--pyargs", "conformance.suites", *(workers or ("-n", "0")))
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    sentence = f"*: {package} is installed and cannot be loaded: OSError: libc.so: no such file; install*"
+    result.stderr.fnmatch_lines([f"ERROR{sentence}"])
+    assert "Traceback" not in result.stdout.str() + result.stderr.str()
+    assert not (bare.path / "reports").exists()
