@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from conformance.cases import scenarios
+from conformance.cases import outside_kernels, scenarios
 from conformance.cases.case_table import Selection, cases_of
 from conformance.cases.each_kernel import first_plan
 from conformance.cases.scenarios import ragged
@@ -82,6 +82,27 @@ def test_a_fault_in_each_is_found(tmp_path: Path) -> None:
     statuses = _statuses(tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
     assert {name for name in THREE if "fail" in statuses[name]} == set(THREE)
+
+
+def test_a_refusal_in_other_words_than_ours_is_no_fault(tmp_path: Path) -> None:
+    options = ["--suite", "alignment", "--suite", "tma_store", "--kernel", "tutorial_contiguous"]
+    done = _run(tmp_path, "--no-gpu", "--target", "sm_90", *options, TUTORIAL_MORE="tutorial_contiguous")
+    assert _statuses(tmp_path) == {"tutorial_contiguous": {"pass", "not-applicable", "not-run"}}
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("activation", "status"), [("", "not-applicable"), ("leaky_relu", "fail")])
+def test_a_config_that_does_not_fit_is_passed_over_as_a_tuner_does(
+    tmp_path: Path, activation: str, status: str
+) -> None:
+    """Unless its numbers are wrong, which the interpreter shows on any target."""
+    options = ["--suite", "config_space", "--kernel", "tutorial_oversized", "-k", "128x128x128-s3-w4"]
+    more = {"TUTORIAL_MORE": "tutorial_oversized", "TUTORIAL_ACTIVATION": activation}
+    _run(tmp_path, "--no-gpu", "--target", "gfx1201", *options, **more)
+    assert _statuses(tmp_path) == {"tutorial_oversized": {status}}
+    reasons = {str(record.reason) for record in read_records(tmp_path / "run").records if record.reason}
+    assert all(reason.startswith("shared-memory (128x128x128-s3-w4): shared memory: ") for reason in reasons)
+    assert bool(reasons) == (status == "not-applicable")
 
 
 def test_a_kernel_without_a_case_fails_the_run_and_the_others_are_judged(tmp_path: Path) -> None:
@@ -203,6 +224,20 @@ def test_a_kernel_is_asked_in_the_way_that_it_takes() -> None:
     problem = way.problem("bf16", *ragged(way, config, "bf16", aligned=False))
     assert way.plan(problem, config, HOPPER).variant.static
     assert picky.usual_variant == Variant()
+
+
+def test_what_is_wrong_with_a_config_is_said_beside_what_is_wrong_with_the_usual_way() -> None:
+    class Narrow(Picky):
+        def refusal(self, plan: Plan) -> Reason | None:
+            if not (reason := super().refusal(plan)) and plan.config == self.configs[1]:
+                return Reason(ReasonCode.CONFIG, "block_n", "BLOCK_N is too large")
+            return reason
+
+    narrow = Narrow("narrow", "mm", "mm")
+    narrow.configs = narrow.configs[:2]
+    refusals = outside_kernels.answers(narrow, [HOPPER]).refusals
+    (sentence,) = [text for text in refusals if "BLOCK_N is too large" in text]
+    assert f"config {narrow.configs[1].id};" in sentence
 
 
 def test_a_dtype_that_no_way_changes_has_no_way() -> None:

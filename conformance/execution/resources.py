@@ -62,11 +62,7 @@ def read_resources(stages: Mapping[str, Path], metadata: Mapping[str, Any]) -> K
 def over_limits(resources: KernelResources, target: Target) -> list[str]:
     """What is past ``target``'s limits, one sentence each; empty if everything fits."""
     limits = target.limits
-    findings = []
-    if resources.shared_memory > limits.shared_memory:
-        findings.append(
-            f"shared memory: {resources.shared_memory} bytes per block, {target.id} has {limits.shared_memory}"
-        )
+    findings = _over_shared_memory(resources, target)
     if limits.registers is not None and resources.registers > limits.registers:
         findings.append(f"registers: {resources.registers} per thread, {target.id} has {limits.registers}")
     allocated = _allocated_registers(resources, target)
@@ -75,9 +71,22 @@ def over_limits(resources: KernelResources, target: Target) -> list[str]:
             f"registers: {resources.registers} for each of {resources.threads} threads take {allocated} of the "
             f"{limits.block_registers} that {target.id} has per block"
         )
-    if limits.tensor_memory is not None and resources.tensor_memory > limits.tensor_memory:
-        findings.append(f"tensor memory: {resources.tensor_memory} columns, {target.id} has {limits.tensor_memory}")
-    return findings
+    return findings + _over_tensor_memory(resources, target)
+
+
+def over_memory(resources: KernelResources, target: Target) -> list[str]:
+    """What of :func:`over_limits` keeps a launch from beginning, so that an autotuner passes over the config."""
+    return _over_shared_memory(resources, target) + _over_tensor_memory(resources, target)
+
+
+def _over_shared_memory(resources: KernelResources, target: Target) -> list[str]:
+    used, limit = resources.shared_memory, target.limits.shared_memory
+    return [f"shared memory: {used} bytes per block, {target.id} has {limit}"] if used > limit else []
+
+
+def _over_tensor_memory(resources: KernelResources, target: Target) -> list[str]:
+    used, limit = resources.tensor_memory, target.limits.tensor_memory
+    return [f"tensor memory: {used} columns, {target.id} has {limit}"] if limit is not None and used > limit else []
 
 
 def _allocated_registers(resources: KernelResources, target: Target) -> int:

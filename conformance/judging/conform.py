@@ -12,17 +12,26 @@ from conformance.codegen_checks import Feature
 from conformance.execution import machine_code
 from conformance.execution.compilation import Artefact, CompileRequest
 from conformance.execution.interpreter import InterpreterUnsupported
-from conformance.execution.resources import over_limits
+from conformance.execution.resources import over_limits, over_memory
 from conformance.execution.trial import Trial
 from conformance.heuristics.configs import AnyConfig
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.case_reproducers import Reproducers
 from conformance.judging.harness import Harness, needed
-from conformance.kernels.catalogue import meta_launch
+from conformance.kernels.catalogue import meta_launch, own_kernels
 from conformance.kernels.kernel import Features, Kernel, NotApplicable, Plan, Variant
 from conformance.kernels.launch import Launch
 from conformance.problems import Problem
-from conformance.records import Check, CheckKind, CompileFailure, ConformanceFailure, Reason, Status, Verdict
+from conformance.records import (
+    Check,
+    CheckKind,
+    CompileFailure,
+    ConformanceFailure,
+    Reason,
+    ReasonCode,
+    Status,
+    Verdict,
+)
 from conformance.targets import Target
 
 Inspection = Callable[[Artefact], Verdict]
@@ -103,10 +112,13 @@ def _judge_plan(
     compilations = {name: harness.pool.submit(*launch) for name, launch in launches_to_compile(plan).items()}
     if harness.settings.has_gpu:  # first the code: a compiler that dies takes no device with it
         compiled = compile_plan(recorder, compilations)
+        _pass_over(recorder, kernel, plan, compiled)
         trial = run_plan(harness, recorder, kernel, plan, fills)
     else:  # the interpreter runs the plan while the pool compiles it
         trial = run_plan(harness, recorder, kernel, plan, fills)
         compiled = compile_plan(recorder, compilations)
+        if not isinstance(trial, Trial) or all(verdict.passed for verdict in trial.verdicts):
+            _pass_over(recorder, kernel, plan, compiled)
     verdicts = list(trial.verdicts) if isinstance(trial, Trial) else []
     if compiled is not None:
         with recorder.timed("check"):
@@ -119,6 +131,16 @@ def _judge_plan(
     if isinstance(trial, Reason):
         recorder.not_run(trial)
     return CaseRun(plan, trial, compiled.main if compiled is not None else None, recorder)
+
+
+def _pass_over(recorder: CaseRecorder, kernel: Kernel, plan: Plan, compiled: CompiledPlan | None) -> None:
+    """Ends the test as not applicable if the config of a kernel from elsewhere needs more memory than the target has,
+    and the kernel makes no estimate by which it could have refused: an autotuner passes over such a config, too."""
+    if compiled is None or kernel.name in own_kernels() or kernel.shared_memory(plan) is not None:
+        return
+    if excess := over_memory(compiled.main.resources, plan.target):
+        recorder.run_judged(kernel.name)
+        recorder.not_applicable(Reason(ReasonCode.SHARED_MEMORY, plan.config.id, "; ".join(excess)))
 
 
 def launches_to_compile(plan: Plan) -> dict[str, tuple[CompileRequest, Launch]]:

@@ -416,3 +416,14 @@ def test_an_output_of_any_rank_and_dtype_is_described():
     lse = round_to(part.expected, "fp32")
     lse[0, 0, 0] += 1
     assert "rows 0 of 2" in diagnosis_of(case, part, lse).text
+
+
+@pytest.mark.parametrize(("overflow", "seen"), [("ieee", True), ("saturate", False)])
+def test_a_kernel_that_saturates_against_its_contract(overflow, seen):
+    """Results past the largest finite value are NaN in e4m3 by the rule "ieee"; the contract is what is wrong here."""
+    case = (mm(M, N, K, out_dtype="e4m3"), Contract("e4m3", FMA, overflow=overflow))
+    fill = fill_of(case, "special")
+    out = round_to(fill.expected, "e4m3", overflow="saturate")
+    text = diagnosis_of(case, fill, out).text
+    assert ("results past 448 became 448: the kernel saturates, and its contract says overflow='ieee'" in text) == seen
+    assert ("every element is right" in text) != seen

@@ -127,7 +127,7 @@ def _diagnose(
     difference: _Difference,
 ) -> Diagnosis:
     bad, (row, column) = difference.bad, difference.first
-    unwritten = bad & _sentinel(out)
+    unwritten = bad & _sentinel(out) & ~_saturated(contract, out, difference.expected)  # -448 has the sentinel's bits
     tile = row // block[0], column // block[1]
     grid = _tile_counts(bad, block)
     causes: list[str] = []
@@ -172,13 +172,12 @@ def _difference(contract: Contract, fill: Fill, out: Tensor) -> _Difference:
     expected = fill.expected.cpu()
     error = torch.zeros_like(expected) if fill.error is None else fill.error.cpu()
     error = torch.where(expected.isfinite(), error, 0.0)
-    low, high = (
-        round_to(end, contract.out_dtype, overflow=contract.overflow).double()
-        for end in (expected - error, expected + error)
-    )
+    ends = expected - error, expected + error
+    low, high = (round_to(end, contract.out_dtype, overflow=contract.overflow).double() for end in ends)
     output = out.double()
     nan = low.isnan() | high.isnan()
-    good = ((output >= low) & (output <= high)) | (nan & (output.isnan() | ~expected.isnan()))
+    only_nan = low.isnan() & high.isnan() & ~((ends[0] < 0) & (ends[1] > 0))
+    good = ((output >= low) & (output <= high)) | (nan & (output.isnan() | ~only_nan))
     if contract.flushes_subnormals:
         smallest = FORMATS[contract.out_dtype].smallest_normal
         good |= (output == 0) & (expected.abs() < smallest)
@@ -196,6 +195,12 @@ def _sentinel(out: Tensor) -> Tensor:
         held |= (raw == byte).all(-1)
     # a format of one byte has results with these bits too: only many of them prove anything
     return held if out.element_size() > 1 or int(held.sum()) >= ENOUGH else torch.zeros_like(held)
+
+
+def _saturated(contract: Contract, out: Tensor, expected: Tensor) -> Tensor:
+    """Where the largest finite value stands for a larger result."""
+    largest = FORMATS[contract.out_dtype].largest
+    return (out.double().abs() == largest) & (expected.abs() > largest)
 
 
 def _unwritten_text(unwritten: Tensor, block: tuple[int, int, int]) -> str:
@@ -297,7 +302,13 @@ def _observations(contract: Contract, fill: Fill, out: Tensor, expected: Tensor,
         poison = ": poison was read from outside an operand, or infinities met" if fill.method == "exact" else ""
         notes.append(f"OBSERVED {int(nan.sum())} elements are NaN, in {int(rows)} rows and {int(cols)} columns{poison}")
     wanted = round_to(expected, contract.out_dtype, overflow=contract.overflow)
-    distance = (_ordered(out) - _ordered(wanted))[bad & ~nan]
+    saturated, largest = int((bad & _saturated(contract, out, expected)).sum()), FORMATS[contract.out_dtype].largest
+    if saturated:
+        notes.append(
+            f"OBSERVED {saturated} results past {largest:g} became {largest:g}: the kernel saturates, and its contract "
+            f"says overflow={contract.overflow!r}"
+        )
+    distance = (_ordered(out) - _ordered(wanted))[bad & ~nan & ~wanted.isnan()]
     if not distance.numel():
         return notes
     if count < ENOUGH:

@@ -6,11 +6,14 @@ None of them takes what the usual example asks for: each has orders, variants or
 import os
 
 from tutorial_kernels.attention import FusedAttention
-from tutorial_kernels.persistent import PersistentMatmul
-from tutorial_kernels.tuned import GreedyMatmul, RaisingMatmul, TunedMatmul, WrappedMatmul
+from tutorial_kernels.persistent import ContiguousMatmul, PersistentMatmul
+from tutorial_kernels.tuned import GreedyMatmul, OversizedMatmul, RaisingMatmul, TunedMatmul, WrappedMatmul
 
 #: More kernels, which the tests add by the variable TUTORIAL_MORE: names of them with spaces between.
-MORE = {kernel.name: kernel for kernel in (GreedyMatmul(), RaisingMatmul(), WrappedMatmul())}
+MORE = {
+    kernel.name: kernel
+    for kernel in (ContiguousMatmul(), GreedyMatmul(), OversizedMatmul(), RaisingMatmul(), WrappedMatmul())
+}
 
 
 def kernels():

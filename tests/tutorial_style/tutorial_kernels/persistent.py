@@ -121,3 +121,16 @@ class PersistentMatmul(GemmFamily):
             frozenset({codegen.TMA_LOAD, codegen.TMA_STORE, codegen.TENSOR_DESCRIPTOR}),
             frozenset({codegen.POINTER_STORE}),
         )
+
+
+class ContiguousMatmul(PersistentMatmul):
+    """Needs all three matrices without gaps, and says no more than that of what lies otherwise."""
+
+    name = "tutorial_contiguous"
+
+    def _described(self, operand, inner):
+        line = operand.shape[inner]
+        apart = operand.shape[1 - inner] > 1 and operand.strides[1 - inner] != line
+        if apart or operand.offset or line * itemsize(operand.dtype) % 16:
+            return Reason(ReasonCode.LAYOUT, operand.name, f"{operand.name} must be contiguous, in whole lines")
+        return super()._described(operand, inner)

@@ -119,6 +119,13 @@ class WrappedMatmul(TunedMatmul):
     function = matmul
 
 
+class OversizedMatmul(TunedMatmul):
+    """Its list is that of a tuner: one config fits few targets, and it makes no estimate by which to refuse it."""
+
+    name = "tutorial_oversized"
+    configs = (CONFIGS[1], Config(128, 128, 128, 3, 4))
+
+
 class GreedyMatmul(TunedMatmul):
     """A kernel that copies what it does not like, and so takes every product in every variant."""
 
