@@ -7,7 +7,7 @@ NEWEST_TRITON ?= 3.9.0
 NEWEST := $(VENV)/triton-$(NEWEST_TRITON)
 ARGS ?=
 
-.PHONY: conformance conformance-newest test lint browser clean
+.PHONY: conformance conformance-newest test lint docs browser clean
 
 conformance: $(VENV)/installed
 	$(BIN)/python -m pytest -n auto --tier quick $(ARGS)
@@ -23,9 +23,13 @@ lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+# The site of the guides, in build/site. A link that leads nowhere is an error.
+docs: $(VENV)/installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 $(VENV)/installed: constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[stack,evidence,dev]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[stack,evidence,dev,docs]"
 	touch $@
 
 $(NEWEST)/installed:
