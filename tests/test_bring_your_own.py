@@ -108,9 +108,9 @@ print(lookup.for_target(Target("cuda", 86, 32)).name, len(cuda.CUDA.table("mm"))
     assert done.stdout.splitlines() == ["vendor 32x32x32-s2-w4 True", "cuda 19"], done.stderr
 
 
-@pytest.mark.parametrize("kind", ["kernels", "targets"])
-def test_entry_point_groups_are_those_of_the_readme(kind):
-    assert f"conformance.{kind}" in (ROOT / "README.md").read_text()
+@pytest.mark.parametrize(("kind", "guide"), [("kernels", "kernel.md"), ("targets", "device.md")])
+def test_entry_point_groups_are_those_of_the_guides(kind, guide):
+    assert f"conformance.{kind}" in (ROOT / "docs" / guide).read_text()
 
 
 def test_a_kernel_module_of_this_tree_needs_no_line_elsewhere(tmp_path, monkeypatch):

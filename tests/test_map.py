@@ -1,30 +1,19 @@
-"""CONTRIBUTING.md and README.md are true of the tree.
-
-Checked are the rooms of CONTRIBUTING.md, the case that it follows and the files that it says to touch; and the
-commands, options, fills and statuses of README.md.
-"""
+"""CONTRIBUTING.md is true of the tree: its rooms, the case that it follows, and the files that it says to touch."""
 
 from __future__ import annotations
 
 import ast
-import contextlib
-import io
 import re
 import shutil
 from pathlib import Path
 
 import pytest
 
-from conformance import cli
-from conformance.gate.run_options import OPTIONS
-from conformance.inputs.fills import fill_table
-from conformance.records import Status
 from tests.test_import_order import RANK
 
 ROOT = Path(__file__).resolve().parents[1]
 MAP = "CONTRIBUTING.md"
 ROOMS, CASE, TOUCH = "Rooms", "One case, from suite to record", "To add something"
-OPTIONS_OF_A_RUN, FILLS, STATUSES = "On a GPU machine, and in CI", "How a case is judged", "What a run leaves"
 
 
 def section(text: str, title: str) -> str:
@@ -120,37 +109,6 @@ def wrong(text: str, root: Path) -> list[str]:
     return [*wrong_rooms(text, root), *wrong_docstrings(root), *wrong_case(text, root), *wrong_touches(text, root)]
 
 
-def commands() -> set[str]:
-    """The commands that ``conformance --help`` lists."""
-    with contextlib.redirect_stdout(io.StringIO()) as output, contextlib.suppress(SystemExit):
-        cli.main(["--help"])
-    return set(re.findall(r"^    (\w+)\b", output.getvalue(), re.MULTILINE))
-
-
-def first_cells(text: str, title: str) -> list[str]:
-    """What stands in backticks in the first cells of the tables below the heading ``title``."""
-    return quoted("\n".join(re.findall(r"^\| (`.*?) \|", section(text, title), re.MULTILINE)))
-
-
-def wrong_readme(text: str) -> list[str]:
-    """What the README names that is gone, and what it does not name: commands, options of a run, fills, statuses."""
-    written = {*re.findall(r"^conformance (\w+)", text, re.MULTILINE), *re.findall(r"`conformance (\w+)", text)}
-    options = {re.split(r"[ =]", cell)[0] for cell in first_cells(text, OPTIONS_OF_A_RUN)}
-    wrong = [f"the README names the option {name}, which is gone" for name in sorted(options - every_option())]
-    for what, named, real in (
-        ("command", written, commands()),
-        ("fill", set(first_cells(text, FILLS)), {row[1] for row in fill_table()[1:]}),
-        ("status", set(first_cells(text, STATUSES)), {status.value for status in Status}),
-    ):
-        wrong += [f"the README names the {what} {name}, which is gone" for name in sorted(named - real)]
-        wrong += [f"the README does not name the {what} {name}" for name in sorted(real - named)]
-    return wrong
-
-
-def every_option() -> set[str | None]:
-    return {option.short for option in OPTIONS}
-
-
 def test_the_map_is_true():
     assert wrong((ROOT / MAP).read_text(), ROOT) == []
 
@@ -228,28 +186,3 @@ def test_a_file_to_touch_that_is_gone_is_seen(text):
 
 def test_a_map_without_its_sections_is_seen():
     assert {"the map follows no case", "the map does not say what to touch"} <= set(wrong("# Contributing\n", ROOT))
-
-
-@pytest.fixture
-def readme():
-    return (ROOT / "README.md").read_text()
-
-
-def test_the_readme_is_true(readme):
-    assert wrong_readme(readme) == []
-
-
-@pytest.mark.parametrize(
-    ("right", "other", "sentences"),
-    [
-        ("conformance keygen", "conformance keymake", ["names the command keymake, ", "not name the command keygen"]),
-        ("| `--suite transposition` |", "| `--topic transposition` |", ["names the option --topic, which is gone"]),
-        ("| `tie` |", "| `draw` |", ["names the fill draw, which is gone", "does not name the fill tie"]),
-        ("`timeout`, `oom` |", "`timeout` |", ["does not name the status oom"]),
-    ],
-)
-def test_a_wrong_readme_is_seen(readme, right, other, sentences):
-    assert right in readme
-    faults = wrong_readme(readme.replace(right, other))
-    assert len(faults) == len(sentences)
-    assert all(sentence in fault for sentence, fault in zip(sentences, faults, strict=True))

@@ -19,7 +19,7 @@ HELP = "Run the stacks that a file describes, and compare them pair by pair."
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", type=Path, help="stacks.toml: [stack.NAME] tables, see the README")
+    parser.add_argument("file", metavar="FILE", type=Path, help="stacks.toml: [stack.NAME] tables, see docs/gate.md")
     add_options(parser)
 
 

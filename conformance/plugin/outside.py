@@ -110,5 +110,5 @@ def refuse_unknown_accelerator(variable: str) -> None:
         raise pytest.UsageError(
             f"torch sees an accelerator of type {accelerator.type!r}, and this harness found no NVIDIA or AMD GPU that "
             "it knows. Give --no-gpu to run in Triton's interpreter without it, or --gpus 1 if it is a device that "
-            "Triton compiles for: see 'Bring a kernel or a target' in the README"
+            "Triton compiles for: see docs/device.md"
         )

@@ -1,4 +1,4 @@
-"""A vendor's own kernel and target, as small as they can be: what the README's last section describes."""
+"""A vendor's own kernel and target, as small as they can be: what docs/kernel.md and docs/device.md describe."""
 
 import os
 

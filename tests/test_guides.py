@@ -1,0 +1,461 @@
+"""Every command of README.md and of docs/ is run, and what these pages name is there.
+
+A page is followed like a reader would: its commands run in one shell, in order, in a folder that looks like a checkout.
+``COMMANDS`` says of every command how. One that it does not have fails the test, so a new command needs a line here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+#: Those whose commands take longest first.
+PAGES = [*sorted((ROOT / "docs").glob("*.md"), key=lambda page: page.stem != "failure"), ROOT / "README.md"]
+LARGEST_PICTURE = 150_000  # bytes
+#: The one run that several pages begin with. It is run once; its folder is copied to where a page wants it.
+SMALL = "conformance run --no-gpu --suite config_space --kernel int_mm --target sm_90"
+#: Words that every run of the vendor's kernel begins with.
+VENDOR = "conformance run --no-gpu --suite transposition --kernel vendor_mm --target sm_86"
+IN_TWO_MINUTES = (
+    "conformance gate --candidate 'triton==3.9.0' --no-gpu --target sm_90 --suite config_space --kernel mm "
+    "--kernel mm_persistent_tma --output"
+)
+GATE_IN_CI = "conformance gate --candidate 'triton==3.9.0'"
+#: What a page's reader has before the first command.
+PREPARED = {"ci.md": "cp -r conformance/data/mustpass lists"}
+
+
+class Why(Enum):
+    """Why a command is not run word for word."""
+
+    LONG = "it takes minutes"
+    DOWNLOADS = "it needs a package index"
+    CHANGES = "it changes the environment that the tests run in"
+    STANDS = "a word of it, such as CASE, stands for what the reader has"
+
+
+@dataclass(frozen=True)
+class Run:
+    """It is run word for word and ends with ``status``; its output has the text ``says``."""
+
+    status: int = 0
+    says: str = ""
+
+
+@dataclass(frozen=True)
+class Copied:
+    """It is SMALL for another folder or seed: what SMALL left is copied there. Its own words are read."""
+
+
+@dataclass(frozen=True)
+class Instead:
+    """``command`` is run in its place."""
+
+    command: str
+    why: Why
+    says: str = ""
+
+
+@dataclass(frozen=True)
+class Read:
+    """The command reads its words, checks them, and ends before its work."""
+
+    why: Why
+
+
+Way = Run | Copied | Instead | Read
+
+#: In place of a whole run of a tier: SMALL, whose environment says that nothing narrowed it.
+WHOLE = (
+    'mkdir -p reports && cp -r "$SMALL" {0} && '
+    "sed -i -E 's/\"(--suite|config_space|--kernel|int_mm)\",? *//g' {0}/environment.json"
+)
+PIP = "pip install --quiet --no-index --no-deps --no-build-isolation"
+NEEDS_GPU = Run(2, "needs a GPU")
+
+COMMANDS: dict[str, dict[str, Way]] = {
+    "README.md": {
+        "make conformance": Read(Why.LONG),
+        "make test": Read(Why.LONG),
+        "conformance gate --candidate 'triton==3.9.0'": Read(Why.DOWNLOADS),
+    },
+    "index.md": {
+        "make conformance": Read(Why.LONG),
+        ". .venv/bin/activate": Run(),
+        "conformance -h": Run(says="gate"),
+    },
+    "run.md": {
+        "pip install .": Instead(f"{PIP} --dry-run .", Why.CHANGES),
+        "pytest -n auto": Read(Why.LONG),
+        "pytest --pyargs conformance.suites -n auto": Read(Why.LONG),
+        "conformance run -n auto": Read(Why.LONG),
+        f"{SMALL} --run-dir reports/first": Copied(),
+        "conformance precompile --target sm_90 --out kernels": Instead(
+            "conformance precompile --target sm_90 --out kernels --suite zero_size --kernel int_mm", Why.LONG, "kernels"
+        ),
+        "pytest -n auto --compiled=kernels": Read(Why.LONG),
+    },
+    "judging.md": {
+        "conformance list --fills": Run(says="| transparent |"),
+        "conformance calibrate": NEEDS_GPU,
+    },
+    "records.md": {
+        f"{SMALL} --run-dir reports/before": Copied(),
+        f"{SMALL} --seed 1 --run-dir reports/after": Copied(),
+        "conformance report reports/after": Run(says="reports/after/report.html"),
+        "conformance report reports/after --baseline reports/before": Run(says="reports/after/report.html"),
+        "conformance compare reports/before reports/after": Run(says="SAFE"),
+    },
+    "failure.md": {
+        "export PYTHONPATH=tests/bring_your_own": Run(),
+        f"{VENDOR} --run-dir reports/good": Run(says="8 passed"),
+        "export VENDOR_SKIPPED_BLOCKS=1": Run(),
+        f"{VENDOR} --run-dir reports/bad": Run(1, "8 failed"),
+        "conformance show 'row.row-static=False' --run reports/bad": Run(says="CAUSE the last k is dropped"),
+        "conformance report reports/bad --baseline reports/good": Run(says="reports/bad/report.html"),
+        "conformance reproduce 'row.row-static=False' --run reports/bad --output fault.py": Run(says="fault.py"),
+        "python fault.py": Run(1, "FAULT: 3025 of 3025"),
+        f"{VENDOR} --run-dir reports/known --expected-failures known.toml": Run(says="8 xfailed"),
+    },
+    "gate.md": {
+        f"{IN_TWO_MINUTES} reports/upgrade": Read(Why.DOWNLOADS),
+        "conformance gate --candidate 'triton==3.9.0'": Read(Why.DOWNLOADS),
+        "conformance gate --baseline 'triton==3.8.0' --candidate 'triton==3.9.0' --tier full": Read(Why.DOWNLOADS),
+        "conformance gate --baseline 'ptxas==12.9' --candidate 'ptxas==13.0' --target sm_90 --target sm_100": Read(
+            Why.DOWNLOADS
+        ),
+        f"{SMALL} --run-dir reports/monday": Copied(),
+        f"{SMALL} --run-dir reports/tuesday": Copied(),
+        "conformance compare reports/monday reports/tuesday": Run(says="SAFE"),
+        f"{IN_TWO_MINUTES} reports/waived --waivers waivers.toml": Read(Why.DOWNLOADS),
+        "conformance matrix stacks.toml": Read(Why.DOWNLOADS),
+        "conformance compare reports/monday reports/tuesday --html reports/change.html": Run(),
+        "conformance reproduce CASE --run RUN --baseline RUN": Read(Why.STANDS),
+    },
+    "kernel.md": {
+        "mkdir my-kernels": Run(),
+        "cp tests/bring_your_own/vendor_kernels/__init__.py my-kernels/my_kernels.py": Run(),
+        "pip install --no-deps ./my-kernels": Instead(
+            f"{PIP} --target site ./my-kernels && export PYTHONPATH=$PWD/site", Why.CHANGES
+        ),
+        "conformance check-kernel vendor_mm --target sm_86": Run(says="of my-kernels 1.0"),
+        f"{VENDOR} --run-dir reports/vendor": Run(says="8 passed"),
+        "conformance show 'row.row-static=False' --run reports/vendor": Run(says="numerics/transparent"),
+        "export PYTHONPATH=tests/bring_your_own": Run(),
+        "conformance check-kernel scaled_rows --target sm_86": Run(says="config_space"),
+    },
+    "device.md": {
+        "conformance targets": Run(says="gfx942"),
+        "conformance targets sm_90": Run(says="lacks tcgen05"),
+        "export PYTHONPATH=tests/bring_your_own": Run(),
+        "conformance targets sm_86": Run(says="Vendor board"),
+        "conformance list --no-gpu --tier quick --suite transposition --kernel mm --target sm_86": Run(says="sm_86]"),
+        "PYTHONPATH=tests/third_family conformance targets": Run(says="absent_1"),
+        "conformance calibrate": NEEDS_GPU,
+    },
+    "evidence.md": {
+        "conformance run --no-gpu --tier quick --run-dir reports/whole -n auto": Instead(
+            WHOLE.format("reports/whole"), Why.LONG
+        ),
+        "conformance mustpass write reports/whole --to lists": Run(says="9 cases"),
+        "conformance mustpass check reports/whole --mustpass lists": Run(
+            1, "claim: sm_90: int8 proven at level interpreted: 9 cases"
+        ),  # the other claims are not proven: SMALL has one kernel,
+        "pip install 'triton-conformance[evidence]'": Instead(
+            f"! {PIP} --dry-run '.[evidence]' 2>&1 | grep 'does not provide the extra'", Why.CHANGES
+        ),
+        "conformance keygen private.pem public.pem": Run(says="public.pem"),
+        f"{SMALL} --run-dir reports/signed": Copied(),
+        "conformance bundle reports/signed --key private.pem --output run.zip": Run(says="run.zip"),
+        "conformance verify run.zip --key public.pem --allow-partial": Run(says="VERIFIED"),
+    },
+    "ci.md": {
+        "make conformance": Read(Why.LONG),
+        "pip install .": Instead(f"{PIP} --dry-run .", Why.CHANGES),
+        "conformance run --no-gpu --tier quick -n auto --run-dir reports/ci": Instead(
+            WHOLE.format("reports/ci"), Why.LONG
+        ),
+        'cat reports/*/summary.md >> "$GITHUB_STEP_SUMMARY"': Run(),
+        "make conformance-newest": Read(Why.LONG),
+        f"{GATE_IN_CI} --waivers waivers.toml --mustpass lists --output reports/gate": Read(Why.DOWNLOADS),
+        "pytest -n auto --pyargs conformance.suites --tier default --run-dir reports/gpu": Read(Why.LONG),
+        "conformance mustpass check reports/gpu": Read(Why.LONG),
+        "conformance precompile --target sm_90 --out kernels": Instead(
+            "conformance precompile --target sm_90 --out kernels --suite zero_size --kernel int_mm", Why.LONG, "kernels"
+        ),
+        "pytest -n auto --pyargs conformance.suites --compiled=kernels": Read(Why.LONG),
+        "conformance run -n auto --tier full --run-dir reports/release": Read(Why.LONG),
+        "conformance mustpass check reports/release --mustpass lists": Read(Why.LONG),
+        "conformance bundle reports/release --key private.pem --mustpass lists --output release.zip": Read(Why.LONG),
+        ".ci/run": Instead("bash -n .ci/run && test -x .ci/run", Why.LONG),
+    },
+    "configs.md": {
+        f"{SMALL} --run-dir reports/sweep": Copied(),
+        "conformance sweep reports/sweep": Run(says="| int_mm | sm_90 | 9 | 9 |"),
+        "conformance sweep reports/sweep --spills": Run(),
+        "pytest -n auto --suite config_space --tier full": Read(Why.LONG),
+        "pytest -n auto --suite config_space --tier full --compile-only --target sm_90 --target gfx942": Read(Why.LONG),
+        "pytest -n auto --suite random_problems --tier full": Read(Why.LONG),
+        "conformance list --tier quick --suite transposition --kernel mm --left-out": Run(says="tier (quick)"),
+    },
+    "inductor.md": {
+        "pytest -n auto --suite inductor_gemm --suite inductor_operations": Read(Why.LONG),
+        "pytest -n auto --suite inductor_gemm --no-gpu --target sm_100": Read(Why.LONG),
+    },
+    "commands.md": {
+        f"{SMALL} --run-dir reports/first": Copied(),
+        "conformance show CASE": Instead("conformance show 64x64x32-s2", Why.STANDS, "numerics/"),
+        "conformance show CASE --json": Instead("conformance show 64x64x32-s2 --json", Why.STANDS, '"status": "pass"'),
+        "conformance report reports/first": Run(says="reports/first/report.html"),
+        "conformance reproduce CASE": Read(Why.STANDS),
+        "conformance list -k tma": Run(says="mm_persistent_tma"),
+        "conformance list --tier quick --left-out": Read(Why.LONG),
+        "conformance list --fills": Run(says="| transparent |"),
+        "conformance targets": Run(says="sm_90"),
+        "conformance targets sm_90": Run(says="lacks tcgen05"),
+        "conformance check-kernel mm": Run(says="transposition"),
+        "conformance gate --candidate 'triton==3.9.0'": Read(Why.DOWNLOADS),
+        "conformance compare reports/monday reports/tuesday": Read(Why.STANDS),
+        "conformance matrix stacks.toml": Read(Why.DOWNLOADS),
+        "conformance mustpass check reports/first": Run(1, "no mustpass list"),
+        "conformance mustpass write reports/first --to lists": Run(2, "was narrowed by"),
+        "conformance precompile --target sm_90 --out kernels": Read(Why.LONG),
+        "conformance sweep reports/first": Run(says="int_mm"),
+        "conformance calibrate": NEEDS_GPU,
+        "conformance benchmark": NEEDS_GPU,
+        "conformance keygen private.pem public.pem": Run(),
+        "conformance bundle reports/first --key private.pem --output run.zip": Run(),
+        "conformance verify run.zip --key public.pem --allow-partial": Run(says="VERIFIED"),
+    },
+}
+
+#: Reads the words of a command line as the command does, with all of its checks, and ends before the work begins.
+READER = """
+import importlib, sys
+import pytest
+from conformance import cli
+from conformance.commands.shared import gate_runs
+
+class Stop:
+    @pytest.hookimpl(trylast=True)
+    def pytest_configure(self):
+        pytest.exit("understood", returncode=0)
+
+main, (program, *words) = pytest.main, sys.argv[1:]
+pytest.main = lambda words, plugins=(): main(words, plugins=[*plugins, Stop()])
+gate_runs.runs = lambda *arguments: sys.exit(0)
+if program == "pytest":
+    sys.exit(pytest.main(words))
+if words[0] not in ("run", "list", "gate", "matrix") and words[0] in cli.COMMANDS:
+    importlib.import_module("conformance.commands." + words[0].replace("-", "_")).run = lambda arguments: 0
+sys.exit(cli.main(words))
+"""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page. ``language``: the word after the fence; ``file``: where the reader saves it, or ''."""
+
+    language: str
+    text: str
+    file: str
+
+
+def blocks(text: str) -> list[Block]:
+    fenced = re.finditer(r"(?:[Ss]ave this as\s+`([^`]+)`:\n\n)?^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [Block(match[2], match[3], match[1] or "") for match in fenced]
+
+
+def commands(block: Block) -> list[str]:
+    """The commands of a block, each on one line and without its comment: of a workflow those that it runs."""
+    text = block.text.replace("\\\n", " ")
+    if block.language == "yaml":
+        lines = re.findall(r"^[ -]*run: (.+)$", text, re.MULTILINE)
+    else:
+        lines = text.splitlines() if block.language == "sh" else []
+    stripped = (re.sub(r"(^|\s+)#\s.*$", "", line).strip() for line in lines)
+    return [re.sub(r"\s+", " ", line) for line in stripped if line]
+
+
+def all_commands(text: str) -> list[str]:
+    return [command for block in blocks(text) for command in commands(block)]
+
+
+def wrong_table(text: str, ways: dict[str, Way]) -> list[str]:
+    """What the page ``text`` and its part of COMMANDS do not share."""
+    written = all_commands(text)
+    wrong = [f"COMMANDS does not know: {command}" for command in written if command not in ways]
+    return wrong + [f"the page does not have: {command}" for command in ways if command not in written]
+
+
+def wrong_links(page: Path, text: str) -> list[str]:
+    """Links of a page to files that are not there, and pictures without a description or too large."""
+    wrong = []
+    for picture, words, target in re.findall(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)", text):
+        path = page.parent / target.partition("#")[0]
+        if "://" in target:
+            continue
+        if not path.exists():
+            wrong.append(f"{target}: there is no such file")
+        elif picture and (len(words) < 40 or path.stat().st_size > LARGEST_PICTURE):
+            wrong.append(f"{target}: a picture has at most {LARGEST_PICTURE} bytes and is described by some words")
+    return wrong
+
+
+class Follower:
+    """Follows pages in ``folder``, which looks like a checkout with the harness installed."""
+
+    def __init__(self, folder: Path, small: Path | None) -> None:
+        self.folder = folder
+        for name in ("Makefile", "pyproject.toml", "conftest.py", "constraints.txt", "README.md", "LICENSE", ".ci"):
+            (folder / name).symlink_to(ROOT / name)
+        for name in ("conformance", "tests"):
+            (folder / name).symlink_to(ROOT / name)
+        tools = folder / ".venv" / "bin"
+        tools.mkdir(parents=True)
+        for name, module in (("conformance", "conformance"), ("pytest", "pytest"), ("pip", "pip"), ("python", "")):
+            words = f'{shlex.quote(sys.executable)} {f"-m {module}" if module else ""} "$@"'
+            (tools / name).write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{ROOT}" exec {words}\n')
+            (tools / name).chmod(0o755)
+        (tools / "activate").write_text(f"PATH={tools}:$PATH\n")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TRITON_INTERP"))}
+        kept.pop("PYTHONPATH", None)
+        summary = folder / "step-summary.md"
+        self.environment = {**kept, "PATH": f"{tools}:{kept['PATH']}", "SMALL": str(small), "OMP_NUM_THREADS": "1"}
+        self.environment |= {"CUDA_VISIBLE_DEVICES": "", "GITHUB_STEP_SUMMARY": str(summary)}
+
+    def shell(self, script: str) -> subprocess.CompletedProcess[str]:
+        command = ["bash", "-c", script]
+        return subprocess.run(
+            command, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False, timeout=300
+        )
+
+    def follow(self, text: str, ways: dict[str, Way]) -> list[str]:
+        """A sentence for each command of the page ``text`` that does not do what ``ways`` says."""
+        results = self.folder / "results"
+        shutil.rmtree(results, ignore_errors=True)
+        results.mkdir()
+        lines: list[str] = []
+        expected: list[tuple[str, int, str]] = []
+        for block in blocks(text):
+            if block.file:
+                lines.append(f"cat > {block.file} <<'END_OF_FILE'\n{block.text}END_OF_FILE")
+            for command in commands(block):
+                run, status, says = self.in_shell(command, ways[command])
+                number = len(expected)
+                lines.append(f'{{ {run}\n}} > results/{number} 2>&1; echo $? > "{results}/{number}.status"')
+                expected.append((command, status, says))
+        self.shell("\n".join(lines))
+        faults = []
+        for number, (command, status, says) in enumerate(expected):
+            output = (results / str(number)).read_text() if (results / str(number)).exists() else "not reached"
+            ended = (results / f"{number}.status").read_text() if output != "not reached" else "-1"
+            if int(ended) != status or says not in output:
+                faults.append(f"{command}: status {ended.strip()}, expected {status} and {says!r}:\n{output[-1500:]}")
+        return faults
+
+    def in_shell(self, command: str, way: Way) -> tuple[str, int, str]:
+        """What the shell runs for ``command``, the status that it must end with, and text that it must print."""
+        if isinstance(way, Run):
+            return command, way.status, way.says
+        if isinstance(way, Instead):
+            return way.command, 0, way.says
+        if isinstance(way, Copied):
+            place = command.split()[-1]
+            assert command.startswith(SMALL)
+            return f'{self.read(command)} && mkdir -p reports && cp -r "$SMALL" {place}', 0, ""
+        return self.read(command), 0, ""
+
+    def read(self, command: str) -> str:
+        program = command.split()[0]
+        if program == "make":
+            return command.replace("make", "make --dry-run", 1)
+        assert program in ("conformance", "pytest")
+        return f"python -c {shlex.quote(READER)} {command}"
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory) -> Path:
+    """The folder that SMALL leaves."""
+    folder = tmp_path_factory.mktemp("small")
+    done = Follower(folder, None).shell(f"{SMALL} --run-dir run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "run"
+
+
+@pytest.fixture
+def follower(tmp_path, small) -> Follower:
+    """Has what the commands that are only read ask for: files that other pages have the reader save."""
+    follower = Follower(tmp_path, small)
+    for page in PAGES:
+        for block in blocks(page.read_text()):
+            if block.file and "/" not in block.file:
+                (tmp_path / block.file).write_text(block.text)
+    return follower
+
+
+of_every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+@of_every_page
+def test_every_command_of_a_page_does_what_the_page_says(follower, page):
+    follower.shell(PREPARED.get(page.name, ""))
+    assert follower.follow(page.read_text(), COMMANDS.get(page.name, {})) == []
+
+
+@of_every_page
+def test_every_command_of_a_page_is_known(page):
+    assert wrong_table(page.read_text(), COMMANDS.get(page.name, {})) == []
+
+
+@of_every_page
+def test_every_link_of_a_page_leads_somewhere(page):
+    assert wrong_links(page, page.read_text()) == []
+
+
+def test_a_new_command_and_one_that_is_gone_are_seen():
+    page = "```sh\nconformance show CASE   # a case\n```\n```yaml\n - run: make all\n```\n"
+    assert wrong_table(page, {"conformance show CASE": Run(), "make test": Run()}) == [
+        "COMMANDS does not know: make all",
+        "the page does not have: make test",
+    ]
+
+
+def test_a_wrong_link_and_a_picture_without_words_are_seen():
+    page = "[a](gate.md#more) [b](gat.md) [c](https://example.org/x) ![d](pictures/gate.png)"
+    assert [line.partition(":")[0] for line in wrong_links(ROOT / "docs" / "run.md", page)] == [
+        "gat.md",
+        "pictures/gate.png",
+    ]
+
+
+#: Commands that a guide must not have, and text of the answer.
+WRONG: list[tuple[str, Way, str]] = [
+    ("conformance fly", Read(Why.LONG), "there is no such choice"),
+    ("conformance benchmark --round 3", Read(Why.LONG), "--round: there is no such option"),
+    ("conformance gate --canddate 'triton==3.9.0'", Read(Why.DOWNLOADS), "--candidate"),
+    ("conformance gate --candidate 'tritn==3.9.0'", Read(Why.DOWNLOADS), "did you mean triton?"),
+    ("conformance run --teir quick", Read(Why.LONG), "did you mean --tier?"),
+    ("pytest --pyargs conformance.suites --suite transpositoin", Read(Why.LONG), "did you mean transposition?"),
+    (f"{SMALL} --sed 1 --run-dir reports/after", Copied(), "did you mean --seed?"),
+    ("make conformence", Read(Why.LONG), "No rule to make target"),
+    ("conformance targets sm_9", Run(), "is not available"),
+    ("conformance -h", Run(says="fly"), "expected 0 and 'fly'"),
+    ("conformance -h", Run(1), "status 0"),
+]
+
+
+def test_wrong_commands_are_seen(follower):
+    for command, way, message in WRONG:
+        (fault,) = follower.follow(f"```sh\n{command}\n```\n", {command: way})
+        assert message in fault
