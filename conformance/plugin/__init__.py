@@ -127,7 +127,7 @@ def _configure_main(config: pytest.Config) -> None:
     options.check_names(settings, ids.suites)
     if suites:
         options.check_packages()
-    whole, expressions = _whole(config), {"-k": config.option.keyword, "-m": config.option.markexpr}
+    whole, expressions = _whole(config), _expressions(config)
     keyword_filter.take(config)
     config.invocation_params = _joined(config.invocation_params)
     remember(settings.gpus.variable)
@@ -165,6 +165,14 @@ def _whole(config: pytest.Config) -> bool:
     return not named and not any(chosen) and not getattr(option, "lf", False)
 
 
+def _expressions(config: pytest.Config) -> dict[str, str] | None:
+    """The expressions by which the user chose cases; None if the run may have none, because no case failed before."""
+    option = config.option
+    if getattr(option, "lf", False) and option.last_failed_no_failures == "none":
+        return None
+    return {"-k": option.keyword, "-m": option.markexpr}
+
+
 def _words(config: pytest.Config) -> list[str]:
     """Every word of the command line, wherever it was written."""
     extra = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
@@ -188,7 +196,7 @@ def _configure_worker(config: pytest.Config, from_main: Mapping[str, Any]) -> No
 def _workers(config: pytest.Config) -> int:
     """Processes that xdist will start for this run; 0 without it. Sees to it that it can replace those that die."""
     mode = getattr(config.option, "dist", "no")
-    if mode == "no" or not config.option.tx:
+    if mode == "no" or not config.option.tx or _only_looks(config):
         return 0
     if mode != "load":
         raise pytest.UsageError(f"--dist={mode}: after a worker died this mode hangs or repeats cases; use --dist=load")

@@ -69,7 +69,7 @@ def new_folder(settings: Settings, invocation_dir: Path) -> Path:
 class SessionRun:
     """Hooks for the run as a whole. ``workers``: how many processes run cases; ``options``: every word of the
     command line; ``compile_stage`` and ``outside``: None if the package's own suites are not reached; ``expressions``:
-    those of ``-k`` and ``-m``, for a message."""
+    those of ``-k`` and ``-m``, for a message, or None if the run may have no case."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class SessionRun:
         self._stderr = stderr
         self._progress = progress
         self._options = options
-        self._expressions = expressions or {}
+        self._expressions = expressions
         self._leases = GpuLeases(settings.gpus.entries)
         self._started = datetime.now(timezone.utc)
         self._clock = time.monotonic()
@@ -200,6 +200,8 @@ class SessionRun:
 
     def _refuse_filters_that_match_nothing(self) -> None:
         settings = self._settings
+        if self._expressions is None:
+            return
         narrowing = {
             "--conformance-case": [settings.case] if settings.case else [],
             "--kernel": settings.kernels,

@@ -98,7 +98,7 @@ class Run:
         (path / "probe.py").write_text(PROBE)
         places = os.pathsep.join([str(ROOT), str(path), os.environ.get("PYTHONPATH", "")])
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-        options = [*("-n", "2", "-p", "probe", "-p", "no:cacheprovider", "--conformance-no-gpu"), "--run-dir=run"]
+        options = [*("-n", "2", "-p", "probe", "-o", "cache_dir=cache", "--conformance-no-gpu"), "--run-dir=run"]
         chosen = [word for suite in SUITES for word in ("--conformance-suite", suite)]
         places_to_collect = [] if arguments and arguments[0].startswith("conformance") else ["conformance.suites"]
         done = subprocess.run(
@@ -140,6 +140,19 @@ def test_a_filter_of_pytest_holds_for_all(tmp_path: Path, usual: Run) -> None:
     assert run.kinds == ["GivenItems", "list"], run.output
     assert run.workers[0]["items"] == run.workers[1]["items"]
     assert run.selected == [case for case in usual.selected if "bf16" in case and "store" not in case]
+
+
+def test_what_failed_before_is_chosen_for_all(tmp_path: Path, usual: Run) -> None:
+    """Below the root directory pytest leaves out files and items already while it collects."""
+    failed = [case for case in usual.selected if "short=3" in case]
+    cache = tmp_path / "cache" / "v" / "cache"
+    cache.mkdir(parents=True)
+    nodeids = [f"conformance/suites/{case}" for case in (*failed, "test_zero_size.py::test_gone[mm]")]
+    (cache / "lastfailed").write_text(json.dumps(dict.fromkeys(nodeids, True)))
+    run = Run(tmp_path, "", "--lf", f"--rootdir={ROOT}", f"-ocache_dir={tmp_path / 'cache'}")
+    assert run.kinds == ["GivenItems", "list"], run.output
+    assert run.workers[0]["items"] == run.workers[1]["items"]
+    assert run.selected == failed
 
 
 @pytest.mark.parametrize("fault", ["dies when it collects", "dies when it runs"])
