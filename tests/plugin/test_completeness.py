@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.plugin.conftest import ROOT
+
 pytest_plugins = ["pytester"]
 
 GOOD = """
@@ -165,6 +167,21 @@ def test_a_run_folder_that_exists_and_is_empty(project, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     assert project.run("--run-dir", str(folder), "--conformance-gpus", "0").ret == 0
     assert (folder / "records.jsonl").exists()
+
+
+@pytest.mark.parametrize("separator", ["=", " "])
+def test_a_checkout_that_is_not_installed_takes_a_folder_elsewhere(bare, monkeypatch, separator):
+    """With a space pytest takes the folder for a place of tests and reads nothing of the checkout: it must say so."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    words = f"--run-dir{separator}{bare.path} --collect-only -q --suite tma_store -p no:cacheprovider".split()
+    monkeypatch.chdir(ROOT)
+    result = bare.pytester.runpytest_subprocess(*words)
+    if separator == "=":
+        assert result.ret == 0
+        result.stdout.fnmatch_lines(["conformance/suites/test_tma_store.py::*"])
+    else:
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines(["*unrecognized arguments: --run-dir*"])
 
 
 def test_files_outside_the_root_directory(project):
