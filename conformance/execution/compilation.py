@@ -39,6 +39,8 @@ GRACE_SECONDS = 1.0
 WATCH_SECONDS = 0.5
 #: Bytes of memory that one request may take, with the processes that it starts.
 MEMORY_LIMIT = min(16 * 2**30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 6 // 10)
+#: What the C++ library, LLVM, ptxas and the system write when they find no memory.
+NO_MEMORY = ("std::bad_alloc", "LLVM ERROR: out of memory", "Memory allocation failure", "Cannot allocate memory")
 #: Characters of compiler output that an error keeps.
 OUTPUT_LIMIT = 20_000
 
@@ -311,7 +313,8 @@ class _Worker:
         if child.code == -signal.SIGKILL:  # nobody here sent that
             text = "the compiler was killed from outside, as a system does with a process when memory runs out"
             return _failed(Status.OOM, f"{text}: {ending}", started)
-        return _failed(Status.CRASH, f"the compiler died: {ending}", started)
+        status = Status.OOM if any(text in ending for text in NO_MEMORY) else Status.CRASH
+        return _failed(status, f"the compiler died: {ending}", started)
 
     def _wait_for(self, child: _Child, deadline: float) -> int:
         """Waits until ``child`` has answered or is gone, ``deadline`` has passed or it takes too much memory. Returns

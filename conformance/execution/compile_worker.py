@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import faulthandler
 import importlib
 import json
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.execution import carried_kernels, machine_code
-from conformance.execution.compilation import ANSWER, Answer, Artefact, Request, Task
+from conformance.execution.compilation import ANSWER, NO_MEMORY, Answer, Artefact, Request, Task
 from conformance.execution.resources import read_resources
 from conformance.execution.specialisation import bound_arguments, specialisation
 from conformance.kernels.launch import Launch
@@ -76,7 +77,7 @@ class Compiler:
             where = "".join(traceback.format_tb(error.__traceback__)[-3:])
             reason = getattr(error, "reason", None)
             return Answer(
-                Status.COMPILE_ERROR,
+                _status(error),
                 error=f"{type(error).__name__}: {error}\n{where}".strip(),
                 reason=reason if isinstance(reason, Reason) else None,
             )
@@ -205,7 +206,19 @@ def _answer(compiler: Compiler, blob: bytes) -> bytes:
     try:
         return pickle.dumps(compiler.answer(pickle.loads(blob)))
     except Exception as error:  # an import that the payload needs and that fails, a result that cannot be pickled
-        return pickle.dumps(Answer(Status.COMPILE_ERROR, error=f"{type(error).__name__}: {error}"))
+        return pickle.dumps(Answer(_status(error), error=f"{type(error).__name__}: {error}"))
+
+
+def _status(error: BaseException) -> Status:
+    """What ``error`` means for its request: OOM if it, or what led to it, says that memory was short. Triton hides an
+    exception of its code generator behind one of its own."""
+    cause: BaseException | None = error
+    while cause is not None:
+        short = isinstance(cause, MemoryError) or getattr(cause, "errno", None) == errno.ENOMEM
+        if short or any(text in str(cause) for text in NO_MEMORY):
+            return Status.OOM
+        cause = cause.__cause__ or cause.__context__
+    return Status.COMPILE_ERROR
 
 
 def _receive(connection: Connection, requests: queue.SimpleQueue[bytes]) -> None:

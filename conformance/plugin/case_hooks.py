@@ -123,7 +123,12 @@ class ItemRecording:
         self._foresee(recorder)
         assert self._watchdog is not None  # the session has started
         with self._watchdog.watching(recorder):
-            result = yield
+            try:
+                result = yield
+            except pytest.exit.Exception as error:  # in a process without workers, where it ends the run
+                recorder.conclude(Status.FAIL, f"ended the run with pytest.exit: {error}")
+                self.file.write(recorder.record())
+                raise
             if recorder.status is Status.PASS and not recorder.phases >= {"setup", "teardown"}:
                 recorder.conclude(Status.FAIL, _UNSEEN)
             fault = device_fault()
@@ -139,9 +144,30 @@ class ItemRecording:
         device_memory.give_back(device_memory.KEPT)
         return result
 
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self) -> Generator[None, Any, None]:
+        with self._no_exit():
+            yield
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self) -> Generator[None, Any, None]:
+        with self._no_exit():
+            yield
+
+    @contextlib.contextmanager
+    def _no_exit(self) -> Iterator[None]:
+        """Inside, pytest.exit is a failure of the case if this process is a worker, whose end xdist could not explain.
+        Elsewhere a person may have left a debugger with it."""
+        try:
+            yield
+        except pytest.exit.Exception as error:
+            if self.process.end_of_run is not None:
+                raise
+            raise RuntimeError(f"pytest.exit was called: {error}; a case cannot end the run of all workers") from error
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, None]:
-        with environment_restored():
+        with environment_restored(), self._no_exit():
             yield
         recorder = item.stash.get(RECORDER, None)
         if recorder is not None and recorder.unjudged is not None:

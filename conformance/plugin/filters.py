@@ -49,7 +49,11 @@ class Collecting:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, Any, pytest.CollectReport]:
-        report: pytest.CollectReport = yield
+        try:
+            report: pytest.CollectReport = yield
+        except SystemExit as error:  # which pytest takes for its own
+            text = f"{collector.nodeid} ended its process when collected: SystemExit: {error}"
+            report = pytest.CollectReport(collector.nodeid, "failed", text, [])
         if report.skipped and self.case_ids(collector.nodeid) is not None:
             report.outcome = "failed"
             report.longrepr = f"{collector.nodeid} skipped itself when collected: skip cases, for a typed reason"

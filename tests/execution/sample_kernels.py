@@ -6,6 +6,7 @@ import atexit
 import concurrent.futures
 import contextlib
 import ctypes
+import errno
 import functools
 import os
 import signal
@@ -179,6 +180,20 @@ def leave(how: str, target: Target) -> Launch:
         raise RuntimeError("planted " * (50_000_000 // 8))
     if how == "a lone surrogate":
         raise RuntimeError("planted \udc80")
+    if how == "no memory":
+        raise MemoryError("planted")
+    if how == "no memory for a process":
+        raise OSError(errno.ENOMEM, "planted")
+    if how == "no memory, said by the code generator":
+        try:
+            raise MemoryError
+        except MemoryError:
+            raise RuntimeError("planted") from None
+    if how == "no memory for the assembler":
+        raise RuntimeError("ptxas fatal   : Memory allocation failure, planted")
+    if how == "no memory for LLVM":
+        print("LLVM ERROR: out of memory, planted", file=os.fdopen(os.dup(2), "w"), flush=True)
+        os.abort()
     if how == "the lock":
         ctypes.PyDLL(None).sleep(60)
     os.write(1, b"\xff\0garbage" * 1_000_000)  # "output"

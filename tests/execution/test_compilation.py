@@ -176,6 +176,11 @@ ENDINGS = {
     "KeyboardInterrupt": (Status.CRASH, "the compiler died"),
     "the lock": (Status.TIMEOUT, "did not end within 2 s"),
     "a long message": (Status.COMPILE_ERROR, "planted"),
+    "no memory": (Status.OOM, "planted"),
+    "no memory for a process": (Status.OOM, "planted"),
+    "no memory, said by the code generator": (Status.OOM, "planted"),
+    "no memory for the assembler": (Status.OOM, "planted"),
+    "no memory for LLVM": (Status.OOM, "planted"),
     "a lone surrogate": (Status.COMPILE_ERROR, "planted \udc80"),
     "output": (Status.PASS, ""),
 }

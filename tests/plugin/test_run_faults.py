@@ -56,6 +56,50 @@ def test_a_case_that_is_run_elsewhere_has_not_passed(project, workers):
     project.refused("*--forked runs each test in a process of its own*leave it out*", "--forked", *workers)
 
 
+EXIT = """
+@pytest.fixture
+def leaving(request):
+    if request.param == "setup": pytest.exit("enough")
+    yield
+    if request.param == "teardown": pytest.exit("enough")
+
+@pytest.mark.parametrize("leaving", ["setup", "teardown", "call"], indirect=True)
+def test_exit(recorder, leaving, request):
+    recorder.verdict("x", True)
+    if "call" in request.node.name: pytest.exit("enough", returncode=3)
+"""
+
+
+def test_pytest_exit_is_a_failure_of_its_case_in_a_worker(project):
+    project.suite("exit", EXIT)
+    project.suite("good", GOOD)
+    result = project.run("-n", "2")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert "INTERNALERROR" not in result.stdout.str()
+    failing = {f"test_exit[{phase}]": "fail" for phase in ("setup", "teardown", "call")}
+    assert project.statuses == {**GOOD_STATUSES, **failing}
+    assert "pytest.exit was called: enough" in project.records["test_exit[call]"].diagnosis
+    assert project.info.problems == ()
+
+
+def test_pytest_exit_ends_a_run_without_workers_and_its_case_has_failed(project):
+    project.suite("exit", EXIT)
+    project.suite("good", GOOD)
+    assert project.run("-k", "call or good").ret == 3
+    assert project.statuses == {"test_exit[call]": "fail"}
+    assert project.records["test_exit[call]"].diagnosis == "ended the run with pytest.exit: enough"
+    assert project.info.problems[0].startswith("6 selected but not recorded")
+
+
+def test_a_suite_that_ends_its_process_is_not_collected(project, workers):
+    project.suite("exit", "import sys\nsys.exit(5)\n")
+    project.suite("good", GOOD)
+    result = project.run(*workers, "--continue-on-collection-errors")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert project.statuses == {**GOOD_STATUSES, "test_exit.py": "fail"}
+    assert "ended its process when collected: SystemExit: 5" in project.records["test_exit.py"].diagnosis
+
+
 SURROGATES = r"""
 import warnings
 def test_raise(recorder): raise ValueError("lone \udc80")
