@@ -12,7 +12,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from conformance.commands import report, show
+from conformance.commands import CommandError, report, show
+from conformance.gate.runs import unfinished_run
 from conformance.records import read_records
 from tests.command_runs import call
 
@@ -98,6 +99,30 @@ def test_a_suite_that_ends_its_process_is_not_collected(project, workers):
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert project.statuses == {**GOOD_STATUSES, "test_exit.py": "fail"}
     assert "ended its process when collected: SystemExit: 5" in project.records["test_exit.py"].diagnosis
+
+
+def test_a_run_that_was_cut_off_names_the_case_that_ran(project, capsys):
+    """A crash of pytest's own process ends the run before anything is merged or said."""
+    project.suite("death", "def test_death(recorder): os.kill(os.getpid(), 11)\n")
+    project.suite("good", GOOD)
+    result = project.run("--run-dir=first", "-k", "death", "-n", "0")
+    assert result.ret == -signal.SIGSEGV
+    first, second = project.path / "first", project.path / "second"
+    project.run("--run-dir=second", "-n", "0", "suites/test_good.py", "suites/test_death.py")
+    assert [call(show, "death", "--run", folder) for folder in (first, second)] == [0, 0]
+    shown = capsys.readouterr()
+    assert shown.out.count("status:   crash") == 2
+    assert "second: the run did not end: it was cut off while it ran test_death.py::test_death\n" in shown.err
+    with pytest.raises(CommandError, match=r"first holds no records.*it ran test_death"):
+        call(report, first)
+    assert call(report, second) == 0
+    text = (
+        "the run did not end: it was cut off while it ran test_death.py::test_death; selected cases without a record: 1"
+    )
+    assert text in (second / "report.html").read_text()
+    (second / "process-main.txt").write_text(str(os.getpid()))
+    assert unfinished_run.cut_off(second) == "the run goes on"
+    assert unfinished_run.cases_cut_off(second) == []
 
 
 SURROGATES = r"""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from conformance.commands import CommandError, command_errors
+from conformance.gate.runs.unfinished_run import cases_cut_off, cut_off
 from conformance.records import (
     RUN_FILE,
     CaseRecord,
@@ -17,6 +19,7 @@ from conformance.records import (
     files_to_read,
     read_records,
     read_run,
+    record_files,
 )
 from conformance.reporting.text import one_line
 
@@ -25,8 +28,15 @@ CASES_SHOWN = 50  # of those that a text fits
 
 @command_errors(OSError)
 def records_in(folder: Path) -> Reading:
-    """The records of the run in ``folder``. Raises :class:`CommandError` if there are none."""
-    return read_records(folder)
+    """The records of the run in ``folder``. That the run was cut off is among its problems. Raises
+    :class:`CommandError` if there are none."""
+    try:
+        reading = read_records(folder)
+    except FileNotFoundError as error:
+        unfinished = cut_off(folder)
+        raise CommandError(f"{error}; {unfinished}" if unfinished else error) from None
+    unfinished = cut_off(folder, len(reading.records))
+    return replace(reading, problems=(unfinished, *reading.problems)) if unfinished else reading
 
 
 def run_records(run: Path | None) -> tuple[Path, Reading]:
@@ -53,15 +63,18 @@ def newest_run() -> Path:
 
 
 def records_with(text: str, folder: Path) -> Iterator[CaseRecord]:
-    """The records in ``folder`` whose case id contains ``text``. Raises :class:`CommandError` if none can be read.
-    Other lines are passed over, so that a large run takes seconds."""
+    """The records in ``folder`` whose case id contains ``text``, and those of cases that ran when the run was cut off.
+    Raises :class:`CommandError` if none can be read. Other lines are passed over, so that a large run takes seconds."""
     problems = LineProblems()
+    left = cases_cut_off(folder)
     with command_errors(OSError):
-        for file in files_to_read(folder):
+        for file in record_files(folder) if left else files_to_read(folder):
             for record in (placed.record for placed in each_record(file, problems, text)):
                 if text in record.case:
                     yield record
-    _complain(problems.sentences)
+    yield from (record for record in left if text in record.case)
+    unfinished = cut_off(folder)
+    _complain([*([f"{folder}: {unfinished}"] if unfinished else ()), *problems.sentences])
 
 
 def one_case(text: str, folder: Path) -> CaseRecord:
