@@ -67,6 +67,39 @@ SEVERITY: Mapping[Kind, Severity] = {
 }
 
 
+#: What a finding of a kind means, for somebody who knows no kind.
+MEANING: Mapping[Kind, str] = {
+    Kind.NEW_CRASH: "crashes, hangs or runs out of memory; it did not before",
+    Kind.NEW_FAIL: "gives a wrong result, or breaks another promise; it did not before",
+    Kind.NONDETERMINISTIC: "gives other results for the same input from run to run; it did not before",
+    Kind.LOST_COVERAGE: "could be judged before and cannot now: no fault was seen, and none can be excluded",
+    Kind.FEATURE_LOST: "compiles to code that no longer uses a feature of the hardware",
+    Kind.LIMIT_CROSSED: "needs more than the hardware has, and cannot be launched there",
+    Kind.MORE_SPILLS: "keeps more registers in memory, which costs time",
+    Kind.SLOWER: "takes longer on the device",
+    Kind.BEST_CONFIG_MOVED: "is fastest with another config than before",
+    Kind.MORE_SHARED_MEMORY: "needs more shared memory",
+    Kind.MORE_REGISTERS: "needs more registers",
+    Kind.LARGER_CODE: "compiles to more code",
+    Kind.SLOWER_COMPILE: "takes longer to compile",
+    Kind.OTHER_INSTRUCTIONS: "compiles to another mix of instructions",
+    Kind.AMBIGUOUS: "has times that are neither equal nor clearly different",
+    Kind.NEW_EXPECTED_FAIL: "fails as a list of known defects says; it passed before",
+    Kind.STILL_FAIL: "failed before and fails now",
+    Kind.FIXED: "failed before and passes now",
+    Kind.NEW_COVERAGE: "can be judged now and could not before",
+    Kind.FEATURE_GAINED: "compiles to code that uses a feature of the hardware, which it did not before",
+    Kind.FEWER_SPILLS: "keeps fewer registers in memory",
+    Kind.LESS_SHARED_MEMORY: "needs less shared memory",
+    Kind.FEWER_REGISTERS: "needs fewer registers",
+    Kind.SMALLER_CODE: "compiles to less code",
+    Kind.FASTER_COMPILE: "takes less time to compile",
+    Kind.FASTER: "takes less time on the device",
+    Kind.NUMERICS_DRIFT: "gives other bits than before; both results are within the bound",
+    Kind.WAIVED: "got worse, and your waivers accept that",
+}
+
+
 @dataclass(frozen=True)
 class Finding:
     """One difference of one case. ``cause`` is the same text for all cases of one cause: what was lost, or the
@@ -96,6 +129,12 @@ class Group:
     def severity(self) -> Severity:
         return SEVERITY[self.kind]
 
+    @property
+    def meaning(self) -> str:
+        """A sentence for somebody who knows no kind."""
+        uncompiled = self.kind is Kind.NEW_FAIL and all(f.after.startswith("compile-error") for f in self.findings)
+        return f"A case {'no longer compiles' if uncompiled else MEANING[self.kind]}."
+
 
 @dataclass(frozen=True)
 class Side:
@@ -114,7 +153,8 @@ class Side:
 class Comparison:
     """All that a comparison says. ``groups`` are ranked: by severity, kind and number of cases. ``warnings`` say
     why the two runs are only partly comparable, ``objections`` what else speaks against the candidate: a baseline that
-    is not whole, waivers that do not hold, claims that are not proven, cases that are owed."""
+    is not whole, waivers that do not hold, claims that are not proven, cases that are owed. ``scripts`` say what became
+    of the scripts that were tried with both stacks."""
 
     baseline: Side
     candidate: Side
@@ -124,6 +164,7 @@ class Comparison:
     warnings: tuple[str, ...] = ()
     objections: tuple[str, ...] = ()
     thresholds: Mapping[str, float] = field(default_factory=dict)
+    scripts: tuple[str, ...] = ()
 
     @property
     def regressions(self) -> tuple[Group, ...]:

@@ -46,7 +46,7 @@ def render(
     details, detailed = _chunks("record", records, listed.order)
     places = [index for *_, index in before]
     earlier, detailed_before = _chunks("before", baseline.reading.records if baseline else (), places)
-    changes = html_data.comparison_data(comparison) if comparison else None
+    changes = html_data.comparison_data(comparison, run) if comparison else None
     configs = html_data.configs(listed.configs, then.configs if then else ())
     head: dict[str, Any] = {
         "run": html_data.header(run, listed),

@@ -13,7 +13,7 @@ from typing import Any
 
 from conformance.gate.findings import Comparison
 from conformance.records import CaseRecord, Reading, RunInfo, Status, jsonable
-from conformance.reporting import sweep
+from conformance.reporting import decision, sweep
 from conformance.reporting.listed_cases import CONFIGS_LIMIT, RANK, RANKED, ListedCases
 
 NOTE_LIMIT = 160  # characters of a diagnosis or reason in the list of cases
@@ -201,9 +201,13 @@ def stacks_title(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> s
     return _cut(", ".join(parts), 300) or "The same stack"
 
 
-def comparison_data(comparison: Comparison) -> dict[str, Any]:
-    """The groups of a comparison, with their findings."""
+def comparison_data(comparison: Comparison, run: ReportedRun) -> dict[str, Any]:
+    """The groups of a comparison with their findings, and what follows for who decides. ``run`` is the candidate's."""
+    unseen = decision.not_looked_at(comparison, run.info, run.folder)
     return {
+        "unseen": [_cut(text, CASE_LIMIT) for text in unseen],
+        "next": decision.next_steps(comparison, run.info),
+        "scripts": [_cut(text, CASE_LIMIT) for text in comparison.scripts],
         "title": stacks_title(comparison.baseline.stack, comparison.candidate.stack),
         "safe": comparison.safe,
         "compared": comparison.compared,
@@ -218,6 +222,7 @@ def comparison_data(comparison: Comparison) -> dict[str, Any]:
         "groups": [
             {
                 "kind": group.kind.value,
+                "meaning": group.meaning,
                 "severity": group.severity.value,
                 "cause": _cut(group.cause, CASE_LIMIT),
                 "findings": [

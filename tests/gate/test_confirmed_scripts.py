@@ -29,9 +29,11 @@ def reproduced(monkeypatch, tmp_path):
         monkeypatch.setattr(confirmed_scripts, "_one", one)
         side = Side(**dict.fromkeys(Side.__dataclass_fields__))
         run = SimpleNamespace(folder=Path("run"))
-        lines = confirmed_scripts.reproduced(Comparison(side, side, tuple(groups), 9, 0), run, run, tmp_path, most)
-        return list(lines)
+        comparison = Comparison(side, side, tuple(groups), 9, 0)
+        return list(confirmed_scripts.reproduced(comparison, run, run, tmp_path, most, told.append))
 
+    told: list[str] = []
+    say.told = told
     return say
 
 
@@ -44,6 +46,7 @@ def test_the_first_case_is_enough_if_it_shows_the_difference(reproduced):
 def test_other_cases_are_tried_until_one_shows_it(reproduced):
     becomes = {"a": (False, "no script for a"), "b": OSError("disk full"), "c": (True, "c.py: confirmed")}
     assert reproduced([group(Kind.NEW_CRASH, "x", "a", "b", "c")], becomes) == ["NEW_CRASH x: c.py: confirmed"]
+    assert reproduced.told == [f"cause 1 of 1, script {n} of at most 3: {case}" for n, case in enumerate("abc", 1)]
 
 
 def test_if_none_shows_it_each_says_why(reproduced):

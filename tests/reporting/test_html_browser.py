@@ -40,6 +40,23 @@ def test_the_first_screen_of_a_comparison_names_the_regressions(reader, compared
     page.wait_for_selector(".group[open] tbody a")
 
 
+def test_the_first_screen_of_a_comparison_is_enough_to_decide(reader, compared):
+    """What got worse for whom, what nobody looked at, and what to do, before any table of the run."""
+    page = reader.open(compared).page
+    first, answer = reader.texts(".answer")
+    assert first.startswith("4 cases got worse: mm on gfx942, sm_90. 7 cases compared, 5 unchanged.")
+    assert answer.endswith("never as passed.")
+    titles = reader.texts("h2")
+    assert titles[1:4] == ["Regressions", "What to do next", "What was not looked at"]  # after the objections
+    assert titles.index("All cases of the candidate") > 3
+    rows = [row.split("\n") for row in reader.texts(".regressions tbody tr")]
+    assert [row[0].split("\t")[0] for row in rows][:2] == ["NEW_FAIL", "LOST_COVERAGE"]
+    assert "gives a wrong result, or breaks another promise; it did not before." in page.inner_text(".regressions")
+    assert ["mm", "gfx942"] in [reader.texts(f".regressions tbody tr:nth-child({n}) td")[1:3] for n in (2, 3)]
+    assert any(text.startswith("The quick tier is a sample") for text in reader.texts("section li"))
+    assert page.locator("section:has(h2:text-is('What to do next')) li").count() >= 2
+
+
 def test_a_run_without_cases_proves_nothing(reader, tmp_path):
     reader.open(written(tmp_path, render(made(tmp_path, []))))
     assert reader.texts("h1") == ["Nothing was proven"]

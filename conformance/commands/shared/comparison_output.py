@@ -40,8 +40,7 @@ WRITERS: Mapping[str, tuple[str, Callable[[Comparison, Path, Path], str]]] = {
 def deliver(comparison: Comparison, baseline: Path, candidate: Path, files: Mapping[str, str]) -> int:
     """Writes what ``files`` (option to path) ask for, prints the comparison unless the standard output has something
     else, and returns 0 if the candidate is safe, 1 if not. Raises :class:`CommandError`."""
-    for option, file in files.items():
-        _write(WRITERS[option][1](comparison, baseline, candidate), file)
+    write_files(comparison, baseline, candidate, files)
     taken = STDOUT in files.values()
     if not taken:
         _print(reporting.render_terminal(comparison), sys.stdout)
@@ -52,6 +51,12 @@ def deliver(comparison: Comparison, baseline: Path, candidate: Path, files: Mapp
         except OSError as error:
             raise CommandError(f"the job's summary cannot be written: {error}") from None
     return 0 if comparison.safe else 1
+
+
+def write_files(comparison: Comparison, baseline: Path, candidate: Path, files: Mapping[str, str]) -> None:
+    """Writes what ``files`` (option to path) ask for. Raises :class:`CommandError`."""
+    for option, file in files.items():
+        _write(WRITERS[option][1](comparison, baseline, candidate), file)
 
 
 def _print(text: str, stream: TextIO) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from conformance.commands.reproduce import SECONDS
@@ -21,17 +21,24 @@ WRITE_SECONDS = SECONDS + 60
 
 
 def reproduced(
-    comparison: Comparison, baseline: StackRun, candidate: StackRun, folder: Path, most: int
+    comparison: Comparison,
+    baseline: StackRun,
+    candidate: StackRun,
+    folder: Path,
+    most: int,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Iterator[str]:
     """A line for each of the ``most`` worst groups of regressions that a script can show, and for the rest of them.
 
     For each group the scripts of its first few cases are written to ``folder`` and run with both stacks, until one
-    shows the difference. The line says which, or there is a line for each script with what it did instead.
+    shows the difference. The line says which, or there is a line for each script with what it did instead. ``say`` is
+    told of each script before it is tried, which takes minutes at worst.
     """
     groups = [group for group in comparison.regressions if group.kind in SHOWN]
-    for group in groups[:most]:
+    for number, group in enumerate(groups[:most], 1):
         lines: list[str] = []
-        for finding in group.findings[:TRIES]:
+        for tried, finding in enumerate(group.findings[:TRIES], 1):
+            say(f"cause {number} of {min(most, len(groups))}, script {tried} of at most {TRIES}: {finding.case}")
             try:
                 confirmed, text = _one(finding, baseline, candidate, folder)
             except OSError as error:

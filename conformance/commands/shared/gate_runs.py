@@ -7,13 +7,14 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
 from conformance.cases import known_names
 from conformance.commands import CommandError, command_errors
 from conformance.commands.shared import policy_options
-from conformance.commands.shared.comparison_output import deliver
+from conformance.commands.shared.comparison_output import deliver, write_files
 from conformance.commands.shared.confirmed_scripts import reproduced
 from conformance.commands.shared.run_comparison import compared
 from conformance.gate.run_options import TIERS
@@ -214,10 +215,18 @@ def report_pair(
     _make(output)
     files = {option: str(output / name) for option, name in REPORTS.items()}
     answer = deliver(comparison, baseline.folder, candidate.folder, files)
-    for line in reproduced(comparison, baseline, candidate, output / "reproducers", arguments.reproducers):
-        print(log_safe(line))
+    scripts, folder = [], output / "reproducers"
+    for line in reproduced(comparison, baseline, candidate, folder, arguments.reproducers, _say):
+        print(log_safe(line), flush=True)
+        scripts.append(line.replace(f"{output.resolve()}/", ""))  # the page is read elsewhere
+    if scripts:  # once more, with what the scripts showed
+        write_files(replace(comparison, scripts=tuple(scripts)), baseline.folder, candidate.folder, files)
     print(f"\n{output}: {', '.join(REPORTS.values())}", file=sys.stderr)
     return answer
+
+
+def _say(text: str) -> None:
+    print(f"  {log_safe(text)}", file=sys.stderr, flush=True)
 
 
 def _make(output: Path) -> None:

@@ -142,7 +142,9 @@ def _cause(
     if kind in _FAILURE_KINDS and after:
         return _failure(before, after, kind)
     if kind is Kind.LOST_COVERAGE and before:
-        return absence(before) if after is None else normalised(f"{after.status.value} {after.reason}"), ""
+        if after is None:
+            return absence(before), ""
+        return normalised(f"{after.status.value} {after.reason}"), after.reason_detail
     if kind is Kind.FIXED and before:
         cause = failure_cause(before)
         if standing(before) is Standing.EXPECTED:

@@ -34,14 +34,19 @@ WORST = (
 )
 
 
+#: Characters of a reason's sentence that are kept.
+DETAIL_LIMIT = 500
+
+
 class ComparedRecord(msgspec.Struct, frozen=True, gc=False):
     """What comparing needs of one record.
 
-    ``reason`` is its code and subject. ``checks`` are the names of all verdicts, ``failing`` those that failed with
-    their text. ``resources``, ``code`` and ``outputs`` are the checked parts of ``observed``, None where the record
-    lacks them. ``timed`` is the problem that was timed, or was to be; ``samples`` are its measurements in ascending
-    microseconds (only the recorded median where there are no others); ``refused`` says why there are none.
-    ``compile_s`` are seconds of processor time, None for a compilation taken from a cache.
+    ``reason`` is its code and subject, ``reason_detail`` the sentence beside them. ``checks`` are the names of all
+    verdicts, ``failing`` those that failed with their text. ``resources``, ``code`` and ``outputs`` are the checked
+    parts of ``observed``, None where the record lacks them. ``timed`` is the problem that was timed, or was to be;
+    ``samples`` are its measurements in ascending microseconds (only the recorded median where there are no others);
+    ``refused`` says why there are none. ``compile_s`` are seconds of processor time, None for a compilation taken from
+    a cache.
     """
 
     case: str
@@ -63,6 +68,7 @@ class ComparedRecord(msgspec.Struct, frozen=True, gc=False):
     timed: str | None
     samples: Sequence[float]
     refused: str
+    reason_detail: str = ""
 
 
 class ComparedRecords(Mapping[str, ComparedRecord]):
@@ -256,6 +262,7 @@ def _record(line: _Line) -> ComparedRecord:
         run.problem if run else None,
         run.ordered() if run else (),
         run.refused if run else "",
+        reason.detail[:DETAIL_LIMIT] if reason else "",
     )
 
 

@@ -108,7 +108,8 @@ function groupDetails(group, open, toggled) {
     ),
     content,
   );
-  const fill = () => content.childElementCount || content.append(...findingRows(group.findings));
+  const fill = () =>
+    content.childElementCount || content.append(element("p.quiet", {}, group.meaning), ...findingRows(group.findings));
   if (open) fill();
   details.addEventListener("toggle", () => {
     if (details.open) fill();

@@ -2,21 +2,43 @@
 
 async function overviewView() {
   const { run } = head;
+  const cases = [answerText(run), statusBar(run)];
   return [
     element("h1", {}, answerTitle()),
-    answerText(run),
-    statusBar(run),
+    head.comparison ? await decisionParts() : cases,
     alarm(head.comparison ? "Run problems of the candidate" : "Run problems", run.problems, run.problem_count),
     head.comparison && alarm("Problems of the baseline", head.comparison.problems, head.comparison.problems.length),
     run.recorded + run.unrecorded ? null : howTo("This run has no cases.", "conformance run --tier quick"),
     element(
       "div.split",
       {},
-      element("div", {}, head.comparison ? regressionsTable(await unpacked("groups")) : failuresTable(), stackRegion()),
-      element("div", {}, region("run", "Run", factsTable([["run", run.id], ...run.facts]))),
+      element("div", {}, head.comparison ? null : failuresTable(), stackRegion()),
+      element("div", {}, region("run", head.comparison ? "Run of the candidate" : "Run", factsTable([["run", run.id], ...run.facts]))),
     ),
+    head.comparison && [element("h2", {}, "All cases of the candidate"), cases],
     run.recorded ? tables() : null,
     leftOut(),
+  ];
+}
+
+/** What somebody needs who decides: what got worse for whom, what nobody looked at, and what to do next. */
+async function decisionParts() {
+  const { comparison } = head;
+  const groups = await unpacked("groups");
+  const list = (id, title, texts) => (texts.length ? region(id, title, listOf("ul", texts)) : null);
+  return [
+    comparisonText(groups),
+    comparison.objections.length
+      ? alarm("What else speaks against the candidate", comparison.objections, comparison.objections.length)
+      : null,
+    regressionsTable(groups),
+    element(
+      "div.split",
+      {},
+      element("div", {}, list("next", "What to do next", comparison.next)),
+      element("div", {}, list("unseen", "What was not looked at", comparison.unseen)),
+    ),
+    list("scripts", "Scripts that were tried with both stacks", comparison.scripts),
   ];
 }
 
@@ -64,18 +86,26 @@ function answerText(run) {
     "A case that was not run counts as claimed and never as passed.",
     run.unrecorded ? element("strong", {}, ` ${counted(run.unrecorded, "selected case")} left no record.`) : null,
   );
-  return [answer, head.comparison && comparisonText()];
+  return answer;
 }
 
-function comparisonText() {
-  const { compared, unchanged, names, severities } = head.comparison;
-  const counts = Object.entries(severities)
-    .map(([severity, count]) => counted(count, severity, severity === "info" ? "infos" : `${severity}s`))
-    .join(", ");
+/** How many cases got worse, which kernels and targets have them, and what else was found. */
+function comparisonText(groups) {
+  const { compared, unchanged, severities } = head.comparison;
+  const worse = groups.filter(({ severity }) => severity === "regression").flatMap(({ findings }) => findings);
+  const cases = new Set(worse.map(([id]) => id)).size;
+  const where = [1, 2].map((at) => listedNames(worse.map((finding) => finding[at]))).filter(Boolean).join(" on ");
+  const rest = ["warning", "info"]
+    .filter((severity) => severities[severity])
+    .map((severity) => counted(severities[severity], severity === "info" ? "note" : severity))
+    .join(" and ");
   return element(
     "p.answer",
     {},
-    `Against ${names[0]}: ${counted(compared, "case")} compared, ${grouped.format(unchanged)} unchanged; ${counts || "nothing found"}. `,
+    element("strong", {}, cases ? `${counted(cases, "case")} got worse` : "No case got worse"),
+    where ? `: ${where}. ` : ". ",
+    `${counted(compared, "case")} compared, ${grouped.format(unchanged)} unchanged. `,
+    rest ? `Also ${rest}. ` : "",
     viewLink("changes", {}, "What changed"),
   );
 }

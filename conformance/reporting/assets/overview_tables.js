@@ -6,19 +6,47 @@ const ROWS_SHOWN = 10;
 function regressionsTable(groups) {
   const regressions = groups.map((group, at) => ({ ...group, at })).filter(({ severity }) => severity === "regression");
   if (!regressions.length) return null;
-  const rows = regressions
-    .slice(0, ROWS_SHOWN)
-    .map(({ kind, cause, findings, at }) =>
-      tableRow(
-        element("td", {}, badge(kind, "bad")),
-        element("th", { scope: "row" }, viewLink("changes", { open: String(at) }, cause)),
-        element("td.number", {}, grouped.format(findings.length)),
+  const rows = regressions.slice(0, ROWS_SHOWN).map(({ kind, meaning, cause, findings, at }) => {
+    const [, , , before, after, , detail] = findings[0];
+    const [says] = detail.split("\n");
+    return tableRow(
+      element("td", {}, badge(kind, "bad")),
+      element(
+        "th",
+        { scope: "row" },
+        viewLink("changes", { open: String(at) }, cause),
+        element("span.note", {}, meaning),
       ),
+      element("td", {}, listedNames(findings.map((finding) => finding[1]), true)),
+      element("td", {}, listedNames(findings.map((finding) => finding[2]), true)),
+      element(
+        "td",
+        {},
+        before ? `${before} → ${after}` : after,
+        says && !cause.includes(says) ? element("span.note", {}, says.slice(0, 200)) : null,
+      ),
+      element("td.number", {}, grouped.format(findings.length)),
     );
+  });
+  const header = ["Change", "Cause", "Kernels", "Targets", "For example", ["Cases", "number"]];
   return [
     element("h2", {}, "Regressions"),
-    tableOf("table", shownOf(regressions.length, "cause"), headerRow(["Change", "Cause", ["Cases", "number"]]), rows),
+    tableOf("table.regressions", shownOf(regressions.length, "cause"), headerRow(header), rows),
   ];
+}
+
+const NAMES_SHOWN = 6;
+
+/** The names, each once, the most frequent first, with their numbers if there are several and these are asked for. */
+function listedNames(names, numbers = false) {
+  const times = new Map();
+  for (const name of names.filter(Boolean)) times.set(name, (times.get(name) ?? 0) + 1);
+  const each = sorted(sorted([...times], ([name]) => name, false), ([, count]) => count, true);
+  const shown = each
+    .slice(0, NAMES_SHOWN)
+    .map(([name, count]) => (numbers && each.length > 1 ? `${name} ${grouped.format(count)}` : name));
+  const more = each.length - NAMES_SHOWN;
+  return shown.join(", ") + (more > 0 ? ` and ${grouped.format(more)} more` : "");
 }
 
 /** The failing cases by the first line of their diagnosis. */

@@ -1,0 +1,90 @@
+"""What somebody must know who decides by a comparison alone: what was not looked at, and what to do next."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from conformance.gate.evidence.options import check_options
+from conformance.gate.findings import Comparison, Kind, Severity
+from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
+from conformance.records import RunInfo, Status
+
+#: Tiers that leave out no case of the suites.
+WHOLE_TIERS = ("full", "exhaustive")
+
+
+def not_looked_at(comparison: Comparison, info: RunInfo | None, folder: Path) -> list[str]:
+    """A sentence for each reason for which the comparison says less than it seems to. ``info`` and ``folder`` are those
+    of the candidate's run."""
+    side, sentences = comparison.candidate, []
+    options = _options(folder)
+    if narrowing := check_options(options, {}).narrowing:
+        sentences.append(f"Only a part of the cases was run: {', '.join(narrowing)}.")
+    if tier := _sample(comparison, info):
+        sentences.append(f"The {tier} tier is a sample of the cases; --tier full has all of them.")
+    if "--compile-only" in options or "--conformance-compile-only" in options:
+        sentences.append("Nothing was run (--compile-only): code was compiled and inspected, no result was computed.")
+    elif _without_gpu(comparison, info):
+        sentences.append(
+            "No GPU took part: what was computed came from Triton's interpreter, compiled code was inspected and not "
+            "run, and no time of a kernel was compared."
+        )
+    if info and info.targets:
+        sentences.append(f"Only these targets were compiled for: {', '.join(info.targets)}.")
+    for status, what in ((Status.NOT_RUN, "were not run"), (Status.NOT_APPLICABLE, "were refused")):
+        if count := side.statuses.get(status.value):
+            sentences.append(f"{count} of the candidate's {side.cases} cases {what}: see the reasons below.")
+    return [*sentences, *(f"{warning[:1].upper()}{warning[1:]}." for warning in comparison.warnings)]
+
+
+def next_steps(comparison: Comparison, info: RunInfo | None) -> list[str]:
+    """What the reader can do now, one sentence each, the first thing first."""
+    kinds = {group.kind for group in comparison.regressions}
+    steps = []
+    if comparison.objections:
+        steps.append("Read what else speaks against the candidate, under Changes: some of it may be put right.")
+    if kinds - {Kind.LOST_COVERAGE}:
+        steps.append("Keep the baseline where you use the kernels and targets of the regressions.")
+    if Kind.LOST_COVERAGE in kinds:
+        steps.append("Remove what keeps the cases of LOST_COVERAGE from being judged, and run the gate again.")
+    if kinds:
+        steps.append(
+            "Open a cause: it lists its cases. The page of a case shows what is wrong, the code of both stacks and the "
+            "command that runs it again."
+        )
+    if any(": confirmed," in script for script in comparison.scripts):
+        steps.append("Send a confirmed script to the makers of the component: it needs torch and triton alone.")
+    if kinds:
+        steps.append(
+            "Accept a regression that is none of your concern in a file for --waivers, with a reason and date."
+        )
+    if not comparison.safe:
+        return steps
+    steps.append("Replace the baseline, as far as the limits beside this list allow.")
+    if any(group.severity is Severity.WARNING for group in comparison.groups):
+        steps.append("Read the warnings under Changes first: they fail nothing.")
+    if _without_gpu(comparison, info):
+        steps.append("Run the gate on a GPU before you rely on speed, or on results of the hardware itself.")
+    if _sample(comparison, info):
+        steps.append("Run the gate with --tier full before a release.")
+    return steps
+
+
+def _sample(comparison: Comparison, info: RunInfo | None) -> str | None:
+    """The candidate's tier if it is a sample of the cases."""
+    tier = comparison.candidate.tier or (info.tier if info else None)
+    return None if tier in WHOLE_TIERS else tier
+
+
+def _without_gpu(comparison: Comparison, info: RunInfo | None) -> bool:
+    return not comparison.candidate.stack.get("device") and not (info and info.gpus)
+
+
+def _options(folder: Path) -> list[str]:
+    """The words of the run's command line; none if they cannot be read."""
+    try:
+        words = json.loads((folder / ENVIRONMENT_FILE).read_text(encoding="utf-8"))["options"]
+    except (OSError, ValueError, RecursionError, LookupError, TypeError):
+        return []
+    return [str(word) for word in words] if isinstance(words, list) else []

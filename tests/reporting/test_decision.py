@@ -1,0 +1,95 @@
+"""What a comparison says to somebody who decides by its page alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from conformance.gate.findings import MEANING, SEVERITY, Comparison, Finding, Group, Kind, Side
+from conformance.records import RunInfo
+from conformance.reporting.comparison import render_markdown
+from conformance.reporting.decision import next_steps, not_looked_at
+
+SIDE = Side("run", {"triton": "3.8.0", "device": "NVIDIA H200"}, "full", 0, 9, {"pass": 9})
+INFO = RunInfo("run", "2026-01-02T03:04:05+00:00", "full", 0, gpus=("0",))
+
+
+def group(kind: Kind, after: str = "fail") -> Group:
+    return Group(kind, "cause", (Finding(kind, "case", "mm", "sm_90", "cause", "pass", after),))
+
+
+def comparison(*kinds: Kind, side: Side = SIDE, **fields: object) -> Comparison:
+    return Comparison(SIDE, side, tuple(map(group, kinds)), 9, 0, **fields)  # type: ignore[arg-type]
+
+
+def ran_with(folder: Path, *options: str) -> Path:
+    (folder / "environment.json").write_text(json.dumps({"options": ["-n", "auto", *options]}))
+    return folder
+
+
+def test_a_whole_run_on_a_device_leaves_nothing_to_say(tmp_path: Path) -> None:
+    assert not_looked_at(comparison(), INFO, ran_with(tmp_path, "--tier", "full")) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "side", "info", "says"),
+    [
+        (("--kernel", "mm", "-k", "fp16"), {}, {}, "Only a part of the cases was run: -k fp16, --kernel mm."),
+        ((), {"tier": "quick"}, {}, "The quick tier is a sample of the cases; --tier full has all of them."),
+        (("--compile-only",), {}, {}, "Nothing was run (--compile-only): code was compiled and inspected"),
+        ((), {"stack": {"device": None}}, {"gpus": ()}, "No GPU took part: what was computed came from Triton's int"),
+        ((), {}, {"targets": ("sm_90",)}, "Only these targets were compiled for: sm_90."),
+        ((), {"statuses": {"not-run": 4}}, {}, "4 of the candidate's 9 cases were not run: see the reasons below."),
+        ((), {"statuses": {"not-applicable": 2}}, {}, "2 of the candidate's 9 cases were refused"),
+    ],
+)
+def test_each_limit_of_a_run_is_said(
+    tmp_path: Path, options: tuple[str, ...], side: dict[str, object], info: dict[str, object], says: str
+) -> None:
+    compared = comparison(side=replace(SIDE, **side))  # type: ignore[arg-type]
+    (sentence,) = not_looked_at(compared, replace(INFO, **info), ran_with(tmp_path, *options))  # type: ignore[arg-type]
+    assert sentence.startswith(says)
+
+
+def test_why_two_runs_are_only_partly_comparable_is_said(tmp_path: Path) -> None:
+    assert not_looked_at(comparison(warnings=("other seeds",)), INFO, tmp_path) == ["Other seeds."]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"options": 3}', "[" * 100_000])
+def test_an_environment_that_cannot_be_read_ends_nothing(tmp_path: Path, text: str) -> None:
+    (tmp_path / "environment.json").write_text(text)
+    assert not_looked_at(comparison(), INFO, tmp_path) == []
+
+
+def test_what_to_do_next() -> None:
+    assert next_steps(comparison(), INFO) == ["Replace the baseline, as far as the limits beside this list allow."]
+    lost, failed = next_steps(comparison(Kind.LOST_COVERAGE), INFO), next_steps(comparison(Kind.NEW_FAIL), INFO)
+    assert lost[0].startswith("Remove what keeps the cases of LOST_COVERAGE from being judged")
+    assert failed[0].startswith("Keep the baseline where you use the kernels and targets")
+    assert not any("Keep the baseline" in step for step in lost)
+    both = next_steps(comparison(Kind.LOST_COVERAGE, Kind.SLOWER), INFO)
+    assert both[:2] == [failed[0], lost[0]]
+    (objected,) = next_steps(comparison(objections=("a waiver has expired",)), INFO)
+    assert objected.startswith("Read what else speaks against the candidate")
+    small = replace(SIDE, tier="quick", stack={})
+    steps = next_steps(comparison(Kind.LARGER_CODE, side=small), replace(INFO, gpus=()))
+    assert [step.split()[0:2] for step in steps[1:]] == [["Read", "the"], ["Run", "the"], ["Run", "the"]]
+
+
+@pytest.mark.parametrize(("outcome", "sent"), [("confirmed, it shows", True), ("not reproduced, fine in both", False)])
+def test_only_a_confirmed_script_is_worth_sending(outcome: str, sent: bool) -> None:
+    script = f"NEW_FAIL cause: reproducers/a.py: {outcome}"
+    found = comparison(Kind.NEW_FAIL, scripts=(script,))
+    assert any(step.startswith("Send a confirmed script") for step in next_steps(found, INFO)) == sent
+    assert "### Scripts that were tried with both stacks" in render_markdown(found)
+    assert "reproducers/a.py" in render_markdown(found)
+    assert "Scripts" not in render_markdown(comparison(Kind.NEW_FAIL))
+
+
+def test_each_kind_has_a_meaning() -> None:
+    assert MEANING.keys() == SEVERITY.keys() == set(Kind)
+    assert group(Kind.NEW_FAIL).meaning == "A case gives a wrong result, or breaks another promise; it did not before."
+    assert group(Kind.NEW_FAIL, "compile-error").meaning == "A case no longer compiles."
