@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import tempfile
@@ -106,15 +107,19 @@ class DeviceExecutor:
 
         return profile(activities=[ProfilerActivity.CUDA if self.device.type == "cuda" else ProfilerActivity.XPU])
 
-    def microseconds(self, launch: Launch, repeats: int = REPEATS) -> list[float]:
-        """Device times of ``launch`` with all that belongs to it, by the profiler, once the device is warm."""
-        warm = time.perf_counter() + WARM_SECONDS
-        self.run(launch)
-        while time.perf_counter() < warm:
+    def microseconds(
+        self, launch: Launch, repeats: int = REPEATS, alone: contextlib.AbstractContextManager[None] | None = None
+    ) -> list[float]:
+        """Device times of ``launch`` with all that belongs to it, by the profiler, once the device is warm. It runs
+        within ``alone``; what the profiler saw is read afterwards."""
+        with alone or contextlib.nullcontext():
+            warm = time.perf_counter() + WARM_SECONDS
             self.run(launch)
-        with self._profile() as profiler:
-            for _ in range(repeats):
+            while time.perf_counter() < warm:
                 self.run(launch)
+            with self._profile() as profiler:
+                for _ in range(repeats):
+                    self.run(launch)
         durations = [float(event["dur"]) for event in sorted(kernel_events(profiler), key=lambda event: event["ts"])]
         steps = len(durations) // repeats
         if not steps or len(durations) != steps * repeats:

@@ -1,7 +1,7 @@
 """A process that has imported what compile processes need and forks one whenever it is asked: imports are paid once.
 
 The server has no GPU, no thread of its own and no state beyond its imports, so a fork of it is like a new process. Each
-fork gets the environment, the search path and the folder that its asker has at that moment. The workers of a run may
+fork gets the environment, the search path and the folder that its asker has at that moment. The processes of a run may
 share a server: it forks one of its own for each of them, and ends when the last of them has.
 """
 
@@ -45,6 +45,10 @@ LINGER_SECONDS = 60.0
 MESSAGE = 1 << 20
 
 
+#: The variable that names the run of a process; processes without it are of one run if they have the same parent.
+RUN_VARIABLE = "CONFORMANCE_RUN_PROCESS"
+
+
 class ForkServerLost(RuntimeError):
     """The server ended, or did not start; the message has what it wrote."""
 
@@ -83,8 +87,8 @@ class ForkServer:
         self, environment: Mapping[str, str], preloaded: Sequence[str] = PRELOADED, *, shared: bool = False
     ) -> None:
         """``environment`` is that of the server; a fork replaces it. ``preloaded`` are the modules that the server
-        imports, and functions ("package.module:function") that it calls. A ``shared`` one also serves the other workers
-        of this run: those with the same parent."""
+        imports, and functions ("package.module:function") that it calls. A ``shared`` one also serves the other
+        processes of this run."""
         self._environment = dict(environment)
         self._preloaded = tuple(preloaded)
         self._shared = shared
@@ -165,7 +169,8 @@ class _Connection:
         """A connection to the server of this run, which is started if there is none. Its name is Linux's, not a file's,
         so that whoever binds it first starts the server, and nothing is left behind. Environments are no part of it:
         workers differ in theirs, and every fork gets its own."""
-        facts = [os.getppid(), sys.executable, [str(entry) for entry in sys.path], list(preloaded)]
+        run = os.environ.get(RUN_VARIABLE) or os.getppid()
+        facts = [str(run), sys.executable, [str(entry) for entry in sys.path], list(preloaded)]
         address = "\0conformance-" + hashlib.sha256(json.dumps(facts).encode()).hexdigest()
         while True:
             ours = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

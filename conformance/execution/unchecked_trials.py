@@ -3,16 +3,21 @@ device."""
 
 from __future__ import annotations
 
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+import contextlib
+import os
+import signal
+import tempfile
 from dataclasses import dataclass
+from multiprocessing.connection import Connection, Pipe
 
+from conformance.execution.compilation import fork_server
 from conformance.kernels.kernel import Plan
 from conformance.records import Check, CheckKind
 
 #: Seconds until a process that lost the device is given up.
 DEADLINE = 180.0
+#: What the process runs.
+ANSWER = "conformance.execution.unchecked_trials:answer"
 
 
 @dataclass(frozen=True)
@@ -30,18 +35,31 @@ def unchecked_trial(plan: Plan, seed: int = 0) -> UncheckedOutcome:
     """What the harness sees when ``plan`` runs on the device although its kernel refuses it.
 
     Two fills are judged. A process that dies, or that gives no answer within DEADLINE seconds, is the kind "died".
+    Raises :class:`~conformance.execution.fork_server.ForkServerLost` if none can be started.
     """
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
-        future = pool.submit(_trial, plan, seed)
+    ours, theirs = Pipe()
+    with tempfile.TemporaryFile() as output, ours:
+        with theirs:
+            process = fork_server(()).fork(
+                ANSWER, {"seed": seed}, (theirs.fileno(),), output.fileno(), dict(os.environ)
+            )
         try:
-            return future.result(timeout=DEADLINE)
-        except BrokenProcessPool:
-            return UncheckedOutcome("died", "the process ended without an answer")
-        except TimeoutError:
-            for process in list(pool._processes.values()):
-                process.kill()
+            ours.send(plan)
+            if ours.poll(DEADLINE):
+                outcome: UncheckedOutcome = ours.recv()
+                return outcome
             return UncheckedOutcome("died", f"no answer within {DEADLINE:g} s")
+        except (EOFError, OSError):
+            return UncheckedOutcome("died", "the process ended without an answer")
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def answer(pipe: int, *, seed: int) -> None:
+    """What the process runs: receives a plan through the descriptor ``pipe``, and sends its outcome."""
+    asker = Connection(pipe)
+    asker.send(_trial(asker.recv(), seed))
 
 
 def _trial(plan: Plan, seed: int) -> UncheckedOutcome:

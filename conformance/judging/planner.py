@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -96,12 +98,23 @@ def plan_case(settings: Settings, selection: Selection, case: str, call: CaseCal
     return planner.launches
 
 
+class _PlannedRecorder(CaseRecorder):
+    """The recorder of a planned test, which runs nothing."""
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        if stage == "run":
+            raise PlanEnds(stage)
+        with super().timed(stage):
+            yield
+
+
 class _Planner:
     """What a planned test gets in place of its fixtures, and the launches that it asked for."""
 
     def __init__(self, settings: Settings, selection: Selection, case: str) -> None:
         self.launches: list[PlannedLaunch] = []
-        self.recorder = CaseRecorder(case)
+        self.recorder = _PlannedRecorder(case)
         named_targets = dataclasses.replace(settings, targets=tuple(target.id for target in selection.targets))
         self.harness = Harness(named_targets)  # no process looks for devices here: none is in sight
         vars(self.harness).update(pool=self, executor=Reason(ReasonCode.NO_DEVICE, "planner", "nothing is run"))

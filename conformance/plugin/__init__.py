@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from conformance.execution.fork_server import RUN_VARIABLE
 from conformance.gate.run_options import joined
 from conformance.machine.gpus import core_count, worker_count, worker_environment
 from conformance.plugin import case_ids, fixtures, keyword_filter, options, parametrisation
@@ -31,6 +32,7 @@ from conformance.plugin.progress import RunProgress
 from conformance.plugin.record_files import refusal_file
 from conformance.plugin.session_hooks import JUNIT_FILE, SessionRun, new_folder, own_stderr
 from conformance.plugin.shared_collection import SharedCollection
+from conformance.plugin.warm_up import WarmUp
 
 __all__ = ["recorder"]  # a fixture is known by being here
 
@@ -131,6 +133,7 @@ def _configure_main(config: pytest.Config) -> None:
     keyword_filter.take(config)
     config.invocation_params = _joined(config.invocation_params)
     remember(settings.gpus.variable)
+    _set(config, {RUN_VARIABLE: str(os.getpid())})
     gpu = None if workers else next(iter(settings.gpus.entries), None)
     _prepare_process(config, gpu, max(workers, 1), executes=not workers)
     if suites:
@@ -189,8 +192,12 @@ def _configure_worker(config: pytest.Config, from_main: Mapping[str, Any]) -> No
         raise
     process = CaseProcess(folder, from_main["workerid"], gpu, dict(from_main["conformance_stack"]))
     config.stash[fixtures.RUN_FOLDER] = process.folder, process.name
-    recording = ItemRecording(options.settings(config), process, CaseIds(config))
+    settings = options.settings(config)
+    recording = ItemRecording(settings, process, CaseIds(config))
     config.pluginmanager.register(recording, "conformance-items")
+    first = int(process.name.removeprefix("gw")) < from_main["conformance_workers"]  # it takes the place of none
+    if first and case_ids.selects_package(config):
+        config.pluginmanager.register(WarmUp(settings.has_gpu, settings.case_timeout_s), "conformance-warm-up")
 
 
 def _workers(config: pytest.Config) -> int:
@@ -227,9 +234,7 @@ def _prepare_process(config: pytest.Config, gpu: str | None, workers: int, execu
             "triton was imported before the conformance plugin could choose its interpreter: find the conftest or "
             "plugin that imports it, or set TRITON_INTERPRET=1 (no GPU was found, or --no-gpu was given)"
         )
-    for variable, value in worker_environment(settings.gpus, gpu, interpret, workers).items():
-        config.add_cleanup(partial(_restore, variable, os.environ.get(variable)))
-        os.environ[variable] = value
+    _set(config, worker_environment(settings.gpus, gpu, interpret, workers))
     if executes:
         if not hasattr(config, "workerinput"):  # a worker ends now: pytest looks for garbage five times before it does
             config.add_cleanup(gc.unfreeze)
@@ -257,6 +262,13 @@ def _load_judging(config: pytest.Config) -> None:
         folder = Path(config.workerinput["conformance_folder"])
         config.pluginmanager.register(SharedCollection(folder, made), "conformance-shared-collection")
     config.pluginmanager.register(fixtures, "conformance-fixtures")
+
+
+def _set(config: pytest.Config, environment: Mapping[str, str]) -> None:
+    """Sets the variables of ``environment`` for as long as pytest runs."""
+    for variable, value in environment.items():
+        config.add_cleanup(partial(_restore, variable, os.environ.get(variable)))
+        os.environ[variable] = value
 
 
 def _restore(variable: str, value: str | None) -> None:

@@ -34,8 +34,9 @@ IN_FOLDER = "conformance: the node ids are in the folder of the run"
 #: Hooks in which a plugin sees the items, and could change them.
 SEEING = ("pytest_itemcollected", "pytest_collection_modifyitems", "pytest_collection_finish")
 
-#: Modules whose hooks leave items as they are, or leave some out. xdist's worker is a module without a file.
-KNOWN = ("_pytest.", "xdist.", "__channelexec__", "conformance.plugin.")
+#: Modules whose hooks leave items as they are, leave some out, or mark tests for filters. xdist's worker is a module
+#: without a file.
+KNOWN = ("_pytest.", "_hypothesis_pytestplugin", "xdist.", "__channelexec__", "conformance.plugin.")
 
 
 class NodeIds(Sequence[str]):

@@ -42,7 +42,7 @@ def test_process(recorder, process, check):
     record(recorder, check(process))
 
 
-@pytest.mark.slow(14)
+@pytest.mark.slow(20)
 def test_visible_devices(recorder, process):
     """A child sees the device that it was given and no other. Unlike PyTorch's test, the environment around it says
     something else, and a child without a device inherits it."""

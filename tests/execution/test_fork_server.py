@@ -120,6 +120,18 @@ def test_a_shared_server_starts_once_and_ends_with_the_last_that_asks(monkeypatc
     assert starter._server.wait(10) == 0
 
 
+def test_a_run_has_servers_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+    servers = []
+    for name in ("one", "one", "another"):
+        monkeypatch.setenv(fork_server.RUN_VARIABLE, name)
+        servers.append(shared())
+        servers[-1].start()
+        assert servers[-1]._connection is not None
+        started.append(servers[-1]._connection._server is not None)
+    assert started == [True, False, True]
+
+
 def test_another_users_server_is_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fork_server, "_is_ours", lambda connection: False)
     with pytest.raises(ForkServerLost, match="another user"):

@@ -79,6 +79,20 @@ def test_what_a_case_asks_of_the_pool_is_planned_too():
     assert shared.identity != single.identity
 
 
+def test_what_a_case_would_run_is_not_run_to_plan_it():
+    ran = []
+
+    def test(conform, recorder):
+        kernel, problem, config = example()
+        with recorder.timed("compile"):
+            conform(kernel, problem, config=config, target=SM90)
+        with recorder.timed("run"):
+            ran.append(problem)
+
+    assert len(planned(test)) == 1
+    assert ran == []
+
+
 def test_the_stage_says_how_far_it_is(monkeypatch):
     """Four kernels in two processes, one of which cannot be compiled."""
     work = compile_stage.Work("kernels compiled", 4)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2]
@@ -16,10 +18,17 @@ def code_digest(package: Path = PACKAGE) -> str:
     its length in bytes. Hidden files, what Python compiles and the lists of what is owed, which name this digest,
     do not count."""
     digest = hashlib.sha256()
-    for name in sorted(path.relative_to(package).as_posix() for path in package.rglob("*") if path.is_file()):
-        if name.startswith(LISTS) or any(part == "__pycache__" or part.startswith(".") for part in name.split("/")):
-            continue
+    for name in sorted(_names(package)):
         for part in (name.encode(), (package / name).read_bytes()):
             digest.update(b"%d:" % len(part))
             digest.update(part)
     return digest.hexdigest()
+
+
+def _names(package: Path) -> Iterator[str]:
+    for folder, folders, files in os.walk(package):
+        folders[:] = [name for name in folders if name != "__pycache__" and not name.startswith(".")]
+        for file in files:
+            name = Path(folder, file).relative_to(package).as_posix()
+            if not (file.startswith(".") or name.startswith(LISTS)):
+                yield name
