@@ -22,7 +22,7 @@ from conformance.records import ExecutorName
 #: Runs of one launch that is timed: by their order, an interval of the median that holds in 98 of 100 cases.
 REPEATS = 20
 #: Seconds for which it runs before, lest the device be idle. On an H200 0.1 s or none moved no median by 2 %.
-WARM_SECONDS = 0.02
+WARM_SECONDS = 0.005
 
 
 class NoDevice(RuntimeError):

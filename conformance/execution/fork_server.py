@@ -170,7 +170,8 @@ class _Connection:
         so that whoever binds it first starts the server, and nothing is left behind. Environments are no part of it:
         workers differ in theirs, and every fork gets its own."""
         run = os.environ.get(RUN_VARIABLE) or os.getppid()
-        facts = [str(run), sys.executable, [str(entry) for entry in sys.path], list(preloaded)]
+        path = list(dict.fromkeys(map(str, sys.path)))  # a worker has some entries twice
+        facts = [str(run), sys.executable, path, list(preloaded)]
         address = "\0conformance-" + hashlib.sha256(json.dumps(facts).encode()).hexdigest()
         while True:
             ours = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -106,7 +106,8 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "slow(seconds): a case takes about so long on a device, and the longest begin first"
     )
     config.addinivalue_line(
-        "markers", "timed: its cases need a device alone, and come after those that hold it for long"
+        "markers",
+        "timed(when): the cases whose parameters, by their names, 'when' accepts need a device alone and come last",
     )
     config.addinivalue_line("markers", "no_case: stands for a scenario without a case on the chosen targets")
     if hasattr(config, "workerinput"):

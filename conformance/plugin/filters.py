@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,24 @@ def order(items: list[pytest.Item]) -> None:
     slow = [(mark.args, item) for item in items if (mark := _mark(item, "slow")) is not None]
     slow.sort(key=lambda entry: -entry[0][0] if entry[0] else 0)  # another package's mark may say no seconds
     spread(items, [item for _, item in slow])
-    items.sort(key=lambda item: _mark(item, "timed") is not None)
+    items.sort(key=_timed)
+
+
+def _timed(item: pytest.Item) -> bool:
+    """Whether ``item`` has the mark ``timed`` and its condition, if any, holds for the item's parameters."""
+    mark = _mark(item, "timed")
+    if mark is None:
+        return False
+    when = mark.kwargs.get("when")
+    return bool(when(_params(item))) if callable(when) else True
+
+
+def _params(item: pytest.Item) -> Mapping[str, Any]:
+    """The parameters of the test of ``item``, by their names."""
+    if isinstance(item, LazyFunction):
+        return item.params
+    callspec = getattr(item, "callspec", None)
+    return {} if callspec is None else callspec.params
 
 
 def _mark(item: pytest.Item, name: str) -> pytest.Mark | None:
@@ -111,10 +128,5 @@ def spread(items: list[pytest.Item], slow: Sequence[pytest.Item]) -> None:
 
 def kernel_of(item: pytest.Item) -> str | None:
     """The name of the kernel that ``item`` is parametrised with: its parameter ``kernel``, if any."""
-    if isinstance(item, LazyFunction):
-        params = item.params
-    else:
-        callspec = getattr(item, "callspec", None)
-        params = callspec.params if callspec is not None else {}
-    kernel = params.get("kernel")
+    kernel = _params(item).get("kernel")
     return None if kernel is None else str(getattr(kernel, "name", kernel))

@@ -16,8 +16,8 @@ import pytest
 from conformance.plugin.case_hooks import environment_restored
 from conformance.plugin.shared_collection import GivenItems
 
-#: How the files of suites about Inductor's code begin.
-INDUCTOR = "/test_inductor_"
+#: How the files of suites about Inductor's code begin, and the one whose cases have children that Inductor starts.
+INDUCTOR, TUNING = "/test_inductor_", "/test_inductor_tuning."
 
 
 class WarmUp:
@@ -56,7 +56,10 @@ class WarmUp:
         importlib.import_module("conformance.execution.compile_worker").hash_triton()
 
     def _inductor(self, nodeids: Iterable[str]) -> None:
-        if self._has_gpu and any(INDUCTOR in nodeid.partition("::")[0] for nodeid in nodeids):
+        files = {nodeid.partition("::")[0] for nodeid in nodeids} if self._has_gpu else set()
+        if any(TUNING in file for file in files):
+            importlib.import_module("conformance.inductor.tuning.forked_children").start()
+        if any(INDUCTOR in file for file in files):
             provider = importlib.import_module("conformance.inductor.compile.provider")
             for module in ("torch._dynamo.convert_frame", *provider.PRELOADED):
                 importlib.import_module(module)

@@ -29,7 +29,12 @@ def swept_fills(problem, tier):
     return tuple(quick if tier == "quick" else exact) or None
 
 
-@pytest.mark.timed
+def is_timed(case):
+    """Whether a case with these parameters also times its kernel, if there is a device."""
+    return case["shape"] == case["kernel"].usual_shape
+
+
+@pytest.mark.timed(when=is_timed)
 @scenario(every_kernel, shape=shapes_of, every_config=True)
 def test_config_space(conform, harness, recorder, kernel, target, dtype, config, shape):
     """A config compiles, or its kernel says why not; its bits are right and it spills only where that is declared."""
@@ -41,7 +46,7 @@ def test_config_space(conform, harness, recorder, kernel, target, dtype, config,
     conform(
         kernel, problem, config=config, target=target, fills=fills, inspect=spills, variant=kernel.example_variant()
     )
-    if shape == kernel.usual_shape and harness.settings.has_gpu:
+    if is_timed({"kernel": kernel, "shape": shape}) and harness.settings.has_gpu:
         recorder.set(observed=measure(harness, kernel, dtype, config, target))
 
 

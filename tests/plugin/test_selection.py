@@ -111,3 +111,7 @@ def test_the_items_of_a_group_have_the_marks_of_their_test():
     both = [*timed, *usual, *slow]
     filters.order(both)
     assert both == [slow[0], *usual, slow[1], *timed]
+    some = items(pytest.mark.timed(when=lambda case: case["a"] == 1).mark)
+    both = [*some, *usual]
+    filters.order(both)
+    assert both == [some[1], *usual, some[0]], "a condition is asked for each item"

@@ -14,13 +14,15 @@ import pytest
 from conformance.plugin.warm_up import WarmUp
 
 INDUCTOR = "conformance/suites/test_inductor_gemm.py::test_mm[a]"
+TUNING = "conformance/suites/test_inductor_tuning.py::test_process[a]"
 OTHER = "conformance/suites/test_batching.py::test_inductor_of_none[/test_inductor_]"
 
 
 def loaded(monkeypatch, has_gpu: bool, *nodeids: str, steps=("_device", "_triton")) -> list[str]:
     """The modules that the warm-up of a worker with the items ``nodeids`` has imported by its first case."""
     imported: list[str] = []
-    monkeypatch.setattr(importlib, "import_module", lambda name: imported.append(name) or SimpleNamespace(PRELOADED=()))
+    module = SimpleNamespace(PRELOADED=(), start=lambda: imported.append("started"))
+    monkeypatch.setattr(importlib, "import_module", lambda name: imported.append(name) or module)
     warm_up = WarmUp(has_gpu, 60.0)
     for step in steps:
         monkeypatch.setattr(warm_up, step, lambda: None)
@@ -38,6 +40,8 @@ def first_case(warm_up: WarmUp) -> None:
 
 def test_what_no_selected_case_uses_is_not_imported(monkeypatch):
     assert "torch._dynamo.convert_frame" in loaded(monkeypatch, True, OTHER, INDUCTOR)
+    assert "started" not in loaded(monkeypatch, True, OTHER, INDUCTOR)
+    assert "started" in loaded(monkeypatch, True, OTHER, INDUCTOR, TUNING)
     assert loaded(monkeypatch, True, OTHER) == []
     assert loaded(monkeypatch, False, INDUCTOR) == [], "without a GPU compile processes generate code"
 

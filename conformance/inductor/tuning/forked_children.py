@@ -35,6 +35,11 @@ def _server() -> ForkServer:
     return ForkServer(child_environment(), PRELOADED, shared=True)
 
 
+def start() -> None:
+    """Starts the server of the children early, and does not wait for its imports."""
+    _server().start()
+
+
 class ForkedChild:
     """A child that runs a Python script, with what Inductor uses of :class:`subprocess.Popen`."""
 
