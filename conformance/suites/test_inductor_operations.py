@@ -410,6 +410,7 @@ def test_jit_fusion_matches_aot_fusion(inductor, target, build):
 # --- on devices -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(15)
 @generated()
 def test_autotune_device_guard(inductor, target):
     """Operands on the second device while the first is current: tuned and run there, and the first still current. A

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -273,6 +274,7 @@ def test_prologue_masked_load(inductor, target, sizes, padding):
         inductor.record([checks.check_loop(source, "nothing is padded within", "CHECK-NOT: tl.where")])
 
 
+@pytest.mark.slow(10)
 @generated()
 def test_template_with_epilogues_and_dynamic_shape(inductor, target):
     """A linear layer with two epilogues, compiled once for five rows and then called with eight: the second call

@@ -42,7 +42,7 @@ def test_process(recorder, process, check):
     record(recorder, check(process))
 
 
-@pytest.mark.slow(20)
+@pytest.mark.slow(16)
 def test_visible_devices(recorder, process):
     """A child sees the device that it was given and no other. Unlike PyTorch's test, the environment around it says
     something else, and a child without a device inherits it."""
@@ -95,6 +95,7 @@ def test_pool_device_lists(recorder):
     record(recorder, checks.device_lists(TuningProcessPool))
 
 
+@pytest.mark.slow(20)
 def test_pool_of_visible_devices(harness, recorder):
     """The last two of the devices that are there, as Inductor finds them. A worker sees one device, so it is a fresh
     process that sees two."""
@@ -113,7 +114,7 @@ def test_pool_of_visible_devices(harness, recorder):
 # --- choices in a spawned process -------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow(9)
+@pytest.mark.slow(12)
 def test_choice_in_spawned_process(recorder):
     """A choice that is sent to a fresh process is timed there. Unlike PyTorch's test, its time and its numbers come
     back and are judged."""
@@ -156,6 +157,7 @@ def shared_pool():
         yield
 
 
+@pytest.mark.slow(10)
 @pytest.mark.parametrize(("function", "dynamic"), list(TIMED.values()), ids=list(TIMED))
 def test_kernels_timed_in_processes(harness, recorder, shared_pool, function, dynamic):
     """Every Triton choice is timed in a child, and the winner's numbers are exact. PyTorch's tests of this only ask
