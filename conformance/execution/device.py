@@ -110,21 +110,25 @@ class DeviceExecutor:
     def microseconds(
         self, launch: Launch, repeats: int = REPEATS, alone: contextlib.AbstractContextManager[None] | None = None
     ) -> list[float]:
-        """Device times of ``launch`` with all that belongs to it, by the profiler, once the device is warm. It runs
-        within ``alone``; what the profiler saw is read afterwards."""
-        with alone or contextlib.nullcontext():
+        """Device times of ``launch`` with all that belongs to it, by the profiler, once the device is warm.
+
+        It runs within ``alone``. The profiler, which takes longer to start and to stop, sees this process only and need
+        not be alone.
+        """
+        runs = 0
+        with self._profile() as profiler, alone or contextlib.nullcontext():
             warm = time.perf_counter() + WARM_SECONDS
-            self.run(launch)
-            while time.perf_counter() < warm:
+            while not runs or time.perf_counter() < warm:
                 self.run(launch)
-            with self._profile() as profiler:
-                for _ in range(repeats):
-                    self.run(launch)
+                runs += 1
+            for _ in range(repeats):
+                self.run(launch)
+        runs += repeats
         durations = [float(event["dur"]) for event in sorted(kernel_events(profiler), key=lambda event: event["ts"])]
-        steps = len(durations) // repeats
-        if not steps or len(durations) != steps * repeats:
-            raise RuntimeError(f"the profiler saw {len(durations)} kernels in {repeats} runs of one launch")
-        return [sum(durations[first : first + steps]) for first in range(0, len(durations), steps)]
+        steps = len(durations) // runs
+        if not steps or len(durations) != steps * runs:
+            raise RuntimeError(f"the profiler saw {len(durations)} kernels in {runs} runs of one launch")
+        return [sum(durations[first : first + steps]) for first in range(0, len(durations), steps)][-repeats:]
 
 
 def kernel_events(profiler: Any) -> list[Any]:
