@@ -1,0 +1,57 @@
+"""Device times come from the runs after the device was warm, each with all that was launched in it."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from conformance.execution import device
+from conformance.execution.device import DeviceExecutor
+
+
+class Profiled(DeviceExecutor):
+    """A device on which each run is of ``kernels``; run number i takes i microseconds in each of them."""
+
+    def __init__(self, monkeypatch, kernels: int, lost: int = 0) -> None:
+        self.kernels, self.runs, self.log = kernels, 0, []
+        monkeypatch.setattr(device, "kernel_events", lambda profiler: self.events()[lost:])
+
+    def events(self):
+        runs = range(1, self.runs + 1)
+        return [{"ts": run + part / 10, "dur": run} for run in reversed(runs) for part in range(self.kernels)]
+
+    def run(self, launch, programs=None, *, observe=False):
+        self.runs += 1
+        self.log.append("run")
+
+    @contextlib.contextmanager
+    def within(self, name):
+        self.log.append(f"{name} begins")
+        yield
+        self.log.append(f"{name} ends")
+
+    def _profile(self):
+        return self.within("profiler")
+
+
+@pytest.mark.parametrize("kernels", [1, 3])
+def test_the_first_runs_do_not_count(monkeypatch, kernels):
+    executor = Profiled(monkeypatch, kernels)
+    times = executor.microseconds(None, 4)
+    last = executor.runs
+    assert last > 4
+    assert times == [kernels * run for run in range(last - 3, last + 1)]
+
+
+def test_only_the_runs_are_alone(monkeypatch):
+    executor = Profiled(monkeypatch, 1)
+    monkeypatch.setattr(device, "WARM_SECONDS", 0.0)
+    executor.microseconds(None, 2, executor.within("alone"))
+    expected = ["profiler begins", "alone begins", "run", "run", "run", "alone ends", "profiler ends"]
+    assert executor.log == expected
+
+
+def test_a_kernel_that_the_profiler_missed_is_an_error(monkeypatch):
+    with pytest.raises(RuntimeError, match="the profiler saw"):
+        Profiled(monkeypatch, 2, lost=1).microseconds(None, 4)
