@@ -57,9 +57,9 @@ class WarmUp:
 
     def _inductor(self, nodeids: Iterable[str]) -> None:
         files = {nodeid.partition("::")[0] for nodeid in nodeids} if self._has_gpu else set()
-        if any(TUNING in file for file in files):
-            importlib.import_module("conformance.inductor.tuning.forked_children").start()
         if any(INDUCTOR in file for file in files):
             provider = importlib.import_module("conformance.inductor.compile.provider")
+            if any(TUNING in file for file in files):
+                provider.start_server()
             for module in ("torch._dynamo.convert_frame", *provider.PRELOADED):
                 importlib.import_module(module)

@@ -21,7 +21,7 @@ OTHER = "conformance/suites/test_batching.py::test_inductor_of_none[/test_induct
 def loaded(monkeypatch, has_gpu: bool, *nodeids: str, steps=("_device", "_triton")) -> list[str]:
     """The modules that the warm-up of a worker with the items ``nodeids`` has imported by its first case."""
     imported: list[str] = []
-    module = SimpleNamespace(PRELOADED=(), start=lambda: imported.append("started"))
+    module = SimpleNamespace(PRELOADED=(), start_server=lambda: imported.append("started"))
     monkeypatch.setattr(importlib, "import_module", lambda name: imported.append(name) or module)
     warm_up = WarmUp(has_gpu, 60.0)
     for step in steps:

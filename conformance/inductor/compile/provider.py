@@ -8,13 +8,18 @@ from typing import Any
 
 from torch import Tensor
 
-from conformance.execution.compilation import CompilePools, CompileResult, Task
+from conformance.execution.compilation import CompilePools, CompileResult, Task, fork_server
 from conformance.inductor.compile.program import Generated, Launches, Program, Unsupported
 from conformance.records import CompileFailure, Status
 from conformance.targets import Target
 
 #: What a process that generates code imports; it takes seconds.
 PRELOADED = ("torch._inductor.compile_fx", "torch._inductor.select_algorithm", "torch._inductor.lowering")
+
+
+def start_server() -> None:
+    """Starts the server of the processes that generate code or time choices, and does not wait for its imports."""
+    fork_server(PRELOADED).start()
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Children of Inductor's tuning processes as forks of a server that has imported Inductor: they start in no time.
+"""Children of Inductor's tuning processes as forks of the server that has imported Inductor: they start in no time.
 
 Each runs the script that Inductor starts, with the arguments and the environment that Inductor gives it.
 """
@@ -18,26 +18,13 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from conformance.execution.compilation import child_environment
-from conformance.execution.fork_server import ForkServer
+from conformance.execution.compilation import fork_server
+from conformance.inductor.compile.provider import PRELOADED
 
-#: What Inductor's script imports, and what it unpickles.
-PRELOADED = ("torch._inductor.autotune_process", "conformance.inductor.tuning.tuning_jobs")
 #: The descriptor that a child writes what it says to.
 STDERR = 2
 #: The first number for descriptors that are kept aside.
 ASIDE = 1000
-
-
-@functools.cache
-def _server() -> ForkServer:
-    """The server of all workers of this run."""
-    return ForkServer(child_environment(), PRELOADED, shared=True)
-
-
-def start() -> None:
-    """Starts the server of the children early, and does not wait for its imports."""
-    _server().start()
 
 
 class ForkedChild:
@@ -46,7 +33,7 @@ class ForkedChild:
     def __init__(self, command: Sequence[str], *, env: Mapping[str, str], pass_fds: Sequence[int]) -> None:
         _, script, *arguments = command
         call = {"script": script, "arguments": arguments, "numbers": list(pass_fds)}
-        self._process = _server().fork(f"{__name__}:run_script", call, pass_fds, STDERR, env)
+        self._process = fork_server(PRELOADED).fork(f"{__name__}:run_script", call, pass_fds, STDERR, env)
         self.pid = self._process.pid
 
     def poll(self) -> int | None:
