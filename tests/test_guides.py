@@ -21,6 +21,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 #: Those whose commands take longest first.
 PAGES = [*sorted((ROOT / "docs").glob("*.md"), key=lambda page: page.stem != "failure"), ROOT / "README.md"]
+#: What fenced blocks may be. Those of ``text`` and of ``toml`` have no commands.
+LANGUAGES = ("sh", "yaml", "python", "toml", "text")
 LARGEST_PICTURE = 150_000  # bytes
 #: The one run that several pages begin with. It is run once; its folder is copied to where a page wants it.
 SMALL = "conformance run --no-gpu --suite config_space --kernel int_mm --target sm_90"
@@ -54,7 +56,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Copied:
-    """It is SMALL for another folder or seed: what SMALL left is copied there. Its own words are read."""
+    """It is SMALL for another folder: what SMALL left is copied there. Words that SMALL does not have are read."""
 
 
 @dataclass(frozen=True)
@@ -272,7 +274,9 @@ class Block:
 
 
 def blocks(text: str) -> list[Block]:
-    fenced = re.finditer(r"(?:[Ss]ave this as\s+`([^`]+)`:\n\n)?^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    fenced = re.finditer(
+        r"(?:[Ss]ave\s+this\s+as\s+`([^`]+)`:\n\n)?^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL
+    )
     return [Block(match[2], match[3], match[1] or "") for match in fenced]
 
 
@@ -292,9 +296,12 @@ def all_commands(text: str) -> list[str]:
 
 
 def wrong_table(text: str, ways: dict[str, Way]) -> list[str]:
-    """What the page ``text`` and its part of COMMANDS do not share."""
+    """What the page ``text`` and its part of COMMANDS do not share, and blocks in which a command may hide."""
     written = all_commands(text)
-    wrong = [f"COMMANDS does not know: {command}" for command in written if command not in ways]
+    wrong = [
+        f"a block is {each.language!r}, not of {LANGUAGES}" for each in blocks(text) if each.language not in LANGUAGES
+    ]
+    wrong += [f"COMMANDS does not know: {command}" for command in written if command not in ways]
     return wrong + [f"the page does not have: {command}" for command in ways if command not in written]
 
 
@@ -350,8 +357,10 @@ class Follower:
         for block in blocks(text):
             if block.file:
                 lines.append(f"cat > {block.file} <<'END_OF_FILE'\n{block.text}END_OF_FILE")
-            for command in commands(block):
-                run, status, says = self.in_shell(command, ways[command])
+            steps = [(command, *self.in_shell(command, ways[command])) for command in commands(block)]
+            if block.language == "python":
+                steps = [(block.text, f"python -c {shlex.quote(block.text)}", 0, "")]
+            for command, run, status, says in steps:
                 number = len(expected)
                 lines.append(f'{{ {run}\n}} > results/{number} 2>&1; echo $? > "{results}/{number}.status"')
                 expected.append((command, status, says))
@@ -371,9 +380,9 @@ class Follower:
         if isinstance(way, Instead):
             return way.command, 0, way.says
         if isinstance(way, Copied):
-            place = command.split()[-1]
-            assert command.startswith(SMALL)
-            return f'{self.read(command)} && mkdir -p reports && cp -r "$SMALL" {place}', 0, ""
+            options, place = command.split(" --run-dir ")
+            copy = f'mkdir -p reports && cp -r "$SMALL" {place}'
+            return (copy if options == SMALL else f"{self.read(command)} && {copy}"), 0, ""
         return self.read(command), 0, ""
 
     def read(self, command: str) -> str:
@@ -424,8 +433,9 @@ def test_every_link_of_a_page_leads_somewhere(page):
 
 
 def test_a_new_command_and_one_that_is_gone_are_seen():
-    page = "```sh\nconformance show CASE   # a case\n```\n```yaml\n - run: make all\n```\n"
+    page = "```sh\nconformance show CASE   # a case\n```\n```yaml\n - run: make all\n```\n```bash\nls\n```\n"
     assert wrong_table(page, {"conformance show CASE": Run(), "make test": Run()}) == [
+        f"a block is 'bash', not of {LANGUAGES}",
         "COMMANDS does not know: make all",
         "the page does not have: make test",
     ]
@@ -453,6 +463,11 @@ WRONG: list[tuple[str, Way, str]] = [
     ("conformance -h", Run(says="fly"), "expected 0 and 'fly'"),
     ("conformance -h", Run(1), "status 0"),
 ]
+
+
+def test_wrong_python_is_seen(follower):
+    (fault,) = follower.follow("```python\nfrom conformance.targets import Aim\n```\n", {})
+    assert "cannot import name 'Aim'" in fault
 
 
 def test_wrong_commands_are_seen(follower):
