@@ -196,7 +196,7 @@ def test_autotune_layout_optimization(inductor, target, autotune):
 PRUNING = "max_autotune_prune_choices_based_on_shared_mem"
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(25)
 @generated(size=[3, 512])
 def test_prune_choices(inductor, target, size):
     """Configs that need too much shared memory are not offered: what is offered can be compiled and launched, the
