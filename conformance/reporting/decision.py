@@ -32,9 +32,11 @@ def not_looked_at(comparison: Comparison, info: RunInfo | None, folder: Path) ->
         )
     if info and info.targets:
         sentences.append(f"Only these targets were compiled for: {', '.join(info.targets)}.")
-    for status, what in ((Status.NOT_RUN, "were not run"), (Status.NOT_APPLICABLE, "were refused")):
+    for status, what in ((Status.NOT_RUN, "could not be run here"), (Status.NOT_APPLICABLE, "were refused")):
         if count := side.statuses.get(status.value):
-            sentences.append(f"{count} of the candidate's {side.cases} cases {what}: see the reasons below.")
+            sentences.append(
+                f"{count} of the candidate's {side.cases} cases {what} ({status.value}): see the reasons below."
+            )
     return [*sentences, *(f"{warning[:1].upper()}{warning[1:]}." for warning in comparison.warnings)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import os
 import pty
 import signal
@@ -21,6 +22,7 @@ from conformance.gate.stacks import stack_runs as running
 from conformance.gate.stacks.environments import Environment
 from conformance.gate.stacks.stack_file import parse
 from conformance.gate.stacks.stack_runs import Abilities, RunError, abilities, complete, run
+from conformance.reporting import progress
 
 #: Stands in for the command: a run with one case, or what a variable of its environment says.
 COMMAND = """
@@ -397,3 +399,27 @@ def test_abilities_are_what_the_environment_says(tmp_path: Path) -> None:
 def test_an_environment_that_does_not_start_is_an_error_at_the_start(tmp_path: Path, says: str) -> None:
     with pytest.raises(RunError, match="stack 'current' does not start"):
         abilities(environment(tmp_path / "stack", SAYS=says))
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_name_of_a_stack_hides_no_progress(monkeypatch, terminal):
+    """A wheel's path may be as long as a line; the counts must stay on the screen."""
+    stream = io.StringIO()
+    stream.isatty = lambda: terminal
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(progress, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(progress.ProgressDisplay.__init__, "__defaults__", (None, 0.01))
+    if terminal:
+        pytest.importorskip("rich.live")
+    name = "/folder/" * 10 + "triton.whl"
+    with gate_runs._progress(name) as say:
+        say("3 of 7 kernels compiled, about 9 s left\ntime left at the pace so far")
+        end = time.monotonic() + 20
+        while "3 of 7" not in stream.getvalue() and time.monotonic() < end:
+            time.sleep(0.01)
+    text = stream.getvalue()
+    assert "3 of 7 kernels compiled, about 9 s left" in text
+    assert (name in text) is not terminal
+    assert ("\x1b" in text) is terminal

@@ -42,7 +42,12 @@ def test_a_whole_run_on_a_device_leaves_nothing_to_say(tmp_path: Path) -> None:
         (("--compile-only",), {}, {}, "Nothing was run (--compile-only): code was compiled and inspected"),
         ((), {"stack": {"device": None}}, {"gpus": ()}, "No GPU took part: what was computed came from Triton's int"),
         ((), {}, {"targets": ("sm_90",)}, "Only these targets were compiled for: sm_90."),
-        ((), {"statuses": {"not-run": 4}}, {}, "4 of the candidate's 9 cases were not run: see the reasons below."),
+        (
+            (),
+            {"statuses": {"not-run": 4}},
+            {},
+            "4 of the candidate's 9 cases could not be run here (not-run): see the reasons below.",
+        ),
         ((), {"statuses": {"not-applicable": 2}}, {}, "2 of the candidate's 9 cases were refused"),
     ],
 )

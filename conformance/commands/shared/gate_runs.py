@@ -187,7 +187,8 @@ class Stages:
 
 @contextmanager
 def _progress(name: str) -> Iterator[Say]:
-    """Shows what the yielded function is told of a run: below the other lines of a terminal, else once a minute."""
+    """Shows what the yielded function is told of a run: below the other lines of a terminal, else once a minute, with
+    the stack's ``name``. On a terminal the line above says that name, which may be as long as a line."""
     lines = ["starting"]
 
     def say(text: str) -> None:
@@ -195,9 +196,12 @@ def _progress(name: str) -> Iterator[Say]:
         lines = clean(text).splitlines() or lines
 
     def look() -> Progress:
-        return Progress(f"{name}: {lines[0]}", now="; ".join(lines[1:2]), source="; ".join(lines[2:]))
+        return Progress(lines[0], now="; ".join(lines[1:2]), source="; ".join(lines[2:]))
 
-    display = ProgressDisplay(sys.stderr, can_redraw(sys.stderr), lambda text: print(text, file=sys.stderr, flush=True))
+    def write_line(text: str) -> None:
+        print(f"{name}: {text}", file=sys.stderr, flush=True)
+
+    display = ProgressDisplay(sys.stderr, can_redraw(sys.stderr), write_line)
     display.show(look)
     try:
         yield say
