@@ -14,6 +14,10 @@ from conformance.records import RunInfo, Status
 WHOLE_TIERS = ("full", "exhaustive")
 
 
+#: Regressions that make nothing wrong.
+COST_TIME = {Kind.FEATURE_LOST, Kind.MORE_SPILLS, Kind.SLOWER}
+
+
 def not_looked_at(comparison: Comparison, info: RunInfo | None, folder: Path) -> list[str]:
     """A sentence for each reason for which the comparison says less than it seems to. ``info`` and ``folder`` are those
     of the candidate's run."""
@@ -46,7 +50,10 @@ def next_steps(comparison: Comparison, info: RunInfo | None) -> list[str]:
     steps = []
     if comparison.objections:
         steps.append("Read what else speaks against the candidate, under Changes: some of it may be put right.")
-    if kinds - {Kind.LOST_COVERAGE}:
+    judged = kinds - {Kind.LOST_COVERAGE}
+    if judged and judged <= COST_TIME:
+        steps.append("No new failure was seen: what got worse may cost time. Keep the baseline where that matters.")
+    elif judged:
         steps.append("Keep the baseline where you use the kernels and targets of the regressions.")
     if Kind.LOST_COVERAGE in kinds:
         steps.append("Remove what keeps the cases of LOST_COVERAGE from being judged, and run the gate again.")

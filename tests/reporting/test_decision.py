@@ -75,8 +75,9 @@ def test_what_to_do_next() -> None:
     assert lost[0].startswith("Remove what keeps the cases of LOST_COVERAGE from being judged")
     assert failed[0].startswith("Keep the baseline where you use the kernels and targets")
     assert not any("Keep the baseline" in step for step in lost)
-    both = next_steps(comparison(Kind.LOST_COVERAGE, Kind.SLOWER), INFO)
+    both = next_steps(comparison(Kind.LOST_COVERAGE, Kind.NEW_FAIL, Kind.SLOWER), INFO)
     assert both[:2] == [failed[0], lost[0]]
+    assert next_steps(comparison(Kind.SLOWER), INFO)[0].startswith("No new failure was seen: what got worse may cost")
     (objected,) = next_steps(comparison(objections=("a waiver has expired",)), INFO)
     assert objected.startswith("Read what else speaks against the candidate")
     small = replace(SIDE, tier="quick", stack={})
