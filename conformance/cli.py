@@ -65,6 +65,8 @@ class _Parser(argparse.ArgumentParser):
 
     def refuse(self, word: str) -> NoReturn:
         """Ends the program because of a word that no parser knows."""
+        if not word.startswith("-"):
+            self.error(f"{word!r} is one word too many; a text with spaces needs quotes")
         name = word.partition("=")[0]
         near = difflib.get_close_matches(name, re.findall(r"--[\w-]+", self.format_help()), n=1)
         self.error(f"{name}: there is no such option" + (f"; did you mean {near[0]}?" if near else ""))

@@ -36,7 +36,7 @@ def reports(tmp_path, monkeypatch):
     for name, started, status in (("a", "2026-02-02", Status.FAIL), ("b", "2026-01-01", Status.CRASH)):
         cases = (RECORD.case, "test_a.py::test_y[1]", "test_a.py::test_y[11]")
         records = [dataclasses.replace(RECORD, case=case, status=status) for case in cases]
-        write_run(tmp_path / "reports" / name, records, RunInfo(name, started, "quick", 0))
+        write_run(tmp_path / "reports" / name, records, RunInfo(name, started, "quick", 0, wall_s=1.0))
     return tmp_path / "reports"
 
 

@@ -29,6 +29,20 @@ WRONG = [
     ("run --gpus 1 --no-gpu", "--no-gpu contradicts --gpus 1"),
     ("run --case-timeout 0", "--case-timeout 0: seconds greater than 0 are required"),
     ("run --conformance-case test_nope.py::test_x[y]", "--conformance-case test_nope.py::test_x[y]: suite nope"),
+    (
+        "run --conformance-case test_scaling.py::test_scale[y]",
+        "there is no such test; did you mean test_scales?",
+    ),
+    (
+        "run transposition",
+        "transposition: there is no such file or module of suites; did you mean --suite transposition?",
+    ),
+    ("run nowhere/test_a.py", "nowhere/test_a.py: there is no such file or module of suites"),
+    (
+        "list conformance.suites.test_scalin",
+        "test_scalin: there is no such file or module of suites; did you mean scaling?",
+    ),
+    ("run conformance.suites.test_scaling::test_scale", "there is no such test; did you mean test_scales?"),
     ("run --expected-failures nowhere.toml", "nowhere.toml cannot be read"),
     ("run --compiled nowhere", "nowhere: there is no such folder; 'conformance precompile' makes it"),
     ("run -k order=row_and_( --suite fusion", "-k order=row_and_(: cannot be read"),
@@ -45,7 +59,13 @@ WRONG = [
     ("show", "the following arguments are required: CASE"),
     ("show x --rnu reports/a", "--rnu: there is no such option; did you mean --run?"),
     ("show nothing", "no record in reports/a has 'nothing' in its case id"),
+    ("show test_a.py::test_x[mm-b]", "did you mean test_a.py::test_x[mm-a]?"),
+    ("reproduce test_a.py::test_z[mm-a] --run reports/a", "did you mean test_a.py::test_x[mm-a]?"),
     ("show x --run nowhere", "nowhere holds no records"),
+    ("show nothing x", "'x' is one word too many; a text with spaces needs quotes"),
+    ("targets sm_90 sm_100", "'sm_100' is one word too many"),
+    ("compare reports/a reports/a reports/a", "'reports/a' is one word too many"),
+    ("calibrate now", "'now' is one word too many"),
     ("report nowhere", "nowhere is no run's folder"),
     ("report reports/a --output nowhere/x/y.html", "nowhere/x/y.html cannot be written"),
     ("sweep reports/a", "reports/a has no record of the suite config_space"),
@@ -85,7 +105,7 @@ SLOW = [
 def here(tmp_path, monkeypatch):
     """A folder with one run and a file of words."""
     monkeypatch.chdir(tmp_path)
-    write_run(tmp_path / "reports" / "a", [PASSED], RunInfo("a", "2026-01-01", "quick", 0))
+    write_run(tmp_path / "reports" / "a", [PASSED], RunInfo("a", "2026-01-01", "quick", 0, wall_s=1.0))
     (tmp_path / "words.txt").write_text("just words\n")
     return tmp_path
 

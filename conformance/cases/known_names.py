@@ -6,6 +6,8 @@ triton. Kernels, and targets of installed packages, are objects: they are import
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 from collections.abc import Collection, Iterable, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -29,6 +31,42 @@ def check_suites(names: Iterable[str], folders: Sequence[Path] = (PACKAGE_SUITES
     if wanted:
         files = [file for folder in folders for file in folder.rglob("test_*.py")]
         _check(option, "suite", wanted, {file.stem.removeprefix("test_") for file in files})
+
+
+def check_test(case: str, option: str) -> None:
+    """Raises :class:`UnknownName` if there is the suite of ``case``, such as ``test_scaling.py::test_scales[...]``, in
+    the package, and has no such test. The suite's file is read, and not imported."""
+    name, _, test = case.partition("[")[0].partition("::")
+    file = PACKAGE_SUITES / name
+    if test and file.is_file():
+        nodes = ast.parse(file.read_text(encoding="utf-8")).body
+        tests = {node.name for node in nodes if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
+        if test not in tests:
+            near = did_you_mean(test, sorted(tests))
+            raise UnknownName(f"{option} {name}::{test}: there is no such test; {near}".lstrip())
+
+
+def check_places(places: Iterable[str], base: Path, are_modules: bool) -> None:
+    """Raises :class:`UnknownName` for a place of tests on the command line that is no file or folder below ``base`` and
+    no module, if ``are_modules``; and for a test that the package's suites have not."""
+    for place in places:
+        name, separator, test = place.partition("::")
+        module = name if are_modules and not (base / name).exists() else ""
+        if not (base / name).exists() and not (module and _is_module(module)):
+            suites = {file.stem.removeprefix("test_") for file in PACKAGE_SUITES.glob("test_*.py")}
+            word = name.rpartition(".")[2].removeprefix("test_")
+            near = f"did you mean --suite {word}?" if word in suites else did_you_mean(word, suites)
+            raise UnknownName(f"{name}: there is no such file or module{' of suites' if module else ''}; {near}")
+        file = f"{module.rpartition('.')[2]}.py" if module else Path(name).name
+        if separator and (module.startswith("conformance.") or (base / name).resolve().parent == PACKAGE_SUITES):
+            check_test(f"{file}::{test}", "")
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):  # of its package, or a name with a slash
+        return False
 
 
 def check_target_spelling(specs: Iterable[str]) -> None:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from conformance.cases.case_table import CaseTable, Selection, cases_of
+from conformance.gate.run_options import TIERS
 
 SUITES = "conformance.suites"
 
 #: Tables that a lookup keeps, each of one test and one kernel. Cases that follow one another share a table.
 KEPT_TABLES = 8
+#: Ids that are compared with one that is wrong.
+MOST_COMPARED = 3000
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,12 @@ class CaseLookup:
         names = cases.table(replace(self._selection, targets=()), arguments).names
         return CaseTable(names, _FoundRows(lambda text: self._table_with(test, text).rows[text]))
 
+    def rows(self, name: str, kernel: str) -> Iterable[str]:
+        """The texts in the brackets of the cases of a test with ``kernel``, or of all if it is empty. Raises KeyError
+        if there is no such test."""
+        test = test_function(name)
+        return () if cases_of(test) is None else self._table(test, kernel).rows
+
     def _table_with(self, test: Callable[..., Any], text: str) -> CaseTable:
         """The cases of ``test`` among which ``text`` is, if it is a case."""
         table = self._table(test, text.partition("-")[0])
@@ -65,6 +76,23 @@ class CaseLookup:
         assert cases is not None
         kernels = (kernel,) if kernel and "kernel" in arguments else self._selection.kernels
         return cases.table(replace(self._selection, kernels=kernels), arguments)
+
+
+def near_case(case: str, selection: Selection) -> str:
+    """What to say of a case id that ``selection`` has not: the larger tier that has it, or the id that was probably
+    meant; an empty text if there is neither."""
+    for tier in TIERS[TIERS.index(selection.tier) + 1 : -1]:  # to enumerate the last one takes long
+        with suppress(KeyError):
+            CaseLookup(replace(selection, tier=tier))(case)
+            return f"it is a case of --tier {tier}"
+    name, _, text = case.partition("[")
+    lookup = CaseLookup(selection)
+    with suppress(KeyError):
+        for kernel in (text.partition("-")[0], ""):
+            texts = list(lookup.rows(name, kernel))[:MOST_COMPARED]
+            for near in difflib.get_close_matches(text.removesuffix("]"), texts, n=1):
+                return f"did you mean {name}[{near}]?"
+    return ""
 
 
 class _FoundRows(dict[str, tuple[Any, ...]]):

@@ -24,7 +24,7 @@ SECONDS = 600.0
 DIED = (Status.CRASH, Status.TIMEOUT, Status.OOM)
 PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *SUITE_ARGUMENTS]
 #: What the plugin says of an id that no case has.
-NO_CASE = ("has that; see 'conformance list'", "there is no such suite")
+NO_CASE = (" has that; ", "there is no such suite", "there is no such test")
 
 
 HELP = "Write a script that shows a failed case's fault with torch and triton alone."

@@ -127,7 +127,7 @@ def _configure_main(config: pytest.Config) -> None:
     if workers > 1 and case_ids.selects_package(config):
         config.option.tx = [LAUNCHED if spec == "popen" else spec for spec in config.option.tx]
     suites = case_ids.selects_package(config)
-    options.check_names(settings, ids.suites)
+    options.check_names(config, settings, ids.suites)
     if suites:
         options.check_packages()
     whole, expressions = _whole(config), _expressions(config)
@@ -170,11 +170,13 @@ def _whole(config: pytest.Config) -> bool:
 
 
 def _expressions(config: pytest.Config) -> dict[str, str] | None:
-    """The expressions by which the user chose cases; None if the run may have none, because no case failed before."""
+    """The words by which the user chose cases, by their options; None if the run may have no case, because none failed
+    before."""
     option = config.option
     if getattr(option, "lf", False) and option.last_failed_no_failures == "none":
         return None
-    return {"-k": option.keyword, "-m": option.markexpr}
+    cases = " ".join(argument for argument in config.args if "[" in argument)
+    return {"": cases, "-k": option.keyword, "-m": option.markexpr}
 
 
 def _words(config: pytest.Config) -> list[str]:

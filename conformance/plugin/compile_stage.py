@@ -48,9 +48,10 @@ class RunStage:
 
         if self._settings.case is None:
             fork_server(()).start()
-            self._prepared = concurrent.futures.ThreadPoolExecutor(1, "compile-stage").submit(self._selection)
+            self._prepared = concurrent.futures.ThreadPoolExecutor(1, "compile-stage").submit(self.selection)
 
-    def _selection(self) -> Selection:
+    def selection(self) -> Selection:
+        """What of the run decides which cases a test has. Imports torch and triton."""
         importlib.import_module("conformance.judging.compile_stage")
         return self._select()
 
@@ -64,7 +65,7 @@ class RunStage:
         from conformance.judging.compile_stage import CannotBeUsed, CompileStage
         from conformance.judging.harness import COMPILE_DEADLINE
 
-        selection = self._selection() if self._prepared is None else self._prepared.result()
+        selection = self.selection() if self._prepared is None else self._prepared.result()
         with CompileStage(core_count(), COMPILE_DEADLINE) as stage:
             self._progress.show(stage.look)
             try:

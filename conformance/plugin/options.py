@@ -92,14 +92,16 @@ def check_stack() -> None:
         )
 
 
-def check_names(chosen: Settings, suites: Sequence[Path]) -> None:
-    """Raises pytest.UsageError for a suite or a target that there cannot be. Needs no torch and triton.
+def check_names(config: pytest.Config, chosen: Settings, suites: Sequence[Path]) -> None:
+    """Raises pytest.UsageError for a place, suite, test or target that there cannot be. Needs no torch and triton.
 
     ``suites``: the folders of suites, the package's own first."""
     try:
+        known_names.check_places(config.args, config.invocation_params.dir, config.option.pyargs)
         known_names.check_suites(chosen.suites, suites)
         if chosen.case is not None:
             known_names.check_suites([suite_of(chosen.case)], suites, f"--conformance-case {chosen.case}: suite")
+            known_names.check_test(chosen.case, "--conformance-case")
         known_names.check_target_spelling(chosen.targets)
     except known_names.UnknownName as error:
         raise pytest.UsageError(str(error)) from None

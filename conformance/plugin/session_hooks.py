@@ -69,7 +69,7 @@ def new_folder(settings: Settings, invocation_dir: Path) -> Path:
 class SessionRun:
     """Hooks for the run as a whole. ``workers``: how many processes run cases; ``options``: every word of the
     command line; ``compile_stage`` and ``outside``: None if the package's own suites are not reached; ``expressions``:
-    those of ``-k`` and ``-m``, for a message, or None if the run may have no case."""
+    what chose cases, by option, for a message, or None if the run may have no case."""
 
     def __init__(
         self,
@@ -208,10 +208,20 @@ class SessionRun:
             "--suite": settings.suites,
             **{option: [text] if text else [] for option, text in self._expressions.items()},
         }
-        filters = " ".join(f"{option} {value}" for option, values in narrowing.items() for value in values)
-        if filters:
+        words = [f"{option} {value}".lstrip() for option, values in narrowing.items() for value in values]
+        if words:
             others = [f"--tier {settings.tier}", *(f"--target {target}" for target in settings.targets)]
-            raise pytest.UsageError(f"{filters}: no case of {' '.join(others)} has that; see 'conformance list'")
+            advice = self._near_case() or "see 'conformance list'"
+            raise pytest.UsageError(f"{' '.join(words)}: no case of {' '.join(others)} has that; {advice}")
+
+    def _near_case(self) -> str:
+        """What was probably meant by the one case that the user named, if there is such."""
+        case = self._settings.case
+        if case is None or self._compile_stage is None:
+            return ""
+        from conformance.cases.lookup import near_case
+
+        return near_case(case, replace(self._compile_stage.selection(), kernels=()))
 
     def _write(self, record: CaseRecord) -> None:
         with self._ends_run():

@@ -12,7 +12,7 @@ import pytest
 
 from conformance import suites
 from conformance.cases.case_table import Selection, cases_of
-from conformance.cases.lookup import CaseLookup
+from conformance.cases.lookup import CaseLookup, near_case
 from conformance.kernels.catalogue import catalogue
 from conformance.suites import test_config_space, test_inductor_gemm, test_scaling
 from conformance.targets import compile_targets
@@ -95,3 +95,18 @@ def test_a_selection_of_equal_targets_has_the_same_cases():
     again = pickle.loads(pickle.dumps(SELECTION))
     assert again.targets[0] is not SELECTION.targets[0]
     assert cases_of(test).table(again, arguments).rows == first
+
+
+def test_an_id_that_no_case_has_comes_with_advice():
+    quick, arguments = replace(SELECTION, tier="quick"), list(inspect.signature(test_scaling.test_scales).parameters)
+    few, more = (
+        list(cases_of(test_scaling.test_scales).table(chosen, arguments).rows) for chosen in (quick, SELECTION)
+    )
+    name = "test_scaling.py::test_scales"
+    misspelt = few[-1].replace(few[-1].split("-")[1], "bf61", 1)
+    assert near_case(f"{name}[{misspelt}]", quick).startswith(f"did you mean {name}[{few[-1].split('-')[0]}-")
+    assert (
+        near_case(f"{name}[{next(case for case in more if case not in few)}]", quick)
+        == "it is a case of --tier default"
+    )
+    assert near_case(f"{name}[nothing]", quick) == near_case("test_scaling.py::test_none[x]", quick) == ""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from conformance.commands import CommandError, command_errors
@@ -24,6 +26,7 @@ from conformance.records import (
 from conformance.reporting.text import one_line
 
 CASES_SHOWN = 50  # of those that a text fits
+CASES_COMPARED = 3000  # with a text that fits none
 
 
 @command_errors(OSError)
@@ -93,9 +96,23 @@ def one_case(text: str, folder: Path) -> CaseRecord:
     if count == 1:
         return records[0]
     if not records:
-        raise CommandError(f"no record in {folder} has {text!r} in its case id")
+        raise CommandError(f"no record in {folder} has {text!r} in its case id{_near(text, folder)}")
     listed = "\n".join(f"  {record.status.value:15} {one_line(record.case)}" for record in records)
     raise CommandError(f"{count} cases match {text!r}; give more of the id:\n{listed}")
+
+
+def _near(text: str, folder: Path) -> str:
+    """Advice if a case of the same test, or another test of the same file, was probably meant."""
+    parts = (text.partition("[")[0] + "[", text.partition("::")[0] + "::") if "::" in text else ()
+    for part in parts:
+        with command_errors(OSError):
+            records = (
+                record for file in files_to_read(folder) for record, _, _ in each_record(file, LineProblems(), part)
+            )
+            cases = [record.case for record in islice(records, CASES_COMPARED)]
+        for near in difflib.get_close_matches(text, cases, n=1):
+            return f"; did you mean {near}?"
+    return ""
 
 
 def _complain(problems: Sequence[str]) -> None:
