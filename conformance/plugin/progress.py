@@ -36,9 +36,9 @@ class CaseCounts:
         if 2 * len(known) >= len(cases) > 0:
             usual = sum(known.values()) / len(known)
             self._expected = {case: known.get(case, usual) for case in cases}
-            self._source = f"time left by the durations of {earlier.run}"
+            self._source = f"time left by the durations of the run {earlier.run}"
         elif earlier.run is not None:
-            self._source = f"time left at the pace so far: {earlier.run} has few of these cases"
+            self._source = f"time left at the pace so far: the run {earlier.run} has few of these cases"
         self._left = dict.fromkeys(cases)
         self._total = len(self._left)
         self._workers = workers

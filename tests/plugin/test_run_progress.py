@@ -50,7 +50,7 @@ def run_cases(counts: CaseCounts, clock: Clock, cases: list[str], seconds: float
 
 def test_the_time_left_comes_from_earlier_durations(clock):
     counts = CaseCounts(CASES, 2, EARLIER, clock)
-    assert str(counts.look()) == "0 of 10 cases, 0 failing, about 30 s left; time left by the durations of the-last"
+    assert str(counts.look()) == "0 of 10 cases, 0 failing, about 30 s left; time left by the durations of the run the-last"
 
 
 def test_a_slower_machine_takes_longer_than_before(clock):
@@ -146,7 +146,7 @@ def test_a_terminal_has_a_bar_in_place_of_the_dots(project, workers):
     before, _, after = written.partition(" ERRORS ")
     assert "of 8 cases, 1 failing" in before
     assert "slowest now: " in before
-    assert "time left by the durations of the-last" in before
+    assert "time left by the durations of the run the-last" in before
     assert "\x1b[2K" in before  # drawn again
     assert "FAILED test_a.py::test_x[2]" in before
     assert "%]" not in before
