@@ -27,4 +27,4 @@ def run(arguments: argparse.Namespace) -> int:
         stacks = parse(arguments.baseline), parse(arguments.candidate)
     stages = Stages(2 * len(stacks) + 1)
     baseline, candidate = run_stacks(arguments, stacks, stages)
-    return report_pair(arguments, baseline, candidate, arguments.output or new_output(), stages)
+    return report_pair(arguments, baseline, candidate, arguments.output or new_output(), stages)[0]

@@ -33,9 +33,9 @@ def run(arguments: argparse.Namespace) -> int:
     output = arguments.output or new_output()
     rows, answers, worst = [["baseline", "candidate", "answer"]], [], 0
     for number, (baseline, candidate) in enumerate(matrix.pairs, 1):
-        answer = report_pair(arguments, runs[baseline], runs[candidate], output / f"{number:02}", stages)
+        answer, why = report_pair(arguments, runs[baseline], runs[candidate], output / f"{number:02}", stages)
         rows.append([baseline, candidate, "safe" if answer == 0 else "NOT SAFE"])
-        answers.append(matrix_page.PairAnswer(baseline, candidate, answer == 0, f"{number:02}/report.html"))
+        answers.append(matrix_page.PairAnswer(baseline, candidate, answer == 0, f"{number:02}/report.html", why))
         worst = max(worst, answer)
     sides = [read_compared_run(stack.folder, stack.name) for stack in runs.values()]
     write_output(output / PAGE, matrix_page.render(sides, answers))

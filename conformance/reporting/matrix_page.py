@@ -24,12 +24,13 @@ WIDTH, HEIGHT = 48, 20
 
 
 class PairAnswer(NamedTuple):
-    """The answer about one pair of stacks; ``report`` is the address of its page, relative to this one."""
+    """The answer about one pair of stacks, and ``why``; ``report`` is the address of its page, relative to this one."""
 
     baseline: str
     candidate: str
     safe: bool
     report: str
+    why: str = ""
 
 
 class Figure(NamedTuple):
@@ -120,11 +121,12 @@ def _pairs(pairs: Sequence[PairAnswer]) -> str:
         [
             f"{_text(pair.baseline)} to {_text(pair.candidate)}",
             _badge("safe", "good") if pair.safe else _badge("not safe", "bad"),
+            _text(pair.why),
             f'<a href="{_text(pair.report)}">what changed</a>',
         ]
         for pair in pairs
     ]
-    return _table("May the second replace the first?", ["Upgrade", "Answer", "Report"], rows)
+    return _table("May the second replace the first?", ["Upgrade", "Answer", "Why", "Report"], rows)
 
 
 def _stacks(stacks: Sequence[ComparedRun]) -> str:

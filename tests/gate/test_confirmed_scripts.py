@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from conformance.commands.shared import confirmed_scripts
+from conformance.commands.shared import confirmed_scripts, gate_runs
 from conformance.gate.findings import Comparison, Finding, Group, Kind, Side
 
 
@@ -62,3 +62,22 @@ def test_kinds_that_no_script_shows_are_left_out_and_the_rest_is_named(reproduce
         "NEW_FAIL x: b.py: confirmed",
         "1 more groups: conformance reproduce CASE --run run --baseline run",
     ]
+
+
+def test_the_reports_say_what_the_scripts_showed(monkeypatch, tmp_path, capsys):
+    """Once they were tried; the page is read on another machine, so it names them from its own folder."""
+    side = Side(**{**dict.fromkeys(Side.__dataclass_fields__), "name": "run", "stack": {}, "statuses": {}})
+    found = Comparison(side, side, (group(Kind.NEW_FAIL, "x", "a"),), 9, 0)
+    line = f"NEW_FAIL x: {tmp_path.resolve()}/reproducers/a.py: confirmed, it shows"
+    written = []
+    monkeypatch.setattr(gate_runs, "compared", lambda *arguments: found)
+    monkeypatch.setattr(gate_runs.policy_options, "after_waivers", lambda arguments, comparison, folder: comparison)
+    monkeypatch.setattr(gate_runs, "deliver", lambda *arguments: 1)
+    monkeypatch.setattr(gate_runs, "reproduced", lambda *arguments: iter([line]))
+    monkeypatch.setattr(gate_runs, "write_files", lambda comparison, *arguments: written.append(comparison.scripts))
+    run = SimpleNamespace(folder=Path("run"), name="run")
+    arguments = SimpleNamespace(reproducers=3)
+    status, why = gate_runs.report_pair(arguments, run, run, tmp_path, gate_runs.Stages(1))
+    assert (status, why) == (1, "1 regression in 1 group (1 NEW_FAIL)")
+    assert written == [("NEW_FAIL x: reproducers/a.py: confirmed, it shows",)]
+    assert line in capsys.readouterr().out

@@ -16,7 +16,10 @@ from conformance.records import CaseRecord, Status, Verdict
 from conformance.reporting.matrix_page import PairAnswer, render
 from tests.command_runs import write_run
 
-PAIRS = [PairAnswer("old", "new", True, "01/report.html"), PairAnswer("new", HOSTILE, False, "02/report.html")]
+PAIRS = [
+    PairAnswer("old", "new", True, "01/report.html"),
+    PairAnswer("new", HOSTILE, False, "02/report.html", f"3 NEW_FAIL {HOSTILE}"),
+]
 
 
 def record(kernel: str, case: int, registers: int, status: Status = Status.PASS) -> CaseRecord:
@@ -108,9 +111,10 @@ def test_the_command_writes_the_page_beside_the_reports(tmp_path, stacks, monkey
     )
     runs = [SimpleNamespace(name=name, folder=tmp_path / str(n)) for n, name in enumerate(("old", "new"))]
     monkeypatch.setattr(matrix, "run_stacks", lambda *arguments: runs)
-    monkeypatch.setattr(matrix, "report_pair", lambda *arguments: (tmp_path / "out").mkdir() or 1)
+    monkeypatch.setattr(matrix, "report_pair", lambda *arguments: (tmp_path / "out").mkdir() or (1, "1 regression"))
     assert matrix.run(SimpleNamespace(file=tmp_path / "stacks.toml", output=tmp_path / "out")) == 1
     page = (tmp_path / "out" / "index.html").read_text()
     assert 'href="01/report.html"' in page
     assert "not safe" in page
+    assert '<td data-name="Why">1 regression</td>' in page
     assert "old  " in capsys.readouterr().out

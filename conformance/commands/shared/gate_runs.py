@@ -22,6 +22,7 @@ from conformance.gate.runs.code_digest import code_digest
 from conformance.gate.stacks.environments import Environment, build, default_cache
 from conformance.gate.stacks.stack_file import Stack, StackError
 from conformance.gate.stacks.stack_runs import Abilities, RunError, Say, StackRun, abilities, run
+from conformance.reporting.comparison import answer
 from conformance.reporting.progress import Progress, ProgressDisplay, can_redraw
 from conformance.reporting.text import clean, log_safe
 
@@ -211,14 +212,15 @@ def _progress(name: str) -> Iterator[Say]:
 
 def report_pair(
     arguments: argparse.Namespace, baseline: StackRun, candidate: StackRun, output: Path, stages: Stages
-) -> int:
-    """Compares two runs and writes the comparison to ``output``, in every form. Returns 0 if the candidate is safe."""
+) -> tuple[int, str]:
+    """Compares two runs and writes the comparison to ``output``, in every form. Returns 0 if the candidate is safe, and
+    the reason in a few words."""
     stages.begin(f"{baseline.name} and {candidate.name} are compared, and scripts that show new failures are tried")
     comparison = compared(baseline.folder, candidate.folder, (baseline.name, candidate.name))
     comparison = policy_options.after_waivers(arguments, comparison, candidate.folder)
     _make(output)
     files = {option: str(output / name) for option, name in REPORTS.items()}
-    answer = deliver(comparison, baseline.folder, candidate.folder, files)
+    status = deliver(comparison, baseline.folder, candidate.folder, files)
     scripts, folder = [], output / "reproducers"
     for line in reproduced(comparison, baseline, candidate, folder, arguments.reproducers, _say):
         print(log_safe(line), flush=True)
@@ -226,7 +228,7 @@ def report_pair(
     if scripts:  # once more, with what the scripts showed
         write_files(replace(comparison, scripts=tuple(scripts)), baseline.folder, candidate.folder, files)
     print(f"\n{output}: {', '.join(REPORTS.values())}", file=sys.stderr)
-    return answer
+    return status, answer(comparison).partition(": ")[2]
 
 
 def _say(text: str) -> None:
