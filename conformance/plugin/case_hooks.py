@@ -183,9 +183,11 @@ class ItemRecording:
             self.process.stack.update(imported_versions())  # the recorder's stack, too
             self._record_phase(recorder, report, call)
             recorder.phases.add(report.when)
-            if report.failed and encodable(report.longreprtext) != report.longreprtext:
-                report.longrepr = encodable(report.longreprtext)  # a terminal takes no lone surrogate either
             if report.failed:
+                safe = log_safe(encodable(report.longreprtext))
+                if safe != report.longreprtext:  # a terminal takes no lone surrogate, and a log no command
+                    report.longrepr = safe
+                report.sections = [(title, log_safe(encodable(text))) for title, text in report.sections]
                 report.sections.append(("conformance: reproduce with", recorder.record().repro))
             if report.when == "call" or not report.passed:
                 outcome = "xfailed" if hasattr(report, "wasxfail") else report.outcome
@@ -200,8 +202,9 @@ class ItemRecording:
     @pytest.hookimpl(tryfirst=True)
     def pytest_warning_recorded(self, warning_message: warnings.WarningMessage) -> None:
         text = str(warning_message.message)
-        if encodable(text) != text:
-            warning_message.message = encodable(text)
+        safe = log_safe(encodable(text))
+        if safe != text:
+            warning_message.message = safe
 
     def _record_phase(self, recorder: CaseRecorder, report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
         """Records one phase of the test: setup, call or teardown.

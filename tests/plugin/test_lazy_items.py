@@ -38,9 +38,14 @@ class Twice:
         metafunc.fixturenames.append("again")
         metafunc.parametrize("again", [1, 2])
 
-def collect(*arguments, plugins=()):
-    look = Look()
-    options = ["--collect-only", "-p", "no:terminal", "-p", "no:cacheprovider", "--no-gpu", "--tier", "quick"]
+class Keep(Look):
+    items = counts = None
+    def pytest_collection_finish(self, session):
+        self.session = session
+
+def collect(*arguments, plugins=(), look=None, bare=("-p", "no:terminal", "-p", "no:cacheprovider")):
+    look = look or Look()
+    options = ["--collect-only", *bare, "--no-gpu", "--tier", "quick"]
     suites = ["--suite", "split_k", "--suite", "tma_store"]
     code = pytest.main(["--pyargs", "conformance.suites", *options, *suites, *arguments], plugins=[look, *plugins])
     return {"code": int(code), "counts": look.counts, "items": look.items}
@@ -56,6 +61,12 @@ case = first[0][0].partition("suites/")[2] or first[0][0]
 WAYS["case"] = ["--conformance-case", case]
 WAYS["deselected"] = ["--deselect", first[1][0]]
 answers = {"lazy": {name: collect(*way) for name, way in WAYS.items()}}
+answers["all of pytest"] = []
+for words in (["-qq"], ["-q"], ["-q", "--ff", "--nf"]):
+    kept = Keep()
+    collect(*words, look=kept, bare=())
+    made = [item.case is None for item in kept.session.items if isinstance(item, lazy_items.LazyFunction)]
+    answers["all of pytest"].append([len(made), sum(made)])
 answers["heard"] = collect(plugins=[Renaming()])["counts"]
 answers["twice"] = {"lazy": collect(plugins=[Twice()])}
 aside = lazy_items._Aside.pytest_collection_modifyitems
@@ -97,6 +108,13 @@ def test_collection_makes_no_item(answers):
     count, made = answers["lazy"]["all"]["counts"]
     assert count > 20
     assert made == 0
+
+
+def test_the_cache_and_the_terminal_make_no_item(answers):
+    """pytest asks each item for its id in parts since 9.2."""
+    for count, made in answers["all of pytest"]:
+        assert count > 20
+        assert made == 0
 
 
 def test_each_way_narrows(answers):

@@ -153,6 +153,43 @@ def test_lone_surrogates_cost_no_case(project, workers):
     call(show, "test_verdict", "--run", project.folder)
 
 
+HOSTILE = r"""
+import warnings
+EVIL = "\x00\x1b[2J\x07 ]]> </script><script>alert(1)</script> \udc80 \ufffe \x85\r\n::error::forged" + "L" * 99_999
+def test_raise(recorder): raise ValueError(EVIL)
+def test_verdict(recorder): recorder.verdict("x", False, EVIL, figure=EVIL)
+def test_reason(recorder): recorder.not_applicable(Reason(ReasonCode.CONFIG, EVIL, EVIL))
+def test_output(recorder):
+    os.write(1, EVIL.encode(errors="replace") + b"\xff\n::error::forged\n")
+    assert False
+def test_warning(recorder, record_property):
+    record_property("evil", EVIL)
+    warnings.warn(EVIL)
+    recorder.verdict("x", True)
+@pytest.mark.parametrize("evil", [0], ids=["]]> </script><script>alert(1)</script>"])
+def test_id(recorder, evil): assert False
+"""
+
+
+def test_hostile_text_is_text_everywhere(project, workers, monkeypatch):
+    """In the terminal, where it gives no command; in junit.xml; and in the page."""
+    monkeypatch.setenv("TRITON_EVIL", "\x1b[2J ]]> </script><script>alert(1)</script> \udc80")
+    project.suite("bad", HOSTILE)
+    result = project.run(*workers)
+    assert list(project.statuses.values()).count("fail") == 4
+    output = result.stdout.str() + result.stderr.str()
+    assert not {"\x00", "\x1b", "\x07"} & set(output)
+    assert not [line for line in output.splitlines() if line.lstrip().startswith("::")]
+    (suite,) = ElementTree.parse(project.folder / "junit.xml").getroot()
+    assert (suite.get("tests"), int(suite.get("failures")) + int(suite.get("errors"))) == ("6", 4)
+    page = project.path / "page.html"
+    call(report, project.folder, "--output", page)
+    assert "<script>alert" not in page.read_text()
+    assert "TRITON_EVIL" in (project.folder / "environment.json").read_text()
+    for name in ("summary.md", "records.jsonl", "environment.json"):
+        assert not {"\x00", "\x1b"} & set((project.folder / name).read_text())
+
+
 STOPPED = {
     "case": ("def test_bad(recorder):\n    recorder.set(kernel='mm')\n    os.kill(os.getpid(), 19)\n", ""),
     "unkillable": ("def test_bad(recorder): os.kill(os.getpid(), 19)\n", "worker_watch._kill = lambda node: None\n"),
