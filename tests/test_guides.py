@@ -344,7 +344,7 @@ class Follower:
     def shell(self, script: str) -> subprocess.CompletedProcess[str]:
         command = ["bash", "-c", script]
         return subprocess.run(
-            command, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False, timeout=300
+            command, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False, timeout=900
         )
 
     def follow(self, text: str, ways: dict[str, Way]) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 #: Picture -> size of the window in pixels. Above 150 kB a picture is too large for a page.
-SIZES = {"report.png": (1200, 866), "gate.png": (1280, 625)}
+SIZES = {"report.png": (1200, 866), "gate.png": (1280, 735)}
 
 
 def take(report: Path, gate: Path) -> None:
