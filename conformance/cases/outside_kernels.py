@@ -61,9 +61,7 @@ def _asked(kernel: Kernel, targets: Sequence[Target], taken: list[Plan]) -> Iter
         for dtype in kernel.dtype_names():
             fits = {config: fitted(kernel, dtype, config, target) for config in kernel.configs}
             tried = next((config for config, way in fits.items() if way is not None), kernel.configs[0])
-            nearest = (
-                fits[tried] or kernel
-            )  # asked for a config that it refuses, it names what is wrong with that config
+            nearest = fits[tried] or kernel  # of a config that it refuses, it names what is wrong with that config
             for config, fit in fits.items():
                 for way in ways(kernel) if config == tried else (fit or nearest,):
                     problem = way.example(dtype, config, way.usual_shape)
