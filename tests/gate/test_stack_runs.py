@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import json
 import os
 import pty
 import signal
@@ -22,6 +23,7 @@ from conformance.gate.stacks import stack_runs as running
 from conformance.gate.stacks.environments import Environment
 from conformance.gate.stacks.stack_file import parse
 from conformance.gate.stacks.stack_runs import Abilities, RunError, abilities, complete, run
+from conformance.records import RunInfo, jsonable
 from conformance.reporting import progress
 
 #: Stands in for the command: a run with one case, or what a variable of its environment says.
@@ -303,6 +305,14 @@ def test_the_gate_says_which_stage_begins(tmp_path: Path, monkeypatch, capsys) -
     stages = [line for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
     assert [line.partition(" ")[0] for line in stages] == ["[1/5]", "[2/5]", "[3/5]", "[4/5]"]
     assert stages[3] == "[4/5] current: the suites run"
+
+
+def test_the_gate_says_how_long_the_run_before_took(old_and_new, tmp_path: Path, capsys) -> None:
+    run = RunInfo("id", "2026-01-01T00:00:00", "quick", 0, wall_s=130.0)
+    (tmp_path / "run.json").write_text(json.dumps(jsonable(run)))
+    old_and_new((), ())
+    stages = [line for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
+    assert stages[2:] == ["[3/5] old: the suites run", "[4/5] new: the suites run; with old they took 2 min"]
 
 
 def test_the_gate_shows_how_far_a_run_is(tmp_path: Path, monkeypatch, capsys) -> None:

@@ -22,8 +22,9 @@ from conformance.gate.runs.code_digest import code_digest
 from conformance.gate.stacks.environments import Environment, build, default_cache
 from conformance.gate.stacks.stack_file import Stack, StackError
 from conformance.gate.stacks.stack_runs import Abilities, RunError, Say, StackRun, abilities, run
+from conformance.records import RecordError, read_run
 from conformance.reporting.comparison import answer
-from conformance.reporting.progress import Progress, ProgressDisplay, can_redraw
+from conformance.reporting.progress import Progress, ProgressDisplay, about, can_redraw
 from conformance.reporting.text import clean, log_safe
 
 #: Options of the suites that the gate passes on, each as often as it is given.
@@ -114,7 +115,7 @@ def runs(
         _introduce(environment, can)
         _check_stack(environment, can, code, targets)
     _check_kernels(stacks, able, kernels)
-    stack_runs, times = [], Counter[tuple[object, ...]]()
+    stack_runs, times, earlier = [], Counter[tuple[object, ...]](), ""
     for environment, can in zip(environments, able, strict=True):
         name = environment.stack.name
         if code_digest() != code:
@@ -122,14 +123,25 @@ def runs(
                 f"the harness's code changed before the run with {name!r} began; all stacks must be judged by the "
                 "same: leave it as it is and start again"
             )
-        stages.begin(f"{name}: the suites run")
+        stages.begin(f"{name}: the suites run{earlier}")
         same = (environment.folder, environment.stack.variables)
         with _progress(name) as say:
             folder, reused = run(environment, can, options, cache, say, times[same])
         print(f"{name}: {'unchanged, its run is used again' if reused else 'done'}: {folder}", file=sys.stderr)
         stack_runs.append(StackRun(environment, folder))
         times[same] += 1
+        earlier = _took(stack_runs[-1])
     return stack_runs
+
+
+def _took(run: StackRun) -> str:
+    """How long the suites ran with a stack, for the stage of the next. How long the next one will take follows from
+    that alone: nothing is known of a stack that never ran."""
+    with suppress(OSError, RecordError):
+        seconds = read_run(run.folder).wall_s
+        if seconds is not None:
+            return f"; with {run.name} they took {about(seconds)}"
+    return ""
 
 
 def _check_stack(environment: Environment, can: Abilities, code: str, targets: Sequence[str]) -> None:
