@@ -57,6 +57,16 @@ def test_show_reads_the_newest_run(reports, capsys):
         assert line in lines
 
 
+def test_show_says_nothing_of_a_fill_twice(tmp_path, capsys):
+    text = "FAIL exact/tie seed 3: 2/9 wrong, first [0, 1] got 4 want 5"
+    details = {"wrong": 2, "total": 9, "first": [0, 1], "got": 4.0, "want": 5.0, "worst_ratio": 1.5}
+    record = dataclasses.replace(RECORD, verdicts=(Verdict("numerics/tie", False, text, details),))
+    write_run(tmp_path, [record], RunInfo("r", "2026-02-02", "quick", 0, wall_s=1.0))
+    assert cli.main(["show", "x[mm]", "--run", str(tmp_path)]) == 0
+    line = "  FAIL  numerics/tie: exact: 2/9 wrong, first [0, 1] got 4 want 5; worst_ratio 1.5"
+    assert line in capsys.readouterr().out.splitlines()
+
+
 def test_show_of_a_given_run(reports, capsys):
     assert cli.main(["show", "x[mm]", "--run", str(reports / "b")]) == 0
     assert "status:   crash" in capsys.readouterr().out

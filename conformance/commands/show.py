@@ -21,6 +21,9 @@ WIDTH = 120
 LINES = 16
 _DIGEST = re.compile(r"[0-9a-f]{32,}")
 _DIGEST_IN_VERSION = re.compile(r" [0-9a-f]{12}$")  # that of the harness's own code
+#: Details of a verdict that its text has, and how the text about a fill repeats the status, the fill and the seed.
+_SAID = frozenset({"passed", "text", "wrong", "total", "first", "got", "want"})
+_FAILED_FILL = re.compile(r"^FAIL (\w+)/\S+ seed \d+: ")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -51,8 +54,8 @@ def describe(record: CaseRecord, folder: Path) -> str:
     fields += [("code", _pairs(record.observed.get("resources"))), ("seconds", _pairs(record.durations))]
     lines = [f"{label + ':':10}{one_line(str(value))}" for label, value in fields if value not in (None, "")]
     for verdict in failed:
-        details = {key: value for key, value in verdict.details.items() if key not in ("passed", "text")}
-        text = "; ".join(filter(None, [verdict.text, _pairs(details)]))
+        details = {key: value for key, value in verdict.details.items() if key not in _SAID}
+        text = "; ".join(filter(None, [_FAILED_FILL.sub(r"\1: ", verdict.text), _pairs(details)]))
         lines += _shortened(f"FAIL  {verdict.check}" + (f": {text}" if text else ""), "  ")
     if passed:
         lines += textwrap.wrap(
