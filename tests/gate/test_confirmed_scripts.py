@@ -60,7 +60,7 @@ def test_kinds_that_no_script_shows_are_left_out_and_the_rest_is_named(reproduce
     lines = reproduced(groups, {"b": (True, "b.py: confirmed")}, most=1)
     assert lines == [
         "NEW_FAIL x: b.py: confirmed",
-        "1 more groups: conformance reproduce CASE --run run --baseline run",
+        "1 more group: conformance reproduce CASE --run run --baseline run",
     ]
 
 

@@ -50,7 +50,8 @@ def reproduced(
         yield from (f"{group.kind.value} {group.cause}: {text}" for text in lines)
     if len(groups) > most:
         folders = f"--run {candidate.folder} --baseline {baseline.folder}"
-        yield f"{len(groups) - most} more groups: conformance reproduce CASE {folders}"
+        rest = len(groups) - most
+        yield f"{rest} more {'group' if rest == 1 else 'groups'}: conformance reproduce CASE {folders}"
 
 
 def _one(finding: Finding, baseline: StackRun, candidate: StackRun, folder: Path) -> tuple[bool, str]:
