@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from conformance import cli
+from conformance import cli, commands
 from conformance.records import CaseRecord, RunInfo, Status
 from tests.command_runs import write_run
 
@@ -43,6 +43,23 @@ WRONG = [
         "test_scalin: there is no such file or module of suites; did you mean scaling?",
     ),
     ("run conformance.suites.test_scaling::test_scale", "there is no such test; did you mean test_scales?"),
+    ("run --run-dir=", "--run-dir: a value is required"),
+    ("run --conformance-case test_scaling.py", "the id of a case is required; 'conformance list' prints them"),
+    ("run --case-timeout nan", "--case-timeout nan: seconds greater than 0 are required"),
+    ("run --case-timeout 1e400", "--case-timeout inf: seconds greater than 0 are required"),
+    ("run --seed 99999999999999999999", "--seed 99999999999999999999: a number of 64 bits is required"),
+    ("run -n -2", "-n -2: a number of workers, 0 or more, is required"),
+    ("run --compiled empty", "empty folder; 'conformance precompile' fills it"),
+    ("run --reproducers words.txt", "words.txt: a folder is required, and this is a file"),
+    ("list --fills x", "--fills is a table of all fills: it takes no other word"),
+    ("targets sm_9", "TARGET sm_9: there is no such target; did you mean sm_90?"),
+    ("targets --json sm_90", "--json tells of all targets: leave TARGET out"),
+    ("precompile --target sm_90 --out words.txt", "--out words.txt: a folder is required, and this is a file"),
+    ("precompile --target sm_90 --out k --workers 0", "--workers: '0': a number, 1 or more, is required"),
+    ("benchmark --rounds -1", "--rounds: '-1': a number, 1 or more, is required"),
+    ("show x --run words.txt", "no record in words.txt has 'x' in its case id"),
+    ("compare words.txt words.txt", "words.txt holds no record: words.txt:1: not a line of JSON"),
+    ((*GATE, "site="), "site=: a folder of packages is required"),
     ("run --expected-failures nowhere.toml", "nowhere.toml cannot be read"),
     ("run --compiled nowhere", "nowhere: there is no such folder; 'conformance precompile' makes it"),
     ("run -k order=row_and_( --suite fusion", "-k order=row_and_(: cannot be read"),
@@ -106,7 +123,8 @@ def here(tmp_path, monkeypatch):
     """A folder with one run and a file of words."""
     monkeypatch.chdir(tmp_path)
     write_run(tmp_path / "reports" / "a", [PASSED], RunInfo("a", "2026-01-01", "quick", 0, wall_s=1.0))
-    (tmp_path / "words.txt").write_text("just words\n")
+    (tmp_path / "words.txt").write_text("just words\n" * 9)
+    (tmp_path / "empty").mkdir()
     return tmp_path
 
 
@@ -126,7 +144,7 @@ def answer(words, capsys):
 def test_a_mistake_is_answered_at_once(here, capsys, words, message):
     before = sorted(here.rglob("*"))
     status, lines, seconds = answer(words, capsys)
-    assert status == (4 if words[:4] in ("run ", "list") else cli.USAGE)
+    assert status == (4 if words[:4] in ("run ", "list") and "--fills" not in words else cli.USAGE)
     assert len(lines) <= 2
     assert message in lines[0] + lines[-1]
     assert not any("Traceback" in line for line in lines)
@@ -140,6 +158,16 @@ def test_a_kernel_that_is_misspelt(here, capsys, words, message):
     assert status == cli.USAGE
     assert len(lines) <= 2
     assert message in lines[-1]
+
+
+def test_a_device_is_written_to_and_not_replaced(here, monkeypatch, capsys):
+    """As root the page would take the place of the device."""
+    replaced = []
+    monkeypatch.setattr(commands, "replace_file", lambda path, text: replaced.append(path))
+    assert cli.main(["report", "reports/a", "--output", "/dev/null"]) == cli.OK
+    assert cli.main(["report", "reports/a", "--output", "/dev/full"]) == cli.USAGE
+    assert "/dev/full cannot be written" in capsys.readouterr().err
+    assert replaced == []
 
 
 def test_text_of_a_record_forges_no_line(here, capsys):

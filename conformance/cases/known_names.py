@@ -69,13 +69,13 @@ def _is_module(name: str) -> bool:
         return False
 
 
-def check_target_spelling(specs: Iterable[str]) -> None:
+def check_target_spelling(specs: Iterable[str], option: str = "--target") -> None:
     """Raises :class:`UnknownName` for a target that no installed Triton could offer. Needs no torch or triton, unless
     an installed package brings targets."""
     names = target_ids(specs)
     known = {target.id for target in targets.known_targets()}
     if not set(names) <= known and not entry_points(group=targets.ENTRY_POINTS):
-        _check("--target", "target", set(names), [*known, "device"])
+        _check(option, "target", set(names), [*known, "device"])
 
 
 def target_ids(specs: Iterable[str]) -> list[str]:

@@ -34,12 +34,23 @@ def command_errors(*kinds: type[Exception]) -> Iterator[None]:
 
 
 def write_output(path: Path, text: str) -> None:
-    """Writes what a command made to ``path``, and prints the path. Raises :class:`CommandError`."""
+    """Writes what a command made to ``path``, and prints the path. A device such as /dev/stdout is written to, and not
+    replaced by a file. Raises :class:`CommandError`."""
     try:
-        replace_file(path, text)
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            path.write_text(text, encoding="utf-8")
+        else:
+            replace_file(path, text)
     except OSError as error:
         raise CommandError(f"{path} cannot be written: {error}") from None
     print(path)
+
+
+def positive(text: str) -> int:
+    """A number of something, 1 or more, for argparse."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: a number, 1 or more, is required")
+    return int(text)
 
 
 def takes_any_option(parser: argparse.ArgumentParser) -> None:

@@ -29,6 +29,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Returns pytest's exit status. Raises :class:`CommandError` if no case is left."""
     if arguments.fills:
+        if arguments.rest or arguments.left_out:
+            raise CommandError("--fills is a table of all fills: it takes no other word")
         import_with_stack("kernels.catalogue", "list --fills").catalogue()  # installed packages register fills
         print(markdown_table(import_with_stack("inputs.fills", "list --fills").fill_table()))
         return 0

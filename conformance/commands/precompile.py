@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from conformance.cases import known_names
-from conformance.commands import CommandError, command_errors
+from conformance.commands import CommandError, command_errors, positive
 from conformance.commands.shared.stack_modules import import_with_stack
 from conformance.gate.run_options import DEFAULT_SEED, TIERS
 from conformance.gate.user_files.expected_failures import ExpectedFailures
@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=DEFAULT_SEED, metavar="N", help="that of the run (default: 0)")
     parser.add_argument("--no-gpu", action="store_true", help="for a run without a GPU, whose problems are smaller")
     parser.add_argument(
-        "--workers", type=int, default=core_count(), metavar="N", help="processes (default: one a core)"
+        "--workers", type=positive, default=core_count(), metavar="N", help="processes (default: one a core)"
     )
 
 
@@ -37,6 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
     with command_errors(known_names.UnknownName):
         known_names.check_suites(arguments.suite)
         known_names.check_target_spelling(arguments.target)
+    if arguments.out.exists() and not arguments.out.is_dir():
+        raise CommandError(f"--out {arguments.out}: a folder is required, and this is a file")
     stage = import_with_stack("judging.compile_stage", "precompile")
     lookup = import_with_stack("cases.lookup", "precompile")
     targets = import_with_stack("targets", "precompile")
@@ -55,7 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(error.args[0]) from None
     if not cases:
         raise CommandError("no case has a kernel to compile: see 'conformance list'")
-    arguments.out.mkdir(parents=True, exist_ok=True)
+    with command_errors(OSError):
+        arguments.out.mkdir(parents=True, exist_ok=True)
     with stage.CompileStage(arguments.workers, deadline) as compiler:
         used = compiler.toolchain(selection)
         display = ProgressDisplay(sys.stderr, can_redraw(sys.stderr), lambda text: print(text, file=sys.stderr))

@@ -7,7 +7,8 @@ import json
 import os
 from typing import Any
 
-from conformance.commands import command_errors
+from conformance.cases import known_names
+from conformance.commands import CommandError, command_errors
 from conformance.commands.shared.stack_modules import import_with_stack
 
 HELP = "Show devices and compile targets, and which capabilities they have or lack."
@@ -24,13 +25,18 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints the targets and returns 0. Raises :class:`CommandError` without torch or triton."""
     from conformance.machine.gpus import find_gpus
 
+    if arguments.json and arguments.target is not None:
+        raise CommandError("--json tells of all targets: leave TARGET out")
+    if arguments.target is not None:
+        with command_errors(known_names.UnknownName):
+            known_names.check_target_spelling([arguments.target], "TARGET")
     gpus = find_gpus()
     if arguments.json and not gpus.entries:
         os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported
     targets = import_with_stack("targets", "targets")
     if arguments.json:
         print(json.dumps(_data(targets, gpus)))
-    elif arguments.target:
+    elif arguments.target is not None:
         _describe(targets, arguments.target)
     else:
         _print(targets)

@@ -43,6 +43,8 @@ def find_gpus(wanted: int | None = None) -> Gpus:
                 "ask for at most that many or set it to more"
             )
         entries = visible
+    elif gpus.entries and wanted is not None and wanted > len(gpus.entries):
+        raise ValueError(f"--gpus {wanted}: this machine has {len(gpus.entries)}")
     else:
         entries = tuple(map(str, range(len(gpus.entries) if wanted is None else wanted)))
     return Gpus(gpus.variable, entries[:wanted], gpus.names, gpus.driver)

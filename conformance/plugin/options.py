@@ -101,6 +101,10 @@ def check_names(config: pytest.Config, chosen: Settings, suites: Sequence[Path])
         known_names.check_suites(chosen.suites, suites)
         if chosen.case is not None:
             known_names.check_suites([suite_of(chosen.case)], suites, f"--conformance-case {chosen.case}: suite")
+            if "::" not in chosen.case:
+                raise known_names.UnknownName(
+                    f"--conformance-case {chosen.case}: the id of a case is required; 'conformance list' prints them"
+                )
             known_names.check_test(chosen.case, "--conformance-case")
         known_names.check_target_spelling(chosen.targets)
     except known_names.UnknownName as error:
@@ -109,6 +113,10 @@ def check_names(config: pytest.Config, chosen: Settings, suites: Sequence[Path])
         raise pytest.UsageError(
             f"--compiled {chosen.compiled}: there is no such folder; 'conformance precompile' makes it"
         )
+    if chosen.compiled is not None and not any(chosen.compiled.iterdir()):
+        raise pytest.UsageError(f"--compiled {chosen.compiled}: an empty folder; 'conformance precompile' fills it")
+    if chosen.reproducers is not None and chosen.reproducers.exists() and not chosen.reproducers.is_dir():
+        raise pytest.UsageError(f"--reproducers {chosen.reproducers}: a folder is required, and this is a file")
 
 
 def check_names_with_stack(chosen: Settings, suites: Sequence[Path]) -> None:
@@ -149,8 +157,17 @@ def _settings(config: pytest.Config) -> Settings:
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
     timeout = option.conformance_case_timeout
-    if timeout is not None and timeout <= 0:
+    if timeout is not None and not 0 < timeout < float("inf"):
         raise pytest.UsageError(f"--case-timeout {timeout:g}: seconds greater than 0 are required")
+    for name in ("run_dir", "case", "compiled", "reproducers"):
+        if getattr(option, f"conformance_{name}") == "":
+            raise pytest.UsageError(f"--{name.replace('_', '-')}: a value is required")
+    seed = option.conformance_seed
+    if seed is not None and not -(2**63) <= seed < 2**63:
+        raise pytest.UsageError(f"--seed {seed}: a number of 64 bits is required")
+    workers = getattr(option, "numprocesses", None)  # a text if it is "auto", and xdist asks how many that is
+    if isinstance(workers, int) and workers < 0:
+        raise pytest.UsageError(f"-n {workers}: a number of workers, 0 or more, is required")
     run_dir = option.conformance_run_dir
     expected = tuple(option.conformance_expected_failures or ())
     return Settings(

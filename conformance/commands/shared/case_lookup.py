@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -116,5 +117,9 @@ def _near(text: str, folder: Path) -> str:
 
 
 def _complain(problems: Sequence[str]) -> None:
-    for problem in problems:
-        print(f"conformance: {one_line(problem)}", file=sys.stderr)
+    """Prints the first problem, and how many more there are: a file of another kind has one in each line."""
+    unlisted = re.fullmatch(r"(\d+) more problems are not listed", problems[-1]) if problems else None
+    others = len(problems) - 2 + int(unlisted[1]) if unlisted else len(problems) - 1
+    for problem in problems[:1]:
+        more = f"; {others} more problems" if others else ""
+        print(f"conformance: {one_line(problem)}{more}", file=sys.stderr)

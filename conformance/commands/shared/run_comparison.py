@@ -27,6 +27,8 @@ def compared(baseline: Path, candidate: Path, names: tuple[str, str] | None = No
 def _side(path: Path, name: str) -> ComparedRun:
     with command_errors(OSError, RecordError):
         side = read_compared_run(path, name)
+    if not side.records and path.is_file():
+        raise CommandError(f"{path} holds no record: {(*side.problems, 'it is empty')[0]}")
     if not side.records and not side.problems:
         raise CommandError(f"{path} holds no case: a run without records cannot be compared")
     return side

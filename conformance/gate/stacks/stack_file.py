@@ -155,7 +155,7 @@ def _file(path: str, what: str) -> Path:
 
 def _folder(path: str) -> Path:
     folder = Path(path).expanduser().resolve()
-    if not folder.is_dir():
+    if not path or not folder.is_dir():
         raise StackError(f"site={path}: a folder of packages is required, and none is there")
     packages = ("*.py", "*/__init__.py", "*.dist-info")
     if not any(path for pattern in packages for path in folder.glob(pattern)):  # else the stack is the current one
