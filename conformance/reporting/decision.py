@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from conformance.gate.evidence.options import check_options
-from conformance.gate.findings import Comparison, Kind, Severity
+from conformance.gate.findings import Comparison, Group, Kind, Severity
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
 from conformance.records import RunInfo, Status
 
@@ -24,7 +24,7 @@ def not_looked_at(comparison: Comparison, info: RunInfo | None, folder: Path) ->
     side, sentences = comparison.candidate, []
     options = _options(folder)
     if narrowing := check_options(options, {}).narrowing:
-        sentences.append(f"Only a part of the cases was run: {', '.join(narrowing)}.")
+        sentences.append(f"Options left cases out, and only what they name was run: {', '.join(narrowing)}.")
     if tier := _sample(comparison, info):
         sentences.append(f"The {tier} tier is a sample of the cases; --tier full has all of them.")
     if "--compile-only" in options or "--conformance-compile-only" in options:
@@ -42,6 +42,21 @@ def not_looked_at(comparison: Comparison, info: RunInfo | None, folder: Path) ->
                 f"{count} of the candidate's {side.cases} cases {what} ({status.value}): see the reasons below."
             )
     return [*sentences, *(f"{warning[:1].upper()}{warning[1:]}." for warning in comparison.warnings)]
+
+
+def reach(comparison: Comparison, info: RunInfo | None, folder: Path) -> str:
+    """How far the answer reaches, in few words to stand beside it, such as "quick tier, no GPU"; empty for a whole run
+    on a device."""
+    sample, options = _sample(comparison, info), _options(folder)
+    parts = [f"{sample} tier" if sample else "", "no GPU" if _without_gpu(comparison, info) else ""]
+    parts.append("some of the cases" if check_options(options, {}).narrowing else "")
+    return ", ".join(filter(None, parts))
+
+
+def meaning(comparison: Comparison, group: Group, info: RunInfo | None) -> str:
+    """What a group means, and for wrong results what computed them."""
+    interpreted = group.kind is Kind.NEW_FAIL and group.cause.startswith("numerics/") and _without_gpu(comparison, info)
+    return f"{group.meaning} Triton's interpreter computed it, no GPU." if interpreted else group.meaning
 
 
 def next_steps(comparison: Comparison, info: RunInfo | None) -> list[str]:

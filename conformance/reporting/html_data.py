@@ -210,6 +210,7 @@ def comparison_data(comparison: Comparison, run: ReportedRun) -> dict[str, Any]:
         "scripts": [_cut(text, CASE_LIMIT) for text in comparison.scripts],
         "title": stacks_title(comparison.baseline.stack, comparison.candidate.stack),
         "safe": comparison.safe,
+        "reach": decision.reach(comparison, run.info, run.folder),
         "compared": comparison.compared,
         "unchanged": comparison.unchanged,
         "objections": [_cut(text, CASE_LIMIT) for text in comparison.objections],
@@ -222,7 +223,7 @@ def comparison_data(comparison: Comparison, run: ReportedRun) -> dict[str, Any]:
         "groups": [
             {
                 "kind": group.kind.value,
-                "meaning": group.meaning,
+                "meaning": decision.meaning(comparison, group, run.info),
                 "severity": group.severity.value,
                 "cause": _cut(group.cause, CASE_LIMIT),
                 "findings": [

@@ -11,7 +11,7 @@ import pytest
 from conformance.gate.findings import MEANING, SEVERITY, Comparison, Finding, Group, Kind, Side
 from conformance.records import RunInfo
 from conformance.reporting.comparison import render_markdown
-from conformance.reporting.decision import next_steps, not_looked_at
+from conformance.reporting.decision import meaning, next_steps, not_looked_at, reach
 
 SIDE = Side("run", {"triton": "3.8.0", "device": "NVIDIA H200"}, "full", 0, 9, {"pass": 9})
 INFO = RunInfo("run", "2026-01-02T03:04:05+00:00", "full", 0, gpus=("0",))
@@ -37,7 +37,12 @@ def test_a_whole_run_on_a_device_leaves_nothing_to_say(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "side", "info", "says"),
     [
-        (("--kernel", "mm", "-k", "fp16"), {}, {}, "Only a part of the cases was run: -k fp16, --kernel mm."),
+        (
+            ("--kernel", "mm", "-k", "fp16"),
+            {},
+            {},
+            "Options left cases out, and only what they name was run: -k fp16, --k",
+        ),
         ((), {"tier": "quick"}, {}, "The quick tier is a sample of the cases; --tier full has all of them."),
         (("--compile-only",), {}, {}, "Nothing was run (--compile-only): code was compiled and inspected"),
         ((), {"stack": {"device": None}}, {"gpus": ()}, "No GPU took part: what was computed came from Triton's int"),
@@ -57,6 +62,22 @@ def test_each_limit_of_a_run_is_said(
     compared = comparison(side=replace(SIDE, **side))  # type: ignore[arg-type]
     (sentence,) = not_looked_at(compared, replace(INFO, **info), ran_with(tmp_path, *options))  # type: ignore[arg-type]
     assert sentence.startswith(says)
+
+
+def test_how_far_an_answer_reaches(tmp_path: Path) -> None:
+    assert reach(comparison(), INFO, ran_with(tmp_path, "--tier", "full")) == ""
+    small = comparison(side=replace(SIDE, tier="quick", stack={}))
+    assert (
+        reach(small, replace(INFO, gpus=()), ran_with(tmp_path, "-k", "x")) == "quick tier, no GPU, some of the cases"
+    )
+
+
+def test_who_computed_a_wrong_result_is_said() -> None:
+    failed, wrong = group(Kind.NEW_FAIL), replace(group(Kind.NEW_FAIL), cause="numerics/tie: the last k is dropped")
+    without = comparison(side=replace(SIDE, stack={})), replace(INFO, gpus=())
+    assert meaning(without[0], wrong, without[1]).endswith("Triton's interpreter computed it, no GPU.")
+    assert meaning(without[0], failed, without[1]) == failed.meaning
+    assert meaning(comparison(), wrong, INFO) == wrong.meaning
 
 
 def test_why_two_runs_are_only_partly_comparable_is_said(tmp_path: Path) -> None:
@@ -88,10 +109,10 @@ def test_what_to_do_next() -> None:
 @pytest.mark.parametrize(("outcome", "sent"), [("confirmed, it shows", True), ("not reproduced, fine in both", False)])
 def test_only_a_confirmed_script_is_worth_sending(outcome: str, sent: bool) -> None:
     script = f"NEW_FAIL cause: reproducers/a.py: {outcome}"
-    found = comparison(Kind.NEW_FAIL, scripts=(script,))
-    assert any(step.startswith("Send a confirmed script") for step in next_steps(found, INFO)) == sent
-    assert "### Scripts that were tried with both stacks" in render_markdown(found)
-    assert "reproducers/a.py" in render_markdown(found)
+    compared = comparison(Kind.NEW_FAIL, scripts=(script,))
+    assert any(step.startswith("Send a confirmed script") for step in next_steps(compared, INFO)) == sent
+    assert "### Scripts that were tried with both stacks" in render_markdown(compared)
+    assert "reproducers/a.py" in render_markdown(compared)
     assert "Scripts" not in render_markdown(comparison(Kind.NEW_FAIL))
 
 

@@ -68,7 +68,7 @@ function answerTitle() {
     run.statuses.reduce((sum, [, group, count]) => sum + (group === "bad" ? count : 0), 0) + run.unrecorded;
   if (comparison && !comparison.safe) return `${comparison.title}: not safe`;
   if (comparison)
-    return `${comparison.title}: safe${failing ? `; ${counted(failing, "case")} failed` : ""}`;
+    return `${comparison.title}: safe${comparison.reach && ` (${comparison.reach})`}${failing ? `; ${counted(failing, "case")} failed` : ""}`;
   if (failing) return `${counted(failing, "case")} failed`;
   if (!run.passed) return "Nothing was proven";
   return run.passed === run.claimed ? "All claimed cases passed" : "No case failed; not all were proven";
