@@ -30,7 +30,11 @@ COMMANDS = (
 def main(words: Sequence[str] | None = None) -> int:
     """Runs the command line ``words`` (that of the process unless given). Returns 0 if all is well, 1 if the answer is
     a failure, 2 if the command could not be carried out, 130 if Ctrl-C ended it; ``run`` returns pytest's own code."""
+    words = sys.argv[1:] if words is None else words
     arguments, rest = _parser().parse_known_args(words)
+    empty = [word for word in words if not word or re.fullmatch(r"--[\w-]+=", word)]
+    if empty and not arguments.takes_any_option:
+        arguments.parser.error(f"{empty[0].rstrip('=') or repr('')}: a value is required, and this one is empty")
     if rest and not arguments.takes_any_option:
         arguments.parser.refuse(rest[0])
     arguments.rest = rest

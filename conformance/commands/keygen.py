@@ -25,6 +25,8 @@ def run(arguments: argparse.Namespace) -> int:
         from conformance.gate.evidence import signatures
     except ModuleNotFoundError as error:
         raise CommandError(f"keygen needs {error.name}: pip install 'triton-conformance[evidence]'") from None
+    if arguments.private.resolve() == arguments.public.resolve():
+        raise CommandError(f"{arguments.private}: two files are required, one for each key")
     with command_errors(signatures.KeyFileError):
         key = signatures.write_key_pair(arguments.private, arguments.public)
     print(f"key {key}: private in {arguments.private}, public in {arguments.public}")
