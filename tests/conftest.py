@@ -1,8 +1,16 @@
-"""What every test must leave as it was: the registries of the package, which other tests list."""
+"""What every test finds: signals as a shell in the foreground leaves them. And what it must leave as it was: the
+registries of the package, which other tests list."""
 
+import signal
 import sys
 
 import pytest
+
+
+def pytest_configure():
+    """A shell has its background jobs ignore SIGINT, and so would the runs that tests interrupt."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -459,7 +459,7 @@ WRONG: list[tuple[str, Way, str]] = [
     ("pytest --pyargs conformance.suites --suite transpositoin", Read(Why.LONG), "did you mean transposition?"),
     (f"{SMALL} --sed 1 --run-dir reports/after", Copied(), "did you mean --seed?"),
     ("make conformence", Read(Why.LONG), "No rule to make target"),
-    ("conformance targets sm_9", Run(), "is not available"),
+    ("conformance targets sm_9", Run(), "did you mean sm_90?"),
     ("conformance -h", Run(says="fly"), "expected 0 and 'fly'"),
     ("conformance -h", Run(1), "status 0"),
 ]

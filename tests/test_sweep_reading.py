@@ -166,7 +166,7 @@ def run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def write(name, started, records):
-        return write_run(tmp_path / "reports" / name, records, RunInfo(name, started, "full", 0))
+        return write_run(tmp_path / "reports" / name, records, RunInfo(name, started, "full", 0, wall_s=1.0))
 
     return write
 
