@@ -96,12 +96,12 @@ def test_a_config_that_does_not_fit_is_passed_over_as_a_tuner_does(
     tmp_path: Path, activation: str, status: str
 ) -> None:
     """Unless its numbers are wrong, which the interpreter shows on any target."""
-    options = ["--suite", "config_space", "--kernel", "tutorial_oversized", "-k", "128x128x128-s3-w4"]
+    options = ["--suite", "config_space", "--kernel", "tutorial_oversized", "-k", "64x64x64-s6-w4"]
     more = {"TUTORIAL_MORE": "tutorial_oversized", "TUTORIAL_ACTIVATION": activation}
     _run(tmp_path, "--no-gpu", "--target", "gfx1201", *options, **more)
     assert _statuses(tmp_path) == {"tutorial_oversized": {status}}
     reasons = {str(record.reason) for record in read_records(tmp_path / "run").records if record.reason}
-    assert all(reason.startswith("shared-memory (128x128x128-s3-w4): shared memory: ") for reason in reasons)
+    assert all(reason.startswith("shared-memory (64x64x64-s6-w4): shared memory: ") for reason in reasons)
     assert bool(reasons) == (status == "not-applicable")
 
 

@@ -123,7 +123,7 @@ class OversizedMatmul(TunedMatmul):
     """Its list is that of a tuner: one config fits few targets, and it makes no estimate by which to refuse it."""
 
     name = "tutorial_oversized"
-    configs = (CONFIGS[1], Config(128, 128, 128, 3, 4))
+    configs = (CONFIGS[1], Config(64, 64, 64, 6, 4))
 
 
 class GreedyMatmul(TunedMatmul):
