@@ -6,18 +6,26 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import tempfile
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
+from typing import IO, TYPE_CHECKING
 
-from conformance.execution.compilation import fork_server
+from conformance.execution.compilation import GRACE_SECONDS, fork_server
+from conformance.execution.fork_server import ForkedProcess
 from conformance.kernels.kernel import Plan
 from conformance.records import Check, CheckKind
+
+if TYPE_CHECKING:
+    from conformance.execution.device import DeviceExecutor
 
 #: Seconds until a process that lost the device is given up.
 DEADLINE = 180.0
 #: What the process runs.
 ANSWER = "conformance.execution.unchecked_trials:answer"
+#: What it says when it has the device.
+READY = "ready"
 
 
 @dataclass(frozen=True)
@@ -35,7 +43,8 @@ def unchecked_trial(plan: Plan, seed: int = 0) -> UncheckedOutcome:
     """What the harness sees when ``plan`` runs on the device although its kernel refuses it.
 
     Two fills are judged. A process that dies, or that gives no answer within DEADLINE seconds, is the kind "died".
-    Raises :class:`~conformance.execution.fork_server.ForkServerLost` if none can be started.
+    Raises RuntimeError if it dies before it has the device, which shows nothing of the plan, and
+    :class:`~conformance.execution.fork_server.ForkServerLost` if none can be started.
     """
     ours, theirs = Pipe()
     with tempfile.TemporaryFile() as output, ours:
@@ -44,6 +53,7 @@ def unchecked_trial(plan: Plan, seed: int = 0) -> UncheckedOutcome:
                 ANSWER, {"seed": seed}, (theirs.fileno(),), output.fileno(), dict(os.environ)
             )
         try:
+            _await_device(ours, process, output)
             ours.send(plan)
             if ours.poll(DEADLINE):
                 outcome: UncheckedOutcome = ours.recv()
@@ -56,19 +66,36 @@ def unchecked_trial(plan: Plan, seed: int = 0) -> UncheckedOutcome:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
+def _await_device(pipe: Connection, process: ForkedProcess, output: IO[bytes]) -> None:
+    with contextlib.suppress(EOFError, OSError):
+        if pipe.poll(DEADLINE) and pipe.recv() == READY:
+            return
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(GRACE_SECONDS)  # it writes why before it ends
+    output.seek(0)
+    said = output.read().decode(errors="replace").strip()
+    raise RuntimeError(f"the process of a trial past the check did not get the device: {said}")
+
+
 def answer(pipe: int, *, seed: int) -> None:
-    """What the process runs: receives a plan through the descriptor ``pipe``, and sends its outcome."""
-    asker = Connection(pipe)
-    asker.send(_trial(asker.recv(), seed))
+    """What the process runs: says through the descriptor ``pipe`` that it has the device, receives a plan and sends its
+    outcome."""
+    import torch
 
-
-def _trial(plan: Plan, seed: int) -> UncheckedOutcome:
     from conformance.execution.device import DeviceExecutor
+
+    asker, executor = Connection(pipe), DeviceExecutor()
+    torch.accelerator.synchronize(executor.device)
+    asker.send(READY)
+    asker.send(_trial(asker.recv(), executor, seed))
+
+
+def _trial(plan: Plan, executor: DeviceExecutor, seed: int) -> UncheckedOutcome:
     from conformance.execution.trial import trial
     from conformance.kernels.catalogue import get
 
     try:
-        result = trial(get(plan.kernel), plan, DeviceExecutor(), seed=seed, names=("transparent", "randn"))
+        result = trial(get(plan.kernel), plan, executor, seed=seed, names=("transparent", "randn"))
     except Exception as error:  # whatever the device makes of it is the finding
         return UncheckedOutcome("error", f"{type(error).__name__}: {error}".split("\n", 1)[0])
     failed = [verdict for verdict in result.verdicts if not verdict.passed]

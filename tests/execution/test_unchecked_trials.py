@@ -18,16 +18,25 @@ from conformance.targets import find
 def tell(pipe: int, *, seed: int) -> None:
     """What the process runs here: it tells what it was given."""
     asker = Connection(pipe)
+    asker.send(unchecked_trials.READY)
     plan = asker.recv()
     asker.send(UncheckedOutcome(plan.kernel, f"{seed} {os.environ.get('GIVEN')} {os.getpid()}"))
 
 
 def die(pipe: int, *, seed: int) -> None:
+    asker = Connection(pipe)
+    asker.send(unchecked_trials.READY)
+    asker.recv()
     os.abort()
+
+
+def die_early(pipe: int, *, seed: int) -> None:
+    raise ImportError("planted")
 
 
 def hang(pipe: int, *, seed: int) -> None:
     asker = Connection(pipe)
+    asker.send(unchecked_trials.READY)
     asker.recv()
     Path(os.environ["HANGS"]).write_text(str(os.getpid()))
     time.sleep(600)
@@ -62,10 +71,14 @@ def test_a_process_that_dies_or_hangs_is_an_outcome(monkeypatch: pytest.MonkeyPa
         pytest.fail("the process that hangs was left behind")
 
 
+def test_a_process_that_dies_before_it_has_the_device_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RuntimeError, match=r"did not get the device: (?s:.*)ImportError: planted"):
+        tried(monkeypatch, "die_early")
+
+
 def test_without_a_device_the_trial_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     kernel = get("mm")
     plan = kernel.plan(kernel.example("bf16", kernel.configs[0]), kernel.configs[0], find("sm_90"), unchecked=True)
-    outcome = unchecked_trial(plan)
-    assert outcome.kind == "error"
-    assert "no accelerator" in outcome.text
+    with pytest.raises(RuntimeError, match=r"did not get the device: (?s:.*)no accelerator"):
+        unchecked_trial(plan)
