@@ -39,8 +39,10 @@ PRELOADED = (
 )
 #: Seconds in which the server must have imported all that; a cold network file system is slow.
 START_SECONDS = 180.0
-#: Seconds for which a shared server waits for its first asker.
+#: Seconds for which a shared server waits for its first fork.
 LINGER_SECONDS = 60.0
+#: The exit status of the part of a shared server that forked nothing for its asker.
+UNUSED = 3
 #: Bytes of one message: an environment fits in it many times.
 MESSAGE = 1 << 20
 
@@ -254,8 +256,8 @@ def _preload(names: Sequence[str]) -> None:
 
 
 def serve_many(listening: int, preloaded: Sequence[str]) -> None:
-    """Forks a server of its own for each process that connects to the socket ``listening``, and ends with the last of
-    them, as does whatever they have started: their asker may have been killed."""
+    """Forks a server of its own for each process that connects to the socket ``listening``. Once one of them has been
+    asked to fork, it ends with the last, as does whatever they have started: their asker may have been killed."""
     _preload(preloaded)
     servers: set[int] = set()
     idle_until = time.monotonic() + LINGER_SECONDS
@@ -270,18 +272,20 @@ def serve_many(listening: int, preloaded: Sequence[str]) -> None:
                     server = os.fork()
                     if server == 0:
                         listener.close()
-                        serve(asker.detach(), preloaded)
-                        os._exit(0)
+                        os._exit(0 if serve(asker.detach(), preloaded) else UNUSED)
                 servers.add(server)
-                idle_until = 0.0
-            while servers and (ended := os.waitpid(-1, os.WNOHANG)[0]):
-                servers.discard(ended)
+            while servers and (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                if ended[0] in servers:
+                    servers.discard(ended[0])
+                    idle_until = idle_until if os.waitstatus_to_exitcode(ended[1]) == UNUSED else 0.0
     end_descendants(set())
 
 
-def serve(control: int, preloaded: Sequence[str]) -> None:
-    """Forks for the process at the other end of the socket ``control`` until that closes."""
+def serve(control: int, preloaded: Sequence[str]) -> bool:
+    """Forks for the process at the other end of the socket ``control`` until that closes. Returns whether it was asked
+    to."""
     _preload(preloaded)
+    asked = False
     ended, wake = os.pipe()
     os.set_blocking(wake, False)
     os.set_inheritable(control, False)
@@ -293,7 +297,8 @@ def serve(control: int, preloaded: Sequence[str]) -> None:
             if control in ready:
                 message, files, _, _ = socket.recv_fds(asker, MESSAGE, 8)
                 if not message:
-                    return  # the asker is gone; each fork sees that for itself
+                    return asked  # the asker is gone; each fork sees that for itself
+                asked = True
                 pid = os.fork()
                 if pid == 0:
                     signal.set_wakeup_fd(-1)

@@ -20,6 +20,7 @@ import pytest
 
 from conformance.execution.fork_server import RUN_VARIABLE
 from conformance.gate.run_options import joined
+from conformance.judging.settings import Settings
 from conformance.machine.gpus import core_count, worker_count, worker_environment
 from conformance.plugin import case_ids, fixtures, keyword_filter, options, parametrisation
 from conformance.plugin.case_hooks import CaseProcess, ItemRecording
@@ -32,15 +33,13 @@ from conformance.plugin.progress import RunProgress
 from conformance.plugin.record_files import refusal_file
 from conformance.plugin.session_hooks import JUNIT_FILE, SessionRun, new_folder, own_stderr
 from conformance.plugin.shared_collection import SharedCollection
-from conformance.plugin.warm_up import WarmUp
+from conformance.plugin.warm_up import INDUCTOR_SUITES, WarmUp
+from conformance.plugin.worker_imports import INDUCTOR, WorkerImports
 
 __all__ = ["recorder"]  # a fixture is known by being here
 
 #: Replacing a worker is how a crash or a hang costs one case only, so xdist's default limit is not ours.
 WORKER_RESTARTS = 100_000
-
-#: How xdist starts a worker that shares its imports with the others.
-LAUNCHED = f"popen//python={shlex.join([sys.executable, str(Path(__file__).with_name('worker_launcher.py'))])}"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -125,7 +124,9 @@ def _configure_main(config: pytest.Config) -> None:
         )
     settings, ids, workers = options.settings(config), CaseIds(config), _workers(config)
     if workers > 1 and case_ids.selects_package(config):
-        config.option.tx = [LAUNCHED if spec == "popen" else spec for spec in config.option.tx]
+        imports = WorkerImports([INDUCTOR] if _surely_needs_inductor(config, settings) else [])
+        config.option.tx = [imports.specification if spec == "popen" else spec for spec in config.option.tx]
+        config.pluginmanager.register(imports, "conformance-worker-imports")
     suites = case_ids.selects_package(config)
     options.check_names(config, settings, ids.suites)
     if suites:
@@ -163,10 +164,23 @@ def _configure_main(config: pytest.Config) -> None:
 
 def _whole(config: pytest.Config) -> bool:
     """Whether the user chose no cases but by kernel, target and tier."""
+    return not config.option.conformance_suite and _whole_suites(config)
+
+
+def _whole_suites(config: pytest.Config) -> bool:
+    """Whether the user chose no cases but by suite, kernel, target and tier."""
     option = config.option
-    chosen = (option.conformance_case, option.conformance_suite, option.keyword, option.markexpr, option.deselect)
+    chosen = (option.conformance_case, option.keyword, option.markexpr, option.deselect)
     named = any("::" in argument or argument.endswith(".py") for argument in config.args)
     return not named and not any(chosen) and not getattr(option, "lf", False)
+
+
+def _surely_needs_inductor(config: pytest.Config, settings: Settings) -> bool:
+    """Whether cases about Inductor's code run on a device, as far as that is known before they are collected. Without a
+    device compile processes generate that code."""
+    suites = settings.suites or (INDUCTOR_SUITES,)
+    known = settings.has_gpu and not settings.kernels and _whole_suites(config)
+    return known and any(suite.startswith(INDUCTOR_SUITES) for suite in suites)
 
 
 def _expressions(config: pytest.Config) -> dict[str, str] | None:

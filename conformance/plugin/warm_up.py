@@ -16,8 +16,10 @@ import pytest
 from conformance.plugin.case_hooks import environment_restored
 from conformance.plugin.shared_collection import GivenItems
 
-#: How the files of suites about Inductor's code begin, and the one whose cases have children that Inductor starts.
-INDUCTOR, TUNING = "/test_inductor_", "/test_inductor_tuning."
+#: How the names of suites about Inductor's code begin.
+INDUCTOR_SUITES = "inductor_"
+#: How their files begin, and the one whose cases have children that Inductor starts.
+INDUCTOR, TUNING = f"/test_{INDUCTOR_SUITES}", f"/test_{INDUCTOR_SUITES}tuning."
 
 
 class WarmUp:

@@ -1,7 +1,7 @@
 """Run by xdist in place of a worker's interpreter: a server forks the worker, so that imports are paid once for all.
 
-The server belongs to the workers of one run; the first of them starts it. If that fails, the worker is an interpreter
-of its own.
+The server belongs to the workers of one run. The run starts it early, or else the first worker does. If that fails, the
+worker is an interpreter of its own.
 """
 
 import os
@@ -17,17 +17,27 @@ from conformance.execution.fork_server import ForkServer, ForkServerLost  # noqa
 #: What each worker of the suites imports. Not this package: pytest rewrites its asserts when a worker imports it.
 PRELOADED = ("numpy", "torch", "triton", "pytest")
 
+#: The environment of the server's imports. Some of Inductor's ask how many devices there are, and a process that has
+#: asked the driver cannot fork one that uses the device; NVML may be asked. Inductor's pool would start with an import.
+SERVER_ENVIRONMENT = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "TORCH_WARM_POOL": "0"}
+
 
 def main(arguments: Sequence[str]) -> int:
-    """Starts a worker with the ``arguments`` of an interpreter, which end with "-c" and code, and ends as it does."""
+    """Starts a worker and ends as it does. The ``arguments`` are names of modules that the server imports, too, and
+    those of an interpreter, which end with "-c" and code. Without the latter it starts the server only."""
+    first = next((number for number, word in enumerate(arguments) if word.startswith("-")), len(arguments))
+    modules, interpreter = arguments[:first], arguments[first:]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run decides how its workers end
     environment = dict(os.environ)
     try:
-        server = ForkServer(environment, PRELOADED, shared=True)
+        server = ForkServer({**environment, **SERVER_ENVIRONMENT}, (*PRELOADED, *modules), shared=True)
+        if not interpreter:
+            server.start()
+            return 0
         interpret = "conformance.execution.fork_server:interpret"
-        worker = server.fork(interpret, {"code": arguments[-1]}, (0, 1), 2, environment)
+        worker = server.fork(interpret, {"code": interpreter[-1]}, (0, 1), 2, environment)
     except ForkServerLost:
-        os.execv(sys.executable, [sys.executable, *arguments])
+        os.execv(sys.executable, [sys.executable, *interpreter])
     code = worker.wait()
     return code if code >= 0 else 128 - code
 

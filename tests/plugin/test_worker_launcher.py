@@ -7,18 +7,23 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from conformance.plugin import LAUNCHED
+from conformance.plugin.worker_imports import WorkerImports
 
 LAUNCHER = Path(__file__).resolve().parents[2] / "conformance" / "plugin" / "worker_launcher.py"
+#: What a worker says of its server: the parent of its parent.
+SERVER = (
+    "import os\nprint(open(f'/proc/{os.getppid()}/stat').read().rpartition(')')[2].split()[1], flush=True)\ninput()"
+)
 
 
-def launched(code: str, **environment: str) -> subprocess.Popen[str]:
+def launched(code: str, modules: Sequence[str] = (), **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, str(LAUNCHER), "-u", "-c", code],
+        [sys.executable, str(LAUNCHER), *modules, "-u", "-c", code],
         env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "OMP_NUM_THREADS": "1", **environment},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -54,15 +59,39 @@ def test_a_worker_is_an_interpreter_that_has_imported_torch_and_triton() -> None
 
 
 def test_workers_of_one_run_share_a_server() -> None:
-    code = (
-        "import os\nprint(open(f'/proc/{os.getppid()}/stat').read().rpartition(')')[2].split()[1], flush=True)\ninput()"
-    )
-    workers = [launched(code) for _ in range(2)]
+    workers = [launched(SERVER) for _ in range(2)]
     servers = [worker.stdout.readline() for worker in workers if worker.stdout is not None]
     for worker in workers:
         worker.communicate("\n", timeout=60)
     assert len(servers) == 2
     assert len(set(servers)) == 1
+
+
+def test_a_server_that_was_started_early_waits_for_its_workers_and_ends_with_them(tmp_path: Path) -> None:
+    (tmp_path / "planted.py").write_text("import os\npid = os.getpid()\nenvironment = dict(os.environ)\n")
+    with_planted = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    subprocess.run([sys.executable, str(LAUNCHER), "planted"], check=True, env=with_planted, timeout=60)
+    time.sleep(1)  # its only asker is gone
+    code = (
+        "import os, sys\nplanted = sys.modules['planted']\n"
+        "print(planted.pid, planted.environment['PYTORCH_NVML_BASED_CUDA_CHECK'], "
+        "'PYTORCH_NVML_BASED_CUDA_CHECK' in os.environ, flush=True)\ninput()"
+    )
+    workers = [launched(code, ["planted"], PYTHONPATH=str(tmp_path)) for _ in range(2)]
+    said = [worker.stdout.readline().split() for worker in workers if worker.stdout is not None]
+    assert said[0] == said[1]
+    assert said[0][1:] == ["1", "False"]
+    for worker in workers:
+        worker.communicate("\n", timeout=60)
+    assert gone(int(said[0][0]))
+
+
+def test_workers_with_other_imports_have_another_server() -> None:
+    workers = [launched(SERVER, modules) for modules in ([], ["colorsys"])]
+    servers = {worker.stdout.readline() for worker in workers if worker.stdout is not None}
+    for worker in workers:
+        worker.communicate("\n", timeout=60)
+    assert len(servers) == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL])
@@ -104,10 +133,11 @@ def test_without_a_server_a_worker_is_an_interpreter_of_its_own(tmp_path: Path) 
 def test_xdist_takes_the_launcher_for_an_interpreter() -> None:
     import execnet
 
-    spec = execnet.XSpec(LAUNCHED)
+    specification = WorkerImports().specification
+    spec = execnet.XSpec(specification)
     assert spec.popen
     assert str(LAUNCHER) in spec.python
-    gateway = execnet.Group().makegateway(LAUNCHED)
+    gateway = execnet.Group().makegateway(specification)
     try:
         assert gateway.remote_exec("import sys; channel.send('torch' in sys.modules)").receive(60)
     finally:

@@ -1,0 +1,36 @@
+"""What the workers of a run import is imported once, by the server that forks them; see ``worker_launcher``."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+#: The import that takes longest of those of cases about Inductor's code.
+INDUCTOR = "torch._inductor.compile_fx"
+
+
+class WorkerImports:
+    """Starts the server as the session starts: its imports take seconds. ``modules`` are those that it imports beside
+    what each worker does."""
+
+    def __init__(self, modules: Sequence[str] = ()) -> None:
+        self._launcher = [sys.executable, str(Path(__file__).with_name("worker_launcher.py")), *modules]
+
+    @property
+    def specification(self) -> str:
+        """How xdist starts a worker."""
+        return f"popen//python={shlex.join(self._launcher)}"
+
+    @pytest.hookimpl
+    def pytest_sessionstart(self) -> None:
+        none = subprocess.DEVNULL
+        self._starts = subprocess.Popen(self._launcher, stdin=none, stdout=none, stderr=none, start_new_session=True)
+
+    @pytest.hookimpl
+    def pytest_sessionfinish(self) -> None:
+        self._starts.wait()
