@@ -41,8 +41,8 @@ def measure(harness: Harness, kernel: Kernel, dtype: str, config: AnyConfig, tar
         if result.status is not Status.PASS:
             raise CompileFailure(result.status, f"{problem.id}, which is timed: {result.error}")
     assert isinstance(harness.executor, DeviceExecutor)
-    launch = kernel.launch(plan, random_tensors(problem, harness.executor.device))
-    with harness.together():
+    with harness.together():  # to make the tensors takes the device, too
+        launch = kernel.launch(plan, random_tensors(problem, harness.executor.device))
         harness.executor.run(launch)  # loads it while others go on
     try:
         times = harness.executor.microseconds(launch, alone=harness.turns.alone())

@@ -1,0 +1,47 @@
+"""A config is timed alone, and whatever else takes the device for it happens beside others."""
+
+from __future__ import annotations
+
+import contextlib
+from types import SimpleNamespace
+
+from conformance.execution import device
+from conformance.judging import sweep
+
+
+def test_nothing_takes_the_device_outside_a_turn(monkeypatch):
+    held, seen = [], []
+
+    @contextlib.contextmanager
+    def turn(name):
+        held.append(name)
+        yield
+        held.remove(name)
+
+    def takes_device(name, result=None):
+        seen.append((name, *held))
+        return result
+
+    class Executor(device.DeviceExecutor):
+        def __init__(self):
+            self.device = "cpu"
+
+        def run(self, launch):
+            takes_device("run")
+
+        def microseconds(self, launch, *, alone):
+            with alone:
+                return takes_device("time", [3.0, 1.0, 2.0])
+
+    monkeypatch.setattr(sweep, "launches_to_compile", lambda plan: {})
+    monkeypatch.setattr(sweep, "random_tensors", lambda problem, where: takes_device("tensors"))
+    kernel = SimpleNamespace(
+        timed=lambda dtype: SimpleNamespace(id="p"),
+        timed_variant=lambda: None,
+        plan=lambda *facts: None,
+        launch=lambda plan, tensors: takes_device("launch"),
+    )
+    turns = SimpleNamespace(alone=lambda: turn("alone"))
+    harness = SimpleNamespace(executor=Executor(), together=lambda: turn("together"), turns=turns)
+    assert sweep.measure(harness, kernel, "fp16", None, None)["run"]["us"] == 2.0
+    assert seen == [*((name, "together") for name in ("tensors", "launch", "run")), ("time", "alone")]
