@@ -347,6 +347,28 @@ def test_one_cause_with_other_numbers_is_one_group(compared):
     assert [len(group.findings) for group in comparison.groups] == [16]
 
 
+def compiler_died(words: str) -> Callable[[Record], None]:
+    """Makes the compiler of a case die with ``words``, which name the case's config and kernel."""
+
+    def change(one: Record) -> None:
+        wrote = words.format(kernel=one["kernel"], config=one["config"]["id"])
+        diagnosis = f"the compiler died: SIGABRT\n--- the compiler wrote ---\n{wrote}"
+        one.update(status="crash", diagnosis=diagnosis, verdicts=[])
+
+    return change
+
+
+def test_two_crashes_of_the_compiler_are_two_groups_and_one_in_two_kernels_is_one(compared):
+    assertion = "/b/{kernel}/Pipeline.cpp:40: void f(): Assertion `n < 4' failed."
+    first = changed(BASE, compiler_died(assertion), target="sm_90")
+    comparison = compared(changed(first, compiler_died("LLVM ERROR: {config} cannot be selected"), target="sm_100"))
+    assert kinds(comparison) == {"NEW_CRASH": 48}
+    assert {group.cause: len(group.findings) for group in comparison.groups} == {
+        "crash: Assertion `n < 4' failed at Pipeline.cpp:40": 24,
+        "crash: LLVM ERROR: CONFIG cannot be selected": 24,
+    }
+
+
 def test_slower_compilation_is_reported_per_kernel_and_target(compared):
     comparison = compared(changed(BASE, compiled_slowly, **KERNEL))
     assert kinds(comparison) == {"SLOWER_COMPILE": 1}

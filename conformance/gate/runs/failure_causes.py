@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 
+from conformance.gate.runs.compiler_lines import compiler_cause
 from conformance.gate.runs.run_reader import ComparedRecord
 from conformance.records import Check, CheckKind, Status
 
 #: Characters of a text that are read, and of a cause.
 TEXT_LIMIT = 2000
 CAUSE_LIMIT = 120
+
+#: The statuses of a case whose compiler may have said why.
+_BY_THE_COMPILER = (Status.COMPILE_ERROR, Status.CRASH, Status.TIMEOUT, Status.OOM, Status.EXPECTED_FAIL)
 
 _PROVEN = re.compile(r"\bCAUSE ([^|\n]+)")
 _SUBSTITUTIONS = tuple(
@@ -39,15 +43,18 @@ def normalised(text: str) -> str:
 
 def failure_cause(record: ComparedRecord, failing: tuple[tuple[str, str], ...] | None = None) -> str:
     """Why the case of ``record`` failed: its first failing check, with the cause that the diagnosis proves or else what
-    the check says. Without a failing check it is the diagnosis's first line. ``failing`` replaces the record's failing
-    checks."""
+    the check says. Without a failing check it is what the compiler names as the cause of its failure, or else the
+    diagnosis's first line. ``failing`` replaces the record's failing checks."""
     failing = record.failing if failing is None else failing
     proven = _PROVEN.search(record.diagnosis[:TEXT_LIMIT])
     if failing:
         check, text = Check.parse(failing[0][0]), failing[0][1]
+        if check.kind is CheckKind.COMPILE and (named := compiler_cause(text)):
+            return _joined(check.name, named)
         words = proven.group(1) if proven and check.kind is CheckKind.NUMERICS else _first_line(text)
         return _joined(check.name, normalised(words))
-    words = normalised(_first_line(record.diagnosis))
+    named = compiler_cause(record.diagnosis) if record.status in _BY_THE_COMPILER else None
+    words = named or normalised(_first_line(record.diagnosis))
     return _joined(record.status.value, words) if record.status is not Status.FAIL else words or "failed without a word"
 
 
