@@ -353,7 +353,7 @@ def why_not(target: Target) -> str | None:
 
 
 def _ptxas_lacks(arch: int) -> str | None:
-    path = _assembler(arch)
+    path = assembler(arch)
     if path is None:
         return "no ptxas was found: the wheel carries none and TRITON_PTXAS_PATH names none"
     if f"sm_{arch}" not in _help_text(path):
@@ -361,7 +361,7 @@ def _ptxas_lacks(arch: int) -> str | None:
     return None
 
 
-def _assembler(arch: int) -> Path | None:
+def assembler(arch: int) -> Path | None:
     """The ptxas that the installed Triton calls for ``arch``: since 3.6 it brings two, and releases differ in which
     serves what."""
     called = importlib.import_module("triton.backends.nvidia.compiler").get_ptxas

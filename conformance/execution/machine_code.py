@@ -15,8 +15,9 @@ from typing import Any
 from conformance import codegen_checks
 from conformance.codegen_checks import FEATURES, SPILL
 from conformance.execution.compilation import Artefact
+from conformance.gate.runs.nvidia_tools import assembler_version
 from conformance.machine.kept_answers import kept_answer, source_digest
-from conformance.targets import Target
+from conformance.targets import Target, assembler
 
 #: Instructions of a disassembly: an optional predicate and the operation, up to its first modifier.
 _SASS = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[0-9T]+\s+)?([A-Z][A-Z0-9_]*)")
@@ -31,8 +32,9 @@ ELF_MAGIC = b"\x7fELF"
 def describe(artefact: Artefact, target: Target, *, disassemble: bool) -> dict[str, Any]:
     """``features`` that the code has, ``bytes`` and ``sha256`` of its machine code, and ``instructions``: how often
     each operation occurs in ``instructions_of``, which is "sass" if NVIDIA's code is to be disassembled (a quarter of
-    a second for each kernel) and can be, else "ptx", or "amdgcn". Of the code of another vendor there are only the
-    features: nobody knows its binary."""
+    a second for each kernel) and can be, else "ptx", or "amdgcn". ``assembler`` is the version of the ptxas that Triton
+    calls for NVIDIA's ``target``. Of the code of another vendor there are only the features: nobody knows its
+    binary."""
     binary = artefact.stages.get("cubin") or artefact.stages.get("hsaco")
     about = [path for path in (binary, artefact.stages.get("ptx") or artefact.stages.get("amdgcn")) if path is not None]
     about = about or list(artefact.stages.values())  # another vendor's
@@ -45,7 +47,8 @@ def describe(artefact: Artefact, target: Target, *, disassemble: bool) -> dict[s
     except ValueError as error:  # a text that is none, too
         text = "if a file there was damaged, delete the folder, and the kernel is compiled again"
         raise ValueError(f"{about[0].parent} holds code that cannot be read ({error}): {text}") from None
-    return figures
+    used = assembler(int(target.arch)) if target.vendor == "nvidia" and binary is not None else None
+    return {**figures, "assembler": assembler_version(used)} if used else figures
 
 
 def _figures(artefact: Artefact, target: Target, binary: Path | None, disassemble: bool) -> dict[str, Any]:

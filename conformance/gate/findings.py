@@ -119,11 +119,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class Group:
-    """Findings of one kind and cause."""
+    """Findings of one kind and cause. ``notes`` say what else came with them: a feature in the same cases, or another
+    assembler."""
 
     kind: Kind
     cause: str
     findings: tuple[Finding, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def severity(self) -> Severity:
@@ -154,7 +156,8 @@ class Comparison:
     """All that a comparison says. ``groups`` are ranked: by severity, kind and number of cases. ``warnings`` say
     why the two runs are only partly comparable, ``objections`` what else speaks against the candidate: a baseline that
     is not whole, waivers that do not hold, claims that are not proven, cases that are owed. ``scripts`` say what became
-    of the scripts that were tried with both stacks."""
+    of the scripts that were tried with both stacks. ``assemblers`` are what each target was assembled with in the
+    baseline and in the candidate, as far as both are known."""
 
     baseline: Side
     candidate: Side
@@ -165,6 +168,7 @@ class Comparison:
     objections: tuple[str, ...] = ()
     thresholds: Mapping[str, float] = field(default_factory=dict)
     scripts: tuple[str, ...] = ()
+    assemblers: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def regressions(self) -> tuple[Group, ...]:

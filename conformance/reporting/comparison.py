@@ -81,7 +81,11 @@ def _fact_rows(comparison: Comparison, indent: str = "") -> list[tuple[str, str,
     """A header, and a row for all that differs between the two runs as a whole."""
     before, after = comparison.baseline, comparison.candidate
     rows = [("", "baseline", "candidate"), ("run", before.name[:200], after.name[:200])]
-    rows += [*stack_changes(before, after)[:20], ("cases", str(before.cases), str(after.cases))]
+    rows += [
+        *stack_changes(before, after)[:20],
+        *assembler_rows(comparison)[:20],
+        ("cases", str(before.cases), str(after.cases)),
+    ]
     for status in sorted({*before.statuses, *after.statuses}):
         rows.append((indent + status, str(before.statuses.get(status, 0)), str(after.statuses.get(status, 0))))
     return rows
@@ -92,6 +96,14 @@ def stack_changes(baseline: Side, candidate: Side) -> list[tuple[str, str, str]]
     names = [*baseline.stack, *(name for name in candidate.stack if name not in baseline.stack)]
     pairs = [(name, baseline.stack.get(name), candidate.stack.get(name)) for name in names]
     return [(str(name), _version(was), _version(now)) for name, was, now in pairs if was != now]
+
+
+def assembler_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
+    """What the targets were assembled with in the baseline and in the candidate: a row for all with the same pair."""
+    targets: dict[tuple[str, str], list[str]] = {}
+    for target, pair in comparison.assemblers.items():
+        targets.setdefault(pair, []).append(target)
+    return [(f"assembler of {', '.join(names)}", *pair) for pair, names in targets.items()]
 
 
 def _version(value: object) -> str:
@@ -125,6 +137,7 @@ def _cases(group: Group) -> Iterator[tuple[str, str, str]]:
 
 def _text_group(group: Group) -> str:
     lines = [f"  {group.kind.value}  {_line(group.cause)}", f"    {_line(summary_line(group))}"]
+    lines += [f"    {_line(note)}" for note in group.notes]
     if group.kind is Kind.AMBIGUOUS:
         return "\n".join(lines)
     for case, change, detail in _cases(group):
@@ -183,6 +196,7 @@ def _markdown_facts(comparison: Comparison) -> str:
 def _markdown_group(group: Group, is_open: bool) -> str:
     title = f"<b>{group.kind.value}</b> {_markdown(group.cause[:300])}: {_markdown(summary_line(group)[:400])}"
     lines = [f"<details{' open' if is_open else ''}><summary>{title}</summary>", ""]
+    lines += [f"- {_markdown(note[:300])}" for note in group.notes]
     for case, change, detail in _cases(group):
         lines.append(f"- <code>{_markdown(case[:300])}</code> {_markdown(change)}".rstrip())
         if detail:

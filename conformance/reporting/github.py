@@ -42,7 +42,8 @@ def annotation_lines(comparison: Comparison) -> list[str]:
 def _message(group: Group) -> str:
     first = group.findings[0]
     change = f"{first.before} -> {first.after}" if first.before else first.after
-    return f"{summary_line(group)}\nfirst: {first.case}\n{change}\n{first.detail}".rstrip()[:2000]
+    notes = "".join(f"{note}\n" for note in group.notes)
+    return f"{summary_line(group)}\n{notes}first: {first.case}\n{change}\n{first.detail}".rstrip()[:2000]
 
 
 def _annotation(level: str, title: str, message: str) -> str:

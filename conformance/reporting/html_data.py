@@ -14,6 +14,7 @@ from typing import Any
 from conformance.gate.findings import Comparison
 from conformance.records import CaseRecord, Reading, RunInfo, Status, jsonable
 from conformance.reporting import decision, sweep
+from conformance.reporting.comparison import assembler_rows
 from conformance.reporting.listed_cases import CONFIGS_LIMIT, RANK, RANKED, ListedCases
 
 NOTE_LIMIT = 160  # characters of a diagnosis or reason in the list of cases
@@ -219,6 +220,7 @@ def comparison_data(comparison: Comparison, run: ReportedRun) -> dict[str, Any]:
         "severities": dict(Counter(group.severity.value for group in comparison.groups)),
         "names": [_cut(side.name, 500) for side in (comparison.baseline, comparison.candidate)],
         "stacks": [_text_of(side.stack) for side in (comparison.baseline, comparison.candidate)],
+        "assemblers": [[_cut(text, 500) for text in row] for row in assembler_rows(comparison)],
         "problems": [_cut(text, CASE_LIMIT) for text in comparison.baseline.problems[:200]],
         "groups": [
             {
@@ -226,6 +228,7 @@ def comparison_data(comparison: Comparison, run: ReportedRun) -> dict[str, Any]:
                 "meaning": decision.meaning(comparison, group, run.info),
                 "severity": group.severity.value,
                 "cause": _cut(group.cause, CASE_LIMIT),
+                "notes": [_cut(note, CASE_LIMIT) for note in group.notes],
                 "findings": [
                     [
                         _cut(finding.case, CASE_LIMIT),

@@ -11,10 +11,11 @@ import pytest
 
 from conformance.codegen_checks import FEATURES
 from conformance.execution.machine_code import describe, machine_code
+from conformance.gate.runs.nvidia_tools import assembler_versions
 from conformance.targets import find
 from tests.execution.sample_kernels import Sample, compiled
 
-SM90, GFX942 = find("sm_90"), find("gfx942")
+SM80, SM90, SM100, GFX942 = map(find, ("sm_80", "sm_90", "sm_100", "gfx942"))
 
 
 def elf(*sections: tuple[bytes, int, bytes]) -> bytes:
@@ -70,6 +71,15 @@ def test_nvidia_code_is_described_by_ptx_or_by_its_disassembly():
     assert 16 * sum(whole["instructions"].values()) == quick["bytes"]  # an instruction has 16 bytes
 
 
+def test_assembler_is_the_one_that_made_the_code():
+    stack = assembler_versions()
+    first, second = (describe(compiled(Sample("copy"), target), target, disassemble=False) for target in (SM80, SM100))
+    assert (first["assembler"], second["assembler"]) == (stack["ptxas"], stack["ptxas-blackwell"] or stack["ptxas"])
+    cubin = compiled(Sample("copy"), SM100).stages["cubin"].read_bytes()
+    if b"Cuda compilation tools" in cubin:  # since CUDA 13
+        assert f"V{second['assembler']}".encode() in cubin
+
+
 def test_code_that_cannot_be_disassembled_is_described_by_ptx(monkeypatch: pytest.MonkeyPatch):
     def fails(artefact: object) -> str:
         raise RuntimeError("nvdisasm cannot decode this architecture")
@@ -82,6 +92,7 @@ def test_amd_code_is_described_by_its_assembly():
     description = describe(compiled(Sample("pointer"), GFX942), GFX942, disassemble=True)
     assert description["instructions_of"] == "amdgcn"
     assert description["instructions"]["v_mfma"] > 0
+    assert "assembler" not in description  # LLVM's own
     assert "amdhsa" not in description["instructions"]  # metadata, no code
     assert description["bytes"] > 0
     assert len(description["sha256"]) == 64

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import re
@@ -32,10 +33,12 @@ def assemblers() -> dict[str, Path]:
 def assembler_versions() -> dict[str, str | None]:
     """The version of each assembler; None for one that is not there."""
     tools = assemblers()
-    return {name: _release(tools[name]) if name in tools else None for name in ASSEMBLERS}
+    return {name: assembler_version(tools[name]) if name in tools else None for name in ASSEMBLERS}
 
 
-def _release(assembler: Path) -> str | None:
+@functools.cache
+def assembler_version(assembler: Path) -> str | None:
+    """The version of the ``assembler``, such as "12.9.86"; None if it does not say it."""
     try:
         done = subprocess.run([assembler, "--version"], capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError):

@@ -32,13 +32,14 @@ class Resources(Struct, frozen=True, gc=False):
 
 class Code(Struct, frozen=True, gc=False):
     """A kernel's code: ``bytes`` and ``sha256`` of the machine code, ``instructions`` how often each occurs in
-    ``instructions_of``."""
+    ``instructions_of``, ``assembler`` the version of the ptxas that made it."""
 
     features: Sequence[str] = ()
     instructions: Mapping[str, _Count] = {}
     instructions_of: str | None = None
     bytes: _Count | None = None
     sha256: str | None = None
+    assembler: str | None = None
 
 
 class Timing(Struct, frozen=True, gc=False):

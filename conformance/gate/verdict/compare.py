@@ -13,6 +13,8 @@ from conformance.gate.changes.thresholds import THRESHOLDS
 from conformance.gate.findings import Comparison, Finding, Kind, Side
 from conformance.gate.runs.failure_causes import failure_cause
 from conformance.gate.runs.run_reader import ComparedRecord, ComparedRecords, ComparedRun
+from conformance.gate.runs.used_assemblers import UsedAssemblers
+from conformance.gate.verdict.group_notes import noted
 from conformance.gate.verdict.groups import grouped
 from conformance.records import Status
 
@@ -30,12 +32,15 @@ def compare(baseline: ComparedRun, candidate: ComparedRun) -> Comparison:
     lost: list[tuple[Finding, lost_cases.Groups]] = []  # their cause is known when all cases were seen
     absences = lost_cases.Absences(len(baseline.records), len(candidate.records))
     choices, compile_times, blind = time_changes.MovedChoices(), time_changes.CompileTimes(), _Blind()
+    assembled = UsedAssemblers(baseline.stack), UsedAssemblers(candidate.stack)
     compared = unchanged = missing = 0
     for was, now in _in_order(baseline.records, candidate.records):
         if was is not None:
             absences.add(was, now)
         if same_device:
             choices.add(was, now)
+        for side, record in zip(assembled, (was, now), strict=True):
+            side.add(record)
         became = status_finding(was, now, lambda record: "")
         if now is None:
             assert was is not None
@@ -56,15 +61,18 @@ def compare(baseline: ComparedRun, candidate: ComparedRun) -> Comparison:
     moved = [*choices.findings()]
     unchanged -= len({finding.case for finding in moved} - {finding.case for finding in findings})
     findings += [*moved, *compile_times.findings(), *lost_cases.incomplete(candidate, missing)]
+    before, after = (side.by_target() for side in assembled)
+    assemblers = {target: (before[target], after[target]) for target in before if target in after}
     return Comparison(
         baseline=_side(baseline),
         candidate=_side(candidate),
-        groups=grouped(findings),
+        groups=noted(grouped(findings), assemblers),
         compared=compared,
         unchanged=unchanged,
         warnings=(*lost_cases.warnings(baseline, candidate), *blind.warnings()),
         objections=tuple(lost_cases.objections(baseline)),
         thresholds=THRESHOLDS,
+        assemblers=assemblers,
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from conformance.gate.findings import Comparison, Finding, Group, Kind, Severity
 from conformance.gate.verdict.apply_waivers import WaivedCase
 from conformance.gate.verdict.gate_verdict import GateVerdict, Part
+from conformance.gate.verdict.group_notes import noted
 from conformance.gate.verdict.groups import grouped
 
 _COMPARED = (Part.RUN, Part.REGRESSION)
@@ -26,7 +27,7 @@ def with_policy(comparison: Comparison, verdict: GateVerdict, uncovered: Iterabl
     objections = tuple("\n".join(reason.lines()) for reason in verdict.reasons if reason.part not in _COMPARED)
     return replace(
         comparison,
-        groups=grouped(findings),
+        groups=noted(grouped(findings), comparison.assemblers, comparison.groups),
         warnings=(*comparison.warnings, *verdict.notes),
         objections=(*comparison.objections, *objections),
     )

@@ -109,7 +109,11 @@ function groupDetails(group, open, toggled) {
     content,
   );
   const fill = () =>
-    content.childElementCount || content.append(element("p.quiet", {}, group.meaning), ...findingRows(group.findings));
+    content.childElementCount ||
+    content.append(
+      element("p.quiet", {}, [group.meaning, ...group.notes.map(sentence)].join(" ")),
+      ...findingRows(group.findings),
+    );
   if (open) fill();
   details.addEventListener("toggle", () => {
     if (details.open) fill();

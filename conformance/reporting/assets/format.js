@@ -40,3 +40,8 @@ function badge(text, group) {
 }
 
 const SEVERITY_GROUP = { regression: "bad", warning: "unproven", info: "outside" };
+
+/** A text that begins in lower case, as a sentence. */
+function sentence(text) {
+  return `${text.slice(0, 1).toUpperCase()}${text.slice(1)}.`;
+}

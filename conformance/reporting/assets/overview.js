@@ -136,8 +136,9 @@ function stackTable() {
   const names = [...new Set([...Object.keys(after), ...Object.keys(before ?? {})])];
   const expected = ["torch", "triton", "ptxas", "ptxas-blackwell", "driver", "device", "python"];
   const order = [...expected, ...names.filter((name) => !expected.includes(name))];
+  const assemblers = (head.comparison?.assemblers ?? []).map(([name, was, now]) => [name, now, was]);
   return pairsTable(
-    order.map((name) => [name, after[name] ?? "none", before && (before[name] ?? "none")]),
+    [...order.map((name) => [name, after[name] ?? "none", before && (before[name] ?? "none")]), ...assemblers],
     Boolean(before),
   );
 }

@@ -6,7 +6,7 @@ const ROWS_SHOWN = 10;
 function regressionsTable(groups) {
   const regressions = groups.map((group, at) => ({ ...group, at })).filter(({ severity }) => severity === "regression");
   if (!regressions.length) return null;
-  const rows = regressions.slice(0, ROWS_SHOWN).map(({ kind, meaning, cause, findings, at }) => {
+  const rows = regressions.slice(0, ROWS_SHOWN).map(({ kind, meaning, notes, cause, findings, at }) => {
     const [, , , before, after, , detail] = findings[0];
     const [says] = detail.split("\n");
     return tableRow(
@@ -15,7 +15,7 @@ function regressionsTable(groups) {
         "th",
         { scope: "row" },
         viewLink("changes", { open: String(at) }, cause),
-        element("span.note", {}, meaning),
+        element("span.note", {}, [meaning, ...notes.map(sentence)].join(" ")),
       ),
       element("td", {}, listedNames(findings.map((finding) => finding[1]), true)),
       element("td", {}, listedNames(findings.map((finding) => finding[2]), true)),

@@ -1,0 +1,85 @@
+"""Links a group of findings to what came with it: features that were gained or lost, and another assembler.
+
+Two groups are linked if they coincide: of the cases of each, at least :data:`COINCIDING` belong to the other one too. A
+feature counts on the targets of the group alone, so a feature that came on two targets is linked to a group of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from conformance.gate.findings import Finding, Group, Kind
+
+#: The share of the cases of either side that the other side must have, too.
+COINCIDING = 0.9
+FEATURES = (Kind.FEATURE_GAINED, Kind.FEATURE_LOST)
+
+#: The assembler of each target in the baseline and in the candidate.
+Assemblers = Mapping[str, tuple[str, str]]
+
+
+def noted(
+    groups: Iterable[Group], assemblers: Assemblers, features: Iterable[Group] | None = None
+) -> tuple[Group, ...]:
+    """``groups`` with sentences about what coincides with each. ``features`` are the groups among which gained and lost
+    features are looked for, ``groups`` themselves unless given."""
+    groups = tuple(groups)
+    others = _Others(groups if features is None else features)
+    return tuple(replace(group, notes=(*others.notes(group), *_assembler(group, assemblers))) for group in groups)
+
+
+class _Others:
+    """Cases of groups by target, for what a group may be linked to."""
+
+    def __init__(self, groups: Iterable[Group]) -> None:
+        self._groups = tuple(groups)
+        self._features: dict[tuple[Kind, str], dict[str, set[str]]] = {}
+        for group in self._groups:
+            if group.kind in FEATURES:
+                for finding in group.findings:
+                    by_target = self._features.setdefault((group.kind, _what(finding)), {})
+                    by_target.setdefault(str(finding.target), set()).add(finding.case)
+
+    def notes(self, group: Group) -> Iterator[str]:
+        """What coincides with ``group``: for a feature every kind, and for the others the features."""
+        cases = {finding.case for finding in group.findings}
+        targets = {str(finding.target) for finding in group.findings}
+        for (kind, what), by_target in self._features.items():
+            if kind is not group.kind:
+                its_cases = set().union(*(by_target.get(target, ()) for target in targets))
+                yield from _link(cases, its_cases, what)
+        if group.kind in FEATURES:
+            for other in self._groups:
+                if other.kind not in FEATURES:
+                    its_cases = {finding.case for finding in other.findings if str(finding.target) in targets}
+                    yield from _link(cases, its_cases, other.kind.value)
+
+
+def _what(finding: Finding) -> str:
+    """The cause without its target, such as "ASYNC_COPY gained"."""
+    return finding.cause.removesuffix(f" on {finding.target}")
+
+
+def _link(cases: set[str], others: set[str], what: str) -> Iterator[str]:
+    both = len(cases & others)
+    if both and both >= COINCIDING * max(len(cases), len(others)):
+        alike = both == len(cases) == len(others)
+        yield f"{what} in the same {_many(both)}" if alike else f"{what} in {both} of these {_many(len(cases))}"
+
+
+def _assembler(group: Group, assemblers: Assemblers) -> Iterator[str]:
+    """What the group's targets have in common: all have another assembler now, or all have the same."""
+    targets = {str(finding.target) for finding in group.findings}
+    if not targets or not targets <= set(assemblers):
+        return
+    pairs = {assemblers[target] for target in targets}
+    if all(was != now for was, now in pairs):
+        changes = ", ".join(f"{was} to {now}" for was, now in sorted(pairs))
+        yield f"the assembler is another one on all of its targets: {changes}"
+    elif all(was == now for was, now in pairs):
+        yield f"the assembler is the same: {', '.join(sorted(was for was, _ in pairs))}"
+
+
+def _many(count: int) -> str:
+    return f"{count} case" if count == 1 else f"{count} cases"
