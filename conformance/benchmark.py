@@ -184,7 +184,7 @@ def plans(kernel: Kernel, problem: Problem, target: Target) -> list[Plan]:
         variants = [Variant(where, True, subtile, flatten) for where, subtile, flatten in forms]
     accepted = []
     for config, variant in itertools.product(_configs(kernel, problem, target), variants):
-        if kernel.refusal(kernel.draft(problem, config, target, variant)) is None:
+        if kernel.likely_refusal(kernel.draft(problem, config, target, variant)) is None:
             accepted.append(kernel.plan(problem, config, target, variant))
     return accepted
 

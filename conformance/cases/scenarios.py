@@ -167,9 +167,11 @@ ABOUT_THE_TARGET = (ReasonCode.CAPABILITY, ReasonCode.DTYPE, ReasonCode.PRECISIO
 
 
 @functools.cache
-def _refusals(kernel: Kernel, dtype: str, config: AnyConfig, targets: tuple[Target, ...]) -> Sequence[Reason | None]:
+def _refusals(
+    kernel: Kernel, dtype: str, config: AnyConfig, targets: tuple[Target, ...], estimated: bool
+) -> Sequence[Reason | None]:
     """Why ``kernel`` refuses each of ``targets``. Kept, because many scenarios ask the same of a kernel."""
-    return kernel.example_refusals(dtype, config, targets)
+    return kernel.example_refusals(dtype, config, targets, estimated=estimated)
 
 
 #: By the name of a kernel from elsewhere, what it raised when it was asked for its cases.
@@ -219,8 +221,9 @@ ANY = "any"
 
 
 def _taken(scenario: Scenario, kernel: Kernel, targets: Sequence[Target], tier: str) -> list[Taken]:
-    """Each dtype, config and target that ``kernel`` takes together, targets innermost. A whole sweep also has those
-    that it refuses, unless the reason is :data:`ABOUT_THE_TARGET`."""
+    """Each dtype, config and target that ``kernel`` takes together, targets innermost. From the default tier on a sweep
+    also has configs that do not fit a target by estimate: compiled, they may. A whole sweep has those that the kernel
+    refuses, too, unless the reason is :data:`ABOUT_THE_TARGET`."""
     if scenario.every_config:
         spaces = {target: dict.fromkeys(config_space.space(kernel, target, tier)) for target in targets}
     else:
@@ -231,6 +234,7 @@ def _taken(scenario: Scenario, kernel: Kernel, targets: Sequence[Target], tier: 
     listed_anywhere = dict.fromkeys(config for space in spaces.values() for config in space)
     targets_of = {config: tuple(t for t in targets if config in spaces[t]) for config in listed_anywhere}
     whole, ours = scenario.every_config and tier in CROSSED, kernel.name in own_kernels()
+    estimated = tier == "quick" or not scenario.every_config
 
     def takes(dtype: str, config: AnyConfig, target: Target, reason: Reason | None) -> bool:
         if reason is None or (whole and reason.code not in ABOUT_THE_TARGET):
@@ -241,7 +245,7 @@ def _taken(scenario: Scenario, kernel: Kernel, targets: Sequence[Target], tier: 
         (dtype, config, target)
         for dtype in _kernel_dtypes(kernel, scenario)
         for config, listing in targets_of.items()
-        for target, reason in zip(listing, _refusals(kernel, dtype, config, listing), strict=True)
+        for target, reason in zip(listing, _refusals(kernel, dtype, config, listing, estimated), strict=True)
         if takes(dtype, config, target, reason)
     ]
     return taken if tier in CROSSED else _soon_compiled(kernel, taken)

@@ -22,6 +22,7 @@ from typing import Any
 from conformance.cases.case_table import Selection
 from conformance.execution.carried_kernels import CarriedKernels, Toolchain
 from conformance.execution.compilation import CompilePool, CompileRequest, CompileResult, Task, process_group
+from conformance.execution.resources import over_memory
 from conformance.judging.planner import PlannedLaunch
 from conformance.judging.settings import Settings
 from conformance.records import Status
@@ -71,6 +72,13 @@ class Compiled:
     problems: list[str] = field(default_factory=list)
     plan_seconds: float = 0.0
     compile_seconds: float = 0.0
+
+    def let(self, launch: PlannedLaunch) -> bool:
+        """Whether ``launch`` waits for another one that has been compiled meanwhile, and is needed."""
+        if launch.unless_past is None:
+            return False
+        artefact = self.results[launch.unless_past].artefact
+        return artefact is None or not over_memory(artefact.resources, launch.request.target)
 
     @property
     def cached(self) -> list[str]:
@@ -137,8 +145,13 @@ class CompileStage:
         self.work = Work("kernels compiled", len({launch.key for plan in compiled.plans.values() for launch in plan}))
         how = {"carried": from_elsewhere, "describe": "sass" if settings.whole_tier else "text"}
         for group, launches in _by_group(compiled.plans.values()).items():
-            self._compile(group, launches, how, compiled)
+            self._compile(group, [launch for launch in launches if launch.unless_past is None], how, compiled)
+            self._compile(group, [launch for launch in launches if compiled.let(launch)], how, compiled)
             self._pools.pop(group).close()  # the next group has the cores and the memory to itself
+        compiled.plans = {
+            case: [launch for launch in plan if launch.identity in compiled.results]
+            for case, plan in compiled.plans.items()
+        }
         compiled.plan_seconds, compiled.compile_seconds = planned - started, time.monotonic() - planned
         return compiled
 

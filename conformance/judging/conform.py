@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from conformance.heuristics.configs import AnyConfig
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.case_reproducers import Reproducers
 from conformance.judging.harness import Harness, needed
-from conformance.kernels.catalogue import meta_launch, own_kernels
+from conformance.kernels.catalogue import meta_launch
 from conformance.kernels.kernel import Features, Kernel, NotApplicable, Plan, Variant
 from conformance.kernels.launch import Launch
 from conformance.problems import Problem
@@ -74,6 +75,7 @@ def conform(
     inspect: Inspection | None = None,
     reproducers: Reproducers | None = None,
     variant: Variant | None = None,
+    gauge: Problem | None = None,
     **fields: Any,
 ) -> CaseRun:
     """Judges ``kernel`` on ``problem`` in full and returns the run; ``fields`` change fields of ``variant``, which is
@@ -82,20 +84,25 @@ def conform(
     Numbers, memory, repeatability and grid are judged on the device, or in the interpreter if there is none. The code
     compiled for ``target`` must have the features that the kernel declares and stay within the target's limits.
     ``fills`` restricts the fills, for a topic that is not about numbers. ``inspect`` adds a check of what was compiled.
+    Code that needs more memory than the target has is not applicable, as the compiled code says. ``gauge`` is a problem
+    that is compiled in its place if the kernel estimates that the config does not fit: where it does not, the case ends
+    with what the gauge needs, and one compilation serves all shapes.
 
-    Raises ConformanceFailure or CompileFailure if a check fails, and CaseEnded if the kernel refuses the problem or
-    nothing can run it. ``reproducers`` then knows what was judged last.
+    Raises ConformanceFailure or CompileFailure if a check fails, and CaseEnded if the kernel refuses the problem, the
+    code needs too much memory or nothing can run it. ``reproducers`` then knows what was judged last.
     """
     variant = dataclasses.replace(kernel.usual_variant if variant is None else variant, **fields)
     recorder.set(kernel=kernel, problem=problem, config=config, target=target, options={"variant": variant.id})
     recorder.run_created(kernel.name)
     try:
-        plan = kernel.plan(problem, config, target, variant)
+        plan = kernel.plan(problem, config, target, variant, estimated=False)
     except NotApplicable as refusal:
         recorder.run_judged(kernel.name)
         recorder.not_applicable(refusal.reason)
     reproducers = reproducers or Reproducers(recorder, harness.settings)
     with reproducers.judging(kernel, plan, fills):
+        if measured := gauge_plan(kernel, plan, gauge):
+            _gauge(harness, recorder, measured)
         run = _judge_plan(harness, recorder, kernel, plan, fills, inspect)
     recorder.run_judged(kernel.name)
     return run
@@ -110,15 +117,16 @@ def _judge_plan(
     inspect: Inspection | None,
 ) -> CaseRun:
     compilations = {name: harness.pool.submit(*launch) for name, launch in launches_to_compile(plan).items()}
-    if harness.settings.has_gpu:  # first the code: a compiler that dies takes no device with it
+    # First the code: a compiler that dies takes no device with it, and what may not fit is not interpreted in vain.
+    if harness.settings.has_gpu or kernel.estimated_refusal(plan) is not None:
         compiled = compile_plan(recorder, compilations)
-        _pass_over(recorder, kernel, plan, compiled)
+        _pass_over(harness, recorder, plan, compiled)
         trial = run_plan(harness, recorder, kernel, plan, fills)
     else:  # the interpreter runs the plan while the pool compiles it
         trial = run_plan(harness, recorder, kernel, plan, fills)
         compiled = compile_plan(recorder, compilations)
         if not isinstance(trial, Trial) or all(verdict.passed for verdict in trial.verdicts):
-            _pass_over(recorder, kernel, plan, compiled)
+            _pass_over(harness, recorder, plan, compiled)
     verdicts = list(trial.verdicts) if isinstance(trial, Trial) else []
     if compiled is not None:
         with recorder.timed("check"):
@@ -133,14 +141,39 @@ def _judge_plan(
     return CaseRun(plan, trial, compiled.main if compiled is not None else None, recorder)
 
 
-def _pass_over(recorder: CaseRecorder, kernel: Kernel, plan: Plan, compiled: CompiledPlan | None) -> None:
-    """Ends the test as not applicable if the config of a kernel from elsewhere needs more memory than the target has,
-    and the kernel makes no estimate by which it could have refused: an autotuner passes over such a config, too."""
-    if compiled is None or kernel.name in own_kernels() or kernel.shared_memory(plan) is not None:
+def gauge_plan(kernel: Kernel, plan: Plan, gauge: Problem | None) -> Plan | None:
+    """The plan that tells whether the config of ``plan`` fits, if it is another and the kernel estimates that it does
+    not; None if that of ``plan`` is to tell."""
+    if gauge is None or gauge.id == plan.problem.id or kernel.estimated_refusal(plan) is None:
+        return None
+    try:
+        return kernel.plan(gauge, plan.config, plan.target, plan.variant, estimated=False)
+    except NotApplicable:
+        return None
+
+
+def _gauge(harness: Harness, recorder: CaseRecorder, plan: Plan) -> None:
+    """Ends the test as not applicable if ``plan``, compiled in place of the case's own, needs too much memory."""
+    compilations = {name: harness.pool.submit(*launch) for name, launch in launches_to_compile(plan).items()}
+    with contextlib.suppress(CompileFailure):  # then the case's own compilation tells
+        compiled = compile_plan(recorder, compilations)
+        _pass_over(harness, recorder, plan, compiled, f"as measured for {plan.problem.id}")
+
+
+def _pass_over(
+    harness: Harness, recorder: CaseRecorder, plan: Plan, compiled: CompiledPlan | None, how: str = ""
+) -> None:
+    """Ends the test as not applicable if the code needs more memory than the target has: an autotuner passes over such
+    a config, too. The record keeps what it needs; the reason ends with ``how``."""
+    if compiled is None:
         return
-    if excess := over_memory(compiled.main.resources, plan.target):
-        recorder.run_judged(kernel.name)
-        recorder.not_applicable(Reason(ReasonCode.SHARED_MEMORY, plan.config.id, "; ".join(excess)))
+    largest = max((compiled.main, *compiled.others.values()), key=lambda each: each.resources.shared_memory)
+    for artefact in (compiled.main, largest):
+        if excess := over_memory(artefact.resources, plan.target):
+            _record_code(harness, recorder, plan, artefact)
+            recorder.run_judged(plan.kernel)
+            text = "; ".join([*excess, how] if how else excess)
+            recorder.not_applicable(Reason(ReasonCode.SHARED_MEMORY, plan.config.id, text))
 
 
 def launches_to_compile(plan: Plan) -> dict[str, tuple[CompileRequest, Launch]]:

@@ -18,7 +18,7 @@ from conformance.execution.compiled_index import identity
 from conformance.execution.specialisation import specialisation
 from conformance.heuristics.configs import AnyConfig
 from conformance.judging.case_recorder import CaseRecorder
-from conformance.judging.conform import launches_to_compile
+from conformance.judging.conform import gauge_plan, launches_to_compile
 from conformance.judging.harness import Harness
 from conformance.judging.settings import Settings
 from conformance.kernels.catalogue import get
@@ -35,12 +35,14 @@ MATRIX_UNIT_SHARE = 1 / 8
 @dataclass(frozen=True)
 class PlannedLaunch:
     """A launch that a case compiles. ``identity`` is that of :mod:`~conformance.execution.compiled_index`, ``key`` that
-    of its specialisation; ``work`` grows with the time that it may take to compile."""
+    of its specialisation; ``work`` grows with the time that it may take to compile. It is needed only if the launch of
+    identity ``unless_past`` fits its target; None: in any case."""
 
     identity: str
     key: str
     work: float
     request: CompileRequest
+    unless_past: str | None = None
 
 
 class PlanEnds(BaseException):
@@ -129,16 +131,25 @@ class _Planner:
         variant: Variant | None = None,
         fills: object = None,
         inspect: object = None,
+        gauge: Problem | None = None,
         **fields: Any,
     ) -> PlannedRun:
         """Notes what :func:`conformance.judging.conform.conform` compiles."""
         try:
             whole = dataclasses.replace(kernel.usual_variant if variant is None else variant, **fields)
-            plan = kernel.plan(problem, config, target, whole)
+            plan = kernel.plan(problem, config, target, whole, estimated=False)
         except NotApplicable as refusal:
             self.recorder.not_applicable(refusal.reason)
+        unless_past = None
+        if measured := gauge_plan(kernel, plan, gauge):
+            first = len(self.launches)
+            for request, launch in launches_to_compile(measured).values():
+                self.submit(request, launch)
+            unless_past = self.launches[first].identity if len(self.launches) > first else None
+        first = len(self.launches)
         for request, launch in launches_to_compile(plan).values():
             self.submit(request, launch)
+        self.launches[first:] = [dataclasses.replace(each, unless_past=unless_past) for each in self.launches[first:]]
         return PlannedRun(plan)
 
     def submit(self, request: Request, launch: Launch | None = None) -> Any:

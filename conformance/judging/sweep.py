@@ -8,6 +8,7 @@ import warnings
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from conformance.execution.resources import over_memory
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.heuristics.row_limits import shared_memory
 from conformance.inputs.random_tensors import random_tensors
@@ -33,13 +34,15 @@ def measure(harness: Harness, kernel: Kernel, dtype: str, config: AnyConfig, tar
 
     problem = kernel.timed(dtype)
     try:
-        plan = kernel.plan(problem, config, target, kernel.timed_variant())
+        plan = kernel.plan(problem, config, target, kernel.timed_variant(), estimated=False)
     except NotApplicable as refusal:
         return {"run": {"problem": problem.id, "refused": str(refusal.reason)}}
     for compilation in [harness.pool.submit(*launch) for launch in launches_to_compile(plan).values()]:
         result = compilation.result()
         if result.status is not Status.PASS:
             raise CompileFailure(result.status, f"{problem.id}, which is timed: {result.error}")
+        if result.artefact is not None and (excess := over_memory(result.artefact.resources, target)):
+            return {"run": {"problem": problem.id, "refused": "; ".join(excess)}}
     assert isinstance(harness.executor, DeviceExecutor)
     with harness.together():  # to make the tensors takes the device, too
         launch = kernel.launch(plan, random_tensors(problem, harness.executor.device))
@@ -54,12 +57,14 @@ def measure(harness: Harness, kernel: Kernel, dtype: str, config: AnyConfig, tar
 
 def estimates(kernel: Kernel, problem: Problem, config: AnyConfig, target: Target) -> dict[str, Any]:
     """Bytes of shared memory per block as the heuristics and the kernel estimate them, for the record's "observed".
-    Empty for a config of attention; without the kernel's number if it estimates none."""
-    if not isinstance(config, Config):
-        return {}
-    by_heuristics = {"heuristics": shared_memory(config, itemsize(problem.dtype))}
-    by_kernel = kernel.shared_memory(kernel.draft(problem, config, target))
-    return {"shared_memory_estimate": by_heuristics | ({} if by_kernel is None else {"kernel": by_kernel})}
+    Without the heuristics' number for a config of attention, and without the kernel's if it estimates none."""
+    estimated: dict[str, Any] = {}
+    if isinstance(config, Config):
+        estimated["heuristics"] = shared_memory(config, itemsize(problem.dtype))
+    plan = kernel.draft(problem, config, target, kernel.example_variant())
+    if kernel.refusal(plan) is None and (by_kernel := kernel.shared_memory(plan)) is not None:
+        estimated["kernel"] = by_kernel
+    return {"shared_memory_estimate": estimated} if estimated else {}
 
 
 @functools.cache

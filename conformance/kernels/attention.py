@@ -109,7 +109,6 @@ class AttentionKernel(AttentionFamily):
             or self._variant(plan)
             or self._config(plan)
             or _PRODUCT.refusal(self._product_plan(plan))
-            or self._shared_memory(plan)
         )
 
     def _extents(self, problem: Attention) -> Reason | None:
@@ -155,28 +154,20 @@ class AttentionKernel(AttentionFamily):
         """Whether the products use instructions that read both operands from shared memory."""
         return bool({codegen.WGMMA, codegen.TCGEN05} & self.features(plan).required)
 
-    def _shared_memory(self, plan: Plan) -> Reason | None:
-        """Refuses by a least estimate: warpgroup instructions read all stages and resident tiles from shared memory;
-        others hold one stage in registers, AMD the resident tiles, too."""
-        problem, config, target = plan.problem, plan.config, plan.target
+    def shared_memory(self, plan: Plan) -> int:
+        """See :class:`Kernel`: a least estimate. Warpgroup instructions read all stages and resident tiles from shared
+        memory; others hold one stage in registers, AMD the resident tiles, too."""
+        stages: int = plan.config.num_stages
         resident, loaded = self._resident(plan)
-        stages = config.num_stages if self._multiplies_by_warpgroup(plan) else max(config.num_stages - 1, 1)
-        lasting = 0 if target.vendor == "amd" else resident
-        needed = (lasting + loaded * stages) * itemsize(problem.dtype)
-        limit = target.limits.shared_memory
-        if needed <= limit:
-            return None
-        detail = (
-            f"{config.id}: the tiles of head dims {problem.head_dim} and {problem.values_dim} in {problem.dtype} need "
-            f"{needed} bytes of shared memory at least, {target.id} has {limit} per block: use fewer stages or smaller "
-            "blocks"
-        )
-        return Reason(ReasonCode.SHARED_MEMORY, config.id, detail)
+        if not self._multiplies_by_warpgroup(plan):
+            stages = max(stages - 1, 1)
+        lasting = 0 if plan.target.vendor == "amd" else resident
+        return (lasting + loaded * stages) * itemsize(plan.problem.dtype)
 
     def _product_plan(self, plan: Plan) -> Plan:
         """The product of a block of rows by a block of columns, as a plan of the kernel of products.
 
-        One stage of the smallest tile: :meth:`_shared_memory` counts the memory.
+        One stage of the smallest tile: :meth:`shared_memory` counts the memory.
         """
         problem, rows = plan.problem, self._rows(plan)
         product = mm(rows, LEAST_TILE, problem.head_dim, problem.dtype, precision=problem.precision)

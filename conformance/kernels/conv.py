@@ -55,6 +55,11 @@ class ConvKernel(ConvFamily):
         kernel, product = _as_product(plan)
         return self._shape(plan) or kernel.refusal(product)
 
+    def shared_memory(self, plan: Plan) -> int | None:
+        """See :class:`Kernel`: that of the product."""
+        kernel, product = _as_product(plan)
+        return kernel.shared_memory(product)
+
     @abc.abstractmethod
     def _shape(self, plan: Plan) -> Reason | None:
         """Why the sizes or layouts are not taken."""

@@ -119,18 +119,10 @@ class GemmKernel(GemmFamily):
                 f"BLOCK_K of {config.block_k}: use {packed} or more"
             )
             return Reason(ReasonCode.CONFIG, "kpack", detail)
-        needed = self.shared_memory(plan)
-        limit = target.limits.shared_memory
-        if needed > limit:
-            detail = (
-                f"{config.id}: {config.num_stages} stages of {problem.dtype} tiles need {needed} bytes of shared "
-                f"memory, {target.id} has {limit} per block: use fewer stages or smaller tiles"
-            )
-            return Reason(ReasonCode.SHARED_MEMORY, config.id, detail)
         return None
 
     def shared_memory(self, plan: Plan) -> int:
-        """Bytes of shared memory that one block needs, by estimate: what :meth:`refusal` compares with the limit.
+        """Bytes of shared memory that one block needs, by estimate.
 
         Here those of the pipelined operand tiles, (BLOCK_M + BLOCK_N) * BLOCK_K * itemsize * num_stages.
         """

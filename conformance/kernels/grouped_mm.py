@@ -44,6 +44,10 @@ class GroupedMm(GroupedFamily):
             return Reason(ReasonCode.CONFIG, "variant", detail)
         return self._single.refusal(_single(plan))
 
+    def shared_memory(self, plan: Plan) -> int:
+        """See :class:`Kernel`: that of one group's product."""
+        return self._single.shared_memory(_single(plan))
+
     def grid(self, plan: Plan) -> tuple[int, ...]:
         """See :class:`Kernel`. The device alone knows the sizes of the groups: as many programs as there are SMs, or
         tiles at most."""

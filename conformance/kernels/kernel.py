@@ -167,7 +167,8 @@ class Kernel(abc.ABC):
     def refusal(self, plan: Plan) -> Reason | None:
         """Why this kernel cannot take the plan's problem with its config and variant on its target; None if it can.
 
-        It must answer for a problem of any family, because every kernel of the catalogue is asked.
+        It must answer for a problem of any family, because every kernel of the catalogue is asked. What only a compiler
+        can tell is no reason: see :meth:`likely_refusal`.
         """
 
     @abc.abstractmethod
@@ -229,10 +230,13 @@ class Kernel(abc.ABC):
         does."""
         return self.example_refusals(dtype, config, (target,))[0]
 
-    def example_refusals(self, dtype: str, config: AnyConfig, targets: Iterable[Target]) -> list[Reason | None]:
-        """:meth:`example_refusal` on each of ``targets``."""
+    def example_refusals(
+        self, dtype: str, config: AnyConfig, targets: Iterable[Target], *, estimated: bool = True
+    ) -> list[Reason | None]:
+        """:meth:`example_refusal` on each of ``targets``; without ``estimated`` only for what is certain."""
         example, variant = self.example(dtype, config, self.usual_shape), self.example_variant()
-        return [self.refusal(self.draft(example, config, target, variant)) for target in targets]
+        ask = self.likely_refusal if estimated else self.refusal
+        return [ask(self.draft(example, config, target, variant)) for target in targets]
 
     def usable_on(self, target: Target) -> bool:
         """Whether it takes an example of some dtype with some config on ``target``."""
@@ -262,8 +266,25 @@ class Kernel(abc.ABC):
         return math.prod(config.tile)
 
     def shared_memory(self, plan: Plan) -> int | None:
-        """Bytes of shared memory that one block needs, by the kernel's own estimate; None if it makes none."""
+        """Bytes of shared memory that one block needs, by the kernel's own estimate; None if it makes none. Asked only
+        of plans that :meth:`refusal` accepts."""
         return None
+
+    def estimated_refusal(self, plan: Plan) -> Reason | None:
+        """Why a plan that :meth:`refusal` accepts needs more shared memory than its target has, by
+        :meth:`shared_memory`; None if it fits or the kernel makes no estimate. The compiler may need more or less."""
+        needed, limit = self.shared_memory(plan), plan.target.limits.shared_memory
+        if needed is None or needed <= limit:
+            return None
+        detail = (
+            f"{plan.config.id} needs {needed} bytes of shared memory by estimate, {plan.target.id} has {limit} per "
+            "block: use fewer stages or smaller tiles"
+        )
+        return Reason(ReasonCode.SHARED_MEMORY, plan.config.id, detail)
+
+    def likely_refusal(self, plan: Plan) -> Reason | None:
+        """:meth:`refusal`, else :meth:`estimated_refusal`: for who chooses among plans and compiles none."""
+        return self.refusal(plan) or self.estimated_refusal(plan)
 
     def draft(self, problem: Problem, config: AnyConfig, target: Target, variant: Variant | None = None) -> Plan:
         """A plan that the kernel has not accepted yet: without a grid, to ask :meth:`refusal` about it. Without a
@@ -278,14 +299,17 @@ class Kernel(abc.ABC):
         variant: Variant | None = None,
         *,
         unchecked: bool = False,
+        estimated: bool = True,
     ) -> Plan:
         """The plan for a problem, in the usual variant unless one is given; raises NotApplicable with a typed reason if
         the kernel cannot take it.
 
-        ``unchecked`` skips that check, for cases that show what happens past it.
+        ``unchecked`` skips that check, for cases that show what happens past it. Who compiles the plan asks without
+        ``estimated``, and reads of the compiled code what memory it needs.
         """
         plan = self.draft(problem, config, target, variant)
-        reason = None if unchecked else self.refusal(plan)
+        ask = self.likely_refusal if estimated else self.refusal
+        reason = None if unchecked else ask(plan)
         if reason is not None:
             raise NotApplicable(self.name, reason)
         return dataclasses.replace(plan, grid=self.grid(plan))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import triton
@@ -40,7 +39,7 @@ class PersistentTmaGemm(GemmKernel):
     banded_tiles = True
 
     def _config(self, plan: Plan) -> Reason | None:
-        problem, config, target, variant = plan.problem, plan.config, plan.target, plan.variant
+        config, target, variant = plan.config, plan.target, plan.variant
         for name in ("tma", "tensor-descriptor" if variant.descriptors == "device" else "host-descriptor"):
             capability = target.capability(name)
             if not capability.available:
@@ -48,9 +47,6 @@ class PersistentTmaGemm(GemmKernel):
         if config.block_n // variant.epilogue_subtile < 16:
             detail = f"{config.id} in {variant.epilogue_subtile} subtiles: a stored block needs at least 16 columns"
             return Reason(ReasonCode.CONFIG, "epilogue_subtile", detail)
-        if (problem.dtype, problem.precision) == ("fp32", "tf32") and target.capability("tcgen05").available:
-            # sums leave tensor memory by way of shared memory, whatever the loop is
-            plan = replace(plan, variant=replace(variant, flatten=True))
         return self._descriptors(plan) or super()._config(plan)
 
     def shared_memory(self, plan: Plan) -> int:
@@ -62,7 +58,9 @@ class PersistentTmaGemm(GemmKernel):
         problem, config, variant = plan.problem, plan.config, plan.variant
         result = itemsize(problem.output_dtype)
         staged = result if variant.tma_store else 0
-        if variant.flatten or variant.static:
+        # tcgen05's sums of tf32 products leave tensor memory by way of shared memory, whatever the loop is
+        tf32 = (problem.dtype, problem.precision) == ("fp32", "tf32")
+        if variant.flatten or variant.static or (tf32 and plan.target.capability("tcgen05").available):
             staged += 4 if problem.reads_bias else 0 if variant.tma_store else result
         block = config.block_m * config.block_n // variant.epilogue_subtile
         return int(super().shared_memory(plan) + block * staged + BARRIER_BYTES)

@@ -37,15 +37,16 @@ def is_timed(case):
 @pytest.mark.timed(when=is_timed)
 @scenario(every_kernel, shape=shapes_of, every_config=True)
 def test_config_space(conform, harness, recorder, kernel, target, dtype, config, shape):
-    """A config compiles, or its kernel says why not; its bits are right and it spills only where that is declared."""
+    """A config compiles and fits the target, or its kernel or the compiled code says why not; its bits are right and it
+    spills only where that is declared."""
     problem = kernel.example(dtype, config, shape)
     recorder.set(options={"dtype": dtype}, observed=estimates(kernel, problem, config, target))
     whole = harness.settings.whole_tier  # a declaration is kept up with by whole sweeps only
     spills = functools.partial(spill_verdict, kernel, dtype, config, target, judged=whole)
     fills = swept_fills(problem, harness.settings.tier)
-    conform(
-        kernel, problem, config=config, target=target, fills=fills, inspect=spills, variant=kernel.example_variant()
-    )
+    usual = kernel.example(dtype, config, kernel.usual_shape)
+    run = {"config": config, "target": target, "variant": kernel.example_variant()}
+    conform(kernel, problem, **run, fills=fills, inspect=spills, gauge=usual)
     if is_timed({"kernel": kernel, "shape": shape}) and harness.settings.has_gpu:
         recorder.set(observed=measure(harness, kernel, dtype, config, target))
 

@@ -85,19 +85,30 @@ def test_every_table_is_swept():
     assert set(CUDA.tables) - tables == set()
 
 
-@pytest.mark.parametrize("target", [HOPPER, AMD])
-def test_refused_rows_are_cases(target, monkeypatch):
-    refused = [
-        case
-        for case in swept("full", [target], ["mm"])
-        if get("mm").example_refusal(case[2], case[3], target) is not None
-    ]
-    codes = {get("mm").example_refusal(case[2], case[3], target).code for case in refused}
-    assert codes == {ReasonCode.SHARED_MEMORY} | ({ReasonCode.CONFIG} if target is AMD else set())
-    monkeypatch.setattr(scenarios, "ABOUT_THE_TARGET", (*scenarios.ABOUT_THE_TARGET, *codes))
-    whole_sweep = swept("full", [target], ["mm"])
+def refusal_codes(cases, target, *, estimated):
+    """Why ``mm`` refuses the cases of a sweep over ``target``, by case; those that it takes are left out."""
+    reasons = {case: get("mm").example_refusals(case[2], case[3], (target,), estimated=estimated)[0] for case in cases}
+    return {case: reason.code for case, reason in reasons.items() if reason is not None}
+
+
+def test_refused_rows_are_cases(monkeypatch):
+    refused = refusal_codes(swept("full", [AMD], ["mm"]), AMD, estimated=False)
+    assert set(refused.values()) == {ReasonCode.CONFIG}
+    monkeypatch.setattr(scenarios, "ABOUT_THE_TARGET", (*scenarios.ABOUT_THE_TARGET, ReasonCode.CONFIG))
+    whole_sweep = swept("full", [AMD], ["mm"])
     monkeypatch.undo()
-    assert set(dropped(whole_sweep, "mm", [target])) == set(refused), "the count sees rows that are left out"
+    assert set(dropped(whole_sweep, "mm", [AMD])) == set(refused), "the count sees rows that are left out"
+
+
+@pytest.mark.parametrize("target", [HOPPER, AMD])
+def test_rows_that_may_not_fit_are_cases_from_the_default_tier_on(target):
+    for tier in ("default", "full"):
+        cases = swept(tier, [target], ["mm"])
+        unfit = refusal_codes(cases, target, estimated=True)
+        assert ReasonCode.SHARED_MEMORY in unfit.values(), tier
+    assert (
+        ReasonCode.SHARED_MEMORY not in refusal_codes(swept("quick", [target], ["mm"]), target, estimated=True).values()
+    )
 
 
 def test_a_lost_row_is_seen(monkeypatch):

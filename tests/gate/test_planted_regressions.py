@@ -71,6 +71,14 @@ def cross_the_limit(one: Record) -> None:
     fail(one, "resources", "shared memory: 240000 bytes per block, sm_90 has 232448")
 
 
+def no_longer_fits(one: Record) -> None:
+    """As the suites record code that needs more memory than the target has."""
+    one["observed"]["resources"]["shared_memory"] = 240000
+    detail = "shared memory: 240000 bytes per block, sm_90 has 232448; as measured for mm-1x2x3"
+    reason = {"code": "shared-memory", "subject": "128x128x64", "detail": detail}
+    one.update(status="not-applicable", executor=None, verdicts=[], reason=reason)
+
+
 def crash(one: Record) -> None:
     one.update(status="crash", diagnosis="the worker died of signal 11 at 0x7f00deadbeef", verdicts=[])
 
@@ -137,6 +145,7 @@ KERNEL = {"kernel": "mm", "target": "sm_90"}  # 8 cases
         (spill, KERNEL, {"MORE_SPILLS": 8}, "more spills on sm_90"),
         (more_shared_memory, KERNEL, {"MORE_SHARED_MEMORY": 8}, "more shared memory on sm_90"),
         (cross_the_limit, KERNEL, {"LIMIT_CROSSED": 8}, "past the limit of shared memory on sm_90"),
+        (no_longer_fits, KERNEL, {"LIMIT_CROSSED": 8}, "past the limit of shared memory on sm_90"),
         (wrong, ONE, {"NEW_FAIL": 1}, "numerics/transparent: FAIL exact/transparent wrong"),
         (nondeterministic, KERNEL, {"NONDETERMINISTIC": 8}, "repeat/randn: two runs differ in N elements"),
         (crash, KERNEL, {"NEW_CRASH": 8}, "crash: the worker died of signal N at HEX"),
@@ -158,6 +167,25 @@ def test_planted_change_has_its_name_and_one_group(compared, change, where, expe
     assert group.cause == cause
     assert comparison.safe == (not comparison.regressions)
     assert comparison.unchanged == len(BASE) - sum(expected.values())
+
+
+def test_code_that_fits_again_is_fixed_and_code_that_never_did_says_nothing(compared):
+    past = changed(BASE, no_longer_fits, **KERNEL)
+    comparison = compared(BASE, past)
+    assert kinds(comparison) == {"FIXED": 8}
+    (first, *_) = comparison.groups[0].findings
+    assert (first.before, first.after) == ("240000 bytes", "147456 bytes")
+    assert kinds(compared(past, past)) == {}
+
+
+def test_a_refusal_by_estimate_loses_coverage_and_its_measurement_loses_nothing(compared):
+    def estimated(one: Record) -> None:
+        no_longer_fits(one)
+        del one["observed"]["resources"]
+
+    refused = changed(BASE, estimated, **KERNEL)
+    assert kinds(compared(refused)) == {"LOST_COVERAGE": 8}
+    assert kinds(compared(changed(BASE, no_longer_fits, **KERNEL), refused)) == {}
 
 
 def test_identical_runs_report_nothing(compared):

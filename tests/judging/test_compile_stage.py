@@ -18,6 +18,7 @@ from conformance.cases.case_table import Selection
 from conformance.cases.lookup import CaseCall, CaseLookup, case_ids
 from conformance.execution.compilation import CompileRequest, CompileResult, Task
 from conformance.gate.user_files.expected_failures import ExpectedFailures
+from conformance.heuristics.configs import Config
 from conformance.judging import compile_stage, planner
 from conformance.judging.compile_stage import CannotBeUsed, CompileStage
 from conformance.judging.planner import plan_case
@@ -77,6 +78,36 @@ def test_what_a_case_asks_of_the_pool_is_planned_too():
     (shared,), (single,) = planned(test, exact=False), planned(test, exact=True)
     assert shared.key == single.key
     assert shared.identity != single.identity
+
+
+#: A config whose estimate is past the limit of Hopper, and one whose estimate is not.
+UNFIT, FIT = Config(128, 128, 64, 5, 8), Config(128, 128, 64, 2, 8)
+
+
+def gauged(config, shape, dtype="tf32"):
+    """The launches of a case of a sweep."""
+    kernel = get("mm")
+    problem, gauge = (kernel.example(dtype, config, each) for each in (shape, kernel.usual_shape))
+    return planned(lambda conform: conform(kernel, problem, config=config, target=SM90, gauge=gauge))
+
+
+def test_a_launch_that_may_not_fit_waits_for_the_gauge():
+    measured, own = gauged(UNFIT, "many-k-blocks")
+    assert (measured.unless_past, own.unless_past) == (None, measured.identity)
+    for config, shape in ((UNFIT, get("mm").usual_shape), (FIT, "many-k-blocks")):
+        assert [launch.unless_past for launch in gauged(config, shape)] == [None]
+    assert gauged(UNFIT, get("mm").usual_shape)[0].key == measured.key
+
+
+@pytest.mark.parametrize(("gauge", "past", "compiled"), [("copy", True, 1), ("copy", False, 2), ("broken", True, 2)])
+def test_what_waits_is_compiled_unless_the_gauge_needs_too_much(monkeypatch, gauge, past, compiled):
+    first, second = launches_of(Sample(gauge), Sample("copy", size=128))
+    waiting = dataclasses.replace(second, unless_past=first.identity)
+    monkeypatch.setattr(CompileStage, "_plan", lambda *words: words[-1].plans.update(a=[first, waiting]))
+    monkeypatch.setattr(compile_stage, "over_memory", lambda resources, target: ["past"] if past else [])
+    with CompileStage(1, 120.0) as stage:
+        result = stage.compile(SETTINGS, SELECTION, ["a"])
+    assert len(result.kernels) == len(result.plans["a"]) == compiled
 
 
 def test_what_a_case_would_run_is_not_run_to_plan_it():

@@ -38,7 +38,7 @@ def test_nothing_takes_the_device_outside_a_turn(monkeypatch):
     kernel = SimpleNamespace(
         timed=lambda dtype: SimpleNamespace(id="p"),
         timed_variant=lambda: None,
-        plan=lambda *facts: None,
+        plan=lambda *facts, estimated: None,
         launch=lambda plan, tensors: takes_device("launch"),
     )
     turns = SimpleNamespace(alone=lambda: turn("alone"))

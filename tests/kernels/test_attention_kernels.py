@@ -81,7 +81,7 @@ def test_probabilities_that_warps_exchange_need_shared_memory(target, head_dim, 
     """102400 bytes where sm_120 has 101376, and 181248 where sm_80 has 166912, as the compiler says. Without a search
     Inductor uses these configs there."""
     fields = {"precision": "tf32"} if dtype == "fp32" else {}
-    with pytest.raises(NotApplicable, match="of shared memory at least"):
+    with pytest.raises(NotApplicable, match="of shared memory by estimate"):
         plan("attention", forward(head_dim=head_dim, dtype=dtype, **fields), config, targets.find(target))
     assert plan("attention", forward(head_dim=64, dtype=dtype, **fields), config, targets.find(target))
 
@@ -89,7 +89,7 @@ def test_probabilities_that_warps_exchange_need_shared_memory(target, head_dim, 
 def test_tcgen05_keeps_one_block_more_of_queries_in_backward():
     """263168 bytes where sm_100 has 232448, as the compiler says; 197632 bytes on sm_90."""
     deep = Attention("attention_backward", 2, 4, 100, 100, 256, "bf16")
-    with pytest.raises(NotApplicable, match="of shared memory at least"):
+    with pytest.raises(NotApplicable, match="of shared memory by estimate"):
         plan("attention_backward", deep, FlexConfig(64, 64, 2, 4), targets.find("sm_100"))
     assert plan("attention_backward", deep, FlexConfig(64, 64, 2, 4), HOPPER)
 
@@ -98,9 +98,9 @@ def test_memory_is_counted_by_target():
     """Warpgroup instructions read one stage more of keys and values, and q, from shared memory."""
     wide, config = forward(head_dim=128), FlexConfig(128, 128, 4, 8)
     assert plan("attention", wide, FlexConfig(128, 128, 3, 8), HOPPER)
-    with pytest.raises(NotApplicable, match=f"need {(128 + 4 * 256) * 128 * 2} bytes"):
+    with pytest.raises(NotApplicable, match=f"needs {(128 + 4 * 256) * 128 * 2} bytes"):
         plan("attention", wide, config, HOPPER)
-    with pytest.raises(NotApplicable, match=f"need {(128 + 3 * 256) * 128 * 2} bytes"):
+    with pytest.raises(NotApplicable, match=f"needs {(128 + 3 * 256) * 128 * 2} bytes"):
         plan("attention", wide, config, AMPERE)
 
 
@@ -109,7 +109,7 @@ def test_every_listed_config_is_taken_for_a_usual_problem(kernel):
     problem = {"attention": forward(dtype="bf16"), "attention_backward": backward(dtype="bf16")}
     for config in kernel.configs:
         usual = few(dtype="bf16") if kernel.few_queries else problem[kernel.name]
-        assert kernel.refusal(kernel.draft(usual, config, HOPPER)) is None
+        assert kernel.likely_refusal(kernel.draft(usual, config, HOPPER)) is None
 
 
 def test_grids():

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from conformance.gate.changes import lost_cases, time_changes
 from conformance.gate.changes.code_changes import code_findings, explained, kind_of_check, verdict_findings
+from conformance.gate.changes.limit_changes import limit_findings, past_limit
 from conformance.gate.changes.status_changes import finding, newly_failing, repeats, status_finding
 from conformance.gate.changes.thresholds import THRESHOLDS
 from conformance.gate.findings import Comparison, Finding, Kind, Side
@@ -111,6 +112,8 @@ def _statuses_and_code(
 ) -> list[Finding]:
     """The findings about the status and the code of one case. ``became`` is the finding about the status. It is left
     out if it only repeats the findings about the code."""
+    if before and after and (past_limit(before) or past_limit(after)):
+        return limit_findings(before, after, became)
     code = code_findings(before, after) if before and after else []
     if after is None or not after.failing:
         return [*([became] if became else []), *code]

@@ -1,0 +1,61 @@
+"""What does not fit a target is told by the compiled code: rows that fit are judged whatever the kernel estimates."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+#: A row of mm for Hopper and one for gfx950, both past the limit by estimate.
+PAST, FITS = "tf32-128x128x64-s5-w8", "fp32-128x128x128-s2-w8"
+SHAPES = 4
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, list[dict[str, Any]]]]:
+    """What a sweep over the two rows says, and its records by row."""
+    folder = tmp_path_factory.mktemp("run") / "records"
+    targets = [f"--target={target}" for target in ("sm_90", "gfx950")]
+    words = ["--tier=full", "--suite=config_space", "--kernel=mm", *targets, "--no-gpu", "-n1", "-q"]
+    rows = f"test_config_space and ((sm_90 and {PAST}-shape) or (gfx950 and {FITS}))"
+    command = [sys.executable, "-m", "pytest", "conformance/suites", *words, "-k", rows, f"--run-dir={folder}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+    cases = [one for one in records if isinstance(one, dict) and "case" in one]
+    return done.stdout, {row: [one for one in cases if row in one["case"]] for row in (PAST, FITS)}
+
+
+def test_code_that_does_not_fit_is_not_applicable_with_what_it_needs(run):
+    output, records = run
+    assert len(records[PAST]) == SHAPES, output
+    needs = {one["observed"]["resources"]["shared_memory"] for one in records[PAST]}
+    (needed,) = needs
+    assert needed > 232448
+    for one in records[PAST]:
+        assert (one["status"], one["reason"]["code"]) == ("not-applicable", "shared-memory")
+        assert f"shared memory: {needed} bytes per block, sm_90 has 232448" in one["reason"]["detail"]
+    others = [one["reason"]["detail"] for one in records[PAST] if "shape=ragged" not in one["case"]]
+    assert all("; as measured for mm-" in detail for detail in others), "one compilation tells for all shapes"
+
+
+def test_code_that_fits_is_judged_though_the_estimate_does_not(run):
+    output, records = run
+    assert len(records[FITS]) == SHAPES, output
+    for one in records[FITS]:
+        assert one["status"] == "pass"
+        assert (
+            one["observed"]["resources"]["shared_memory"]
+            <= 163840
+            < one["observed"]["shared_memory_estimate"]["kernel"]
+        )
+
+
+def test_a_row_past_the_limit_is_compiled_once(run):
+    output, records = run
+    assert f"compile stage: {1 + len({one['observed']['code']['sha256'] for one in records[FITS]})} kernels" in output
+    assert "the compile stage" not in output, "nothing was missed or compiled in vain"
