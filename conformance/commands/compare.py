@@ -16,6 +16,7 @@ HELP = "Compare two runs: what broke, what was fixed, what changed."
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("baseline", metavar="BASELINE", type=Path, help="a run's folder, or a file of records")
     parser.add_argument("candidate", metavar="CANDIDATE", type=Path, help="the run that is to replace it")
+    policy_options.add_threshold_option(parser)
     policy_options.add_options(parser)
     for option, (what, _) in WRITERS.items():
         parser.add_argument(f"--{option}", metavar="FILE", help=f"write {what} there; - is the standard output")
@@ -28,7 +29,6 @@ def run(arguments: argparse.Namespace) -> int:
     if list(files.values()).count(STDOUT) > 1:
         raise CommandError("only one of the outputs can be the standard output: give a FILE to the others")
     policy_options.refuse_unusable(arguments)
-    comparison = policy_options.after_waivers(
-        arguments, compared(arguments.baseline, arguments.candidate), arguments.candidate
-    )
+    comparison = compared(arguments.baseline, arguments.candidate, thresholds=policy_options.thresholds(arguments))
+    comparison = policy_options.after_waivers(arguments, comparison, arguments.candidate)
     return deliver(comparison, arguments.baseline, arguments.candidate, files)

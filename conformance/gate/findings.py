@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 from typing import Any
 
 #: Stands for a case where the candidate's run as a whole is meant.
@@ -29,6 +30,7 @@ class Kind(str, Enum):
     FEATURE_LOST = "FEATURE_LOST"
     LIMIT_CROSSED = "LIMIT_CROSSED"  # within the target's limit before, past it now
     MORE_SPILLS = "MORE_SPILLS"
+    LESS_OCCUPANCY = "LESS_OCCUPANCY"  # fewer blocks or waves are resident on a multiprocessor
     SLOWER = "SLOWER"
     BEST_CONFIG_MOVED = "BEST_CONFIG_MOVED"
     MORE_SHARED_MEMORY = "MORE_SHARED_MEMORY"
@@ -43,6 +45,7 @@ class Kind(str, Enum):
     NEW_COVERAGE = "NEW_COVERAGE"
     FEATURE_GAINED = "FEATURE_GAINED"
     FEWER_SPILLS = "FEWER_SPILLS"
+    MORE_OCCUPANCY = "MORE_OCCUPANCY"
     LESS_SHARED_MEMORY = "LESS_SHARED_MEMORY"
     FEWER_REGISTERS = "FEWER_REGISTERS"
     SMALLER_CODE = "SMALLER_CODE"
@@ -54,12 +57,13 @@ class Kind(str, Enum):
 
 _REGRESSIONS = (
     *(Kind.NEW_CRASH, Kind.NEW_FAIL, Kind.NONDETERMINISTIC, Kind.LOST_COVERAGE),
-    *(Kind.FEATURE_LOST, Kind.LIMIT_CROSSED, Kind.MORE_SPILLS, Kind.SLOWER),
+    *(Kind.FEATURE_LOST, Kind.LIMIT_CROSSED, Kind.MORE_SPILLS, Kind.LESS_OCCUPANCY, Kind.SLOWER),
 )
 _WARNINGS = (
     *(Kind.BEST_CONFIG_MOVED, Kind.MORE_SHARED_MEMORY, Kind.MORE_REGISTERS, Kind.LARGER_CODE, Kind.SLOWER_COMPILE),
     *(Kind.OTHER_INSTRUCTIONS, Kind.NEW_EXPECTED_FAIL, Kind.STILL_FAIL),
 )
+#: The severity of each kind. A finding that is ``minor`` has a lesser one.
 SEVERITY: Mapping[Kind, Severity] = {
     **dict.fromkeys(Kind, Severity.INFO),
     **dict.fromkeys(_REGRESSIONS, Severity.REGRESSION),
@@ -76,6 +80,7 @@ MEANING: Mapping[Kind, str] = {
     Kind.FEATURE_LOST: "compiles to code that no longer uses a feature of the hardware",
     Kind.LIMIT_CROSSED: "needs more than the hardware has, and cannot be launched there",
     Kind.MORE_SPILLS: "keeps more registers in memory, which costs time",
+    Kind.LESS_OCCUPANCY: "leaves room for fewer blocks at a time on each multiprocessor, which may cost time",
     Kind.SLOWER: "takes longer on the device",
     Kind.BEST_CONFIG_MOVED: "is fastest with another config than before",
     Kind.MORE_SHARED_MEMORY: "needs more shared memory",
@@ -90,6 +95,7 @@ MEANING: Mapping[Kind, str] = {
     Kind.NEW_COVERAGE: "can be judged now and could not before",
     Kind.FEATURE_GAINED: "compiles to code that uses a feature of the hardware, which it did not before",
     Kind.FEWER_SPILLS: "keeps fewer registers in memory",
+    Kind.MORE_OCCUPANCY: "leaves room for more blocks at a time on each multiprocessor",
     Kind.LESS_SHARED_MEMORY: "needs less shared memory",
     Kind.FEWER_REGISTERS: "needs fewer registers",
     Kind.SMALLER_CODE: "compiles to less code",
@@ -104,7 +110,9 @@ MEANING: Mapping[Kind, str] = {
 class Finding:
     """One difference of one case. ``cause`` is the same text for all cases of one cause: what was lost, or the
     diagnosis without what is only this case's. ``before`` and ``after`` are what differs, for people; ``ratio`` is
-    after / before where both are numbers."""
+    after / before where both are numbers, and the first is not 0. ``from_zero`` is the figure that there is now where
+    there was none, in its unit; 0 elsewhere. ``minor``: a warning although the kind is a regression, because it is
+    small or cost no time."""
 
     kind: Kind
     case: str
@@ -115,12 +123,27 @@ class Finding:
     after: str
     ratio: float | None = None
     detail: str = ""
+    from_zero: float = 0.0
+    minor: bool = False
+
+    @property
+    def severity(self) -> Severity:
+        kinds = SEVERITY[self.kind]
+        return Severity.WARNING if self.minor and kinds is Severity.REGRESSION else kinds
+
+    @property
+    def cost(self) -> tuple[float, float]:
+        """What findings of one kind are ranked by, larger first: what grew from zero, then by what factor the figure
+        changed, 1 or more; 0 without figures."""
+        if self.ratio == 0:
+            return 0.0, inf
+        return self.from_zero, max(self.ratio, 1 / self.ratio) if self.ratio else 0.0
 
 
 @dataclass(frozen=True)
 class Group:
-    """Findings of one kind and cause. ``notes`` say what else came with them: a feature in the same cases, or another
-    assembler."""
+    """Findings of one kind, cause and severity, the costliest first. ``notes`` say what else came with them: a feature
+    in the same cases, or another assembler."""
 
     kind: Kind
     cause: str
@@ -129,7 +152,7 @@ class Group:
 
     @property
     def severity(self) -> Severity:
-        return SEVERITY[self.kind]
+        return self.findings[0].severity if self.findings else SEVERITY[self.kind]
 
     @property
     def meaning(self) -> str:
@@ -153,7 +176,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All that a comparison says. ``groups`` are ranked: by severity, kind and number of cases. ``warnings`` say
+    """All that a comparison says. ``groups`` are ranked: by severity, kind, cost and number of cases. ``warnings`` say
     why the two runs are only partly comparable, ``objections`` what else speaks against the candidate: a baseline that
     is not whole, waivers that do not hold, claims that are not proven, cases that are owed. ``scripts`` say what became
     of the scripts that were tried with both stacks. ``assemblers`` are what each target was assembled with in the

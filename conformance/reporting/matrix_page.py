@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from conformance.gate.changes import thresholds
+from conformance.gate.changes.thresholds import DEFAULT
 from conformance.gate.runs.run_reader import ComparedRecord, ComparedRun
 from conformance.records import Status
 from conformance.reporting.html import stylesheet
@@ -42,14 +42,16 @@ class Figure(NamedTuple):
 
 
 FIGURES: Mapping[str, Figure] = {
-    "registers": Figure(thresholds.REGISTERS, lambda record: record.resources.registers if record.resources else None),
-    "spills": Figure(thresholds.SPILLS, lambda record: record.resources.spills if record.resources else None),
-    "shared memory": Figure(
-        thresholds.SHARED_MEMORY, lambda record: record.resources.shared_memory if record.resources else None
+    "registers": Figure(
+        DEFAULT.more_registers.share, lambda record: record.resources.registers if record.resources else None
     ),
-    "code bytes": Figure(thresholds.CODE_BYTES, lambda record: record.code.bytes if record.code else None),
-    "compile time": Figure(thresholds.COMPILE_TIME, lambda record: record.compile_s),
-    "time": Figure(thresholds.TIME, lambda record: median(record.samples) if record.samples else None),
+    "spills": Figure(DEFAULT.more_spills.share, lambda record: record.resources.spills if record.resources else None),
+    "shared memory": Figure(
+        DEFAULT.more_shared_memory.share, lambda record: record.resources.shared_memory if record.resources else None
+    ),
+    "code bytes": Figure(DEFAULT.larger_code.share, lambda record: record.code.bytes if record.code else None),
+    "compile time": Figure(DEFAULT.slower_compile.share, lambda record: record.compile_s),
+    "time": Figure(DEFAULT.slower.share, lambda record: median(record.samples) if record.samples else None),
 }
 
 

@@ -43,6 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         )
     parser.add_argument("--compile-only", action="store_true", help="compile and check the code, run nothing")
     parser.add_argument("--no-gpu", action="store_true", help="interpreter and cross-compilation only")
+    policy_options.add_threshold_option(parser)
     policy_options.add_options(parser)
     parser.add_argument(
         "--reproducers",
@@ -70,6 +71,7 @@ def run_stacks(arguments: argparse.Namespace, stacks: Sequence[Stack], stages: S
     """A run for each of ``stacks``, in their order, with the user's options. Raises :class:`CommandError`; for
     unusable files before the first run."""
     policy_options.refuse_unusable(arguments)
+    policy_options.thresholds(arguments)  # one that cannot be read is refused before the runs
     _check_names(arguments, stacks)
     if arguments.output:
         _make(arguments.output)
@@ -228,7 +230,8 @@ def report_pair(
     """Compares two runs and writes the comparison to ``output``, in every form. Returns 0 if the candidate is safe, and
     the reason in a few words."""
     stages.begin(f"{baseline.name} and {candidate.name} are compared, and scripts that show new failures are tried")
-    comparison = compared(baseline.folder, candidate.folder, (baseline.name, candidate.name))
+    names, thresholds = (baseline.name, candidate.name), policy_options.thresholds(arguments)
+    comparison = compared(baseline.folder, candidate.folder, names, thresholds)
     comparison = policy_options.after_waivers(arguments, comparison, candidate.folder)
     _make(output)
     files = {option: str(output / name) for option, name in REPORTS.items()}

@@ -1,4 +1,4 @@
-"""The options for the user's waivers, mustpass lists and profiles, and the verdict on a run by them."""
+"""The options for the user's thresholds, waivers, mustpass lists and profiles, and the verdict on a run by them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from pathlib import Path
 
 from conformance import targets
 from conformance.commands import CommandError, command_errors
+from conformance.gate.changes.thresholds import DEFAULT, Thresholds
 from conformance.gate.findings import Comparison
 from conformance.gate.mustpass import mustpass_check, mustpass_lists, profiles
 from conformance.gate.runs.judged_records import judged_records
-from conformance.gate.user_files import waiver_file
+from conformance.gate.user_files import threshold_file, waiver_file
 from conformance.gate.user_files.toml_entries import EntryError
 from conformance.gate.verdict import apply_waivers, gate_verdict
 from conformance.gate.verdict.final_comparison import with_policy
@@ -30,6 +31,19 @@ def add_options(parser: argparse.ArgumentParser, lists: Path | None = None) -> N
         help=f"lists of what is owed; claims are judged by them{' (default: those of the package)' if lists else ''}",
     )
     parser.add_argument("--profiles", metavar="FILE", type=Path, action="append", default=[], help="more claims")
+
+
+def add_threshold_option(parser: argparse.ArgumentParser) -> None:
+    """Adds the option of which :func:`thresholds` are read."""
+    parser.add_argument(
+        "--thresholds", metavar="FILE", type=Path, help="what is a difference, and a regression (thresholds.toml)"
+    )
+
+
+@command_errors(EntryError)
+def thresholds(arguments: argparse.Namespace) -> Thresholds:
+    """The thresholds that the user's file says, the usual ones without a file. Raises :class:`CommandError`."""
+    return threshold_file.read_thresholds(arguments.thresholds) if arguments.thresholds else DEFAULT
 
 
 def read(folder: Path) -> tuple[RunInfo, Sequence[CaseRecord], tuple[str, ...]]:

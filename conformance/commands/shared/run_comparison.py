@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from conformance.commands import CommandError, command_errors
+from conformance.gate.changes.thresholds import DEFAULT, Thresholds
 from conformance.gate.findings import Comparison
 from conformance.gate.runs.run_reader import ComparedRun, read_compared_run, without_collection
 from conformance.gate.verdict.compare import compare
@@ -12,12 +13,14 @@ from conformance.records import RecordError
 
 
 @without_collection()
-def compared(baseline: Path, candidate: Path, names: tuple[str, str] | None = None) -> Comparison:
+def compared(
+    baseline: Path, candidate: Path, names: tuple[str, str] | None = None, thresholds: Thresholds = DEFAULT
+) -> Comparison:
     """The comparison of two runs' folders, or files of records, called by ``names``, or by their paths. Raises
     :class:`CommandError`."""
     called = names or (str(baseline), str(candidate))
     before, after = _side(baseline, called[0]), _side(candidate, called[1])
-    comparison = compare(before, after)
+    comparison = compare(before, after, thresholds)
     if not comparison.regressions and not comparison.compared:
         why = "; ".join((*before.problems[:1], *after.problems[:1])) or "no usable case is in both runs"
         raise CommandError(f"nothing could be compared: {why}: give two runs of the same suites")

@@ -1,13 +1,14 @@
-"""Compares the code of a case: features, limits, spills, shared memory, registers, size and instructions."""
+"""Compares the code of a case: features, limits, spills, occupancy, shared memory, registers, size and instructions."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from conformance.gate.changes import thresholds
+from conformance.gate.changes.occupancy import occupancy
 from conformance.gate.changes.status_changes import finding
+from conformance.gate.changes.thresholds import DEFAULT, SpillThresholds, Thresholds
 from conformance.gate.findings import Finding, Kind
 from conformance.gate.runs.record_figures import Code, Resources
 from conformance.gate.runs.run_reader import ComparedRecord
@@ -30,6 +31,8 @@ _KINDS_OF_CHECKS = {
     CheckKind.SPILLS: Kind.MORE_SPILLS,
     CheckKind.RESOURCES: Kind.LIMIT_CROSSED,
 }
+#: What a crossed limit explains.
+_WITHIN_LIMITS = (Kind.MORE_SHARED_MEMORY, Kind.MORE_REGISTERS, Kind.LESS_OCCUPANCY)
 #: Instructions for whose sake a kernel is chosen: patterns of their names on NVIDIA and AMD.
 _INSTRUCTIONS = {
     "tensor core": re.compile(r"MMA|MFMA|SMFMAC", re.IGNORECASE),
@@ -39,7 +42,7 @@ _INSTRUCTIONS = {
 _PACKED = {"FADD2": "FADD", "FFMA2": "FFMA", "FMUL2": "FMUL"}
 
 
-def code_findings(before: ComparedRecord, after: ComparedRecord) -> list[Finding]:
+def code_findings(before: ComparedRecord, after: ComparedRecord, thresholds: Thresholds = DEFAULT) -> list[Finding]:
     """Findings about the code of one case. None where one side was not compiled, or both hold the same machine code
     and nothing fails."""
     identical = _identical(before, after)
@@ -47,14 +50,17 @@ def code_findings(before: ComparedRecord, after: ComparedRecord) -> list[Finding
         return []
     findings = [*_limits(before, after)]
     if before.resources is not None and after.resources is not None and not identical:
-        findings += _sizes(after, before.resources, after.resources)
+        findings += _sizes(after, before.resources, after.resources, thresholds)
+        findings += _occupancies(after, before.resources, after.resources, thresholds)
     if before.code is not None and after.code is not None and not identical:
         findings += _features(after, before.code, after.code)
         if before.code.bytes and after.code.bytes:
-            findings += _CODE_BYTES.changes(after, before.code.bytes, after.code.bytes)
-        findings += _instructions(after, before.code, after.code, [one.kind for one in findings])
+            size = _Figure(Kind.LARGER_CODE, Kind.SMALLER_CODE, "bytes", thresholds.larger_code.share, 1)
+            findings += size.changes(after, before.code.bytes, after.code.bytes)
+        kinds, share = [one.kind for one in findings], thresholds.other_instructions.share
+        findings += _instructions(after, before.code, after.code, kinds, share)
     if any(one.kind is Kind.LIMIT_CROSSED for one in findings):  # whose text says what crossed the limit
-        findings = [one for one in findings if one.kind not in (Kind.MORE_SHARED_MEMORY, Kind.MORE_REGISTERS)]
+        findings = [one for one in findings if one.kind not in _WITHIN_LIMITS]
     expected = _expected_checks(before, after)
     return [one for one in findings if not any(_repeats(one, check) for check in expected)]
 
@@ -93,8 +99,14 @@ def explained(failing: Sequence[tuple[str, str]], findings: Iterable[Finding]) -
     return bool(repeated) and kinds.issuperset(repeated)
 
 
-def verdict_findings(before: ComparedRecord | None, after: ComparedRecord, known: Iterable[Finding]) -> list[Finding]:
-    """Findings for the failing checks about code that the ``known`` findings lack: older records hold no figures."""
+def verdict_findings(
+    before: ComparedRecord | None,
+    after: ComparedRecord,
+    known: Iterable[Finding],
+    thresholds: Thresholds = DEFAULT,
+) -> list[Finding]:
+    """Findings for the failing checks about code that the ``known`` findings lack: older records hold no figures, and
+    a difference may be below the thresholds."""
     earlier = {check for check, _ in before.failing} if before else set()
     causes = {(one.kind, one.cause) for one in known}
     kinds = {kind for kind, _ in causes}
@@ -107,8 +119,19 @@ def verdict_findings(before: ComparedRecord | None, after: ComparedRecord, known
         if (kind, cause) not in causes:
             causes.add((kind, cause))
             kinds.add(kind)
-            findings.append(finding(kind, after, cause, "pass", "fail", detail=text[:500]))
+            failed = finding(kind, after, cause, "pass", "fail", detail=text[:500])
+            minor = kind is Kind.MORE_SPILLS and _few_more(before, after, thresholds.more_spills)
+            findings.append(replace(failed, minor=minor))
     return findings
+
+
+def _few_more(before: ComparedRecord | None, after: ComparedRecord, limits: SpillThresholds) -> bool:
+    """Whether the figures say that a few more registers are spilled. Where they say nothing, or that none is, another
+    launch of the case may be the one that spills."""
+    was, now = before.resources if before else None, after.resources
+    if was is None or now is None or not (was.registers and now.registers) or was.spill_unit != now.spill_unit:
+        return False
+    return was.spills < now.spills and _small(was, now, limits)
 
 
 def _about(what: str, record: ComparedRecord) -> str:
@@ -149,29 +172,57 @@ class _Figure:
         kind = self.more if now > was else self.less
         cause = _about(kind.value.lower().replace("_", " "), after)
         shown = f"{was:g} {self.unit}", f"{now:g} {self.unit}"
-        yield finding(kind, after, cause, *shown, ratio=now / was if was else None)
+        grown = finding(kind, after, cause, *shown, ratio=now / was if was else None)
+        yield grown if was else replace(grown, from_zero=now)
 
 
-_REGISTERS = _Figure(
-    Kind.MORE_REGISTERS, Kind.FEWER_REGISTERS, "registers", thresholds.REGISTERS, thresholds.REGISTERS_LEAST
-)
-_SHARED_MEMORY = _Figure(
-    *(Kind.MORE_SHARED_MEMORY, Kind.LESS_SHARED_MEMORY, "bytes"),
-    *(thresholds.SHARED_MEMORY, thresholds.SHARED_MEMORY_LEAST_BYTES),
-)
-_CODE_BYTES = _Figure(Kind.LARGER_CODE, Kind.SMALLER_CODE, "bytes", thresholds.CODE_BYTES, 1)
-
-
-def _sizes(after: ComparedRecord, was: Resources, now: Resources) -> Iterator[Finding]:
-    unit = now.spill_unit or was.spill_unit
-    both, known = was.spills and now.spills, was.registers and now.registers  # 0: the binary could not be read
-    if known and was.spills != now.spills and (was.spill_unit == unit or not both):
-        least = thresholds.SPILLS_LEAST.get(str(unit), 1) if both else 1  # the first one is another code
-        spills = _Figure(Kind.MORE_SPILLS, Kind.FEWER_SPILLS, f"{unit or ''} spilled".strip(), thresholds.SPILLS, least)
-        yield from spills.changes(after, was.spills, now.spills)
-    yield from _SHARED_MEMORY.changes(after, was.shared_memory, now.shared_memory)
+def _sizes(after: ComparedRecord, was: Resources, now: Resources, thresholds: Thresholds) -> Iterator[Finding]:
+    registers, shared_memory = thresholds.more_registers, thresholds.more_shared_memory
+    known = was.registers and now.registers  # 0: the binary could not be read
     if known:
-        yield from _REGISTERS.changes(after, was.registers, now.registers)
+        yield from _spills(after, was, now, thresholds.more_spills)
+    memory = _Figure(
+        *(Kind.MORE_SHARED_MEMORY, Kind.LESS_SHARED_MEMORY, "bytes"),
+        *(shared_memory.share, shared_memory.bytes),
+    )
+    yield from memory.changes(after, was.shared_memory, now.shared_memory)
+    if known:
+        figure = _Figure(
+            *(Kind.MORE_REGISTERS, Kind.FEWER_REGISTERS, "registers"),
+            *(registers.share, registers.registers),
+        )
+        yield from figure.changes(after, was.registers, now.registers)
+
+
+def _spills(after: ComparedRecord, was: Resources, now: Resources, limits: SpillThresholds) -> Iterator[Finding]:
+    unit, both = now.spill_unit or was.spill_unit, was.spills and now.spills
+    if was.spills == now.spills or (both and was.spill_unit != unit):
+        return
+    usual = limits.bytes if unit == "bytes" else limits.registers
+    least = usual if both else min(1, usual)  # the first one is another code
+    figure = _Figure(Kind.MORE_SPILLS, Kind.FEWER_SPILLS, f"{unit or ''} spilled".strip(), limits.share, least)
+    for one in figure.changes(after, was.spills, now.spills):
+        yield replace(one, minor=_small(was, now, limits))
+
+
+def _small(was: Resources, now: Resources, limits: SpillThresholds) -> bool:
+    """Whether the spills that came are too few for a regression."""
+    unit, more = now.spill_unit or was.spill_unit, now.spills - was.spills
+    least = limits.regression_bytes if unit == "bytes" else limits.regression_registers
+    return more < least or more < limits.regression_share * was.spills
+
+
+def _occupancies(after: ComparedRecord, was: Resources, now: Resources, thresholds: Thresholds) -> Iterator[Finding]:
+    """The finding about the blocks or waves that are resident; none where they are not known."""
+    before, current = occupancy(after.target, was), occupancy(after.target, now)
+    if before is None or current is None or before.resident == current.resident:
+        return
+    less = before.resident - current.resident
+    kind = Kind.LESS_OCCUPANCY if less > 0 else Kind.MORE_OCCUPANCY
+    cause = f"less occupancy for {current.limit}" if less > 0 else "more occupancy"
+    ratio = current.resident / before.resident if before.resident else None
+    one = finding(kind, after, _about(cause, after), str(before), str(current), ratio=ratio)
+    yield replace(one, minor=less < thresholds.less_occupancy.regression_share * before.resident)
 
 
 def _features(after: ComparedRecord, was: Code, now: Code) -> Iterator[Finding]:
@@ -189,7 +240,9 @@ def _features(after: ComparedRecord, was: Code, now: Code) -> Iterator[Finding]:
         yield finding(Kind.FEATURE_GAINED, after, _about(f"{feature} gained", after), *shown)
 
 
-def _instructions(after: ComparedRecord, before: Code, code: Code, kinds: list[Kind]) -> Iterator[Finding]:
+def _instructions(
+    after: ComparedRecord, before: Code, code: Code, kinds: list[Kind], share: float
+) -> Iterator[Finding]:
     """Findings about the mix of instructions; none where a lost or gained feature already says what changed."""
     was, now = before.instructions, code.instructions
     alike = before.instructions_of == code.instructions_of
@@ -206,7 +259,7 @@ def _instructions(after: ComparedRecord, before: Code, code: Code, kinds: list[K
         vanished += sorted(lost)
     moves = _moves(was, now)
     distance = sum(abs(move) for move in moves.values()) / 2
-    if not vanished and distance <= thresholds.INSTRUCTION_MIX:
+    if not vanished and distance <= share:
         return
     split = [name for name in _PACKED if _is_split(name, was, now)]
     if split:

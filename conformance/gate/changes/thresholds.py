@@ -1,43 +1,133 @@
-"""Thresholds: smaller differences than these are not reported. They are shares of the baseline's value, or of the
-unit in their name."""
+"""Thresholds, per kind of finding: smaller differences are not reported, or are warnings. :mod:`.threshold_file` of
+``gate/user_files/`` reads others from a file.
+
+A ``share`` is one of the smaller value. A difference is reported if it is more than the share, and at least the amount
+beside it. The thresholds that begin with ``regression`` part regressions from warnings: a regression is at least both.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 
-#: Clocks, temperature and the placement of buffers move a GEMM's time by a few per cent between runs of one binary.
-TIME = 0.05
-#: Registers are allocated in units of 8 per thread: less than one unit cannot change how many blocks fit.
-REGISTERS = 0.10
-REGISTERS_LEAST = 8
-#: Shared memory is a sum of tiles and barriers: the barriers' few bytes move between releases, a tile is much more.
-SHARED_MEMORY = 0.05
-SHARED_MEMORY_LEAST_BYTES = 1024
-#: Where code spills already, a few bytes move with every change of the register allocator: from one unit of its
-#: allocation on, 8 registers of 4 bytes, it is more.
-SPILLS = 0.10
-SPILLS_LEAST = {"bytes": 32, "registers": 8}
-#: Every release moves code size by some per cent: unrolling or a lost loop shows as much more.
-CODE_BYTES = 0.20
-#: Total variation distance between two shares of instructions: this part of the code is something else now.
-INSTRUCTION_MIX = 0.10
-#: Compile time is processor time, measured once, beside others that share caches and cores: only the median over
-#: several cases of a kernel counts.
-COMPILE_TIME = 0.50
-COMPILE_TIME_LEAST_CASES = 5
-COMPILE_TIME_LEAST_S = 0.1
+from msgspec import Meta, Struct
 
-THRESHOLDS: Mapping[str, float] = {
-    "time": TIME,
-    "registers": REGISTERS,
-    "registers, at least": REGISTERS_LEAST,
-    "shared memory": SHARED_MEMORY,
-    "shared memory, at least bytes": SHARED_MEMORY_LEAST_BYTES,
-    "spills": SPILLS,
-    **{f"spills, at least {unit} where there were some": least for unit, least in SPILLS_LEAST.items()},
-    "code bytes": CODE_BYTES,
-    "instruction mix": INSTRUCTION_MIX,
-    "compile time": COMPILE_TIME,
-    "compile time, at least cases": COMPILE_TIME_LEAST_CASES,
-    "compile time, at least seconds": COMPILE_TIME_LEAST_S,
-}
+from conformance.gate.findings import Kind
+
+#: Past these nothing is ever reported: no figure of a record is as large.
+_MOST = 1e12
+Share = Annotated[float, Meta(ge=0, le=_MOST, description="a share of 0 or more, such as 0.25,")]
+Part = Annotated[float, Meta(ge=0, le=1, description="a share from 0 to 1, such as 0.25,")]
+Amount = Annotated[float, Meta(ge=0, le=_MOST, description="a number of 0 or more")]
+
+
+class KindThresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The thresholds of one kind. The kind that is its reverse, such as FASTER of SLOWER, has the same."""
+
+
+class TimeThresholds(KindThresholds, frozen=True, kw_only=True):
+    """Clocks, temperature and the placement of buffers move a GEMM's time by a few per cent between runs of one binary.
+    The best config moved if the old one is slower by as much."""
+
+    share: Share = 0.05
+
+
+class SpillThresholds(KindThresholds, frozen=True, kw_only=True):
+    """Where code spills already, a few bytes move with every change of the register allocator: from one unit of its
+    allocation on, 8 registers of 4 bytes, it is more. What spills for the first time is always reported.
+
+    A regression is 16 registers more (64 bytes per thread), and a quarter more than before: on an H200, 8 bytes that
+    became 240 took 13 % longer (reports/published/gate.md).
+    """
+
+    share: Share = 0.10
+    bytes: Amount = 32
+    registers: Amount = 8
+    regression_share: Share = 0.25
+    regression_bytes: Amount = 64
+    regression_registers: Amount = 16
+
+
+class OccupancyThresholds(KindThresholds, frozen=True, kw_only=True):
+    """Each block or wave less is reported. A quarter of them less (2 blocks to 1, 4 to 3) is a regression: what they
+    hid of the latency of memory is exposed. Of 8 waves one less is a warning."""
+
+    regression_share: Part = 0.25
+
+
+class RegisterThresholds(KindThresholds, frozen=True, kw_only=True):
+    """Registers are allocated in units of 8 per thread: less than one unit cannot change how many blocks fit."""
+
+    share: Share = 0.10
+    registers: Amount = 8
+
+
+class SharedMemoryThresholds(KindThresholds, frozen=True, kw_only=True):
+    """Shared memory is a sum of tiles and barriers: the barriers' few bytes move between releases, a tile is much
+    more."""
+
+    share: Share = 0.05
+    bytes: Amount = 1024
+
+
+class CodeThresholds(KindThresholds, frozen=True, kw_only=True):
+    """Every release moves code size by some per cent: unrolling or a lost loop shows as much more."""
+
+    share: Share = 0.20
+
+
+class InstructionThresholds(KindThresholds, frozen=True, kw_only=True):
+    """Total variation distance between two shares of instructions: this part of the code is something else now."""
+
+    share: Part = 0.10
+
+
+class CompileThresholds(KindThresholds, frozen=True, kw_only=True):
+    """Compile time is processor time, measured once, beside others that share caches and cores: only the median over
+    several cases of a kernel counts."""
+
+    share: Share = 0.50
+    cases: Amount = 5
+    seconds: Amount = 0.1
+
+
+class Thresholds(Struct, frozen=True, kw_only=True):
+    """The thresholds of a comparison. A field is a kind in small letters."""
+
+    slower: TimeThresholds = TimeThresholds()
+    more_spills: SpillThresholds = SpillThresholds()
+    less_occupancy: OccupancyThresholds = OccupancyThresholds()
+    more_registers: RegisterThresholds = RegisterThresholds()
+    more_shared_memory: SharedMemoryThresholds = SharedMemoryThresholds()
+    larger_code: CodeThresholds = CodeThresholds()
+    other_instructions: InstructionThresholds = InstructionThresholds()
+    slower_compile: CompileThresholds = CompileThresholds()
+
+    def named(self) -> Mapping[str, float]:
+        """All of them, by names for people."""
+        spills, compiling = self.more_spills, self.slower_compile
+        return {
+            "time": self.slower.share,
+            "registers": self.more_registers.share,
+            "registers, at least": self.more_registers.registers,
+            "shared memory": self.more_shared_memory.share,
+            "shared memory, at least bytes": self.more_shared_memory.bytes,
+            "spills": spills.share,
+            "spills, at least bytes where there were some": spills.bytes,
+            "spills, at least registers where there were some": spills.registers,
+            "spills as a regression": spills.regression_share,
+            "spills as a regression, at least bytes": spills.regression_bytes,
+            "spills as a regression, at least registers": spills.regression_registers,
+            "occupancy as a regression": self.less_occupancy.regression_share,
+            "code bytes": self.larger_code.share,
+            "instruction mix": self.other_instructions.share,
+            "compile time": compiling.share,
+            "compile time, at least cases": compiling.cases,
+            "compile time, at least seconds": compiling.seconds,
+        }
+
+
+#: The thresholds unless a file says otherwise.
+DEFAULT = Thresholds()
+#: The kinds that have thresholds of their own, each with its field.
+FIELDS: Mapping[Kind, str] = {Kind[name.upper()]: name for name in Thresholds.__struct_fields__}

@@ -5,11 +5,13 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from statistics import median
 
-from conformance.gate.changes import median_intervals, thresholds
+from conformance.gate.changes import median_intervals
 from conformance.gate.changes.median_intervals import TimeAnswer, TimeChange
 from conformance.gate.changes.status_changes import finding
+from conformance.gate.changes.thresholds import DEFAULT, Thresholds
 from conformance.gate.findings import Finding, Kind
 from conformance.gate.runs.run_reader import ComparedRecord
 from conformance.records import Status
@@ -17,16 +19,37 @@ from conformance.records import Status
 _Choice = tuple[str, str, str, str]  # kernel, problem, dtype and variant, target
 
 
-def time_finding(before: ComparedRecord, after: ComparedRecord) -> Finding | None:
+#: What may cost time. Where the time was measured, it decides whether it did.
+_MAY_COST = (Kind.MORE_SPILLS, Kind.LESS_OCCUPANCY)
+
+
+def weighed(finding: Finding, before: ComparedRecord, after: ComparedRecord, thresholds: Thresholds) -> Finding:
+    """``finding`` about the code of a case that one device ran on both sides. If it may cost time, and the times were
+    measured and did not get worse, it is minor."""
+    if finding.kind not in _MAY_COST or not _comparable(before, after):
+        return finding
+    change = median_intervals.compare(before.samples, after.samples, thresholds.slower.share)
+    if change.answer not in (TimeAnswer.SAME, TimeAnswer.FASTER):
+        return finding
+    text = f"took no longer on the device: {change.before_us:.4g} us before, {change.after_us:.4g} us now"
+    return replace(finding, minor=True, detail="; ".join(filter(None, (finding.detail, text))))
+
+
+def _comparable(before: ComparedRecord, after: ComparedRecord) -> bool:
+    """Whether both sides hold times of one problem."""
+    return bool(before.samples and after.samples and before.timed == after.timed)
+
+
+def time_finding(before: ComparedRecord, after: ComparedRecord, thresholds: Thresholds = DEFAULT) -> Finding | None:
     """The finding SLOWER, FASTER or AMBIGUOUS of a case whose times differ; None if they do not."""
-    if not before.samples or not after.samples or before.timed != after.timed:
+    if not _comparable(before, after):
         return None
     fewer = len(before.samples) >= median_intervals.FEWEST_SAMPLES > len(after.samples)
     if fewer and before.status is after.status is Status.PASS:
         return None  # reported as lost coverage
-    if median_intervals.agree(before.samples, after.samples, thresholds.TIME):
+    if median_intervals.agree(before.samples, after.samples, thresholds.slower.share):
         return None
-    change = median_intervals.compare(before.samples, after.samples, thresholds.TIME)
+    change = median_intervals.compare(before.samples, after.samples, thresholds.slower.share)
     if change.answer is TimeAnswer.SAME:
         return None
     kind = Kind[change.answer.name]
@@ -46,7 +69,8 @@ class MovedChoices:
     """Finds where the best config moved: for a kernel, problem, dtype and target, the config that was best in the
     baseline is slower than the candidate's best by more than the threshold. Of each side it keeps the best."""
 
-    def __init__(self) -> None:
+    def __init__(self, thresholds: Thresholds = DEFAULT) -> None:
+        self._share = thresholds.slower.share
         self._before: dict[_Choice, tuple[ComparedRecord, ComparedRecord | None]] = {}
         self._after: dict[_Choice, ComparedRecord] = {}
 
@@ -68,7 +92,7 @@ class MovedChoices:
             if choice not in self._after or old is None or not old.samples:
                 continue
             best = self._after[choice]
-            change = median_intervals.compare(best.samples, old.samples, thresholds.TIME)
+            change = median_intervals.compare(best.samples, old.samples, self._share)
             if best.config == old.config or change.answer is not TimeAnswer.SLOWER:
                 continue
             kernel, problem, options, target = choice
@@ -96,7 +120,8 @@ class CompileTimes:
     """Compares the seconds of compiling per kernel and target. Each compilation is measured only once, so the median of
     the ratios over several uncached ones counts."""
 
-    def __init__(self) -> None:
+    def __init__(self, thresholds: Thresholds = DEFAULT) -> None:
+        self._limits = thresholds.slower_compile
         self._seconds: defaultdict[tuple[str, str], tuple[array[float], array[float]]] = defaultdict(
             lambda: (array("d"), array("d"))
         )
@@ -111,12 +136,12 @@ class CompileTimes:
     def findings(self) -> Iterator[Finding]:
         """Findings SLOWER_COMPILE and FASTER_COMPILE."""
         for (kernel, target), (before, after) in sorted(self._seconds.items()):
-            if len(before) < thresholds.COMPILE_TIME_LEAST_CASES:
+            if len(before) < self._limits.cases:
                 continue
             ratio = median(now / was for was, now in zip(before, after, strict=True))
             was, now = median(before), median(after)
-            small = abs(now - was) < thresholds.COMPILE_TIME_LEAST_S
-            if small or max(ratio, 1 / ratio) <= 1 + thresholds.COMPILE_TIME:
+            small = abs(now - was) < self._limits.seconds
+            if small or max(ratio, 1 / ratio) <= 1 + self._limits.share:
                 continue
             kind = Kind.SLOWER_COMPILE if ratio > 1 else Kind.FASTER_COMPILE
             case = f"{kernel} on {target}, {len(before)} cases"

@@ -21,13 +21,16 @@ _Measure = Annotated[float, Meta(ge=SMALLEST, le=LARGEST)]
 
 
 class Resources(Struct, frozen=True, gc=False):
-    """What a kernel needs: registers and spills per thread, and ``shared_memory`` in bytes. ``spills`` are counted in
-    ``spill_unit``."""
+    """What a block of a kernel needs: registers and spills per thread, ``shared_memory`` in bytes, columns of
+    ``tensor_memory``, and its ``threads``. ``spills`` are counted in ``spill_unit``. Registers and threads are 0 where
+    they are not known."""
 
     registers: _Count = 0
     spills: _Count = 0
     spill_unit: str | None = None
     shared_memory: _Count = 0
+    tensor_memory: _Count = 0
+    threads: _Count = 0
 
 
 class Code(Struct, frozen=True, gc=False):

@@ -77,6 +77,7 @@ class NamedEntry(Entry, frozen=True, kw_only=True):
 
 AnyEntry = TypeVar("AnyEntry", bound=Entry)
 AnyNamed = TypeVar("AnyNamed", bound=NamedEntry)
+AnyStruct = TypeVar("AnyStruct", bound=msgspec.Struct)
 
 
 def read_text(path: Path, what: str) -> str:
@@ -143,8 +144,14 @@ def _entry(table: dict[str, Any], number: int, file: str, kind: type[AnyEntry]) 
     keys = f"the keys are {required}" + (f"; {optional} may be left out" if optional else "")
     if not table.keys().isdisjoint(Entry.__struct_fields__):
         raise EntryError(f"{place}: unknown key file or span: {keys}")
+    return convert({**table, "file": file}, place, kind, keys)
+
+
+def convert(table: dict[str, Any], place: str, kind: type[AnyStruct], keys: str) -> AnyStruct:
+    """``table`` as ``kind``. Raises :class:`EntryError` that begins with ``place``: for a value, with the requirement
+    of its type; for a key that is unknown or missing, with ``keys``, a sentence about the keys there are."""
     try:
-        return msgspec.convert({**table, "file": file}, kind, builtin_types=(date, datetime, time))
+        return msgspec.convert(table, kind, builtin_types=(date, datetime, time))
     except msgspec.ValidationError as error:
         message, _, path = str(error).partition(" - at `$.")
     key = re.split(r"\W", path)[0]

@@ -9,8 +9,9 @@ from dataclasses import replace
 from conformance.gate.changes import lost_cases, time_changes
 from conformance.gate.changes.code_changes import code_findings, explained, kind_of_check, verdict_findings
 from conformance.gate.changes.limit_changes import limit_findings, past_limit
+from conformance.gate.changes.occupancy import occupancy
 from conformance.gate.changes.status_changes import finding, newly_failing, repeats, status_finding
-from conformance.gate.changes.thresholds import THRESHOLDS
+from conformance.gate.changes.thresholds import DEFAULT, Thresholds
 from conformance.gate.findings import Comparison, Finding, Kind, Side
 from conformance.gate.runs.failure_causes import failure_cause
 from conformance.gate.runs.run_reader import ComparedRecord, ComparedRecords, ComparedRun
@@ -24,16 +25,16 @@ _FAILED = (Kind.NEW_FAIL, Kind.NONDETERMINISTIC)
 _RAN = tuple(status for status in Status if status is not Status.NOT_APPLICABLE)
 
 
-def compare(baseline: ComparedRun, candidate: ComparedRun) -> Comparison:
-    """Compares the candidate with the baseline. The differences are findings in groups of one cause, ranked. The
-    records of one case are held at a time; only the findings are kept."""
+def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Thresholds = DEFAULT) -> Comparison:
+    """Compares the candidate with the baseline. The differences past ``thresholds`` are findings in groups of one
+    cause, ranked. The records of one case are held at a time; only the findings are kept."""
     same_seed = baseline.seed == candidate.seed
     same_device = baseline.stack.get("device") == candidate.stack.get("device")
     findings: list[Finding] = []
     lost: list[tuple[Finding, lost_cases.Groups]] = []  # their cause is known when all cases were seen
     absences = lost_cases.Absences(len(baseline.records), len(candidate.records))
-    choices, compile_times, blind = time_changes.MovedChoices(), time_changes.CompileTimes(), _Blind()
-    assembled = UsedAssemblers(baseline.stack), UsedAssemblers(candidate.stack)
+    choices, compile_times = time_changes.MovedChoices(thresholds), time_changes.CompileTimes(thresholds)
+    blind, assembled = _Blind(), (UsedAssemblers(baseline.stack), UsedAssemblers(candidate.stack))
     compared = unchanged = missing = 0
     for was, now in _in_order(baseline.records, candidate.records):
         if was is not None:
@@ -48,11 +49,13 @@ def compare(baseline: ComparedRun, candidate: ComparedRun) -> Comparison:
             lost += [(became, lost_cases.groups_of(was))] if became else []
             missing += was.status in _RAN
             continue
-        of_case = _statuses_and_code(was, now, became)
+        of_case = _statuses_and_code(was, now, became, thresholds)
         if was is not None:
             of_case += [*_drift(was, now)] if same_seed else []
-            timed = time_changes.time_finding(was, now) if same_device else None
-            of_case += [timed] if timed else []
+            if same_device:
+                of_case = [time_changes.weighed(one, was, now, thresholds) for one in of_case]
+                timed = time_changes.time_finding(was, now, thresholds)
+                of_case += [timed] if timed else []
             compile_times.add(was, now)
             blind.add(was, now)
             compared += 1
@@ -72,7 +75,7 @@ def compare(baseline: ComparedRun, candidate: ComparedRun) -> Comparison:
         unchanged=unchanged,
         warnings=(*lost_cases.warnings(baseline, candidate), *blind.warnings()),
         objections=tuple(lost_cases.objections(baseline)),
-        thresholds=THRESHOLDS,
+        thresholds=thresholds.named(),
         assemblers=assemblers,
     )
 
@@ -108,19 +111,19 @@ def _side(side: ComparedRun) -> Side:
 
 
 def _statuses_and_code(
-    before: ComparedRecord | None, after: ComparedRecord | None, became: Finding | None
+    before: ComparedRecord | None, after: ComparedRecord | None, became: Finding | None, thresholds: Thresholds
 ) -> list[Finding]:
     """The findings about the status and the code of one case. ``became`` is the finding about the status. It is left
     out if it only repeats the findings about the code."""
     if before and after and (past_limit(before) or past_limit(after)):
         return limit_findings(before, after, became)
-    code = code_findings(before, after) if before and after else []
+    code = code_findings(before, after, thresholds) if before and after else []
     if after is None or not after.failing:
         return [*([became] if became else []), *code]
     if after.status is Status.EXPECTED_FAIL and (before is None or before.status is not Status.EXPECTED_FAIL):
         return [*([became] if became else []), *code]
     if became is None or became.kind in _FAILED or became.kind is Kind.STILL_FAIL:
-        code += verdict_findings(before, after, code)
+        code += verdict_findings(before, after, code, thresholds)
     if became and became.kind is Kind.NEW_FAIL:
         became = _beside(code, after, became)
     elif before and (became is None or became.kind is Kind.STILL_FAIL):
@@ -174,6 +177,7 @@ class _Blind:
     def __init__(self) -> None:
         self._code = self._timed = self._outputs = 0
         self._instructions: Counter[tuple[str | None, str | None]] = Counter()
+        self._occupancy: Counter[str] = Counter()
 
     def add(self, before: ComparedRecord, after: ComparedRecord) -> None:
         self._code += bool(after.code) and not before.code
@@ -181,6 +185,9 @@ class _Blind:
         self._outputs += bool(before.outputs) != bool(after.outputs)
         if before.code and after.code and before.code.instructions_of != after.code.instructions_of:
             self._instructions[before.code.instructions_of, after.code.instructions_of] += 1
+        if before.resources and after.resources and before.resources != after.resources:
+            known = occupancy(before.target, before.resources) and occupancy(after.target, after.resources)
+            self._occupancy[after.target or "no target"] += known is None
 
     def warnings(self) -> Iterator[str]:
         if self._code:
@@ -190,6 +197,12 @@ class _Blind:
             )
         for (was, now), count in sorted(self._instructions.items(), key=str):
             yield (f"instructions could not be compared in {count} cases: {was or 'none'} before, {now or 'none'} now")
+        if self._occupancy.total():
+            where = ", ".join(sorted(target for target, count in self._occupancy.items() if count))
+            yield (
+                f"occupancy could not be compared in {self._occupancy.total()} cases on {where}, whose resources "
+                "differ: the target's limits, or a block's registers and threads, are not known"
+            )
         if self._timed:
             yield f"times could not be compared in {self._timed} cases: another problem was timed"
         if self._outputs:

@@ -44,7 +44,7 @@ function comparisonFacts({ compared, unchanged, names }) {
   );
 }
 
-/** From which difference on a figure is reported: a share of the baseline's, and the least amount with its unit. */
+/** From which difference on a figure is reported, or a regression: a share of the baseline's, and the least amount with its unit. */
 function thresholdsTable(thresholds) {
   const rows = new Map();
   for (const [name, value] of Object.entries(thresholds)) {
@@ -63,7 +63,7 @@ function thresholdsTable(thresholds) {
     ),
   );
   const header = headerRow(["Figure", ["More than, of the baseline's", "number"], "And at least"]);
-  return folded("Thresholds: smaller differences are not reported", () => [
+  return folded("Thresholds: smaller differences are not reported, or are warnings", () => [
     tableOf("table.thresholds", "Thresholds of this comparison", header, body),
   ]);
 }

@@ -1,0 +1,148 @@
+"""How many blocks of a kernel are resident on one multiprocessor at a time, by target: the rule and its limits.
+
+A multiprocessor is what the waves of one block share: NVIDIA's SM, AMD's compute unit, and on RDNA4 the work-group
+processor of two compute units, because Triton compiles for that mode. It has four partitions (AMD: SIMDs), each with a
+register file and places for waves; NVIDIA calls a wave a warp. A block is resident if all its waves have their
+registers and places, and its shared and tensor memory. So the blocks that fit are the least of these:
+
+* registers: each partition holds as many waves as its file has shares of a wave's registers, rounded up to a granule.
+  Four partitions of them are divided by the waves of a block;
+* shared memory (LDS): that of the multiprocessor by that of a block with the system's, rounded up to a granule;
+* tensor memory: 512 columns by those of a block, which are a power of two, 32 or more;
+* threads: the places for waves by the waves of a block; and the number of blocks.
+
+The sources of the limits:
+
+* NVIDIA: CUDA C++ Programming Guide, technical specifications per compute capability (threads, blocks, registers and
+  shared memory per SM; 1 KiB of each block's shared memory is the system's from capability 8.0 on), and the CUDA
+  occupancy calculator (registers in units of 256 for each warp, shared memory in units of 128 bytes). 65,536 registers
+  are 512 for each lane of a partition, in granules of 8. Capability 12.0: 24 blocks and 100 KiB, as that guide and the
+  devices themselves say; the Blackwell tuning guide says 32 and 128 KiB. Tensor memory: PTX ISA, tcgen05.alloc.
+* AMD: the ISA guides of CDNA3, CDNA4 and RDNA4 (vector registers, which on CDNA hold the accumulators too, and LDS);
+  LLVM's AMDGPU target for the granules of registers and LDS, the places for waves, the barriers that limit the blocks
+  of more than one wave, and all of gfx1250. The waves by registers are those that LLVM itself states for 1,591 of
+  1,634 kernels that Triton 3.7.1 compiled for the four targets; the other 43 ask it for fewer (``waves_per_eu``).
+
+What records do not keep is left out: clusters, scalar registers (which cost gfx9 one wave of eight at most), and what
+a persistent kernel leaves free, because it starts one block for each multiprocessor whatever fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from conformance.gate.runs.record_figures import Resources
+
+KIB = 1024
+#: Partitions of a multiprocessor, each with a register file of its own.
+PARTITIONS = 4
+#: The fewest columns of tensor memory that a block can have.
+LEAST_COLUMNS = 32
+
+
+@dataclass(frozen=True)
+class Multiprocessor:
+    """What the blocks on one multiprocessor share. ``name`` is the vendor's word for it. ``lanes`` of a wave;
+    ``waves`` and ``blocks`` at a time; ``registers`` for each lane of one partition, given to a wave in units of
+    ``register_granule``; ``shared_memory`` in bytes, given to a block in units of ``shared_granule``, with
+    ``reserved`` bytes for the system; columns of ``tensor_memory``. ``counts_waves``: occupancy is counted in waves,
+    as AMD does, not in blocks."""
+
+    name: str
+    lanes: int
+    waves: int
+    blocks: int
+    registers: int
+    register_granule: int
+    shared_memory: int
+    shared_granule: int
+    reserved: int = 0
+    tensor_memory: int = 0
+    counts_waves: bool = False
+
+
+def _nvidia(threads: int, blocks: int, shared_kib: int, tensor_memory: int = 0) -> Multiprocessor:
+    return Multiprocessor(
+        *("SM", 32, threads // 32, blocks, 512, 8),
+        *(shared_kib * KIB, 128, KIB, tensor_memory),
+    )
+
+
+def _amd(
+    name: str, lanes: int, waves: int, barriers: int, registers: int, granule: int, lds_kib: int, lds_granule: int
+) -> Multiprocessor:
+    return Multiprocessor(
+        *(name, lanes, waves * PARTITIONS, barriers, registers, granule),
+        *(lds_kib * KIB, lds_granule),
+        counts_waves=True,
+    )
+
+
+#: Target id -> its multiprocessor. The occupancy of a target that is not here is not known.
+MULTIPROCESSORS: Mapping[str, Multiprocessor] = {
+    "sm_80": _nvidia(2048, 32, 164),
+    "sm_89": _nvidia(1536, 24, 100),
+    "sm_90": _nvidia(2048, 32, 228),
+    "sm_100": _nvidia(2048, 32, 228, tensor_memory=512),
+    "sm_103": _nvidia(2048, 32, 228, tensor_memory=512),
+    "sm_120": _nvidia(1536, 24, 100),
+    "gfx942": _amd("CU", 64, 8, 16, 512, 8, 64, 512),
+    "gfx950": _amd("CU", 64, 8, 16, 512, 8, 160, 1280),
+    "gfx1250": _amd("CU", 32, 16, 16, 1024, 16, 320, 2048),
+    "gfx1201": _amd("WGP", 32, 16, 32, 1536, 24, 128, 1024),
+}
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """What is resident on one ``multiprocessor``: ``blocks``, each of ``waves_per_block``. ``limit`` is what keeps
+    another block out."""
+
+    multiprocessor: Multiprocessor
+    blocks: int
+    waves_per_block: int
+    limit: str
+
+    @property
+    def resident(self) -> int:
+        """What two occupancies are compared by: blocks on NVIDIA, waves on AMD."""
+        return self.blocks * self.waves_per_block if self.multiprocessor.counts_waves else self.blocks
+
+    def __str__(self) -> str:
+        blocks = f"{self.blocks} {'block' if self.blocks == 1 else 'blocks'}"
+        each = f"{self.waves_per_block} {'waves' if self.multiprocessor.counts_waves else 'warps'}"
+        if self.multiprocessor.counts_waves:
+            return f"{self.resident} waves per {self.multiprocessor.name} ({blocks} of {each})"
+        return f"{blocks} of {each} per {self.multiprocessor.name}"
+
+
+def occupancy(target: str | None, resources: Resources) -> Occupancy | None:
+    """What of a kernel that uses ``resources`` is resident on one multiprocessor of ``target``. None if it is not
+    known: for a target without limits here, a binary that could not be read (0 registers), a record that lacks the
+    number of threads, or tensor memory on a target that has none here."""
+    unit = MULTIPROCESSORS.get(target or "")
+    if unit is None or not resources.registers or not resources.threads:
+        return None
+    if resources.tensor_memory and not unit.tensor_memory:
+        return None
+    waves = -(-resources.threads // unit.lanes)
+    resident = unit.registers // _rounded(resources.registers, unit.register_granule)
+    room = {
+        "registers": resident * PARTITIONS // waves,
+        "threads": unit.waves // waves,
+    }
+    shared = _rounded(resources.shared_memory + unit.reserved, unit.shared_granule)
+    if shared:
+        room["shared memory"] = unit.shared_memory // shared
+    if resources.tensor_memory:
+        columns = max(LEAST_COLUMNS, 1 << (resources.tensor_memory - 1).bit_length())
+        room["tensor memory"] = unit.tensor_memory // columns
+    if waves > 1 or not unit.counts_waves:  # on AMD the barriers limit the blocks, and one wave needs none
+        room["number of blocks"] = unit.blocks
+    limit = min(room, key=room.__getitem__)
+    return Occupancy(unit, room[limit], waves, limit)
+
+
+def _rounded(amount: int, granule: int) -> int:
+    return -(-amount // granule) * granule
