@@ -63,12 +63,12 @@ def gain_async_copy(one: Record) -> None:
 
 def test_link_is_in_the_text_the_comment_and_the_page(tmp_path):
     comparison = made_records.compared(tmp_path, BASE, changed(BASE, gain_async_copy, target="sm_90"))
-    more, gained = comparison.groups
-    assert more.notes[0] == "ASYNC_COPY gained in the same 24 cases"
-    assert gained.notes[0] == "MORE_SHARED_MEMORY in the same 24 cases"
+    less, more, gained = comparison.groups
+    assert less.notes[0] == more.notes[0] == "ASYNC_COPY gained in the same 24 cases"
+    assert gained.notes[:2] == ("LESS_OCCUPANCY in the same 24 cases", "MORE_SHARED_MEMORY in the same 24 cases")
     assert "ASYNC_COPY gained in the same 24 cases" in render_terminal(comparison)
     assert "ASYNC_COPY gained in the same 24 cases" in render_markdown(comparison)
-    assert data_of(comparison, tmp_path)["groups"][0]["notes"] == list(more.notes)
+    assert data_of(comparison, tmp_path)["groups"][1]["notes"] == list(more.notes)
 
 
 def data_of(comparison: Comparison, folder):
