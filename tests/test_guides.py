@@ -133,6 +133,10 @@ COMMANDS: dict[str, dict[str, Way]] = {
         f"{IN_TWO_MINUTES} reports/upgrade": Read(Why.DOWNLOADS),
         "conformance gate --candidate 'triton==3.9.0'": Read(Why.DOWNLOADS),
         "conformance gate --baseline 'triton==3.8.0' --candidate 'triton==3.9.0' --tier full": Read(Why.DOWNLOADS),
+        "conformance gate --candidate 'triton==3.9.0' --kernel mm --config 64x64x64-s3-w4 -k 'fp16 and ragged'": Read(
+            Why.DOWNLOADS
+        ),
+        "conformance gate --candidate 'triton==3.9.0' --no-gpu --cases cases.txt --repeats 20": Read(Why.DOWNLOADS),
         "conformance gate --baseline 'ptxas==12.9' --candidate 'ptxas==13.0' --target sm_90 --target sm_100": Read(
             Why.DOWNLOADS
         ),

@@ -104,6 +104,20 @@ def check_kernels(names: Iterable[str], known: Collection[str] | None = None) ->
     _check("--kernel", "kernel", wanted, known or ())
 
 
+def check_cases(known: Collection[str], configs: Iterable[str], cases: Iterable[str], options: str) -> None:
+    """Raises :class:`UnknownName` for one of ``configs`` that stands in none of the ``known`` ids of cases, and for one
+    of ``cases`` that is not among them. ``options`` say which cases are known."""
+    for config in configs:
+        if not any(f"-{config}-" in case.replace("[", "-").replace("]", "-") for case in known):
+            raise UnknownName(f"--config {config}: no case {options} has it; see 'conformance list'")
+    missing = sorted(set(cases).difference(known))
+    if missing:
+        more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+        raise UnknownName(
+            f"--cases: {missing[0]}{more}: there is no such case {options}; see 'conformance list', or a larger --tier"
+        )
+
+
 def _check(option: str, kind: str, names: set[str], known: Collection[str]) -> None:
     for name in sorted(names.difference(known)):
         raise UnknownName(f"{option} {name}: there is no such {kind}; {did_you_mean(name, sorted(known))}")

@@ -8,7 +8,7 @@ import sys
 from conformance.commands import CommandError, takes_any_option
 from conformance.commands.shared import suites
 from conformance.commands.shared.stack_modules import import_with_stack
-from conformance.gate.run_options import joined
+from conformance.gate.run_options import NO_CASE, joined
 from conformance.reporting.text import markdown_table
 
 HELP = f"List case ids; options go to pytest ({suites.FILTERS})."
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     options = ["--collect-only", "-p", "no:terminal", "-p", "no:cacheprovider"]
     code = pytest.main([*suites.SUITE_ARGUMENTS, *options, *joined(arguments.rest)], plugins=plugins)
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
-        raise CommandError("no case matches these filters")
+        raise CommandError(NO_CASE)
     if code == pytest.ExitCode.OK:
         print(f"{lister.count} cases", file=sys.stderr)
     return int(code)

@@ -175,6 +175,22 @@ class Side:
 
 
 @dataclass(frozen=True)
+class Scope:
+    """How far a comparison reaches. ``cases`` are those of either side; ``refused`` counts by reason those that are not
+    applicable on both, ``levels`` by what they prove those that were judged on both, ``shapes`` these by the class of
+    shapes that their ids name."""
+
+    cases: int = 0
+    refused: Mapping[str, int] = field(default_factory=dict)
+    levels: Mapping[str, int] = field(default_factory=dict)
+    shapes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def judged(self) -> int:
+        return sum(self.levels.values())
+
+
+@dataclass(frozen=True)
 class Comparison:
     """All that a comparison says. ``groups`` are ranked: by severity, kind, cost and number of cases. ``warnings`` say
     why the two runs are only partly comparable, ``objections`` what else speaks against the candidate: a baseline that
@@ -192,6 +208,7 @@ class Comparison:
     thresholds: Mapping[str, float] = field(default_factory=dict)
     scripts: tuple[str, ...] = ()
     assemblers: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    scope: Scope = field(default_factory=Scope)
 
     @property
     def regressions(self) -> tuple[Group, ...]:

@@ -16,6 +16,8 @@ DEFAULT_SEED = 0
 DEFAULT_CASE_TIMEOUT_S = 300.0
 #: An environment variable that the gate sets: that a stack has lost a kernel is a finding, and no mistake of the user.
 KERNELS_MAY_BE_LOST = "CONFORMANCE_KERNELS_MAY_BE_LOST"
+#: What ``conformance list`` says if there is none.
+NO_CASE = "no case matches these filters"
 
 
 class Effect(Enum):
@@ -80,11 +82,22 @@ OPTIONS = (
     _option("kernel", Effect.NARROWS, "only the cases of this kernel, repeatable", **_REPEATABLE),
     _option("suite", Effect.NARROWS, "only this suite (such as scaling), repeatable", **_REPEATABLE),
     _option(
+        "config", Effect.NARROWS, "only the cases of this config (such as 128x128x32-s4-w4), repeatable", **_REPEATABLE
+    ),
+    _option("cases", Effect.NARROWS, "run the cases whose ids this file lists, one a line", metavar="FILE"),
+    _option(
         "case",
         Effect.NARROWS,
         "run the one case of this id (see a record or 'list')",
         has_short_name=False,
         metavar="ID",
+    ),
+    _option(
+        "repeats",
+        Effect.WHOLE,
+        "judge each launch N times in its case, which passes if all agree: for what comes and goes (default: 1)",
+        type=int,
+        metavar="N",
     ),
     _option("seed", Effect.WHOLE, f"seed of every fill (default: {DEFAULT_SEED})", type=int, metavar="N"),
     _option("run-dir", Effect.WHOLE, "new folder for this run's records (default: reports/<run id>)", metavar="DIR"),

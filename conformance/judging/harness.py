@@ -13,6 +13,7 @@ from conformance import targets
 from conformance.execution.compiled_index import IndexedPools
 from conformance.execution.fill_groups import GROUPS
 from conformance.execution.observation import Executor
+from conformance.execution.repeated_trials import repeated
 from conformance.execution.trial import Trial, trial
 from conformance.judging.settings import Settings
 from conformance.kernels.kernel import Kernel, Plan
@@ -114,8 +115,13 @@ class Harness:
         """Judges ``plan`` on the executor. The interpreter's numbers are computed once and shared by every target for
         which the launch is the same."""
         assert not isinstance(self.executor, Reason)
-        if self.executor.on_device:
-            return trial(kernel, plan, self.executor, seed=self.settings.seed, names=names)
+        executor = self.executor
+
+        def judge() -> Trial:
+            return trial(kernel, plan, executor, seed=self.settings.seed, names=names)
+
+        if executor.on_device:
+            return repeated(judge, self.settings.repeats)
         key = (
             kernel.name,
             plan.problem,
@@ -128,7 +134,7 @@ class Harness:
         if key not in self._trials:
             while len(self._trials) >= SHARED_TRIALS:
                 self._trials.pop(next(iter(self._trials)))
-            self._trials[key] = trial(kernel, plan, self.executor, seed=self.settings.seed, names=names)
+            self._trials[key] = repeated(judge, self.settings.repeats)
         return self._trials[key]
 
     def first_target(self, kernel: Kernel) -> Target:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -12,6 +13,7 @@ from torch import Tensor
 from conformance import codegen_checks
 from conformance.codegen_checks import Feature
 from conformance.execution.observation import Executor
+from conformance.execution.repeated_trials import repeated
 from conformance.execution.resources import over_limits
 from conformance.execution.trial import trial
 from conformance.heuristics.configs import Config
@@ -313,9 +315,9 @@ class Inductor:
         pinned = PinnedKernel(lambda tensors, observe: compiled.call(tensors, executor, number=number, observe=observe))
         try:
             with self.recorder.timed("run"):
-                result = self.harness.run(
-                    lambda: trial(pinned, plan, caller, seed=self.harness.settings.seed, names=fills)
-                )
+                settings = self.harness.settings
+                judge = functools.partial(trial, pinned, plan, caller, seed=settings.seed, names=fills)
+                result = self.harness.run(lambda: repeated(judge, settings.repeats))
         except ReplayUnsupported as error:
             return error.reason
         record_completeness(self.recorder, result)

@@ -15,7 +15,8 @@ class Settings:
 
     ``targets`` empty means the default; ``run_dir`` None a new folder under reports; ``expected_failure_files`` are as
     they were given. ``reproducers`` is the folder of scripts, ``compiled`` that of kernels from another machine; None
-    for neither. ``without_gpu``: the user wants no GPU, and not only that none was found.
+    for neither. ``without_gpu``: the user wants no GPU, and not only that none was found. ``configs`` empty means all;
+    ``case_list`` are the ids in the file ``case_file``, None without one. A trial is made ``repeats`` times.
     """
 
     tier: str
@@ -33,6 +34,10 @@ class Settings:
     reproducers: Path | None = None
     compiled: Path | None = None
     without_gpu: bool = False
+    configs: tuple[str, ...] = ()
+    case_file: Path | None = None
+    case_list: frozenset[str] | None = None
+    repeats: int = 1
 
     @property
     def whole_tier(self) -> bool:

@@ -170,9 +170,10 @@ def _whole(config: pytest.Config) -> bool:
 def _whole_suites(config: pytest.Config) -> bool:
     """Whether the user chose no cases but by suite, kernel, target and tier."""
     option = config.option
-    chosen = (option.conformance_case, option.keyword, option.markexpr, option.deselect)
+    chosen = (option.conformance_case, option.conformance_cases, option.conformance_config)
+    expressions = (option.keyword, option.markexpr, option.deselect)
     named = any("::" in argument or argument.endswith(".py") for argument in config.args)
-    return not named and not any(chosen) and not getattr(option, "lf", False)
+    return not named and not any((*chosen, *expressions)) and not getattr(option, "lf", False)
 
 
 def _surely_needs_inductor(config: pytest.Config, settings: Settings) -> bool:

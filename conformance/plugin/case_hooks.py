@@ -304,6 +304,8 @@ def _options(settings: Settings) -> str:
     words += [word for target in settings.targets for word in ("--conformance-target", target)]
     if settings.seed != DEFAULT_SEED:
         words += ["--conformance-seed", str(settings.seed)]
+    if settings.repeats != 1:
+        words += ["--conformance-repeats", str(settings.repeats)]
     if not settings.has_gpu:
         words.append("--conformance-no-gpu")
     words += [f"--conformance-expected-failures={file}" for file in settings.expected_failure_files]

@@ -29,7 +29,8 @@ class Collecting:
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
         """Leaves out the files of other suites than the user named. Making their cases takes longer than the rest."""
         settings = self.settings
-        suites = [suite_of(settings.case)] if settings.case is not None else settings.suites
+        ids = [settings.case] if settings.case is not None else settings.case_list
+        suites = settings.suites if ids is None else {suite_of(case) for case in ids}
         if not suites or collection_path.suffix != ".py" or suite_of(collection_path.name) in suites:
             return None
         return True if self.case_ids(str(collection_path)) is not None else None
@@ -62,7 +63,8 @@ class Collecting:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         settings = self.settings
-        narrowed = settings.case is not None or settings.suites or settings.kernels
+        named = settings.case is not None or settings.case_list is not None
+        narrowed = named or settings.suites or settings.kernels or settings.configs
         unsure = items if narrowed else [item for item in items if type(item) is not LazyFunction]
         unwanted = [item for item in unsure if not self._is_wanted(item)]
         if unwanted:
@@ -78,10 +80,15 @@ class Collecting:
             return False
         if not isinstance(item, LazyFunction) and item.get_closest_marker("no_case") is not None:
             return False  # a scenario that has no case on the chosen targets
-        case = self.case_ids(item.nodeid) if settings.case is not None or settings.suites else None
+        named = settings.case is not None or settings.case_list is not None
+        case = self.case_ids(item.nodeid) if named or settings.suites else None
         if settings.case is not None and case != settings.case:
             return False
+        if settings.case_list is not None and case not in settings.case_list:
+            return False
         if settings.suites and (case is None or suite_of(case) not in settings.suites):
+            return False
+        if settings.configs and config_of(item) not in settings.configs:
             return False
         return not settings.kernels or kernel_of(item) in settings.kernels
 
@@ -130,3 +137,9 @@ def kernel_of(item: pytest.Item) -> str | None:
     """The name of the kernel that ``item`` is parametrised with: its parameter ``kernel``, if any."""
     kernel = _params(item).get("kernel")
     return None if kernel is None else str(getattr(kernel, "name", kernel))
+
+
+def config_of(item: pytest.Item) -> str | None:
+    """The id of the config that ``item`` is parametrised with: its parameter ``config``, if any."""
+    config = _params(item).get("config")
+    return None if config is None else str(getattr(config, "id", config))

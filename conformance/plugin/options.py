@@ -18,6 +18,7 @@ import pytest
 from conformance.cases import known_names
 from conformance.gate.near_names import did_you_mean
 from conformance.gate.run_options import DEFAULT_CASE_TIMEOUT_S, DEFAULT_SEED, KERNELS_MAY_BE_LOST, OPTIONS, TIERS
+from conformance.gate.user_files.case_list import CaseListError, read_case_list
 from conformance.gate.user_files.expected_failures import ExpectedFailures, read_expected_failures
 from conformance.gate.user_files.toml_entries import EntryError
 from conformance.judging.settings import Settings
@@ -26,6 +27,7 @@ from conformance.machine.versions import unloadable
 from conformance.plugin import case_ids
 from conformance.plugin.case_ids import suite_of
 
+MOST_REPEATS = 10_000
 DEBUGGER_CASE_TIMEOUT_S = 86_400.0  # with --pdb a person is at work
 
 
@@ -106,6 +108,9 @@ def check_names(config: pytest.Config, chosen: Settings, suites: Sequence[Path])
                     f"--conformance-case {chosen.case}: the id of a case is required; 'conformance list' prints them"
                 )
             known_names.check_test(chosen.case, "--conformance-case")
+        for case in sorted(chosen.case_list or ()):
+            known_names.check_suites([suite_of(case)], suites, f"--cases {chosen.case_file}: {case}: suite")
+            known_names.check_test(case, f"--cases {chosen.case_file}:")
         known_names.check_target_spelling(chosen.targets)
     except known_names.UnknownName as error:
         raise pytest.UsageError(str(error)) from None
@@ -159,7 +164,12 @@ def _settings(config: pytest.Config) -> Settings:
     timeout = option.conformance_case_timeout
     if timeout is not None and not 0 < timeout < float("inf"):
         raise pytest.UsageError(f"--case-timeout {timeout:g}: seconds greater than 0 are required")
-    for name in ("run_dir", "case", "compiled", "reproducers"):
+    repeats = option.conformance_repeats
+    if repeats is not None and not 1 <= repeats <= MOST_REPEATS:
+        raise pytest.UsageError(f"--repeats {repeats}: a number from 1 to {MOST_REPEATS} is required")
+    if repeats is not None and repeats > 1 and compile_only:
+        raise pytest.UsageError(f"--repeats {repeats} contradicts --compile-only, which runs nothing: give one of them")
+    for name in ("run_dir", "case", "cases", "compiled", "reproducers"):
         if getattr(option, f"conformance_{name}") == "":
             raise pytest.UsageError(f"--{name.replace('_', '-')}: a value is required")
     seed = option.conformance_seed
@@ -170,6 +180,7 @@ def _settings(config: pytest.Config) -> Settings:
         raise pytest.UsageError(f"-n {workers}: a number of workers, 0 or more, is required")
     run_dir = option.conformance_run_dir
     expected = tuple(option.conformance_expected_failures or ())
+    case_file = config.invocation_params.dir / option.conformance_cases if option.conformance_cases else None
     return Settings(
         tier=tier or ("default" if gpus.entries else "quick"),
         targets=tuple(option.conformance_target or ()),
@@ -179,7 +190,8 @@ def _settings(config: pytest.Config) -> Settings:
         run_dir=config.invocation_params.dir / run_dir if run_dir else None,
         gpus=gpus,
         case=option.conformance_case,
-        case_timeout_s=timeout or (DEBUGGER_CASE_TIMEOUT_S if option.usepdb else DEFAULT_CASE_TIMEOUT_S),
+        case_timeout_s=timeout
+        or (DEBUGGER_CASE_TIMEOUT_S if option.usepdb else DEFAULT_CASE_TIMEOUT_S * (repeats or 1)),
         expected_failure_files=expected,
         expected_failures=_expected_failures(config.invocation_params.dir, expected),
         compile_only=compile_only,
@@ -188,7 +200,18 @@ def _settings(config: pytest.Config) -> Settings:
         else None,
         compiled=config.invocation_params.dir / option.conformance_compiled if option.conformance_compiled else None,
         without_gpu=wanted == 0,
+        configs=tuple(option.conformance_config or ()),
+        case_file=case_file,
+        case_list=_case_list(case_file),
+        repeats=repeats or 1,
     )
+
+
+def _case_list(file: Path | None) -> frozenset[str] | None:
+    try:
+        return None if file is None else read_case_list(file)
+    except CaseListError as error:
+        raise pytest.UsageError(f"--cases {error}") from None
 
 
 def _expected_failures(base: Path, files: tuple[str, ...]) -> ExpectedFailures:

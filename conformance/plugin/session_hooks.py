@@ -19,6 +19,8 @@ from typing import Any, TextIO
 
 import pytest
 
+from conformance.cases import known_names
+from conformance.gate.run_options import KERNELS_MAY_BE_LOST
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE, environment
 from conformance.judging.settings import Settings
 from conformance.machine.descendants import adopted, descendants, end_descendants
@@ -187,6 +189,9 @@ class SessionRun:
             print(f"\nconformance: {text}", file=self._stderr, flush=True)
         if not cases:
             self._refuse_filters_that_match_nothing()
+        chosen = self._settings.configs or self._settings.case_list
+        if chosen and KERNELS_MAY_BE_LOST not in os.environ:
+            self._refuse_unknown_choices(cases)
         self._selected = cases
         with self._ends_run():
             self._write_selected()
@@ -206,6 +211,8 @@ class SessionRun:
             "--conformance-case": [settings.case] if settings.case else [],
             "--kernel": settings.kernels,
             "--suite": settings.suites,
+            "--config": settings.configs,
+            "--cases": [settings.case_file] if settings.case_file else [],
             **{option: [text] if text else [] for option, text in self._expressions.items()},
         }
         words = [f"{option} {value}".lstrip() for option, values in narrowing.items() for value in values]
@@ -214,9 +221,20 @@ class SessionRun:
             advice = self._near_case() or "see 'conformance list'"
             raise pytest.UsageError(f"{' '.join(words)}: no case of {' '.join(others)} has that; {advice}")
 
-    def _near_case(self) -> str:
-        """What was probably meant by the one case that the user named, if there is such."""
-        case = self._settings.case
+    def _refuse_unknown_choices(self, cases: Sequence[str]) -> None:
+        """Raises pytest.UsageError for a config, or a case of a file, that is not among ``cases``."""
+        settings, known = self._settings, set(cases)
+        options = " ".join([f"with --tier {settings.tier}", *(f"--target {target}" for target in settings.targets)])
+        try:
+            known_names.check_cases(known, settings.configs, settings.case_list or (), options)
+        except known_names.UnknownName as error:
+            missing = sorted((settings.case_list or frozenset()) - known)
+            near = self._near_case(missing[0]) if missing else ""
+            raise pytest.UsageError(f"{error}; {near}" if near else str(error)) from None
+
+    def _near_case(self, case: str | None = None) -> str:
+        """What was probably meant by ``case``, or by the one case that the user named, if there is such."""
+        case = case or self._settings.case
         if case is None or self._compile_stage is None:
             return ""
         from conformance.cases.lookup import near_case

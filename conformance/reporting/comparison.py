@@ -8,11 +8,15 @@ from collections import Counter
 from collections.abc import Iterator
 from statistics import median
 
-from conformance.gate.findings import Comparison, Finding, Group, Kind, Severity, Side
+from conformance.gate.findings import Comparison, Finding, Group, Kind, Scope, Severity, Side
 from conformance.reporting.text import clean, log_safe, text_table
 
 #: How many cases of a group, and groups of one severity, are shown; JSON has all of them.
 CASES_SHOWN = 5
+#: So many cases or fewer are a handful, and the answer says that it is about them alone.
+HANDFUL = 12
+SHAPES_SHOWN = 6
+REASONS_SHOWN = 6
 GROUPS_SHOWN = 40
 #: The most objections in a comment.
 OBJECTIONS_SHOWN = 20
@@ -34,12 +38,44 @@ def answer(comparison: Comparison) -> str:
             reasons.append(f"{_many(by_kind.total(), 'regression')} in {_many(len(groups), 'group')} ({kinds})")
         if comparison.objections:
             reasons.append(_many(len(comparison.objections), "objection"))
-        return f"NOT SAFE: {', '.join(reasons)}"
+        return f"NOT SAFE{_asked_for(comparison)}: {', '.join(reasons)}"
     warned = sum(group.severity is Severity.WARNING for group in comparison.groups) + len(comparison.warnings)
     rest = f"; {_many(warned, 'warning')} to read" if warned else ""
+    scope = comparison.scope
+    unchanged = comparison.unchanged - sum(scope.refused.values())
     return (
-        f"SAFE: no regression in {_many(comparison.compared, 'compared case')}, {comparison.unchanged} unchanged{rest}"
+        f"SAFE{_asked_for(comparison)}: no regression in {scope.judged} of {_many(scope.cases, 'case')} "
+        f"({'; '.join(proof(scope))}), {unchanged} unchanged{rest}"
     )
+
+
+def _asked_for(comparison: Comparison) -> str:
+    """Whether the answer is about a handful of cases."""
+    cases = comparison.scope.cases
+    if not 0 < cases <= HANDFUL:
+        return ""
+    return f" for the {_many(cases, 'case')} that {'was' if cases == 1 else 'were'} asked for"
+
+
+def proof(scope: Scope) -> list[str]:
+    """What the judged cases prove: how many by which level, and in which shapes; why others are not among them."""
+    parts = [", ".join(f"{count} {level}" for level, count in scope.levels.items()) or "none was judged"]
+    shapes = list(scope.shapes)
+    if shapes:
+        more = f" and {len(shapes) - SHAPES_SHOWN} more" if len(shapes) > SHAPES_SHOWN else ""
+        parts.append(f"shapes {', '.join(clean(shape)[:40] for shape in shapes[:SHAPES_SHOWN])}{more}")
+    return parts
+
+
+def refused(scope: Scope) -> str:
+    """How many cases neither side takes, and why; empty if there is none."""
+    total = sum(scope.refused.values())
+    if not total:
+        return ""
+    reasons = list(scope.refused.items())
+    shown = ", ".join(f"{count} {clean(reason)[:60]}" for reason, count in reasons[:REASONS_SHOWN])
+    more = f" and {len(reasons) - REASONS_SHOWN} more reasons" if len(reasons) > REASONS_SHOWN else ""
+    return f"{total} of {_many(scope.cases, 'case')} not applicable on both sides: {shown}{more}"
 
 
 def render_terminal(comparison: Comparison) -> str:
@@ -74,7 +110,13 @@ def _line(text: str) -> str:
 
 def _facts(comparison: Comparison) -> list[str]:
     rows = [[_line(cell) for cell in row] for row in _fact_rows(comparison, "  ")]
-    return [text_table(rows), f"compared {comparison.compared}, unchanged {comparison.unchanged}"]
+    return [text_table(rows), f"compared {comparison.compared}, unchanged {comparison.unchanged}", *_reach(comparison)]
+
+
+def _reach(comparison: Comparison) -> list[str]:
+    """What the cases prove, which the answer "safe" itself says; and those that neither side takes."""
+    scope = comparison.scope
+    return [*([] if comparison.safe else ["; ".join(proof(scope))]), *filter(None, [refused(scope)])]
 
 
 def _fact_rows(comparison: Comparison, indent: str = "") -> list[tuple[str, str, str]]:
@@ -190,7 +232,8 @@ def render_markdown(comparison: Comparison, limit: int = COMMENT_LIMIT) -> str:
 def _markdown_facts(comparison: Comparison) -> str:
     lines = ["| " + " | ".join(map(_markdown, row)) + " |" for row in _fact_rows(comparison)]
     lines.insert(1, "|---|---|---|")
-    return "\n".join([*lines, "", f"{comparison.compared} cases compared, {comparison.unchanged} unchanged."])
+    counts = [f"{comparison.compared} cases compared, {comparison.unchanged} unchanged", *_reach(comparison)]
+    return "\n".join([*lines, "", f"{_markdown('; '.join(counts))}."])
 
 
 def _markdown_group(group: Group, is_open: bool) -> str:

@@ -9,6 +9,7 @@ from conformance.gate.evidence.options import check_options
 from conformance.gate.findings import Comparison, Group, Kind, Severity
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
 from conformance.records import RunInfo, Status
+from conformance.reporting.comparison import refused
 
 #: Tiers that leave out no case of the suites.
 WHOLE_TIERS = ("full", "exhaustive")
@@ -41,6 +42,8 @@ def not_looked_at(comparison: Comparison, info: RunInfo | None, folder: Path) ->
             sentences.append(
                 f"{count} of the candidate's {side.cases} cases {what} ({status.value}): see the reasons below."
             )
+    if both := refused(comparison.scope):
+        sentences.append(f"{both}.")
     return [*sentences, *(f"{warning[:1].upper()}{warning[1:]}." for warning in comparison.warnings)]
 
 

@@ -339,7 +339,9 @@ def test_command_says_no(runs, capsys):
 
 def test_command_says_yes(runs, capsys):
     assert run_command(runs[0], runs[0]) == 0
-    assert capsys.readouterr().out.startswith("SAFE: no regression in 48 compared cases, 48 unchanged\n")
+    assert capsys.readouterr().out.startswith(
+        "SAFE: no regression in 48 of 48 cases (48 run on a device), 48 unchanged\n"
+    )
 
 
 def test_command_writes_json_with_everything(runs, tmp_path, capsys):
@@ -420,4 +422,7 @@ def test_answer_counts_warnings(tmp_path):
 
     base = run_of_all()
     comparison = compared(tmp_path, base, changed(base, more, kernel="mm"))
-    assert answer(comparison) == "SAFE: no regression in 48 compared cases, 32 unchanged; 2 warnings to read"
+    assert (
+        answer(comparison)
+        == "SAFE: no regression in 48 of 48 cases (48 run on a device), 32 unchanged; 2 warnings to read"
+    )

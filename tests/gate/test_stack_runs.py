@@ -35,6 +35,10 @@ import json
 does = os.environ.get("DOES", "")
 if sys.argv[1] == "targets":
     sys.stdout.buffer.write(os.fsencode(os.environ["SAYS"])); sys.exit()
+if sys.argv[1] == "list":
+    if does:
+        sys.exit("no case matches these filters" if does == "nothing" else print("broken", file=sys.stderr) or 4)
+    print(sys.argv[-1]); sys.exit()
 folder = Path(sys.argv[sys.argv.index("--run-dir") + 1]); folder.mkdir(parents=True)
 problems = ("1 selected but not recorded",) if does == "lose" else ()
 wall = None if does == "die" else 1.0
@@ -275,7 +279,9 @@ def old_and_new(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(gate_runs, "run", lambda *arguments: (tmp_path, False))
     monkeypatch.setattr(gate_runs, "build", lambda stack, cache: Standing(stack, tmp_path, {}))
     monkeypatch.setattr(gate_runs, "abilities", lambda environment: can[environment.stack.name])
-    return lambda targets, kernels: gate_runs.runs(stacks, [], targets, kernels, tmp_path, gate_runs.Stages(5))
+    return lambda targets, kernels, *more: gate_runs.runs(
+        stacks, [], targets, kernels, tmp_path, gate_runs.Stages(5), *more
+    )
 
 
 @pytest.mark.parametrize(
@@ -294,6 +300,48 @@ def test_a_name_that_no_stack_knows_is_refused_before_the_first_run(old_and_new,
 def test_a_kernel_that_one_stack_lacks_is_said(old_and_new, capsys) -> None:
     assert len(old_and_new(("device:0", "sm_90"), ("mm", "lost"))) == 2
     assert "new: lacks the kernel lost" in capsys.readouterr().err.splitlines()
+
+
+CASE = "test_rows.py::test_row[mm-32x32-s2-sm_90]"
+
+
+@pytest.mark.parametrize(
+    ("configs", "cases", "message"),
+    [
+        (("32x32-s2", "32x32-s9"), (), "--config 32x32-s9: no case with .* has it"),
+        ((), (CASE, f"{CASE}x", f"{CASE}y"), r"--cases: .*sm_90]x \(and 1 more\): there is no such case with"),
+        ((), (CASE,), "stack 'new' has no case .*: there is nothing to run with it"),
+    ],
+)
+def test_a_case_that_no_stack_has_is_refused_before_the_first_run(
+    old_and_new, tmp_path: Path, monkeypatch, configs, cases, message
+) -> None:
+    ran: list[str] = []
+    monkeypatch.setattr(gate_runs, "run", lambda *arguments: ran.append("run"))
+    lists = {"old": {CASE}, "new": set() if cases == (CASE,) else {CASE}}
+    monkeypatch.setattr(gate_runs, "listed", lambda environment, options: lists[environment.stack.name])
+    with pytest.raises((RunError, UnknownName), match=message):
+        old_and_new((), (), configs, cases)
+    assert not ran
+
+
+def test_a_case_that_one_stack_lacks_is_run_with_the_other(old_and_new, monkeypatch) -> None:
+    lists = {"old": {CASE, f"{CASE}x"}, "new": {CASE}}
+    monkeypatch.setattr(gate_runs, "listed", lambda environment, options: lists[environment.stack.name])
+    assert len(old_and_new((), (), ("32x32-s2",), (CASE, f"{CASE}x"))) == 2
+
+
+def test_what_an_environment_lists(tmp_path: Path) -> None:
+    assert running.listed(environment(tmp_path / "a"), ["--tier", "quick", CASE]) == {CASE}
+    assert running.listed(environment(tmp_path / "b", DOES="nothing"), []) == set()
+    with pytest.raises(RunError, match=r"cannot list its cases .exit 4.*\\n.*broken"):
+        running.listed(environment(tmp_path / "c", DOES="break"), [])
+
+
+def test_the_same_list_is_the_same_file(tmp_path: Path) -> None:
+    one, again = (gate_runs._kept(cases, tmp_path) for cases in ({"b", "a"}, ("a", "b")))
+    assert (one, one.read_text()) == (again, "a\nb\n")
+    assert gate_runs._kept({"a"}, tmp_path) != one
 
 
 def test_the_gate_says_which_stage_begins(tmp_path: Path, monkeypatch, capsys) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
+import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
 from conformance.cases import known_names
-from conformance.commands import CommandError, command_errors
+from conformance.commands import CommandError, command_errors, positive
 from conformance.commands.shared import policy_options
 from conformance.commands.shared.comparison_output import deliver, write_files
 from conformance.commands.shared.confirmed_scripts import reproduced
@@ -21,14 +23,15 @@ from conformance.gate.run_options import TIERS
 from conformance.gate.runs.code_digest import code_digest
 from conformance.gate.stacks.environments import Environment, build, default_cache
 from conformance.gate.stacks.stack_file import Stack, StackError
-from conformance.gate.stacks.stack_runs import Abilities, RunError, Say, StackRun, abilities, run
-from conformance.records import RecordError, read_run
+from conformance.gate.stacks.stack_runs import Abilities, RunError, Say, StackRun, abilities, listed, run
+from conformance.gate.user_files.case_list import CaseListError, read_case_list
+from conformance.records import RecordError, read_run, replace_file
 from conformance.reporting.comparison import answer
 from conformance.reporting.progress import Progress, ProgressDisplay, about, can_redraw
 from conformance.reporting.text import clean, log_safe
 
 #: Options of the suites that the gate passes on, each as often as it is given.
-_PASSED_ON = ("target", "suite", "kernel")
+_PASSED_ON = ("target", "suite", "kernel", "config")
 #: Form of a comparison -> the file's name.
 REPORTS = {"json": "comparison.json", "markdown": "comparison.md", "html": "report.html"}
 
@@ -41,6 +44,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             f"--{name}", action="append", default=[], metavar=name.upper(), help=f"only this {name} (repeatable)"
         )
+    parser.add_argument("-k", metavar="EXPR", help="only the cases whose ids have these words, as pytest's -k")
+    parser.add_argument(
+        "--cases", metavar="FILE", type=Path, help="only the cases whose ids this file lists, one a line"
+    )
+    parser.add_argument(
+        "--repeats",
+        metavar="N",
+        type=positive,
+        default=1,
+        help="judge each launch N times in its case, which passes if all agree (default: 1)",
+    )
     parser.add_argument("--compile-only", action="store_true", help="compile and check the code, run nothing")
     parser.add_argument("--no-gpu", action="store_true", help="interpreter and cross-compilation only")
     policy_options.add_threshold_option(parser)
@@ -66,22 +80,37 @@ def _count(text: str) -> int:
     return int(text)
 
 
-@command_errors(StackError, RunError, known_names.UnknownName, OSError)  # OSError: a cache that cannot be written
+@command_errors(
+    StackError, RunError, known_names.UnknownName, CaseListError, OSError
+)  # OSError: a cache that cannot be written
 def run_stacks(arguments: argparse.Namespace, stacks: Sequence[Stack], stages: Stages) -> list[StackRun]:
     """A run for each of ``stacks``, in their order, with the user's options. Raises :class:`CommandError`; for
     unusable files before the first run."""
     policy_options.refuse_unusable(arguments)
     policy_options.thresholds(arguments)  # one that cannot be read is refused before the runs
     _check_names(arguments, stacks)
+    cases = read_case_list(arguments.cases) if arguments.cases else frozenset[str]()
     if arguments.output:
         _make(arguments.output)
     options = ["--tier", arguments.tier]
     for name in _PASSED_ON:
         options += [word for value in getattr(arguments, name) for word in (f"--{name}", value)]
     options += ["--compile-only"] * arguments.compile_only + ["--no-gpu"] * arguments.no_gpu
+    options += ["-k", arguments.k] if arguments.k is not None else []
+    options += ["--repeats", str(arguments.repeats)] if arguments.repeats > 1 else []
     # the stacks' processes run in other directories
     cache = (arguments.cache or default_cache()).resolve()
-    return runs(stacks, options, arguments.target, arguments.kernel, cache, stages)
+    options += ["--cases", str(_kept(cases, cache))] if cases else []
+    return runs(stacks, options, arguments.target, arguments.kernel, cache, stages, arguments.config, cases)
+
+
+def _kept(cases: Collection[str], cache: Path) -> Path:
+    """A file in ``cache`` that lists ``cases`` and is named by them: a run that is used again had the same list."""
+    text = "".join(f"{case}\n" for case in sorted(cases))
+    file = cache / "cases" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.txt"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(file, text)
+    return file
 
 
 @command_errors(known_names.UnknownName)
@@ -89,6 +118,13 @@ def _check_names(arguments: argparse.Namespace, stacks: Sequence[Stack]) -> None
     """Raises :class:`CommandError` for a suite, target or kernel that no stack can have. Packages of a stack may bring
     kernels, and here may be no torch: then the stacks are asked for their kernels when they have been built."""
     known_names.check_suites(arguments.suite)
+    if arguments.k is not None:
+        import pytest
+
+        from conformance.plugin.keyword_filter import matches
+
+        with command_errors(pytest.UsageError):
+            matches(arguments.k)
     known_names.check_target_spelling(arguments.target)
     if not any(stack.sites or stack.wheels for stack in stacks):
         with suppress(ImportError):
@@ -102,11 +138,13 @@ def runs(
     kernels: Sequence[str],
     cache: Path,
     stages: Stages,
+    configs: Sequence[str] = (),
+    cases: Collection[str] = (),
 ) -> list[StackRun]:
     """A run for each of ``stacks``. The runs come one after the other, because each uses every core and every GPU.
     Equal stacks have a run each, so that their comparison shows what changes by itself. Every stack is built and
-    checked before the first run: ``targets`` and ``kernels`` are those that the user named. Raises StackError, RunError
-    or :class:`known_names.UnknownName`."""
+    checked before the first run: ``targets``, ``kernels``, ``configs`` and ``cases`` are those that the user named.
+    Raises StackError, RunError or :class:`known_names.UnknownName`."""
     code = code_digest()
     environments, able = [], []
     for stack in stacks:
@@ -117,6 +155,8 @@ def runs(
         _introduce(environment, can)
         _check_stack(environment, can, code, targets)
     _check_kernels(stacks, able, kernels)
+    if configs or cases:
+        _check_cases(environments, options, configs, cases)
     stack_runs, times, earlier = [], Counter[tuple[object, ...]](), ""
     for environment, can in zip(environments, able, strict=True):
         name = environment.stack.name
@@ -171,6 +211,20 @@ def _check_kernels(stacks: Sequence[Stack], able: Sequence[Abilities], kernels: 
             raise RunError(f"stack {stack.name!r} has no kernel {' or '.join(lost)}: there is nothing to run with it")
         for name in lost:
             print(f"{stack.name}: lacks the kernel {name}", file=sys.stderr)
+
+
+def _check_cases(
+    environments: Sequence[Environment], options: Sequence[str], configs: Sequence[str], cases: Collection[str]
+) -> None:
+    """Raises :class:`known_names.UnknownName` for a config or a case that no stack has with ``options``, and RunError
+    for a stack that has none of them. What one of them lacks is a finding."""
+    known = [listed(environment, options) for environment in environments]
+    what = f"with {shlex.join(options)}"
+    known_names.check_cases(set().union(*known), configs, cases, what)
+    for environment, own in zip(environments, known, strict=True):
+        if not own:
+            name = environment.stack.name
+            raise RunError(f"stack {name!r} has no case {what}: there is nothing to run with it")
 
 
 def new_output() -> Path:

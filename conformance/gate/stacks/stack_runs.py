@@ -21,7 +21,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
-from conformance.gate.run_options import KERNELS_MAY_BE_LOST
+from conformance.gate.run_options import KERNELS_MAY_BE_LOST, NO_CASE
 from conformance.gate.runs.code_digest import code_digest
 from conformance.gate.runs.run_environment import EXTENSIONS, variables
 from conformance.gate.stacks.environments import Environment, file_digest, folder_digest
@@ -94,6 +94,23 @@ def abilities(environment: Environment) -> Abilities:
     except (ValueError, KeyError, TypeError):
         output = (done.stderr or done.stdout).strip()[-1500:]
         raise RunError(f"stack {environment.stack.name!r} does not start (exit {done.returncode}):\n{output}") from None
+
+
+def listed(environment: Environment, options: Sequence[str]) -> set[str]:
+    """The ids of the cases that a run with ``options`` would have in ``environment``. Raises :class:`RunError`."""
+    done = subprocess.run(
+        environment.command("list", *options),
+        env={**environment.environ(), KERNELS_MAY_BE_LOST: "1"},
+        cwd=environment.folder,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if done.returncode and NO_CASE not in done.stderr:
+        output = (done.stderr or done.stdout).strip()[-1500:]
+        raise RunError(f"stack {environment.stack.name!r} cannot list its cases (exit {done.returncode}):\n{output}")
+    return set(done.stdout.splitlines())
 
 
 def run(

@@ -18,6 +18,7 @@ from conformance.gate.runs.run_reader import ComparedRecord, ComparedRecords, Co
 from conformance.gate.runs.used_assemblers import UsedAssemblers
 from conformance.gate.verdict.group_notes import noted
 from conformance.gate.verdict.groups import grouped
+from conformance.gate.verdict.scope import ScopeCount
 from conformance.records import Status
 
 _FAILED = (Kind.NEW_FAIL, Kind.NONDETERMINISTIC)
@@ -36,7 +37,9 @@ def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Threshold
     choices, compile_times = time_changes.MovedChoices(thresholds), time_changes.CompileTimes(thresholds)
     blind, assembled = _Blind(), (UsedAssemblers(baseline.stack), UsedAssemblers(candidate.stack))
     compared = unchanged = missing = 0
+    reach = ScopeCount()
     for was, now in _in_order(baseline.records, candidate.records):
+        reach.add(was, now)
         if was is not None:
             absences.add(was, now)
         if same_device:
@@ -77,6 +80,7 @@ def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Threshold
         objections=tuple(lost_cases.objections(baseline)),
         thresholds=thresholds.named(),
         assemblers=assemblers,
+        scope=reach.scope(),
     )
 
 

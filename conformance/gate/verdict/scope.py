@@ -1,0 +1,66 @@
+"""How far a comparison reaches: of how many cases, in which shapes, and by which level of proof."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from conformance.gate.findings import Scope
+from conformance.gate.runs.run_reader import ComparedRecord
+from conformance.records import ExecutorName, ReasonCode, Status
+
+#: What a case proves, the least first; of a case the side that proves less counts.
+LEVELS = ("neither compiled nor run", "compiled only", "interpreted", "run on a device")
+#: Reasons in other words than their codes.
+_REASONS = {ReasonCode.SHARED_MEMORY.value: "past the limit of shared memory"}
+#: What follows a shape in a case's id: another parameter.
+_NEXT_PARAMETER = re.compile(r"-[a-z_]+=")
+
+
+class ScopeCount:
+    """Counts the cases of a comparison."""
+
+    def __init__(self) -> None:
+        self._cases = 0
+        self._refused: Counter[str] = Counter()
+        self._levels: Counter[str] = Counter()
+        self._shapes: Counter[str] = Counter()
+
+    def add(self, before: ComparedRecord | None, after: ComparedRecord | None) -> None:
+        """Takes the two records of a case, None for a side without one."""
+        self._cases += 1
+        if before is None or after is None:
+            return
+        if before.status is after.status is Status.NOT_APPLICABLE:
+            code = after.reason.partition(" ")[0]
+            self._refused[_REASONS.get(code, code)] += 1
+        elif Status.NOT_APPLICABLE not in (before.status, after.status):
+            self._levels[LEVELS[min(_level(before), _level(after))]] += 1
+            shape = _shape(after)
+            if shape:
+                self._shapes[shape] += 1
+
+    def scope(self) -> Scope:
+        """What was counted, the most first."""
+        return Scope(
+            self._cases,
+            dict(self._refused.most_common()),
+            {name: self._levels[name] for name in reversed(LEVELS) if self._levels[name]},
+            dict(self._shapes.most_common()),
+        )
+
+
+def _level(record: ComparedRecord) -> int:
+    if record.executor == ExecutorName.DEVICE.value:
+        return 3
+    if record.executor == ExecutorName.INTERPRETER.value:
+        return 2
+    return int(record.code is not None or record.resources is not None)
+
+
+def _shape(record: ComparedRecord) -> str:
+    """The shape class in the case's id, such as "several-tiles"; empty if it names none."""
+    _, given, rest = record.case.partition("shape=")
+    if not given or not rest[:1].isalpha():
+        return ""
+    return _NEXT_PARAMETER.split(rest.removesuffix("]").removesuffix(f"-{record.target}"))[0]

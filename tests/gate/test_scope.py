@@ -1,0 +1,69 @@
+"""Every answer says of how many cases it is, in which shapes, by which proof, and what neither side takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conformance.reporting.comparison import answer, refused, render_markdown, render_terminal
+from tests.gate.made_records import Record, compared, record
+
+
+def cases(count: int, level: str = "device", shape: str = "", **changes: object) -> list[Record]:
+    made = []
+    for number in range(count):
+        one = record(f"mm{number}")
+        if shape:
+            one["case"] = one["case"].replace("-sm_90]", f"-shape={shape}-sm_90]")
+        if level != "device":
+            one["executor"] = "interpreter" if level == "interpreter" else None
+        if level == "compiled":
+            one["status"] = "not-run"
+            one["reason"] = {"code": "no-device", "subject": "compile-only", "detail": "nothing was to be run"}
+        made.append({**one, **changes})
+    return made
+
+
+def not_applicable(count: int, code: str) -> list[Record]:
+    reason = {"code": code, "subject": "config", "detail": "why"}
+    made = cases(count, status="not-applicable", reason=reason, executor=None, verdicts=[], observed={})
+    for one in made:
+        one["case"] = one["case"].replace("mm", code)
+    return made
+
+
+def test_a_safe_answer_says_how_many_of_how_many_by_which_proof_in_which_shapes(tmp_path: Path) -> None:
+    run = cases(9, "interpreter", "ragged") + [
+        {**one, "case": one["case"].replace("test_row", "test_other")} for one in cases(5, "compiled", "several-tiles")
+    ]
+    run += not_applicable(4, "shared-memory") + not_applicable(2, "layout")
+    comparison = compared(tmp_path, run, run)
+    assert answer(comparison) == (
+        "SAFE: no regression in 14 of 20 cases (9 interpreted, 5 compiled only; shapes ragged, several-tiles), "
+        "14 unchanged"
+    )
+    both = "6 of 20 cases not applicable on both sides: 4 past the limit of shared memory, 2 layout"
+    assert refused(comparison.scope) == both
+    assert both in render_terminal(comparison)
+    assert both in render_markdown(comparison).replace("\\", "")
+
+
+def test_what_the_candidate_only_compiled_does_not_count_as_run(tmp_path: Path) -> None:
+    comparison = compared(tmp_path, cases(13), cases(13, "compiled"))
+    assert dict(comparison.scope.levels) == {"compiled only": 13}
+
+
+@pytest.mark.parametrize(("count", "begins"), [(1, "SAFE for the 1 case that was asked for: no"), (13, "SAFE: no")])
+def test_a_handful_of_cases_is_said_first(tmp_path: Path, count: int, begins: str) -> None:
+    assert answer(compared(tmp_path, cases(count), cases(count))).startswith(begins)
+
+
+def test_a_handful_that_is_not_safe_is_said_first_too(tmp_path: Path) -> None:
+    now = cases(3, status="fail", diagnosis="wrong")
+    assert answer(compared(tmp_path, cases(3), now)).startswith("NOT SAFE for the 3 cases that were asked for: 3 regr")
+
+
+def test_a_case_that_one_side_refuses_is_no_case_that_both_refuse(tmp_path: Path) -> None:
+    comparison = compared(tmp_path, cases(2) + not_applicable(1, "layout"), cases(2))
+    assert (comparison.scope.cases, dict(comparison.scope.refused), comparison.scope.judged) == (3, {}, 2)
