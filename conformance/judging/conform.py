@@ -134,6 +134,8 @@ def _judge_plan(
             if isinstance(trial, Trial) and trial.compiled is not None:
                 verdicts.append(_identity_verdict(compiled.main, trial.compiled))
         _record_code(harness, recorder, plan, compiled.main)
+        if kernel.persistent:
+            recorder.set(observed={"persistent": True})
     recorder.add(*verdicts)
     _raise_if_failed(verdicts, trial.diagnosis if isinstance(trial, Trial) else "")
     if isinstance(trial, Reason):

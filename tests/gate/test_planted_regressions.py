@@ -548,6 +548,17 @@ def test_occupancy_that_is_not_known_is_no_equality_and_that_is_said(compared):
     assert compared(using("zz_1"), using("zz_1")).warnings == ()
 
 
+def test_a_persistent_kernel_loses_nothing_as_long_as_one_block_fits(compared):
+    baseline = using("sm_90", shared_memory=100_000)
+    for one in baseline:
+        one["observed"]["persistent"] = True
+    for shared_memory, safe in ((120_000, True), (300_000, False)):
+        less = observing("resources", shared_memory=shared_memory)
+        comparison = compared(changed(baseline, less, kernel="mm"), baseline)
+        assert kinds(comparison) == {"LESS_OCCUPANCY": 8, "MORE_SHARED_MEMORY": 8}
+        assert comparison.safe is safe
+
+
 def test_past_a_limit_occupancy_says_nothing_more(compared):
     def cross(one: Record) -> None:
         one["observed"]["resources"]["shared_memory"] = 300_000

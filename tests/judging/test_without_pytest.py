@@ -21,7 +21,7 @@ from conformance.judging.settings import Settings
 from conformance.kernels.catalogue import get
 from conformance.machine.gpus import Gpus
 
-settings = Settings("quick", ("sm_80",), (), (), 0, None, Gpus(), None, 60.0, (), read_expected_failures())
+settings = Settings("quick", ("sm_80", "sm_90"), (), (), 0, None, Gpus(), None, 60.0, (), read_expected_failures())
 harness, kernel = Harness(settings), get("mm")
 config = kernel.configs[0]
 recorder = CaseRecorder("mine::mm")
@@ -36,6 +36,10 @@ try:
     conform(harness, CaseRecorder("mine::none"), kernel, problem, config=config, target=target, tma_store=True)
 except CaseEnded as end:
     print(end.status.value, end.reason.code.value)
+persistent, loops = get("mm_persistent_tma"), CaseRecorder("mine::loops")
+problem = persistent.problem("bf16", *ragged(persistent, persistent.configs[0], "bf16", aligned=True))
+conform(harness, loops, persistent, problem, config=persistent.configs[0], target=harness.targets[1])
+print([one.record().observed.get("persistent") for one in (recorder, loops)])
 harness.pool.close()
 """
 
@@ -49,3 +53,4 @@ def test_a_case_is_planned_compiled_run_and_judged():
     lines = done.stdout.splitlines()
     assert lines[0] == "pass mm sm_80 interpreter"
     assert lines[1].startswith("not-applicable ")
+    assert lines[2] == "[None, True]"

@@ -33,6 +33,8 @@ _KINDS_OF_CHECKS = {
 }
 #: What a crossed limit explains.
 _WITHIN_LIMITS = (Kind.MORE_SHARED_MEMORY, Kind.MORE_REGISTERS, Kind.LESS_OCCUPANCY)
+#: Why less occupancy costs a persistent kernel nothing by itself.
+_ONE_BLOCK = "a persistent kernel: one block runs on each multiprocessor, whatever fits"
 #: Instructions for whose sake a kernel is chosen: patterns of their names on NVIDIA and AMD.
 _INSTRUCTIONS = {
     "tensor core": re.compile(r"MMA|MFMA|SMFMAC", re.IGNORECASE),
@@ -222,7 +224,10 @@ def _occupancies(after: ComparedRecord, was: Resources, now: Resources, threshol
     cause = f"less occupancy for {current.limit}" if less > 0 else "more occupancy"
     ratio = current.resident / before.resident if before.resident else None
     one = finding(kind, after, _about(cause, after), str(before), str(current), ratio=ratio)
-    yield replace(one, minor=less < thresholds.less_occupancy.regression_share * before.resident)
+    if after.persistent and current.blocks:
+        yield replace(one, minor=True, detail=_ONE_BLOCK)
+    else:
+        yield replace(one, minor=less < thresholds.less_occupancy.regression_share * before.resident)
 
 
 def _features(after: ComparedRecord, was: Code, now: Code) -> Iterator[Finding]:

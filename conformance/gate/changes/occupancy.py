@@ -23,8 +23,7 @@ The sources of the limits:
   of more than one wave, and all of gfx1250. The waves by registers are those that LLVM itself states for 1,591 of
   1,634 kernels that Triton 3.7.1 compiled for the four targets; the other 43 ask it for fewer (``waves_per_eu``).
 
-What records do not keep is left out: clusters, scalar registers (which cost gfx9 one wave of eight at most), and what
-a persistent kernel leaves free, because it starts one block for each multiprocessor whatever fits.
+What records do not keep is left out: clusters, and scalar registers, which cost gfx9 one wave of eight at most.
 """
 
 from __future__ import annotations

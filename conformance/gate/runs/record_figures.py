@@ -61,7 +61,8 @@ class Timing(Struct, frozen=True, gc=False):
 
 
 class Observed(Struct, frozen=True, gc=False):
-    """``compile_s`` are seconds of processor time; ``outputs`` are digests of bits by fill."""
+    """``compile_s`` are seconds of processor time; ``outputs`` are digests of bits by fill. ``persistent``: the kernel
+    starts one block for each multiprocessor."""
 
     resources: Resources | None = None
     code: Code | None = None
@@ -69,6 +70,7 @@ class Observed(Struct, frozen=True, gc=False):
     outputs: Mapping[str, str] | None = None
     compile_s: Annotated[float, Meta(ge=0, le=LARGEST)] | None = None
     compile_cached: Any = None
+    persistent: bool = False
 
     def __post_init__(self) -> None:
         if self.compile_s is not None and 0 < self.compile_s < SMALLEST:

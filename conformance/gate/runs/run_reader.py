@@ -46,7 +46,7 @@ class ComparedRecord(msgspec.Struct, frozen=True, gc=False):
     parts of ``observed``, None where the record lacks them. ``timed`` is the problem that was timed, or was to be;
     ``samples`` are its measurements in ascending microseconds (only the recorded median where there are no others);
     ``refused`` says why there are none. ``compile_s`` are seconds of processor time, None for a compilation taken from
-    a cache.
+    a cache. ``persistent``: the kernel starts one block for each multiprocessor.
     """
 
     case: str
@@ -69,6 +69,7 @@ class ComparedRecord(msgspec.Struct, frozen=True, gc=False):
     samples: Sequence[float]
     refused: str
     reason_detail: str = ""
+    persistent: bool = False
 
 
 class ComparedRecords(Mapping[str, ComparedRecord]):
@@ -263,6 +264,7 @@ def _record(line: _Line) -> ComparedRecord:
         run.ordered() if run else (),
         run.refused if run else "",
         reason.detail[:DETAIL_LIMIT] if reason else "",
+        observed.persistent,
     )
 
 
