@@ -143,6 +143,7 @@ COMMANDS: dict[str, dict[str, Way]] = {
         f"{SMALL} --run-dir reports/monday": Copied(),
         f"{SMALL} --run-dir reports/tuesday": Copied(),
         "conformance compare reports/monday reports/tuesday": Run(says="SAFE"),
+        "conformance compare reports/monday reports/tuesday --thresholds thresholds.toml": Run(says="SAFE"),
         f"{IN_TWO_MINUTES} reports/waived --waivers waivers.toml": Read(Why.DOWNLOADS),
         "conformance matrix stacks.toml": Read(Why.DOWNLOADS),
         "conformance compare reports/monday reports/tuesday --html reports/change.html": Run(),
