@@ -14,6 +14,7 @@ from typing import Any
 
 from conformance import codegen_checks
 from conformance.codegen_checks import FEATURES, SPILL
+from conformance.execution import code_structure
 from conformance.execution.compilation import Artefact
 from conformance.gate.runs.nvidia_tools import assembler_version
 from conformance.machine.kept_answers import kept_answer, source_digest
@@ -32,13 +33,14 @@ ELF_MAGIC = b"\x7fELF"
 def describe(artefact: Artefact, target: Target, *, disassemble: bool) -> dict[str, Any]:
     """``features`` that the code has, ``bytes`` and ``sha256`` of its machine code, and ``instructions``: how often
     each operation occurs in ``instructions_of``, which is "sass" if NVIDIA's code is to be disassembled (a quarter of
-    a second for each kernel) and can be, else "ptx", or "amdgcn". ``assembler`` is the version of the ptxas that Triton
+    a second for each kernel) and can be, else "ptx", or "amdgcn". ``sync`` are the counts of
+    :func:`~conformance.execution.code_structure.structure`. ``assembler`` is the version of the ptxas that Triton
     calls for NVIDIA's ``target``. Of the code of another vendor there are only the features: nobody knows its
     binary."""
     binary = artefact.stages.get("cubin") or artefact.stages.get("hsaco")
     about = [path for path in (binary, artefact.stages.get("ptx") or artefact.stages.get("amdgcn")) if path is not None]
     about = about or list(artefact.stages.values())  # another vendor's
-    code = source_digest(sys.modules[__name__], codegen_checks)
+    code = source_digest(sys.modules[__name__], codegen_checks, code_structure)
     name = f"code-{target.id}-{'sass' if disassemble else 'text'}"
     try:
         figures: dict[str, Any] = kept_answer(
@@ -59,7 +61,9 @@ def _figures(artefact: Artefact, target: Target, binary: Path | None, disassembl
         code = b"".join(machine_code(binary.read_bytes()))
         figures |= {"bytes": len(code), "sha256": hashlib.sha256(code).hexdigest()}
     stage, counted = _instructions(artefact, target, disassemble)
-    return figures | {"instructions_of": stage, "instructions": dict(counted.most_common())}
+    text = "ptx" if target.vendor == "nvidia" else "amdgcn"
+    sync = code_structure.structure(text, artefact.stages[text].read_text())
+    return figures | {"instructions_of": stage, "instructions": dict(counted.most_common()), "sync": sync}
 
 
 def _instructions(artefact: Artefact, target: Target, disassemble: bool) -> tuple[str, Counter[str]]:
@@ -105,8 +109,17 @@ _PROGBITS = 1
 
 
 def _ptx(artefact: Artefact) -> Counter[str]:
-    names = (word.rstrip(";").split(".") for word in _operations(artefact.stages["ptx"], "ptx"))
-    return Counter(".".join(parts[: _PTX_PARTS.get(parts[0], 1)]) for parts in names)
+    return Counter(map(ptx_name, _operations(artefact.stages["ptx"], "ptx")))
+
+
+def ptx_name(word: str) -> str:
+    """An operation of PTX without the modifiers that do not say what it does, in one of its spellings: ``.shared`` is
+    ``.shared::cta``, and ``bar`` an aligned ``barrier``."""
+    word = word.rstrip(";").replace("::cta", "").replace(".cta.", ".")
+    if word == "barrier.sync.aligned":
+        word = "bar." + word.removeprefix("barrier.")
+    parts = word.split(".")
+    return ".".join(parts[: _PTX_PARTS.get(parts[0], 1)])
 
 
 def _amdgcn(artefact: Artefact) -> Counter[str]:

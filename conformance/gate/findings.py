@@ -29,6 +29,9 @@ class Kind(str, Enum):
     LOST_COVERAGE = "LOST_COVERAGE"  # ran before; refused, not run or missing now
     FEATURE_LOST = "FEATURE_LOST"
     LIMIT_CROSSED = "LIMIT_CROSSED"  # within the target's limit before, past it now
+    WAIT_MOVED = "WAIT_MOVED"  # a wait for copies that no barrier follows any more
+    LDS_ACROSS_BARRIER = "LDS_ACROSS_BARRIER"  # an access that is open while a barrier is passed
+    ACCUMULATOR_MOVED = "ACCUMULATOR_MOVED"  # out of tensor memory and back within the loop
     MORE_SPILLS = "MORE_SPILLS"
     LESS_OCCUPANCY = "LESS_OCCUPANCY"  # fewer blocks or waves are resident on a multiprocessor
     SLOWER = "SLOWER"
@@ -37,6 +40,7 @@ class Kind(str, Enum):
     MORE_REGISTERS = "MORE_REGISTERS"
     LARGER_CODE = "LARGER_CODE"
     SLOWER_COMPILE = "SLOWER_COMPILE"
+    SYNC_CHANGED = "SYNC_CHANGED"  # other counts of instructions that synchronise, or use tensor memory in loops
     OTHER_INSTRUCTIONS = "OTHER_INSTRUCTIONS"  # the mix of instructions changed
     AMBIGUOUS = "AMBIGUOUS"  # the times neither differ by the threshold nor agree within it
     NEW_EXPECTED_FAIL = "NEW_EXPECTED_FAIL"  # fails as an expected failure says, where the baseline passed
@@ -57,11 +61,12 @@ class Kind(str, Enum):
 
 _REGRESSIONS = (
     *(Kind.NEW_CRASH, Kind.NEW_FAIL, Kind.NONDETERMINISTIC, Kind.LOST_COVERAGE),
-    *(Kind.FEATURE_LOST, Kind.LIMIT_CROSSED, Kind.MORE_SPILLS, Kind.LESS_OCCUPANCY, Kind.SLOWER),
+    *(Kind.FEATURE_LOST, Kind.LIMIT_CROSSED, Kind.WAIT_MOVED, Kind.LDS_ACROSS_BARRIER, Kind.ACCUMULATOR_MOVED),
+    *(Kind.MORE_SPILLS, Kind.LESS_OCCUPANCY, Kind.SLOWER),
 )
 _WARNINGS = (
     *(Kind.BEST_CONFIG_MOVED, Kind.MORE_SHARED_MEMORY, Kind.MORE_REGISTERS, Kind.LARGER_CODE, Kind.SLOWER_COMPILE),
-    *(Kind.OTHER_INSTRUCTIONS, Kind.NEW_EXPECTED_FAIL, Kind.STILL_FAIL),
+    *(Kind.SYNC_CHANGED, Kind.OTHER_INSTRUCTIONS, Kind.NEW_EXPECTED_FAIL, Kind.STILL_FAIL),
 )
 #: The severity of each kind. A finding that is ``minor`` has a lesser one.
 SEVERITY: Mapping[Kind, Severity] = {
@@ -80,6 +85,11 @@ MEANING: Mapping[Kind, str] = {
     Kind.FEATURE_LOST: "compiles to code that no longer uses a feature of the hardware",
     Kind.LIMIT_CROSSED: "needs more than the hardware has, and cannot be launched there",
     Kind.MORE_SPILLS: "keeps more registers in memory, which costs time",
+    Kind.WAIT_MOVED: "waits for its copies and then uses shared memory without a barrier, so it may read what other "
+    "threads have not copied yet",
+    Kind.LDS_ACROSS_BARRIER: "passes a barrier before its access of shared memory has ended, so other waves may see or "
+    "overwrite what they must not",
+    Kind.ACCUMULATOR_MOVED: "moves its sum out of tensor memory and back within the loop, which costs time",
     Kind.LESS_OCCUPANCY: "leaves room for fewer blocks at a time on each multiprocessor, which may cost time",
     Kind.SLOWER: "takes longer on the device",
     Kind.BEST_CONFIG_MOVED: "is fastest with another config than before",
@@ -87,6 +97,7 @@ MEANING: Mapping[Kind, str] = {
     Kind.MORE_REGISTERS: "needs more registers",
     Kind.LARGER_CODE: "compiles to more code",
     Kind.SLOWER_COMPILE: "takes longer to compile",
+    Kind.SYNC_CHANGED: "has other counts of instructions that synchronise or that use tensor memory in loops",
     Kind.OTHER_INSTRUCTIONS: "compiles to another mix of instructions",
     Kind.AMBIGUOUS: "has times that are neither equal nor clearly different",
     Kind.NEW_EXPECTED_FAIL: "fails as a list of known defects says; it passed before",

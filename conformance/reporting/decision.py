@@ -16,7 +16,7 @@ WHOLE_TIERS = ("full", "exhaustive")
 
 
 #: Regressions that make nothing wrong.
-COST_TIME = {Kind.FEATURE_LOST, Kind.MORE_SPILLS, Kind.LESS_OCCUPANCY, Kind.SLOWER}
+COST_TIME = {Kind.FEATURE_LOST, Kind.ACCUMULATOR_MOVED, Kind.MORE_SPILLS, Kind.LESS_OCCUPANCY, Kind.SLOWER}
 
 
 def not_looked_at(comparison: Comparison, info: RunInfo | None, folder: Path) -> list[str]:

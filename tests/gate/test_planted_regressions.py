@@ -106,6 +106,21 @@ def other_instructions(one: Record) -> None:
     one["observed"]["code"]["instructions"]["MOV"] = 200
 
 
+def synchronising(**counts: int) -> Callable[[Record], None]:
+    """Changes counts of synchronising instructions; 0 removes one."""
+
+    def change(one: Record) -> None:
+        sync = {
+            "barrier": 4,
+            "wait": 40,
+            "tcgen05.ld in loops": 2,
+            **{name.replace("_", " "): n for name, n in counts.items()},
+        }
+        one["observed"]["code"]["sync"] = {name: count for name, count in sync.items() if count}
+
+    return change
+
+
 def no_device(one: Record) -> None:
     one.update(status="not-run", executor=None, reason={"code": "no-device", "subject": "device", "detail": "none"})
 
@@ -395,6 +410,73 @@ def test_two_crashes_of_the_compiler_are_two_groups_and_one_in_two_kernels_is_on
         "crash: Assertion `n < 4' failed at Pipeline.cpp:40": 24,
         "crash: LLVM ERROR: CONFIG cannot be selected": 24,
     }
+
+
+@pytest.mark.parametrize(
+    ("now", "expected", "cause"),
+    [
+        ({"barrier": 5}, {"SYNC_CHANGED": 8}, "other count of barrier on sm_90"),
+        ({"tcgen05.ld in loops": 4, "barrier": 5}, {"SYNC_CHANGED": 8}, "other count of tcgen05.ld in loops on sm_90"),
+        ({"tcgen05.ld in loops": 0}, {"SYNC_CHANGED": 8}, "other count of tcgen05.ld in loops on sm_90"),
+        ({"wait": 51}, {"SYNC_CHANGED": 8}, "other count of wait on sm_90"),
+        ({"wait": 49}, {}, None),
+        ({"accumulator round trips": 1}, {"ACCUMULATOR_MOVED": 8}, "accumulator round trips on sm_90"),
+        ({"waits behind their barrier": 1}, {"WAIT_MOVED": 8}, "waits behind their barrier on sm_90"),
+        ({"LDS stores open at a barrier": 3}, {"LDS_ACROSS_BARRIER": 8}, "LDS stores open at a barrier on sm_90"),
+        ({"LDS loads open at a barrier": 3}, {"LDS_ACROSS_BARRIER": 8}, "LDS loads open at a barrier on sm_90"),
+    ],
+    ids=str,
+)
+def test_other_synchronisation_has_its_name(compared, now, expected, cause):
+    before = copy.deepcopy(BASE)
+    for one in before:
+        synchronising()(one)
+    comparison = compared(changed(before, synchronising(**now), **KERNEL), before)
+    assert kinds(comparison) == expected
+    assert not cause or comparison.groups[0].cause == cause
+    # the times of an accumulator that moves are the same here, so that it is a warning
+    assert comparison.safe == (not expected or bool(expected.keys() & {"SYNC_CHANGED", "ACCUMULATOR_MOVED"}))
+
+
+def test_an_accumulator_that_moves_is_a_regression_where_no_time_says_otherwise(compared):
+    moved = synchronising(**{"accumulator round trips": 1})
+    before = copy.deepcopy(BASE)
+    for one in before:
+        synchronising()(one)
+        del one["observed"]["run"]
+    comparison = compared(changed(before, moved, **KERNEL), before)
+    assert kinds(comparison) == {"ACCUMULATOR_MOVED": 8}
+    assert not comparison.safe
+
+
+def test_loads_of_a_new_ping_pong_schedule_are_another_synchronisation_and_no_regression(compared):
+    before = copy.deepcopy(BASE)
+    for one in before:
+        synchronising()(one)
+    scheduled = synchronising(**{"priority": 8, "LDS loads open at a barrier": 3})
+    comparison = compared(changed(before, scheduled, **KERNEL), before)
+    assert kinds(comparison) == {"SYNC_CHANGED": 8}
+    assert "LDS loads open at a barrier 3" in comparison.groups[0].findings[0].after
+
+
+def test_structure_that_one_side_does_not_record_is_not_compared(compared):
+    comparison = compared(changed(BASE, synchronising(**{"waits behind their barrier": 1}), **KERNEL))
+    assert comparison.groups == ()
+
+
+def test_synchronisation_of_the_machine_code_counts_too_and_a_feature_explains_it(compared):
+    def more_barriers(one: Record) -> None:
+        synchronising()(one)
+        one["observed"]["code"] |= {"instructions": {"BAR": 3, "FFMA": 500}, "instructions_of": "sass"}
+
+    before = changed(BASE, more_barriers)
+    fewer = observing("code", instructions={"BAR": 2, "FFMA": 500})
+    comparison = compared(changed(before, fewer, **KERNEL), before)
+    assert kinds(comparison) == {"SYNC_CHANGED": 8}
+    assert comparison.groups[0].cause == "other count of BAR in SASS on sm_90"
+    features = [*record()["observed"]["code"]["features"], "ASYNC_COPY"]
+    gained = observing("code", instructions={"BAR": 2, "FFMA": 500}, features=features)
+    assert kinds(compared(changed(before, gained, **KERNEL), before)) == {"FEATURE_GAINED": 8}
 
 
 def test_slower_compilation_is_reported_per_kernel_and_target(compared):

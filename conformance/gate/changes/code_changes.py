@@ -1,4 +1,4 @@
-"""Compares the code of a case: features, limits, spills, occupancy, shared memory, registers, size and instructions."""
+"""Compares the code of a case: features, limits, spills, occupancy, sizes, structure and instructions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from conformance.gate.changes.occupancy import occupancy
-from conformance.gate.changes.status_changes import finding
+from conformance.gate.changes.status_changes import about, finding
+from conformance.gate.changes.sync_changes import count_findings, fault_findings
 from conformance.gate.changes.thresholds import DEFAULT, SpillThresholds, Thresholds
 from conformance.gate.findings import Finding, Kind
 from conformance.gate.runs.record_figures import Code, Resources
@@ -22,6 +23,10 @@ _BETTER = {
     "MMA": {"WGMMA", "TCGEN05"},
     "WGMMA": {"TCGEN05"},
 }
+#: Findings that explain other counts of synchronising instructions.
+_EXPLAINING = (
+    *(Kind.FEATURE_LOST, Kind.FEATURE_GAINED, Kind.WAIT_MOVED, Kind.LDS_ACROSS_BARRIER, Kind.ACCUMULATOR_MOVED),
+)
 #: How many instructions of a changed mix are shown.
 SHOWN_INSTRUCTIONS = 4
 #: The feature for spills. Not compared as a feature: spills are counted.
@@ -56,6 +61,9 @@ def code_findings(before: ComparedRecord, after: ComparedRecord, thresholds: Thr
         findings += _occupancies(after, before.resources, after.resources, thresholds)
     if before.code is not None and after.code is not None and not identical:
         findings += _features(after, before.code, after.code)
+        findings += fault_findings(after, before.code, after.code)
+        if not any(one.kind in _EXPLAINING for one in findings):
+            findings += count_findings(after, before.code, after.code, thresholds.sync_changed.share)
         if before.code.bytes and after.code.bytes:
             size = _Figure(Kind.LARGER_CODE, Kind.SMALLER_CODE, "bytes", thresholds.larger_code.share, 1)
             findings += size.changes(after, before.code.bytes, after.code.bytes)
@@ -117,7 +125,7 @@ def verdict_findings(
         kind, check = kind_of_check(name), Check.parse(name)
         if kind is None or name in earlier or (kind is not Kind.FEATURE_LOST and kind in kinds):
             continue
-        cause = _about(f"{check.subject} lost" if kind is Kind.FEATURE_LOST else check.group, after)
+        cause = about(f"{check.subject} lost" if kind is Kind.FEATURE_LOST else check.group, after)
         if (kind, cause) not in causes:
             causes.add((kind, cause))
             kinds.add(kind)
@@ -136,11 +144,6 @@ def _few_more(before: ComparedRecord | None, after: ComparedRecord, limits: Spil
     return was.spills < now.spills and _small(was, now, limits)
 
 
-def _about(what: str, record: ComparedRecord) -> str:
-    """A cause that names the target: the same loss on two targets has two causes, since their compilers differ."""
-    return f"{what} on {record.target}" if record.target else what
-
-
 def _identical(before: ComparedRecord, after: ComparedRecord) -> bool:
     was, now = before.code, after.code
     return was is not None and now is not None and was.sha256 is not None and was.sha256 == now.sha256
@@ -153,7 +156,7 @@ def _limits(before: ComparedRecord, after: ComparedRecord) -> Iterator[Finding]:
     if new and before.resources is not None:
         text = "; ".join(text for _, text in new)
         which = sorted({part.partition(":")[0].strip()[:40] for _, texts in new for part in texts.split("; ")})
-        cause = _about(f"past the limit of {', '.join(which)}", after)
+        cause = about(f"past the limit of {', '.join(which)}", after)
         yield finding(Kind.LIMIT_CROSSED, after, cause, "within the target's limits", text[:200])
 
 
@@ -172,7 +175,7 @@ class _Figure:
         if abs(now - was) < self.least or abs(now - was) <= self.share * min(was, now):
             return
         kind = self.more if now > was else self.less
-        cause = _about(kind.value.lower().replace("_", " "), after)
+        cause = about(kind.value.lower().replace("_", " "), after)
         shown = f"{was:g} {self.unit}", f"{now:g} {self.unit}"
         grown = finding(kind, after, cause, *shown, ratio=now / was if was else None)
         yield grown if was else replace(grown, from_zero=now)
@@ -223,7 +226,7 @@ def _occupancies(after: ComparedRecord, was: Resources, now: Resources, threshol
     kind = Kind.LESS_OCCUPANCY if less > 0 else Kind.MORE_OCCUPANCY
     cause = f"less occupancy for {current.limit}" if less > 0 else "more occupancy"
     ratio = current.resident / before.resident if before.resident else None
-    one = finding(kind, after, _about(cause, after), str(before), str(current), ratio=ratio)
+    one = finding(kind, after, about(cause, after), str(before), str(current), ratio=ratio)
     if after.persistent and current.blocks:
         yield replace(one, minor=True, detail=_ONE_BLOCK)
     else:
@@ -240,9 +243,9 @@ def _features(after: ComparedRecord, was: Code, now: Code) -> Iterator[Finding]:
     shown = ", ".join(sorted(had)) or "none", ", ".join(sorted(has)) or "none"
     for feature in sorted(lost - outdone):
         instead = f"instead: {', '.join(sorted(fallback))}" if fallback else ""
-        yield finding(Kind.FEATURE_LOST, after, _about(f"{feature} lost", after), *shown, detail=instead)
+        yield finding(Kind.FEATURE_LOST, after, about(f"{feature} lost", after), *shown, detail=instead)
     for feature in sorted(gained - fallback):
-        yield finding(Kind.FEATURE_GAINED, after, _about(f"{feature} gained", after), *shown)
+        yield finding(Kind.FEATURE_GAINED, after, about(f"{feature} gained", after), *shown)
 
 
 def _instructions(
@@ -258,7 +261,7 @@ def _instructions(
     for what, pattern in _INSTRUCTIONS.items():
         lost = [name for name in gone if pattern.search(name)]
         if lost and not any(count and pattern.search(name) for name, count in now.items()):
-            cause = _about(f"no {what} instruction left", after)
+            cause = about(f"no {what} instruction left", after)
             yield finding(Kind.FEATURE_LOST, after, cause, _counts(was, lost), "none")
             return
         vanished += sorted(lost)
@@ -269,7 +272,7 @@ def _instructions(
     split = [name for name in _PACKED if _is_split(name, was, now)]
     if split:
         names = {*split, *(_PACKED[name] for name in split)}
-        cause = _about(f"packed {', '.join(split)} became scalar instructions", after)
+        cause = about(f"packed {', '.join(split)} became scalar instructions", after)
         yield finding(Kind.FEATURE_LOST, after, cause, _counts(was, names), _counts(now, names))
         return
     cause = f"{', '.join(vanished)} vanished" if vanished else "another mix of instructions"
@@ -279,7 +282,7 @@ def _instructions(
     yield finding(
         Kind.OTHER_INSTRUCTIONS,
         after,
-        _about(cause[:200], after),
+        about(cause[:200], after),
         _counts(was, names),
         _counts(now, names),
         detail=detail,

@@ -82,6 +82,11 @@ def finding(
     return Finding(kind, record.case, record.kernel, record.target, cause, before, after, ratio, detail)
 
 
+def about(what: str, record: ComparedRecord) -> str:
+    """A cause that names the target: the same loss on two targets has two causes, since their compilers differ."""
+    return f"{what} on {record.target}" if record.target else what
+
+
 def status_finding(
     before: ComparedRecord | None, after: ComparedRecord | None, absence: Callable[[ComparedRecord], str]
 ) -> Finding | None:

@@ -82,6 +82,12 @@ class InstructionThresholds(KindThresholds, frozen=True, kw_only=True):
     share: Part = 0.10
 
 
+class SyncThresholds(KindThresholds, frozen=True, kw_only=True):
+    """Waits and cache control of AMD's code move with every schedule. Of all else that synchronises each one counts."""
+
+    share: Share = 0.25
+
+
 class CompileThresholds(KindThresholds, frozen=True, kw_only=True):
     """Compile time is processor time, measured once, beside others that share caches and cores: only the median over
     several cases of a kernel counts."""
@@ -100,6 +106,7 @@ class Thresholds(Struct, frozen=True, kw_only=True):
     more_registers: RegisterThresholds = RegisterThresholds()
     more_shared_memory: SharedMemoryThresholds = SharedMemoryThresholds()
     larger_code: CodeThresholds = CodeThresholds()
+    sync_changed: SyncThresholds = SyncThresholds()
     other_instructions: InstructionThresholds = InstructionThresholds()
     slower_compile: CompileThresholds = CompileThresholds()
 
@@ -121,6 +128,7 @@ class Thresholds(Struct, frozen=True, kw_only=True):
             "occupancy as a regression": self.less_occupancy.regression_share,
             "code bytes": self.larger_code.share,
             "instruction mix": self.other_instructions.share,
+            "waits of AMD's code": self.sync_changed.share,
             "compile time": compiling.share,
             "compile time, at least cases": compiling.cases,
             "compile time, at least seconds": compiling.seconds,

@@ -20,7 +20,7 @@ _Choice = tuple[str, str, str, str]  # kernel, problem, dtype and variant, targe
 
 
 #: What may cost time. Where the time was measured, it decides whether it did.
-_MAY_COST = (Kind.MORE_SPILLS, Kind.LESS_OCCUPANCY)
+_MAY_COST = (Kind.ACCUMULATOR_MOVED, Kind.MORE_SPILLS, Kind.LESS_OCCUPANCY)
 
 
 def weighed(finding: Finding, before: ComparedRecord, after: ComparedRecord, thresholds: Thresholds) -> Finding:

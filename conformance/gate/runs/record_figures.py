@@ -16,6 +16,15 @@ SMALLEST = 1e-9
 #: The most measurements of one record: with more, the exact binomial sums would take seconds.
 SAMPLES_LIMIT = 1000
 
+#: What a record counts of a kernel's structure besides its synchronising instructions: loops in which an accumulator
+#: leaves tensor memory and comes back, waits for copies that a barrier no longer follows, and accesses of LDS that are
+#: open at a barrier. Triton's ping-pong schedule keeps loads open; it also sets priorities.
+ROUND_TRIPS = "accumulator round trips"
+LATE_WAITS = "waits behind their barrier"
+OPEN_LOADS = "LDS loads open at a barrier"
+OPEN_STORES = "LDS stores open at a barrier"
+PRIORITY = "priority"
+
 _Count = Annotated[int, Meta(ge=0, le=LARGEST)]
 _Measure = Annotated[float, Meta(ge=SMALLEST, le=LARGEST)]
 
@@ -35,7 +44,8 @@ class Resources(Struct, frozen=True, gc=False):
 
 class Code(Struct, frozen=True, gc=False):
     """A kernel's code: ``bytes`` and ``sha256`` of the machine code, ``instructions`` how often each occurs in
-    ``instructions_of``, ``assembler`` the version of the ptxas that made it."""
+    ``instructions_of``, ``assembler`` the version of the ptxas that made it, ``sync`` counts of synchronising
+    instructions and of what is above."""
 
     features: Sequence[str] = ()
     instructions: Mapping[str, _Count] = {}
@@ -43,6 +53,7 @@ class Code(Struct, frozen=True, gc=False):
     bytes: _Count | None = None
     sha256: str | None = None
     assembler: str | None = None
+    sync: Mapping[str, _Count] | None = None
 
 
 class Timing(Struct, frozen=True, gc=False):

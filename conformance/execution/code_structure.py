@@ -1,0 +1,201 @@
+"""How compiled code synchronises, in small counts: what waits, and what may race or cost time where order matters.
+
+The text of one kernel becomes a graph of instructions. An access is followed along all paths until something settles
+it, so a scheduler that only moves other instructions changes no count. A loop is the range from a label to a jump back
+to it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from conformance.gate.runs.record_figures import LATE_WAITS, OPEN_LOADS, OPEN_STORES, PRIORITY, ROUND_TRIPS
+
+#: Instructions after which the paths from one place are given up on.
+STEPS_LIMIT = 4000
+#: More accesses than AMD's counters can hold.
+MOST_OPEN = 64
+
+_LABEL = re.compile(r"([$\w.]+):(?!:)")
+_PREDICATE = re.compile(r"@!?%?\w+\s+")
+_LGKM = re.compile(r"\blgkmcnt\((\d+)\)")
+#: What does not simply go on with the next instruction.
+_LEAVES = re.compile(r"(bra|brx|ret|exit|trap|s_c?branch\w*|s_endpgm|s_setpc_b64)(?![a-z_])")
+#: The kinds of instructions that are counted, everywhere and in loops: patterns of their names by stage.
+_COUNTED = {
+    "ptx": {
+        "barrier": re.compile(r"bar(rier)?\."),
+        "mbarrier wait": re.compile(r"mbarrier\.(try|test)_wait"),
+        "mbarrier arrive": re.compile(r"mbarrier\.arrive"),
+        "fence": re.compile(r"fence\.|membar\."),
+        "cp.async wait": re.compile(r"cp\.async\.(bulk\.)?wait"),
+        "wgmma wait": re.compile(r"wgmma\.wait"),
+        "wgmma fence": re.compile(r"wgmma\.(fence|commit)"),
+        "tcgen05 wait": re.compile(r"tcgen05\.wait"),
+        "tcgen05 commit": re.compile(r"tcgen05\.(commit|fence)"),
+    },
+    "amdgcn": {
+        "barrier": re.compile(r"s_barrier(_signal)?$"),
+        "wait": re.compile(r"s_waitcnt|s_wait_(?!alu|xcnt)\w*cnt"),
+        "cache control": re.compile(r"buffer_(gl|inv|wbl)|global_(inv|wb)"),
+        PRIORITY: re.compile(r"s_setprio$"),
+    },
+}
+_IN_LOOPS = {
+    "tcgen05.ld in loops": re.compile(r"tcgen05\.ld\b"),
+    "tcgen05.st in loops": re.compile(r"tcgen05\.st\b"),
+}
+#: Of both stages: a barrier, a wait for copies to shared memory, and what uses it.
+_BARRIER = re.compile(r"m?bar(rier)?\.|s_barrier")
+_ASYNC_WAIT = re.compile(r"cp\.async\.(bulk\.)?wait|s_wait_(async|tensor)cnt")
+_MMA = re.compile(r"tcgen05\.mma\b")
+_SHARED_MEMORY = re.compile(r"(ld|st)\.shared|(ld|st)matrix|wgmma\.mma_async|tcgen05\.mma\b|ds_(read|load|write|store)")
+_LDS_LOAD = re.compile(r"ds_(read|load)")
+_LDS = re.compile(r"ds_(?!bpermute|permute|swizzle|nop|gws)")
+
+
+@dataclass
+class Code:
+    """A kernel's instructions: the operation of each, its operands as text and the numbers of those that may follow."""
+
+    operations: list[str] = field(default_factory=list)
+    operands: list[str] = field(default_factory=list)
+    successors: list[tuple[int, ...]] = field(default_factory=list)
+
+    def loops(self) -> list[range]:
+        """The instructions of each loop."""
+        return [range(to, at + 1) for at, nexts in enumerate(self.successors) for to in nexts if to <= at]
+
+    def numbers(self, pattern: re.Pattern[str]) -> list[int]:
+        """The numbers of the instructions whose operation matches."""
+        matching = {operation for operation in set(self.operations) if pattern.match(operation)}
+        return [at for at, operation in enumerate(self.operations) if operation in matching] if matching else []
+
+    def moves_accumulators(self, loop: range) -> bool:
+        """Whether ``loop`` both loads from tensor memory and stores to it."""
+        operations = {self.operations[at] for at in loop}
+        return all(any(pattern.match(one) for one in operations) for pattern in _IN_LOOPS.values())
+
+
+def structure(stage: str, text: str) -> dict[str, int]:
+    """What the kernel in ``text`` of ``stage`` ("ptx" or "amdgcn") has of each kind of synchronising instruction, of
+    tensor-memory accesses in loops and of what may go wrong; only what there is."""
+    code = parsed(stage, text)
+    counts = {name: len(code.numbers(pattern)) for name, pattern in _COUNTED[stage].items()}
+    if stage == "ptx":
+        loops = code.loops()
+        inside = {at for loop in loops for at in loop}
+        counts |= {name: len(inside.intersection(code.numbers(pattern))) for name, pattern in _IN_LOOPS.items()}
+        counts[ROUND_TRIPS] = sum(map(code.moves_accumulators, _smallest(loops, code.numbers(_MMA))))
+    else:
+        kept_open = Counter(_LDS_LOAD.match(code.operations[at]) is not None for at in _open_at_barriers(code))
+        counts |= {OPEN_LOADS: kept_open[True], OPEN_STORES: kept_open[False]}
+    counts[LATE_WAITS] = sum(_is_behind_its_barrier(code, at) for at in code.numbers(_ASYNC_WAIT))
+    return {name: count for name, count in counts.items() if count}
+
+
+def _smallest(loops: Iterable[range], numbers: Iterable[int]) -> set[range]:
+    """The innermost loop of each instruction of ``numbers`` that is in one."""
+    around = ([loop for loop in loops if number in loop] for number in numbers)
+    return {min(each, key=len) for each in around if each}
+
+
+def _is_behind_its_barrier(code: Code, wait: int) -> bool:
+    """Whether shared memory is used behind ``wait``, a wait for asynchronous copies, before a barrier: what other
+    threads copied is there only behind one."""
+    waiting, seen = [*code.successors[wait]], set[int]()
+    while waiting and len(seen) < STEPS_LIMIT:
+        at = waiting.pop()
+        operation = code.operations[at]
+        if at in seen or _BARRIER.match(operation) or _ASYNC_WAIT.match(operation):
+            continue
+        if _SHARED_MEMORY.match(operation):
+            return True
+        seen.add(at)
+        waiting += code.successors[at]
+    return False
+
+
+def _open_at_barriers(code: Code) -> set[int]:
+    """The LDS accesses that some path brings to a barrier without a wait for them.
+
+    Accesses end in the order in which they began. So the paths are followed back from each barrier, with the number of
+    accesses that the waits on the way leave open.
+    """
+    before: dict[int, list[int]] = {}
+    for at, following in enumerate(code.successors):
+        for to in following:
+            before.setdefault(to, []).append(at)
+    opened: set[int] = set()
+    for barrier in code.numbers(_COUNTED["amdgcn"]["barrier"]):
+        waiting, seen = [(at, MOST_OPEN) for at in before.get(barrier, ())], set[int]()
+        while waiting and len(seen) < STEPS_LIMIT:
+            at, left = waiting.pop()
+            operation = code.operations[at]
+            left = min(left, _left_open(operation, code.operands[at]))
+            if at in seen or left <= 0 or operation.startswith("s_barrier"):
+                continue
+            seen.add(at)
+            if operation.startswith("ds_"):
+                left -= 1
+                if _LDS.match(operation):
+                    opened.add(at)
+            waiting += [(to, left) for to in before.get(at, ())]
+    return opened
+
+
+def _left_open(operation: str, operands: str) -> int:
+    """How many LDS accesses an instruction leaves open at most."""
+    if operation == "s_waitcnt":
+        match = _LGKM.search(operands)
+        return int(match[1]) if match else MOST_OPEN
+    if operation.startswith("s_wait_") and "dscnt" in operation:
+        return int(operands.split()[0], 0) & 0x3F  # the other counter is in the bits above
+    return MOST_OPEN
+
+
+def parsed(stage: str, text: str) -> Code:
+    """The instructions of ``text``, which is PTX or AMD's assembly, with their successors."""
+    comment, code = ("//" if stage == "ptx" else ";"), Code()
+    labels: dict[str, list[int]] = {}
+    tables: dict[str, list[str]] = {}
+    conditional: list[bool] = []
+    table: list[str] | None = None
+    for full in text.split("\n"):
+        line = full.partition(comment)[0].strip()
+        if line == ".amdgpu_metadata":
+            break
+        if match := _LABEL.match(line):
+            labels.setdefault(match[1], []).append(len(code.operations))
+            line = line[match.end() :].strip()
+            if line.startswith(".branchtargets"):
+                table, line = tables.setdefault(match[1], []), line.partition(" ")[2]
+        if table is not None:
+            table += re.findall(r"[$\w]+", line)
+            table = None if line.endswith(";") else table
+            continue
+        bare = _PREDICATE.sub("", line, count=1) if line.startswith("@") else line
+        if bare[:1].isalpha():
+            operation, *operands = bare.rstrip(";").split(None, 1)
+            code.operations.append(operation)
+            code.operands.append(operands[0] if operands else "")
+            conditional.append(bare is not line)
+    for at, operation in enumerate(code.operations):
+        following = (at + 1,) if at + 1 < len(code.operations) else ()
+        if _LEAVES.match(operation):
+            stays = conditional[at] or operation.startswith("s_cbranch")
+            following = (*_targets(at, code.operands[at], labels, tables), *(following if stays else ()))
+        code.successors.append(following)
+    return code
+
+
+def _targets(at: int, operands: str, labels: Mapping[str, list[int]], tables: Mapping[str, list[str]]) -> Iterator[int]:
+    """Where the jump of number ``at`` may go. A label that occurs more than once, as those of inline assembly do, is
+    the last one before the jump."""
+    for named in re.findall(r"[$\w.]+", operands)[-1:]:
+        for label in tables.get(named, [named]):
+            if places := labels.get(label):
+                yield max((place for place in places if place <= at), default=places[0])

@@ -1,0 +1,66 @@
+"""Compares how the code of a case synchronises: what may race or cost time now, and other counts.
+
+A record holds counts alone, which were worked out when the kernel was compiled. What may go wrong is reported where it
+was not there before; a kernel that had some keeps them under :data:`~conformance.gate.findings.Kind.SYNC_CHANGED`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from conformance.gate.changes.status_changes import about, finding
+from conformance.gate.findings import Finding, Kind
+from conformance.gate.runs.record_figures import LATE_WAITS, OPEN_LOADS, OPEN_STORES, PRIORITY, ROUND_TRIPS, Code
+from conformance.gate.runs.run_reader import ComparedRecord
+
+#: What may go wrong: the kind of a finding where none was before.
+_FAULTS = {
+    ROUND_TRIPS: Kind.ACCUMULATOR_MOVED,
+    LATE_WAITS: Kind.WAIT_MOVED,
+    OPEN_STORES: Kind.LDS_ACROSS_BARRIER,
+    OPEN_LOADS: Kind.LDS_ACROSS_BARRIER,
+}
+#: Counts that move with every schedule, so that only a larger change is reported.
+_MANY = ("wait", "cache control")
+#: Instructions of NVIDIA's machine code that synchronise or that move tensor memory.
+_SASS = (
+    *("LDTM", "STTM", "SYNCS", "BAR", "DEPBAR", "LDGDEPBAR", "WARPGROUP", "WARPSYNC", "UTCBAR", "MEMBAR", "FENCE"),
+    *("ERRBAR", "CCTL"),
+)
+#: Of several counts that changed the first names the cause.
+_FIRST = ("tcgen05.ld in loops", "tcgen05.st in loops", *_FAULTS, PRIORITY)
+
+
+def fault_findings(after: ComparedRecord, was: Code, now: Code) -> Iterator[Finding]:
+    """What may race or cost time in the code ``now`` and did not in the code it ``was``."""
+    if was.sync is None or now.sync is None:
+        return
+    before = was.sync
+    for name, kind in _FAULTS.items():
+        count = now.sync.get(name, 0)
+        scheduled = name == OPEN_LOADS and now.sync.get(PRIORITY, 0) and not before.get(PRIORITY, 0)  # a new ping-pong
+        if count and not before.get(name, 0) and not scheduled:
+            yield finding(kind, after, about(name, after), f"{name}: none", f"{name}: {count}")
+
+
+def count_findings(after: ComparedRecord, was: Code, now: Code, share: float) -> Iterator[Finding]:
+    """The finding about other counts of synchronising instructions, or of tensor-memory accesses in loops. Counts that
+    move with every schedule differ if it is by more than this ``share`` of the smaller one."""
+    if was.sync is None or now.sync is None:
+        return
+    before, counts = _counts(was), _counts(now)
+    names = [*_FIRST, *(name for name in {**before, **counts} if name not in _FIRST)]
+    changed = [name for name in names if _differ(name, before.get(name, 0), counts.get(name, 0), share)]
+    if not changed:
+        return
+    shown = [", ".join(f"{name} {side.get(name, 0)}" for name in changed)[:200] for side in (before, counts)]
+    yield finding(Kind.SYNC_CHANGED, after, about(f"other count of {changed[0]}", after), shown[0], shown[1])
+
+
+def _counts(code: Code) -> Mapping[str, int]:
+    sass = code.instructions if code.instructions_of == "sass" else {}
+    return {**(code.sync or {}), **{f"{name} in SASS": sass[name] for name in _SASS if name in sass}}
+
+
+def _differ(name: str, was: int, now: int, share: float) -> bool:
+    return was != now and (name not in _MANY or abs(now - was) > share * min(was, now))

@@ -1,0 +1,172 @@
+"""What the order of instructions shows, on small kernels with and without a planted fault."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.execution.code_structure import structure
+from conformance.execution.machine_code import ptx_name
+from conformance.gate.runs.record_figures import LATE_WAITS, OPEN_LOADS, OPEN_STORES, ROUND_TRIPS
+
+RIGHT_COPIES = """
+.visible .entry k(
+	.param .u64 k_param_0
+)
+{
+	.reg .pred 	%p<3>; // bar.sync 0; in a comment
+	cp.async.cg.shared.global [ %r1 + 0 ], [ %rd1 + 0 ], 0x10, %r2;
+	cp.async.commit_group ;
+	@%p1 bra 	$L__BB0_3;
+$L__BB0_1:                              // =>This Inner Loop Header: Depth=1
+	cp.async.wait_group 	0;
+	add.s32 	%r3, %r3, 1;
+	bar.sync 	0;
+	ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r4, %r5, %r6, %r7}, [%r8];
+	cp.async.cg.shared.global [ %r1 + 0 ], [ %rd1 + 0 ], 0x10, %r2;
+	@%p2 bra 	$L__BB0_1;
+$L__BB0_3:
+	st.global.b32 	[%rd2], %r4;
+	ret;
+}
+"""
+#: The barrier that belongs behind the wait stands before it.
+LATE_WAIT = RIGHT_COPIES.replace("	cp.async.wait_group 	0;\n", "").replace(
+    "	bar.sync 	0;\n", "	bar.sync 	0;\n	cp.async.wait_group 	0;\n"
+)
+#: The same, and the wait is the last instruction of the loop: the next turn reads.
+LATE_ACROSS_THE_LOOP = (
+    RIGHT_COPIES.replace("	cp.async.wait_group 	0;\n", "")
+    .replace("	bar.sync 	0;\n", "")
+    .replace("	@%p2 bra", "	bar.sync 	0;\n	cp.async.wait_group 	0;\n	@%p2 bra")
+)
+BARRIER_ACROSS_THE_LOOP = RIGHT_COPIES.replace("	cp.async.wait_group 	0;\n", "").replace(
+    "	@%p2 bra", "	cp.async.wait_group 	0;\n	@%p2 bra"
+)
+
+
+def mma_loop(inside: str, after: str = "") -> str:
+    return f"""
+	tcgen05.st.sync.aligned.32x32b.x2.b32 [%r1 + 0], {{%r2, %r3}};
+	tcgen05.wait::st.sync.aligned;
+$L__BB0_1:
+	@%p3 tcgen05.mma.cta_group::1.kind::f16 [ %r1 + 0 ], %rd1, %rd2, %r4, %p1;
+	@%p3 tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64 [%rd5];
+
+	{{
+	.reg .pred complete;
+	waitLoop:
+	mbarrier.try_wait.parity.shared::cta.b64 complete, [%r5], %r6;
+	@!complete bra.uni waitLoop;
+	}}
+{inside}
+	@%p2 bra 	$L__BB0_1;
+{after}
+	ret;
+"""
+
+
+LOAD = "	tcgen05.ld.sync.aligned.32x32b.x2.b32 {%r2, %r3}, [%r1 + 0];\n	tcgen05.wait::ld.sync.aligned;\n"
+STORE = "	tcgen05.st.sync.aligned.32x32b.x2.b32 [%r1 + 0], {%r2, %r3};\n	tcgen05.wait::st.sync.aligned;\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "late"),
+    [(RIGHT_COPIES, 0), (LATE_WAIT, 1), (LATE_ACROSS_THE_LOOP, 1), (BARRIER_ACROSS_THE_LOOP, 0)],
+    ids=["right", "behind the barrier", "behind it, across the loop", "right across the loop"],
+)
+def test_a_wait_that_no_barrier_follows_is_counted(text, late):
+    counts = structure("ptx", text)
+    assert counts.get(LATE_WAITS, 0) == late
+    assert counts["barrier"] == (0 if "bar.sync 	0;\n" not in text else 1)
+    assert counts["cp.async wait"] == 1
+
+
+@pytest.mark.parametrize(
+    ("inside", "after", "trips", "loads"),
+    [("", LOAD, 0, 0), (LOAD + STORE, "", 1, 1), (LOAD, "", 0, 1), ("", LOAD + STORE, 0, 0)],
+    ids=["read after the loop", "out and back in the loop", "read in the loop", "out and back after the loop"],
+)
+def test_an_accumulator_that_leaves_tensor_memory_in_the_loop_of_its_mma_is_counted(inside, after, trips, loads):
+    counts = structure("ptx", mma_loop(inside, after))
+    assert counts.get(ROUND_TRIPS, 0) == trips
+    assert counts.get("tcgen05.ld in loops", 0) == loads
+    assert counts["mbarrier wait"] == counts["tcgen05 commit"] == 1
+
+
+def test_a_round_trip_in_an_outer_loop_is_not_one_of_the_mma_loop():
+    inner = mma_loop("").replace("	ret;", "")
+    text = f"$L__BB0_0:\n{inner}\n{LOAD}{STORE}	@%p9 bra 	$L__BB0_0;\n	ret;"
+    assert ROUND_TRIPS not in structure("ptx", text)
+    assert structure("ptx", text)["tcgen05.ld in loops"] == 1
+
+
+def test_jumps_through_a_table_are_followed():
+    text = """
+	cp.async.wait_group 	0;
+	brx.idx 	%r1, $L_brx_0;
+$L_brx_0: .branchtargets
+	$L__BB0_1,
+	$L__BB0_2;
+$L__BB0_1:
+	bar.sync 	0;
+$L__BB0_2:
+	ld.shared.b32 	%r4, [%r8];
+	ret;
+"""
+    assert structure("ptx", text)[LATE_WAITS] == 1
+    assert LATE_WAITS not in structure("ptx", text.replace("$L__BB0_2;\n$L__BB0_1", "$L__BB0_1;\n$L__BB0_1"))
+
+
+def amd(*lines: str) -> str:
+    body = "".join(f"\t{line}\n" for line in lines)
+    return (
+        f"k:                                      ; @k\n; %bb.0:\n{body}\ts_endpgm\n\t.amdgpu_metadata\n\ts_barrier\n"
+    )
+
+
+OPEN = [
+    (("ds_write_b64 v1, v2", "s_waitcnt lgkmcnt(0)", "s_barrier", "ds_read_b64 v3, v4"), 0, 0),
+    (("ds_write_b64 v1, v2", "s_barrier", "ds_read_b64 v3, v4"), 1, 0),
+    (("ds_write_b64 v1, v2", "s_waitcnt vmcnt(0)", "s_barrier"), 1, 0),
+    (("ds_write_b64 v1, v2", "ds_write_b64 v3, v2", "s_waitcnt lgkmcnt(1)", "s_barrier"), 1, 0),
+    (("ds_write_b64 v1, v2", "ds_read_b64 v3, v2", "s_waitcnt vmcnt(3) lgkmcnt(1)", "s_barrier"), 0, 1),
+    (("ds_store_b64 v1, v2", "s_wait_dscnt 0x0", "s_barrier_signal -1", "s_barrier_wait -1"), 0, 0),
+    (("ds_store_b64 v1, v2", "s_wait_loadcnt_dscnt 0x300", "s_barrier_signal -1", "s_barrier_wait -1"), 0, 0),
+    (("ds_store_b64 v1, v2", "s_wait_loadcnt 0x0", "s_barrier_signal -1", "s_barrier_wait -1"), 1, 0),
+    (("ds_bpermute_b32 v1, v2, v3", "s_barrier"), 0, 0),
+    (("ds_write_b64 v1, v2", "s_endpgm", "s_barrier"), 0, 0),
+    (("s_cbranch_scc1 .LBB0_2", "ds_write_b64 v1, v2", ".LBB0_2:", "s_barrier"), 1, 0),
+    ((".LBB0_1:", "s_barrier", "ds_read_b64 v1, v2", "s_cbranch_scc1 .LBB0_1", "s_waitcnt lgkmcnt(0)"), 0, 1),
+]
+
+
+@pytest.mark.parametrize(("lines", "stores", "loads"), OPEN, ids=range(len(OPEN)))
+def test_accesses_of_lds_that_are_open_at_a_barrier_are_counted(lines, stores, loads):
+    counts = structure("amdgcn", amd(*lines))
+    assert (counts.get(OPEN_STORES, 0), counts.get(OPEN_LOADS, 0)) == (stores, loads)
+    assert counts.get("barrier") == 1  # and none of the metadata
+
+
+def test_a_wait_for_copies_of_amd_counts_as_those_of_nvidia():
+    wait = ("s_wait_asynccnt 0x0", "s_barrier_signal -1", "s_barrier_wait -1", "ds_load_b64 v1, v2")
+    assert LATE_WAITS not in structure("amdgcn", amd(*wait))
+    assert structure("amdgcn", amd(*wait[1:3], wait[0], wait[3]))[LATE_WAITS] == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("st.shared::cta.v4.b32", "st.shared.v4.b32"),
+        ("ld.shared::cta.b32", "ld.shared.b32"),
+        ("barrier.sync.aligned", "bar.sync"),
+        ("barrier.cta.sync.aligned", "bar.sync"),
+        ("bar.cta.sync", "bar.sync"),
+    ],
+)
+def test_two_spellings_of_one_instruction_have_one_name(one, other):
+    assert ptx_name(one) == ptx_name(other)
+
+
+def test_other_instructions_keep_their_names():
+    words = ("st.shared::cluster.b32", "st.shared.b32", "st.global.b32", "barrier.cluster.arrive.aligned", "bar.sync")
+    assert len(set(map(ptx_name, words))) == len(words)
