@@ -311,7 +311,8 @@ def _unpacked_verdict(packed: _PackedVerdict) -> Verdict:
 @dataclass(frozen=True)
 class RunInfo:
     """What ``run.json`` holds. ``wall_s`` is None until the run ended; ``problems`` are sentences about the run as a
-    whole, such as records that are missing; ``gpus`` are the entries of the visible-devices list."""
+    whole, such as records that are missing; ``gpus`` are the entries of the visible-devices list. ``bill`` names all
+    that makes code, as :mod:`conformance.gate.runs.bill_of_materials` finds it."""
 
     id: str
     started: str
@@ -324,6 +325,7 @@ class RunInfo:
     selected: int | None = None
     wall_s: Annotated[float, msgspec.Meta(ge=0, le=LARGEST)] | None = None
     problems: tuple[str, ...] = ()
+    bill: Mapping[str, str] = field(default_factory=dict)
     schema: int = SCHEMA
 
 
@@ -380,11 +382,11 @@ def _key(key: Any) -> str:
 
 
 class Reader(Generic[_Read]):
-    """Reads JSON objects of one dataclass: every field must be there and of its declared type. Other fields are passed
-    over."""
+    """Reads JSON objects of one dataclass: every field must be there and of its declared type, but for those of
+    ``later``, which older versions did not write. Other fields are passed over."""
 
-    def __init__(self, of: type[_Read]) -> None:
-        names = [field.name for field in dataclasses.fields(of)]
+    def __init__(self, of: type[_Read], later: Sequence[str] = ()) -> None:
+        names = [field.name for field in dataclasses.fields(of) if field.name not in later]
         required = [(name, int if name == "schema" else msgspec.Raw) for name in names]
         self._decode_schema = msgspec.json.Decoder(msgspec.defstruct("Required", required)).decode
         self._decode = msgspec.json.Decoder(of).decode
@@ -479,7 +481,7 @@ def finite_integer(text: str) -> int:
 
 _RECORDS = Reader(CaseRecord)  # of the schemas 1 and 2
 _decode_packed = msgspec.json.Decoder(_PackedRecord).decode
-_RUNS = Reader(RunInfo)
+_RUNS = Reader(RunInfo, later=("bill",))
 
 
 def from_line(line: str | bytes) -> CaseRecord:

@@ -140,6 +140,9 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "conformance gate --baseline 'ptxas==12.9' --candidate 'ptxas==13.0' --target sm_90 --target sm_100": Read(
             Why.DOWNLOADS
         ),
+        "conformance gate --baseline 'triton==3.9.0' --candidate 'triton==3.9.0 preview=fp-fusion-off'": Read(
+            Why.DOWNLOADS
+        ),
         f"{SMALL} --run-dir reports/monday": Copied(),
         f"{SMALL} --run-dir reports/tuesday": Copied(),
         "conformance compare reports/monday reports/tuesday": Run(says="SAFE"),

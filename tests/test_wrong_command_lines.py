@@ -95,6 +95,7 @@ WRONG = [
     ((*GATE, "python==3.13"), "a stack cannot change python: start the gate with that Python"),
     ((*GATE, "ptxs==12.9"), "ptxs is no component: did you mean ptxas?"),
     ((*GATE, "ptxas==twelve"), "a version of CUDA's compiler is required"),
+    ((*GATE, "preview=fp-fusion"), "preview=fp-fusion: there is no such preview; did you mean fp-fusion-off?"),
     ((*GATE, "site=nowhere"), "site=nowhere: a folder of packages is required"),
     ((*GATE, "current", "--suite", "attenton"), "--suite attenton: there is no such suite; did you mean attention?"),
     ((*GATE, "current", "--target", "gfx94"), "--target gfx94: there is no such target; did you mean gfx942?"),

@@ -174,7 +174,8 @@ class Group:
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two runs. ``name`` is what the user called it; ``problems`` are sentences about unusable lines."""
+    """One of the two runs. ``name`` is what the user called it; ``problems`` are sentences about unusable lines;
+    ``bill`` names all that makes code, empty for a run that did not say it."""
 
     name: str
     stack: Mapping[str, Any]
@@ -183,6 +184,7 @@ class Side:
     cases: int
     statuses: Mapping[str, int]
     problems: tuple[str, ...] = ()
+    bill: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ import pytest
 
 from conformance.cases import known_names
 from conformance.gate.run_options import KERNELS_MAY_BE_LOST
+from conformance.gate.runs.bill_of_materials import bill_of_materials
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE, environment
 from conformance.judging.settings import Settings
 from conformance.machine.descendants import adopted, descendants, end_descendants
@@ -90,6 +91,7 @@ class SessionRun:
         self._compile_stage = compile_stage
         self._outside = outside
         self.stack: dict[str, Any] = dict(machine_stack(settings.gpus))
+        self._bill = bill_of_materials(settings.gpus.driver)
         self._settings = settings
         self._workers = workers
         self._case_ids = case_ids
@@ -458,6 +460,7 @@ class SessionRun:
             "workers": self._workers,
             "gpus": self._settings.gpus.entries,
             "stack": self.stack,
+            "bill": self._bill,
             "selected": None if self._selected is None else len(self._selected) + len(self._uncollectable),
         }
 

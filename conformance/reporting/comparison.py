@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from statistics import median
 
 from conformance.gate.findings import Comparison, Finding, Group, Kind, Scope, Severity, Side
@@ -16,6 +16,8 @@ CASES_SHOWN = 5
 #: So many cases or fewer are a handful, and the answer says that it is about them alone.
 HANDFUL = 12
 SHAPES_SHOWN = 6
+#: Characters of a commit or a digest in a table; run.json has all.
+DIGEST_SHOWN = 12
 REASONS_SHOWN = 6
 GROUPS_SHOWN = 40
 #: The most objections in a comment.
@@ -134,9 +136,14 @@ def _fact_rows(comparison: Comparison, indent: str = "") -> list[tuple[str, str,
 
 
 def stack_changes(baseline: Side, candidate: Side) -> list[tuple[str, str, str]]:
-    """Name, old and new version of what differs between the two stacks."""
-    names = [*baseline.stack, *(name for name in candidate.stack if name not in baseline.stack)]
-    pairs = [(name, baseline.stack.get(name), candidate.stack.get(name)) for name in names]
+    """Name, old and new version of what differs between the two stacks, and of what else makes code if both runs say
+    it."""
+    was, now = dict(baseline.stack), dict(candidate.stack)
+    if baseline.bill and candidate.bill:
+        other = {name for name in (*was, *now) if was.get(name) != now.get(name)}
+        was, now = ({**_beside(side.bill, other), **side.stack} for side in (baseline, candidate))
+    names = dict.fromkeys([*baseline.stack, *candidate.stack, *was, *now])
+    pairs = [(name, was.get(name), now.get(name)) for name in names]
     return [(str(name), _version(was), _version(now)) for name, was, now in pairs if was != now]
 
 
@@ -148,8 +155,15 @@ def assembler_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
     return [(f"assembler of {', '.join(names)}", *pair) for pair, names in targets.items()]
 
 
+def _beside(bill: Mapping[str, str], changed: Collection[str]) -> dict[str, str]:
+    """``bill`` without the digests of what has another version anyway, which ``changed`` names."""
+    of = {f"{name} sha256": name for name in changed} | ({"libtriton sha256": "triton"} if "triton" in changed else {})
+    return {name: value for name, value in bill.items() if name not in of}
+
+
 def _version(value: object) -> str:
-    return "none" if value is None else str(value)[:100]
+    text = "none" if value is None else str(value)[:100]
+    return f"{text[:DIGEST_SHOWN]}..." if re.fullmatch(r"[0-9a-f]{40,64}", text) else text
 
 
 def summary_line(group: Group) -> str:

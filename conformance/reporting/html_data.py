@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from conformance.gate.findings import Comparison
+from conformance.gate.findings import Comparison, Side
+from conformance.gate.runs.bill_of_materials import VARIABLE
 from conformance.records import CaseRecord, Reading, RunInfo, Status, jsonable
 from conformance.reporting import decision, sweep
 from conformance.reporting.comparison import assembler_rows
@@ -41,7 +42,7 @@ def header(run: ReportedRun, listed: ListedCases) -> dict[str, Any]:
     return {
         "id": _cut(info.id if info else run.folder.name, CASE_LIMIT),
         "facts": _facts(info),
-        "stack": _text_of(info.stack if info else listed.stack),
+        "stack": _text_of({**info.stack, **info.bill} if info else listed.stack),
         "statuses": [[status.value, group, counts[status]] for status, group in RANKED.items()],
         "recorded": listed.recorded,
         "listed": len(listed.order),
@@ -202,6 +203,12 @@ def stacks_title(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> s
     return _cut(", ".join(parts), 300) or "The same stack"
 
 
+def _with_variables(side: Side) -> dict[str, Any]:
+    """The stack of ``side``, and the variables that change its code."""
+    named = {name.removeprefix(VARIABLE): value for name, value in side.bill.items() if name.startswith(VARIABLE)}
+    return {**side.stack, **named}
+
+
 def comparison_data(comparison: Comparison, run: ReportedRun) -> dict[str, Any]:
     """The groups of a comparison with their findings, and what follows for who decides. ``run`` is the candidate's."""
     unseen = decision.not_looked_at(comparison, run.info, run.folder)
@@ -209,7 +216,7 @@ def comparison_data(comparison: Comparison, run: ReportedRun) -> dict[str, Any]:
         "unseen": [_cut(text, CASE_LIMIT) for text in unseen],
         "next": decision.next_steps(comparison, run.info),
         "scripts": [_cut(text, CASE_LIMIT) for text in comparison.scripts],
-        "title": stacks_title(comparison.baseline.stack, comparison.candidate.stack),
+        "title": stacks_title(*(_with_variables(side) for side in (comparison.baseline, comparison.candidate))),
         "safe": comparison.safe,
         "reach": decision.reach(comparison, run.info, run.folder),
         "compared": comparison.compared,
@@ -219,7 +226,7 @@ def comparison_data(comparison: Comparison, run: ReportedRun) -> dict[str, Any]:
         "thresholds": {str(name): value for name, value in comparison.thresholds.items()},
         "severities": dict(Counter(group.severity.value for group in comparison.groups)),
         "names": [_cut(side.name, 500) for side in (comparison.baseline, comparison.candidate)],
-        "stacks": [_text_of(side.stack) for side in (comparison.baseline, comparison.candidate)],
+        "stacks": [_text_of({**side.stack, **side.bill}) for side in (comparison.baseline, comparison.candidate)],
         "assemblers": [[_cut(text, 500) for text in row] for row in assembler_rows(comparison)],
         "problems": [_cut(text, CASE_LIMIT) for text in comparison.baseline.problems[:200]],
         "groups": [

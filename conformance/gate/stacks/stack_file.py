@@ -6,7 +6,8 @@ A stack is written as items with spaces or commas between them. An item is
 * the path of a wheel,
 * ``site=/path/to/folder``: packages that lie in a folder, such as a vendor's build,
 * ``ptxas==12.9.86`` (or ``ptxas==12.9``, the newest of that release), from the CUDA compiler's wheel,
-* ``ptxas=/path/to/ptxas``, or
+* ``ptxas=/path/to/ptxas``,
+* ``preview=fp-fusion-off``: a change that the makers have announced, set by variables (:data:`PREVIEWS`), or
 * ``current``, alone: the environment as it is.
 
 ``stacks.toml`` describes several: a table ``[stack.NAME]`` for each with ``use`` and, optionally, ``env`` (variables of
@@ -29,9 +30,13 @@ import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from conformance.gate.near_names import did_you_mean
 from conformance.records import plain_file
 
 CURRENT = "current"
+#: Announced changes, and the variables that make them today. Without fp fusion a product and the sum that takes it are
+#: rounded one after the other. Triton 3.10 announces that as its default; 3.7 to 3.9 read the variable.
+PREVIEWS: Mapping[str, Mapping[str, str]] = {"fp-fusion-off": {"TRITON_DEFAULT_FP_FUSION": "0"}}
 PREVIOUS = "previous"
 
 #: Packages that a stack may name though they are not installed, and ptxas, which is a part of CUDA's compiler.
@@ -85,11 +90,14 @@ def parse(text: str, name: str | None = None) -> Stack:
     wheels: list[Path] = []
     sites: list[Path] = []
     ptxas: str | Path | None = None
+    variables: dict[str, str] = {}
     for item in items:
         if item.startswith("ptxas="):
             if ptxas is not None:
                 raise StackError(f"stack {text!r}: ptxas is given twice")
             ptxas = _ptxas(item)
+        elif item.startswith("preview="):
+            variables |= _preview(item.removeprefix("preview="))
         elif item.startswith("site="):
             sites.append(_folder(item.removeprefix("site=")))
         elif item.endswith(".whl"):
@@ -100,11 +108,27 @@ def parse(text: str, name: str | None = None) -> Stack:
             if package in packages:
                 raise StackError(f"stack {text!r}: {package} is given twice")
             packages[package] = f"{package}{requirement.specifier}"
-    return Stack(name or " ".join(items), tuple(packages.values()), tuple(wheels), tuple(sites), ptxas)
+    return Stack(
+        name or " ".join(items),
+        tuple(packages.values()),
+        tuple(wheels),
+        tuple(sites),
+        ptxas,
+        tuple(sorted(variables.items())),
+    )
+
+
+def _preview(name: str) -> Mapping[str, str]:
+    if name not in PREVIEWS:
+        raise StackError(f"preview={name}: there is no such preview; {did_you_mean(name, list(PREVIEWS))}")
+    return PREVIEWS[name]
 
 
 def _pinned(item: str, text: str) -> Requirement:
-    advice = "write name==version, a wheel's path, site=/folder, ptxas==version, ptxas=/path, or 'current' alone"
+    advice = (
+        "write name==version, a wheel's path, site=/folder, ptxas==version, ptxas=/path, preview=name, or 'current' "
+        "alone"
+    )
     try:
         requirement = Requirement(item)
     except InvalidRequirement:
@@ -206,7 +230,7 @@ def _stack(file: Path, name: str, table: Any) -> Stack:
             "site=/folder, a wheel or ptxas=/path into use"
         )
     stack = parse(table["use"], name)
-    return replace(stack, variables=tuple(sorted(variables.items())))
+    return replace(stack, variables=tuple(sorted({**dict(stack.variables), **variables}.items())))
 
 
 def _pairs(file: Path, compare: Any, names: list[str]) -> tuple[tuple[str, str], ...]:

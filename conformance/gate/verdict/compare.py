@@ -111,6 +111,7 @@ def _side(side: ComparedRun) -> Side:
         cases=len(side.records),
         statuses=side.statuses(),
         problems=side.problems,
+        bill=side.run.bill if side.run else {},
     )
 
 
