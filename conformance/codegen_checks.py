@@ -53,10 +53,12 @@ class CompiledCode(Protocol):
 
 @dataclass(frozen=True)
 class Feature:
-    """A property of compiled code. ``meaning`` completes the sentence "the kernel ..."."""
+    """A property of compiled code. ``meaning`` completes the sentence "the kernel ...". A feature that is not one of
+    :data:`FEATURES` brings its own ``evidence``, the strongest first, by vendor."""
 
     name: str
     meaning: str
+    evidence: Mapping[str, tuple[Evidence, ...]] = dataclasses.field(default_factory=dict, compare=False)
 
     def __str__(self) -> str:
         return self.name
@@ -168,6 +170,11 @@ ANY_VENDOR: dict[Feature, tuple[Evidence, ...]] = {
 }
 
 
+def evidence_of(feature: Feature, vendor: str) -> tuple[Evidence, ...]:
+    """What proves ``feature`` in code of ``vendor``; nothing if that cannot have it."""
+    return feature.evidence.get(vendor) or EVIDENCE.get(vendor, ANY_VENDOR).get(feature, ())
+
+
 @dataclass(frozen=True)
 class FeatureVerdict:
     """Whether a feature is there as ``required``, or absent as forbidden. ``text`` says what was looked for and what
@@ -194,7 +201,7 @@ def check(
         raise ValueError(f"required and forbidden at once: {', '.join(sorted(f.name for f in both))}")
     order = {feature: index for index, feature in enumerate(FEATURES)}
     verdicts = []
-    for feature in sorted(required | forbidden, key=lambda feature: order.get(feature, len(order))):
+    for feature in sorted(required | forbidden, key=lambda feature: (order.get(feature, len(order)), feature.name)):
         wanted = feature in required
         passed, piece, result = _decide(artefact, target, feature, wanted)
         if piece is None:
@@ -224,7 +231,7 @@ def _decide(
     """
     if artefact.target_id != target.id:
         raise ValueError(f"the artefact is for {artefact.target_id}, it was to be checked for {target.id}")
-    pieces = EVIDENCE.get(target.vendor, ANY_VENDOR).get(feature, ())
+    pieces = evidence_of(feature, target.vendor)
     if feature is SPILL:
         binary = next((name for name in ("cubin", "hsaco") if name in artefact.stages), artefact.resources.source)
         pieces = (Evidence(binary, "spills > 0"),)

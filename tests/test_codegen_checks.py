@@ -250,6 +250,18 @@ def test_a_descriptor_store_that_was_lost_on_the_way(tmp_path: Path) -> None:
     assert not check(planted, SM90, forbids=[TMA_STORE])[0].passed  # TTIR still has it
 
 
+def test_a_feature_from_elsewhere_brings_its_evidence() -> None:
+    artefact = compiled(SAMPLES["descriptor"], SM90)
+    own, other = (
+        codegen.Feature(name, "is its maker's", {"nvidia": (codegen.Evidence("ptx", f"CHECK: {{{{^{text}}}}}"),)})
+        for name, text in (("OWN", "wgmma"), ("OTHER", "tcgen05"))
+    )
+    verdicts = check(artefact, SM90, requires=[own, other])
+    assert [(verdict.feature.name, verdict.passed) for verdict in verdicts] == [("OTHER", False), ("OWN", True)]
+    (lacking,) = check(compiled(SAMPLES["pointer"], find("gfx942")), find("gfx942"), requires=[own])
+    assert (lacking.passed, "there is no evidence for OWN" in lacking.text) == (False, True)
+
+
 def test_an_empty_or_missing_stage_proves_nothing(tmp_path: Path) -> None:
     artefact = compiled(SAMPLES["pointer"], SM90)
     empty = replaced(artefact, "ptx", "", tmp_path)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from conformance.codegen_checks import ANY_VENDOR, EVIDENCE, FEATURES
+from conformance.codegen_checks import FEATURES, Feature, evidence_of
 from conformance.execution import interpreter
 from conformance.execution.specialisation import bound_arguments
 from conformance.execution.trial import place
@@ -87,7 +87,9 @@ def compiling_script(kernel: Kernel, plan: Plan, checks: Checks, seen: SeenFailu
     looks: list[str] = []
     if checks.features:
         runtime.add("check_code", compiled_code.check_code)
-        lines_of_patterns = "".join(f"        {pattern},\n" for pattern in patterns(checks.features, plan.target))
+        declared = kernel.features(plan)
+        own = declared.required | declared.forbidden
+        lines_of_patterns = "".join(f"        {pattern},\n" for pattern in patterns(checks.features, plan.target, own))
         looks.append(f"    patterns = [\n{lines_of_patterns}    ]\n    faults += check_code(kernel, patterns)")
     if checks.limits:
         read = f"used_on_{plan.target.vendor}"
@@ -107,15 +109,15 @@ def compiling_script(kernel: Kernel, plan: Plan, checks: Checks, seen: SeenFailu
     return templates.script(templates.COMPILED, templates.KERNEL, facts, seen, sources, runtime, body)
 
 
-def patterns(features: Mapping[str, bool], target: Target) -> list[str]:
-    """What a script looks for in the code of ``target``, an expression for each piece of evidence. Raises
-    NotReproducible."""
-    meanings = {feature.name: feature for feature in FEATURES}
+def patterns(features: Mapping[str, bool], target: Target, own: Iterable[Feature] = ()) -> list[str]:
+    """What a script looks for in the code of ``target``, an expression for each piece of evidence. ``own`` are features
+    that the kernel brings besides :data:`~conformance.codegen_checks.FEATURES`. Raises NotReproducible."""
+    meanings = {feature.name: feature for feature in (*FEATURES, *own)}
     lines = []
     for name, required in features.items():
         if name not in meanings:
             raise NotReproducible(f"{name} is no feature that is known here: {', '.join(meanings)}")
-        for piece in EVIDENCE.get(target.vendor, ANY_VENDOR).get(meanings[name], ()):
+        for piece in evidence_of(meanings[name], target.vendor):
             expression = re.fullmatch(r"CHECK: \{\{(.*)\}\}", piece.directive)
             if expression is None:
                 raise NotReproducible(f"{piece.directive} is no regular expression alone")

@@ -1,7 +1,8 @@
-"""The gate's scripts: for each group of regressions, the first script that shows the difference, if there is one."""
+"""The gate's scripts: for each cause and kernel, the first script that shows the difference, if there is one."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -39,28 +40,44 @@ def reproduced(monkeypatch, tmp_path):
 
 def test_the_first_case_is_enough_if_it_shows_the_difference(reproduced):
     becomes = {"a": (True, "a.py: confirmed"), "b": (True, "b.py: confirmed")}
-    assert reproduced([group(Kind.NEW_FAIL, "x", "a", "b")], becomes) == ["NEW_FAIL x: a.py: confirmed"]
+    assert reproduced([group(Kind.NEW_FAIL, "x", "a", "b")], becomes) == ["NEW_FAIL x in mm: a.py: confirmed"]
     assert "b" in becomes
 
 
 def test_other_cases_are_tried_until_one_shows_it(reproduced):
     becomes = {"a": (False, "no script for a"), "b": OSError("disk full"), "c": (True, "c.py: confirmed")}
-    assert reproduced([group(Kind.NEW_CRASH, "x", "a", "b", "c")], becomes) == ["NEW_CRASH x: c.py: confirmed"]
+    assert reproduced([group(Kind.NEW_CRASH, "x", "a", "b", "c")], becomes) == ["NEW_CRASH x in mm: c.py: confirmed"]
     assert reproduced.told == [f"cause 1 of 1, script {n} of at most 3: {case}" for n, case in enumerate("abc", 1)]
 
 
 def test_if_none_shows_it_each_says_why(reproduced):
     becomes = {"a": (False, "no script for a"), "b": OSError("disk full"), "c": (False, "c.py: both fail")}
     lines = reproduced([group(Kind.NEW_FAIL, "x", "a", "b", "c", "d")], becomes)
-    assert lines == ["NEW_FAIL x: no script for a", "NEW_FAIL x: no script: disk full", "NEW_FAIL x: c.py: both fail"]
+    assert lines == [
+        f"NEW_FAIL x in mm: {text}" for text in ("no script for a", "no script: disk full", "c.py: both fail")
+    ]
 
 
 def test_kinds_that_no_script_shows_are_left_out_and_the_rest_is_named(reproduced):
     groups = [group(Kind.LOST_COVERAGE, "gone", "a"), group(Kind.NEW_FAIL, "x", "b"), group(Kind.MORE_SPILLS, "y", "c")]
     lines = reproduced(groups, {"b": (True, "b.py: confirmed")}, most=1)
     assert lines == [
-        "NEW_FAIL x: b.py: confirmed",
-        "1 more group: conformance reproduce CASE --run run --baseline run",
+        "NEW_FAIL x in mm: b.py: confirmed",
+        "1 more cause and kernel: conformance reproduce CASE --run run --baseline run",
+    ]
+
+
+def test_each_kernel_of_a_cause_has_its_script_and_each_cause_comes_first_with_one(reproduced):
+    crash, lost = group(Kind.NEW_CRASH, "x", "a", "b", "c"), group(Kind.FEATURE_LOST, "y", "d")
+    findings = tuple(
+        replace(finding, kernel=name) for finding, name in zip(crash.findings, ("mm", "bmm", "mm"), strict=True)
+    )
+    becomes = {case: (True, f"{case}.py: confirmed") for case in "abcd"}
+    lines = reproduced([replace(crash, findings=findings), lost], becomes)
+    assert lines == [
+        "NEW_CRASH x in mm: a.py: confirmed",
+        "FEATURE_LOST y in mm: d.py: confirmed",
+        "NEW_CRASH x in bmm: b.py: confirmed",
     ]
 
 

@@ -17,12 +17,13 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from conformance import targets
+from conformance.codegen_checks import Evidence, Feature
 from conformance.execution.fill_groups import fills_for
 from conformance.heuristics.configs import Config
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.case_reproducers import Reproducers
 from conformance.kernels import catalogue
-from conformance.kernels.kernel import Variant
+from conformance.kernels.kernel import Features, Variant
 from conformance.problems import mm, scaled_mm
 from conformance.records import CompileFailure, ExecutorName, Status
 from conformance.reproducers import kernel_scripts
@@ -152,6 +153,25 @@ def test_a_lost_feature_shows(run):
     kernel = catalogue.get("mm_persistent_tma")
     status, output = run(compiling_script(kernel, plan_of(kernel, TMA_STORE), checks, SEEN))
     assert status == 0, output
+
+
+def test_a_feature_that_a_kernel_brings_itself_shows_when_it_is_lost(run):
+    piece = Evidence("ptx", r"CHECK: {{^cp\.async\.bulk\.tensor\.2d\.global\b}}")
+    stores = Feature("MY_STORE", "stores as its maker wants", {"nvidia": (piece,)})
+
+    def text_of(kernel):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(kernel), "features", lambda self, plan: Features(required=frozenset({stores})))
+            return compiling_script(kernel, plan_of(kernel, TMA_STORE), Checks({"MY_STORE": True}), SEEN)
+
+    with planted(NO_TMA_STORE) as kernel:
+        text = text_of(kernel)
+    status, output = run(text)
+    assert (status, "FAULT: MY_STORE is missing: nothing like" in output) == (1, True), output
+    kernel = catalogue.get("mm_persistent_tma")
+    assert run(text_of(kernel))[0] == 0
+    with pytest.raises(NotReproducible, match="MY_STORE is no feature that is known here"):
+        compiling_script(kernel, plan_of(kernel, TMA_STORE), Checks({"MY_STORE": True}), SEEN)
 
 
 def test_a_kernel_that_does_not_compile_shows(run):

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from conformance.commands.reproduce import SECONDS
-from conformance.gate.findings import Comparison, Finding, Kind
+from conformance.gate.findings import Comparison, Finding, Group, Kind
 from conformance.gate.stacks.confirm_scripts import Outcome, attempt, confirm, state_baseline
 from conformance.gate.stacks.stack_runs import StackRun
 from conformance.reproducers.script_request import file_name
 
 #: Kinds of findings whose case fails in a way that a script can show.
 SHOWN = (Kind.NEW_CRASH, Kind.NEW_FAIL, Kind.NONDETERMINISTIC, Kind.FEATURE_LOST, Kind.LIMIT_CROSSED, Kind.MORE_SPILLS)
-#: How many cases of a group are tried, until a script shows the difference. The group has one cause: if these few do
-#: not show it, the others hardly will.
+#: How many cases of one cause and kernel are tried, until a script shows the difference: if these few do not show it,
+#: the others hardly will.
 TRIES = 3
 #: Seconds that writing one script may take: the command's own limit, and time to report that it was reached.
 WRITE_SECONDS = SECONDS + 60
@@ -28,17 +28,18 @@ def reproduced(
     most: int,
     say: Callable[[str], None] = lambda text: None,
 ) -> Iterator[str]:
-    """A line for each of the ``most`` worst groups of regressions that a script can show, and for the rest of them.
+    """A line for each of ``most`` causes and kernels whose regressions a script can show, and for the rest of them.
 
-    For each group the scripts of its first few cases are written to ``folder`` and run with both stacks, until one
-    shows the difference. The line says which, or there is a line for each script with what it did instead. ``say`` is
-    told of each script before it is tried, which takes minutes at worst.
+    Each cause comes with its first kernel, the worst cause first, before any comes with its second. The scripts of the
+    first few cases are written to ``folder`` and run with both stacks, until one shows the difference. The line says
+    which, or there is a line for each script with what it did instead. ``say`` is told of each script before it is
+    tried, which takes minutes at worst.
     """
-    groups = [group for group in comparison.regressions if group.kind in SHOWN]
-    for number, group in enumerate(groups[:most], 1):
+    pairs = _causes_and_kernels(group for group in comparison.regressions if group.kind in SHOWN)
+    for number, (group, findings) in enumerate(pairs[:most], 1):
         lines: list[str] = []
-        for tried, finding in enumerate(group.findings[:TRIES], 1):
-            say(f"cause {number} of {min(most, len(groups))}, script {tried} of at most {TRIES}: {finding.case}")
+        for tried, finding in enumerate(findings[:TRIES], 1):
+            say(f"cause {number} of {min(most, len(pairs))}, script {tried} of at most {TRIES}: {finding.case}")
             try:
                 confirmed, text = _one(finding, baseline, candidate, folder)
             except OSError as error:
@@ -47,11 +48,25 @@ def reproduced(
                 lines = [text]
                 break
             lines.append(text)
-        yield from (f"{group.kind.value} {group.cause}: {text}" for text in lines)
-    if len(groups) > most:
+        kernel = f" in {findings[0].kernel}" if findings[0].kernel else ""
+        yield from (f"{group.kind.value} {group.cause}{kernel}: {text}" for text in lines)
+    if len(pairs) > most:
         folders = f"--run {candidate.folder} --baseline {baseline.folder}"
-        rest = len(groups) - most
-        yield f"{rest} more {'group' if rest == 1 else 'groups'}: conformance reproduce CASE {folders}"
+        rest = len(pairs) - most
+        what = "cause and kernel" if rest == 1 else "causes and kernels"
+        yield f"{rest} more {what}: conformance reproduce CASE {folders}"
+
+
+def _causes_and_kernels(groups: Iterable[Group]) -> list[tuple[Group, list[Finding]]]:
+    """The findings of each cause and kernel: those of every group's first kernel, then of its second, and so on."""
+    ranked = []
+    for place, group in enumerate(groups):
+        by_kernel: dict[str | None, list[Finding]] = {}
+        for finding in group.findings:
+            by_kernel.setdefault(finding.kernel, []).append(finding)
+        ranked += [(turn, place, group, findings) for turn, findings in enumerate(by_kernel.values())]
+    ranked.sort(key=lambda entry: entry[:2])
+    return [(group, findings) for _, _, group, findings in ranked]
 
 
 def _one(finding: Finding, baseline: StackRun, candidate: StackRun, folder: Path) -> tuple[bool, str]:

@@ -63,8 +63,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--reproducers",
         metavar="N",
         type=_count,
-        default=3,
-        help="write and try scripts for this many groups of new failures, the worst first (default: 3)",
+        default=8,
+        help="write and try scripts for this many causes and kernels of regressions, the worst first (default: 8)",
     )
     parser.add_argument(
         "--output", metavar="DIR", type=Path, help="where the reports go (default: reports/gate-<time>)"
