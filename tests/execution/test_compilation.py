@@ -29,6 +29,7 @@ from conformance.execution.compilation import (
 from conformance.execution.compile_worker import processor_seconds
 from conformance.execution.fork_server import ForkServer
 from conformance.execution.specialisation import specialisation
+from conformance.gate.runs.compiler_lines import compiler_cause
 from conformance.records import Reason, ReasonCode, Status
 from conformance.targets import Target, find
 from tests.execution.sample_kernels import Sample, compiled, launch, pool, submit
@@ -152,6 +153,7 @@ def test_a_compile_error_says_what_and_where() -> None:
     result = submit(Sample("broken"), SM90).result()
     assert (result.status, result.artefact) == (Status.COMPILE_ERROR, None)
     assert "no_such_name" in result.error
+    assert compiler_cause(result.error) == "CompilationError: NameError('no_such_name is not defined')"
 
 
 def test_what_the_compiler_wrote_is_in_the_error() -> None:
@@ -159,6 +161,7 @@ def test_what_the_compiler_wrote_is_in_the_error() -> None:
     result = submit(Sample("pointer", block=(128, 128, 64), maxnreg=32), SM90).result()
     assert result.status is Status.COMPILE_ERROR
     assert "register" in result.error.lower()
+    assert str(compiler_cause(result.error)).startswith("ptxas: ")
 
 
 @pytest.mark.parametrize("number", [signal.SIGABRT, signal.SIGSEGV])
@@ -167,6 +170,7 @@ def test_a_crash_is_one_requests_result(faulty: CompilePool, number: signal.Sign
     assert (result.status, result.artefact) == (Status.CRASH, None)
     assert number.name in result.error
     assert "LLVM ERROR: planted" in result.error
+    assert compiler_cause(result.error) == "LLVM ERROR: planted"
     assert ask(faulty, "launch", COPY).status is Status.PASS
 
 
