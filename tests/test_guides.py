@@ -29,8 +29,8 @@ SMALL = "conformance run --no-gpu --suite config_space --kernel int_mm --target 
 #: Words that every run of the vendor's kernel begins with.
 VENDOR = "conformance run --no-gpu --suite transposition --kernel vendor_mm --target sm_86"
 IN_TWO_MINUTES = (
-    "conformance gate --candidate 'triton==3.9.0' --no-gpu --target sm_90 --suite config_space --kernel mm "
-    "--kernel mm_persistent_tma --output"
+    "conformance gate --candidate 'triton==3.9.0' --no-gpu --target sm_90 --target gfx950 --suite config_space "
+    "--kernel mm --kernel mm_persistent_tma --output"
 )
 GATE_IN_CI = "conformance gate --candidate 'triton==3.9.0'"
 #: What a page's reader has before the first command.

@@ -180,6 +180,9 @@ def summary_line(group: Group) -> str:
     if ratios:
         worst = max(ratios, key=lambda ratio: max(ratio, 1 / ratio))
         parts.append(f"x{median(ratios):.3g}" + (f", worst x{worst:.3g}" if cases > 1 else ""))
+    from_zero = sum(finding.from_zero > 0 for finding in group.findings)
+    if from_zero:
+        parts.append(f"{from_zero} from none")
     return "; ".join(parts)
 
 

@@ -14,6 +14,7 @@ from made_records import CONFIGS, PROBLEMS, Record, changed, fail, record, run_o
 from conformance.gate.findings import Comparison, Kind
 from conformance.gate.runs.run_reader import read_compared_run
 from conformance.gate.verdict.compare import compare
+from conformance.reporting.comparison import summary_line
 
 BASE = run_of_all()
 
@@ -747,6 +748,7 @@ def test_what_grew_from_zero_comes_first_and_the_costliest_group_before_the_larg
     groups = compared(candidate, baseline).groups
     assert [group.cause for group in groups] == [f"more spills on {target}" for target in ("sm_80", "sm_89", "sm_90")]
     assert [len(group.findings) for group in groups] == [8, 2, 8]
+    assert summary_line(groups[0]).endswith("on sm_80; 8 from none")
     assert [one.after for one in groups[0].findings][:2] == ["128 bytes spilled", "72 bytes spilled"]
     assert [one.after for one in groups[2].findings][:2] == ["900 bytes spilled", "200 bytes spilled"]
 
