@@ -66,6 +66,18 @@ def test_a_regression_that_is_waived_stays_visible_and_fails_nothing():
     assert applied.excused == {CASE.format(1)}
 
 
+def test_a_waiver_of_what_is_a_warning_in_this_run_is_noted_and_fails_nothing():
+    compared = comparison((Kind.MORE_SPILLS, 1))
+    (group,) = compared.groups
+    small = replace(group, findings=(replace(group.findings[0], minor=True),))
+    waivers = parsed(waiver(kind='"MORE_SPILLS"'), "w.toml")
+    applied = apply(waivers, [record(1)], TODAY, replace(compared, groups=(small,)))
+    assert applied.problems == applied.uncovered == applied.waived == ()
+    assert applied.notes[0].endswith("what it accepts is a warning in this run")
+    (problem,) = apply(waivers, [record(1)], TODAY, replace(compared, groups=())).problems
+    assert "none of its 1 cases in this run has this regression" in problem.text
+
+
 def test_a_failing_record_is_waived_without_a_comparison():
     applied = apply(parsed(waiver(), "w.toml"), FAILING, TODAY)
     assert [waived.case for waived in applied.waived] == [CASE.format(1)]

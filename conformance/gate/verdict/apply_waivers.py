@@ -69,17 +69,21 @@ class _Fault:
 @dataclass(frozen=True)
 class _Match:
     """A waiver and what it meets in a run: the ``faults`` that it covers, its ``cases`` in the run, the cases that ran
-    on its stack (``here``), and those whose result shows whether the waiver is still needed (``judged``)."""
+    on its stack (``here``), and those whose result shows whether the waiver is still needed (``judged``). ``minor``:
+    one of them has a warning of the waiver's kind, which may be a regression in another run."""
 
     waiver: Waiver
     faults: Sequence[_Fault]
     cases: Sequence[CaseRecord]
     here: Sequence[CaseRecord]
     judged: Sequence[CaseRecord]
+    minor: bool
 
     @property
     def note(self) -> str:
         """Why the run says nothing about a waiver that covers no fault."""
+        if self.minor:
+            return f"{self.waiver}: what it accepts is a warning in this run"
         if self.here:
             return f"{self.waiver}: was not judged in this run"
         return f"{self.waiver}: {'is not about this stack' if self.cases else 'has no case here'}"
@@ -92,6 +96,8 @@ class _Candidate:
         self.records = {record.case: record for record in records}
         self.regressions = comparison.regressions if comparison else ()
         self.faults = _faults(self.regressions, self.records)
+        groups = comparison.groups if comparison else ()
+        self._minor = {(one.case, one.kind) for group in groups for one in group.findings if one.minor}
         self._compared = comparison is not None
         self._stack = comparison.candidate.stack if comparison else {}
         self._faults_by_case: dict[str, list[_Fault]] = {}
@@ -108,7 +114,8 @@ class _Candidate:
         here = [record for record in cases if holds(waiver.stack, record.stack)]
         judged = [record for record in here if record.status is not Status.NOT_RUN]
         shown = self._compared or waiver.kind in FAILURES.values()  # only a comparison shows the other kinds
-        return _Match(waiver, faults, cases, here, judged if shown else [])
+        minor = any((record.case, waiver.kind) in self._minor for record in here)
+        return _Match(waiver, faults, cases, here, judged if shown else [], minor)
 
     def _covers(self, waiver: Waiver, fault: _Fault) -> bool:
         """A case that was lost has no record of its own: its stack is that of the candidate's run."""
@@ -213,7 +220,7 @@ def _objection(waivers: Waivers, match: _Match) -> WaiverProblem | None:
     """What is wrong with a waiver that has not expired, by those of its cases that were judged; None if nothing is."""
     waiver, faults, judged = match.waiver, match.faults, match.judged
     if waiver.kind not in FAILURES.values():
-        if faults or not judged:
+        if faults or not judged or match.minor:  # on a device, noise may part a warning from a regression
             return None
         return _remove(waivers, waiver, f"none of its {len(judged)} cases in this run has this regression")
     passing = [record.case for record in judged if record.status is Status.PASS]
