@@ -53,8 +53,8 @@ class CompiledCode(Protocol):
 
 @dataclass(frozen=True)
 class Feature:
-    """A property of compiled code. ``meaning`` completes the sentence "the kernel ...". A feature that is not one of
-    :data:`FEATURES` brings its own ``evidence``, the strongest first, by vendor."""
+    """A property of compiled code. ``meaning`` completes the sentence "the kernel ...". A feature from
+    elsewhere brings its own ``evidence``, the strongest first, by vendor (see :func:`register_feature`)."""
 
     name: str
     meaning: str
@@ -78,8 +78,8 @@ WMMA = Feature("WMMA", "multiplies with AMD's WMMA")
 WARP_SPECIALIZED = Feature("WARP_SPECIALIZED", "gives warps different work")
 SPILL = Feature("SPILL", "spills registers to memory")
 
-#: Every feature, in the order in which it is defined above.
-FEATURES = tuple(value for value in globals().values() if isinstance(value, Feature))
+#: Every feature, in the order in which it is defined above; then those of :func:`register_feature`.
+FEATURES = [value for value in globals().values() if isinstance(value, Feature)]
 
 
 @dataclass(frozen=True)
@@ -173,6 +173,39 @@ ANY_VENDOR: dict[Feature, tuple[Evidence, ...]] = {
 def evidence_of(feature: Feature, vendor: str) -> tuple[Evidence, ...]:
     """What proves ``feature`` in code of ``vendor``; nothing if that cannot have it."""
     return feature.evidence.get(vendor) or EVIDENCE.get(vendor, ANY_VENDOR).get(feature, ())
+
+
+#: What :func:`register_feature` added, as text: kept answers about code count as long as that is the same.
+REGISTERED: list[str] = []
+
+_FEATURE_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
+_ONE_EXPRESSION = re.compile(r"CHECK: \{\{(.+)\}\}")
+
+
+def register_feature(feature: Feature) -> Feature:
+    """Adds a feature of a package from elsewhere, which brings its ``evidence``; returns it.
+
+    It is then looked for in all code, so that records list it and its loss is a finding. Registering the same again is
+    harmless. Raises ValueError for a name that another feature has, or that is not of capital letters, digits and "_";
+    without evidence; and for a directive that is not one regular expression, ``CHECK: {{...}}``, as scripts need it.
+    """
+    if not _FEATURE_NAME.fullmatch(feature.name):
+        raise ValueError(f"a feature is called {feature.name!r}; use capital letters, digits and '_'")
+    if not any(feature.evidence.values()):
+        raise ValueError(f"{feature.name} has no evidence: give a vendor such as 'nvidia' and what shows it there")
+    for piece in (piece for pieces in feature.evidence.values() for piece in pieces):
+        expression = _ONE_EXPRESSION.fullmatch(piece.directive)
+        try:
+            re.compile(expression[1] if expression else "(")
+        except re.error:
+            raise ValueError(f"{feature.name}: {piece.directive!r} is no 'CHECK: {{{{regular expression}}}}'") from None
+    if repr(feature) in REGISTERED:
+        return feature
+    if feature.name in {known.name for known in FEATURES}:
+        raise ValueError(f"a feature named {feature.name} is known already: choose another name")
+    FEATURES.append(feature)
+    REGISTERED.append(repr(feature))
+    return feature
 
 
 @dataclass(frozen=True)

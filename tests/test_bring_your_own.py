@@ -53,6 +53,42 @@ def test_kernel_and_target_from_elsewhere_are_judged(tmp_path):
     assert {record.status for record in records} == {Status.PASS}
     checks = {verdict.check for verdict in records[0].verdicts}
     assert {"numerics/transparent", "numerics/randn", "memory", "grid", "codegen/requires/POINTER_STORE"} <= checks
+    assert "codegen/requires/VENDOR_MASKED_STORE" in checks
+    assert "VENDOR_MASKED_STORE" in records[0].observed["code"]["features"]
+
+
+KNOWN = """
+[[expected_failure]]
+id = "vendor-skips"
+cases = "{cases}"
+stack = {{ triton = ">=3" }}
+seen = "{seen}"
+upstream = "https://example.org/1"
+owner = "vendor"
+expires = 2099-01-01
+checks = ["*"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("cases", "seen", "statuses"),
+    [
+        ("*[vendor_mm-*", "numerics/transparent", {Status.EXPECTED_FAIL}),
+        ("*[vendor_mm-*", "another defect", {Status.FAIL}),
+        ("*[mm-*", "numerics/transparent", set()),
+    ],
+    ids=["its own", "another failure", "of another kernel"],
+)
+def test_a_kernel_from_elsewhere_brings_its_known_defects(tmp_path, cases, seen, statuses):
+    (tmp_path / "known.toml").write_text(KNOWN.format(cases=cases, seen=seen))
+    variables = {"VENDOR_SKIPPED_BLOCKS": "1", "VENDOR_EXPECTED": str(tmp_path / "known.toml")}
+    done = _run(tmp_path / "run", "vendor_mm", "-k", "transposed and static=False", **variables)
+    if not statuses:
+        assert done.returncode == pytest.ExitCode.USAGE_ERROR
+        assert "a pattern with '[vendor_mm-' is required" in done.stderr
+        return
+    assert {record.status for record in _records(tmp_path / "run")} == statuses
+    assert done.returncode == (Status.FAIL in statuses), done.stdout[-2000:]
 
 
 def test_wrong_kernel_from_elsewhere_is_caught(tmp_path):

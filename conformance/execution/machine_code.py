@@ -40,7 +40,7 @@ def describe(artefact: Artefact, target: Target, *, disassemble: bool) -> dict[s
     binary = artefact.stages.get("cubin") or artefact.stages.get("hsaco")
     about = [path for path in (binary, artefact.stages.get("ptx") or artefact.stages.get("amdgcn")) if path is not None]
     about = about or list(artefact.stages.values())  # another vendor's
-    code = source_digest(sys.modules[__name__], codegen_checks, code_structure)
+    code = "\n".join([source_digest(sys.modules[__name__], codegen_checks, code_structure), *codegen_checks.REGISTERED])
     name = f"code-{target.id}-{'sass' if disassemble else 'text'}"
     try:
         figures: dict[str, Any] = kept_answer(

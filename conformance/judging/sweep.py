@@ -100,7 +100,8 @@ def spill_verdict(
 ) -> Verdict:
     """The verdict on the registers that the main launch spills; ``size`` is that of a row that a problem selects.
 
-    It fails if ``judged`` is true and the target has declared spills, of which this is none. On a target without
+    It fails if ``judged`` is true and the target has declared spills, of which this is none; a kernel from elsewhere
+    may declare its own, which alone count for it. On a target without
     declared spills it passes and warns (:class:`SpillsNotDeclared`). A binary that cannot be read fails if ``judged``.
     """
     used = artefact.resources
@@ -109,12 +110,14 @@ def spill_verdict(
     if not used.spills:
         return Verdict(_SPILLS, True, "no register is spilled")
     text = f"{used.spills} {used.spill_unit} per thread spilled"
-    if spill_key(kernel, dtype, config, target, size) in _declared():
+    own = kernel.declared_spills
+    if spill_key(kernel, dtype, config, target, size) in (_declared() if own is None else own):
         return Verdict(_SPILLS, True, f"{text}, declared")
-    if target.id not in _targets_with_declarations():
+    if target.id not in _targets_with_declarations() | {line.split()[-1] for line in own or ()}:
+        place = "conformance/data/declared_spills.txt" if own is None else f"the declared_spills of {kernel.name}"
         warnings.warn(
             f"spills are not declared for target {target.id}: its cases spill registers and pass. Declare them with "
-            "'conformance sweep --spills' in conformance/data/declared_spills.txt",
+            f"'conformance sweep --spills' in {place}",
             SpillsNotDeclared,
             stacklevel=2,
         )

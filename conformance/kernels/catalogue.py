@@ -94,8 +94,19 @@ def _loaded() -> tuple[dict[str, Kernel], dict[str, str]]:
                 raise OutsideError(f"{where}: a kernel is called {kernel.name!r}; use letters, digits, '_' and '.'")
             if kernel.name in kernels:
                 raise OutsideError(f"{where}: a kernel named {kernel.name!r} is already in the catalogue")
+            strange = next((line for line in kernel.declared_spills or () if not _is_spill_of(line, kernel)), None)
+            if strange is not None:
+                raise OutsideError(
+                    f"{where}: {kernel.name} declares the spill {strange!r}; write '{kernel.name} DTYPE CONFIG "
+                    "TARGET', as 'conformance sweep RUN --spills' does"
+                )
             kernels[kernel.name], origins[kernel.name] = kernel, where
     return kernels, origins
+
+
+def _is_spill_of(line: str, kernel: Kernel) -> bool:
+    words = line.split(" ")
+    return len(words) == 4 and words[0] == kernel.name and all(words)
 
 
 def get(name: str) -> Kernel:

@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -154,6 +155,11 @@ class Kernel(abc.ABC):
     shapes: Mapping[str, str] = SHAPES
     #: the shape class by which a sweep asks whether a config is usable, and with which it times that config
     usual_shape: str = "ragged"
+    #: lines of ``conformance sweep RUN --spills`` about cases of a kernel from elsewhere that are known to spill; None
+    #: for a kernel whose spills, if any, are in ``data/declared_spills.txt``
+    declared_spills: frozenset[str] | None = None
+    #: file of the failures that are expected of a kernel from elsewhere, as ``--expected-failures`` takes them
+    expected_failures: Path | None = None
     #: variant in which suites ask it for what their topic says nothing about
     usual_variant: Variant = Variant()
     #: shape classes of its family that are tried where it refuses those of :attr:`shapes`

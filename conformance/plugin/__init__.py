@@ -140,6 +140,7 @@ def _configure_main(config: pytest.Config) -> None:
     _prepare_process(config, gpu, max(workers, 1), executes=not workers)
     if suites:
         load_packages()
+        settings = options.with_packages(config)
     options.check_names_with_stack(settings, ids.suites)
     if _only_looks(config):
         return
@@ -210,7 +211,7 @@ def _configure_worker(config: pytest.Config, from_main: Mapping[str, Any]) -> No
         raise
     process = CaseProcess(folder, from_main["workerid"], gpu, dict(from_main["conformance_stack"]))
     config.stash[fixtures.RUN_FOLDER] = process.folder, process.name
-    settings = options.settings(config)
+    settings = options.with_packages(config) if case_ids.selects_package(config) else options.settings(config)
     recording = ItemRecording(settings, process, CaseIds(config))
     config.pluginmanager.register(recording, "conformance-items")
     first = int(process.name.removeprefix("gw")) < from_main["conformance_workers"]  # it takes the place of none

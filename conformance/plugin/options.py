@@ -11,6 +11,8 @@ import difflib
 import importlib.util
 import os
 from collections.abc import Sequence
+from dataclasses import replace
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ from conformance.cases import known_names
 from conformance.gate.near_names import did_you_mean
 from conformance.gate.run_options import DEFAULT_CASE_TIMEOUT_S, DEFAULT_SEED, KERNELS_MAY_BE_LOST, OPTIONS, TIERS
 from conformance.gate.user_files.case_list import CaseListError, read_case_list
-from conformance.gate.user_files.expected_failures import ExpectedFailures, read_expected_failures
+from conformance.gate.user_files.expected_failures import ExpectedFailures, read_expected_failures, with_kernels
 from conformance.gate.user_files.toml_entries import EntryError
 from conformance.judging.settings import Settings
 from conformance.machine.gpus import Gpus, find_gpus
@@ -27,6 +29,8 @@ from conformance.machine.versions import unloadable
 from conformance.plugin import case_ids
 from conformance.plugin.case_ids import suite_of
 
+#: The group in which packages name kernels.
+OUTSIDE_KERNELS = "conformance.kernels"
 MOST_REPEATS = 10_000
 DEBUGGER_CASE_TIMEOUT_S = 86_400.0  # with --pdb a person is at work
 
@@ -145,6 +149,23 @@ def settings(config: pytest.Config) -> Settings:
     if _SETTINGS not in config.stash:
         config.stash[_SETTINGS] = _settings(config)
     return config.stash[_SETTINGS]
+
+
+def with_packages(config: pytest.Config) -> Settings:
+    """The settings of this run from now on: with the failures that kernels of installed packages expect. Imports torch
+    and triton if there are such kernels. Raises pytest.UsageError for a file that cannot be used."""
+    if entry_points(group=OUTSIDE_KERNELS):
+        from conformance.kernels.catalogue import outside_kernels
+
+        files = {name: kernel.expected_failures for name, kernel in outside_kernels().items()}
+        of_kernels = {name: file for name, file in files.items() if file is not None}
+        chosen = settings(config)
+        try:
+            expected = with_kernels(chosen.expected_failures, of_kernels)
+        except EntryError as error:
+            raise pytest.UsageError(str(error)) from None
+        config.stash[_SETTINGS] = replace(chosen, expected_failures=expected)
+    return settings(config)
 
 
 def _settings(config: pytest.Config) -> Settings:

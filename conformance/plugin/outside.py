@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from conformance.judging.settings import Settings
-from conformance.plugin.options import check_stack
+from conformance.plugin.options import OUTSIDE_KERNELS, check_stack
 from conformance.records import CaseRecord, Status
 
 if TYPE_CHECKING:
     from conformance.cases.case_table import Selection
 
 #: The groups in which packages name kernels and targets; to ask for them here costs no import of torch.
-KERNELS, TARGETS = "conformance.kernels", "conformance.targets"
+KERNELS, TARGETS = OUTSIDE_KERNELS, "conformance.targets"
 
 
 class Outside:

@@ -31,7 +31,7 @@ this is not a waiver.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -42,7 +42,7 @@ from msgspec import Meta
 from conformance.gate.user_files import toml_entries
 from conformance.gate.user_files.case_patterns import any_matches, matches
 from conformance.gate.user_files.stack_ranges import holds
-from conformance.gate.user_files.toml_entries import Day, Link, NamedEntry, Ranges, Targets, Text
+from conformance.gate.user_files.toml_entries import Day, EntryError, Link, NamedEntry, Ranges, Targets, Text
 from conformance.records import CaseRecord, Check, Reason, ReasonCode, Status, Verdict
 
 BUILT_IN = "expected_failures.toml"  # in conformance/data
@@ -165,6 +165,24 @@ def read_expected_failures(paths: Iterable[Path] = ()) -> ExpectedFailures:
     texts = toml_entries.read_texts(BUILT_IN, paths, "expected failures")
     entries = (entry for file, text in texts.items() for entry in parsed(text, file))
     return ExpectedFailures(tuple(toml_entries.by_id(entries).values()))
+
+
+def with_kernels(expected: ExpectedFailures, files: Mapping[str, Path]) -> ExpectedFailures:
+    """``expected``, and the entries of the ``files`` of kernels from elsewhere, by the kernels' names. Raises
+    :class:`EntryError` for a file that cannot be used, and for an entry about another kernel: its pattern of cases must
+    have the kernel's name where ids begin with it, as in ``*[name-*``."""
+    entries = {entry.id: entry for entry in expected.entries}
+    for kernel, file in files.items():
+        for entry in parsed(toml_entries.read_text(file, "expected failures"), str(file)):
+            if f"[{kernel}-" not in entry.cases:
+                raise EntryError(
+                    f"{file}: {entry.title} {entry.id!r}: cases = {entry.cases!r}: a pattern with '[{kernel}-' is "
+                    "required; the kernel expects its own failures alone"
+                )
+            if entry.id in entries:
+                raise EntryError(f"{file}: {entry.title} {entry.id!r}: another entry has that id")
+            entries[entry.id] = entry
+    return ExpectedFailures(tuple(entries.values()))
 
 
 def parsed(text: str, file: str) -> list[ExpectedFailure]:

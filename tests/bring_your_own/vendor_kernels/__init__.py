@@ -1,6 +1,7 @@
 """A vendor's own kernel and target, as small as they can be: what docs/kernel.md and docs/device.md describe."""
 
 import os
+from pathlib import Path
 
 import triton
 import triton.language as tl
@@ -18,6 +19,16 @@ from conformance.targets import Target
 
 #: Set by the test that plants a fault: the kernel then leaves out its last block of K.
 SKIPPED_BLOCKS = int(os.environ.get("VENDOR_SKIPPED_BLOCKS", "0"))
+#: Set by the test of known defects: the file that lists them.
+EXPECTED_FAILURES = Path(os.environ["VENDOR_EXPECTED"]) if "VENDOR_EXPECTED" in os.environ else None
+
+MASKED_STORE = codegen.register_feature(
+    codegen.Feature(
+        "VENDOR_MASKED_STORE",
+        "stores under a mask",
+        {"nvidia": (codegen.Evidence("ttir", r"CHECK: {{\btt\.store %\w+, %\w+, %\w+}}"),)},
+    )
+)
 
 
 @triton.jit
@@ -46,6 +57,7 @@ class VendorMm(GemmFamily):
     operations = frozenset({"mm"})
     dtypes = ("bf16",)
     configs = (Config(32, 32, 32, 2, 4),)
+    expected_failures = EXPECTED_FAILURES
 
     def refusal(self, plan):
         problem, variant = plan.problem, plan.variant
@@ -81,7 +93,8 @@ class VendorMm(GemmFamily):
 
     def features(self, plan):
         return Features(
-            required=frozenset({codegen.POINTER_STORE}), forbidden=frozenset({codegen.TMA_LOAD, codegen.TMA_STORE})
+            required=frozenset({codegen.POINTER_STORE, MASKED_STORE}),
+            forbidden=frozenset({codegen.TMA_LOAD, codegen.TMA_STORE}),
         )
 
 

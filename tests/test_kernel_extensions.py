@@ -1,0 +1,131 @@
+"""A kernel from elsewhere brings its features with their evidence, and the spills that are known of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from pathlib import Path
+
+import pytest
+
+from conformance import codegen_checks as codegen
+from conformance.codegen_checks import FEATURES, REGISTERED, Evidence, Feature, check, register_feature
+from conformance.execution import machine_code
+from conformance.execution.resources import KernelResources
+from conformance.gate.user_files.expected_failures import ExpectedFailures, with_kernels
+from conformance.gate.user_files.toml_entries import EntryError
+from conformance.judging import sweep
+from conformance.kernels import catalogue
+from conformance.reproducers.kernel_scripts import NotReproducible, patterns
+from conformance.targets import OutsideError, find
+
+SHOWN_BY = {"nvidia": (Evidence("ptx", r"CHECK: {{^prefetch\.global\.L2\b}}"),)}
+PREFETCH = Feature("MY_PREFETCH", "prefetches into L2", SHOWN_BY)
+
+
+@pytest.fixture
+def registry():
+    """Takes back what a test registers."""
+    features, texts = list(FEATURES), list(REGISTERED)
+    yield
+    FEATURES[:], REGISTERED[:] = features, texts
+
+
+def artefact(folder: Path, ptx: str) -> types.SimpleNamespace:
+    folder.mkdir()
+    (folder / "kernel.ptx").write_text(ptx)
+    resources = KernelResources(32, 0, "bytes", 0, 0, 128, "cubin")
+    return types.SimpleNamespace(
+        target_id="sm_90", kernel_name="kernel", stages={"ptx": folder / "kernel.ptx"}, resources=resources
+    )
+
+
+def test_a_feature_from_elsewhere_is_looked_for_and_its_loss_is_seen(registry, tmp_path):
+    target = find("sm_90")
+    register_feature(PREFETCH)
+    with_it, without = artefact(tmp_path / "a", "prefetch.global.L2 [%rd1];"), artefact(tmp_path / "b", "ret;")
+    assert [verdict.passed for verdict in check(with_it, target, requires=[PREFETCH])] == [True]
+    (lost,) = check(without, target, requires=[PREFETCH])
+    assert (lost.passed, lost.text.splitlines()[0].partition(";")[0]) == (
+        False,
+        "MY_PREFETCH (prefetches into L2) is required",
+    )
+    assert not check(with_it, target, forbids=[PREFETCH])[0].passed
+    assert "MY_PREFETCH" in machine_code.features(with_it, target)
+    assert "MY_PREFETCH" not in machine_code.features(without, target)
+
+
+def test_what_was_kept_before_a_feature_was_known_does_not_count(registry, tmp_path):
+    made, target = artefact(tmp_path / "a", "prefetch.global.L2 [%rd1];"), find("sm_90")
+    assert machine_code.describe(made, target, disassemble=False)["features"] == []
+    register_feature(PREFETCH)
+    assert machine_code.describe(made, target, disassemble=False)["features"] == ["MY_PREFETCH"]
+
+
+def test_a_reproducer_looks_for_it(registry):
+    with pytest.raises(NotReproducible, match="MY_PREFETCH is no feature that is known here"):
+        patterns({"MY_PREFETCH": True}, find("sm_90"))
+    register_feature(PREFETCH)
+    (line,) = patterns({"MY_PREFETCH": True}, find("sm_90"))
+    assert eval(line) == ("MY_PREFETCH", "ptx", r"^prefetch\.global\.L2\b", True)
+    with pytest.raises(NotReproducible, match="nothing in the code of amd shows MY_PREFETCH"):
+        patterns({"MY_PREFETCH": True}, find("gfx942"))
+
+
+def test_the_same_feature_may_be_registered_twice_and_another_may_not(registry):
+    assert register_feature(PREFETCH) is register_feature(PREFETCH)
+    assert FEATURES.count(PREFETCH) == 1
+    with pytest.raises(ValueError, match="a feature named MY_PREFETCH is known already"):
+        register_feature(dataclasses.replace(PREFETCH, meaning="other"))
+
+
+@pytest.mark.parametrize(
+    ("name", "evidence", "message"),
+    [
+        ("my feature", SHOWN_BY, "use capital letters"),
+        ("WGMMA", SHOWN_BY, "a feature named WGMMA is known already"),
+        ("MY_X", {}, "has no evidence"),
+        ("MY_X", {"nvidia": (Evidence("ptx", "CHECK: prefetch"),)}, "is no 'CHECK: "),
+        ("MY_X", {"nvidia": (Evidence("ptx", "CHECK: {{(}}"),)}, "is no 'CHECK: "),
+    ],
+)
+def test_a_feature_that_cannot_be_used_is_refused(registry, name, evidence, message):
+    with pytest.raises(ValueError, match=message):
+        register_feature(Feature(name, "does something", evidence))
+    assert codegen.REGISTERED == REGISTERED
+    assert name == "WGMMA" or name not in {feature.name for feature in FEATURES}
+
+
+def spilling(kernel, target="sm_90"):
+    some = types.SimpleNamespace(resources=KernelResources(200, 48, "bytes", 1024, 0, 256, "cubin"))
+    return sweep.spill_verdict(kernel, "bf16", kernel.configs[0], find(target), some)
+
+
+def test_a_kernel_from_elsewhere_declares_its_own_spills(monkeypatch):
+    mm = catalogue.get("mm")
+    line = sweep.spill_key(mm, "bf16", mm.configs[0], find("sm_90"))
+    monkeypatch.setattr(sweep, "_declared", frozenset)
+    monkeypatch.setattr(sweep, "_targets_with_declarations", lambda: frozenset({"sm_80", "sm_90"}))
+    assert not spilling(mm).passed
+    monkeypatch.setattr(type(mm), "declared_spills", frozenset({line}))
+    assert spilling(mm).text.endswith(", declared")
+    assert not spilling(mm, "sm_80").passed  # a target whose spills are declared
+    monkeypatch.setattr(type(mm), "declared_spills", frozenset())
+    monkeypatch.setattr(sweep, "_declared", lambda: frozenset({line}))
+    assert not spilling(mm).passed  # the lines of others are not its own
+
+
+def test_a_line_that_declares_nothing_of_its_kernel_is_refused(monkeypatch):
+    kernel = catalogue.get("mm")
+    copy = type("Mine", (type(kernel),), {"__module__": "conformance.mine"})
+    mine = object.__new__(copy)
+    mine.__dict__.update(kernel.__dict__, name="mine", declared_spills=frozenset({"mm bf16 128x128x64-s4-w8 sm_90"}))
+    entry = types.SimpleNamespace(name="mine", value="mine:MINE", dist=None, load=lambda: mine)
+    monkeypatch.setattr(catalogue, "entry_points", lambda group: [entry])
+    with pytest.raises(OutsideError, match=r"mine declares the spill 'mm bf16 .*; write 'mine DTYPE CONFIG TARGET'"):
+        catalogue._loaded.__wrapped__()
+
+
+def test_a_file_of_expected_failures_that_cannot_be_used_names_itself(tmp_path):
+    with pytest.raises(EntryError, match=r"nowhere.toml cannot be read"):
+        with_kernels(ExpectedFailures(), {"mine": tmp_path / "nowhere.toml"})
