@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from conformance.gate.runs.record_figures import LATE_WAITS, OPEN_LOADS, OPEN_STORES, PRIORITY, ROUND_TRIPS
@@ -53,6 +53,11 @@ _BARRIER = re.compile(r"m?bar(rier)?\.|s_barrier")
 _ASYNC_WAIT = re.compile(r"cp\.async\.(bulk\.)?wait|s_wait_(async|tensor)cnt")
 _MMA = re.compile(r"tcgen05\.mma\b")
 _SHARED_MEMORY = re.compile(r"(ld|st)\.shared|(ld|st)matrix|wgmma\.mma_async|tcgen05\.mma\b|ds_(read|load|write|store)")
+_WAITCNT = re.compile(r"s_waitcnt$")
+_VMCNT = re.compile(r"\bvmcnt\((\d+)\)")
+_VMCNT = re.compile(r"\bvmcnt\((\d+)\)")
+_MEMORY = re.compile(r"(buffer|global|flat|scratch)_(load|store|atomic)")
+_GLOBAL_LOAD = re.compile(r"(buffer|global)_load")
 _LDS_LOAD = re.compile(r"ds_(read|load)")
 _LDS = re.compile(r"ds_(?!bpermute|permute|swizzle|nop|gws)")
 
@@ -68,6 +73,14 @@ class Code:
     def loops(self) -> list[range]:
         """The instructions of each loop."""
         return [range(to, at + 1) for at, nexts in enumerate(self.successors) for to in nexts if to <= at]
+
+    def predecessors(self) -> dict[int, list[int]]:
+        """For each instruction those that may come before it."""
+        before: dict[int, list[int]] = {}
+        for at, following in enumerate(self.successors):
+            for to in following:
+                before.setdefault(to, []).append(at)
+        return before
 
     def numbers(self, pattern: re.Pattern[str]) -> list[int]:
         """The numbers of the instructions whose operation matches."""
@@ -85,15 +98,21 @@ def structure(stage: str, text: str) -> dict[str, int]:
     tensor-memory accesses in loops and of what may go wrong; only what there is."""
     code = parsed(stage, text)
     counts = {name: len(code.numbers(pattern)) for name, pattern in _COUNTED[stage].items()}
+    waits = set(code.numbers(_ASYNC_WAIT))
     if stage == "ptx":
+        counts[LATE_WAITS] = sum(_is_behind_its_barrier(code, wait, waits) for wait in waits)
         loops = code.loops()
         inside = {at for loop in loops for at in loop}
         counts |= {name: len(inside.intersection(code.numbers(pattern))) for name, pattern in _IN_LOOPS.items()}
         counts[ROUND_TRIPS] = sum(map(code.moves_accumulators, _smallest(loops, code.numbers(_MMA))))
-    else:
-        kept_open = Counter(_LDS_LOAD.match(code.operations[at]) is not None for at in _open_at_barriers(code))
+    elif barriers := code.numbers(_COUNTED[stage]["barrier"]):  # a block of one wave has none, and needs none
+        before = code.predecessors()
+        kept_open = Counter(
+            _LDS_LOAD.match(code.operations[at]) is not None for at in _open_at_barriers(code, before, barriers)
+        )
         counts |= {OPEN_LOADS: kept_open[True], OPEN_STORES: kept_open[False]}
-    counts[LATE_WAITS] = sum(_is_behind_its_barrier(code, at) for at in code.numbers(_ASYNC_WAIT))
+        waits |= _waits_for_copies(code, before)
+        counts[LATE_WAITS] = sum(_is_behind_its_barrier(code, wait, waits) for wait in waits)
     return {name: count for name, count in counts.items() if count}
 
 
@@ -103,14 +122,14 @@ def _smallest(loops: Iterable[range], numbers: Iterable[int]) -> set[range]:
     return {min(each, key=len) for each in around if each}
 
 
-def _is_behind_its_barrier(code: Code, wait: int) -> bool:
-    """Whether shared memory is used behind ``wait``, a wait for asynchronous copies, before a barrier: what other
-    threads copied is there only behind one."""
+def _is_behind_its_barrier(code: Code, wait: int, waits: set[int]) -> bool:
+    """Whether shared memory is used behind ``wait``, one of the ``waits`` for asynchronous copies, before a barrier:
+    what other threads copied is there only behind one."""
     waiting, seen = [*code.successors[wait]], set[int]()
     while waiting and len(seen) < STEPS_LIMIT:
         at = waiting.pop()
         operation = code.operations[at]
-        if at in seen or _BARRIER.match(operation) or _ASYNC_WAIT.match(operation):
+        if at in seen or at in waits or _BARRIER.match(operation):
             continue
         if _SHARED_MEMORY.match(operation):
             return True
@@ -119,18 +138,47 @@ def _is_behind_its_barrier(code: Code, wait: int) -> bool:
     return False
 
 
-def _open_at_barriers(code: Code) -> set[int]:
+def _waits_for_copies(code: Code, before: Mapping[int, Sequence[int]]) -> set[int]:
+    """The waits of AMD's code for loads that go to LDS, on all paths."""
+    loads = {at for at in code.numbers(_GLOBAL_LOAD) if "lds" in re.split(r"[\s_]", _text(code, at))}
+    waits = set()
+    for wait in code.numbers(_WAITCNT) if loads else ():
+        left = _VMCNT.search(code.operands[wait])
+        if left and (ended := _ended_by(code, before, wait, int(left[1]))) and ended <= loads:
+            waits.add(wait)
+    return waits
+
+
+def _ended_by(code: Code, before: Mapping[int, Sequence[int]], wait: int, left: int) -> set[int]:
+    """The latest accesses of memory, one on each path, that have ended behind a ``wait`` that leaves ``left`` open:
+    accesses end in their order."""
+    waiting, seen, ended = [(at, left) for at in before.get(wait, ())], set[int](), set[int]()
+    while waiting and len(seen) < STEPS_LIMIT:
+        at, later = waiting.pop()
+        if at in seen:
+            continue
+        seen.add(at)
+        if _MEMORY.match(code.operations[at]):
+            if not later:
+                ended.add(at)
+                continue
+            later -= 1
+        waiting += [(to, later) for to in before.get(at, ())]
+    return ended
+
+
+def _text(code: Code, at: int) -> str:
+    return f"{code.operations[at]} {code.operands[at]}"
+
+
+def _open_at_barriers(code: Code, before: Mapping[int, Sequence[int]], barriers: Iterable[int]) -> set[int]:
     """The LDS accesses that some path brings to a barrier without a wait for them.
 
     Accesses end in the order in which they began. So the paths are followed back from each barrier, with the number of
     accesses that the waits on the way leave open.
     """
-    before: dict[int, list[int]] = {}
-    for at, following in enumerate(code.successors):
-        for to in following:
-            before.setdefault(to, []).append(at)
     opened: set[int] = set()
-    for barrier in code.numbers(_COUNTED["amdgcn"]["barrier"]):
+    for barrier in barriers:
         waiting, seen = [(at, MOST_OPEN) for at in before.get(barrier, ())], set[int]()
         while waiting and len(seen) < STEPS_LIMIT:
             at, left = waiting.pop()

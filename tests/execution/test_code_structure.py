@@ -153,6 +153,29 @@ def test_a_wait_for_copies_of_amd_counts_as_those_of_nvidia():
     assert structure("amdgcn", amd(*wait[1:3], wait[0], wait[3]))[LATE_WAITS] == 1
 
 
+LOAD_TO_LDS, WAITED = "buffer_load_dwordx4 v6, s[8:11], 0 offen lds", "s_waitcnt vmcnt(0)"
+SCRATCH = "scratch_load_dword v1, off, off"
+READ, BARRIER = "ds_read_b64 v3, v4", "s_barrier"
+
+
+@pytest.mark.parametrize(
+    ("lines", "late"),
+    [
+        ((LOAD_TO_LDS, WAITED, BARRIER, READ), 0),
+        ((LOAD_TO_LDS, BARRIER, WAITED, READ), 1),
+        (("global_load_lds_dwordx4 v1, s[2:3]", BARRIER, WAITED, READ), 1),
+        ((LOAD_TO_LDS, "global_load_dword v1, v2, s[2:3]", BARRIER, WAITED, READ), 0),  # it may be for the other load
+        ((SCRATCH, LOAD_TO_LDS, BARRIER, "s_waitcnt vmcnt(1)", READ), 0),  # it is for what was spilled
+        ((LOAD_TO_LDS, SCRATCH, BARRIER, "s_waitcnt vmcnt(1)", READ), 1),
+        ((LOAD_TO_LDS, WAITED, READ), 0),  # one wave
+        (("global_load_dword v1, v2, s[2:3]", BARRIER, WAITED, READ), 0),
+    ],
+    ids=range(8),
+)
+def test_a_wait_for_loads_to_lds_that_no_barrier_follows_is_counted(lines, late):
+    assert structure("amdgcn", amd(*lines)).get(LATE_WAITS, 0) == late
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [
