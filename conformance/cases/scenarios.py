@@ -66,13 +66,18 @@ class Scenario:
     rotate: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     dtypes: tuple[str, ...] | None = None
     configs: int | None = None
-    every_config: bool = False
+    every_config: bool | Collection[str] = False
     every_target: bool = False
     number: int = 0  # of scenarios before this one in its file
 
     def table(self, selection: Selection, arguments: Sequence[str]) -> CaseTable:
         """See :func:`table_of`."""
         return table_of(self, selection, arguments)
+
+    def in_tier(self, tier: str) -> Scenario:
+        """What it is in ``tier``: ``every_config`` is whether it has every config there."""
+        every = self.every_config if isinstance(self.every_config, bool) else tier in self.every_config
+        return replace(self, every_config=every)
 
 
 #: By module, the names of its scenarios in their order; a module that is imported again counts the same.
@@ -85,7 +90,7 @@ def scenario(
     rotate: Mapping[str, Sequence[Any]] | None = None,
     dtypes: tuple[str, ...] | None = None,
     configs: int | None = None,
-    every_config: bool = False,
+    every_config: bool | Collection[str] = False,
     every_target: bool = False,
     **parameters: Values,
 ) -> Callable[[Test], Test]:
@@ -95,9 +100,10 @@ def scenario(
     parameters that are not crossed below the full tier, neither with the others nor among themselves. ``configs``
     takes, in the quick tier only, that many of each kernel's sample of configs: those of the smallest tiles, because
     they are interpreted. With ``every_config`` the configs are those of the sweep
-    (:mod:`~conformance.cases.config_space`), each in every tier; with ``every_target`` the quick tier has each target
-    that takes the dtypes. The rest are the test's own parameters: each a list of values, or a mapping from tier to the
-    number of values, which are then numbers from 0, or a function that returns the values for a kernel.
+    (:mod:`~conformance.cases.config_space`), each in every tier, or in the tiers that it names; with ``every_target``
+    the quick tier has each target that takes the dtypes. The rest are the test's own parameters: each a list of values,
+    or a mapping from tier to the number of values, which are then numbers from 0, or a function that returns the values
+    for a kernel.
     """
 
     def decorate(test: Test) -> Test:
@@ -261,7 +267,7 @@ def rows(
     """
     return [
         (target, *pair, *own)
-        for takers, pair, own in _groups(scenario, kernel, targets, tier, unused)
+        for takers, pair, own in _groups(scenario.in_tier(tier), kernel, targets, tier, unused)
         for target in takers
     ]
 
@@ -448,7 +454,9 @@ def _one_shape(kernel: Kernel) -> Sequence[str]:
 
 def table_of(scenario: Scenario, selection: Selection, arguments: Sequence[str]) -> CaseTable:
     """The cases of a test with these ``arguments``. Other parameters are in no id and do not multiply the cases."""
-    if selection.compile_only and scenario.every_config:  # the examples of every shape are served by one compilation
+    scenario = scenario.in_tier(selection.tier)
+    if selection.compile_only and "shape" in scenario.parameters and scenario.every_config:
+        # the examples of every shape are served by one compilation
         scenario = replace(scenario, parameters={**scenario.parameters, "shape": _one_shape})
     names = ("kernel", "target", "dtype", "config", *scenario.parameters, *scenario.rotate)
     taken = [place for place, name in enumerate(names) if name in arguments]

@@ -144,12 +144,13 @@ def _judge_plan(
 
 
 def gauge_plan(kernel: Kernel, plan: Plan, gauge: Problem | None) -> Plan | None:
-    """The plan that tells whether the config of ``plan`` fits, if it is another and the kernel estimates that it does
-    not; None if that of ``plan`` is to tell."""
-    if gauge is None or gauge.id == plan.problem.id or kernel.estimated_refusal(plan) is None:
+    """The plan that tells whether the config of ``plan`` fits, in the variant of examples, if it is another and the
+    kernel estimates that it does not; None if that of ``plan`` is to tell."""
+    own = gauge is not None and gauge.id == plan.problem.id and plan.variant == kernel.example_variant()
+    if gauge is None or own or kernel.estimated_refusal(plan) is None:
         return None
     try:
-        return kernel.plan(gauge, plan.config, plan.target, plan.variant, estimated=False)
+        return kernel.plan(gauge, plan.config, plan.target, kernel.example_variant(), estimated=False)
     except NotApplicable:
         return None
 

@@ -5,15 +5,17 @@ Registers, spills, shared memory and compile time are in the record. On a device
 a larger problem, so that two runs show where the fastest row has changed.
 """
 
+import dataclasses
 import functools
 
 import pytest
 
-from conformance.cases.scenarios import every_kernel, scenario, shapes_of, usable
+from conformance.cases.scenarios import CROSSED, every_kernel, scenario, shapes_of, usable
 from conformance.cases.selected_rows import every_selected_row, selected
 from conformance.inputs.fill_set import fill_set
 from conformance.judging.sweep import estimates, measure, spill_verdict
 from conformance.kernels import catalogue
+from conformance.kernels.families.examples import EVEN, WHOLE_TILES
 
 #: The exact fill of a family that the quick tier takes; of a family without one of these, the last.
 QUICK_FILLS = ("wide-A", "tie")
@@ -49,6 +51,42 @@ def test_config_space(conform, harness, recorder, kernel, target, dtype, config,
     conform(kernel, problem, **run, fills=fills, inspect=spills, gauge=usual)
     if is_timed({"kernel": kernel, "shape": shape}) and harness.settings.has_gpu:
         recorder.set(observed=measure(harness, kernel, dtype, config, target))
+
+
+#: How a kernel gets sizes that are multiples of its tiles: at run time, or as constants, so that K needs no mask; and
+#: whether rows begin and end between multiples of 16 bytes, so that the compiler copies elements one by one.
+FORMS = ("run-time", "constant", "run-time-unaligned", "constant-unaligned")
+
+
+def forms(kernel):
+    """Those of FORMS that a kernel takes: only products and convolutions have sizes that may be constants, and only
+    products without descriptors have rows of any length."""
+    if kernel.family == "gemm" and not kernel.descriptors:
+        return FORMS
+    return FORMS[:2] if kernel.family in ("gemm", "conv") else FORMS[:1]
+
+
+def even(kernel, dtype, config, form):
+    """The problem of a form. A kernel from elsewhere may know whole tiles only."""
+    try:
+        problem = kernel.example(dtype, config, EVEN)
+    except KeyError:
+        problem = kernel.example(dtype, config, WHOLE_TILES)
+    if not form.endswith("unaligned"):
+        return problem
+    a, b = (dataclasses.replace(layout, pad=1) for layout in (problem.layout_a, problem.layout_b))
+    return dataclasses.replace(problem, layout_a=a, layout_b=b)
+
+
+@scenario(every_kernel, form=forms, configs=1, every_config=CROSSED)
+def test_even_sizes(conform, harness, recorder, kernel, target, dtype, config, form):
+    """Sizes as production has them: no tile and no block of K has a rest, and K is longer than the pipeline."""
+    problem = even(kernel, dtype, config, form)
+    recorder.set(options={"dtype": dtype}, observed=estimates(kernel, problem, config, target))
+    variant = dataclasses.replace(kernel.example_variant(), static=form.startswith("constant"))
+    run = {"config": config, "target": target, "variant": variant}
+    usual = kernel.example(dtype, config, kernel.usual_shape)
+    conform(kernel, problem, **run, fills=swept_fills(problem, harness.settings.tier), gauge=usual)
 
 
 @every_selected_row

@@ -6,7 +6,7 @@ import math
 from typing import Any, ClassVar
 
 from conformance.kernels.families.draw import Draw
-from conformance.kernels.families.examples import FLOATS, TIMED_SEQUENCE, WHOLE_TILES, dtype_fields
+from conformance.kernels.families.examples import EVEN, FLOATS, TIMED_SEQUENCE, WHOLE_TILES, dtype_fields
 from conformance.kernels.kernel import Kernel
 from conformance.problems import Attention, Mask, Score
 
@@ -43,6 +43,7 @@ class AttentionFamily(Kernel):
             "several-tiles": (2 * rows + 8, 2 * columns + 8),
             "many-k-blocks": (rows - 8, (config.num_stages + 1) * columns + 8),
             WHOLE_TILES: (2 * columns, 2 * columns),
+            EVEN: (2 * columns, (config.num_stages + 1) * columns),
         }[shape]
         if self.few_queries:
             queries = min(queries, 8)

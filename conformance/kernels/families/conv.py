@@ -7,7 +7,7 @@ from typing import Any
 import triton
 
 from conformance.kernels.families.draw import Draw
-from conformance.kernels.families.examples import FLOATS, TIMED_IMAGE, WHOLE_TILES, dtype_fields, matrix_sizes
+from conformance.kernels.families.examples import EVEN, FLOATS, TIMED_IMAGE, WHOLE_TILES, dtype_fields, matrix_sizes
 from conformance.kernels.kernel import Kernel
 from conformance.problems import Conv
 
@@ -33,7 +33,7 @@ class ConvFamily(Kernel):
         Windows are 1x1 where K is to be long.
         """
         positions, columns, channels = matrix_sizes(config, dtype, shape)
-        window = 1 if self.pointwise or shape in ("many-k-blocks", WHOLE_TILES) else 2
+        window = 1 if self.pointwise or shape in ("many-k-blocks", WHOLE_TILES, EVEN) else 2
         width = min(positions, 8)
         size = (*(1,) * (self.rank - 2), triton.cdiv(positions, width), width)
         padding = tuple(int(window > 1 and edge > 1) for edge in size)

@@ -24,6 +24,9 @@ SHAPES: Mapping[str, str] = {
 #: A shape class of kernels that take no other: two tiles and two k-blocks, and no dimension has a rest.
 WHOLE_TILES = "whole-tiles"
 
+#: The shape class of sizes as production has them: no dimension has a rest, and K fills the pipeline.
+EVEN = "even"
+
 #: Rows that make M ragged: 8 will do, M is no inner extent; 16 is a whole tile of some tables.
 ROWS_REST = 8
 
@@ -68,4 +71,5 @@ def matrix_sizes(config: Config, dtype: str, shape: str) -> tuple[int, int, int]
         "several-tiles": (2 * m + ROWS_REST, 2 * n + more, k + more),
         "many-k-blocks": (m + ROWS_REST, max(n - more, more), (config.num_stages + 1) * k + more),
         WHOLE_TILES: (2 * m, 2 * n, 2 * k),
+        EVEN: (2 * m, n, (config.num_stages + 1) * k),
     }[shape]

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from conformance.kernels.families.draw import Draw
-from conformance.kernels.families.examples import FLOATS, TIMED_EDGE, WHOLE_TILES, dtype_fields, matrix_sizes, rest
+from conformance.kernels.families.examples import (
+    EVEN,
+    FLOATS,
+    TIMED_EDGE,
+    WHOLE_TILES,
+    dtype_fields,
+    matrix_sizes,
+    rest,
+)
 from conformance.kernels.kernel import Kernel
 from conformance.problems import GroupedGemm
 
@@ -23,7 +31,7 @@ class GroupedFamily(Kernel):
     def example(self, dtype: str, config: Any, shape: str = "ragged") -> GroupedGemm:
         """See :class:`Kernel`: a group of one product's rows, one of none and one of a few; of whole tiles two."""
         m, n, k = matrix_sizes(config, dtype, shape)
-        rows = (m, m) if shape == WHOLE_TILES else (m, 0, 24)
+        rows = (m, m) if shape in (WHOLE_TILES, EVEN) else (m, 0, 24)
         return GroupedGemm("2d-3d", rows, None, n, k, **dtype_fields(dtype))
 
     def timed(self, dtype: str) -> GroupedGemm:
