@@ -9,7 +9,7 @@ from conformance.gate.evidence.options import check_options
 from conformance.gate.findings import Comparison, Group, Kind, Severity
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
 from conformance.records import RunInfo, Status
-from conformance.reporting.comparison import refused
+from conformance.reporting.comparison import HANDFUL, proof, refused
 
 #: Tiers that leave out no case of the suites.
 WHOLE_TIERS = ("full", "exhaustive")
@@ -48,12 +48,15 @@ def not_looked_at(comparison: Comparison, info: RunInfo | None, folder: Path) ->
 
 
 def reach(comparison: Comparison, info: RunInfo | None, folder: Path) -> str:
-    """How far the answer reaches, in few words to stand beside it, such as "quick tier, no GPU"; empty for a whole run
-    on a device."""
+    """How far the answer reaches, in few words to stand beside it: such as "quick tier, no GPU", then of how many cases
+    it is and what they prove."""
     sample, options = _sample(comparison, info), _options(folder)
     parts = [f"{sample} tier" if sample else "", "no GPU" if _without_gpu(comparison, info) else ""]
-    parts.append("some of the cases" if check_options(options, {}).narrowing else "")
-    return ", ".join(filter(None, parts))
+    scope = comparison.scope
+    few = f"only the {scope.cases} cases that were asked for" if 1 < scope.cases <= HANDFUL else "some of the cases"
+    parts.append(few if check_options(options, {}).narrowing else "")
+    proven = f"{scope.judged} of {scope.cases} cases: {'; '.join(proof(scope))}" if scope.cases else ""
+    return "; ".join(filter(None, [", ".join(filter(None, parts)), proven]))
 
 
 def meaning(comparison: Comparison, group: Group, info: RunInfo | None) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.gate.findings import MEANING, SEVERITY, Comparison, Finding, Group, Kind, Side
+from conformance.gate.findings import MEANING, SEVERITY, Comparison, Finding, Group, Kind, Scope, Side
 from conformance.records import RunInfo
 from conformance.reporting.comparison import render_markdown
 from conformance.reporting.decision import meaning, next_steps, not_looked_at, reach
@@ -70,6 +70,21 @@ def test_how_far_an_answer_reaches(tmp_path: Path) -> None:
     assert (
         reach(small, replace(INFO, gpus=()), ran_with(tmp_path, "-k", "x")) == "quick tier, no GPU, some of the cases"
     )
+
+
+@pytest.mark.parametrize(
+    ("cases", "said"),
+    [
+        (3, "only the 3 cases that were asked for; 2 of 3 cases: 2 interpreted; shapes ragged"),
+        (30, "some of the cases; 2 of 30 cases: 2 interpreted; shapes ragged"),
+    ],
+)
+def test_of_how_many_cases_an_answer_is_and_what_they_prove(tmp_path: Path, cases: int, said: str) -> None:
+    scope = Scope(cases, {"layout": cases - 2}, {"interpreted": 2}, {"ragged": 2})
+    asked = comparison(scope=scope)
+    assert reach(asked, INFO, ran_with(tmp_path, "--cases", "ids.txt")) == said
+    refused = f"{cases - 2} of {cases} cases not applicable on both sides: {cases - 2} layout."
+    assert refused in not_looked_at(asked, INFO, ran_with(tmp_path, "--cases", "ids.txt"))
 
 
 def test_who_computed_a_wrong_result_is_said() -> None:
