@@ -109,6 +109,7 @@ WRONG = [
     ((*GATE, "current", "--cases", "words.txt"), "'just words' is no id of a case; 'conformance list' prints them"),
     ((*GATE, "current", "--cases", "nowhere.txt"), "nowhere.txt cannot be read"),
     ((*GATE, "current", "--repeats", "0"), "--repeats: '0': a number, 1 or more, is required"),
+    ((*GATE, "current", "--repeats", "3", "--compile-only"), "--repeats 3 contradicts --compile-only"),
     ((*GATE, "current", "-k", "fp16 and ("), "-k fp16 and (: cannot be read"),
     ((*GATE, "current", "--confg", "x"), "--confg: there is no such option; did you mean --config?"),
     ("matrix nowhere.toml", "nowhere.toml cannot be read as TOML"),

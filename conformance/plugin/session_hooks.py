@@ -235,8 +235,8 @@ class SessionRun:
             raise pytest.UsageError(f"{error}; {near}" if near else str(error)) from None
 
     def _near_case(self, case: str | None = None) -> str:
-        """What was probably meant by ``case``, or by the one case that the user named, if there is such."""
-        case = case or self._settings.case
+        """What was probably meant by ``case``, or by the first case that the user named, if there is such."""
+        case = case or self._settings.case or min(self._settings.case_list or (), default=None)
         if case is None or self._compile_stage is None:
             return ""
         from conformance.cases.lookup import near_case

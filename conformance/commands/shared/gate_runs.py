@@ -89,6 +89,8 @@ def run_stacks(arguments: argparse.Namespace, stacks: Sequence[Stack], stages: S
     policy_options.refuse_unusable(arguments)
     policy_options.thresholds(arguments)  # one that cannot be read is refused before the runs
     _check_names(arguments, stacks)
+    if arguments.repeats > 1 and arguments.compile_only:
+        raise CommandError(f"--repeats {arguments.repeats} contradicts --compile-only, which runs nothing")
     cases = read_case_list(arguments.cases) if arguments.cases else frozenset[str]()
     if arguments.output:
         _make(arguments.output)
