@@ -1,7 +1,9 @@
 """Links a group of findings to what came with it: features that were gained or lost, and another assembler.
 
-Two groups are linked if they coincide: of the cases of each, at least :data:`COINCIDING` belong to the other one too. A
-feature counts on the targets of the group alone, so a feature that came on two targets is linked to a group of one.
+A group is linked to a feature if at least :data:`COINCIDING` of its cases have gained or lost it; where many others
+have, too, the sentence says so. A feature is linked to the groups that coincide with it: at least as large a share of
+its own cases is in the group. It counts on the targets of the group alone, so a feature that came on two targets is
+linked to a group of one.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from conformance.gate.findings import Finding, Group, Kind
+from conformance.gate.findings import Finding, Group, Kind, Severity
 
 #: The share of the cases of either side that the other side must have, too.
 COINCIDING = 0.9
@@ -48,12 +50,12 @@ class _Others:
         for (kind, what), by_target in self._features.items():
             if kind is not group.kind:
                 its_cases = set().union(*(by_target.get(target, ()) for target in targets))
-                yield from _link(cases, its_cases, what)
+                yield from _link(cases, its_cases, what, whole=group.kind in FEATURES or not _wants_reading(group))
         if group.kind in FEATURES:
             for other in self._groups:
                 if other.kind not in FEATURES:
                     its_cases = {finding.case for finding in other.findings if str(finding.target) in targets}
-                    yield from _link(cases, its_cases, other.kind.value)
+                    yield from _link(cases, its_cases, other.kind.value, whole=True)
 
 
 def _what(finding: Finding) -> str:
@@ -61,11 +63,21 @@ def _what(finding: Finding) -> str:
     return finding.cause.removesuffix(f" on {finding.target}")
 
 
-def _link(cases: set[str], others: set[str], what: str) -> Iterator[str]:
+def _wants_reading(group: Group) -> bool:
+    return group.severity is not Severity.INFO
+
+
+def _link(cases: set[str], others: set[str], what: str, *, whole: bool) -> Iterator[str]:
+    """The sentence that links ``cases`` to the ``others``; with ``whole`` only if most of the others are among them."""
     both = len(cases & others)
-    if both and both >= COINCIDING * max(len(cases), len(others)):
-        alike = both == len(cases) == len(others)
-        yield f"{what} in the same {_many(both)}" if alike else f"{what} in {both} of these {_many(len(cases))}"
+    if not both or both < COINCIDING * max(len(cases), len(others) if whole else 0):
+        return
+    if both == len(cases) == len(others):
+        yield f"{what} in the same {_many(both)}"
+        return
+    beside = len(others) - both
+    more = f", and in {_many(beside)} beside" if both < COINCIDING * len(others) else ""
+    yield f"{what} in {both} of these {_many(len(cases))}{more}"
 
 
 def _assembler(group: Group, assemblers: Assemblers) -> Iterator[str]:
