@@ -211,9 +211,10 @@ class Kernel(abc.ABC):
     def example_shapes(self) -> list[str]:
         """The shape classes of its examples: :attr:`shapes`, and those of :attr:`more_shapes` that :meth:`example`
         knows."""
-        return [*self.shapes, *filter(self._knows, self.more_shapes)]
+        return [*self.shapes, *filter(self.knows, self.more_shapes)]
 
-    def _knows(self, shape: str) -> bool:
+    def knows(self, shape: str) -> bool:
+        """Whether :meth:`example` knows this shape class."""
         try:
             self.example(self.dtype_names()[0], self.configs[0], shape)
         except KeyError:

@@ -60,18 +60,22 @@ FORMS = ("run-time", "constant", "run-time-unaligned", "constant-unaligned")
 
 def forms(kernel):
     """Those of FORMS that a kernel takes: only products and convolutions have sizes that may be constants, and only
-    products without descriptors have rows of any length."""
+    products without descriptors have rows of any length. A kernel of another family may know no such sizes."""
+    if not even_shapes(kernel):
+        return ()
     if kernel.family == "gemm" and not kernel.descriptors:
         return FORMS
     return FORMS[:2] if kernel.family in ("gemm", "conv") else FORMS[:1]
 
 
+def even_shapes(kernel):
+    """The shape classes without a rest that a kernel has examples of: one from elsewhere may know whole tiles only."""
+    return [shape for shape in (EVEN, WHOLE_TILES) if kernel.knows(shape)]
+
+
 def even(kernel, dtype, config, form):
-    """The problem of a form. A kernel from elsewhere may know whole tiles only."""
-    try:
-        problem = kernel.example(dtype, config, EVEN)
-    except KeyError:
-        problem = kernel.example(dtype, config, WHOLE_TILES)
+    """The problem of a form."""
+    problem = kernel.example(dtype, config, even_shapes(kernel)[0])
     if not form.endswith("unaligned"):
         return problem
     a, b = (dataclasses.replace(layout, pad=1) for layout in (problem.layout_a, problem.layout_b))

@@ -99,8 +99,11 @@ def gate(tmp_path_factory: pytest.TempPathFactory):
 
 def kinds(comparison: dict, severity: str) -> dict[str, set[str]]:
     """Kernels by kind of the findings of ``severity``."""
-    groups = [group for group in comparison["groups"] if group["severity"] == severity]
-    return {group["kind"]: {one["kernel"] for one in group["findings"]} for group in groups}
+    kernels: dict[str, set[str]] = {}
+    for group in comparison["groups"]:
+        if group["severity"] == severity:
+            kernels.setdefault(group["kind"], set()).update(one["kernel"] for one in group["findings"])
+    return kernels
 
 
 def planted(folder: Path, config: str) -> str:
@@ -121,7 +124,8 @@ def test_identical_stacks_are_safe_and_planted_faults_have_their_names(gate, tmp
     assert status == 1
     regressions = kinds(comparison, "regression")
     assert regressions["FEATURE_LOST"] == {"mm_persistent_tma"}
-    assert regressions["LOST_COVERAGE"] == {"mm_plus_mm"}
+    # without one of the kernels, int_mm's turn in the sweep over even sizes has another form
+    assert regressions["LOST_COVERAGE"] == {"mm_plus_mm", "int_mm"}
     assert {"int_mm", "mm_persistent_tma"} <= regressions["MORE_SPILLS"]
     wrong = [group for group in comparison["groups"] if group["cause"].startswith("numerics/")]
     assert [one["kernel"] for group in wrong for one in group["findings"]] == ["int_mm"]

@@ -110,7 +110,9 @@ def failed_checks(fault: Fault | None, case: str, tests: Any, pool: Any) -> list
             raise RuntimeError(f"{result.status}: {result.reason}: {result.error}")
         return provider.Compiled(program, result.value)
 
-    chosen: Any = SimpleNamespace(tier="quick", targets=("sm_90",), has_gpu=False, compile_only=False, seed=0)
+    chosen: Any = SimpleNamespace(
+        tier="quick", targets=("sm_90",), has_gpu=False, compile_only=False, seed=0, repeats=1
+    )
     harness, recorder = Harness(chosen), CaseRecorder(f"planted::{case}")
     harness.pool = pool
     raised = []

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 #: A row of mm for Hopper and one for gfx950, both past the limit by estimate.
-PAST, FITS = "tf32-128x128x64-s5-w8", "fp32-128x128x128-s2-w8"
+PAST, FITS = "[mm-tf32-128x128x64-s5-w8", "[mm-fp32-128x128x128-s2-w8"
 SHAPES = 4
 
 
@@ -22,7 +22,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, list[d
     folder = tmp_path_factory.mktemp("run") / "records"
     targets = [f"--target={target}" for target in ("sm_90", "gfx950")]
     words = ["--tier=full", "--suite=config_space", "--kernel=mm", *targets, "--no-gpu", "-n1", "-q"]
-    rows = f"test_config_space and ((sm_90 and {PAST}-shape) or (gfx950 and {FITS}))"
+    rows = f"shape and ((sm_90 and {PAST[1:]}) or (gfx950 and {FITS[1:]}))"
     command = [sys.executable, "-m", "pytest", "conformance/suites", *words, "-k", rows, f"--run-dir={folder}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]

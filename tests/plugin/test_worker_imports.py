@@ -14,9 +14,10 @@ from conformance.plugin.worker_imports import INDUCTOR, WorkerImports
 def surely(
     suites: tuple[str, ...] = (), *, has_gpu: bool = True, kernels: tuple[str, ...] = (), **options: Any
 ) -> bool:
-    none = {"conformance_case": None, "conformance_suite": suites, "keyword": "", "markexpr": "", "deselect": None}
-    arguments = options.pop("arguments", ["conformance/suites"])
-    config: Any = SimpleNamespace(args=arguments, option=SimpleNamespace(**{**none, **options}))
+    names = ("conformance_case", "conformance_cases", "conformance_config", "keyword", "markexpr", "deselect")
+    chosen = {**dict.fromkeys(names), "conformance_suite": suites, **options}
+    arguments = chosen.pop("arguments", ["conformance/suites"])
+    config: Any = SimpleNamespace(args=arguments, option=SimpleNamespace(**chosen))
     settings: Any = SimpleNamespace(suites=suites, has_gpu=has_gpu, kernels=kernels)
     return _surely_needs_inductor(config, settings)
 
@@ -36,6 +37,8 @@ def test_inductor_is_imported_for_all_suites_and_for_its_own() -> None:
         {"markexpr": "timed"},
         {"deselect": ["inductor"]},
         {"conformance_case": "test_batching.py::test_batch[a]"},
+        {"conformance_cases": "ids.txt"},
+        {"conformance_config": ["64x64x32-s2-w4"]},
         {"arguments": ["conformance/suites/test_batching.py"]},
     ],
     ids=str,
