@@ -118,9 +118,11 @@ def test_a_kernel_from_elsewhere_declares_its_own_spills(monkeypatch):
 def test_a_line_that_declares_nothing_of_its_kernel_is_refused(monkeypatch):
     kernel = catalogue.get("mm")
     copy = type("Mine", (type(kernel),), {"__module__": "conformance.mine"})
-    mine = object.__new__(copy)
-    mine.__dict__.update(kernel.__dict__, name="mine", declared_spills=frozenset({"mm bf16 128x128x64-s4-w8 sm_90"}))
-    entry = types.SimpleNamespace(name="mine", value="mine:MINE", dist=None, load=lambda: mine)
+    vendor_kernel = object.__new__(copy)
+    vendor_kernel.__dict__.update(
+        kernel.__dict__, name="mine", declared_spills=frozenset({"mm bf16 128x128x64-s4-w8 sm_90"})
+    )
+    entry = types.SimpleNamespace(name="mine", value="mine:MINE", dist=None, load=lambda: vendor_kernel)
     monkeypatch.setattr(catalogue, "entry_points", lambda group: [entry])
     with pytest.raises(OutsideError, match=r"mine declares the spill 'mm bf16 .*; write 'mine DTYPE CONFIG TARGET'"):
         catalogue._loaded.__wrapped__()

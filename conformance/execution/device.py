@@ -21,8 +21,8 @@ from conformance.records import ExecutorName
 
 #: Runs of one launch that is timed: by their order, an interval of the median that holds in 98 of 100 cases.
 REPEATS = 20
-#: Seconds for which it runs before, lest the clock of an idle device be low. After 0.005 s an H200 ran one of 213
-#: kernels 1.74 times as long as ever else, and its clock rose while that was measured.
+#: Seconds for which it runs before, lest the clock of an idle device be low. After 0.005 s on an H200 one of 213
+#: kernels took 1.74 times as long as in other runs: the clock rose while it was timed.
 WARM_SECONDS = 0.02
 
 

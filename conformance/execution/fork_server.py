@@ -285,7 +285,7 @@ def serve(control: int, preloaded: Sequence[str]) -> bool:
     """Forks for the process at the other end of the socket ``control`` until that closes. Returns whether it was asked
     to."""
     _preload(preloaded)
-    asked = False
+    used = False
     ended, wake = os.pipe()
     os.set_blocking(wake, False)
     os.set_inheritable(control, False)
@@ -297,8 +297,8 @@ def serve(control: int, preloaded: Sequence[str]) -> bool:
             if control in ready:
                 message, files, _, _ = socket.recv_fds(asker, MESSAGE, 8)
                 if not message:
-                    return asked  # the asker is gone; each fork sees that for itself
-                asked = True
+                    return used  # the asker is gone; each fork sees that for itself
+                used = True
                 pid = os.fork()
                 if pid == 0:
                     signal.set_wakeup_fd(-1)

@@ -73,8 +73,8 @@ def _await_device(pipe: Connection, process: ForkedProcess, output: IO[bytes]) -
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(GRACE_SECONDS)  # it writes why before it ends
     output.seek(0)
-    said = output.read().decode(errors="replace").strip()
-    raise RuntimeError(f"the process of a trial past the check did not get the device: {said}")
+    written = output.read().decode(errors="replace").strip()
+    raise RuntimeError(f"the process of a trial past the check did not get the device: {written}")
 
 
 def answer(pipe: int, *, seed: int) -> None:

@@ -73,8 +73,8 @@ class Compiled:
     plan_seconds: float = 0.0
     compile_seconds: float = 0.0
 
-    def let(self, launch: PlannedLaunch) -> bool:
-        """Whether ``launch`` waits for another one that has been compiled meanwhile, and is needed."""
+    def is_needed_now(self, launch: PlannedLaunch) -> bool:
+        """Whether ``launch`` waited for another one, which has been compiled and fits its target."""
         if launch.unless_past is None:
             return False
         artefact = self.results[launch.unless_past].artefact
@@ -146,7 +146,7 @@ class CompileStage:
         how = {"carried": from_elsewhere, "describe": "sass" if settings.whole_tier else "text"}
         for group, launches in _by_group(compiled.plans.values()).items():
             self._compile(group, [launch for launch in launches if launch.unless_past is None], how, compiled)
-            self._compile(group, [launch for launch in launches if compiled.let(launch)], how, compiled)
+            self._compile(group, [launch for launch in launches if compiled.is_needed_now(launch)], how, compiled)
             self._pools.pop(group).close()  # the next group has the cores and the memory to itself
         compiled.plans = {
             case: [launch for launch in plan if launch.identity in compiled.results]

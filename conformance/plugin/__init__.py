@@ -34,7 +34,7 @@ from conformance.plugin.record_files import refusal_file
 from conformance.plugin.session_hooks import JUNIT_FILE, SessionRun, new_folder, own_stderr
 from conformance.plugin.shared_collection import SharedCollection
 from conformance.plugin.warm_up import INDUCTOR_SUITES, WarmUp
-from conformance.plugin.worker_imports import INDUCTOR, WorkerImports
+from conformance.plugin.worker_imports import INDUCTOR_IMPORT, WorkerImports
 
 __all__ = ["recorder"]  # a fixture is known by being here
 
@@ -124,7 +124,7 @@ def _configure_main(config: pytest.Config) -> None:
         )
     settings, ids, workers = options.settings(config), CaseIds(config), _workers(config)
     if workers > 1 and case_ids.selects_package(config):
-        imports = WorkerImports([INDUCTOR] if _surely_needs_inductor(config, settings) else [])
+        imports = WorkerImports([INDUCTOR_IMPORT] if _surely_needs_inductor(config, settings) else [])
         config.option.tx = [imports.specification if spec == "popen" else spec for spec in config.option.tx]
         config.pluginmanager.register(imports, "conformance-worker-imports")
     suites = case_ids.selects_package(config)

@@ -8,10 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
 #: The import that takes longest of those of cases about Inductor's code.
-INDUCTOR = "torch._inductor.compile_fx"
+INDUCTOR_IMPORT = "torch._inductor.compile_fx"
 
 
 class WorkerImports:
@@ -26,11 +24,10 @@ class WorkerImports:
         """How xdist starts a worker."""
         return f"popen//python={shlex.join(self._launcher)}"
 
-    @pytest.hookimpl
     def pytest_sessionstart(self) -> None:
         none = subprocess.DEVNULL
         self._starts = subprocess.Popen(self._launcher, stdin=none, stdout=none, stderr=none, start_new_session=True)
 
-    @pytest.hookimpl
     def pytest_sessionfinish(self) -> None:
+        self._starts.kill()  # it ended long ago, unless it hangs
         self._starts.wait()

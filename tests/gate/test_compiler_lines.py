@@ -66,7 +66,7 @@ NATIVE = (
     " #3 0x00007f15 mlir::triton::AMD::Membar::update(mlir::Operation*) (/a/libtriton.so+0x15)"
 )
 STATED = [
-    (assertion("/root/llvm", "k"), 'Assertion `stage < numStages && "too late"\' failed at Pipeliner.cpp:402'),
+    (assertion("/src/llvm", "k"), 'Assertion `stage < numStages && "too late"\' failed at Pipeliner.cpp:402'),
     (died("oops\nUNREACHABLE executed at /a/b/Lower.cpp:77!"), "unreachable code at Lower.cpp:77: oops"),
     (
         died("LLVM ERROR: Cannot select: intrinsic %llvm.amdgcn.mfma.f32.4x4x1f32"),
@@ -105,7 +105,7 @@ def test_cause_is_the_compilers_own_line(output, cause):
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        (assertion("/root/llvm", "mm"), assertion("/build/7/llvm", "bmm")),
+        (assertion("/src/llvm", "mm"), assertion("/build/7/llvm", "bmm")),
         (ptxas("mm", 998), ptxas("gemm_persistent", 1701)),
         (
             diagnostic("mm", 12, "'tt.dot' op has tensor<64x32xf16, #blocked> and %1"),

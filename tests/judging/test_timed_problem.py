@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from concurrent.futures import Future
 from types import SimpleNamespace
+
+import pytest
 
 from conformance.execution import device
 from conformance.judging import sweep
+from conformance.records import Status
 
 
 def test_nothing_takes_the_device_outside_a_turn(monkeypatch):
@@ -45,3 +49,19 @@ def test_nothing_takes_the_device_outside_a_turn(monkeypatch):
     harness = SimpleNamespace(executor=Executor(), together=lambda: turn("together"), turns=turns)
     assert sweep.measure(harness, kernel, "fp16", None, None)["run"]["us"] == 2.0
     assert seen == [*((name, "together") for name in ("tensors", "launch", "run")), ("time", "alone")]
+
+
+def test_a_larger_problem_that_does_not_fit_is_refused_before_it_is_launched(monkeypatch):
+    compiled: Future = Future()
+    compiled.set_result(SimpleNamespace(status=Status.PASS, artefact=SimpleNamespace(resources=None)))
+    kernel = SimpleNamespace(
+        timed=lambda dtype: SimpleNamespace(id="p"),
+        timed_variant=lambda: None,
+        plan=lambda *facts, estimated: None,
+        launch=lambda plan, tensors: pytest.fail("launched"),
+    )
+    monkeypatch.setattr(sweep, "launches_to_compile", lambda plan: {"": ()})
+    monkeypatch.setattr(sweep, "over_memory", lambda resources, target: ["shared memory: 3 bytes, 2 are there"])
+    harness = SimpleNamespace(pool=SimpleNamespace(submit=lambda: compiled))
+    refused = {"problem": "p", "refused": "shared memory: 3 bytes, 2 are there"}
+    assert sweep.measure(harness, kernel, "fp16", None, None) == {"run": refused}

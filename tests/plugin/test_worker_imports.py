@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conformance.plugin import _surely_needs_inductor
-from conformance.plugin.worker_imports import INDUCTOR, WorkerImports
+from conformance.plugin.worker_imports import INDUCTOR_IMPORT, WorkerImports
 
 
 def surely(
@@ -48,5 +48,5 @@ def test_inductor_is_not_imported_where_it_may_be_for_nothing(chosen: dict[str, 
 
 
 def test_the_modules_are_part_of_how_a_worker_is_started() -> None:
-    assert WorkerImports([INDUCTOR]).specification.endswith(f"worker_launcher.py {INDUCTOR}")
-    assert INDUCTOR not in WorkerImports().specification
+    assert WorkerImports([INDUCTOR_IMPORT]).specification.endswith(f"worker_launcher.py {INDUCTOR_IMPORT}")
+    assert INDUCTOR_IMPORT not in WorkerImports().specification

@@ -78,12 +78,12 @@ def test_a_server_that_was_started_early_waits_for_its_workers_and_ends_with_the
         "'PYTORCH_NVML_BASED_CUDA_CHECK' in os.environ, flush=True)\ninput()"
     )
     workers = [launched(code, ["planted"], PYTHONPATH=str(tmp_path)) for _ in range(2)]
-    said = [worker.stdout.readline().split() for worker in workers if worker.stdout is not None]
-    assert said[0] == said[1]
-    assert said[0][1:] == ["1", "False"]
+    answers = [worker.stdout.readline().split() for worker in workers if worker.stdout is not None]
+    assert answers[0] == answers[1]
+    assert answers[0][1:] == ["1", "False"]
     for worker in workers:
         worker.communicate("\n", timeout=60)
-    assert gone(int(said[0][0]))
+    assert gone(int(answers[0][0]))
 
 
 def test_workers_with_other_imports_have_another_server() -> None:

@@ -81,10 +81,10 @@ def test_how_far_an_answer_reaches(tmp_path: Path) -> None:
 )
 def test_of_how_many_cases_an_answer_is_and_what_they_prove(tmp_path: Path, cases: int, said: str) -> None:
     scope = Scope(cases, {"layout": cases - 2}, {"interpreted": 2}, {"ragged": 2})
-    asked = comparison(scope=scope)
-    assert reach(asked, INFO, ran_with(tmp_path, "--cases", "ids.txt")) == said
+    of_few = comparison(scope=scope)
+    assert reach(of_few, INFO, ran_with(tmp_path, "--cases", "ids.txt")) == said
     refused = f"{cases - 2} of {cases} cases not applicable on both sides: {cases - 2} layout."
-    assert refused in not_looked_at(asked, INFO, ran_with(tmp_path, "--cases", "ids.txt"))
+    assert refused in not_looked_at(of_few, INFO, ran_with(tmp_path, "--cases", "ids.txt"))
 
 
 def test_who_computed_a_wrong_result_is_said() -> None:

@@ -92,11 +92,11 @@ def _assembler(lines: list[str]) -> str | None:
 
 def _diagnostic(lines: list[str]) -> str | None:
     messages = [_plain(match[1]) for match in _all(_ERROR, lines)]
-    said = next((text for text in messages if not text.startswith(_PASSES_FAILED)), None)
+    message = next((text for text in messages if not text.startswith(_PASSES_FAILED)), None)
     failing = _first(_PASS, lines)
     if failing is None:
-        return f"error: {said}" if said else None
-    return f"pass {failing[1]} failed: {said}" if said else f"pass {failing[1]} failed"
+        return f"error: {message}" if message else None
+    return f"pass {failing[1]} failed: {message}" if message else f"pass {failing[1]} failed"
 
 
 def _front_end(lines: list[str]) -> str | None:

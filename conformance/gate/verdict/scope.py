@@ -63,7 +63,7 @@ def _shape(record: ComparedRecord) -> str:
     empty if it names none."""
     if record.case.partition("[")[0].endswith("::test_even_sizes"):
         return "even"
-    _, given, rest = record.case.partition("shape=")
-    if not given or not rest[:1].isalpha():
+    _, separator, rest = record.case.partition("shape=")
+    if not separator or not rest[:1].isalpha():
         return ""
     return _NEXT_PARAMETER.split(rest.removesuffix("]").removesuffix(f"-{record.target}"))[0]
