@@ -1,10 +1,19 @@
 """A reproducer is confirmed only by what it says itself, in both environments."""
 
+import sys
 import time
 
 import pytest
 
-from conformance.gate.stacks.confirm_scripts import OUTPUT_LIMIT, Outcome, confirm, state_baseline
+from conformance.gate.stacks.confirm_scripts import (
+    OUTPUT_LIMIT,
+    Attempt,
+    Confirmation,
+    Outcome,
+    attempt,
+    confirm,
+    state_baseline,
+)
 from conformance.gate.stacks.environments import Environment
 from conformance.gate.stacks.stack_file import Stack
 
@@ -17,11 +26,11 @@ SCRIPT = "import os\nexec(os.environ['DOES'])\n"
 def confirmed(tmp_path):
     """What running a script shows that does one thing in the baseline and another in the candidate."""
 
-    def run(baseline, candidate, seconds=60.0):
+    def run(baseline, candidate):
         script = tmp_path / "case.py"
         script.write_text(SCRIPT)
         stacks = [Environment(Stack(does), tmp_path, {"DOES": does}) for does in (baseline, candidate)]
-        return confirm(script, *stacks, seconds=seconds)
+        return confirm(script, *stacks)
 
     return run
 
@@ -65,16 +74,20 @@ def test_the_signal_that_a_script_dies_by_is_said(confirmed):
     assert "in the candidate it died by SIGKILL" in confirmed(FINE, "os.kill(os.getpid(), 9)").text
 
 
-def test_a_script_that_hangs_is_ended_with_what_it_started(confirmed, tmp_path):
+def test_a_script_that_hangs_is_ended_with_what_it_started(tmp_path):
     mark = tmp_path / "still-there"
     child = f"import time; time.sleep(4); open({str(mark)!r}, 'w')"
     hangs = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
-    confirmation = confirmed(FINE, hangs, seconds=2.0)
-    assert confirmation.outcome is Outcome.CONFIRMED
-    assert confirmation.candidate.status is None
-    assert confirmation.text == "the fault shows in the candidate (it ran past its time) and not in the baseline"
+    assert attempt([sys.executable, "-c", hangs], {}, seconds=2.0) == Attempt(None, "")
     time.sleep(3)
     assert not mark.exists()
+
+
+def test_a_script_that_hangs_shows_a_fault():
+    hung = Attempt(None, "")
+    assert hung.faulty
+    confirmation = Confirmation(Outcome.CONFIRMED, Attempt(0, ""), hung)
+    assert confirmation.text == "the fault shows in the candidate (it ran past its time) and not in the baseline"
 
 
 def test_only_the_end_of_a_long_output_is_kept(confirmed):
