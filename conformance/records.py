@@ -309,10 +309,20 @@ def _unpacked_verdict(packed: _PackedVerdict) -> Verdict:
 
 
 @dataclass(frozen=True)
+class KernelDeclarations:
+    """What a kernel from elsewhere says that its results are measured by. ``by`` is the entry point with the package
+    that brought it; ``thresholds`` are tables by kinds of findings, as :mod:`conformance.gate.changes.thresholds` has
+    them."""
+
+    by: str
+    thresholds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class RunInfo:
     """What ``run.json`` holds. ``wall_s`` is None until the run ended; ``problems`` are sentences about the run as a
     whole, such as records that are missing; ``gpus`` are the entries of the visible-devices list. ``bill`` names all
-    that makes code, as :mod:`conformance.gate.runs.bill_of_materials` finds it."""
+    that makes code, as :mod:`conformance.gate.runs.bill_of_materials` finds it. ``declared`` is by kernels' names."""
 
     id: str
     started: str
@@ -326,6 +336,7 @@ class RunInfo:
     wall_s: Annotated[float, msgspec.Meta(ge=0, le=LARGEST)] | None = None
     problems: tuple[str, ...] = ()
     bill: Mapping[str, str] = field(default_factory=dict)
+    declared: Mapping[str, KernelDeclarations] = field(default_factory=dict)
     schema: int = SCHEMA
 
 
@@ -481,7 +492,7 @@ def finite_integer(text: str) -> int:
 
 _RECORDS = Reader(CaseRecord)  # of the schemas 1 and 2
 _decode_packed = msgspec.json.Decoder(_PackedRecord).decode
-_RUNS = Reader(RunInfo, later=("bill",))
+_RUNS = Reader(RunInfo, later=("bill", "declared"))
 
 
 def from_line(line: str | bytes) -> CaseRecord:

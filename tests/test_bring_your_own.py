@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.records import CaseRecord, Status, read_records
+from conformance.records import CaseRecord, Status, read_records, read_run
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -55,6 +55,10 @@ def test_kernel_and_target_from_elsewhere_are_judged(tmp_path):
     assert {"numerics/transparent", "numerics/randn", "memory", "grid", "codegen/requires/POINTER_STORE"} <= checks
     assert "codegen/requires/VENDOR_MASKED_STORE" in checks
     assert "VENDOR_MASKED_STORE" in records[0].observed["code"]["features"]
+    (declared,) = read_run(tmp_path / "run").declared.items()
+    assert declared[0] == "vendor_mm"
+    assert declared[1].by.startswith("entry point 'vendor_mm'")
+    assert declared[1].thresholds == {"MORE_SPILLS": {"regression_bytes": 128}}
 
 
 KNOWN = """

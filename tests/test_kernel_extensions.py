@@ -16,6 +16,7 @@ from conformance.gate.user_files.expected_failures import ExpectedFailures, with
 from conformance.gate.user_files.toml_entries import EntryError
 from conformance.judging import sweep
 from conformance.kernels import catalogue
+from conformance.records import KernelDeclarations
 from conformance.reproducers.kernel_scripts import NotReproducible, patterns
 from conformance.targets import OutsideError, find
 
@@ -115,17 +116,52 @@ def test_a_kernel_from_elsewhere_declares_its_own_spills(monkeypatch):
     assert not spilling(mm).passed  # the lines of others are not its own
 
 
-def test_a_line_that_declares_nothing_of_its_kernel_is_refused(monkeypatch):
+def installed(monkeypatch, **attributes):
+    """Puts a kernel like mm, with other ``attributes`` and the name "mine", in the place of installed packages."""
     kernel = catalogue.get("mm")
     copy = type("Mine", (type(kernel),), {"__module__": "conformance.mine"})
     vendor_kernel = object.__new__(copy)
-    vendor_kernel.__dict__.update(
-        kernel.__dict__, name="mine", declared_spills=frozenset({"mm bf16 128x128x64-s4-w8 sm_90"})
-    )
+    vendor_kernel.__dict__.update(kernel.__dict__, name="mine", **attributes)
     entry = types.SimpleNamespace(name="mine", value="mine:MINE", dist=None, load=lambda: vendor_kernel)
     monkeypatch.setattr(catalogue, "entry_points", lambda group: [entry])
+    return catalogue._loaded.__wrapped__
+
+
+def test_a_line_that_declares_nothing_of_its_kernel_is_refused(monkeypatch):
+    load = installed(monkeypatch, declared_spills=frozenset({"mm bf16 128x128x64-s4-w8 sm_90"}))
     with pytest.raises(OutsideError, match=r"mine declares the spill 'mm bf16 .*; write 'mine DTYPE CONFIG TARGET'"):
-        catalogue._loaded.__wrapped__()
+        load()
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "message"),
+    [
+        ({"SPILLS": {"bytes": 64}}, r"the thresholds of mine: \[SPILLS\] is no kind"),
+        ({"mm": {"MORE_SPILLS": {"bytes": 64}}}, r"the thresholds of mine: \[mm\] is no kind"),  # of another kernel
+        (
+            {"MORE_SPILLS": {"bytes": -1}},
+            r"the thresholds of mine: \[MORE_SPILLS\]: bytes = -1: a number of 0 or more is required",
+        ),
+        ({"MORE_SPILLS": 64}, r"the thresholds of mine: MORE_SPILLS must be a table"),
+        ("MORE_SPILLS", r"the thresholds of mine: 'MORE_SPILLS': tables of thresholds are required"),
+    ],
+)
+def test_thresholds_that_cannot_be_used_are_refused(monkeypatch, thresholds, message):
+    load = installed(monkeypatch, thresholds=thresholds)
+    with pytest.raises(OutsideError, match=r"entry point 'mine' \(mine:MINE\): " + message):
+        load()
+
+
+def test_what_a_kernel_from_elsewhere_declares_is_collected(monkeypatch):
+    load = installed(monkeypatch, thresholds={"MORE_SPILLS": {"regression_bytes": 256}})
+    kernels = load()
+    monkeypatch.setattr(catalogue, "catalogue", lambda: kernels[0])
+    monkeypatch.setattr(catalogue, "_loaded", lambda: kernels)
+    (declared,) = catalogue.declarations().items()
+    assert declared == (
+        "mine",
+        KernelDeclarations("entry point 'mine' (mine:MINE)", {"MORE_SPILLS": {"regression_bytes": 256}}),
+    )
 
 
 def test_a_file_of_expected_failures_that_cannot_be_used_names_itself(tmp_path):

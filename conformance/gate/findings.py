@@ -204,12 +204,22 @@ class Scope:
 
 
 @dataclass(frozen=True)
+class OwnThresholds:
+    """Thresholds that a kernel from elsewhere has instead of the usual ones. ``by`` is who declared them, ``kinds`` are
+    the kinds of findings that have others, ``values`` the others by their names in a comparison's thresholds."""
+
+    by: str
+    kinds: tuple[Kind, ...]
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class Comparison:
     """All that a comparison says. ``groups`` are ranked: by severity, kind, cost and number of cases. ``warnings`` say
     why the two runs are only partly comparable, ``objections`` what else speaks against the candidate: a baseline that
     is not whole, waivers that do not hold, claims that are not proven, cases that are owed. ``scripts`` say what became
     of the scripts that were tried with both stacks. ``assemblers`` are what each target was assembled with in the
-    baseline and in the candidate, as far as both are known."""
+    baseline and in the candidate, as far as both are known. ``own_thresholds`` are by the names of kernels."""
 
     baseline: Side
     candidate: Side
@@ -219,6 +229,7 @@ class Comparison:
     warnings: tuple[str, ...] = ()
     objections: tuple[str, ...] = ()
     thresholds: Mapping[str, float] = field(default_factory=dict)
+    own_thresholds: Mapping[str, OwnThresholds] = field(default_factory=dict)
     scripts: tuple[str, ...] = ()
     assemblers: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     scope: Scope = field(default_factory=Scope)

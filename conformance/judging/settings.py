@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from conformance.gate.user_files.expected_failures import ExpectedFailures
 from conformance.machine.gpus import Gpus
+from conformance.records import KernelDeclarations
 
 
 @dataclass(frozen=True)
@@ -17,6 +19,7 @@ class Settings:
     they were given. ``reproducers`` is the folder of scripts, ``compiled`` that of kernels from another machine; None
     for neither. ``without_gpu``: the user wants no GPU, and not only that none was found. ``configs`` empty means all;
     ``case_list`` are the ids in the file ``case_file``, None without one. A trial is made ``repeats`` times.
+    ``declared`` is what kernels from elsewhere say of themselves, by their names.
     """
 
     tier: str
@@ -38,6 +41,7 @@ class Settings:
     case_file: Path | None = None
     case_list: frozenset[str] | None = None
     repeats: int = 1
+    declared: Mapping[str, KernelDeclarations] = field(default_factory=dict)
 
     @property
     def whole_tier(self) -> bool:

@@ -13,10 +13,12 @@ import torch
 from torch import Tensor
 
 from conformance.gate.near_names import did_you_mean
+from conformance.gate.user_files.threshold_file import checked
+from conformance.gate.user_files.toml_entries import EntryError
 from conformance.kernels.kernel import Kernel, NoApplicableKernel, NotApplicable, Plan, Variant
 from conformance.kernels.launch import Launch
 from conformance.problems import DTYPES, Operand, Problem
-from conformance.records import Reason, ReasonCode
+from conformance.records import KernelDeclarations, Reason, ReasonCode
 from conformance.targets import OutsideError, Target
 
 ENTRY_POINT_GROUP = "conformance.kernels"
@@ -67,6 +69,15 @@ def outside_kernels() -> dict[str, Kernel]:
     return {name: kernel for name, kernel in catalogue().items() if name in _loaded()[1]}
 
 
+def declarations() -> dict[str, KernelDeclarations]:
+    """What kernels of installed packages say that their results are measured by. Others are left out."""
+    return {
+        name: KernelDeclarations(origin(name), kernel.thresholds)
+        for name, kernel in outside_kernels().items()
+        if kernel.thresholds
+    }
+
+
 def origin(name: str) -> str:
     """Where a kernel comes from: "conformance", or the entry point and the package that brought it."""
     return _loaded()[1].get(name, "conformance")
@@ -100,6 +111,10 @@ def _loaded() -> tuple[dict[str, Kernel], dict[str, str]]:
                     f"{where}: {kernel.name} declares the spill {strange!r}; write '{kernel.name} DTYPE CONFIG "
                     "TARGET', as 'conformance sweep RUN --spills' does"
                 )
+            try:
+                checked(kernel.thresholds, f"{where}: the thresholds of {kernel.name}")
+            except EntryError as error:
+                raise OutsideError(str(error)) from None
             kernels[kernel.name], origins[kernel.name] = kernel, where
     return kernels, origins
 

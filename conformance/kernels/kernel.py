@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from conformance.gate.changes.thresholds import UNMOVED, Tables
 from conformance.heuristics.configs import AnyConfig
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.families.examples import SHAPES
@@ -160,6 +161,9 @@ class Kernel(abc.ABC):
     declared_spills: frozenset[str] | None = None
     #: file of the failures that are expected of a kernel from elsewhere, as ``--expected-failures`` takes them
     expected_failures: Path | None = None
+    #: thresholds of findings about a kernel from elsewhere, in the words of a file for ``--thresholds``: the name of a
+    #: kind -> key -> value
+    thresholds: Tables = UNMOVED
     #: variant in which suites ask it for what their topic says nothing about
     usual_variant: Variant = Variant()
     #: shape classes of its family that are tried where it refuses those of :attr:`shapes`

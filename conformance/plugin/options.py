@@ -152,10 +152,11 @@ def settings(config: pytest.Config) -> Settings:
 
 
 def with_packages(config: pytest.Config) -> Settings:
-    """The settings of this run from now on: with the failures that kernels of installed packages expect. Imports torch
-    and triton if there are such kernels. Raises pytest.UsageError for a file that cannot be used."""
+    """The settings of this run from now on: with what kernels of installed packages declare, such as the failures that
+    they expect. Imports torch and triton if there are such kernels. Raises pytest.UsageError for a file that cannot be
+    used."""
     if entry_points(group=OUTSIDE_KERNELS):
-        from conformance.kernels.catalogue import outside_kernels
+        from conformance.kernels.catalogue import declarations, outside_kernels
 
         files = {name: kernel.expected_failures for name, kernel in outside_kernels().items()}
         of_kernels = {name: file for name, file in files.items() if file is not None}
@@ -164,7 +165,7 @@ def with_packages(config: pytest.Config) -> Settings:
             expected = with_kernels(chosen.expected_failures, of_kernels)
         except EntryError as error:
             raise pytest.UsageError(str(error)) from None
-        config.stash[_SETTINGS] = replace(chosen, expected_failures=expected)
+        config.stash[_SETTINGS] = replace(chosen, expected_failures=expected, declared=declarations())
     return settings(config)
 
 

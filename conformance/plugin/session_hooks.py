@@ -461,6 +461,7 @@ class SessionRun:
             "gpus": self._settings.gpus.entries,
             "stack": self.stack,
             "bill": self._bill,
+            "declared": self._settings.declared,
             "selected": None if self._selected is None else len(self._selected) + len(self._uncollectable),
         }
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from statistics import median
 
+from conformance.gate.changes.thresholds import DEFAULT
 from conformance.gate.findings import Comparison, Finding, Group, Kind, Scope, Severity, Side
 from conformance.reporting.text import clean, log_safe, text_table
 
@@ -112,13 +113,33 @@ def _line(text: str) -> str:
 
 def _facts(comparison: Comparison) -> list[str]:
     rows = [[_line(cell) for cell in row] for row in _fact_rows(comparison, "  ")]
-    return [text_table(rows), f"compared {comparison.compared}, unchanged {comparison.unchanged}", *_reach(comparison)]
+    return [
+        text_table(rows),
+        f"compared {comparison.compared}, unchanged {comparison.unchanged}",
+        *_reach(comparison),
+        *threshold_lines(comparison),
+    ]
 
 
 def _reach(comparison: Comparison) -> list[str]:
     """What the cases prove, which the answer "safe" itself says; and those that neither side takes."""
     scope = comparison.scope
     return [*([] if comparison.safe else ["; ".join(proof(scope))]), *filter(None, [refused(scope)])]
+
+
+def threshold_lines(comparison: Comparison) -> list[str]:
+    """Which thresholds are not the usual ones: those that the user's file moved, then those that kernels declare."""
+    usual = DEFAULT.named()
+    moved = {name: value for name, value in comparison.thresholds.items() if value != usual.get(name)}
+    lines = [f"thresholds of your file: {_thresholds(moved, usual)}"] if moved else []
+    for kernel, own in list(comparison.own_thresholds.items())[:20]:
+        values = _thresholds(own.values, comparison.thresholds)
+        lines.append(_line(f"thresholds of {kernel[:80]}, declared by {own.by[:200]}: {values}"))
+    return lines
+
+
+def _thresholds(values: Mapping[str, float], others: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:g} (not {others.get(name, 0):g})" for name, value in values.items())
 
 
 def _fact_rows(comparison: Comparison, indent: str = "") -> list[tuple[str, str, str]]:
@@ -250,6 +271,7 @@ def _markdown_facts(comparison: Comparison) -> str:
     lines = ["| " + " | ".join(map(_markdown, row)) + " |" for row in _fact_rows(comparison)]
     lines.insert(1, "|---|---|---|")
     counts = [f"{comparison.compared} cases compared, {comparison.unchanged} unchanged", *_reach(comparison)]
+    counts += threshold_lines(comparison)
     return "\n".join([*lines, "", f"{_markdown('; '.join(counts))}."])
 
 

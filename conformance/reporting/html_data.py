@@ -15,7 +15,7 @@ from conformance.gate.findings import Comparison, Side
 from conformance.gate.runs.bill_of_materials import VARIABLE
 from conformance.records import CaseRecord, Reading, RunInfo, Status, jsonable
 from conformance.reporting import decision, sweep
-from conformance.reporting.comparison import assembler_rows
+from conformance.reporting.comparison import assembler_rows, threshold_lines
 from conformance.reporting.listed_cases import CONFIGS_LIMIT, RANK, RANKED, ListedCases
 
 NOTE_LIMIT = 160  # characters of a diagnosis or reason in the list of cases
@@ -224,6 +224,7 @@ def comparison_data(comparison: Comparison, run: ReportedRun) -> dict[str, Any]:
         "objections": [_cut(text, CASE_LIMIT) for text in comparison.objections],
         "warnings": [_cut(text, CASE_LIMIT) for text in comparison.warnings],
         "thresholds": {str(name): value for name, value in comparison.thresholds.items()},
+        "other_thresholds": [_cut(text, CASE_LIMIT) for text in threshold_lines(comparison)],
         "severities": dict(Counter(group.severity.value for group in comparison.groups)),
         "names": [_cut(side.name, 500) for side in (comparison.baseline, comparison.candidate)],
         "stacks": [_text_of({**side.stack, **side.bill}) for side in (comparison.baseline, comparison.candidate)],

@@ -20,7 +20,7 @@ def group(kind: Kind, what: str, cases: range, *targets: str) -> Group:
 
 
 def notes(*groups: Group) -> list[tuple[str, ...]]:
-    return [each.notes for each in noted(groups, {})]
+    return [each.notes for each in noted(groups, {}, {})]
 
 
 GAINED = group(Kind.FEATURE_GAINED, "ASYNC_COPY gained", range(100), "gfx950")

@@ -6,13 +6,14 @@ import copy
 import json
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from made_records import Record, changed, run_of_all, write_run
 
 from conformance.commands import CommandError
 from conformance.commands import compare as command
-from conformance.gate.changes.thresholds import DEFAULT, FIELDS
+from conformance.gate.changes.thresholds import DEFAULT, FIELDS, moved
 from conformance.gate.findings import Kind
 from conformance.gate.user_files.threshold_file import parsed
 from conformance.gate.user_files.toml_entries import EntryError
@@ -61,12 +62,13 @@ def test_every_threshold_can_be_set_and_is_named(kind):
     for key in usual.__struct_fields__:
         thresholds = parsed(f"[{kind.value}]\n{key} = 0.5", "t.toml") if getattr(usual, key) != 0.5 else None
         thresholds = thresholds or parsed(f"[{kind.value}]\n{key} = 0.75", "t.toml")
-        assert getattr(getattr(thresholds, FIELDS[kind]), key) != getattr(usual, key)
-        assert sum(thresholds.named()[name] != value for name, value in DEFAULT.named().items()) == 1
+        applied = moved(DEFAULT, thresholds)
+        assert getattr(getattr(applied, FIELDS[kind]), key) != getattr(usual, key)
+        assert sum(applied.named()[name] != value for name, value in DEFAULT.named().items()) == 1
 
 
 def test_an_empty_file_says_nothing():
-    assert parsed("", "t.toml") == DEFAULT
+    assert moved(DEFAULT, parsed("", "t.toml")) == DEFAULT
 
 
 KINDS = ", ".join(kind.value for kind in FIELDS)
@@ -106,3 +108,72 @@ def test_a_file_that_is_not_there_is_refused(runs, tmp_path):
 
 def test_every_kind_with_thresholds_is_a_kind():
     assert set(FIELDS) < set(Kind)
+
+
+MILDER = {"MORE_SPILLS": {"regression_bytes": 128}, "LESS_OCCUPANCY": {"regression_share": 1}}
+OF_VENDOR = {"mm": {"by": "entry point 'mine' of vendor 1.0", "thresholds": MILDER}}
+
+
+def declaring(runs: tuple[Path, Path], candidate: object, baseline: object = None) -> tuple[Path, Path]:
+    """``runs`` whose run.json say what kernels declare."""
+    for folder, declared in zip(runs, (baseline or candidate, candidate), strict=True):
+        file = folder / "run.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), "declared": declared}))
+    return runs
+
+
+def answered(runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, Any]:
+    run_command(*runs, "--json", "-", *words)
+    return json.loads(capsys.readouterr().out)
+
+
+def severities(answer: dict[str, Any]) -> dict[str, str]:
+    return {group["kind"]: group["severity"] for group in answer["groups"]}
+
+
+def test_a_kernel_brings_thresholds_that_its_run_recorded(runs, capsys):
+    answer = answered(declaring(runs, OF_VENDOR), capsys)
+    assert severities(answer) == {"MORE_SPILLS": "warning", "LESS_OCCUPANCY": "warning"}
+    assert answer["thresholds"]["spills as a regression, at least bytes"] == 64
+    own = {"spills as a regression, at least bytes": 128, "occupancy as a regression": 1}
+    assert answer["own_thresholds"]["mm"]["values"] == own
+    spills = next(group for group in answer["groups"] if group["kind"] == "MORE_SPILLS")
+    assert "mm declares thresholds of its own for MORE_SPILLS" in spills["notes"]
+    run_command(*runs)
+    declared = "thresholds of mm, declared by entry point 'mine' of vendor 1.0: spills as a regression, at least bytes"
+    assert f"{declared} 128 (not 64), occupancy as a regression 1 (not 0.25)" in capsys.readouterr().out
+
+
+def test_what_a_kernel_declares_moves_no_threshold_of_another(runs, capsys):
+    answer = answered(declaring(runs, {"addmm": OF_VENDOR["mm"]}), capsys)
+    assert severities(answer) == {"MORE_SPILLS": "regression", "LESS_OCCUPANCY": "regression"}
+    assert not any("thresholds" in note for group in answer["groups"] for note in group["notes"])
+
+
+def test_the_users_file_has_the_last_word(runs, tmp_path, capsys):
+    file = written(tmp_path, "[MORE_SPILLS]\nregression_bytes = 64")
+    answer = answered(declaring(runs, OF_VENDOR), capsys, "--thresholds", file)
+    assert severities(answer) == {"MORE_SPILLS": "regression", "LESS_OCCUPANCY": "warning"}
+    assert set(answer["own_thresholds"]["mm"]["values"]) == {"occupancy as a regression"}
+    strict = written(tmp_path, "[MORE_SPILLS]\nregression_bytes = 8")
+    run_command(*runs, "--thresholds", strict)
+    assert "thresholds of your file: spills as a regression, at least bytes 8 (not 64)" in capsys.readouterr().out
+
+
+def test_other_thresholds_in_the_baseline_are_a_warning(runs, capsys):
+    stricter = {"mm": {"by": "entry point 'mine' of vendor 0.9", "thresholds": {"SLOWER": {"share": 0.1}}}}
+    answer = answered(declaring(runs, OF_VENDOR, stricter), capsys)
+    assert answer["warnings"] == [
+        "in the baseline's run mm declared other thresholds: those of the candidate's run apply"
+    ]
+    answer = answered(declaring(runs, OF_VENDOR, {"addmm": OF_VENDOR["mm"]}), capsys)
+    assert any("mm declared no thresholds of its own" in warning for warning in answer["warnings"])
+
+
+def test_recorded_thresholds_that_cannot_be_used_do_not_apply(runs, capsys):
+    wrong = {"mm": {"by": "entry point", "thresholds": {"MORE_SPILLS": {"regression_bytes": -1}}}}
+    answer = answered(declaring(runs, wrong), capsys)
+    assert severities(answer)["MORE_SPILLS"] == "regression"
+    (warning,) = answer["warnings"]
+    assert warning.startswith("run.json: the thresholds of mm: [MORE_SPILLS]: regression_bytes = -1")
+    assert warning.endswith("; the usual ones apply")

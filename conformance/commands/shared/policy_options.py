@@ -9,7 +9,7 @@ from pathlib import Path
 
 from conformance import targets
 from conformance.commands import CommandError, command_errors
-from conformance.gate.changes.thresholds import DEFAULT, Thresholds
+from conformance.gate.changes.thresholds import UNMOVED, Tables
 from conformance.gate.findings import Comparison
 from conformance.gate.mustpass import mustpass_check, mustpass_lists, profiles
 from conformance.gate.runs.judged_records import judged_records
@@ -41,9 +41,9 @@ def add_threshold_option(parser: argparse.ArgumentParser) -> None:
 
 
 @command_errors(EntryError)
-def thresholds(arguments: argparse.Namespace) -> Thresholds:
-    """The thresholds that the user's file says, the usual ones without a file. Raises :class:`CommandError`."""
-    return threshold_file.read_thresholds(arguments.thresholds) if arguments.thresholds else DEFAULT
+def thresholds(arguments: argparse.Namespace) -> Tables:
+    """The thresholds that the user's file says, none without a file. Raises :class:`CommandError`."""
+    return threshold_file.read_thresholds(arguments.thresholds) if arguments.thresholds else UNMOVED
 
 
 def read(folder: Path) -> tuple[RunInfo, Sequence[CaseRecord], tuple[str, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from conformance.commands import CommandError, command_errors
-from conformance.gate.changes.thresholds import DEFAULT, Thresholds
+from conformance.gate.changes.thresholds import UNMOVED, Tables
 from conformance.gate.findings import Comparison
 from conformance.gate.runs.run_reader import ComparedRun, read_compared_run, without_collection
 from conformance.gate.verdict.compare import compare
@@ -14,7 +14,7 @@ from conformance.records import RecordError
 
 @without_collection()
 def compared(
-    baseline: Path, candidate: Path, names: tuple[str, str] | None = None, thresholds: Thresholds = DEFAULT
+    baseline: Path, candidate: Path, names: tuple[str, str] | None = None, thresholds: Tables = UNMOVED
 ) -> Comparison:
     """The comparison of two runs' folders, or files of records, called by ``names``, or by their paths. Raises
     :class:`CommandError`."""

@@ -1,5 +1,5 @@
 """Thresholds, per kind of finding: smaller differences are not reported, or are warnings. :mod:`.threshold_file` of
-``gate/user_files/`` reads others from a file.
+``gate/user_files/`` reads others from a file, ``gate/verdict/`` takes those that kernels from elsewhere declare.
 
 A ``share`` is one of the smaller value. A difference is reported if it is more than the share, and at least the amount
 beside it. The thresholds that begin with ``regression`` part regressions from warnings: a regression is at least both.
@@ -8,9 +8,11 @@ beside it. The thresholds that begin with ``regression`` part regressions from w
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from conformance.gate.findings import Kind
 
@@ -135,7 +137,19 @@ class Thresholds(Struct, frozen=True, kw_only=True):
         }
 
 
-#: The thresholds unless a file says otherwise.
+#: The thresholds unless a file or a kernel says otherwise.
 DEFAULT = Thresholds()
+#: What a file or a kernel says: the name of a kind -> key -> value.
+Tables = Mapping[str, Mapping[str, float]]
+UNMOVED: Tables = MappingProxyType({})
 #: The kinds that have thresholds of their own, each with its field.
 FIELDS: Mapping[Kind, str] = {Kind[name.upper()]: name for name in Thresholds.__struct_fields__}
+
+
+def moved(thresholds: Thresholds, tables: Tables) -> Thresholds:
+    """``thresholds`` with the values of ``tables``, which were checked, in their places."""
+    changes = {}
+    for name, table in tables.items():
+        field = FIELDS[Kind[name]]
+        changes[field] = replace(getattr(thresholds, field), **table)
+    return replace(thresholds, **changes)

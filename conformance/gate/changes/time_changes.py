@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from statistics import median
 
@@ -17,7 +17,8 @@ from conformance.gate.runs.run_reader import ComparedRecord
 from conformance.records import Status
 
 _Choice = tuple[str, str, str, str]  # kernel, problem, dtype and variant, target
-
+#: Gives the thresholds of the kernel with this name.
+ThresholdsOf = Callable[[str | None], Thresholds]
 
 #: What may cost time. Where the time was measured, it decides whether it did.
 _MAY_COST = (Kind.ACCUMULATOR_MOVED, Kind.MORE_SPILLS, Kind.LESS_OCCUPANCY)
@@ -69,8 +70,8 @@ class MovedChoices:
     """Finds where the best config moved: for a kernel, problem, dtype and target, the config that was best in the
     baseline is slower than the candidate's best by more than the threshold. Of each side it keeps the best."""
 
-    def __init__(self, thresholds: Thresholds = DEFAULT) -> None:
-        self._share = thresholds.slower.share
+    def __init__(self, thresholds: ThresholdsOf) -> None:
+        self._thresholds = thresholds
         self._before: dict[_Choice, tuple[ComparedRecord, ComparedRecord | None]] = {}
         self._after: dict[_Choice, ComparedRecord] = {}
 
@@ -92,7 +93,8 @@ class MovedChoices:
             if choice not in self._after or old is None or not old.samples:
                 continue
             best = self._after[choice]
-            change = median_intervals.compare(best.samples, old.samples, self._share)
+            share = self._thresholds(choice[0]).slower.share
+            change = median_intervals.compare(best.samples, old.samples, share)
             if best.config == old.config or change.answer is not TimeAnswer.SLOWER:
                 continue
             kernel, problem, options, target = choice
@@ -120,8 +122,8 @@ class CompileTimes:
     """Compares the seconds of compiling per kernel and target. Each compilation is measured only once, so the median of
     the ratios over several uncached ones counts."""
 
-    def __init__(self, thresholds: Thresholds = DEFAULT) -> None:
-        self._limits = thresholds.slower_compile
+    def __init__(self, thresholds: ThresholdsOf) -> None:
+        self._thresholds = thresholds
         self._seconds: defaultdict[tuple[str, str], tuple[array[float], array[float]]] = defaultdict(
             lambda: (array("d"), array("d"))
         )
@@ -136,12 +138,13 @@ class CompileTimes:
     def findings(self) -> Iterator[Finding]:
         """Findings SLOWER_COMPILE and FASTER_COMPILE."""
         for (kernel, target), (before, after) in sorted(self._seconds.items()):
-            if len(before) < self._limits.cases:
+            limits = self._thresholds(kernel).slower_compile
+            if len(before) < limits.cases:
                 continue
             ratio = median(now / was for was, now in zip(before, after, strict=True))
             was, now = median(before), median(after)
-            small = abs(now - was) < self._limits.seconds
-            if small or max(ratio, 1 / ratio) <= 1 + self._limits.share:
+            small = abs(now - was) < limits.seconds
+            if small or max(ratio, 1 / ratio) <= 1 + limits.share:
                 continue
             kind = Kind.SLOWER_COMPILE if ratio > 1 else Kind.FASTER_COMPILE
             case = f"{kernel} on {target}, {len(before)} cases"

@@ -11,13 +11,14 @@ from conformance.gate.changes.code_changes import code_findings, explained, kind
 from conformance.gate.changes.limit_changes import limit_findings, past_limit
 from conformance.gate.changes.occupancy import occupancy
 from conformance.gate.changes.status_changes import finding, newly_failing, repeats, status_finding
-from conformance.gate.changes.thresholds import DEFAULT, Thresholds
+from conformance.gate.changes.thresholds import UNMOVED, Tables, Thresholds
 from conformance.gate.findings import Comparison, Finding, Kind, Side
 from conformance.gate.runs.failure_causes import failure_cause
 from conformance.gate.runs.run_reader import ComparedRecord, ComparedRecords, ComparedRun
 from conformance.gate.runs.used_assemblers import UsedAssemblers
 from conformance.gate.verdict.group_notes import noted
 from conformance.gate.verdict.groups import grouped
+from conformance.gate.verdict.kernel_thresholds import KernelThresholds
 from conformance.gate.verdict.scope import ScopeCount
 from conformance.records import Status
 
@@ -26,20 +27,24 @@ _FAILED = (Kind.NEW_FAIL, Kind.NONDETERMINISTIC)
 _RAN = tuple(status for status in Status if status is not Status.NOT_APPLICABLE)
 
 
-def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Thresholds = DEFAULT) -> Comparison:
-    """Compares the candidate with the baseline. The differences past ``thresholds`` are findings in groups of one
-    cause, ranked. The records of one case are held at a time; only the findings are kept."""
+def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Tables = UNMOVED) -> Comparison:
+    """Compares the candidate with the baseline. The differences past the thresholds are findings in groups of one
+    cause, ranked; ``thresholds`` are those of the user's file. The records of one case are held at a time; only the
+    findings are kept."""
+    limits = KernelThresholds(thresholds, baseline.run, candidate.run)
     same_seed = baseline.seed == candidate.seed
     same_device = baseline.stack.get("device") == candidate.stack.get("device")
     findings: list[Finding] = []
     lost: list[tuple[Finding, lost_cases.Groups]] = []  # their cause is known when all cases were seen
     absences = lost_cases.Absences(len(baseline.records), len(candidate.records))
-    choices, compile_times = time_changes.MovedChoices(thresholds), time_changes.CompileTimes(thresholds)
+    choices, compile_times = time_changes.MovedChoices(limits.of), time_changes.CompileTimes(limits.of)
     blind, assembled = _Blind(), (UsedAssemblers(baseline.stack), UsedAssemblers(candidate.stack))
     compared = unchanged = missing = 0
-    reach = ScopeCount()
+    reach, kernels = ScopeCount(), set[str]()
     for was, now in _in_order(baseline.records, candidate.records):
         reach.add(was, now)
+        kernels |= {record.kernel for record in (was, now) if record and record.kernel}
+        own = limits.of(now.kernel if now else None)
         if was is not None:
             absences.add(was, now)
         if same_device:
@@ -52,12 +57,12 @@ def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Threshold
             lost += [(became, lost_cases.groups_of(was))] if became else []
             missing += was.status in _RAN
             continue
-        of_case = _statuses_and_code(was, now, became, thresholds)
+        of_case = _statuses_and_code(was, now, became, own)
         if was is not None:
             of_case += [*_drift(was, now)] if same_seed else []
             if same_device:
-                of_case = [time_changes.weighed(one, was, now, thresholds) for one in of_case]
-                timed = time_changes.time_finding(was, now, thresholds)
+                of_case = [time_changes.weighed(one, was, now, own) for one in of_case]
+                timed = time_changes.time_finding(was, now, own)
                 of_case += [timed] if timed else []
             compile_times.add(was, now)
             blind.add(was, now)
@@ -70,15 +75,17 @@ def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Threshold
     findings += [*moved, *compile_times.findings(), *lost_cases.incomplete(candidate, missing)]
     before, after = (side.by_target() for side in assembled)
     assemblers = {target: (before[target], after[target]) for target in before if target in after}
+    of_kernels = limits.others(kernels)
     return Comparison(
         baseline=_side(baseline),
         candidate=_side(candidate),
-        groups=noted(grouped(findings), assemblers),
+        groups=noted(grouped(findings), assemblers, of_kernels),
         compared=compared,
         unchanged=unchanged,
-        warnings=(*lost_cases.warnings(baseline, candidate), *blind.warnings()),
+        warnings=(*lost_cases.warnings(baseline, candidate), *blind.warnings(), *limits.warnings(kernels)),
         objections=tuple(lost_cases.objections(baseline)),
-        thresholds=thresholds.named(),
+        thresholds=limits.usual.named(),
+        own_thresholds=of_kernels,
         assemblers=assemblers,
         scope=reach.scope(),
     )

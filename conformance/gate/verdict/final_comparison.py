@@ -27,7 +27,7 @@ def with_policy(comparison: Comparison, verdict: GateVerdict, uncovered: Iterabl
     objections = tuple("\n".join(reason.lines()) for reason in verdict.reasons if reason.part not in _COMPARED)
     return replace(
         comparison,
-        groups=noted(grouped(findings), comparison.assemblers, comparison.groups),
+        groups=noted(grouped(findings), comparison.assemblers, comparison.own_thresholds, comparison.groups),
         warnings=(*comparison.warnings, *verdict.notes),
         objections=(*comparison.objections, *objections),
     )

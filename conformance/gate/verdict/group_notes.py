@@ -1,4 +1,5 @@
-"""Links a group of findings to what came with it: features that were gained or lost, and another assembler.
+"""Links a group of findings to what came with it: features that were gained or lost, and another assembler. Says whose
+thresholds it was measured by, if they are a kernel's own.
 
 A group is linked to a feature if at least :data:`COINCIDING` of its cases have gained or lost it; where many others
 have, too, the sentence says so. A feature is linked to the groups that coincide with it: at least as large a share of
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from conformance.gate.findings import Finding, Group, Kind, Severity
+from conformance.gate.findings import Finding, Group, Kind, OwnThresholds, Severity
 
 #: The share of the cases of either side that the other side must have, too.
 COINCIDING = 0.9
@@ -22,13 +23,20 @@ Assemblers = Mapping[str, tuple[str, str]]
 
 
 def noted(
-    groups: Iterable[Group], assemblers: Assemblers, features: Iterable[Group] | None = None
+    groups: Iterable[Group],
+    assemblers: Assemblers,
+    own: Mapping[str, OwnThresholds],
+    features: Iterable[Group] | None = None,
 ) -> tuple[Group, ...]:
-    """``groups`` with sentences about what coincides with each. ``features`` are the groups among which gained and lost
-    features are looked for, ``groups`` themselves unless given."""
+    """``groups`` with sentences about what coincides with each, and about kernels with thresholds of their ``own``.
+    ``features`` are the groups among which gained and lost features are looked for, ``groups`` themselves unless
+    given."""
     groups = tuple(groups)
     others = _Others(groups if features is None else features)
-    return tuple(replace(group, notes=(*others.notes(group), *_assembler(group, assemblers))) for group in groups)
+    return tuple(
+        replace(group, notes=(*others.notes(group), *_assembler(group, assemblers), *_thresholds(group, own)))
+        for group in groups
+    )
 
 
 class _Others:
@@ -91,6 +99,13 @@ def _assembler(group: Group, assemblers: Assemblers) -> Iterator[str]:
         yield f"the assembler is another one on all of its targets: {changes}"
     elif all(was == now for was, now in pairs):
         yield f"the assembler is the same: {', '.join(sorted(was for was, _ in pairs))}"
+
+
+def _thresholds(group: Group, own: Mapping[str, OwnThresholds]) -> Iterator[str]:
+    """Which kernels of the group declare thresholds of their own for its kind."""
+    for kernel in sorted({finding.kernel for finding in group.findings if finding.kernel} & own.keys()):
+        if group.kind in own[kernel].kinds:
+            yield f"{kernel} declares thresholds of its own for {group.kind.value}"
 
 
 def _many(count: int) -> str:

@@ -26,6 +26,7 @@ async function changesView(parameters) {
     shown.map(([group, at]) => groupDetails(group, unfolded.has(at), (open) => toggle(at, open))),
     groups.length ? null : element("p", {}, "Nothing differs: every case has the same status, code and time."),
     groups.length && !shown.length ? element("p", {}, viewLink("changes", {}, "Show all severities")) : null,
+    comparison.other_thresholds.map((text) => element("p", {}, `${text}.`)),
     thresholdsTable(comparison.thresholds),
   ];
 }
