@@ -53,44 +53,55 @@ def test_config_space(conform, harness, recorder, kernel, target, dtype, config,
         recorder.set(observed=measure(harness, kernel, dtype, config, target))
 
 
-#: How a kernel gets sizes that are multiples of its tiles: at run time, or as constants, so that K needs no mask; and
-#: whether rows begin and end between multiples of 16 bytes, so that the compiler copies elements one by one.
-FORMS = ("run-time", "constant", "run-time-unaligned", "constant-unaligned")
-
-
-def forms(kernel):
-    """Those of FORMS that a kernel takes: only products and convolutions have sizes that may be constants, and only
-    products without descriptors have rows of any length. A kernel of another family may know no such sizes."""
-    if not even_shapes(kernel):
-        return ()
-    if kernel.family == "gemm" and not kernel.descriptors:
-        return FORMS
-    return FORMS[:2] if kernel.family in ("gemm", "conv") else FORMS[:1]
-
-
 def even_shapes(kernel):
-    """The shape classes without a rest that a kernel has examples of: one from elsewhere may know whole tiles only."""
+    """The shape classes without a rest that a kernel has examples of: one from elsewhere may know whole tiles only, or
+    none at all."""
     return [shape for shape in (EVEN, WHOLE_TILES) if kernel.knows(shape)]
 
 
-def even(kernel, dtype, config, form):
-    """The problem of a form."""
+def alignments(kernel):
+    """Whether rows are multiples of 16 bytes; where they are not, the compiler copies elements one by one. Only
+    products without descriptors take rows of any length."""
+    if not even_shapes(kernel):
+        return []
+    return [True, False] if kernel.family == "gemm" and not kernel.descriptors else [True]
+
+
+def takes_constants(kernel):
+    """Whether a kernel can have its sizes as constants."""
+    return kernel.family in ("gemm", "conv")
+
+
+def even(kernel, dtype, config, aligned):
+    """A problem of which no tile and no block of K has a rest, and whose K is longer than the pipeline."""
     problem = kernel.example(dtype, config, even_shapes(kernel)[0])
-    if not form.endswith("unaligned"):
+    if aligned:
         return problem
     a, b = (dataclasses.replace(layout, pad=1) for layout in (problem.layout_a, problem.layout_b))
     return dataclasses.replace(problem, layout_a=a, layout_b=b)
 
 
-@scenario(every_kernel, form=forms, configs=1, every_config=CROSSED)
-def test_even_sizes(conform, harness, recorder, kernel, target, dtype, config, form):
-    """Sizes as production has them: no tile and no block of K has a rest, and K is longer than the pipeline."""
-    problem = even(kernel, dtype, config, form)
+def judge_even(conform, harness, recorder, kernel, target, dtype, config, aligned, static):
+    """Judges a kernel with sizes as production has them; ``static``: they are constants."""
+    problem = even(kernel, dtype, config, aligned)
     recorder.set(options={"dtype": dtype}, observed=estimates(kernel, problem, config, target))
-    variant = dataclasses.replace(kernel.example_variant(), static=form.startswith("constant"))
+    variant = dataclasses.replace(kernel.example_variant(), static=static)
     run = {"config": config, "target": target, "variant": variant}
     usual = kernel.example(dtype, config, kernel.usual_shape)
     conform(kernel, problem, **run, fills=swept_fills(problem, harness.settings.tier), gauge=usual)
+
+
+@scenario(every_kernel, aligned=alignments, configs=1, every_config=CROSSED)
+def test_even_sizes(conform, harness, recorder, kernel, target, dtype, config, aligned):
+    """Sizes without a rest that the kernel learns at run time."""
+    judge_even(conform, harness, recorder, kernel, target, dtype, config, aligned, static=False)
+
+
+@scenario(takes_constants, aligned=alignments, configs=1, every_config=CROSSED)
+def test_even_constant_sizes(conform, harness, recorder, kernel, target, dtype, config, aligned):
+    """Sizes without a rest that the compiler knows, so that the loop over K has no mask. A test of its own, so that
+    each kernel has such a case in every tier."""
+    judge_even(conform, harness, recorder, kernel, target, dtype, config, aligned, static=True)
 
 
 @every_selected_row

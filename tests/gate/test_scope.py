@@ -49,10 +49,10 @@ def test_a_safe_answer_says_how_many_of_how_many_by_which_proof_in_which_shapes(
     assert both in render_markdown(comparison).replace("\\", "")
 
 
-def test_sizes_without_a_rest_are_one_shape_whatever_their_form(tmp_path: Path) -> None:
+def test_sizes_without_a_rest_are_one_shape_constant_or_not(tmp_path: Path) -> None:
     run = [
-        {**one, "case": f"test_config_space.py::test_even_sizes[mm{number}-form={form}-sm_90]"}
-        for number, (one, form) in enumerate(zip(cases(2), ("run-time", "constant-unaligned"), strict=True))
+        {**one, "case": f"test_config_space.py::{test}[mm-aligned=True-sm_90]"}
+        for one, test in zip(cases(2), ("test_even_sizes", "test_even_constant_sizes"), strict=True)
     ]
     assert dict(compared(tmp_path, run, run).scope.shapes) == {"even": 2}
 

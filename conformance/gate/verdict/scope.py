@@ -59,9 +59,9 @@ def _level(record: ComparedRecord) -> int:
 
 
 def _shape(record: ComparedRecord) -> str:
-    """The shape class in the case's id, such as "several-tiles"; "even" for sizes without a rest, whatever their form;
+    """The shape class in the case's id, such as "several-tiles"; "even" for sizes without a rest, constant or not;
     empty if it names none."""
-    if record.case.partition("[")[0].endswith("::test_even_sizes"):
+    if "::test_even_" in record.case.partition("[")[0]:
         return "even"
     _, separator, rest = record.case.partition("shape=")
     if not separator or not rest[:1].isalpha():
