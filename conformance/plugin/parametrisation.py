@@ -43,9 +43,13 @@ class Parametrisation:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> Generator[None]:
-        session.config.pluginmanager.register(self._order.back)
+        plugins = session.config.pluginmanager
+        if plugins.hasplugin("nfplugin") and not session.config.getoption("newfirst"):
+            # it keeps the id of every case for a later --new-first, which costs more than to make the cases
+            plugins.unregister(name="nfplugin")
+        plugins.register(self._order.back)
         yield  # here pytest registers the plugin that reorders
-        session.config.pluginmanager.register(self._order.aside)
+        plugins.register(self._order.aside)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_pycollect_makeitem(

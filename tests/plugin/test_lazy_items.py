@@ -141,3 +141,23 @@ def test_tests_that_a_plugin_multiplies_are_left_to_pytest(answers):
     lazy, eager = answers["twice"]["lazy"], answers["twice"]["eager"]
     assert lazy == eager
     assert len(lazy["items"]) == 2 * len(answers["lazy"]["all"]["items"])
+
+
+#: Prints whether pytest's plugin that keeps the ids of all cases heard of these.
+KEEPS_IDS = """
+import sys, pytest
+
+class Look:
+    def pytest_collection_finish(self, session):
+        print("keeps ids:", session.config.pluginmanager.hasplugin("nfplugin"))
+
+options = ["-q", "--collect-only", "--no-gpu", "--suite", "split_k", "-o", f"cache_dir={sys.argv[1]}"]
+pytest.main(["--pyargs", "conformance.suites", *options, *sys.argv[2:]], plugins=[Look()])
+"""
+
+
+@pytest.mark.parametrize(("options", "keeps"), [((), False), (("--new-first",), True)])
+def test_pytest_keeps_the_ids_of_all_cases_only_if_it_is_asked_for_new_ones(tmp_path, options, keeps):
+    command = [sys.executable, "-c", KEEPS_IDS, str(tmp_path / "cache"), *options]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert f"keeps ids: {keeps}" in done.stdout, done.stdout + done.stderr
