@@ -190,8 +190,62 @@ def test_code_that_fits_again_is_fixed_and_code_that_never_did_says_nothing(comp
     comparison = compared(BASE, past)
     assert kinds(comparison) == {"FIXED": 8}
     (first, *_) = comparison.groups[0].findings
-    assert (first.before, first.after) == ("240000 bytes", "147456 bytes")
+    assert (first.before, first.after) == ("240000 bytes of shared memory", "147456 bytes of shared memory")
     assert kinds(compared(past, past)) == {}
+
+
+CROSSED = {
+    "shared memory": (
+        {"shared_memory": 240_000},
+        "shared memory: 240000 bytes per block, sm_90 has 232448",
+        ("147456 bytes of shared memory", "240000 bytes of shared memory"),
+    ),
+    "tensor memory": (
+        {"tensor_memory": 768},
+        "tensor memory: 768 columns, sm_90 has 512",
+        ("0 columns of tensor memory", "768 columns of tensor memory"),
+    ),
+    "registers": (
+        {"registers": 255, "threads": 512},
+        "registers: 255 for each of 512 threads take 131072 of the 65536 that sm_90 has per block",
+        ("168 registers for each of 256 threads", "255 registers for each of 512 threads"),
+    ),
+    "registers, shared memory": (
+        {"registers": 300, "shared_memory": 240_000},
+        "shared memory: 240000 bytes per block, sm_90 has 232448; registers: 300 per thread, sm_90 has 255",
+        (
+            "147456 bytes of shared memory, 168 registers for each of 256 threads",
+            "240000 bytes of shared memory, 300 registers for each of 256 threads",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("which", CROSSED)
+def test_a_crossed_limit_shows_the_figures_of_what_crossed_it(compared, which):
+    """Whether the case is passed over, as for memory, or fails by the check of resources."""
+    used, text, shown = CROSSED[which]
+
+    def passed_over(one: Record) -> None:
+        no_longer_fits(one)
+        one["observed"]["resources"].update(shared_memory=147_456)
+        one["observed"]["resources"].update(used)
+        one["reason"]["detail"] = f"{text}; as measured for mm-1x2x3"
+
+    def failed(one: Record) -> None:
+        one["observed"]["resources"].update(used)
+        fail(one, "resources", text)
+
+    for change, after in ((passed_over, shown[1]), (failed, text)):
+        (group,) = compared(changed(BASE, change, **KERNEL)).groups
+        assert (group.kind.value, group.cause) == ("LIMIT_CROSSED", f"past the limit of {which} on sm_90")
+        assert {(one.before, one.after) for one in group.findings} == {(shown[0], after)}
+
+
+def test_a_launch_beside_the_main_one_shows_no_figures_of_the_main_one(compared):
+    text = "tensor memory: 768 columns, sm_90 has 512"
+    (group,) = compared(changed(BASE, lambda one: fail(one, "resources/reduce", text), **KERNEL)).groups
+    assert group.findings[0].before == "within the target's limits"
 
 
 def test_a_refusal_by_estimate_loses_coverage_and_its_measurement_loses_nothing(compared):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from conformance.gate.changes.limit_changes import crossed, needed
 from conformance.gate.changes.occupancy import occupancy
 from conformance.gate.changes.status_changes import about, finding
 from conformance.gate.changes.sync_changes import count_findings, fault_findings
@@ -151,13 +152,17 @@ def _identical(before: ComparedRecord, after: ComparedRecord) -> bool:
 
 def _limits(before: ComparedRecord, after: ComparedRecord) -> Iterator[Finding]:
     earlier = {check for check, _ in before.failing}
-    crossed = [(check, text) for check, text in after.failing if kind_of_check(check) is Kind.LIMIT_CROSSED]
-    new = [(check, text) for check, text in crossed if check not in earlier]
+    failing = [(check, text) for check, text in after.failing if kind_of_check(check) is Kind.LIMIT_CROSSED]
+    new = [(check, text) for check, text in failing if check not in earlier]
     if new and before.resources is not None:
         text = "; ".join(text for _, text in new)
-        which = sorted({part.partition(":")[0].strip()[:40] for _, texts in new for part in texts.split("; ")})
-        cause = about(f"past the limit of {', '.join(which)}", after)
-        yield finding(Kind.LIMIT_CROSSED, after, cause, "within the target's limits", text[:200])
+        which = crossed(text)
+        cause = about(f"past the limit of {', '.join(which) or 'the target'}", after)
+        beside = any(
+            Check.parse(check).subject for check, _ in new
+        )  # a launch beside the main one, whose figures differ
+        was = "within the target's limits" if beside or not which else needed(before, which)
+        yield finding(Kind.LIMIT_CROSSED, after, cause, was, text[:200])
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ launched by nobody, so its code is not compared.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from conformance.gate.changes.status_changes import Standing, finding, standing
 from conformance.gate.findings import Finding, Kind
 from conformance.gate.runs.run_reader import ComparedRecord
@@ -28,19 +30,35 @@ def limit_findings(before: ComparedRecord, after: ComparedRecord, became: Findin
     if past_limit(after):
         if standing(before) is Standing.ABSENT:  # past the limit, too, or refused: nobody lost it
             return []
-        cause, needs = _past(after), (_needs(before), _needs(after))
+        cause, limits = _past(after), crossed(after.reason_detail)
+        needs = needed(before, limits), needed(after, limits)
         return [finding(Kind.LIMIT_CROSSED, after, cause, *needs, detail=after.reason_detail)]
     if standing(after) in (Standing.PASSED, Standing.COMPILED):
-        return [finding(Kind.FIXED, after, f"was {_past(before)}", _needs(before), _needs(after))]
+        limits = crossed(before.reason_detail)
+        return [finding(Kind.FIXED, after, f"was {_past(before)}", needed(before, limits), needed(after, limits))]
     return [became] if became else []
 
 
+def crossed(text: str) -> list[str]:
+    """The limits that ``text`` names, sorted. It has a sentence for each, such as "shared memory: 240000 bytes per
+    block, sm_90 has 232448", with "; " between."""
+    return sorted({part.partition(":")[0].strip()[:40] for part in text.split("; ") if ":" in part})
+
+
+def needed(record: ComparedRecord, limits: Collection[str]) -> str:
+    """What the code of ``record`` needs of each of ``limits``, as :func:`crossed` names them; its status where that is
+    not known."""
+    used = record.resources
+    if used is None:
+        return record.status.value
+    texts = {
+        "shared memory": f"{used.shared_memory} bytes of shared memory",
+        "tensor memory": f"{used.tensor_memory} columns of tensor memory",
+        "registers": f"{used.registers} registers for each of {used.threads} threads",
+    }
+    return ", ".join(text for name, text in texts.items() if name in limits) or record.status.value
+
+
 def _past(record: ComparedRecord) -> str:
-    """Which limit a record is past, by the parts of its reason's sentence, such as "shared memory: 240000 bytes"."""
-    which = sorted({part.partition(":")[0] for part in record.reason_detail.split("; ") if ":" in part})
     where = f" on {record.target}" if record.target else ""
-    return f"past the limit of {', '.join(which) or 'memory'}{where}"
-
-
-def _needs(record: ComparedRecord) -> str:
-    return record.status.value if record.resources is None else f"{record.resources.shared_memory} bytes"
+    return f"past the limit of {', '.join(crossed(record.reason_detail)) or 'memory'}{where}"
