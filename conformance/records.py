@@ -312,10 +312,12 @@ def _unpacked_verdict(packed: _PackedVerdict) -> Verdict:
 class KernelDeclarations:
     """What a kernel from elsewhere says that its results are measured by. ``by`` is the entry point with the package
     that brought it; ``thresholds`` are tables by kinds of findings, as :mod:`conformance.gate.changes.thresholds` has
-    them."""
+    them. ``expected_failures`` are the tables of its file, ``spills`` the lines about known spills."""
 
     by: str
     thresholds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    expected_failures: tuple[Mapping[str, Any], ...] = ()
+    spills: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -92,6 +92,8 @@ def test_a_kernel_from_elsewhere_brings_its_known_defects(tmp_path, cases, seen,
         assert "a pattern with '[vendor_mm-' is required" in done.stderr
         return
     assert {record.status for record in _records(tmp_path / "run")} == statuses
+    (entry,) = read_run(tmp_path / "run").declared["vendor_mm"].expected_failures
+    assert (entry["id"], entry["cases"], entry["expires"]) == ("vendor-skips", cases, "2099-01-01")
     assert done.returncode == (Status.FAIL in statuses), done.stdout[-2000:]
 
 

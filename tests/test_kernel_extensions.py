@@ -152,16 +152,38 @@ def test_thresholds_that_cannot_be_used_are_refused(monkeypatch, thresholds, mes
         load()
 
 
-def test_what_a_kernel_from_elsewhere_declares_is_collected(monkeypatch):
-    load = installed(monkeypatch, thresholds={"MORE_SPILLS": {"regression_bytes": 256}})
+KNOWN = """
+[[expected_failure]]
+id = "skips"
+cases = "*[mine-*"
+stack = { triton = ">=3" }
+seen = "numerics"
+upstream = "https://example.org/1"
+owner = "me"
+expires = 2099-01-01
+"""
+ENTRY = {
+    "id": "skips", "cases": "*[mine-*", "stack": {"triton": ">=3"}, "seen": "numerics",
+    "upstream": "https://example.org/1", "owner": "me", "expires": "2099-01-01",
+}  # fmt: skip
+
+
+def test_what_a_kernel_from_elsewhere_declares_is_collected(monkeypatch, tmp_path):
+    line, file = "mine bf16 128x128x64-s4-w8 sm_90", tmp_path / "known.toml"
+    file.write_text(KNOWN)
+    thresholds = {"MORE_SPILLS": {"regression_bytes": 256}}
+    load = installed(monkeypatch, thresholds=thresholds, declared_spills=frozenset({line}), expected_failures=file)
     kernels = load()
     monkeypatch.setattr(catalogue, "catalogue", lambda: kernels[0])
     monkeypatch.setattr(catalogue, "_loaded", lambda: kernels)
     (declared,) = catalogue.declarations().items()
     assert declared == (
         "mine",
-        KernelDeclarations("entry point 'mine' (mine:MINE)", {"MORE_SPILLS": {"regression_bytes": 256}}),
+        KernelDeclarations("entry point 'mine' (mine:MINE)", thresholds, (ENTRY,), (line,)),
     )
+    file.write_text(KNOWN.replace("mine", "mm"))
+    with pytest.raises(EntryError, match=r"a pattern with '\[mine-' is required"):
+        catalogue.declarations()
 
 
 def test_a_file_of_expected_failures_that_cannot_be_used_names_itself(tmp_path):

@@ -14,7 +14,7 @@ from conformance.gate.evidence.rejection import Rejected
 from conformance.gate.evidence.statement import EXTENSION
 from conformance.gate.mustpass.mustpass_lists import MustpassError, list_files
 from conformance.gate.runs.code_digest import code_digest
-from conformance.records import plain_file
+from conformance.records import first_of, plain_file
 from conformance.reporting.text import clean
 
 if TYPE_CHECKING:
@@ -107,6 +107,7 @@ def describe(verified: Verified, policy: Policy) -> str:
         "stack": ", ".join(f"{name} {value}" for name, value in sorted(run.stack.items()) if value is not None),
         "extensions": ", ".join(sorted({str(entry.get("distribution")) for entry in environment["extensions"]}))
         or "none",
+        "declared": "; ".join(_declared(verified)) or "nothing by kernels from elsewhere",
         "variables": " ".join(f"{name}={value}" for name, value in sorted(environment["variables"].items())) or "none",
         "waivers": _files(verified.members, WAIVERS, policy.waivers),
         "mustpass": _files(verified.members, MUSTPASS, policy.mustpass),
@@ -114,6 +115,22 @@ def describe(verified: Verified, policy: Policy) -> str:
     }
     width = max(map(len, rows)) + 2
     return "\n".join(_line(f"{name:{width}}{value}") for name, value in rows.items())
+
+
+def _declared(verified: Verified) -> Iterable[str]:
+    """What each kernel from elsewhere declared, and which cases its expected failures excused."""
+    from conformance.gate.evidence.declared import excused
+
+    failures = excused(verified.contents)
+    for kernel, declared in sorted(verified.contents.run.declared.items()):
+        parts = []
+        for one in failures:
+            if one.kernel == kernel:
+                cases = f"{len(one.cases)} of its cases: {first_of(one.cases, 3)}" if one.cases else "no case"
+                parts.append(f"{one.entry}, owner {one.entry.owner}, until {one.entry.expires}, excused {cases}")
+        parts += [f"{len(declared.spills)} lines of spills"] if declared.spills else []
+        parts += [f"thresholds of {', '.join(declared.thresholds)}"] if declared.thresholds else []
+        yield f"{kernel} by {declared.by}: {', '.join(parts) or 'nothing'}"
 
 
 def _line(text: object) -> str:

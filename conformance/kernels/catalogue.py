@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from conformance.gate.near_names import did_you_mean
+from conformance.gate.user_files.expected_failures import of_kernel, table_to_record
 from conformance.gate.user_files.threshold_file import checked
 from conformance.gate.user_files.toml_entries import EntryError
 from conformance.kernels.kernel import Kernel, NoApplicableKernel, NotApplicable, Plan, Variant
@@ -70,12 +71,15 @@ def outside_kernels() -> dict[str, Kernel]:
 
 
 def declarations() -> dict[str, KernelDeclarations]:
-    """What kernels of installed packages say that their results are measured by. Others are left out."""
-    return {
-        name: KernelDeclarations(origin(name), kernel.thresholds)
-        for name, kernel in outside_kernels().items()
-        if kernel.thresholds
-    }
+    """What kernels of installed packages say that their results are measured by. Kernels that say nothing are left out.
+    Raises EntryError for a file of expected failures that cannot be used."""
+    declared = {}
+    for name, kernel in outside_kernels().items():
+        entries = of_kernel(name, kernel.expected_failures) if kernel.expected_failures is not None else []
+        if kernel.thresholds or entries or kernel.declared_spills:
+            tables, spills = map(table_to_record, entries), sorted(kernel.declared_spills or ())
+            declared[name] = KernelDeclarations(origin(name), kernel.thresholds, tuple(tables), tuple(spills))
+    return declared
 
 
 def origin(name: str) -> str:

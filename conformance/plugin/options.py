@@ -162,10 +162,10 @@ def with_packages(config: pytest.Config) -> Settings:
         of_kernels = {name: file for name, file in files.items() if file is not None}
         chosen = settings(config)
         try:
-            expected = with_kernels(chosen.expected_failures, of_kernels)
+            expected, declared = with_kernels(chosen.expected_failures, of_kernels), declarations()
         except EntryError as error:
             raise pytest.UsageError(str(error)) from None
-        config.stash[_SETTINGS] = replace(chosen, expected_failures=expected, declared=declarations())
+        config.stash[_SETTINGS] = replace(chosen, expected_failures=expected, declared=declared)
     return settings(config)
 
 

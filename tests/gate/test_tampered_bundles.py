@@ -222,6 +222,18 @@ def smaller_run(bundle: Sample) -> bytes:
     return pack(run, bundle.key, [bundle.files["waivers"]], {"baseline.txt": folder / "lists" / "baseline.txt"})
 
 
+def excused_by_another(bundle: Sample) -> bytes:
+    """A failure that becomes one that is expected, by the entry of a kernel that the case is not about."""
+    entry = {"id": "theirs", "cases": "*[theirs-*", "stack": {"triton": ">=3"}, "seen": "bounded", "owner": "them"}
+    entry |= {"upstream": "https://example.org/1", "expires": "2099-01-01"}
+    honest = unsigned(bundle)
+    run = {**json.loads(honest["run.json"]), "declared": {"theirs": {"by": "them", "expected_failures": [entry]}}}
+    reason = b'"status":"expected-fail","reason":{"code":"known-defect","subject":"theirs","detail":""}'
+    members = {**honest, "run.json": encode(run), RECORDS: honest[RECORDS].replace(FAIL_TO_PASS[0], reason)}
+    statement = build_statement(members, parse(honest))
+    return write_archive({**members, ENVELOPE_FILE: seal(encode(statement), bundle.key)})
+
+
 FAIL_TO_PASS = (b'"status":"fail"', b'"status":"pass"')
 #: For each reason, what has to be refused for it: a name, and what makes the bundle so.
 TAMPERINGS: dict[RejectReason, dict[str, Tampering]] = {
@@ -323,6 +335,7 @@ TAMPERINGS: dict[RejectReason, dict[str, Tampering]] = {
         "a line of a list cut out": list_cut_short,
         "a list that is none": signed_with({LIST: b"\xff"}),
     },
+    RejectReason.NOT_EXCUSED: {"a failure that another kernel's entry excuses": excused_by_another},
     RejectReason.FORBIDDEN_OPTION: {
         "an unlisted option": with_option("-p", "my_plugin"),
         "kernels overridden": run_with(variables={"TRITON_KERNEL_OVERRIDE": "1"}),

@@ -26,6 +26,7 @@ class RejectReason(str, Enum):
     MIXED_RUNS = "mixed-runs"  # the files are of different runs
     INCOMPLETE = "incomplete"  # the records are not those of the selected cases, or the run did not end
     OWED_CASES = "owed-cases"  # the run does not have what the mustpass lists in the bundle owe
+    NOT_EXCUSED = "not-excused"  # a kernel's expected failure is said to excuse a case that it is not about
     FORBIDDEN_OPTION = "forbidden-option"  # an option or a variable that no evidence may have
 
     PARTIAL = "partial"  # options narrowed the run

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from conformance.gate.evidence.contents import MUSTPASS, SELECTED_FILE, WAIVERS, Contents, code_digests
+from conformance.gate.evidence.declared import excused
 from conformance.gate.evidence.options import check_options
 from conformance.gate.runs.run_environment import ENVIRONMENT_FILE
 from conformance.records import RECORDS_FILE, RUN_FILE, CaseRecord, RunInfo, Status
@@ -66,9 +67,20 @@ def build_statement(members: Mapping[str, bytes], contents: Contents, schema: in
                 "statuses": dict(Counter(_status_name(record.status, schema) for record in records)),
                 "code_sha256": code,
                 "members": listed,
+                **_declared(contents),
             },
         },
     }
+
+
+def _declared(contents: Contents) -> dict[str, Any]:
+    """What kernels from elsewhere declared, by the kernels' names: who did, and which cases each of their expected
+    failures excused. Empty if none did: so are the statements of versions that did not record it."""
+    cases: dict[str, dict[str, list[str]]] = {kernel: {} for kernel in sorted(contents.run.declared)}
+    for one in excused(contents):
+        cases[one.kernel][one.entry.id] = list(one.cases)
+    by_kernel = {kernel: {"by": contents.run.declared[kernel].by, "excused": cases[kernel]} for kernel in cases}
+    return {"declared": by_kernel} if by_kernel else {}
 
 
 def _status_name(status: Status, schema: int) -> str:

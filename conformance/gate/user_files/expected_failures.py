@@ -35,14 +35,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta
 
 from conformance.gate.user_files import toml_entries
 from conformance.gate.user_files.case_patterns import any_matches, matches
 from conformance.gate.user_files.stack_ranges import holds
-from conformance.gate.user_files.toml_entries import Day, EntryError, Link, NamedEntry, Ranges, Targets, Text
+from conformance.gate.user_files.toml_entries import Day, Entry, EntryError, Link, NamedEntry, Ranges, Targets, Text
 from conformance.records import CaseRecord, Check, Reason, ReasonCode, Status, Verdict
 
 BUILT_IN = "expected_failures.toml"  # in conformance/data
@@ -173,16 +174,45 @@ def with_kernels(expected: ExpectedFailures, files: Mapping[str, Path]) -> Expec
     have the kernel's name where ids begin with it, as in ``*[name-*``."""
     entries = {entry.id: entry for entry in expected.entries}
     for kernel, file in files.items():
-        for entry in parsed(toml_entries.read_text(file, "expected failures"), str(file)):
-            if f"[{kernel}-" not in entry.cases:
-                raise EntryError(
-                    f"{file}: {entry.title} {entry.id!r}: cases = {entry.cases!r}: a pattern with '[{kernel}-' is "
-                    "required; the kernel expects its own failures alone"
-                )
+        for entry in of_kernel(kernel, file):
             if entry.id in entries:
                 raise EntryError(f"{file}: {entry.title} {entry.id!r}: another entry has that id")
             entries[entry.id] = entry
     return ExpectedFailures(tuple(entries.values()))
+
+
+def of_kernel(kernel: str, file: Path) -> list[ExpectedFailure]:
+    """The entries of the ``file`` of a kernel from elsewhere. Raises :class:`EntryError`."""
+    entries = parsed(toml_entries.read_text(file, "expected failures"), str(file))
+    for entry in entries:
+        _refuse_another_kernels(entry, kernel, str(file))
+    return entries
+
+
+def _refuse_another_kernels(entry: ExpectedFailure, kernel: str, place: str) -> None:
+    if f"[{kernel}-" not in entry.cases:
+        raise EntryError(
+            f"{place}: {entry.title} {entry.id!r}: cases = {entry.cases!r}: a pattern with '[{kernel}-' is "
+            "required; the kernel expects its own failures alone"
+        )
+
+
+def table_to_record(entry: ExpectedFailure) -> dict[str, Any]:
+    """What ``run.json`` keeps of an entry: the keys that its file has, as JSON data."""
+    keys = [field for field in msgspec.structs.fields(ExpectedFailure) if field.name not in Entry.__struct_fields__]
+    values = {key.name: getattr(entry, key.name) for key in keys if getattr(entry, key.name) != key.default}
+    return {name: msgspec.to_builtins(value) for name, value in values.items()}
+
+
+def recorded_entry(table: Mapping[str, Any], kernel: str, place: str) -> ExpectedFailure:
+    """The entry of ``kernel`` that :func:`table_to_record` made ``table`` of. Raises :class:`EntryError`, which begins
+    with ``place``."""
+    try:
+        entry = msgspec.convert(dict(table), ExpectedFailure)
+    except msgspec.ValidationError as error:
+        raise EntryError(f"{place}: no {ExpectedFailure.title}: {error}") from None
+    _refuse_another_kernels(entry, kernel, place)
+    return entry
 
 
 def parsed(text: str, file: str) -> list[ExpectedFailure]:
