@@ -9,6 +9,7 @@ import pytest
 
 from conformance import cli
 from conformance.commands import reproduce
+from conformance.gate.runs.record_figures import LATE_WAITS
 from conformance.records import CaseRecord, Status
 from conformance.reproducers.script_request import ScriptRequest
 from tests.command_runs import JUDGED, write_run
@@ -27,6 +28,15 @@ RECORD = CaseRecord(
     seed=0,
     verdicts=JUDGED,
 )
+
+
+def with_figures(target="sm_90", sync=None, **resources):
+    used = {"registers": 64, "threads": 128, "shared_memory": 0, **resources}
+    return dataclasses.replace(RECORD, target=target, observed={"code": {"sync": sync or {}}, "resources": used})
+
+
+TIGHT = {"registers": 96, "shared memory": 45_568, "threads": 128}
+AMD_TIGHT = {"registers": 96, "shared memory": 32_000, "threads": 256}
 
 
 def with_code(features=(), spills=0, unit="bytes", status=Status.PASS):
@@ -68,10 +78,28 @@ def say(tmp_path, monkeypatch, capsys):
         (with_code(spills=16), with_code(spills=8), ScriptRequest()),
         (with_code(spills=8), with_code(spills=16, unit="registers"), ScriptRequest()),
         (RECORD, with_code(["MMA"], spills=8), ScriptRequest()),
+        (
+            with_figures(shared_memory=45_000),
+            with_figures(shared_memory=90_000),
+            ScriptRequest(room=TIGHT, resident="5 blocks of 4 warps per SM"),
+        ),
+        (with_figures(shared_memory=90_000), with_figures(shared_memory=45_000), ScriptRequest()),
+        (with_figures("zz_1", shared_memory=45_000), with_figures("zz_1", shared_memory=90_000), ScriptRequest()),
+        (
+            with_figures("gfx950", registers=96, threads=256, shared_memory=32_000),
+            with_figures("gfx950", registers=96, threads=256, shared_memory=80_000),
+            ScriptRequest(room=AMD_TIGHT, resident="20 waves per CU (5 blocks of 4 waves)"),
+        ),
+        (with_figures(), with_figures(sync={LATE_WAITS: 2}), ScriptRequest(faults=(LATE_WAITS,))),
+        (with_figures(sync={LATE_WAITS: 1}), with_figures(sync={LATE_WAITS: 2}), ScriptRequest()),
+        (with_figures(), with_figures(sync={"barrier": 2}), ScriptRequest()),
     ],
 )
-def test_what_is_asked_for_is_what_the_baseline_had(before, record, script_request):
-    assert reproduce._request(record, before) == script_request
+def test_what_is_asked_for_is_what_the_baseline_had(before, record, script_request, tmp_path):
+    request = reproduce._request(record, before)
+    assert request == script_request
+    request.write(tmp_path)
+    assert ScriptRequest.read(tmp_path) == request
 
 
 def test_a_record_that_holds_no_figures_is_refused(say, folder):

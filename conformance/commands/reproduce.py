@@ -13,6 +13,8 @@ import msgspec
 from conformance.commands import CommandError, write_output
 from conformance.commands.shared.case_lookup import one_case, records_with
 from conformance.commands.shared.suites import SUITE_ARGUMENTS
+from conformance.gate.changes.occupancy import occupancy, room
+from conformance.gate.changes.sync_changes import new_faults
 from conformance.gate.runs.record_figures import Observed
 from conformance.gate.stacks.confirm_scripts import attempt
 from conformance.records import CaseRecord, Status, read_records
@@ -45,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--baseline",
         metavar="DIR",
         type=Path,
-        help="a run with another stack: if the case passes, the script looks for what its code had or spilled there",
+        help="a run with another stack: if the case passes, the script looks for what its code had or used there",
     )
     parser.add_argument(
         "--output", metavar="FILE", type=Path, help="where to write the script (default: a name made of the case)"
@@ -96,7 +98,20 @@ def _request(record: CaseRecord | None, before: CaseRecord | None) -> ScriptRequ
     most = None
     if was.resources and now.resources and was.resources.spill_unit == now.resources.spill_unit:
         most = was.resources.spills if now.resources.spills > was.resources.spills else None
-    return ScriptRequest(dies, tuple(lost), most)
+    room, resident = _room(before.target, was, now)
+    faults = new_faults(was.code, now.code) if was.code and now.code else {}
+    return ScriptRequest(dies, tuple(lost), most, room, resident, tuple(faults))
+
+
+def _room(target: str | None, was: Observed, now: Observed) -> tuple[dict[str, int], str]:
+    """What a block may use so that as many are resident on ``target`` as there ``was`` room for, and how many that
+    were. Empty unless there is room for fewer ``now``."""
+    if was.resources is None or now.resources is None:
+        return {}, ""
+    before, after = occupancy(target, was.resources), occupancy(target, now.resources)
+    if before is None or after is None or after.resident >= before.resident:
+        return {}, ""
+    return room(target, was.resources), str(before)
 
 
 def _observed(record: CaseRecord) -> Observed:

@@ -67,7 +67,7 @@ class Reproducers:
         try:
             if failed or self._error:
                 observed = {"reproducer": str(self._keep(self._script(failed)))}
-            elif self._request.features or self._request.spills is not None:
+            elif self._request.about_code:
                 observed = {"reproducer": str(self._keep(self._as_before()))}
         except (NotReproducible, OSError) as error:
             observed = {"reproducer": None, "no_reproducer": str(error)}
@@ -93,12 +93,16 @@ class Reproducers:
         """A script for a case that passes, whose code lacks what it had in another run."""
         assert self._judged is not None
         kernel, plan, _ = self._judged
-        features, most = self._request.features, self._request.spills
-        losses = [f"{name} was in the code of the stack on which all is fine" for name in features]
-        if most is not None:
-            losses.append(f"the code of the stack on which all is fine spilled {most}, and not more")
-        limits = {"spills": most} if most is not None else {}
-        return compiling_script(kernel, plan, Checks(dict.fromkeys(features, True), limits), self._seen(losses))
+        request, fine = self._request, "the code of the stack on which all is fine"
+        losses = [f"{name} was in {fine}" for name in request.features]
+        losses += [f"{fine} has none of these: {name}" for name in request.faults]
+        if request.spills is not None:
+            losses.append(f"{fine} spilled {request.spills}, and not more")
+        if request.room:
+            losses.append(f"{fine} left room for {request.resident}; the limits are what a block may use for as many")
+        limits = {**request.room, **({"spills": request.spills} if request.spills is not None else {})}
+        checks = Checks(dict.fromkeys(request.features, True), limits, faults=request.faults)
+        return compiling_script(kernel, plan, checks, self._seen(losses))
 
     def _script(self, failed: Sequence[Verdict]) -> str:
         assert self._judged is not None

@@ -49,12 +49,14 @@ class Checks:
 
     ``features`` maps names to whether they are required. ``limits`` maps names of resources, as ``used_on_nvidia`` and
     ``used_on_amd`` in ``copied/compiled_code.py`` call them, to the most that is allowed. ``dies``: the compiler
-    crashes or hangs, so a child process runs it, for :data:`SECONDS` at most.
+    crashes or hangs, so a child process runs it, for :data:`SECONDS` at most. ``faults`` are names of counts of
+    :mod:`conformance.execution.code_structure` that must be 0.
     """
 
     features: Mapping[str, bool] = dataclasses.field(default_factory=dict)
     limits: Mapping[str, int] = dataclasses.field(default_factory=dict)
     dies: bool = False
+    faults: tuple[str, ...] = ()
 
 
 def limits_of(target: Target) -> dict[str, int]:
@@ -76,7 +78,7 @@ def compiling_script(kernel: Kernel, plan: Plan, checks: Checks, seen: SeenFailu
     steps = [step for step in launch.steps if not step.empty]
     if only is not None:
         steps = [step for step in steps if step.function.fn.__name__ == only]
-    elif checks.features or checks.limits:
+    elif checks.features or checks.limits or checks.faults:
         steps = [launch]
     sources = _sources()
     for line in ("from triton.backends.compiler import GPUTarget", "from triton.runtime import driver"):
@@ -98,6 +100,12 @@ def compiling_script(kernel: Kernel, plan: Plan, checks: Checks, seen: SeenFailu
         for name in (read, "check_limits"):
             runtime.add(name, getattr(compiled_code, name))
         looks.append(f"    faults += check_limits({read}(kernel), {dict(checks.limits)!r})")
+    if checks.faults:
+        stage = {"nvidia": "ptx", "amd": "amdgcn"}.get(plan.target.vendor)
+        if stage is None:
+            raise NotReproducible(f"no script knows the order of instructions in code of {plan.target.vendor}")
+        runtime.add("check_structure", compiled_code.check_structure)
+        looks.append(f"    faults += check_structure({stage!r}, kernel.asm[{stage!r}], {checks.faults!r})")
     target = plan.target
     body = templates.COMPILING_MAIN.format(
         target=f"GPUTarget({target.backend!r}, {target.arch!r}, {target.warp_size})",

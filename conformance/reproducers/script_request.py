@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 #: The file's name.
@@ -18,12 +19,23 @@ class ScriptRequest:
 
     ``dies``: the case may end its process, so the script is written before the case runs. ``features`` and ``spills``
     are what the case's code had in another run: names of features, and the most that it spilled (bytes per thread on
-    NVIDIA, registers per lane on AMD). If the case passes, the script looks for those.
+    NVIDIA, registers per lane on AMD). ``resident`` says how many of its blocks were on one multiprocessor there, and
+    ``room`` what a block may use so that as many are: the most by the names of a script's limits. ``faults`` are names
+    of what may go wrong that :mod:`conformance.execution.code_structure` counts, and did not find there. If the case
+    passes, the script looks for all of these.
     """
 
     dies: bool = False
     features: tuple[str, ...] = ()
     spills: int | None = None
+    room: Mapping[str, int] = field(default_factory=dict)
+    resident: str = ""
+    faults: tuple[str, ...] = ()
+
+    @property
+    def about_code(self) -> bool:
+        """Whether the code of a case that passes is asked about."""
+        return bool(self.features or self.room or self.faults) or self.spills is not None
 
     def write(self, folder: Path) -> None:
         (folder / NAME).write_text(json.dumps(asdict(self)), encoding="utf-8")
@@ -35,7 +47,7 @@ class ScriptRequest:
             data = json.loads((folder / NAME).read_text(encoding="utf-8"))
         except FileNotFoundError:
             return cls()
-        return cls(data["dies"], tuple(data["features"]), data["spills"])
+        return cls(**{**data, "features": tuple(data["features"]), "faults": tuple(data["faults"])})
 
 
 def file_name(case: str) -> str:

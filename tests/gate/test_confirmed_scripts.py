@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from conformance.commands.shared import confirmed_scripts, gate_runs
-from conformance.gate.findings import Comparison, Finding, Group, Kind, Side
+from conformance.gate.findings import SEVERITY, Comparison, Finding, Group, Kind, Severity, Side
 
 
 def group(kind: Kind, cause: str, *cases: str) -> Group:
@@ -58,13 +58,19 @@ def test_if_none_shows_it_each_says_why(reproduced):
     ]
 
 
-def test_kinds_that_no_script_shows_are_left_out_and_the_rest_is_named(reproduced):
+def test_kinds_that_no_script_shows_say_why_and_the_rest_is_named(reproduced):
     groups = [group(Kind.LOST_COVERAGE, "gone", "a"), group(Kind.NEW_FAIL, "x", "b"), group(Kind.MORE_SPILLS, "y", "c")]
     lines = reproduced(groups, {"b": (True, "b.py: confirmed")}, most=1)
     assert lines == [
         "NEW_FAIL x in mm: b.py: confirmed",
+        "LOST_COVERAGE: no script, no fault was seen: the record of a case says why it is not judged",
         "1 more cause and kernel: conformance reproduce CASE --run run --baseline run",
     ]
+
+
+def test_every_kind_of_regression_has_scripts_or_a_reason():
+    regressions = {kind for kind, severity in SEVERITY.items() if severity is Severity.REGRESSION}
+    assert regressions == {*confirmed_scripts.SHOWN, *confirmed_scripts.NOT_SHOWN}
 
 
 def test_each_kernel_of_a_cause_has_its_script_and_each_cause_comes_first_with_one(reproduced):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
+from msgspec.structs import replace
 
 from conformance import targets
-from conformance.gate.changes.occupancy import MULTIPROCESSORS, PARTITIONS, occupancy
+from conformance.gate.changes.occupancy import MULTIPROCESSORS, PARTITIONS, occupancy, room
 from conformance.gate.runs.record_figures import Resources
 
 
@@ -79,3 +82,37 @@ def test_every_known_target_has_limits_that_fit_those_of_one_block(row):
 )
 def test_what_is_not_known_is_none(target, figures):
     assert occupancy(target, Resources(**figures)) is None
+
+
+NAMES = {"registers": "registers", "shared memory": "shared_memory", "tensor memory": "tensor_memory"}
+
+
+@pytest.mark.parametrize("target", MULTIPROCESSORS)
+def test_room_is_the_most_with_which_as_many_blocks_fit(target):
+    unit, draw = MULTIPROCESSORS[target], random.Random(target)
+    for _ in range(300):
+        columns = draw.choice((0, 32, 100, 512)) if unit.tensor_memory else 0
+        used = Resources(
+            registers=draw.randint(1, 255),
+            shared_memory=draw.randint(0, unit.shared_memory),
+            tensor_memory=columns,
+            threads=draw.choice((32, 128, 256, 512)),
+        )
+        now, most = occupancy(target, used), room(target, used)
+        assert now is not None
+        if not now.blocks:
+            assert most == {}
+            continue
+        full = replace(used, **{NAMES[name]: amount for name, amount in most.items() if name != "threads"})
+        assert occupancy(target, full).blocks == now.blocks
+        assert used.threads <= most["threads"]
+        for name, amount in most.items():
+            if name != "threads":
+                assert getattr(used, NAMES[name]) <= amount
+                past = replace(used, **{NAMES[name]: amount + 1})
+                assert occupancy(target, past).blocks < now.blocks, name
+
+
+def test_room_is_not_known_where_occupancy_is_not():
+    assert room("zz_1", Resources(32, threads=128)) == {}
+    assert room("sm_90", Resources(0, threads=128)) == {}

@@ -19,6 +19,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from conformance import targets
 from conformance.codegen_checks import Evidence, Feature
 from conformance.execution.fill_groups import fills_for
+from conformance.gate.changes.occupancy import occupancy, room
+from conformance.gate.runs.record_figures import LATE_WAITS, ROUND_TRIPS, Resources
 from conformance.heuristics.configs import Config
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.case_reproducers import Reproducers
@@ -229,6 +231,33 @@ def test_a_launch_that_dies_is_a_fault_and_no_accident(run, dies):
     assert ("FAULT: the launch dies: SIGABRT" in output) == dies
 
 
+def test_room_for_as_many_blocks_shows(run):
+    """The kernel leaves room for as many blocks as its own figures say, and not for twice as many."""
+    kernel = catalogue.get("mm")
+    plan = kernel.plan(mm(256, 256, 64), Config(64, 64, 32, 3, 4), SM_90)
+    used = Resources(registers=64, shared_memory=24_576, threads=128)
+    assert occupancy("sm_90", used).blocks == 8
+    as_many, more = room("sm_90", used), room("sm_90", Resources(registers=24, shared_memory=8_192, threads=128))
+    status, output = run(compiling_script(kernel, plan, Checks(limits=as_many), SEEN))
+    assert status == 0, output
+    status, output = run(compiling_script(kernel, plan, Checks(limits=more), SEEN))
+    assert status == 1, output
+    assert re.search(r"FAULT: shared memory: \d+, the limit is 13568", output)
+
+
+def test_an_order_of_instructions_that_may_race_shows(run):
+    kernel = catalogue.get("mm")
+    plan = kernel.plan(mm(256, 256, 64), Config(64, 64, 32, 3, 4), targets.find("sm_80"))
+    text = compiling_script(kernel, plan, Checks(faults=(LATE_WAITS, ROUND_TRIPS)), SEEN)
+    status, output = run(text)
+    assert status == 0, output
+    without = "re.sub(r'bar[.]sync[^;]*;', '', kernel.asm['ptx'])"
+    status, output = run(text.replace("kernel.asm['ptx']", without))
+    assert status == 1, output
+    assert re.search(r"FAULT: waits behind their barrier: [1-9]\d* in the ptx", output)
+    assert ROUND_TRIPS not in output
+
+
 def test_a_script_compiles_for_amd():
     kernel = catalogue.get("mm")
     plan = kernel.plan(mm(40, 56, 40), Config(32, 32, 16, 2, 4), targets.find("gfx942"))
@@ -401,8 +430,11 @@ def test_a_case_that_passes_leaves_nothing(tmp_path):
     [
         (ScriptRequest(features=("ASYNC_COPY",)), "('ASYNC_COPY', 'ptx',"),
         (ScriptRequest(spills=16), "check_limits(used_on_nvidia(kernel), {'spills': 16})"),
+        (ScriptRequest(room={"registers": 64}, resident="4 blocks"), "(kernel), {'registers': 64})"),
+        (ScriptRequest(room={"registers": 64}, resident="4 blocks"), "all is fine left room for 4 blocks; the limits"),
+        (ScriptRequest(faults=(LATE_WAITS,)), "kernel.asm['ptx'], ('waits behind their barrier',))"),
     ],
-    ids=["feature", "spills"],
+    ids=["feature", "spills", "room", "what the room is for", "faults"],
 )
 def test_a_case_that_passes_shows_what_its_code_had_elsewhere(tmp_path, script_request, holds):
     record, scripts = judged(tmp_path, request=script_request)

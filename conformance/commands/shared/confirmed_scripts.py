@@ -12,7 +12,15 @@ from conformance.gate.stacks.stack_runs import StackRun
 from conformance.reproducers.script_request import file_name
 
 #: Kinds of findings whose case fails in a way that a script can show.
-SHOWN = (Kind.NEW_CRASH, Kind.NEW_FAIL, Kind.NONDETERMINISTIC, Kind.FEATURE_LOST, Kind.LIMIT_CROSSED, Kind.MORE_SPILLS)
+SHOWN = (
+    *(Kind.NEW_CRASH, Kind.NEW_FAIL, Kind.NONDETERMINISTIC, Kind.FEATURE_LOST, Kind.LIMIT_CROSSED, Kind.MORE_SPILLS),
+    *(Kind.LESS_OCCUPANCY, Kind.WAIT_MOVED, Kind.LDS_ACROSS_BARRIER, Kind.ACCUMULATOR_MOVED),
+)
+#: Why no script shows the other kinds of regressions.
+NOT_SHOWN = {
+    Kind.LOST_COVERAGE: "no fault was seen: the record of a case says why it is not judged",
+    Kind.SLOWER: "a time counts on the device that took it: run the case there with both stacks",
+}
 #: How many cases of one cause and kernel are tried, until a script shows the difference: if these few do not show it,
 #: the others hardly will.
 TRIES = 3
@@ -50,6 +58,8 @@ def reproduced(
             lines.append(text)
         kernel = f" in {findings[0].kernel}" if findings[0].kernel else ""
         yield from (f"{group.kind.value} {group.cause}{kernel}: {text}" for text in lines)
+    for kind in dict.fromkeys(group.kind for group in comparison.regressions if group.kind not in SHOWN):
+        yield f"{kind.value}: no script, {NOT_SHOWN[kind]}"
     if len(pairs) > most:
         folders = f"--run {candidate.folder} --baseline {baseline.folder}"
         rest = len(pairs) - most

@@ -143,5 +143,23 @@ def occupancy(target: str | None, resources: Resources) -> Occupancy | None:
     return Occupancy(unit, room[limit], waves, limit)
 
 
+def room(target: str | None, resources: Resources) -> dict[str, int]:
+    """The most that a block may use of each resource so that as many blocks are resident on ``target`` as of one that
+    uses ``resources``. Empty where that is not known, or where not even one fits."""
+    now = occupancy(target, resources)
+    if now is None or not now.blocks:
+        return {}
+    unit = now.multiprocessor
+    in_partition = -(-now.blocks * now.waves_per_block // PARTITIONS)
+    most = {
+        "registers": unit.registers // in_partition // unit.register_granule * unit.register_granule,
+        "shared memory": unit.shared_memory // now.blocks // unit.shared_granule * unit.shared_granule - unit.reserved,
+        "threads": now.waves_per_block * unit.lanes,
+    }
+    if unit.tensor_memory:
+        most["tensor memory"] = 1 << (unit.tensor_memory // now.blocks).bit_length() - 1
+    return most
+
+
 def _rounded(amount: int, granule: int) -> int:
     return -(-amount // granule) * granule

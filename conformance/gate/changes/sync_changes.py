@@ -33,14 +33,21 @@ _FIRST = ("tcgen05.ld in loops", "tcgen05.st in loops", *_FAULTS, PRIORITY)
 
 def fault_findings(after: ComparedRecord, was: Code, now: Code) -> Iterator[Finding]:
     """What may race or cost time in the code ``now`` and did not in the code it ``was``."""
+    for name, count in new_faults(was, now).items():
+        yield finding(_FAULTS[name], after, about(name, after), f"{name}: none", f"{name}: {count}")
+
+
+def new_faults(was: Code, now: Code) -> dict[str, int]:
+    """What may race or cost time in the code ``now`` and did not in the code it ``was``: how often, by its name."""
     if was.sync is None or now.sync is None:
-        return
-    before = was.sync
-    for name, kind in _FAULTS.items():
+        return {}
+    before, faults = was.sync, {}
+    for name in _FAULTS:
         count = now.sync.get(name, 0)
         scheduled = name == OPEN_LOADS and now.sync.get(PRIORITY, 0) and not before.get(PRIORITY, 0)  # a new ping-pong
         if count and not before.get(name, 0) and not scheduled:
-            yield finding(kind, after, about(name, after), f"{name}: none", f"{name}: {count}")
+            faults[name] = count
+    return faults
 
 
 def count_findings(after: ComparedRecord, was: Code, now: Code, share: float) -> Iterator[Finding]:

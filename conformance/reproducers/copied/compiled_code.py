@@ -12,6 +12,7 @@ import torch
 import triton
 
 from conformance.codegen_checks import code
+from conformance.execution.code_structure import structure
 from conformance.execution.resources import parse_amdgcn, parse_cuobjdump
 
 
@@ -48,7 +49,8 @@ def check_code(kernel: Any, patterns: list[tuple[str, str, str, bool]]) -> list[
 
 
 def used_on_nvidia(kernel: Any) -> dict[str, int]:
-    """What one block uses: bytes of shared memory, registers per thread and in all, bytes of spills per thread."""
+    """What one block uses: bytes of shared memory, registers per thread and in all, threads, bytes of spills per
+    thread."""
     numbers, metadata = resource_usage(kernel), kernel.metadata
     # the stack frame less what the program declares itself
     declared = re.findall(r"^\s*\.local\s[^;\[]*\.b8\s[^;\[]*\[(\d+)\]", kernel.asm["ptx"], re.MULTILINE)
@@ -60,12 +62,13 @@ def used_on_nvidia(kernel: Any) -> dict[str, int]:
         # a warp gets registers in units of 256
         "block registers": metadata.num_warps * -(-numbers["REG"] * 32 // 256) * 256,
         "tensor memory": getattr(metadata, "tmem_size", 0) or 0,
+        "threads": metadata.num_warps * 32,
         "spills": max(numbers["STACK"] + numbers["LOCAL"] - sum(map(int, declared)), 0),
     }
 
 
 def used_on_amd(kernel: Any) -> dict[str, int]:
-    """What one block uses: bytes of shared memory, registers and spilled registers per lane."""
+    """What one block uses: bytes of shared memory, registers and spilled registers per lane, threads."""
     numbers = parse_amdgcn(kernel.asm["amdgcn"], kernel.metadata.name)
     if numbers is None:
         print("CANNOT RUN: the assembly does not say what the kernel uses")
@@ -73,6 +76,7 @@ def used_on_amd(kernel: Any) -> dict[str, int]:
     return {
         "shared memory": max(kernel.metadata.shared, numbers["group_segment_fixed_size"]),
         "registers": numbers["vgpr_count"],
+        "threads": kernel.metadata.num_warps * kernel.metadata.target.warp_size,
         "spills": numbers["vgpr_spill_count"],
     }
 
@@ -98,3 +102,9 @@ def resource_usage(kernel: Any) -> dict[str, int]:
 def check_limits(used: dict[str, int], limits: dict[str, int]) -> list[str]:
     """What is past `limits`: compiling for the architecture of another GPU enforces none of them."""
     return [f"{name}: {used[name]}, the limit is {limit}" for name, limit in limits.items() if used[name] > limit]
+
+
+def check_structure(stage: str, text: str, faults: tuple[str, ...]) -> list[str]:
+    """What of `faults` there is in the order of the code's instructions."""
+    counts = structure(stage, text)
+    return [f"{name}: {counts[name]} in the {stage}" for name in faults if counts.get(name)]
