@@ -52,6 +52,9 @@ _IN_LOOPS = {
 _BARRIER = re.compile(r"m?bar(rier)?\.|s_barrier")
 _ASYNC_WAIT = re.compile(r"cp\.async\.(bulk\.)?wait|s_wait_(async|tensor)cnt")
 _MMA = re.compile(r"tcgen05\.mma\b")
+#: Operands of PTX: an address, and a register that is no predicate.
+_ADDRESS = re.compile(r"\[[^\]]*\]")
+_VALUE = re.compile(r"%(?!p\d)\w+")
 _SHARED_MEMORY = re.compile(r"(ld|st)\.shared|(ld|st)matrix|wgmma\.mma_async|tcgen05\.mma\b|ds_(read|load|write|store)")
 _WAITCNT = re.compile(r"s_waitcnt$")
 _VMCNT = re.compile(r"\bvmcnt\((\d+)\)")
@@ -87,9 +90,25 @@ class Code:
         return [at for at, operation in enumerate(self.operations) if operation in matching] if matching else []
 
     def moves_accumulators(self, loop: range) -> bool:
-        """Whether ``loop`` both loads from tensor memory and stores to it."""
-        operations = {self.operations[at] for at in loop}
-        return all(any(pattern.match(one) for one in operations) for pattern in _IN_LOOPS.values())
+        """Whether ``loop`` stores values to tensor memory that it has loaded from there, or made of such. They are
+        followed from register to register, and not through other memory. An epilogue only loads, and what a sum begins
+        with was not loaded."""
+        load, store = _IN_LOOPS.values()
+        of = [(self.operations[at], *_written_and_read(self.operands[at])) for at in loop]
+        stored = {register for operation, _, read in of if store.match(operation) for register in read}
+        if not stored:
+            return False
+        loaded = {register for operation, written, _ in of if load.match(operation) for register in written}
+        uses: dict[str, set[str]] = {}
+        for _, written, read in of:
+            for register in read:
+                uses.setdefault(register, set()).update(written)
+        waiting = [*loaded]
+        while waiting:
+            new = uses.get(waiting.pop(), set()) - loaded
+            loaded |= new
+            waiting += new
+        return not stored.isdisjoint(loaded)
 
 
 def structure(stage: str, text: str) -> dict[str, int]:
@@ -113,6 +132,14 @@ def structure(stage: str, text: str) -> dict[str, int]:
         waits |= _waits_for_copies(code, before)
         counts[LATE_WAITS] = sum(_is_behind_its_barrier(code, wait, waits) for wait in waits)
     return {name: count for name, count in counts.items() if count}
+
+
+def _written_and_read(operands: str) -> tuple[list[str], list[str]]:
+    """The registers that a PTX instruction writes and those that it reads: its first operand, and the others. Those of
+    addresses and predicates are left out."""
+    plain = _ADDRESS.sub("", operands)
+    first, _, others = plain.partition("}" if plain.startswith("{") else ",")
+    return _VALUE.findall(first), _VALUE.findall(others)
 
 
 def _smallest(loops: Iterable[range], numbers: Iterable[int]) -> set[range]:

@@ -93,6 +93,48 @@ def test_an_accumulator_that_leaves_tensor_memory_in_the_loop_of_its_mma_is_coun
     assert counts["mbarrier wait"] == counts["tcgen05 commit"] == 1
 
 
+#: One loop over tiles and blocks of K: a sum begins with zeros, and its epilogue reads it.
+FLATTENED = """
+$L__BB0_1:
+	mov.b32 	%r7, 0;
+	@%p4 tcgen05.st.sync.aligned.32x32b.x2.b32 [%r1 + 0], {%r7, %r7};
+	@%p3 tcgen05.mma.cta_group::1.kind::f16 [ %r1 + 0 ], %rd1, %rd2, %r4, %p1;
+	tcgen05.ld.sync.aligned.32x32b.x2.b32 {%r2, %r3}, [%r1 + 0];
+	setp.gt.f32 	%p4, %r2, %r3;
+	mul.f32 	%r8, %r2, %r9;
+	cvt.rn.bf16x2.f32 	%r10, %r8, %r3;
+	st.shared.b32 	[%r11], %r10;
+	ld.shared.b32 	%r12, [%r11];
+	st.global.b32 	[%rd3], %r12;
+	@%p2 bra 	$L__BB0_1;
+	ret;
+"""
+
+
+@pytest.mark.parametrize(
+    ("values", "trips"),
+    [
+        ("%r7, %r7", 0),  # zeros
+        ("%r2, %r3", 1),  # as loaded
+        ("%r7, %r8", 1),  # one of them made of what was loaded
+        ("%r10, %r7", 1),  # in two steps
+        ("%r9, %r7", 0),  # of the epilogue, and not loaded from tensor memory
+    ],
+)
+def test_in_a_flattened_loop_what_is_stored_decides(values, trips):
+    """The epilogue of such a loop loads from tensor memory, too, and a sum begins with a store."""
+    counts = structure("ptx", FLATTENED.replace("{%r7, %r7}", f"{{{values}}}"))
+    assert counts.get(ROUND_TRIPS, 0) == trips
+    assert counts["tcgen05.ld in loops"] == counts["tcgen05.st in loops"] == 1
+
+
+def test_what_another_turn_of_the_loop_made_is_followed():
+    moved = FLATTENED.replace("	mov.b32 	%r7, 0;\n", "").replace(
+        "	@%p2 bra", "	mov.b32 	%r7, %r8;\n	@%p2 bra"
+    )
+    assert structure("ptx", moved)[ROUND_TRIPS] == 1
+
+
 def test_a_round_trip_in_an_outer_loop_is_not_one_of_the_mma_loop():
     inner = mma_loop("").replace("	ret;", "")
     text = f"$L__BB0_0:\n{inner}\n{LOAD}{STORE}	@%p9 bra 	$L__BB0_0;\n	ret;"
