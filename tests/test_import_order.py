@@ -14,6 +14,8 @@ PACKAGE = Path(__file__).resolve().parents[1] / "conformance"
 #: From the ground up: a room imports from those before it. Rooms on one line do not import each other.
 ORDER = [
     ("record_forms",),
+    ("plain_json",),
+    ("case_record",),
     ("records",),
     ("data",),
     ("gate",),
@@ -41,7 +43,7 @@ ORDER = [
     ("__main__",),
 ]
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
-RECORDS_ONLY = ("record_forms", "records", "reporting", "gate")
+RECORDS_ONLY = ("record_forms", "plain_json", "case_record", "records", "reporting", "gate")
 STACK = ("torch", "triton")
 #: What starts without torch and triton: rooms, and modules of rooms that need them elsewhere. The plugin loads what
 #: needs them when the environment has been prepared.

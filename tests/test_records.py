@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from conformance import records
+from conformance.plain_json import TEXT_LIMIT
 from conformance.records import (
-    TEXT_LIMIT,
     CaseRecord,
     Check,
     CheckKind,

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from conformance.records import LARGEST, CaseRecord, Status
+from conformance.case_record import LARGEST
+from conformance.records import CaseRecord, Status
 from conformance.reporting.text import clean, markdown_table
 
 SUITE = "config_space"

@@ -14,7 +14,8 @@ from conformance.gate.evidence.contents import Contents
 from conformance.gate.evidence.rejection import Rejected, RejectReason
 from conformance.gate.user_files.expected_failures import ExpectedFailure, recorded_entry
 from conformance.gate.user_files.toml_entries import EntryError
-from conformance.records import RUN_FILE, TEXT_LIMIT, CaseRecord, ReasonCode, Status
+from conformance.plain_json import TEXT_LIMIT
+from conformance.records import RUN_FILE, CaseRecord, ReasonCode, Status
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from conformance.gate.evidence.rejection import Rejected, RejectReason
-from conformance.records import finite, finite_integer, no_constant
+from conformance.plain_json import finite, finite_integer, no_constant
 
 
 def encode(value: Any) -> bytes:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from conformance.records import LARGEST
+from conformance.case_record import LARGEST
 
 #: The least figure other than 0, in its unit: so the ratio of two figures, and its inverse, are finite.
 SMALLEST = 1e-9

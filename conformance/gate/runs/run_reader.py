@@ -23,7 +23,9 @@ from typing import Any
 import msgspec
 
 from conformance import records
+from conformance.case_record import READABLE_SCHEMAS, SCHEMA, refuse_unproven, schema_of, unreadable
 from conformance.gate.runs.record_figures import Code, Observed, Resources
+from conformance.plain_json import refuse_huge_numbers
 from conformance.records import Reason, RecordError, RunInfo, Status
 
 #: The statuses, the worst first: of a case that was recorded more than once the worst counts.
@@ -227,17 +229,17 @@ _RANK = {status: rank for rank, status in enumerate(WORST)}
 def _decoded(line: bytes) -> _Line:
     """The part of ``line`` that comparing needs. Raises :class:`RecordError`."""
     records.refuse_long(line)
-    records.refuse_huge_numbers(line)
+    refuse_huge_numbers(line)
     try:
-        decoded = _decode_packed(line) if records.schema_of(line) == records.SCHEMA else _decode(line)
-        if decoded.schema not in records.READABLE_SCHEMAS:
+        decoded = _decode_packed(line) if schema_of(line) == SCHEMA else _decode(line)
+        if decoded.schema not in READABLE_SCHEMAS:
             raise msgspec.ValidationError("another schema")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise records.unreadable(line, error) from None
+        raise unreadable(line, error) from None
     if not all(verdict.passed or isinstance(verdict.text, str) for verdict in decoded.verdicts):
         raise RecordError("a check failed and has the form of one that passed")
     if decoded.status is Status.PASS:
-        records.refuse_unproven(decoded.case, decoded.verdicts)
+        refuse_unproven(decoded.case, decoded.verdicts)
     return decoded
 
 
@@ -357,7 +359,7 @@ class _Collector:
         try:
             stack = self.stack if decoded.stack == self._raw_stack else _decode_stack(decoded.stack)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise records.unreadable(line, error) from None
+            raise unreadable(line, error) from None
         if self.stack is None:
             self.stack, self.tier, self.seed = stack, decoded.tier, decoded.seed
             self._raw_stack = decoded.stack.copy()
