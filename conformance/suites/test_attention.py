@@ -101,7 +101,7 @@ MORE_SPLITS = 20
 )
 def test_splits(conform, harness, kernel, target, dtype, config, splits):
     """Any number of parts, also more parts than blocks of keys. None is the kernel's own choice."""
-    problem = attention(kernel, dtype, config, keys=150, heads=4, kv_heads=2)
+    problem = attention(kernel, dtype, config, keys=150, heads=2, kv_heads=1)
     variant = {"splits": splits} if splits else {"sms": None if harness.settings.has_gpu else 4}
     conform(kernel, problem, config=config, target=target, **variant)
 
