@@ -24,6 +24,7 @@ from typing import Any
 
 from conformance.execution import carried_kernels, machine_code
 from conformance.execution.compilation import ANSWER, NO_MEMORY, Answer, Artefact, Request, Task
+from conformance.execution.first_error import with_first_error
 from conformance.execution.resources import read_resources
 from conformance.execution.specialisation import bound_arguments, specialisation
 from conformance.kernels.launch import Launch
@@ -78,7 +79,7 @@ class Compiler:
             reason = getattr(error, "reason", None)
             return Answer(
                 _status(error),
-                error=f"{type(error).__name__}: {error}\n{where}".strip(),
+                error=f"{with_first_error(error)}\n{where}".strip(),
                 reason=reason if isinstance(reason, Reason) else None,
             )
 

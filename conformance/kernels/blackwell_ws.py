@@ -10,7 +10,8 @@ from torch import Tensor
 
 from conformance import codegen_checks as codegen
 from conformance.heuristics.configs import Config
-from conformance.kernels.kernel import Features, Plan
+from conformance.kernels.families.draw import Draw
+from conformance.kernels.kernel import Features, Plan, Variant
 from conformance.kernels.launch import Launch
 from conformance.kernels.persistent_tma import BARRIER_BYTES, PersistentTmaGemm
 from conformance.problems import itemsize
@@ -32,18 +33,22 @@ def specialises(config: Config) -> bool:
 
 
 class BlackwellGemm(PersistentTmaGemm):
-    """Descriptor loads, tcgen05 and warp specialisation; descriptor or pointer store. A specialised loop is always
-    flattened.
+    """Descriptor loads, tcgen05 and warp specialisation; descriptor or pointer store. The loops over tiles and over k
+    are usually flattened, as Inductor has them.
 
-    fp32 operands are not taken, not even as tf32: tcgen05 reads 32-bit operands along k only, and what Triton 3.7.1
-    adds to a specialised loop to turn the others does not pass its own verifier.
+    With fp32 operands no row of their table fits, so one suite has those, with tiles of its own: tcgen05 reads 32-bit
+    operands along k only, and the compiler must turn the others inside the specialised loop.
     """
 
     core = False
+    specialised = True
+    usual_variant = Variant(flatten=True)
 
     def __init__(self, name: str, operation: str, table: str) -> None:
         super().__init__(name, operation, table)
-        self.dtypes = tuple(dtype for dtype in self.dtypes if dtype != "fp32")
+        if "fp32" in self.dtypes:
+            self.dtypes = tuple(dtype for dtype in self.dtypes if dtype != "fp32")
+            self.more_dtypes = ("fp32",)
 
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`. What the target lacks comes before what is wrong with the problem."""
@@ -79,7 +84,10 @@ class BlackwellGemm(PersistentTmaGemm):
         element of that block are the largest that Triton 3.7.1 uses in its code for sm_100.
         """
         problem, config, variant = plan.problem, plan.config, plan.variant
-        tiles = (config.block_m + config.block_n) * config.block_k * itemsize(problem.dtype) * config.num_stages
+        tf32 = problem.precision == "tf32"  # an operand that does not lie along k is turned in one more tile
+        of_a = config.num_stages + (tf32 and problem.operand("a").strides[1] != 1)
+        of_b = config.num_stages + (tf32 and problem.operand("b").strides[0] != 1)
+        tiles = (config.block_m * of_a + config.block_n * of_b) * config.block_k * itemsize(problem.dtype)
         block = config.block_m * config.block_n
         if not specialises(config):
             return int(tiles + 4 * block + BARRIER_BYTES)
@@ -92,12 +100,13 @@ class BlackwellGemm(PersistentTmaGemm):
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
         """See :class:`Kernel`: the arguments of the persistent kernel, and whether the loop is specialised."""
         plain = super().launch(plan, tensors)
-        specialised = specialises(plan.config)
-        # Triton 3.6 specialises a loop over tiles only if the loop over k is made one with it, as is usual for these
-        # kernels; with later ones both work.
-        flatten = specialised or plan.variant.flatten
-        changed = {"WARP_SPECIALIZE": specialised, "STORE_COUNTER": True, "FLATTEN": flatten}
+        changed = {"WARP_SPECIALIZE": specialises(plan.config), "STORE_COUNTER": True}
         return dataclasses.replace(plain, arguments={**plain.arguments, **changed})
+
+    def draw_variant(self, draw: Draw) -> Variant:
+        """See :class:`Kernel`: always flattened, because the id of a random case does not say so, and an expected
+        failure of the other loop could not name it."""
+        return dataclasses.replace(super().draw_variant(draw), flatten=True)
 
     def features(self, plan: Plan) -> Features:
         """See :class:`Kernel`: those of the persistent kernel, and warp specialisation."""

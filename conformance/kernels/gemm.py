@@ -42,6 +42,9 @@ def _uses_wgmma(plan: Plan) -> bool:
 class GemmKernel(GemmFamily):
     """What all GEMM kernels share: what they demand of the operation, what they promise, their launch arguments."""
 
+    #: operand dtypes that it takes beside :attr:`dtypes`, too wide for the configs of its table: one suite has them
+    more_dtypes: tuple[str, ...] = ()
+
     def __init__(self, name: str, operation: str, table: str, dtypes: tuple[str, ...] = ()) -> None:
         """``operation`` is the op of its problems, ``table`` the config table in ``conformance.heuristics``; without
         ``dtypes`` it takes those of the operation."""
@@ -73,7 +76,7 @@ class GemmKernel(GemmFamily):
     def _dtype(self, plan: Plan) -> Reason | None:
         problem, target = plan.problem, plan.target
         for name, dtype in (("a", problem.a_dtype), ("b", problem.second_dtype)):
-            if dtype not in self.dtypes:
+            if dtype not in (*self.dtypes, *self.more_dtypes):
                 detail = f"{name} is {dtype}, {self.name} takes {', '.join(self.dtypes)}: convert the operand"
                 return Reason(ReasonCode.DTYPE, name, detail)
         if problem.a_dtype != problem.second_dtype and problem.a_dtype not in FP8:
@@ -108,6 +111,9 @@ class GemmKernel(GemmFamily):
 
     def _config(self, plan: Plan) -> Reason | None:
         problem, config, target = plan.problem, plan.config, plan.target
+        if plan.variant.implied_dtype and problem.dtype != "int8":
+            detail = f"{self.name} says in which dtype it sums, '{plan.variant.id}' was asked for"
+            return Reason(ReasonCode.CONFIG, "variant", detail)
         minimum = 32 if problem.dtype in FP8 else 16
         if config.block_k < minimum or min(config.block_m, config.block_n) < 16:
             detail = f"{config.id}: {problem.dtype} needs BLOCK_M and BLOCK_N >= 16 and BLOCK_K >= {minimum}"

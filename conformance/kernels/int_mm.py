@@ -33,7 +33,8 @@ class ConvertingGemm(PointerGemm):
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
         """See :class:`Kernel`."""
         precision = dot_precision(plan.problem)
-        return self._launch(gemm_integer, plan, tensors, PRECISION=precision, SUM=self.sum_dtype)
+        sums = {"SUM": self.sum_dtype, "IMPLIED_DTYPE": plan.variant.implied_dtype}
+        return self._launch(gemm_integer, plan, tensors, PRECISION=precision, **sums)
 
 
 class IntegerGemm(ConvertingGemm):

@@ -36,7 +36,8 @@ class Variant:
     ``descriptors``: built on the "device" or by the "host"; ``tma_store``: C is written through a descriptor;
     ``epilogue_subtile``: C leaves in 1, 2 or 4 column blocks per tile; ``flatten``: tile and K loop are one;
     ``static``: sizes are compile-time constants; ``sms``: SMs to assume instead of the target's own number;
-    ``splits``: parts into which K, or the keys of attention, are split (None: the kernel's own choice).
+    ``splits``: parts into which K, or the keys of attention, are split (None: the kernel's own choice);
+    ``implied_dtype``: the product of int8 operands does not say in which dtype it is summed.
     """
 
     descriptors: str = "device"
@@ -46,6 +47,7 @@ class Variant:
     static: bool = False
     sms: int | None = None
     splits: int | None = None
+    implied_dtype: bool = False
 
     def __post_init__(self) -> None:
         if self.descriptors not in ("device", "host"):
@@ -63,6 +65,7 @@ class Variant:
         parts += ["static"] if self.static else []
         parts += [f"sms{self.sms}"] if self.sms is not None else []
         parts += [f"splits{self.splits}"] if self.splits is not None else []
+        parts += ["implied"] if self.implied_dtype else []
         return ".".join(parts)
 
 

@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 import pytest
 
+from conformance.execution.first_error import with_first_error
 from conformance.gate.run_options import DEFAULT_SEED
 from conformance.judging.case_recorder import CaseEnded, CaseRecorder
 from conformance.judging.settings import Settings
@@ -37,7 +38,7 @@ def status_of(error: BaseException) -> tuple[Status, str]:
     """The status that an exception means for its case, and its diagnosis."""
     if isinstance(error, ConformanceFailure):
         return Status.FAIL, str(error)
-    text = f"{type(error).__name__}: {error}"
+    text = with_first_error(error)
     if isinstance(error, CompileFailure):
         return error.status, str(error)
     if device_memory.ran_out(error):

@@ -26,3 +26,11 @@ def test_matrix_units(conform, recorder, kernel, target, dtype, config):
 def test_fp8(conform, kernel, target, dtype, config):
     """The plainest product of the fp8 dtype that every target takes."""
     conform(kernel, kernel.problem(dtype, *ragged(kernel, config, dtype, aligned=True)), config=config, target=target)
+
+
+@scenario(where(operation="int_mm"), implied_dtype=[True], configs=1, every_target=True)
+def test_int8(conform, kernel, target, dtype, config, implied_dtype):
+    """The plainest int8 product, which does not say that it is summed in int32: its accumulator does. The other suites
+    have products that say it."""
+    problem = kernel.problem(dtype, *ragged(kernel, config, dtype, aligned=True))
+    conform(kernel, problem, config=config, target=target, implied_dtype=implied_dtype)

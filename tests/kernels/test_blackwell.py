@@ -3,6 +3,7 @@
 import os
 
 import pytest
+import torch
 
 from conformance import codegen_checks, targets
 from conformance.codegen_checks import TCGEN05, TMA_LOAD, TMA_STORE, WARP_SPECIALIZED
@@ -10,6 +11,7 @@ from conformance.execution.compilation import CompilePool, CompileRequest
 from conformance.execution.resources import over_limits
 from conformance.heuristics.configs import Config
 from conformance.kernels import catalogue
+from conformance.kernels.families.draw import Draw
 from conformance.kernels.kernel import NotApplicable, Variant
 from conformance.problems import Bias, Layout, addmm, mm, scaled_mm
 from conformance.records import ReasonCode, Status
@@ -33,7 +35,8 @@ def refusal(problem, config=SMALL, target=BLACKWELL, **variant):
         (mm(64, 64, 64), SMALL, targets.find("sm_80"), {}, ReasonCode.CAPABILITY, "tma"),
         (mm(64, 64, 64), SMALL, targets.find("sm_120"), {}, ReasonCode.CAPABILITY, "tcgen05"),
         (mm(64, 64, 64), SMALL, targets.find("gfx950"), {}, ReasonCode.CAPABILITY, "tma"),
-        (mm(64, 64, 64, "fp32", precision="tf32"), SMALL, BLACKWELL, {}, ReasonCode.DTYPE, "a"),
+        (mm(64, 64, 64, "fp32", precision="tf32"), SMALL, BLACKWELL, {}, None, None),
+        (mm(64, 64, 64), SMALL, BLACKWELL, {"implied_dtype": True}, ReasonCode.CONFIG, "variant"),
         (mm(64, 64, 64), Config(32, 64, 32, 2, 4), BLACKWELL, {}, ReasonCode.CONFIG, "tcgen05"),
         (mm(64, 64, 64), Config(64, 64, 32, 2, 2), BLACKWELL, {}, ReasonCode.CONFIG, "tcgen05"),
         (mm(64, 64, 64), Config(256, 512, 16, 2, 8), BLACKWELL, {}, ReasonCode.CONFIG, "tensor memory"),
@@ -82,6 +85,8 @@ NUMBERS = [
     (mm(72, 136, 72, "fp16", layout_b=COLUMN), Variant(epilogue_subtile=2, flatten=True, sms=2)),
     (mm(72, 136, 72, "bf16", out_dtype="fp32"), Variant("host", epilogue_subtile=4, tma_store=True, sms=2)),
     (mm(72, 136, 0, "fp16"), Variant(tma_store=True, sms=2)),
+    (mm(136, 72, 72, "fp32", layout_a=COLUMN), Variant(flatten=True, sms=2)),
+    (mm(136, 72, 72, "fp32", precision="tf32", layout_b=COLUMN), Variant(tma_store=True, sms=2)),
     (addmm(136, 72, 72, "bf16"), Variant(epilogue_subtile=4, sms=2)),
     (addmm(136, 72, 0, "fp16", bias=Bias("mn")), Variant("host", sms=2)),
     (scaled_mm(136, 80, 80, "e4m3"), Variant(tma_store=True, epilogue_subtile=2, sms=2)),
@@ -103,6 +108,9 @@ COMPILED = [
     (mm(520, 520, 520, "bf16", layout_a=COLUMN), Config(128, 256, 64, 3, 8), Variant("host", epilogue_subtile=2)),
     (mm(520, 520, 520, "bf16", out_dtype="fp32"), SMALL, Variant(tma_store=True, epilogue_subtile=4)),
     (mm(520, 520, 520, "bf16"), Config(128, 128, 64, 1, 4), Variant(tma_store=True)),
+    (mm(136, 136, 136, "fp32", precision="tf32", layout_b=COLUMN), Config(128, 64, 32, 3, 8), Variant(flatten=True)),
+    (mm(136, 136, 136, "fp32", precision="tf32"), Config(128, 64, 32, 3, 8), Variant()),
+    (mm(136, 136, 136, "fp32", layout_a=COLUMN), SMALL, Variant(flatten=True, tma_store=True)),
     (mm(520, 520, 0, "bf16"), SMALL, Variant(tma_store=True, epilogue_subtile=2)),
     (addmm(520, 520, 520, "bf16"), Config(128, 128, 64, 5, 4), Variant("host", tma_store=True, epilogue_subtile=4)),
     (addmm(520, 520, 520, "fp16"), Config(128, 128, 64, 3, 8), Variant(epilogue_subtile=4, flatten=True)),
@@ -141,11 +149,24 @@ def test_code(pool, problem, config, variant, target):
     assert codegen_checks.present(artefact, target, TMA_STORE) == variant.tma_store
 
 
-def test_what_the_specialised_loop_is_known_by(pool):
+@pytest.mark.parametrize("flatten", [True, False])
+def test_what_the_specialised_loop_is_known_by(pool, flatten):
     """One stage gives the same source without specialisation, and the feature is not there."""
     kernel = catalogue.get("mm_blackwell_ws")
     for stages, specialised in ((1, False), (2, True)):
-        plan = kernel.plan(mm(520, 520, 520, "bf16"), Config(128, 128, 64, stages, 4), BLACKWELL)
+        config, variant = Config(128, 128, 64, stages, 4), Variant(flatten=flatten)
+        plan = kernel.plan(mm(520, 520, 520, "bf16"), config, BLACKWELL, variant)
         request = CompileRequest("conformance.kernels.catalogue:meta_launch", plan, BLACKWELL)
         artefact = pool.submit(request).result().artefact
         assert codegen_checks.present(artefact, BLACKWELL, WARP_SPECIALIZED) == specialised
+
+
+def test_the_loop_has_the_form_that_is_asked_for(monkeypatch):
+    """Usually flattened, also in random problems, and nested where a case says so."""
+    kernel, config = catalogue.get("mm_blackwell_ws"), SMALL
+    problem = mm(64, 64, 64)
+    tensors = {name: torch.empty(64, 64, dtype=torch.float16) for name in ("a", "b", "out")}
+    for variant, flatten in ((None, True), (Variant(flatten=False), False)):
+        arguments = kernel.launch(kernel.plan(problem, config, BLACKWELL, variant), tensors).arguments
+        assert (arguments["FLATTEN"], arguments["WARP_SPECIALIZE"]) == (flatten, True)
+    assert all(kernel.draw_variant(Draw("", number, large=False)).flatten for number in range(20))

@@ -7,14 +7,18 @@ from tests.planted.cases import PERSISTENT, Case, Edit, Fault, grouped
 
 #: The kernels need BLOCK_M >= 64 and a target like sm_100. 2 x 2 ragged tiles for two programs, a ragged third k-block.
 CONFIG = Config(64, 32, 16, 2, 4)
+FLAT = Variant(flatten=True, sms=2)
 POINTER = Case("mm_blackwell_ws", mm(72, 56, 40), CONFIG, Variant(sms=2), "sm_100")
 PADDED = Case("mm_blackwell_ws", mm(72, 56, 40, layout_out=Layout(pad=8)), CONFIG, Variant(sms=2), "sm_100")
 SUBTILE = Case("mm_blackwell_ws", mm(72, 56, 40), CONFIG, Variant(tma_store=True, epilogue_subtile=2, sms=2), "sm_100")
 COLUMN = Case("mm_blackwell_ws", mm(72, 56, 40, layout_a=Layout("col")), CONFIG, Variant(sms=2), "sm_100")
 ADDMM = Case("addmm_blackwell_ws", addmm(72, 56, 40, "bf16", alpha=8.0, beta=0.25), CONFIG, Variant(sms=2), "sm_100")
+TF32 = Case("mm_blackwell_ws", mm(72, 56, 40, "fp32", precision="tf32", layout_a=Layout("col")), CONFIG, FLAT, "sm_100")
+FP32 = Case("mm_blackwell_ws", mm(72, 56, 40, "fp32"), CONFIG, FLAT, "sm_100")
 SCALED = Case("scaled_mm_blackwell_ws", scaled_mm(72, 48, 80), Config(64, 32, 32, 2, 4), Variant(sms=2), "sm_100")
 
 _COUNT = "stored_tile = tl.program_id(0) - programs"
+_STORED_TILE = "swizzle(stored_tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)"
 _STORE = "store_pointers(acc, c_ptr, rm, rn, M, N, stride_cm"
 _EPILOGUE = "        acc, rm, rn, M, N, scale_a_ptr"
 
@@ -23,12 +27,21 @@ BLACKWELL = grouped(
     Fault("ws_counter_ahead", Edit(PERSISTENT, _COUNT, "stored_tile = tl.program_id(0)"), POINTER),
     Fault(
         "ws_other_swizzle",
-        Edit(
-            PERSISTENT,
-            "swizzle(stored_tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)",
-            "swizzle(stored_tile, M, N, BLOCK_M, BLOCK_N, 1)",
-        ),
+        Edit(PERSISTENT, _STORED_TILE, _STORED_TILE.replace("GROUP_M", "1")),
         POINTER,
+    ),
+    # the form of the loop that is not usual, and no other
+    Fault(
+        "ws_nested_other_swizzle",
+        Edit(PERSISTENT, _STORED_TILE, _STORED_TILE.replace("GROUP_M", "GROUP_M if FLATTEN else 1")),
+        POINTER,
+    ),
+    # operands of 4 bytes, one of them turned in the loop
+    Fault("ws_tf32_turned_short", Edit(PERSISTENT, "[K, M], [lda, 1]", "[K, M - 1], [lda, 1]"), TF32),
+    Fault(
+        "ws_fp32_sum_rounded_to_fp16",
+        Edit(PERSISTENT, _EPILOGUE, _EPILOGUE.replace("acc,", "acc.to(tl.float16).to(tl.float32),")),
+        FP32,
     ),
     Fault("ws_subtiles_on_one_place", Edit(PERSISTENT, " + part * COLUMNS", ""), SUBTILE),
     Fault("ws_rows_past_the_end", Edit(PERSISTENT, _STORE, _STORE.replace("M, N", "M + 1, N")), POINTER, memory=True),

@@ -44,7 +44,8 @@ class Case:
 class Fault:
     """``cause``: text that the diagnosis must name ("" where the data cannot prove a cause). ``memory``: only checks
     of memory can see it. ``equivalent``: why the changed source computes the same in every case, so that it must pass.
-    ``device_only``: the interpreter has not the arithmetic or the instruction that the fault is about."""
+    ``device_only``: the interpreter has not the arithmetic or the instruction that the fault is about. ``defect``: this
+    Triton fails the unchanged kernel, too, so that nothing can be learnt."""
 
     name: str
     edits: Edit | tuple[Edit, ...]
@@ -53,11 +54,12 @@ class Fault:
     memory: bool = False
     equivalent: str = ""
     device_only: bool = False
+    defect: bool = False
     group: str = ""
 
     def runs(self, device: bool) -> bool:
         """Whether it can be run on the device, or in the interpreter."""
-        return self.case.target is None if device else not self.device_only
+        return not self.defect and (self.case.target is None if device else not self.device_only)
 
 
 def grouped(group: str, *faults: Fault) -> tuple[Fault, ...]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+
+import triton.language as tl
+
 from conformance.heuristics.configs import Config
 from conformance.kernels.kernel import Variant
 from conformance.problems import (
@@ -36,6 +40,9 @@ BADDBMM = Case("baddbmm", baddbmm(24, 40, 24, batch=2, bias=Bias("b1n"), alpha=8
 PLUS_MM = Case("mm_plus_mm", mm_plus_mm(40, 24, 24, **PADDING), SMALL)
 INT = Case("int_mm", int_mm(40, 56, 40, layout_a=PADDED, layout_b=PADDED), SMALL_FP8)
 INT_LONG = Case("int_mm", int_mm(24, 40, 1160), Config(32, 32, 128, 2, 4))
+INT_IMPLIED = Case("int_mm", int_mm(40, 56, 40), SMALL_FP8, Variant(implied_dtype=True))
+#: Whether tl.dot has an out_dtype of its own: then it asserts that an accumulator has the same one.
+ASSERTS = inspect.signature(tl.dot).parameters["out_dtype"].default is not None
 MIXED = Case("mixed_mm", mixed_mm(40, 24, 24, layout_a=PADDED), SMALL)
 MIXED_UNSIGNED = Case("mixed_mm", mixed_mm(40, 24, 24, "bf16", b_dtype="uint8"), SMALL)
 BLOCKS = Case("scaled_mm_blockwise", scaled_mm(40, 24, 200, scaling="1x128/128x128"), Config(32, 32, 64, 2, 4))
@@ -92,6 +99,14 @@ _INTEGER = (
     fault("int_columns", INT, INTEGER, "rn = tile_n * BLOCK_N", "rn = tile_m * BLOCK_N"),
     fault("int_as_fp32", INT_LONG, INTEGER, "store_pointers(acc,", "store_pointers(acc.to(tl.float32),"),
     fault("int_as_int16", INT_LONG, INTEGER, "store_pointers(acc,", "store_pointers(acc.to(tl.int16),"),
+    fault(
+        "int_implied_last_block_only",
+        INT_IMPLIED,
+        LOOPS,
+        "tl.dot(a, converted, acc, input_precision=PRECISION)",
+        "tl.dot(a, converted, input_precision=PRECISION)",
+        defect=ASSERTS,
+    ),
     fault("mixed_ktail", MIXED, LOOPS, "mask=a_mask & inside[None, :]", "mask=a_mask"),
     fault("mixed_rounded", MIXED, LOOPS, "b.to(a.dtype)", "b.to(tl.float32).to(tl.float8e4nv).to(a.dtype)"),
     fault("mixed_signed", MIXED_UNSIGNED, LOOPS, "b.to(a.dtype)", "b.to(tl.int8, bitcast=True).to(a.dtype)"),

@@ -232,7 +232,8 @@ def markdown(rows: Iterable[Row], names: Iterable[str]) -> str:
             continue
         row = done.get(fault.name)
         if row is None:
-            caught, cause = f"not run: needs {fault.case.target or 'a device'}", ""
+            needs = "another Triton" if fault.defect else fault.case.target or "a device"
+            caught, cause = f"not run: needs {needs}", ""
         elif fault.equivalent:
             caught, cause = summary(row.caught_by) or "passes", f"equivalent: {fault.equivalent}"
         else:

@@ -26,6 +26,8 @@ class GemmFamily(Kernel):
     any_order: bool = True
     #: whether program number p of a grid with one program for each tile computes tile p in bands of GROUP_M rows
     banded_tiles: bool = False
+    #: whether its loop over tiles gives warps different work
+    specialised: bool = False
     #: whether suites show with it which matrix unit each target has
     shows_matrix_unit: bool = False
 
