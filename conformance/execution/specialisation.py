@@ -104,7 +104,8 @@ def parameters(kernel: Any) -> list[Any]:
         return list(kernel.params)
     from triton.runtime.jit import KernelParam
 
-    marks = [kernel.kwargs.get(mark) or () for mark in ("do_not_specialize", "do_not_specialize_on_alignment")]
+    given = kernel.kwargs if hasattr(kernel, "kwargs") else kernel.rewriter.kwargs  # as Triton 3.4 has it
+    marks = [given.get(mark) or () for mark in ("do_not_specialize", "do_not_specialize_on_alignment")]
     signature = inspect.signature(kernel.fn).parameters.values()
     return [KernelParam(i, p, *(i in mark or p.name in mark for mark in marks)) for i, p in enumerate(signature)]
 

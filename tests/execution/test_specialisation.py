@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from triton.runtime import driver
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from conformance.execution.compile_worker import StubDriver
-from conformance.execution.specialisation import Specialisation, specialisation
+from conformance.execution.specialisation import Specialisation, parameters, specialisation
 from conformance.kernels.launch import Launch
 from conformance.targets import Target
 
@@ -197,3 +198,12 @@ def test_an_interpreting_process_says_the_same() -> None:
         for x in INTEGERS
     ]
     assert interpreted == json.loads(json.dumps(compiled))
+
+
+@pytest.mark.parametrize("place", ["function", "rewriter"])
+def test_where_an_interpreted_function_keeps_its_options(place):
+    """Triton 3.4 has them in the rewriter alone."""
+    options = SimpleNamespace(kwargs={"do_not_specialize": ["second"]})
+    own = options.__dict__ if place == "function" else {}
+    kernel = SimpleNamespace(fn=lambda first, second: None, rewriter=options, **own)
+    assert [parameter.do_not_specialize for parameter in parameters(kernel)] == [False, True]
