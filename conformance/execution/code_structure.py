@@ -94,10 +94,11 @@ class Code:
         followed from register to register, and not through other memory. An epilogue only loads, and what a sum begins
         with was not loaded."""
         load, store = _IN_LOOPS.values()
+        operations = {self.operations[at] for at in loop}
+        if not all(any(pattern.match(one) for one in operations) for pattern in (load, store)):
+            return False
         of = [(self.operations[at], *_written_and_read(self.operands[at])) for at in loop]
         stored = {register for operation, _, read in of if store.match(operation) for register in read}
-        if not stored:
-            return False
         loaded = {register for operation, written, _ in of if load.match(operation) for register in written}
         uses: dict[str, set[str]] = {}
         for _, written, read in of:
