@@ -10,6 +10,8 @@ from typing import Any
 from conformance.cases import known_names
 from conformance.commands import CommandError, command_errors
 from conformance.commands.shared.stack_modules import import_with_stack
+from conformance.gate.user_files.toml_entries import EntryError
+from conformance.records import jsonable
 
 HELP = "Show devices and compile targets, and which capabilities they have or lack."
 
@@ -17,7 +19,9 @@ HELP = "Show devices and compile targets, and which capabilities they have or la
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET", nargs="?", help="say of this target why it lacks what it lacks")
     parser.add_argument(
-        "--json", action="store_true", help="as JSON, with the stack, its kernels, and whether it can interpret"
+        "--json",
+        action="store_true",
+        help="as JSON, with the stack, its kernels and what they declare, and whether it can interpret",
     )
 
 
@@ -47,6 +51,8 @@ def _data(targets: Any, gpus: Any) -> dict[str, Any]:
     from conformance.machine.versions import imported_versions, machine_stack
 
     catalogue = import_with_stack("kernels.catalogue", "targets --json")
+    with command_errors(EntryError):
+        declared = jsonable(catalogue.declarations())
     return {
         "stack": {**machine_stack(gpus), **imported_versions()},
         "devices": [target.id for target in targets.devices()],
@@ -54,6 +60,7 @@ def _data(targets: Any, gpus: Any) -> dict[str, Any]:
         "lacking": {name: str(reason) for name, reason in targets.unavailable_targets().items()},
         "interpreter": None if gpus.entries else _why_not_interpreted(),
         "kernels": list(catalogue.catalogue()),
+        "declared": declared,
     }
 
 

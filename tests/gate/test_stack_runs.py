@@ -127,6 +127,8 @@ def test_other_options_versions_or_code_are_another_run(tmp_path: Path, monkeypa
     folders = {started(tmp_path)[0], started(tmp_path, ("--tier", "full"))[0]}
     folders.add(started(tmp_path, can=dataclasses.replace(CAN, stack={"triton": "4.1"}))[0])
     folders.add(started(tmp_path, can=dataclasses.replace(CAN, devices=("device",)))[0])
+    declared = {"mine": {"by": "entry point", "thresholds": {"SLOWER": {"share": 0.1}}}}
+    folders.add(started(tmp_path, can=dataclasses.replace(CAN, declared=declared))[0])
     twice = run(environment(tmp_path / "stack"), CAN, (), tmp_path / "cache", lambda text: None, again=1)
     folders.add(twice[0])
     stack = dataclasses.replace(parse("current"), variables=(("ANY", "1"),))
@@ -134,7 +136,7 @@ def test_other_options_versions_or_code_are_another_run(tmp_path: Path, monkeypa
     folders.add(run(varied, CAN, (), tmp_path / "cache", lambda text: None)[0])
     monkeypatch.setattr(running, "code_digest", lambda: "other code")
     folders.add(started(tmp_path)[0])
-    assert len(folders) == 7
+    assert len(folders) == 8
 
 
 @pytest.mark.parametrize("name", ["TRITON_DEFAULT_FP_FUSION", "PTXAS_OPTIONS", "PYTEST_ADDOPTS"])

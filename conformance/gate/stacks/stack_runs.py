@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -49,7 +49,8 @@ class RunError(Exception):
 class Abilities:
     """What an environment can do, as its own ``conformance targets`` says. ``stack``: its versions; ``targets``: ids of
     the targets it compiles for; ``lacking``: other targets, and why it does not; ``interpreter``: why it interprets
-    nothing, None if it does; ``kernels``: names of the kernels that it has."""
+    nothing, None if it does; ``kernels``: names of the kernels that it has; ``declared``: what those from elsewhere
+    declare, whose files need not lie in their packages."""
 
     stack: Mapping[str, Any]
     targets: tuple[str, ...]
@@ -57,6 +58,7 @@ class Abilities:
     devices: tuple[str, ...]
     interpreter: str | None
     kernels: tuple[str, ...]
+    declared: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,8 @@ def abilities(environment: Environment) -> Abilities:
         data = json.loads(done.stdout)
         targets, devices = tuple(data["targets"]), tuple(data["devices"])
         kernels = tuple(data.get("kernels", ()))  # an older harness in the stack's packages does not say it
-        return Abilities(data["stack"], targets, data["lacking"], devices, data["interpreter"], kernels)
+        declared = data.get("declared", {})
+        return Abilities(data["stack"], targets, data["lacking"], devices, data["interpreter"], kernels, declared)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RunError(f"stack {environment.stack.name!r} does not start: {error}") from None
     except (ValueError, KeyError, TypeError):
@@ -258,7 +261,13 @@ def _decides(file: Path) -> bool:
 def _key(environment: Environment, can: Abilities, options: Sequence[str]) -> str:
     """A digest of everything that decides a run's results: the stack, the environment below it, the harness's code, the
     devices, the variables and the options."""
-    stack = [environment.folder.name, dict(environment.stack.variables), dict(can.stack), list(can.devices)]
+    stack = [
+        environment.folder.name,
+        dict(environment.stack.variables),
+        dict(can.stack),
+        list(can.devices),
+        dict(can.declared),
+    ]
     packages = [folder_digest(place) for place in (*environment.stack.sites, environment.folder / "site")]
     environ = environment.environ()
     around = [packages, {name: environ[name] for name in variables(environ)}, _installed(), code_digest()]
