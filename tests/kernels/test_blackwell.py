@@ -16,6 +16,8 @@ from conformance.kernels.kernel import NotApplicable, Variant
 from conformance.problems import Bias, Layout, addmm, mm, scaled_mm
 from conformance.records import ReasonCode, Status
 from tests.kernels import judged_examples
+from tests.planted.cases import PERSISTENT, Case, Edit, Fault
+from tests.planted.planted_kernels import planted
 
 BLACKWELL, HOPPER = targets.find("sm_100"), targets.find("sm_90")
 SMALL = Config(64, 64, 32, 2, 4)
@@ -170,3 +172,24 @@ def test_the_loop_has_the_form_that_is_asked_for(monkeypatch):
         arguments = kernel.launch(kernel.plan(problem, config, BLACKWELL, variant), tensors).arguments
         assert (arguments["FLATTEN"], arguments["WARP_SPECIALIZE"]) == (flatten, True)
     assert all(kernel.draw_variant(Draw("", number, large=False)).flatten for number in range(20))
+
+
+#: The nested loop is compiled as if nobody had asked for its warps to get different work.
+SAME_WORK = Fault(
+    "ws_nested_same_work",
+    Edit(PERSISTENT, "warp_specialize=WARP_SPECIALIZE and HAS_PRODUCT", "warp_specialize=WARP_SPECIALIZE and FLATTEN"),
+    Case("mm_blackwell_ws", mm(520, 520, 520, "bf16"), SMALL),
+)
+
+
+def test_a_nested_loop_that_is_not_specialised_is_caught():
+    """The numbers would be right, and the flattened loop has what it needs."""
+    lacking = {}
+    with planted(SAME_WORK) as kernel, CompilePool(1, 240) as workers:
+        for flatten in (True, False):
+            plan = kernel.plan(SAME_WORK.case.problem, SMALL, BLACKWELL, Variant(flatten=flatten))
+            request = CompileRequest(f"planted_{SAME_WORK.name}.catalogue:meta_launch", plan, BLACKWELL)
+            artefact, features = workers.submit(request).result().artefact, kernel.features(plan)
+            verdicts = codegen_checks.check(artefact, BLACKWELL, features.required, features.forbidden)
+            lacking[flatten] = [verdict.feature.name for verdict in verdicts if not verdict.passed]
+    assert lacking == {True: [], False: [WARP_SPECIALIZED.name]}
