@@ -77,7 +77,8 @@ class GemmKernel(GemmFamily):
         problem, target = plan.problem, plan.target
         for name, dtype in (("a", problem.a_dtype), ("b", problem.second_dtype)):
             if dtype not in (*self.dtypes, *self.more_dtypes):
-                detail = f"{name} is {dtype}, {self.name} takes {', '.join(self.dtypes)}: convert the operand"
+                taken = ", ".join((*self.dtypes, *self.more_dtypes))
+                detail = f"{name} is {dtype}, {self.name} takes {taken}: convert the operand"
                 return Reason(ReasonCode.DTYPE, name, detail)
         if problem.a_dtype != problem.second_dtype and problem.a_dtype not in FP8:
             detail = f"a is {problem.a_dtype} and b is {problem.second_dtype}: both must have one dtype"
