@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 
 from conformance.cases.each_kernel import each_kernel, first_plan
+from conformance.cases.quick_fills import quick_fills
 from conformance.cases.scenarios import ragged, scenario, where
 from conformance.execution.compilation import CompileRequest
 from conformance.execution.specialisation import specialisation
@@ -153,7 +154,7 @@ SIZES = {
 
 
 @scenario(where(), sizes=list(SIZES), rotate={"static": [False, True]}, configs=6)
-def test_awkward_sizes(conform, kernel, target, dtype, config, sizes, static):
+def test_awkward_sizes(conform, harness, kernel, target, dtype, config, sizes, static):
     """Sizes 1, primes, one k past a block and less than a tile, as constants and as arguments.
 
     Pitches of descriptor kernels are padded to 16 bytes; the extents stay as they are.
@@ -161,7 +162,8 @@ def test_awkward_sizes(conform, kernel, target, dtype, config, sizes, static):
     step = 16 // itemsize(stored_dtype(dtype))
     M, N, K = SIZES[sizes](config, step)
     fields = _padded(kernel, M, N, K, dtype) if kernel.descriptors else {}
-    conform(kernel, kernel.problem(dtype, M, N, K, **fields), config=config, target=target, static=static)
+    problem, fills = kernel.problem(dtype, M, N, K, **fields), quick_fills(harness.settings.tier)
+    conform(kernel, problem, config=config, target=target, static=static, fills=fills)
 
 
 @each_kernel(where(operation="mm", descriptors=False), name=["M", "N", "K"])

@@ -28,7 +28,7 @@ def test_fp8(conform, kernel, target, dtype, config):
     conform(kernel, kernel.problem(dtype, *ragged(kernel, config, dtype, aligned=True)), config=config, target=target)
 
 
-@scenario(where(operation="int_mm"), implied_dtype=[True], configs=1, every_target=True)
+@scenario(where(operation="int_mm"), implied_dtype=[True], configs=1)
 def test_int8(conform, kernel, target, dtype, config, implied_dtype):
     """The plainest int8 product, which does not say that it is summed in int32: its accumulator does. The other suites
     have products that say it."""

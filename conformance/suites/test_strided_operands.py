@@ -1,5 +1,6 @@
 """Operands that are views: padded rows, inner strides, shifted bases, strides past 2**31 elements."""
 
+from conformance.cases.quick_fills import QUICK_FILLS, quick_fills
 from conformance.cases.scenarios import ragged, scenario, where
 from conformance.kernels.families.examples import stored_dtype
 from conformance.problems import Bias, Layout, itemsize
@@ -8,9 +9,6 @@ from conformance.problems import Bias, Layout, itemsize
 def _step(dtype):
     return 16 // itemsize(stored_dtype(dtype))
 
-
-#: Fills that show which elements are read and written. The quick tier has all of them in test_transposition.
-QUICK_FILLS = ("transparent", "randn")
 
 POINTER_VIEWS = {
     # rows that do not follow one another, each operand with a pad of its own
@@ -34,7 +32,7 @@ POINTER_VIEWS = {
 def test_pointer_views(conform, harness, kernel, target, dtype, config, view, static):
     """Any strides: padded, transposed, with gaps between elements, not aligned."""
     problem = kernel.problem(dtype, *ragged(kernel, config, dtype, aligned=False), **POINTER_VIEWS[view])
-    fills = QUICK_FILLS if harness.settings.tier == "quick" else None
+    fills = quick_fills(harness.settings.tier)
     conform(kernel, problem, config=config, target=target, static=static, fills=fills)
 
 
@@ -60,7 +58,7 @@ def test_padded_pitches(conform, harness, kernel, target, dtype, config, view, p
     }
     problem = kernel.problem(dtype, *ragged(kernel, config, dtype, aligned=True), **fields)
     variant = {"sms": 3, "tma_store": tma_store, "descriptors": descriptors}
-    fills = QUICK_FILLS if harness.settings.tier == "quick" else None
+    fills = quick_fills(harness.settings.tier)
     conform(kernel, problem, config=config, target=target, fills=fills, **variant)
 
 
@@ -77,10 +75,11 @@ BIASES = {
 
 
 @scenario(where(operation="addmm"), bias=list(BIASES), configs=4)
-def test_bias_views(conform, kernel, target, dtype, config, bias):
+def test_bias_views(conform, harness, kernel, target, dtype, config, bias):
     """A bias of every shape that broadcasts to M x N, read with its own strides."""
     problem = kernel.problem(dtype, *ragged(kernel, config, dtype, aligned=True), bias=BIASES[bias])
-    conform(kernel, problem, config=config, target=target, sms=3 if kernel.persistent else None)
+    variant = {"sms": 3 if kernel.persistent else None}
+    conform(kernel, problem, config=config, target=target, fills=quick_fills(harness.settings.tier), **variant)
 
 
 @scenario(where(any_order=True), far=["a", "b", "out", "block of a"], dtypes=("bf16", "fp16"), configs=1)

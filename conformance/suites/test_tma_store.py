@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from conformance.cases.quick_fills import quick_fills
 from conformance.cases.scenarios import ragged, scenario, where
 from conformance.codegen_checks import POINTER_STORE, TMA_STORE
 from conformance.kernels.catalogue import own_kernels
@@ -9,9 +10,6 @@ from conformance.kernels.families.examples import stored_dtype
 from conformance.kernels.kernel import Variant
 from conformance.problems import Layout, itemsize
 from conformance.records import ReasonCode
-
-#: Fills that show what is stored, and what beside it. The quick tier has all of them in test_transposition.
-QUICK_FILLS = ("transparent", "randn")
 
 
 @scenario(
@@ -27,7 +25,7 @@ def test_store_as_asked(conform, harness, kernel, target, dtype, config, tma_sto
     pad = 32 // itemsize(stored_dtype(dtype))
     problem = kernel.problem(dtype, M, N, K, layout_out=Layout(pad=pad - N % pad))
     variant = {"tma_store": tma_store, "epilogue_subtile": subtile, "descriptors": descriptors, "flatten": flatten}
-    fills = QUICK_FILLS if harness.settings.tier == "quick" else None
+    fills = quick_fills(harness.settings.tier)
     run = conform(kernel, problem, config=config, target=target, sms=3, fills=fills, **variant)
     check_store(run, tma_store)
 
@@ -66,7 +64,7 @@ def test_inner_extent_not_a_multiple_of_16_bytes(
         recorder.not_applicable(already)
     # one from elsewhere may need more than that extent, and say so in its own words
     recorder.verdict("refusal", expected or not ours, str(reason))
-    fills = QUICK_FILLS if harness.settings.tier == "quick" else None
+    fills = quick_fills(harness.settings.tier)
     plain = dataclasses.replace(kernel.usual_variant, sms=3, tma_store=False, descriptors=descriptors)
     run = conform(kernel, problem, config=config, target=target, fills=fills, variant=plain)
     run.forbids(TMA_STORE)

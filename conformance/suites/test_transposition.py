@@ -1,5 +1,6 @@
 """Every order of the operands in memory, with sizes known when compiling or launching, and each kind of store."""
 
+from conformance.cases.quick_fills import quick_fills
 from conformance.cases.scenarios import ragged, scenario, where
 from conformance.codegen_checks import POINTER_STORE, TMA_STORE
 from conformance.problems import Layout
@@ -41,8 +42,9 @@ def test_transposed_descriptors(conform, kernel, target, dtype, config, order, s
     fast_accum=[False, True],
     configs=2,
 )
-def test_column_major_weight(conform, kernel, target, dtype, config, static, scaling, fast_accum):
+def test_column_major_weight(conform, harness, kernel, target, dtype, config, static, scaling, fast_accum):
     """fp8 products take A row-major and B column-major only; the other orders are refusals (test_alignment)."""
     fields = {"scaling": scaling, "fast_accum": fast_accum}
     problem = kernel.problem(dtype, *ragged(kernel, config, dtype, aligned=True), **fields)
-    conform(kernel, problem, config=config, target=target, static=static, sms=3 if kernel.persistent else None)
+    variant = {"static": static, "sms": 3 if kernel.persistent else None}
+    conform(kernel, problem, config=config, target=target, fills=quick_fills(harness.settings.tier), **variant)

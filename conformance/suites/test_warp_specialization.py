@@ -1,18 +1,12 @@
 """Loops that give warps different work, in the forms on which releases of Triton have failed: not flattened, and with
 fp32 operands. The other suites have the form and the dtypes that Inductor uses."""
 
+from conformance.cases.quick_fills import quick_fills
 from conformance.cases.scenarios import ragged, scenario, where
 from conformance.heuristics.configs import Config
 from conformance.problems import Layout
 
-#: Fills that show what is multiplied and where it is stored. The quick tier has all of them in test_transposition.
-QUICK_FILLS = ("transparent", "randn")
 ORDERS = [("row", "row"), ("row", "col"), ("col", "row"), ("col", "col")]
-
-
-def quick_fills(harness):
-    """The fills of the quick tier; None, which is all of them, in the others."""
-    return QUICK_FILLS if harness.settings.tier == "quick" else None
 
 
 @scenario(where(specialised=True), flatten=[False], rotate={"tma_store": [False, True]}, configs=1)
@@ -20,7 +14,7 @@ def test_nested_loops(conform, harness, kernel, target, dtype, config, flatten, 
     """The loop over k stays inside the loop over tiles, which is the one that is specialised."""
     problem = kernel.problem(dtype, *ragged(kernel, config, dtype, aligned=True))
     variant = {"flatten": flatten, "tma_store": tma_store, "sms": 3}
-    conform(kernel, problem, config=config, target=target, fills=quick_fills(harness), **variant)
+    conform(kernel, problem, config=config, target=target, fills=quick_fills(harness.settings.tier), **variant)
 
 
 #: fp32 operands as tcgen05 multiplies them, and in arithmetic that it does not have.
@@ -42,4 +36,6 @@ def test_fp32_operands(conform, harness, kernel, target, operands, order, flatte
     config, (a, b) = TILES[tile], (Layout(name) for name in order)
     sizes = ragged(kernel, config, operands, aligned=True)
     problem = kernel.problem(operands, *sizes, layout_a=a, layout_b=b)
-    conform(kernel, problem, config=config, target=target, fills=quick_fills(harness), flatten=flatten, sms=3)
+    conform(
+        kernel, problem, config=config, target=target, fills=quick_fills(harness.settings.tier), flatten=flatten, sms=3
+    )
