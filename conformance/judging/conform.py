@@ -170,8 +170,8 @@ def _pass_over(
     a config, too. The record keeps what it needs; the reason ends with ``how``."""
     if compiled is None:
         return
-    largest = max((compiled.main, *compiled.others.values()), key=lambda each: each.resources.shared_memory)
-    for artefact in (compiled.main, largest):
+    others = sorted(compiled.others.values(), key=lambda each: -each.resources.shared_memory)
+    for artefact in (compiled.main, *others):
         if excess := over_memory(artefact.resources, plan.target):
             _record_code(harness, recorder, plan, artefact)
             recorder.run_judged(plan.kernel)

@@ -6,9 +6,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from conformance.judging import conform
+from conformance.judging.case_recorder import CaseEnded, CaseRecorder
+from conformance.targets import find
 
 ROOT = Path(__file__).resolve().parents[2]
 #: A row of mm for Hopper and one for gfx950, both past the limit by estimate.
@@ -59,3 +64,26 @@ def test_a_row_past_the_limit_is_compiled_once(run):
     output, records = run
     assert f"compile stage: {1 + len({one['observed']['code']['sha256'] for one in records[FITS]})} kernels" in output
     assert "the compile stage" not in output, "nothing was missed or compiled in vain"
+
+
+@pytest.mark.parametrize(
+    ("shared", "columns", "says"),
+    [
+        (300_000, 0, "shared memory: 300000 bytes per block, sm_100 has"),
+        (100_000, 1024, "tensor memory: 1024 columns, sm_100 has 512"),
+        (100_000, 512, None),
+    ],
+)
+def test_a_launch_beside_the_main_one_that_does_not_fit_is_passed_over(monkeypatch, shared, columns, says):
+    def uses(shared, columns):
+        return SimpleNamespace(resources=SimpleNamespace(shared_memory=shared, tensor_memory=columns))
+
+    monkeypatch.setattr(conform, "_record_code", lambda *_: None)
+    plan = SimpleNamespace(target=find("sm_100"), config=SimpleNamespace(id="row"), kernel="mm")
+    compiled = conform.CompiledPlan(uses(1024, 0), {"smaller": uses(shared, columns), "larger": uses(200_000, 0)})
+    recorder = CaseRecorder("case")
+    if says is None:
+        conform._pass_over(None, recorder, plan, compiled)
+        return
+    with pytest.raises(CaseEnded, match=says):
+        conform._pass_over(None, recorder, plan, compiled)
