@@ -20,6 +20,7 @@ SHAPES_SHOWN = 6
 #: Characters of a commit or a digest in a table; run.json has all.
 DIGEST_SHOWN = 12
 REASONS_SHOWN = 6
+TARGETS_SHOWN = 20
 GROUPS_SHOWN = 40
 #: The most objections in a comment.
 OBJECTIONS_SHOWN = 20
@@ -122,9 +123,29 @@ def _facts(comparison: Comparison) -> list[str]:
 
 
 def _reach(comparison: Comparison) -> list[str]:
-    """What the cases prove, which the answer "safe" itself says; and those that neither side takes."""
+    """What the cases prove, which the answer "safe" itself says; those that neither side takes; and, if the answer is
+    not safe, which of several targets regressed."""
     scope = comparison.scope
-    return [*([] if comparison.safe else ["; ".join(proof(scope))]), *filter(None, [refused(scope)])]
+    proven = [] if comparison.safe else ["; ".join(proof(scope))]
+    return [*proven, *filter(None, [refused(scope), _by_target(comparison)])]
+
+
+def _by_target(comparison: Comparison) -> str:
+    """How many cases of each target regressed, and on which targets none did; empty unless there are several."""
+    judged = comparison.scope.targets
+    if comparison.safe or len(judged) < 2:
+        return ""
+    cases = {name: set[str]() for name in judged}
+    for group in comparison.regressions:
+        for finding in group.findings:
+            if finding.target is not None:
+                cases.setdefault(finding.target, set()).add(finding.case)
+    worst = sorted(cases, key=lambda name: (-len(cases[name]), name))
+    shown = [f"{clean(name)[:40]} {len(cases[name])} of {judged.get(name, 0)}" for name in worst if cases[name]]
+    rest = [f"{clean(name)[:40]} (of {judged[name]})" for name in worst if not cases[name]]
+    lines = [f"cases with a regression: {', '.join(shown[:TARGETS_SHOWN]) or 'none that names its target'}"]
+    lines += [f"none on {', '.join(rest[:TARGETS_SHOWN])}"] if rest else []
+    return "; ".join(lines)
 
 
 def threshold_lines(comparison: Comparison) -> list[str]:

@@ -75,3 +75,20 @@ def test_a_handful_that_is_not_safe_is_said_first_too(tmp_path: Path) -> None:
 def test_a_case_that_one_side_refuses_is_no_case_that_both_refuse(tmp_path: Path) -> None:
     comparison = compared(tmp_path, cases(2) + not_applicable(1, "layout"), cases(2))
     assert (comparison.scope.cases, dict(comparison.scope.refused), comparison.scope.judged) == (3, {}, 2)
+
+
+def test_an_answer_that_is_not_safe_says_which_targets_regressed(tmp_path: Path) -> None:
+    def on(target: str, count: int, **changes: object) -> list[Record]:
+        return [
+            {**one, "case": one["case"].replace("sm_90]", f"{target}]"), "target": target}
+            for one in cases(count, **changes)
+        ]
+
+    before = on("sm_80", 3) + on("sm_90", 2) + on("gfx942", 2)
+    after = on("sm_80", 3, status="fail", diagnosis="wrong") + on("sm_90", 2) + on("gfx942", 2)
+    said = "cases with a regression: sm_80 3 of 3; none on gfx942 (of 2), sm_90 (of 2)"
+    comparison = compared(tmp_path, before, after)
+    assert said in render_terminal(comparison)
+    assert said in render_markdown(comparison).replace("\\", "")
+    assert "with a regression" not in render_terminal(compared(tmp_path, before, before))
+    assert "with a regression" not in render_terminal(compared(tmp_path, before[:3], after[:3])), "one target"

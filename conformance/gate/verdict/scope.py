@@ -25,6 +25,7 @@ class ScopeCount:
         self._refused: Counter[str] = Counter()
         self._levels: Counter[str] = Counter()
         self._shapes: Counter[str] = Counter()
+        self._targets: Counter[str] = Counter()
 
     def add(self, before: ComparedRecord | None, after: ComparedRecord | None) -> None:
         """Takes the two records of a case, None for a side without one."""
@@ -39,6 +40,8 @@ class ScopeCount:
             shape = _shape(after)
             if shape:
                 self._shapes[shape] += 1
+            if after.target:
+                self._targets[after.target] += 1
 
     def scope(self) -> Scope:
         """What was counted, the most first."""
@@ -47,6 +50,7 @@ class ScopeCount:
             dict(self._refused.most_common()),
             {name: self._levels[name] for name in reversed(LEVELS) if self._levels[name]},
             dict(self._shapes.most_common()),
+            dict(sorted(self._targets.items())),
         )
 
 
