@@ -52,7 +52,8 @@ def new_faults(was: Code, now: Code) -> dict[str, int]:
 
 def count_findings(after: ComparedRecord, was: Code, now: Code, share: float) -> Iterator[Finding]:
     """The finding about other counts of synchronising instructions, or of tensor-memory accesses in loops. Counts that
-    move with every schedule differ if it is by more than this ``share`` of the smaller one."""
+    move with every schedule differ if it is by more than this ``share`` of the smaller one. A count that fell gives the
+    finding its cause before one that rose: what waits less often may race."""
     if was.sync is None or now.sync is None:
         return
     before, counts = _counts(was), _counts(now)
@@ -61,7 +62,9 @@ def count_findings(after: ComparedRecord, was: Code, now: Code, share: float) ->
     if not changed:
         return
     shown = [", ".join(f"{name} {side.get(name, 0)}" for name in changed)[:200] for side in (before, counts)]
-    yield finding(Kind.SYNC_CHANGED, after, about(f"other count of {changed[0]}", after), shown[0], shown[1])
+    fallen = [name for name in changed if counts.get(name, 0) < before.get(name, 0)]
+    cause = f"lower count of {fallen[0]}" if fallen else f"higher count of {changed[0]}"
+    yield finding(Kind.SYNC_CHANGED, after, about(cause, after), shown[0], shown[1])
 
 
 def _counts(code: Code) -> Mapping[str, int]:
