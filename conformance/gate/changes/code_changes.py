@@ -158,9 +158,8 @@ def _limits(before: ComparedRecord, after: ComparedRecord) -> Iterator[Finding]:
         text = "; ".join(text for _, text in new)
         which = crossed(text)
         cause = about(f"past the limit of {', '.join(which) or 'the target'}", after)
-        beside = any(
-            Check.parse(check).subject for check, _ in new
-        )  # a launch beside the main one, whose figures differ
+        # the figures are those of the main launch, and a check with a subject is about another one
+        beside = any(Check.parse(check).subject for check, _ in new)
         was = "within the target's limits" if beside or not which else needed(before, which)
         yield finding(Kind.LIMIT_CROSSED, after, cause, was, text[:200])
 
