@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from conformance.execution import device
 from conformance.execution.device import DeviceExecutor
 
+STEP = SimpleNamespace(function=SimpleNamespace(fn=SimpleNamespace(__name__="ours")))
+LAUNCH = SimpleNamespace(steps=(STEP,))
+
 
 class Profiled(DeviceExecutor):
-    """A device on which each run is of ``kernels``; run number i takes i microseconds in each of them."""
+    """A device on which each run is of ``kernels``; run number i takes i microseconds in each of them. What the library
+    launches beside takes longer."""
+
+    device = torch.device("meta")
 
     def __init__(self, monkeypatch, kernels: int, lost: int = 0) -> None:
         self.kernels, self.runs, self.log = kernels, 0, []
@@ -19,7 +27,12 @@ class Profiled(DeviceExecutor):
 
     def events(self):
         runs = range(1, self.runs + 1)
-        return [{"ts": run + part / 10, "dur": run} for run in reversed(runs) for part in range(self.kernels)]
+        ours = [
+            {"name": "ours", "ts": run + part / 10, "dur": run}
+            for run in reversed(runs)
+            for part in range(self.kernels)
+        ]
+        return [*ours, *({"name": "fill", "ts": run - 0.1, "dur": 1000} for run in runs)]
 
     def run(self, launch, programs=None, *, observe=False):
         self.runs += 1
@@ -38,7 +51,7 @@ class Profiled(DeviceExecutor):
 @pytest.mark.parametrize("kernels", [1, 3])
 def test_the_first_runs_do_not_count(monkeypatch, kernels):
     executor = Profiled(monkeypatch, kernels)
-    times = executor.microseconds(None, 4)
+    times = executor.microseconds(LAUNCH, 4)
     last = executor.runs
     assert last > 4
     assert times == [kernels * run for run in range(last - 3, last + 1)]
@@ -47,11 +60,29 @@ def test_the_first_runs_do_not_count(monkeypatch, kernels):
 def test_only_the_runs_are_alone(monkeypatch):
     executor = Profiled(monkeypatch, 1)
     monkeypatch.setattr(device, "WARM_SECONDS", 0.0)
-    executor.microseconds(None, 2, executor.within("alone"))
+    executor.microseconds(LAUNCH, 2, executor.within("alone"))
     expected = ["profiler begins", "alone begins", "run", "run", "run", "alone ends", "profiler ends"]
     assert executor.log == expected
 
 
+def test_each_timed_run_begins_with_other_bytes_in_the_caches(monkeypatch):
+    executor = Profiled(monkeypatch, 1)
+    monkeypatch.setattr(device, "WARM_SECONDS", 0.0)
+    cleared = []
+
+    class Bytes:
+        def zero_(self):
+            cleared.append(executor.runs)
+
+    def empty(size, *, dtype, device):
+        assert (size * dtype.itemsize, device) == (256 * 2**20, executor.device)
+        return Bytes()
+
+    monkeypatch.setattr(torch, "empty", empty)
+    executor.microseconds(LAUNCH, 3)
+    assert cleared == [1, 2, 3]
+
+
 def test_a_kernel_that_the_profiler_missed_is_an_error(monkeypatch):
     with pytest.raises(RuntimeError, match="the profiler saw"):
-        Profiled(monkeypatch, 2, lost=1).microseconds(None, 4)
+        Profiled(monkeypatch, 2, lost=1).microseconds(LAUNCH, 4)
