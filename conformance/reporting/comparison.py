@@ -10,6 +10,7 @@ from statistics import median
 
 from conformance.gate.changes.thresholds import DEFAULT
 from conformance.gate.findings import Comparison, Finding, Group, Kind, Scope, Severity, Side
+from conformance.gate.verdict.scope import DEVICE
 from conformance.reporting.text import clean, log_safe, text_table
 
 #: How many cases of a group, and groups of one severity, are shown; JSON has all of them.
@@ -26,6 +27,12 @@ GROUPS_SHOWN = 40
 OBJECTIONS_SHOWN = 20
 #: The most characters that GitHub takes in a comment.
 COMMENT_LIMIT = 65_536
+#: What nobody should read out of an answer without a device.
+NO_DEVICE = "nothing was run on a device: no time and no result of the hardware was compared"
+#: Where all cases are.
+WHERE_ALL_IS = (
+    "The page (report.html of a gate, --html FILE of a comparison) lists every case, with the code that changed."
+)
 _TITLES = {Severity.REGRESSION: "Regressions", Severity.WARNING: "Warnings", Severity.INFO: "For the record"}
 
 
@@ -93,7 +100,7 @@ def render_terminal(comparison: Comparison) -> str:
         blocks.append(f"{_TITLES[severity]}\n" + "\n".join(_text_group(group) for group in groups[:GROUPS_SHOWN]))
         if len(groups) > GROUPS_SHOWN:
             blocks.append(f"... and {_many(len(groups) - GROUPS_SHOWN, 'more group')}: --json has all of them")
-    return "\n\n".join(blocks)
+    return "\n\n".join([*blocks, *([WHERE_ALL_IS] if comparison.groups else [])])
 
 
 def _by_severity(comparison: Comparison) -> Iterator[tuple[Severity, list[Group]]]:
@@ -123,11 +130,25 @@ def _facts(comparison: Comparison) -> list[str]:
 
 
 def _reach(comparison: Comparison) -> list[str]:
-    """What the cases prove, which the answer "safe" itself says; those that neither side takes; and, if the answer is
-    not safe, which of several targets regressed."""
+    """What the cases prove, which the answer "safe" itself says; that no device took part, if none did; what neither
+    side takes; and, if the answer is not safe, which of several targets regressed, and from what on spills and
+    occupancy are regressions."""
     scope = comparison.scope
     proven = [] if comparison.safe else ["; ".join(proof(scope))]
-    return [*proven, *filter(None, [refused(scope), _by_target(comparison)])]
+    no_device = NO_DEVICE if scope.judged and DEVICE not in scope.levels else ""
+    return [*proven, *filter(None, [no_device, refused(scope), _by_target(comparison), _rules(comparison)])]
+
+
+def _rules(comparison: Comparison) -> str:
+    """From what on there is a regression, of the kinds here of which few or little only warns."""
+    limits, kinds = comparison.thresholds, {group.kind for group in comparison.groups}
+    rules = {
+        Kind.MORE_SPILLS: "MORE_SPILLS of at least {spills as a regression, at least bytes:g} bytes per thread (AMD: "
+        "{spills as a regression, at least registers:g} registers) and {spills as a regression:.0%}",
+        Kind.LESS_OCCUPANCY: "LESS_OCCUPANCY of at least {occupancy as a regression:.0%}",
+    }
+    texts = [rule.format(**limits) for kind, rule in rules.items() if kind in kinds and limits]
+    return f"a regression is {' or '.join(texts)}; what is less warns" if texts else ""
 
 
 def _by_target(comparison: Comparison) -> str:
@@ -221,7 +242,7 @@ def summary_line(group: Group) -> str:
     ratios = [finding.ratio for finding in group.findings if finding.ratio]
     if ratios:
         worst = max(ratios, key=lambda ratio: max(ratio, 1 / ratio))
-        parts.append(f"x{median(ratios):.3g}" + (f", worst x{worst:.3g}" if cases > 1 else ""))
+        parts.append(f"median x{median(ratios):.3g}, worst x{worst:.3g}" if cases > 1 else f"x{worst:.3g}")
     from_zero = sum(finding.from_zero > 0 for finding in group.findings)
     if from_zero:
         parts.append(f"{from_zero} from none")
@@ -270,7 +291,7 @@ def render_markdown(comparison: Comparison, limit: int = COMMENT_LIMIT) -> str:
     if len(comparison.warnings) > len(shown):
         head.append(f"> and {len(comparison.warnings) - len(shown)} more warnings")
     text = "\n\n".join(head) + "\n"
-    room = limit - 200  # for the sentence about what is left out
+    room = limit - 400  # for the sentences at the end
     left_out = 0
     for severity, groups in _by_severity(comparison):
         title = f"\n### {_TITLES[severity]}\n"
@@ -285,6 +306,8 @@ def render_markdown(comparison: Comparison, limit: int = COMMENT_LIMIT) -> str:
         text += f"\n### Scripts that were tried with both stacks\n{scripts}\n"
     if left_out:
         text += f"\n{_many(left_out, 'more group')} left out here to fit the limit of {limit} characters.\n"
+    if comparison.groups:
+        text += f"\n{_markdown(WHERE_ALL_IS)}\n"
     return text[:limit]
 
 

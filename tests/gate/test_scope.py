@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from conformance.reporting.comparison import answer, refused, render_markdown, render_terminal
+from conformance.reporting.comparison import (
+    NO_DEVICE,
+    WHERE_ALL_IS,
+    answer,
+    refused,
+    render_markdown,
+    render_terminal,
+)
 from tests.gate.made_records import Record, compared, record
 
 
@@ -92,3 +101,34 @@ def test_an_answer_that_is_not_safe_says_which_targets_regressed(tmp_path: Path)
     assert said in render_markdown(comparison).replace("\\", "")
     assert "with a regression" not in render_terminal(compared(tmp_path, before, before))
     assert "with a regression" not in render_terminal(compared(tmp_path, before[:3], after[:3])), "one target"
+
+
+def test_an_answer_says_that_no_device_took_part(tmp_path: Path) -> None:
+    both = cases(1) + cases(2, "interpreter", "ragged")
+    for render in (render_terminal, render_markdown):
+        assert NO_DEVICE not in render(compared(tmp_path, both, both))
+        assert NO_DEVICE in render(compared(tmp_path, both[1:], both[1:]))
+
+
+def test_an_answer_says_from_what_on_spills_are_a_regression(tmp_path: Path) -> None:
+    def spilling(count: int) -> list[Record]:
+        after = copy.deepcopy(cases(1))
+        after[0]["observed"]["resources"]["spills"] = count
+        after[0]["observed"]["code"]["sha256"] = f"{count:064x}"
+        return after
+
+    comparison = compared(tmp_path, spilling(0), spilling(8))
+    rule = "a regression is MORE_SPILLS of at least 64 bytes per thread (AMD: 16 registers) and 25%; what is less warns"
+    for render in (render_terminal, render_markdown):
+        assert rule in render(comparison)
+        assert "a regression is" not in render(compared(tmp_path, cases(1), cases(1)))
+    usual = dict(comparison.thresholds)
+    moved = replace(comparison, thresholds={**usual, "spills as a regression, at least bytes": 128.0})
+    assert "of at least 128 bytes" in render_terminal(moved)
+
+
+def test_an_answer_with_findings_says_where_all_cases_are(tmp_path: Path) -> None:
+    other = compared(tmp_path, cases(2), cases(2, status="fail", diagnosis="wrong"))
+    same = compared(tmp_path, cases(2), cases(2))
+    assert [WHERE_ALL_IS in render_terminal(one) for one in (other, same)] == [True, False]
+    assert render_markdown(other, 3000).count("lists every case") == 1

@@ -244,12 +244,14 @@ def _features(after: ComparedRecord, was: Code, now: Code) -> Iterator[Finding]:
     lost, gained = had - has, has - had
     outdone = {feature for feature in lost if _BETTER.get(feature, set()) & gained}
     fallback = {feature for feature in gained if _BETTER.get(feature, set()) & lost}
-    shown = ", ".join(sorted(had)) or "none", ", ".join(sorted(has)) or "none"
+    kept = ", ".join(sorted(had & has)) or "no other"
     for feature in sorted(lost - outdone):
-        instead = f"instead: {', '.join(sorted(fallback))}" if fallback else ""
-        yield finding(Kind.FEATURE_LOST, after, about(f"{feature} lost", after), *shown, detail=instead)
+        instead = f"instead: {', '.join(sorted(fallback))}" if fallback else f"still there: {kept}"
+        yield finding(
+            Kind.FEATURE_LOST, after, about(f"{feature} lost", after), feature, f"no {feature}", detail=instead
+        )
     for feature in sorted(gained - fallback):
-        yield finding(Kind.FEATURE_GAINED, after, about(f"{feature} gained", after), *shown)
+        yield finding(Kind.FEATURE_GAINED, after, about(f"{feature} gained", after), f"no {feature}", feature)
 
 
 def _instructions(

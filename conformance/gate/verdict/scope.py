@@ -9,8 +9,10 @@ from conformance.gate.findings import Scope
 from conformance.gate.runs.run_reader import ComparedRecord
 from conformance.records import ExecutorName, ReasonCode, Status
 
+#: The level of what a device has run.
+DEVICE = "run on a device"
 #: What a case proves, the least first; of a case the side that proves less counts.
-LEVELS = ("neither compiled nor run", "compiled only", "interpreted", "run on a device")
+LEVELS = ("neither compiled nor run", "compiled only", "interpreted", DEVICE)
 #: Reasons in other words than their codes.
 _REASONS = {ReasonCode.SHARED_MEMORY.value: "past the limit of shared memory"}
 #: What follows a shape in a case's id: another parameter.
