@@ -134,6 +134,8 @@ def test_spilling_rows_declare_themselves():
     assert spilling(sweep_rows) == [f"mm fp16 {LARGE} sm_90"]
     assert spilling(rows([record()])) == []
     assert "\x1b" not in spilling(rows([record(config={"id": "a\x1b[2J"}, spills=1)]))[0]
+    past_the_limit = record("256x256x128-s4-w8", spills=8, status=Status.NOT_APPLICABLE)
+    assert spilling(rows([past_the_limit])) == []
 
 
 def test_outcomes_count_each_row_once():

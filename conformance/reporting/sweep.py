@@ -152,8 +152,8 @@ def estimates(sweep_rows: Iterable[Row]) -> str:
 
 
 def spilling(sweep_rows: Iterable[Row]) -> list[str]:
-    """The lines that declare every spill that was seen."""
-    return [clean(row.key) for row in sweep_rows if row.spills]
+    """The lines that declare every spill that was seen in rows that fit their target: no other is judged."""
+    return [clean(row.key) for row in sweep_rows if row.spills and row.statuses != {Status.NOT_APPLICABLE}]
 
 
 def outcomes(sweep_rows: Iterable[Row]) -> str:
