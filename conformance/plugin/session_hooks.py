@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import os
 import shutil
 import sqlite3
@@ -102,6 +103,7 @@ class SessionRun:
         self._leases = GpuLeases(settings.gpus.entries)
         self._started = datetime.now(timezone.utc)
         self._clock = time.monotonic()
+        self._first_began, self._last_ended = math.inf, -math.inf  # seconds since the epoch
         self._selected: list[str] | None = None
         self._shared: list[str] = []  # node ids that a worker collected for all
         self._uncollectable: list[str] = []
@@ -421,7 +423,16 @@ class SessionRun:
             terminalreporter.write_line(line)
         if self._compile_stage is not None and str(self._compile_stage):
             terminalreporter.write_line(str(self._compile_stage))
+        if self._last_ended > self._first_began:
+            began, ended = (when - self._started.timestamp() for when in (self._first_began, self._last_ended))
+            terminalreporter.write_line(
+                f"cases: the first began after {began:.1f} s, the last ended after {ended:.1f} s"
+            )
         terminalreporter.write_line(f"records: {self.folder}")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._first_began = min(self._first_began, report.start)
+        self._last_ended = max(self._last_ended, report.stop)
 
     def _closing_lines(self) -> list[str]:
         lines = [f"PROBLEM {self._lost}"] if self._lost else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
 import subprocess
@@ -272,6 +273,9 @@ def test_a_run_takes_what_was_precompiled_and_compiles_nothing(precompiled: Path
     kernels = int(line.split()[2])
     assert kernels > 5
     assert f"{kernels} were compiled before, 0 failed" in line
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("cases: the first began after ")]
+    began, ended = (float(word) for word in line.split() if word[0].isdigit())
+    assert 0 < began < ended < json.loads((tmp_path / "run" / "run.json").read_text())["wall_s"] + 1
     assert {path.name for path in (tmp_path / "run").iterdir()} >= {"records.jsonl", "run.json"}
     assert not [*(tmp_path / "run").glob("asked-*"), *(tmp_path / "run").glob("compiled*")]
 
