@@ -15,20 +15,25 @@ conformance: $(VENV)/installed
 conformance-newest: $(VENV)/installed $(NEWEST)/installed
 	PYTHONPATH=$(NEWEST) $(BIN)/python -m pytest -n auto --tier quick $(ARGS)
 
-test: $(VENV)/installed
+test: $(VENV)/developing
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n auto --durations=20 $(ARGS)
 
-lint: $(VENV)/installed
+lint: $(VENV)/developing
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
 # The site of the guides, in build/site. A link that leads nowhere is an error.
-docs: $(VENV)/installed
+docs: $(VENV)/developing
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 $(VENV)/installed: constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[stack,evidence]"
+	touch $@
+
+# What only the work on the harness needs.
+$(VENV)/developing: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[stack,evidence,dev,docs]"
 	touch $@
 
