@@ -141,12 +141,13 @@ class DeviceExecutor:
 
 
 def kernel_events(profiler: Any) -> list[Any]:
-    """The events of kernels in the exported trace: only there has an event its grid."""
+    """The events of kernels in the exported trace: only there has an event its grid. They bear the names of functions,
+    also where the runtime names a kernel by its descriptor, whose symbol AMD's compiler ends in ".kd"."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
         events = json.loads(path.read_text())["traceEvents"]
-    return [event for event in events if event.get("cat") == "kernel"]
+    return [{**event, "name": event["name"].removesuffix(".kd")} for event in events if event.get("cat") == "kernel"]
 
 
 def _offer_scratch() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -86,3 +88,19 @@ def test_each_timed_run_begins_with_other_bytes_in_the_caches(monkeypatch):
 def test_a_kernel_that_the_profiler_missed_is_an_error(monkeypatch):
     with pytest.raises(RuntimeError, match="the profiler saw"):
         Profiled(monkeypatch, 2, lost=1).microseconds(LAUNCH, 4)
+
+
+def test_events_of_kernels_bear_the_names_of_functions():
+    events = [
+        {"cat": "kernel", "name": "gemm_pointer", "dur": 2.0},
+        {"cat": "kernel", "name": "gemm_batched.kd", "dur": 3.0},
+        {"cat": "gpu_memset", "name": "Memset (Device)", "dur": 1.0},
+        {"ph": "M"},
+    ]
+    profiler = SimpleNamespace(
+        export_chrome_trace=lambda path: Path(path).write_text(json.dumps({"traceEvents": events}))
+    )
+    assert [(event["name"], event["dur"]) for event in device.kernel_events(profiler)] == [
+        ("gemm_pointer", 2.0),
+        ("gemm_batched", 3.0),
+    ]
