@@ -425,6 +425,14 @@ def test_declared_lines_are_keys_of_the_sweep():
         assert config in listed_ids(name, target) or config in selected_ids(name, dtype, target), line
 
 
+def test_a_target_has_the_declared_lines_of_all_its_kernels_or_none():
+    """With lines of a few rows alone, each spill of the other rows would fail a whole sweep."""
+    lines = [line.split(" ") for line in sweep._declared()]
+    for target in sorted({line[-1] for line in lines}):
+        kernels = {name for name, *_, of in lines if of == target}
+        assert kernels >= {"mm", "mixed_mm", "grouped_mm", "attention", "attention_backward"}, target
+
+
 def test_a_kernel_from_elsewhere_takes_no_row_of_a_table_from_ours(monkeypatch):
     """It shares the table of mm: the rows of the others move only if it counts as one of ours."""
     theirs = copy.copy(get("mm"))
