@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import math
 import tempfile
 import time
 from collections.abc import Sequence
@@ -24,6 +25,8 @@ REPEATS = 20
 #: Seconds for which it runs before, lest the clock of an idle device be low. After 0.005 s on an H200 one of 213
 #: kernels took 1.74 times as long as in other runs: the clock rose while it was timed.
 WARM_SECONDS = 0.02
+#: Seconds of idleness for which the device stays warm.
+STILL_WARM_SECONDS = 0.01
 #: Bytes that are overwritten before each timed run: more than the caches of a GPU hold. With operands in the cache
 #: one int_mm takes 203 or 236 us on an H200, depending on the process; without them it takes 240 to 247 us in each.
 CACHE_BYTES = 256 << 20
@@ -112,18 +115,19 @@ class DeviceExecutor:
         return profile(activities=[ProfilerActivity.CUDA if self.device.type == "cuda" else ProfilerActivity.XPU])
 
     def microseconds(
-        self, launch: Launch, repeats: int = REPEATS, alone: contextlib.AbstractContextManager[None] | None = None
+        self, launch: Launch, repeats: int = REPEATS, alone: contextlib.AbstractContextManager[float] | None = None
     ) -> list[float]:
         """Device times of ``launch`` with all that belongs to it, by the profiler, once the device is warm. Its caches
         hold nothing of the operands when a run begins.
 
-        It runs within ``alone``. The profiler, which takes longer to start and to stop, sees this process only and need
-        not be alone.
+        It runs within ``alone``, which gives the seconds for which the device has been idle. The profiler, which takes
+        longer to start and to stop, sees this process only and need not be alone.
         """
         runs = 0
-        with self._profile() as profiler, alone or contextlib.nullcontext():
+        with self._profile() as profiler, alone or contextlib.nullcontext(math.inf) as idle_s:
             larger_than_caches = torch.empty(CACHE_BYTES, dtype=torch.uint8, device=self.device)
-            warm = time.perf_counter() + WARM_SECONDS
+            is_warm = 0 <= idle_s < STILL_WARM_SECONDS
+            warm = time.perf_counter() + (0.0 if is_warm else WARM_SECONDS)
             while not runs or time.perf_counter() < warm:
                 self.run(launch)
                 runs += 1

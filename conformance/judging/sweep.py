@@ -48,7 +48,7 @@ def measure(harness: Harness, kernel: Kernel, dtype: str, config: AnyConfig, tar
         launch = kernel.launch(plan, random_tensors(problem, harness.executor.device))
         harness.executor.run(launch)  # loads it while others go on
     try:
-        times = harness.executor.microseconds(launch, alone=harness.turns.alone())
+        times = harness.executor.microseconds(launch, alone=harness.turns.timing())
     except NotAlone as error:
         return {"run": {"problem": problem.id, "refused": str(error)}}
     samples = [round(sample, 3) for sample in times]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import tempfile
 import time
@@ -35,7 +36,7 @@ class Turns:
         safe = "".join(char if char.isalnum() or char in "-." else "_" for char in name)
         base = (folder or Path(tempfile.gettempdir())) / f"triton-conformance-{os.getuid()}-device-{safe}"
         self._use, self._turnstile = base.with_name(base.name + ".use"), base.with_name(base.name + ".turnstile")
-        self._memory = base.with_name(base.name + ".memory")
+        self._memory, self._timed = base.with_name(base.name + ".memory"), base.with_name(base.name + ".timed")
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
@@ -64,6 +65,18 @@ class Turns:
                         raise NotAlone(f"other cases used the device for {seconds:g} s without a pause")
                     time.sleep(TRY_SECONDS)
             yield
+
+    @contextlib.contextmanager
+    def timing(self) -> Iterator[float]:
+        """As :meth:`alone`, for work that keeps the device busy to its end. Gives the seconds since other such work
+        ended: infinity if there was none."""
+        with self.alone():
+            try:
+                ended = self._timed.stat().st_mtime
+            except FileNotFoundError:
+                ended = -math.inf
+            yield time.time() - ended
+            self._timed.touch()
 
 
 def _locked(file: IO[str], how: int) -> bool:

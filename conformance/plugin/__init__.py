@@ -82,6 +82,15 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     return worker_count(len(options.settings(config).gpus.entries), core_count())
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    if not is_active(config) or options.settings(config).interprets:
+        return None  # xdist's own
+    from conformance.plugin.share_scheduling import ShareScheduling
+
+    return ShareScheduling(config, log)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
     """Without ``-n`` one worker runs the cases, so that one that dies costs one case. ``-n 0``, a debugger and

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+import math
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -41,9 +43,9 @@ class Profiled(DeviceExecutor):
         self.log.append("run")
 
     @contextlib.contextmanager
-    def within(self, name):
+    def within(self, name, idle_s=math.inf):
         self.log.append(f"{name} begins")
-        yield
+        yield idle_s
         self.log.append(f"{name} ends")
 
     def _profile(self):
@@ -65,6 +67,16 @@ def test_only_the_runs_are_alone(monkeypatch):
     executor.microseconds(LAUNCH, 2, executor.within("alone"))
     expected = ["profiler begins", "alone begins", "run", "run", "run", "alone ends", "profiler ends"]
     assert executor.log == expected
+
+
+@pytest.mark.parametrize(("idle_s", "first"), [(0.001, 1), (0.5, 10), (-5.0, 10)])
+def test_a_device_is_warmed_unless_it_is_warm(monkeypatch, idle_s, first):
+    """A clock that was set back says nothing about the device."""
+    executor = Profiled(monkeypatch, 1)
+    clock = itertools.count(0.0, device.WARM_SECONDS / 10)
+    monkeypatch.setattr(device.time, "perf_counter", lambda: next(clock))
+    times = executor.microseconds(LAUNCH, 2, executor.within("alone", idle_s))
+    assert times[0] == first + 1
 
 
 def test_each_timed_run_begins_with_other_bytes_in_the_caches(monkeypatch):

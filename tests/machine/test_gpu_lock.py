@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import multiprocessing
+import os
 import time
 from pathlib import Path
 
@@ -143,3 +146,24 @@ def test_other_devices_are_not_waited_for(tmp_path, busy):
     busy(60)
     with Turns("1", tmp_path).alone(1):
         pass
+
+
+def fails():
+    raise ZeroDivisionError
+
+
+def test_a_timing_learns_how_long_the_device_was_idle(tmp_path):
+    turns = Turns("0", tmp_path)
+    with turns.timing() as idle_s:
+        assert idle_s == math.inf
+    (ended,) = tmp_path.glob("*.timed")
+    os.utime(ended, (time.time() - 1000,) * 2)
+    with turns.alone(5):
+        pass  # says nothing of the device
+    with contextlib.suppress(ZeroDivisionError), turns.timing() as idle_s:
+        assert 1000 <= idle_s < 1500
+        fails()  # and may leave it idle
+    with Turns("0", tmp_path).timing() as idle_s:
+        assert 1000 <= idle_s < 1500
+    with turns.timing() as idle_s:
+        assert 0 <= idle_s < 500
