@@ -77,6 +77,7 @@ def _counted(harness, recorder, program, constant_key=None):
     return result.value
 
 
+@pytest.mark.slow(4)
 @pytest.mark.parametrize("name", list(REPEATED))
 def test_repeated_lowering_is_found(harness, recorder, name):
     """A repeated lowering takes every template from the cache. Unlike PyTorch's test, this one needs no device for
@@ -85,6 +86,7 @@ def test_repeated_lowering_is_found(harness, recorder, name):
     record(recorder, checks.check_repeated(_counted(harness, recorder, program), repeats))
 
 
+@pytest.mark.slow(4)
 @pytest.mark.parametrize("name", list(DIFFERENT))
 def test_different_lowering_is_not_found(harness, recorder, name):
     """Another size, symbol, expression or stride is another template. PyTorch's tests have no pair that differs in
@@ -120,6 +122,7 @@ def test_times_are_kept(recorder):
     record(recorder, checks.check_times_are_kept())
 
 
+@pytest.mark.slow(3)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=["fp16", "fp32"])
 def test_times_of_a_compilation_are_kept(harness, recorder, dtype):
     """Compiled again, a function compiles nothing ahead and times nothing. Unlike PyTorch's test, what was compiled
@@ -161,6 +164,7 @@ def _sine_product(a, b):
     return torch.sin(a) @ b
 
 
+@pytest.mark.slow(3)
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 def test_remote_configs_of_a_compilation(harness, recorder, dynamic):
     """The same, of a function that is compiled and called five times: its sine has configs, its product is ATen's.

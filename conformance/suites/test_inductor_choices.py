@@ -237,6 +237,7 @@ def test_exhaustive(inductor, target):
 # --- products with one term, and of another dtype ---------------------------------------------------------------------
 
 
+@pytest.mark.slow(4)
 @generated()
 def test_mm_k_1(inductor, target):
     """A column times a row, of 90 to 99 elements. The quick tier takes three of these sizes."""
@@ -342,6 +343,7 @@ def test_decompose_k_envvars(inductor, target, splits, threshold):
         inductor.record(split_k.check_splits(generated, m, n, k, most=splits, some=some), f"{k}/")
 
 
+@pytest.mark.slow(4)
 @generated()
 def test_decompose_k_output_stride(inductor, target):
     """The result is dense although B is part of a wider matrix. PyTorch's test lets nothing else be offered by a
@@ -360,6 +362,7 @@ def test_decompose_k_output_stride(inductor, target):
     inductor.record(checks.check_output(compiled, executor, shape=(m, n), dtype="bf16", strides=(n, 1)))
 
 
+@pytest.mark.slow(4)
 @generated()
 def test_decompose_k_dynamic_input(inductor, target):
     """M is twice a dynamic size. If Inductor decides to split K, one compilation is right for other sizes, too.
@@ -376,6 +379,7 @@ def test_decompose_k_dynamic_input(inductor, target):
     inductor.record(inductor.second_call(compiled, values), f"{rows[1]} rows/")
 
 
+@pytest.mark.slow(6)
 @generated()
 def test_decompose_k_dynamic_input_bwd(inductor, target):
     """The same in a backward graph, which cannot be generated without a device."""
