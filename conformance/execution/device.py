@@ -115,12 +115,16 @@ class DeviceExecutor:
         return profile(activities=[ProfilerActivity.CUDA if self.device.type == "cuda" else ProfilerActivity.XPU])
 
     def microseconds(
-        self, launch: Launch, repeats: int = REPEATS, alone: contextlib.AbstractContextManager[float] | None = None
+        self,
+        launches: Sequence[Launch],
+        repeats: int = REPEATS,
+        alone: contextlib.AbstractContextManager[float] | None = None,
     ) -> list[float]:
-        """Device times of ``launch`` with all that belongs to it, by the profiler, once the device is warm. Its caches
-        hold nothing of the operands when a run begins.
+        """Device times of a launch with all that belongs to it, by the profiler, once the device is warm. Its caches
+        hold nothing of the operands when a run begins. ``launches`` are the launch on operands in several places, which
+        take turns.
 
-        It runs within ``alone``, which gives the seconds for which the device has been idle. The profiler, which takes
+        They run within ``alone``, which gives the seconds for which the device has been idle. The profiler, which takes
         longer to start and to stop, sees this process only and need not be alone.
         """
         runs = 0
@@ -129,13 +133,13 @@ class DeviceExecutor:
             is_warm = 0 <= idle_s < STILL_WARM_SECONDS
             warm = time.perf_counter() + (0.0 if is_warm else WARM_SECONDS)
             while not runs or time.perf_counter() < warm:
-                self.run(launch)
+                self.run(launches[runs % len(launches)])
                 runs += 1
-            for _ in range(repeats):
+            for number in range(repeats):
                 larger_than_caches.zero_()
-                self.run(launch)
+                self.run(launches[number % len(launches)])
         runs += repeats
-        names = {step.function.fn.__name__ for step in launch.steps}
+        names = {step.function.fn.__name__ for step in launches[0].steps}
         events = [event for event in kernel_events(profiler) if event["name"] in names]
         durations = [float(event["dur"]) for event in sorted(events, key=lambda event: event["ts"])]
         steps = len(durations) // runs

@@ -16,7 +16,7 @@ from conformance.execution import device
 from conformance.execution.device import DeviceExecutor
 
 STEP = SimpleNamespace(function=SimpleNamespace(fn=SimpleNamespace(__name__="ours")))
-LAUNCH = SimpleNamespace(steps=(STEP,))
+LAUNCHES = [SimpleNamespace(place=place, steps=(STEP,)) for place in range(3)]
 
 
 class Profiled(DeviceExecutor):
@@ -26,7 +26,7 @@ class Profiled(DeviceExecutor):
     device = torch.device("meta")
 
     def __init__(self, monkeypatch, kernels: int, lost: int = 0) -> None:
-        self.kernels, self.runs, self.log = kernels, 0, []
+        self.kernels, self.runs, self.log, self.places = kernels, 0, [], []
         monkeypatch.setattr(device, "kernel_events", lambda profiler: self.events()[lost:])
 
     def events(self):
@@ -41,6 +41,7 @@ class Profiled(DeviceExecutor):
     def run(self, launch, programs=None, *, observe=False):
         self.runs += 1
         self.log.append("run")
+        self.places.append(launch.place)
 
     @contextlib.contextmanager
     def within(self, name, idle_s=math.inf):
@@ -55,7 +56,7 @@ class Profiled(DeviceExecutor):
 @pytest.mark.parametrize("kernels", [1, 3])
 def test_the_first_runs_do_not_count(monkeypatch, kernels):
     executor = Profiled(monkeypatch, kernels)
-    times = executor.microseconds(LAUNCH, 4)
+    times = executor.microseconds(LAUNCHES, 4)
     last = executor.runs
     assert last > 4
     assert times == [kernels * run for run in range(last - 3, last + 1)]
@@ -64,7 +65,7 @@ def test_the_first_runs_do_not_count(monkeypatch, kernels):
 def test_only_the_runs_are_alone(monkeypatch):
     executor = Profiled(monkeypatch, 1)
     monkeypatch.setattr(device, "WARM_SECONDS", 0.0)
-    executor.microseconds(LAUNCH, 2, executor.within("alone"))
+    executor.microseconds(LAUNCHES, 2, executor.within("alone"))
     expected = ["profiler begins", "alone begins", "run", "run", "run", "alone ends", "profiler ends"]
     assert executor.log == expected
 
@@ -75,7 +76,7 @@ def test_a_device_is_warmed_unless_it_is_warm(monkeypatch, idle_s, first):
     executor = Profiled(monkeypatch, 1)
     clock = itertools.count(0.0, device.WARM_SECONDS / 10)
     monkeypatch.setattr(device.time, "perf_counter", lambda: next(clock))
-    times = executor.microseconds(LAUNCH, 2, executor.within("alone", idle_s))
+    times = executor.microseconds(LAUNCHES, 2, executor.within("alone", idle_s))
     assert times[0] == first + 1
 
 
@@ -93,13 +94,20 @@ def test_each_timed_run_begins_with_other_bytes_in_the_caches(monkeypatch):
         return Bytes()
 
     monkeypatch.setattr(torch, "empty", empty)
-    executor.microseconds(LAUNCH, 3)
+    executor.microseconds(LAUNCHES, 3)
     assert cleared == [1, 2, 3]
+
+
+def test_places_of_the_operands_take_turns(monkeypatch):
+    executor = Profiled(monkeypatch, 1)
+    executor.microseconds(LAUNCHES, 7)
+    assert executor.places[-7:] == [0, 1, 2, 0, 1, 2, 0]
+    assert set(executor.places[:-7]) == {0, 1, 2}
 
 
 def test_a_kernel_that_the_profiler_missed_is_an_error(monkeypatch):
     with pytest.raises(RuntimeError, match="the profiler saw"):
-        Profiled(monkeypatch, 2, lost=1).microseconds(LAUNCH, 4)
+        Profiled(monkeypatch, 2, lost=1).microseconds(LAUNCHES, 4)
 
 
 def test_events_of_kernels_bear_the_names_of_functions():

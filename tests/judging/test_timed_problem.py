@@ -33,11 +33,13 @@ def test_nothing_takes_the_device_outside_a_turn(monkeypatch):
         def run(self, launch):
             takes_device("run")
 
-        def microseconds(self, launch, *, alone):
+        def microseconds(self, launches, *, alone):
+            assert launches == [None] * 2
             with alone:
                 return takes_device("time", [3.0, 1.0, 2.0])
 
     monkeypatch.setattr(sweep, "launches_to_compile", lambda plan: {})
+    monkeypatch.setattr(sweep, "PLACES", 2)
     monkeypatch.setattr(sweep, "random_tensors", lambda problem, where: takes_device("tensors"))
     kernel = SimpleNamespace(
         timed=lambda dtype: SimpleNamespace(id="p"),
@@ -45,10 +47,11 @@ def test_nothing_takes_the_device_outside_a_turn(monkeypatch):
         plan=lambda *facts, estimated: None,
         launch=lambda plan, tensors: takes_device("launch"),
     )
-    turns = SimpleNamespace(alone=lambda: turn("alone"))
+    turns = SimpleNamespace(timing=lambda: turn("alone"))
     harness = SimpleNamespace(executor=Executor(), together=lambda: turn("together"), turns=turns)
     assert sweep.measure(harness, kernel, "fp16", None, None)["run"]["us"] == 2.0
-    assert seen == [*((name, "together") for name in ("tensors", "launch", "run")), ("time", "alone")]
+    names = ("tensors", "launch") * 2 + ("run",) * 2
+    assert seen == [*((name, "together") for name in names), ("time", "alone")]
 
 
 def test_a_larger_problem_that_does_not_fit_is_refused_before_it_is_launched(monkeypatch):
