@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import json
 import math
 import tempfile
@@ -47,6 +48,14 @@ class DeviceExecutor:
         if accelerator is None or not torch.accelerator.is_available():
             raise NoDevice("torch sees no accelerator here; check the driver, or the build of torch")
         self.device = torch.device(accelerator.type, index)
+
+    @functools.cached_property
+    def identity(self) -> str | None:
+        """Twelve hexadecimal digits that tell this device from others of its kind: a digest of its UUID. None where
+        torch gives none."""
+        module = getattr(torch, self.device.type)
+        uuid = getattr(module.get_device_properties(self.device), "uuid", None)
+        return None if uuid is None else hashlib.sha256(str(uuid).encode()).hexdigest()[:12]
 
     def run(self, launch: Launch, programs: Sequence[int] | None = None, *, observe: bool = False) -> Ran:
         """Runs ``launch``. With ``observe`` the grid in the result is the one that the driver was given, or that the

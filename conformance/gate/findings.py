@@ -191,13 +191,16 @@ class Side:
 class Scope:
     """How far a comparison reaches. ``cases`` are those of either side; ``refused`` counts by reason those that are not
     applicable on both, ``levels`` by what they prove those that were judged on both, ``shapes`` these by the class of
-    shapes that their ids name, and ``targets`` by target."""
+    shapes that their ids name, and ``targets`` by target. ``timed`` were timed on both, ``other_device`` of these on
+    another device than before."""
 
     cases: int = 0
     refused: Mapping[str, int] = field(default_factory=dict)
     levels: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, int] = field(default_factory=dict)
     targets: Mapping[str, int] = field(default_factory=dict)
+    timed: int = 0
+    other_device: int = 0
 
     @property
     def judged(self) -> int:

@@ -33,7 +33,7 @@ PLACES = 4
 
 def measure(harness: Harness, kernel: Kernel, dtype: str, config: AnyConfig, target: Target) -> dict[str, Any]:
     """Times the kernel's timed problem on the device. Returns what the record keeps under "observed": the problem's id,
-    microseconds of each run and their median, or the reason why the config was not timed."""
+    microseconds of each run and their median, and which device it was; or the reason why the config was not timed."""
     from conformance.execution.device import DeviceExecutor
 
     problem = kernel.timed(dtype)
@@ -57,7 +57,8 @@ def measure(harness: Harness, kernel: Kernel, dtype: str, config: AnyConfig, tar
     except NotAlone as error:
         return {"run": {"problem": problem.id, "refused": str(error)}}
     samples = [round(sample, 3) for sample in times]
-    return {"run": {"problem": problem.id, "us": round(statistics.median(samples), 3), "samples_us": samples}}
+    run = {"problem": problem.id, "us": round(statistics.median(samples), 3), "samples_us": samples}
+    return {"run": {**run, "device": harness.executor.identity}}
 
 
 def estimates(kernel: Kernel, problem: Problem, config: AnyConfig, target: Target) -> dict[str, Any]:

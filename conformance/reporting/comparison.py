@@ -130,13 +130,23 @@ def _facts(comparison: Comparison) -> list[str]:
 
 
 def _reach(comparison: Comparison) -> list[str]:
-    """What the cases prove, which the answer "safe" itself says; that no device took part, if none did; what neither
-    side takes; and, if the answer is not safe, which of several targets regressed, and from what on spills and
-    occupancy are regressions."""
+    """What the cases prove, which the answer "safe" itself says; that no device took part, if none did, or that another
+    one timed cases; what neither side takes; and, if the answer is not safe, which of several targets regressed, and
+    from what on spills and occupancy are regressions."""
     scope = comparison.scope
     proven = [] if comparison.safe else ["; ".join(proof(scope))]
     no_device = NO_DEVICE if scope.judged and DEVICE not in scope.levels else ""
-    return [*proven, *filter(None, [no_device, refused(scope), _by_target(comparison), _rules(comparison)])]
+    facts = [no_device, _other_device(comparison), refused(scope), _by_target(comparison), _rules(comparison)]
+    return [*proven, *filter(None, facts)]
+
+
+def _other_device(comparison: Comparison) -> str:
+    scope = comparison.scope
+    if not scope.other_device or not comparison.thresholds:
+        return ""
+    share = comparison.thresholds["time on another device"]
+    which = f"{scope.other_device} of {_many(scope.timed, 'timed case')}"
+    return f"another device of the same kind timed {which}: there only more than {share:.0%} is a difference"
 
 
 def _rules(comparison: Comparison) -> str:

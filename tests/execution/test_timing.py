@@ -110,6 +110,20 @@ def test_a_kernel_that_the_profiler_missed_is_an_error(monkeypatch):
         Profiled(monkeypatch, 2, lost=1).microseconds(LAUNCHES, 4)
 
 
+def test_two_devices_of_one_kind_are_told_apart_and_neither_by_its_uuid(monkeypatch):
+    def identity(**properties):
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(**properties))
+        executor = DeviceExecutor.__new__(DeviceExecutor)
+        executor.device = torch.device("cuda", 0)
+        return executor.identity
+
+    assert identity(name="H200") is None
+    first, second = identity(uuid="GPU-1234"), identity(uuid="GPU-5678")
+    assert first == identity(uuid="GPU-1234") != second
+    assert len(first) == 12
+    assert "1234" not in first
+
+
 def test_events_of_kernels_bear_the_names_of_functions():
     events = [
         {"cat": "kernel", "name": "gemm_pointer", "dur": 2.0},

@@ -14,7 +14,7 @@ from made_records import CONFIGS, PROBLEMS, Record, changed, fail, record, run_o
 from conformance.gate.findings import Comparison, Kind
 from conformance.gate.runs.run_reader import read_compared_run
 from conformance.gate.verdict.compare import compare
-from conformance.reporting.comparison import summary_line
+from conformance.reporting.comparison import render_terminal, summary_line
 
 BASE = run_of_all()
 
@@ -367,6 +367,36 @@ def test_times_of_another_problem_are_not_compared_and_that_is_said(compared):
     other = observing("run", problem="mm-1x1x1-bf16", samples_us=[9e5] * 15)
     comparison = compared(changed(BASE, other, **KERNEL))
     assert comparison.warnings == ("times could not be compared in 8 cases: another problem was timed",)
+
+
+@pytest.mark.parametrize(
+    ("devices", "factor", "expected"),
+    [
+        (("a1", "a1"), 1.15, {"SLOWER": 8}),
+        (("a1", None), 1.15, {"SLOWER": 8}),  # nothing is known of the other
+        ((None, None), 1.15, {"SLOWER": 8}),
+        (("a1", "b2"), 1.15, {}),
+        (("a1", "b2"), 1 / 1.15, {}),
+        (("a1", "b2"), 1.4, {"SLOWER": 8}),
+        (("a1", "b2"), 1 / 1.4, {"FASTER": 8}),
+    ],
+)
+def test_two_devices_of_one_kind_differ_by_themselves(compared, devices, factor, expected):
+    before, after = (changed(BASE, observing("run", device=device)) for device in devices)
+    comparison = compared(changed(after, timed(factor), **KERNEL), before)
+    assert {kind: n for kind, n in kinds(comparison).items() if kind != "BEST_CONFIG_MOVED"} == expected
+    said = "another device of the same kind timed 48 of 48 timed cases: there only more than 25% is a difference"
+    assert (said in render_terminal(comparison)) is (devices == ("a1", "b2"))
+
+
+@pytest.mark.parametrize(("device", "moves"), [("a1", True), ("b2", False)])
+def test_the_best_config_has_not_moved_because_another_device_timed_it(compared, device, moves):
+    best, other = min(TIMES, key=TIMES.__getitem__), max(TIMES, key=TIMES.__getitem__)
+    where = {**ONE, "config": other}
+    before = changed(BASE, observing("run", device="a1"))
+    after = changed(before, timed(TIMES[best] * 0.85 / TIMES[other]), **where)
+    after = changed(after, observing("run", device=device), **where)
+    assert ("BEST_CONFIG_MOVED" in kinds(compared(after, before))) is moves
 
 
 def test_tail_that_both_runs_lack_is_not_safe(compared):

@@ -27,6 +27,8 @@ def test_nothing_takes_the_device_outside_a_turn(monkeypatch):
         return result
 
     class Executor(device.DeviceExecutor):
+        identity = "a1"
+
         def __init__(self):
             self.device = "cpu"
 
@@ -49,7 +51,8 @@ def test_nothing_takes_the_device_outside_a_turn(monkeypatch):
     )
     turns = SimpleNamespace(timing=lambda: turn("alone"))
     harness = SimpleNamespace(executor=Executor(), together=lambda: turn("together"), turns=turns)
-    assert sweep.measure(harness, kernel, "fp16", None, None)["run"]["us"] == 2.0
+    run = sweep.measure(harness, kernel, "fp16", None, None)["run"]
+    assert run == {"problem": "p", "us": 2.0, "samples_us": [3.0, 1.0, 2.0], "device": "a1"}
     names = ("tensors", "launch") * 2 + ("run",) * 2
     assert seen == [*((name, "together") for name in names), ("time", "alone")]
 

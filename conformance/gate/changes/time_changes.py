@@ -27,30 +27,41 @@ _MAY_COST = (Kind.ACCUMULATOR_MOVED, Kind.MORE_SPILLS, Kind.LESS_OCCUPANCY)
 def weighed(finding: Finding, before: ComparedRecord, after: ComparedRecord, thresholds: Thresholds) -> Finding:
     """``finding`` about the code of a case that one device ran on both sides. If it may cost time, and the times were
     measured and did not get worse, it is minor."""
-    if finding.kind not in _MAY_COST or not _comparable(before, after):
+    if finding.kind not in _MAY_COST or not comparable(before, after):
         return finding
-    change = median_intervals.compare(before.samples, after.samples, thresholds.slower.share)
+    change = median_intervals.compare(before.samples, after.samples, _share(before, after, thresholds))
     if change.answer not in (TimeAnswer.SAME, TimeAnswer.FASTER):
         return finding
     text = f"took no longer on the device: {change.before_us:.4g} us before, {change.after_us:.4g} us now"
     return replace(finding, minor=True, detail="; ".join(filter(None, (finding.detail, text))))
 
 
-def _comparable(before: ComparedRecord, after: ComparedRecord) -> bool:
+def comparable(before: ComparedRecord, after: ComparedRecord) -> bool:
     """Whether both sides hold times of one problem."""
     return bool(before.samples and after.samples and before.timed == after.timed)
 
 
+def on_other_device(before: ComparedRecord, after: ComparedRecord) -> bool:
+    """Whether another device of the kind timed the one than the other, as far as the records say which it was."""
+    return None not in (before.timed_on, after.timed_on) and before.timed_on != after.timed_on
+
+
+def _share(before: ComparedRecord, after: ComparedRecord, thresholds: Thresholds) -> float:
+    limits = thresholds.slower
+    return max(limits.share, limits.other_device_share) if on_other_device(before, after) else limits.share
+
+
 def time_finding(before: ComparedRecord, after: ComparedRecord, thresholds: Thresholds = DEFAULT) -> Finding | None:
     """The finding SLOWER, FASTER or AMBIGUOUS of a case whose times differ; None if they do not."""
-    if not _comparable(before, after):
+    if not comparable(before, after):
         return None
     fewer = len(before.samples) >= median_intervals.FEWEST_SAMPLES > len(after.samples)
     if fewer and before.status is after.status is Status.PASS:
         return None  # reported as lost coverage
-    if median_intervals.agree(before.samples, after.samples, thresholds.slower.share):
+    share = _share(before, after, thresholds)
+    if median_intervals.agree(before.samples, after.samples, share):
         return None
-    change = median_intervals.compare(before.samples, after.samples, thresholds.slower.share)
+    change = median_intervals.compare(before.samples, after.samples, share)
     if change.answer is TimeAnswer.SAME:
         return None
     kind = Kind[change.answer.name]
@@ -93,7 +104,7 @@ class MovedChoices:
             if choice not in self._after or old is None or not old.samples:
                 continue
             best = self._after[choice]
-            share = self._thresholds(choice[0]).slower.share
+            share = _share(best, old, self._thresholds(choice[0]))
             change = median_intervals.compare(best.samples, old.samples, share)
             if best.config == old.config or change.answer is not TimeAnswer.SLOWER:
                 continue

@@ -57,12 +57,14 @@ class Code(Struct, frozen=True, gc=False):
 
 
 class Timing(Struct, frozen=True, gc=False):
-    """The problem that was timed, or was to be; its measurements in microseconds, or why there are none."""
+    """The problem that was timed, or was to be; its measurements in microseconds, or why there are none; and what tells
+    the device from others of its kind."""
 
     problem: str
     us: _Measure | None = None
     samples_us: Annotated[Sequence[_Measure], Meta(max_length=SAMPLES_LIMIT)] = ()
     refused: str = ""
+    device: str | None = None
 
     def ordered(self) -> Sequence[float]:
         """The measurements in ascending order; the recorded median alone where there are no others."""

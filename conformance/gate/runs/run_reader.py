@@ -47,8 +47,9 @@ class ComparedRecord(msgspec.Struct, frozen=True, gc=False):
     verdicts, ``failing`` those that failed with their text. ``resources``, ``code`` and ``outputs`` are the checked
     parts of ``observed``, None where the record lacks them. ``timed`` is the problem that was timed, or was to be;
     ``samples`` are its measurements in ascending microseconds (only the recorded median where there are no others);
-    ``refused`` says why there are none. ``compile_s`` are seconds of processor time, None for a compilation taken from
-    a cache. ``persistent``: the kernel starts one block for each multiprocessor.
+    ``refused`` says why there are none, ``timed_on`` which device of its kind it was. ``compile_s`` are seconds of
+    processor time, None for a compilation taken from a cache. ``persistent``: the kernel starts one block for each
+    multiprocessor.
     """
 
     case: str
@@ -72,6 +73,7 @@ class ComparedRecord(msgspec.Struct, frozen=True, gc=False):
     refused: str
     reason_detail: str = ""
     persistent: bool = False
+    timed_on: str | None = None
 
 
 class ComparedRecords(Mapping[str, ComparedRecord]):
@@ -267,6 +269,7 @@ def _record(line: _Line) -> ComparedRecord:
         run.refused if run else "",
         reason.detail[:DETAIL_LIMIT] if reason else "",
         observed.persistent,
+        run.device if run else None,
     )
 
 

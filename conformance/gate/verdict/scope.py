@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+from conformance.gate.changes.time_changes import comparable, on_other_device
 from conformance.gate.findings import Scope
 from conformance.gate.runs.run_reader import ComparedRecord
 from conformance.records import ExecutorName, ReasonCode, Status
@@ -28,12 +29,16 @@ class ScopeCount:
         self._levels: Counter[str] = Counter()
         self._shapes: Counter[str] = Counter()
         self._targets: Counter[str] = Counter()
+        self._timed = self._other_device = 0
 
     def add(self, before: ComparedRecord | None, after: ComparedRecord | None) -> None:
         """Takes the two records of a case, None for a side without one."""
         self._cases += 1
         if before is None or after is None:
             return
+        if comparable(before, after):
+            self._timed += 1
+            self._other_device += on_other_device(before, after)
         if before.status is after.status is Status.NOT_APPLICABLE:
             code = after.reason.partition(" ")[0]
             self._refused[_REASONS.get(code, code)] += 1
@@ -53,6 +58,8 @@ class ScopeCount:
             {name: self._levels[name] for name in reversed(LEVELS) if self._levels[name]},
             dict(self._shapes.most_common()),
             dict(sorted(self._targets.items())),
+            self._timed,
+            self._other_device,
         )
 
 
