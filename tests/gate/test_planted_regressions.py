@@ -194,6 +194,36 @@ def test_code_that_fits_again_is_fixed_and_code_that_never_did_says_nothing(comp
     assert kinds(compared(past, past)) == {}
 
 
+def does_not_compile(one: Record) -> None:
+    one.update(status="compile-error", executor=None, diagnosis="SomePass.cpp:1: Assertion `x' failed", verdicts=[])
+    one["observed"] = {}
+
+
+def is_known_not_to_compile(one: Record) -> None:
+    does_not_compile(one)
+    one.update(status="expected-fail", reason={"code": "known-defect", "subject": "x", "detail": "y"})
+
+
+def only_compiled(one: Record) -> None:
+    reason = {"code": "no-device", "subject": "compile-only", "detail": "none"}
+    one.update(status="not-run", executor=None, reason=reason)
+
+
+@pytest.mark.parametrize("broken", [does_not_compile, is_known_not_to_compile])
+def test_a_kernel_that_compiles_for_the_first_time_is_fixed_whether_it_fits_or_not(compared, broken):
+    before = changed(BASE, broken, **KERNEL)
+    assert kinds(compared(changed(BASE, only_compiled, **KERNEL), before)) == {"FIXED": 8}
+    (group,) = compared(changed(BASE, no_longer_fits, **KERNEL), before).groups
+    assert (group.kind.value, len(group.findings)) == ("FIXED", 8)
+    assert group.cause == "did not compile, and is past the limit of shared memory on sm_90 now"
+
+
+def test_a_kernel_that_ran_and_failed_is_not_fixed_by_being_compiled_only_or_by_not_fitting(compared):
+    before = changed(BASE, wrong, **KERNEL)
+    assert kinds(compared(changed(BASE, only_compiled, **KERNEL), before)) == {"LOST_COVERAGE": 8}
+    assert kinds(compared(changed(BASE, no_longer_fits, **KERNEL), before)) == {"LIMIT_CROSSED": 8}
+
+
 CROSSED = {
     "shared memory": (
         {"shared_memory": 240_000},

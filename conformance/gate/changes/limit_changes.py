@@ -1,14 +1,14 @@
 """Cases whose compiled code needs more memory than the target has: not applicable, with the bytes that were measured.
 
-A case that fitted and does not now has crossed the limit; one that fits again is fixed. What fits on neither side is
-launched by nobody, so its code is not compared.
+A case that fitted and does not now has crossed the limit; one that fits again is fixed, and so is one that compiles for
+the first time. What fits on neither side is launched by nobody, so its code is not compared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from conformance.gate.changes.status_changes import Standing, finding, standing
+from conformance.gate.changes.status_changes import Standing, finding, never_compiled, standing
 from conformance.gate.findings import Finding, Kind
 from conformance.gate.runs.run_reader import ComparedRecord
 from conformance.records import ReasonCode, Status
@@ -32,6 +32,8 @@ def limit_findings(before: ComparedRecord, after: ComparedRecord, became: Findin
             return []
         cause, limits = _past(after), crossed(after.reason_detail)
         needs = needed(before, limits), needed(after, limits)
+        if never_compiled(before):
+            return [finding(Kind.FIXED, after, f"did not compile, and is {cause} now", *needs)]
         return [finding(Kind.LIMIT_CROSSED, after, cause, *needs, detail=after.reason_detail)]
     if standing(after) in (Standing.PASSED, Standing.COMPILED):
         limits = crossed(before.reason_detail)

@@ -134,10 +134,14 @@ def _kind_of_compiled(was: Standing, before: ComparedRecord | None) -> Kind | No
         return None
     if was is Standing.ABSENT:
         return Kind.NEW_COVERAGE
-    failed = was in (Standing.FAILED, Standing.CRASHED, Standing.FLAKY)
-    if failed and before and before.executor is None:
+    if before and was in _FAILURES and before.executor is None:
         return Kind.FIXED  # it failed before it could run, and came as far now as it can without a device
     return Kind.LOST_COVERAGE
+
+
+def never_compiled(record: ComparedRecord) -> bool:
+    """Whether the case of ``record`` failed because it was not compiled."""
+    return standing(record) in _FAILURES and record.executor is None and record.resources is None
 
 
 def _cause(
