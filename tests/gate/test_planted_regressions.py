@@ -832,16 +832,28 @@ def measured_once(one: Record) -> None:
 OTHER_GPU = {"stack": {**BASE[0]["stack"], "device": "NVIDIA H100"}}
 
 
+def timed_elsewhere(one: Record) -> None:
+    one["observed"]["run"]["device"] = "a1"
+
+
 @pytest.mark.parametrize(
     ("measure", "factor", "run"),
-    [(None, 1.3, {}), (untimed, None, {}), (measured_once, 1.001, {}), (None, 1.0, OTHER_GPU)],
-    ids=["slower", "not timed", "timed once", "another device"],
+    [
+        (None, 1.3, {}),
+        (untimed, None, {}),
+        (measured_once, 1.001, {}),
+        (None, 1.0, OTHER_GPU),
+        (timed_elsewhere, 1.0, {}),
+    ],
+    ids=["slower", "not timed", "timed once", "another kind of device", "another device of the kind"],
 )
 def test_without_times_that_decide_spills_and_occupancy_stay_regressions(compared, measure, factor, run):
     def costs(one: Record) -> None:
         one["observed"]["resources"].update(spills=512, threads=512)
         if factor:
             timed(factor)(one)
+        if measure is timed_elsewhere:
+            one["observed"]["run"]["device"] = "b2"
 
     baseline = changed(ROOMY, measure) if measure else ROOMY
     regressions = {

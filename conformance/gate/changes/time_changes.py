@@ -25,11 +25,11 @@ _MAY_COST = (Kind.ACCUMULATOR_MOVED, Kind.MORE_SPILLS, Kind.LESS_OCCUPANCY)
 
 
 def weighed(finding: Finding, before: ComparedRecord, after: ComparedRecord, thresholds: Thresholds) -> Finding:
-    """``finding`` about the code of a case that one device ran on both sides. If it may cost time, and the times were
-    measured and did not get worse, it is minor."""
-    if finding.kind not in _MAY_COST or not comparable(before, after):
+    """``finding`` about the code of a case. If it may cost time, and one device measured the times of both sides, which
+    did not get worse, it is minor. A faster device would hide what the code costs."""
+    if finding.kind not in _MAY_COST or not comparable(before, after) or on_other_device(before, after):
         return finding
-    change = median_intervals.compare(before.samples, after.samples, _share(before, after, thresholds))
+    change = median_intervals.compare(before.samples, after.samples, thresholds.slower.share)
     if change.answer not in (TimeAnswer.SAME, TimeAnswer.FASTER):
         return finding
     text = f"took no longer on the device: {change.before_us:.4g} us before, {change.after_us:.4g} us now"
