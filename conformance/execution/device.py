@@ -26,7 +26,7 @@ REPEATS = 20
 #: Seconds for which it runs before, lest the clock of an idle device be low. After 0.005 s on an H200 one of 213
 #: kernels took 1.74 times as long as in other runs: the clock rose while it was timed.
 WARM_SECONDS = 0.02
-#: Seconds of idleness for which the device stays warm. An H200 kept its clock over each pause that was tried, up to 1 s.
+#: Seconds of idleness for which the device stays warm. An H200 kept its clock over each pause tried, up to 1 s.
 STILL_WARM_SECONDS = 0.01
 #: Bytes that are overwritten before each timed run: more than the caches of a GPU hold. With operands in the cache
 #: one int_mm takes 203 or 236 us on an H200, depending on the process; without them it takes 240 to 247 us in each.
