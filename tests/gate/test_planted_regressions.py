@@ -804,6 +804,26 @@ def test_a_spill_that_fails_its_case_is_small_where_the_figures_say_so(compared)
     assert (kinds(comparison), comparison.safe) == ({"MORE_SPILLS": 8}, False)
 
 
+def test_what_is_bought_with_spills_is_no_gain(compared):
+    """As ptxas does that keeps 32 registers and spills all others."""
+    before = changed(BASE, observing("resources", shared_memory=1024, registers=255, spills=888), **KERNEL)
+    after = changed(before, observing("resources", registers=32, spills=6664), **KERNEL)
+    comparison = compared(after, before)
+    assert kinds(comparison) == {"MORE_SPILLS": 8}
+    for one in comparison.groups[0].findings:
+        assert one.detail.startswith("255 registers -> 32 registers; 1 block of 8 warps per SM -> 8 blocks of 8 warps")
+    assert {"FEWER_SPILLS", "MORE_REGISTERS", "LESS_OCCUPANCY"} <= kinds(compared(before, after)).keys()
+
+
+def test_a_finding_by_which_its_case_fails_says_so(compared):
+    baseline = using("sm_90", spills=104)
+    comparison = compared(changed(baseline, lambda one: spilled(one, 512), kernel="mm"), baseline)
+    assert kinds(comparison) == {"MORE_SPILLS": 8}
+    assert {one.detail for one in comparison.groups[0].findings} == {"the case fails by this now"}
+    passing = changed(baseline, observing("resources", spills=512), kernel="mm")
+    assert {one.detail for one in compared(passing, baseline).groups[0].findings} == {""}
+
+
 #: The run with room for four blocks, of which there are two when a block has twice as many threads.
 ROOMY = changed(BASE, observing("resources", registers=64, shared_memory=16_384))
 

@@ -39,6 +39,8 @@ _KINDS_OF_CHECKS = {
 }
 #: What a crossed limit explains.
 _WITHIN_LIMITS = (Kind.MORE_SHARED_MEMORY, Kind.MORE_REGISTERS, Kind.LESS_OCCUPANCY)
+#: What code that spills more has for it, which is no gain.
+_BOUGHT = (Kind.FEWER_REGISTERS, Kind.MORE_OCCUPANCY)
 #: Why less occupancy costs a persistent kernel nothing by itself.
 _ONE_BLOCK = "a persistent kernel: one block runs on each multiprocessor, whatever fits"
 #: Instructions for whose sake a kernel is chosen: patterns of their names on NVIDIA and AMD.
@@ -60,6 +62,7 @@ def code_findings(before: ComparedRecord, after: ComparedRecord, thresholds: Thr
     if before.resources is not None and after.resources is not None and not identical:
         findings += _sizes(after, before.resources, after.resources, thresholds)
         findings += _occupancies(after, before.resources, after.resources, thresholds)
+        findings = _beside_spills(findings)
     if before.code is not None and after.code is not None and not identical:
         findings += _features(after, before.code, after.code)
         findings += fault_findings(after, before.code, after.code)
@@ -74,6 +77,16 @@ def code_findings(before: ComparedRecord, after: ComparedRecord, thresholds: Thr
         findings = [one for one in findings if one.kind not in _WITHIN_LIMITS]
     expected = _expected_checks(before, after)
     return [one for one in findings if not any(_repeats(one, check) for check in expected)]
+
+
+def _beside_spills(findings: list[Finding]) -> list[Finding]:
+    """``findings`` of one case. If it spills more, what it has for that is said beside its spills, not by itself."""
+    bought = [one for one in findings if one.kind in _BOUGHT]
+    if not bought or all(one.kind is not Kind.MORE_SPILLS for one in findings):
+        return findings
+    text = "; ".join(f"{one.before} -> {one.after}" for one in bought)
+    rest = [one for one in findings if one.kind not in _BOUGHT]
+    return [replace(one, detail=text) if one.kind is Kind.MORE_SPILLS else one for one in rest]
 
 
 def _expected_checks(before: ComparedRecord, after: ComparedRecord) -> list[str]:

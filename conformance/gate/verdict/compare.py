@@ -138,6 +138,8 @@ def _statuses_and_code(
         code += verdict_findings(before, after, code, thresholds)
     if became and became.kind is Kind.NEW_FAIL:
         became = _beside(code, after, became)
+        if became is None:
+            code = [_failing(one, after) for one in code]
     elif before and (became is None or became.kind is Kind.STILL_FAIL):
         became = _worse(code, before, after, became)
     return [*([became] if became else []), *code]
@@ -152,6 +154,13 @@ def _beside(code: list[Finding], after: ComparedRecord, became: Finding) -> Find
         return became
     cause = failure_cause(after, others)
     return finding(became.kind, after, cause, became.before, became.after, detail=others[0][1][:500])
+
+
+def _failing(one: Finding, after: ComparedRecord) -> Finding:
+    """``one``, which says so if a check fails by it and its texts do not show that."""
+    if one.after == "fail" or all(kind_of_check(check) is not one.kind for check, _ in after.failing):
+        return one
+    return replace(one, detail="; ".join(filter(None, (one.detail, "the case fails by this now"))))
 
 
 def _worse(
