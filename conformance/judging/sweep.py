@@ -29,6 +29,8 @@ _SPILLS = str(Check(CheckKind.SPILLS))
 #: Allocations of the operands of one timed problem: where they lie changes the time of some kernels. On an H200 one mm
 #: takes between 54.0 and 59.9 us with one place, and between 56.0 and 59.6 us with four.
 PLACES = 4
+#: Bytes that they take at most, unless one alone takes more.
+PLACES_BYTES = 2 << 30
 
 
 def measure(harness: Harness, kernel: Kernel, dtype: str, config: AnyConfig, target: Target) -> dict[str, Any]:
@@ -49,7 +51,8 @@ def measure(harness: Harness, kernel: Kernel, dtype: str, config: AnyConfig, tar
             return {"run": {"problem": problem.id, "refused": "; ".join(excess)}}
     assert isinstance(harness.executor, DeviceExecutor)
     with harness.together():  # to make the tensors takes the device, too
-        launches = [kernel.launch(plan, random_tensors(problem, harness.executor.device)) for _ in range(PLACES)]
+        device = harness.executor.device
+        launches = [kernel.launch(plan, random_tensors(problem, device)) for _ in range(_places(problem))]
         for launch in launches:
             harness.executor.run(launch)  # the first loads it while others go on
     try:
@@ -59,6 +62,11 @@ def measure(harness: Harness, kernel: Kernel, dtype: str, config: AnyConfig, tar
     samples = [round(sample, 3) for sample in times]
     run = {"problem": problem.id, "us": round(statistics.median(samples), 3), "samples_us": samples}
     return {"run": {**run, "device": harness.executor.identity}}
+
+
+def _places(problem: Problem) -> int:
+    size = sum(operand.span * itemsize(operand.dtype) for operand in problem.tensors)
+    return max(1, min(PLACES, PLACES_BYTES // max(size, 1)))
 
 
 def estimates(kernel: Kernel, problem: Problem, config: AnyConfig, target: Target) -> dict[str, Any]:

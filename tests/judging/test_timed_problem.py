@@ -13,8 +13,10 @@ from conformance.judging import sweep
 from conformance.records import Status
 
 
-def test_nothing_takes_the_device_outside_a_turn(monkeypatch):
+@pytest.mark.parametrize(("gigabytes", "places"), [(0, 3), (0.5, 3), (0.9, 2), (9, 1)])
+def test_nothing_takes_the_device_outside_a_turn(monkeypatch, gigabytes, places):
     held, seen = [], []
+    tensors = [SimpleNamespace(span=int(gigabytes * 2**28), dtype="fp32")]
 
     @contextlib.contextmanager
     def turn(name):
@@ -36,15 +38,15 @@ def test_nothing_takes_the_device_outside_a_turn(monkeypatch):
             takes_device("run")
 
         def microseconds(self, launches, *, alone):
-            assert launches == [None] * 2
+            assert launches == [None] * places
             with alone:
                 return takes_device("time", [3.0, 1.0, 2.0])
 
     monkeypatch.setattr(sweep, "launches_to_compile", lambda plan: {})
-    monkeypatch.setattr(sweep, "PLACES", 2)
+    monkeypatch.setattr(sweep, "PLACES", 3)
     monkeypatch.setattr(sweep, "random_tensors", lambda problem, where: takes_device("tensors"))
     kernel = SimpleNamespace(
-        timed=lambda dtype: SimpleNamespace(id="p"),
+        timed=lambda dtype: SimpleNamespace(id="p", tensors=tensors),
         timed_variant=lambda: None,
         plan=lambda *facts, estimated: None,
         launch=lambda plan, tensors: takes_device("launch"),
@@ -53,7 +55,7 @@ def test_nothing_takes_the_device_outside_a_turn(monkeypatch):
     harness = SimpleNamespace(executor=Executor(), together=lambda: turn("together"), turns=turns)
     run = sweep.measure(harness, kernel, "fp16", None, None)["run"]
     assert run == {"problem": "p", "us": 2.0, "samples_us": [3.0, 1.0, 2.0], "device": "a1"}
-    names = ("tensors", "launch") * 2 + ("run",) * 2
+    names = ("tensors", "launch") * places + ("run",) * places
     assert seen == [*((name, "together") for name in names), ("time", "alone")]
 
 
