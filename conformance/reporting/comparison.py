@@ -144,7 +144,7 @@ def _other_device(comparison: Comparison) -> str:
     scope = comparison.scope
     if not scope.other_device or not comparison.thresholds:
         return ""
-    share = comparison.thresholds["time on another device"]
+    share = max(comparison.thresholds[name] for name in ("time", "time on another device"))
     which = f"{scope.other_device} of {_many(scope.timed, 'timed case')}"
     return f"another device of the same kind timed {which}: there only more than {share:.0%} is a difference"
 

@@ -419,6 +419,15 @@ def test_two_devices_of_one_kind_differ_by_themselves(compared, devices, factor,
     assert (said in render_terminal(comparison)) is (devices == ("a1", "b2"))
 
 
+def test_an_answer_names_the_threshold_that_holds_between_devices(tmp_path):
+    """A user's threshold of one device holds between two, if it is the larger one."""
+    before, after = (changed(BASE, observing("run", device=device)) for device in ("a1", "b2"))
+    folders = write_run(tmp_path / "a", before), write_run(tmp_path / "b", changed(after, timed(1.35), **KERNEL))
+    comparison = compare(*map(read_compared_run, folders), {"SLOWER": {"share": 0.4}})
+    assert "SLOWER" not in kinds(comparison)
+    assert "there only more than 40% is a difference" in render_terminal(comparison)
+
+
 @pytest.mark.parametrize(("device", "moves"), [("a1", True), ("b2", False)])
 def test_the_best_config_has_not_moved_because_another_device_timed_it(compared, device, moves):
     best, other = min(TIMES, key=TIMES.__getitem__), max(TIMES, key=TIMES.__getitem__)

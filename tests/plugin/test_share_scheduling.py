@@ -9,6 +9,8 @@ from xdist.scheduler import LoadScheduling
 
 from conformance.plugin.share_scheduling import LEFT, ShareScheduling
 
+pytest_plugins = ["pytester"]
+
 SHARE, CASES, WORKERS = 6, 600, 4
 
 
@@ -78,3 +80,14 @@ def test_the_scheduling_of_xdist_queues_more(spread):
 def test_every_case_runs_once(spread, dies_in):
     ran = [case for worker in spread(ShareScheduling, dies_in) for case in worker.ran]
     assert sorted(ran) == [case for case in range(CASES) if case != dies_in]
+
+
+@pytest.mark.parametrize(("option", "name"), [("--compile-only", "ShareScheduling"), ("--no-gpu", "LoadScheduling")])
+def test_a_run_uses_it_unless_cases_are_interpreted(project, option, name):
+    project.suite("tiny", "def test_a():\n    pass\n")
+    (project.path / "conftest.py").write_text(
+        "def pytest_terminal_summary(terminalreporter, config):\n"
+        "    scheduler = config.pluginmanager.get_plugin('dsession').sched\n"
+        "    terminalreporter.write_line(f'scheduled by {type(scheduler).__name__}')\n"
+    )
+    project.run(option, "-n", "2").stdout.fnmatch_lines([f"scheduled by {name}"])
