@@ -283,7 +283,7 @@ def _result(artefact: CompiledCode, feature: Feature, piece: Evidence) -> FileCh
     path = artefact.stages.get(piece.stage)
     if path is None or not path.stat().st_size:
         return None
-    return _results(path, piece.stage).get(piece.directive) or filecheck(piece.directive, _code_of(path, piece.stage))
+    return _results(path, piece.stage).get(piece.directive) or filecheck(piece.directive, code_of(path, piece.stage))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -294,7 +294,7 @@ def _results(path: Path, stage: str) -> dict[str, FileCheckResult]:
     directives = sorted({piece.directive for piece in pieces if piece.stage == stage})
 
     def search() -> dict[str, tuple[Any, ...]]:
-        text = _code_of(path, stage)
+        text = code_of(path, stage)
         return {directive: dataclasses.astuple(filecheck(directive, text)) for directive in directives}
 
     kept = kept_answer([path], f"{stage}-evidence", source_digest(sys.modules[__name__]), search)
@@ -325,6 +325,7 @@ def _text(
 # --- code without names and comments ----------------------------------------------------------------------------------
 
 _LOCATION = re.compile(r'\s*loc\((?:[^()"]|"[^"]*"|\((?:[^()"]|"[^"]*")*\))*\)')
+_PREDICATE = re.compile(r"^@!?%\w+\s+")  # of PTX
 _SYMBOL = re.compile(r'@(?:"[^"]*"|[\w.$-]+)')
 
 
@@ -348,12 +349,15 @@ def _mlir_line(line: str, comment: str) -> str:
 
 
 def _assembly_line(line: str, comment: str) -> str:
-    line = re.sub(r"^@!?%\w+\s+", "", line.partition(comment)[0].strip())  # without a predicate of PTX
+    line = line.partition(comment)[0].strip()
+    if line.startswith("@"):
+        line = _PREDICATE.sub("", line)
     return "" if line.startswith(".") or line.endswith(":") else line
 
 
 @functools.lru_cache(maxsize=64)
-def _code_of(path: Path, stage: str) -> str:
+def code_of(path: Path, stage: str) -> str:
+    """:func:`code` of the file ``path`` of ``stage``. The last ones are kept: several checks look at each."""
     return code(stage, path.read_text())
 
 
@@ -366,7 +370,7 @@ def _around(path: Path, line: int) -> str:
 
 def _nearest(path: Path, piece: Evidence) -> str:
     """Up to three lines whose instruction looks most like the one that the directive asks for."""
-    seen = _code_of(path, piece.stage)
+    seen = code_of(path, piece.stage)
     wanted = re.sub(r"[^\w.: ]", "", piece.directive.partition(":")[2].replace(r"\b", "").replace("\\.", ".")).strip()
     first_of: dict[str, int] = {}
     for number, line in enumerate(seen.split("\n"), 1):

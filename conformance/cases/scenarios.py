@@ -5,17 +5,17 @@ A test states what it is about and gets one case per row::
     @scenario(where(persistent=True), order=ORDERS, tma_store=[False, True], rotate={"flatten": [False, True]})
     def test_x(conform, kernel, target, dtype, config, order, tma_store, flatten): ...
 
-The combinations of the test's own parameters count as the values of one parameter.
 :func:`~conformance.cases.cover.cover` chooses the rows of one kernel, so that one can predict them:
 
-* *quick*: every combination, dtype, config (of a sample) and rotated value appears, each row on one target. There are
-  at least as many rows as the longest of these lists has values. Targets take turns: each kernel of a test, and each
-  test of a file, begins one target later. A kernel beyond the core has one of the rows, which is also chosen in
-  turn;
-* *default*, on every target: each combination, and each rotated value, appears with every dtype. A kernel beyond the
-  core has every two values of two parameters together, and each value with every width of dtype. Configs are the usual
-  ones of their dtype (:func:`_usual`), the same for each test: what is compiled for one test serves another. A sweep
-  has every config with every dtype;
+* *quick*: every two values of two of the test's own parameters appear together, and so does every dtype, config (of a
+  sample) and rotated value, each row on one target. There are at least as many rows as the longest of these lists has
+  values. Targets take turns: each kernel of a test, and each test of a file, begins one target later. A kernel beyond
+  the core has one of the rows, which is also chosen in turn, and so has addmm in a test that has mm: their code
+  differs in the epilogue alone;
+* *default*, on every target: each combination of the test's own parameters, and each rotated value, appears with every
+  dtype. A kernel beyond the core has every two values of two parameters together, and each value with every width of
+  dtype. Configs are the usual ones of their dtype (:func:`_usual`), the same for each test: what is compiled for one
+  test serves another. A sweep has every config with every dtype;
 * *full* and *exhaustive*: crossed.
 
 Below the full tier fp32 has only configs that compile within seconds (:mod:`~conformance.cases.unrolled`).
@@ -281,7 +281,6 @@ def _groups(
     scenario: Scenario, kernel: Kernel, targets: Sequence[Target], tier: str, unused: Collection[str]
 ) -> Iterable[Group]:
     """The cases of :func:`rows`, in their order."""
-    combinations = list(itertools.product(*(_values(values, kernel, tier) for values in scenario.parameters.values())))
     taken = _taken(scenario, kernel, targets, tier)
     if unused:
         taken = list(
@@ -291,8 +290,9 @@ def _groups(
             )
         )
     if tier == "quick":
-        chosen = _quick_rows(scenario, kernel, taken, combinations)
+        chosen = _quick_rows(scenario, kernel, taken)
         return [((target,), (dtype, config), tuple(own)) for target, dtype, config, *own in chosen]
+    combinations = list(itertools.product(*(_values(values, kernel, tier) for values in scenario.parameters.values())))
     if tier == "default":
         return _default_groups(scenario, kernel, taken, combinations)
     takers: dict[tuple[str, Any], list[Target]] = {}
@@ -314,27 +314,24 @@ def _values(values: Values, kernel: Kernel, tier: str) -> Sequence[Any]:
 OWN = "own parameters"
 
 
-def _quick_rows(
-    scenario: Scenario,
-    kernel: Kernel,
-    taken: Sequence[Taken],
-    combinations: Sequence[tuple[Any, ...]],
-) -> list[tuple[Any, ...]]:
-    """A few rows in which every value appears, each with one target; of a kernel beyond the core one of them. The
-    targets of installed packages have rows of their own, and move no others."""
+def _quick_rows(scenario: Scenario, kernel: Kernel, taken: Sequence[Taken]) -> list[tuple[Any, ...]]:
+    """A few rows in which every two values of two of the test's own parameters appear together, each with one target.
+    Of a kernel beyond the core, or with the code of another one of the test, one of them. The targets of installed
+    packages have rows of their own, and move no others."""
     theirs = [row for row in taken if from_elsewhere(row[2])]
     if theirs and len(theirs) < len(taken):
         ours = [row for row in taken if not from_elsewhere(row[2])]
         return [
-            *_quick_rows(scenario, kernel, ours, combinations),
-            *_quick_rows(scenario, kernel, theirs, combinations),
+            *_quick_rows(scenario, kernel, ours),
+            *_quick_rows(scenario, kernel, theirs),
         ]
     # Kernels from elsewhere do not count, and a new one of ours comes last: neither moves the others here.
     peers = [known.name for known in own_kernels().values() if scenario.kernels(known)]
     place = (peers.index(kernel.name) if kernel.name in peers else len(peers)) + scenario.number
     targets = list(dict.fromkeys(target for _, _, target in taken))
+    own = {name: list(_values(values, kernel, "quick")) for name, values in scenario.parameters.items()}
     parameters = {
-        OWN: combinations,
+        **own,
         "dtype": list(dict.fromkeys(dtype for dtype, _, _ in taken)),
         "config": list(dict.fromkeys(config for _, config, _ in taken)),
         **scenario.rotate,
@@ -342,11 +339,15 @@ def _quick_rows(
     }
     covered = cover(
         parameters,
+        pairs=itertools.combinations(own, 2),
         free=() if scenario.every_target else ("target",),
         possible=_among(("dtype", "config", "target"), taken),
     )
-    chosen = [(target, dtype, config, *combination, *turn) for combination, dtype, config, *turn, target in covered]
-    if kernel.core or scenario.every_config or scenario.every_target:
+    columns = ("target", "dtype", "config", *own, *scenario.rotate)
+    chosen = [tuple(dict(zip(parameters, row, strict=True))[name] for name in columns) for row in covered]
+    original = own_kernels().get(kernel.code_of or "")
+    whole = kernel.core and (original is None or not scenario.kernels(original))
+    if whole or scenario.every_config or scenario.every_target:
         return chosen
     return [
         (in_turn([taker for *pair, taker in taken if pair == [dtype, config]], place)[0], dtype, config, *others)

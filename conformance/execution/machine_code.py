@@ -129,5 +129,5 @@ def _amdgcn(artefact: Artefact) -> Counter[str]:
 
 def _operations(path: Path, stage: str) -> list[str]:
     """The first word of every line of code."""
-    lines = codegen_checks.code(stage, path.read_text()).split("\n")
+    lines = codegen_checks.code_of(path, stage).split("\n")
     return [words[0] for line in lines if (words := line.split(None, 1)) and words[0][0].isalpha()]

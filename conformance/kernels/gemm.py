@@ -45,11 +45,14 @@ class GemmKernel(GemmFamily):
     #: operand dtypes that it takes beside :attr:`dtypes`, too wide for the configs of its table: one suite has them
     more_dtypes: tuple[str, ...] = ()
 
-    def __init__(self, name: str, operation: str, table: str, dtypes: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, name: str, operation: str, table: str, dtypes: tuple[str, ...] = (), code_of: str | None = None
+    ) -> None:
         """``operation`` is the op of its problems, ``table`` the config table in ``conformance.heuristics``; without
-        ``dtypes`` it takes those of the operation."""
+        ``dtypes`` it takes those of the operation. ``code_of``: see :class:`Kernel`."""
         self.name = name
         self.operations = frozenset({operation})
+        self.code_of = code_of
         self.dtypes = dtypes or (FP8 if operation == "scaled_mm" else FLOATS)
         self.table = table
         self.configs: tuple[AnyConfig, ...] = BASE.table(table)
@@ -299,6 +302,6 @@ class TunedMm(PointerGemm):
 
 KERNELS: tuple[GemmKernel, ...] = (
     TunedMm("mm", "mm", "mm"),
-    PointerGemm("addmm", "addmm", "mm"),
+    PointerGemm("addmm", "addmm", "mm", code_of="mm"),
     PointerGemm("scaled_mm", "scaled_mm", "scaled_mm"),
 )

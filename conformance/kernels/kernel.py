@@ -149,8 +149,11 @@ class Kernel(abc.ABC):
     extra_table: str | None = None
     #: family of problems that it belongs to, such as "gemm" or "attention": the word by which suites select kernels
     family: str
-    #: whether the quick tier shows every combination of a suite's parameters with it, and not a share of them
+    #: whether the quick tier shows every two values of a suite's parameters with it, and not one row alone
     core: bool = True
+    #: the kernel of the core whose code it has but for the epilogue: of a test that takes both, the quick tier has one
+    #: row with this one; None for code of its own
+    code_of: str | None = None
     #: whether the grid is min(SMs - carveout, tiles) and each program loops over tiles
     persistent: bool = False
     #: whether operands are loaded through tensor descriptors

@@ -1,9 +1,10 @@
-"""The quick tier's sample: each combination once, on targets that share them, and the matrix units of every target."""
+"""The quick tier's sample: pairs of values, on targets that share them, and the matrix units of every target."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import itertools
 from collections import Counter
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from conformance.cases import scenarios
 from conformance.cases.case_table import Selection, cases_of
 from conformance.cases.config_space import covering_sample
 from conformance.cases.cover import cover
-from conformance.cases.scenarios import Scenario, ragged, rows, where
+from conformance.cases.scenarios import Scenario, every_kernel, ragged, rows, where
 from conformance.codegen_checks import MFMA, MMA, TCGEN05, WGMMA, WMMA
 from conformance.execution.compilation import CompilePool, CompileRequest
 from conformance.gate.mustpass.profiles import cases_by_kernel, read_profiles
@@ -26,7 +27,11 @@ from tests.planted.planted_kernels import planted
 TARGETS = compile_targets()
 HOPPER = TARGETS[0]
 SCENE = Scenario(where(any_order=True, persistent=False), {"order": "abcd", "static": [False, True]})
-CORE = [name for name, kernel in catalogue().items() if SCENE.kernels(kernel) and kernel.core]
+CORE = ["mm"]
+#: A test with three parameters of its own.
+THREE = Scenario(
+    where(name="mm"), {"order": "abcd", "static": [False, True], "store": [False, True]}, dtypes=("bf16",), configs=1
+)
 
 
 def quick(scene, name, targets=TARGETS):
@@ -56,8 +61,25 @@ def faults():
 
 
 def test_each_value_appears_on_targets_in_turn():
-    assert len(CORE) == 2
     assert faults() == []
+
+
+def unpaired():
+    """Pairs of values of two parameters of :data:`THREE` that no case has."""
+    cases = [dict(zip(THREE.parameters, own, strict=True)) for _, _, _, *own in quick(THREE, "mm")]
+    return {
+        (first, one, second, other)
+        for first, second in itertools.combinations(THREE.parameters, 2)
+        for one, other in itertools.product(THREE.parameters[first], THREE.parameters[second])
+        if not any(case[first] == one and case[second] == other for case in cases)
+    }
+
+
+def test_every_two_values_of_two_parameters_appear_together(monkeypatch):
+    assert unpaired() == set()
+    assert len(quick(THREE, "mm")) == 8
+    monkeypatch.setattr(scenarios, "cover", lambda *args, pairs, **options: cover(*args, **options))
+    assert unpaired()
 
 
 @pytest.mark.parametrize(
@@ -65,7 +87,7 @@ def test_each_value_appears_on_targets_in_turn():
     [
         lambda rows: rows[1:],
         lambda rows: [(*row[:-1], rows[0][-1]) for row in rows],
-        lambda rows: [row for row in rows if row[1] != "fp16"],
+        lambda rows: [row for row in rows if row[2] != "fp16"],
     ],
     ids=["a row is lost", "one target only", "a dtype is lost"],
 )
@@ -74,11 +96,20 @@ def test_another_choice_is_seen(chosen, monkeypatch):
     assert faults()
 
 
-def test_one_target_alone_has_every_combination_with_every_kernel():
-    for name in CORE:
-        assert {tuple(combination) for _, _, _, *combination in quick(SCENE, name, (HOPPER,))} == {
-            (order, static) for order in "abcd" for static in (False, True)
-        }
+def test_one_target_alone_has_every_combination():
+    assert {tuple(combination) for _, _, _, *combination in quick(SCENE, "mm", (HOPPER,))} == {
+        (order, static) for order in "abcd" for static in (False, True)
+    }
+
+
+@pytest.mark.parametrize("name", ["addmm", "addmm_persistent_tma"])
+def test_a_kernel_with_the_code_of_another_has_one_case_where_that_one_is(name):
+    original = get(name).code_of
+    for operations, cases in (({"mm", "addmm"}, 1), ({"addmm"}, 4)):
+        scene = Scenario(where(operation=operations), {"order": "abcd"}, dtypes=("bf16",), configs=1)
+        assert scene.kernels(get(original)) == ("mm" in operations)
+        assert len(quick(scene, name)) == cases
+    assert len(quick(Scenario(every_kernel, {}, every_config=True), name)) > 1
 
 
 def test_a_kernel_beyond_the_core_is_on_one_target():

@@ -263,8 +263,11 @@ def test_a_pass_with_a_failing_check_is_not_believed(tmp_path):
 
 
 def test_records_of_two_stacks_in_one_side_are_told(tmp_path):
-    side = read_compared_run(written(tmp_path, record(), {**record("addmm"), "stack": {"triton": "3.9.0"}}))
-    assert side.mixed == ("stack",)
+    first = record()
+    other = {**record("addmm"), "stack": {**first["stack"], "triton": "3.9.0"}, "seed": 1}
+    side = read_compared_run(written(tmp_path, first, other))
+    assert side.mixed == ("seed (0, 1)", f"triton ({first['stack']['triton']}, 3.9.0)")
+    assert read_compared_run(written(tmp_path, first, record("addmm"))).mixed == ()
 
 
 def test_damaged_run_info_is_a_problem(tmp_path):

@@ -97,7 +97,7 @@ def warnings(baseline: ComparedRun, candidate: ComparedRun) -> list[str]:
         elif selected is not None and selected < len(side.records):
             texts.append(f"the {label}'s run selected {selected} cases; {len(side.records)} are recorded")
         if side.mixed:
-            texts.append(f"the {label}'s records are not all of one {', '.join(side.mixed)}")
+            texts.append(f"the {label}'s records are not all of one run; they differ in {', '.join(side.mixed)}")
     return texts
 
 

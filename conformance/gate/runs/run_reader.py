@@ -108,8 +108,8 @@ class ComparedRecords(Mapping[str, ComparedRecord]):
 class ComparedRun:
     """One side of a comparison, as found on disk. ``records`` are by case id; ``counts`` are the numbers of cases by
     status; ``run`` is None where there is no usable ``run.json``; ``problems`` are sentences about lines that could not
-    be used as they are, the first of ``problem_count``; ``mixed`` names what is not the same in all records:
-    stack, tier or seed."""
+    be used as they are, the first of ``problem_count``; ``mixed`` says what is not the same in all records,
+    such as "python (3.11.7, 3.12.3)": the tier, the seed or a part of the stack."""
 
     name: str
     records: ComparedRecords
@@ -290,7 +290,7 @@ class _Collector:
         self.tier: str | None = None
         self.seed: int | None = None
         self.problems = records.LineProblems()
-        self.mixed: set[str] = set()
+        self._mixed: dict[str, dict[str, None]] = {}
         for number, file in enumerate(files):
             self._read(number, file)
         for key in sorted(self._unsorted or ()):
@@ -309,7 +309,7 @@ class _Collector:
             seed=run.seed if run else self.seed,
             problems=tuple(self.problems.sentences),
             problem_count=self.problems.count,
-            mixed=tuple(sorted(self.mixed)),
+            mixed=tuple(f"{what} ({', '.join(values)})" for what, values in sorted(self._mixed.items())),
         )
 
     def _read(self, number: int, file: Path) -> None:
@@ -366,12 +366,12 @@ class _Collector:
         if self.stack is None:
             self.stack, self.tier, self.seed = stack, decoded.tier, decoded.seed
             self._raw_stack = decoded.stack.copy()
-        elif stack is not self.stack and stack != self.stack:
-            self.mixed.add("stack")
-        if decoded.tier != self.tier:
-            self.mixed.add("tier")
-        if decoded.seed != self.seed:
-            self.mixed.add("seed")
+        elif stack is not self.stack or (decoded.tier, decoded.seed) != (self.tier, self.seed):
+            first = {**self.stack, "tier": self.tier, "seed": self.seed}
+            this = {**(stack or {}), "tier": decoded.tier, "seed": decoded.seed}
+            for what in sorted(first | this):
+                if this.get(what) != first.get(what):
+                    self._mixed.setdefault(what, {str(first.get(what)): None})[str(this.get(what))] = None
 
 
 _PLACE = struct.Struct(">HQQB")
