@@ -345,7 +345,7 @@ def _quick_rows(scenario: Scenario, kernel: Kernel, taken: Sequence[Taken]) -> l
     )
     columns = ("target", "dtype", "config", *own, *scenario.rotate)
     chosen = [tuple(dict(zip(parameters, row, strict=True))[name] for name in columns) for row in covered]
-    original = own_kernels().get(kernel.code_of or "")
+    original = own_kernels().get(kernel.same_code_as or "")
     whole = kernel.core and (original is None or not scenario.kernels(original))
     if whole or scenario.every_config or scenario.every_target:
         return chosen

@@ -153,7 +153,7 @@ class Kernel(abc.ABC):
     core: bool = True
     #: the kernel of the core whose code it has but for the epilogue: of a test that takes both, the quick tier has one
     #: row with this one; None for code of its own
-    code_of: str | None = None
+    same_code_as: str | None = None
     #: whether the grid is min(SMs - carveout, tiles) and each program loops over tiles
     persistent: bool = False
     #: whether operands are loaded through tensor descriptors
