@@ -10,8 +10,8 @@ A test states what it is about and gets one case per row::
 * *quick*: every two values of two of the test's own parameters appear together, and so does every dtype, config (of a
   sample) and rotated value, each row on one target. There are at least as many rows as the longest of these lists has
   values. Targets take turns: each kernel of a test, and each test of a file, begins one target later. A kernel beyond
-  the core has one of the rows, which is also chosen in turn, and so has addmm in a test that has mm: their code
-  differs in the epilogue alone;
+  the core has one of the rows, which is also chosen in turn, and so has addmm where mm shows the same loop and the
+  test is about ``any_epilogue``;
 * *default*, on every target: each combination of the test's own parameters, and each rotated value, appears with every
   dtype. A kernel beyond the core has every two values of two parameters together, and each value with every width of
   dtype. Configs are the usual ones of their dtype (:func:`_usual`), the same for each test: what is compiled for one
@@ -68,6 +68,7 @@ class Scenario:
     configs: int | None = None
     every_config: bool | Collection[str] = False
     every_target: bool = False
+    any_epilogue: bool = False
     number: int = 0  # of scenarios before this one in its file
 
     def table(self, selection: Selection, arguments: Sequence[str]) -> CaseTable:
@@ -92,6 +93,7 @@ def scenario(
     configs: int | None = None,
     every_config: bool | Collection[str] = False,
     every_target: bool = False,
+    any_epilogue: bool = False,
     **parameters: Values,
 ) -> Callable[[Test], Test]:
     """Makes a test a scenario.
@@ -101,7 +103,9 @@ def scenario(
     takes, in the quick tier only, that many of each kernel's sample of configs: those of the smallest tiles, because
     they are interpreted. With ``every_config`` the configs are those of the sweep
     (:mod:`~conformance.cases.config_space`), each in every tier, or in the tiers that it names; with ``every_target``
-    the quick tier has each target that takes the dtypes. The rest are the test's own parameters: each a list of values,
+    the quick tier has each target that takes the dtypes. With ``any_epilogue`` the test is not about what a kernel does
+    with its products: of two kernels that differ in that alone the quick tier has one row with the second, addmm. The
+    rest are the test's own parameters: each a list of values,
     or a mapping from tier to the number of values, which are then numbers from 0, or a function that returns the values
     for a kernel.
     """
@@ -111,7 +115,9 @@ def scenario(
         if test.__name__ not in before:
             before.append(test.__name__)
         number = before.index(test.__name__)
-        cases = Scenario(kernels, parameters, rotate or {}, dtypes, configs, every_config, every_target, number)
+        cases = Scenario(
+            kernels, parameters, rotate or {}, dtypes, configs, every_config, every_target, any_epilogue, number
+        )
         setattr(test, ATTRIBUTE, cases)
         return test
 
@@ -316,8 +322,8 @@ OWN = "own parameters"
 
 def _quick_rows(scenario: Scenario, kernel: Kernel, taken: Sequence[Taken]) -> list[tuple[Any, ...]]:
     """A few rows in which every two values of two of the test's own parameters appear together, each with one target.
-    Of a kernel beyond the core, or with the code of another one of the test, one of them. The targets of installed
-    packages have rows of their own, and move no others."""
+    Of a kernel beyond the core, or of one whose loop another kernel of the test shows, one of them. The targets of
+    installed packages have rows of their own, and move no others."""
     theirs = [row for row in taken if from_elsewhere(row[2])]
     if theirs and len(theirs) < len(taken):
         ours = [row for row in taken if not from_elsewhere(row[2])]
@@ -345,9 +351,9 @@ def _quick_rows(scenario: Scenario, kernel: Kernel, taken: Sequence[Taken]) -> l
     )
     columns = ("target", "dtype", "config", *own, *scenario.rotate)
     chosen = [tuple(dict(zip(parameters, row, strict=True))[name] for name in columns) for row in covered]
-    original = own_kernels().get(kernel.same_code_as or "")
-    whole = kernel.core and (original is None or not scenario.kernels(original))
-    if whole or scenario.every_config or scenario.every_target:
+    original = own_kernels().get(kernel.same_loop_as or "")
+    shown = scenario.any_epilogue and original is not None and scenario.kernels(original)
+    if (kernel.core and not shown) or scenario.every_config or scenario.every_target:
         return chosen
     return [
         (in_turn([taker for *pair, taker in taken if pair == [dtype, config]], place)[0], dtype, config, *others)

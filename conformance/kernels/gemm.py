@@ -46,13 +46,13 @@ class GemmKernel(GemmFamily):
     more_dtypes: tuple[str, ...] = ()
 
     def __init__(
-        self, name: str, operation: str, table: str, dtypes: tuple[str, ...] = (), same_code_as: str | None = None
+        self, name: str, operation: str, table: str, dtypes: tuple[str, ...] = (), same_loop_as: str | None = None
     ) -> None:
         """``operation`` is the op of its problems, ``table`` the config table in ``conformance.heuristics``; without
-        ``dtypes`` it takes those of the operation. ``same_code_as``: see :class:`Kernel`."""
+        ``dtypes`` it takes those of the operation. ``same_loop_as``: see :class:`Kernel`."""
         self.name = name
         self.operations = frozenset({operation})
-        self.same_code_as = same_code_as
+        self.same_loop_as = same_loop_as
         self.dtypes = dtypes or (FP8 if operation == "scaled_mm" else FLOATS)
         self.table = table
         self.configs: tuple[AnyConfig, ...] = BASE.table(table)
@@ -302,6 +302,6 @@ class TunedMm(PointerGemm):
 
 KERNELS: tuple[GemmKernel, ...] = (
     TunedMm("mm", "mm", "mm"),
-    PointerGemm("addmm", "addmm", "mm", same_code_as="mm"),
+    PointerGemm("addmm", "addmm", "mm", same_loop_as="mm"),
     PointerGemm("scaled_mm", "scaled_mm", "scaled_mm"),
 )

@@ -151,9 +151,8 @@ class Kernel(abc.ABC):
     family: str
     #: whether the quick tier shows every two values of a suite's parameters with it, and not one row alone
     core: bool = True
-    #: the kernel of the core whose code it has but for the epilogue: of a test that takes both, the quick tier has one
-    #: row with this one; None for code of its own
-    same_code_as: str | None = None
+    #: the kernel of the core from which it differs in the epilogue alone; None for one with a loop of its own
+    same_loop_as: str | None = None
     #: whether the grid is min(SMs - carveout, tiles) and each program loops over tiles
     persistent: bool = False
     #: whether operands are loaded through tensor descriptors

@@ -202,6 +202,6 @@ def _undescribable(operand: Operand) -> Reason | None:
 
 KERNELS: tuple[PersistentTmaGemm, ...] = (
     PersistentTmaGemm("mm_persistent_tma", "mm", "persistent_mm"),
-    PersistentTmaGemm("addmm_persistent_tma", "addmm", "persistent_mm", same_code_as="mm_persistent_tma"),
+    PersistentTmaGemm("addmm_persistent_tma", "addmm", "persistent_mm", same_loop_as="mm_persistent_tma"),
     PersistentTmaGemm("scaled_mm_persistent_tma", "scaled_mm", "persistent_fp8"),
 )

@@ -91,13 +91,13 @@ def judge_even(conform, harness, recorder, kernel, target, dtype, config, aligne
     conform(kernel, problem, **run, fills=swept_fills(problem, harness.settings.tier), gauge=usual)
 
 
-@scenario(every_kernel, aligned=alignments, configs=1, every_config=CROSSED)
+@scenario(every_kernel, aligned=alignments, configs=1, every_config=CROSSED, any_epilogue=True)
 def test_even_sizes(conform, harness, recorder, kernel, target, dtype, config, aligned):
     """Sizes without a rest that the kernel learns at run time."""
     judge_even(conform, harness, recorder, kernel, target, dtype, config, aligned, static=False)
 
 
-@scenario(takes_constants, aligned=alignments, configs=1, every_config=CROSSED)
+@scenario(takes_constants, aligned=alignments, configs=1, every_config=CROSSED, any_epilogue=True)
 def test_even_constant_sizes(conform, harness, recorder, kernel, target, dtype, config, aligned):
     """Sizes without a rest that the compiler knows, so that the loop over K has no mask. A test of its own, so that
     each kernel has such a case in every tier."""

@@ -70,7 +70,7 @@ def _judge_three_shapes(harness, recorder, kernel, plans):
     recorder.verdict("specialisations", shapes == 3 and len(predicted) == len(compiled) == expected, text)
 
 
-@scenario(where(), size_class=list(CLASSES), configs=2)
+@scenario(where(), size_class=list(CLASSES), configs=2, any_epilogue=True)
 def test_one_compilation_serves_a_class(conform, harness, recorder, kernel, target, dtype, config, size_class):
     """Three shapes of one size class are right, and all come from one compilation, as predicted. In the quick tier
     one fill judges them, because sizes change what is read and written."""
@@ -107,7 +107,7 @@ def _moved(base, fields, more=0):
     return dataclasses.replace(problem, **pads)
 
 
-@scenario(where(descriptors=False, any_order=True), dtypes=("bf16",), configs=1, move=list(MOVES))
+@scenario(where(descriptors=False, any_order=True), dtypes=("bf16",), configs=1, move=list(MOVES), any_epilogue=True)
 def test_each_class_serves_three_shapes(harness, recorder, kernel, target, dtype, config, move):
     """A size of 1, other sizes, a misaligned pointer, a 64-bit stride: whatever the class, one compilation serves the
     shapes that differ in nothing else. Nothing is launched: operands with such strides would span the whole memory."""

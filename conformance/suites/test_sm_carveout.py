@@ -15,7 +15,7 @@ FILLS = {True: ("transparent", "randn"), False: ("randn",)}
 ASSUMED_SMS = 30
 
 
-@scenario(where(persistent=True), reserve=[None, 0, 27, "all-but-one"], configs=2)
+@scenario(where(persistent=True), reserve=[None, 0, 27, "all-but-one"], configs=2, any_epilogue=True)
 def test_grid_leaves_reserved_sms(conform, harness, recorder, kernel, target, dtype, config, reserve):
     """The grid that ran is min(SMs - carveout, tiles), and its bits are those of the grid without a carveout."""
     sms = target.limits.multiprocessors if harness.settings.has_gpu else ASSUMED_SMS

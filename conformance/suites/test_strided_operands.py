@@ -27,7 +27,11 @@ POINTER_VIEWS = {
 
 
 @scenario(
-    where(descriptors=False, any_order=True), view=list(POINTER_VIEWS), rotate={"static": [False, True]}, configs=4
+    where(descriptors=False, any_order=True),
+    view=list(POINTER_VIEWS),
+    rotate={"static": [False, True]},
+    configs=4,
+    any_epilogue=True,
 )
 def test_pointer_views(conform, harness, kernel, target, dtype, config, view, static):
     """Any strides: padded, transposed, with gaps between elements, not aligned."""
@@ -45,6 +49,7 @@ DESCRIPTOR_ORDERS = {"row-row": ("row", "row"), "col-col": ("col", "col"), "row-
     view=list(DESCRIPTOR_ORDERS),
     rotate={"padded": ["all", "a", "b", "out"], "tma_store": [False, True], "descriptors": ["device", "host"]},
     configs=2,
+    any_epilogue=True,
 )
 def test_padded_pitches(conform, harness, kernel, target, dtype, config, view, padded, tma_store, descriptors):
     """The pitch is the leading stride, not the extent: each operand padded alone and all together, in each order."""

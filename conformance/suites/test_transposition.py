@@ -8,7 +8,7 @@ from conformance.problems import Layout
 ORDERS = [("row", "row"), ("row", "col"), ("col", "row"), ("col", "col")]
 
 
-@scenario(where(descriptors=False, any_order=True), order=ORDERS, static=[False, True], configs=2)
+@scenario(where(descriptors=False, any_order=True), order=ORDERS, static=[False, True], configs=2, any_epilogue=True)
 def test_transposed_operands(conform, kernel, target, dtype, config, order, static):
     """A and B in both orders, odd sizes, so that no dimension is a multiple of a tile or of 16."""
     a, b = (Layout(name) for name in order)
@@ -23,6 +23,7 @@ def test_transposed_operands(conform, kernel, target, dtype, config, order, stat
     tma_store=[False, True],
     rotate={"descriptors": ["device", "host"], "flatten": [False, True]},
     configs=2,
+    any_epilogue=True,
 )
 def test_transposed_descriptors(conform, kernel, target, dtype, config, order, static, tma_store, descriptors, flatten):
     """The same through descriptors; three programs share the tiles, so that each computes more than one."""

@@ -27,7 +27,7 @@ from tests.planted.planted_kernels import planted
 TARGETS = compile_targets()
 HOPPER = TARGETS[0]
 SCENE = Scenario(where(any_order=True, persistent=False), {"order": "abcd", "static": [False, True]})
-CORE = ["mm"]
+CORE = [name for name, kernel in catalogue().items() if SCENE.kernels(kernel) and kernel.core]
 #: A test with three parameters of its own.
 THREE = Scenario(
     where(name="mm"), {"order": "abcd", "static": [False, True], "store": [False, True]}, dtypes=("bf16",), configs=1
@@ -61,6 +61,7 @@ def faults():
 
 
 def test_each_value_appears_on_targets_in_turn():
+    assert len(CORE) == 2
     assert faults() == []
 
 
@@ -96,20 +97,21 @@ def test_another_choice_is_seen(chosen, monkeypatch):
     assert faults()
 
 
-def test_one_target_alone_has_every_combination():
-    assert {tuple(combination) for _, _, _, *combination in quick(SCENE, "mm", (HOPPER,))} == {
-        (order, static) for order in "abcd" for static in (False, True)
-    }
+def test_one_target_alone_has_every_combination_with_every_kernel():
+    for name in CORE:
+        assert {tuple(combination) for _, _, _, *combination in quick(SCENE, name, (HOPPER,))} == {
+            (order, static) for order in "abcd" for static in (False, True)
+        }
 
 
 @pytest.mark.parametrize("name", ["addmm", "addmm_persistent_tma"])
-def test_a_kernel_with_the_code_of_another_has_one_case_where_that_one_is(name):
-    original = get(name).same_code_as
-    for operations, cases in (({"mm", "addmm"}, 1), ({"addmm"}, 4)):
-        scene = Scenario(where(operation=operations), {"order": "abcd"}, dtypes=("bf16",), configs=1)
-        assert scene.kernels(get(original)) == ("mm" in operations)
+def test_a_kernel_with_the_loop_of_another_has_one_case_where_that_one_shows_it(name):
+    assert get(get(name).same_loop_as).core
+    both, alone = (where(operation=operations) for operations in ({"mm", "addmm"}, {"addmm"}))
+    for kernels, any_epilogue, cases in ((both, True, 1), (both, False, 4), (alone, True, 4)):
+        scene = Scenario(kernels, {"order": "abcd"}, dtypes=("bf16",), configs=1, any_epilogue=any_epilogue)
         assert len(quick(scene, name)) == cases
-    assert len(quick(Scenario(every_kernel, {}, every_config=True), name)) > 1
+    assert len(quick(Scenario(every_kernel, {}, every_config=True, any_epilogue=True), name)) > 1
 
 
 def test_a_kernel_beyond_the_core_is_on_one_target():
