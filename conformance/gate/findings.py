@@ -123,7 +123,7 @@ class Finding:
     diagnosis without what is only this case's. ``before`` and ``after`` are what differs, for people; ``ratio`` is
     after / before where both are numbers, and the first is not 0. ``from_zero`` is the figure that there is now where
     there was none, in its unit; 0 elsewhere. ``minor``: a warning although the kind is a regression, because it is
-    small or cost no time."""
+    small or cost no time. ``newly_fails``: the case fails by this alone, and did not in the baseline."""
 
     kind: Kind
     case: str
@@ -136,6 +136,7 @@ class Finding:
     detail: str = ""
     from_zero: float = 0.0
     minor: bool = False
+    newly_fails: bool = False
 
     @property
     def severity(self) -> Severity:

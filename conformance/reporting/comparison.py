@@ -99,7 +99,10 @@ def render_terminal(comparison: Comparison) -> str:
     for severity, groups in _by_severity(comparison):
         blocks.append(f"{_TITLES[severity]}\n" + "\n".join(_text_group(group) for group in groups[:GROUPS_SHOWN]))
         if len(groups) > GROUPS_SHOWN:
-            blocks.append(f"... and {_many(len(groups) - GROUPS_SHOWN, 'more group')}: --json has all of them")
+            kinds = Counter(group.kind.value for group in groups[GROUPS_SHOWN:])
+            which = ", ".join(f"{kind} {number}" for kind, number in kinds.items())
+            rest = f"{_many(len(groups) - GROUPS_SHOWN, 'more group')} of {_TITLES[severity].lower()} ({which})"
+            blocks.append(f"... and {rest}: --json has all of them")
     return "\n\n".join([*blocks, *([WHERE_ALL_IS] if comparison.groups else [])])
 
 
@@ -136,7 +139,8 @@ def _reach(comparison: Comparison) -> list[str]:
     scope = comparison.scope
     proven = [] if comparison.safe else ["; ".join(proof(scope))]
     no_device = NO_DEVICE if scope.judged and DEVICE not in scope.levels else ""
-    facts = [no_device, _other_device(comparison), refused(scope), _by_target(comparison), _rules(comparison)]
+    by_target = _by_target(comparison)
+    facts = [no_device, _other_device(comparison), refused(scope), by_target, _rules(comparison), _fail(comparison)]
     return [*proven, *filter(None, facts)]
 
 
@@ -159,6 +163,21 @@ def _rules(comparison: Comparison) -> str:
     }
     texts = [rule.format(**limits) for kind, rule in rules.items() if kind in kinds and limits]
     return f"a regression is {' or '.join(texts)}; what is less warns" if texts else ""
+
+
+def _fail(comparison: Comparison) -> str:
+    """Which cases fail newly although what they fail by only warns; empty if there is none."""
+    failing = [
+        f"{clean(finding.case)} ({group.kind.value})"
+        for group in comparison.groups
+        if group.severity is Severity.WARNING
+        for finding in group.findings
+        if finding.newly_fails
+    ]
+    if not failing:
+        return ""
+    more = f" and {len(failing) - CASES_SHOWN} more" if len(failing) > CASES_SHOWN else ""
+    return f"newly failing by what only warns: {', '.join(failing[:CASES_SHOWN])}{more}"
 
 
 def _by_target(comparison: Comparison) -> str:
@@ -240,7 +259,7 @@ def _version(value: object) -> str:
 
 
 def summary_line(group: Group) -> str:
-    """What the group covers: how many cases, those of each kernel, the targets, the typical and the worst ratio."""
+    """What the group covers: how many cases, those of each kernel, the targets, the typical ratio and the farthest."""
     kernels = Counter(finding.kernel or "(no kernel)" for finding in group.findings)
     most = sorted(kernels.items(), key=lambda item: (-item[1], item[0]))
     more = f" and {len(most) - 4} more kernels" if len(most) > 4 else ""
@@ -251,8 +270,9 @@ def summary_line(group: Group) -> str:
         parts.append(f"on {', '.join(targets[:6])}")
     ratios = [finding.ratio for finding in group.findings if finding.ratio]
     if ratios:
-        worst = max(ratios, key=lambda ratio: max(ratio, 1 / ratio))
-        parts.append(f"median x{median(ratios):.3g}, worst x{worst:.3g}" if cases > 1 else f"x{worst:.3g}")
+        end = max(ratios, key=lambda ratio: max(ratio, 1 / ratio))
+        which = "best" if group.severity is Severity.INFO else "worst"
+        parts.append(f"median x{median(ratios):.3g}, {which} x{end:.3g}" if cases > 1 else f"x{end:.3g}")
     from_zero = sum(finding.from_zero > 0 for finding in group.findings)
     if from_zero:
         parts.append(f"{from_zero} from none")

@@ -303,6 +303,12 @@ def test_markdown_fits_a_comment_and_counts_what_is_left_out(tmp_path):
     assert text.count("</details>") == shown > 20
 
 
+def test_text_says_of_which_kinds_the_groups_are_that_it_leaves_out(tmp_path):
+    comparison = compare(*many_groups(tmp_path, 45))
+    assert "... and 5 more groups of regressions (NEW_FAIL 5): --json has all of them" in render_terminal(comparison)
+    assert "more group" not in render_terminal(compare(*many_groups(tmp_path, 40)))
+
+
 def test_ten_annotations_of_a_level_and_the_last_counts_the_rest(tmp_path):
     lines = github.annotation_lines(compare(*many_groups(tmp_path, 15)))
     assert len(lines) == 10

@@ -829,8 +829,20 @@ def test_a_finding_by_which_its_case_fails_says_so(compared):
     comparison = compared(changed(baseline, lambda one: spilled(one, 512), kernel="mm"), baseline)
     assert kinds(comparison) == {"MORE_SPILLS": 8}
     assert {one.detail for one in comparison.groups[0].findings} == {"the case fails by this now"}
+    assert "newly failing" not in render_terminal(comparison), "a regression is shown anyway"
     passing = changed(baseline, observing("resources", spills=512), kernel="mm")
     assert {one.detail for one in compared(passing, baseline).groups[0].findings} == {""}
+
+
+def test_cases_that_fail_by_what_only_warns_are_named_at_the_top(compared):
+    baseline = using("sm_90", spills=104)
+    comparison = compared(changed(baseline, lambda one: spilled(one, 112), kernel="mm"), baseline)
+    first = sorted(one.case for one in comparison.groups[0].findings)[0]
+    line = next(line for line in render_terminal(comparison).splitlines() if line.startswith("newly failing"))
+    assert line.startswith(f"newly failing by what only warns: {first} (MORE_SPILLS), ")
+    assert line.endswith(" and 3 more")
+    same = changed(baseline, lambda one: spilled(one, 104), kernel="mm")
+    assert "newly failing" not in render_terminal(compared(same, same))
 
 
 #: The run with room for four blocks, of which there are two when a block has twice as many threads.

@@ -97,7 +97,10 @@ def warnings(baseline: ComparedRun, candidate: ComparedRun) -> list[str]:
         elif selected is not None and selected < len(side.records):
             texts.append(f"the {label}'s run selected {selected} cases; {len(side.records)} are recorded")
         if side.mixed:
-            texts.append(f"the {label}'s records are not all of one run; they differ in {', '.join(side.mixed)}")
+            texts.append(
+                f"the {label}'s records are of several runs, which differ in {', '.join(side.mixed)}: "
+                "a finding may come from that, not from the candidate"
+            )
     return texts
 
 

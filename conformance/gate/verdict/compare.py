@@ -157,10 +157,11 @@ def _beside(code: list[Finding], after: ComparedRecord, became: Finding) -> Find
 
 
 def _failing(one: Finding, after: ComparedRecord) -> Finding:
-    """``one``, which says so if a check fails by it and its texts do not show that."""
-    if one.after == "fail" or all(kind_of_check(check) is not one.kind for check, _ in after.failing):
+    """``one``, marked if a check fails by it, and in words where its texts do not show that."""
+    if all(kind_of_check(check) is not one.kind for check, _ in after.failing):
         return one
-    return replace(one, detail="; ".join(filter(None, (one.detail, "the case fails by this now"))))
+    text = "" if one.after == "fail" else "the case fails by this now"
+    return replace(one, detail="; ".join(filter(None, (one.detail, text))), newly_fails=True)
 
 
 def _worse(
