@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -158,3 +159,34 @@ def fail(one: Record, check: str, text: str, status: str = "fail") -> None:
     else:
         one["verdicts"].append({"check": check, "passed": False, "text": text, "details": {}})
     one["diagnosis"] = f"{check}: {text}"
+
+
+def kinds(comparison: Comparison) -> dict[str, int]:
+    """How many findings there are of each kind."""
+    return dict(Counter(finding.kind.value for group in comparison.groups for finding in group.findings))
+
+
+def observing(part: str, **figures: object) -> Callable[[Record], None]:
+    """Changes figures that were observed of a case."""
+    return lambda one: one["observed"][part].update(figures)
+
+
+def failing(check: str, text: str) -> Callable[[Record], None]:
+    """Makes a check of a case fail."""
+    return lambda one: fail(one, check, text)
+
+
+def timed(factor: float) -> Callable[[Record], None]:
+    """Makes all times of a case ``factor`` times as long."""
+
+    def change(one: Record) -> None:
+        run = one["observed"]["run"]
+        run["us"] *= factor
+        run["samples_us"] = [value * factor for value in run["samples_us"]]
+
+    return change
+
+
+#: What a run without a fault records, and the eight cases of one kernel on one target in it.
+BASE = run_of_all()
+KERNEL = {"kernel": "mm", "target": "sm_90"}
