@@ -33,6 +33,16 @@ NO_DEVICE = "nothing was run on a device: no time and no result of the hardware 
 WHERE_ALL_IS = (
     "The page (report.html of a gate, --html FILE of a comparison) lists every case, with the code that changed."
 )
+#: Kinds of which the figure farthest from the baseline's is the best.
+_BETTER = {
+    Kind.FEWER_SPILLS,
+    Kind.MORE_OCCUPANCY,
+    Kind.LESS_SHARED_MEMORY,
+    Kind.FEWER_REGISTERS,
+    Kind.SMALLER_CODE,
+    Kind.FASTER_COMPILE,
+    Kind.FASTER,
+}
 _TITLES = {Severity.REGRESSION: "Regressions", Severity.WARNING: "Warnings", Severity.INFO: "For the record"}
 
 
@@ -271,7 +281,7 @@ def summary_line(group: Group) -> str:
     ratios = [finding.ratio for finding in group.findings if finding.ratio]
     if ratios:
         end = max(ratios, key=lambda ratio: max(ratio, 1 / ratio))
-        which = "best" if group.severity is Severity.INFO else "worst"
+        which = "best" if group.kind in _BETTER else "worst"
         parts.append(f"median x{median(ratios):.3g}, {which} x{end:.3g}" if cases > 1 else f"x{end:.3g}")
     from_zero = sum(finding.from_zero > 0 for finding in group.findings)
     if from_zero:

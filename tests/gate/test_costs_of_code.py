@@ -258,6 +258,12 @@ def test_what_grew_from_zero_comes_first_and_the_costliest_group_before_the_larg
     assert [one.after for one in groups[2].findings][:2] == ["900 bytes spilled", "200 bytes spilled"]
 
 
+def test_the_ratio_at_the_end_is_the_best_of_a_gain_and_the_worst_of_a_loss(compared):
+    fewer, more = using("sm_90", spills=100), using("sm_90", spills=400)
+    assert "median x0.25, best x0.25" in summary_line(compared(fewer, more).groups[0])
+    assert "median x4, worst x4" in summary_line(compared(more, fewer).groups[0])
+
+
 def test_warnings_of_a_kind_are_a_group_of_their_own(compared):
     counts = iter([8, 8, 200, 8, 8, 8, 8, 8])
     baseline = using("sm_90")
