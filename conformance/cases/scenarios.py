@@ -105,9 +105,8 @@ def scenario(
     (:mod:`~conformance.cases.config_space`), each in every tier, or in the tiers that it names; with ``every_target``
     the quick tier has each target that takes the dtypes. With ``any_epilogue`` the test is not about what a kernel does
     with its products: of two kernels that differ in that alone the quick tier has one row with the second, addmm. The
-    rest are the test's own parameters: each a list of values,
-    or a mapping from tier to the number of values, which are then numbers from 0, or a function that returns the values
-    for a kernel.
+    rest are the test's own parameters: each a list of values, or a mapping from tier to the number of values, which are
+    then numbers from 0, or a function that returns the values for a kernel.
     """
 
     def decorate(test: Test) -> Test:
@@ -327,10 +326,7 @@ def _quick_rows(scenario: Scenario, kernel: Kernel, taken: Sequence[Taken]) -> l
     theirs = [row for row in taken if from_elsewhere(row[2])]
     if theirs and len(theirs) < len(taken):
         ours = [row for row in taken if not from_elsewhere(row[2])]
-        return [
-            *_quick_rows(scenario, kernel, ours),
-            *_quick_rows(scenario, kernel, theirs),
-        ]
+        return [*_quick_rows(scenario, kernel, ours), *_quick_rows(scenario, kernel, theirs)]
     # Kernels from elsewhere do not count, and a new one of ours comes last: neither moves the others here.
     peers = [known.name for known in own_kernels().values() if scenario.kernels(known)]
     place = (peers.index(kernel.name) if kernel.name in peers else len(peers)) + scenario.number

@@ -150,7 +150,14 @@ def _reach(comparison: Comparison) -> list[str]:
     proven = [] if comparison.safe else ["; ".join(proof(scope))]
     no_device = NO_DEVICE if scope.judged and DEVICE not in scope.levels else ""
     by_target = _by_target(comparison)
-    facts = [no_device, _other_device(comparison), refused(scope), by_target, _rules(comparison), _fail(comparison)]
+    facts = [
+        no_device,
+        _other_device(comparison),
+        refused(scope),
+        by_target,
+        _rules(comparison),
+        _newly_failing(comparison),
+    ]
     return [*proven, *filter(None, facts)]
 
 
@@ -175,7 +182,7 @@ def _rules(comparison: Comparison) -> str:
     return f"a regression is {' or '.join(texts)}; what is less warns" if texts else ""
 
 
-def _fail(comparison: Comparison) -> str:
+def _newly_failing(comparison: Comparison) -> str:
     """Which cases fail newly although what they fail by only warns; empty if there is none."""
     failing = [
         f"{clean(finding.case)} ({group.kind.value})"

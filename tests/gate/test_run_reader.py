@@ -270,6 +270,19 @@ def test_records_of_two_stacks_in_one_side_are_told(tmp_path):
     assert read_compared_run(written(tmp_path, first, record("addmm"))).mixed == ()
 
 
+def test_what_records_differ_in_is_told_in_short(tmp_path):
+    """However many values there are, and whatever somebody wrote into a stack."""
+    lines = [record()]
+    for number in range(20):
+        stack = {**lines[0]["stack"], "triton": f"3.{number}", f"{number}{'x' * 500}": "y" * 500}
+        lines.append({**record(f"addmm{number}"), "stack": stack})
+    mixed = read_compared_run(written(tmp_path, *lines)).mixed
+    assert len(mixed) == 8
+    assert all(len(text) < 8 * 90 and text.count(",") <= 8 for text in mixed)
+    (triton,) = [text for text in mixed if text.startswith("triton")]
+    assert triton.endswith("3.6, ...)")
+
+
 def test_damaged_run_info_is_a_problem(tmp_path):
     folder = write_run(tmp_path / "run", [record()])
     without_end = folder.joinpath("run.json").read_text().replace('"wall_s": 10.0', f'"wall_s": 1{"0" * 400}')

@@ -38,6 +38,9 @@ WORST = (
 
 #: Characters of a reason's sentence that are kept.
 DETAIL_LIMIT = 500
+#: In how many things records are said to differ, by how many values each, and of how many characters, at most.
+MIXED_SHOWN = 8
+MIXED_CHARACTERS = 80
 
 
 class ComparedRecord(msgspec.Struct, frozen=True, gc=False):
@@ -371,7 +374,16 @@ class _Collector:
             this = {**(stack or {}), "tier": decoded.tier, "seed": decoded.seed}
             for what in sorted(first | this):
                 if this.get(what) != first.get(what):
-                    self._mixed.setdefault(what, {str(first.get(what)): None})[str(this.get(what))] = None
+                    self._note_difference(what[:MIXED_CHARACTERS], first.get(what), this.get(what))
+
+    def _note_difference(self, what: str, *values: object) -> None:
+        """Notes that records differ in ``what``: the first few values of the first few names."""
+        if what in self._mixed or len(self._mixed) < MIXED_SHOWN:
+            noted = self._mixed.setdefault(what, {})
+            for value in values:
+                text = str(value)[:MIXED_CHARACTERS]
+                if text not in noted:
+                    noted[text if len(noted) < MIXED_SHOWN else "..."] = None
 
 
 _PLACE = struct.Struct(">HQQB")
