@@ -27,9 +27,10 @@ lint: $(VENV)/developing
 docs: $(VENV)/developing
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+# Bytecode is made by the first import of a module: most of torch is never imported.
 $(VENV)/installed: constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[stack,evidence]"
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[stack,evidence]"
 	touch $@
 
 # What only the work on the harness needs.
