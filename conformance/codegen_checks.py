@@ -99,11 +99,11 @@ EVIDENCE: dict[str, dict[Feature, tuple[Evidence, ...]]] = {
         TMA_LOAD: (
             # shared::cluster up to Triton 3.6, shared::cta later
             Evidence("ptx", r"CHECK: {{^cp\.async\.bulk\.tensor\.[1-5]d\.shared::(cluster|cta)\.global\b}}"),
-            Evidence("ttir", r"CHECK: {{\btt\.descriptor_(load|gather)\b}}"),
+            Evidence("ttir", r"CHECK: {{\btt\.(experimental_)?descriptor_(load|gather)\b}}"),
         ),
         TMA_STORE: (
             Evidence("ptx", r"CHECK: {{^cp\.async\.bulk\.tensor\.[1-5]d\.global\.shared::cta\b}}"),
-            Evidence("ttir", r"CHECK: {{\btt\.descriptor_(store|scatter)\b}}"),
+            Evidence("ttir", r"CHECK: {{\btt\.(experimental_)?descriptor_(store|scatter)\b}}"),
         ),
         POINTER_LOAD: (
             Evidence("ttir", r"CHECK: {{\btt\.load\b}}"),
@@ -116,12 +116,12 @@ EVIDENCE: dict[str, dict[Feature, tuple[Evidence, ...]]] = {
         TENSOR_DESCRIPTOR: (Evidence("ttir", r"CHECK: {{!tt\.tensordesc<}}"),),
         ASYNC_COPY: (
             Evidence("ptx", r"CHECK: {{^cp\.async\.c[ag]\.shared\b}}"),
-            Evidence("ttgir", r"CHECK: {{\bttg\.async_copy_global_to_local\b}}"),
+            Evidence("ttgir", r"CHECK: {{\b(ttg|triton_gpu)\.async_copy_global_to_local\b}}"),
         ),
         MMA: (Evidence("ptx", r"CHECK: {{^mma\.sync\.aligned\b}}"),),
         WGMMA: (
             Evidence("ptx", r"CHECK: {{^wgmma\.mma_async\.sync\b}}"),
-            Evidence("ttgir", r"CHECK: {{\bttng\.warp_group_dot\b}}"),
+            Evidence("ttgir", r"CHECK: {{\b(ttng|triton_nvidia_gpu)\.warp_group_dot\b}}"),
         ),
         TCGEN05: (
             Evidence("ptx", r"CHECK: {{^tcgen05\.mma\b}}"),
@@ -133,11 +133,11 @@ EVIDENCE: dict[str, dict[Feature, tuple[Evidence, ...]]] = {
     "amd": {
         TMA_LOAD: (
             Evidence("amdgcn", r"CHECK: {{^tensor_load_to_lds\b}}"),
-            Evidence("ttir", r"CHECK: {{\btt\.descriptor_(load|gather)\b}}"),
+            Evidence("ttir", r"CHECK: {{\btt\.(experimental_)?descriptor_(load|gather)\b}}"),
         ),
         TMA_STORE: (
             Evidence("amdgcn", r"CHECK: {{^tensor_store_from_lds\b}}"),
-            Evidence("ttir", r"CHECK: {{\btt\.descriptor_(store|scatter)\b}}"),
+            Evidence("ttir", r"CHECK: {{\btt\.(experimental_)?descriptor_(store|scatter)\b}}"),
         ),
         POINTER_LOAD: (
             Evidence("ttir", r"CHECK: {{\btt\.load\b}}"),
@@ -164,10 +164,25 @@ EVIDENCE: dict[str, dict[Feature, tuple[Evidence, ...]]] = {
 ANY_VENDOR: dict[Feature, tuple[Evidence, ...]] = {
     POINTER_LOAD: (Evidence("ttir", r"CHECK: {{\btt\.load\b}}"),),
     POINTER_STORE: (Evidence("ttir", r"CHECK: {{\btt\.store\b}}"),),
-    TMA_LOAD: (Evidence("ttir", r"CHECK: {{\btt\.descriptor_(load|gather)\b}}"),),
-    TMA_STORE: (Evidence("ttir", r"CHECK: {{\btt\.descriptor_(store|scatter)\b}}"),),
+    TMA_LOAD: (Evidence("ttir", r"CHECK: {{\btt\.(experimental_)?descriptor_(load|gather)\b}}"),),
+    TMA_STORE: (Evidence("ttir", r"CHECK: {{\btt\.(experimental_)?descriptor_(store|scatter)\b}}"),),
     TENSOR_DESCRIPTOR: (Evidence("ttir", r"CHECK: {{!tt\.tensordesc<}}"),),
 }
+
+
+#: Is looked for only where a kernel asks. Triton 3.2 and 3.3 name the operation alike in TTIR, and in TTGIR by their
+#: dialects.
+TENSORMAP = Feature(
+    "TENSORMAP",
+    "fills the copy unit's descriptors itself, and fences them",
+    {
+        "nvidia": (
+            Evidence("ptx", r"CHECK: {{^tensormap\.replace\.tile\.global_address\b}}"),
+            Evidence("ptx", r"CHECK: {{^fence\.proxy\.tensormap::generic\.acquire\b}}"),
+            Evidence("ttgir", r"CHECK: {{\b(tt\.experimental_|ttng\.)tensormap_create\b}}"),
+        )
+    },
+)
 
 
 def evidence_of(feature: Feature, vendor: str) -> tuple[Evidence, ...]:

@@ -67,9 +67,9 @@ class Architecture:
     ``shared_memory``: bytes (LDS) that one block may ask for, from the CUDA programming guide's technical
     specifications per compute capability and the CDNA3, CDNA4 and RDNA4 ISA guides (gfx1250: LLVM's AMDGPU target).
     ``multiprocessors``: SMs or compute units of the product, which sets the grid of a persistent kernel.
-    ``threads``: the most that one multiprocessor holds (CUDA programming guide). ``claims``: the profiles of
-    ``data/profiles.toml`` that it claims. ``inductor``: without a device, Inductor generates code for it although no
-    target was asked for.
+    ``threads``: the most that one multiprocessor holds (CUDA programming guide; AMD: what HIP reports). ``claims``: the
+    profiles of ``data/profiles.toml`` that it claims. ``inductor``: without a device, Inductor generates code for it
+    although no target was asked for.
     """
 
     backend: str
@@ -91,8 +91,8 @@ KNOWN: tuple[Architecture, ...] = (
     Architecture("cuda", 100, "NVIDIA B200", 227 * KIB, 148, 2048, BLACKWELL, ("nvidia-blackwell",), inductor=True),
     Architecture("cuda", 103, "NVIDIA B300", 227 * KIB, 148, 2048, BLACKWELL, ("nvidia-blackwell",)),
     Architecture("cuda", 120, "NVIDIA RTX 5090", 99 * KIB, 170, 1536, BLACKWELL_RTX, ("nvidia-blackwell-rtx",)),
-    Architecture("hip", "gfx942", "AMD MI300X", 64 * KIB, 304, unit=AMD, claims=("amd-cdna3",)),
-    Architecture("hip", "gfx950", "AMD MI355X", 160 * KIB, 256, unit=AMD, claims=("amd-cdna4",)),
+    Architecture("hip", "gfx942", "AMD MI300X", 64 * KIB, 304, 2048, AMD, ("amd-cdna3",), inductor=True),
+    Architecture("hip", "gfx950", "AMD MI355X", 160 * KIB, 256, 2048, AMD, ("amd-cdna4",), inductor=True),
     Architecture("hip", "gfx1250", "AMD gfx1250", 320 * KIB, None, unit=AMD, claims=("amd-gfx1250",)),
     Architecture("hip", "gfx1201", "AMD RX 9070 XT", 64 * KIB, 64, unit=AMD, claims=("amd-rdna4",)),
 )
@@ -244,7 +244,8 @@ def from_elsewhere(target: Target) -> bool:
 
 
 def find(spec: str) -> Target:
-    """The target that ``spec`` names: "sm_90", "cuda:90", "gfx942", "hip:gfx942", "device" or "device:1".
+    """The target that ``spec`` names: "sm_90", "cuda:90", "gfx942", "hip:gfx942", "device", "device:1", or
+    "gfx1250:256" for a target whose number of multiprocessors is not known, of which 256 are assumed.
 
     Raises LookupError when there is no such target, saying what exists and why this one does not.
     """
@@ -257,17 +258,26 @@ def find(spec: str) -> Target:
                 f"target {spec!r}: this machine has {len(present)} device(s); use 'device:<index>' below that"
             )
         return present[index]
-    name = f"sm_{number}" if word == "cuda" else number if word == "hip" else spec
+    name = f"sm_{number}" if word == "cuda" else number if word == "hip" else word
     offered = compile_targets()
     for target in offered:
         if target.id == name:
-            return target
+            return target if word != name or not number else _assuming(target, spec, number)
     reason = unavailable_targets().get(name)
     why = f" ({reason.detail})" if reason else ""
     raise LookupError(
         f"target {spec!r} is not available{why}: use one of {', '.join(target.id for target in offered)}"
         " or 'device:<index>'"
     )
+
+
+def _assuming(target: Target, spec: str, multiprocessors: str) -> Target:
+    """``target`` with a number of multiprocessors that is only assumed."""
+    if not multiprocessors.isdigit() or multiprocessors == "0":
+        raise LookupError(f"target {spec!r}: a number of multiprocessors is required after the ':'")
+    if target.multiprocessors is not None:
+        raise LookupError(f"target {spec!r}: {target.id} has {target.multiprocessors} multiprocessors: leave ':' out")
+    return replace(target, multiprocessors=int(multiprocessors))
 
 
 # --- what exists ------------------------------------------------------------------------------------------------------
@@ -364,9 +374,12 @@ def _ptxas_lacks(arch: int) -> str | None:
 def assembler(arch: int) -> Path | None:
     """The ptxas that the installed Triton calls for ``arch``: since 3.6 it brings two, and releases differ in which
     serves what."""
-    called = importlib.import_module("triton.backends.nvidia.compiler").get_ptxas
+    compiler = importlib.import_module("triton.backends.nvidia.compiler")
     try:
-        return Path((called(arch) if inspect.signature(called).parameters else called()).path)
+        if not hasattr(compiler, "get_ptxas"):  # Triton 3.2 has one assembler for all
+            return Path(compiler._path_to_binary("ptxas")[0])
+        tool = compiler.get_ptxas(*[arch][: len(inspect.signature(compiler.get_ptxas).parameters)])
+        return Path(tool.path if hasattr(tool, "path") else tool[0])
     except RuntimeError:  # there is none
         return None
 
@@ -490,6 +503,19 @@ def _warp_specialization(target: Target) -> tuple[bool, str]:
     return _arch(target) >= 90, "tl.range(warp_specialize=True) takes effect on NVIDIA from sm_90 on"
 
 
+def _constant_argument(target: Target) -> tuple[bool, str]:
+    """Up to Triton 3.2 only a parameter that is annotated so can be a constant."""
+    only_annotated = hasattr(importlib.import_module("triton.runtime.jit"), "compute_spec_key")
+    takes = "no parameter but one annotated so" if only_annotated else "every parameter"
+    return not only_annotated, f"in the installed Triton {takes} takes a tl.constexpr"
+
+
+def _constant_item(target: Target) -> tuple[bool, str]:
+    """Whether code can take one item of a tuple that is a constant."""
+    has = hasattr(importlib.import_module("triton.language").constexpr, "__getitem__")
+    return has, f"in the installed Triton a tl.constexpr has {'' if has else 'no '}items"
+
+
 _PREDICATES: dict[str, _Predicate] = {
     "fp16": _hardware(lambda t: True, "fp16 matrix products"),
     "bf16": _hardware(lambda t: t.vendor != "nvidia" or _arch(t) >= 80, "bf16 matrix products (NVIDIA from sm_80 on)"),
@@ -499,12 +525,19 @@ _PREDICATES: dict[str, _Predicate] = {
     "e5m2": _listed("supported_fp8_dtypes", "fp8e5"),
     "tensor-descriptor": _descriptor("triton.language", "make_tensor_descriptor"),
     "host-descriptor": _descriptor("triton.tools.tensor_descriptor", "TensorDescriptor"),
+    "host-tensormap": lambda target: _importable("triton.language", "_experimental_descriptor_load"),
+    "device-tensormap": lambda target: _importable(
+        "triton.language.extra.cuda", "experimental_device_tensormap_create2d"
+    ),
+    "experimental-descriptor": lambda target: _importable("triton.language", "_experimental_make_tensor_descriptor"),
     "tma": _hardware(lambda t: _arch(t) >= 90, "a tensor memory accelerator (NVIDIA from sm_90 on)"),
     "wgmma": _hardware(lambda t: _arch(t) == 90, "wgmma (sm_90 only)"),
     "tcgen05": _hardware(lambda t: t.vendor == "nvidia" and _has_tcgen05(t.arch), "tcgen05 (sm_100 to sm_110)"),
     "mfma": _hardware(lambda t: t.vendor == "amd" and str(t.arch).startswith("gfx9"), "MFMA (AMD gfx9)"),
     "wmma": _hardware(lambda t: t.vendor == "amd" and str(t.arch)[:5] in ("gfx11", "gfx12"), "WMMA (gfx11, gfx12)"),
     "warp-specialization": _warp_specialization,
+    "constant-argument": _constant_argument,
+    "constant-item": _constant_item,
 }
 
 

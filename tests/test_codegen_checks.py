@@ -156,6 +156,8 @@ SPELLINGS = [
     ("nvidia", MMA, "ptx", "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 { %r1 }, { %r2 };"),
     ("nvidia", TENSOR_DESCRIPTOR, "ttir", "%a: !tt.tensordesc<tensor<64x64xbf16>>"),
     ("nvidia", TENSOR_DESCRIPTOR, "ttir", "%a: !tt.tensordesc<64x64xbf16>"),
+    ("nvidia", WGMMA, "ttgir", "%1 = triton_nvidia_gpu.warp_group_dot %2, %3, %4"),
+    ("nvidia", ASYNC_COPY, "ttgir", "%1 = triton_gpu.async_copy_global_to_local %2, %3"),
     ("amd", TMA_LOAD, "amdgcn", "tensor_load_to_lds s[0:3], s[4:11]"),
     ("amd", TMA_STORE, "amdgcn", "tensor_store_from_lds s[0:3], s[4:11]"),
     ("amd", ASYNC_COPY, "amdgcn", "buffer_load_dwordx4 v1, s[8:11], 0 offen lds"),

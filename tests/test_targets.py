@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from conformance import targets
+from conformance.heuristics.configs import Config
+from conformance.kernels import catalogue
+from conformance.kernels.kernel import Variant
+from conformance.problems import mm
 from conformance.records import ReasonCode
 from conformance.targets import (
     CAPABILITIES,
@@ -77,6 +83,20 @@ def test_find(spec: str, expected: str, vendor: str, warp: int) -> None:
     target = find(spec)
     assert (target.id, target.vendor, target.warp_size, target.is_device) == (expected, vendor, warp, False)
     assert pickle.loads(pickle.dumps(target)) == target
+
+
+def test_a_number_of_multiprocessors_that_is_not_known_can_be_assumed() -> None:
+    assert (find("gfx1250").multiprocessors, find("hip:gfx1250").multiprocessors) == (None, None)
+    assert find("gfx1250:256") == dataclasses.replace(find("gfx1250"), multiprocessors=256)
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [("sm_90:64", "sm_90 has 132 multiprocessors"), ("gfx1250:0", "number of"), ("gfx1250:many", "number of")],
+)
+def test_what_cannot_be_assumed_is_said(spec: str, text: str) -> None:
+    with pytest.raises(LookupError, match=text):
+        find(spec)
 
 
 @pytest.mark.parametrize("spec", ["sm_77", "cuda:77", "gfx1", "", "device:99", "device:x"])
@@ -151,6 +171,30 @@ def test_a_triton_without_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no triton.language.make_tensor_descriptor" in SM90.capability("tensor-descriptor").why
 
 
+@pytest.mark.usefixtures("afresh")
+def test_a_triton_without_constants_of_all_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    import triton.language as tl
+    from triton.runtime import jit
+
+    assert SM90.capability("constant-argument").available
+    assert SM90.capability("constant-item").available
+    targets._capability.cache_clear()
+    monkeypatch.setattr(jit, "compute_spec_key", None, raising=False)
+    monkeypatch.delattr(tl.constexpr, "__getitem__")
+    assert "no parameter but one annotated so takes" in SM90.capability("constant-argument").why
+    assert "has no items" in SM90.capability("constant-item").why
+    sizes, config = mm(64, 64, 64), Config(64, 64, 32, 2, 4)
+    kernel = catalogue.get("mm")
+    assert kernel.refusal(kernel.draft(sizes, config, SM90)) is None
+    reason = kernel.refusal(kernel.draft(sizes, config, SM90, Variant(static=True)))
+    assert reason is not None
+    assert (reason.code, reason.subject) == (ReasonCode.CAPABILITY, "constant-argument")
+    fused = catalogue.get("fused_mm")
+    reason = fused.example_refusal("bf16", config, SM90)
+    assert reason is not None
+    assert (reason.code, reason.subject) == (ReasonCode.CAPABILITY, "constant-item")
+
+
 def test_limits_of_an_architecture_and_of_a_device() -> None:
     assert SM90.limits.shared_memory == 232448
     assert find("sm_90").limits.multiprocessors == 132
@@ -196,6 +240,24 @@ def test_the_assembler_is_the_one_that_triton_calls(
     refused = {name: reason.detail for name, reason in unavailable_targets().items() if name.startswith("sm_")}
     assert served <= {name for name, detail in refused.items() if detail.startswith("/new")}
     assert refused["sm_80"].startswith("/old")
+
+
+@pytest.mark.parametrize("found", ["/the/ptxas", None])
+def test_the_assembler_of_triton_3_2_and_3_3(monkeypatch: pytest.MonkeyPatch, found: str | None) -> None:
+    """They have it as a pair of its path and version; 3.2 has one for all targets."""
+
+    def pair(*arguments: Any) -> tuple[str, str]:
+        if found is None:
+            raise RuntimeError("Cannot find ptxas")
+        return found, "12.4"
+
+    wanted = found and Path(found)
+    compiler = importlib.import_module("triton.backends.nvidia.compiler")
+    monkeypatch.setattr(compiler, "get_ptxas", lambda arch: pair())
+    assert targets.assembler(90) == wanted
+    monkeypatch.delattr(compiler, "get_ptxas")
+    monkeypatch.setattr(compiler, "_path_to_binary", pair, raising=False)
+    assert targets.assembler(90) == wanted
 
 
 @pytest.mark.usefixtures("afresh")

@@ -113,7 +113,7 @@ class Compiler:
         if kernel.metadata.target != stub.target:
             raise AssertionError(f"compiled for {kernel.metadata.target}, asked for {stub.target}")
         # A compiled kernel holds the text of every stage, and this process lives long; the files are enough.
-        launch.function.device_caches[stub.index][0].clear()
+        _compiled_kernels(launch.function, stub.index).clear()
         artefact = artefact_of(kernel, target, key, before)
         return dataclasses.replace(artefact, stages=self._kept(artefact, target))
 
@@ -131,6 +131,13 @@ class Compiler:
         folder = self._artefact_dir / target.id / f"{artefact.kernel_name}-{artefact.key[:16]}"
         folder.mkdir(parents=True, exist_ok=True)
         return {stage: Path(shutil.copy2(path, folder / path.name)) for stage, path in artefact.stages.items()}
+
+
+def _compiled_kernels(function: Any, device: int) -> Any:
+    """What ``function`` keeps of the kernels that were compiled for ``device``, by key."""
+    if hasattr(function, "device_caches"):
+        return function.device_caches[device][0]
+    return function.cache[device]  # as Triton 3.2 has it
 
 
 def hash_triton() -> None:

@@ -16,6 +16,7 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -169,6 +170,11 @@ def mended_methods(interpreter: Any) -> dict[str, Callable[..., Any]]:
 def mended_reductions(interpreter: Any) -> list[tuple[Any, dict[str, Any]]]:
     """Replacements for the reductions that add up bit patterns: pairs of the owner and its methods by name."""
 
+    def with_element_type(kind: Any, element: Any) -> Any:
+        if hasattr(kind, "with_element_ty"):
+            return kind.with_element_ty(element)
+        return interpreter.tl.block_type(element, kind.shape) if kind.is_block() else element  # Triton 3.2 and 3.3
+
     def mended(owner: Any, method: str) -> Callable[..., Any]:
         original = getattr(owner, method)
 
@@ -178,11 +184,11 @@ def mended_reductions(interpreter: Any) -> list[tuple[Any, dict[str, Any]]]:
                 return original(self, operand)
             whole = interpreter.TensorHandle(_from_bits(operand.handle.data, name), interpreter.tl.float32)
             summed = original(
-                self, interpreter.tl.core.tensor(whole, operand.type.with_element_ty(interpreter.tl.float32))
+                self, interpreter.tl.core.tensor(whole, with_element_type(operand.type, interpreter.tl.float32))
             )
             for result in summed if isinstance(summed, list) else [summed]:
                 result.handle = interpreter.TensorHandle(_to_bits(result.handle.data, name), operand.dtype)
-                result.type, result.dtype = result.type.with_element_ty(operand.dtype), operand.dtype
+                result.type, result.dtype = with_element_type(result.type, operand.dtype), operand.dtype
             return summed
 
         return reduce
@@ -192,6 +198,34 @@ def mended_reductions(interpreter: Any) -> list[tuple[Any, dict[str, Any]]]:
         (owner, {name: mended(owner, name) for name in names})
         for owner, names in ((getattr(interpreter, kind), names) for kind, names in methods.items())
     ]
+
+
+def mended_descriptors(interpreter: Any) -> list[tuple[Any, dict[str, Any]]]:
+    """A replacement for the check of a descriptor's pitch, which Triton 3.3 to 3.5 count in elements; nothing for
+    releases that count bytes or have no descriptors."""
+    descriptor = getattr(interpreter, "TensorDescHandle", None)
+    if descriptor is None:
+        return []
+    original, tl, handle = descriptor.validate, interpreter.tl, interpreter.TensorHandle
+
+    def in_bytes(strides: Any, size: int) -> list[Any]:
+        return [*(handle(stride.data * size, stride.dtype) for stride in strides[:-1]), strides[-1]]
+
+    def validate(self: Any) -> None:
+        strides = self.strides
+        self.strides = in_bytes(strides, self.base.dtype.element_ty.primitive_bitwidth // 8)
+        try:
+            original(self)
+        finally:
+            self.strides = strides
+
+    base = handle(np.zeros(1, np.uint64), tl.pointer_type(tl.float16))
+    rows_of_16_bytes = [handle(np.array([number]), tl.int64) for number in (8, 1)]
+    try:
+        original(SimpleNamespace(base=base, ndim=2, strides=rows_of_16_bytes, shape=(8, 8), block_shape=(8, 8)))
+    except AssertionError:
+        return [(descriptor, {"validate": validate})]
+    return []
 
 
 @contextlib.contextmanager
@@ -228,7 +262,7 @@ class InterpreterExecutor:
                 raise InterpreterUnsupported(Reason(ReasonCode.NO_INTERPRETER, method, detail))
         self._interpreter = interpreter
         self._methods = mended_methods(interpreter)
-        self._reductions = mended_reductions(interpreter)
+        self._more = [*mended_reductions(interpreter), *mended_descriptors(interpreter)]
         prove(interpreter, self._methods)
         self._count_a_loop()
 
@@ -288,7 +322,7 @@ class InterpreterExecutor:
         grid = launch.grid if programs is None else (len(programs), *launch.grid[1:])
         arguments = {name: getattr(value, "value", value) for name, value in launch.arguments.items()}
         with contextlib.ExitStack() as replaced, np.errstate(all="ignore"):
-            replacements = [(builder, methods), (interpreter.GridExecutor, executor), *self._reductions]
+            replacements = [(builder, methods), (interpreter.GridExecutor, executor), *self._more]
             for owner, names in [*replacements, *savings(interpreter)]:
                 replaced.enter_context(_replaced(owner, names))
             try:
@@ -303,18 +337,23 @@ class InterpreterExecutor:
 
 def _unsupported(error: BaseException, builder: type) -> Reason | None:
     """The reason if ``error`` says that the interpreter, and not the kernel, lacks something; None for a fault of the
-    kernel. The interpreter's builder then has no such method, or refuses in one."""
+    kernel. The interpreter's builder then has no such method, or refuses in one; or the interpreter does not replace a
+    function of Triton's, which then asks for the compiler's builder."""
     cause = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
-    frames = [frame.f_code for frame, _ in traceback.walk_tb(cause.__traceback__)]
-    inside = bool(frames) and frames[-1].co_filename == inspect.getfile(builder)
+    frames = [frame for frame, _ in traceback.walk_tb(cause.__traceback__)]
+    inside = bool(frames) and frames[-1].f_code.co_filename == inspect.getfile(builder)
     lacks = isinstance(cause, AttributeError) and isinstance(cause.obj, builder)
     refuses = isinstance(cause, NotImplementedError) or str(cause).lower().startswith("unsupported")
-    if not lacks and not (inside and refuses):
+    compiled_only = isinstance(cause, ValueError) and "must be provided outside of JIT functions" in str(cause)
+    if not lacks and not (inside and refuses) and not compiled_only:
         return None
-    subject = str(cause.name) if lacks else frames[-1].co_name  # type: ignore[attr-defined]
+    subject = str(cause.name) if lacks else frames[-1].f_code.co_name  # type: ignore[attr-defined]
     detail = f"Triton's interpreter cannot do what the kernel asks for ({cause}): it needs a device"
+    if compiled_only:
+        subject = getattr(frames[-1].f_locals.get("fn"), "__name__", subject)
+        detail = f"Triton's interpreter has no {subject}, which the kernel calls: it needs a device"
     return Reason(ReasonCode.NO_INTERPRETER, subject, detail)
 
 

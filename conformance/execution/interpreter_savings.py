@@ -19,7 +19,7 @@ def savings(interpreter: Any) -> Replacements:
     """The replacements for one launch with ``interpreter``, the module ``triton.runtime.interpreter``. Each launch
     needs new ones, because they keep types and shapes by their ids."""
     import triton.language as tl
-    from triton.language.semantic import TritonSemantic
+    from triton.language import semantic
 
     return [
         (tl.core.dtype, {"__eq__": _dtype_equality(tl.core.dtype)}),
@@ -27,12 +27,21 @@ def savings(interpreter: Any) -> Replacements:
         (tl.core.block_type, {"to_ir": _block_type_to_ir(tl.core.block_type.to_ir)}),
         (tl.core.tensor, {"__init__": _tensor_init(tl.core.tensor.__init__)}),
         (tl.core, _unwrapped_at_once(tl.core)),
-        (TritonSemantic, {"broadcast_impl_value": _broadcast(TritonSemantic.broadcast_impl_value)}),
-        (TritonSemantic, _operands_of_one_type(TritonSemantic, tl.core)),
-        (TritonSemantic, _overflow_check_in_debug_mode(TritonSemantic)),
+        *_semantic_savings(getattr(semantic, "TritonSemantic", None), tl.core),
         (interpreter, {"_get_np_dtype": _numpy_dtype(interpreter._get_np_dtype)}),
         (interpreter, _patched_once(interpreter)),
         (interpreter._interpreter, _memory_access(interpreter._interpreter)),
+    ]
+
+
+def _semantic_savings(semantic: Any, core: Any) -> Replacements:
+    """Those of the class ``TritonSemantic``; none for Triton 3.2 and 3.3, which have functions in its place."""
+    if semantic is None:
+        return []
+    return [
+        (semantic, {"broadcast_impl_value": _broadcast(semantic.broadcast_impl_value)}),
+        (semantic, _operands_of_one_type(semantic, core)),
+        (semantic, _overflow_check_in_debug_mode(semantic)),
     ]
 
 

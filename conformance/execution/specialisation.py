@@ -6,7 +6,8 @@ Triton compiles a kernel once per combination of argument classes. The classes, 
 * A float is fp32 whatever its value (0.0 and 1.0 too). A bool is one bit.
 * A pointer has an element type and is 16-byte aligned or not. With buffer operations on, AMD's backend also asks
   whether its storage is below 2 GiB.
-* A host tensor descriptor has an element type and a block shape. Sizes and strides do not count.
+* A host tensor descriptor has an element type and a block shape. Sizes and strides do not count. Those of Triton 3.2
+  and 3.3 have one class.
 * A constexpr parameter counts with its value. None is a constant.
 
 ``do_not_specialize`` and annotated types act as Triton's documentation of ``jit`` says.
@@ -162,6 +163,8 @@ def _argument_class(
         return f"({', '.join(parts)})"
     if hasattr(value, "data_ptr"):
         return _pointer_class(value, target, const, specialise, align)
+    if hasattr(value, "tma_desc_cpu_ptr"):
+        return "nvTmaDesc"
     if hasattr(value, "block_shape") and hasattr(value, "base"):
         return f"tensordesc<{_element_type(value.base)}{list(value.block_shape)}>"
     if hasattr(type(value), "cache_key") or type(value).__name__ == "constexpr":

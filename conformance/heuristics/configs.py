@@ -6,10 +6,13 @@ is added later cannot take the value of another.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 
 Vendor = tuple[tuple[str, int], ...]
+Way = TypeVar("Way")
 
 
 class AnyConfig:
@@ -37,6 +40,10 @@ class AnyConfig:
     def _id_suffix(self) -> str:
         return ""
 
+    def in_variant(self, usual: Way) -> Way:
+        """``usual``, the variant of a kernel, as this config has it."""
+        return usual
+
     @property
     def options(self) -> dict[str, int]:
         """Keyword options of the compiler."""
@@ -61,6 +68,23 @@ class Config(AnyConfig):
 
 
 @dataclass(frozen=True)
+class TemplateConfig(Config):
+    """Config that also says how the kernel works: in how many column blocks a tile is stored, and whether the loops
+    over tiles and over k are one."""
+
+    epilogue_subtile: int = field(default=1, kw_only=True)
+    flatten: bool = field(default=True, kw_only=True)
+
+    @property
+    def _id_suffix(self) -> str:
+        return f"{super()._id_suffix}-sub{self.epilogue_subtile}-{'flat' if self.flatten else 'nested'}"
+
+    def in_variant(self, usual: Way) -> Way:
+        """See :class:`AnyConfig`."""
+        return dataclasses.replace(usual, epilogue_subtile=self.epilogue_subtile, flatten=self.flatten)  # type: ignore[type-var]
+
+
+@dataclass(frozen=True)
 class FlexConfig(AnyConfig):
     """Config of attention forward (queries x keys per step) or backward: ``block_m`` is then the query block of dK/dV
     and the key block of dQ, ``block_n`` the key block of dK/dV and the query block of dQ."""
@@ -70,6 +94,14 @@ class FlexConfig(AnyConfig):
     num_stages: int
     num_warps: int
     vendor: Vendor = field(default=(), kw_only=True)
+
+
+@dataclass(frozen=True)
+class FlexBackwardConfig(FlexConfig):
+    """Config of attention backward with blocks of its own for dQ: ``block_m2`` queries by ``block_n2`` keys."""
+
+    block_m2: int = field(kw_only=True)
+    block_n2: int = field(kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from conformance.inputs.fill_set import FillKind, FillRequest, FillSet, register
 from conformance.inputs.integer_budget import allows_exact
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
-from conformance.problems import Gemm
+from conformance.problems import BLOCK_SCALINGS, Gemm
 
 TRANSPARENT = FillKind(
     "transparent",
@@ -48,8 +48,8 @@ def applicable(problem: Gemm, contract: Contract) -> tuple[str, ...]:
 
     Exact fills need an epilogue that rounds nothing: no gelu, and alpha and beta powers of two (of at most 2**8) where
     they act. Without a product (K == 0 or alpha == 0) there are "transparent" and "randn", with an empty output only
-    one of them. "wide-scales" is for scaled problems; integer sums have "transparent" and "wide-A"; "special" is not
-    for a prologue that computes nor for gelu.
+    one of them. "wide-scales" is for scaled problems, unless operands are rounded to tf32 with the scales of their
+    blocks; integer sums have "transparent" and "wide-A"; "special" is not for a prologue that computes nor for gelu.
     """
     if problem.output.numel == 0:
         return ("transparent",) if allows_exact(problem) else ("randn",)
@@ -57,7 +57,7 @@ def applicable(problem: Gemm, contract: Contract) -> tuple[str, ...]:
     if problem.op == "int_mm":
         return tuple(name for name in names if name in ("transparent", "wide-A"))
     left_out: set[str] = set()
-    if problem.scaling is None:
+    if problem.scaling is None or (problem.scaling in BLOCK_SCALINGS and contract.operand == "tf32"):
         left_out.add("wide-scales")
     if not allows_exact(problem):
         left_out |= {"transparent", "wide-A", "wide-B"}

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from conformance import codegen_checks as codegen
 from conformance.heuristics.base import FLEX_BWD, FLEX_DECODE, FLEX_FWD
-from conformance.heuristics.configs import AnyConfig, Config
+from conformance.heuristics.configs import AnyConfig, Config, FlexBackwardConfig
 from conformance.kernels import carveout
 from conformance.kernels.arguments import GRID_LIMIT, INDEX_LIMIT, dot_precision, pointer_arguments
 from conformance.kernels.block_mask import block_lists
@@ -316,6 +316,8 @@ class Backward(AttentionKernel):
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
         """See :class:`Kernel`: row sums before the main launch, the gradients of q after it."""
         problem, config = plan.problem, plan.config
+        own_blocks = isinstance(config, FlexBackwardConfig)
+        query_block, key_block = config.tile[2:] if own_blocks else (config.block_n, config.block_m)
         check_tensors(self.name, problem, tensors)
         delta = workspace((problem.batch, problem.heads, problem.queries), torch.float32, tensors["q"])
         read = {
@@ -340,10 +342,10 @@ class Backward(AttentionKernel):
             **read,
             **self._lists(problem, tensors),
             **_output(problem.operand("grad_q"), tensors, "gq", "bhmd"),
-            "BLOCK_M": config.block_n,
-            "BLOCK_N": config.block_m,
+            "BLOCK_M": query_block,
+            "BLOCK_N": key_block,
         }
-        grid = (triton.cdiv(problem.queries, config.block_n), problem.batch, problem.heads)
+        grid = (triton.cdiv(problem.queries, query_block), problem.batch, problem.heads)
         after = Launch(attention_backward_queries, grid, of_queries, config.options)
         before = self._delta(problem, tensors, delta)
         function = attention_backward_keys

@@ -23,6 +23,13 @@ SPECIALISED_STAGES = 2
 #: tcgen05 is issued for at least so many rows, by whole groups of four warps.
 TCGEN05_ROWS, TCGEN05_WARPS = 64, 4
 
+#: Operation -> torch's own tables for it.
+TORCH_TABLES = {
+    "mm": ("blackwell_persistent_mm_configs",),
+    "addmm": ("triton::blackwell_ws_persistent*/addmm.mm_configs", "blackwell_persistent_addmm_configs"),
+    "scaled_mm": ("blackwell_scaled_persistent_mm_configs",),
+}
+
 #: Rows of tensor memory; each 32-bit column of it holds one fp32 of every row.
 TENSOR_MEMORY_ROWS = 128
 
@@ -42,10 +49,12 @@ class BlackwellGemm(PersistentTmaGemm):
 
     core = False
     specialised = True
+    torch_spaces = ("triton::blackwell_ws_persistent*.exhaustive_configs",)
     usual_variant = Variant(flatten=True)
 
     def __init__(self, name: str, operation: str, table: str) -> None:
         super().__init__(name, operation, table)
+        self.torch_tables = TORCH_TABLES[operation]
         if "fp32" in self.dtypes:
             self.dtypes = tuple(dtype for dtype in self.dtypes if dtype != "fp32")
             self.more_dtypes = ("fp32",)

@@ -42,6 +42,7 @@ ORDER = (
     "grouped_mm",
     "conv",
     "attention",
+    "legacy_tma",
 )
 
 

@@ -35,6 +35,12 @@ class FusedGemm(PointerGemm):
         converted = dataclasses.replace(problem, op="mm", fusion=None, bias=None)
         return super()._dtype(dataclasses.replace(plan, problem=converted))
 
+    def _config(self, plan: Plan) -> Reason | None:
+        items = plan.target.capability("constant-item")
+        if not items.available:
+            return Reason(ReasonCode.CAPABILITY, items.name, items.why)
+        return super()._config(plan)
+
     def shared_memory(self, plan: Plan) -> int:
         """See :class:`GemmKernel`: the staged tiles as they are stored, and one of A as it is multiplied, if the
         prologue changes it."""

@@ -115,6 +115,8 @@ class GemmKernel(GemmFamily):
 
     def _config(self, plan: Plan) -> Reason | None:
         problem, config, target = plan.problem, plan.config, plan.target
+        if plan.variant.static and not (constants := target.capability("constant-argument")).available:
+            return Reason(ReasonCode.CAPABILITY, constants.name, constants.why)
         if plan.variant.implied_dtype and problem.dtype != "int8":
             detail = f"{self.name} says in which dtype it sums, '{plan.variant.id}' was asked for"
             return Reason(ReasonCode.CONFIG, "variant", detail)

@@ -147,6 +147,10 @@ class Kernel(abc.ABC):
     table: str | None = None
     #: table of rows that it takes beside those of its own; None for none
     extra_table: str | None = None
+    #: torch's own tables whose rows it takes, as patterns of their names; None: those that its table was
+    torch_tables: tuple[str, ...] | None = None
+    #: torch's own exhaustive tables, likewise
+    torch_spaces: tuple[str, ...] | None = None
     #: family of problems that it belongs to, such as "gemm" or "attention": the word by which suites select kernels
     family: str
     #: whether the quick tier shows every two values of a suite's parameters with it, and not one row alone
@@ -155,6 +159,9 @@ class Kernel(abc.ABC):
     same_loop_as: str | None = None
     #: whether the grid is min(SMs - carveout, tiles) and each program loops over tiles
     persistent: bool = False
+    #: whether the installed Triton has what the kernel's code calls; one that it lacks takes no target, and no run
+    #: misses it
+    offered: bool = True
     #: whether operands are loaded through tensor descriptors
     descriptors: bool = False
     #: shape classes of its examples, each with what it shows, in the order in which a sweep takes them
@@ -250,7 +257,7 @@ class Kernel(abc.ABC):
         self, dtype: str, config: AnyConfig, targets: Iterable[Target], *, estimated: bool = True
     ) -> list[Reason | None]:
         """:meth:`example_refusal` on each of ``targets``; without ``estimated`` only for what is certain."""
-        example, variant = self.example(dtype, config, self.usual_shape), self.example_variant()
+        example, variant = self.example(dtype, config, self.usual_shape), config.in_variant(self.example_variant())
         ask = self.likely_refusal if estimated else self.refusal
         return [ask(self.draft(example, config, target, variant)) for target in targets]
 

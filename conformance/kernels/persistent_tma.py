@@ -38,9 +38,13 @@ class PersistentTmaGemm(GemmKernel):
     descriptors = True
     banded_tiles = True
 
+    def capabilities(self, plan: Plan) -> tuple[str, ...]:
+        """What the plan's target must be able to do, in the order in which it is asked."""
+        return ("tma", "tensor-descriptor" if plan.variant.descriptors == "device" else "host-descriptor")
+
     def _config(self, plan: Plan) -> Reason | None:
         config, target, variant = plan.config, plan.target, plan.variant
-        for name in ("tma", "tensor-descriptor" if variant.descriptors == "device" else "host-descriptor"):
+        for name in self.capabilities(plan):
             capability = target.capability(name)
             if not capability.available:
                 return Reason(ReasonCode.CAPABILITY, name, f"{target.id}: {capability.why}")
@@ -101,8 +105,8 @@ class PersistentTmaGemm(GemmKernel):
         arguments = {
             **self._arguments(plan, tensors),
             **self._epilogue_arguments(plan, tensors),
-            "A_ROW_MAJOR": _row_major(a),
-            "B_ROW_MAJOR": _row_major(b),
+            "A_ROW_MAJOR": row_major(a),
+            "B_ROW_MAJOR": row_major(b),
             "HAS_PRODUCT": problem.has_product,
             "TMA_STORE": variant.tma_store,
             "EPILOGUE_SUBTILE": variant.epilogue_subtile,
@@ -115,7 +119,7 @@ class PersistentTmaGemm(GemmKernel):
             arguments |= self._host_descriptors(plan, tensors)
         else:
             function = gemm_persistent_device_descriptors
-            arguments |= {"a_ptr": tensors["a"], "b_ptr": tensors["b"], "lda": _leading(a), "ldb": _leading(b)}
+            arguments |= {"a_ptr": tensors["a"], "b_ptr": tensors["b"], "lda": leading(a), "ldb": leading(b)}
         return Launch(function, plan.grid, arguments, plan.config.options)
 
     def _host_descriptors(self, plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -128,10 +132,10 @@ class PersistentTmaGemm(GemmKernel):
             blocks = {"a": [config.block_m, config.block_k], "b": [config.block_k, config.block_n]}
             for name, block in blocks.items():
                 operand = problem.operand(name)
-                order = slice(None) if _row_major(operand) else slice(None, None, -1)
+                order = slice(None) if row_major(operand) else slice(None, None, -1)
                 shape = list(operand.shape)
                 descriptors[f"{name}_desc"] = TensorDescriptor(
-                    tensors[name], shape[order], [_leading(operand), 1], block[order]
+                    tensors[name], shape[order], [leading(operand), 1], block[order]
                 )
         if plan.variant.tma_store and 0 not in plan.grid:
             block = [config.block_m, config.block_n // plan.variant.epilogue_subtile]
@@ -155,17 +159,17 @@ class PersistentTmaGemm(GemmKernel):
         return Features(frozenset(required), frozenset(forbidden))
 
 
-def _row_major(operand: Operand) -> bool:
+def row_major(operand: Operand) -> bool:
     """Whether the last dimension has unit stride; an operand with both strides 1 counts as row-major."""
     return operand.strides[1] == 1
 
 
-def _leading(operand: Operand) -> int:
+def leading(operand: Operand) -> int:
     """Stride in elements between rows of the operand as it lies in memory.
 
     With a single row it is never used, but a descriptor must still hold a valid one: the row's own length, rounded up.
     """
-    outer = 0 if _row_major(operand) else 1
+    outer = 0 if row_major(operand) else 1
     if operand.shape[outer] > 1:
         return operand.strides[outer]
     step = TMA_BYTES // itemsize(operand.dtype)
@@ -185,7 +189,7 @@ def _undescribable(operand: Operand) -> Reason | None:
             f"base on one. Copy the operand or use a pointer kernel"
         )
         return Reason(ReasonCode.ALIGNMENT_BASE, operand.name, detail)
-    pitch = _leading(operand) * size
+    pitch = leading(operand) * size
     if pitch % TMA_BYTES:
         detail = (
             f"rows of {operand.name} are {pitch} bytes apart: a descriptor needs a multiple of {TMA_BYTES}. "

@@ -13,13 +13,19 @@ from types import ModuleType
 from typing import Any
 
 
-def kept_answer(about: Sequence[Path], name: str, code: str, work_out: Callable[[], Any]) -> Any:
+def kept_answer(
+    about: Sequence[Path], name: str, code: str, work_out: Callable[[], Any], *, folder: Path | None = None
+) -> Any:
     """What ``work_out`` returns about the files ``about``, as JSON gives it back.
 
-    The answer is in the file "<stem>.<name>.json" beside the first of them. It counts as long as ``code``, the digest
-    of what works it out, and the size and time of every file are the same. A folder that cannot be written keeps none.
+    The answer is in the file "<stem>.<name>.json" beside the first of them, or in ``folder`` by a name that has the
+    digest of the first one's path. It counts as long as ``code``, the digest of what works it out, and the size and
+    time of every file are the same. A folder that cannot be written keeps none.
     """
-    place = about[0].with_name(f"{about[0].stem}.{name}.json")
+    if folder is None:
+        place = about[0].with_name(f"{about[0].stem}.{name}.json")
+    else:
+        place = folder / f"{name}-{hashlib.sha256(str(about[0]).encode()).hexdigest()[:16]}.json"
     stamp = [code, *(_stamp(path) for path in about)]
     try:
         kept = json.loads(place.read_text())

@@ -7,9 +7,14 @@ import importlib.util
 import platform
 import sys
 
+from packaging.version import InvalidVersion, Version
+
 from conformance.gate.runs.code_digest import code_digest
 from conformance.gate.runs.nvidia_tools import assembler_versions
 from conformance.machine.gpus import Gpus
+
+#: Triton's oldest version whose API the kernels here know, by pointers and with the descriptors of its time.
+OLDEST_TRITON = "3.2"
 
 
 def machine_stack(gpus: Gpus) -> dict[str, str | None]:
@@ -34,15 +39,28 @@ def imported_versions() -> dict[str, str]:
 
 def unloadable() -> str | None:
     """Imports torch and triton, as far as they are installed. Returns a sentence about the first of them that cannot be
-    loaded, such as one whose libraries are missing; None if there is none."""
+    loaded, such as one whose libraries are missing, or that is too old; None if there is none."""
     for name in ("torch", "triton"):
         try:
             if importlib.util.find_spec(name) is not None:
-                importlib.import_module(name)
+                module = importlib.import_module(name)
+                if name == "triton" and (sentence := _too_old(getattr(module, "__version__", ""))):
+                    return sentence
         except Exception as error:  # whatever a broken package raises
             first_line = (str(error).strip().splitlines() or [""])[0]
             return f"{name} is installed and cannot be loaded: {type(error).__name__}: {first_line}"
     return None
+
+
+def _too_old(triton: str) -> str | None:
+    """A sentence if ``triton`` is a version before :data:`OLDEST_TRITON`; None also for what is no version."""
+    try:
+        if Version(triton) >= Version(OLDEST_TRITON):
+            return None
+    except InvalidVersion:
+        return None
+    required = f"{OLDEST_TRITON} or later is required: pip install 'triton>={OLDEST_TRITON}'"
+    return f"triton {triton} is installed, and {required}"
 
 
 def _version(distribution: str) -> str | None:

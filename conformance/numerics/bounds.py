@@ -22,6 +22,8 @@ from conformance.references import gemm
 
 #: Unit roundoff of the fp32 arithmetic of epilogues.
 U = 2.0**-24
+#: The same of tf32, whose 11 bits some units round towards zero.
+U_TF32 = 2.0**-10
 #: Unit roundoff of the reference's own arithmetic.
 U64 = 2.0**-53
 #: Largest slope of gelu, rounded up (at sqrt(2): erf(1) / 2 + 1 / 2 + exp(-1) / sqrt(pi) = 1.1289...).
@@ -91,8 +93,10 @@ def _product_error(
         magnitude = _aligned_magnitude(problem, magnitude, inputs)
     if problem.scaling in BLOCK_SCALINGS and k:
         # each block's sum errs by its growth; its scales round twice, and each addition of a scaled partial sum once
-        within = math.log1p(growth(contract.accumulator, min(k, SCALE_BLOCK), fused=True))
-        outside = (math.ceil(k / SMALLEST_PARTIAL) + 4) * math.log1p(U)
+        # where the unit sees operands with their scales in tf32, both are rounded to it, and all blocks are one sum
+        tf32 = contract.operand == "tf32"
+        within = math.log1p(growth(contract.accumulator, k if tf32 else min(k, SCALE_BLOCK), fused=True))
+        outside = (math.ceil(k / SMALLEST_PARTIAL) + 4) * math.log1p(U) + 2 * tf32 * math.log1p(U_TF32)
         scales = [float(inputs[name].double().abs().max()) for name in ("scale_a", "scale_b")]
         underflow = (2 * k + 8) * tiny * max(1.0, math.prod(scales)) * max(1.0, *scales)
         return magnitude * (math.expm1(within + outside) + (k + 12) * U64) + underflow

@@ -41,11 +41,11 @@ class Contract:
     """What a kernel promises of its arithmetic.
 
     ``out_dtype``: dtype of the first output, a key of ``problems.DTYPES``. ``accumulator``: how products are summed.
-    ``operand``: what the unit sees of an operand: "exact" (its value) or "tf32" (rounded to 11 significant bits;
-    fills hold only representable values). ``overflow``: what a result past the largest finite value becomes:
-    "ieee" (infinity), "saturate" (largest finite) or "nan". ``flushes_subnormals``: results below the smallest normal
-    may become zero. ``intermediate``: the dtype to which the first
-    operand of a second product is rounded, such as the probabilities of attention; None where there is none.
+    ``operand``: what the unit sees of an operand: "exact" (its value) or "tf32" (rounded to 11 significant bits; fills
+    hold only representable values, to which scales of blocks may add bits). ``overflow``: what a result past the
+    largest finite value becomes: "ieee" (infinity), "saturate" (largest finite) or "nan". ``flushes_subnormals``:
+    results below the smallest normal may become zero. ``intermediate``: the dtype to which the first operand of a
+    second product is rounded, such as the probabilities of attention; None where there is none.
     """
 
     out_dtype: str

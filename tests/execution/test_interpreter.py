@@ -224,6 +224,60 @@ def test_an_interpreter_that_cannot_count_is_a_typed_reason():
     """)
 
 
+def test_a_function_that_the_interpreter_does_not_replace_is_a_typed_reason():
+    run("""
+        from conformance.execution.interpreter import InterpreterUnsupported
+        @triton.jit
+        def timed(out):
+            tl.store(out, tl.extra.cuda.globaltimer())
+        @triton.jit
+        def wrong(out):
+            raise_no_such_name()
+        executor = InterpreterExecutor()
+        try:
+            executor.run(Launch(timed, (1,), {"out": torch.zeros(1, dtype=torch.int64)}))
+        except InterpreterUnsupported as error:
+            assert error.reason.subject == "globaltimer" and "it needs a device" in error.reason.detail, error.reason
+        else:
+            raise SystemExit("accepted")
+        try:
+            executor.run(Launch(wrong, (1,), {"out": torch.zeros(1, dtype=torch.int64)}))
+        except interpreter.InterpreterError:
+            pass
+    """)
+
+
+def test_a_pitch_is_counted_in_bytes():
+    """Triton 3.3 to 3.5 count it in elements, planted here: 8 of fp16 are 16 bytes, 4 are not."""
+    run("""
+        import types
+        import numpy as np
+        from conformance.execution.interpreter import mended_descriptors
+        descriptor, number = getattr(interpreter, "TensorDescHandle", types.SimpleNamespace), interpreter.TensorHandle
+        def counts_elements(self):
+            for stride in self.strides[:-1]:
+                assert stride.data.item() % 16 == 0, "stride must be 16-byte aligned"
+        if hasattr(interpreter, "TensorDescHandle") and not mended_descriptors(interpreter):
+            descriptor.validate = counts_elements
+        else:
+            interpreter.TensorDescHandle = type("Handle", (), {"validate": counts_elements})
+        (owner, names), = mended_descriptors(interpreter)
+        assert owner is interpreter.TensorDescHandle
+        base = number(np.zeros(1, np.uint64), tl.pointer_type(tl.float16))
+        def passes(pitch):
+            strides = [number(np.array([stride]), tl.int64) for stride in (pitch, 1)]
+            made = types.SimpleNamespace(base=base, ndim=2, strides=strides, shape=(8, 8), block_shape=(8, 8))
+            try:
+                names["validate"](made)
+            except AssertionError:
+                return False
+            return made.strides is strides
+        assert [passes(pitch) for pitch in (4, 8, 12, 24)] == [False, True, False, True]
+        interpreter.TensorDescHandle = type("Handle", (), {"validate": lambda self: None})
+        assert mended_descriptors(interpreter) == []
+    """)
+
+
 def test_needs_its_environment():
     run(
         """

@@ -4,7 +4,7 @@ import pytest
 
 from conformance import codegen_checks as codegen
 from conformance import targets
-from conformance.heuristics.configs import FlexConfig, FlexDecodeConfig
+from conformance.heuristics.configs import FlexBackwardConfig, FlexConfig, FlexDecodeConfig
 from conformance.kernels import attention, carveout
 from conformance.kernels.catalogue import meta_tensor
 from conformance.kernels.kernel import NotApplicable, Variant
@@ -148,6 +148,27 @@ def test_launches(name, problem, steps):
         assert set(step.function.arg_names) == step.arguments.keys()
 
 
+def test_gradients_of_queries_have_blocks_of_their_own():
+    problem = backward()
+    tensors = {operand.name: meta_tensor(operand) for operand in problem.tensors}
+    for config, blocks in (
+        (FlexConfig(16, 64, 2, 4), (64, 16)),
+        (FlexBackwardConfig(16, 64, 2, 4, block_m2=32, block_n2=16), (32, 16)),
+    ):
+        _, keys, queries = (
+            KERNELS["attention_backward"].launch(plan("attention_backward", problem, config), tensors).steps
+        )
+        assert (keys.arguments["BLOCK_M"], keys.arguments["BLOCK_N"]) == (16, 64)
+        assert (queries.arguments["BLOCK_M"], queries.arguments["BLOCK_N"]) == blocks
+        assert queries.grid[0] == -(-problem.queries // blocks[0])
+    lists = backward(block=64)
+    refused = KERNELS["attention_backward"].refusal(
+        KERNELS["attention_backward"].draft(lists, FlexBackwardConfig(16, 64, 2, 4, block_m2=128, block_n2=16), HOPPER)
+    )
+    assert refused is not None
+    assert refused.subject == "block"
+
+
 def test_a_tensor_that_differs_from_the_plan_is_refused():
     problem = forward(kv_batch=1)
     tensors = {operand.name: meta_tensor(operand) for operand in problem.tensors}
@@ -193,6 +214,12 @@ CASES = [
         "attention_backward",
         _tiny("attention_backward", 37, 20, mask=Mask("causal")),
         FlexConfig(16, 32, 1, 4),
+        Variant(),
+    ),
+    (
+        "attention_backward",
+        _tiny("attention_backward", 70, 50, 1, mask=Mask("causal")),
+        FlexBackwardConfig(16, 32, 1, 4, block_m2=64, block_n2=16),
         Variant(),
     ),
     (

@@ -9,6 +9,7 @@ from conformance.inputs.fills import fills
 from conformance.numerics.bounds import GELU_ERROR, GELU_SLOPE, U, error_bound, growth
 from conformance.numerics.contract import FMA, INT32, Accumulator, Contract
 from conformance.problems import Bias, Fusion, addmm, fused_mm, int_mm, mm, mm_plus_mm, scaled_mm
+from conformance.references import gemm
 
 
 def test_growth_figures():
@@ -142,3 +143,22 @@ def test_fused_epilogues_carry_the_error():
     assert float(dropped[inputs["mask"] == 0].max()) < 1e-40
     assert bool((of("residual")[0] > plain).all())
     assert bool((of("gelu")[0] > plain).all())
+
+
+def test_scales_of_blocks_that_are_part_of_tf32_operands():
+    """Both operands are multiplied by their scales and cut to tf32: the error passes the bound of another contract, and
+    stays below a bound that is at most four times as large."""
+    problem = scaled_mm(24, 32, 384, scaling="1x128/128x128", out_dtype="fp32")
+    unit = Accumulator(alignment_bits=25, chunk=4)
+    tf32, exact = Contract("fp32", unit, "tf32"), Contract("fp32", unit)
+    names = [fill.name for fill in fills(problem, tf32)]
+    assert "wide-scales" not in names
+    assert "wide-scales" in [fill.name for fill in fills(problem, exact)]
+    inputs = {fill.name: fill.inputs for fill in fills(problem, tf32)}["randn"]
+    positive = {name: tensor.float().abs().to(tensor.dtype) for name, tensor in inputs.items()}
+    factors = gemm.factors(problem, positive, change=lambda name, values: values)
+    a, b = ((factor.float().view(torch.int32) & ~0x1FFF).view(torch.float32).double() for factor in factors)
+    error = (a @ b - reference.value(problem, positive)).abs()
+    assert (error > bound(problem, exact, positive)).all()
+    assert (error < bound(problem, tf32, positive)).all()
+    assert (4 * error > bound(problem, tf32, positive)).all()

@@ -45,7 +45,7 @@ class Fault:
     """``cause``: text that the diagnosis must name ("" where the data cannot prove a cause). ``memory``: only checks
     of memory can see it. ``equivalent``: why the changed source computes the same in every case, so that it must pass.
     ``device_only``: the interpreter has not the arithmetic or the instruction that the fault is about. ``defect``: this
-    Triton fails the unchanged kernel, too, so that nothing can be learnt."""
+    Triton fails the unchanged kernel, too, or has not what it calls, so that nothing can be learnt."""
 
     name: str
     edits: Edit | tuple[Edit, ...]

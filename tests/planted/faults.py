@@ -7,10 +7,11 @@ from tests.planted.cases import Fault
 from tests.planted.conv_faults import CONVOLUTION
 from tests.planted.family_faults import FAMILY
 from tests.planted.grouped_faults import GROUPED
+from tests.planted.legacy_faults import LEGACY
 from tests.planted.loading_faults import ADDRESSING, TAIL, TILING
 
 FAULTS: tuple[Fault, ...] = (
     *(*TAIL, *TILING, *ADDRESSING, *EPILOGUE, *DATA, *PRECISION),
-    *(*FAMILY, *CONVOLUTION, *ATTENTION, *BLACKWELL, *GROUPED),
+    *(*FAMILY, *CONVOLUTION, *ATTENTION, *BLACKWELL, *GROUPED, *LEGACY),
 )
 GROUPS = tuple(dict.fromkeys(fault.group for fault in FAULTS))

@@ -218,7 +218,7 @@ ADDRESSING = grouped(
     ),
     Fault(
         "host_descriptor_pitch",
-        Edit(HOST_PERSISTENT, "[_leading(operand), 1]", "[operand.shape[1], 1]"),
+        Edit(HOST_PERSISTENT, "[leading(operand), 1]", "[operand.shape[1], 1]"),
         on.TMA_HOST,
         "A is read as if it were contiguous",
     ),
@@ -227,7 +227,7 @@ ADDRESSING = grouped(
     ),
     Fault(
         "descriptor_order",
-        Edit(HOST_PERSISTENT, '"A_ROW_MAJOR": _row_major(a)', '"A_ROW_MAJOR": True'),
+        Edit(HOST_PERSISTENT, '"A_ROW_MAJOR": row_major(a)', '"A_ROW_MAJOR": True'),
         on.TMA_COLUMN,
         "A is read with its strides exchanged",
     ),

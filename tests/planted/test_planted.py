@@ -16,6 +16,8 @@ from tests.planted.faults import FAULTS, GROUPS
 def test_every_fault_is_caught(group):
     device = table.has_device()
     names = [fault.name for fault in FAULTS if fault.group == group and fault.runs(device)]
+    if not names:
+        pytest.skip(f"no fault of {group} can be run here: its kernels need another Triton or another device")
     rows = list(table.run(names, device, compare=device))
     assert sorted(row.fault for row in rows) == sorted(names)
     wrong = table.complaints(rows, device)

@@ -141,7 +141,8 @@ def attention_backward_keys(
             first_full, end_full = 0, tl.load(full_count_ptr + entry) * steps
             masked, end = 0, tl.load(partial_count_ptr + entry) * steps
         else:
-            partial, full = partial_index_ptr, full_index_ptr
+            partial = partial_index_ptr  # None, which Triton 3.3 does not assign as one of several
+            full = full_index_ptr
             first, first_full, end_full, end = query_blocks(
                 block * BLOCK_N, last, queries, offset, window, BLOCK_M, MASK
             )

@@ -31,7 +31,7 @@ class AttentionFamily(Kernel):
     def multiply_adds(self, problem: Any, config: Any) -> int:
         """See :class:`Kernel`. A program with few queries holds at least the smallest tile of them."""
         rows = LEAST_TILE if self.few_queries else 1
-        return self.products * rows * math.prod(config.tile) * problem.head_dim  # type: ignore[no-any-return]
+        return self.products * rows * math.prod(config.tile[:2]) * problem.head_dim  # type: ignore[no-any-return]
 
     def example(self, dtype: str, config: Any, shape: str = "ragged") -> Attention:
         """See :class:`Kernel`: queries stand for rows, keys for columns and k; a causal mask in two of the classes."""
