@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import dataclasses
+import functools
+import warnings
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 from conformance.cases.cover import cover, in_turn
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.heuristics.cuda import CUDA
-from conformance.heuristics.device_class import DeviceClass
+from conformance.heuristics.device_class import PERSISTENT, DeviceClass
+from conformance.heuristics.final_rows import without_two_warps
 from conformance.heuristics.lookup import for_target
+from conformance.heuristics.row_limits import pruned
+from conformance.inductor.tables import live
 from conformance.kernels.catalogue import own_kernels
 from conformance.kernels.kernel import Kernel
 from conformance.problems import itemsize
@@ -19,8 +25,94 @@ LARGE = 4096
 
 
 def space(kernel: Kernel, target: Target, tier: str) -> tuple[AnyConfig, ...]:
-    """The configs of ``kernel`` on ``target`` in a sweep: the listed rows of the target's device class (a sample of
-    them below the full tier), and in the exhaustive tier its enumerated space too, less what cannot fit."""
+    """The configs of ``kernel`` on ``target`` in a sweep: those of :func:`listed_space`, and above the quick tier rows
+    that stand in the installed torch's own tables alone: in the default tier those that show something new."""
+    listed, more = listed_space(kernel, target, tier), torch_rows(kernel, target, tier)
+    if not more:
+        return listed
+    return (*listed, *(_new_in(more, for_target(target), kernel) if tier == "default" else more))
+
+
+def _new_in(more: Iterable[AnyConfig], tables: DeviceClass, kernel: Kernel) -> Iterator[AnyConfig]:
+    """Those of ``more`` that are no row here with other options of the backend, and one row for each new option."""
+    seen = {trait for config in listed_rows(kernel, tables) for trait in _whole_traits(config)}
+    for config in more:
+        new = _whole_traits(config) - seen
+        if new:
+            seen |= new
+            yield config
+
+
+def _whole_traits(config: AnyConfig) -> set[Hashable]:
+    return {dataclasses.replace(config, vendor=()).id, *config.vendor}  # type: ignore[type-var]
+
+
+def torch_row(kernel: Kernel, target: Target, config: AnyConfig, tier: str) -> str | None:
+    """Where ``config`` stands if the sweep takes it from the installed torch's tables alone, such as "cuda mm_configs:
+    128x256x64-s4-w8"; None for a config of the tables here."""
+    return torch_rows(kernel, target, tier).get(config)
+
+
+@functools.cache
+def torch_rows(kernel: Kernel, target: Target, tier: str) -> Mapping[AnyConfig, str]:
+    """The configs of ``kernel`` on ``target`` that stand in the installed torch's tables and not in those here, with
+    their places. None in the quick tier, and none where they cannot be read, which the suite ``live_tables`` tells."""
+    if tier == "quick" or kernel.table is None or target.device_class is not None:
+        return {}
+    tables = for_target(target)
+    devices = _devices()
+    device = live.device_of(tables.name, target.arch, devices)
+    rows = live.configs(device, _patterns(kernel, live.LISTED, kernel.torch_tables))
+    if tier == "exhaustive":
+        enumerated = live.configs(device, _patterns(kernel, live.ENUMERATED, kernel.torch_spaces))
+        fitting = dict.fromkeys(_fitting(kernel, target, tuple(enumerated)))
+        rows |= {config: enumerated.get(config, "scaled") for config in fitting if config not in rows}
+    known = {*listed_rows(kernel, tables), *(listed_space(kernel, target, tier) if tier == "exhaustive" else ())}
+    name = live.device_name(tables.name, target.arch)
+    return {config: f"{name} {place}" for config, place in rows.items() if config not in known}
+
+
+def torch_tables(kernels: Iterable[Kernel]) -> set[str]:
+    """The patterns of those tables of torch's whose rows ``kernels`` take."""
+    return {
+        pattern
+        for kernel in kernels
+        for pattern in (
+            *_patterns(kernel, live.LISTED, kernel.torch_tables),
+            *_patterns(kernel, live.ENUMERATED, kernel.torch_spaces),
+        )
+    }
+
+
+def _patterns(kernel: Kernel, usual: Mapping[str, tuple[str, ...]], own: tuple[str, ...] | None) -> tuple[str, ...]:
+    tables = (kernel.table, kernel.extra_table)
+    return tuple(pattern for table in tables if table for pattern in usual.get(table, ())) if own is None else own
+
+
+@functools.cache
+def _devices() -> Mapping[str, live.Device]:
+    try:
+        return live.installed()
+    except live.TablesUnread as error:
+        warnings.warn(f"rows of torch's own tables are not swept: {error}", stacklevel=1)
+        return {}
+
+
+def _fitting(kernel: Kernel, target: Target, enumerated: tuple[AnyConfig, ...]) -> tuple[AnyConfig, ...]:
+    """Those of the ``enumerated`` configs that can fit ``target``, final as :meth:`DeviceClass.candidates` has them.
+    Attention's are not estimated."""
+    products = tuple(config for config in enumerated if isinstance(config, Config))
+    if not products:
+        return enumerated
+    if kernel.table in PERSISTENT:
+        products = without_two_warps(products)
+    size = min(itemsize(dtype) for dtype in kernel.dtypes)
+    return for_target(target).finalised(pruned(products, size, target.limits.shared_memory))
+
+
+def listed_space(kernel: Kernel, target: Target, tier: str) -> tuple[AnyConfig, ...]:
+    """The configs of ``kernel`` on ``target`` by the tables here: the listed rows of the target's device class (a
+    sample of them below the full tier), and in the exhaustive tier its enumerated space too, less what cannot fit."""
     if kernel.table is None:
         return kernel.configs
     tables = for_target(target)

@@ -7,8 +7,9 @@ A test states what it is about, like a scenario of the catalogue::
         for run in inductor.pinned(problem, target, template("persistent TMA"), ...):
             run.exactly(2, "descriptors", dialect.created)
 
-Its parameters are crossed in full. In the quick tier every value appears at least once, but of a :class:`Thin`
-parameter only its first ones, each on one target in turn.
+Its parameters are crossed in full. In the quick tier, and of a sampled test in the default tier, every value appears at
+least once, each on one target in turn; of a :class:`Thin` parameter only its first values. Unless the user names
+targets, the quick tier takes those of one vendor, the first of the test's that has any.
 """
 
 from __future__ import annotations
@@ -22,37 +23,46 @@ from conformance.cases.case_table import ATTRIBUTE, CaseTable, Selection, Test, 
 from conformance.cases.cover import cover
 from conformance.targets import Target
 
+#: The vendors for whose GPUs Inductor generates code here.
+VENDORS = ("nvidia", "amd")
+
 
 @dataclass(frozen=True)
 class Thin:
-    """Values of a parameter of which the quick tier takes the first ``quick``: the others mean no other code path."""
+    """Values of a parameter of which the quick tier takes the first ``quick``: the others mean no other code path. The
+    default tier takes the first ``default``, or all."""
 
     values: Sequence[Any]
     quick: int = 1
+    default: int | None = None
 
     def of(self, tier: str) -> Sequence[Any]:
-        return self.values[: self.quick] if tier == "quick" else self.values
+        return self.values[: {"quick": self.quick, "default": self.default}.get(tier)]
 
 
 @dataclass(frozen=True)
 class GeneratedCases:
     """The arguments of :func:`generated`."""
 
+    vendors: tuple[str, ...]
     needs: tuple[str, ...]
+    sampled: bool
     parameters: Mapping[str, Sequence[Any] | Thin]
 
     def table(self, selection: Selection, arguments: Sequence[str]) -> CaseTable:
         """The cases of a test: every parameter, and a target."""
         targets = [
             target
-            for target in generated_for(selection.targets, selection.asked_for_targets)
+            for target in generated_for(selection.targets, selection.asked_for_targets, self.vendors)
             if selection.has_gpu or all(target.capability(name).available for name in self.needs)
         ]
+        if selection.tier == "quick" and not selection.asked_for_targets:
+            targets = [target for target in targets if target.vendor == targets[0].vendor]
         values = {
             name: values.of(selection.tier) if isinstance(values, Thin) else values
             for name, values in self.parameters.items()
         }
-        if selection.tier == "quick":
+        if selection.tier == "quick" or (selection.tier == "default" and self.sampled):
             rows = cover({**values, "target": targets}, free=("target",))
         else:
             rows = list(itertools.product(*values.values(), targets))
@@ -63,12 +73,19 @@ class GeneratedCases:
         return table
 
 
-def generated(*, needs: Sequence[str] = (), **parameters: Sequence[Any] | Thin) -> Callable[[Test], Test]:
-    """Makes a test one about generated code. ``needs`` are capabilities of a target (see
-    ``conformance.targets.CAPABILITIES``) without which it has no case; the rest are the test's parameters."""
+def generated(
+    *,
+    vendors: Sequence[str] = VENDORS,
+    needs: Sequence[str] = (),
+    sampled: bool = False,
+    **parameters: Sequence[Any] | Thin,
+) -> Callable[[Test], Test]:
+    """Makes a test one about generated code. ``vendors`` are those for whose targets it has cases. ``needs`` are
+    capabilities of a target (see ``conformance.targets.CAPABILITIES``) without which it has no case. Of a ``sampled``
+    test the default tier does not cross the parameters either. The rest are the test's parameters."""
 
     def decorate(test: Test) -> Test:
-        setattr(test, ATTRIBUTE, GeneratedCases(tuple(needs), parameters))
+        setattr(test, ATTRIBUTE, GeneratedCases(tuple(vendors), tuple(needs), sampled, parameters))
         return test
 
     return decorate
@@ -80,8 +97,8 @@ def needs_of(test: Callable[..., Any]) -> tuple[str, ...]:
     return cases.needs if isinstance(cases, GeneratedCases) else ()
 
 
-def generated_for(targets: Sequence[Target], all_of_them: bool) -> list[Target]:
-    """The NVIDIA targets among ``targets``: Inductor generates code for no others. Unless the user named them
-    (``all_of_them``), one that is no device needs ``inductor`` in its row of ``conformance.targets.KNOWN``."""
-    nvidia = [target for target in targets if target.vendor == "nvidia"]
-    return nvidia if all_of_them else [target for target in nvidia if target.is_device or target.architecture.inductor]
+def generated_for(targets: Sequence[Target], all_of_them: bool, vendors: Sequence[str] = VENDORS) -> list[Target]:
+    """Those of ``targets`` for which Inductor generates code, of ``vendors`` and in their order. Unless the user named
+    them (``all_of_them``), one that is no device needs ``inductor`` in its row of ``conformance.targets.KNOWN``."""
+    known = [target for vendor in vendors for target in targets if target.vendor == vendor]
+    return known if all_of_them else [target for target in known if target.is_device or target.architecture.inductor]

@@ -259,7 +259,7 @@ def _taken(scenario: Scenario, kernel: Kernel, targets: Sequence[Target], tier: 
         for target, reason in zip(listing, _refusals(kernel, dtype, config, listing, estimated), strict=True)
         if takes(dtype, config, target, reason)
     ]
-    return taken if tier in CROSSED else _soon_compiled(kernel, taken)
+    return taken if tier in CROSSED else _soon_compiled(kernel, taken, tier)
 
 
 def rows(
@@ -369,7 +369,14 @@ def _default_groups(
         pairs_of.setdefault(target, []).append((dtype, config))
     targets_of: dict[tuple[tuple[str, Any], ...], list[Target]] = {}
     for target, pairs in pairs_of.items():
-        targets_of.setdefault(tuple(pairs if scenario.every_config else _usual(kernel, pairs)), []).append(target)
+        if not scenario.every_config:
+            targets_of.setdefault(tuple(_usual(kernel, pairs)), []).append(target)
+            continue
+        rows = config_space.torch_rows(kernel, target, "default")
+        # rows of the installed torch's tables alone have a cover of their own, so that they move no other case
+        for part in ([pair for pair in pairs if (pair[1] in rows) is only] for only in (False, True)):
+            if part:
+                targets_of.setdefault(tuple(part), []).append(target)
     return [
         (targets, pair, own)
         for pairs, targets in targets_of.items()
@@ -436,17 +443,18 @@ def _among(names: Sequence[str], taken: Iterable[tuple[Any, ...]]) -> Callable[[
     return lambda part: tuple(map(part.get, names)) in parts
 
 
-def _soon_compiled(kernel: Kernel, taken: Sequence[Taken]) -> list[Taken]:
-    """``taken`` without what takes long to compile: see :func:`~conformance.cases.unrolled.within_limit`."""
+def _soon_compiled(kernel: Kernel, taken: Sequence[Taken], tier: str) -> list[Taken]:
+    """``taken`` without what takes long to compile: see :func:`~conformance.cases.unrolled.within_limit`. Rows of the
+    installed torch's tables alone decide nothing about others."""
     configs: dict[Target, list[Any]] = {}
     for dtype, config, target in taken:
-        if dtype == UNROLLED:
+        if dtype == UNROLLED and config_space.torch_row(kernel, target, config, tier) is None:
             configs.setdefault(target, []).append(config)
     return [
         (dtype, config, target)
         for dtype, config, target in taken
         if dtype != UNROLLED
-        or within_limit(kernel, kernel.example(dtype, config, kernel.usual_shape), config, configs[target])
+        or within_limit(kernel, kernel.example(dtype, config, kernel.usual_shape), config, configs.get(target, ()))
     ]
 
 

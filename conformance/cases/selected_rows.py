@@ -167,7 +167,7 @@ def _judged(kernel: Kernel, dtype: str, target: Target) -> Mapping[ConfigAndSize
 
 def _defaults(kernel: Kernel, dtype: str, target: Target, usual_head_dim: int) -> dict[ConfigAndSize, Judged]:
     rows: dict[ConfigAndSize, Judged] = {}
-    listed = config_space.space(kernel, target, "full")
+    listed = config_space.listed_space(kernel, target, "full")
     for head_dim in HEAD_DIMS:
         config = flex_default(target, str(kernel.table), head_dim, stored_dtype(dtype))
         if config not in listed or head_dim != usual_head_dim:

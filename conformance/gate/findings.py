@@ -42,6 +42,7 @@ class Kind(str, Enum):
     SLOWER_COMPILE = "SLOWER_COMPILE"
     SYNC_CHANGED = "SYNC_CHANGED"  # other counts of instructions that synchronise, or use tensor memory in loops
     OTHER_INSTRUCTIONS = "OTHER_INSTRUCTIONS"  # the mix of instructions changed
+    CONFIGS_CHANGED = "CONFIGS_CHANGED"  # torch's own config tables have other rows
     AMBIGUOUS = "AMBIGUOUS"  # the times neither differ by the threshold nor agree within it
     NEW_EXPECTED_FAIL = "NEW_EXPECTED_FAIL"  # fails as an expected failure says, where the baseline passed
     STILL_FAIL = "STILL_FAIL"
@@ -66,7 +67,7 @@ _REGRESSIONS = (
 )
 _WARNINGS = (
     *(Kind.BEST_CONFIG_MOVED, Kind.MORE_SHARED_MEMORY, Kind.MORE_REGISTERS, Kind.LARGER_CODE, Kind.SLOWER_COMPILE),
-    *(Kind.SYNC_CHANGED, Kind.OTHER_INSTRUCTIONS, Kind.NEW_EXPECTED_FAIL, Kind.STILL_FAIL),
+    *(Kind.SYNC_CHANGED, Kind.OTHER_INSTRUCTIONS, Kind.CONFIGS_CHANGED, Kind.NEW_EXPECTED_FAIL, Kind.STILL_FAIL),
 )
 #: The severity of each kind. A finding that is ``minor`` has a lesser one.
 SEVERITY: Mapping[Kind, Severity] = {
@@ -99,6 +100,7 @@ MEANING: Mapping[Kind, str] = {
     Kind.SLOWER_COMPILE: "takes longer to compile",
     Kind.SYNC_CHANGED: "has other counts of instructions that synchronise or that use tensor memory in loops",
     Kind.OTHER_INSTRUCTIONS: "compiles to another mix of instructions",
+    Kind.CONFIGS_CHANGED: "has other rows in a config table of torch's, so other configs may be picked",
     Kind.AMBIGUOUS: "has times that are neither equal nor clearly different",
     Kind.NEW_EXPECTED_FAIL: "fails as a list of known defects says; it passed before",
     Kind.STILL_FAIL: "failed before and fails now",
@@ -123,7 +125,8 @@ class Finding:
     diagnosis without what is only this case's. ``before`` and ``after`` are what differs, for people; ``ratio`` is
     after / before where both are numbers, and the first is not 0. ``from_zero`` is the figure that there is now where
     there was none, in its unit; 0 elsewhere. ``minor``: a warning although the kind is a regression, because it is
-    small or cost no time. ``newly_fails``: the case fails by this alone, and did not in the baseline."""
+    small, cost no time, or lost a row that torch has no longer. ``newly_fails``: the case fails by this alone, and did
+    not in the baseline."""
 
     kind: Kind
     case: str

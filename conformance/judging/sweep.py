@@ -40,7 +40,7 @@ def measure(harness: Harness, kernel: Kernel, dtype: str, config: AnyConfig, tar
 
     problem = kernel.timed(dtype)
     try:
-        plan = kernel.plan(problem, config, target, kernel.timed_variant(), estimated=False)
+        plan = kernel.plan(problem, config, target, config.in_variant(kernel.timed_variant()), estimated=False)
     except NotApplicable as refusal:
         return {"run": {"problem": problem.id, "refused": str(refusal.reason)}}
     for compilation in [harness.pool.submit(*launch) for launch in launches_to_compile(plan).values()]:
@@ -75,7 +75,7 @@ def estimates(kernel: Kernel, problem: Problem, config: AnyConfig, target: Targe
     estimated: dict[str, Any] = {}
     if isinstance(config, Config):
         estimated["heuristics"] = shared_memory(config, itemsize(problem.dtype))
-    plan = kernel.draft(problem, config, target, kernel.example_variant())
+    plan = kernel.draft(problem, config, target, config.in_variant(kernel.example_variant()))
     if kernel.refusal(plan) is None and (by_kernel := kernel.shared_memory(plan)) is not None:
         estimated["kernel"] = by_kernel
     return {"shared_memory_estimate": estimated} if estimated else {}

@@ -10,6 +10,7 @@ import functools
 
 import pytest
 
+from conformance.cases.config_space import torch_row
 from conformance.cases.scenarios import CROSSED, every_kernel, scenario, shapes_of, usable
 from conformance.cases.selected_rows import every_selected_row, selected
 from conformance.inputs.fill_set import fill_set
@@ -43,11 +44,15 @@ def test_config_space(conform, harness, recorder, kernel, target, dtype, config,
     spills only where that is declared."""
     problem = kernel.example(dtype, config, shape)
     recorder.set(options={"dtype": dtype}, observed=estimates(kernel, problem, config, target))
-    whole = harness.settings.whole_tier  # a declaration is kept up with by whole sweeps only
-    spills = functools.partial(spill_verdict, kernel, dtype, config, target, judged=whole)
+    row = torch_row(kernel, target, config, harness.settings.tier)
+    recorder.set(observed={"torch_row": row} if row else {})
+    # a declaration is kept up with by whole sweeps only, and rows of torch's alone have none
+    spills = functools.partial(
+        spill_verdict, kernel, dtype, config, target, judged=harness.settings.whole_tier and row is None
+    )
     fills = swept_fills(problem, harness.settings.tier)
     usual = kernel.example(dtype, config, kernel.usual_shape)
-    run = {"config": config, "target": target, "variant": kernel.example_variant()}
+    run = {"config": config, "target": target, "variant": config.in_variant(kernel.example_variant())}
     conform(kernel, problem, **run, fills=fills, inspect=spills, gauge=usual)
     if is_timed({"kernel": kernel, "shape": shape}) and harness.settings.has_gpu:
         recorder.set(observed=measure(harness, kernel, dtype, config, target))
@@ -85,7 +90,9 @@ def judge_even(conform, harness, recorder, kernel, target, dtype, config, aligne
     """Judges a kernel with sizes as production has them; ``static``: they are constants."""
     problem = even(kernel, dtype, config, aligned)
     recorder.set(options={"dtype": dtype}, observed=estimates(kernel, problem, config, target))
-    variant = dataclasses.replace(kernel.example_variant(), static=static)
+    row = torch_row(kernel, target, config, harness.settings.tier)
+    recorder.set(observed={"torch_row": row} if row else {})
+    variant = dataclasses.replace(config.in_variant(kernel.example_variant()), static=static)
     run = {"config": config, "target": target, "variant": variant}
     usual = kernel.example(dtype, config, kernel.usual_shape)
     conform(kernel, problem, **run, fills=swept_fills(problem, harness.settings.tier), gauge=usual)
@@ -118,7 +125,7 @@ def test_selected_rows(conform, harness, recorder, kernel, target, dtype, config
     )
 
 
-@pytest.mark.parametrize("name", list(catalogue.catalogue()))
+@pytest.mark.parametrize("name", [name for name, kernel in catalogue.catalogue().items() if kernel.offered])
 def test_each_kernel_has_a_target(harness, recorder, name):
     """A kernel that no target of this run takes is not forgotten: it is not run, for the reason that it gives."""
     kernel = catalogue.get(name)

@@ -33,7 +33,7 @@ SCENE = Scenario(every_kernel, {"shape": shapes_of}, every_config=True)
 HOPPER, BLACKWELL, AMD = find("sm_90"), find("sm_100"), find("gfx942")
 TARGETS = (HOPPER, BLACKWELL, AMD)
 NVIDIA = tuple(target for target in compile_targets() if target.vendor == "nvidia")
-KERNELS = list(catalogue())
+KERNELS = [name for name, kernel in catalogue().items() if kernel.offered]
 
 
 def listed(kernel, target):

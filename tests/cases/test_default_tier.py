@@ -21,7 +21,7 @@ TARGETS = tuple(map(find, ("sm_90", "sm_120", "gfx942")))
 OWN = {"order": "abcd", "static": [False, True], "store": [1, 2]}
 SCENE = Scenario(where(any_order=True, persistent=False), OWN, rotate={"where": ["device", "host"], "flat": [0, 1, 2]})
 CORE = [name for name, kernel in catalogue().items() if SCENE.kernels(kernel) and kernel.core]
-BEYOND = [name for name, kernel in catalogue().items() if SCENE.kernels(kernel) and not kernel.core]
+BEYOND = [name for name, kernel in catalogue().items() if SCENE.kernels(kernel) and not kernel.core and kernel.offered]
 NAMES = ("dtype", "config", *OWN, "where", "flat")
 
 

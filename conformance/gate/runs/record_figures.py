@@ -75,7 +75,8 @@ class Timing(Struct, frozen=True, gc=False):
 
 class Observed(Struct, frozen=True, gc=False):
     """``compile_s`` are seconds of processor time; ``outputs`` are digests of bits by fill. ``persistent``: the kernel
-    starts one block for each multiprocessor."""
+    starts one block for each multiprocessor. ``config_tables`` are the rows of torch's tables by the table's name, and
+    ``torch_row`` is "device table: row" for a config that stands in torch's tables alone."""
 
     resources: Resources | None = None
     code: Code | None = None
@@ -84,6 +85,8 @@ class Observed(Struct, frozen=True, gc=False):
     compile_s: Annotated[float, Meta(ge=0, le=LARGEST)] | None = None
     compile_cached: Any = None
     persistent: bool = False
+    config_tables: Mapping[str, Sequence[str]] | None = None
+    torch_row: str = ""
 
     def __post_init__(self) -> None:
         if self.compile_s is not None and 0 < self.compile_s < SMALLEST:

@@ -52,7 +52,8 @@ class ComparedRecord(msgspec.Struct, frozen=True, gc=False):
     ``samples`` are its measurements in ascending microseconds (only the recorded median where there are no others);
     ``refused`` says why there are none, ``timed_on`` which device of its kind it was. ``compile_s`` are seconds of
     processor time, None for a compilation taken from a cache. ``persistent``: the kernel starts one block for each
-    multiprocessor.
+    multiprocessor. ``tables`` are the config tables of the run's torch, ``torch_row`` is where a config stands that
+    only torch's tables have, as :class:`~conformance.gate.runs.record_figures.Observed` says.
     """
 
     case: str
@@ -77,6 +78,8 @@ class ComparedRecord(msgspec.Struct, frozen=True, gc=False):
     reason_detail: str = ""
     persistent: bool = False
     timed_on: str | None = None
+    tables: Mapping[str, Sequence[str]] | None = None
+    torch_row: str = ""
 
 
 class ComparedRecords(Mapping[str, ComparedRecord]):
@@ -273,6 +276,8 @@ def _record(line: _Line) -> ComparedRecord:
         reason.detail[:DETAIL_LIMIT] if reason else "",
         observed.persistent,
         run.device if run else None,
+        observed.config_tables,
+        observed.torch_row,
     )
 
 

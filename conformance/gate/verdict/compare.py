@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from conformance.gate.changes import lost_cases, time_changes
 from conformance.gate.changes.code_changes import code_findings, explained, kind_of_check, verdict_findings
+from conformance.gate.changes.config_changes import ComparedTables, table_findings
 from conformance.gate.changes.limit_changes import limit_findings, past_limit
 from conformance.gate.changes.occupancy import occupancy
 from conformance.gate.changes.status_changes import finding, newly_failing, repeats, status_finding
@@ -35,7 +36,8 @@ def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Tables = 
     same_seed = baseline.seed == candidate.seed
     same_device = baseline.stack.get("device") == candidate.stack.get("device")
     findings: list[Finding] = []
-    lost: list[tuple[Finding, lost_cases.Groups]] = []  # their cause is known when all cases were seen
+    lost: list[tuple[Finding, lost_cases.Groups, str]] = []  # their cause is known when all cases were seen
+    tables = ComparedTables((baseline.stack.get("torch"), candidate.stack.get("torch")))
     absences = lost_cases.Absences(len(baseline.records), len(candidate.records))
     choices, compile_times = time_changes.MovedChoices(limits.of), time_changes.CompileTimes(limits.of)
     blind, assembled = _Blind(), (UsedAssemblers(baseline.stack), UsedAssemblers(candidate.stack))
@@ -45,6 +47,7 @@ def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Tables = 
         reach.add(was, now)
         kernels |= {record.kernel for record in (was, now) if record and record.kernel}
         own = limits.of(now.kernel if now else None)
+        tables.add(was, now)
         if was is not None:
             absences.add(was, now)
         if same_device:
@@ -54,12 +57,13 @@ def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Tables = 
         became = status_finding(was, now, lambda record: "")
         if now is None:
             assert was is not None
-            lost += [(became, lost_cases.groups_of(was))] if became else []
+            lost += [(became, lost_cases.groups_of(was), was.torch_row)] if became else []
             missing += was.status in _RAN
             continue
         of_case = _statuses_and_code(was, now, became, own)
         if was is not None:
             of_case += [*_drift(was, now)] if same_seed else []
+            of_case += table_findings(was, now)
             if same_device:
                 of_case = [time_changes.weighed(one, was, now, own) for one in of_case]
                 timed = time_changes.time_finding(was, now, own)
@@ -69,7 +73,8 @@ def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Tables = 
             compared += 1
             unchanged += not of_case
         findings += of_case
-    findings += [replace(finding, cause=absences.cause(groups)) for finding, groups in lost]
+    for one, groups, row in lost:
+        findings.append(tables.excused(replace(one, cause=absences.cause(groups)), row))
     moved = [*choices.findings()]
     unchanged -= len({finding.case for finding in moved} - {finding.case for finding in findings})
     findings += [*moved, *compile_times.findings(), *lost_cases.incomplete(candidate, missing)]
@@ -82,7 +87,12 @@ def compare(baseline: ComparedRun, candidate: ComparedRun, thresholds: Tables = 
         groups=noted(grouped(findings), assemblers, of_kernels),
         compared=compared,
         unchanged=unchanged,
-        warnings=(*lost_cases.warnings(baseline, candidate), *blind.warnings(), *limits.warnings(kernels)),
+        warnings=(
+            *lost_cases.warnings(baseline, candidate),
+            *blind.warnings(),
+            *tables.warnings(),
+            *limits.warnings(kernels),
+        ),
         objections=tuple(lost_cases.objections(baseline)),
         thresholds=limits.usual.named(),
         own_thresholds=of_kernels,

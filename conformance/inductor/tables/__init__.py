@@ -1,0 +1,1 @@
+"""The config tables of the installed torch, as its own heuristics list them."""
