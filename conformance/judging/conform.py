@@ -146,11 +146,12 @@ def _judge_plan(
 def gauge_plan(kernel: Kernel, plan: Plan, gauge: Problem | None) -> Plan | None:
     """The plan that tells whether the config of ``plan`` fits, in the variant of examples, if it is another and the
     kernel estimates that it does not; None if that of ``plan`` is to tell."""
-    own = gauge is not None and gauge.id == plan.problem.id and plan.variant == kernel.example_variant()
+    usual = plan.config.in_variant(kernel.example_variant())
+    own = gauge is not None and gauge.id == plan.problem.id and plan.variant == usual
     if gauge is None or own or kernel.estimated_refusal(plan) is None:
         return None
     try:
-        return kernel.plan(gauge, plan.config, plan.target, kernel.example_variant(), estimated=False)
+        return kernel.plan(gauge, plan.config, plan.target, usual, estimated=False)
     except NotApplicable:
         return None
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from conformance import codegen_checks
@@ -16,10 +17,20 @@ from conformance.execution.observation import Executor
 from conformance.execution.repeated_trials import repeated
 from conformance.execution.resources import over_limits
 from conformance.execution.trial import trial
-from conformance.heuristics.configs import Config
+from conformance.heuristics.configs import AnyConfig
 from conformance.inductor.compile import provider
-from conformance.inductor.compile.program import Choice, Generated, GeneratedKernel, Program, Unsupported, program_of
+from conformance.inductor.compile.observation import has_option
+from conformance.inductor.compile.program import (
+    Choice,
+    Generated,
+    GeneratedKernel,
+    Launches,
+    Program,
+    Unsupported,
+    program_of,
+)
 from conformance.inductor.compile.provider import Compiled
+from conformance.inductor.graphs.attention import list_operands, lists_of
 from conformance.inductor.graphs.products import graph_of
 from conformance.inductor.replay.exact import exact_verdicts
 from conformance.inductor.replay.pinned_programs import (
@@ -32,12 +43,13 @@ from conformance.inductor.replay.pinned_programs import (
 from conformance.inductor.replay.replay import ReplayUnsupported
 from conformance.inductor.source import spellings
 from conformance.inductor.source.source_checks import exactly, in_source
+from conformance.inductor.source.templates import NoSuchTemplate
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.case_steps import need_device, record
 from conformance.judging.conform import record_completeness
 from conformance.judging.harness import Harness
 from conformance.kernels.kernel import Plan, Variant
-from conformance.problems import Operand, Problem
+from conformance.problems import Attention, Operand, Problem
 from conformance.records import (
     Check,
     CheckKind,
@@ -72,7 +84,7 @@ class PinnedRun:
     choice: Choice
     generated: Generated
     kernel: GeneratedKernel
-    config: Config
+    config: AnyConfig
     target: Target
     _recorder: CaseRecorder
 
@@ -139,6 +151,8 @@ class Inductor:
         """The program compiled on the device, or for ``target`` without one. The case ends as not-run where
         Inductor cannot generate code for ``target``."""
         self.recorder.set(target=target, options={"program": program})
+        if not target.is_device and target.architecture.multiprocessors != target.multiprocessors:
+            self.recorder.set(observed={"assumed": f"{target.multiprocessors} multiprocessors"})
         try:
             with self.recorder.timed("compile"), self.harness.together():
                 return provider.compile_program(program, target, self.harness.pool)
@@ -167,6 +181,13 @@ class Inductor:
         """Ends the case as not run where nothing can be done on a device."""
         need_device(self.harness, self.recorder, what)
 
+    def need_option(self, *names: str) -> None:
+        """Ends the case as not-applicable without one of the options ``names`` of torch._inductor.config."""
+        for name in names:
+            if not has_option(name):
+                detail = f"torch {torch.__version__} has no option torch._inductor.config.{name}"
+                self.recorder.not_applicable(Reason(ReasonCode.CAPABILITY, name, detail))
+
     def executor(self) -> Executor:
         """What runs this case's code; ends the case as not run where nothing can."""
         executor = self.harness.executor
@@ -187,7 +208,7 @@ class Inductor:
         not-applicable where it has none."""
         try:
             return spellings.template(kind)
-        except spellings.NoSuchTemplate as error:
+        except NoSuchTemplate as error:
             self.recorder.not_applicable(error.reason)
 
     def choices_of(self, kind: str) -> str:
@@ -222,7 +243,7 @@ class Inductor:
         marked dimensions, computed by the same compiled function. ``program`` holds further fields of a
         :class:`Program`, and ``out=True`` if the graph writes into the output that it is given.
         """
-        calls = tuple(other.operands for other in also)
+        calls = tuple(_operands(other) for other in also)
         unpinned = _program(problem, template, calls=calls, **program)
         self.recorder.set(kernel=f"inductor/{template}", problem=problem)
         self.recorder.run_created(template)
@@ -293,7 +314,7 @@ class Inductor:
             self.recorder.set(artefacts=run.kernel.artefact.stages, observed={"resources": asdict(used)})
         sms = (run.target.limits.multiprocessors or 0) - (compiled.program.carveout or 0) if persistent else None
         for number, problem in enumerate(problems):
-            grid = expected_grid(problem, run.config, run.target, sms)
+            grid = expected_grid(problem, run.config, run.target, sms, run.kernel.source)
             plan = Plan(run.choice.name, problem, run.config, Variant(), run.target, grid)
             quick = self.harness.settings.tier == "quick"
             names = FURTHER_FILLS if number and fills is None and quick else fills
@@ -310,9 +331,14 @@ class Inductor:
         if isinstance(executor, Reason):
             return executor
         self.recorder.set(executor=executor.name)
-        out = len(compiled.program.operands) > len(plan.problem.operands)
+        out = any(operand.name == plan.problem.output.name for operand in compiled.program.operands)
         caller = CallExecutor(executor, out=out)
-        pinned = PinnedKernel(lambda tensors, observe: compiled.call(tensors, executor, number=number, observe=observe))
+
+        def call(tensors: Sequence[Tensor], observe: bool) -> tuple[tuple[Tensor, ...], Launches]:
+            more = lists_of(plan.problem, tensors)
+            return compiled.call([*tensors, *more], executor, number=number, observe=observe)
+
+        pinned = PinnedKernel(call)
         try:
             with self.recorder.timed("run"):
                 settings = self.harness.settings
@@ -335,10 +361,12 @@ class Inductor:
         target: Target,
         *,
         values: Mapping[str, Tensor] | None = None,
+        reference: str | None = None,
         **program: Any,
     ) -> Compiled:
         """Compiles any ``graph`` ("package.module:function") and judges its numbers bit by bit, for small integers as
-        operands, or ``values`` of some of them by name: the reference is the same function in fp64 on the CPU.
+        operands, or ``values`` of some of them by name: the reference is the same function in fp64 on the CPU, or
+        ``reference`` in its place.
 
         What is wrong with the numbers fails the case at its end, so that the test can still judge the code. The test
         must see to it that no sum or product leaves the integers that fp32 holds; a result that the output's dtype
@@ -350,27 +378,45 @@ class Inductor:
         for kernel in compiled.generated.kernels:
             check = str(Check(CheckKind.COMPILE, kernel.name))
             self.recorder.verdict(check, kernel.artefact is not None, kernel.error or "compiled")
-        self.record(self._exact(compiled, values or {}))
+        self.record(self._exact(compiled, values or {}, reference))
         return compiled
 
     def second_call(self, compiled: Compiled, values: Mapping[str, Tensor] | None = None) -> list[Verdict]:
         """Verdicts on the numbers of the compiled function for the first of its program's further calls."""
-        program = replace(compiled.program, operands=compiled.program.calls[0], calls=())
-        generated = replace(compiled.generated, invocations=compiled.generated.invocations[1:])
-        return self._exact(replace(compiled, program=program, generated=generated), values or {})
+        return self._exact(as_called(compiled, 1), values or {})
 
-    def _exact(self, compiled: Compiled, values: Mapping[str, Tensor]) -> list[Verdict]:
+    def further_calls(self, compiled: Compiled) -> Iterator[tuple[Compiled, list[Verdict]]]:
+        """For each of its program's further calls: the compiled function as if that were its only one, and verdicts on
+        its numbers."""
+        for number in range(1, len(compiled.program.calls) + 1):
+            called = as_called(compiled, number)
+            yield called, self._exact(called, {})
+
+    def _exact(self, compiled: Compiled, values: Mapping[str, Tensor], reference: str | None = None) -> list[Verdict]:
         executor = self.executor()
         try:
             with self.recorder.timed("run"):
-                return exact_verdicts(compiled, executor, self.harness.settings.seed, values)
+                return exact_verdicts(compiled, executor, self.harness.settings.seed, values, reference)
         except ReplayUnsupported as error:
             self.recorder.not_run(error.reason)
+
+
+def as_called(compiled: Compiled, number: int) -> Compiled:
+    """``compiled`` as if call ``number`` of its program were the only one."""
+    program = replace(compiled.program, operands=compiled.program.calls[number - 1], calls=())
+    generated = replace(compiled.generated, invocations=compiled.generated.invocations[number:])
+    return replace(compiled, program=program, generated=generated)
+
+
+def _operands(problem: Problem) -> tuple[Operand, ...]:
+    """What the graph of ``problem`` takes: its operands, and for attention the lists of blocks."""
+    return (*problem.operands, *(list_operands(problem) if isinstance(problem, Attention) else ()))
 
 
 def _program(problem: Problem, template: str, *, out: bool = False, **fields: Any) -> Program:
     """The program that computes ``problem`` with choices of ``template`` only."""
     settings = {**PINNED_SETTINGS, **dict(fields.pop("settings", {}))}
     graph, arguments = graph_of(problem)
-    operands = (*problem.operands, *(problem.outputs if out else ()))
+    arguments += tuple(fields.pop("arguments", ()))
+    operands = (*_operands(problem), *(problem.outputs if out else ()))
     return program_of(graph, operands, settings, arguments=arguments, templates=spellings.only(template), **fields)

@@ -431,7 +431,8 @@ class SessionRun:
         terminalreporter.write_line(f"records: {self.folder}")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._first_began = min(self._first_began, report.start)
+        if report.start:  # 0 in the report that stands for a worker which died
+            self._first_began = min(self._first_began, report.start)
         self._last_ended = max(self._last_ended, report.stop)
 
     def _closing_lines(self) -> list[str]:

@@ -91,11 +91,11 @@ def test_forced_past_the_check(harness, recorder, kernel, fault):
     problem = misaligned(kernel, "bf16" if "bf16" in kernel.dtypes else kernel.dtypes[0], config, fault)
     variant = Variant(tma_store=fault.startswith("out"), sms=3)
     recorder.set(kernel=kernel, problem=problem, config=config, target=target, options={"variant": variant.id})
+    if reason := kernel.example_refusal(problem.dtype, config, target):
+        recorder.not_applicable(reason)
     if not harness.settings.has_gpu:
         detail = "what a device does with a misaligned descriptor needs a device"
         recorder.not_run(Reason(ReasonCode.NO_DEVICE, fault, detail))
-    if reason := kernel.example_refusal(problem.dtype, config, target):
-        recorder.not_applicable(reason)
     plan = kernel.plan(problem, config, target, variant, unchecked=True)
     with recorder.timed("run"):
         seen = unchecked_trial(plan, seed=harness.settings.seed)

@@ -42,14 +42,6 @@ def factors(m, n, k, dtype="fp16"):
     return [dense("a", m, k, dtype=dtype), dense("b", k, n, dtype=dtype)]
 
 
-def needs_option(inductor, *names):
-    """Ends the case as not-applicable without one of the options ``names``."""
-    for name in names:
-        if not has_option(name):
-            detail = f"torch {torch.__version__} has no option torch._inductor.config.{name}"
-            inductor.recorder.not_applicable(Reason(ReasonCode.CAPABILITY, name, detail))
-
-
 def picked(inductor):
     """A number that differs between cases, for choosing one of several."""
     return zlib.crc32(inductor.recorder.case.encode()) % 997
@@ -201,7 +193,7 @@ PRUNING = "max_autotune_prune_choices_based_on_shared_mem"
 def test_prune_choices(inductor, target, size):
     """Configs that need too much shared memory are not offered: what is offered can be compiled and launched, the
     largest first. PyTorch's test has the small product alone, of which every config fits."""
-    needs_option(inductor, PRUNING)
+    inductor.need_option(PRUNING)
     templates = inductor.choices_of("mm")
     requested, usual = (
         program_of(f"{GRAPHS}:mm", factors(size, size, size, "fp32"), settings, templates=templates, pick=pick)
@@ -284,6 +276,11 @@ SPLIT = r"^decompose_k_mm_|^bmm"
 SPLITS, THRESHOLD = "triton.num_decompose_k_splits", "triton.decompose_k_threshold"
 
 
+def splitting(**more):
+    """Settings under which K may be split up to ten times, which is torch's default for NVIDIA. For AMD it is 0."""
+    return {**TRITON, **known({SPLITS: 10}), **more}
+
+
 #: M, N and K: a K of a power of two, one of several primes, and one of a power of three.
 DEEP = [(32, 32, 32768), (64, 128, 200000), (64, 64, 177147)]
 #: The same for the interpreter.
@@ -314,7 +311,7 @@ def test_decompose_k(inductor, target, shape, dtype, dynamic):
     tier = inductor.harness.settings.tier
     for number, name in enumerate((f"{GRAPHS}:mm", f"{OWN}:relu_mm", f"{OWN}:relu_transposed_mm")):
         operands, values = product_of(name, m, n, k, dtype)
-        fields = {"values": values, "settings": TRITON}
+        fields = {"values": values, "settings": splitting()}
         if dynamic:
             compiled = inductor.exact(name, operands, target, dynamic=True, pick=picked(inductor), **fields)
             inductor.record(split_k.check_not_decomposed(compiled.generated), f"{number}/")
@@ -334,7 +331,7 @@ def test_decompose_k(inductor, target, shape, dtype, dynamic):
 def test_decompose_k_envvars(inductor, target, splits, threshold):
     """The limits on the number of splits and on K / M and K / N hold. They are options here: torch reads the
     environment on import."""
-    needs_option(inductor, SPLITS, THRESHOLD)
+    inductor.need_option(SPLITS, THRESHOLD)
     settings = {**TRITON, SPLITS: splits, THRESHOLD: threshold}
     for m, n, k in ((32, 32, 32768), (32, 32, 256)):
         program = program_of(f"{GRAPHS}:mm", factors(m, n, k), settings, pick=0)  # what is offered is judged
@@ -348,12 +345,12 @@ def test_decompose_k_envvars(inductor, target, splits, threshold):
 def test_decompose_k_output_stride(inductor, target):
     """The result is dense although B is part of a wider matrix. PyTorch's test lets nothing else be offered by a
     heuristic; here the choice is pinned, and the numbers are judged too."""
-    needs_option(inductor, THRESHOLD)
+    inductor.need_option(THRESHOLD)
     m, n, k, width = (256, 1096, 32768, 1152) if inductor.harness.settings.has_gpu else (16, 40, 2560, 48)
     graph = f"{OWN}:transposed_mm"
     (a, _), values = product_of(graph, m, n, k, "bf16")
     operands = [a, dense("b", k, n, dtype="bf16", strides=(width, 1))]
-    fields = {"settings": {**TRITON, THRESHOLD: 16}, "templates": SPLIT, "pick": picked(inductor)}
+    fields = {"settings": splitting(**{THRESHOLD: 16}), "templates": SPLIT, "pick": picked(inductor)}
     compiled = inductor.exact(graph, operands, target, values=values, **fields)
     inductor.record(split_k.check_decomposed(compiled.generated, m, n))
     packed = exactly(1, rf"empty_strided_cuda\(\({m}, {n}\), \({n}, 1\), torch\.bfloat16\)")
@@ -371,7 +368,12 @@ def test_decompose_k_dynamic_input(inductor, target):
     rows = (16, 11)
     first, second = (factors(m, n, k) for m in rows)
     calls = {"dynamic": None, "marked": (("a", 0),), "calls": (tuple(second),)}
-    fields = {"decision": Decision.K_MAY_BE_SPLIT, "settings": TRITON, "templates": SPLIT, "pick": picked(inductor)}
+    fields = {
+        "decision": Decision.K_MAY_BE_SPLIT,
+        "settings": splitting(),
+        "templates": SPLIT,
+        "pick": picked(inductor),
+    }
     values = split_k.mirrored(rows[0], n, k, "fp16")
     compiled = inductor.exact(f"{OWN}:stacked_mm", first, target, values=values, **calls, **fields)
     inductor.record(split_k.check_symbolic(compiled.generated, n))
@@ -394,14 +396,33 @@ def test_decompose_k_dynamic_input_bwd(inductor, target):
 
 # --- a contiguous second operand: ROCm alone --------------------------------------------------------------------------
 
+#: AMD first: the quick tier takes its targets.
+ROCM = ("amd", "nvidia")
+#: The choice that copies the second operand, and ATen's product of the copy: within it nothing else is offered.
+CONTIGUOUS = "^contiguous_(add)?mm|^(add)?mm$|^bias_addmm$"
 
-def not_contiguous(inductor, target, graph, operands, **fields):
-    """Checks that the transformation is not offered here, and ends the case: there is nothing of it to judge."""
+
+def contiguous(inductor, target, graph, operands, **fields):
+    """Judges the transformation where it is offered. Elsewhere checks that it is not, and ends the case: there is
+    nothing of it to judge."""
     fields |= {"decision": Decision.CONTIGUOUS_IS_BETTER, "pick": 0}
-    requested = program_of(graph, operands, {**TRITON, **few_configs()}, **fields)
-    inductor.record(checks.check_not_contiguous(inductor.compile(requested, target).generated))
+    if target.vendor == "amd":
+        a, b = operands[-2:]
+        values = split_k.mirrored(a.shape[0], b.shape[1], b.shape[0], a.dtype)
+        fields |= {"settings": TRITON, "templates": CONTIGUOUS, "values": values}
+        compiled = inductor.exact(graph, operands, target, **fields)
+        name = "contiguous_addmm" if operands[0].name == "bias" else "contiguous_mm"
+        inductor.record(checks.check_contiguous(compiled.generated, name))
+        return
+    inductor.record(checks.check_not_contiguous(not_contiguous(inductor, target, graph, operands, **fields)))
     detail = "Inductor offers it on ROCm alone; that it is not offered for this target was checked"
     inductor.recorder.not_applicable(Reason(ReasonCode.CAPABILITY, "contiguous transform", detail))
+
+
+def not_contiguous(inductor, target, graph, operands, **fields):
+    """What came of the program with a few choices of every template."""
+    requested = program_of(graph, operands, {**TRITON, **few_configs()}, **fields)
+    return inductor.compile(requested, target).generated
 
 
 SIZES = Thin([(64, 128, 256), (128, 256, 512), (256, 512, 1024)])
@@ -413,26 +434,29 @@ def second_by_columns(m, n, k, *, dtype="fp16"):
     return [dense("a", m, k, dtype=dtype), dense("b", k, n, dtype=dtype, last=0)]
 
 
-@generated(size=SIZES, dtype=DTYPE)
+@generated(vendors=ROCM, size=SIZES, dtype=DTYPE)
 def test_contiguous_transform_mm(inductor, target, size, dtype):
     """A column-major second operand."""
-    not_contiguous(inductor, target, f"{GRAPHS}:mm", second_by_columns(*size, dtype=dtype))
+    contiguous(inductor, target, f"{GRAPHS}:mm", second_by_columns(*size, dtype=dtype))
 
 
-@generated(size=SIZES, dtype=DTYPE)
+@generated(vendors=ROCM, size=SIZES, dtype=DTYPE)
 def test_contiguous_transform_addmm(inductor, target, size, dtype):
     """The same with a matrix as bias."""
     operands = [dense("bias", *size[:2], dtype=dtype), *second_by_columns(*size, dtype=dtype)]
-    not_contiguous(inductor, target, f"{OWN}:matrix_addmm", operands)
+    contiguous(inductor, target, f"{OWN}:matrix_addmm", operands)
 
 
-@generated(dynamic=[False, True])
+@generated(vendors=ROCM, dynamic=[False, True])
 def test_contiguous_transform_non_contiguous_second(inductor, target, dynamic):
-    """Sizes that may be dynamic."""
-    not_contiguous(inductor, target, f"{GRAPHS}:mm", second_by_columns(64, 128, 64), dynamic=dynamic)
+    """Sizes that may be dynamic. It is not offered for a second operand that is contiguous."""
+    fields = {"decision": Decision.CONTIGUOUS_IS_BETTER, "pick": 0, "dynamic": dynamic}
+    by_rows = not_contiguous(inductor, target, f"{GRAPHS}:mm", factors(64, 128, 64), **fields)
+    inductor.record(checks.check_not_contiguous(by_rows), "by rows/")
+    contiguous(inductor, target, f"{GRAPHS}:mm", second_by_columns(64, 128, 64), dynamic=dynamic)
 
 
-@generated()
+@generated(vendors=ROCM)
 def test_contiguous_transform_with_epilogue(inductor, target):
     """Before a relu."""
-    not_contiguous(inductor, target, f"{OWN}:relu_mm", second_by_columns(128, 256, 512))
+    contiguous(inductor, target, f"{OWN}:relu_mm", second_by_columns(128, 256, 512))

@@ -7,7 +7,8 @@ fastest, counts are exact, stores that were not asked for are forbidden, and num
 """
 
 from conformance.cases.generated_cases import generated
-from conformance.codegen_checks import POINTER_STORE, TCGEN05, TMA_LOAD, TMA_STORE, WARP_SPECIALIZED
+from conformance.codegen_checks import MFMA, POINTER_STORE, TCGEN05, TMA_LOAD, TMA_STORE, WARP_SPECIALIZED, WMMA
+from conformance.inductor.checks.descriptors import check_descriptors
 from conformance.inductor.checks.operations import check_recompiles
 from conformance.inductor.source import spellings
 from conformance.kernels import carveout
@@ -34,22 +35,6 @@ def persistent(inductor, target):
     """The name of the persistent template that Inductor offers for ``target``: on Blackwell the warp-specialised one
     takes the place of the other."""
     return inductor.template("Blackwell" if target.capability("tcgen05").available else "persistent TMA")
-
-
-def check_descriptors(run, template, *, store):
-    """Two descriptors are made and loaded from once each; the output is written once per subtile, through a third one
-    if ``store`` was asked for and through pointers otherwise. The source writes in a loop over the subtiles, which the
-    compiler unrolls."""
-    dialect = spellings.dialect(template)
-    store = store and dialect.stores_output
-    run.exactly(2 + store, "descriptors", dialect.created)
-    run.exactly(2, "descriptor loads", dialect.load)
-    run.exactly(int(store), "descriptor stores", dialect.store)
-    run.exactly(int(not store), "pointer stores", spellings.POINTER_STORE)
-    wanted, other = (TMA_STORE, POINTER_STORE) if store else (POINTER_STORE, TMA_STORE)
-    run.code(requires=[TMA_LOAD, wanted], forbids=[other])
-    subtiles = run.choice.numbers.get("EPILOGUE_SUBTILE", 1)
-    run.exactly(subtiles, "stores", r"\btt\.(?:descriptor_)?store\b", where="ttir")
 
 
 def check_persistent(inductor, target, template, problem, name, *, store, requires=(), **fields):
@@ -85,6 +70,22 @@ def test_addmm_persistent_tma(inductor, target, order, dynamic, store):
     template = inductor.template("persistent TMA")
     problem = addmm(168, 248, 88, "fp16", **operands(order), **PLAIN)
     check_persistent(inductor, target, template, problem, "addmm", dynamic=dynamic, store=store)
+
+
+@generated(sampled=True, vendors=("amd",), operation=["mm", "addmm"], order=ORDERS, dynamic=[False, True])
+def test_persistent_by_pointers(inductor, target, operation, order, dynamic):
+    """What Inductor offers for AMD where it would offer a persistent TMA product for NVIDIA. PyTorch has no test of
+    it."""
+    template = inductor.template("persistent pointers")
+    make, fields = (mm, {}) if operation == "mm" else (addmm, PLAIN)
+    problem = make(168, 248, 88, "fp16", **operands(order), **fields)
+    unit = MFMA if target.capability("mfma").available else WMMA
+    units = target.limits.multiprocessors
+    for run in inductor.pinned(problem, target, template, persistent=True, dynamic=dynamic, settings=TMA):
+        run.filecheck("kernel", f"CHECK: def triton_tem_fused_{operation}")
+        run.exactly(1, "NUM_SMS", rf"NUM_SMS : tl\.constexpr = {units}\b")
+        run.exactly(0, "descriptors", r"\w*desc\w*\.(?:load|store)\(|make_tensor_descriptor\(")
+        run.code(requires=[unit])
 
 
 def check_blackwell(inductor, target, problem, name, **fields):

@@ -142,7 +142,7 @@ def test_fp16_cannot_hold_the_wide_results() -> None:
 
 # --- what is said and offered -----------------------------------------------------------------------------------------
 
-TEMPLATE = Choice("triton_mm_0", "BLOCK_K=32, BLOCK_M=32, BLOCK_N=32, num_stages=1, num_warps=4, GROUP_M=8", "triton")
+TEMPLATE = Choice("triton_mm_0", "BLOCK_K=32, BLOCK_M=32, BLOCK_N=32, num_stages=2, num_warps=4, GROUP_M=8", "triton")
 LARGER = Choice("triton_mm_1", TEMPLATE.description.replace("BLOCK_M=32", "BLOCK_M=128"), "triton")
 EXTERN = Choice("mm", "", "extern")
 ADVICE = "NoValidChoicesError: No choices to select. please consider adding ATEN into max_autotune_gemm_backends"
@@ -165,6 +165,11 @@ def splitting(*splits: int | str) -> Generated:
     return offering(TEMPLATE, *(Choice(f"decompose_k_mm_{split}_split_0", "", "subgraph") for split in splits))
 
 
+def copying(text: str) -> Generated:
+    """A choice that makes the second operand contiguous, and the module ``text``."""
+    return offering(CONTIGUOUS, modules=(text,))
+
+
 def launching(text: str, *kernels: GeneratedKernel) -> Generated:
     return Generated(modules=(text,), kernels=kernels)
 
@@ -180,6 +185,13 @@ UNCOMPILED = dataclasses.replace(SMALL, counters={"select_algorithm_num_precompi
 OPTIONS = ("max_autotune_gemm_backends", "max_autotune_conv_backends")
 POINTWISE = GeneratedKernel("k", "pointwise", "")
 CONTIGUOUS = Choice("contiguous_mm_0", "", "subgraph")
+#: A function that copies its second operand into rows.
+COPIED = """
+def contiguous_mm_0(args):
+    contiguous_mm_0_buf0 = empty_strided_cuda((8, 9), (9, 1), torch.float16)
+    triton_poi_fused_mm_0.run(contiguous_mm_0_b_1, contiguous_mm_0_buf0, 72, stream=raw_stream0)
+    extern_kernels.mm(contiguous_mm_0_a_1, contiguous_mm_0_buf0, out=contiguous_mm_0_buf1)
+"""
 SPLIT = functools.partial(split_k.check_splits, m=32, n=64, k=2048)
 SPLIT.__name__ = "check_splits"  # type: ignore[attr-defined]
 
@@ -229,6 +241,14 @@ SPLIT.__name__ = "check_splits"  # type: ignore[attr-defined]
         case(["number"], SPLIT, splitting(2), most=10, some=False),
         case(["number"], SPLIT, splitting(), most=10, some=True),
         case(["names", "number"], SPLIT, splitting("parts"), most=10, some=True),
+        case([], choices.check_contiguous, copying(COPIED), "contiguous_mm"),
+        case(["offered"], choices.check_contiguous, launching(COPIED), "contiguous_mm"),
+        case(["source/copy"], choices.check_contiguous, copying(COPIED.replace("(9, 1)", "(1, 8)")), "contiguous_mm"),
+        case(["source/copy"], choices.check_contiguous, copying(COPIED.replace("_b_1,", "_a_1,")), "contiguous_mm"),
+        case(
+            ["source/copy"], choices.check_contiguous, copying(COPIED.replace("buf0, out", "b_1, out")), "contiguous_mm"
+        ),
+        case(["offered", "source/copy"], choices.check_contiguous, copying(COPIED), "contiguous_addmm"),
         case([], choices.check_not_contiguous, SMALL),
         case(["not offered"], choices.check_not_contiguous, offering(TEMPLATE, CONTIGUOUS)),
         case(

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import sys
 from typing import Any
 from unittest import mock
 
 import pytest
 import torch
 
+from conformance.execution.compilation import CompilePools, Task
 from conformance.inductor.compile import deviceless as subject
-from conformance.inductor.compile.deviceless import OVERRIDES, Override, deviceless
+from conformance.inductor.compile import rocm_registration
+from conformance.inductor.compile.deviceless import OVERRIDES, DevicelessUnsupported, Override, deviceless
+from conformance.inductor.compile.provider import preloaded_for
 from conformance.records import ReasonCode, Status
 from conformance.targets import Target, find
 from tests.execution.sample_kernels import pool
@@ -115,10 +119,40 @@ def test_a_missing_name_is_a_typed_reason(name: str) -> None:
     assert (result.reason.code, result.reason.subject) == (ReasonCode.CAPABILITY, name)
 
 
-@pytest.mark.parametrize("target", [Target("hip", "gfx942", 64, multiprocessors=304), Target("cuda", 90, 32)])
-def test_other_targets_are_refused(target: Target) -> None:
-    with pytest.raises(ValueError, match="known number"), deviceless(target):
+def test_a_target_of_another_vendor_is_refused() -> None:
+    with pytest.raises(ValueError, match="Inductor was imported for nvidia"), deviceless(find("gfx942")):
         raise AssertionError("entered")
+
+
+def test_an_unknown_number_of_multiprocessors_is_a_typed_reason() -> None:
+    with pytest.raises(DevicelessUnsupported, match="--target sm_90:256") as raised, deviceless(Target("cuda", 90, 32)):
+        raise AssertionError("entered")
+    assert raised.value.reason.subject == "multiprocessors"
+
+
+def test_each_vendor_has_its_process() -> None:
+    """AMD's facts are answered where AMD's heuristics are registered."""
+    target, pools = find("gfx942"), CompilePools(1, deadline=300)
+    request = Task(f"{__name__}:facts", ("gfx942", "gfx1250:200", "gfx950"), target, preloaded_for(target))
+    with contextlib.closing(pools):
+        result = pools.submit(request).result()
+    assert result.status is Status.PASS, result.error
+    assert result.value[::2] == [
+        ((9, 4), 304, 64 * 1024, False, False, "gfx942", "gfx942"),
+        ((12, 5), 200, 320 * 1024, False, False, "gfx1250", "gfx1250"),
+        ((9, 5), 256, 160 * 1024, False, False, "gfx950", "gfx950"),
+    ]
+
+
+def test_inductor_is_prepared_before_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setitem(sys.modules, "torch._inductor.select_algorithm", torch)
+    with pytest.raises(RuntimeError, match="before it is imported"):
+        rocm_registration.prepare()
+    monkeypatch.delitem(sys.modules, "torch._inductor.select_algorithm")
+    rocm_registration.prepare()
+    rocm_registration.prepare()
+    assert torch.version.hip == rocm_registration.ASSUMED
 
 
 def test_every_override_says_why() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,9 +14,9 @@ import pytest
 from conformance.inductor.compile import observation
 from conformance.inductor.compile.deviceless_worker import generate
 from conformance.inductor.compile.observation import failure_of, matching
-from conformance.inductor.compile.program import Choice, Program
+from conformance.inductor.compile.program import Choice, Program, Unsupported
 from conformance.problems import Operand
-from conformance.records import Status
+from conformance.records import ReasonCode, Status
 from conformance.targets import Target, find
 from tests.execution.sample_kernels import pool
 from tests.inductor.sample_programs import generated, operand, product, submit, task
@@ -239,3 +240,16 @@ def test_only_the_picked_choice_is_written_unless_it_is_refused(refused: tuple[s
     assert observation.matching(candidates, r"^triton_mm_\d+$", None) == candidates
     assert observation._picked(candidates, 6, offer) == expected
     assert (written == ["c"]) == ("c" not in refused)
+
+
+def test_a_triton_without_knobs_is_a_typed_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those before 3.4."""
+    import triton
+
+    with observation._caches():
+        pass
+    monkeypatch.delattr(triton, "knobs")
+    monkeypatch.setitem(sys.modules, "triton.knobs", None)
+    with pytest.raises(Unsupported) as raised, observation._caches():
+        pass
+    assert (raised.value.reason.code, raised.value.reason.subject) == (ReasonCode.CAPABILITY, "triton.knobs")

@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import Any
 
 import pytest
 
 from conformance import codegen_checks
-from conformance.cases.generated_cases import Thin, generated_for
-from conformance.heuristics.configs import Config
+from conformance.cases.case_table import ATTRIBUTE, Selection
+from conformance.cases.generated_cases import Thin, generated, generated_for
+from conformance.heuristics.configs import Config, FlexConfig, FlexDecodeConfig
 from conformance.inductor.compile.program import Choice
 from conformance.inductor.graphs.products import graph_of
-from conformance.inductor.replay.pinned_programs import config_of, constant, described_config, expected_grid, option
-from conformance.inductor.source import spellings
+from conformance.inductor.replay.pinned_programs import (
+    PinnedKernel,
+    config_of,
+    constant,
+    described_config,
+    expected_grid,
+    option,
+)
+from conformance.inductor.source import spellings, templates
 from conformance.inductor.source.source_checks import exactly
-from conformance.problems import Bias, Fusion, addmm, bmm, conv2d, fused_mm, mixed_mm, mm, mm_plus_mm
+from conformance.kernels.kernel import Plan, Variant
+from conformance.problems import (
+    Attention,
+    Bias,
+    Fusion,
+    GroupedGemm,
+    addmm,
+    bmm,
+    conv2d,
+    fused_mm,
+    mixed_mm,
+    mm,
+    mm_plus_mm,
+    scaled_mm,
+)
+from conformance.records import ExecutorName
 from conformance.targets import KNOWN, Target, find
 
 SOURCE = """
@@ -53,6 +77,47 @@ def test_the_config_is_read_from_a_description() -> None:
 
 
 @pytest.mark.parametrize(
+    ("names", "config"),
+    [
+        ("QK_HEAD_DIM=16, BLOCK_M=64, BLOCK_N=32", FlexConfig(64, 32, 3, 4)),
+        ("BLOCK_M1=32, BLOCK_N1=64, BLOCK_M2=64, BLOCK_N2=32", FlexConfig(32, 64, 3, 4)),
+        ("BLOCK_M=16, BLOCK_N=32, SPLIT_KV=5", FlexDecodeConfig(32, 3, 4)),
+        ("BLOCK_M=64, BLOCK_N=32", None),
+    ],
+)
+def test_a_config_of_attention(names: str, config: Any) -> None:
+    assert (
+        described_config(Choice("triton_flex_attention_0", f"{names}, num_stages=3, num_warps=4", "triton")) == config
+    )
+
+
+def test_functions_before_the_kernel_hide_no_option() -> None:
+    assert option(f"@triton.jit\ndef helper(num_warps=2): ...\n{SOURCE}", "num_warps") == 8
+
+
+ATTENTION = Attention("attention", batch=2, heads=4, queries=100, keys=70, head_dim=64, kv_heads=2)
+BACKWARD = dataclasses.replace(ATTENTION, op="attention_backward")
+
+
+@pytest.mark.parametrize(
+    ("problem", "blocks", "programs"),
+    [
+        (ATTENTION, {"BLOCK_M": 64}, 2 * 4 * 2),
+        (ATTENTION, {"BLOCK_M": 256, "SPLIT_KV": 5}, 2 * 2 * 5),
+        (BACKWARD, {"BLOCK_M2": 32, "BLOCK_N1": 64}, 2 * 2 * (4 * 2 + 2)),
+    ],
+)
+def test_the_programs_of_attention(problem: Attention, blocks: dict[str, int], programs: int) -> None:
+    source = "".join(f"    {name} : tl.constexpr = {size}\n" for name, size in blocks.items())
+    assert expected_grid(problem, FlexConfig(64, 64, 3, 4), find("sm_90"), None, source) == (programs,)
+
+
+def test_the_programs_of_groups_are_as_many_as_the_multiprocessors() -> None:
+    problem = GroupedGemm("2d-3d", (8, 0), None, 16, 16)
+    assert expected_grid(problem, Config(64, 128, 32, 3, 8), find("sm_90"), 7) == (7, 1, 1)
+
+
+@pytest.mark.parametrize(
     ("problem", "sms", "grid"),
     [
         (mm(130, 260, 40), None, (9, 1, 1)),
@@ -67,12 +132,29 @@ def test_the_grid(problem: Any, sms: int | None, grid: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("scaling", "executor", "operand", "accumulator"),
+    [
+        ("row", ExecutorName.DEVICE, "exact", {"result_bits": 13, "promote": 64}),
+        ("1x128/128x128", ExecutorName.DEVICE, "tf32", {"result_bits": 23, "promote": None, "chunk": 8}),
+        ("1x128/128x128", ExecutorName.INTERPRETER, "exact", {"kind": "fma"}),
+    ],
+)
+def test_the_contract_of_scaled_products(scaling: str, executor: Any, operand: str, accumulator: Any) -> None:
+    problem, config, sm90 = scaled_mm(256, 256, 256, scaling=scaling), Config(128, 128, 64, 3, 8), find("sm_90")
+    plan = Plan("scaled_mm", problem, config, Variant(), sm90, (4, 1, 1))
+    contract = PinnedKernel(lambda *_: ((), ())).contract(plan, executor)
+    assert contract.operand == operand
+    assert {name: getattr(contract.accumulator, name) for name in accumulator} == accumulator
+
+
+@pytest.mark.parametrize(
     ("problem", "function", "names"),
     [
         (mm(8, 8, 8), "mm", set()),
         (addmm(8, 8, 8), "addmm", {"alpha", "beta"}),
         (mm_plus_mm(8, 8, 8), "mm_plus_mm", set()),
         (conv2d(1, 4, (5, 5), 4, (3, 3)), "convolution", {"stride", "padding", "groups"}),
+        (GroupedGemm("2d-3d", (8, 0), None, 16, 16), "grouped_mm", set()),
         (fused_mm(8, 8, 8, fusion=Fusion(epilogue=("bias", "relu")), bias=Bias()), "fused_mm", {"epilogue", "names"}),
     ],
 )
@@ -101,14 +183,14 @@ def test_the_expression_of_a_template_matches_no_other() -> None:
 
 
 def test_a_template_that_is_not_there_is_a_typed_reason() -> None:
-    with pytest.raises(spellings.NoSuchTemplate, match="no template"):
-        spellings.template_text("mm_by_hand")
+    with pytest.raises(templates.NoSuchTemplate, match="no template"):
+        templates.text_of("mm_by_hand")
 
 
 def test_the_dialect_is_that_of_the_installed_template() -> None:
     name = spellings.template("persistent TMA")
     dialect = spellings.dialect(name)
-    assert codegen_checks.filecheck(f"CHECK: {{{{{dialect.load}}}}}", spellings.template_text(name)).passed
+    assert codegen_checks.filecheck(f"CHECK: {{{{{dialect.load}}}}}", templates.text_of(name)).passed
 
 
 def target(arch: int | str, index: int | None = None) -> Target:
@@ -116,14 +198,29 @@ def target(arch: int | str, index: int | None = None) -> Target:
     return Target(backend, arch, 32, index)
 
 
-def test_the_quick_tier_alone_thins_a_parameter() -> None:
-    sizes = Thin([1, 2, 3], quick=2)
-    assert list(sizes.of("quick")) == [1, 2]
-    assert [list(sizes.of(tier)) for tier in ("default", "full", "exhaustive")] == [[1, 2, 3]] * 3
+def test_tiers_thin_a_parameter() -> None:
+    sizes, fewer = Thin([1, 2, 3], quick=2), Thin([1, 2, 3], quick=0, default=1)
+    tiers = ("quick", "default", "full", "exhaustive")
+    assert [list(sizes.of(tier)) for tier in tiers] == [[1, 2], [1, 2, 3], [1, 2, 3], [1, 2, 3]]
+    assert [list(fewer.of(tier)) for tier in tiers] == [[], [1], [1, 2, 3], [1, 2, 3]]
 
 
-def test_code_is_generated_for_two_architectures_unless_asked() -> None:
-    known = [target(arch) for arch in (80, 90, 100, "gfx942")]
-    assert [one.id for one in generated_for(known, all_of_them=False)] == ["sm_90", "sm_100"]
-    assert [one.id for one in generated_for(known, all_of_them=True)] == ["sm_80", "sm_90", "sm_100"]
+@pytest.mark.parametrize(("tier", "whole"), [("quick", False), ("default", False), ("full", True)])
+def test_the_default_tier_does_not_cross_the_parameters_of_a_sampled_test(tier: str, whole: bool) -> None:
+    def test(first: int, second: int) -> None: ...
+
+    values = {"first": [1, 2, 3], "second": [4, 5]}
+    made = generated(sampled=True, **values)(test)
+    selection = Selection((find("sm_90"), find("sm_100")), tier)
+    rows = getattr(made, ATTRIBUTE).table(selection, ()).rows.values()
+    assert len(rows) == (12 if whole else 3)
+    for place, of_parameter in enumerate(values.values()):
+        assert {row[place] for row in rows} == set(of_parameter)
+
+
+def test_code_is_generated_for_some_architectures_unless_asked() -> None:
+    known = [target(arch) for arch in (80, 90, 100, "gfx942", "gfx1201")]
+    assert [one.id for one in generated_for(known, all_of_them=False)] == ["sm_90", "sm_100", "gfx942"]
+    assert [one.id for one in generated_for(known, all_of_them=True)] == [one.id for one in known]
+    assert [one.id for one in generated_for(known, False, ("amd", "nvidia"))] == ["gfx942", "sm_90", "sm_100"]
     assert [one.id for one in generated_for([target(80, 0)], all_of_them=False)] == ["sm_80"]

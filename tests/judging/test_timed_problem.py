@@ -9,8 +9,11 @@ from types import SimpleNamespace
 import pytest
 
 from conformance.execution import device
+from conformance.heuristics.configs import Config
 from conformance.judging import sweep
 from conformance.records import Status
+
+CONFIG = Config(64, 64, 64, 2, 4)
 
 
 @pytest.mark.parametrize(("gigabytes", "places"), [(0, 3), (0.5, 3), (0.9, 2), (9, 1)])
@@ -53,7 +56,7 @@ def test_nothing_takes_the_device_outside_a_turn(monkeypatch, gigabytes, places)
     )
     turns = SimpleNamespace(timing=lambda: turn("alone"))
     harness = SimpleNamespace(executor=Executor(), together=lambda: turn("together"), turns=turns)
-    run = sweep.measure(harness, kernel, "fp16", None, None)["run"]
+    run = sweep.measure(harness, kernel, "fp16", CONFIG, None)["run"]
     assert run == {"problem": "p", "us": 2.0, "samples_us": [3.0, 1.0, 2.0], "device": "a1"}
     names = ("tensors", "launch") * places + ("run",) * places
     assert seen == [*((name, "together") for name in names), ("time", "alone")]
@@ -72,4 +75,4 @@ def test_a_larger_problem_that_does_not_fit_is_refused_before_it_is_launched(mon
     monkeypatch.setattr(sweep, "over_memory", lambda resources, target: ["shared memory: 3 bytes, 2 are there"])
     harness = SimpleNamespace(pool=SimpleNamespace(submit=lambda: compiled))
     refused = {"problem": "p", "refused": "shared memory: 3 bytes, 2 are there"}
-    assert sweep.measure(harness, kernel, "fp16", None, None) == {"run": refused}
+    assert sweep.measure(harness, kernel, "fp16", CONFIG, None) == {"run": refused}

@@ -404,3 +404,19 @@ def test_a_package_that_is_installed_and_broken_is_one_sentence(bare, workers, m
     result.stderr.fnmatch_lines([f"ERROR{sentence}"])
     assert "Traceback" not in result.stdout.str() + result.stderr.str()
     assert not (bare.path / "reports").exists()
+
+
+@pytest.mark.parametrize(("version", "ending"), [("3.1.0", "is installed, and 3.2 or later is *"), ("3.2.0", "")])
+def test_a_triton_that_is_too_old_is_one_sentence(bare, monkeypatch, version, ending):
+    """A stand-in of each package, of which only Triton's version is read."""
+    for name in ("torch", "triton"):
+        (bare.path / name).mkdir()
+        (bare.path / name / "__init__.py").write_text(f"__version__ = {version!r}")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(bare.path), os.environ["PYTHONPATH"]]))
+    result = bare.run("--pyargs", "conformance.suites", "-n", "0")
+    if ending:
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines([f"ERROR*: triton {version} {ending}"])
+        assert "Traceback" not in result.stdout.str() + result.stderr.str()
+    else:
+        assert "or later is required" not in result.stderr.str()  # what else a stand-in lacks is said in other words

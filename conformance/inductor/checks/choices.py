@@ -132,6 +132,23 @@ def check_not_contiguous(generated: Generated) -> list[Verdict]:
     ]
 
 
+def check_contiguous(generated: Generated, name: str) -> list[Verdict]:
+    """The choice ``name`` is offered. Its function copies the second operand into rows, and the product reads the
+    copy."""
+    offered = [choice.name for choice in generated.offered]
+    directives = rf"""
+        CHECK: def {{{{{name}_\d+}}}}(args):
+        CHECK: {{{{{name}_\d+_buf0 = empty_strided_cuda\(\(\w+, (\w+)\), \(\1, 1\)}}}}
+        CHECK: {{{{triton_poi_\w+\.run\({name}_\d+_b_1, {name}_\d+_buf0,}}}}
+        CHECK: {{{{extern_kernels\.\w+\(.*, {name}_\d+_buf0,}}}}
+    """
+    return [
+        compiled_verdict(generated),
+        Verdict("offered", any(choice.startswith(name) for choice in offered), f"{name} among {', '.join(offered)}"),
+        in_source("source/copy", directives, generated.modules[-1], "module"),
+    ]
+
+
 def check_output(
     compiled: Compiled, executor: Any, *, shape: tuple[int, ...], dtype: str, strides: tuple[int, ...] | None = None
 ) -> list[Verdict]:

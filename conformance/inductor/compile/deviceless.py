@@ -1,5 +1,5 @@
-"""Lets ``torch.compile`` generate code for an NVIDIA GPU on a machine without one: torch's questions about the device
-are answered from a target's facts.
+"""Lets ``torch.compile`` generate code for an NVIDIA or AMD GPU on a machine without one: torch's questions about the
+device are answered from a target's facts.
 
 ``torch.compile`` is then given fake cuda tensors. It generates its modules and neither loads nor runs them: calling a
 compiled function raises :class:`GeneratedOnly` once its module has been handed to
@@ -29,7 +29,7 @@ from conformance.targets import KIB, Target
 
 
 class DevicelessUnsupported(Unsupported):
-    """The installed torch or Triton lacks a name that must be overridden."""
+    """The installed torch or Triton lacks a name that must be overridden, or a fact of the target is unknown."""
 
 
 class GeneratedOnly(Exception):
@@ -55,15 +55,21 @@ class Override:
 def deviceless(target: Target) -> Iterator[None]:
     """Inside, ``torch.compile`` generates code for ``target`` from fake cuda tensors, on a machine without a GPU.
 
-    ``target`` is an NVIDIA architecture with a known number of multiprocessors, or ValueError is raised.
-    :class:`DevicelessUnsupported` is raised if a name of :data:`OVERRIDES` does not exist. On exit everything is as it
-    was, and what torch remembers of the device's facts is forgotten, so that other targets can follow.
+    ``target`` is an architecture of NVIDIA's, or of AMD's in a process for which
+    :mod:`~conformance.inductor.compile.rocm_registration` has prepared Inductor; ValueError is raised for any other.
+    :class:`DevicelessUnsupported` is raised if its number of multiprocessors is unknown, or a name of
+    :data:`OVERRIDES` does not exist. On exit everything is as it was, and what torch remembers of the device's facts is
+    forgotten, so that other targets can follow.
     """
-    if target.vendor != "nvidia" or target.limits.multiprocessors is None:
-        raise ValueError(
-            f"target {target.id} has {target.limits.multiprocessors} multiprocessors: code is generated without a "
-            "device for NVIDIA targets with a known number of them"
+    vendor = "amd" if torch.version.hip else "nvidia"
+    if target.vendor != vendor:
+        raise ValueError(f"target {target.id} is of vendor {target.vendor}: Inductor was imported for {vendor} here")
+    if target.limits.multiprocessors is None:
+        detail = (
+            f"the number of multiprocessors of {target.id} is not known, and Inductor asks for it: "
+            f"assume one, such as --target {target.id}:256"
         )
+        raise DevicelessUnsupported(Reason(ReasonCode.CAPABILITY, "multiprocessors", detail))
     _prepare()
     places = [(*_place(override.name), override) for override in OVERRIDES]
     with contextlib.ExitStack() as stack:
@@ -87,23 +93,33 @@ def _constant(value: object) -> Callable[[Target], Any]:
 def properties(target: Target) -> SimpleNamespace:
     """What ``torch.cuda.get_device_properties`` says of ``target``; sizes in bytes.
 
-    The registers are those of the CUDA programming guide's table, which are the same for each capability.
+    The registers are those of the CUDA programming guide's table, which are the same for each capability, and those
+    that HIP reports of AMD's GPUs.
     """
-    arch = int(target.arch)
+    major, minor = capability(target)
     return SimpleNamespace(
         name=target.name or target.id,
-        gcnArchName=target.name or target.id,  # what a torch without CUDA takes for the name
-        major=arch // 10,
-        minor=arch % 10,
+        # A torch without CUDA takes this for the name.
+        gcnArchName=target.id if target.vendor == "amd" else target.name or target.id,
+        major=major,
+        minor=minor,
         multi_processor_count=target.limits.multiprocessors,
         warp_size=target.warp_size,
         regs_per_multiprocessor=65536,
         max_threads_per_multi_processor=target.architecture.threads,
         max_threads_per_block=1024,
-        shared_memory_per_block=48 * KIB,
+        shared_memory_per_block=48 * KIB if target.vendor == "nvidia" else target.limits.shared_memory,
         shared_memory_per_block_optin=target.limits.shared_memory,
-        shared_memory_per_multiprocessor=target.limits.shared_memory + KIB,
+        shared_memory_per_multiprocessor=target.limits.shared_memory + (KIB if target.vendor == "nvidia" else 0),
     )
+
+
+def capability(target: Target) -> tuple[int, int]:
+    """Major and minor number: (9, 0) for sm_90, (9, 4) for gfx942, whose last digit is a stepping."""
+    if target.vendor == "nvidia":
+        return divmod(int(target.arch), 10)
+    digits = str(target.arch).removeprefix("gfx")
+    return int(digits[:-2]), int(digits[-2], 16)
 
 
 def _interfaces(target: Target) -> dict[str, Any]:
@@ -126,10 +142,13 @@ def _worker(target: Target) -> SimpleNamespace:
 
 
 def _first_is_fastest(target: Target) -> Any:
-    """In place of the function that measures choices."""
+    """In place of the function that measures choices. For a hint of a size another choice is the first."""
 
-    def make_benchmark_fn(*arguments: Any, **options: Any) -> Callable[[Any], dict[Any, float]]:
-        return lambda choices: {choice: float(rank + 1) for rank, choice in enumerate(choices)}
+    def make_benchmark_fn(*arguments: Any, hint_override: int | None = None, **options: Any) -> Callable[[Any], Any]:
+        first = (hint_override or 0).bit_length()
+        return lambda choices: {
+            choice: float((number - first) % len(choices) + 1) for number, choice in enumerate(choices)
+        }
 
     return staticmethod(make_benchmark_fn)
 
@@ -155,6 +174,28 @@ def _compile_to_module(target: Target) -> Callable[[Any], Any]:
 
 def _model_itself(target: Target) -> Callable[..., Any]:
     return lambda model, *arguments, **options: model
+
+
+def _differentiated_on_the_cpu(target: Target) -> Callable[..., Any]:
+    """Differentiates a modification of attention's scores with scalars of the CPU in place of the device's. The graph
+    is the same: it holds no device."""
+    module = importlib.import_module("torch._higher_order_ops.flex_attention")
+    differentiate = module.create_fw_bw_graph
+    indexed = importlib.import_module("torch._dynamo._trace_wrapped_higher_order_op").TransformGetItemToIndex
+
+    def on_cpu(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        empty = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="cpu")
+        return empty.requires_grad_(value.requires_grad)
+
+    def create_fw_bw_graph(modification: Any, scalars: Sequence[Any], buffers: Sequence[Any]) -> Any:
+        # What is computed of them on the way is made in the current mode. A captured tensor that a scalar indexes must
+        # not ask for the scalar's value.
+        with scalars[0].fake_mode, indexed():
+            return differentiate(modification, tuple(map(on_cpu, scalars)), tuple(map(on_cpu, buffers)))
+
+    return create_fw_bw_graph
 
 
 OVERRIDES: tuple[Override, ...] = (
@@ -204,7 +245,7 @@ OVERRIDES: tuple[Override, ...] = (
     Override(
         "torch._inductor.select_algorithm.AlgorithmSelectorCache.make_benchmark_fn",
         _first_is_fastest,
-        "nothing can be measured: of several choices the first is taken",
+        "nothing can be measured: of several choices the first is taken, of those for a hint another",
     ),
     Override(
         "torch._inductor.select_algorithm.AlgorithmSelectorCache.make_precompile_fn",
@@ -215,6 +256,11 @@ OVERRIDES: tuple[Override, ...] = (
         "torch._inductor.graph.GraphLowering.compile_to_module",
         _compile_to_module,
         "a generated module imports functions of a CUDA build and loads its kernels onto the device",
+    ),
+    Override(
+        "torch._higher_order_ops.flex_attention.create_fw_bw_graph",
+        _differentiated_on_the_cpu,
+        "autograd's engine would ask the tensors' device for its current stream",
     ),
     Override("torch._inductor.output_code.align_inputs_from_check_idxs", _model_itself, "fake tensors have no address"),
     Override("torch._inductor.compile_fx.align_inputs_from_check_idxs", _model_itself, "fake tensors have no address"),

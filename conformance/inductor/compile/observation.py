@@ -22,9 +22,11 @@ from conformance.inductor.compile.program import (
     Invocation,
     Lowering,
     Program,
+    Unsupported,
 )
 from conformance.inductor.compile.replaced_decisions import replacing
 from conformance.kernels import carveout
+from conformance.records import Reason, ReasonCode
 
 #: What would be remembered past one compilation, done in another process, or hide the compiled kernels; an option that
 #: the installed torch does not have is left out.
@@ -133,8 +135,13 @@ def _caches() -> Iterator[None]:
     """Triton's own cache, wherever that is, and a folder for Inductor's files that is removed afterwards.
 
     Inductor would set both for the whole process, move Triton's cache into its own folder, and leave files behind.
+    Raises Unsupported for a Triton before 3.4, which has no ``knobs``.
     """
-    from triton import knobs
+    try:
+        from triton import knobs
+    except ImportError:
+        detail = "the installed Triton has no triton.knobs, by which generated code is compiled here: use 3.4 or later"
+        raise Unsupported(Reason(ReasonCode.CAPABILITY, "triton.knobs", detail)) from None
 
     if knobs.runtime.interpret:
         raise RuntimeError("TRITON_INTERPRET is set: code is generated in a process without it, such as the pool's")

@@ -37,6 +37,14 @@ class Decision(str, Enum):
     K_IS_SPLIT = "decomposes k first"
     #: The exhaustive list of configs holds one.
     ONE_EXHAUSTIVE_CONFIG = "one exhaustive config"
+    #: The scheduler selects, when it has fused what it can: the default of torch, which measures fusions.
+    SELECTION_IS_DEFERRED = "selection deferred"
+    #: Choices come from the table of the option lookup_table.table. Notes the keys that are looked up in it.
+    TABLE_IS_USED = "table used"
+    #: A heuristic of the user's offers one config for mm.
+    HEURISTIC_IS_OVERRIDDEN = "heuristic overridden"
+    #: Products that descriptors would serve are offered the persistent template without them, as on AMD.
+    WITHOUT_DESCRIPTORS = "persistent without descriptors"
     #: No size speaks against making the second operand contiguous.
     CONTIGUOUS_IS_BETTER = "contiguous wanted"
 

@@ -17,6 +17,12 @@ from conformance.targets import Target
 PRELOADED = ("torch._inductor.compile_fx", "torch._inductor.select_algorithm", "torch._inductor.lowering")
 
 
+def preloaded_for(target: Target) -> tuple[str, ...]:
+    """What a process imports and calls that generates code for ``target``. For AMD it is another process."""
+    prepared = ("conformance.inductor.compile.rocm_registration:prepare",) if target.vendor == "amd" else ()
+    return (*prepared, *PRELOADED)
+
+
 def start_server() -> None:
     """Starts the server of the processes that generate code or time choices, and does not wait for its imports."""
     fork_server(PRELOADED).start()
@@ -58,7 +64,7 @@ def compile_program(program: Program, target: Target, pool: CompilePools) -> Com
 
         return Compiled(program, *compile_here(program, target))
     result: CompileResult = pool.submit(
-        Task("conformance.inductor.compile.deviceless_worker:generate", program, target, PRELOADED)
+        Task("conformance.inductor.compile.deviceless_worker:generate", program, target, preloaded_for(target))
     ).result()
     if result.reason is not None:
         raise Unsupported(result.reason)

@@ -8,7 +8,7 @@ import importlib
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
@@ -22,8 +22,8 @@ from conformance.records import Reason, ReasonCode
 Notes = list[Any]
 
 
-#: A class or module of Inductor's, its attribute, and what takes the attribute's place.
-Patch = tuple[Any, str, Any]
+#: A class or module of Inductor's, its attribute, and what takes the attribute's place; or Inductor's own way to it.
+Patch = tuple[Any, str, Any] | AbstractContextManager[Any]
 
 
 def _times_are_infinite(notes: Notes, *, deferred: bool) -> list[Patch]:
@@ -41,6 +41,18 @@ def _times_are_infinite(notes: Notes, *, deferred: bool) -> list[Patch]:
         return dict.fromkeys(choices, math.inf)
 
     return [(AlgorithmSelectorCache, "__call__", selecting), (AlgorithmSelectorCache, "lookup", lookup)]
+
+
+def _selection_is_deferred(notes: Notes) -> list[Patch]:
+    """The scheduler selects, when it has fused what it can."""
+    from torch._inductor.select_algorithm import AlgorithmSelectorCache
+
+    select = AlgorithmSelectorCache.__call__
+
+    def selecting(cache: Any, *arguments: Any, **options: Any) -> Any:
+        return select(cache, *arguments, **{**options, "return_multi_template": True})
+
+    return [(AlgorithmSelectorCache, "__call__", selecting)]
 
 
 def _k_may_be_split(notes: Notes) -> list[Patch]:
@@ -68,8 +80,8 @@ def _k_is_split(notes: Notes) -> list[Patch]:
     return [*_k_may_be_split(notes), (AlgorithmSelectorCache, "__call__", selecting)]
 
 
-#: The one config in place of the exhaustive list.
-ONE_CONFIG: Mapping[str, int] = {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "num_stages": 1, "num_warps": 4}
+#: The one config in place of the exhaustive list, and of the user's. For AMD Inductor takes two stages for any config.
+ONE_CONFIG: Mapping[str, int] = {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "num_stages": 2, "num_warps": 4}
 
 
 def _one_exhaustive_config(notes: Notes) -> list[Patch]:
@@ -83,6 +95,52 @@ def _one_exhaustive_config(notes: Notes) -> list[Patch]:
     return [(module.BaseConfigHeuristic, "get_exhaustive_mm_configs", configs)]
 
 
+def _table_is_used(notes: Notes) -> list[Patch]:
+    """Choices come from Inductor's table of configs, as if the user had set its handler. Notes the two keys, with the
+    device's name and without, of every product."""
+    from torch._inductor.virtualized import V
+
+    name = "torch._inductor.lookup_table.choices"
+    with contextlib.suppress(ImportError):
+        base: Any = importlib.import_module(name).LookupTableChoices
+
+        class Noting(base):
+            def make_lookup_key_variants(self, kernel_inputs: Any, op_name: str) -> Any:
+                keys = super().make_lookup_key_variants(kernel_inputs, op_name)
+                notes.append(keys)
+                return keys
+
+        return [V.set_choices_handler(Noting())]
+    detail = f"torch {torch.__version__} has no module {name}"
+    raise DevicelessUnsupported(Reason(ReasonCode.CAPABILITY, "lookup table", detail))
+
+
+def _heuristic_is_overridden(notes: Notes) -> list[Patch]:
+    """The heuristic of the template mm is replaced, as a user would, by one that offers :data:`ONE_CONFIG`."""
+    registry = _registry()
+    heuristics = _heuristics()
+    template = "triton::mm"
+    known = registry.get_template_heuristic(template, "cuda", "mm")
+
+    class Own(type(known)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.mm_configs = [heuristics.GemmConfig(*ONE_CONFIG.values(), group_m=8)]
+
+    return [registry.override_template_heuristics("cuda", [(template, "mm")], Own)]
+
+
+def _registry() -> Any:
+    """Inductor's module that registers heuristics by template. Raises DevicelessUnsupported without one."""
+    for package in _HEURISTICS:
+        with contextlib.suppress(ImportError):
+            module = importlib.import_module(f"{package}.registry")
+            if hasattr(module, "override_template_heuristics"):
+                return module
+    detail = f"torch {torch.__version__} has no override_template_heuristics in {' or '.join(_HEURISTICS)}"
+    raise DevicelessUnsupported(Reason(ReasonCode.CAPABILITY, "heuristics", detail))
+
+
 def _contiguous_is_better(notes: Notes) -> list[Patch]:
     """Sizes never speak against making the second operand contiguous."""
     modules = []
@@ -90,6 +148,34 @@ def _contiguous_is_better(notes: Notes) -> list[Patch]:
         with contextlib.suppress(ImportError):
             modules.append(importlib.import_module(name))
     return [(module, "use_contiguous", lambda m, n, k: True) for module in modules if hasattr(module, "use_contiguous")]
+
+
+def _without_descriptors(notes: Notes) -> list[Patch]:
+    """Where a persistent template with descriptors would be offered, the one without is, which torch offers on AMD
+    alone; with the configs of NVIDIA's."""
+    from torch._inductor.kernel import mm
+    from torch._inductor.utils import get_num_sms
+
+    module = _heuristics()
+    registry = importlib.import_module(f"{module.__name__.rpartition('.')[0]}.registry")
+
+    class Persistent(module.MMTemplateConfigMixin, module.CUDAConfigHeuristic):  # type: ignore[name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.mm_configs = self.persistent_mm_configs
+
+        def _get_template_configs_impl(self, *arguments: Any, **options: Any) -> Iterator[dict[str, Any]]:
+            for fields in super()._get_template_configs_impl(*arguments, **options):
+                yield {**fields, "NUM_SMS": get_num_sms()}
+
+    template = mm.persistent_mm_template
+    heuristics = {**registry._TEMPLATE_HEURISTIC_REGISTRY, (template.uid, "cuda", None): Persistent}
+    return [
+        (registry, "_TEMPLATE_HEURISTIC_REGISTRY", heuristics),
+        (registry, "_HEURISTIC_CACHE", {}),
+        (mm, "persistent_tma_mm_template", template),
+        (mm, "use_triton_blackwell_tma_template", lambda *operands, **options: False),
+    ]
 
 
 #: Packages of Inductor's heuristics of templates, by release.
@@ -111,10 +197,14 @@ def _heuristics() -> Any:
 _REPLACEMENTS: Mapping[Decision, Callable[[Notes], list[Patch]]] = {
     Decision.TIMES_ARE_INFINITE: functools.partial(_times_are_infinite, deferred=False),
     Decision.DEFERRED_TIMES_ARE_INFINITE: functools.partial(_times_are_infinite, deferred=True),
+    Decision.SELECTION_IS_DEFERRED: _selection_is_deferred,
     Decision.K_MAY_BE_SPLIT: _k_may_be_split,
     Decision.K_IS_SPLIT: _k_is_split,
     Decision.ONE_EXHAUSTIVE_CONFIG: _one_exhaustive_config,
+    Decision.TABLE_IS_USED: _table_is_used,
+    Decision.HEURISTIC_IS_OVERRIDDEN: _heuristic_is_overridden,
     Decision.CONTIGUOUS_IS_BETTER: _contiguous_is_better,
+    Decision.WITHOUT_DESCRIPTORS: _without_descriptors,
 }
 
 #: Functions of torch._inductor.utils that remember their answer for sizes, whatever the options were.
@@ -133,7 +223,7 @@ def replacing(decision: Decision | None) -> Iterator[Notes]:
     with ExitStack() as stack:
         stack.callback(_forget)
         for patch in [] if decision is None else _REPLACEMENTS[decision](notes):
-            stack.enter_context(mock.patch.object(*patch))
+            stack.enter_context(mock.patch.object(*patch) if isinstance(patch, tuple) else patch)
         yield notes
 
 

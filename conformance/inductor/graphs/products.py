@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conformance.problems import DTYPES, Conv, Gemm, Problem
+from conformance.inductor.graphs import attention
+from conformance.problems import DTYPES, Attention, Conv, Gemm, GroupedGemm, Problem
 
 
 def mm(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
@@ -39,6 +40,10 @@ def baddbmm(a: Tensor, b: Tensor, bias: Tensor, *, alpha: float, beta: float) ->
 
 def int_mm(a: Tensor, b: Tensor) -> Tensor:
     return torch._int_mm(a, b)
+
+
+def grouped_mm(a: Tensor, b: Tensor, offsets: Tensor | None = None) -> Tensor:
+    return torch._grouped_mm(a, b, offsets)
 
 
 def convolution(
@@ -92,6 +97,10 @@ def graph_of(problem: Problem) -> tuple[str, tuple[tuple[str, Any], ...]]:
             raise ValueError(f"{problem.id}: a prologue has no graph, only epilogues do")
         names = tuple(operand.name for operand in problem.operands[2:])
         return f"{__name__}:fused_mm", (("epilogue", problem.fusion.epilogue), ("names", names))
+    if isinstance(problem, GroupedGemm):
+        return f"{__name__}:grouped_mm", ()
+    if isinstance(problem, Attention):
+        return attention.graph_of(problem)
     if isinstance(problem, Gemm) and problem.op in _ARGUMENTS:
         arguments = tuple((name, getattr(problem, field)) for name, field in _ARGUMENTS[problem.op])
         return f"{__name__}:{problem.op}", arguments

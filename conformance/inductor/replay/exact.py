@@ -28,9 +28,12 @@ def small_integers(operand: Operand, seed: int, number: int) -> Tensor:
     return values.to(DTYPES[operand.dtype]).expand(operand.shape)
 
 
-def exact_verdicts(compiled: Compiled, executor: Any, seed: int, chosen: Mapping[str, Tensor]) -> list[Verdict]:
-    """Two runs with different poison around the operands: their numbers against the graph in fp64, their agreement,
-    and the memory around and inside the operands. ``chosen`` are values of operands by name.
+def exact_verdicts(
+    compiled: Compiled, executor: Any, seed: int, chosen: Mapping[str, Tensor], reference: str | None = None
+) -> list[Verdict]:
+    """Two runs with different poison around the operands: their numbers against the graph in fp64, or against the
+    function ``reference`` ("package.module:function"), their agreement, and the memory around and inside the operands.
+    ``chosen`` are values of operands by name.
 
     Raises ValueError if the reference is not exact in the output's dtype.
     """
@@ -42,8 +45,8 @@ def exact_verdicts(compiled: Compiled, executor: Any, seed: int, chosen: Mapping
     }
     # what indexes or masks keeps its dtype
     wide = [value if name in whole else value.double() for name, value in values.items()]
-    result = named(program.graph)(*wide, **dict(program.arguments))
-    references = result if isinstance(result, (tuple, list)) else (result,)
+    result = named(reference or program.graph)(*wide, **dict(program.arguments))
+    right = result if isinstance(result, (tuple, list)) else (result,)
     runs: list[tuple[Tensor, ...]] = []
     verdicts: list[Verdict] = []
     for pattern in (0, 1):
@@ -56,8 +59,8 @@ def exact_verdicts(compiled: Compiled, executor: Any, seed: int, chosen: Mapping
         if disturbed:
             verdicts.append(Verdict("memory", False, "; ".join(disturbed[:4]), {"pattern": pattern}))
         runs.append(tuple(output.detach().cpu() for output in outputs))
-    for number, reference in enumerate(references):
-        verdicts.append(_compared(str(Check(CheckKind.NUMERICS, f"{number}")), runs[0][number], reference))
+    for number, exact in enumerate(right):
+        verdicts.append(_compared(str(Check(CheckKind.NUMERICS, f"{number}")), runs[0][number], exact))
         same = torch.equal(bits(runs[0][number].contiguous()), bits(runs[1][number].contiguous()))
         text = "two runs with different poison around the operands"
         verdicts.append(Verdict(str(Check(CheckKind.REPEAT, f"{number}")), same, text))

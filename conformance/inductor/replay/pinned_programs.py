@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
 from conformance.execution.observation import Executor, Ran
-from conformance.heuristics.configs import Config
+from conformance.heuristics.configs import AnyConfig, Config, FlexConfig, FlexDecodeConfig
 from conformance.inductor.compile.program import Choice, Launches
 from conformance.kernels import catalogue
-from conformance.kernels.kernel import Plan
-from conformance.numerics.contract import Contract
-from conformance.problems import FP8, Problem
+from conformance.kernels.kernel import Kernel, Plan
+from conformance.numerics.contract import Accumulator, Contract
+from conformance.problems import BLOCK_SCALINGS, FP8, Attention, GroupedGemm, Problem, itemsize
 from conformance.records import ExecutorName
 from conformance.targets import Target
 
@@ -34,40 +34,93 @@ def constant(source: str, name: str) -> int | None:
 
 def option(source: str, name: str) -> int | None:
     """The compile option ``name``, such as num_warps, in the decorator of a template's kernel; None if it has none."""
-    keyword = re.search(rf"\b{name}\s*=\s*(\d+)", source.split("@triton.jit", 1)[0])
+    # functions that the kernel calls may stand before it
+    decorated = source[max(source.find("@triton_heuristics."), 0) :]
+    keyword = re.search(rf"\b{name}\s*=\s*(\d+)", decorated.split("@triton.jit", 1)[0])
     return int(keyword[1]) if keyword else None
 
 
-#: What a config consists of, as a template's kernel and the description of a choice name it.
-BLOCKS, OPTIONS = ("BLOCK_M", "BLOCK_N", "BLOCK_K"), ("num_stages", "num_warps")
+#: What a config consists of, as a template's kernel and the description of a choice name it: its class, and its blocks.
+#: The first whose names are all there is meant. A head tells attention from products; where it splits the keys, its
+#: other block follows from the queries.
+BLOCKS: tuple[tuple[Callable[..., AnyConfig], tuple[str, ...]], ...] = (
+    (Config, ("BLOCK_M", "BLOCK_N", "BLOCK_K")),
+    (FlexConfig, ("BLOCK_M1", "BLOCK_N1")),
+    (lambda splits, *sizes: FlexDecodeConfig(*sizes), ("SPLIT_KV", "BLOCK_N")),
+    (lambda head, *sizes: FlexConfig(*sizes), ("QK_HEAD_DIM", "BLOCK_M", "BLOCK_N")),
+)
+OPTIONS = ("num_stages", "num_warps")
 
 
-def config_of(source: str) -> Config:
+def _config(values: Callable[[str], int | None]) -> AnyConfig | None:
+    """The config of the numbers that ``values`` has by name; None if there is none."""
+    for make, names in BLOCKS:
+        numbers = [number for name in (*names, *OPTIONS) if (number := values(name)) is not None]
+        if len(numbers) == len(names) + len(OPTIONS):
+            config = make(*numbers)
+            return replace(config, group_m=values("GROUP_M") or 8) if isinstance(config, Config) else config
+    return None
+
+
+def config_of(source: str) -> AnyConfig:
     """The config with which a template's kernel was rendered. Raises ValueError naming what its source lacks."""
-    values = {name: constant(source, name) for name in BLOCKS} | {name: option(source, name) for name in OPTIONS}
-    missing = [name for name, value in values.items() if value is None]
-    if missing:
+
+    def value(name: str) -> int | None:
+        return option(source, name) if name in OPTIONS else constant(source, name)
+
+    config = _config(value)
+    if config is None:
+        missing = [name for name in (*BLOCKS[0][1], *OPTIONS) if value(name) is None]
         raise ValueError(f"the generated kernel does not say {', '.join(missing)}: it is no template of a product")
-    numbers = [value for value in values.values() if value is not None]
-    return Config(*numbers, group_m=constant(source, "GROUP_M") or 8)
+    return config
 
 
-def described_config(choice: Choice) -> Config | None:
+def described_config(choice: Choice) -> AnyConfig | None:
     """The config in a choice's description; None without one."""
-    numbers = choice.numbers
-    if not {*BLOCKS, *OPTIONS} <= set(numbers):
-        return None
-    return Config(*(numbers[name] for name in (*BLOCKS, *OPTIONS)), group_m=numbers.get("GROUP_M", 8))
+    return _config(choice.numbers.get)
 
 
-def expected_grid(problem: Problem, config: Config, target: Target, sms: int | None) -> tuple[int, int, int]:
+def expected_grid(
+    problem: Problem, config: AnyConfig, target: Target, sms: int | None, source: str = ""
+) -> tuple[int, ...]:
     """Programs that a template launches: those of the catalogue's kernel for the same operation, one per tile.
 
-    ``sms``: the template is persistent and launches at most so many programs.
+    Of attention it is their number alone, for releases arrange them differently; ``source`` is its kernel's.
+
+    ``sms``: the template is persistent and launches at most so many programs; of groups, whose sizes only the device
+    knows, just so many.
     """
+    if isinstance(problem, Attention):
+        return (_attention_programs(problem, source),)
+    if isinstance(problem, GroupedGemm) and sms is not None:
+        return (sms, 1, 1)
     kernel = catalogue.get(problem.op)
     x, y, z = (*kernel.grid(kernel.draft(problem, config, target)), 1, 1)[:3]
     return (x, y, z) if sms is None else (min(sms, x), y, z)
+
+
+def _catalogued(plan: Plan) -> Kernel:
+    """The catalogue's kernel that computes what ``plan`` does."""
+    if isinstance(plan.config, FlexDecodeConfig):
+        return catalogue.get("attention_decode")
+    blocks = getattr(plan.problem, "scaling", None) in BLOCK_SCALINGS
+    return catalogue.get("scaled_mm_blockwise" if blocks else plan.problem.op)
+
+
+def _attention_programs(problem: Attention, source: str) -> int:
+    """One for each block of queries of each head. With few queries: one for each block of the queries of all heads that
+    share a head of k, and each part of the keys. Backward: one for each block of keys of a head of k too."""
+
+    def blocks(extent: int, name: str) -> int:
+        return -(-extent // (constant(source, name) or 1))
+
+    group, parts = problem.heads // problem.key_heads, constant(source, "SPLIT_KV")
+    if problem.backward:
+        each = blocks(problem.queries, "BLOCK_M2") * group + blocks(problem.keys, "BLOCK_N1")
+        return problem.batch * problem.key_heads * each
+    if parts is None:
+        return problem.batch * problem.heads * blocks(problem.queries, "BLOCK_M")
+    return problem.batch * problem.key_heads * blocks(problem.queries * group, "BLOCK_M") * parts
 
 
 @dataclass(frozen=True)
@@ -78,11 +131,18 @@ class PinnedKernel:
 
     def contract(self, plan: Plan, executor: ExecutorName) -> Contract:
         """The contract of the catalogue's kernel for the same operation: the matrix unit is the same. Where fp8 partial
-        sums are promoted, Inductor does so once per block of k."""
-        base = catalogue.get(plan.problem.op).contract(plan, executor)
+        sums are promoted, Inductor does so once per block of k. By scales of blocks it multiplies the operands, in
+        fp32, and their product is one of tf32."""
+        base = _catalogued(plan).contract(plan, executor)
+        if getattr(plan.problem, "scaling", None) in BLOCK_SCALINGS and base.accumulator.kind == "tensor-core":
+            unit = plan.target.matrix_unit
+            accumulator = Accumulator(
+                alignment_bits=unit.alignment_bits, chunk=unit.products[itemsize("fp32")], assumed=unit.assumed
+            )
+            return replace(base, accumulator=accumulator, operand="tf32")
         if plan.problem.dtype in FP8 and base.accumulator.promote is not None:
-            promoted = dataclasses.replace(base.accumulator, promote=plan.config.block_k)
-            return dataclasses.replace(base, accumulator=promoted)
+            promoted = replace(base.accumulator, promote=plan.config.block_k)
+            return replace(base, accumulator=promoted)
         return base
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> PinnedLaunch:
@@ -115,7 +175,8 @@ class CallExecutor:
         has not the shape or dtype of the problem's."""
         if programs is not None:
             raise ValueError("a compiled function cannot run part of its grid")
-        problem, tensors = launch.plan.problem, launch.tensors
+        problem: Problem = launch.plan.problem
+        tensors = launch.tensors
         operands = [*problem.operands, *(problem.outputs if self._out else ())]
         outputs, launches = launch.call([tensors[operand.name] for operand in operands], observe)
         for operand, output in zip(problem.outputs, outputs, strict=True):
@@ -126,4 +187,6 @@ class CallExecutor:
             if output.data_ptr() != place.data_ptr():
                 place.copy_(output)
         grids = [grid for name, grid in launches if name.startswith("triton_tem_")]
+        if isinstance(problem, Attention):
+            grids = [(math.prod(grid),) for grid in grids]
         return Ran(self.name, grids[0] if grids else None, None, 0.0)

@@ -336,7 +336,11 @@ class _View:
 def _stand_ins(replayed: _Replay) -> dict[str, Any]:
     """What is replaced, by its full name."""
     compiler = _StandIn(
-        "async_compile", "only Triton kernels can be replayed", triton=replayed.build, wait=lambda scope: None
+        "async_compile",
+        "only Triton kernels can be replayed",
+        triton=replayed.build,
+        size_hint_multi_kernel=_kernels_by_size,
+        wait=lambda scope: None,
     )
     # There is one device, and nothing to guard or to wait for.
     device = _StandIn(
@@ -358,6 +362,15 @@ def _stand_ins(replayed: _Replay) -> dict[str, Any]:
         f"{_HELPERS}.set_driver_to_gpu": lambda: None,
         f"{_HELPERS}.libdevice": _Libdevice(),
     }
+
+
+def _kernels_by_size(*arguments: Any, **options: Any) -> Any:
+    """Torch's own choice between kernels by sizes, over kernels that are replayed. No choice of an earlier run is
+    loaded."""
+    from torch._inductor.codegen.multi_kernel import SizeHintMultiKernelCall
+
+    with mock.patch.object(SizeHintMultiKernelCall, "load_cache", return_value=None):
+        return SizeHintMultiKernelCall(*arguments, **options)
 
 
 def _unwritten_byte(dtype: torch.dtype) -> int:

@@ -3,15 +3,13 @@ pattern per dialect, and the dialect is read from the templates that the install
 
 from __future__ import annotations
 
-import functools
 import importlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import CodeType
-from typing import Any
 
-from conformance.inductor.compile.program import Unsupported
+from conformance.inductor.source import templates
+from conformance.inductor.source.templates import NoSuchTemplate
 from conformance.records import Reason, ReasonCode
 
 
@@ -65,26 +63,32 @@ STRIDES_ASSERTED = r"assert_size_stride(?:_grouped)?\(\(?arg[0-9_]+, "
 POINTER_STORE = r"\btl\.store\("
 
 
-class NoSuchTemplate(Unsupported):
-    """The installed torch has no template of the kind."""
-
-
 #: What a template is called, by release: the first that the installed torch registers is meant.
 TEMPLATES: Mapping[str, tuple[str, ...]] = {
     "mm": ("mm",),
     "bmm": ("bmm",),
+    "persistent pointers": ("mm_persistent",),
     "persistent TMA": ("mm_persistent_tma",),
     "Blackwell": ("blackwell_ws_persistent_tma", "blackwell_ws_persistent_device_tma"),
     "scaled persistent TMA": ("scaled_mm_device_tma_epilogue_scaling", "scaled_mm_device_tma"),
+    "scaled main loop": ("scaled_mm_device_tma_main_loop_scaling",),
+    "grouped mm": ("grouped_mm",),
+    "scaled grouped mm": ("scaled_grouped_mm",),
     "mm_plus_mm": ("mm_plus_mm",),
     "convolution 2d": ("convolution2d",),
     "convolution 3d": ("convolution3d",),
+    "gradient of a convolution's input": ("convolution2d_bwd_input",),
+    "gradient of a convolution's weight": ("convolution2d_bwd_weight",),
+    "depthwise convolution 1d": ("depthwise_conv1d",),
+    "attention": ("flex_attention",),
+    "attention of few queries": ("flex_decoding",),
+    "gradients of attention": ("flex_attention_backward",),
 }
 
 
 def template(kind: str) -> str:
     """The name of the installed torch's template of ``kind``, a key of :data:`TEMPLATES`. Raises NoSuchTemplate."""
-    known = _registered()
+    known = templates.registered()
     for name in TEMPLATES[kind]:
         if name in known:
             return name
@@ -100,7 +104,7 @@ def only(name: str) -> str:
 
 def dialect(name: str) -> Dialect:
     """How the template ``name`` of the installed torch spells descriptors. Raises NoSuchTemplate."""
-    text = template_text(name)
+    text = templates.text_of(name)
     for spelling in DIALECTS:
         if re.search(spelling.marker, text) and _importable(spelling):
             return spelling
@@ -112,30 +116,3 @@ def _importable(spelling: Dialect) -> bool:
     """Whether the installed Triton has the interface: templates may carry several, for several Tritons."""
     language = importlib.import_module("triton.language")
     return hasattr(language, "make_tensor_descriptor") == (spelling.name != "experimental")
-
-
-@functools.cache
-def _registered() -> Mapping[str, Any]:
-    """The Triton templates that torch registers when it is asked to lower, by name."""
-    for module in ("torch._inductor.kernel", "torch._inductor.lowering"):
-        importlib.import_module(module)
-    algorithms = importlib.import_module("torch._inductor.select_algorithm")
-    return dict(algorithms.TritonTemplate.all_templates)
-
-
-def template_text(name: str) -> str:
-    """All text that the template ``name`` may write, in any of its branches, from what jinja2 compiled: releases keep
-    the source in different places. Raises NoSuchTemplate."""
-    template = _registered().get(name)
-    if template is None:
-        detail = f"the installed torch registers no template {name}"
-        raise NoSuchTemplate(Reason(ReasonCode.CAPABILITY, name, detail))
-    return "\n".join(_texts(template.template.root_render_func.__code__))
-
-
-def _texts(compiled: CodeType) -> Iterator[str]:
-    for constant in compiled.co_consts:
-        if isinstance(constant, str):
-            yield constant
-        elif isinstance(constant, CodeType):
-            yield from _texts(constant)

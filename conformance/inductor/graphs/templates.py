@@ -1,0 +1,58 @@
+"""Functions that are compiled: what no function of the other modules asks of Inductor's templates."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+#: The gradients that a convolution has, in the order of ``aten.convolution_backward``.
+GRADIENTS = ("input", "weight", "bias")
+
+
+def convolution_gradients(
+    upstream: Tensor,
+    x: Tensor,
+    w: Tensor,
+    *,
+    wanted: Sequence[str],
+    stride: Sequence[int] = (1, 1),
+    padding: Sequence[int] = (0, 0),
+    dilation: Sequence[int] = (1, 1),
+    groups: int = 1,
+) -> tuple[Tensor, ...]:
+    """The ``wanted`` gradients of a convolution (names of :data:`GRADIENTS`) for that of its result, ``upstream``."""
+    mask = [name in wanted for name in GRADIENTS]
+    gradients = torch.ops.aten.convolution_backward(
+        upstream, x, w, [w.shape[0]], stride, padding, dilation, False, [0] * len(stride), groups, mask
+    )
+    return tuple(gradient for gradient, asked in zip(gradients, mask, strict=True) if asked)
+
+
+def depthwise_convolution(x: Tensor, w: Tensor, *, stride: int = 1, padding: int = 0) -> Tensor:
+    """A convolution in one dimension in which every channel has a filter of its own."""
+    return torch.nn.functional.conv1d(x, w, None, stride, padding, 1, x.shape[1])
+
+
+def scaled_grouped_mm(
+    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, offsets: Tensor | None = None, *, fast: bool
+) -> Tensor:
+    """One product per group of fp8 operands, each row of A and each column of B of a group with a scale, in bf16."""
+    return torch._scaled_grouped_mm(a, b, scale_a, scale_b, offsets, out_dtype=torch.bfloat16, use_fast_accum=fast)
+
+
+def scaled_grouped_product(
+    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, offsets: Tensor | None = None, *, fast: bool
+) -> Tensor:
+    """What :func:`scaled_grouped_mm` means, group by group, in the operands' dtype."""
+    if offsets is None:
+        return (a * scale_a[..., None]) @ (b * scale_b[:, None, :])
+    groups = list(enumerate(itertools.pairwise([0, *offsets.tolist()])))
+    if a.dim() == 2 and b.dim() == 2:  # split along k: the scales of one group after those of another
+        rows, columns = scale_a.view(len(groups), -1, 1), scale_b.view(len(groups), 1, -1)
+        return torch.stack([(a[:, i:j] * rows[g]) @ (b[i:j] * columns[g]) for g, (i, j) in groups])
+    if a.dim() == 2:
+        return torch.cat([(a[i:j] * scale_a[i:j, None]) @ (b[g] * scale_b[g]) for g, (i, j) in groups])
+    return torch.cat([(a[g] * scale_a[g, :, None]) @ (b[:, i:j] * scale_b[i:j]) for g, (i, j) in groups], 1)
