@@ -198,7 +198,7 @@ def _configs(kernel: Kernel, problem: Problem, target: Target) -> tuple[AnyConfi
     return tuple(dict.fromkeys((*kernel.configs, *defaults)))
 
 
-def _all_steps(launch: Launch) -> None:
+def launch_all(launch: Launch) -> None:
     """Launches everything that belongs to ``launch``, without waiting for it."""
     for step in launch.steps:
         step.function[step.grid](**step.arguments, **step.options)
@@ -223,7 +223,7 @@ def run(contest: Contest, executor: DeviceExecutor, target: Target, pool: Compil
         except Exception as error:
             print(f"  {plan.config.id} {plan.variant.id}: {type(error).__name__}: {error}".split("\n", 1)[0])
             continue
-        timed[plan] = Timed(functools.partial(_all_steps, launch), contest.graph)
+        timed[plan] = Timed(functools.partial(launch_all, launch), contest.graph)
     library = Timed(contest.library(tensors), contest.graph)
     times = {plan: min(call.milliseconds() for _ in range(2)) for plan, call in timed.items()}
     fastest = sorted(times, key=times.__getitem__)[:FINALISTS]
