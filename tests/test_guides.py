@@ -213,6 +213,8 @@ COMMANDS: dict[str, dict[str, Way]] = {
         f"{SMALL} --run-dir reports/sweep": Copied(),
         "conformance sweep reports/sweep": Run(says="| int_mm | sm_90 | 9 | 9 |"),
         "conformance sweep reports/sweep --spills": Run(),
+        "conformance run --no-gpu --suite live_tables --run-dir reports/tables": Run(says="5 passed"),
+        "conformance show 'test_tables[cuda]' --run reports/tables --json": Run(says='"since_july_2025"'),
         "pytest -n auto --suite config_space --tier full": Read(Why.LONG),
         "pytest -n auto --suite config_space --tier full --compile-only --target sm_90 --target gfx942": Read(Why.LONG),
         "pytest -n auto --suite random_problems --tier full": Read(Why.LONG),
@@ -221,6 +223,7 @@ COMMANDS: dict[str, dict[str, Way]] = {
     "inductor.md": {
         "pytest -n auto --suite inductor_gemm --suite inductor_operations": Read(Why.LONG),
         "pytest -n auto --suite inductor_gemm --no-gpu --target sm_100": Read(Why.LONG),
+        "pytest -n auto --suite inductor_gemm --no-gpu --target gfx942": Read(Why.LONG),
     },
     "commands.md": {
         f"{SMALL} --run-dir reports/first": Copied(),

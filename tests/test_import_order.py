@@ -33,6 +33,7 @@ ORDER = [
     ("execution",),
     ("inductor",),
     ("calibration", "benchmark"),
+    ("size_hints",),
     ("reproducers",),
     ("cases",),
     ("judging",),
