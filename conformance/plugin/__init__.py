@@ -84,11 +84,11 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    if not is_active(config) or options.settings(config).interprets:
+    if not is_active(config):
         return None  # xdist's own
-    from conformance.plugin.share_scheduling import ShareScheduling
+    from conformance.plugin.share_scheduling import LastingScheduling, ShareScheduling
 
-    return ShareScheduling(config, log)
+    return (LastingScheduling if options.settings(config).interprets else ShareScheduling)(config, log)
 
 
 @pytest.hookimpl(wrapper=True)
