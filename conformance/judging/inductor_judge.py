@@ -177,9 +177,13 @@ class Inductor:
         if failed:
             raise ConformanceFailure("\n".join(f"{verdict.check}: {verdict.text}" for verdict in failed))
 
-    def need_device(self, what: str) -> None:
-        """Ends the case as not run where nothing can be done on a device."""
+    def need_device(self, what: str, target: Target) -> None:
+        """Ends the case as not run where ``what`` cannot be done on ``target``: nothing is run on a device, or code is
+        only compiled for that target."""
         need_device(self.harness, self.recorder, what)
+        if not target.is_device:
+            detail = f"{what}: a GPU is required, and for {target.id} code is only compiled"
+            self.recorder.not_run(Reason(ReasonCode.NO_DEVICE, "device", detail))
 
     def need_option(self, *names: str) -> None:
         """Ends the case as not-applicable without one of the options ``names`` of torch._inductor.config."""

@@ -60,7 +60,7 @@ DIFFERENT = {
 }
 
 
-def _counted(harness, recorder, program, constant_key=None):
+def _counted(harness, recorder, program, constant_key=False):
     """What compiling ``program`` counts, on the device or, without one, for the first target of Inductor's."""
     if harness.settings.has_gpu and not harness.settings.compile_only:
         recorder.set(executor="device", target=harness.targets[0])
@@ -95,9 +95,9 @@ def test_different_lowering_is_not_found(harness, recorder, name):
 
 
 def test_wrong_key_is_detected(harness, recorder):
-    """The cache's own test notices a key that confuses different products. PyTorch's test plants a fault in what is
-    kept; here the key itself is wrong, and a right key raises no error."""
-    right = _counted(harness, recorder, REPEATED["pair"][0], constant_key=False)
+    """The cache's own test, which is on in every compilation, notices a key that confuses different products. PyTorch's
+    test plants a fault in what is kept; here the key itself is wrong, and a right key raises no error."""
+    right = _counted(harness, recorder, REPEATED["pair"][0])
     wrong = _counted(harness, recorder, DIFFERENT["symbols"], constant_key=True)
     record(recorder, checks.check_wrong_key(right, wrong))
 

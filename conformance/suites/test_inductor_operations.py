@@ -16,7 +16,7 @@ from conformance.cases.generated_cases import Thin, generated
 from conformance.inductor.checks import dropout
 from conformance.inductor.checks import operations as checks
 from conformance.inductor.checks.choices import compiled_verdict
-from conformance.inductor.compile.observation import known
+from conformance.inductor.compile.observation import configured, known
 from conformance.inductor.compile.program import program_of
 from conformance.inductor.graphs import operations as graphs_operations
 from conformance.inductor.graphs.operands import dense
@@ -225,7 +225,7 @@ def test_matmul_dropout(inductor, target, p, fallback):
 def test_matmul_dropout_backward(inductor, target, p):
     """Gradients of a weighted sum of what dropout left, against fp64 with the mask of the same seed. PyTorch's test
     compares a tensor with itself."""
-    inductor.need_device("gradients, which are compiled on a device only")
+    inductor.need_device("gradients, which are compiled on a device only", target)
     inductor.recorder.set(kernel="inductor/dropout_of_mm", target=target, executor="device")
     shapes = {"a": (128, 128), "b": (128, 128), "weight": (128, 128)}
     a, b, weight = (
@@ -233,7 +233,7 @@ def test_matmul_dropout_backward(inductor, target, p):
         for number, (name, shape) in enumerate(shapes.items())
     )
     settings = {"max_autotune_gemm": True, "fallback_random": True, **known(FEW)}
-    with torch.random.fork_rng(), torch._inductor.config.patch(settings):
+    with torch.random.fork_rng(), configured(settings):
         torch._dynamo.reset()
         compiled = torch.compile(graphs_operations.dropout_of_mm)
         leaves = [a.clone().requires_grad_(), b.clone().requires_grad_()]
@@ -282,11 +282,11 @@ def test_conv1x1_dynamic_size(inductor, target, order):
 def test_conv1x1_with_free_symbols(inductor, target):
     """H and W are counts of non-zero elements, which only a device knows. Two pairs of counts are used: the second
     makes them symbols. PyTorch's test checks that nothing is raised."""
-    inductor.need_device("sizes that depend on data")
+    inductor.need_device("sizes that depend on data", target)
     inductor.recorder.set(kernel="inductor/conv1x1_of_counts", target=target, executor="device")
     operands = dense("x", 4, 3, 224, 224, last=1), dense("w", 64, 3, 1, 1, last=1)
     x, w = (small_integers(operand, inductor.harness.settings.seed, number) for number, operand in enumerate(operands))
-    with torch._inductor.config.patch({"max_autotune": True, **known(FEW)}):
+    with configured({"max_autotune": True, **known(FEW)}):
         torch._dynamo.reset()
         compiled = torch.compile(graphs_operations.conv1x1_of_counts)
         for counts in ((201, 197), (203, 190)):
@@ -382,7 +382,7 @@ def test_jit_fusion_matches_aot_fusion(inductor, target, build):
         fields = {"templates": inductor.choices_of("mm"), "settings": settings, "values": {"number": number}}
         pinned_choice(inductor, "many_of_one_in_a_graph", operands, target, **fields)
         return
-    inductor.need_device("building a package")
+    inductor.need_device("building a package", target)
     inductor.recorder.set(kernel="inductor/many_of_one", target=target, executor="device")
     x = small_integers(operands[0], inductor.harness.settings.seed, 0)
 
@@ -415,7 +415,7 @@ def test_jit_fusion_matches_aot_fusion(inductor, target, build):
 def test_autotune_device_guard(inductor, target):
     """Operands on the second device while the first is current: tuned and run there, and the first still current. A
     worker sees one device, so it is a fresh process that sees two."""
-    inductor.need_device("operands on another device than the current one")
+    inductor.need_device("operands on another device than the current one", target)
     devices = inductor.harness.settings.gpus.entries
     if len(devices) < 2:
         detail = f"operands on another device than the current one: two devices are needed, {len(devices)} are there"
@@ -440,7 +440,7 @@ GRADIENT_ERROR = 2.0**-6
 def test_linear_and_cel(inductor, target, padding):
     """A language model's last layer and its loss: loss and gradients, with operands padded before a product or not.
     1024 rows, a thirty-second of PyTorch's; judged against fp64 and not against eager."""
-    inductor.need_device("gradients, which are compiled on a device only")
+    inductor.need_device("gradients, which are compiled on a device only", target)
     inductor.recorder.set(kernel="inductor/linear_loss", target=target, executor="device")
     generator = torch.Generator().manual_seed(inductor.harness.settings.seed)
     rows, features, classes = 1024, 768, 50257
@@ -450,7 +450,7 @@ def test_linear_and_cel(inductor, target, padding):
     labels = torch.randint(classes, [rows], generator=generator).cuda()
     leaves = tuple(value.cuda().bfloat16().requires_grad_() for value in (x, w, bias))
     references = tuple(value.detach().double().requires_grad_() for value in leaves)
-    with torch._inductor.config.patch(force_shape_pad=padding):
+    with configured({"force_shape_pad": padding}):
         torch._dynamo.reset()
         loss = torch.compile(graphs_operations.linear_loss)(labels, *leaves)
         loss.backward()

@@ -169,7 +169,7 @@ def test_pending_fusion_pro_and_epi(inductor, target, measured):
 
 def compile_measured(inductor, target, graph, operands):
     """The graph with every fusion measured, over three choices."""
-    inductor.need_device("measuring fusions")
+    inductor.need_device("measuring fusions", target)
     return inductor.exact(
         f"{GRAPHS}:{graph}",
         operands,
@@ -267,7 +267,7 @@ def test_prologue_masked_load(inductor, target, sizes, padding):
     wanted = Counts(1 + sum(padded), 1 + sum(padded), 2 + sum(padded))
     operands = matrices(sizes, "fp16", "fp16")
     if padding == "forced":
-        inductor.need_device("padding by Inductor, which measures it")
+        inductor.need_device("padding by Inductor, which measures it", target)
     settings = {"shape_padding": True, "force_shape_pad": True} if padding == "forced" else {}
     graph = "product" if padding == "forced" else "padded"
     for source in sources(inductor, target, graph, operands, wanted, settings=settings):

@@ -13,7 +13,6 @@ from conformance.inductor.compile.program import Decision, program_of
 from conformance.inductor.compile.replaced_decisions import ONE_CONFIG
 from conformance.inductor.graphs.operands import dense
 from conformance.inductor.source.source_checks import exactly, in_source
-from conformance.records import Reason, ReasonCode
 
 GRAPHS = "conformance.inductor.graphs.products"
 TRITON = {"max_autotune": True, "max_autotune_gemm_backends": "TRITON", "shape_padding": False}
@@ -148,18 +147,10 @@ def test_fallback_to_the_library(inductor, target, fallback):
 # --- products that run without Python between their kernels -----------------------------------------------------------
 
 
-def need_device(inductor, target, what):
-    """Ends the case as not run where ``target`` is no device that can do ``what``."""
-    inductor.need_device(what)
-    if not target.is_device:
-        detail = f"{what}: a GPU is required, none is used"
-        inductor.recorder.not_run(Reason(ReasonCode.NO_DEVICE, "device", detail))
-
-
 @generated(operation=Thin(["mm", "addmm", "bmm"]))
 def test_cuda_graph(inductor, target, operation):
     """Recorded in a CUDA graph over zeros, which is replayed with other numbers: the second call records."""
-    need_device(inductor, target, "a CUDA graph, which a device records")
+    inductor.need_device("a CUDA graph, which a device records", target)
     operands, settings = operands_of(operation), {**TRITON, "triton.cudagraphs": True}
     arguments = (("alpha", 1.0), ("beta", 1.0)) if operation == "addmm" else ()
     fields = {"settings": settings, "arguments": arguments, "calls": (tuple(operands),)}
@@ -172,7 +163,7 @@ def test_cuda_graph(inductor, target, operation):
 @generated(operation=Thin(["mm", "bmm"], quick=0, default=0))
 def test_cpp_wrapper(inductor, target, operation):
     """Launched by C++ in place of Python."""
-    need_device(inductor, target, "a C++ wrapper, which launches kernels")
+    inductor.need_device("a C++ wrapper, which launches kernels", target)
     settings = {**TRITON, "cpp_wrapper": True}
     compiled = inductor.exact(f"{GRAPHS}:{operation}", operands_of(operation), target, settings=settings)
     source = compiled.generated.modules[-1]

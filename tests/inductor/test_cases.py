@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,9 @@ import pytest
 
 from conformance.judging.case_recorder import CaseEnded, CaseRecorder
 from conformance.judging.case_steps import need_device, record
+from conformance.judging.inductor_judge import Inductor
 from conformance.records import ReasonCode, Status, Verdict
+from conformance.targets import find
 
 
 def test_every_verdict_is_recorded_and_a_failed_one_fails_the_case() -> None:
@@ -31,3 +34,12 @@ def test_a_case_ends_where_nothing_runs_on_a_device(has_gpu: bool, compile_only:
 def test_a_case_goes_on_with_a_device() -> None:
     harness: Any = SimpleNamespace(settings=SimpleNamespace(has_gpu=True, compile_only=False))
     need_device(harness, CaseRecorder("a case"), "timing")
+
+
+def test_a_case_ends_where_code_is_only_compiled_for_its_target() -> None:
+    harness: Any = SimpleNamespace(settings=SimpleNamespace(has_gpu=True, compile_only=False))
+    inductor = Inductor(harness, CaseRecorder("a case"))
+    with pytest.raises(CaseEnded, match="timing: a GPU is required, and for sm_90 code is only compiled") as ended:
+        inductor.need_device("timing", find("sm_90"))
+    assert (ended.value.status, ended.value.reason.code) == (Status.NOT_RUN, ReasonCode.NO_DEVICE)
+    inductor.need_device("timing", replace(find("sm_90"), device_index=0))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import importlib
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,10 +24,19 @@ from torch._inductor.select_algorithm import AlgorithmSelectorCache as Selector
 from torch._inductor.select_algorithm import GeneratedCodeCache, TritonTemplate
 
 from conformance.inductor.checks import caches, feedback, tuning
+from conformance.inductor.compile import deviceless_worker, provider
+from conformance.inductor.compile.program import Generated, Program, program_of
+from conformance.inductor.compile.provider import Compiled
 from conformance.inductor.tuning import forked_children, max_autotune, stand_ins, tuning_jobs, tuning_processes
-from conformance.inductor.tuning.template_cache import Counted
+from conformance.inductor.tuning.template_cache import Counted, key_is_constant
 from conformance.inductor.tuning.tuning_jobs import Job, Reply
+from conformance.judging.case_recorder import CaseRecorder
+from conformance.judging.inductor_judge import Inductor
+from conformance.records import CompileFailure
+from conformance.targets import Target
+from tests.execution.sample_kernels import pool
 from tests.inductor.planted_code import failed
+from tests.inductor.sample_programs import SM90, task
 
 # --- tuning processes: faults of a stand-in that starts in no time ----------------------------------------------------
 
@@ -304,6 +314,10 @@ def spawned(check: Any, exit_code: int | None, sent: Any) -> Any:
         (spawned(tuning.check_spawned_failure, 0, None), ["exit code"]),
         (spawned(tuning.check_spawned_failure, -9, None), ["exit code"]),
         (spawned(tuning.check_spawned_failure, 1, (0.1, [])), ["nothing sent"]),
+        (lambda: feedback.check_rule(False, (3, 11, 8)), []),
+        (lambda: feedback.check_rule(True, (3, 11, 8)), ["rule"]),
+        (lambda: feedback.check_rule(True, (3, 11, 9)), []),
+        (lambda: feedback.check_rule(False, (3, 12, 0)), ["rule"]),
         (lambda: caches.check_repeated(Counted(4, 36, 4), 9), []),
         (lambda: caches.check_repeated(Counted(4, 32, 8), 9), ["misses", "hits"]),
         (lambda: caches.check_repeated(Counted(4, 0, 0), 9), ["misses", "hits"]),
@@ -324,18 +338,10 @@ def test_wrong_answer(check: Any, expected: list[str]) -> None:
 # --- faults of Inductor's own classes ---------------------------------------------------------------------------------
 
 
-class _OtherPython:
-    """The module sys of a Python on which Inductor compiles ahead."""
-
-    version_info = SimpleNamespace(major=3, minor=12, micro=0)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(sys, name)
-
-
 @pytest.fixture
-def _ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(select_algorithm, "sys", _OtherPython())
+def _ahead() -> Iterator[None]:
+    with feedback.on_any_python():
+        yield
 
 
 @pytest.mark.usefixtures("_ahead")
@@ -495,6 +501,39 @@ def generating(self: Any, input_nodes: Any, something_else: Any) -> None:
 )
 def test_key_fault(change: dict[str, Any], generate: Any, expected: list[str]) -> None:
     assert failed(caches.check_key(key_maker(lambda arguments: arguments | change), generate)) == expected
+
+
+def generate_confused(program: Program, target: Target) -> Generated:
+    """In a compile process: what is generated with a cache that takes every template for the same."""
+    with key_is_constant():
+        return deviceless_worker.generate(program, target)
+
+
+@pytest.mark.parametrize("function", ["generate", "generate_confused"])
+def test_any_suite_notices_a_template_that_is_taken_for_another(monkeypatch: pytest.MonkeyPatch, function: str) -> None:
+    """The cache tests itself in a suite that is not about it: here one that writes several configs of a template."""
+    suite = importlib.import_module("conformance.suites.test_inductor_choices")
+    harness: Any = SimpleNamespace(together=contextlib.nullcontext, pool=pool())
+    inductor = Inductor(harness, CaseRecorder("a case"))
+    operands, arguments = suite.operation_of("mm")
+    program = program_of(f"{suite.GRAPHS}:mm", operands, suite.autotuned(True), arguments=arguments)
+
+    def compile_program(program: Program, target: Target, pool: Any) -> Compiled:
+        module = __name__ if function == "generate_confused" else deviceless_worker.__name__
+        return Compiled(program, pool.submit(task(function, program, target, module)).result().value)
+
+    monkeypatch.setattr(provider, "compile_program", compile_program)
+    if function == "generate":
+        assert inductor.compiled(program, SM90).generated.counters["generated_module_cache_miss"] == suite.MOST
+        return
+    with pytest.raises(CompileFailure, match=caches.WRONG_OUTPUT):
+        inductor.compiled(program, SM90)
+
+
+def test_the_cache_tests_itself_where_a_suite_compiles_in_its_own_process() -> None:
+    with max_autotune.compiling():
+        assert TritonTemplate.test_cache
+    assert not TritonTemplate.test_cache
 
 
 # --- what is restored -------------------------------------------------------------------------------------------------

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 from conformance.inductor.tuning import child_process, stand_ins
 from conformance.records import Verdict
@@ -140,6 +143,27 @@ def precompiles(session: stand_ins.Selecting) -> bool:
     choices = [session.stand_in(f"probe {index}", 1.0 + index) for index in range(2)]
     session.select(choices, name="probe")
     return all(choice.threads for choice in choices)
+
+
+@contextlib.contextmanager
+def on_any_python() -> Iterator[None]:
+    """Until exit the selector compiles ahead on this Python, too: it is told of a later one.
+
+    Torch compiles nothing ahead on Python 3.11.0 to 3.11.8, where parsing in several threads can raise a SystemError
+    (github.com/python/cpython/issues/106905). The stand-ins parse nothing."""
+    from torch._inductor import select_algorithm
+
+    later = {**vars(sys), "version_info": SimpleNamespace(major=3, minor=12, micro=0)}
+    module: Any = select_algorithm
+    with mock.patch.object(module, "sys", SimpleNamespace(**later)):
+        yield
+
+
+def check_rule(ahead: bool, version: tuple[int, ...]) -> list[Verdict]:
+    """Choices are compiled ``ahead``, except on the Pythons of :func:`on_any_python`."""
+    excepted = (3, 11, 0) <= version[:3] <= (3, 11, 8)
+    text = f"compiled ahead: {ahead}, on Python {'.'.join(map(str, version[:3]))}"
+    return [Verdict("rule", ahead != excepted, text)]
 
 
 def check_threads() -> list[Verdict]:

@@ -77,17 +77,27 @@ def compiling(program: Program, options: Mapping[str, Any]) -> Iterator[Compilat
 
     Yields the log of what it does. What was compiled stays in use after the exit.
     """
-    from torch._inductor import config
-
     with ExitStack() as stack:
         log = CompilationLog(notes=stack.enter_context(replacing(program.decision)))
         stack.enter_context(_caches())
         torch._dynamo.reset()
         torch._dynamo.utils.counters.clear()
-        stack.enter_context(config.patch(dict(options)))
+        stack.enter_context(configured(options))
         stack.enter_context(carveout.reserved(program.carveout))
         stack.enter_context(_watching(program, log))
         yield log
+
+
+@contextmanager
+def configured(options: Mapping[str, Any]) -> Iterator[None]:
+    """Until exit Inductor has these ``options``, and tests its cache of generated templates: what it takes from there
+    is generated once more, and another text is an error."""
+    from torch._inductor import config
+    from torch._inductor.select_algorithm import TritonTemplate
+
+    # a release that does not test its cache never reads the attribute
+    with config.patch(dict(options)), mock.patch.object(TritonTemplate, "test_cache", True, create=True):
+        yield
 
 
 def mark(program: Program, tensors: Sequence[torch.Tensor]) -> None:

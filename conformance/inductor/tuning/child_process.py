@@ -12,6 +12,8 @@ from unittest import mock
 import torch
 from torch import Tensor
 
+from conformance.inductor.compile.observation import configured, known
+
 #: Seconds that a child may take to start, to import torch and to answer.
 START_SECONDS = 120.0
 #: Seconds that a child which has answered may take to end.
@@ -54,10 +56,8 @@ def spawned(target: Callable[..., None], *arguments: Any) -> tuple[int | None, A
 def square_on_second_device(connection: Any, x: Tensor) -> None:
     """In the child: ``x @ x``, tuned and run on the second device while the first is current. Sends the product's
     device, the device that is current afterwards and the product."""
-    from torch._inductor import config
-
-    few = {"test_configs.max_mm_configs": 2} if hasattr(config.test_configs, "max_mm_configs") else {}
-    with config.patch({"max_autotune_gemm": True, **few}), torch.cuda.device(0):
+    few = known({"test_configs.max_mm_configs": 2})
+    with configured({"max_autotune_gemm": True, **few}), torch.cuda.device(0):
         product = torch.compile(_square)(x.to("cuda:1"))
         current = torch.cuda.current_device()
     connection.send((str(product.device), current, product.cpu().tolist()))

@@ -11,6 +11,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
+from conformance.inductor.compile.observation import configured
 from conformance.inductor.tuning.fresh_state import fresh_caches, fresh_counters
 
 
@@ -28,7 +29,7 @@ def compiling(**settings: Any) -> Iterator[Mapping[str, Mapping[str, int]]]:
     defaults: dict[str, Any] = {"max_autotune": True, "compile_threads": 1}
     if hasattr(config.test_configs, "max_mm_configs"):
         defaults["test_configs.max_mm_configs"] = 4
-    with config.patch(defaults | settings), fresh_caches(), fresh_counters() as counters:
+    with configured(defaults | settings), fresh_caches(), fresh_counters() as counters:
         torch._dynamo.reset()
         try:
             yield counters

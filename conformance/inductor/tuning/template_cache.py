@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -30,31 +31,27 @@ class Counted:
     failure: str = ""
 
 
-@contextlib.contextmanager
-def cache_tested(constant_key: bool) -> Iterator[None]:
-    """Inductor compares every template that its cache has with one that is generated again. With ``constant_key`` the
-    cache takes every call for the same."""
-    from torch._inductor.select_algorithm import GeneratedCodeCache, TritonTemplate
+def key_is_constant() -> AbstractContextManager[Any]:
+    """Until exit the cache takes every template for the same."""
+    from torch._inductor.select_algorithm import GeneratedCodeCache
 
-    key = mock.patch.object(GeneratedCodeCache, "make_key", return_value="the same for all")
-    with mock.patch.object(TritonTemplate, "test_cache", True), key if constant_key else contextlib.nullcontext():
-        yield
+    return mock.patch.object(GeneratedCodeCache, "make_key", return_value="the same for all")
 
 
-def count_generated(payload: tuple[Program, bool | None], target: Target) -> Counted:
-    """In a compile process: what generating a program's code counts. The second of ``payload`` says whether the cache
-    tests itself, and if so whether its key is wrong; None leaves it alone."""
+def count_generated(payload: tuple[Program, bool], target: Target) -> Counted:
+    """In a compile process: what generating a program's code counts. The second of ``payload`` says whether the key of
+    the cache is constant."""
     from conformance.inductor.compile.deviceless_worker import generate
 
     program, constant_key = payload
-    with cache_tested(constant_key) if constant_key is not None else contextlib.nullcontext():
+    with key_is_constant() if constant_key else contextlib.nullcontext():
         generated = generate(program, target)
     offered = generated.lowerings[0].offered if generated.lowerings else ()
     failure = generated.failure.message if generated.failure else ""
     return _counted(sum(choice.kind == "triton" for choice in offered), generated.counters, failure)
 
 
-def count_compiled(program: Program, constant_key: bool | None) -> Counted:
+def count_compiled(program: Program, constant_key: bool) -> Counted:
     """On a device: what compiling a program and calling it counts."""
     from torch._inductor.ir import TritonTemplateCallerBase
 
@@ -66,8 +63,8 @@ def count_compiled(program: Program, constant_key: bool | None) -> Counted:
 
     failure = ""
     with contextlib.ExitStack() as stack:
-        if constant_key is not None:
-            stack.enter_context(cache_tested(constant_key))
+        if constant_key:
+            stack.enter_context(key_is_constant())
         # padding is decided by timing, and what is padded has a layout that the cache does not take
         counters = stack.enter_context(compiling(**{"shape_padding": False, **dict(program.settings)}))
         torch._dynamo.reset()
