@@ -17,7 +17,7 @@ from conformance.inductor.checks import dropout
 from conformance.inductor.checks import operations as checks
 from conformance.inductor.checks.choices import compiled_verdict
 from conformance.inductor.compile.observation import configured, known
-from conformance.inductor.compile.program import program_of
+from conformance.inductor.compile.program import Decision, program_of
 from conformance.inductor.graphs import operations as graphs_operations
 from conformance.inductor.graphs.operands import dense
 from conformance.inductor.graphs.products import graph_of
@@ -355,17 +355,24 @@ def test_cat_max_autotune(inductor, target, graph, choice):
     inductor.record(checks.cat_launches(compiled.generated, graph, choice))
 
 
+#: The option by which ATen's kernel is taken of several choices when everything is fused.
+EXTERN_IN_THE_END = "test_configs.force_extern_kernel_in_multi_template"
+
+
 @generated(size=[3, 40])
 def test_mutation_rename(inductor, target, size):
-    """In-place writes before and after a product by ATen that competed with templates: everything reads what was
-    written before it. PyTorch's test looks for a buffer's name in the scheduler's log."""
+    """In-place writes before and after a product by ATen that competed with templates: everything waits for what was
+    written before it, before the scheduler fuses and after, and reads that. PyTorch's test looks for a buffer's name
+    in a line of the scheduler's log."""
+    inductor.need_option(EXTERN_IN_THE_END)
     operands = [*(dense(name, size, size) for name in "xyz"), dense("other", size)]
     # with several choices left, the product is scheduled before one of them is taken
     names = ("benchmark_epilogue_fusion", "benchmark_template_fusion")  # the second is the later one
-    competing = {name: True for name in names if hasattr(torch._inductor.config, name)}
-    competing["test_configs.force_extern_kernel_in_multi_template"] = True
-    fields = sized(inductor, {"pick": None, "settings": {**BOTH, **competing}}, {"templates": "^mm$", "settings": BOTH})
+    measured = known(dict.fromkeys(names, target.is_device))
+    fields = {"pick": None, "settings": {**BOTH, **measured, EXTERN_IN_THE_END: True}}
+    fields["decision"] = Decision.SCHEDULE_IS_NOTED
     compiled = pinned_choice(inductor, "mm_after_diagonal_write", operands, target, **fields)
+    inductor.record(checks.check_renames(compiled.generated.notes))
     calls = extern_calls(*compiled.generated.modules)
     inductor.recorder.verdict("one extern product", calls == ["mm"], ", ".join(calls))
 

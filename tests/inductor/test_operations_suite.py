@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import importlib
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
 
-from tests.inductor.planted_code import Fault, PlantedFaults, suite_test
+import pytest
+
+from conformance.inductor.checks import operations
+from conformance.inductor.compile.deviceless_worker import generate
+from conformance.inductor.compile.program import Decision, Generated, Program, Scheduled, program_of
+from conformance.records import Status
+from conformance.targets import Target
+from tests.execution.sample_kernels import pool
+from tests.inductor.planted_code import Fault, PlantedFaults, failed, suite_test
+from tests.inductor.sample_programs import SM90, task
 
 case = functools.partial(suite_test, "test_inductor_operations")
 
@@ -67,3 +81,83 @@ FAULTS = (
 
 class TestFaults(PlantedFaults):
     pass
+
+
+# --- what the scheduler waits for ------------------------------------------------------------------------------------
+
+RENAMES = {"buf0": "buf1", "buf2": "buf4"}
+WRITE = Scheduled("SchedulerNode", "ComputedBuffer", ("buf1",), ("buf0",), ("buf0",))
+PRODUCT = Scheduled("SchedulerNode", "MultiTemplateBuffer", ("buf2",), (), ("buf1",))
+EXTERN = dataclasses.replace(PRODUCT, kind="ExternKernelSchedulerNode", operation="ExternKernelOut")
+SECOND = Scheduled("SchedulerNode", "ComputedBuffer", ("buf4",), ("buf2",), ("buf2", "buf3"))
+FUSED = Scheduled("FusedSchedulerNode", "NoneType", ("buf3", "buf4"), ("buf2",), ("buf2",))
+STALE = ("buf0",)
+stale = functools.partial(dataclasses.replace, unmet=STALE)
+
+
+def noted(before: Any = (WRITE, PRODUCT, SECOND), after: Any = (WRITE, EXTERN, FUSED), renames: Any = RENAMES) -> Any:
+    return [("before fusion", renames, before), ("after fusion", renames, after)]
+
+
+@pytest.mark.parametrize(
+    ("notes", "expected"),
+    [
+        (noted(), []),
+        ([], ["stages", "products"]),
+        (noted()[:1], ["stages"]),
+        (noted(before=(WRITE, EXTERN, SECOND)), ["products"]),
+        (noted(before=(PRODUCT, SECOND)), ["writes"]),
+        (noted(before=(WRITE, PRODUCT)), ["writes"]),
+        (noted(before=(WRITE, stale(PRODUCT), SECOND)), ["before fusion/product"]),
+        (noted(before=(WRITE, PRODUCT, stale(SECOND))), ["before fusion/second write"]),
+        (noted(after=(WRITE, stale(EXTERN), FUSED)), ["after fusion/product"]),
+        (noted(after=(WRITE, dataclasses.replace(EXTERN, unmet=("buf0", "buf1")), FUSED)), ["after fusion/product"]),
+        (noted(after=(WRITE, PRODUCT, FUSED)), ["after fusion/product"]),
+        (noted(after=(WRITE, EXTERN, stale(FUSED))), ["after fusion/second write"]),
+        (noted(renames={"buf0": "buf1"}), ["before fusion/renames", "after fusion/renames"]),
+    ],
+)
+def test_what_nodes_wait_for(notes: Any, expected: list[str]) -> None:
+    assert failed(operations.check_renames(notes)) == expected
+
+
+def generate_with_old_names(program: Program, target: Target) -> Generated:
+    """In a compile process: Inductor forgets what was written in place when it replaces a buffer of several templates
+    by ATen's kernel."""
+    from torch._inductor.scheduler import Scheduler
+
+    scheduler: Any = Scheduler
+    replace = scheduler._replace_node
+
+    def forgetful(self: Any, *arguments: Any) -> None:
+        with mock.patch.object(self, "mutation_real_name", {}):
+            replace(self, *arguments)
+
+    with mock.patch.object(scheduler, "_replace_node", forgetful):
+        return generate(program, target)
+
+
+def generate_without_renames(program: Program, target: Target) -> Generated:
+    """In a compile process: no node is told that a buffer has another name since it was written in place."""
+    from torch._inductor.scheduler import BaseSchedulerNode
+
+    with mock.patch.object(BaseSchedulerNode, "update_mutated_names", return_value=None):
+        return generate(program, target)
+
+
+@pytest.mark.parametrize(
+    ("faulty", "expected"),
+    [
+        (generate_with_old_names, ["after fusion/product"]),
+        (generate_without_renames, ["before fusion/product", "after fusion/product"]),
+    ],
+)
+def test_inductor_that_takes_the_old_name(faulty: Callable[..., Generated], expected: list[str]) -> None:
+    suite = importlib.import_module("conformance.suites.test_inductor_operations")
+    operands = [*(suite.dense(name, 3, 3) for name in "xyz"), suite.dense("other", 3)]
+    settings = {**suite.PINNED_SETTINGS, **suite.BOTH, suite.EXTERN_IN_THE_END: True}
+    graph = f"{suite.GRAPHS}:mm_after_diagonal_write"
+    program = program_of(graph, operands, settings, decision=Decision.SCHEDULE_IS_NOTED)
+    result = pool().submit(task(faulty.__name__, program, SM90, __name__)).result()
+    assert result.status is Status.PASS, result.error
+    assert set(expected) <= set(failed(operations.check_renames(result.value.notes)))

@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from conformance.inductor.compile.program import Generated
+from conformance.inductor.compile.program import Generated, Scheduled
 from conformance.inductor.source import spellings
 from conformance.inductor.source.source_checks import extern_calls, launched
 from conformance.problems import Problem
@@ -89,6 +89,45 @@ def one_cat(generated: Generated) -> list[Verdict]:
         Verdict("pointwise kernels join", bool(joins) and once and not others, ", ".join(names)),
         Verdict("one template", len(templates) == 1, ", ".join(names)),
     ]
+
+
+#: The class of the scheduler's node of a product that is ATen's in the end.
+KINDS = {"before fusion": "SchedulerNode", "after fusion": "ExternKernelSchedulerNode"}
+
+
+def check_renames(notes: Sequence[tuple[str, Mapping[str, str], Sequence[Scheduled]]]) -> list[Verdict]:
+    """``notes`` of ``Decision.SCHEDULE_IS_NOTED``. The program writes in place into the operand of its one product, and
+    later into the product.
+
+    The product waits for the first of these writes, and for nothing else: while it is a buffer of several templates
+    before fusion, and as ATen's kernel after it. The second write waits for the product."""
+    stages = [stage for stage, *_ in notes]
+    verdicts = [Verdict("stages", stages == ["before fusion", "after fusion"], ", ".join(stages))]
+    nodes = [list(nodes) for *_, nodes in notes]
+    products = [node for node in (nodes[0] if nodes else []) if node.operation == "MultiTemplateBuffer"]
+    verdicts.append(
+        Verdict("products", len(products) == 1, f"{len(products)} buffers of several templates, 1 required")
+    )
+    if not all(verdict.passed for verdict in verdicts):
+        return verdicts
+    product = products[0].writes
+    later = [node for node in nodes[0] if node.mutates == product]
+    earlier = [node for node in nodes[0] if node.mutates and node not in later]
+    verdicts.append(Verdict("writes", (len(earlier), len(later)) == (1, 1), f"{[*earlier, *later]}"))
+    if not verdicts[-1].passed:
+        return verdicts
+    wanted = {node.mutates[0]: node.writes[0] for node in (*earlier, *later)}
+    for stage, renames, scheduled in notes:
+        waits = [(node.kind, node.unmet) for node in scheduled if node.writes == product]
+        right = (KINDS[stage], earlier[0].writes)
+        second = [node.unmet for node in scheduled if set(product) <= set(node.mutates)]
+        waiting = len(second) == 1 and set(product) <= set(second[0])
+        verdicts += [
+            Verdict(f"{stage}/product", waits == [right], f"waits for: {waits}, {right} required"),
+            Verdict(f"{stage}/second write", waiting, f"waits for: {second}, {product} required"),
+            Verdict(f"{stage}/renames", dict(renames) == wanted, f"{renames}, {wanted} required"),
+        ]
+    return verdicts
 
 
 #: Triton launches by graph and choice. Releases differ in whether one kernel reads the product for the second result

@@ -39,6 +39,9 @@ class Decision(str, Enum):
     ONE_EXHAUSTIVE_CONFIG = "one exhaustive config"
     #: The scheduler selects, when it has fused what it can: the default of torch, which measures fusions.
     SELECTION_IS_DEFERRED = "selection deferred"
+    #: The same. Notes (stage, renames, nodes) of the scheduler: the stage is "before fusion" or "after fusion", the
+    #: renames are {buffer: name that its readers use since it was written in place}, the nodes are :class:`Scheduled`.
+    SCHEDULE_IS_NOTED = "selection deferred, schedule noted"
     #: Choices come from the table of the option lookup_table.table. Notes the keys that are looked up in it.
     TABLE_IS_USED = "table used"
     #: A heuristic of the user's offers one config for mm.
@@ -47,6 +50,18 @@ class Decision(str, Enum):
     WITHOUT_DESCRIPTORS = "persistent without descriptors"
     #: No size speaks against making the second operand contiguous.
     CONTIGUOUS_IS_BETTER = "contiguous wanted"
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """One node of Inductor's scheduler: the class names of the node (``kind``) and of the ``operation`` in it, and the
+    names of the buffers that it writes, that it overwrites in place, and that it waits for (sorted)."""
+
+    kind: str
+    operation: str
+    writes: tuple[str, ...]
+    mutates: tuple[str, ...]
+    unmet: tuple[str, ...]
 
 
 @dataclass(frozen=True)

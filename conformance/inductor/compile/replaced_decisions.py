@@ -7,7 +7,7 @@ import functools
 import importlib
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest import mock
@@ -15,7 +15,7 @@ from unittest import mock
 import torch
 
 from conformance.inductor.compile.deviceless import DevicelessUnsupported
-from conformance.inductor.compile.program import Decision
+from conformance.inductor.compile.program import Decision, Scheduled
 from conformance.records import Reason, ReasonCode
 
 #: What a replacement notes while torch compiles; plain data.
@@ -53,6 +53,42 @@ def _selection_is_deferred(notes: Notes) -> list[Patch]:
         return select(cache, *arguments, **{**options, "return_multi_template": True})
 
     return [(AlgorithmSelectorCache, "__call__", selecting)]
+
+
+def _schedule_is_noted(notes: Notes) -> list[Patch]:
+    """The same. Notes what the scheduler has before it fuses nodes, and when it is done."""
+    from torch._inductor.scheduler import Scheduler
+
+    fuse, finish = Scheduler.fuse_nodes, Scheduler.compute_last_usage
+
+    def note(stage: str, scheduler: Any, nodes: Iterable[Any]) -> None:
+        notes.append((stage, dict(scheduler.mutation_renames), tuple(map(_scheduled, nodes))))
+
+    def fusing(scheduler: Any, nodes: Any) -> Any:
+        note("before fusion", scheduler, nodes)
+        return fuse(scheduler, nodes)
+
+    def finishing(scheduler: Any) -> Any:
+        note("after fusion", scheduler, scheduler.nodes)
+        return finish(scheduler)
+
+    return [
+        *_selection_is_deferred(notes),
+        (Scheduler, "fuse_nodes", fusing),
+        (Scheduler, "compute_last_usage", finishing),
+    ]
+
+
+def _scheduled(node: Any) -> Scheduled:
+    """A node of the scheduler as data."""
+    outputs = node.get_outputs()
+    return Scheduled(
+        kind=type(node).__name__,
+        operation=type(node.node).__name__,
+        writes=tuple(buffer.get_name() for buffer in outputs),
+        mutates=tuple(name for buffer in outputs for name in buffer.get_mutations()),
+        unmet=tuple(sorted({dependency.name for dependency in node.unmet_dependencies})),
+    )
 
 
 def _k_may_be_split(notes: Notes) -> list[Patch]:
@@ -198,6 +234,7 @@ _REPLACEMENTS: Mapping[Decision, Callable[[Notes], list[Patch]]] = {
     Decision.TIMES_ARE_INFINITE: functools.partial(_times_are_infinite, deferred=False),
     Decision.DEFERRED_TIMES_ARE_INFINITE: functools.partial(_times_are_infinite, deferred=True),
     Decision.SELECTION_IS_DEFERRED: _selection_is_deferred,
+    Decision.SCHEDULE_IS_NOTED: _schedule_is_noted,
     Decision.K_MAY_BE_SPLIT: _k_may_be_split,
     Decision.K_IS_SPLIT: _k_is_split,
     Decision.ONE_EXHAUSTIVE_CONFIG: _one_exhaustive_config,
