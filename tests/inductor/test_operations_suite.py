@@ -18,9 +18,17 @@ from conformance.records import Status
 from conformance.targets import Target
 from tests.execution.sample_kernels import pool
 from tests.inductor.planted_code import Fault, PlantedFaults, failed, suite_test
-from tests.inductor.sample_programs import SM90, task
+from tests.inductor.sample_programs import SM90, generated, task
 
 case = functools.partial(suite_test, "test_inductor_operations")
+
+
+def joined(inductor: Any, target: Target) -> None:
+    """The case without the program that it asks how torch joins: that one is not to be edited."""
+    suite = importlib.import_module("conformance.suites.test_inductor_operations")
+    with mock.patch.object(suite, "written_in_place", return_value=True):
+        suite.test_cat_max_autotune(inductor, target, graph="cat_mm_and_sum", choice="triton")
+
 
 CASES = {
     "epilogue": case("test_epilogue_fusion", epilogue="all", dynamic=False, dtype="fp32"),
@@ -29,7 +37,7 @@ CASES = {
     "uneven": case("test_non_contiguous_input", operation="mm"),
     "sum_of_products": case("test_mm_plus_mm", space="DEFAULT"),
     "integers": case("test_int_mm"),
-    "joined": case("test_cat_max_autotune", graph="cat_mm_and_sum", choice="triton"),
+    "joined": joined,
     "mutation": case("test_mutation_rename", size=3),
     "conv joined": case("test_conv_cat", space="DEFAULT"),
     "conv as product": case("test_conv1x1", space="DEFAULT"),
@@ -81,6 +89,26 @@ FAULTS = (
 
 class TestFaults(PlantedFaults):
     pass
+
+
+# --- how many kernels join --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("forced", [False, True])
+def test_the_number_of_launches_follows_from_how_parts_are_joined(forced: bool) -> None:
+    """``forced`` is what older releases do: one kernel joins the parts."""
+    suite = importlib.import_module("conformance.suites.test_inductor_operations")
+    operands = [suite.dense("x", 40, 40), suite.dense("y", 40, 40)]
+    settings = {**suite.PINNED_SETTINGS, "force_pointwise_cat": forced}
+    shared, product = (
+        generated(program_of(f"{suite.GRAPHS}:{graph}", operands, settings, pick=0))
+        for graph in ("cat_of_shared", "cat_mm_and_sum")
+    )
+    in_place = operations.written_in_place(shared)
+    assert in_place is not forced
+    check = functools.partial(operations.cat_launches, product, "cat_mm_and_sum", "triton")
+    assert failed(check(in_place=in_place)) == []
+    assert failed(check(in_place=not in_place)) == ["launches"]
 
 
 # --- what the scheduler waits for ------------------------------------------------------------------------------------

@@ -130,27 +130,34 @@ def check_renames(notes: Sequence[tuple[str, Mapping[str, str], Sequence[Schedul
     return verdicts
 
 
-#: Triton launches by graph and choice. Releases differ in whether one kernel reads the product for the second result
-#: and joins the other part.
+def written_in_place(generated: Generated) -> bool:
+    """What came of the graph ``cat_of_shared``: whether each part, of which something else reads one, is written
+    straight to its place. Otherwise one kernel joins them, and the part is computed again for what else reads it."""
+    return not any("_cat_" in name for name in launched(*generated.modules))
+
+
+#: Triton launches by graph and choice: if one kernel joins parts that something else reads too, and if each of them is
+#: written straight to its place, as torch does from pull request 175729 on.
 LAUNCHES = {
-    ("cat_mm", "extern"): (1,),
-    ("cat_mm_and_sum", "extern"): (2,),
-    ("cat_mm", "triton"): (2,),
-    ("cat_mm_and_sum", "triton"): (2, 3),
+    ("cat_mm", "extern"): (1, 1),
+    ("cat_mm_and_sum", "extern"): (2, 2),
     ("cat_mm_twice", "extern"): (2, 3),
+    ("cat_mm", "triton"): (2, 2),
+    ("cat_mm_and_sum", "triton"): (2, 3),
     ("cat_mm_twice", "triton"): (3, 4),
 }
 
 
-def cat_launches(generated: Generated, graph: str, choice: str) -> list[Verdict]:
-    """The last module launches as many kernels as :data:`LAUNCHES` says, and computes the product once."""
+def cat_launches(generated: Generated, graph: str, choice: str, *, in_place: bool) -> list[Verdict]:
+    """The last module launches as many kernels as :data:`LAUNCHES` says, and computes the product once. For
+    ``in_place`` see :func:`written_in_place`."""
     module = generated.modules[-1]
     names = launched(module)
     products = [name for name in names if name.startswith("triton_tem_")]
     calls = extern_calls(module)
-    wanted = LAUNCHES[graph, choice]
+    wanted = LAUNCHES[graph, choice][in_place]
     product = (len(products), calls) == ((0, ["mm"]) if choice == "extern" else (1, []))
     return [
-        Verdict("launches", len(names) in wanted, f"{', '.join(names)}: {wanted} required"),
+        Verdict("launches", len(names) == wanted, f"{', '.join(names)}: {wanted} required"),
         Verdict("one product", product, ", ".join([*products, *calls])),
     ]

@@ -30,6 +30,12 @@ def cat_mm_twice(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat([product, negative]), torch.cat([negative, product])
 
 
+def cat_of_shared(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Two pointwise results, one below the other, and a second result that reads the first of them too. No product."""
+    negative = torch.neg(x)
+    return torch.cat([negative, torch.neg(y)]), negative + 1
+
+
 def conv_cat(x: Tensor, w: Tensor) -> Tensor:
     """A convolution, and behind it the same plus one."""
     y = torch.nn.functional.conv2d(x, w, padding=1)
