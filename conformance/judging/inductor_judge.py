@@ -6,7 +6,7 @@ import functools
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -47,8 +47,9 @@ from conformance.inductor.source.templates import NoSuchTemplate
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.case_steps import need_device, record
 from conformance.judging.conform import record_completeness
-from conformance.judging.harness import Harness
+from conformance.judging.harness import Harness, needed
 from conformance.kernels.kernel import Plan, Variant
+from conformance.machine import device_memory
 from conformance.problems import Attention, Operand, Problem
 from conformance.records import (
     Check,
@@ -74,6 +75,9 @@ PINNED_SETTINGS: Mapping[str, Any] = {
     "max_autotune_gemm_backends": "TRITON",
     "shape_padding": False,
 }
+
+
+Size = TypeVar("Size")
 
 
 @dataclass
@@ -192,6 +196,10 @@ class Inductor:
                 detail = f"torch {torch.__version__} has no option torch._inductor.config.{name}"
                 self.recorder.not_applicable(Reason(ReasonCode.CAPABILITY, name, detail))
 
+    def sized(self, large: Size, small: Size) -> Size:
+        """What ``large`` is on a device; ``small`` without one, where all is interpreted."""
+        return large if self.harness.settings.has_gpu else small
+
     def executor(self) -> Executor:
         """What runs this case's code; ends the case as not run where nothing can."""
         executor = self.harness.executor
@@ -241,7 +249,8 @@ class Inductor:
     ) -> Iterator[PinnedRun]:
         """Pins choices of ``template`` one by one: ``choices`` of them, or as many as the tier asks for. Judges the
         numbers, memory and grid of each, and yields it for the test's own checks. A choice past the target's limits is
-        left out, as by the autotuner, and named in the record.
+        left out, as by the autotuner, and named in the record. The case ends as not run on a device with too little
+        memory.
 
         ``persistent``: the grid is one program per SM. ``also``: problems that differ from ``problem`` in the sizes of
         marked dimensions, computed by the same compiled function. ``program`` holds further fields of a
@@ -250,6 +259,8 @@ class Inductor:
         calls = tuple(_operands(other) for other in also)
         unpinned = _program(problem, template, calls=calls, **program)
         self.recorder.set(kernel=f"inductor/{template}", problem=problem)
+        if target.is_device and (shortage := device_memory.shortage(needed(problem))) is not None:
+            self.recorder.not_run(shortage)
         self.recorder.run_created(template)
         first = zlib.crc32(self.recorder.case.encode()) % 997
         most = choices or CHOICES[self.harness.settings.tier]
@@ -347,7 +358,7 @@ class Inductor:
             with self.recorder.timed("run"):
                 settings = self.harness.settings
                 judge = functools.partial(trial, pinned, plan, caller, seed=settings.seed, names=fills)
-                result = self.harness.run(lambda: repeated(judge, settings.repeats))
+                result = self.harness.run(lambda: repeated(judge, settings.repeats), needed(plan.problem))
         except ReplayUnsupported as error:
             return error.reason
         record_completeness(self.recorder, result)

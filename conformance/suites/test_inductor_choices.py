@@ -16,7 +16,7 @@ import torch
 from conformance.cases.generated_cases import Thin, generated
 from conformance.inductor.checks import choices as checks
 from conformance.inductor.checks import split_k
-from conformance.inductor.compile.observation import has_option, known
+from conformance.inductor.compile.observation import known
 from conformance.inductor.compile.program import Decision, program_of
 from conformance.inductor.graphs.operands import dense
 from conformance.inductor.source.source_checks import exactly, in_source
@@ -106,15 +106,38 @@ def test_empty_conv_input(inductor, target, kernel, space):
 GEMM_BACKENDS, CONV_BACKENDS = "max_autotune_gemm_backends", "max_autotune_conv_backends"
 
 
-@generated()
-def test_no_valid_choices(inductor, target):
-    """No backend at all: an error that says so and what to do. PyTorch's test does not follow the advice."""
+FALLBACK = "autotune_fallback_to_aten"
+
+
+@generated(to_aten=[False, True])
+def test_no_valid_choices(inductor, target, to_aten):
+    """No backend at all: an error that says so and what to do, or ATen's product if that was asked for. PyTorch's test
+    does not follow the advice."""
     operands = factors(2, 2, 2)
-    fallback = {"autotune_fallback_to_aten": False} if has_option("autotune_fallback_to_aten") else {}
-    settings = {**MAX_AUTOTUNE, **fallback, GEMM_BACKENDS: ""}
+    settings = {**MAX_AUTOTUNE, **known({FALLBACK: to_aten}), GEMM_BACKENDS: ""}
+    if to_aten:
+        inductor.need_option(FALLBACK)
+        inductor.exact(f"{GRAPHS}:mm", operands, target, settings=settings)
+        return
     without_backend = inductor.compile(program_of(f"{GRAPHS}:mm", operands, settings), target).generated
     inductor.record(checks.check_advice(without_backend, GEMM_BACKENDS, CONV_BACKENDS))
     inductor.exact(f"{GRAPHS}:mm", operands, target, settings={**settings, GEMM_BACKENDS: "ATEN"})
+
+
+@generated(operation=["mm", "mm_plus_mm"], empty=["M", "N"], to_aten=[False, True])
+def test_zero_size_has_no_template(inductor, target, operation, empty, to_aten):
+    """Templates alone have no choice for a product without rows or columns: the same."""
+    m, n, k = emptied(empty)
+    operands = factors(m, n, k, "fp32")
+    if operation == "mm_plus_mm":
+        operands += [dense("c", m, k), dense("d", k, n)]
+    graph, settings = f"{GRAPHS}:{operation}", {**TRITON, **known({FALLBACK: to_aten})}
+    if to_aten:
+        inductor.need_option(FALLBACK)
+        check_empty(inductor, graph, operands, target, (m, n), settings=settings)
+        return
+    without_choice = inductor.compile(program_of(graph, operands, settings), target).generated
+    inductor.record(checks.check_advice(without_choice, GEMM_BACKENDS, CONV_BACKENDS))
 
 
 @generated()

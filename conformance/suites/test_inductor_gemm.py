@@ -10,7 +10,11 @@ from conformance.cases.generated_cases import generated
 from conformance.codegen_checks import MFMA, POINTER_STORE, TCGEN05, TMA_LOAD, TMA_STORE, WARP_SPECIALIZED, WMMA
 from conformance.inductor.checks.descriptors import check_descriptors
 from conformance.inductor.checks.operations import check_recompiles
+from conformance.inductor.checks.selection import check_launches
+from conformance.inductor.compile.observation import known
+from conformance.inductor.graphs.products import graph_of
 from conformance.inductor.source import spellings
+from conformance.judging.inductor_judge import PINNED_SETTINGS
 from conformance.kernels import carveout
 from conformance.problems import Layout, addmm, mm, scaled_mm
 
@@ -133,15 +137,28 @@ def test_scaled_mm_persistent_tma(inductor, target, scaling, fast, dynamic):
         run.code(requires=[TMA_LOAD, POINTER_STORE], forbids=[TMA_STORE])
 
 
-@generated(needs=("tma",), operation=["mm", "addmm"], dynamic=[False, True])
-def test_misaligned_operands_have_no_choice(inductor, target, operation, dynamic):
-    """Rows of A of 22 bytes, or rows of B of 62: no descriptor can be made, and there is no choice. The reason is
-    proven: with rows of a multiple of 16 bytes, and nothing else changed, there is one."""
+FALLBACK = "autotune_fallback_to_aten"
+
+
+@generated(needs=("tma",), operation=["mm", "addmm"], dynamic=[False, True], to_aten=[False, True])
+def test_misaligned_operands_have_no_choice(inductor, target, operation, dynamic, to_aten):
+    """Rows of A of 22 bytes, or rows of B of 62: no descriptor can be made, and there is no choice: an error, or ATen's
+    product if that was asked for. The reason is proven: with rows of a multiple of 16 bytes, and nothing else changed,
+    there is a choice."""
     template = persistent(inductor, target)
     make, fields = (mm, {}) if operation == "mm" else (addmm, PLAIN)
+    settings = {**TMA, **known({FALLBACK: to_aten})}
+    if to_aten:
+        inductor.need_option(FALLBACK)
     for N, K in ((31, 11), (32, 11), (31, 16)):
-        refused = make(21, N, K, "fp16", **fields)
-        inductor.refused(refused, target, template, "NoValidChoicesError", dynamic=dynamic, settings=TMA)
+        problem = make(21, N, K, "fp16", **fields)
+        if to_aten:
+            graph, arguments = graph_of(problem)
+            program = {"settings": {**PINNED_SETTINGS, **settings}, "arguments": arguments, "dynamic": dynamic}
+            compiled = inductor.exact(graph, problem.operands, target, templates=spellings.only(template), **program)
+            inductor.record(check_launches(compiled.generated, templates=0, extern=[operation]))
+        else:
+            inductor.refused(problem, target, template, "NoValidChoicesError", dynamic=dynamic, settings=settings)
     aligned = make(21, 32, 16, "fp16", **fields)
     for run in inductor.pinned(aligned, target, template, persistent=True, dynamic=dynamic, settings=TMA, choices=1):
         check_descriptors(run, template, store=False)
@@ -178,15 +195,17 @@ def test_dynamic_rows(inductor, target, operation):
 
 @generated(needs=("tma",), operation=["mm", "scaled_mm"], reserve=[None, 0, 27])
 def test_sm_carveout(inductor, target, operation, reserve):
-    """The kernel is told, and launched on, the SMs that torch's carveout leaves; the carveout is then what it was.
-    PyTorch's test leaves it set, and checks no numbers."""
+    """The kernel is told, and launched on, the SMs that torch's carveout leaves; the carveout is then what it was. On a
+    device the product is PyTorch's, elsewhere it has as few k as there can be. PyTorch's test leaves the carveout set,
+    and checks no numbers."""
+    m, n, k = inductor.sized((2560, 2560, 2560), (1536, 1536, 64))
     if operation == "mm":
         template = persistent(inductor, target)
-        problem = mm(1536, 1536, 64, "bf16", layout_b=Layout("col"))
+        problem = mm(m, n, k, "bf16", layout_b=Layout("col"))
     else:
         blackwell = target.capability("tcgen05").available
         template = inductor.template("Blackwell" if blackwell else "scaled persistent TMA")
-        problem = scaled_mm(1536, 1536, 64, "e4m3", scaling="tensor")
+        problem = scaled_mm(m, n, k, "e4m3", scaling="tensor")
     left = (target.limits.multiprocessors or 0) - (reserve or 0)
     before = carveout.current()
     fields = {"persistent": True, "carveout": reserve, "settings": TMA, "fills": ("transparent",)}

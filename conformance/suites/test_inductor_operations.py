@@ -49,11 +49,6 @@ def searching(space):
     return {**TRITON, "max_autotune_gemm_search_space": space, **limit}
 
 
-def sized(inductor, large, small):
-    """``large`` on a device, ``small`` without."""
-    return large if inductor.harness.settings.has_gpu else small
-
-
 def product(inductor, make, dtype, **fields):
     """A problem of the usual sizes."""
     rows, columns, k = QUICK_SIZES if is_quick(inductor) else SIZES
@@ -101,9 +96,9 @@ def test_mm_plus_mm_dynamic_has_no_template(inductor, target):
 def test_baddbmm(inductor, target, space):
     """A bias of one row per matrix, which the template's kernel adds."""
     small = (2, 72, 40, 24) if is_quick(inductor) else (3, 136, 72, 40)
-    batch, rows, columns, k = sized(inductor, (8, 264, 192, 64), small)
+    batch, rows, columns, k = inductor.sized((8, 264, 192, 64), small)
     problem = problems.baddbmm(rows, columns, k, "fp16", batch=batch, bias=problems.Bias("b1n"), alpha=1.0, beta=1.0)
-    fills = sized(inductor, ("transparent", "randn"), None)
+    fills = inductor.sized(("transparent", "randn"), None)
     for run in inductor.pinned(problem, target, inductor.template("bmm"), fills=fills, settings=searching(space)):
         run.filecheck("kernel", "CHECK: def triton_tem_fused_baddbmm")
         run.record(checks.alone(run.generated))
@@ -143,10 +138,11 @@ def template_kind(operation):
     return "mm" if hasattr(joint_graph, "bmm_to_mm") else "bmm"
 
 
+@pytest.mark.slow(10)
 @generated(operation=["mm", "addmm", "bmm", "mm_plus_mm"])
 def test_non_contiguous_input(inductor, target, operation):
-    """Column-major operands with a gap after each column. PyTorch's test takes the strides from its own padding; this
-    test sets them on every machine, with a tenth of the rows for the fp64 reference. mm_plus_mm is in fp32."""
+    """Column-major operands with a gap after each column, as large as in PyTorch's test on a device. That takes the
+    strides from its own padding; this test sets them on every machine. mm_plus_mm is in fp32."""
     products = {
         "mm": (problems.mm, "bf16", {}),
         "addmm": (problems.addmm, "bf16", {"alpha": 1.0, "beta": 1.0}),
@@ -154,10 +150,10 @@ def test_non_contiguous_input(inductor, target, operation):
         "mm_plus_mm": (problems.mm_plus_mm, "fp32", {}),
     }
     make, dtype, arguments = products[operation]
-    rows, columns, k = sized(inductor, (5025, 96, 256), (145, 72, 88))
-    # the columns of A are 47 elements further apart than it has rows: 50304 in PyTorch's test, of 50257
+    rows, columns, k = inductor.sized((50257, 768, 2048), (145, 72, 88))
+    # the columns of A are 47 elements further apart than it has rows: 50304
     problem = make(rows, columns, k, dtype, layout_a=problems.Layout("col", pad=47), **arguments)
-    fields = sized(inductor, {"fills": ("transparent", "randn"), "choices": 1}, {})
+    fields = inductor.sized({"fills": ("transparent", "randn"), "choices": 1}, {})
     for run in inductor.pinned(problem, target, inductor.template(template_kind(operation)), **fields):
         checks.check_strides(run, problem)
 
@@ -182,10 +178,10 @@ def test_epilogue_fusion(inductor, target, epilogue, dynamic, dtype):
     bias = problems.Bias() if "bias" in steps else None
     problem = product(inductor, problems.fused_mm, dtype, fusion=problems.Fusion(epilogue=steps), bias=bias)
     # folding constants, torch makes the zeros of a dropout on the device
-    fields = {"dynamic": dynamic, "settings": sized(inductor, {}, {"joint_graph_constant_folding": False})}
+    fields = {"dynamic": dynamic, "settings": inductor.sized({}, {"joint_graph_constant_folding": False})}
     if dtype == "fp32":
         if inductor.harness.settings.tier == "default":
-            fields["descriptions"] = sized(inductor, SMALL_BLOCKS, None)
+            fields["descriptions"] = inductor.sized(SMALL_BLOCKS, None)
         for run in inductor.pinned(problem, target, inductor.template("mm"), **fields):
             run.record(checks.epilogue_in_template(run.generated, steps))
         return
@@ -260,7 +256,7 @@ LAST = {"order_x": "channels-last", "order_w": "channels-last", "order_out": "ch
 @generated(space=SEARCH_SPACES)
 def test_conv1x1(inductor, target, space):
     """A 1x1 convolution of channels-last tensors is a product by a template, and no extern convolution is called."""
-    size = sized(inductor, 32, 9)
+    size = inductor.sized(32, 9)
     operands = [dense("x", 4, 3, size, size, last=1), dense("w", 16, 3, 1, 1, last=1), dense("bias", 16)]
     settings = {**PINNED_SETTINGS, **searching(space)}
     compiled = inductor.exact(f"{PRODUCTS}:convolution", operands, target, settings=settings, pick=0)
@@ -302,9 +298,9 @@ def test_conv1x1_with_free_symbols(inductor, target):
 def test_conv2d(inductor, target, order, space):
     """The convolution of the following test by itself."""
     orders = LAST if order == "channels-last" else {}
-    batch, size = sized(inductor, (4, 33), (2, 9))
+    batch, size = inductor.sized((4, 33), (2, 9))
     problem = problems.conv2d(batch, 3, size, 64, 3, "fp32", padding=1, **orders)
-    fills = sized(inductor, ("transparent", "randn"), None)
+    fills = inductor.sized(("transparent", "randn"), None)
     kind = inductor.template("convolution 2d")
     for run in inductor.pinned(problem, target, kind, fills=fills, settings=searching(space)):
         run.filecheck("kernel", "CHECK: def triton_tem_fused_convolution")
@@ -314,7 +310,7 @@ def test_conv2d(inductor, target, order, space):
 def test_conv_cat(inductor, target, space):
     """Pointwise kernels add 1 to a convolution and join both results: one kernel does it all, or in some releases one
     for each part. PyTorch's test compares the compiled module with itself."""
-    batch, size = sized(inductor, (4, 33), (2, 9))
+    batch, size = inductor.sized((4, 33), (2, 9))
     operands = [dense("x", batch, 3, size, size), dense("w", 64, 3, 3, 3)]
     fields = {"templates": inductor.choices_of("convolution 2d"), "settings": searching(space)}
     compiled = pinned_choice(inductor, "conv_cat", operands, target, **fields)
@@ -324,7 +320,7 @@ def test_conv_cat(inductor, target, space):
 @generated(space=SEARCH_SPACES)
 def test_conv3d(inductor, target, space):
     """A template's 3d convolution, smaller without a device. PyTorch's test is on the CPU, which has no template."""
-    size, kernel = sized(inductor, ((8, 16, 32), 7), ((5, 6, 7), 3))
+    size, kernel = inductor.sized(((8, 16, 32), 7), ((5, 6, 7), 3))
     problem = problems.conv3d(1, 3, size, 3, kernel, "fp32")
     kind = inductor.template("convolution 3d")
     for run in inductor.pinned(problem, target, kind, settings=searching(space)):
@@ -394,7 +390,7 @@ def test_jit_fusion_matches_aot_fusion(inductor, target, build):
     """At most two operations are fused, around a number that the host reads. "jit" judges the numbers. "aot" builds a
     package and does not judge what it computes; PyTorch's test only builds."""
     settings = {**PINNED_SETTINGS, **TRITON, "max_fusion_size": 2}
-    size, number = sized(inductor, 256, 72), torch.tensor(3, dtype=torch.int32)
+    size, number = inductor.sized(256, 72), torch.tensor(3, dtype=torch.int32)
     operands = [dense("x", size, size), dense("number", dtype="int32")]
     if build == "jit":
         fields = {"templates": inductor.choices_of("mm"), "settings": settings, "values": {"number": number}}

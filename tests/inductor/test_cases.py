@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from conformance import problems
 from conformance.judging.case_recorder import CaseEnded, CaseRecorder
 from conformance.judging.case_steps import need_device, record
+from conformance.judging.harness import needed
 from conformance.judging.inductor_judge import Inductor
-from conformance.records import ReasonCode, Status, Verdict
+from conformance.machine import device_memory
+from conformance.records import Reason, ReasonCode, Status, Verdict
 from conformance.targets import find
 
 
@@ -43,3 +46,33 @@ def test_a_case_ends_where_code_is_only_compiled_for_its_target() -> None:
         inductor.need_device("timing", find("sm_90"))
     assert (ended.value.status, ended.value.reason.code) == (Status.NOT_RUN, ReasonCode.NO_DEVICE)
     inductor.need_device("timing", replace(find("sm_90"), device_index=0))
+
+
+@pytest.mark.parametrize("short", [True, False])
+def test_a_case_ends_before_it_compiles_what_a_device_has_no_memory_for(
+    monkeypatch: pytest.MonkeyPatch, short: bool
+) -> None:
+    problem = problems.mm(50257, 768, 2048, "bf16", layout_a=problems.Layout("col", pad=47))
+    reason = Reason(ReasonCode.NO_DEVICE, "memory", "0.3 GiB of device memory are needed")
+    asked: list[int] = []
+    monkeypatch.setattr(device_memory, "shortage", lambda size: (asked.append(size), reason if short else None)[1])
+    harness: Any = SimpleNamespace(settings=SimpleNamespace(has_gpu=True, compile_only=False, tier="quick"))
+    inductor = Inductor(harness, CaseRecorder("a case"))
+
+    def compiled(*arguments: Any) -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(inductor, "compile", compiled)
+    run = inductor.pinned(problem, replace(find("sm_90"), device_index=0), "mm")
+    with pytest.raises(CaseEnded if short else ZeroDivisionError) as ended:
+        next(run)
+    assert asked == [needed(problem)]
+    if short:
+        assert isinstance(ended.value, CaseEnded)
+        assert (ended.value.status, ended.value.reason) == (Status.NOT_RUN, reason)
+
+
+def test_a_device_has_the_large_of_two_sizes() -> None:
+    for has_gpu, size in ((True, 2560), (False, 64)):
+        harness: Any = SimpleNamespace(settings=SimpleNamespace(has_gpu=has_gpu))
+        assert Inductor(harness, CaseRecorder("a case")).sized(2560, 64) == size
