@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch._inductor.kernel import mm as mm_module
+from torch._inductor.scheduler import Scheduler
 from torch._inductor.select_algorithm import AlgorithmSelectorCache
 
 from conformance.execution.resources import KernelResources
@@ -288,10 +289,11 @@ def test_a_larger_tile_is_larger() -> None:
 @pytest.mark.parametrize("decision", [None, *Decision])
 def test_every_decision_is_as_before_whatever_happens(decision: Decision | None) -> None:
     heuristics: Any = replaced_decisions._heuristics().BaseConfigHeuristic
-    before = (dict(vars(AlgorithmSelectorCache)), dict(vars(mm_module)), dict(vars(heuristics)))
+    changed = (AlgorithmSelectorCache, Scheduler, mm_module, heuristics)
+    before = [dict(vars(one)) for one in changed]
     with pytest.raises(ZeroDivisionError), replaced_decisions.replacing(decision):
         raise ZeroDivisionError
-    assert before == (dict(vars(AlgorithmSelectorCache)), dict(vars(mm_module)), dict(vars(heuristics)))
+    assert before == [dict(vars(one)) for one in changed]
 
 
 def test_options_of_an_earlier_compilation_are_forgotten() -> None:
