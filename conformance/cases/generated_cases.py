@@ -50,7 +50,7 @@ class GeneratedCases:
     parameters: Mapping[str, Sequence[Any] | Thin]
 
     def table(self, selection: Selection, arguments: Sequence[str]) -> CaseTable:
-        """The cases of a test: every parameter, and a target."""
+        """The cases of a test: every parameter, and a target if it has vendors."""
         targets = [
             target
             for target in generated_for(selection.targets, selection.asked_for_targets, self.vendors)
@@ -62,14 +62,17 @@ class GeneratedCases:
             name: values.of(selection.tier) if isinstance(values, Thin) else values
             for name, values in self.parameters.items()
         }
+        if self.vendors:
+            values["target"] = targets
         if selection.tier == "quick" or (selection.tier == "default" and self.sampled):
-            rows = cover({**values, "target": targets}, free=("target",))
+            rows = cover(values, free=("target",))
         else:
-            rows = list(itertools.product(*values.values(), targets))
-        table = CaseTable((*self.parameters, "target"), {})
-        for *combination, target in rows:
-            text = [f"{name}={identify(value)}" for name, value in zip(self.parameters, combination, strict=True)]
-            table.rows["-".join([*text, target.id])] = (*combination, target)
+            rows = list(itertools.product(*values.values()))
+        table = CaseTable(tuple(values), {})
+        for row in rows:
+            count = len(self.parameters)
+            text = [f"{name}={identify(value)}" for name, value in zip(self.parameters, row[:count], strict=True)]
+            table.rows["-".join([*text, *map(identify, row[count:])])] = tuple(row)
         return table
 
 
@@ -80,9 +83,10 @@ def generated(
     sampled: bool = False,
     **parameters: Sequence[Any] | Thin,
 ) -> Callable[[Test], Test]:
-    """Makes a test one about generated code. ``vendors`` are those for whose targets it has cases. ``needs`` are
-    capabilities of a target (see ``conformance.targets.CAPABILITIES``) without which it has no case. Of a ``sampled``
-    test the default tier does not cross the parameters either. The rest are the test's parameters."""
+    """Makes a test one about generated code. ``vendors`` are those for whose targets it has cases; without any it has
+    no target, because its code is for this machine's processor. ``needs`` are capabilities of a target (see
+    ``conformance.targets.CAPABILITIES``) without which it has no case. Of a ``sampled`` test the default tier does not
+    cross the parameters either. The rest are the test's parameters."""
 
     def decorate(test: Test) -> Test:
         setattr(test, ATTRIBUTE, GeneratedCases(tuple(vendors), tuple(needs), sampled, parameters))

@@ -4,7 +4,10 @@ PyTorch has tests of these systems' parts. Here each is compiled, what it select
 can take is judged bit by bit.
 """
 
+import math
+
 import pytest
+import torch
 
 from conformance.cases.generated_cases import Thin, generated
 from conformance.inductor.checks import selection as checks
@@ -126,6 +129,33 @@ def test_library_is_chosen(inductor, target, operation):
         f"{GRAPHS}:{operation}", operands_of(operation), target, settings=settings, templates=pattern, pick=0, **fields
     )
     inductor.record(checks.check_library(compiled.generated, names))
+
+
+#: The shapes of the scales of a product of 40 x 32 and 32 x 48.
+SCALES = {"tensor": ((), ()), "row": ((40, 1), (1, 48))}
+
+
+def powers_of_two(operand):
+    """Scales from 1/2 to 4, by which every product is multiplied without rounding."""
+    return torch.exp2(torch.arange(math.prod(operand.shape)) % 4 - 1.0).reshape(operand.shape)
+
+
+@generated(sampled=True, scaling=Thin(list(SCALES)))
+def test_library_is_chosen_for_scaled_mm(inductor, target, scaling):
+    """The same of an fp8 product. Its output is bf16, the only one that ATen's kernel has for scales of rows."""
+    scales = [dense(name, *shape) for name, shape in zip(("scale_a", "scale_b"), SCALES[scaling], strict=True)]
+    factors = [dense("a", 40, 32, dtype="e4m3"), dense("b", 32, 48, dtype="e4m3", last=0)]
+    compiled = inductor.exact(
+        "conformance.inductor.graphs.scaled:scaled_mm",
+        [*factors, *scales],
+        target,
+        values={scale.name: powers_of_two(scale) for scale in scales},
+        settings={**BOTH, BACKENDS[0]: "ATEN,TRITON"},
+        templates="^_scaled_mm$",
+        pick=0,
+        arguments=(("out_dtype", "bf16"),),
+    )
+    inductor.record(checks.check_library(compiled.generated, ["_scaled_mm"]))
 
 
 FALLBACK = "autotune_fallback_to_aten"

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from conformance.execution.compile_worker import named
+from conformance.inductor.compile.program import Program
 from conformance.inductor.compile.provider import Compiled
 from conformance.inputs.guarded_memory import GuardedTensor
 from conformance.numerics.rounding import bits
@@ -28,6 +29,14 @@ def small_integers(operand: Operand, seed: int, number: int) -> Tensor:
     return values.to(DTYPES[operand.dtype]).expand(operand.shape)
 
 
+def values_of(program: Program, seed: int, chosen: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Values of the program's operands by name: those that are ``chosen``, and small integers for the others."""
+    return {
+        operand.name: chosen.get(operand.name, small_integers(operand, seed, number))
+        for number, operand in enumerate(program.operands)
+    }
+
+
 def exact_verdicts(
     compiled: Compiled, executor: Any, seed: int, chosen: Mapping[str, Tensor], reference: str | None = None
 ) -> list[Verdict]:
@@ -39,10 +48,7 @@ def exact_verdicts(
     """
     program = compiled.program
     whole = {operand.name for operand in program.operands if operand.dtype in INTEGERS}
-    values = {
-        operand.name: chosen.get(operand.name, small_integers(operand, seed, number))
-        for number, operand in enumerate(program.operands)
-    }
+    values = values_of(program, seed, chosen)
     # what indexes or masks keeps its dtype
     wide = [value if name in whole else value.double() for name, value in values.items()]
     result = named(reference or program.graph)(*wide, **dict(program.arguments))

@@ -31,9 +31,10 @@ def environment(**values: str | None) -> Iterator[None]:
         yield
 
 
-def spawned(target: Callable[..., None], *arguments: Any) -> tuple[int | None, Any]:
+def spawned(target: Callable[..., None], *arguments: Any, seconds: float = START_SECONDS) -> tuple[int | None, Any]:
     """Runs ``target(connection, *arguments)`` in a fresh process without the interpreter's environment: its exit code,
-    and the object that it sent, None without one. A process that does not end in time is killed and has no code."""
+    and the object that it sent within ``seconds``, None without one. A process that does not end in time is killed and
+    has no code."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=target, args=(theirs, *arguments), daemon=True)
@@ -42,7 +43,7 @@ def spawned(target: Callable[..., None], *arguments: Any) -> tuple[int | None, A
     theirs.close()
     sent = None
     try:
-        if ours.poll(START_SECONDS):
+        if ours.poll(seconds):
             with contextlib.suppress(EOFError):
                 sent = ours.recv()
         process.join(END_SECONDS)
