@@ -396,6 +396,28 @@ class Inductor:
         self.record(self._exact(compiled, values or {}, reference))
         return compiled
 
+    def generated_for_xpu(self, program: Program) -> Compiled:
+        """The program generated for a GPU of Intel's, its numbers judged bit by bit in the interpreter. It is not
+        compiled, and the record says so. Raises CompileFailure if it is not generated."""
+        executor = self.executor()
+        if executor.name != "interpreter":
+            detail = "kernels for Intel's GPUs run here in the interpreter alone: use --no-gpu"
+            self.recorder.not_run(Reason(ReasonCode.NO_INTERPRETER, "xpu", detail))
+        self.recorder.set(
+            kernel=f"inductor/{program.graph.rpartition(':')[2]}",
+            options={"program": program},
+            observed={"not compiled": "the installed Triton has no backend for Intel's GPUs"},
+        )
+        try:
+            with self.recorder.timed("compile"), self.harness.together():
+                compiled = provider.generate_for_xpu(program, self.harness.targets[0], self.harness.pool)
+        except Unsupported as error:
+            self.recorder.not_run(error.reason)
+        if compiled.generated.failure is not None:
+            raise CompileFailure(Status.COMPILE_ERROR, str(compiled.generated.failure))
+        self.record(self._exact(compiled, {}))
+        return compiled
+
     def second_call(self, compiled: Compiled, values: Mapping[str, Tensor] | None = None) -> list[Verdict]:
         """Verdicts on the numbers of the compiled function for the first of its program's further calls."""
         return self._exact(as_called(compiled, 1), values or {})

@@ -68,23 +68,27 @@ def failed(verdicts: Sequence[Verdict]) -> list[str]:
 # --- in the compile process -------------------------------------------------------------------------------------------
 
 
-def generate_edited(payload: tuple[Program, Fault | None], target: Target) -> Generated:
-    """What is generated for the program, its modules edited before their kernels are compiled."""
+def generate_edited(payload: tuple[Program, Fault | None, str], target: Target) -> Generated:
+    """What a worker, a module's name, generates for the program, its modules edited before their kernels are
+    compiled."""
     from unittest import mock
 
     from conformance.inductor.compile import deviceless_worker as module
 
-    program, fault = payload
-    compile_program = module._compile
+    program, fault, worker = payload
+    compile_all = module.compile_all
 
-    def edited(program: Program, log: Any) -> Any:
-        failure = compile_program(program, log)
+    def edited(program: Program, log: Any, device: str) -> Any:
+        failure = compile_all(program, log, device)
         if fault is not None:
             log.modules[:] = [fault.edit(text) for text in log.modules]
         return failure
 
-    with mock.patch.object(module, "_compile", edited):
-        return module.generate(program, target)
+    with mock.patch.object(module, "compile_all", edited):
+        generated: Generated = importlib.import_module(f"conformance.inductor.compile.{worker}").generate(
+            program, target
+        )
+        return generated
 
 
 # --- in the child with the interpreter --------------------------------------------------------------------------------
@@ -103,8 +107,8 @@ def failed_checks(fault: Fault | None, case: str, tests: Any, pool: Any) -> list
     from conformance.records import ConformanceFailure
     from conformance.targets import find
 
-    def planted(program: Program, target: Target, pool: Any) -> provider.Compiled:
-        task = Task(f"{__name__}:generate_edited", (program, fault), target)
+    def planted(program: Program, target: Target, pool: Any, worker: str = "deviceless_worker") -> provider.Compiled:
+        task = Task(f"{__name__}:generate_edited", (program, fault, worker), target)
         result = pool.submit(task).result()
         if result.value is None:
             raise RuntimeError(f"{result.status}: {result.reason}: {result.error}")
@@ -116,7 +120,10 @@ def failed_checks(fault: Fault | None, case: str, tests: Any, pool: Any) -> list
     harness, recorder = Harness(chosen), CaseRecorder(f"planted::{case}")
     harness.pool = pool
     raised = []
-    with mock.patch.object(provider, "compile_program", planted):
+    with (
+        mock.patch.object(provider, "compile_program", planted),
+        mock.patch.object(provider, "generate_for_xpu", functools.partial(planted, worker="xpu")),
+    ):
         try:
             tests.CASES[case](Inductor(harness, recorder), find("sm_90"))
         except ConformanceFailure:

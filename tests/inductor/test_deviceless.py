@@ -38,8 +38,8 @@ def originals() -> list[tuple[str, object]]:
     """Every overridden attribute as its owner holds it, the active driver and the slot of the device guard."""
     from triton.runtime import driver
 
-    subject._prepare()
-    places = [subject._place(override.name) for override in OVERRIDES]
+    subject.prepare()
+    places = [subject.place(override.name) for override in OVERRIDES]
     slots = (ctypes.c_void_p * 2).in_dll(ctypes.CDLL("libc10.so"), subject.GUARDS)
     attributes = [(name, vars(owner).get(name, "inherited")) for owner, name in places]
     return [*attributes, ("guard", slots[subject.CUDA]), *vars(driver).items()]

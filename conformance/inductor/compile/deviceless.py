@@ -70,15 +70,15 @@ def deviceless(target: Target) -> Iterator[None]:
             f"assume one, such as --target {target.id}:256"
         )
         raise DevicelessUnsupported(Reason(ReasonCode.CAPABILITY, "multiprocessors", detail))
-    _prepare()
-    places = [(*_place(override.name), override) for override in OVERRIDES]
+    prepare()
+    places = [(*place(override.name), override) for override in OVERRIDES]
     with contextlib.ExitStack() as stack:
-        stack.callback(_forget)
-        stack.enter_context(_device_guard())
+        stack.callback(forget)
+        stack.enter_context(device_guard())
         stack.enter_context(_triton_driver(target))
         for owner, name, override in places:
             stack.enter_context(mock.patch.object(owner, name, override.stands(target)))
-        _forget()
+        forget()
         yield
 
 
@@ -282,15 +282,15 @@ REMEMBERING = (
 ONCE = ("lazy_register_extern_choice",)
 
 
-def _prepare() -> None:
+def prepare() -> None:
     """Imports what is overridden and lets torch register its interfaces, which would count devices later."""
     for name in ("torch._dynamo.device_interface", "torch._inductor.compile_fx", "torch._inductor.select_algorithm"):
         importlib.import_module(name)
-    interfaces, place = _place("torch._dynamo.device_interface.get_registered_device_interfaces")
-    getattr(interfaces, place)()
+    interfaces, name = place("torch._dynamo.device_interface.get_registered_device_interfaces")
+    getattr(interfaces, name)()
 
 
-def _place(dotted: str) -> tuple[Any, str]:
+def place(dotted: str) -> tuple[Any, str]:
     """The module or class that has the attribute ``dotted`` names, and the attribute's own name."""
     path, _, name = dotted.rpartition(".")
     parts = path.split(".")
@@ -312,7 +312,7 @@ def _place(dotted: str) -> tuple[Any, str]:
     )
 
 
-def _forget() -> None:
+def forget() -> None:
     """Clears what torch remembers of a device."""
     for module in filter(None, map(sys.modules.get, REMEMBERING)):
         own = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]
@@ -334,8 +334,8 @@ GUARDS = "_ZN3c104impl26device_guard_impl_registryE"
 
 
 @contextmanager
-def _device_guard() -> Iterator[None]:
-    """A device guard for cuda, without which no fake cuda tensor can be sliced.
+def device_guard(kind: int = CUDA) -> Iterator[None]:
+    """A device guard for the ``kind`` of devices, without which none of their fake tensors can be sliced.
 
     In a torch without CUDA the slot of cuda is empty and gets the guard of meta tensors, which does nothing. A torch
     with CUDA has a guard, and replaces it by one that does nothing if there is no device.
@@ -345,15 +345,15 @@ def _device_guard() -> Iterator[None]:
     except (OSError, ValueError) as error:
         detail = f"torch {torch.__version__} has no table of device guards ({error}): use a device"
         raise DevicelessUnsupported(Reason(ReasonCode.CAPABILITY, GUARDS, detail)) from None
-    before = slots[CUDA]
+    before = slots[kind]
     if before is None:
-        slots[CUDA] = slots[META]
-    elif hasattr(torch._C, "_ensureCUDADeviceGuardSet"):
+        slots[kind] = slots[META]
+    elif kind == CUDA and hasattr(torch._C, "_ensureCUDADeviceGuardSet"):
         torch._C._ensureCUDADeviceGuardSet()
     try:
         yield
     finally:
-        slots[CUDA] = before
+        slots[kind] = before
 
 
 class _Driver(StubDriver):

@@ -46,7 +46,7 @@ def generate(program: Program, target: Target) -> Generated:
     options = observation.settings(program, FIXED)
     with deviceless(target), observation.compiling(program, options) as log:
         try:
-            failure = _compile(program, log)
+            failure = compile_all(program, log, "cuda:0")
             counters = observation.counted(log)
         finally:
             torch._dynamo.reset()
@@ -62,8 +62,8 @@ def generate(program: Program, target: Target) -> Generated:
 # --- compiling --------------------------------------------------------------------------------------------------------
 
 
-def _compile(program: Program, log: observation.CompilationLog) -> Failure | None:
-    """Calls the compiled function with every set of operands, until one fails."""
+def compile_all(program: Program, log: observation.CompilationLog, device: str) -> Failure | None:
+    """Calls the compiled function with every set of operands on ``device``, until one fails."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     function = named(program.graph)
@@ -71,7 +71,7 @@ def _compile(program: Program, log: observation.CompilationLog) -> Failure | Non
     mode = FakeTensorMode()
     for operands in (program.operands, *program.calls):
         with mode:
-            tensors = [_tensor(operand) for operand in operands]
+            tensors = [_tensor(operand, device) for operand in operands]
         observation.mark(program, tensors)
         try:
             compiled(*tensors, **dict(program.arguments))
@@ -86,12 +86,12 @@ def _compile(program: Program, log: observation.CompilationLog) -> Failure | Non
     return None
 
 
-def _tensor(operand: Operand) -> torch.Tensor:
-    """A fake cuda tensor for ``operand``."""
+def _tensor(operand: Operand, device: str) -> torch.Tensor:
+    """A fake tensor for ``operand``."""
     dtype = DTYPES[operand.dtype]
     if not operand.offset:  # no view: the base of a view would be guarded too
-        return torch.empty_strided(operand.shape, operand.strides, dtype=dtype, device="cuda:0")
-    storage = torch.empty(operand.offset + operand.span, dtype=dtype, device="cuda:0")
+        return torch.empty_strided(operand.shape, operand.strides, dtype=dtype, device=device)
+    storage = torch.empty(operand.offset + operand.span, dtype=dtype, device=device)
     return storage.as_strided(operand.shape, operand.strides, operand.offset)
 
 

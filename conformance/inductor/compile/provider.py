@@ -63,11 +63,21 @@ def compile_program(program: Program, target: Target, pool: CompilePools) -> Com
         from conformance.inductor.compile.on_device import compile_here
 
         return Compiled(program, *compile_here(program, target))
-    result: CompileResult = pool.submit(
-        Task("conformance.inductor.compile.deviceless_worker:generate", program, target, preloaded_for(target))
-    ).result()
+    return _by(
+        Task("conformance.inductor.compile.deviceless_worker:generate", program, target, preloaded_for(target)), pool
+    )
+
+
+def generate_for_xpu(program: Program, any_target: Target, pool: CompilePools) -> Compiled:
+    """``program`` generated for a GPU of Intel's and not compiled, see :mod:`~conformance.inductor.compile.xpu`. A task
+    has a target, for which this one has no use. Raises as :func:`compile_program`."""
+    return _by(Task("conformance.inductor.compile.xpu:generate", program, any_target, PRELOADED), pool)
+
+
+def _by(task: Task, pool: CompilePools) -> Compiled:
+    result: CompileResult = pool.submit(task).result()
     if result.reason is not None:
         raise Unsupported(result.reason)
     if result.status is not Status.PASS:
         raise CompileFailure(result.status, result.error)
-    return Compiled(program, result.value)
+    return Compiled(task.payload, result.value)

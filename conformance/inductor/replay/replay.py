@@ -1,4 +1,4 @@
-"""Runs a module that Inductor generated for CUDA in Triton's interpreter, on CPU tensors.
+"""Runs a module that Inductor generated for CUDA or XPU in Triton's interpreter, on CPU tensors.
 
 The module's own text runs: its ``call`` allocates, launches and frees as on a device. Only the names that need a
 device are replaced, and only for this text. Everything that the module allocates is filled with a sentinel, so that an
@@ -37,6 +37,9 @@ _LIBDEVICE = frozenset(
     | {"pow", "rsqrt", "sin", "sqrt", "tanh"}
 )
 
+
+#: Kinds of devices whose modules can be replayed.
+KINDS = ("cuda", "xpu")
 
 #: Bytes around every allocation of a module that are watched; a multiple of every descriptor's alignment.
 SURROUNDING = 1 << 16
@@ -343,19 +346,19 @@ def _stand_ins(replayed: _Replay) -> dict[str, Any]:
         wait=lambda scope: None,
     )
     # There is one device, and nothing to guard or to wait for.
-    device = _StandIn(
-        "torch.cuda",
-        "the module uses the device in a way that cannot be replayed",
+    device = functools.partial(
+        _StandIn,
+        lack="the module uses the device in a way that cannot be replayed",
         _DeviceGuard=contextlib.nullcontext,
         device=contextlib.nullcontext,
         set_device=lambda index: None,
         synchronize=lambda: None,
     )
     return {
-        "torch.cuda": device,
+        **{f"torch.{kind}": device(f"torch.{kind}") for kind in KINDS},
         "torch.device": lambda *_, **__: torch.device("cpu"),
-        "torch._C._cuda_getCurrentRawStream": lambda index: 0,
-        "torch._C._dynamo.guards._empty_strided_cuda": replayed.allocate,
+        **{f"torch._C._{kind}_getCurrentRawStream": lambda index: 0 for kind in KINDS},
+        **{f"torch._C._dynamo.guards._empty_strided_{kind}": replayed.allocate for kind in KINDS},
         "torch._inductor.async_compile.AsyncCompile": lambda: compiler,
         "torch._inductor.select_algorithm.extern_kernels": _ExternKernels(),
         _HEURISTICS: _Decorators(replayed),
