@@ -77,7 +77,9 @@ def test_package_on_the_cpu(inductor, tmp_path, operation, dtype, kernels):
 
 
 @pytest.mark.slow(60)
-@generated(sampled=True, operation=Thin(OPERATIONS.values, quick=0, default=1), dtype=["fp16", "bf16"])
+@generated(
+    vendors=("nvidia",), sampled=True, operation=Thin(OPERATIONS.values, quick=0, default=1), dtype=["fp16", "bf16"]
+)
 def test_package_on_a_device(inductor, target, tmp_path, operation, dtype):
     """A package of Triton kernels, which holds their binaries."""
     inductor.need_device("a package of kernels, which are loaded", target)
