@@ -17,10 +17,11 @@ from conformance.inductor.replay.exact import values_of
 
 GRAPHS = "conformance.inductor.graphs.products"
 OPERATIONS, DTYPES = Thin(["mm", "addmm", "bmm"], quick=0), Thin(["fp32", "bf16", "fp16"], quick=0)
-#: Who computes the product: a C++ kernel that Inductor writes, which needs a constant operand, or the library.
+#: Who computes the product: a C++ kernel that Inductor writes, which needs a constant operand, or the library. Which
+#: vector instructions the processor has is found by compiling programs, and the library's calls have no use for any.
 SETTINGS = {
     "cpp": {"freezing": True, "max_autotune": True, "max_autotune_gemm_backends": "CPP"},
-    "library": {},
+    "library": {"cpp.vec_isa_ok": False},
     "triton": {"max_autotune": True, "max_autotune_gemm_backends": "TRITON", "shape_padding": False},
 }
 #: What calls the product in a package's wrapper, and what the files of its kernels hold.

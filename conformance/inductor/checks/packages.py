@@ -109,10 +109,10 @@ INCOMPLETE: Mapping[str, Callable[[Path, Path], None]] = {
 
 
 def altered(path: Path, to: Path, part: bytes) -> None:
-    """Writes the package with one bit of ``part``, the content of a constant, changed, and nothing else. Raises
-    ValueError if the package does not hold it once."""
+    """Writes the package with one bit of ``part``, the content of an fp32 constant, changed, and nothing else: a bit of
+    the first element's exponent. Raises ValueError if the package does not hold the part once."""
     content = bytearray(path.read_bytes())
     if content.count(part) != 1:
         raise ValueError(f"{path.name} holds the {len(part)} bytes {content.count(part)} times, once is required")
-    content[content.index(part) + 1] ^= 0x40
+    content[content.index(part) + 3] ^= 0x40
     to.write_bytes(content)

@@ -24,8 +24,8 @@ from conformance.inductor.replay.exact import exact_verdicts, values_of
 from conformance.inductor.tuning.child_process import environment, spawned
 from conformance.records import Reason, ReasonCode, Verdict
 
-#: Seconds that a child may take for a compilation by the C++ compiler, for which it may have to wait.
-BUILD_SECONDS = 540.0
+#: Seconds that a child may take, which may compile C++: less than a case has.
+BUILD_SECONDS = 270.0
 
 #: For one program headers are not worth compiling ahead, and its wrapper is not worth optimising.
 ONCE: Mapping[str, Any] = {
