@@ -296,6 +296,20 @@ class Inductor:
         if unjudged is not None:
             self.recorder.not_run(unjudged)
 
+    def choices(self, problem: Problem, target: Target, template: str, **program: Any) -> Iterator[Generated]:
+        """What is generated with one choice of ``template`` after another, as many as the tier asks for. Nothing of it
+        is judged. ``program`` holds further fields of a :class:`Program`."""
+        unpinned = _program(problem, template, **program)
+        self.recorder.set(kernel=f"inductor/{template}", problem=problem)
+        first = zlib.crc32(self.recorder.case.encode()) % 997
+        most = CHOICES[self.harness.settings.tier]
+        number, matching = 0, 1
+        while number < matching and (most is None or number < most):
+            generated = self.compile(replace(unpinned, pick=first + number), target).generated
+            number += 1
+            matching = max((lowering.matching for lowering in generated.lowerings), default=0)
+            yield generated
+
     def _generated(self, compiled: Compiled, target: Target, template: str) -> PinnedRun:
         """The run of the one kernel of ``template`` that was generated. Raises CompileFailure or ConformanceFailure if
         there is none."""

@@ -48,6 +48,9 @@ class Decision(str, Enum):
     HEURISTIC_IS_OVERRIDDEN = "heuristic overridden"
     #: Products that descriptors would serve are offered the persistent template without them, as on AMD.
     WITHOUT_DESCRIPTORS = "persistent without descriptors"
+    #: Configs past the estimate of their shared memory stay. Notes of each its template and numbers, the ``estimate``
+    #: in bytes, and whether torch would have ``kept`` it.
+    NOTHING_IS_PRUNED = "nothing pruned"
     #: No size speaks against making the second operand contiguous.
     CONTIGUOUS_IS_BETTER = "contiguous wanted"
 

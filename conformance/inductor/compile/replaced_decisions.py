@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import inspect
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -214,6 +215,39 @@ def _without_descriptors(notes: Notes) -> list[Patch]:
     ]
 
 
+def _nothing_is_pruned(notes: Notes) -> list[Patch]:
+    """Every config stays that torch would drop for its shared memory. Notes what torch says of each, as a mapping."""
+    base: Any = _heuristics().BaseConfigHeuristic
+    choices: Any = importlib.import_module("torch._inductor.choices")
+    names = "get_shared_memory_estimation", "_prune_exceeding_max_shared_mem_configs", "get_template_heuristic"
+    for owner, name in zip((base, base, choices), names, strict=True):
+        if not hasattr(owner, name):
+            detail = f"torch {torch.__version__} has no {name}: what it estimates cannot be seen"
+            raise DevicelessUnsupported(Reason(ReasonCode.CAPABILITY, "shared memory estimate", detail))
+    heuristic_of, estimate, prune = choices.get_template_heuristic, *(getattr(base, name) for name in names[:2])
+    templates: dict[int, str] = {}
+
+    def remembering(template: str, *arguments: Any) -> Any:
+        heuristic = heuristic_of(template, *arguments)
+        templates[id(heuristic)] = template.removeprefix("triton::")
+        return heuristic
+
+    def pruning(heuristic: Any, configs: list[Any], *arguments: Any, **options: Any) -> list[Any]:
+        called = inspect.signature(prune).bind(heuristic, configs, *arguments, **options)
+        called.apply_defaults()
+        kept = prune(*called.args, **called.kwargs)
+        for config in configs:
+            numbers = {name: getattr(config, name.lower()) for name in ONE_CONFIG}
+            bytes_needed = int(estimate(heuristic, config, *called.args[2:], **called.kwargs))
+            named = {"template": templates.get(id(heuristic)), "estimate": bytes_needed, "kept": config in kept}
+            note = numbers | named | {"config": repr(config)}
+            if note not in notes:  # tables have rows that are the same for these sizes
+                notes.append(note)
+        return configs
+
+    return [(choices, names[2], remembering), (base, names[1], pruning)]
+
+
 #: Packages of Inductor's heuristics of templates, by release.
 _HEURISTICS = ("torch._inductor.heuristics.template", "torch._inductor.template_heuristics")
 
@@ -242,6 +276,7 @@ _REPLACEMENTS: Mapping[Decision, Callable[[Notes], list[Patch]]] = {
     Decision.HEURISTIC_IS_OVERRIDDEN: _heuristic_is_overridden,
     Decision.CONTIGUOUS_IS_BETTER: _contiguous_is_better,
     Decision.WITHOUT_DESCRIPTORS: _without_descriptors,
+    Decision.NOTHING_IS_PRUNED: _nothing_is_pruned,
 }
 
 #: Functions of torch._inductor.utils that remember their answer for sizes, whatever the options were.

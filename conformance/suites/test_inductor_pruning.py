@@ -1,0 +1,50 @@
+"""What Inductor leaves out before it measures: configs that would not fit.
+
+PyTorch's tests see that a prediction was made. Here it is compared with what is compiled, and what is left is judged.
+"""
+
+import pytest
+
+from conformance.cases.generated_cases import Thin, generated
+from conformance.inductor.checks import pruning as checks
+from conformance.inductor.compile.program import Decision
+from conformance.problems import addmm, mm, scaled_mm
+
+# --- configs past the shared memory -----------------------------------------------------------------------------------
+
+PRUNING = "max_autotune_prune_choices_based_on_shared_mem"
+TMA = {"triton.enable_persistent_tma_matmul": True}
+#: No dimension is so small that Inductor makes tiles smaller.
+SIZES = (144, 144, 256)
+#: A problem and its template, by pointers or, persistent, by descriptors.
+TABLES = {
+    "mm": (mm(*SIZES, "fp16"), "mm"),
+    "persistent-mm": (mm(*SIZES, "fp16"), "persistent TMA"),
+    "wide-mm": (mm(*SIZES, "fp32"), "mm"),
+    "persistent-addmm": (addmm(*SIZES, "fp16", alpha=1.0, beta=1.0), "persistent TMA"),
+    "scaled-mm": (scaled_mm(*SIZES, "e4m3", scaling="row"), "mm"),
+    "persistent-scaled-mm": (scaled_mm(*SIZES, "e4m3", scaling="row", out_dtype="fp32"), "scaled persistent TMA"),
+}
+
+
+@pytest.mark.slow(30)
+@generated(vendors=("nvidia",), table=Thin(list(TABLES), quick=2))
+def test_shared_memory_estimate(inductor, target, table):
+    """Every config that torch keeps fits, and none takes more than the estimate, which torch calls an upper bound. That
+    it drops configs that fit is recorded and no fault: torch says that it does. What it keeps is judged."""
+    inductor.need_option(PRUNING)
+    problem, kind = TABLES[table]
+    persistent = kind != "mm"
+    if persistent:
+        inductor.require(target, "tma")
+        kind = "Blackwell" if target.capability("tcgen05").available else kind
+    template, settings = inductor.template(kind), {PRUNING: True, **TMA}
+    needless = []
+    for pinned in inductor.choices(problem, target, template, settings=settings, decision=Decision.NOTHING_IS_PRUNED):
+        inductor.record(checks.check_estimate(pinned, template, target))
+        if checks.needlessly_dropped(pinned, template, target):
+            needless.append(pinned.left[0].description)
+    inductor.recorder.set(observed={"dropped although they fit": needless})
+    fields = {"settings": settings, "choices": 1, "fills": ("transparent",)}
+    for run in inductor.pinned(problem, target, template, persistent=persistent, **fields):
+        run.record(checks.check_offered(run.generated, pinned, template))

@@ -1,0 +1,107 @@
+"""Each check of the suite about what Inductor leaves out fails where a fault is planted."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from conformance.execution.compilation import Artefact
+from conformance.execution.resources import KernelResources
+from conformance.inductor.checks import pruning as checks
+from conformance.inductor.compile import replaced_decisions
+from conformance.inductor.compile.program import Choice, Decision, Failure, Generated, GeneratedKernel, Lowering
+from conformance.records import Verdict
+from conformance.targets import find
+from tests.inductor.planted_code import failed
+
+SM90 = find("sm_90")
+LIMIT = SM90.limits.shared_memory
+NUMBERS = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "num_stages": 3, "num_warps": 4}
+CHOICE = Choice("triton_mm_0", ", ".join(f"{name}={value}" for name, value in NUMBERS.items()), "triton")
+
+
+def pinned(taken: int | None, estimate: int, *, kept: bool = True, note: Mapping[str, Any] = NUMBERS) -> Generated:
+    """One choice that takes so many bytes, or none was compiled, and what torch says of it."""
+    used = KernelResources(64, 0, "bytes", taken or 0, 0, 128, "cubin")
+    artefact = Artefact(SM90.id, "k", "", {}, used, {}, cached=False)
+    kernel = GeneratedKernel("k", "template", "", artefact if taken is not None else None, "no kernel")
+    return Generated(
+        kernels=(kernel,),
+        lowerings=(Lowering("mm", (CHOICE,), (CHOICE,), 1),),
+        notes=({**note, "template": "mm", "estimate": estimate, "kept": kept, "config": "one"},),
+    )
+
+
+def without_config(verdicts: Sequence[Verdict]) -> list[str]:
+    """The checks that failed, without the config in their names."""
+    return [check.partition("@")[0] for check in failed(verdicts)]
+
+
+@pytest.mark.parametrize(
+    ("generated", "expected"),
+    [
+        (pinned(1000, 1128), []),
+        (pinned(1128, 1000), ["estimate"]),
+        (pinned(LIMIT + 1, LIMIT), ["estimate", "kept fits"]),
+        (pinned(LIMIT + 1, LIMIT + 2), ["kept fits"]),
+        (pinned(LIMIT + 1, LIMIT + 2, kept=False), []),
+        (pinned(None, 1000), ["compiled"]),
+        (pinned(1000, 1128, note={**NUMBERS, "BLOCK_M": 128}), ["estimated"]),
+    ],
+)
+def test_estimate(generated: Generated, expected: list[str]) -> None:
+    assert without_config(checks.check_estimate(generated, "mm", SM90)) == expected
+    assert failed(checks.check_estimate(generated, "bmm", SM90))[0] == "estimated"
+
+
+def test_what_a_device_refuses_is_known() -> None:
+    message = "OutOfResources: out of resource: shared memory, Required: 262144, Hardware limit: 232448"
+    refused = dataclasses.replace(pinned(None, 300000), kernels=(), failure=Failure(("OutOfResources",), message))
+    assert checks.shared_memory(refused) == 262144
+    assert without_config(checks.check_estimate(refused, "mm", SM90)) == ["kept fits"]
+
+
+@pytest.mark.parametrize(
+    ("generated", "needless"),
+    [
+        (pinned(LIMIT, LIMIT + 1, kept=False), True),
+        (pinned(LIMIT, LIMIT), False),
+        (pinned(LIMIT + 1, LIMIT + 1, kept=False), False),
+        (pinned(None, LIMIT + 1, kept=False), False),
+    ],
+)
+def test_needlessly_dropped(generated: Generated, needless: bool) -> None:
+    assert checks.needlessly_dropped(generated, "mm", SM90) is needless
+
+
+def test_offered_is_what_is_kept() -> None:
+    kept, dropped = pinned(1000, 1128), pinned(1000, 1128, kept=False)
+    assert failed(checks.check_offered(kept, kept, "mm")) == []
+    assert failed(checks.check_offered(kept, dropped, "mm")) == ["offered"]
+    assert failed(checks.check_offered(dataclasses.replace(kept, lowerings=()), kept, "mm")) == ["offered"]
+
+
+def test_torchs_own_estimate_is_what_is_noted() -> None:
+    """All configs stay, and one that torch's rule drops is noted as dropped; an estimate without stages is caught."""
+    heuristics = replaced_decisions._heuristics()
+    small, large = (heuristics.GemmConfig(64, 64, 32, stages, 4) for stages in (3, 40))
+    heuristic = heuristics.CUDAConfigHeuristic()
+    properties = SimpleNamespace(shared_memory_per_block_optin=LIMIT)
+    with (
+        mock.patch("torch.cuda.is_available", return_value=True),
+        mock.patch("torch.cuda.current_device", return_value=0),
+        mock.patch("torch.cuda.get_device_properties", return_value=properties),
+        replaced_decisions.replacing(Decision.NOTHING_IS_PRUNED) as notes,
+    ):
+        assert heuristic._prune_exceeding_max_shared_mem_configs([small, large, small], 2) == [small, large, small]
+    assert [note["kept"] for note in notes] == [True, False]
+    assert [note["estimate"] for note in notes] == [stages * 2 * 2 * 64 * 32 + 128 for stages in (3, 40)]
+    taken = 3 * 2 * 2 * 64 * 32
+    one_stage = notes[0]["estimate"] // 3
+    assert without_config(checks.check_estimate(pinned(taken, notes[0]["estimate"]), "mm", SM90)) == []
+    assert without_config(checks.check_estimate(pinned(taken, one_stage), "mm", SM90)) == ["estimate"]
