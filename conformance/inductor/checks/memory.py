@@ -1,0 +1,121 @@
+"""Checks of the suite about memory: which of a wrapper's names stand for the same allocation, and who uses each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from conformance.records import Verdict
+
+#: What a device-made descriptor takes, in bytes.
+DESCRIPTOR_BYTES = 128
+
+_ALLOCATED = re.compile(r"^(\w+) = empty_strided_cuda\(\((\d+), *\), \(1, *\), torch\.uint8\)")
+_ANY_ALLOCATED = re.compile(r"^(\w+) = empty_strided_cuda\(")
+_ALIAS = re.compile(r"^(\w+) = (?:reinterpret_tensor\()?(\w+)\b(?:,.*\))?;? *(?:del (\w+))?.*# (?:reuse|alias)")
+_DELETED = re.compile(r"^del (\w+)$")
+_LAUNCH = re.compile(r"^(\w+)\.run\((.*)\)$")
+_STREAM = re.compile(r"^with (stream\d+):$")
+
+
+@dataclass(frozen=True)
+class WrapperLaunch:
+    """A launch of the wrapper: the ``allocations`` of the names that the ``kernel`` gets, None for an operand or for a
+    name that has been deleted, and the ``stream`` that it is put on, if there is more than one."""
+
+    kernel: str
+    names: tuple[str, ...]
+    allocations: tuple[str | None, ...]
+    stream: str
+
+
+@dataclass
+class Wrapper:
+    """What the function ``call`` of a module does with memory. An allocation is named by the first name that it has.
+
+    ``sizes`` are the bytes of those of uint8, ``leftover`` the workspaces that are not freed.
+    """
+
+    sizes: dict[str, int] = field(default_factory=dict)
+    launches: list[WrapperLaunch] = field(default_factory=list)
+    leftover: list[str] = field(default_factory=list)
+
+
+def wrapper_of(module: str) -> Wrapper:
+    """Reads the text of ``call``, line by line."""
+    wrapper, alive = Wrapper(), dict[str, str]()
+    streams: list[tuple[int, str]] = []
+    for text in module[max(module.find("def call("), 0) :].splitlines()[1:]:
+        line, indent = text.strip(), len(text) - len(text.lstrip())
+        if line.startswith("return "):
+            break
+        while line and streams and indent <= streams[-1][0]:
+            streams.pop()
+        if match := _STREAM.match(line):
+            streams.append((indent, match[1]))
+        elif match := _ANY_ALLOCATED.match(line):
+            alive[match[1]] = match[1]
+            if sized := _ALLOCATED.match(line):
+                wrapper.sizes[match[1]] = int(sized[2])
+        elif (match := _ALIAS.match(line)) and match[2] in alive:
+            alive[match[1]] = alive[match[2]]
+            alive.pop(match[3], None)
+        elif match := _DELETED.match(line):
+            alive.pop(match[1], None)
+        elif match := _LAUNCH.match(line):
+            names = tuple(name.strip() for name in match[2].split(",") if re.fullmatch(r"\s*[a-z_]\w*\s*", name))
+            where = streams[-1][1] if streams else ""
+            wrapper.launches.append(WrapperLaunch(match[1], names, tuple(map(alive.get, names)), where))
+    wrapper.leftover = [name for name in alive if name.startswith("workspace")]
+    return wrapper
+
+
+def _workspaces(launch: WrapperLaunch) -> list[str | None]:
+    pairs = zip(launch.names, launch.allocations, strict=True)
+    return [allocation for name, allocation in pairs if name.startswith("workspace")]
+
+
+def check_workspaces(module: str, *, launches: int, programs: int, descriptors: int) -> list[Verdict]:
+    """Of ``launches`` kernels of a template each gets one workspace. All get the same allocation, which has room for
+    the ``descriptors`` of each of the ``programs``, is none of their other arguments, and is freed."""
+    wrapper = wrapper_of(module)
+    templates = [launch for launch in wrapper.launches if launch.kernel.startswith("triton_tem_")]
+    used = [_workspaces(launch) for launch in templates]
+    shared = {allocation for workspaces in used for allocation in workspaces}
+    size = programs * descriptors * DESCRIPTOR_BYTES
+    sizes = [wrapper.sizes.get(str(allocation)) for allocation in shared]
+    twice = [
+        launch.kernel
+        for launch, workspaces in zip(templates, used, strict=True)
+        if any(launch.allocations.count(allocation) > 1 for allocation in _known(workspaces))
+    ]
+    return [
+        Verdict("launches", len(templates) == launches, f"{len(templates)} of templates, {launches} required"),
+        Verdict("one each", all(len(workspaces) == 1 for workspaces in used), f"{used}"),
+        Verdict("alive", None not in shared, f"{used}: each must be allocated and not deleted"),
+        Verdict("reused", len(shared) == 1, f"{len(shared)} allocations, 1 required"),
+        Verdict("size", sizes == [size], f"{sizes} bytes, {size} required"),
+        Verdict("apart", not twice, f"{', '.join(twice) or 'no kernel'} gets its workspace as another argument"),
+        Verdict("freed", not wrapper.leftover, ", ".join(wrapper.leftover) or "all"),
+    ]
+
+
+def check_streams(module: str, streams: Sequence[str]) -> list[Verdict]:
+    """Kernels run on these ``streams``, and what one of them may write is given to no kernel on another: a wait
+    between them is not looked for."""
+    wrapper = wrapper_of(module)
+    used = list(dict.fromkeys(launch.stream for launch in wrapper.launches))
+    users: dict[str, set[str]] = {}
+    for launch in wrapper.launches:
+        for allocation in _known(launch.allocations):
+            users.setdefault(allocation, set()).add(launch.stream)
+    shared = [f"{allocation}: {', '.join(sorted(names))}" for allocation, names in users.items() if len(names) > 1]
+    return [
+        Verdict("streams", used == list(streams), f"{used}, {list(streams)} required"),
+        Verdict("not shared", not shared, f"shared between streams: {'; '.join(shared) or 'nothing'}"),
+    ]
+
+
+def _known(allocations: Iterable[str | None]) -> list[str]:
+    return [allocation for allocation in allocations if allocation is not None]

@@ -1,0 +1,58 @@
+"""What Inductor allocates for the kernels that it selects, and who shares it. PyTorch has no test of workspaces."""
+
+import importlib.util
+
+import torch
+
+from conformance.cases.generated_cases import Thin, generated
+from conformance.inductor.checks import memory as checks
+from conformance.inductor.compile.program import program_of
+from conformance.inductor.graphs.operands import dense
+from conformance.judging.inductor_judge import PINNED_SETTINGS
+from conformance.records import Reason, ReasonCode
+
+GRAPHS = "conformance.inductor.graphs.several"
+SETTINGS = {**PINNED_SETTINGS, "triton.enable_persistent_tma_matmul": True}
+SIZE = 64
+#: Graph -> its products.
+PRODUCTS = {"in_a_row": 3, "side_by_side": 3, "with_steps": 3}
+
+
+def square():
+    """Four square operands of fp16."""
+    return [dense(name, SIZE, SIZE, dtype="fp16") for name in "abcd"]
+
+
+def moved(seed):
+    """A matrix that moves columns and changes signs, so that a product with it is as exact as its other operand."""
+    generator = torch.Generator().manual_seed(seed)
+    signs = torch.randint(0, 2, (SIZE, 1), generator=generator) * 2 - 1
+    return (torch.eye(SIZE)[torch.randperm(SIZE, generator=generator)] * signs).half()
+
+
+@generated(sampled=True, needs=("tma", "wgmma"), graph=Thin(list(PRODUCTS)), carveout=Thin([None, 27]))
+def test_workspace_of_descriptors(inductor, target, graph, carveout):
+    """One allocation serves all persistent products of a module in turn: 128 bytes for each of two descriptors of each
+    program. No kernel gets it as anything else, and the numbers are exact."""
+    template = inductor.choices_of("persistent TMA")
+    fields = {"templates": template, "pick": 0, "carveout": carveout, "settings": SETTINGS}
+    values = {"c": moved(1), "d": moved(2)}
+    compiled = inductor.exact(f"{GRAPHS}:{graph}", square(), target, values=values, **fields)
+    programs = target.limits.multiprocessors - (carveout or 0)
+    module = compiled.generated.modules[-1]
+    inductor.record(checks.check_workspaces(module, launches=PRODUCTS[graph], programs=programs, descriptors=2))
+
+
+@generated(needs=("tma", "wgmma"))
+def test_workspaces_of_streams(inductor, target):
+    """Kernels on two streams may run at the same time, so they share no workspace. torch's planner of memory says that
+    it never reuses an allocation on another stream."""
+    if importlib.util.find_spec("torch._inductor.stream_constants") is None:
+        detail = f"torch {torch.__version__} has no streams in what it generates"
+        inductor.recorder.not_applicable(Reason(ReasonCode.CAPABILITY, "streams", detail))
+    if target.is_device:  # the marks of the graph name no streams that exist
+        detail = "the wrapper is read and not run: without a device it is generated"
+        inductor.recorder.not_run(Reason(ReasonCode.CAPABILITY, "streams", detail))
+    fields = {"templates": inductor.choices_of("persistent TMA"), "pick": 0}
+    compiled = inductor.compiled(program_of(f"{GRAPHS}:on_two_streams", square(), SETTINGS, **fields), target)
+    inductor.record(checks.check_streams(compiled.generated.modules[-1], ["stream1", "stream2"]))
