@@ -1,4 +1,4 @@
-"""What Inductor leaves out before it measures: configs that would not fit.
+"""What Inductor leaves out before it measures: configs that would not fit, and what a first round leaves behind.
 
 PyTorch's tests see that a prediction was made. Here it is compared with what is compiled, and what is left is judged.
 """
@@ -6,9 +6,15 @@ PyTorch's tests see that a prediction was made. Here it is compared with what is
 import pytest
 
 from conformance.cases.generated_cases import Thin, generated
+from conformance.inductor.checks import prescreening
 from conformance.inductor.checks import pruning as checks
 from conformance.inductor.compile.program import Decision
+from conformance.inductor.graphs.operands import dense
+from conformance.inductor.tuning.prescreening import place
+from conformance.judging.case_steps import record
+from conformance.judging.inductor_judge import PINNED_SETTINGS
 from conformance.problems import addmm, mm, scaled_mm
+from conformance.records import Reason, ReasonCode
 
 # --- configs past the shared memory -----------------------------------------------------------------------------------
 
@@ -48,3 +54,36 @@ def test_shared_memory_estimate(inductor, target, table):
     fields = {"settings": settings, "choices": 1, "fills": ("transparent",)}
     for run in inductor.pinned(problem, target, template, persistent=persistent, **fields):
         run.record(checks.check_offered(run.generated, pinned, template))
+
+
+# --- prescreening -----------------------------------------------------------------------------------------------------
+
+RULES = {
+    "two-rounds": prescreening.check_two_rounds,
+    "slow-library": prescreening.check_slow_library,
+    "few-kernels": prescreening.check_one_round,
+    "one-swizzle": lambda: prescreening.check_one_round(12, [2]),
+    "not-wanted": lambda: prescreening.check_one_round(12, wanted=False),
+    "remembered": prescreening.check_remembered,
+}
+
+
+@pytest.mark.parametrize("rule", list(RULES))
+def test_prescreening(recorder, rule):
+    """Kernels of CUTLASS are timed with one swizzle first, and the best with all. The kernels are stand-ins that are
+    timed at what they are told. PyTorch's tests have CUTLASS and see the number of choices."""
+    if place() is None:
+        detail = "this torch has no choices of CUTLASS's, which are what it prescreens"
+        recorder.not_applicable(Reason(ReasonCode.CAPABILITY, "prescreening", detail))
+    record(recorder, RULES[rule]())
+
+
+@generated(vendors=("nvidia",))
+def test_prescreened_product(inductor, target):
+    """The same with Triton's choices in CUTLASS's place: of all of them the fastest eight are left, and the fastest is
+    generated. Its numbers are exact."""
+    operands = [dense("a", 40, 64, dtype="fp16"), dense("b", 64, 48, dtype="fp16")]
+    fields = {"templates": inductor.choices_of("mm"), "settings": PINNED_SETTINGS}
+    fields["decision"] = Decision.TRITON_IS_PRESCREENED
+    compiled = inductor.exact("conformance.inductor.graphs.products:mm", operands, target, **fields)
+    inductor.record(prescreening.check_product(compiled.generated))

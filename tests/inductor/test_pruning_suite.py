@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import importlib
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -12,6 +13,7 @@ import pytest
 
 from conformance.execution.compilation import Artefact
 from conformance.execution.resources import KernelResources
+from conformance.inductor.checks import prescreening
 from conformance.inductor.checks import pruning as checks
 from conformance.inductor.compile import replaced_decisions
 from conformance.inductor.compile.program import Choice, Decision, Failure, Generated, GeneratedKernel, Lowering
@@ -105,3 +107,101 @@ def test_torchs_own_estimate_is_what_is_noted() -> None:
     one_stage = notes[0]["estimate"] // 3
     assert without_config(checks.check_estimate(pinned(taken, notes[0]["estimate"]), "mm", SM90)) == []
     assert without_config(checks.check_estimate(pinned(taken, one_stage), "mm", SM90)) == ["estimate"]
+
+
+# --- prescreening -----------------------------------------------------------------------------------------------------
+
+
+def at_once(choices: Sequence[Any], *arguments: Any) -> list[Any]:
+    return []
+
+
+def every_swizzle(choices: Sequence[Any], *arguments: Any) -> list[Any]:
+    return list(choices)
+
+
+def first_swizzle(choices: Sequence[Any], *arguments: Any) -> list[Any]:
+    return [choice for choice in choices if choice.name.endswith("/2")]
+
+
+def nothing_left_out(choices: Sequence[Any], *arguments: Any) -> list[Any]:
+    return list(choices)
+
+
+def only_candidates(choices: Sequence[Any], timings: Mapping[Any, float], *arguments: Any) -> list[Any]:
+    return sorted(timings, key=timings.__getitem__)[:8]
+
+
+def slowest_left(choices: Sequence[Any], timings: Mapping[Any, float], *arguments: Any) -> list[Any]:
+    kernels = {choice.kernel_hash_key() for choice in sorted(timings, key=timings.__getitem__)[-8:]}
+    return [choice for choice in choices if choice.kernel_hash_key() in kernels]
+
+
+#: Function of torch's selector -> what takes its place, the check that sees it, and which of its verdicts fail.
+FAULTS: list[tuple[str, Callable[..., Any], str, list[str]]] = [
+    ("prescreen_choices", at_once, "two-rounds", ["rounds", "chosen"]),
+    ("prescreen_choices", first_swizzle, "few-kernels", ["rounds"]),
+    ("prescreen_choices", every_swizzle, "two-rounds", ["rounds", "chosen"]),
+    ("prescreen_choices", first_swizzle, "one-swizzle", ["rounds"]),
+    ("prescreen_choices", first_swizzle, "not-wanted", ["rounds"]),
+    ("prune_choices_postscreen", nothing_left_out, "two-rounds", ["rounds", "chosen"]),
+    ("prune_choices_postscreen", nothing_left_out, "remembered", ["rounds", "chosen"]),
+    ("prune_choices_postscreen", only_candidates, "slow-library", ["rounds", "chosen"]),
+    ("prune_choices_postscreen", slowest_left, "slow-library", ["rounds", "chosen"]),
+]
+
+
+def rules() -> Mapping[str, Callable[[], list[Verdict]]]:
+    return importlib.import_module("conformance.suites.test_inductor_pruning").RULES
+
+
+@pytest.mark.parametrize(("function", "fault", "rule", "expected"), FAULTS)
+def test_a_fault_of_prescreening_is_caught(
+    function: str, fault: Callable[..., Any], rule: str, expected: list[str]
+) -> None:
+    from torch._inductor.select_algorithm import AlgorithmSelectorCache
+
+    with mock.patch.object(AlgorithmSelectorCache, function, staticmethod(fault)):
+        assert set(failed(rules()[rule]())) >= set(expected)
+
+
+def test_torchs_prescreening_is_right() -> None:
+    assert {rule: failed(check()) for rule, check in rules().items()} == {rule: [] for rule in rules()}
+
+
+SOURCE = """
+@triton_heuristics.template(num_stages=3, num_warps=4, triton_meta={}, inductor_meta={})
+@triton.jit
+def triton_tem_fused_mm_0(arg_A):
+    BLOCK_M : tl.constexpr = {}
+    BLOCK_N : tl.constexpr = 64
+    BLOCK_K : tl.constexpr = 32
+    GROUP_M : tl.constexpr = 8
+"""
+
+
+def choices(count: int) -> tuple[Choice, ...]:
+    """Choices whose BLOCK_M is their number."""
+    rest = "BLOCK_N=64, BLOCK_K=32, GROUP_M=8, num_stages=3, num_warps=4"
+    return tuple(Choice(f"triton_mm_{n}", f"BLOCK_M={n}, {rest}", "triton") for n in range(1, count + 1))
+
+
+@pytest.mark.parametrize(
+    ("notes", "block", "expected"),
+    [
+        ([range(1, 13), range(5, 13)], 12, []),
+        ([range(1, 13), range(5, 13)], 11, ["chosen"]),
+        ([range(1, 13), range(1, 9)], 12, ["kept", "chosen"]),
+        ([range(1, 13)], 12, ["rounds", "kept"]),
+        ([range(1, 12), range(5, 13)], 12, ["rounds"]),
+        ([], 12, ["rounds", "kept", "chosen"]),
+    ],
+)
+def test_prescreened_product(notes: Sequence[Sequence[int]], block: int, expected: list[str]) -> None:
+    offered = choices(12)
+    generated = Generated(
+        lowerings=(Lowering("mm", offered, offered, 12),),
+        kernels=(GeneratedKernel("k", "template", SOURCE.replace("{}\n    BLOCK_N", f"{block}\n    BLOCK_N")),),
+        notes=tuple([f"triton_mm_{n}" for n in numbers] for numbers in notes),
+    )
+    assert failed(prescreening.check_product(generated)) == expected

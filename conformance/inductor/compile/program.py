@@ -51,6 +51,9 @@ class Decision(str, Enum):
     #: Configs past the estimate of their shared memory stay. Notes of each its template and numbers, the ``estimate``
     #: in bytes, and whether torch would have ``kept`` it.
     NOTHING_IS_PRUNED = "nothing pruned"
+    #: Triton's choices are prescreened as if they were CUTLASS's, and the later one is offered, the faster it is. Notes
+    #: the names of the choices that are timed in each round.
+    TRITON_IS_PRESCREENED = "triton prescreened"
     #: No size speaks against making the second operand contiguous.
     CONTIGUOUS_IS_BETTER = "contiguous wanted"
 

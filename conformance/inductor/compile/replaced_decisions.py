@@ -17,6 +17,7 @@ import torch
 
 from conformance.inductor.compile.deviceless import DevicelessUnsupported
 from conformance.inductor.compile.program import Decision, Scheduled
+from conformance.inductor.tuning import prescreening
 from conformance.records import Reason, ReasonCode
 
 #: What a replacement notes while torch compiles; plain data.
@@ -248,6 +249,43 @@ def _nothing_is_pruned(notes: Notes) -> list[Patch]:
     return [(choices, names[2], remembering), (base, names[1], pruning)]
 
 
+def _triton_is_prescreened(notes: Notes) -> list[Patch]:
+    """Triton's choices are prescreened in place of CUTLASS's, and timed by their place: the last one is the fastest."""
+    from torch._inductor import config, select_algorithm
+
+    algorithms: Any = select_algorithm
+    known = prescreening.place()
+    if known is None:
+        detail = f"torch {torch.__version__} has no choices of CUTLASS's, which are what it prescreens"
+        raise DevicelessUnsupported(Reason(ReasonCode.CAPABILITY, "prescreening", detail))
+    cache, caller = algorithms.AlgorithmSelectorCache, algorithms.TritonTemplateCaller
+    select = cache.__call__
+    places: dict[str, int] = {}
+
+    def selecting(selector: Any, name: str, choices: list[Any], *arguments: Any, **options: Any) -> Any:
+        selector.prescreening_cache.clear()
+        places.update((choice.name, place) for place, choice in enumerate(choices))
+        for choice in choices:
+            if isinstance(choice, caller):
+                choice.bmreq.ensure_dll_loaded = lambda: None
+        return select(selector, name, choices, *arguments, **options)
+
+    def make_benchmark_fn(*arguments: Any, **options: Any) -> Callable[[list[Any]], dict[Any, float]]:
+        def timed(choices: list[Any]) -> dict[Any, float]:
+            notes.append([choice.name for choice in choices])
+            return {choice: 1.0 / (1 + places[choice.name]) for choice in choices}
+
+        return timed
+
+    return [
+        (known[0], known[1], caller),
+        (caller, "info_dict", lambda choice: {"swizzle": str(prescreening.FIRST)}),
+        (cache, "__call__", selecting),
+        (cache, "make_benchmark_fn", make_benchmark_fn),
+        config.patch(prescreening.options(cutlass_prescreening=True, cutlass_max_profiling_swizzle_options=[1, 2])),
+    ]
+
+
 #: Packages of Inductor's heuristics of templates, by release.
 _HEURISTICS = ("torch._inductor.heuristics.template", "torch._inductor.template_heuristics")
 
@@ -277,6 +315,7 @@ _REPLACEMENTS: Mapping[Decision, Callable[[Notes], list[Patch]]] = {
     Decision.CONTIGUOUS_IS_BETTER: _contiguous_is_better,
     Decision.WITHOUT_DESCRIPTORS: _without_descriptors,
     Decision.NOTHING_IS_PRUNED: _nothing_is_pruned,
+    Decision.TRITON_IS_PRESCREENED: _triton_is_prescreened,
 }
 
 #: Functions of torch._inductor.utils that remember their answer for sizes, whatever the options were.
