@@ -1,13 +1,17 @@
-"""What Inductor leaves out before it measures: configs that would not fit, and what a first round leaves behind.
+"""What Inductor leaves out before it measures: configs that would not fit, kernels that a first round
+leaves behind, and fusions that would spill.
 
 PyTorch's tests see that a prediction was made. Here it is compared with what is compiled, and what is left is judged.
 """
+
+import importlib
 
 import pytest
 
 from conformance.cases.generated_cases import Thin, generated
 from conformance.inductor.checks import prescreening
 from conformance.inductor.checks import pruning as checks
+from conformance.inductor.compile.observation import known
 from conformance.inductor.compile.program import Decision
 from conformance.inductor.graphs.operands import dense
 from conformance.inductor.tuning.prescreening import place
@@ -87,3 +91,41 @@ def test_prescreened_product(inductor, target):
     fields["decision"] = Decision.TRITON_IS_PRESCREENED
     compiled = inductor.exact("conformance.inductor.graphs.products:mm", operands, target, **fields)
     inductor.record(prescreening.check_product(compiled.generated))
+
+
+# --- fusion that would cost more than it saves ------------------------------------------------------------------------
+
+MOST = "max_epilogue_benchmarked_choices"
+#: What the compiler says of the fused kernel -> whether it is taken.
+FUSIONS = {
+    "fits": (Decision.FUSION_FITS, True),
+    "spills": (Decision.FUSION_SPILLS, False),
+    "crowds": (Decision.FUSION_CROWDS, False),
+}
+
+
+@generated(vendors=("nvidia",), sampled=True, kernel=Thin(list(FUSIONS), quick=2), most=Thin([2, 5]))
+def test_fusion_by_registers(inductor, target, kernel, most):
+    """Without measuring, a relu is fused into its product unless the fused kernel spills or leaves too few blocks on a
+    multiprocessor. What the compiler says is told; no more fused kernels are asked of it than the option allows. Both
+    results are exact."""
+    inductor.need_option(MOST)
+    operands = [dense("a", 40, 64, dtype="fp16"), dense("b", 64, 48, dtype="fp16")]
+    decision, fused = FUSIONS[kernel]
+    fields = {"templates": inductor.choices_of("mm"), "descriptions": r"\bnum_warps=[48]\b", "decision": decision}
+    fields["settings"] = {**PINNED_SETTINGS, MOST: most, **unmeasured()}
+    compiled = inductor.exact("conformance.inductor.graphs.choices:relu_mm", operands, target, **fields)
+    inductor.record(checks.check_fusion(compiled.generated, fused=fused, asked=most))
+
+
+def unmeasured():
+    """The option that has Inductor not measure a fusion, by the names that torch has had for it."""
+    return known(dict.fromkeys(("benchmark_epilogue_fusion", "benchmark_template_fusion"), False))
+
+
+def test_rules_of_fusion(recorder):
+    """How spills, registers and times decide, at the borders of each rule."""
+    if not hasattr(importlib.import_module("torch._inductor.scheduler"), "_fuse_epilogue"):
+        detail = "this torch does not decide by registers and spills what it fuses"
+        recorder.not_applicable(Reason(ReasonCode.CAPABILITY, "fusion", detail))
+    record(recorder, checks.check_fusion_rules())

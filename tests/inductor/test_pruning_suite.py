@@ -6,7 +6,7 @@ import dataclasses
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import pytest
@@ -205,3 +205,86 @@ def test_prescreened_product(notes: Sequence[Sequence[int]], block: int, expecte
         notes=tuple([f"triton_mm_{n}" for n in numbers] for numbers in notes),
     )
     assert failed(prescreening.check_product(generated)) == expected
+
+
+# --- fusion -----------------------------------------------------------------------------------------------------------
+
+FUSED = "    triton_tem_fused_mm_relu_0.run(arg0_1)\n"
+APART = "    triton_tem_fused_mm_0.run(arg0_1)\n    triton_poi_fused_relu_1.run(buf0)\n"
+
+
+@pytest.mark.parametrize(
+    ("module", "nodes", "fused", "expected"),
+    [
+        (FUSED, [2, 2], True, []),
+        (APART, [2, 2], False, []),
+        (FUSED, [2, 2], False, ["kernels"]),
+        (APART, [2, 2], True, ["kernels"]),
+        (FUSED, [2], True, ["asked"]),
+        (APART, [2, 2, 2], False, ["asked"]),
+        (FUSED, [2, 1], True, ["asked"]),
+    ],
+)
+def test_fusion(module: str, nodes: Sequence[int], fused: bool, expected: list[str]) -> None:
+    generated = Generated(modules=(module,), notes=tuple(["op"] * count for count in nodes))
+    assert failed(checks.check_fusion(generated, fused=fused, asked=2)) == expected
+
+
+def always(product: float, epilogue: float, *others: Any) -> bool:
+    return True
+
+
+def whatever_is_spilled(right: Callable[..., bool]) -> Callable[..., bool]:
+    return lambda ms1, ms2, alone, fused, spills, *others: right(ms1, ms2, alone, fused, 0, *others)
+
+
+def whatever_fits(right: Callable[..., bool]) -> Callable[..., bool]:
+    return lambda ms1, ms2, alone, fused, *others: right(ms1, ms2, alone, alone, *others)
+
+
+def never_for_time(right: Callable[..., bool]) -> Callable[..., bool]:
+    return lambda ms1, ms2, *others: right(1.0, 0.0, *others)
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        (lambda right: right, []),
+        (whatever_is_spilled, ["rule/64-64-8-0.1", "rule/64-64-8-9"]),
+        (whatever_fits, ["rule/64-168-0-0.1", "rule/128-255-0-0.1", "rule/128-255-0-2", "rule/128-512-0-9"]),
+        (never_for_time, ["rule/128-255-0-2.1"]),
+        (lambda right: always, None),
+    ],
+)
+def test_rules_of_fusion(fault: Callable[[Any], Any], expected: list[str] | None) -> None:
+    from torch._inductor import scheduler
+
+    module: Any = scheduler
+    with mock.patch.object(module, "_fuse_epilogue", fault(module._fuse_epilogue)):
+        wrong = failed(checks.check_fusion_rules())
+    if expected is None:
+        expected = [
+            f"rule/{alone}-{fused}-{spills}-{epilogue:g}"
+            for (alone, fused, spills, _, epilogue), right in checks.FUSION_RULES.items()
+            if not right
+        ]
+    assert wrong == expected
+
+
+@pytest.mark.parametrize(
+    ("decision", "answer"),
+    [(Decision.FUSION_FITS, True), (Decision.FUSION_SPILLS, False), (Decision.FUSION_CROWDS, False)],
+)
+def test_what_the_compiler_is_said_to_say_decides(decision: Decision, answer: bool) -> None:
+    """The figures that stand in decide as they should, by torch's own rule, for four and for eight warps."""
+    from torch._inductor import scheduler, select_algorithm
+
+    module, choice = cast(Any, scheduler), SimpleNamespace()
+    device = SimpleNamespace(regs_per_multiprocessor=65536, warp_size_or_default=32)
+    with replaced_decisions.replacing(decision) as notes:
+        _, compiled = module.Scheduler.compile_kernel(None, [SimpleNamespace(get_name=lambda: "op0")])
+        select_algorithm.TritonTemplateCaller.precompile(choice)  # type: ignore[arg-type]
+    launcher = compiled.triton_.launchers[0]
+    figures = choice.n_regs, launcher.n_regs, launcher.n_spills
+    assert [module._fuse_epilogue(1.0, 1e-6, *figures, warps, device) for warps in (4, 8)] == [answer, answer]
+    assert notes == [["op0"]]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from conformance.inductor.compile.program import Generated
 from conformance.inductor.compile.replaced_decisions import ONE_CONFIG
 from conformance.inductor.replay.pinned_programs import described_config
+from conformance.inductor.source.source_checks import launched
 from conformance.records import Verdict
 from conformance.targets import Target
 
@@ -57,3 +59,50 @@ def check_offered(kept: Generated, noted: Generated, template: str) -> list[Verd
     wanted = sum(note["kept"] for note in noted.notes if note["template"] == template)
     matching = [lowering.matching for lowering in kept.lowerings]
     return [Verdict("offered", matching == [wanted] and wanted > 0, f"{matching} choices, {wanted} required")]
+
+
+# --- fusion -----------------------------------------------------------------------------------------------------------
+
+
+def check_fusion(generated: Generated, *, fused: bool, asked: int) -> list[Verdict]:
+    """A product and its epilogue are one kernel, or two if they are not ``fused``. So many fused kernels were asked of
+    the compiler, each of two nodes."""
+    names = [name.rstrip("0123456789_") for name in launched(*generated.modules)]
+    wanted = ["triton_tem_fused_mm_relu"] if fused else ["triton_tem_fused_mm", "triton_poi_fused_relu"]
+    nodes = [len(note) for note in generated.notes]
+    return [
+        Verdict("kernels", names == wanted, f"{', '.join(names) or 'none'}; {', '.join(wanted)} required"),
+        Verdict("asked", nodes == [2] * asked, f"{nodes} nodes, {asked} kernels of two required"),
+    ]
+
+
+#: Registers of a product alone and of a fused one, spills, milliseconds of the product and of its epilogue -> whether
+#: fusing them is right for four warps and 65536 registers. 8 spills are too many. Otherwise more than half of the
+#: blocks must still fit, or four, or two if the epilogue takes more than twice the time of the product.
+FUSION_RULES: Mapping[tuple[int, int, int, float, float], bool] = {
+    (64, 64, 0, 1.0, 0.1): True,
+    (64, 64, 7, 1.0, 0.1): True,
+    (64, 64, 8, 1.0, 0.1): False,
+    (64, 64, 8, 1.0, 9.0): False,
+    (64, 128, 0, 1.0, 0.1): True,  # 8 blocks, then 4
+    (64, 168, 0, 1.0, 0.1): False,  # 8, then 3
+    (128, 168, 0, 1.0, 0.1): True,  # 4, then 3
+    (128, 255, 0, 1.0, 0.1): False,  # 4, then 2
+    (128, 255, 0, 1.0, 2.1): True,
+    (128, 255, 0, 1.0, 2.0): False,
+    (128, 512, 0, 1.0, 9.0): False,  # 4, then 1
+}
+
+
+def check_fusion_rules() -> list[Verdict]:
+    """What torch says to each of :data:`FUSION_RULES`."""
+    from torch._inductor import scheduler
+
+    device = SimpleNamespace(regs_per_multiprocessor=65536, warp_size_or_default=32)
+    decide: Any = scheduler._fuse_epilogue  # type: ignore[attr-defined, unused-ignore]
+    verdicts = []
+    for (alone, fused, spills, product, epilogue), wanted in FUSION_RULES.items():
+        answer = bool(decide(product, epilogue, alone, fused, spills, 4, device))
+        text = f"{alone} and {fused} registers, {spills} spills, {product} and {epilogue} ms: fused is {answer}"
+        verdicts.append(Verdict(f"rule/{alone}-{fused}-{spills}-{epilogue:g}", answer == wanted, text))
+    return verdicts

@@ -54,6 +54,11 @@ class Decision(str, Enum):
     #: Triton's choices are prescreened as if they were CUTLASS's, and the later one is offered, the faster it is. Notes
     #: the names of the choices that are timed in each round.
     TRITON_IS_PRESCREENED = "triton prescreened"
+    #: The scheduler selects, and is told of a product fused with its epilogue: it takes no more registers than the
+    #: product alone, it spills, or it takes so many that a fourth of its blocks fits. Notes the nodes of each kernel.
+    FUSION_FITS = "fusion fits"
+    FUSION_SPILLS = "fusion spills"
+    FUSION_CROWDS = "fusion crowds"
     #: No size speaks against making the second operand contiguous.
     CONTIGUOUS_IS_BETTER = "contiguous wanted"
 

@@ -10,6 +10,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -286,6 +287,30 @@ def _triton_is_prescreened(notes: Notes) -> list[Patch]:
     ]
 
 
+def _fused_as_told(notes: Notes, *, registers: tuple[int, int], spills: int) -> list[Patch]:
+    """The scheduler selects. No kernel is compiled for it: a product alone and a fused one take these ``registers``,
+    and the fused one has so many ``spills``. Notes the nodes of each fused kernel that it asks for."""
+    from torch._inductor import scheduler, select_algorithm
+
+    caller: Any = select_algorithm.TritonTemplateCaller
+    if not hasattr(scheduler, "_fuse_epilogue") or not hasattr(scheduler.Scheduler, "compile_kernel"):
+        detail = f"torch {torch.__version__} does not decide by registers and spills what it fuses"
+        raise DevicelessUnsupported(Reason(ReasonCode.CAPABILITY, "fusion", detail))
+    launcher = SimpleNamespace(n_regs=registers[1], n_spills=spills)
+    kernel = SimpleNamespace(launchers=[launcher], precompile=lambda: None)
+
+    def compile_kernel(own: Any, nodes: Any, *arguments: Any, **options: Any) -> tuple[None, Any]:
+        notes.append([node.get_name() for node in nodes])
+        return None, SimpleNamespace(triton_=kernel)
+
+    return [
+        *_selection_is_deferred(notes),
+        (scheduler.Scheduler, "compile_kernel", compile_kernel),
+        (scheduler.BaseSchedulerNode, "_get_estimated_runtime", lambda node: 1e-6),  # it asks for the memory's speed
+        (caller, "precompile", lambda choice: setattr(choice, "n_regs", registers[0])),
+    ]
+
+
 #: Packages of Inductor's heuristics of templates, by release.
 _HEURISTICS = ("torch._inductor.heuristics.template", "torch._inductor.template_heuristics")
 
@@ -315,6 +340,9 @@ _REPLACEMENTS: Mapping[Decision, Callable[[Notes], list[Patch]]] = {
     Decision.CONTIGUOUS_IS_BETTER: _contiguous_is_better,
     Decision.WITHOUT_DESCRIPTORS: _without_descriptors,
     Decision.NOTHING_IS_PRUNED: _nothing_is_pruned,
+    Decision.FUSION_FITS: functools.partial(_fused_as_told, registers=(64, 64), spills=7),
+    Decision.FUSION_SPILLS: functools.partial(_fused_as_told, registers=(64, 64), spills=8),
+    Decision.FUSION_CROWDS: functools.partial(_fused_as_told, registers=(64, 255), spills=0),
     Decision.TRITON_IS_PRESCREENED: _triton_is_prescreened,
 }
 
