@@ -10,10 +10,17 @@ import os
 import pytest
 import torch
 
+from conformance.cases.generated_cases import generated
+from conformance.inductor.checks import pipelining
 from conformance.inductor.checks import tuning as checks
+from conformance.inductor.compile.program import Decision, program_of
+from conformance.inductor.graphs.operands import dense
 from conformance.inductor.tuning import child_process, forked_children, max_autotune, tuning_jobs, tuning_processes
+from conformance.inductor.tuning.pipelining import OPTION
+from conformance.inductor.tuning.pipelining import module as pipelining_module
 from conformance.inductor.tuning.tuning_jobs import Job
 from conformance.judging.case_steps import need_device, record
+from conformance.judging.inductor_judge import PINNED_SETTINGS
 from conformance.records import Reason, ReasonCode
 
 
@@ -173,3 +180,36 @@ def test_kernels_timed_in_processes(harness, recorder, shared_pool, function, dy
     recorder.verdict("numbers", torch.equal(product.double(), expected.half().double()), "the product of whole numbers")
     finite = [time for time in timed if 0 < time < float("inf")]
     recorder.verdict("timed in a child", bool(timed) and len(finite) == len(timed), f"{timed}")
+
+
+# --- choices that are timed while Inductor goes on --------------------------------------------------------------------
+
+PIPELINED = {
+    "product": pipelining.check_pipelined,
+    "failing-benchmark": pipelining.check_failing_benchmark,
+    "one-does-not-compile": lambda: pipelining.check_failing_compilation(all_of_them=False),
+    "none-compiles": lambda: pipelining.check_failing_compilation(all_of_them=True),
+}
+
+
+@pytest.mark.parametrize("rule", list(PIPELINED))
+def test_pipelined_selection(recorder, rule):
+    """What is timed in another process while Inductor goes on: when, how often, and what wins. The process and the
+    choices are stand-ins. PyTorch's tests only see that a product is right."""
+    if pipelining_module() is None:
+        detail = f"torch {torch.__version__} has no pipelined autotuning as it is known here"
+        recorder.not_applicable(Reason(ReasonCode.CAPABILITY, "pipelined autotuning", detail))
+    record(recorder, PIPELINED[rule]())
+
+
+@generated(vendors=("nvidia",))
+def test_pipelined_product(inductor, target):
+    """A product whose choices are timed so: they are the same as without, and the fastest is generated. Its numbers are
+    exact."""
+    inductor.need_option(OPTION)
+    graph, operands = "conformance.inductor.graphs.products:mm", [dense("a", 40, 64), dense("b", 64, 48)]
+    fields = {"templates": inductor.choices_of("mm")}
+    usual = inductor.compile(program_of(graph, operands, PINNED_SETTINGS, **fields), target).generated
+    fields |= {"settings": {**PINNED_SETTINGS, OPTION: True}, "decision": Decision.SELECTION_IS_PIPELINED}
+    compiled = inductor.exact(graph, operands, target, **fields)
+    inductor.record(pipelining.check_product(usual, compiled.generated))

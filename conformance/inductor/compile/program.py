@@ -54,6 +54,8 @@ class Decision(str, Enum):
     #: Triton's choices are prescreened as if they were CUTLASS's, and the later one is offered, the faster it is. Notes
     #: the names of the choices that are timed in each round.
     TRITON_IS_PRESCREENED = "triton prescreened"
+    #: Choices are timed while Inductor goes on, the later one is submitted, the faster it is. Notes their names.
+    SELECTION_IS_PIPELINED = "selection pipelined"
     #: The scheduler selects, and is told of a product fused with its epilogue: it takes no more registers than the
     #: product alone, it spills, or it takes so many that a fourth of its blocks fits. Notes the nodes of each kernel.
     FUSION_FITS = "fusion fits"

@@ -18,7 +18,7 @@ import torch
 
 from conformance.inductor.compile.deviceless import DevicelessUnsupported
 from conformance.inductor.compile.program import Decision, Scheduled
-from conformance.inductor.tuning import prescreening
+from conformance.inductor.tuning import pipelining, prescreening
 from conformance.records import Reason, ReasonCode
 
 #: What a replacement notes while torch compiles; plain data.
@@ -311,6 +311,32 @@ def _fused_as_told(notes: Notes, *, registers: tuple[int, int], spills: int) -> 
     ]
 
 
+@contextmanager
+def _pool_of_one(notes: Notes) -> Iterator[None]:
+    """A stand-in for the process that times choices. Notes the names of those that are submitted to it."""
+    known = pipelining.module()
+    start = known.AsyncAutotuner.start
+
+    def starting(choices: list[Any], *arguments: Any) -> None:
+        notes.extend(choice.name for choice in choices)
+        start(choices, *arguments)
+
+    with (
+        pipelining.pool_in_place(lambda place: 1.0 / (1 + place)) as pool,
+        mock.patch.object(known.AsyncAutotuner, "start", starting),
+    ):
+        pool.gate.set()
+        yield
+
+
+def _selection_is_pipelined(notes: Notes) -> list[Patch]:
+    """Choices are timed by a stand-in for the process of pipelined autotuning: the last one is the fastest."""
+    if pipelining.module() is None:
+        detail = f"torch {torch.__version__} has no pipelined autotuning as it is known here"
+        raise DevicelessUnsupported(Reason(ReasonCode.CAPABILITY, pipelining.OPTION, detail))
+    return [_pool_of_one(notes)]
+
+
 #: Packages of Inductor's heuristics of templates, by release.
 _HEURISTICS = ("torch._inductor.heuristics.template", "torch._inductor.template_heuristics")
 
@@ -340,6 +366,7 @@ _REPLACEMENTS: Mapping[Decision, Callable[[Notes], list[Patch]]] = {
     Decision.CONTIGUOUS_IS_BETTER: _contiguous_is_better,
     Decision.WITHOUT_DESCRIPTORS: _without_descriptors,
     Decision.NOTHING_IS_PRUNED: _nothing_is_pruned,
+    Decision.SELECTION_IS_PIPELINED: _selection_is_pipelined,
     Decision.FUSION_FITS: functools.partial(_fused_as_told, registers=(64, 64), spills=7),
     Decision.FUSION_SPILLS: functools.partial(_fused_as_told, registers=(64, 64), spills=8),
     Decision.FUSION_CROWDS: functools.partial(_fused_as_told, registers=(64, 255), spills=0),
