@@ -1,4 +1,7 @@
-"""What Inductor allocates for the kernels that it selects, and who shares it. PyTorch has no test of workspaces."""
+"""What Inductor allocates for the kernels that it selects, who shares it, and how it lies.
+
+PyTorch has no test of workspaces. Its tests of layouts see that nothing fails and that numbers are near ATen's.
+"""
 
 import importlib.util
 
@@ -6,7 +9,7 @@ import torch
 
 from conformance.cases.generated_cases import Thin, generated
 from conformance.inductor.checks import memory as checks
-from conformance.inductor.compile.program import program_of
+from conformance.inductor.compile.program import Decision, program_of
 from conformance.inductor.graphs.operands import dense
 from conformance.judging.inductor_judge import PINNED_SETTINGS
 from conformance.records import Reason, ReasonCode
@@ -56,3 +59,37 @@ def test_workspaces_of_streams(inductor, target):
     fields = {"templates": inductor.choices_of("persistent TMA"), "pick": 0}
     compiled = inductor.compiled(program_of(f"{GRAPHS}:on_two_streams", square(), SETTINGS, **fields), target)
     inductor.record(checks.check_streams(compiled.generated.modules[-1], ["stream1", "stream2"]))
+
+
+# --- layouts of what is computed for a product ------------------------------------------------------------------------
+
+ORDERS = {"row": (None, (64, 1)), "col": (0, (1, 40))}
+
+
+@generated(
+    sampled=True,
+    vendors=("nvidia",),
+    order=Thin(list(ORDERS)),
+    library=Thin([True, False]),
+    epilogue=Thin([True, False]),
+)
+def test_layout_of_computed_operand(inductor, target, order, library, epilogue):
+    """A template is written for an operand by rows whose layout is not fixed yet. Where a library could serve, it is
+    fixed when the scheduler orders its loops: by columns if what it is computed of lies so. The template would then
+    read it wrongly, and the library's kernel is taken although it is slower. Without a library it is fixed for the
+    template at once."""
+    last, strides = ORDERS[order]
+    served = library and order == "col"
+    operands = [
+        dense("a", 40, 64, dtype="fp16", last=last),
+        dense("b", 64, 48, dtype="fp16"),
+        dense("c", 40, 64, dtype="fp16", last=last),
+    ]
+    backends = "ATEN,TRITON" if library else "TRITON"
+    settings = {**PINNED_SETTINGS, "max_autotune_gemm_backends": backends, "prologue_fusion": False}
+    graph = f"{GRAPHS}:sum_mm{'_relu' if epilogue else ''}"
+    fields = {"settings": settings, "decision": Decision.LAYOUTS_ARE_WATCHED}
+    compiled = inductor.exact(graph, operands, target, **fields)
+    wanted = strides if served else ORDERS["row"][1]
+    generated = compiled.generated
+    inductor.record(checks.check_layout(generated, strides=wanted, library=served, epilogue=epilogue))

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from conformance.inductor.compile.program import Generated
+from conformance.inductor.source.source_checks import extern_calls, launched
 from conformance.records import Verdict
 
 #: What a device-made descriptor takes, in bytes.
@@ -119,3 +121,36 @@ def check_streams(module: str, streams: Sequence[str]) -> list[Verdict]:
 
 def _known(allocations: Iterable[str | None]) -> list[str]:
     return [allocation for allocation in allocations if allocation is not None]
+
+
+#: The buffer that a computed operand of the first product is.
+_OPERAND = "buf0"
+
+
+def _strides_read(source: str) -> tuple[int, ...]:
+    """How far apart the rows and the columns of its first operand are for a template, in the index of its load."""
+    index = re.search(r"xindex = (.*)\n *a = tl\.load\(A \+", source)
+    factors = [re.search(rf"(?:(\d+)\*)?\b{name}\b", index[1] if index else "") for name in ("idx_m", "idx_n")]
+    return tuple(int(factor[1] or 1) for factor in factors if factor is not None)
+
+
+def check_layout(generated: Generated, *, strides: Sequence[int], library: bool, epilogue: bool) -> list[Verdict]:
+    """``Decision.LAYOUTS_ARE_WATCHED``: the layout of the computed operand is fixed once, and so it is allocated. It is
+    what the template reads, which has the epilogue in it, or a ``library``'s kernel reads it and the epilogue follows.
+    """
+    module, wanted = generated.modules[-1], tuple(strides)
+    notes = [note for note in generated.notes if note["buffer"] == _OPERAND]
+    changes = [note["strides"] for note in notes if note["flexible"]]
+    allocated = re.search(rf"{_OPERAND} = empty_strided_cuda\(\([\d, ]+\), \((\d+), (\d+)\)", module)
+    at = tuple(map(int, allocated.groups())) if allocated else None
+    read = [_strides_read(kernel.source) for kernel in generated.kernels if kernel.kind == "template"]
+    names = [name for name in launched(module) if not name.startswith("triton_tem_")]
+    calls, steps = extern_calls(module), 2 if library and epilogue else 1
+    return [
+        Verdict("fixed once", changes == [wanted], f"{changes}, once {wanted} required"),
+        Verdict("not changed", {note["strides"] for note in notes} <= {wanted}, f"{notes}"),
+        Verdict("allocated", at == wanted, f"{at}, {wanted} required"),
+        Verdict("read", read == ([] if library else [wanted]), f"{read} by templates, {wanted} required"),
+        Verdict("library", calls == (["mm"] if library else []), f"{calls}"),
+        Verdict("steps", len(names) == steps, f"{', '.join(names)}: {steps} beside the product required"),
+    ]

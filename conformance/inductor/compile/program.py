@@ -61,6 +61,9 @@ class Decision(str, Enum):
     FUSION_FITS = "fusion fits"
     FUSION_SPILLS = "fusion spills"
     FUSION_CROWDS = "fusion crowds"
+    #: The scheduler selects, any choice of Triton's is faster than a library's, and every fusion fits. Notes whenever a
+    #: buffer's layout is fixed: its name, whether it was ``flexible`` before, and its ``strides`` afterwards.
+    LAYOUTS_ARE_WATCHED = "layouts watched"
     #: No size speaks against making the second operand contiguous.
     CONTIGUOUS_IS_BETTER = "contiguous wanted"
 

@@ -311,6 +311,36 @@ def _fused_as_told(notes: Notes, *, registers: tuple[int, int], spills: int) -> 
     ]
 
 
+def _layouts_are_watched(notes: Notes) -> list[Patch]:
+    """The scheduler selects, Triton's choices are the fastest, and every fusion fits. Notes when layouts are fixed."""
+    from torch._inductor import ir, scheduler, select_algorithm
+
+    algorithms: Any = select_algorithm
+    if not hasattr(scheduler.Scheduler, "_has_layout_conflict_for_template"):
+        detail = f"torch {torch.__version__} fixes layouts before it selects"
+        raise DevicelessUnsupported(Reason(ReasonCode.CAPABILITY, "deferred layouts", detail))
+
+    def make_benchmark_fn(*arguments: Any, **options: Any) -> Callable[[list[Any]], dict[Any, float]]:
+        slow = algorithms.ExternKernelCaller
+        return lambda choices: {choice: 2.0 if isinstance(choice, slow) else 1.0 for choice in choices}
+
+    def watched(freeze: Callable[..., None]) -> Callable[..., None]:
+        def freezing(buffer: Any, *arguments: Any, **options: Any) -> None:
+            flexible = isinstance(buffer.layout, ir.FlexibleLayout)
+            freeze(buffer, *arguments, **options)
+            strides = tuple(int(stride) for stride in buffer.layout.stride)
+            notes.append({"buffer": buffer.get_name(), "flexible": flexible, "strides": strides})
+
+        return freezing
+
+    names = [name for name in vars(ir.Buffer) if name.startswith("freeze_layout")]
+    return [
+        *_fused_as_told([], registers=(64, 64), spills=0),
+        (algorithms.AlgorithmSelectorCache, "make_benchmark_fn", make_benchmark_fn),
+        *[(ir.Buffer, name, watched(getattr(ir.Buffer, name))) for name in names],
+    ]
+
+
 @contextmanager
 def _pool_of_one(notes: Notes) -> Iterator[None]:
     """A stand-in for the process that times choices. Notes the names of those that are submitted to it."""
@@ -365,6 +395,7 @@ _REPLACEMENTS: Mapping[Decision, Callable[[Notes], list[Patch]]] = {
     Decision.HEURISTIC_IS_OVERRIDDEN: _heuristic_is_overridden,
     Decision.CONTIGUOUS_IS_BETTER: _contiguous_is_better,
     Decision.WITHOUT_DESCRIPTORS: _without_descriptors,
+    Decision.LAYOUTS_ARE_WATCHED: _layouts_are_watched,
     Decision.NOTHING_IS_PRUNED: _nothing_is_pruned,
     Decision.SELECTION_IS_PIPELINED: _selection_is_pipelined,
     Decision.FUSION_FITS: functools.partial(_fused_as_told, registers=(64, 64), spills=7),

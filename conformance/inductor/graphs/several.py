@@ -1,7 +1,8 @@
-"""Graphs of several products. All operands are square."""
+"""Graphs of several steps. All operands of several products are square."""
 
 from __future__ import annotations
 
+import torch
 import torch.fx.traceback
 from torch import Tensor
 
@@ -30,3 +31,13 @@ def on_two_streams(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, 
     with torch.fx.traceback.annotate({"stream": 2}):
         second = c @ d
     return first, second
+
+
+def sum_mm(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    """A product of what is computed of two operands."""
+    return (a + c) @ b
+
+
+def sum_mm_relu(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    """The same with an epilogue."""
+    return torch.relu((a + c) @ b)
