@@ -535,6 +535,7 @@ _PREDICATES: dict[str, _Predicate] = {
     "tcgen05": _hardware(lambda t: t.vendor == "nvidia" and _has_tcgen05(t.arch), "tcgen05 (sm_100 to sm_110)"),
     "mfma": _hardware(lambda t: t.vendor == "amd" and str(t.arch).startswith("gfx9"), "MFMA (AMD gfx9)"),
     "wmma": _hardware(lambda t: t.vendor == "amd" and str(t.arch)[:5] in ("gfx11", "gfx12"), "WMMA (gfx11, gfx12)"),
+    "tdm": _hardware(lambda t: t.arch == "gfx1250", "a tensor data mover (AMD gfx1250)"),
     "warp-specialization": _warp_specialization,
     "constant-argument": _constant_argument,
     "constant-item": _constant_item,

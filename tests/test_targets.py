@@ -111,7 +111,7 @@ def test_an_arch_of_the_wrong_type(backend: str, arch: Any) -> None:
         Target(backend, arch, 32)
 
 
-HARDWARE = ("tma", "wgmma", "tcgen05", "mfma", "wmma")
+HARDWARE = ("tma", "wgmma", "tcgen05", "mfma", "wmma", "tdm")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ HARDWARE = ("tma", "wgmma", "tcgen05", "mfma", "wmma")
         (Target("hip", "gfx942", 64), {"mfma"}),
         (Target("hip", "gfx950", 64), {"mfma"}),
         (Target("hip", "gfx1201", 32), {"wmma"}),
-        (Target("hip", "gfx1250", 32), {"wmma"}),
+        (Target("hip", "gfx1250", 32), {"wmma", "tdm"}),
     ],
     ids=lambda value: value.id if isinstance(value, Target) else "",
 )

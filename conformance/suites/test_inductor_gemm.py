@@ -92,6 +92,19 @@ def test_persistent_by_pointers(inductor, target, operation, order, dynamic):
         run.code(requires=[unit])
 
 
+@generated(sampled=True, vendors=("amd",), needs=("tdm",), operation=["mm", "addmm"], order=ORDERS)
+def test_persistent_tdm(inductor, target, operation, order):
+    """The persistent product by descriptors for AMD's tensor data mover. torch takes only operands of which each row,
+    or column, begins at a multiple of 128 bytes."""
+    template = inductor.template("persistent TDM")
+    make, fields = (mm, {}) if operation == "mm" else (addmm, PLAIN)
+    problem = make(192, 256, 128, "fp16", **operands(order), **fields)
+    for run in inductor.pinned(problem, target, template, persistent=True, settings=TMA):
+        run.filecheck("kernel", f"CHECK: def triton_tem_fused_{operation}")
+        check_descriptors(run, template, store=False)
+        run.code(requires=[WMMA])
+
+
 def check_blackwell(inductor, target, problem, name, **fields):
     """Judges choices of the warp-specialised template for ``problem``, whose kernel has ``name`` in its own."""
     fields["requires"] = [TCGEN05, WARP_SPECIALIZED]

@@ -16,9 +16,11 @@ from conformance.inductor.checks import templates as checks
 from conformance.inductor.compile.program import Decision
 from conformance.inductor.graphs import templates as graphs
 from conformance.inductor.graphs.operands import dense
+from conformance.inductor.source.templates import leaves_gradients_to_aten
 from conformance.judging.inductor_judge import PINNED_SETTINGS
 from conformance.problems import GroupedGemm, Layout, itemsize, mm
 from conformance.problems.grouped import KINDS
+from conformance.records import Reason, ReasonCode
 
 GRAPHS = graphs.__name__
 
@@ -69,6 +71,9 @@ def test_convolution_gradients(inductor, target, wanted, geometry, form):
     """Gradients of a convolution's input, weight and bias: each of the first two is one kernel of its template, and
     ATen computes none."""
     last, dtype = FORMS[form]
+    if target.vendor == "nvidia" and leaves_gradients_to_aten():
+        detail = "the installed torch leaves gradients of convolutions on NVIDIA's GPUs to ATen"
+        inductor.recorder.not_applicable(Reason(ReasonCode.CAPABILITY, "convolution_backward", detail))
     kinds = [inductor.choices_of(GRADIENT_KINDS[name]) for name in wanted if name in GRADIENT_KINDS]
     groups, kernel, *others = GEOMETRIES[geometry]
     places = dict(zip(("stride", "padding", "dilation"), others, strict=True))
@@ -182,6 +187,21 @@ def test_scaled_grouped_mm(inductor, target, kind, fast, groups):
 # --- products ---------------------------------------------------------------------------------------------------------
 
 TMA = {"triton.enable_persistent_tma_matmul": True}
+ONE_A = "bmm_shared_a"
+
+
+@generated(sampled=True, order=Thin(["row", "col"]), k=Thin([88, 64]))
+def test_bmm_of_one_matrix(inductor, target, order, k):
+    """A batch of products with the same A, which one program reads once for several of them: 67 products are no whole
+    number of such programs. torch offers the template from 64 products on, where that was asked for."""
+    inductor.need_option(ONE_A)
+    operands = [
+        dense("a", 72, k, dtype="fp16"),
+        dense("b", 67, k, 24, dtype="fp16", last=1 if order == "col" else None),
+    ]
+    template = inductor.choices_of("bmm of one A")
+    compiled = pinned(inductor, "bmm_of_one_matrix", operands, target, template, settings={ONE_A: True})
+    inductor.record(checks.templates_alone(compiled.generated, 1))
 
 
 @generated(

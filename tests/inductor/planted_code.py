@@ -6,6 +6,7 @@ process before it is compiled to a binary, so that source, binary and numbers al
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib
 import json
@@ -68,10 +69,16 @@ def failed(verdicts: Sequence[Verdict]) -> list[str]:
 # --- in the compile process -------------------------------------------------------------------------------------------
 
 
+#: What torch did for a program on a target by a worker: its failure, the log, and its counters.
+_compilations: dict[tuple[str, Target, str], tuple[Any, dict[str, Any], dict[str, Any]]] = {}
+
+
 def generate_edited(payload: tuple[Program, Fault | None, str], target: Target) -> Generated:
     """What a worker, a module's name, generates for the program, its modules edited before their kernels are
-    compiled."""
+    compiled. Faults of one program share what torch generated."""
     from unittest import mock
+
+    from torch._dynamo.utils import counters
 
     from conformance.inductor.compile import deviceless_worker as module
 
@@ -79,7 +86,13 @@ def generate_edited(payload: tuple[Program, Fault | None, str], target: Target) 
     compile_all = module.compile_all
 
     def edited(program: Program, log: Any, device: str) -> Any:
-        failure = compile_all(program, log, device)
+        key = (repr(program), target, worker)
+        if key not in _compilations:
+            failure = compile_all(program, log, device)
+            _compilations[key] = failure, copy.deepcopy(vars(log)), copy.deepcopy(dict(counters))
+        failure, fields, counts = _compilations[key]
+        vars(log).update(copy.deepcopy(fields))
+        counters.update(copy.deepcopy(counts))
         if fault is not None:
             log.modules[:] = [fault.edit(text) for text in log.modules]
         return failure

@@ -37,6 +37,9 @@ CASES = {
     "uneven": case("test_non_contiguous_input", operation="mm"),
     "sum_of_products": case("test_mm_plus_mm", space="DEFAULT"),
     "integers": case("test_int_mm"),
+    "batch": case("test_baddbmm", space="DEFAULT"),
+    "conv2d": case("test_conv2d", order="channels-last", space="DEFAULT"),
+    "conv3d": case("test_conv3d", space="DEFAULT"),
     "joined": joined,
     "mutation": case("test_mutation_rename", size=3),
     "conv joined": case("test_conv_cat", space="DEFAULT"),
@@ -49,6 +52,7 @@ CASES = {
 STORE = r"^( *)(tl\.store\(.*)$"
 LAUNCH = r"^( *)(triton_tem_\w+\.run\(.*)$"
 TWICE = r"\1\2\n\1\2"
+ANEW = r"\1acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=ACC_TYPE)\n\1for k2 in"
 RELU = r"triton_helpers\.maximum\(\w+, (\w+)\)"
 SEED = r"tl\.load\(in_ptr\d \+ load_seed_offset\)"
 JOIN = r"^( *)(triton_poi_fused_\w*cat_\w+\.run\(.*)$"
@@ -69,6 +73,25 @@ FAULTS = (
     Fault("packed columns", "uneven", r"192\*", "145*", ("numerics",)),
     Fault("strides not asserted", "uneven", r"^( *)assert_size_stride\(.*$", r"\1pass", ("source/strides",)),
     Fault("second product left out", "sum_of_products", r"^( *)acc \+= tl\.dot\(c, d.*$", r"\1pass", ("numerics",)),
+    Fault("second product anew", "sum_of_products", r"^( *)for k2 in", ANEW, ("numerics",)),
+    Fault("D stays", "sum_of_products", r"^( *)D \+= .*$", r"\1pass", ("numerics",)),
+    Fault("k's mask of C", "sum_of_products", r"\[None, :\] < k2", "[None, :] < K1", ("numerics",)),
+    Fault("A of the first product", "batch", r" \+ idx_q_clamped\*stride_aq", "", ("numerics",)),
+    Fault("bias of the first product", "batch", r"idx_n \+ 40\*idx_q, ", "idx_n, ", ("numerics",)),
+    Fault("k's mask of B", "batch", r"tl\.load\(B, mask.*$", "tl.load(B)", ("numerics",)),
+    Fault("rows past the product", "batch", r"\(idx_m < M\) & ", "", ("raises AssertionError",)),
+    Fault("one product launched", "batch", r", (\d), 2, 1, stream=", r", \1, 1, 1, stream=", ("grid", "numerics")),
+    Fault("padding dropped", "conv2d", r"i - PADDING_H \+", "i +", ("numerics",)),
+    Fault("taps exchanged", "conv2d", r"\(i \* stride_wh\)", "(i * stride_ww)", ("numerics",)),
+    Fault("left edge of x", "conv2d", r"^ *& \(idx_x_w >= 0\).*$", "", ("numerics",)),
+    Fault("x of the first of the batch", "conv2d", r"idx_n \* stride_xn", "idx_n * 0", ("numerics",)),
+    Fault(
+        "more than the batch", "conv2d", r"mask = \(\n *\(idx_n < BATCH", "mask = ((idx_n < 9", ("raises AssertionE",)
+    ),
+    Fault("depth of the filter", "conv3d", r"\(d \* stride_wd\)", "(0 * stride_wd)", ("numerics",)),
+    Fault("depth by the rows' stride", "conv3d", r"idx_x_d \* stride_xd", "idx_x_d * stride_xh", ("numerics",)),
+    Fault("last tap left out", "conv3d", r"W \* BLOCK_K_COUNT\):", "W * BLOCK_K_COUNT - 1):", ("numerics",)),
+    Fault("depths exchanged", "conv3d", r"20\*idx_d", "20*(2 - idx_d)", ("numerics",)),
     Fault("fp32 sums", "integers", r"(ACC_TYPE : tl\.constexpr = )tl\.int32", r"\1tl.float32", ("source/accumulator",)),
     Fault("other part in place of the product", "joined", r"\(40, 1\), 1600\)", "(40, 1), 0)", ("numerics",)),
     Fault("joined twice", "joined", r"^( *)(triton_poi_\w+\.run\(.*)$", TWICE, ("launches",)),

@@ -4,11 +4,13 @@ fixture ``inductor`` runs."""
 from __future__ import annotations
 
 import functools
+import importlib
 from typing import Any
 
 import pytest
 
-from conformance.targets import Target
+from conformance.problems import Layout
+from conformance.targets import Target, find
 from tests.inductor.planted_code import Fault, PlantedFaults, missed, suite_test
 
 case = functools.partial(suite_test, "test_inductor_gemm")
@@ -36,7 +38,19 @@ def plain(inductor: Any, target: Target) -> None:
         pass
 
 
+def warp_specialised(inductor: Any, target: Target) -> None:
+    """Eight tiles for two programs on Blackwell; the target is another one than that of the other cases."""
+    from conformance.problems import mm
+
+    suite: Any = importlib.import_module("conformance.suites.test_inductor_gemm")
+    target = find("sm_100")
+    fields = {"dynamic": False, "store": False, "carveout": (target.limits.multiprocessors or 0) - 2}
+    problem = mm(168, 504, 88, "fp16", layout_b=Layout("col"))
+    suite.check_blackwell(inductor, target, problem, "mm", descriptions=suite.subtiled(2), **fields)
+
+
 CASES = {
+    "Blackwell": warp_specialised,
     "by descriptor": case("test_mm_persistent_tma", order=("row", "row"), dynamic=False, store=True),
     "by pointer": case("test_mm_persistent_tma", order=("row", "col"), dynamic=False, store=False),
     "longer rows": case("test_mm_persistent_tma_padded", order=("row", "row"), dynamic=False),
@@ -83,6 +97,24 @@ FAULTS = (
     Fault("k's mask of A", "plain", r"(tl\.load\(A \+ .*), mask=a_mask, other=0\.0\)", r"\1)", ("numerics",)),
     Fault("last row of the store's mask", "plain", r"\(idx_m < M\)", "(idx_m < M - 1)", ("numerics",)),
     Fault("stride of A", "plain", r"idx_n \+ 88\*idx_m", "idx_n + 87*idx_m", ("numerics",)),
+    Fault("first tile written", "Blackwell", r"start_pid - NUM_SMS$", "start_pid - NUM_SMS + 1", ("numerics",)),
+    Fault("last tile left out", "Blackwell", r"start_pid, num_tiles, N", "start_pid, num_tiles - 1, N", ("numerics",)),
+    Fault("last k left out", "Blackwell", r"range\(k_tiles\)", "range(k_tiles - 1)", ("numerics",)),
+    Fault("sum begins with 1", "Blackwell", r"= tl\.zeros\((.*?), dtype", r"= tl.full(\1, 1.0, dtype", ("numerics",)),
+    Fault("one column for both subtiles", "Blackwell", r"offs_cn \+ i \* .*$", "offs_cn", ("numerics",)),
+    Fault("subtiles exchanged", "Blackwell", r"left_subtiles \+ right", "right_subtiles + left", ("numerics",)),
+    Fault(
+        "store without a mask", "Blackwell", r"^( *tl\.store\(out_ptr0 .*), \w+\)$", r"\1)", ("raises AssertionError",)
+    ),
+    Fault("B taken by rows", "Blackwell", B_COLUMNS, B_COLUMNS.replace("False", "True"), ("",)),
+    Fault(
+        "all warps alike",
+        "Blackwell",
+        r"(WARP_SPECIALIZE : tl\.constexpr =) True",
+        r"\1 False",
+        ("codegen/requires/WARP_SPECIALIZED",),
+    ),
+    Fault("other subtiles", "Blackwell", r"(EPILOGUE_SUBTILE : .* =) 2$", r"\1 4", ("stores",)),
     Fault("other warps than forced", "plain", r"^num_warps=\d+,$", "num_warps=1,", ("forced",)),
 )
 

@@ -219,6 +219,8 @@ class _Unwritten:
         self.template, self.options = template, options
         self.name = f"triton_{template.name}_0"
         self.layout = options.get("layout")
+        # Releases ask the first choice of attention for what to measure with. One choice is left, and is not measured.
+        self.input_nodes = options.get("input_nodes", ())
 
     def written(self, offer: Callable[..., Any]) -> list[Any]:
         """The choice, or none if its template refuses it."""

@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
-#: What stands in for the version of HIP of a torch that was built without it.
-ASSUMED = "7.0.0"
+#: What stands in for the version of HIP of a torch that was built without it. torch asks for 7.14 before it uses
+#: gfx1250's tensor data mover.
+ASSUMED = "7.14.0"
 
 
 def prepare() -> None:

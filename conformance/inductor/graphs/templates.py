@@ -36,6 +36,11 @@ def depthwise_convolution(x: Tensor, w: Tensor, *, stride: int = 1, padding: int
     return torch.nn.functional.conv1d(x, w, None, stride, padding, 1, x.shape[1])
 
 
+def bmm_of_one_matrix(a: Tensor, b: Tensor) -> Tensor:
+    """The matrix ``a`` times each of the batch ``b``."""
+    return torch.bmm(a.expand(b.shape[0], -1, -1), b)
+
+
 def scaled_grouped_mm(
     a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, offsets: Tensor | None = None, *, fast: bool
 ) -> Tensor:

@@ -67,8 +67,10 @@ POINTER_STORE = r"\btl\.store\("
 TEMPLATES: Mapping[str, tuple[str, ...]] = {
     "mm": ("mm",),
     "bmm": ("bmm",),
+    "bmm of one A": ("bmm_shared_a",),
     "persistent pointers": ("mm_persistent",),
     "persistent TMA": ("mm_persistent_tma",),
+    "persistent TDM": ("mm_persistent_tdm",),
     "Blackwell": ("blackwell_ws_persistent_tma", "blackwell_ws_persistent_device_tma"),
     "scaled persistent TMA": ("scaled_mm_device_tma_epilogue_scaling", "scaled_mm_device_tma"),
     "scaled main loop": ("scaled_mm_device_tma_main_loop_scaling",),
