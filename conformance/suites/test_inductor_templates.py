@@ -71,10 +71,10 @@ def test_convolution_gradients(inductor, target, wanted, geometry, form):
     """Gradients of a convolution's input, weight and bias: each of the first two is one kernel of its template, and
     ATen computes none."""
     last, dtype = FORMS[form]
+    kinds = [inductor.choices_of(GRADIENT_KINDS[name]) for name in wanted if name in GRADIENT_KINDS]
     if target.vendor == "nvidia" and leaves_gradients_to_aten():
         detail = "the installed torch leaves gradients of convolutions on NVIDIA's GPUs to ATen"
         inductor.recorder.not_applicable(Reason(ReasonCode.CAPABILITY, "convolution_backward", detail))
-    kinds = [inductor.choices_of(GRADIENT_KINDS[name]) for name in wanted if name in GRADIENT_KINDS]
     groups, kernel, *others = GEOMETRIES[geometry]
     places = dict(zip(("stride", "padding", "dilation"), others, strict=True))
     rows, columns = extents_after((9, 11), kernel=kernel, **places)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 import pytest
@@ -11,7 +12,9 @@ from conformance.cases.lookup import test_function as function_of
 from conformance.inductor.source import templates
 from conformance.targets import find
 
-DEFAULT = Selection((find("sm_90"), find("sm_100")), "default")
+TARGETS = (find("sm_90"), find("sm_100"), find("gfx1250:256"))
+#: gfx1250 has cases only where the user names it.
+DEFAULT = Selection(TARGETS, "default", asked_for_targets=True)
 
 
 def wrong_entries(table: Mapping[str, str]) -> list[str]:
@@ -58,3 +61,21 @@ def test_each_named_test_has_cases() -> None:
 def test_an_entry_without_cases_is_seen(test: str, text: str) -> None:
     (sentence,) = wrong_entries({"mm": test})
     assert text in sentence
+
+
+def test_a_release_that_leaves_gradients_to_aten_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor.kernel import conv
+
+    def with_triton() -> None: ...
+
+    @functools.wraps(with_triton)
+    def registered() -> None: ...
+
+    def without_triton() -> bool:
+        disable_triton_conv_bwd = True
+        return disable_triton_conv_bwd
+
+    monkeypatch.setattr(conv, "convolution_backward_lowering", registered)
+    assert not templates.leaves_gradients_to_aten()
+    monkeypatch.setattr(registered, "__wrapped__", without_triton)
+    assert templates.leaves_gradients_to_aten()
