@@ -6,9 +6,9 @@ reach the compiled function (there, ``repeat`` inside it packs them again), ever
 fastest, counts are exact, stores that were not asked for are forbidden, and numbers are judged by our own bounds.
 """
 
-from conformance.cases.generated_cases import generated
+from conformance.cases.generated_cases import Thin, generated
 from conformance.codegen_checks import MFMA, POINTER_STORE, TCGEN05, TMA_LOAD, TMA_STORE, WARP_SPECIALIZED, WMMA
-from conformance.inductor.checks.descriptors import check_descriptors
+from conformance.inductor.checks.descriptors import check_descriptors, check_host_descriptors
 from conformance.inductor.checks.operations import check_recompiles
 from conformance.inductor.checks.selection import check_launches
 from conformance.inductor.compile.observation import known
@@ -128,6 +128,21 @@ def test_addmm_blackwell(inductor, target, order, dynamic, store, subtile):
     """The same with a bias for each column."""
     problem = addmm(256, 128, 384, "fp16", **operands(order), **PLAIN)
     check_blackwell(inductor, target, problem, "addmm", dynamic=dynamic, store=store, descriptions=subtiled(subtile))
+
+
+HOST = "triton.enable_host_side_tma"
+
+
+@generated(sampled=True, needs=("tcgen05", "tma"), operation=Thin(["mm", "addmm"]), order=Thin(ORDERS))
+def test_blackwell_host_descriptors(inductor, target, operation, order):
+    """The same where the host makes the descriptors of A and B and passes them to the kernel, which makes none."""
+    inductor.need_option(HOST)
+    template = inductor.template("Blackwell")
+    make, fields = (mm, {}) if operation == "mm" else (addmm, PLAIN)
+    problem = make(256, 128, 384, "fp16", **operands(order), **fields)
+    for run in inductor.pinned(problem, target, template, persistent=True, settings={**TMA, HOST: True}):
+        check_host_descriptors(run, template)
+        run.code(requires=[TMA_LOAD, TCGEN05, WARP_SPECIALIZED])
 
 
 @generated(needs=("tcgen05", "tma"), scaling=["tensor", "row"], dynamic=[False, True], store=[False, True])

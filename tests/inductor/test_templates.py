@@ -71,9 +71,9 @@ def test_a_release_that_leaves_gradients_to_aten_is_seen(monkeypatch: pytest.Mon
     @functools.wraps(with_triton)
     def registered() -> None: ...
 
-    def without_triton() -> bool:
-        disable_triton_conv_bwd = True
-        return disable_triton_conv_bwd
+    def without_triton(device: str) -> bool:
+        disable_triton_conv_bwd = device == "cuda"
+        return not disable_triton_conv_bwd
 
     monkeypatch.setattr(conv, "convolution_backward_lowering", registered)
     assert not templates.leaves_gradients_to_aten()

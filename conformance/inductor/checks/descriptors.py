@@ -25,3 +25,11 @@ def check_descriptors(run: Any, template: str, *, store: bool) -> None:
     run.code(requires=[TMA_LOAD, wanted], forbids=[other])
     subtiles = run.choice.numbers.get("EPILOGUE_SUBTILE", 1)
     run.exactly(subtiles, "stores", r"\btt\.(?:descriptor_)?store\b", where="ttir")
+
+
+def check_host_descriptors(run: Any, template: str) -> None:
+    """The kernel is passed two descriptors, of A and B, makes none, and loads from each once."""
+    dialect = spellings.dialect(template)
+    run.exactly(2, "host descriptors", r"'block_shape': \[")
+    run.exactly(0, "descriptors", dialect.created)
+    run.exactly(2, "descriptor loads", dialect.load)

@@ -252,7 +252,18 @@ class _Kernel:
         expression = _heuristics("GridExpr").from_meta(dict(self.inductor_meta), config, mode="python")
         grid = tuple(int(extent) for extent in expression.eval_slow(by_name))
         values = {name: fixed[name] if name in known else by_name[name] for name in parameters}
+        for name, descriptor in self.inductor_meta.get("host_tma_descriptor_args", {}).items():
+            values[name] = _host_descriptor(values[name], descriptor, fixed)
         return grid, values
+
+
+def _host_descriptor(tensor: Tensor, descriptor: Mapping[str, Any], constants: Mapping[str, Any]) -> Any:
+    """What Inductor's launcher passes in place of ``tensor`` where the host makes the descriptor."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    resolve = _heuristics("_resolve_dims")
+    shape, strides, block = (resolve(descriptor[name], constants, {}) for name in ("shape", "strides", "block_shape"))
+    return TensorDescriptor(tensor, list(shape), list(strides), list(block))
 
 
 def _heuristics(name: str) -> Any:
