@@ -54,10 +54,15 @@ def needlessly_dropped(generated: Generated, template: str, target: Target) -> b
     return bool(note) and not note["kept"] and taken is not None and taken <= target.limits.shared_memory
 
 
-def check_offered(kept: Generated, noted: Generated, template: str) -> list[Verdict]:
-    """Where torch prunes, it offers as many choices of ``template`` as it keeps configs of all that it ``noted``."""
-    wanted = sum(note["kept"] for note in noted.notes if note["template"] == template)
-    matching = [lowering.matching for lowering in kept.lowerings]
+def kept(noted: Generated, template: str) -> int:
+    """How many configs of ``template`` torch keeps."""
+    return sum(note["kept"] for note in noted.notes if note["template"] == template)
+
+
+def check_offered(pruned: Generated, noted: Generated, template: str) -> list[Verdict]:
+    """Where torch prunes, it offers as many choices of ``template`` as it keeps configs."""
+    wanted = kept(noted, template)
+    matching = [lowering.matching for lowering in pruned.lowerings]
     return [Verdict("offered", matching == [wanted] and wanted > 0, f"{matching} choices, {wanted} required")]
 
 
