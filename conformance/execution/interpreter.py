@@ -15,13 +15,15 @@ import inspect
 import os
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from conformance.execution.interpreter_accesses import Accesses, watched, with_undefined_lanes
 from conformance.execution.interpreter_savings import savings
 from conformance.execution.observation import Ran
 from conformance.kernels.launch import Launch
@@ -263,8 +265,18 @@ class InterpreterExecutor:
         self._interpreter = interpreter
         self._methods = mended_methods(interpreter)
         self._more = [*mended_reductions(interpreter), *mended_descriptors(interpreter)]
+        self._accesses: Accesses | None = None
         prove(interpreter, self._methods)
         self._count_a_loop()
+
+    @contextlib.contextmanager
+    def watching(self, operands: Mapping[str, Tensor], **rules: Any) -> Iterator[Accesses]:
+        """The :class:`Accesses` of the launches that run meanwhile, under its ``rules``."""
+        self._accesses = Accesses(operands, **rules)
+        try:
+            yield self._accesses
+        finally:
+            self._accesses = None
 
     def _count_a_loop(self) -> None:
         """Every GEMM counts its k-blocks in a loop, which the interpreters of older Tritons cannot do under NumPy 2.4
@@ -305,7 +317,7 @@ class InterpreterExecutor:
         interpreter, builder = self._interpreter, self._interpreter.InterpreterBuilder
         walked: list[tuple[int, int, int]] = []
         seen: list[tuple[int, ...]] = []
-        set_dim, set_idx = builder.set_grid_dim, builder.set_grid_idx
+        set_dim, set_idx, accesses = builder.set_grid_dim, builder.set_grid_idx, self._accesses
 
         def grid_dim(self: Any, x: int, y: int, z: int) -> None:
             full = (x, y, z) if programs is None else (launch.grid[0], y, z)
@@ -315,9 +327,13 @@ class InterpreterExecutor:
         def grid_idx(self: Any, x: int, y: int, z: int) -> None:
             x = x if programs is None else programs[x]
             walked.append((x, y, z))
+            if accesses is not None:
+                accesses.program((x, y, z))
             set_idx(self, x, y, z)
 
         methods = {**self._methods, "set_grid_dim": grid_dim, "set_grid_idx": grid_idx}
+        if accesses is not None and accesses.undefined_lanes:
+            methods["create_masked_load"] = with_undefined_lanes(interpreter)
         executor = {"_restore_args_dev": lambda *arguments: None}  # arguments are host memory already
         grid = launch.grid if programs is None else (len(programs), *launch.grid[1:])
         arguments = {name: getattr(value, "value", value) for name, value in launch.arguments.items()}
@@ -325,6 +341,10 @@ class InterpreterExecutor:
             replacements = [(builder, methods), (interpreter.GridExecutor, executor), *self._more]
             for owner, names in [*replacements, *savings(interpreter)]:
                 replaced.enter_context(_replaced(owner, names))
+            if accesses is not None:
+                accesses.launch(arguments)
+                native = interpreter._interpreter
+                replaced.enter_context(_replaced(native, watched(native, accesses)))
             try:
                 launch.function[grid](**arguments)
             except interpreter.InterpreterError as error:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from conformance.records import ExecutorName
 
@@ -40,3 +42,10 @@ class Executor(Protocol):
         """Runs ``launch`` and waits for it. ``programs`` restricts it to these program ids of the first grid dimension;
         ValueError where that cannot be. With ``observe`` the result must have the grid that ran; without it may."""
         ...
+
+
+def watching(executor: Executor, operands: Mapping[str, Tensor], **rules: Any) -> AbstractContextManager[Any]:
+    """A context in which ``executor`` watches the accesses to ``operands`` under the ``rules`` of
+    :class:`conformance.execution.interpreter_accesses.Accesses`. It gives None where the executor cannot watch."""
+    watch = getattr(executor, "watching", None)
+    return nullcontext() if watch is None else watch(operands, **rules)

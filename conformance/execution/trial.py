@@ -20,7 +20,7 @@ from conformance.execution.fill_groups import (
     kept_group,
     read_judgements,
 )
-from conformance.execution.observation import Executor, Ran
+from conformance.execution.observation import Executor, Ran, watching
 from conformance.execution.output_tiles import output_tiles
 from conformance.execution.transfers import moved, read_together
 from conformance.heuristics.configs import Config
@@ -112,17 +112,24 @@ def run_guarded(
     pattern: int,
     *,
     observe: bool = False,
+    stores_once: bool = True,
 ) -> tuple[dict[str, Tensor], list[str], Ran]:
     """Runs once over guarded memory: the dense outputs on the CPU, what was disturbed around them, and what ran.
 
-    ``pattern`` picks the poison (an element of PATTERNS), ``observe`` is the executor's."""
+    ``pattern`` picks the poison (an element of PATTERNS), ``observe`` is the executor's, ``stores_once`` the
+    contract's."""
     placed = place(problem, inputs, pattern, executor.device)
-    ran = starter(executor)(launcher({name: tensor.view for name, tensor in placed.items()}), observe=observe)
+    views = {name: tensor.view for name, tensor in placed.items()}
+    once = [output.name for output in problem.outputs] if stores_once else []
+    with watching(executor, views, once=once) as accesses:
+        ran = starter(executor)(launcher(views), observe=observe)
     changed = torch.stack([tensor.changed().any() for tensor in placed.values()])
     any_changed, *dense = read_together([changed, *(placed[output.name].view for output in problem.outputs)])
     disturbed: list[str] = []
     if any_changed.any():
         disturbed = [str(violation) for tensor in placed.values() for violation in tensor.violations()]
+    if accesses is not None:
+        disturbed += accesses.strays.values()
     return {output.name: out for output, out in zip(problem.outputs, dense, strict=True)}, disturbed, ran
 
 
@@ -176,7 +183,10 @@ def _try_alone(result: Trial, launcher: Launcher, fill: Fill, executor: Executor
     inputs = {name: moved(values, executor.device) for name, values in fill.inputs.items()}
     for pattern in PATTERNS:
         observe = result.grid is None and pattern == PATTERNS[-1]
-        dense, disturbed, ran = run_guarded(launcher, result.plan.problem, inputs, executor, pattern, observe=observe)
+        once = result.contract.stores_once
+        dense, disturbed, ran = run_guarded(
+            launcher, result.plan.problem, inputs, executor, pattern, observe=observe, stores_once=once
+        )
         result.saw(ran)
         if disturbed:
             result.verdicts.append(_disturbed_verdict(fill, pattern, disturbed))

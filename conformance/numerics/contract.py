@@ -45,7 +45,8 @@ class Contract:
     hold only representable values, to which scales of blocks may add bits). ``overflow``: what a result past the
     largest finite value becomes: "ieee" (infinity), "saturate" (largest finite) or "nan". ``flushes_subnormals``:
     results below the smallest normal may become zero. ``intermediate``: the dtype to which the first operand of a
-    second product is rounded, such as the probabilities of attention; None where there is none.
+    second product is rounded, such as the probabilities of attention; None where there is none. ``stores_once``: a
+    launch stores at most once to each element of an output; False for a kernel whose tiles overlap.
     """
 
     out_dtype: str
@@ -54,6 +55,7 @@ class Contract:
     overflow: str = "ieee"
     flushes_subnormals: bool = False
     intermediate: str | None = None
+    stores_once: bool = True
 
 
 #: fp32 arithmetic, one fused or separate multiply-add per k: the interpreter, and fp32 "ieee" dots on every target.

@@ -64,7 +64,7 @@ FAULTS = (
     Fault("taps reversed", "depthwise", r"\+ k \* stride_wk", "+ (KERNEL_SIZE - 1 - k) * stride_wk", ("numerics",)),
     Fault("filter of the first channel", "depthwise", r"W \+ c_offs \* stride_wc", "W + c_offs * 0", ("numerics",)),
     Fault("stride dropped", "depthwise", r"l_offs \* CONV_STRIDE", "l_offs", ("numerics",)),
-    Fault("channel's mask dropped", "depthwise", r"(nm3 & l_mask\[None, :, None\]) & cm3", r"\1", ("raises",)),
+    Fault("channel's mask dropped", "depthwise", r"(nm3 & l_mask\[None, :, None\]) & cm3", r"\1", ("memory",)),
 )
 
 

@@ -44,8 +44,9 @@ class Case:
 class Fault:
     """``cause``: text that the diagnosis must name ("" where the data cannot prove a cause). ``memory``: only checks
     of memory can see it. ``equivalent``: why the changed source computes the same in every case, so that it must pass.
-    ``device_only``: the interpreter has not the arithmetic or the instruction that the fault is about. ``defect``: this
-    Triton fails the unchanged kernel, too, or has not what it calls, so that nothing can be learnt."""
+    ``device_only``: the interpreter has not the arithmetic or the instruction that the fault is about. ``reads_only``:
+    it reads where nothing may be read, and computes the same; the interpreter alone tells. ``defect``: this Triton
+    fails the unchanged kernel, too, or has not what it calls, so that nothing can be learnt."""
 
     name: str
     edits: Edit | tuple[Edit, ...]
@@ -54,12 +55,14 @@ class Fault:
     memory: bool = False
     equivalent: str = ""
     device_only: bool = False
+    reads_only: bool = False
     defect: bool = False
     group: str = ""
 
     def runs(self, device: bool) -> bool:
         """Whether it can be run on the device, or in the interpreter."""
-        return not self.defect and (self.case.target is None if device else not self.device_only)
+        here = self.case.target is None and not self.reads_only if device else not self.device_only
+        return here and not self.defect
 
 
 def grouped(group: str, *faults: Fault) -> tuple[Fault, ...]:

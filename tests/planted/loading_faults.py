@@ -64,8 +64,9 @@ TAIL = grouped(
     Fault(
         "mload_nomask",
         Edit(TILES, "a_mask = (rm < M)", "a_mask = (rm >= 0)"),
-        on.MM,
-        equivalent="rows of A past the edge only reach rows of C past the edge, which the store masks",
+        on.MM,  # rows of A past the edge only reach rows of C past the edge, which the store masks
+        memory=True,
+        reads_only=True,
     ),
 )
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from conformance.execution.compile_worker import named
+from conformance.execution.observation import watching
 from conformance.inductor.compile.program import Program
 from conformance.inductor.compile.provider import Compiled
 from conformance.inputs.guarded_memory import GuardedTensor
@@ -60,8 +61,11 @@ def exact_verdicts(
             GuardedTensor.place(values[operand.name], operand, device=executor.device, pattern=pattern)
             for operand in program.operands
         ]
-        outputs, _ = compiled.call([tensor.view for tensor in placed], executor, observe=False)
+        views = {tensor.operand.name: tensor.view for tensor in placed}
+        with watching(executor, views, undefined_lanes=False) as accesses:
+            outputs, _ = compiled.call([tensor.view for tensor in placed], executor, observe=False)
         disturbed = [str(violation) for tensor in placed for violation in tensor.violations()]
+        disturbed += accesses.strays.values() if accesses is not None else []
         if disturbed:
             verdicts.append(Verdict("memory", False, "; ".join(disturbed[:4]), {"pattern": pattern}))
         runs.append(tuple(output.detach().cpu() for output in outputs))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
-from conformance.execution.observation import Executor, Ran
+from conformance.execution.observation import Executor, Ran, watching
 from conformance.heuristics.configs import AnyConfig, Config, FlexConfig, FlexDecodeConfig
 from conformance.inductor.compile.program import Choice, Launches
 from conformance.kernels import catalogue
@@ -168,7 +169,13 @@ class CallExecutor:
         self.name = executor.name
         self.device = executor.device
         self.on_device = executor.on_device
+        self._executor = executor
         self._out = out
+
+    def watching(self, operands: Mapping[str, Tensor], **rules: Any) -> AbstractContextManager[Any]:
+        """The accesses of the module's kernels. Lanes that a mask leaves undefined are zero, as on the devices of
+        today: the backward of flex attention multiplies those behind the last query by zero."""
+        return watching(self._executor, operands, **rules, undefined_lanes=False)
 
     def run(self, launch: Any, programs: Sequence[int] | None = None, *, observe: bool = False) -> Ran:
         """Raises ValueError if ``programs`` is given: a compiled function runs whole, and AssertionError if an output

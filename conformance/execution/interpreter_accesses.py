@@ -1,0 +1,236 @@
+"""Watches the addresses that a kernel loads from and stores to in the interpreter: each must be an operand's element.
+
+The interpreter reads and writes whatever address it is given. What a read outside the operands gives may reach no
+output, or reach it times zero, so that no number shows it; on a device it may fault. The interpreter also gives zero
+where the mask of a load is false and nothing stands for it; a device may give anything, so here it is NaN.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+#: Folders whose functions stand between an access and the kernel's line: Triton's, NumPy's and this one.
+_BETWEEN = (str(Path(np.__file__).parent), str(Path(__file__).parent))
+#: Numbers from here on may be addresses: no size, stride or index is so large.
+_ADDRESSES = 1 << 40
+
+
+class Region:
+    """The elements of one tensor."""
+
+    def __init__(self, name: str, tensor: Tensor) -> None:
+        self.name = name
+        self.size = tensor.element_size()
+        self.first = tensor.data_ptr()
+        steps = sorted(
+            (
+                (stride * self.size, extent)
+                for stride, extent in zip(tensor.stride(), tensor.shape, strict=True)
+                if stride and extent > 1
+            ),
+            reverse=True,
+        )
+        self.end = self.first + self.size + sum(step * (extent - 1) for step, extent in steps)
+        self.steps = steps
+        self.count = math.prod(extent for _, extent in steps)  # of elements
+        self.dense = self.end - self.first == self.size * self.count
+
+    def holds(self, addresses: np.ndarray, size: int) -> np.ndarray:
+        """Which of the accesses to ``size`` bytes at ``addresses`` lie in elements, bool."""
+        inside: np.ndarray = (addresses >= self.first) & (addresses + size <= self.end)
+        if self.dense or not inside.any():
+            return inside
+        inside &= self._is_element(addresses) & self._is_element(addresses + size - 1)
+        return inside
+
+    def _is_element(self, addresses: np.ndarray) -> np.ndarray:
+        """Which of ``addresses`` are a byte of an element: elements do not overlap, so the largest step comes first."""
+        rest: np.ndarray = addresses - self.first
+        inside: np.ndarray = np.ones(addresses.shape, dtype=bool)
+        for step, extent in self.steps:
+            index = rest // step
+            inside &= (index >= 0) & (index < extent)
+            rest = rest - index * step
+        inside &= rest < self.size
+        return inside
+
+    def indices(self, addresses: np.ndarray) -> np.ndarray:
+        """The number of the element at each of ``addresses``, which are elements."""
+        rest: np.ndarray = addresses - self.first
+        number: np.ndarray = np.zeros(addresses.shape, dtype=np.int64)
+        for step, extent in self.steps:
+            number = number * extent + rest // step
+            rest = rest % step
+        return number
+
+    def distance(self, address: int) -> int:
+        """Bytes from the nearest end of the memory between the first and the last element; 0 within it."""
+        return max(self.first - address, address - (self.end - 1), 0)
+
+    def place(self, address: int) -> str:
+        """Where ``address`` is, seen from this tensor."""
+        if address < self.first:
+            return f"{-((address - self.first) // self.size)} before the first element of {self.name!r}"
+        if address >= self.end:
+            return f"{(address - self.end) // self.size + 1} behind the last element of {self.name!r}"
+        return f"{(address - self.first) // self.size} behind the first element of {self.name!r}, between its elements"
+
+
+class Accesses:
+    """The accesses of launches that may touch ``operands``, and in each launch what it was given beside them. Each
+    launch may store at most once to each element of the operands named in ``once``. ``undefined_lanes``: a masked load
+    gives NaN where nothing stands for what is masked."""
+
+    def __init__(
+        self, operands: Mapping[str, Tensor], once: Iterable[str] = (), *, undefined_lanes: bool = True
+    ) -> None:
+        self.undefined_lanes = undefined_lanes
+        self._operands = _regions(operands)
+        self._once = [region for region in self._operands if region.name in set(once)]
+        self._regions = self._operands
+        self._programs: list[tuple[int, ...]] = []  # of this launch, the last of which runs
+        self._writers: list[np.ndarray] = []  # the program that stored each element of `once`, by its number
+        self._told: int | None = None  # memory from here on may be known to the launch alone
+        #: What strayed: each line of the kernel once, with the first address.
+        self.strays: dict[tuple[str, str], str] = {}
+
+    def launch(self, arguments: Mapping[str, Any]) -> None:
+        """A launch over ``arguments`` begins. If one of them holds the address of memory that nothing here knows, as
+        the table of a grouped product may, then what lies behind it is not judged."""
+        tensors = {name: getattr(value, "base", value) for name, value in arguments.items()}
+        self._regions = [*self._operands, *_regions(tensors)]
+        self._writers = [np.full(region.count, -1, dtype=np.int64) for region in self._once]
+        self._programs = []
+        self._told = min(_addresses(tensors.values(), self._regions), default=None)
+
+    def program(self, index: tuple[int, ...]) -> None:
+        """The program at ``index`` of the grid begins."""
+        self._programs.append(index)
+
+    def stored(self, pointers: Any, mask: Any) -> None:
+        """Elements at ``pointers`` that the ``mask`` has are stored to. A second store to one of ``once`` is noted."""
+        addresses = np.asarray(pointers).view(np.int64)[np.asarray(mask, dtype=bool)]
+        for region, writers in zip(self._once, self._writers, strict=True):
+            inside = addresses[region.holds(addresses, 1)]
+            if not inside.size:
+                continue
+            elements, counts = np.unique(region.indices(inside), return_counts=True)
+            again = elements[(writers[elements] >= 0) | (counts > 1)]
+            if again.size:
+                before = self._programs[int(writers[again[0]])]  # -1 is the program that runs
+                text = f"program {self._programs[-1]} stores {again.size} elements of {region.name!r} again"
+                self._note("stores again", f"{text}: program {before} has stored element {int(again[0])}")
+            writers[elements] = len(self._programs) - 1
+
+    def judge(self, what: str, pointers: Any, mask: Any, size: int) -> np.ndarray | None:
+        """Which of the accesses to ``size`` bytes each that the ``mask`` has lie outside; None if none does."""
+        wanted = np.asarray(pointers).view(np.int64)
+        some = np.asarray(mask, dtype=bool)
+        addresses = wanted if some.all() else wanted[some]
+        if not addresses.size:
+            return None
+        first, last = int(addresses.min()), int(addresses.max()) + size
+        for region in self._regions:
+            if region.first <= first and last <= region.end and (region.dense or region.holds(addresses, size).all()):
+                return None
+        outside = ~np.logical_or.reduce([region.holds(addresses, size) for region in self._regions])
+        if self._told is not None:
+            outside &= addresses < self._told
+        if not outside.any():
+            return None
+        address, count = int(addresses[outside].flat[0]), int(outside.sum())
+        nearest = min(self._regions, key=lambda region: region.distance(address), default=None)
+        place = "where the launch has no operand" if nearest is None else nearest.place(address)
+        text = f"program {self._programs[-1]} {what} {count} elements outside the operands, one of them {place}"
+        self._note(what, text)
+        whole = np.zeros(wanted.shape, dtype=bool)
+        whole[some] = outside.ravel() if addresses is wanted else outside
+        return whole
+
+    def _note(self, what: str, text: str) -> None:
+        line = _kernel_line()
+        self.strays.setdefault((what, line), f"{line}: {text}")
+
+
+def _regions(tensors: Mapping[str, Any]) -> list[Region]:
+    return [Region(name, value) for name, value in tensors.items() if isinstance(value, Tensor) and value.numel()]
+
+
+def _addresses(values: Iterable[Any], regions: Sequence[Region]) -> list[int]:
+    """What may be addresses in ``values``, numbers and tensors of int64, and lies in none of the ``regions``."""
+    numbers = {value for value in values if isinstance(value, int) and value >= _ADDRESSES}
+    for value in values:
+        if isinstance(value, Tensor) and value.dtype in (torch.int64, torch.uint64):
+            numbers |= {number for number in value.flatten().tolist() if number >= _ADDRESSES}
+    return [number for number in numbers if all(region.distance(number) for region in regions)]
+
+
+def _kernel_line() -> str:
+    """The line of the kernel that accesses memory, as file:line."""
+    frame = sys._getframe(1)
+    triton = str(Path(sys.modules["triton"].__file__ or "").parent)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((triton, *_BETWEEN)):
+        frame = frame.f_back
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+def undefined(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """What no kernel may use, as ``dtype`` is stored: NaN. In integers, which hold bits of bf16 and fp8, too, it is all
+    ones, which in those is NaN."""
+    if dtype.kind in "fb":
+        return np.full(shape, np.nan if dtype.kind == "f" else True, dtype)
+    return np.full(shape, np.frombuffer(b"\xff" * dtype.itemsize, dtype)[0], dtype)
+
+
+def with_undefined_lanes(interpreter: Any) -> Callable[..., Any]:
+    """The replacement for the builder's masked load that gives what is :func:`undefined` where nothing stands for what
+    is masked."""
+    original = interpreter.InterpreterBuilder.create_masked_load
+
+    def create_masked_load(self: Any, ptrs: Any, mask: Any, other: Any, *more: Any, **named: Any) -> Any:
+        if other is None and not mask.data.all():
+            element = ptrs.get_element_ty()
+            lanes = undefined(ptrs.data.shape, np.dtype(interpreter._get_np_dtype(element)))
+            other = interpreter.TensorHandle(lanes, element)
+        return original(self, ptrs, mask, other, *more, **named)
+
+    return create_masked_load
+
+
+def watched(native: Any, accesses: Accesses) -> dict[str, Callable[..., Any]]:
+    """The replacements for the loads, stores and atomics of ``native``, Triton's ``_interpreter``. An access outside
+    the operands is noted and left out; a load there gives what is :func:`undefined`."""
+    load, store, rmw, cas = native.load, native.store, native.atomic_rmw, native.atomic_cas
+
+    def watched_load(pointers: Any, mask: Any, other: Any, dtype: Any) -> Any:
+        outside = accesses.judge("loads", pointers, mask, np.dtype(dtype).itemsize)
+        if outside is None:
+            return load(pointers, mask, other, dtype)
+        loaded = load(pointers, np.asarray(mask) & ~outside, other, dtype)
+        return np.where(outside, undefined(loaded.shape, loaded.dtype), loaded)
+
+    def watched_store(pointers: Any, values: Any, mask: Any) -> Any:
+        outside = accesses.judge("stores", pointers, mask, values.dtype.itemsize)
+        mask = mask if outside is None else np.asarray(mask) & ~outside
+        accesses.stored(pointers, mask)
+        return store(pointers, values, mask)
+
+    def watched_rmw(operation: Any, pointers: Any, values: Any, mask: Any, semantic: Any) -> Any:
+        outside = accesses.judge("changes", pointers, mask, values.dtype.itemsize)
+        mask = mask if outside is None else np.asarray(mask) & ~outside
+        return rmw(operation, pointers, values, mask, semantic)
+
+    def watched_cas(pointers: Any, compared: Any, values: Any, semantic: Any) -> Any:
+        everywhere = np.ones(np.shape(pointers), dtype=bool)
+        outside = accesses.judge("changes", pointers, everywhere, values.dtype.itemsize)
+        return values if outside is not None else cas(pointers, compared, values, semantic)
+
+    return {"load": watched_load, "store": watched_store, "atomic_rmw": watched_rmw, "atomic_cas": watched_cas}
