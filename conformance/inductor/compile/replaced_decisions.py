@@ -280,6 +280,7 @@ def _triton_is_prescreened(notes: Notes) -> list[Patch]:
 
     return [
         (known[0], known[1], caller),
+        (importlib.import_module("torch._inductor.autotune_process"), "get_tuning_process_pool", lambda: None),
         (caller, "info_dict", lambda choice: {"swizzle": str(prescreening.FIRST)}),
         (cache, "__call__", selecting),
         (cache, "make_benchmark_fn", make_benchmark_fn),

@@ -114,6 +114,8 @@ def prescreening(*, times_are_kept: bool = True, **settings: Any) -> Iterator[Pr
         selecting(autotune_local_cache=times_are_kept, **options(**swizzles)) as inner,
         mock.patch.object(known[0], known[1], kernel_class()),
         mock.patch.object(algorithms, "ExternKernelCaller", extern_class()),
+        # processes in which CUTLASS's kernels would be timed
+        mock.patch("torch._inductor.autotune_process.get_tuning_process_pool"),
     ):
         one = Prescreening(inner)
 
