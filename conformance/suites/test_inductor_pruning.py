@@ -9,12 +9,12 @@ import importlib
 import pytest
 
 from conformance.cases.generated_cases import Thin, generated
-from conformance.inductor.checks import prescreening
-from conformance.inductor.checks import pruning as checks
+from conformance.inductor.checks import prescreened_choices
+from conformance.inductor.checks import pruned_choices as checks
 from conformance.inductor.compile.observation import known
 from conformance.inductor.compile.program import Decision
 from conformance.inductor.graphs.operands import dense
-from conformance.inductor.tuning.prescreening import place
+from conformance.inductor.tuning.prescreened_choices import place
 from conformance.judging.case_steps import record
 from conformance.judging.inductor_judge import PINNED_SETTINGS
 from conformance.problems import addmm, mm, scaled_mm
@@ -67,12 +67,12 @@ def test_shared_memory_estimate(inductor, target, table):
 # --- prescreening -----------------------------------------------------------------------------------------------------
 
 RULES = {
-    "two-rounds": prescreening.check_two_rounds,
-    "slow-library": prescreening.check_slow_library,
-    "few-kernels": prescreening.check_one_round,
-    "one-swizzle": lambda: prescreening.check_one_round(12, [2]),
-    "not-wanted": lambda: prescreening.check_one_round(12, wanted=False),
-    "remembered": prescreening.check_remembered,
+    "two-rounds": prescreened_choices.check_two_rounds,
+    "slow-library": prescreened_choices.check_slow_library,
+    "few-kernels": prescreened_choices.check_one_round,
+    "one-swizzle": lambda: prescreened_choices.check_one_round(12, [2]),
+    "not-wanted": lambda: prescreened_choices.check_one_round(12, wanted=False),
+    "remembered": prescreened_choices.check_remembered,
 }
 
 
@@ -94,7 +94,7 @@ def test_prescreened_product(inductor, target):
     fields = {"templates": inductor.choices_of("mm"), "settings": PINNED_SETTINGS}
     fields["decision"] = Decision.TRITON_IS_PRESCREENED
     compiled = inductor.exact("conformance.inductor.graphs.products:mm", operands, target, **fields)
-    inductor.record(prescreening.check_product(compiled.generated))
+    inductor.record(prescreened_choices.check_product(compiled.generated))
 
 
 # --- fusion that would cost more than it saves ------------------------------------------------------------------------

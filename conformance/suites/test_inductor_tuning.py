@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from conformance.cases.generated_cases import generated
-from conformance.inductor.checks import pipelining
+from conformance.inductor.checks import pipelined_tuning
 from conformance.inductor.checks import tuning as checks
 from conformance.inductor.compile.program import Decision, program_of
 from conformance.inductor.graphs.operands import dense
 from conformance.inductor.tuning import child_process, forked_children, max_autotune, tuning_jobs, tuning_processes
-from conformance.inductor.tuning.pipelining import OPTION
-from conformance.inductor.tuning.pipelining import module as pipelining_module
+from conformance.inductor.tuning.pipelined_tuning import OPTION
+from conformance.inductor.tuning.pipelined_tuning import module as pipelined_module
 from conformance.inductor.tuning.tuning_jobs import Job
 from conformance.judging.case_steps import need_device, record
 from conformance.judging.inductor_judge import PINNED_SETTINGS
@@ -185,10 +185,10 @@ def test_kernels_timed_in_processes(harness, recorder, shared_pool, function, dy
 # --- choices that are timed while Inductor goes on --------------------------------------------------------------------
 
 PIPELINED = {
-    "product": pipelining.check_pipelined,
-    "failing-benchmark": pipelining.check_failing_benchmark,
-    "one-does-not-compile": lambda: pipelining.check_failing_compilation(all_of_them=False),
-    "none-compiles": lambda: pipelining.check_failing_compilation(all_of_them=True),
+    "product": pipelined_tuning.check_pipelined,
+    "failing-benchmark": pipelined_tuning.check_failing_benchmark,
+    "one-does-not-compile": lambda: pipelined_tuning.check_failing_compilation(all_of_them=False),
+    "none-compiles": lambda: pipelined_tuning.check_failing_compilation(all_of_them=True),
 }
 
 
@@ -196,7 +196,7 @@ PIPELINED = {
 def test_pipelined_selection(recorder, rule):
     """What is timed in another process while Inductor goes on: when, how often, and what wins. The process and the
     choices are stand-ins. PyTorch's tests only see that a product is right."""
-    if pipelining_module() is None:
+    if pipelined_module() is None:
         detail = f"torch {torch.__version__} has no pipelined autotuning as it is known here"
         recorder.not_applicable(Reason(ReasonCode.CAPABILITY, "pipelined autotuning", detail))
     record(recorder, PIPELINED[rule]())
@@ -212,4 +212,4 @@ def test_pipelined_product(inductor, target):
     usual = inductor.compile(program_of(graph, operands, PINNED_SETTINGS, **fields), target).generated
     fields |= {"settings": {**PINNED_SETTINGS, OPTION: True}, "decision": Decision.SELECTION_IS_PIPELINED}
     compiled = inductor.exact(graph, operands, target, **fields)
-    inductor.record(pipelining.check_product(usual, compiled.generated))
+    inductor.record(pipelined_tuning.check_product(usual, compiled.generated))

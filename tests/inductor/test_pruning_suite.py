@@ -13,8 +13,8 @@ import pytest
 
 from conformance.execution.compilation import Artefact
 from conformance.execution.resources import KernelResources
-from conformance.inductor.checks import prescreening
-from conformance.inductor.checks import pruning as checks
+from conformance.inductor.checks import prescreened_choices
+from conformance.inductor.checks import pruned_choices as checks
 from conformance.inductor.compile import replaced_decisions
 from conformance.inductor.compile.program import Choice, Decision, Failure, Generated, GeneratedKernel, Lowering
 from conformance.records import Verdict
@@ -204,7 +204,7 @@ def test_prescreened_product(notes: Sequence[Sequence[int]], block: int, expecte
         kernels=(GeneratedKernel("k", "template", SOURCE.replace("{}\n    BLOCK_N", f"{block}\n    BLOCK_N")),),
         notes=tuple([f"triton_mm_{n}" for n in numbers] for numbers in notes),
     )
-    assert failed(prescreening.check_product(generated)) == expected
+    assert failed(prescreened_choices.check_product(generated)) == expected
 
 
 # --- fusion -----------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import torch
 
 from conformance.inductor.compile.deviceless import DevicelessUnsupported
 from conformance.inductor.compile.program import Decision, Scheduled
-from conformance.inductor.tuning import pipelining, prescreening
+from conformance.inductor.tuning import pipelined_tuning, prescreened_choices
 from conformance.records import Reason, ReasonCode
 
 #: What a replacement notes while torch compiles; plain data.
@@ -255,7 +255,7 @@ def _triton_is_prescreened(notes: Notes) -> list[Patch]:
     from torch._inductor import config, select_algorithm
 
     algorithms: Any = select_algorithm
-    known = prescreening.place()
+    known = prescreened_choices.place()
     if known is None:
         detail = f"torch {torch.__version__} has no choices of CUTLASS's, which are what it prescreens"
         raise DevicelessUnsupported(Reason(ReasonCode.CAPABILITY, "prescreening", detail))
@@ -281,10 +281,12 @@ def _triton_is_prescreened(notes: Notes) -> list[Patch]:
     return [
         (known[0], known[1], caller),
         (importlib.import_module("torch._inductor.autotune_process"), "get_tuning_process_pool", lambda: None),
-        (caller, "info_dict", lambda choice: {"swizzle": str(prescreening.FIRST)}),
+        (caller, "info_dict", lambda choice: {"swizzle": str(prescreened_choices.FIRST)}),
         (cache, "__call__", selecting),
         (cache, "make_benchmark_fn", make_benchmark_fn),
-        config.patch(prescreening.options(cutlass_prescreening=True, cutlass_max_profiling_swizzle_options=[1, 2])),
+        config.patch(
+            prescreened_choices.options(cutlass_prescreening=True, cutlass_max_profiling_swizzle_options=[1, 2])
+        ),
     ]
 
 
@@ -345,7 +347,7 @@ def _layouts_are_watched(notes: Notes) -> list[Patch]:
 @contextmanager
 def _pool_of_one(notes: Notes) -> Iterator[None]:
     """A stand-in for the process that times choices. Notes the names of those that are submitted to it."""
-    known = pipelining.module()
+    known = pipelined_tuning.module()
     start = known.AsyncAutotuner.start
 
     def starting(choices: list[Any], *arguments: Any) -> None:
@@ -353,7 +355,7 @@ def _pool_of_one(notes: Notes) -> Iterator[None]:
         start(choices, *arguments)
 
     with (
-        pipelining.pool_in_place(lambda place: 1.0 / (1 + place)) as pool,
+        pipelined_tuning.pool_in_place(lambda place: 1.0 / (1 + place)) as pool,
         mock.patch.object(known.AsyncAutotuner, "start", starting),
     ):
         pool.gate.set()
@@ -362,9 +364,9 @@ def _pool_of_one(notes: Notes) -> Iterator[None]:
 
 def _selection_is_pipelined(notes: Notes) -> list[Patch]:
     """Choices are timed by a stand-in for the process of pipelined autotuning: the last one is the fastest."""
-    if pipelining.module() is None:
+    if pipelined_tuning.module() is None:
         detail = f"torch {torch.__version__} has no pipelined autotuning as it is known here"
-        raise DevicelessUnsupported(Reason(ReasonCode.CAPABILITY, pipelining.OPTION, detail))
+        raise DevicelessUnsupported(Reason(ReasonCode.CAPABILITY, pipelined_tuning.OPTION, detail))
     return [_pool_of_one(notes)]
 
 

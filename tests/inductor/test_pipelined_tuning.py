@@ -9,13 +9,13 @@ from unittest import mock
 
 import pytest
 
-from conformance.inductor.checks import pipelining as checks
+from conformance.inductor.checks import pipelined_tuning as checks
 from conformance.inductor.compile.program import Choice, Generated, GeneratedKernel, Lowering
-from conformance.inductor.tuning import pipelining
+from conformance.inductor.tuning import pipelined_tuning
 from conformance.records import Verdict
 from tests.inductor.planted_code import failed
 
-AUTOTUNER = pipelining.module().AsyncAutotuner
+AUTOTUNER = pipelined_tuning.module().AsyncAutotuner
 START, RESULTS = AUTOTUNER.start, AUTOTUNER.get_results
 
 

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from conformance.inductor.tuning.prescreening import extern_class
+from conformance.inductor.tuning.prescreened_choices import extern_class
 from conformance.inductor.tuning.stand_ins import Selecting, selecting
 
 OPTION = "pipeline_max_autotune_gemm"

@@ -7,7 +7,7 @@ from typing import Any
 
 from conformance.inductor.compile.program import Generated
 from conformance.inductor.replay.pinned_programs import config_of, described_config
-from conformance.inductor.tuning.pipelining import Pipelined, pipelined
+from conformance.inductor.tuning.pipelined_tuning import Pipelined, pipelined
 from conformance.records import Verdict
 
 

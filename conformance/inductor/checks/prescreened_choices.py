@@ -8,7 +8,7 @@ from typing import Any
 
 from conformance.inductor.compile.program import Generated
 from conformance.inductor.replay.pinned_programs import config_of, described_config
-from conformance.inductor.tuning.prescreening import FIRST, KEPT, LEAST, SWIZZLES, prescreening
+from conformance.inductor.tuning.prescreened_choices import FIRST, KEPT, LEAST, SWIZZLES, prescreening
 from conformance.records import Verdict
 
 
