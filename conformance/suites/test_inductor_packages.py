@@ -16,7 +16,8 @@ from conformance.inductor.graphs.operands import dense
 from conformance.inductor.replay.exact import values_of
 
 GRAPHS = "conformance.inductor.graphs.products"
-OPERATIONS, DTYPES = Thin(["mm", "addmm", "bmm"], quick=0), Thin(["fp32", "bf16", "fp16"], quick=0)
+#: A case takes some 20 s of a processor, so the default tier has one of each test.
+OPERATIONS, DTYPES = Thin(["mm", "addmm", "bmm"], 0, 1), Thin(["fp32", "bf16", "fp16"], 0, 1)
 #: Who computes the product: a C++ kernel that Inductor writes, which needs a constant operand, or the library. Which
 #: vector instructions the processor has is found by compiling programs, and the library's calls have no use for any.
 SETTINGS = {
@@ -70,7 +71,7 @@ def judge_package(inductor, cpp, operation, kernels, folder):
 
 
 @pytest.mark.slow(40)
-@generated(vendors=(), sampled=True, operation=OPERATIONS, dtype=DTYPES, kernels=Thin(["cpp", "library"], quick=0))
+@generated(vendors=(), sampled=True, operation=OPERATIONS, dtype=DTYPES, kernels=Thin(["cpp", "library"], 0, 1))
 def test_package_on_the_cpu(inductor, tmp_path, operation, dtype, kernels):
     """A package of C++ kernels, or of calls of the library."""
     cpp = cpp_program(inductor, operation, dtype, kernels)
@@ -78,9 +79,7 @@ def test_package_on_the_cpu(inductor, tmp_path, operation, dtype, kernels):
 
 
 @pytest.mark.slow(60)
-@generated(
-    vendors=("nvidia",), sampled=True, operation=Thin(OPERATIONS.values, quick=0, default=1), dtype=["fp16", "bf16"]
-)
+@generated(vendors=("nvidia",), sampled=True, operation=OPERATIONS, dtype=Thin(["fp16", "bf16"], 0, 1))
 def test_package_on_a_device(inductor, target, tmp_path, operation, dtype):
     """A package of Triton kernels, which holds their binaries."""
     inductor.need_device("a package of kernels, which are loaded", target)
@@ -90,7 +89,7 @@ def test_package_on_a_device(inductor, target, tmp_path, operation, dtype):
 
 
 @pytest.mark.slow(50)
-@generated(vendors=(), damage=Thin(["incomplete", "altered"], quick=0))
+@generated(vendors=(), damage=Thin(["incomplete", "altered"], 0, 1))
 def test_damaged_package(inductor, tmp_path, damage):
     """A package of which a part is missing, or a bit of a constant has changed, so that the checksum of its file is
     wrong: it is refused with an error and ends no process."""
