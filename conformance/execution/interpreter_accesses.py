@@ -97,7 +97,7 @@ class Accesses:
         self._once = [region for region in self._operands if region.name in set(once)]
         self._regions = self._operands
         self._programs: list[tuple[int, ...]] = []  # of this launch, the last of which runs
-        self._writers: list[np.ndarray] = []  # the program that stored each element of `once`, by its number
+        self._writers: list[np.ndarray] = []  # which program stored each element of `once`, from 1; 0: none has
         self._told: int | None = None  # memory from here on may be known to the launch alone
         #: What strayed: each line of the kernel once, with the first address.
         self.strays: dict[tuple[str, str], str] = {}
@@ -107,7 +107,7 @@ class Accesses:
         the table of a grouped product may, then what lies behind it is not judged."""
         tensors = {name: getattr(value, "base", value) for name, value in arguments.items()}
         self._regions = [*self._operands, *_regions(tensors)]
-        self._writers = [np.full(region.count, -1, dtype=np.int64) for region in self._once]
+        self._writers = [np.zeros(region.count, dtype=np.int32) for region in self._once]
         self._programs = []
         self._told = min(_addresses(tensors.values(), self._regions), default=None)
 
@@ -123,12 +123,12 @@ class Accesses:
             if not inside.size:
                 continue
             elements, counts = np.unique(region.indices(inside), return_counts=True)
-            again = elements[(writers[elements] >= 0) | (counts > 1)]
+            again = elements[(writers[elements] > 0) | (counts > 1)]
             if again.size:
-                before = self._programs[int(writers[again[0]])]  # -1 is the program that runs
+                before = self._programs[int(writers[again[0]]) - 1]  # the last is the program that runs
                 text = f"program {self._programs[-1]} stores {again.size} elements of {region.name!r} again"
                 self._note("stores again", f"{text}: program {before} has stored element {int(again[0])}")
-            writers[elements] = len(self._programs) - 1
+            writers[elements] = len(self._programs)
 
     def judge(self, what: str, pointers: Any, mask: Any, size: int) -> np.ndarray | None:
         """Which of the accesses to ``size`` bytes each that the ``mask`` has lie outside; None if none does."""

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conformance.execution.observation import Executor
+from conformance.execution.observation import Executor, watching
 from conformance.heuristics.configs import Config
 from conformance.kernels.kernel import Kernel
 from conformance.numerics.rounding import bits, round_to
@@ -74,9 +74,14 @@ def window_of(
     windows = [_window(tile, problem, config) for tile in chosen]
     for rows, columns in windows:
         out[rows, columns] = float("nan")
-    ran = executor.run(kernel.launch(plan, {"a": a, "b": b, "out": out}), programs=chosen)
+    tensors = {"a": a, "b": b, "out": out}
+    with watching(executor, tensors) as accesses:
+        ran = executor.run(kernel.launch(plan, tensors), programs=chosen)
     text = f"grid {ran.grid}, {ran.programs} programs of it"
     verdicts = [Verdict(str(Check(CheckKind.GRID)), ran.grid == plan.grid == (tiles,), text)]
+    if accesses is not None:
+        strays = "; ".join(accesses.strays.values())
+        verdicts.append(Verdict(str(Check(CheckKind.MEMORY)), not strays, strays or "no access outside the operands"))
     for tile, (rows, columns) in zip(chosen, windows, strict=True):
         same = torch.equal(bits(out[rows, columns] + 0), bits(_expected(problem, a[rows], b[:, columns]) + 0))
         text = f"rows {rows.start}.., columns {columns.start}.."

@@ -20,10 +20,10 @@ OPTION = "pipeline_max_autotune_gemm"
 
 def module() -> Any:
     """Torch's module of pipelined autotuning; None for a torch without what is replaced here."""
-    found = importlib.import_module("torch._inductor.autotune_process")
+    loaded = importlib.import_module("torch._inductor.autotune_process")
     names = "AutotuneProcessPool", "AsyncAutotuner", "PrecompileThreadPool", "run_autotune_in_subprocess"
-    known = all(hasattr(found, name) for name in names)
-    return found if known and hasattr(found.AsyncAutotuner, "choice_hash_to_future") else None
+    known = all(hasattr(loaded, name) for name in names)
+    return loaded if known and hasattr(loaded.AsyncAutotuner, "choice_hash_to_future") else None
 
 
 class Pool:
