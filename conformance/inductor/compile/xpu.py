@@ -24,7 +24,7 @@ from conformance.targets import KIB, Target
 #: c10::DeviceType of xpu.
 XPU = 12
 
-#: What ``torch.xpu.get_device_properties`` says of one stack of a Data Center GPU Max 1550.
+#: What ``torch.xpu.get_device_properties`` is assumed to say of one stack of a Data Center GPU Max 1550.
 FACTS = SimpleNamespace(
     name="Intel(R) Data Center GPU Max 1550",
     gpu_subslice_count=64,
