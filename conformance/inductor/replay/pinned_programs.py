@@ -173,8 +173,8 @@ class CallExecutor:
         self._out = out
 
     def watching(self, operands: Mapping[str, Tensor], **rules: Any) -> AbstractContextManager[Any]:
-        """The accesses of the module's kernels. Lanes that a mask leaves undefined are zero, as on the devices of
-        today: the backward of flex attention multiplies those behind the last query by zero."""
+        """The accesses of the module's kernels. Lanes that a mask leaves undefined stay zero: the backward of flex
+        attention multiplies those behind the last query by zero."""
         return watching(self._executor, operands, **rules, undefined_lanes=False)
 
     def run(self, launch: Any, programs: Sequence[int] | None = None, *, observe: bool = False) -> Ran:
