@@ -44,9 +44,9 @@ class Case:
 class Fault:
     """``cause``: text that the diagnosis must name ("" where the data cannot prove a cause). ``memory``: only checks
     of memory can see it. ``equivalent``: why the changed source computes the same in every case, so that it must pass.
-    ``device_only``: the interpreter has not the arithmetic or the instruction that the fault is about. ``reads_only``:
-    it reads where nothing may be read, and computes the same; the interpreter alone tells. ``defect``: this Triton
-    fails the unchanged kernel, too, or has not what it calls, so that nothing can be learnt."""
+    ``device_only``: the interpreter has not the arithmetic or the instruction that the fault is about. ``watch_only``:
+    the numbers stay right, and only the interpreter's watch over addresses tells. ``defect``: this Triton fails the
+    unchanged kernel, too, or has not what it calls, so that nothing can be learnt."""
 
     name: str
     edits: Edit | tuple[Edit, ...]
@@ -55,13 +55,13 @@ class Fault:
     memory: bool = False
     equivalent: str = ""
     device_only: bool = False
-    reads_only: bool = False
+    watch_only: bool = False
     defect: bool = False
     group: str = ""
 
     def runs(self, device: bool) -> bool:
         """Whether it can be run on the device, or in the interpreter."""
-        here = self.case.target is None and not self.reads_only if device else not self.device_only
+        here = self.case.target is None and not self.watch_only if device else not self.device_only
         return here and not self.defect
 
 

@@ -94,7 +94,7 @@ _INTEGER = (
         "mask=b_mask & inside[:, None]",
         "mask=b_mask",  # the masked columns of A are 0, and 0 times any integer is 0
         memory=True,
-        reads_only=True,
+        watch_only=True,
     ),
     fault("int_block_k", INT, LOOPS, "rk = k * BLOCK_K +", "rk = k * (BLOCK_K - 1) +"),
     fault("int_columns", INT, INTEGER, "rn = tile_n * BLOCK_N", "rn = tile_m * BLOCK_N"),

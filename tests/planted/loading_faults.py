@@ -66,7 +66,7 @@ TAIL = grouped(
         Edit(TILES, "a_mask = (rm < M)", "a_mask = (rm >= 0)"),
         on.MM,  # rows of A past the edge only reach rows of C past the edge, which the store masks
         memory=True,
-        reads_only=True,
+        watch_only=True,
     ),
 )
 
@@ -108,6 +108,13 @@ TILING = grouped(
         _first_k("k * BLOCK_K + tl.where((k == 1) & (first_m * first_n > 0), K, 0)"),
         on.TMA,
         "k-block 1 of 3 (BLOCK_K=16) is skipped",
+    ),
+    Fault(
+        "tma_every_tile_twice",
+        Edit(PERSISTENT, "tl.program_id(0), tiles, tl.num_programs(0), flatten", "0, tiles, 1, flatten"),
+        on.TMA,  # each program computes every tile
+        memory=True,
+        watch_only=True,
     ),
     Fault("acc_not_reset", _SUM_CARRIED, on.TMA, "the accumulator was not reset"),
     Fault(

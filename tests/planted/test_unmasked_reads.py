@@ -9,8 +9,8 @@ from tests.kernels.interpreter_runs import in_interpreter
 
 #: A case of each kernel and problem runs at most so often for one load.
 TRIES = 4
-#: Loads that no case of the planted faults reaches. With one more line here the kernels' cases have lost something.
-UNREACHED = 16
+#: Loads that no case of the planted faults reaches: of whole blocks of K, of documents backward, and the like.
+UNREACHED = 14
 
 
 @dataclass(frozen=True)
@@ -112,5 +112,5 @@ def test_each_load_without_its_mask_is_told():
     unchanged, told = in_interpreter(results)
     assert unchanged == []
     assert [name for name, text in told.items() if not text] == []
-    assert len([name for name, text in told.items() if text == "unreached"]) <= UNREACHED
-    assert len(told) > 40
+    assert len([name for name, text in told.items() if text == "unreached"]) == UNREACHED
+    assert len(told) == len(masked_loads())
