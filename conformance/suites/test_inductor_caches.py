@@ -113,6 +113,15 @@ def test_key_of_generated_template(recorder):
     record(recorder, checks.check_key(GeneratedCodeCache().make_key, TritonTemplate.generate_and_load))
 
 
+def test_options_in_generated_templates(recorder):
+    """A template whose text differs because an option does has another key: it is not taken from the cache when the
+    same product is compiled again with the other value."""
+    from torch._inductor.codegen.triton import TritonKernel
+    from torch._inductor.select_algorithm import GeneratedCodeCache
+
+    record(recorder, checks.check_options(GeneratedCodeCache().make_key, TritonKernel.inductor_meta_common))
+
+
 # --- times of choices -------------------------------------------------------------------------------------------------
 
 

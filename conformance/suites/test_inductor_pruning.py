@@ -11,7 +11,7 @@ import pytest
 from conformance.cases.generated_cases import Thin, generated
 from conformance.inductor.checks import prescreened_choices
 from conformance.inductor.checks import pruned_choices as checks
-from conformance.inductor.compile.observation import known
+from conformance.inductor.compile.observation import unmeasured_fusion
 from conformance.inductor.compile.program import Decision
 from conformance.inductor.graphs.operands import dense
 from conformance.inductor.tuning.prescreened_choices import place
@@ -117,14 +117,9 @@ def test_fusion_by_registers(inductor, target, kernel, most):
     operands = [dense("a", 40, 64, dtype="fp16"), dense("b", 64, 48, dtype="fp16")]
     decision, fused = FUSIONS[kernel]
     fields = {"templates": inductor.choices_of("mm"), "descriptions": r"\bnum_warps=[48]\b", "decision": decision}
-    fields["settings"] = {**PINNED_SETTINGS, MOST: most, **unmeasured()}
+    fields["settings"] = {**PINNED_SETTINGS, MOST: most, **unmeasured_fusion()}
     compiled = inductor.exact("conformance.inductor.graphs.choices:relu_mm", operands, target, **fields)
     inductor.record(checks.check_fusion(compiled.generated, fused=fused, asked=most))
-
-
-def unmeasured():
-    """The option that has Inductor not measure a fusion, by the names that torch has had for it."""
-    return known(dict.fromkeys(("benchmark_epilogue_fusion", "benchmark_template_fusion"), False))
 
 
 def test_rules_of_fusion(recorder):

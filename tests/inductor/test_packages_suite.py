@@ -4,7 +4,9 @@ in its kernels, and in the process that loads it."""
 from __future__ import annotations
 
 import json
+import shutil
 import signal
+import subprocess
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -120,6 +122,34 @@ def archive(tmp_path: Path, **changed: Any) -> Path:
 def test_content(tmp_path: Path, changed: dict[str, Any], expected: list[str]) -> None:
     product, files = suite.PRODUCTS["cpp"]
     assert failed(checks.check_content(archive(tmp_path, **changed), "cpu", product, files)) == expected
+
+
+@pytest.mark.parametrize(
+    ("library", "loadable"),
+    [
+        (None, True),
+        (checks.ELF, False),
+        (checks.ELF + b"\0libstdc++.so.6\0", True),
+        (checks.ELF + b"libc++.so.1", True),
+    ],
+)
+def test_static_standard_library(tmp_path: Path, library: bytes | None, loadable: bool) -> None:
+    reason = checks.static_standard_library(archive(tmp_path, library=library))
+    assert (reason is None) is loadable
+
+
+@pytest.mark.parametrize(("flags", "loadable"), [([], True), (["-static-libstdc++"], False)])
+def test_static_standard_library_of_a_compiler(tmp_path: Path, flags: list[str], loadable: bool) -> None:
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("there is no g++ here")
+    (tmp_path / "a.cpp").write_text(
+        "#include <regex>\nbool a(const char *s) { return std::regex_match(s, std::regex(s)); }\n"
+    )
+    command = [compiler, "-shared", "-fPIC", *flags, "a.cpp", "-o", "a.so"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    reason = checks.static_standard_library(archive(tmp_path, library=(tmp_path / "a.so").read_bytes()))
+    assert (reason is None) is loadable
 
 
 def test_a_package_of_triton_kernels_holds_binaries(tmp_path: Path) -> None:

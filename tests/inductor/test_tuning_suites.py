@@ -503,6 +503,22 @@ def test_key_fault(change: dict[str, Any], generate: Any, expected: list[str]) -
     assert failed(caches.check_key(key_maker(lambda arguments: arguments | change), generate)) == expected
 
 
+def options() -> tuple[Any, ...]:
+    """What a template's text may hold."""
+    from torch._inductor import config
+
+    return config.max_autotune, config.triton.store_cubin
+
+
+def test_options_outside_the_key() -> None:
+    usual = GeneratedCodeCache().make_key
+    with_options = functools.wraps(usual)(lambda **arguments: f"{usual(**arguments)} {options()}")
+    assert failed(caches.check_options(with_options, options)) == []
+    wanted = [f"distinct/{option}" for option in caches.OPTIONS_IN_THE_TEXT]
+    assert failed(caches.check_options(functools.wraps(usual)(lambda **arguments: "one"), options)) == wanted
+    assert failed(caches.check_options(usual, lambda: "the same text")) == []
+
+
 def generate_confused(program: Program, target: Target) -> Generated:
     """In a compile process: what is generated with a cache that takes every template for the same."""
     with key_is_constant():

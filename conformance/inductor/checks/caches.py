@@ -93,16 +93,56 @@ NOT_KEPT: dict[str, list[Any]] = {"subgraphs": [[]], "workspace_arg": ["a worksp
 NO_PART = ("self", "epilogue_fn", "generate_with_caching")
 
 
+#: Options whose values are in the text of every template.
+OPTIONS_IN_THE_TEXT = ("max_autotune", "triton.store_cubin")
+
+
+#: The part of the text that asks for a device.
+BACKEND_HASH = "torch.utils._triton.triton_hash_with_backend"
+
+
+def _taken(make_key: Callable[..., Any]) -> set[str]:
+    """The arguments of a key."""
+    return set(inspect.signature(make_key).parameters) - {"self"}
+
+
+def _varied(taken: set[str]) -> dict[str, list[Any]]:
+    """Values of each argument that is in the key, those that are not listed here among them."""
+    unlisted = taken - set(KEY_VALUES) - set(NOT_KEPT) - set(NO_PART)
+    return KEY_VALUES | {name: ["one", "another"] for name in sorted(unlisted)}
+
+
+def _usual_arguments(make_key: Callable[..., Any]) -> dict[str, Any]:
+    """Arguments with which ``make_key`` makes a key: the first value of each."""
+    taken = _taken(make_key)
+    usual = {name: values[0] for name, values in _varied(taken).items()} | dict.fromkeys(NOT_KEPT)
+    usual |= {"epilogue_fn_hash": KEY_VALUES["epilogue_fn_hash"][0]}
+    return {name: value for name, value in usual.items() if name in taken} | {"epilogue_fn": len}
+
+
+def check_options(make_key: Callable[..., Any], in_text: Callable[[], Any]) -> list[Verdict]:
+    """An option whose value is in a template's text changes the template's key. ``in_text`` returns that part of the
+    text."""
+    from torch._inductor import config
+
+    arguments, verdicts = _usual_arguments(make_key), []
+    for option in OPTIONS_IN_THE_TEXT:
+        texts, keys = set(), set()
+        for value in (False, True):
+            with config.patch({option: value}), mock.patch(BACKEND_HASH, return_value="any backend"):
+                texts.add(repr(in_text()))
+                keys.add(make_key(**arguments))
+        text = f"{len(keys)} keys of {len(texts)} texts"
+        verdicts.append(Verdict(f"distinct/{option}", len(texts) == 1 or len(keys) == len(texts), text))
+    return verdicts
+
+
 def check_key(make_key: Callable[..., Any], generating: Callable[..., Any]) -> list[Verdict]:
     """Every argument of a template's generation that may change its code changes its key; some have no key."""
-    taken = set(inspect.signature(make_key).parameters) - {"self"}
+    taken = _taken(make_key)
     needed = set(inspect.signature(generating).parameters) - set(NO_PART)
-    unlisted = taken - set(KEY_VALUES) - set(NOT_KEPT) - set(NO_PART)
-    varied = KEY_VALUES | {name: ["one", "another"] for name in sorted(unlisted)}
-    base: dict[str, Any] = {name: values[0] for name, values in varied.items()} | dict.fromkeys(
-        ("subgraphs", "workspace_arg")
-    )
-    base = {name: value for name, value in base.items() if name in taken} | {"epilogue_fn": len}
+    varied = _varied(taken)
+    base = _usual_arguments(make_key)
 
     def key(**changes: Any) -> Any:
         return make_key(**(base | changes))

@@ -80,6 +80,7 @@ def compiling(program: Program, options: Mapping[str, Any]) -> Iterator[Compilat
     with ExitStack() as stack:
         log = CompilationLog(notes=stack.enter_context(replacing(program.decision)))
         stack.enter_context(_caches())
+        _forget_templates()
         torch._dynamo.reset()
         torch._dynamo.utils.counters.clear()
         stack.enter_context(configured(options))
@@ -133,6 +134,11 @@ def known(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if has_option(name)}
 
 
+def unmeasured_fusion() -> dict[str, Any]:
+    """The option by which Inductor does not measure whether to fuse, by the names that torch has had for it."""
+    return known(dict.fromkeys(("benchmark_epilogue_fusion", "benchmark_template_fusion"), False))
+
+
 def has_option(name: str) -> bool:
     """Whether the installed torch has the option ``name`` of torch._inductor.config."""
     from torch._inductor import config
@@ -160,6 +166,16 @@ def _caches() -> Iterator[None]:
         mock.patch.dict(os.environ, TRITON_CACHE_DIR=knobs.cache.dir, TORCHINDUCTOR_CACHE_DIR=folder),
     ):
         yield
+
+
+def _forget_templates() -> None:
+    """Empties Inductor's cache of generated templates, whose text depends on options that are not in its key."""
+    from torch._inductor.select_algorithm import TritonTemplate
+
+    for template in TritonTemplate.all_templates.values():
+        cache = getattr(template, "_generated_code_cache", None)  # from torch 2.9 on
+        if cache is not None:
+            cache.cache_clear()
 
 
 @contextmanager
