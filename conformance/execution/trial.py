@@ -22,8 +22,10 @@ from conformance.execution.fill_groups import (
 )
 from conformance.execution.observation import Executor, Ran, watching
 from conformance.execution.output_tiles import output_tiles
+from conformance.execution.page_edges import Edge, NoEdge, PageEdges
 from conformance.execution.transfers import moved, read_together
 from conformance.heuristics.configs import Config
+from conformance.inputs.fill_set import fill_set
 from conformance.inputs.fills import Fill, applicable_fills
 from conformance.inputs.guarded_batch import GuardedBatch
 from conformance.inputs.guarded_memory import GuardedTensor, stored_values
@@ -38,6 +40,12 @@ from conformance.records import Check, CheckKind, ExecutorName, Verdict
 
 #: Each fill runs once per pattern, which chooses the operands' poison and the outputs' sentinel.
 PATTERNS = (0, 1)
+
+#: How what comes and goes may be as the author of a kernel meant it.
+UNLESS_DECLARED = (
+    "a kernel that rounds sums in an order that nothing fixes, as unordered fp32 atomics do, must say "
+    "deterministic=False in its contract"
+)
 
 #: What makes the launch over tensors by name, for the executor.
 Launcher = Callable[[Mapping[str, Tensor]], Any]
@@ -57,7 +65,8 @@ class Trial:
 
     ``complete``: every fill that the problem has under the contract was judged. ``tiles``: how many tiles the output
     has in each direction (see :func:`output_tiles`). ``grid`` is the one that ran, ``outputs`` the dense first output
-    of each fill, on the CPU.
+    of each fill, on the CPU. ``at_edges`` names the fill that also ran with its operands at the edges of mapped memory,
+    or says why none did; empty where no memory can be mapped so, as in the interpreter.
     """
 
     plan: Plan
@@ -70,11 +79,18 @@ class Trial:
     outputs: dict[str, Tensor] = field(default_factory=dict)
     diagnosis: str = ""
     compiled: object = None
+    at_edges: str = ""
 
     @functools.cached_property
     def digests(self) -> dict[str, str]:
-        """SHA-256 of the bits of each fill's first output: equal ones are the same numbers on another stack."""
-        return {name: hashlib.sha256(bits(out).numpy().tobytes()).hexdigest() for name, out in self.outputs.items()}
+        """SHA-256 of the bits of each fill's first output: equal ones are the same numbers on another stack. Fills in
+        which the contract promises no equal bits have none."""
+        exact = {kind.name for kind in fill_set(self.plan.problem).kinds if kind.exact}
+        return {
+            name: hashlib.sha256(bits(out).numpy().tobytes()).hexdigest()
+            for name, out in self.outputs.items()
+            if self.contract.deterministic or name in exact
+        }
 
     @property
     def passed(self) -> bool:
@@ -168,6 +184,8 @@ def trial(
             group = kept_group(problem, contract, seed, chosen[first : first + fitting], executor.device)
             _try_together(result, launcher, group, executor, compare=compare)
     else:
+        if executor.on_device:
+            result.at_edges = "none: the operands are too large for fills to run together"
         for fill in fills_for(problem, contract, seed, chosen):
             _try_alone(result, launcher, fill, executor)
     if not any(Check.parse(verdict.check).kind is CheckKind.MEMORY for verdict in result.verdicts):
@@ -207,7 +225,16 @@ def _try_together(result: Trial, launcher: Launcher, group: FillGroup, executor:
         for pattern in PATTERNS:
             observe = result.grid is None and pattern == PATTERNS[-1]
             result.saw(start(launcher(batch.views(number, pattern)), observe=observe))
-    for number, (fill, seen) in enumerate(zip(group.fills, read_judgements(problem, group, batch), strict=True)):
+    repeats = [_must_repeat(result.contract, fill) for fill in group.fills]
+    others = _run_at_edges(result, launcher, group, batch, executor, repeats)
+    seen_of = read_judgements(problem, group, batch, repeats, others)
+    for number, (fill, seen) in enumerate(zip(group.fills, seen_of, strict=True)):
+        if not seen.same_at_edges:
+            text = (
+                "the output of a run with operands at unmapped pages has other bits than in guarded memory: what the "
+                f"kernel computes depends on where its operands lie, or is not deterministic; {UNLESS_DECLARED}"
+            )
+            result.verdicts.append(Verdict(str(Check(CheckKind.REPEAT, fill.name)), False, text))
         right = _right_verdicts(result, fill, seen)
         if seen.right:
             result.verdicts += right
@@ -222,6 +249,51 @@ def _try_together(result: Trial, launcher: Launcher, group: FillGroup, executor:
             result.diagnosis = again.diagnosis
         if compare:
             _check_agreement(again, fill, seen, right)
+
+
+def _must_repeat(contract: Contract, fill: Fill) -> bool:
+    """Whether all runs of ``fill`` must agree bit by bit."""
+    return contract.deterministic or fill.method == "exact"
+
+
+def _run_at_edges(
+    result: Trial,
+    launcher: Launcher,
+    group: FillGroup,
+    batch: GuardedBatch,
+    executor: Executor,
+    repeats: Sequence[bool],
+) -> Tensor:
+    """Runs one fill of the trial's first group at either edge of mapped memory; of which fills of ``group`` the output
+    then has other bits than in ``batch``, bool (fills,). The result says which fill it was, or why there is none.
+
+    The runs come last: what reads or writes past an edge is told by an error of the device, after which it says
+    nothing more.
+    """
+    others = torch.zeros(len(group.fills), dtype=torch.bool, device=executor.device)
+    edges: PageEdges | NoEdge | None = getattr(executor, "page_edges", None)
+    if edges is None or result.at_edges:
+        return others
+    number = edge_fill(group.fills)
+    try:
+        if isinstance(edges, NoEdge):
+            raise edges
+        placed = batch.views(number, PATTERNS[0])
+        for edge in Edge:
+            views = edges.views(result.plan.problem, placed, edge)
+            starter(executor)(launcher(views))
+            for output in result.plan.problem.outputs if repeats[number] else ():
+                others[number].logical_or_((bits(views[output.name]) != bits(placed[output.name])).any())
+    except NoEdge as error:
+        result.at_edges = f"none: {error}"
+    else:
+        result.at_edges = group.fills[number].name
+    return others
+
+
+def edge_fill(fills: Sequence[Fill]) -> int:
+    """The number of the fill that runs at the edges: the first exact one, whose bits every contract promises."""
+    return next((number for number, fill in enumerate(fills) if fill.method == "exact"), 0)
 
 
 def _judge_in_batch(result: Trial, fill: Fill, batch: GuardedBatch, number: int) -> None:
@@ -281,12 +353,12 @@ def _judge_output(result: Trial, fill: Fill, output: Operand, outputs: list[Tens
         block = (config.block_m, config.block_n) if isinstance(config, Config) else (64, 64)
         figures["tiles"] = wrong_tiles(worst.bad, block)
     result.verdicts.append(_numerics_verdict(problem, fill, output, worst, **figures))
-    if not torch.equal(bits(outputs[0]), bits(outputs[1])):
+    if _must_repeat(contract, fill) and not torch.equal(bits(outputs[0]), bits(outputs[1])):
         differ = (bits(outputs[0]) != bits(outputs[1])).nonzero()
         text = (
             f"two runs with different poison around the operands differ in {len(differ)} elements, first "
             f"{differ[0].tolist()}: an element was not written, memory outside an operand was read, or the kernel is "
-            f"not deterministic"
+            f"not deterministic; {UNLESS_DECLARED}"
         )
         result.verdicts.append(Verdict(str(Check(CheckKind.REPEAT, _name(problem, fill, output))), False, text))
     config = result.plan.config

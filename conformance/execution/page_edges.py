@@ -1,0 +1,161 @@
+"""Operands at the edges of mapped device memory: a launch that reads or writes beside one ends in an error.
+
+Guarded memory shows a read outside an operand only if what was read reaches an output, and only up to the guards. Here
+the access itself is the fault, whatever becomes of the value. A fault costs the process its device, so
+:mod:`conformance.execution.fault_search` looks for the operand in another one.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from conformance.execution.virtual_memory import Region, Unmappable, VirtualMemory
+from conformance.inputs.guarded_memory import SENTINEL, distinct
+from conformance.numerics.rounding import bits
+from conformance.problems import DTYPES, Operand, Problem, itemsize
+
+#: Bytes to whose multiples the first element keeps its distance: code is compiled for pointers with or without this
+#: alignment, and descriptors need it. So up to 15 mapped bytes may lie between an operand and the edge.
+ALIGNMENT = 16
+#: Bytes that a process maps for regions at most. Operands that need more have no edge.
+LIMIT = 128 << 20
+
+
+class Edge(str, Enum):
+    """Which unmapped page an operand touches: the one behind its last element, or the one before its first."""
+
+    END = "behind the last element"
+    BEGIN = "before the first element"
+
+
+class NoEdge(Exception):
+    """Operands cannot lie at the edge of mapped memory; the message says why."""
+
+
+class Memory(Protocol):
+    """What maps regions, as :class:`VirtualMemory` does."""
+
+    def region(self, size: int) -> Region: ...
+
+
+def start(operand: Operand, begin: int, end: int, edge: Edge) -> int:
+    """The address of the first element of ``operand`` at this ``edge`` of the mapped bytes from ``begin``, a multiple
+    of 16, to ``end``. It is as far from a multiple of 16 as the operand's layout asks."""
+    size = itemsize(operand.dtype)
+    lead = operand.offset * size % ALIGNMENT
+    if edge is Edge.BEGIN:
+        return begin + lead
+    latest = end - operand.span * size
+    return latest - (latest - lead) % ALIGNMENT
+
+
+def slack(operand: Operand, edge: Edge) -> int:
+    """Mapped bytes between ``operand`` and the edge, 0 to 15: an access that stays in them is no fault."""
+    far = 1 << 40  # any two multiples of 16 far enough apart
+    first = start(operand, 0, far, edge)
+    return first if edge is Edge.BEGIN else far - (first + operand.span * itemsize(operand.dtype))
+
+
+class PageEdges:
+    """Regions of one device, made once and used for one launch after another in the order of its stream.
+
+    ``memory`` maps them. An operand's region has a granule at least, so that neither edge is near the other.
+    """
+
+    def __init__(self, memory: Memory, limit: int = LIMIT) -> None:
+        self._memory, self._limit = memory, limit
+        self._regions: list[Region] = []
+
+    @classmethod
+    def of(cls, device: torch.device) -> PageEdges:
+        """Those of ``device``. Raises NoEdge where none can be mapped."""
+        if device.type != "cuda":
+            raise NoEdge(f"nothing is known of how to map pages of a device of type {device.type}")
+        try:
+            return cls(VirtualMemory(device))
+        except Unmappable as error:
+            raise NoEdge(str(error)) from error
+
+    def views(self, problem: Problem, filled: Mapping[str, Tensor], edge: Edge) -> dict[str, Tensor]:
+        """The operands and outputs of ``problem`` by name, each at this ``edge`` of a region of its own, strided and
+        aligned as the problem asks.
+
+        ``filled`` are its tensors elsewhere on the device; operands get their values, outputs a sentinel. What an
+        earlier call gave must no longer be used, but by launches of the same stream. Raises NoEdge if the regions would
+        take too much memory.
+        """
+        regions = self._taken(problem.tensors)
+        views = {}
+        for operand in problem.tensors:
+            view = self.view(operand, regions[operand.name], edge)
+            into = _elements(view, operand)
+            if operand in problem.outputs:
+                into.fill_(_sentinel(operand))
+            else:
+                into.copy_(_elements(filled[operand.name], operand))
+            views[operand.name] = view
+        return views
+
+    def view(self, operand: Operand, region: Region, edge: Edge) -> Tensor:
+        """``operand`` at this ``edge`` of ``region``."""
+        first = start(operand, region.begin, region.begin + region.size, edge) - region.begin
+        memory = region.memory.view(DTYPES[operand.dtype])
+        place = memory.storage_offset() + first // itemsize(operand.dtype)
+        return memory.as_strided(operand.shape, operand.strides, place)
+
+    def _taken(self, operands: Iterable[Operand]) -> dict[str, Region]:
+        """A region for each operand: the smallest that there is, or a new one. Large operands choose first."""
+        free = sorted(self._regions, key=lambda region: region.size)
+        taken = {}
+        for operand in sorted(operands, key=_bytes, reverse=True):
+            fitting = [region for region in free if region.size >= _bytes(operand)]
+            region = fitting[0] if fitting else self._new(operand)
+            if fitting:
+                free.remove(region)
+            taken[operand.name] = region
+        return taken
+
+    def _new(self, operand: Operand) -> Region:
+        mapped = sum(region.size for region in self._regions)
+        if mapped + _bytes(operand) > self._limit:
+            raise NoEdge(
+                f"{operand.name} spans {operand.span * itemsize(operand.dtype)} bytes: {self._limit} bytes are mapped "
+                f"at most, {mapped} are"
+            )
+        try:
+            region = self._memory.region(_bytes(operand))
+        except Unmappable as error:
+            raise NoEdge(str(error)) from error
+        self._regions.append(region)
+        return region
+
+
+@functools.cache
+def page_edges(device: torch.device) -> PageEdges | NoEdge:
+    """The regions of this process on ``device``, or why it has none."""
+    try:
+        return PageEdges.of(device)
+    except NoEdge as error:
+        return error
+
+
+def _bytes(operand: Operand) -> int:
+    """Bytes of a region that ``operand`` needs."""
+    return operand.span * itemsize(operand.dtype) + 2 * ALIGNMENT
+
+
+def _elements(view: Tensor, operand: Operand) -> Tensor:
+    """The bits of the elements that ``view``, of ``operand``, has in memory: one along a dimension of stride 0."""
+    shape, strides = distinct(operand)
+    return bits(view).as_strided(shape, strides)
+
+
+def _sentinel(operand: Operand) -> int:
+    """The sentinel of outputs, as an integer of the operand's size."""
+    return int.from_bytes(bytes([SENTINEL[0]] * itemsize(operand.dtype)), "little", signed=True)

@@ -1,0 +1,101 @@
+"""Races: one launch made a thousand times, over more programs than multiprocessors, while other work disturbs it.
+
+The other suites launch each fill twice on a device that has nothing else to do. What two programs race for may then
+come out the same for months. Here a second stream multiplies and copies meanwhile, so that programs begin and end in
+another order each time.
+"""
+
+import functools
+
+from conformance.cases.each_kernel import each_dtype
+from conformance.cases.unrolled import within_limit
+from conformance.execution.fill_groups import fills_for
+from conformance.execution.resources import over_memory
+from conformance.execution.stress import LAUNCHES, second_stream, stressed
+from conformance.execution.trial import edge_fill, place
+from conformance.inputs.random_tensors import random_tensors
+from conformance.judging.case_steps import need_device
+from conformance.judging.conform import compile_plan, launches_to_compile
+from conformance.judging.device_faults import faults_explained
+from conformance.kernels.kernel import NotApplicable
+from conformance.records import ExecutorName, Reason, ReasonCode
+
+#: The kernels of the default tier, with one dtype each: one for each family of loops.
+SAMPLE = ("mm", "mm_persistent_tma", "attention", "decompose_k_mm")
+
+
+def shown(kernel, tier):
+    """The dtypes with which a tier shows a kernel."""
+    if tier in ("full", "exhaustive"):
+        return kernel.dtype_names()
+    return kernel.dtype_names()[:1] if tier == "default" and kernel.name in SAMPLE else []
+
+
+def stressed_plan(kernel, dtype, targets):
+    """The plan of the problem that is timed, which has more tiles than a device has multiprocessors, with the config in
+    the middle of those that the kernel takes and that compile soon. Raises NotApplicable with the first refusal."""
+    problem, refusals, plans = kernel.timed(dtype), [], []
+    for target in targets:
+        for config in sorted(kernel.configs, key=lambda config: config.tile):
+            if not within_limit(kernel, problem, config, kernel.configs):
+                continue
+            try:
+                plans.append(kernel.plan(problem, config, target, config.in_variant(kernel.timed_variant())))
+            except NotApplicable as error:
+                refusals.append(error)
+        if plans:
+            return plans[len(plans) // 2]
+    raise refusals[0]
+
+
+def tensors_of(kernel, plan, device, seed):
+    """Operands and outputs on the device: random values, and for a kernel that promises no equal bits those of an exact
+    fill, for which they are equal. None if it has none."""
+    contract = kernel.contract(plan, ExecutorName.DEVICE)
+    if contract.deterministic:
+        return random_tensors(plan.problem, device, seed)
+    fills = fills_for(plan.problem, contract, seed)
+    fill = fills[edge_fill(fills)]
+    if fill.method != "exact":
+        return None
+    inputs = {name: values.to(device) for name, values in fill.inputs.items()}
+    return {name: placed.view for name, placed in place(plan.problem, inputs, 0, device).items()}
+
+
+@each_dtype(shown)
+def test_thousand_launches(harness, recorder, kernel, dtype):
+    """Every launch leaves the bits of the first."""
+    recorder.set(kernel=kernel, problem=kernel.timed(dtype), target=harness.targets[0])
+    need_device(harness, recorder, "launches beside other work")
+    try:
+        plan = stressed_plan(kernel, dtype, harness.targets)
+    except NotApplicable as error:
+        recorder.not_applicable(error.reason)
+    recorder.set(config=plan.config, target=plan.target, options={"variant": plan.variant.id})
+    jobs = launches_to_compile(plan).items()
+    compiled = compile_plan(recorder, {name: harness.pool.submit(*job) for name, job in jobs})
+    if compiled is not None and (excess := over_memory(compiled.main.resources, plan.target)):
+        recorder.not_applicable(Reason(ReasonCode.SHARED_MEMORY, plan.config.id, "; ".join(excess)))
+    executor = harness.executor
+    recorder.set(executor=executor.name, observed={"grid": plan.grid})
+
+    def stress():
+        tensors = tensors_of(kernel, plan, executor.device, harness.settings.seed)
+        if tensors is None:
+            return None
+        outputs = {output.name: tensors[output.name] for output in plan.problem.outputs}
+        with second_stream(executor.device, harness.settings.seed) as beside:
+            launch = functools.partial(launched, executor, kernel, plan, tensors)
+            return stressed(launch, outputs, beside, LAUNCHES * harness.settings.repeats)
+
+    with recorder.timed("run"), faults_explained(harness, recorder, kernel, plan, None):
+        verdict = harness.run(stress)
+    if verdict is None:
+        detail = "its contract promises equal bits of exact fills alone, and the problem has none"
+        recorder.not_applicable(Reason(ReasonCode.PRECISION, "deterministic", detail))
+    recorder.add(verdict)
+
+
+def launched(executor, kernel, plan, tensors):
+    """Makes one launch, with memory of its own for what lies between its steps; nothing waits for it."""
+    executor.start(kernel.launch(plan, tensors))
