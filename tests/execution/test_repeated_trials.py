@@ -54,7 +54,7 @@ def test_a_trial_that_is_wrong_now_and_then_fails_and_says_which_it_was():
     wrong = failing(result)
     assert wrong["numerics/transparent"].startswith("trial 3 of 4: ")
     assert wrong["repeat/randn"].startswith(
-        "trials 1 and 3 of 4 of one input differ: the kernel is not deterministic; a kernel that rounds sums in an order"
+        "trials 1 and 3 of 4 of one input differ: the kernel is not deterministic; a kernel that rounds sums"
     )
 
 
