@@ -7,16 +7,23 @@ until the fault is there again. The work is bounded: each fill once, and two lau
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import Tensor
+
 from conformance.execution.device_process import device_for, device_process
-from conformance.execution.page_edges import Edge, NoEdge, slack
+from conformance.execution.fill_groups import fills_for
+from conformance.execution.page_edges import Edge, NoEdge, slack, workspace_operand
+from conformance.execution.trial import edge_fill, place
 from conformance.inputs.fills import applicable_fills
+from conformance.kernels.catalogue import get
 from conformance.kernels.kernel import Kernel, Plan
+from conformance.kernels.launch import Launch, workspaces_from
 from conformance.machine.device_fault import device_fault
+from conformance.problems import Operand
 from conformance.records import Check, CheckKind, ExecutorName, Verdict
 
 if TYPE_CHECKING:
@@ -28,14 +35,26 @@ DEADLINE = 120.0
 SEARCH = "conformance.execution.fault_search:search"
 
 
+def workspace_name(number: int) -> str:
+    """What verdicts call the workspace of this number of a launch."""
+    return f"workspace {number}"
+
+
 @dataclass(frozen=True)
 class Placed:
-    """One launch of the search: of ``fill``, with ``operand`` alone at ``edge``. Without an operand all of them are
-    there, and without an edge none is."""
+    """One launch of the search: of ``fill``, with ``operand``, or the workspace of this number, alone at ``edge``.
+    Without either all of them are there, and without an edge none is. ``mapped`` bytes lie between it and the edge."""
 
     fill: str
     edge: Edge | None = None
     operand: str | None = None
+    workspace: int | None = None
+    mapped: int = 0
+
+    @property
+    def subject(self) -> str | None:
+        """What lies alone at the edge."""
+        return self.operand if self.workspace is None else workspace_name(self.workspace)
 
 
 @dataclass(frozen=True)
@@ -68,7 +87,7 @@ def fault_of(kernel: Kernel | None, plan: Plan, names: Sequence[str] | None, see
         return _unnamed(said, f"the search for the operand failed: {failure}")
     if not seen or last is None:
         return _unnamed(said, "the same launches in a process of their own had no fault")
-    return DeviceFault(_verdict(plan, last, said), named=last.operand is not None or last.edge is None)
+    return DeviceFault(_verdict(plan, last, said), named=last.subject is not None or last.edge is None)
 
 
 def _unnamed(error: str, why: str) -> DeviceFault:
@@ -82,15 +101,14 @@ def _verdict(plan: Plan, last: Placed, error: str) -> Verdict:
         text = f"{error}: an address far from every operand, which all lie in guarded memory"
         return Verdict(check, False, text, {"operand": None})
     where = last.edge.value
-    if last.operand is None:
+    if last.subject is None:
         text = f"{error}: only with every operand at an unmapped page {where}, with no operand alone there"
         return Verdict(check, False, text, {"operand": None, "edge": last.edge.name.lower()})
-    mapped = slack(plan.problem.operand(last.operand), last.edge)
     text = (
-        f"{error}: the kernel reads or writes {where} of {last.operand!r}, more than {mapped} bytes from it. With that "
-        "operand alone at an unmapped page it faults, with all in guarded memory it does not"
+        f"{error}: the kernel reads or writes {where} of {last.subject!r}, more than {last.mapped} bytes from it. With "
+        "that alone at an unmapped page it faults, with everything in guarded memory it does not"
     )
-    return Verdict(check, False, text, {"operand": last.operand, "edge": last.edge.name.lower()})
+    return Verdict(check, False, text, {"operand": last.subject, "edge": last.edge.name.lower()})
 
 
 def _searched(plan: Plan, fills: Sequence[str], seed: int) -> tuple[bool, Placed | None]:
@@ -116,45 +134,64 @@ def search(pipe: int, *, seed: int) -> None:
     """What the process runs: receives a plan and the names of its fills, and says of each launch that it begins."""
     asker, executor = device_for(pipe)
     plan, fills = asker.recv()
-    asker.send(_first_fault(asker, executor, plan, fills, seed))
+    asker.send(Search(executor, plan, fills, seed).run(asker.send))
 
 
-def launches(plan: Plan, fills: Sequence[str], edge_fill: str) -> Iterator[Placed]:
-    """The launches of a search in their order; ``edge_fill`` is the fill whose operands were at the edges."""
+def launches(plan: Plan, fills: Sequence[str], edge_fill: str, workspaces: Sequence[Operand]) -> Iterator[Placed]:
+    """The launches of a search in their order; ``edge_fill`` is the fill whose operands were at the edges. After the
+    first one ``workspaces`` has those of a launch."""
     yield Placed(edge_fill)
     for operand in plan.problem.tensors:
-        for edge in Edge:
-            yield Placed(edge_fill, edge, operand.name)
+        yield from (Placed(edge_fill, edge, operand.name, mapped=slack(operand, edge)) for edge in Edge)
+    for number, workspace in enumerate(workspaces):
+        yield from (Placed(edge_fill, edge, workspace=number, mapped=slack(workspace, edge)) for edge in Edge)
     yield from (Placed(fill) for fill in fills if fill != edge_fill)
     yield from (Placed(edge_fill, edge) for edge in Edge)
 
 
-def _first_fault(asker: Connection, executor: DeviceExecutor, plan: Plan, names: Sequence[str], seed: int) -> Ended:
-    """Launches until the device has an error; how that ends."""
-    from conformance.execution.fill_groups import fills_for
-    from conformance.execution.trial import edge_fill, place
-    from conformance.kernels.catalogue import get
+class Search:
+    """The launches of ``plan`` over the ``fills`` of these names and ``seed``, on ``executor``."""
 
-    kernel = get(plan.kernel)
-    problem, contract = plan.problem, kernel.contract(plan, executor.name)
-    fills = {fill.name: fill for fill in fills_for(problem, contract, seed, names)}
-    edges = executor.page_edges
-    chosen = list(fills)[edge_fill(list(fills.values()))]
-    for placed in launches(plan, names, chosen):
-        if placed.edge is not None and isinstance(edges, NoEdge):
-            continue
-        try:
-            inputs = {name: values.to(executor.device) for name, values in fills[placed.fill].inputs.items()}
-            roomy = {name: one.view for name, one in place(problem, inputs, 0, executor.device).items()}
-            views = roomy
-            if placed.edge is not None and not isinstance(edges, NoEdge):
-                at_edge = edges.views(problem, roomy, placed.edge)
-                wanted = at_edge if placed.operand is None else [placed.operand]
-                views = {**roomy, **{name: at_edge[name] for name in wanted}}
-            asker.send(placed)
-            executor.run(kernel.launch(plan, views))
-        except NoEdge:
-            continue
-        except Exception as error:  # whatever the device makes of it
-            return Ended(f"{type(error).__name__}: {error}", device_fault() is not None)
-    return Ended()
+    def __init__(self, executor: DeviceExecutor, plan: Plan, fills: Sequence[str], seed: int) -> None:
+        self._executor, self._plan, self._kernel = executor, plan, get(plan.kernel)
+        contract = self._kernel.contract(plan, executor.name)
+        self._fills = {fill.name: fill for fill in fills_for(plan.problem, contract, seed, fills)}
+        self._workspaces: list[Operand] = []
+
+    def run(self, begin: Callable[[Placed], None]) -> Ended:
+        """Launches until the device has an error, each after a call of ``begin``; how that ends."""
+        chosen = list(self._fills)[edge_fill(list(self._fills.values()))]
+        for placed in launches(self._plan, list(self._fills), chosen, self._workspaces):
+            try:
+                launch = self._launch(placed)
+                begin(placed)
+                self._executor.run(launch)
+            except NoEdge:
+                continue
+            except Exception as error:  # whatever the device makes of it
+                return Ended(f"{type(error).__name__}: {error}", device_fault() is not None)
+        return Ended()
+
+    def _launch(self, placed: Placed) -> Launch:
+        """Raises NoEdge if nothing can lie where it is to be."""
+        problem, device, edges = self._plan.problem, self._executor.device, self._executor.page_edges
+        inputs = {name: values.to(device) for name, values in self._fills[placed.fill].inputs.items()}
+        views = {name: one.view for name, one in place(problem, inputs, 0, device).items()}
+        if placed.edge is not None:
+            if isinstance(edges, NoEdge):
+                raise edges
+            at_edge = edges.views(problem, views, placed.edge)
+            views |= {name: view for name, view in at_edge.items() if placed.subject in (None, name)}
+        made: list[Operand] = []
+
+        def allocate(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+            name = workspace_name(len(made))
+            made.append(workspace_operand(shape, dtype))
+            if placed.edge is None or isinstance(edges, NoEdge) or placed.subject not in (None, name):
+                return torch.empty(shape, dtype=dtype, device=device)
+            return edges.workspace(shape, dtype, placed.edge)
+
+        with workspaces_from(allocate):
+            launch = self._kernel.launch(self._plan, views)
+        self._workspaces[:] = self._workspaces or made
+        return launch

@@ -8,7 +8,8 @@ the access itself is the fault, whatever becomes of the value. A fault costs the
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Mapping
 from enum import Enum
 from typing import Protocol
 
@@ -71,6 +72,7 @@ class PageEdges:
     def __init__(self, memory: Memory, limit: int = LIMIT) -> None:
         self._memory, self._limit = memory, limit
         self._regions: list[Region] = []
+        self._free: list[Region] = []  # those that nothing of the launch lies in that is being made
 
     @classmethod
     def of(cls, device: torch.device) -> PageEdges:
@@ -90,7 +92,8 @@ class PageEdges:
         earlier call gave must no longer be used, but by launches of the same stream. Raises NoEdge if the regions would
         take too much memory.
         """
-        regions = self._taken(problem.tensors)
+        self._free = sorted(self._regions, key=lambda region: region.size)
+        regions = {operand.name: self._taken(operand) for operand in sorted(problem.tensors, key=_bytes, reverse=True)}
         views = {}
         for operand in problem.tensors:
             view = self.view(operand, regions[operand.name], edge)
@@ -109,17 +112,18 @@ class PageEdges:
         place = memory.storage_offset() + first // itemsize(operand.dtype)
         return memory.as_strided(operand.shape, operand.strides, place)
 
-    def _taken(self, operands: Iterable[Operand]) -> dict[str, Region]:
-        """A region for each operand: the smallest that there is, or a new one. Large operands choose first."""
-        free = sorted(self._regions, key=lambda region: region.size)
-        taken = {}
-        for operand in sorted(operands, key=_bytes, reverse=True):
-            fitting = [region for region in free if region.size >= _bytes(operand)]
-            region = fitting[0] if fitting else self._new(operand)
-            if fitting:
-                free.remove(region)
-            taken[operand.name] = region
-        return taken
+    def workspace(self, shape: tuple[int, ...], dtype: torch.dtype, edge: Edge) -> Tensor:
+        """Memory for intermediate results of the launch whose operands :meth:`views` gave last, at this ``edge`` of a
+        region of its own. Raises NoEdge as that does."""
+        operand = workspace_operand(shape, dtype)
+        return self.view(operand, self._taken(operand), edge)
+
+    def _taken(self, operand: Operand) -> Region:
+        """The smallest free region that has room for ``operand``, or a new one; it is free no longer."""
+        for place, region in enumerate(self._free):
+            if region.size >= _bytes(operand):
+                return self._free.pop(place)
+        return self._new(operand)
 
     def _new(self, operand: Operand) -> Region:
         mapped = sum(region.size for region in self._regions)
@@ -143,6 +147,15 @@ def page_edges(device: torch.device) -> PageEdges | NoEdge:
         return PageEdges.of(device)
     except NoEdge as error:
         return error
+
+
+def workspace_operand(shape: tuple[int, ...], dtype: torch.dtype) -> Operand:
+    """A workspace as if it were an operand. Raises NoEdge for a dtype that no operand has."""
+    name = next((name for name, known in DTYPES.items() if known == dtype), None)
+    if name is None:
+        raise NoEdge(f"a workspace is of {dtype}, which no operand is")
+    strides = tuple(math.prod(shape[place + 1 :]) for place in range(len(shape)))
+    return Operand("workspace", shape, strides, name)
 
 
 def _bytes(operand: Operand) -> int:

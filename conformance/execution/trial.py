@@ -30,6 +30,7 @@ from conformance.inputs.fills import Fill, applicable_fills
 from conformance.inputs.guarded_batch import GuardedBatch
 from conformance.inputs.guarded_memory import GuardedTensor, stored_values
 from conformance.kernels.kernel import Plan
+from conformance.kernels.launch import workspaces_from
 from conformance.numerics.contract import Contract
 from conformance.numerics.diagnosis.diagnose import diagnose
 from conformance.numerics.rounding import bits
@@ -281,7 +282,9 @@ def _run_at_edges(
         placed = batch.views(number, PATTERNS[0])
         for edge in Edge:
             views = edges.views(result.plan.problem, placed, edge)
-            starter(executor)(launcher(views))
+            with workspaces_from(functools.partial(edges.workspace, edge=edge)):
+                launch = launcher(views)
+            starter(executor)(launch)
             for output in result.plan.problem.outputs if repeats[number] else ():
                 others[number].logical_or_((bits(views[output.name]) != bits(placed[output.name])).any())
     except NoEdge as error:

@@ -34,7 +34,7 @@ def faults_explained(
         fault = fault_of(kernel, plan, fills, harness.settings.seed, text)
     recorder.add(fault.verdict)
     recorder.fault_named = fault.named
-    raise ConformanceFailure(f"{fault.verdict.check}: {fault.verdict.text}")
+    raise ConformanceFailure(f"{fault.verdict.check}: {fault.verdict.text}") from None
 
 
 def record_edges(recorder: CaseRecorder, judged: Trial) -> None:

@@ -5,7 +5,9 @@ come out the same for months. Here a second stream multiplies and copies meanwhi
 another order each time.
 """
 
+import dataclasses
 import functools
+import math
 
 from conformance.cases.each_kernel import each_dtype
 from conformance.cases.unrolled import within_limit
@@ -20,8 +22,10 @@ from conformance.judging.device_faults import faults_explained
 from conformance.kernels.kernel import NotApplicable
 from conformance.records import ExecutorName, Reason, ReasonCode
 
-#: The kernels of the default tier, with one dtype each: one for each family of loops.
-SAMPLE = ("mm", "mm_persistent_tma", "attention", "decompose_k_mm")
+#: The kernels of the default tier, with one dtype each.
+SAMPLE = ("mm_persistent_tma", "attention")
+#: Parts into which a kernel splits K, or the keys, that has too few programs otherwise.
+PARTS = 64
 
 
 def shown(kernel, tier):
@@ -32,20 +36,36 @@ def shown(kernel, tier):
 
 
 def stressed_plan(kernel, dtype, targets):
-    """The plan of the problem that is timed, which has more tiles than a device has multiprocessors, with the config in
-    the middle of those that the kernel takes and that compile soon. Raises NotApplicable with the first refusal."""
-    problem, refusals, plans = kernel.timed(dtype), [], []
+    """The plan of the problem that is timed, with the config in the middle of those that compile soon and with which
+    there are more programs than multiprocessors; if there are none, in more parts, or with any config. Raises
+    NotApplicable with the first refusal."""
+    refusals = []
     for target in targets:
-        for config in sorted(kernel.configs, key=lambda config: config.tile):
-            if not within_limit(kernel, problem, config, kernel.configs):
-                continue
-            try:
-                plans.append(kernel.plan(problem, config, target, config.in_variant(kernel.timed_variant())))
-            except NotApplicable as error:
-                refusals.append(error)
+        plans = [
+            plan
+            for parts in (None, PARTS)
+            for config in sorted(kernel.configs, key=lambda config: config.tile)
+            if (plan := taken(kernel, dtype, config, target, parts, refusals)) is not None
+        ]
+        busy = [plan for plan in plans if kernel.persistent or math.prod(plan.grid) > target.limits.multiprocessors]
         if plans:
-            return plans[len(plans) // 2]
+            return (busy or plans)[len(busy or plans) // 2]
     raise refusals[0]
+
+
+def taken(kernel, dtype, config, target, parts, refusals):
+    """The plan with one config, in as many ``parts`` if they are given; None if it does not compile soon or the kernel
+    refuses it, which ``refusals`` then has."""
+    problem, variant = kernel.timed(dtype), config.in_variant(kernel.timed_variant())
+    if parts is not None:
+        variant = dataclasses.replace(variant, splits=parts)
+    if not within_limit(kernel, problem, config, kernel.configs):
+        return None
+    try:
+        return kernel.plan(problem, config, target, variant)
+    except NotApplicable as error:
+        refusals.append(error)
+        return None
 
 
 def tensors_of(kernel, plan, device, seed):

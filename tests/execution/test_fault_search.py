@@ -1,14 +1,17 @@
 """The operand beside which a launch reads is named. Here pages of the host are protected; a fault ends a process."""
 
+import dataclasses
 import re
 from multiprocessing.connection import Connection
 
 import pytest
+import torch
 
 from conformance.execution import fault_search
 from conformance.execution.device_process import READY
-from conformance.execution.fault_search import Ended, Placed, fault_of, launches
-from conformance.execution.page_edges import Edge
+from conformance.execution.fault_search import Ended, Placed, Search, fault_of, launches
+from conformance.execution.page_edges import Edge, slack, workspace_operand
+from conformance.kernels.launch import workspace
 from tests.execution.protected_memory import EdgeExecutor
 from tests.execution.test_trial import KERNEL, PLAN, PROBLEM
 
@@ -22,7 +25,20 @@ def search(pipe, *, seed):
     asker = Connection(pipe)
     asker.send(READY)
     plan, fills, beside = *asker.recv(), FAULTS[seed]
-    asker.send(fault_search._first_fault(asker, EdgeExecutor(beside), plan, fills, seed))
+    if "second" in beside:
+        fault_search.get = lambda name: WithWorkspace()
+    asker.send(Search(EdgeExecutor(beside), plan, fills, seed).run(asker.send))
+
+
+class WithWorkspace:
+    """The kernel, whose launch also has two workspaces of five elements."""
+
+    contract = staticmethod(KERNEL.contract)
+
+    def launch(self, plan, tensors):
+        launch = KERNEL.launch(plan, tensors)
+        more = {name: workspace((5,), torch.float32, tensors["a"]) for name in ("first", "second")}
+        return dataclasses.replace(launch, arguments={**launch.arguments, **more})
 
 
 #: By seed, how far beside which arguments a launch reads.
@@ -34,6 +50,7 @@ FAULTS = [
     {"a_ptr": -64},
     {"b_ptr": 8, "a_ptr": -1},
     {"c_ptr": -(1 << 45)},
+    {"second": 20},
 ]
 
 
@@ -60,6 +77,13 @@ def test_the_operand_and_the_side_are_named(seed, operand, edge):
     assert re.match(
         re.escape(f"{start}{edge.value} of {operand!r}, more than ") + r"\d+ bytes from it", fault.verdict.text
     )
+
+
+def test_a_workspace_is_named_by_its_number():
+    fault = found(7)
+    assert fault.named
+    assert fault.verdict.details == {"operand": "workspace 1", "edge": "end"}
+    assert "behind the last element of 'workspace 1', more than 12 bytes from it" in fault.verdict.text
 
 
 def test_an_address_far_from_every_operand_is_told_from_one_beside_it():
@@ -89,10 +113,12 @@ def test_a_compiled_function_is_not_searched():
 
 
 def test_the_work_of_a_search_is_bounded():
-    planned = list(launches(PLAN, ("transparent", "wide-A", "randn"), "transparent"))
+    workspaces = [workspace_operand((3, 5), torch.float32)]
+    planned = list(launches(PLAN, ("transparent", "wide-A", "randn"), "transparent", workspaces))
     assert planned[0] == Placed("transparent")
-    assert planned[1] == Placed("transparent", Edge.END, "a")
-    assert len(planned) == 3 + 2 * len(PROBLEM.tensors) + 2
+    assert planned[1] == Placed("transparent", Edge.END, "a", mapped=slack(PROBLEM.operand("a"), Edge.END))
+    assert Placed("transparent", Edge.END, workspace=0, mapped=4) in planned
+    assert len(planned) == 3 + 2 * len(PROBLEM.tensors) + 2 * len(workspaces) + 2
 
 
 def test_a_search_ends_at_the_first_error_and_says_whether_it_is_the_devices(monkeypatch):
@@ -101,9 +127,8 @@ def test_a_search_ends_at_the_first_error_and_says_whether_it_is_the_devices(mon
             raise RuntimeError("an illegal memory access was encountered")
 
     said = []
-    asker = type("Asker", (), {"send": staticmethod(said.append)})
     for fault in (None, "sticky"):
         monkeypatch.setattr(fault_search, "device_fault", lambda fault=fault: fault)
-        ended = fault_search._first_fault(asker, Broken(), PLAN, ("transparent",), 0)
+        ended = Search(Broken(), PLAN, ("transparent",), 0).run(said.append)
         assert ended == Ended("RuntimeError: an illegal memory access was encountered", fault is not None)
     assert said == [Placed("transparent")] * 2

@@ -108,6 +108,22 @@ def test_a_device_that_maps_no_pages_says_so(monkeypatch):
     page_edges_module.page_edges.cache_clear()
 
 
+def test_workspaces_lie_at_edges_beside_the_operands():
+    memory = ProtectedMemory()
+    edges = PageEdges(memory)
+    _, views = placed(PROBLEM, edges, Edge.END)
+    first, second = (edges.workspace((3, 5), torch.float32, Edge.END) for _ in range(2))
+    assert first.shape == (3, 5)
+    assert first.is_contiguous()
+    addresses = {tensor.data_ptr() // GRANULE for tensor in (*views.values(), first, second)}
+    assert len(addresses) == len(memory.regions) == 5
+    placed(PROBLEM, edges, Edge.BEGIN)
+    edges.workspace((5, 3), torch.float32, Edge.BEGIN)
+    assert len(memory.regions) == 5
+    with pytest.raises(NoEdge, match=r"a workspace is of torch\.int64, which no operand is"):
+        edges.workspace((3,), torch.int64, Edge.END)
+
+
 # In a trial
 
 

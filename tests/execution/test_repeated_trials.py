@@ -9,7 +9,7 @@ import torch
 
 from conformance.execution.repeated_trials import repeated
 from conformance.execution.trial import PATTERNS, trial
-from tests.execution.test_trial import KERNEL, PLAN, TorchExecutor
+from tests.execution.test_trial import KERNEL, PLAN, TorchExecutor, Undetermined
 
 FILLS = ("transparent", "randn")
 RUNS = len(FILLS) * len(PATTERNS)
@@ -70,3 +70,14 @@ def test_one_other_bit_is_no_agreement():
 @pytest.mark.parametrize("number", [1, 2])
 def test_which_trial_fails_first_does_not_matter(number):
     assert not judged(2, in_trial(number, lambda out: out.zero_()))[0].passed
+
+
+def test_trials_of_a_kernel_that_promises_no_equal_bits_may_differ_within_their_bounds():
+    def last_bit(out):
+        bits = out.view(torch.int16)
+        bits[0, 0] = bits[0, 0] ^ 1
+
+    executor = TorchExecutor(in_trial(2, last_bit))
+    result = repeated(functools.partial(trial, Undetermined(), PLAN, executor, names=FILLS), 2)
+    assert "repeat/randn" not in failing(result)
+    assert "numerics/transparent" in failing(result)
