@@ -47,7 +47,7 @@ def stressed_plan(kernel, dtype, targets):
             for config in sorted(kernel.configs, key=lambda config: config.tile)
             if (plan := taken(kernel, dtype, config, target, parts, refusals)) is not None
         ]
-        busy = [plan for plan in plans if kernel.persistent or math.prod(plan.grid) > target.limits.multiprocessors]
+        busy = [plan for plan in plans if kernel.persistent or math.prod(plan.grid) > (target.limits.multiprocessors or 0)]
         if plans:
             return (busy or plans)[len(busy or plans) // 2]
     raise refusals[0]
