@@ -39,7 +39,7 @@ def stressed_plan(kernel, dtype, targets):
     """The plan of the problem that is timed, with the config in the middle of those that compile soon and with which
     there are more programs than multiprocessors; if there are none, in more parts, or with any config. Raises
     NotApplicable with the first refusal."""
-    refusals = []
+    refusals: list[NotApplicable] = []
     for target in targets:
         plans = [
             plan
@@ -47,9 +47,10 @@ def stressed_plan(kernel, dtype, targets):
             for config in sorted(kernel.configs, key=lambda config: config.tile)
             if (plan := taken(kernel, dtype, config, target, parts, refusals)) is not None
         ]
-        busy = [plan for plan in plans if kernel.persistent or math.prod(plan.grid) > (target.limits.multiprocessors or 0)]
-        if plans:
-            return (busy or plans)[len(busy or plans) // 2]
+        most = target.limits.multiprocessors or 0
+        chosen = [plan for plan in plans if kernel.persistent or math.prod(plan.grid) > most] or plans
+        if chosen:
+            return chosen[len(chosen) // 2]
     raise refusals[0]
 
 
