@@ -7,7 +7,7 @@ until the fault is there again. The work is bounded: each fill once, and two lau
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from conformance.execution.device_process import device_for, device_process
 from conformance.execution.fill_groups import fills_for
 from conformance.execution.page_edges import Edge, NoEdge, slack, workspace_operand
-from conformance.execution.trial import edge_fill, place
+from conformance.execution.trial import fills_at_edges, place
 from conformance.inputs.fills import applicable_fills
 from conformance.kernels.catalogue import get
 from conformance.kernels.kernel import Kernel, Plan
@@ -137,16 +137,19 @@ def search(pipe: int, *, seed: int) -> None:
     asker.send(Search(executor, plan, fills, seed).run(asker.send))
 
 
-def launches(plan: Plan, fills: Sequence[str], edge_fill: str, workspaces: Sequence[Operand]) -> Iterator[Placed]:
-    """The launches of a search in their order; ``edge_fill`` is the fill whose operands were at the edges. After the
+def launches(
+    plan: Plan, fills: Sequence[str], at_edges: Mapping[Edge, str], workspaces: Sequence[Operand]
+) -> Iterator[Placed]:
+    """The launches of a search in their order; ``at_edges`` are the fills whose operands were at the edges. After the
     first one ``workspaces`` has those of a launch."""
-    yield Placed(edge_fill)
+    yield from (Placed(fill) for fill in at_edges.values())
     for operand in plan.problem.tensors:
-        yield from (Placed(edge_fill, edge, operand.name, mapped=slack(operand, edge)) for edge in Edge)
+        yield from (Placed(fill, edge, operand.name, mapped=slack(operand, edge)) for edge, fill in at_edges.items())
     for number, workspace in enumerate(workspaces):
-        yield from (Placed(edge_fill, edge, workspace=number, mapped=slack(workspace, edge)) for edge in Edge)
-    yield from (Placed(fill) for fill in fills if fill != edge_fill)
-    yield from (Placed(edge_fill, edge) for edge in Edge)
+        for edge, fill in at_edges.items():
+            yield Placed(fill, edge, workspace=number, mapped=slack(workspace, edge))
+    yield from (Placed(fill) for fill in fills if fill not in at_edges.values())
+    yield from (Placed(fill, edge) for edge, fill in at_edges.items())
 
 
 class Search:
@@ -160,8 +163,9 @@ class Search:
 
     def run(self, begin: Callable[[Placed], None]) -> Ended:
         """Launches until the device has an error, each after a call of ``begin``; how that ends."""
-        chosen = list(self._fills)[edge_fill(list(self._fills.values()))]
-        for placed in launches(self._plan, list(self._fills), chosen, self._workspaces):
+        names = list(self._fills)
+        at_edges = {edge: names[number] for number, edge in fills_at_edges(list(self._fills.values())).items()}
+        for placed in launches(self._plan, names, at_edges, self._workspaces):
             try:
                 launch = self._launch(placed)
                 begin(placed)

@@ -89,24 +89,19 @@ def fills_at_once(problem: Problem) -> int:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the device says of all runs of one fill. ``right``: nothing is wrong with them. ``same_at_edges``: its runs
-    at the edges of mapped memory, if it has any, gave the same bits. ``used``: by output, how much of the bound the
-    first run uses. ``output``: the first run's first output, dense, on the CPU."""
+    """What the device says of all runs of one fill. ``right``: nothing is wrong with them. ``used``: by output, how
+    much of the bound the first run uses. ``output``: the first run's first output, dense, on the CPU."""
 
     right: bool
-    same_at_edges: bool
     used: Mapping[str, float]
     output: Tensor
 
 
 def read_judgements(
-    problem: Problem, group: FillGroup, batch: GuardedBatch, repeats: Sequence[bool], other_at_edges: Tensor
+    problem: Problem, group: FillGroup, batch: GuardedBatch, repeats: Sequence[bool]
 ) -> list[Judgement]:
     """A judgement of each fill of ``group``, whose runs in ``batch`` may not have ended yet; waits for the device.
-
-    ``repeats``: of which fills all runs must agree bit by bit. ``other_at_edges``: of which fills the runs at the edges
-    of mapped memory gave other bits, bool (fills,), on the device.
-    """
+    ``repeats``: of which fills both runs must agree bit by bit."""
     wrong = batch.changed().any(1)
     must_agree = None if all(repeats) else moved(torch.tensor(repeats), wrong.device)
     used = []
@@ -118,12 +113,11 @@ def read_judgements(
         wrong |= differ if must_agree is None else differ & must_agree
         used.append(used_by_first)
     first = batch.outputs(problem.output.name)[:, 0].view(DTYPES[problem.output.dtype])
-    figures, outputs = read_together([torch.stack([wrong.double(), other_at_edges.double(), *used]), first])
-    wrongs, others, *shares = figures.tolist()
+    figures, outputs = read_together([torch.stack([wrong.double(), *used]), first])
+    wrongs, *shares = figures.tolist()
     return [
         Judgement(
             not wrongs[number],
-            not others[number],
             {output.name: row[number] for output, row in zip(problem.outputs, shares, strict=True)},
             outputs[number],
         )

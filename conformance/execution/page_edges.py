@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Protocol
 
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from conformance.execution.virtual_memory import Region, Unmappable, VirtualMemory
-from conformance.inputs.guarded_memory import SENTINEL, distinct
+from conformance.inputs.guarded_memory import distinct
 from conformance.numerics.rounding import bits
 from conformance.problems import DTYPES, Operand, Problem, itemsize
 
@@ -84,26 +84,33 @@ class PageEdges:
         except Unmappable as error:
             raise NoEdge(str(error)) from error
 
+    def objection(self, problem: Problem) -> str:
+        """Why the operands and outputs of ``problem`` cannot lie at edges; empty if they can."""
+        self._free = sorted(self._regions, key=lambda region: region.size)
+        try:
+            for operand in _largest_first(problem):
+                self._taken(operand)
+        except NoEdge as error:
+            return str(error)
+        return ""
+
     def views(self, problem: Problem, filled: Mapping[str, Tensor], edge: Edge) -> dict[str, Tensor]:
         """The operands and outputs of ``problem`` by name, each at this ``edge`` of a region of its own, strided and
-        aligned as the problem asks.
+        aligned as the problem asks, with the values of ``filled``, its tensors elsewhere on the device.
 
-        ``filled`` are its tensors elsewhere on the device; operands get their values, outputs a sentinel. What an
-        earlier call gave must no longer be used, but by launches of the same stream. Raises NoEdge if the regions would
-        take too much memory.
+        What an earlier call gave must no longer be used, but by launches of the same stream. Raises NoEdge if the
+        regions would take too much memory.
         """
         self._free = sorted(self._regions, key=lambda region: region.size)
-        regions = {operand.name: self._taken(operand) for operand in sorted(problem.tensors, key=_bytes, reverse=True)}
-        views = {}
-        for operand in problem.tensors:
-            view = self.view(operand, regions[operand.name], edge)
-            into = _elements(view, operand)
-            if operand in problem.outputs:
-                into.fill_(_sentinel(operand))
-            else:
-                into.copy_(_elements(filled[operand.name], operand))
-            views[operand.name] = view
+        views = {operand.name: self.view(operand, self._taken(operand), edge) for operand in _largest_first(problem)}
+        self.copy(problem.tensors, filled, views)
         return views
+
+    @staticmethod
+    def copy(operands: Iterable[Operand], from_: Mapping[str, Tensor], to: Mapping[str, Tensor]) -> None:
+        """Copies the bits of each of ``operands``, given by name."""
+        for operand in operands:
+            _elements(to[operand.name], operand).copy_(_elements(from_[operand.name], operand))
 
     def view(self, operand: Operand, region: Region, edge: Edge) -> Tensor:
         """``operand`` at this ``edge`` of ``region``."""
@@ -158,6 +165,10 @@ def workspace_operand(shape: tuple[int, ...], dtype: torch.dtype) -> Operand:
     return Operand("workspace", shape, strides, name)
 
 
+def _largest_first(problem: Problem) -> list[Operand]:
+    return sorted(problem.tensors, key=_bytes, reverse=True)
+
+
 def _bytes(operand: Operand) -> int:
     """Bytes of a region that ``operand`` needs."""
     return operand.span * itemsize(operand.dtype) + 2 * ALIGNMENT
@@ -167,8 +178,3 @@ def _elements(view: Tensor, operand: Operand) -> Tensor:
     """The bits of the elements that ``view``, of ``operand``, has in memory: one along a dimension of stride 0."""
     shape, strides = distinct(operand)
     return bits(view).as_strided(shape, strides)
-
-
-def _sentinel(operand: Operand) -> int:
-    """The sentinel of outputs, as an integer of the operand's size."""
-    return int.from_bytes(bytes([SENTINEL[0]] * itemsize(operand.dtype)), "little", signed=True)

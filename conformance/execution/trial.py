@@ -66,8 +66,8 @@ class Trial:
 
     ``complete``: every fill that the problem has under the contract was judged. ``tiles``: how many tiles the output
     has in each direction (see :func:`output_tiles`). ``grid`` is the one that ran, ``outputs`` the dense first output
-    of each fill, on the CPU. ``at_edges`` names the fill that also ran with its operands at the edges of mapped memory,
-    or says why none did; empty where no memory can be mapped so, as in the interpreter.
+    of each fill, on the CPU. ``at_edges`` names the fills of which a run had its operands at an edge of mapped memory,
+    or says why none had; empty where no memory can be mapped so, as in the interpreter.
     """
 
     plan: Plan
@@ -221,21 +221,19 @@ def _try_together(result: Trial, launcher: Launcher, group: FillGroup, executor:
         for operand in problem.operands:
             stored_values(fill.inputs[operand.name], operand)  # raises ValueError for what cannot be placed
     batch = GuardedBatch(problem, group.inputs, len(group.fills), executor.device)
-    start = starter(executor)
+    start, at_edges = starter(executor), _edges_of(result, problem, group.fills, executor)
     for number in range(len(group.fills)):
         for pattern in PATTERNS:
             observe = result.grid is None and pattern == PATTERNS[-1]
-            result.saw(start(launcher(batch.views(number, pattern)), observe=observe))
+            views = batch.views(number, pattern)
+            if number in at_edges and pattern == PATTERNS[-1]:
+                ran = _start_at_edge(result, launcher, views, at_edges[number], executor, observe=observe)
+            else:
+                ran = start(launcher(views), observe=observe)
+            result.saw(ran)
     repeats = [_must_repeat(result.contract, fill) for fill in group.fills]
-    others = _run_at_edges(result, launcher, group, batch, executor, repeats)
-    seen_of = read_judgements(problem, group, batch, repeats, others)
+    seen_of = read_judgements(problem, group, batch, repeats)
     for number, (fill, seen) in enumerate(zip(group.fills, seen_of, strict=True)):
-        if not seen.same_at_edges:
-            text = (
-                "the output of a run with operands at unmapped pages has other bits than in guarded memory: what the "
-                f"kernel computes depends on where its operands lie, or is not deterministic; {UNLESS_DECLARED}"
-            )
-            result.verdicts.append(Verdict(str(Check(CheckKind.REPEAT, fill.name)), False, text))
         right = _right_verdicts(result, fill, seen)
         if seen.right:
             result.verdicts += right
@@ -257,46 +255,46 @@ def _must_repeat(contract: Contract, fill: Fill) -> bool:
     return contract.deterministic or fill.method == "exact"
 
 
-def _run_at_edges(
-    result: Trial,
-    launcher: Launcher,
-    group: FillGroup,
-    batch: GuardedBatch,
-    executor: Executor,
-    repeats: Sequence[bool],
-) -> Tensor:
-    """Runs one fill of the trial's first group at either edge of mapped memory; of which fills of ``group`` the output
-    then has other bits than in ``batch``, bool (fills,). The result says which fill it was, or why there is none.
+def fills_at_edges(fills: Sequence[Fill]) -> dict[int, Edge]:
+    """By number, the fills whose second run has its operands at an edge of mapped memory: the first exact one, and the
+    next one if there is any."""
+    first = next((number for number, fill in enumerate(fills) if fill.method == "exact"), 0)
+    return {(first + 1) % len(fills): Edge.BEGIN, first: Edge.END}
 
-    The runs come last: what reads or writes past an edge is told by an error of the device, after which it says
-    nothing more.
-    """
-    others = torch.zeros(len(group.fills), dtype=torch.bool, device=executor.device)
+
+def _edges_of(result: Trial, problem: Problem, fills: Sequence[Fill], executor: Executor) -> dict[int, Edge]:
+    """:func:`fills_at_edges` of the first group of a trial; none where memory cannot be mapped so. ``result`` says
+    which fills they are, or why there are none."""
     edges: PageEdges | NoEdge | None = getattr(executor, "page_edges", None)
     if edges is None or result.at_edges:
-        return others
-    number = edge_fill(group.fills)
-    try:
-        if isinstance(edges, NoEdge):
-            raise edges
-        placed = batch.views(number, PATTERNS[0])
-        for edge in Edge:
-            views = edges.views(result.plan.problem, placed, edge)
-            with workspaces_from(functools.partial(edges.workspace, edge=edge)):
-                launch = launcher(views)
-            starter(executor)(launch)
-            for output in result.plan.problem.outputs if repeats[number] else ():
-                others[number].logical_or_((bits(views[output.name]) != bits(placed[output.name])).any())
-    except NoEdge as error:
-        result.at_edges = f"none: {error}"
-    else:
-        result.at_edges = group.fills[number].name
-    return others
+        return {}
+    why = str(edges) if isinstance(edges, NoEdge) else edges.objection(problem)
+    at_edges = {} if why else fills_at_edges(fills)
+    result.at_edges = f"none: {why}" if why else ", ".join(fills[number].name for number in sorted(at_edges))
+    return at_edges
 
 
-def edge_fill(fills: Sequence[Fill]) -> int:
-    """The number of the fill that runs at the edges: the first exact one, whose bits every contract promises."""
-    return next((number for number, fill in enumerate(fills) if fill.method == "exact"), 0)
+def _start_at_edge(
+    result: Trial, launcher: Launcher, views: Mapping[str, Tensor], edge: Edge, executor: Executor, *, observe: bool
+) -> Ran:
+    """Starts a launch whose operands, outputs and workspaces lie at ``edge``. It has the values of ``views`` of guarded
+    memory, which get its outputs."""
+    problem, edges = result.plan.problem, executor.page_edges  # type: ignore[attr-defined]  # it has edges
+
+    def allocate(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        try:
+            memory: Tensor = edges.workspace(shape, dtype, edge)
+        except NoEdge as error:
+            result.at_edges = f"none of a workspace: {error}"
+            return torch.empty(shape, dtype=dtype, device=executor.device)
+        return memory
+
+    placed = edges.views(problem, views, edge)
+    with workspaces_from(allocate):
+        launch = launcher(placed)
+    ran = starter(executor)(launch, observe=observe)
+    edges.copy(problem.outputs, placed, views)
+    return ran
 
 
 def _judge_in_batch(result: Trial, fill: Fill, batch: GuardedBatch, number: int) -> None:
@@ -359,7 +357,7 @@ def _judge_output(result: Trial, fill: Fill, output: Operand, outputs: list[Tens
     if _must_repeat(contract, fill) and not torch.equal(bits(outputs[0]), bits(outputs[1])):
         differ = (bits(outputs[0]) != bits(outputs[1])).nonzero()
         text = (
-            f"two runs with different poison around the operands differ in {len(differ)} elements, first "
+            f"two runs with different memory around the operands differ in {len(differ)} elements, first "
             f"{differ[0].tolist()}: an element was not written, memory outside an operand was read, or the kernel is "
             f"not deterministic; {UNLESS_DECLARED}"
         )

@@ -14,7 +14,7 @@ from conformance.cases.unrolled import within_limit
 from conformance.execution.fill_groups import fills_for
 from conformance.execution.resources import over_memory
 from conformance.execution.stress import LAUNCHES, second_stream, stressed
-from conformance.execution.trial import edge_fill, place
+from conformance.execution.trial import place
 from conformance.inputs.random_tensors import random_tensors
 from conformance.judging.case_steps import need_device
 from conformance.judging.conform import compile_plan, launches_to_compile
@@ -75,9 +75,8 @@ def tensors_of(kernel, plan, device, seed):
     contract = kernel.contract(plan, ExecutorName.DEVICE)
     if contract.deterministic:
         return random_tensors(plan.problem, device, seed)
-    fills = fills_for(plan.problem, contract, seed)
-    fill = fills[edge_fill(fills)]
-    if fill.method != "exact":
+    fill = next((fill for fill in fills_for(plan.problem, contract, seed) if fill.method == "exact"), None)
+    if fill is None:
         return None
     inputs = {name: values.to(device) for name, values in fill.inputs.items()}
     return {name: placed.view for name, placed in place(plan.problem, inputs, 0, device).items()}

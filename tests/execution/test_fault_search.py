@@ -71,7 +71,8 @@ def found(seed):
 def test_the_operand_and_the_side_are_named(seed, operand, edge):
     fault = found(seed)
     assert fault.named
-    assert (fault.verdict.check, fault.verdict.passed) == ("memory/transparent", False)
+    fill = "transparent" if edge is Edge.END else "randn"
+    assert (fault.verdict.check, fault.verdict.passed) == (f"memory/{fill}", False)
     assert fault.verdict.details == {"operand": operand, "edge": edge.name.lower()}
     start = "AcceleratorError: CUDA error: an illegal memory access was encountered: the kernel reads or writes "
     assert re.match(
@@ -114,9 +115,10 @@ def test_a_compiled_function_is_not_searched():
 
 def test_the_work_of_a_search_is_bounded():
     workspaces = [workspace_operand((3, 5), torch.float32)]
-    planned = list(launches(PLAN, ("transparent", "wide-A", "randn"), "transparent", workspaces))
-    assert planned[0] == Placed("transparent")
-    assert planned[1] == Placed("transparent", Edge.END, "a", mapped=slack(PROBLEM.operand("a"), Edge.END))
+    at_edges = {Edge.BEGIN: "wide-A", Edge.END: "transparent"}
+    planned = list(launches(PLAN, ("transparent", "wide-A", "randn"), at_edges, workspaces))
+    assert planned[:2] == [Placed("wide-A"), Placed("transparent")]
+    assert Placed("transparent", Edge.END, "a", mapped=slack(PROBLEM.operand("a"), Edge.END)) in planned
     assert Placed("transparent", Edge.END, workspace=0, mapped=4) in planned
     assert len(planned) == 3 + 2 * len(PROBLEM.tensors) + 2 * len(workspaces) + 2
 

@@ -1,18 +1,20 @@
 """Operands at the edges of mapped memory: where they lie, which memory they take, and what a trial makes of them."""
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from conformance.execution import page_edges as page_edges_module
 from conformance.execution.page_edges import ALIGNMENT, Edge, NoEdge, PageEdges, slack, start
-from conformance.execution.trial import trial
+from conformance.execution.trial import fills_at_edges, trial
 from conformance.execution.virtual_memory import Unmappable
+from conformance.kernels.launch import workspace
 from conformance.numerics.rounding import bits
 from conformance.problems import DTYPES, Layout, Operand, bmm, mm
 from tests.execution.protected_memory import GRANULE, EdgeExecutor, ProtectedMemory
-from tests.execution.test_trial import KERNEL, PLAN, PROBLEM, one_element_off
+from tests.execution.test_trial import KERNEL, PLAN, PROBLEM
 
 BEGIN, END = 4 * GRANULE, 6 * GRANULE
 OPERANDS = [
@@ -70,10 +72,7 @@ def test_operands_have_their_values_strides_and_alignment(problem, edge):
             DTYPES[operand.dtype],
         )
         assert view.data_ptr() % ALIGNMENT == operand.offset * view.element_size() % ALIGNMENT
-        if operand in problem.operands:
-            assert torch.equal(bits(view), bits(filled[operand.name]))
-        else:
-            assert not torch.equal(bits(view), bits(filled[operand.name])), "an output that is not written shows"
+        assert torch.equal(bits(view), bits(filled[operand.name]))
     assert len(memory.regions) == len(problem.tensors), "each operand has a region of its own"
 
 
@@ -127,23 +126,29 @@ def test_workspaces_lie_at_edges_beside_the_operands():
 # In a trial
 
 
-def test_one_fill_of_a_trial_runs_at_both_edges():
+def test_the_second_run_of_two_fills_is_at_the_edges():
     executor = EdgeExecutor()
     judged = trial(KERNEL, PLAN, executor, compare=True)
     assert judged.passed
-    assert judged.at_edges == "transparent"
-    *guarded, at_end, at_begin = executor.starts
-    assert len(guarded) == 2 * 6
-    edges = {
-        name: {address for region in executor.page_edges._memory.regions for address in (region.begin,)}
-        for name in at_begin
-    }
-    assert all(at_begin[name] in edges[name] for name in at_begin)
-    ends = {region.begin + region.size for region in executor.page_edges._memory.regions}
-    for name, operand in (("a_ptr", "a"), ("b_ptr", "b"), ("c_ptr", "out")):
-        size = DTYPES["fp16"].itemsize
-        one = PROBLEM.operand(operand)
-        assert at_end[name] + one.span * size + slack(one, Edge.END) in ends
+    assert judged.at_edges == "transparent, wide-A"
+    assert len(executor.starts) == 2 * 6, "no launch is added"
+    regions = executor.page_edges._memory.regions
+    begins, ends = {region.begin for region in regions}, {region.begin + region.size for region in regions}
+    for argument, name in (("a_ptr", "a"), ("b_ptr", "b"), ("c_ptr", "out")):
+        operand = PROBLEM.operand(name)
+        starts = [started[argument] for started in executor.starts]
+        assert [number for number, address in enumerate(starts) if address in begins] == [3]
+        lasts = [address + 2 * operand.span + slack(operand, Edge.END) for address in starts]
+        assert [number for number, address in enumerate(lasts) if address in ends] == [1]
+
+
+def test_a_fill_alone_runs_at_the_end():
+    executor = EdgeExecutor()
+    judged = trial(KERNEL, PLAN, executor, names=("randn",), compare=True)
+    assert (judged.passed, judged.at_edges) == (True, "randn")
+    assert fills_at_edges([SimpleNamespace(method="bounded")]) == {0: Edge.END}
+    methods = [SimpleNamespace(method=method) for method in ("bounded", "bounded", "exact")]
+    assert fills_at_edges(methods) == {2: Edge.END, 0: Edge.BEGIN}
 
 
 def test_a_trial_without_an_edge_says_why():
@@ -157,14 +162,48 @@ def test_a_trial_without_an_edge_says_why():
     assert too_large.at_edges == "none: the operands are too large for fills to run together"
 
 
-def test_other_bits_at_an_edge_are_seen():
+class WithWorkspace:
+    """The kernel, which also takes a workspace of this dtype."""
+
+    contract = staticmethod(KERNEL.contract)
+
+    def __init__(self, dtype):
+        self.dtype, self.workspaces = dtype, []
+
+    def launch(self, plan, tensors):
+        self.workspaces.append(workspace((40,), self.dtype, tensors["a"]))
+        return KERNEL.launch(plan, tensors)
+
+
+def test_workspaces_lie_at_the_edges_too_or_the_trial_says_why():
+    kernel, executor = WithWorkspace(torch.float32), EdgeExecutor()
+    assert trial(kernel, PLAN, executor, compare=True).at_edges == "transparent, wide-A"
+    regions = executor.page_edges._memory.regions
+    at = [
+        number
+        for number, one in enumerate(kernel.workspaces)
+        if any(region.begin <= one.data_ptr() < region.begin + region.size for region in regions)
+    ]
+    assert at == [1, 3]
+    assert all(one.isnan().all() for one in kernel.workspaces)
+    judged = trial(WithWorkspace(torch.int64), PLAN, EdgeExecutor(), compare=True)
+    assert (judged.passed, judged.at_edges) == (
+        True,
+        "none of a workspace: a workspace is of torch.int64, which no operand is",
+    )
+
+
+@pytest.mark.parametrize("runs", [2, 4], ids=["end", "begin"])
+def test_wrong_numbers_at_an_edge_are_seen(runs):
     """A kernel that computes something else where its operands lie at an edge."""
 
     def wrong_at_edge(executor, a, out):
-        if executor.runs > 2 * 6:
-            one_element_off(executor, a, out)
+        if executor.runs == runs:
+            out.zero_()
 
     judged = trial(KERNEL, PLAN, EdgeExecutor(fault=wrong_at_edge), compare=True)
-    (wrong,) = [verdict for verdict in judged.verdicts if not verdict.passed]
-    assert wrong.check == "repeat/transparent"
-    assert "operands at unmapped pages has other bits than in guarded memory" in wrong.text
+    fill = {2: "transparent", 4: "wide-A"}[runs]
+    assert {verdict.check for verdict in judged.verdicts if not verdict.passed} == {
+        f"numerics/{fill}",
+        f"repeat/{fill}",
+    }
