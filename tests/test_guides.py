@@ -106,6 +106,7 @@ COMMANDS: dict[str, dict[str, Way]] = {
             "conformance precompile --target sm_90 --out kernels --suite zero_size --kernel int_mm", Why.LONG, "kernels"
         ),
         "pytest -n auto --compiled=kernels": Read(Why.LONG),
+        "conformance run -n auto --suite stress --tier full": Read(Why.LONG),
     },
     "judging.md": {
         "conformance list --fills": Run(says="| transparent |"),

@@ -74,3 +74,31 @@ def each_kernel(kernels: Callable[[Kernel], bool], **parameters: Sequence[str]) 
         return test
 
     return decorate
+
+
+@dataclass(frozen=True)
+class EachDtype:
+    """The argument of :func:`each_dtype`."""
+
+    shown: Callable[[Kernel, str], Sequence[str]]
+
+    def table(self, selection: Selection, arguments: Sequence[str]) -> CaseTable:
+        """The cases by id. Every target has the same, because the test chooses one."""
+        table = CaseTable(("kernel", "dtype"), {})
+        for kernel in catalogue().values():
+            if not selection.kernels or kernel.name in selection.kernels:
+                with contained(kernel):
+                    for dtype in self.shown(kernel, selection.tier):
+                        table.rows[f"{kernel.name}-{dtype}"] = (kernel, dtype)
+        return table
+
+
+def each_dtype(shown: Callable[[Kernel, str], Sequence[str]]) -> Callable[[Test], Test]:
+    """Gives a test each kernel of the catalogue with each dtype that ``shown`` returns for it in a tier. The test takes
+    ``kernel`` and ``dtype``."""
+
+    def decorate(test: Test) -> Test:
+        setattr(test, ATTRIBUTE, EachDtype(shown))
+        return test
+
+    return decorate

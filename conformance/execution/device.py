@@ -17,6 +17,7 @@ import torch
 
 from conformance.execution.grid_capture import CaptureError, GridCapture
 from conformance.execution.observation import Ran
+from conformance.execution.page_edges import NoEdge, PageEdges, page_edges
 from conformance.execution.source_hash import source_hash
 from conformance.kernels.launch import Launch
 from conformance.records import ExecutorName
@@ -48,6 +49,11 @@ class DeviceExecutor:
         if accelerator is None or not torch.accelerator.is_available():
             raise NoDevice("torch sees no accelerator here; check the driver, or the build of torch")
         self.device = torch.device(accelerator.type, index)
+
+    @property
+    def page_edges(self) -> PageEdges | NoEdge:
+        """Where operands can lie at the edges of mapped memory, or why they cannot."""
+        return page_edges(self.device)
 
     @functools.cached_property
     def identity(self) -> str | None:

@@ -97,15 +97,20 @@ class Judgement:
     output: Tensor
 
 
-def read_judgements(problem: Problem, group: FillGroup, batch: GuardedBatch) -> list[Judgement]:
-    """A judgement of each fill of ``group``, whose runs in ``batch`` may not have ended yet; waits for the device."""
+def read_judgements(
+    problem: Problem, group: FillGroup, batch: GuardedBatch, repeats: Sequence[bool]
+) -> list[Judgement]:
+    """A judgement of each fill of ``group``, whose runs in ``batch`` may not have ended yet; waits for the device.
+    ``repeats``: of which fills both runs must agree bit by bit."""
     wrong = batch.changed().any(1)
+    must_agree = None if all(repeats) else moved(torch.tensor(repeats), wrong.device)
     used = []
     for output in problem.outputs:
         runs = batch.outputs(output.name)
         wrong_runs, used_by_first = group.limits[output.name].judge(runs)
         wrong |= wrong_runs.any(1)
-        wrong |= (runs[:, :1] != runs[:, 1:]).flatten(1).any(1)
+        differ = (runs[:, :1] != runs[:, 1:]).flatten(1).any(1)
+        wrong |= differ if must_agree is None else differ & must_agree
         used.append(used_by_first)
     first = batch.outputs(problem.output.name)[:, 0].view(DTYPES[problem.output.dtype])
     figures, outputs = read_together([torch.stack([wrong.double(), *used]), first])

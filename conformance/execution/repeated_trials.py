@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from conformance.execution.trial import Trial
+from conformance.execution.trial import UNLESS_DECLARED, Trial
 from conformance.records import Check, CheckKind, Verdict
 
 
@@ -13,7 +13,8 @@ def repeated(judge: Callable[[], Trial], repeats: int) -> Trial:
     """The trial that stands for ``repeats`` trials, each made by ``judge``; one trial is left as it is.
 
     It is the first that failed, and its failing verdicts say which one it was; the first of all if none did. All trials
-    must agree in every bit of each fill's first output: a fill in which two differ fails the check ``repeat/<fill>``.
+    must agree in every bit of each fill's first output, where the contract promises that: a fill in which two differ
+    fails the check ``repeat/<fill>``.
     """
     first = judge()
     if repeats == 1:
@@ -31,7 +32,10 @@ def repeated(judge: Callable[[], Trial], repeats: int) -> Trial:
     for fill, number in differing.items():
         check = str(Check(CheckKind.REPEAT, fill))
         if check not in checks:
-            text = f"trials 1 and {number} of {repeats} of one input differ: the kernel is not deterministic"
+            text = (
+                f"trials 1 and {number} of {repeats} of one input differ: the kernel is not deterministic; "
+                f"{UNLESS_DECLARED}"
+            )
             chosen.verdicts.append(Verdict(check, False, text))
     if not differing:
         chosen.verdicts.append(Verdict(str(Check(CheckKind.REPEAT)), True, f"{repeats} trials agree in every bit"))

@@ -22,12 +22,15 @@ from conformance.execution.fill_groups import (
 )
 from conformance.execution.observation import Executor, Ran, watching
 from conformance.execution.output_tiles import output_tiles
+from conformance.execution.page_edges import Edge, NoEdge, PageEdges
 from conformance.execution.transfers import moved, read_together
 from conformance.heuristics.configs import Config
+from conformance.inputs.fill_set import fill_set
 from conformance.inputs.fills import Fill, applicable_fills
 from conformance.inputs.guarded_batch import GuardedBatch
 from conformance.inputs.guarded_memory import GuardedTensor, stored_values
 from conformance.kernels.kernel import Plan
+from conformance.kernels.launch import workspaces_from
 from conformance.numerics.contract import Contract
 from conformance.numerics.diagnosis.diagnose import diagnose
 from conformance.numerics.rounding import bits
@@ -38,6 +41,12 @@ from conformance.records import Check, CheckKind, ExecutorName, Verdict
 
 #: Each fill runs once per pattern, which chooses the operands' poison and the outputs' sentinel.
 PATTERNS = (0, 1)
+
+#: How what comes and goes may be as the author of a kernel meant it.
+UNLESS_DECLARED = (
+    "a kernel that rounds sums in an order that nothing fixes, as unordered fp32 atomics do, must say "
+    "deterministic=False in its contract"
+)
 
 #: What makes the launch over tensors by name, for the executor.
 Launcher = Callable[[Mapping[str, Tensor]], Any]
@@ -57,7 +66,8 @@ class Trial:
 
     ``complete``: every fill that the problem has under the contract was judged. ``tiles``: how many tiles the output
     has in each direction (see :func:`output_tiles`). ``grid`` is the one that ran, ``outputs`` the dense first output
-    of each fill, on the CPU.
+    of each fill, on the CPU. ``at_edges`` names the fills of which a run had its operands at an edge of mapped memory,
+    or says why none had; empty where no memory can be mapped so, as in the interpreter.
     """
 
     plan: Plan
@@ -70,11 +80,18 @@ class Trial:
     outputs: dict[str, Tensor] = field(default_factory=dict)
     diagnosis: str = ""
     compiled: object = None
+    at_edges: str = ""
 
     @functools.cached_property
     def digests(self) -> dict[str, str]:
-        """SHA-256 of the bits of each fill's first output: equal ones are the same numbers on another stack."""
-        return {name: hashlib.sha256(bits(out).numpy().tobytes()).hexdigest() for name, out in self.outputs.items()}
+        """SHA-256 of the bits of each fill's first output: equal ones are the same numbers on another stack. Fills in
+        which the contract promises no equal bits have none."""
+        exact = {kind.name for kind in fill_set(self.plan.problem).kinds if kind.exact}
+        return {
+            name: hashlib.sha256(bits(out).numpy().tobytes()).hexdigest()
+            for name, out in self.outputs.items()
+            if self.contract.deterministic or name in exact
+        }
 
     @property
     def passed(self) -> bool:
@@ -168,6 +185,8 @@ def trial(
             group = kept_group(problem, contract, seed, chosen[first : first + fitting], executor.device)
             _try_together(result, launcher, group, executor, compare=compare)
     else:
+        if executor.on_device:
+            result.at_edges = "none: the operands are too large for fills to run together"
         for fill in fills_for(problem, contract, seed, chosen):
             _try_alone(result, launcher, fill, executor)
     if not any(Check.parse(verdict.check).kind is CheckKind.MEMORY for verdict in result.verdicts):
@@ -202,12 +221,19 @@ def _try_together(result: Trial, launcher: Launcher, group: FillGroup, executor:
         for operand in problem.operands:
             stored_values(fill.inputs[operand.name], operand)  # raises ValueError for what cannot be placed
     batch = GuardedBatch(problem, group.inputs, len(group.fills), executor.device)
-    start = starter(executor)
+    start, at_edges = starter(executor), _edges_of(result, problem, group.fills, executor)
     for number in range(len(group.fills)):
         for pattern in PATTERNS:
             observe = result.grid is None and pattern == PATTERNS[-1]
-            result.saw(start(launcher(batch.views(number, pattern)), observe=observe))
-    for number, (fill, seen) in enumerate(zip(group.fills, read_judgements(problem, group, batch), strict=True)):
+            views = batch.views(number, pattern)
+            if number in at_edges and pattern == PATTERNS[-1]:
+                ran = _start_at_edge(result, launcher, views, at_edges[number], executor, observe=observe)
+            else:
+                ran = start(launcher(views), observe=observe)
+            result.saw(ran)
+    repeats = [_must_repeat(result.contract, fill) for fill in group.fills]
+    seen_of = read_judgements(problem, group, batch, repeats)
+    for number, (fill, seen) in enumerate(zip(group.fills, seen_of, strict=True)):
         right = _right_verdicts(result, fill, seen)
         if seen.right:
             result.verdicts += right
@@ -222,6 +248,53 @@ def _try_together(result: Trial, launcher: Launcher, group: FillGroup, executor:
             result.diagnosis = again.diagnosis
         if compare:
             _check_agreement(again, fill, seen, right)
+
+
+def _must_repeat(contract: Contract, fill: Fill) -> bool:
+    """Whether all runs of ``fill`` must agree bit by bit."""
+    return contract.deterministic or fill.method == "exact"
+
+
+def fills_at_edges(fills: Sequence[Fill]) -> dict[int, Edge]:
+    """By number, the fills whose second run has its operands at an edge of mapped memory: the first exact one, and the
+    next one if there is any."""
+    first = next((number for number, fill in enumerate(fills) if fill.method == "exact"), 0)
+    return {(first + 1) % len(fills): Edge.BEGIN, first: Edge.END}
+
+
+def _edges_of(result: Trial, problem: Problem, fills: Sequence[Fill], executor: Executor) -> dict[int, Edge]:
+    """:func:`fills_at_edges` of the first group of a trial; none where memory cannot be mapped so. ``result`` says
+    which fills they are, or why there are none."""
+    edges: PageEdges | NoEdge | None = getattr(executor, "page_edges", None)
+    if edges is None or result.at_edges:
+        return {}
+    why = str(edges) if isinstance(edges, NoEdge) else edges.objection(problem)
+    at_edges = {} if why else fills_at_edges(fills)
+    result.at_edges = f"none: {why}" if why else ", ".join(fills[number].name for number in sorted(at_edges))
+    return at_edges
+
+
+def _start_at_edge(
+    result: Trial, launcher: Launcher, views: Mapping[str, Tensor], edge: Edge, executor: Executor, *, observe: bool
+) -> Ran:
+    """Starts a launch whose operands, outputs and workspaces lie at ``edge``. It has the values of ``views`` of guarded
+    memory, which get its outputs."""
+    problem, edges = result.plan.problem, executor.page_edges  # type: ignore[attr-defined]  # it has edges
+
+    def allocate(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        try:
+            memory: Tensor = edges.workspace(shape, dtype, edge)
+        except NoEdge as error:
+            result.at_edges = f"none of a workspace: {error}"
+            return torch.empty(shape, dtype=dtype, device=executor.device)
+        return memory
+
+    placed = edges.views(problem, views, edge)
+    with workspaces_from(allocate):
+        launch = launcher(placed)
+    ran = starter(executor)(launch, observe=observe)
+    edges.copy(problem.outputs, placed, views)
+    return ran
 
 
 def _judge_in_batch(result: Trial, fill: Fill, batch: GuardedBatch, number: int) -> None:
@@ -281,12 +354,12 @@ def _judge_output(result: Trial, fill: Fill, output: Operand, outputs: list[Tens
         block = (config.block_m, config.block_n) if isinstance(config, Config) else (64, 64)
         figures["tiles"] = wrong_tiles(worst.bad, block)
     result.verdicts.append(_numerics_verdict(problem, fill, output, worst, **figures))
-    if not torch.equal(bits(outputs[0]), bits(outputs[1])):
+    if _must_repeat(contract, fill) and not torch.equal(bits(outputs[0]), bits(outputs[1])):
         differ = (bits(outputs[0]) != bits(outputs[1])).nonzero()
         text = (
-            f"two runs with different poison around the operands differ in {len(differ)} elements, first "
+            f"two runs with different memory around the operands differ in {len(differ)} elements, first "
             f"{differ[0].tolist()}: an element was not written, memory outside an operand was read, or the kernel is "
-            f"not deterministic"
+            f"not deterministic; {UNLESS_DECLARED}"
         )
         result.verdicts.append(Verdict(str(Check(CheckKind.REPEAT, _name(problem, fill, output))), False, text))
     config = result.plan.config

@@ -3,17 +3,10 @@ device."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-import subprocess
-import tempfile
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, Pipe
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
-from conformance.execution.compilation import GRACE_SECONDS, fork_server
-from conformance.execution.fork_server import ForkedProcess
+from conformance.execution.device_process import device_for, device_process
 from conformance.kernels.kernel import Plan
 from conformance.records import Check, CheckKind
 
@@ -24,8 +17,6 @@ if TYPE_CHECKING:
 DEADLINE = 180.0
 #: What the process runs.
 ANSWER = "conformance.execution.unchecked_trials:answer"
-#: What it says when it has the device.
-READY = "ready"
 
 
 @dataclass(frozen=True)
@@ -46,47 +37,20 @@ def unchecked_trial(plan: Plan, seed: int = 0) -> UncheckedOutcome:
     Raises RuntimeError if it dies before it has the device, which shows nothing of the plan, and
     :class:`~conformance.execution.fork_server.ForkServerLost` if none can be started.
     """
-    ours, theirs = Pipe()
-    with tempfile.TemporaryFile() as output, ours:
-        with theirs:
-            process = fork_server(()).fork(
-                ANSWER, {"seed": seed}, (theirs.fileno(),), output.fileno(), dict(os.environ)
-            )
+    with device_process(ANSWER, DEADLINE, "a trial past the check", seed=seed) as process:
         try:
-            _await_device(ours, process, output)
-            ours.send(plan)
-            if ours.poll(DEADLINE):
-                outcome: UncheckedOutcome = ours.recv()
+            process.send(plan)
+            if process.poll(DEADLINE):
+                outcome: UncheckedOutcome = process.recv()
                 return outcome
             return UncheckedOutcome("died", f"no answer within {DEADLINE:g} s")
         except (EOFError, OSError):
             return UncheckedOutcome("died", "the process ended without an answer")
-        finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-
-
-def _await_device(pipe: Connection, process: ForkedProcess, output: IO[bytes]) -> None:
-    with contextlib.suppress(EOFError, OSError):
-        if pipe.poll(DEADLINE) and pipe.recv() == READY:
-            return
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(GRACE_SECONDS)  # it writes why before it ends
-    output.seek(0)
-    written = output.read().decode(errors="replace").strip()
-    raise RuntimeError(f"the process of a trial past the check did not get the device: {written}")
 
 
 def answer(pipe: int, *, seed: int) -> None:
-    """What the process runs: says through the descriptor ``pipe`` that it has the device, receives a plan and sends its
-    outcome."""
-    import torch
-
-    from conformance.execution.device import DeviceExecutor
-
-    asker, executor = Connection(pipe), DeviceExecutor()
-    torch.accelerator.synchronize(executor.device)
-    asker.send(READY)
+    """What the process runs: receives a plan through the descriptor ``pipe`` and sends its outcome."""
+    asker, executor = device_for(pipe)
     asker.send(_trial(asker.recv(), executor, seed))
 
 

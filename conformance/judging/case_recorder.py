@@ -42,7 +42,8 @@ class CaseRecorder:
     by :meth:`run_judged`, and a case that passes must have a :meth:`verdict`: else it fails when it is torn down.
     ``on_change`` is called after each change, so that what is known outlives the process.
     ``ending`` is the exception that ends a case early; a framework can set a class that is its own skip as well.
-    ``phases`` are those parts of the case that a framework has seen to their end.
+    ``phases`` are those parts of the case that a framework has seen to their end. ``fault_named``: the case cost its
+    process the device, and a verdict names the cause, so that it is no crash.
     """
 
     def __init__(self, case: str, suite: str = "", base: Path | None = None, **fixed: Any) -> None:
@@ -56,6 +57,7 @@ class CaseRecorder:
         self.durations: dict[str, float] = {}
         self.verdicts: list[Verdict] = []
         self.phases: set[str] = set()
+        self.fault_named = False
         self.on_change: Callable[[], None] = lambda: None
         self.ending: type[CaseEnded] = CaseEnded
         self._base = base

@@ -111,6 +111,8 @@ class Reproducers:
             dies = self._error.status in (Status.CRASH, Status.TIMEOUT)
             seen = self._seen([f"{self._error.status.value}: {self._error}"])
             return compiling_script(kernel, plan, Checks(dies=dies), seen)
+        if self._recorder.fault_named:
+            raise NotReproducible("no script maps memory between pages that are not: run the case itself")
         seen = self._seen([f"{verdict.check}: {verdict.text}" for verdict in failed] or [_text(self._error)])
         checks = [Check.parse(verdict.check) for verdict in failed]
         fills = [check.subject.partition("/")[0] for check in checks if check.kind in NUMBERS]

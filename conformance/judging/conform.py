@@ -18,6 +18,7 @@ from conformance.execution.trial import Trial
 from conformance.heuristics.configs import AnyConfig
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.case_reproducers import Reproducers
+from conformance.judging.device_faults import faults_explained, record_edges
 from conformance.judging.harness import Harness, needed
 from conformance.kernels.catalogue import meta_launch
 from conformance.kernels.kernel import Features, Kernel, NotApplicable, Plan, Variant
@@ -228,13 +229,14 @@ def run_plan(
         return executor
     recorder.set(executor=executor.name)
     try:
-        with recorder.timed("run"):
+        with recorder.timed("run"), faults_explained(harness, recorder, kernel, plan, fills):
             trial = harness.run(lambda: harness.trial(kernel, plan, fills), needed(plan.problem))
     except InterpreterUnsupported as error:
         recorder.set(executor=None)
         return error.reason
     recorder.set(observed={"grid": trial.grid, "programs": trial.programs, "outputs": trial.digests})
     record_completeness(recorder, trial)
+    record_edges(recorder, trial)
     return trial
 
 

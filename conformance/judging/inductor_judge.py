@@ -47,6 +47,7 @@ from conformance.inductor.source.templates import NoSuchTemplate
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.case_steps import need_device, record
 from conformance.judging.conform import record_completeness
+from conformance.judging.device_faults import faults_explained, record_edges
 from conformance.judging.harness import Harness, needed
 from conformance.kernels.kernel import Plan, Variant
 from conformance.machine import device_memory
@@ -372,10 +373,12 @@ class Inductor:
             with self.recorder.timed("run"):
                 settings = self.harness.settings
                 judge = functools.partial(trial, pinned, plan, caller, seed=settings.seed, names=fills)
-                result = self.harness.run(lambda: repeated(judge, settings.repeats), needed(plan.problem))
+                with faults_explained(self.harness, self.recorder, None, plan, fills):
+                    result = self.harness.run(lambda: repeated(judge, settings.repeats), needed(plan.problem))
         except ReplayUnsupported as error:
             return error.reason
         record_completeness(self.recorder, result)
+        record_edges(self.recorder, result)
         suffix = f"/{plan.problem.id}" if number else ""
         for verdict in result.verdicts:
             run.check(f"{verdict.check}{suffix}", verdict.passed, verdict.text, **verdict.details)

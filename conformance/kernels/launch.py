@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,9 +57,27 @@ class Launch:
         return (*self.before, self, *self.after)
 
 
+#: What gives a workspace of a shape and dtype its memory.
+Allocate = Callable[[tuple[int, ...], torch.dtype], Tensor]
+
+#: Those that are in use; the last one is asked.
+_ALLOCATES: list[Allocate] = []
+
+
+@contextlib.contextmanager
+def workspaces_from(allocate: Allocate) -> Iterator[None]:
+    """Inside, the memory of each workspace that is not on the meta device is what ``allocate`` returns."""
+    _ALLOCATES.append(allocate)
+    try:
+        yield
+    finally:
+        _ALLOCATES.pop()
+
+
 def workspace(shape: tuple[int, ...], dtype: torch.dtype, like: Tensor) -> Tensor:
     """Memory for intermediate results on the device of ``like``. Floats are NaN, so that a part that is read before it
     was written shows in the result."""
-    if dtype.is_floating_point and not like.is_meta:
-        return torch.full(shape, math.nan, dtype=dtype, device=like.device)
-    return torch.zeros(shape, dtype=dtype, device=like.device)
+    if like.is_meta:
+        return torch.zeros(shape, dtype=dtype, device=like.device)
+    memory = _ALLOCATES[-1](shape, dtype) if _ALLOCATES else torch.empty(shape, dtype=dtype, device=like.device)
+    return memory.fill_(math.nan if dtype.is_floating_point else 0)

@@ -18,11 +18,12 @@ from conformance.gate.run_options import DEFAULT_SEED
 from conformance.judging.case_recorder import CaseEnded, CaseRecorder
 from conformance.judging.settings import Settings
 from conformance.machine import device_memory
+from conformance.machine.device_fault import device_fault
 from conformance.machine.versions import imported_versions
 from conformance.plugin import case_ids
 from conformance.plugin.fixtures import RECORDER
 from conformance.plugin.record_files import RecordFile, process_file, stacks_file
-from conformance.plugin.watchdog import Watchdog, device_fault
+from conformance.plugin.watchdog import Watchdog
 from conformance.records import CaseRecord, CompileFailure, ConformanceFailure, Status, Verdict
 from conformance.reporting.text import log_safe
 
@@ -133,7 +134,11 @@ class ItemRecording:
             if recorder.status is Status.PASS and not recorder.phases >= {"setup", "teardown"}:
                 recorder.conclude(Status.FAIL, _UNSEEN)
             fault = device_fault()
-            if fault is not None:
+            if fault is not None and recorder.fault_named:  # the failure is about the fault
+                with contextlib.suppress(OSError):
+                    recorder.keep_artefacts()
+                self._watchdog.finish(recorder)
+            elif fault is not None:
                 text = "\n".join(filter(None, (recorder.diagnosis, f"left its GPU unusable: {fault}")))
                 self._watchdog.finish(recorder, Status.CRASH, text)
         try:
@@ -263,7 +268,8 @@ class ItemRecording:
             self._session.shouldstop = cannot_write(self.process.folder, error)
 
     def _end(self, record: CaseRecord) -> None:
-        record = self.settings.expected_failures.applied(record)
+        if record.status in (Status.CRASH, Status.TIMEOUT):  # to others the expected failures were applied
+            record = self.settings.expected_failures.applied(record)
         self.file.write(record)
         if self.process.end_of_run is not None:
             self.process.end_of_run(record)

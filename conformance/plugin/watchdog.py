@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import faulthandler
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -101,24 +100,11 @@ class Watchdog:
         text = f"ran past its deadline of {self.deadline_s:g} s{stage}; the process was ended. Its stacks:\n{stacks}"
         self.finish(recorder, Status.TIMEOUT, text)
 
-    def finish(self, recorder: CaseRecorder, status: Status, diagnosis: str) -> None:
-        """Records the case and ends the process without unwinding: its state is not to be trusted."""
+    def finish(self, recorder: CaseRecorder, status: Status | None = None, diagnosis: str | None = None) -> None:
+        """Records the case, with another ``status`` and ``diagnosis`` than its own if they are given, and ends the
+        process without unwinding: its state is not to be trusted."""
         recorder.outcome = PROCESS_ENDED
         try:
             self._end(recorder.record(status, diagnosis))
         finally:
             os._exit(EXIT_CODE)
-
-
-def device_fault() -> str | None:
-    """The error that the GPU of this process is left with, or None. Such an error is sticky: every later call returns
-    it, so that the next, innocent case would be blamed. Asks only a process that has started CUDA (or HIP)."""
-    torch = sys.modules.get("torch")
-    cuda = getattr(torch, "cuda", None)
-    if cuda is None or not cuda.is_initialized():
-        return None
-    try:
-        cuda.synchronize()
-    except Exception as error:  # whatever a broken context raises
-        return f"{type(error).__name__}: {error}"
-    return None

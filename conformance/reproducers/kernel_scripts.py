@@ -174,6 +174,7 @@ def numbers_script(
         layouts=_entries({name: _layout(view) for name, view in views.items()}),
         data=_entries({name: f'"""\n{packed(_narrow(views[name]))}\n"""' for name in read}),
         wanted=_entries(wanted),
+        repeats="" if contract.deterministic or fill.method == "exact" else ", repeats=False",
     )
     way = templates.INTERPRETED if interpreted else templates.LAUNCHED
     facts = {**templates.facts_of(plan), "inputs": f"those called {fill.name}, seed {fill.seed}"}

@@ -252,7 +252,7 @@ def launch({names}):
 def main() -> int:
 {child}    print(f"torch {{torch.__version__}}, triton {{triton.__version__}}")
 {ready}    try:
-        faults = check(launch, LAYOUTS, DATA, WANTED, DEVICE)
+        faults = check(launch, LAYOUTS, DATA, WANTED, DEVICE{repeats})
     except Exception:
         traceback.print_exc(file=sys.stdout)
         faults = ["the launch raises an exception"]

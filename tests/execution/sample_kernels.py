@@ -28,6 +28,12 @@ from conformance.targets import Target
 
 
 @triton.jit
+def sum_by_atomics(x_ptr, total_ptr, COLUMNS: tl.constexpr):
+    columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    tl.atomic_add(total_ptr, tl.sum(tl.load(x_ptr + columns)))
+
+
+@triton.jit
 def pointer_mm(
     a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr
 ):

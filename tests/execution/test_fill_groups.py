@@ -132,3 +132,11 @@ def test_large_problems_run_one_fill_at_a_time():
     assert fills_at_once(mm(1200, 1200, 64)) == 1
     assert fills_at_once(mm(4096, 4096, 64)) == 0
     assert fills_at_once(mm(64, 64, 64, layout_a=Layout(pad=2**24))) == 0
+
+
+@pytest.mark.parametrize("fault", [None, wrong.last_bit_each_time, wrong.another_result_each_time])
+def test_together_a_kernel_that_promises_no_equal_bits_is_judged_as_alone(fault):
+    kernel = wrong.Undetermined()
+    together = trial(kernel, PLAN, TorchExecutor(fault), compare=True)
+    assert told(together) == told(trial(kernel, PLAN, TorchExecutor(fault)))
+    assert "repeat/randn" not in {verdict.check for verdict in together.verdicts}

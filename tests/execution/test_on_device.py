@@ -1,18 +1,27 @@
 """On an accelerator: the observed grid is the profiler's, and the device judges as the CPU does."""
 
+import functools
 from dataclasses import fields
 
 import pytest
 import torch
 
 from conformance import targets
+from conformance.execution import fault_search
+from conformance.execution.device_process import device_for
+from conformance.execution.fault_search import Search, fault_of
 from conformance.execution.fill_groups import fills_at_once, group_of
+from conformance.execution.stress import second_stream, stressed
 from conformance.execution.trial import place, trial
 from conformance.inputs import fills as fills_module
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import NotApplicable
 from conformance.numerics.rounding import bits
-from tests.planted import table
+from tests.execution.sample_kernels import sum_by_atomics
+from tests.planted import cases, table
+from tests.planted.cases import Edit, Fault
+from tests.planted.planted_kernels import planted
+from tests.planted.test_unmasked_reads import masked_loads
 
 pytestmark = pytest.mark.skipif(not table.has_device(), reason="runs kernels on an accelerator, and there is none")
 
@@ -55,6 +64,7 @@ def test_the_device_judges_as_the_cpu_does(executor, name):
     assert fills_at_once(plan.problem)
     judged = trial(kernel, plan, executor, compare=True)
     assert judged.passed, judged.verdicts
+    assert not judged.at_edges.startswith("none") or torch.version.hip, judged.at_edges
 
 
 @pytest.mark.parametrize("name", catalogue.catalogue())
@@ -76,3 +86,59 @@ def tensors_of(limits):
     parts = [] if limits.interval is None else [getattr(limits.interval, f.name) for f in fields(limits.interval)]
     tensors = [limits.exact, limits.bounded, *([] if limits.wanted is None else [limits.wanted]), *parts]
     return [tensor.to(torch.uint8) if tensor.dtype == torch.bool else tensor for tensor in tensors]
+
+
+#: By number: the beginning of the name of a masked load, what takes the place of the load (None: the load without its
+#: mask), the case, and the operand and edge that are to be named.
+BESIDE = [
+    ("tiles.py: tl.load(a_tile, mask=a_mask & inside", None, cases.MM, "a", "end"),
+    ("tiles.py: tl.load(b_tile, mask=b_mask & inside", None, cases.MM, "b", "end"),
+    ("tiles.py: tl.load( bias_ptr", None, cases.ADDMM, "bias", "end"),
+    ("tiles.py: tl.load(scale_a_ptr", None, cases.SCALED, "scale_a", "end"),
+    ("tiles.py: tl.load(scale_b_ptr", None, cases.SCALED, "scale_b", "end"),
+    ("tiles.py: tl.load(scale_a_ptr", ("scale_a_ptr +", "scale_a_ptr - 16 +"), cases.SCALED, "scale_a", "begin"),
+]
+
+
+def fault_planted(number):
+    """The fault of this number in :data:`BESIDE`."""
+    name, change, case, *_ = BESIDE[number]
+    (load,) = [load for load in masked_loads() if load.name.startswith(name)]
+    new = load.new if change is None else load.old.replace(*change)
+    return Fault(f"beside_{number}", Edit(f"device/{load.file}", load.old, new, load.count), case)
+
+
+def search_planted(pipe, *, seed):
+    """What the process of the search runs here: the search for the fault that has the seed's number."""
+    asker, device = device_for(pipe)
+    plan, fills = asker.recv()
+    with planted(fault_planted(seed)) as kernel:
+        fault_search.get = lambda name: kernel
+        asker.send(Search(device, plan, fills, 0).run(asker.send))
+
+
+@pytest.mark.parametrize("number", range(len(BESIDE)))
+def test_a_read_beside_an_operand_is_named(monkeypatch, number):
+    *_, case, operand, edge = BESIDE[number]
+    monkeypatch.setattr(fault_search, "SEARCH", f"{__name__}:search_planted")
+    kernel = catalogue.get(case.kernel)
+    plan = kernel.plan(case.problem, case.config, targets.devices()[0], case.variant, unchecked=True)
+    fault = fault_of(kernel, plan, None, number, "illegal memory access")
+    assert fault.named, fault.verdict.text
+    assert fault.verdict.details == {"operand": operand, "edge": edge}
+
+
+def test_unordered_sums_beside_other_work_differ(executor):
+    """Atomics in fp32 that no order is given to; sums of integers agree."""
+    torch.manual_seed(0)
+    values = torch.randn(2000, 128, device=executor.device)
+    total = torch.zeros(1, device=executor.device)
+
+    def add(terms):
+        total.zero_()
+        sum_by_atomics[(terms.shape[0],)](terms, total, terms.shape[1])
+
+    for terms, agree in ((values, False), (values.round(), True)):
+        with second_stream(executor.device, 0) as beside:
+            verdict = stressed(functools.partial(add, terms), {"total": total}, beside)
+        assert verdict.passed == agree, verdict.text

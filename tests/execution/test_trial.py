@@ -1,5 +1,7 @@
 """A trial sees what an executor does wrong, whatever the kernel: grid, memory, unwritten elements, repeatability."""
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -172,3 +174,53 @@ def test_a_failing_case_says_where_it_is_wrong_and_every_case_which_numbers_it_s
     assert set(right.digests) == {"randn"}
     assert right.digests != wrong.digests
     assert right.digests == trial(KERNEL, PLAN, TorchExecutor(), names=("randn",)).digests
+
+
+class Undetermined:
+    """The kernel with a contract that promises no equal bits."""
+
+    launch = staticmethod(KERNEL.launch)
+
+    def contract(self, plan, executor):
+        return dataclasses.replace(KERNEL.contract(plan, executor), deterministic=False)
+
+
+def last_bit_each_time(executor, a, out):
+    """Changes the last bit of one element every other run: within every bound, but not exact."""
+    if executor.runs % 2:
+        pattern = out.view(torch.int16)
+        pattern[3, 3] = pattern[3, 3] ^ 1
+
+
+def wrong_checks(kernel, fault):
+    return {verdict.check for verdict in trial(kernel, PLAN, TorchExecutor(fault)).verdicts if not verdict.passed}
+
+
+def test_equal_bits_are_demanded_where_they_are_promised():
+    promised, not_promised = wrong_checks(KERNEL, last_bit_each_time), wrong_checks(Undetermined(), last_bit_each_time)
+    bounded = {"repeat/randn", "repeat/hot"}
+    assert bounded <= promised
+    assert not bounded & not_promised
+    exact = {f"{check}/{fill}" for check in ("numerics", "repeat") for fill in ("transparent", "wide-A", "wide-B")}
+    assert exact <= not_promised, "exact fills must agree whatever the contract"
+
+
+def test_a_kernel_that_promises_no_equal_bits_must_keep_its_bounds():
+    assert {"numerics/randn", "numerics/hot"} <= wrong_checks(Undetermined(), another_result_each_time)
+
+
+def test_what_differs_may_be_declared():
+    judged = trial(KERNEL, PLAN, TorchExecutor(last_bit_each_time), names=("randn",))
+    (text,) = [verdict.text for verdict in judged.verdicts if verdict.check == "repeat/randn"]
+    assert text.endswith(
+        "a kernel that rounds sums in an order that nothing fixes, as unordered fp32 atomics do, must say "
+        "deterministic=False in its contract"
+    )
+
+
+def test_digests_are_of_bits_that_are_promised():
+    assert set(trial(KERNEL, PLAN, TorchExecutor()).digests) == {*FILLS, "randn", "hot", "special"}
+    assert set(trial(Undetermined(), PLAN, TorchExecutor()).digests) == set(FILLS)
+
+
+FILLS = ("transparent", "wide-A", "wide-B")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from conformance.execution import unchecked_trials
+from conformance.execution.device_process import READY
 from conformance.execution.unchecked_trials import UncheckedOutcome, unchecked_trial
 from conformance.kernels.catalogue import get
 from conformance.targets import find
@@ -18,14 +19,14 @@ from conformance.targets import find
 def tell(pipe: int, *, seed: int) -> None:
     """What the process runs here: it tells what it was given."""
     asker = Connection(pipe)
-    asker.send(unchecked_trials.READY)
+    asker.send(READY)
     plan = asker.recv()
     asker.send(UncheckedOutcome(plan.kernel, f"{seed} {os.environ.get('GIVEN')} {os.getpid()}"))
 
 
 def die(pipe: int, *, seed: int) -> None:
     asker = Connection(pipe)
-    asker.send(unchecked_trials.READY)
+    asker.send(READY)
     asker.recv()
     os.abort()
 
@@ -36,7 +37,7 @@ def die_early(pipe: int, *, seed: int) -> None:
 
 def hang(pipe: int, *, seed: int) -> None:
     asker = Connection(pipe)
-    asker.send(unchecked_trials.READY)
+    asker.send(READY)
     asker.recv()
     Path(os.environ["HANGS"]).write_text(str(os.getpid()))
     time.sleep(600)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.gate.sample_entries import entry
+
 pytest_plugins = ["pytester"]
 
 GOOD = """
@@ -106,6 +108,42 @@ def test_c(recorder): recorder.verdict("x", True)
     assert "left its GPU unusable: RuntimeError: an illegal memory access was encountered" in record.diagnosis
     assert project.statuses == {"test_a": "pass", "test_b": "crash"} | ({"test_c": "pass"} if workers else {})
     assert project.records["test_a"].stack["torch"] == "9.9"
+
+
+NAMED = (
+    FAKE_TORCH
+    + """
+def test_a(recorder): recorder.verdict("x", True)
+def test_b(recorder):
+    sys.modules["torch"].cuda.broken = True
+    recorder.verdict("memory/randn", False, "reads behind 'a'")
+    recorder.fault_named = True
+    raise AssertionError("memory/randn: reads behind 'a'")
+def test_c(recorder): recorder.verdict("x", True)
+"""
+)
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "xdist"])
+def test_gpu_fault_whose_cause_a_verdict_names_is_a_failure(project, workers):
+    project.suite("gpu", NAMED)
+    result = project.run(*workers)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    record = project.records["test_b"]
+    assert (record.status.value, record.outcome) == ("fail", "process-ended")
+    assert record.diagnosis.count("reads behind 'a'") == 1
+    assert project.statuses == {"test_a": "pass", "test_b": "fail"} | ({"test_c": "pass"} if workers else {})
+
+
+def test_such_a_fault_may_be_expected(project):
+    project.suite("gpu", NAMED)
+    text = entry(cases='"test_gpu.py::test_b"', seen='"reads behind"')
+    (project.path / "known.toml").write_text(text)
+    project.run("--expected-failures=known.toml", "-n", "1")
+    record = project.records["test_b"]
+    assert record.status.value == "expected-fail"
+    assert record.reason.subject == "known"
+    assert project.statuses == {"test_a": "pass", "test_b": "expected-fail", "test_c": "pass"}
 
 
 def test_workers_that_die_in_collection_end_the_run(project):

@@ -169,6 +169,7 @@ class CallExecutor:
         self.name = executor.name
         self.device = executor.device
         self.on_device = executor.on_device
+        self.page_edges = getattr(executor, "page_edges", None)
         self._executor = executor
         self._out = out
 

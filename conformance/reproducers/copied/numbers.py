@@ -75,9 +75,15 @@ def compare(name: str, out: torch.Tensor, low: torch.Tensor, high: torch.Tensor,
 
 
 def check(
-    launch: Callable[..., None], layouts: dict[str, Any], data: dict[str, str], wanted: dict[str, Any], device: str
+    launch: Callable[..., None],
+    layouts: dict[str, Any],
+    data: dict[str, str],
+    wanted: dict[str, Any],
+    device: str,
+    repeats: bool = True,
 ) -> list[str]:
-    """Two runs, with NaN and with a large number around every tensor: all that is wrong, a sentence each."""
+    """Two runs, with NaN and with a large number around every tensor: all that is wrong, a sentence each. `repeats`:
+    both must give the same bits."""
     faults: list[str] = []
     runs = []
     for poison in (0xFF, 0x7B):
@@ -90,6 +96,6 @@ def check(
         runs.append(outputs)
     for name in wanted:
         first, second = (outputs[name].view(-1).view(torch.uint8) for outputs in runs)
-        if not torch.equal(first, second):
+        if repeats and not torch.equal(first, second):
             faults.append(f"two runs give different bits in {name}")
     return list(dict.fromkeys(faults))
