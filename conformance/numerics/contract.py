@@ -46,7 +46,9 @@ class Contract:
     largest finite value becomes: "ieee" (infinity), "saturate" (largest finite) or "nan". ``flushes_subnormals``:
     results below the smallest normal may become zero. ``intermediate``: the dtype to which the first operand of a
     second product is rounded, such as the probabilities of attention; None where there is none. ``stores_once``: a
-    launch stores at most once to each element of an output; False for a kernel whose tiles overlap.
+    launch stores at most once to each element of an output; False for a kernel whose tiles overlap. ``hidden_nan``:
+    what becomes of NaN or infinity that meets nothing but a zero that stands for no element, such as the padding of a
+    convolution or the weight of a masked pair of attention. "skipped": nothing; "multiplied": NaN; "open": either.
     """
 
     out_dtype: str
@@ -56,6 +58,7 @@ class Contract:
     flushes_subnormals: bool = False
     intermediate: str | None = None
     stores_once: bool = True
+    hidden_nan: str = "open"
 
 
 #: fp32 arithmetic, one fused or separate multiply-add per k: the interpreter, and fp32 "ieee" dots on every target.
