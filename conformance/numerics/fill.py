@@ -36,7 +36,9 @@ class Fill:
     def nbytes(self) -> int:
         """Bytes of its inputs, values and bounds, those of its parts included, without the cache."""
         own = (*self.inputs.values(), self.expected, self.error, self.or_nan)
-        return sum(0 if tensor is None else int(tensor.nbytes) for tensor in own) + sum(part.nbytes for part in self.parts.values())
+        return sum(0 if tensor is None else int(tensor.nbytes) for tensor in own) + sum(
+            part.nbytes for part in self.parts.values()
+        )
 
     def of(self, output: str) -> Fill:
         """The fill that says what ``output`` must be: its part, or, for the first output, this one."""

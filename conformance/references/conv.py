@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,7 +41,8 @@ def correlate(problem: Conv, x: Tensor, w: Tensor, *, skip_padding: bool = False
         weight = weights
         for first in tap:
             weight = weight.select(3, first)
-        product = weight @ padded[(..., *seen)].flatten(3)
+        windows: Any = (..., *seen)
+        product = weight @ padded[windows].flatten(3)
         if skip_padding and any(problem.padding):
             product.masked_fill_(~inside[seen].flatten(), 0.0)
         flat += product
@@ -53,9 +55,7 @@ def magnitude(problem: Conv, inputs: Mapping[str, Tensor], *, device: Device = N
     return correlate(problem, x.abs(), w.abs(), skip_padding=True)
 
 
-def value(
-    problem: Conv, inputs: Mapping[str, Tensor], *, device: Device = None, skip_padding: bool = False
-) -> Tensor:
+def value(problem: Conv, inputs: Mapping[str, Tensor], *, device: Device = None, skip_padding: bool = False) -> Tensor:
     """The convolution and its bias in fp64; arguments and errors are those of :func:`.dispatch.value`, and
     ``skip_padding`` is that of :func:`correlate`."""
     result = correlate(problem, *_operands(problem, inputs, device), skip_padding=skip_padding)

@@ -170,7 +170,7 @@ def test_rows_without_keys_have_no_room():
 def test_scores_too_large_for_a_bound_are_an_error(op):
     problem = dataclasses.replace(BASE, op=op, scale=1e5)
     with pytest.raises(ValueError, match="scores err by up to"):
-        fills(problem, contract_for(problem, Style(cut=True)), 0, ["hot"])
+        fills(problem, contract_for(problem, Style(cut=True)), 0, ["randn"])
 
 
 def test_what_tf32_units_see_may_be_truncated():
