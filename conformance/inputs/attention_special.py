@@ -40,8 +40,10 @@ LEAST = 4
 WEIGHS = 2.0**-12
 #: The share of the results that special values leave finite, at least.
 LEFT = 0.25
-#: What stands for the largest value where that would overflow fp32: in q, whose products are scores, and in v.
-LARGE = {"q": 2.0**60, "v": 2.0**100}
+#: The largest values, where a format's own are larger. A value of q gives scores up to some five times this: a kernel
+#: may round the maximum in base 2 before it subtracts it, which must not be off by more than a fraction of 1. A value
+#: of v must not overflow fp32 with a weight above 1, which a maximum that lags behind gives.
+LARGEST_SCORE, LARGEST_VALUE = 2.0**16, 2.0**100
 #: Of this, tanh is 1 in fp64.
 FLAT = 64.0
 
@@ -145,10 +147,12 @@ class _Places:
         if (name, kind) == ("q", "largest"):
             self.extreme[index] = True
         line = self.operands[name][index]
-        if kind == "largest" and self.form != "fp16":
-            line[column] = LARGE[name]
+        form = FORMATS[self.problem.dtype]
+        if kind == "largest":
+            scale = 2.0 ** max(0, math.frexp(self.problem.softmax_scale)[1])
+            line[column] = min(form.largest, LARGEST_VALUE if name == "v" else LARGEST_SCORE / scale)
         else:
-            plant(kind, line, column, FORMATS[self.problem.dtype])
+            plant(kind, line, column, form)
 
     def _row(self) -> tuple[int, ...] | None:
         """A row that sees a key and holds nothing special."""
