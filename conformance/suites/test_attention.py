@@ -36,9 +36,9 @@ def attention(kernel, dtype, config, *, more=5, **fields):
     return Attention(operation, dtype=dtype, **{**plain, **fields})
 
 
-def shape_fills(harness):
-    """The fills of a test about sizes and strides: two in the quick tier, later all."""
-    return SHAPE_FILLS if harness.settings.tier == "quick" else None
+def shape_fills(harness, *more):
+    """The fills of a test about sizes and strides: in the quick tier two and ``more``, later all."""
+    return (*SHAPE_FILLS, *more) if harness.settings.tier == "quick" else None
 
 
 @scenario(
@@ -63,7 +63,7 @@ def test_head_dims(conform, harness, kernel, target, dtype, config, head_dim):
     head_dim, value_dim = head_dim if isinstance(head_dim, tuple) else (head_dim, None)
     problem = attention(kernel, dtype, config, heads=1, head_dim=head_dim, value_dim=value_dim, mask=Mask("causal"))
     run = {"config": config, "target": target, "variant": kernel.example_variant()}
-    conform(kernel, problem, fills=shape_fills(harness), **run)
+    conform(kernel, problem, fills=shape_fills(harness, "special"), **run)
 
 
 #: Query heads that share keys: as a power of two and not, and batches that share them. Batch, heads and heads of keys
