@@ -166,11 +166,10 @@ class Limits:
         if bounded:
             pairs = [(fills[number].expected, _bound(fills[number])) for number in bounded]
             value, error = (move(torch.stack(tensors).unsqueeze(1)) for tensors in zip(*pairs, strict=True))
-            either = [fills[number].or_nan for number in bounded]
-            open_to_nan = None
-            if any(mask is not None for mask in either):
-                masks = [torch.zeros((), dtype=torch.bool) if mask is None else mask for mask in either]
-                open_to_nan = move(torch.stack([mask.expand(pairs[0][0].shape) for mask in masks]).unsqueeze(1))
+            masks, open_to_nan = [fills[number].or_nan for number in bounded], None
+            if any(mask is not None for mask in masks):
+                nowhere = torch.zeros_like(pairs[0][0], dtype=torch.bool)
+                open_to_nan = move(torch.stack([nowhere if mask is None else mask for mask in masks]).unsqueeze(1))
             limits = _interval(contract, value, error, open_to_nan)
         exact_numbers, bounded_numbers = (move(torch.tensor(side, dtype=torch.int64)) for side in (exact, bounded))
         return cls(DTYPES[contract.out_dtype], exact_numbers, wanted, bounded_numbers, limits)
