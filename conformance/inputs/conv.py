@@ -6,6 +6,7 @@ group. Zeros of the padding only make sums smaller.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 
@@ -252,8 +253,11 @@ def _judged_by_bound(request: FillRequest[Conv], method: str, draws: Draws, x: F
     if problem.bias:
         bias = problem.operand("bias")
         inputs["bias"] = round_to(torch.from_numpy(draws.normal(bias.shape)), bias.dtype)
-    expected = value(problem, inputs, device=request.device)
-    return request.bounded_fill(method, inputs, expected, error_bound(problem, contract, expected, inputs))
+    expected = value(problem, inputs, device=request.device, skip_padding=contract.hidden_nan != "multiplied")
+    fill = request.bounded_fill(method, inputs, expected, error_bound(problem, contract, expected, inputs))
+    if method != "special" or contract.hidden_nan != "open":
+        return fill
+    return dataclasses.replace(fill, or_nan=value(problem, inputs, device=request.device).isnan())
 
 
 FILLS = FillSet(gemm.UNSCALED, applicable, build)

@@ -80,8 +80,19 @@ def cast(contract: Contract) -> Cast:
     return Cast(unit, max(tiny, TINY), aligned)
 
 
-def forward_error(problem: Attention, contract: Contract, exact: ForwardValues) -> tuple[Tensor, Tensor]:
+def forward_error(
+    problem: Attention,
+    contract: Contract,
+    exact: ForwardValues,
+    *,
+    exact_products: bool = False,
+    extreme: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
     """Bounds of |out' - out| (batch, heads, queries, value_dim) and |lse' - lse| (batch, heads, queries), fp64.
+
+    ``exact_products``: the sums of q k^T are exact, whatever their order, so that scores have the errors of what
+    follows only. ``extreme``: the rows, bool (batch, heads, queries), whose scores are too large for a bound of the
+    softmax; whatever their weights are, their outputs are averages of the values that they see.
 
     Rows that see no key have the bound 0. Raises ValueError if scores are so large that the bound would say nothing.
     """
@@ -89,7 +100,11 @@ def forward_error(problem: Attention, contract: Contract, exact: ForwardValues) 
     # a key's weight is rescaled by later blocks of its split and by the merge, at most once per block and twice more
     steps = math.ceil(problem.keys / BLOCK) + 2
     sums, rescaled = growth(accumulator, problem.keys), math.expm1(2 * steps * math.log1p(U))
-    logs = score_error(problem, contract, scores) + 6 * U * (exact.top.unsqueeze(-1) - scores.score).clamp(min=0)
+    logs = score_error(problem, contract, scores, exact_products=exact_products)
+    logs = logs + 6 * U * (exact.top.unsqueeze(-1) - scores.score).clamp(min=0)
+    if extreme is not None:
+        largest = torch.where(scores.visible, logs, 0.0).amax(-1)
+        logs = torch.where(extreme.unsqueeze(-1), 0.0, logs)
     relative = _expm1(problem, logs + (steps + 1) * EXP2, scores)
 
     share = exact.probabilities
@@ -109,26 +124,44 @@ def forward_error(problem: Attention, contract: Contract, exact: ForwardValues) 
     small = share.amax(-1, keepdim=True) * count * size.amax(-2, keepdim=True) * lost
     error = error + (second * (1 + float(relative.max())) * (share @ size) + small) / (1 - t)
     denominator = math.expm1((problem.keys + 2 * steps) * math.log1p(U))
-    error = error + ((1 + DIVISION) / (1 - denominator) - 1) * (exact.out.abs() + error)
+    division = (1 + DIVISION) / (1 - denominator) - 1
+    error = error + division * (exact.out.abs() + error)
+    if extreme is not None:
+        rounded = 2 * (second + count * lost + division) * size.amax(-2, keepdim=True)  # twice: products of errors
+        error = torch.where(extreme.unsqueeze(-1), rounded, error)
+        error[extreme] += _spread(exact, extreme)
     error = torch.where(exact.live.unsqueeze(-1), error + (problem.keys + 4) * TINY, 0.0)
 
     log_total = torch.log(exact.total)
     lse = (t / (1 - t)).squeeze(-1) + denominator / (1 - denominator)
+    if extreme is not None:
+        lse = torch.where(extreme, lse + largest, lse)
     lse = torch.where(exact.live, lse + lse_error(exact.top, log_total), 0.0)
     if contract.flushes_subnormals:
         error = error + FORMATS[contract.out_dtype].smallest_normal
     return error * UP, lse * UP
 
 
-def backward_error(problem: Attention, contract: Contract, exact: BackwardValues) -> tuple[Tensor, Tensor, Tensor]:
-    """Bounds of the errors of grad_q, grad_k and grad_v, in their shapes, fp64. Raises as :func:`forward_error`."""
+def _spread(exact: ForwardValues, rows: Tensor) -> Tensor:
+    """How far the values that each of the chosen ``rows`` sees lie from its output, at most: (rows, value_dim)."""
+    batch, head, _ = rows.nonzero(as_tuple=True)
+    seen = exact.scores.visible.expand(exact.weights.shape)[rows].unsqueeze(-1)
+    v, out = exact.scores.v[batch, head], exact.out[rows].unsqueeze(1)
+    return torch.where(seen, (v - out).abs(), 0.0).amax(1)
+
+
+def backward_error(
+    problem: Attention, contract: Contract, exact: BackwardValues, *, exact_products: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Bounds of the errors of grad_q, grad_k and grad_v, in their shapes, fp64. ``exact_products`` and what is raised
+    are those of :func:`forward_error`."""
     scores, accumulator, rounding = exact.scores, contract.accumulator, cast(contract)
     shared = problem.heads // problem.key_heads * (problem.batch // problem.key_batch)
     over_keys = growth(accumulator, problem.keys)
     over_queries = growth(accumulator, shared * (problem.queries + 8))  # every head may end in a ragged chunk
     seen = (scores.visible & exact.lse.isfinite().unsqueeze(-1)).double()
     shift = torch.where(exact.lse.isfinite(), exact.lse, 0.0).abs().unsqueeze(-1)
-    scored = score_error(problem, contract, scores)
+    scored = score_error(problem, contract, scores, exact_products=exact_products)
     relative = _expm1(problem, scored + CONVERSION * (scores.score.abs() + shift) + EXP2, scores)
 
     share = exact.probabilities * (1 + relative)
@@ -144,7 +177,8 @@ def backward_error(problem: Attention, contract: Contract, exact: BackwardValues
     error = error + TINY * seen * (1 + size + loose)
     if scores.slope is not None:
         bent = torch.sqrt(1 - scores.slope).clamp(max=1)
-        bend = _linear_error(problem, contract, scores) / problem.score.cap + TANH + CONVERSION
+        linear = _linear_error(problem, contract, scores, exact_products=exact_products)
+        bend = linear / problem.score.cap + TANH + CONVERSION
         bend = 2 * bent * bend + bend**2 + 3 * U
         error = error * (scores.slope + bend) + exact.grad_scores.abs() * (bend + U)
     error = error + rounding.unit * (exact.grad_scaled.abs() + error) + rounding.tiny * seen
@@ -164,13 +198,13 @@ def lse_error(top: Tensor, log_total: Tensor) -> Tensor:
     return LOG2 * (1 + log_total.abs()) + CONVERSION * (top.abs() + log_total.abs())
 
 
-def score_error(problem: Attention, contract: Contract, scores: Scores) -> Tensor:
+def score_error(problem: Attention, contract: Contract, scores: Scores, *, exact_products: bool = False) -> Tensor:
     """Bound of |score' - score| (batch, heads, queries, keys), the conversion to base 2 included.
 
     Soft-cap: tanh has Lipschitz constant 1; the quotient and the cap are rounded, tanh errs by TANH. Alibi: one
     rounding of slope times distance and one of the sum, each also once more by the conversion.
     """
-    error = _linear_error(problem, contract, scores)
+    error = _linear_error(problem, contract, scores, exact_products=exact_products)
     if problem.score.kind == "soft-cap":
         error = error + (DIVISION + U) * scores.scaled.abs() + (TANH + 2 * U) * problem.score.cap
     if scores.bias is not None:
@@ -178,8 +212,10 @@ def score_error(problem: Attention, contract: Contract, scores: Scores) -> Tenso
     return error + CONVERSION * scores.score.abs()
 
 
-def _linear_error(problem: Attention, contract: Contract, scores: Scores) -> Tensor:
-    """Bound of the error of the scaled score."""
+def _linear_error(problem: Attention, contract: Contract, scores: Scores, *, exact_products: bool) -> Tensor:
+    """Bound of the error of the scaled score: that of the product, and of the conversion to base 2."""
+    if exact_products:
+        return CONVERSION * scores.scaled.abs()
     q, k = (_aligned(problem, contract, t) for t in (scores.q, scores.k))
     size = (q @ k.transpose(-1, -2)) * abs(problem.softmax_scale)
     return (growth(contract.accumulator, problem.head_dim) + CONVERSION) * size

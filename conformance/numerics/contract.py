@@ -49,6 +49,9 @@ class Contract:
     launch stores at most once to each element of an output; False for a kernel whose tiles overlap. ``deterministic``:
     equal inputs give equal bits in every run; False for a kernel that rounds sums in an order that nothing fixes, such
     as those of unordered atomics in fp32. Its exact fills, in which no sum is rounded, must still agree bit by bit.
+    ``hidden_nan``: what becomes of NaN or infinity that meets nothing but a zero that stands for no element, such as
+    the padding of a convolution or the weight of a masked pair of attention. "skipped": nothing; "multiplied": NaN;
+    "open": either.
     """
 
     out_dtype: str
@@ -59,6 +62,7 @@ class Contract:
     intermediate: str | None = None
     stores_once: bool = True
     deterministic: bool = True
+    hidden_nan: str = "open"
 
 
 #: fp32 arithmetic, one fused or separate multiply-add per k: the interpreter, and fp32 "ieee" dots on every target.

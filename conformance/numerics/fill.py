@@ -16,7 +16,9 @@ class Fill:
     ``inputs``: dense CPU tensors of the operands' dtypes and shapes by operand name. ``expected``: the fp64 value of
     the first output, in its shape, before output rounding. ``error``: its fp64 bound, None for exact fills. ``meta``:
     what the fill measured about itself (unit exponents, budget, trust). ``parts``: for each further output by name, a
-    fill with that output's method, value and bound. ``cache`` holds what a verdict derives once and reuses.
+    fill with that output's method, value and bound. ``cache`` holds what a verdict derives once and reuses. ``or_nan``:
+    bool, in the shape of ``expected``, where NaN is right beside what ``expected`` and ``error`` allow, because the
+    contract leaves it open; None for nowhere, and always for exact fills.
     """
 
     name: str
@@ -28,12 +30,15 @@ class Fill:
     meta: dict[str, Any] = field(default_factory=dict)
     parts: Mapping[str, Fill] = field(default_factory=dict)
     cache: dict[Any, Any] = field(default_factory=dict, repr=False)
+    or_nan: Tensor | None = None
 
     @property
     def nbytes(self) -> int:
         """Bytes of its inputs, values and bounds, those of its parts included, without the cache."""
-        own = (*self.inputs.values(), self.expected, *(() if self.error is None else (self.error,)))
-        return sum(int(tensor.nbytes) for tensor in own) + sum(part.nbytes for part in self.parts.values())
+        own = (*self.inputs.values(), self.expected, self.error, self.or_nan)
+        return sum(0 if tensor is None else int(tensor.nbytes) for tensor in own) + sum(
+            part.nbytes for part in self.parts.values()
+        )
 
     def of(self, output: str) -> Fill:
         """The fill that says what ``output`` must be: its part, or, for the first output, this one."""

@@ -166,7 +166,11 @@ class Limits:
         if bounded:
             pairs = [(fills[number].expected, _bound(fills[number])) for number in bounded]
             value, error = (move(torch.stack(tensors).unsqueeze(1)) for tensors in zip(*pairs, strict=True))
-            limits = _interval(contract, value, error)
+            masks, open_to_nan = [fills[number].or_nan for number in bounded], None
+            if any(mask is not None for mask in masks):
+                nowhere = torch.zeros_like(pairs[0][0], dtype=torch.bool)
+                open_to_nan = move(torch.stack([nowhere if mask is None else mask for mask in masks]).unsqueeze(1))
+            limits = _interval(contract, value, error, open_to_nan)
         exact_numbers, bounded_numbers = (move(torch.tensor(side, dtype=torch.int64)) for side in (exact, bounded))
         return cls(DTYPES[contract.out_dtype], exact_numbers, wanted, bounded_numbers, limits)
 
@@ -222,7 +226,8 @@ def interval(contract: Contract, fill: Fill, device: torch.device) -> _Interval:
 
     Raises ValueError for a fill without a bound.
     """
-    limits = _interval(contract, fill.expected.to(device), _bound(fill).to(device))
+    or_nan = None if fill.or_nan is None else fill.or_nan.to(device)
+    limits = _interval(contract, fill.expected.to(device), _bound(fill).to(device), or_nan)
     return limits if limits.nan is not None and limits.nan.any() else dataclasses.replace(limits, nan=None)
 
 
@@ -232,7 +237,7 @@ def _bound(fill: Fill) -> Tensor:
     return fill.error
 
 
-def _interval(contract: Contract, value: Tensor, error: Tensor) -> _Interval:
+def _interval(contract: Contract, value: Tensor, error: Tensor, or_nan: Tensor | None) -> _Interval:
     form = FORMATS[contract.out_dtype]
     finite = value.isfinite()
     error = torch.where(finite, error, 0.0)
@@ -252,7 +257,8 @@ def _interval(contract: Contract, value: Tensor, error: Tensor) -> _Interval:
     # the power of two from its exponent's bits: no device rounds it
     exponent = ((bits(value) >> 52) & 0x7FF).clamp_(min=form.emin + 1023).masked_fill_(value == 0, 1022)
     slack = exponent.bitwise_left_shift_(52).view(torch.float64) * 2.0**-form.significand
-    return _Interval(low, high, low_nan | high_nan, value, slack, weight)
+    nan = low_nan | high_nan
+    return _Interval(low, high, nan if or_nan is None else nan | or_nan, value, slack, weight)
 
 
 def _without_negative_zero(t: Tensor) -> Tensor:
@@ -283,6 +289,7 @@ def _verdict(
         low, high = float(limits.low[first]), float(limits.high[first])
         want = float(fill.expected[first])
         need = "NaN" if low > high else f"{want:.9g}, allowed {low:.9g} to {high:.9g}"
+        need += " or NaN" if low <= high and limits.nan is not None and bool(limits.nan[first]) else ""
     else:
         assert wanted is not None
         want = float(wanted[first].double())

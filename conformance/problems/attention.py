@@ -70,8 +70,9 @@ class Attention(Problem):
 
     Query head h uses key head ``h // (heads // kv_heads)``. With ``kv_batch`` 1 the whole batch shares k and v.
     ``scale`` is 1 / sqrt(head_dim) unless given. A block-sparse kernel skips blocks with the edge ``block``; with None
-    it visits every block. ``order`` is a key of :data:`ORDERS`. ``pad`` elements are added to the sequence's stride of
-    q, k and v.
+    it visits every block. ``order`` is a key of :data:`ORDERS`. ``pad`` elements are added to the smallest stride
+    but that of the head dim, and ``batch_pad`` to the batch's, of the tensors in ``padded``: letters of q, k, v and o,
+    which stands for all outputs.
     """
 
     op: str
@@ -91,6 +92,8 @@ class Attention(Problem):
     order: str = "bhsd"
     pad: int = 0
     precision: str = "ieee"
+    batch_pad: int = 0
+    padded: str = "qkv"
 
     def __post_init__(self) -> None:
         check_choice("operation", self.op, ("attention", "attention_backward"))
@@ -127,22 +130,23 @@ class Attention(Problem):
 
     @property
     def dense(self) -> Attention:
-        return dataclasses.replace(self, order="bhsd", pad=0, block=None)
+        return dataclasses.replace(self, order="bhsd", pad=0, batch_pad=0, padded="qkv", block=None)
 
-    def _tensor(self, name: str, batch: int, heads: int, length: int, dim: int, pad: int) -> Operand:
+    def _tensor(self, name: str, batch: int, heads: int, length: int, dim: int, letter: str) -> Operand:
         shape = (batch, heads, length, dim)
         strides = [0, 0, 0, 1]
         size = dim
+        more = {ORDERS[self.order][2]: self.pad, 0: self.batch_pad} if letter and letter in self.padded else {}
         for axis in reversed(ORDERS[self.order][:-1]):
-            strides[axis] = size + (pad if axis == ORDERS[self.order][2] else 0)
+            strides[axis] = size + more.get(axis, 0)
             size = strides[axis] * shape[axis]
         return Operand(name, shape, tuple(strides), self.dtype)
 
-    def _query_like(self, name: str, dim: int, pad: int = 0) -> Operand:
-        return self._tensor(name, self.batch, self.heads, self.queries, dim, pad)
+    def _query_like(self, name: str, dim: int, letter: str = "") -> Operand:
+        return self._tensor(name, self.batch, self.heads, self.queries, dim, letter)
 
-    def _key_like(self, name: str, dim: int, pad: int = 0) -> Operand:
-        return self._tensor(name, self.key_batch, self.key_heads, self.keys, dim, pad)
+    def _key_like(self, name: str, dim: int, letter: str = "") -> Operand:
+        return self._tensor(name, self.key_batch, self.key_heads, self.keys, dim, letter)
 
     def _lse(self) -> Operand:
         shape = (self.batch, self.heads, self.queries)
@@ -152,9 +156,9 @@ class Attention(Problem):
     def operands(self) -> tuple[Operand, ...]:
         """q, k, v, then slopes (alibi), query_document and key_document (int32), then out, lse, grad_out (backward)."""
         operands = [
-            self._query_like("q", self.head_dim, self.pad),
-            self._key_like("k", self.head_dim, self.pad),
-            self._key_like("v", self.values_dim, self.pad),
+            self._query_like("q", self.head_dim, "q"),
+            self._key_like("k", self.head_dim, "k"),
+            self._key_like("v", self.values_dim, "v"),
         ]
         if self.score.kind == "alibi":
             operands.append(Operand("slopes", (self.heads,), (1,), "fp32"))
@@ -170,11 +174,11 @@ class Attention(Problem):
     def outputs(self) -> tuple[Operand, ...]:
         """out and lse; of the backward pass grad_q, grad_k and grad_v."""
         if not self.backward:
-            return (self._query_like("out", self.values_dim), self._lse())
+            return (self._query_like("out", self.values_dim, "o"), self._lse())
         return (
-            self._query_like("grad_q", self.head_dim),
-            self._key_like("grad_k", self.head_dim),
-            self._key_like("grad_v", self.values_dim),
+            self._query_like("grad_q", self.head_dim, "o"),
+            self._key_like("grad_k", self.head_dim, "o"),
+            self._key_like("grad_v", self.values_dim, "o"),
         )
 
     @functools.cached_property
@@ -191,4 +195,6 @@ class Attention(Problem):
         parts += [f"block{self.block}"] if self.block else []
         parts += [self.order] if self.order != "bhsd" else []
         parts += [f"pad{self.pad}"] if self.pad else []
+        parts += [f"far{self.batch_pad}"] if self.batch_pad else []
+        parts += [f"of.{self.padded}"] if self.padded != "qkv" else []
         return "-".join(parts)

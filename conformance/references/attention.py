@@ -152,7 +152,11 @@ def scores(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device =
 def forward(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device = None) -> ForwardValues:
     """Output and logarithm of the denominator. Weights are summed before the division, so that rows of equal scores
     and integer values are exact but for the division. Raises as :func:`scores` does."""
-    scored = scores(problem, inputs, device=device)
+    return attended(scores(problem, inputs, device=device))
+
+
+def attended(scored: Scores) -> ForwardValues:
+    """What the forward pass makes of ``scored``, which are finite where a query sees a key."""
     hidden = torch.where(scored.visible, scored.score, -math.inf)
     top = hidden.amax(-1)
     top = torch.where(top.isfinite(), top, 0.0)

@@ -10,8 +10,8 @@ from conformance.inputs.fills import fill_names, fills
 from conformance.inputs.integer_budget import BudgetError, check_budget
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.numerics.conv_bounds import error_bound
-from conformance.numerics.rounding import round_to
-from conformance.numerics.verdict import judge
+from conformance.numerics.rounding import bits, round_to
+from conformance.numerics.verdict import Limits, judge
 from conformance.problems import Conv, conv2d, conv3d
 from conformance.references.conv import magnitude, value
 from tests.inputs.fill_quality import check_operands, contract_of
@@ -61,11 +61,39 @@ def test_value_is_that_of_torch_and_of_windows(problem):
     assert torch.equal(magnitude(problem, x), unfolded(problem, sizes["x"], sizes["w"], None))
 
 
-def test_padding_is_made_of_zeros_that_are_multiplied():
+def test_a_weight_of_nan_meets_padding_or_not():
     problem = conv2d(1, 1, (3, 3), 1, 3, padding=1)
     x = {"x": torch.ones(1, 1, 3, 3), "w": torch.ones(1, 1, 3, 3)}
     x["w"][0, 0, 0, 0] = float("nan")
     assert value(problem, x).isnan().all()
+    skipped = value(problem, x, skip_padding=True)[0, 0]
+    assert skipped[1:, 1:].isnan().all()
+    assert skipped.tolist()[0] == [4.0, 6.0, 4.0]
+    assert magnitude(problem, x)[0, 0, 0].tolist() == [4.0, 6.0, 4.0]
+
+
+@pytest.mark.parametrize("problem", [PROBLEMS[0], PROBLEMS[2], PROBLEMS[7]], ids=lambda problem: problem.id)
+def test_kernels_may_skip_padding_or_multiply_it_unless_they_declare_one(problem):
+    (fill,) = fills(problem, contract_of(problem), seed=1, names=["special"])
+    assert bool((fill.or_nan & fill.expected.isfinite()).any())
+    ways = {
+        "skipped": value(problem, fill.inputs, skip_padding=True),
+        "multiplied": value(problem, fill.inputs),
+        "dropped": value(problem, {**fill.inputs, "w": fill.inputs["w"].nan_to_num(0.0, torch.inf, -torch.inf)}),
+    }
+    accepted = {"open": {"skipped", "multiplied"}, "skipped": {"skipped"}, "multiplied": {"multiplied"}}
+    for declared, right in accepted.items():
+        contract = dataclasses.replace(contract_of(problem), hidden_nan=declared)
+        (fill,) = fills(problem, contract, seed=1, names=["special"])
+        outputs = {way: round_to(wide, problem.output_dtype) for way, wide in ways.items()}
+        assert {way for way, out in outputs.items() if judge(problem, contract, fill, out).passed} == right
+        # on a device the limits of several fills are one: the same verdicts
+        others = [*fills(problem, contract, seed=1, names=["transparent", "randn"]), fill]
+        limits = Limits.of(problem, contract, others, problem.output.name)
+        for way, out in outputs.items():
+            runs = torch.stack([round_to(other.expected, problem.output_dtype) for other in others[:-1]] + [out])
+            wrong, _ = limits.judge(bits(runs).unsqueeze(1))
+            assert wrong[:, 0].tolist() == [False, False, way not in right]
 
 
 def test_operands_must_be_there_and_fit():

@@ -24,13 +24,39 @@ LOG2E = 1.4426950408889634
 @dataclass(frozen=True)
 class Style:
     """How the kernel works: keys per block, parts, whether sums are cut toward zero after every 16 products as tensor
-    cores do, the order of blocks (None: ascending; else a seed), and whether scores are scaled before the maximum."""
+    cores do, the order of blocks (None: ascending; else a seed), and whether scores are scaled before the maximum.
+
+    ``lazy``: the running maximum stays until it is this much too small, in powers of two. ``fused``: a score is scaled
+    and shifted in one operation, without rounding between. ``noise``: exp2 is off by 2**-22 in a direction of each
+    result's own (None: not). ``device_max``: the maximum ignores NaN, as the hardware's does. ``skips``: masked pairs
+    are not multiplied."""
 
     block: int = 32
     splits: int = 1
     cut: bool = False
     order: int | None = None
     scaled_first: bool = True
+    lazy: float = 0.0
+    fused: bool = False
+    noise: int | None = None
+    device_max: bool = False
+    skips: bool = False
+
+    def exp2(self, x: Tensor) -> Tensor:
+        if self.noise is None:
+            return torch.exp2(x)
+        off = torch.from_numpy(Draws(self.noise, f"exp2 {tuple(x.shape)}").signs(tuple(x.shape))) * 2.0**-22
+        return torch.where(x == 0, 1.0, torch.exp2(x.double()) * (1 + off)).float()  # of 0 it is exact (PTX ISA)
+
+    def shifted(self, scores: Tensor, shift: Tensor, rate: Tensor | float) -> Tensor:
+        """(scores - shift) * rate."""
+        if not self.fused:
+            return (scores - shift) * rate
+        rate = torch.as_tensor(rate, dtype=torch.float32).double()
+        return (scores.double() * rate - (shift.double() * rate).float().double()).float()
+
+    def highest(self, scores: Tensor) -> Tensor:
+        return (torch.where(scores.isnan(), -math.inf, scores) if self.device_max else scores).amax(-1)
 
 
 def rounded(x: Tensor, form: str) -> Tensor:
@@ -62,6 +88,17 @@ class Kernel:
             self.k, self.v = (t[:, full].expand(problem.batch, -1, -1, -1) for t in (k, v))
         else:
             self.k, self.v = repeated(problem, k), repeated(problem, v)
+        rolls = {
+            "batch-of-0": lambda t: t[:1].expand_as(t),
+            "batch-swap": lambda t: t.roll(1, 0),
+            "head-swap": _next_head,
+        }
+        if fault in rolls:
+            self.k, self.v = rolls[fault](self.k), rolls[fault](self.v)
+        if fault == "nan-dropped":
+            self.q, self.k = (torch.where(t.isnan(), 0.0, t) for t in (self.q, self.k))
+        if fault in ("nan-dropped", "nan-of-v-dropped"):
+            self.v = torch.where(self.v.isnan(), 0.0, self.v)
         if fault == "dim-tail":
             self.k = self.k.clone()
             self.k[..., -1] = 0
@@ -80,10 +117,24 @@ class Kernel:
     def modified(self, products: Tensor, keys: Tensor) -> Tensor:
         """Scores in natural units."""
         problem = self.problem
-        scores = products * torch.tensor(problem.softmax_scale * (1.01 if self.fault == "scale" else 1.0))
+        scale = torch.tensor(problem.softmax_scale * (1.01 if self.fault == "scale" else 1.0))
+        if self.fault == "narrow-scale":
+            scale = rounded(scale, problem.dtype)
+        scores = products * scale
+        if self.fault == "narrow-scaled":
+            scores = rounded(scores, problem.dtype)
         if problem.score.kind == "soft-cap" and self.fault != "no-cap":
             cap = torch.tensor(problem.score.cap)
-            scores = cap * (1 - 2 / (torch.exp2(scores / cap * (2 * LOG2E)) + 1))
+            bent = scores / cap
+            if self.fault == "narrow-tanh":
+                bent = rounded(torch.tanh(rounded(bent, problem.dtype)), problem.dtype)
+            elif self.fault == "approximate-tanh":  # as the hardware's: a relative error of 2**-11
+                bent = torch.tanh(bent) * (1 + 2.0**-11 * torch.sin(bent * 1e3))
+            elif self.fault == "tanh-overflows":
+                bent = (torch.exp(2 * bent) - 1) / (torch.exp(2 * bent) + 1)
+            else:
+                bent = 1 - 2 / (self.style.exp2(bent * (2 * LOG2E)) + 1)
+            scores = cap * bent
         if problem.score.kind == "alibi" and self.fault != "no-slope":
             offset = positions(problem)[:, keys] + (1 if self.fault == "slope-late" else 0)
             scores = scores + self.inputs["slopes"][:, None, None] * offset
@@ -108,9 +159,11 @@ def forward(
     parts = [_forward_part(kernel, blocks[i :: style.splits]) for i in range(min(style.splits, len(blocks)))]
     raw = problem.score.kind == "none" and not style.scaled_first
     unit = torch.tensor(problem.softmax_scale) if raw else torch.tensor(1.0)
+    if fault == "merge-16":  # what is merged in a second turn replaces what was
+        parts = parts[(len(parts) - 1) // 16 * 16 :]
     top = torch.stack([part[2] for part in parts]).amax(0)
     still = torch.where(top.isfinite(), top, 0.0)
-    weights = [torch.exp2((part[2] - still) * (unit * LOG2E)) for part in parts]
+    weights = [style.exp2((part[2] - still) * (unit * LOG2E)) for part in parts]
     if fault == "merge":
         weights = [torch.ones_like(weight) for weight in weights]
     acc = sum(part[0] * weight[..., None] for part, weight in zip(parts, weights, strict=True))
@@ -133,26 +186,54 @@ def _forward_part(kernel: Kernel, blocks: list[Tensor]) -> tuple[Tensor, Tensor,
     rate = torch.tensor(problem.softmax_scale) * LOG2E if raw else LOG2E
     shape = (problem.batch, problem.heads, problem.queries)
     acc, total, top = torch.zeros(*shape, problem.values_dim), torch.zeros(shape), torch.full(shape, -math.inf)
+    if fault in ("max-from-0", "no-max"):
+        top = torch.zeros(shape)
     earlier = blocks[0]
     for keys in blocks:
         products = kernel.products(keys)
         scores = products if raw else kernel.modified(products, keys)
         if raw and fault == "scale":
             scores = scores * 1.01
-        scores = torch.where(kernel.seen[..., keys], scores, -math.inf)
-        higher = torch.maximum(top, scores.amax(-1))
-        still = torch.where(higher.isfinite(), higher, 0.0)
-        p = torch.exp2((scores - still[..., None]) * rate)
-        shrink = torch.exp2((top - still) * rate)
+        seen = kernel.seen[..., keys]
+        scores = scores + torch.where(seen, 0.0, -math.inf) if fault == "added-mask" else scores
+        scores = torch.where(seen | (fault == "added-mask"), scores, -math.inf)
+        highest = style.highest(scores)
+        higher = torch.where(highest > top, highest, top) if style.device_max else torch.maximum(top, highest)
+        if style.lazy:
+            higher = torch.where((higher - top) * rate <= style.lazy, top, higher)
+        if fault == "no-max":
+            higher = top
+        still = torch.where(higher == -math.inf, 0.0, higher)
+        p = style.exp2(style.shifted(scores, still[..., None], rate))
+        shrink = style.exp2((top - still) * rate)
         total = p.sum(-1) if fault == "sum-of-last" else total * (1 if fault == "sum-kept" else shrink) + p.sum(-1)
         cast = {"p-e4m3": "e4m3", "p-bf16": "bf16", "p-e5m2": "e5m2"}.get(fault, kernel.form)
         same = len(earlier) == len(keys)
         v = kernel.v[..., earlier if fault == "stale-v" and same else keys, :]
-        acc = multiply(rounded(p, cast), v, acc if fault == "no-rescale" else acc * shrink[..., None], style)
+        acc = acc if fault == "no-rescale" else acc * shrink[..., None]
+        if style.skips:  # what no query of these rows sees is not loaded, and each row multiplies what it sees alone
+            acc = acc + _seen_only(rounded(p, cast), v, seen.expand(p.shape))
+        else:
+            acc = multiply(rounded(p, cast), v, acc, style)
         if fault == "narrow-sum":
             acc = rounded(acc, problem.dtype)
         top, earlier = higher, keys
     return acc, total, top
+
+
+def _next_head(shared: Tensor) -> Tensor:
+    return shared.roll(1, 1)
+
+
+def _seen_only(p: Tensor, v: Tensor, seen: Tensor) -> Tensor:
+    """p v without the pairs that are masked, whatever v holds there."""
+    clean = torch.where(v.isfinite(), v, 0.0)
+    weights = torch.where(seen, p, 0.0)
+    total = weights @ clean
+    for batch, head, key, dim in (~v.isfinite()).nonzero().tolist():
+        met = seen[batch, head, :, key]
+        total[batch, head, met, dim] += p[batch, head, met, key] * v[batch, head, key, dim]
+    return total
 
 
 def backward(
@@ -173,7 +254,11 @@ def backward(
     grad_k, grad_v = torch.zeros(kernel.k.shape), torch.zeros(kernel.v.shape)
     for keys in kernel.blocks(problem.keys):
         scores = kernel.modified(kernel.products(keys), keys)
-        p = torch.exp2((scores - (0 if fault == "no-lse" else lse.clamp(-1e4, 1e4)[..., None])) * LOG2E)
+        shift = lse.clamp(-1e4, 1e4)[..., None] * (math.log(2) if fault == "lse-base-2" else 1)
+        if fault == "split-exponent":  # exp(score) / exp(lse)
+            p = torch.exp2(scores * LOG2E) / torch.exp2(shift * LOG2E)
+        else:
+            p = style.exp2(style.shifted(scores, shift * (fault != "no-lse"), LOG2E))
         p = torch.where(kernel.seen[..., keys] & lse.isfinite()[..., None], p, 0.0)
         grad_p = multiply(grad_out, kernel.v[..., keys, :].transpose(-1, -2), 0.0, style)
         grad = p * (grad_p - delta[..., None])

@@ -40,6 +40,12 @@ CONTROLS = {
     "decode-window": ({"queries": 1, "keys": 900, "mask": Mask("sliding-window", 300)}, Style(32, 5, cut=True)),
     "rows-without-keys": ({"queries": 110, "keys": 50, "dtype": "bf16"}, Style(16, order=4)),
     "one-key": ({"queries": 5, "keys": 1, "mask": Mask()}, Style(16)),
+    "lazy": ({"mask": Mask()}, Style(16, lazy=8.0, noise=1, device_max=True)),
+    "lazy-raw": ({"dtype": "bf16"}, Style(16, lazy=8.0, noise=2, scaled_first=False, order=4)),
+    "fused": ({"batch": 3, "kv_heads": 1}, Style(32, fused=True, noise=3, device_max=True)),
+    "fused-raw": ({"mask": Mask("sliding-window", 20)}, Style(16, fused=True, scaled_first=False, cut=True)),
+    "skips": ({"score": Score("alibi")}, Style(32, skips=True, noise=4)),
+    "cap-noise": ({"score": Score("soft-cap", 30.0), "head_dim": 80}, Style(32, noise=5, lazy=8.0, device_max=True)),
 }
 
 
@@ -75,6 +81,7 @@ def test_correct_kernels_raise_no_alarm(name, backward):
 
 
 GQA = {"heads": 4, "kv_heads": 2}
+CAP = {"score": Score("soft-cap", 15.0)}
 #: Faults that every problem shows: of both passes, forward, backward.
 ANYWHERE = (
     "skip-block",
@@ -88,9 +95,26 @@ ANYWHERE = (
     "row-swap",
     "dim-tail",
 )
-FORWARD = ("stale-v", "no-rescale", "sum-kept", "sum-of-last", "p-bf16", "last-bit", "lse-base-2", "lse-max")
+FORWARD = (
+    "no-max",
+    "max-from-0",
+    "nan-dropped",
+    "nan-of-v-dropped",
+    "added-mask",
+    "stale-v",
+    "no-rescale",
+    "sum-kept",
+    "sum-of-last",
+    "p-bf16",
+    "last-bit",
+    "lse-base-2",
+    "lse-max",
+)
 BACKWARD = (
     "skip-queries",
+    "split-exponent",
+    "lse-base-2",
+    "nan-dropped",
     "no-delta",
     "delta-row",
     "delta-head",
@@ -110,6 +134,15 @@ FORWARD_FAULTS = {
     "no-slope": {"score": Score("alibi")},
     "slope-late": {"score": Score("alibi")},
     "merge": {"queries": 2, "keys": 300},
+    "merge-16": {"queries": 2, "keys": 700},
+    "batch-of-0": {"batch": 3},
+    "batch-swap": {"batch": 3},
+    "head-swap": GQA,
+    "narrow-scaled": {},
+    "narrow-scale": {"head_dim": 40},
+    "narrow-tanh": CAP,
+    "approximate-tanh": CAP,
+    "tanh-overflows": CAP,
 }
 BACKWARD_FAULTS = {
     **{fault: {} for fault in (*ANYWHERE, *BACKWARD)},
@@ -131,7 +164,7 @@ def test_faults_are_caught(backward, fault, dtype):
         pytest.skip("bf16 is what a bf16 kernel rounds to")
     changes = (BACKWARD_FAULTS if backward else FORWARD_FAULTS)[fault]
     problem = dataclasses.replace(BACK if backward else BASE, dtype=dtype, **changes)
-    style = Style(32, splits=4 if fault == "merge" else 1)
+    style = Style(32, splits={"merge": 4, "merge-16": 20}.get(fault, 1))
     judged = verdicts(problem, style, fault=fault)
     assert any(not verdict.passed for verdict in judged), f"{problem.id}: no fill sees {fault}"
 
@@ -170,7 +203,7 @@ def test_rows_without_keys_have_no_room():
 def test_scores_too_large_for_a_bound_are_an_error(op):
     problem = dataclasses.replace(BASE, op=op, scale=1e5)
     with pytest.raises(ValueError, match="scores err by up to"):
-        fills(problem, contract_for(problem, Style(cut=True)), 0, ["hot"])
+        fills(problem, contract_for(problem, Style(cut=True)), 0, ["randn"])
 
 
 def test_what_tf32_units_see_may_be_truncated():

@@ -29,6 +29,22 @@ def _decode(heads: int = 2, **fields: object) -> Case:
     return Case("attention_decode", problem, FlexDecodeConfig(16, 1, 2), Variant(splits=3))
 
 
+#: More parts with keys than are merged at a time; batch and heads of keys differ.
+_MANY_PARTS = Case(
+    "attention_decode",
+    Attention("attention", 1, 2, 5, 18 * 16 + 7, 16),
+    FlexDecodeConfig(16, 1, 2),
+    Variant(splits=20),
+)
+_BATCHES = Case(
+    "attention_decode",
+    Attention("attention", 3, 4, 2, 40, 16, kv_heads=2),
+    FlexDecodeConfig(16, 1, 2),
+    Variant(splits=2),
+)
+
+_SHRINK = "shrink = tl.exp2((largest - reference) * rate)"
+
 _FORWARD = (
     fault("attention_diagonal", _forward(mask=CAUSAL), TILES, "columns <= positions", "columns < positions"),
     fault("attention_causal_block", _forward(mask=CAUSAL), TILES, "all_to = first + 1", "all_to = last + 1"),
@@ -79,6 +95,48 @@ _FORWARD = (
     ),
     fault("attention_log_base", _forward(), FORWARD, "+ tl.log(total)", "+ tl.log2(total)"),
     fault(
+        "attention_no_maximum",
+        _forward(),
+        TILES,
+        "larger = tl.maximum(largest, tl.max(scores, 1))",
+        "larger = tl.zeros_like(largest)",
+    ),
+    fault(
+        "attention_maximum_from_0",
+        _forward(),
+        TILES,
+        'largest = tl.full((BLOCK_M,), float("-inf"), dtype',
+        "largest = tl.full((BLOCK_M,), 0.0, dtype",
+    ),
+    fault(
+        "attention_nan_dropped",
+        _forward(mask=CAUSAL),
+        TILES,
+        _SHRINK,
+        "p = tl.where(p == p, p, 0.0)\n        " + _SHRINK,
+    ),
+    fault(
+        "attention_mask_added",
+        _forward(mask=CAUSAL),
+        TILES,
+        'scores = tl.where(seen, scores, float("-inf"))',
+        'scores = scores + tl.where(seen, 0.0, float("-inf"))',
+    ),
+    fault(
+        "attention_scores_16_bit",
+        _forward(score=Score("alibi")),
+        TILES,
+        "scores = products * scale",
+        "scores = (products * scale).to(tl.float16).to(tl.float32)",
+    ),
+    fault(
+        "attention_cap_16_bit",
+        _forward(score=Score("soft-cap", 15.0)),
+        TILES,
+        "return 1.0 - 2.0 / (tl.exp2(x * (2.0 * LOG2E)) + 1.0)",
+        "return (1.0 - 2.0 / (tl.exp2(x * (2.0 * LOG2E)) + 1.0)).to(tl.float16).to(tl.float32)",
+    ),
+    fault(
         "attention_store_row", _forward(), TILES, "(rows < limit)[:, None] & (col", "(rows <= limit)[:, None] & (col"
     ),
 )
@@ -90,6 +148,20 @@ _BACKWARD = (
     fault("backward_delta_row", _backward(), BACKWARD, "delta_base + rows, delta", "delta_base + (rows ^ 1), delta"),
     fault("backward_key_scale", _backward(), BACKWARD, "store_rows(grad_k * scale,", "store_rows(grad_k,"),
     fault("backward_query_scale", _backward(), BACKWARD, "store_rows(grad_q * scale,", "store_rows(grad_q,"),
+    fault(
+        "backward_exponents_apart",
+        _backward(),
+        BACKWARD,
+        "p = tl.exp2((scores - lse) * LOG2E)",
+        "p = tl.exp2(scores * LOG2E) * tl.exp2(-lse * LOG2E)",
+    ),
+    fault(
+        "backward_nan_dropped",
+        _backward(mask=CAUSAL),
+        BACKWARD,
+        "grad = p * (grad_p - delta)",
+        "grad = p * (grad_p - delta)\n    grad = tl.where(grad == grad, grad, 0.0)",
+    ),
     fault("backward_cap", _backward(score=Score("soft-cap", 2.0)), BACKWARD, "1.0 - capped * capped", "1.0 - capped"),
     fault("backward_16_bit", _backward(), BACKWARD, "p.to(v.dtype), grad", "p.to(tl.bfloat16).to(v.dtype), grad"),
     fault(
@@ -112,6 +184,28 @@ _DECODE = (
     ),
     fault("decode_row", _decode(kv_heads=1), DECODE, "query = rows % queries", "query = (rows + 1) % queries"),
     fault("decode_diagonal", _decode(mask=CAUSAL), TILES, "columns <= positions", "columns < positions"),
+    fault(
+        "decode_later_parts",  # what is merged in the second turn replaces the first
+        _MANY_PARTS,
+        DECODE,
+        "acc = acc * shrink + tl.sum(part_acc",
+        "acc = tl.sum(part_acc",
+    ),
+    fault("decode_later_sum", _MANY_PARTS, DECODE, "total = total * shrink + tl.sum(", "total = tl.sum("),
+    fault(
+        "decode_batch_for_head",
+        _BATCHES,
+        DECODE,
+        "batch, key_head = pair // key_heads, pair % key_heads\n    offset",
+        "batch, key_head = pair % 3, pair // 3\n    offset",
+    ),
+    fault(
+        "decode_merged_batch_for_head",
+        _BATCHES,
+        DECODE,
+        "batch, key_head = pair // key_heads, pair % key_heads\n    query_head",
+        "batch, key_head = pair % 3, pair // 3\n    query_head",
+    ),
     fault("decode_16_bit", _decode(), HOST, "rows, columns), torch.float32", "rows, columns), torch.bfloat16"),
 )
 
