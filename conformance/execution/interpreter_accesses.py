@@ -241,7 +241,11 @@ def with_undefined_lanes(interpreter: Any, pattern: int) -> Callable[..., Any]:
     def create_masked_load(self: Any, ptrs: Any, mask: Any, other: Any, *more: Any, **named: Any) -> Any:
         if other is None and not np.asarray(mask.data).all():  # of a block pointer, the mask is no handle
             element = ptrs.get_element_ty()
-            of_kind = _OTHER_NAN.get(element.name, 0xFF) if element.is_floating() else pattern
+            of_kind = pattern
+            if element.is_floating():
+                of_kind = _OTHER_NAN.get(element.name, 0xFF)
+            elif element.primitive_bitwidth <= 8 and pattern != 0xFF:
+                of_kind = 0  # booleans are loaded as int8: true in one run, false in another
             lanes = undefined(ptrs.data.shape, np.dtype(interpreter._get_np_dtype(element)), of_kind)
             other = interpreter.TensorHandle(lanes, element)
         return original(self, ptrs, mask, other, *more, **named)
