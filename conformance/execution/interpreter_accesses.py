@@ -2,7 +2,8 @@
 
 The interpreter reads and writes whatever address it is given. What a read outside the operands gives may reach no
 output, or reach it times zero, so that no number shows it; on a device it may fault. The interpreter also gives zero
-where the mask of a load is false and nothing stands for it; a device may give anything, so here it is NaN.
+where the mask of a load is false and nothing stands for it; a device may give anything, so here it is NaN, or an
+integer that differs from run to run.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from conformance.execution.interpreter_corrections import add_atomically
 
 #: Folders whose functions stand between an access and the kernel's line: Triton's, NumPy's and this one.
 _BETWEEN = (str(Path(np.__file__).parent), str(Path(__file__).parent))
@@ -86,14 +90,23 @@ class Region:
 
 class Accesses:
     """The accesses of launches that may touch ``operands``, and in each launch what it was given beside them. Each
-    launch may store at most once to each element of the operands named in ``once``. ``undefined_lanes``: a masked load
-    gives NaN where nothing stands for what is masked."""
+    launch may store at most once to each element of the operands named in ``once``; an atomic operation is a store.
+    ``written`` names the operands that may be stored to (None: all). ``undefined_lanes``: a masked load gives NaN where
+    nothing stands for what is masked, and in integers, which have none, bytes of the ``pattern``."""
 
     def __init__(
-        self, operands: Mapping[str, Tensor], once: Iterable[str] = (), *, undefined_lanes: bool = True
+        self,
+        operands: Mapping[str, Tensor],
+        once: Iterable[str] = (),
+        *,
+        written: Iterable[str] | None = None,
+        undefined_lanes: bool = True,
+        pattern: int = 0xFF,
     ) -> None:
         self.undefined_lanes = undefined_lanes
+        self.pattern = pattern
         self._operands = _regions(operands)
+        self._written = None if written is None else set(written)
         self._once = [region for region in self._operands if region.name in set(once)]
         self._regions = self._operands
         self._programs: list[tuple[int, ...]] = []  # of this launch, the last of which runs
@@ -118,6 +131,8 @@ class Accesses:
     def stored(self, pointers: Any, mask: Any) -> None:
         """Elements at ``pointers`` that the ``mask`` has are stored to. A second store to one of ``once`` is noted."""
         addresses = np.asarray(pointers).view(np.int64)[np.asarray(mask, dtype=bool)]
+        if addresses.size and self._written is not None:
+            self._into_inputs(addresses)
         for region, writers in zip(self._once, self._writers, strict=True):
             inside = addresses[region.holds(addresses, 1)]
             if not inside.size:
@@ -126,9 +141,33 @@ class Accesses:
             again = elements[(writers[elements] > 0) | (counts > 1)]
             if again.size:
                 before = self._programs[int(writers[again[0]]) - 1]  # the last is the program that runs
-                text = f"program {self._programs[-1]} stores {again.size} elements of {region.name!r} again"
+                text = f"{self._program()} stores {again.size} elements of {region.name!r} again"
                 self._note("stores again", f"{text}: program {before} has stored element {int(again[0])}")
             writers[elements] = len(self._programs)
+
+    def _into_inputs(self, addresses: np.ndarray) -> None:
+        """Notes a store to an operand that is only read, unless an operand that may be written has the element too."""
+        first, last = int(addresses.min()), int(addresses.max())
+        for region in self._operands:
+            if region.name in (self._written or ()) or last < region.first or first >= region.end:
+                continue
+            inside = addresses[region.holds(addresses, 1)]
+            for other in self._operands:
+                if other.name in (self._written or ()):
+                    inside = inside[~other.holds(inside, 1)]
+            if inside.size:
+                element = int(region.indices(inside[:1])[0])
+                text = f"{self._program()} stores to {inside.size} elements of {region.name!r}, which is no output"
+                self._note("stores to", f"{text}, one of them element {element}")
+
+    def broke_a_rule(self, what: str, address: int, text: str) -> None:
+        """Notes that the kernel ``what`` (a verb) the operand at ``address`` in a way that ``text`` forbids."""
+        nearest = min(self._regions, key=lambda region: region.distance(address), default=None)
+        name = "memory" if nearest is None else repr(nearest.name)
+        self._note(what, f"{self._program()} {what} {name} with {text}")
+
+    def _program(self) -> str:
+        return f"program {self._programs[-1]}" if self._programs else "the launch"
 
     def judge(self, what: str, pointers: Any, mask: Any, size: int) -> np.ndarray | None:
         """Which of the accesses to ``size`` bytes each that the ``mask`` has lie outside; None if none does."""
@@ -149,7 +188,7 @@ class Accesses:
         address, count = int(addresses[outside].flat[0]), int(outside.sum())
         nearest = min(self._regions, key=lambda region: region.distance(address), default=None)
         place = "where the launch has no operand" if nearest is None else nearest.place(address)
-        text = f"program {self._programs[-1]} {what} {count} elements outside the operands, one of them {place}"
+        text = f"{self._program()} {what} {count} elements outside the operands, one of them {place}"
         self._note(what, text)
         whole = np.zeros(wanted.shape, dtype=bool)
         whole[some] = outside.ravel() if addresses is wanted else outside
@@ -182,23 +221,32 @@ def _kernel_line() -> str:
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
-def undefined(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """What no kernel may use, as ``dtype`` is stored: NaN. In integers, which hold bits of bf16 and fp8, too, it is all
-    ones, which in those is NaN."""
+def undefined(shape: tuple[int, ...], dtype: np.dtype, pattern: int = 0xFF) -> np.ndarray:
+    """What no kernel may use, as ``dtype`` is stored: NaN, and in integers and booleans bytes of the ``pattern``. All
+    ones are NaN in bf16 and fp8, which NumPy holds as integers."""
     if dtype.kind in "fb":
-        return np.full(shape, np.nan if dtype.kind == "f" else True, dtype)
-    return np.full(shape, np.frombuffer(b"\xff" * dtype.itemsize, dtype)[0], dtype)
+        return np.full(shape, np.nan if dtype.kind == "f" else bool(pattern & 1), dtype)
+    return np.full(shape, np.frombuffer(bytes([pattern]) * dtype.itemsize, dtype)[0], dtype)
 
 
-def with_undefined_lanes(interpreter: Any) -> Callable[..., Any]:
+#: NaN of fp8 formats that have one NaN only, which is not all ones.
+_OTHER_NAN = {"fp8e4b8": 0x80, "fp8e5b16": 0x80}
+
+
+def with_undefined_lanes(interpreter: Any, pattern: int) -> Callable[..., Any]:
     """The replacement for the builder's masked load that gives what is :func:`undefined` where nothing stands for what
     is masked."""
     original = interpreter.InterpreterBuilder.create_masked_load
 
     def create_masked_load(self: Any, ptrs: Any, mask: Any, other: Any, *more: Any, **named: Any) -> Any:
-        if other is None and not mask.data.all():
+        if other is None and not np.asarray(mask.data).all():  # of a block pointer, the mask is no handle
             element = ptrs.get_element_ty()
-            lanes = undefined(ptrs.data.shape, np.dtype(interpreter._get_np_dtype(element)))
+            of_kind = pattern
+            if element.is_floating():
+                of_kind = _OTHER_NAN.get(element.name, 0xFF)
+            elif element.primitive_bitwidth <= 8 and pattern != 0xFF:
+                of_kind = 0  # booleans are loaded as int8: true in one run, false in another
+            lanes = undefined(ptrs.data.shape, np.dtype(interpreter._get_np_dtype(element)), of_kind)
             other = interpreter.TensorHandle(lanes, element)
         return original(self, ptrs, mask, other, *more, **named)
 
@@ -223,14 +271,29 @@ def watched(native: Any, accesses: Accesses) -> dict[str, Callable[..., Any]]:
         accesses.stored(pointers, mask)
         return store(pointers, values, mask)
 
-    def watched_rmw(operation: Any, pointers: Any, values: Any, mask: Any, semantic: Any) -> Any:
-        outside = accesses.judge("changes", pointers, mask, values.dtype.itemsize)
+    def changes(pointers: Any, mask: Any, size: int) -> Any:
+        """The part of the ``mask`` that an atomic operation may change."""
+        outside = accesses.judge("changes", pointers, mask, size)
         mask = mask if outside is None else np.asarray(mask) & ~outside
-        return rmw(operation, pointers, values, mask, semantic)
+        accesses.stored(pointers, mask)
+        return mask
+
+    def watched_rmw(operation: Any, pointers: Any, values: Any, mask: Any, semantic: Any) -> Any:
+        return rmw(operation, pointers, values, changes(pointers, mask, values.dtype.itemsize), semantic)
 
     def watched_cas(pointers: Any, compared: Any, values: Any, semantic: Any) -> Any:
         everywhere = np.ones(np.shape(pointers), dtype=bool)
-        outside = accesses.judge("changes", pointers, everywhere, values.dtype.itemsize)
-        return values if outside is not None else cas(pointers, compared, values, semantic)
+        inside = changes(pointers, everywhere, values.dtype.itemsize)
+        return cas(pointers, compared, values, semantic) if inside.all() else values
 
-    return {"load": watched_load, "store": watched_store, "atomic_rmw": watched_rmw, "atomic_cas": watched_cas}
+    def watched_add(pointers: Any, values: Any, mask: Any, name: str) -> Any:
+        memory = SimpleNamespace(load=load, store=store)
+        return add_atomically(memory, pointers, values, changes(pointers, mask, values.dtype.itemsize), name)
+
+    return {
+        "load": watched_load,
+        "store": watched_store,
+        "atomic_rmw": watched_rmw,
+        "atomic_cas": watched_cas,
+        "add_atomically": watched_add,
+    }

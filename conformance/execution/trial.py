@@ -41,6 +41,8 @@ from conformance.records import Check, CheckKind, ExecutorName, Verdict
 
 #: Each fill runs once per pattern, which chooses the operands' poison and the outputs' sentinel.
 PATTERNS = (0, 1)
+#: The bytes of integers that a load leaves undefined in the interpreter, of each pattern.
+UNDEFINED_INTEGERS = (0xFF, 0x5A)
 
 #: How what comes and goes may be as the author of a kernel meant it.
 UNLESS_DECLARED = (
@@ -137,8 +139,9 @@ def run_guarded(
     contract's."""
     placed = place(problem, inputs, pattern, executor.device)
     views = {name: tensor.view for name, tensor in placed.items()}
-    once = [output.name for output in problem.outputs] if stores_once else []
-    with watching(executor, views, once=once) as accesses:
+    written = [output.name for output in problem.outputs]
+    rules = {"once": written if stores_once else [], "written": written, "pattern": UNDEFINED_INTEGERS[pattern]}
+    with watching(executor, views, **rules) as accesses:
         ran = starter(executor)(launcher(views), observe=observe)
     changed = torch.stack([tensor.changed().any() for tensor in placed.values()])
     any_changed, *dense = read_together([changed, *(placed[output.name].view for output in problem.outputs)])

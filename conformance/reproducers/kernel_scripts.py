@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from conformance.codegen_checks import FEATURES, Feature, evidence_of
-from conformance.execution import interpreter
+from conformance.execution.interpreter_corrections import corrections
 from conformance.execution.specialisation import bound_arguments
 from conformance.execution.trial import place
 from conformance.inputs.fills import Fill
@@ -39,8 +39,6 @@ from conformance.targets import Target
 LARGEST = 2_000_000
 #: Seconds that the child process of a script may take whose fault is that it crashes or hangs.
 SECONDS = 240.0
-#: Dtypes that Triton's own interpreter computes wrongly.
-MENDED = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
 
 
 @dataclass(frozen=True)
@@ -168,7 +166,7 @@ def numbers_script(
         calls="\n".join(calls),
         child=child("the launch", runtime) if dies else "",
         synchronise="" if interpreted else "    torch.accelerator.synchronize()\n",
-        ready=_interpreter_ready(views, runtime)
+        ready=_interpreter_ready(runtime)
         if interpreted
         else templates.DEVICE_READY.format(arch=repr(plan.target.arch)),
         layouts=_entries({name: _layout(view) for name, view in views.items()}),
@@ -194,14 +192,12 @@ def _device() -> str:
     return str(accelerator.type)
 
 
-def _interpreter_ready(views: Mapping[str, Tensor], runtime: Sources) -> str:
+def _interpreter_ready(runtime: Sources) -> str:
     """What a script does before it interprets; what that needs is added to ``runtime``."""
     runtime.import_line("import numpy")
-    if not any(view.dtype in MENDED for view in views.values()):
-        return templates.INTERPRETER_READY
-    runtime.add("mended_methods", interpreter.mended_methods)
+    runtime.add("corrections", corrections)
     runtime.import_line("from triton.runtime import interpreter")
-    return templates.INTERPRETER_READY + templates.MEND
+    return templates.INTERPRETER_READY
 
 
 def _entries(values: Mapping[str, str]) -> str:

@@ -215,17 +215,15 @@ def main() -> int:
     return 1 if faults else 0
 """
 
-MEND = """\
-    # The interpreter of Triton's releases multiplies the bit patterns of bf16 and fp8, and rounds to them wrongly.
-    for name, method in mended_methods(interpreter).items():
-        setattr(interpreter.InterpreterBuilder, name, method)
-"""
-
 INTERPRETER_READY = """\
     numpy_release, release = (tuple(map(int, m.__version__.split(".")[:2])) for m in (numpy, triton))
     if numpy_release >= (2, 4) and release < (3, 7):
         print("CANNOT RUN: the interpreter of this Triton needs numpy below 2.4")
         return 2
+    # Triton's interpreter multiplies the bit patterns of bf16 and fp8, ignores rounding modes and rules of NaN.
+    for owner, methods in corrections(interpreter):
+        for name, method in methods.items():
+            setattr(owner, name, method)
 """
 
 DEVICE_READY = """\

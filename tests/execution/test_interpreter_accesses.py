@@ -38,7 +38,7 @@ def doubled(a, out, n, UNDEFINED: tl.constexpr):
     if UNDEFINED:
         tl.store(out, tl.sum(value.to(tl.float32), 0))
     else:
-        tl.store(out + index, value * 2, mask=index < n)
+        tl.store(out + index, value.to(tl.float32) * 2, mask=index < n)
 
 
 @triton.jit

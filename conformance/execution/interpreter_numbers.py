@@ -1,0 +1,158 @@
+"""Arithmetic of the formats that NumPy has not, over the bits in which the interpreter keeps them, and fused products.
+
+Each function rounds once, as one instruction of a device does.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import torch
+
+#: Formats whose elements the interpreter keeps as bits: Triton's name -> (torch dtype, NumPy dtype of the bits).
+STORED_AS_BITS = {
+    "bf16": (torch.bfloat16, np.uint16),
+    "fp8e4nv": (torch.float8_e4m3fn, np.uint8),
+    "fp8e5": (torch.float8_e5m2, np.uint8),
+}
+#: The same of formats that are read and never rounded to: what AMD's devices make of an overflow depends on the device.
+ONLY_READ = {
+    "fp8e4b8": (torch.float8_e4m3fnuz, np.uint8),
+    "fp8e5b16": (torch.float8_e5m2fnuz, np.uint8),
+}
+NUMPY_FLOATS = {"fp16": np.float16, "fp32": np.float32, "fp64": np.float64}
+
+
+def widen(data: np.ndarray, name: str) -> np.ndarray:
+    """Values of an array that holds the bits of format ``name``, as fp32."""
+    dtype, stored = (STORED_AS_BITS | ONLY_READ)[name]
+    bits = torch.from_numpy(np.ascontiguousarray(data).view(np.int16 if stored is np.uint16 else np.uint8))
+    return bits.view(dtype).to(torch.float32).numpy().reshape(data.shape)
+
+
+def as_numbers(data: np.ndarray, name: str) -> np.ndarray:
+    """``data`` of Triton's type ``name`` in a NumPy dtype that has its values."""
+    return widen(data, name) if name in STORED_AS_BITS or name in ONLY_READ else data
+
+
+def narrow(values: np.ndarray, name: str, *, towards_zero: bool = False) -> np.ndarray:
+    """``values``, of any number dtype, in format ``name``: a key of STORED_AS_BITS (the result holds its bits) or of
+    NUMPY_FLOATS. They are rounded once, to nearest even or towards zero. fp8 saturates, as the instruction of NVIDIA's
+    devices does; only the infinities of e5m2 stay when rounded towards zero, which they do by cutting fp16."""
+    if name == "fp64":
+        return values.astype(np.float64)
+    if name == "fp32" or (name == "fp16" and not towards_zero and values.dtype.kind == "f"):
+        exact, rounded = values, values.astype(NUMPY_FLOATS[name])
+    else:
+        fits = values.dtype.kind == "f" and values.itemsize <= 4
+        exact = values.astype(np.float32, copy=False) if fits else _to_odd_fp32(values)
+        rounded = exact.astype(np.float16) if name == "fp16" else _nearest(exact, name, cut=towards_zero)
+    if towards_zero:
+        further = np.abs(as_numbers(rounded, name)) > np.abs(exact)
+        bits = rounded.view(np.dtype(f"u{rounded.itemsize}"))
+        rounded = (bits - further.astype(bits.dtype)).view(rounded.dtype)
+    return rounded
+
+
+def _nearest(values: np.ndarray, name: str, *, cut: bool) -> np.ndarray:
+    """The bits of fp32 ``values`` rounded to nearest even in format ``name``; e5m2 that is ``cut`` later overflows."""
+    dtype, stored = STORED_AS_BITS[name]
+    tensor = torch.from_numpy(np.ascontiguousarray(values))
+    if stored is np.uint8 and not (cut and name == "fp8e5"):
+        largest = torch.finfo(dtype).max
+        tensor = tensor.clamp(-largest, largest)  # NaN stays NaN
+    bits = tensor.to(dtype).view(torch.int16 if stored is np.uint16 else torch.uint8)
+    return bits.numpy().view(stored).reshape(values.shape)
+
+
+def _to_odd_fp32(values: np.ndarray) -> np.ndarray:
+    """``values`` in fp32, where of two neighbours the one with an odd last bit stands for what lies between them: to
+    round it again to 22 bits or fewer is to round once."""
+    if values.dtype.kind in "iu" and values.itemsize == 8:
+        cut = values & ~values.dtype.type(0xFFF)  # fp64 has 53 bits
+        values = np.where(
+            np.abs(values.astype(np.float64)) < 2.0**53, values, cut | (0x1000 * (values != cut)).astype(cut.dtype)
+        )
+    exact = values.astype(np.float64)
+    rounded = exact.astype(np.float32)
+    return _odd(rounded, np.where(np.isfinite(exact), np.abs(exact) - np.abs(rounded.astype(np.float64)), 0))
+
+
+def _odd(rounded: np.ndarray, missing: np.ndarray) -> np.ndarray:
+    """``rounded`` to nearest, rounded to odd instead: ``missing`` has the sign of what its magnitude lacks."""
+    bits = rounded.view(np.dtype(f"i{rounded.itemsize}"))
+    step = np.sign(missing).astype(bits.dtype)
+    return np.where(bits & 1, bits, bits + step).view(rounded.dtype)
+
+
+def fused(x: np.ndarray, y: np.ndarray, z: np.ndarray, name: str) -> np.ndarray:
+    """x * y + z in format ``name``, as the interpreter keeps it, rounded once to nearest even."""
+    if name == "fp64":
+        return np.asarray(_fused_fp64(x, y, z))
+    product, addend = (as_numbers(factor, name).astype(np.float64) for factor in (x, z))
+    product = product * as_numbers(y, name).astype(np.float64)  # exact: 48 bits
+    total = product + addend
+    part = total - product
+    error = (product - (total - part)) + (addend - part)
+    exact = np.where(np.isfinite(total), error * np.sign(total), 0)
+    return narrow(_odd(total, exact), name)
+
+
+def _one_fused_fp64(x: float, y: float, z: float) -> float:
+    if not all(map(math.isfinite, (x, y, z))):
+        return float(np.float64(x) * np.float64(y) + np.float64(z))
+    total = Fraction(x) * Fraction(y) + Fraction(z)
+    try:
+        return float(total) if total else x * y + z  # the sign of a zero
+    except OverflowError:
+        return math.copysign(math.inf, total)
+
+
+_fused_fp64 = np.vectorize(_one_fused_fp64, otypes=[np.float64])
+
+
+def maximum(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The larger, NaN if one is NaN; +0 is larger than -0."""
+    return _signed_zeros(np.maximum(x, y), x, y)
+
+
+def minimum(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The smaller, NaN if one is NaN; -0 is smaller than +0."""
+    return _signed_zeros(np.minimum(x, y), x, y, smaller=True)
+
+
+def larger_number(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """As :func:`maximum`, but of NaN and a number the number."""
+    return _signed_zeros(np.fmax(x, y), x, y)
+
+
+def smaller_number(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """As :func:`minimum`, but of NaN and a number the number."""
+    return _signed_zeros(np.fmin(x, y), x, y, smaller=True)
+
+
+def _signed_zeros(result: np.ndarray, x: np.ndarray, y: np.ndarray, *, smaller: bool = False) -> np.ndarray:
+    """``result``, with the zero that is ``smaller`` or larger where both are zero, of which NumPy takes either."""
+    both = (x == 0) & (y == 0)
+    if not both.any():
+        return result
+    return np.where(both, -((-x) + (-y)) if smaller else x + y, result)
+
+
+def halved(values: np.ndarray, axis: int, name: str) -> np.ndarray:
+    """The sums along ``axis``, whose length is a power of two and becomes 1, of numbers in format ``name``. Each sum of
+    two is rounded, as on a device, which adds in this format; the order is one of those that a device may choose."""
+    while values.shape[axis] > 1:
+        first, second = np.split(values, 2, axis)
+        values = as_numbers(narrow(first + second, name), name)
+    return values
+
+
+def accumulated(operation: np.ufunc, values: np.ndarray, axis: int, name: str) -> np.ndarray:
+    """What ``operation`` makes of the numbers along ``axis`` up to each of them, each step rounded to ``name``."""
+    results = np.moveaxis(values, axis, 0).copy()
+    for index in range(1, len(results)):
+        results[index] = as_numbers(narrow(operation(results[index - 1], results[index]), name), name)
+    return np.moveaxis(results, 0, axis)

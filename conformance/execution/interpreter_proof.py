@@ -1,0 +1,224 @@
+"""The proof that the corrected interpreter computes as a device does: what differs from other arithmetic is named.
+
+The other arithmetic is that of :mod:`conformance.numerics.rounding` and a search among the values of a format.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import torch
+
+from conformance.numerics.rounding import round_to
+
+#: Formats: Triton's name, the attribute of triton.language, the name in problems.DTYPES, the overflow rule.
+_FORMATS = [
+    ("bf16", "bfloat16", "bf16", "ieee"),
+    ("fp16", "float16", "fp16", "ieee"),
+    ("fp8e4nv", "float8e4nv", "e4m3", "saturate"),
+    ("fp8e5", "float8e5", "e5m2", "saturate"),
+]
+#: Numbers on which every operation of two operands is compared: each with each.
+_NUMBERS = [0.0, -0.0, 1.0, 1.0078125, -1.5, 3.140625, 2.0**-133, 2.0**-126, 3e38, -3e38, math.inf, -math.inf, math.nan]
+#: The functions of the builder and those of fp64, with which they agree to 2**-21 of the result, as contracts assume.
+_FUNCTIONS: dict[str, Callable[..., np.ndarray]] = {
+    "create_exp": np.exp,
+    "create_exp2": np.exp2,
+    "create_log": np.log,
+    "create_log2": np.log2,
+    "create_sin": np.sin,
+    "create_cos": np.cos,
+    "create_sqrt": np.sqrt,
+    "create_rsqrt": lambda x: 1 / np.sqrt(x),
+    "create_erf": np.vectorize(math.erf, otypes=[np.float64]),
+}
+
+
+#: What is wrong, by the name of a method and that of the format (Triton's; empty: all) for which it is.
+Faults = dict[tuple[str, str], str]
+
+
+def faults_of_methods(interpreter: Any, methods: Mapping[str, Callable[..., Any]]) -> Faults:
+    """What is wrong with the builder's ``methods``: conversions of every code and between all neighbours,
+    products, sums and comparisons of special values, and functions of fp32."""
+    faults: Faults = {}
+    with np.errstate(all="ignore"):
+        for check in (_conversions, _dots, _operations, _fused, _functions):
+            for name, right, text in check(interpreter, methods):
+                if not right:
+                    faults.setdefault((name, ""), text)
+    return faults
+
+
+#: The method, whether it is right, and what is wrong if not.
+_Checks = Iterator[tuple[str, bool, str]]
+
+
+def same_numbers(first: np.ndarray, second: np.ndarray) -> bool:
+    """Whether the numbers are the same: NaN is one number, and a zero has a sign."""
+    equal = np.array_equal(first, second, equal_nan=True)
+    return equal and np.array_equal(np.signbit(first[first == 0]), np.signbit(second[second == 0]))
+
+
+def rounded(exact: np.ndarray, name: str, overflow: str = "ieee") -> np.ndarray:
+    """fp64 values rounded to the format ``name`` of problems.DTYPES, as fp64."""
+    return round_to(torch.from_numpy(np.array(exact, np.float64)), name, overflow=overflow).double().numpy()
+
+
+def _conversions(interpreter: Any, methods: Mapping[str, Callable[..., Any]]) -> _Checks:
+    handle, tl, builder = interpreter.TensorHandle, interpreter.tl, interpreter.interpreter_builder
+    modes = interpreter._ir.ROUNDING_MODE
+    for name, attribute, own, overflow in _FORMATS:
+        kind, stored = getattr(tl, attribute), interpreter._get_np_dtype(getattr(tl, attribute))
+        codes = np.arange(2 ** (8 * stored.itemsize)).astype(np.dtype(f"u{stored.itemsize}")).view(stored)
+        values = methods["cast_impl"](builder, handle(codes, kind), tl.float32).data.astype(np.float64)
+        again = rounded(values, own)
+        # A format has as many values as codes; what is one value of it is its own rounding.
+        distinct = len(np.unique(values[np.isfinite(values)]))
+        yield "cast_impl", same_numbers(values, again), f"widens {name} wrongly"
+        yield "cast_impl", distinct + 1 == np.isfinite(values).sum(), f"widens two codes of {name} to one number"
+        finite = np.unique(values[np.isfinite(values)])
+        some = _some(len(finite) - 1)
+        ties = ((finite[1:] + finite[:-1]) / 2)[some]
+        beyond = finite[-1] + (finite[-1] - finite[-2]) * np.array([0.25, 0.5, 0.75, 4.0])
+        exact = np.concatenate([finite[some], ties, -ties, beyond, -beyond, [-0.0, math.inf, -math.inf, math.nan]])
+        singles = exact.astype(np.float32)
+        around = [singles, np.nextafter(singles, np.float32(0)), np.nextafter(singles, np.float32(math.inf))]
+        sources = [(np.concatenate(around), tl.float32)]
+        if name in ("bf16", "fp16"):  # to the others no compiler rounds fp64
+            sources.append((np.concatenate([exact, np.nextafter(exact, 0), np.nextafter(exact, math.inf)]), tl.float64))
+        for source, source_kind in sources:
+            wanted = rounded(source.astype(np.float64), own, overflow)
+            for method, more in (("create_fp_to_fp", (modes.RTNE,)), ("cast_impl", ())):
+                made = methods[method](builder, handle(source, source_kind), kind, *more).data
+                widened = methods["cast_impl"](builder, handle(made, kind), tl.float64).data
+                yield method, same_numbers(widened, wanted), f"narrows {source_kind} to {name} wrongly"
+        if name != "fp8e4nv":  # which no compiler rounds towards zero
+            source = sources[0][0]
+            made = methods["create_fp_to_fp"](builder, handle(source, tl.float32), kind, modes.RTZ).data
+            widened = methods["cast_impl"](builder, handle(made, kind), tl.float64).data
+            yield (
+                "create_fp_to_fp",
+                same_numbers(widened, cut(source, finite)),
+                f"rounds to {name} towards zero wrongly",
+            )
+    whole = np.array([0, 1, -1, 257, 2**24 + 1, (1 << 25) + (1 << 17) + 1, -(2**31) + 1])
+    for source in (whole.astype(np.int32), whole, whole * (2**31 + 1)):
+        integers = handle(source, getattr(tl, f"int{8 * source.itemsize}"))
+        made = methods["cast_impl"](builder, methods["cast_impl"](builder, integers, tl.bfloat16), tl.float64).data
+        wanted = np.array([_to_significant(Fraction(value), 8) for value in source.tolist()])
+        yield "cast_impl", same_numbers(made, wanted), "rounds integers to bf16 wrongly"
+    numbers = methods["get_bf16"](builder, -2.75)
+    yield "get_bf16", numbers.data.tolist() == [0xC030], "makes wrong bf16 constants"
+    made = methods["cast_impl"](builder, numbers, tl.int32).data
+    yield "cast_impl", made.tolist() == [-2], "makes wrong integers of bf16"
+
+
+def _some(count: int) -> np.ndarray:
+    """Of the indices of so many sorted values 1 in 13, and all near the ends and the middle, where subnormals are."""
+    edges = [np.arange(min(300, count)), np.arange(max(count - 300, 0), count), count // 2 + np.arange(-150, 150)]
+    every = np.unique(np.concatenate([*edges, np.arange(0, count, 13)]))
+    return every[(every >= 0) & (every < count)]
+
+
+def cut(source: np.ndarray, finite: np.ndarray) -> np.ndarray:
+    """``source`` rounded towards zero to one of the ``finite`` values of a format; infinities stay."""
+    size = np.abs(source.astype(np.float64))
+    below = finite[np.searchsorted(finite, np.minimum(size, finite[-1]), side="right") - 1]
+    return np.where(np.isfinite(source), np.copysign(np.abs(below), source), source)
+
+
+def _to_significant(value: Fraction, bits: int) -> float:
+    """``value`` rounded to nearest even with so many significant bits, by integer arithmetic."""
+    if not value:
+        return 0.0
+    exponent = abs(value.numerator).bit_length() - value.denominator.bit_length() - bits
+    unit = Fraction(2) ** (exponent + (abs(value) / Fraction(2) ** exponent >= 2**bits))
+    return float(round(value / unit) * unit)
+
+
+def _dots(interpreter: Any, methods: Mapping[str, Callable[..., Any]]) -> _Checks:
+    handle, tl, builder = interpreter.TensorHandle, interpreter.tl, interpreter.interpreter_builder
+    small = (np.arange(256, dtype=np.float32).reshape(16, 16) * 7 % 9) - 4  # integers that every format has
+    for name, attribute, _, _ in _FORMATS:
+        operand = methods["cast_impl"](builder, handle(small, tl.float32), getattr(tl, attribute))
+        zero = handle(np.zeros((16, 16), np.float32), tl.float32)
+        product = methods["create_dot"](builder, operand, operand, zero, None, None).data
+        yield "create_dot", np.array_equal(product, small.astype(np.float64) @ small), f"multiplies {name} wrongly"
+
+
+def pairs() -> tuple[np.ndarray, np.ndarray]:
+    first, second = np.meshgrid(rounded(np.array(_NUMBERS), "bf16"), rounded(np.array(_NUMBERS), "bf16"))
+    return first.ravel(), second.ravel()
+
+
+def _operations(interpreter: Any, methods: Mapping[str, Callable[..., Any]]) -> _Checks:
+    handle, tl, builder = interpreter.TensorHandle, interpreter.tl, interpreter.interpreter_builder
+    x, y = pairs()
+
+    def bf16(values: np.ndarray) -> Any:
+        return methods["cast_impl"](builder, handle(values.astype(np.float32), tl.float32), tl.bfloat16)
+
+    def numbers(made: Any) -> np.ndarray:
+        return np.asarray(methods["cast_impl"](builder, made, tl.float64).data)
+
+    for operation in (np.add, np.subtract, np.multiply, np.divide):
+        made = numbers(methods["binary_op"](builder, bf16(x), bf16(y), operation))
+        yield (
+            "binary_op",
+            same_numbers(made, rounded(operation(x, y), "bf16")),
+            f"has a wrong {operation.__name__} of bf16",
+        )
+    for compare in (np.less, np.less_equal, np.equal, np.not_equal):
+        made = methods["binary_op"](builder, bf16(x), bf16(y), compare)
+        right = made.dtype == tl.int1 and np.array_equal(made.data, compare(x, y))
+        yield "binary_op", right, f"has a wrong {compare.__name__} of bf16"
+    single = handle(x.astype(np.float32), tl.float32), handle(y.astype(np.float32), tl.float32)
+    no_nan = ~(np.isnan(x) | np.isnan(y))
+    for method, largest, keeps in (
+        ("create_maximumf", True, True),
+        ("create_minimumf", False, True),
+        ("create_maxnumf", True, False),
+        ("create_minnumf", False, False),
+    ):
+        takes_x = np.where(x == y, np.signbit(x) != largest, (x > y) == largest)  # of two zeros, by the sign
+        other = np.full(x.shape, np.nan) if keeps else np.where(np.isnan(x), y, x)
+        wanted = np.where(no_nan, np.where(takes_x, x, y), other)
+        for operands in (single, (bf16(x), bf16(y))):
+            yield method, same_numbers(numbers(methods[method](builder, *operands)), wanted), f"{method} is wrong"
+
+
+def _fused(interpreter: Any, methods: Mapping[str, Callable[..., Any]]) -> _Checks:
+    """Products whose sum with a small number is next to a tie, which two roundings do not see."""
+    handle, tl, builder = interpreter.TensorHandle, interpreter.tl, interpreter.interpreter_builder
+    for kind, bits in ((tl.bfloat16, 8), (tl.float16, 11), (tl.float32, 24), (tl.float64, 53)):
+        unit = 2.0 ** (1 - bits)
+        # 1 + unit and 1 + 3 / 2 of it: the product's last bits are half a unit or close to it
+        rows = [
+            (1 + unit, 1 + unit * n, sign * 2.0**-e) for n in (1, 2, 3, 64) for sign in (1, -1) for e in (9, 14, 24)
+        ]
+        rows += [(1.5, 1 + unit, sign * 2.0**-e) for sign in (1, -1) for e in (9, 14, 24)]
+        operands = [
+            methods["cast_impl"](builder, handle(np.array(column), tl.float64), kind)
+            for column in zip(*rows, strict=True)
+        ]
+        made = methods["cast_impl"](builder, methods["create_fma"](builder, *operands), tl.float64).data
+        wanted = [_to_significant(Fraction(x) * Fraction(y) + Fraction(z), bits) for x, y, z in rows]
+        yield "create_fma", same_numbers(made, np.array(wanted)), f"has a wrong fma of {kind}"
+
+
+def _functions(interpreter: Any, methods: Mapping[str, Callable[..., Any]]) -> _Checks:
+    handle, tl, builder = interpreter.TensorHandle, interpreter.tl, interpreter.interpreter_builder
+    points = np.concatenate([np.linspace(2.0**-8, 80, 997), np.exp2(np.arange(-20.0, 7)), -np.linspace(0.01, 80, 400)])
+    points = points.astype(np.float32)
+    for name, exact in _FUNCTIONS.items():
+        if hasattr(builder, name):
+            wanted = exact(points.astype(np.float64))
+            made = getattr(builder, name)(handle(points, tl.float32)).data.astype(np.float64)
+            near = np.abs(made - wanted) <= 2.0**-21 * np.maximum(np.abs(wanted), 2.0**-126)
+            near |= (np.isnan(made) & np.isnan(wanted)) | (np.abs(wanted) < 2.0**-126)
+            yield name, bool(near.all()), f"{name} is off by more than 2**-21 of the result"
