@@ -20,6 +20,7 @@ from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Features, Plan, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import Contract
+from conformance.numerics.sum_order import SumOrder
 from conformance.problems import Conv, Gemm, Layout
 from conformance.records import ExecutorName, Reason, ReasonCode
 
@@ -68,6 +69,11 @@ class ConvKernel(ConvFamily):
         """See :class:`Kernel`: that of the product."""
         kernel, product = _as_product(plan)
         return kernel.contract(product, executor)
+
+    def order(self, plan: Plan) -> SumOrder | None:
+        """See :class:`Kernel`: that of the product, tap by tap."""
+        kernel, product = _as_product(plan)
+        return kernel.order(product)
 
     def features(self, plan: Plan) -> Features:
         """See :class:`Kernel`: those of the product."""
