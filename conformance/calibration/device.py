@@ -151,8 +151,10 @@ def calibrated(probes: Iterator[DeviceProbe], target: Target) -> tuple[list[str]
         before = None if known is None else known.unit(unit.instruction, unit.operands)
         if before is not None and before.proven and not (unit.proven and _figures(unit) == _figures(before)):
             agrees = False
-            lines.append(f"FAIL {unit.instruction} with {unit.operands}: another {known.device} was proven to be "  # type: ignore[union-attr]
-                         f"{_figures(before)}, this one is {_figures(unit)}")
+            lines.append(
+                f"FAIL {unit.instruction} with {unit.operands}: another {known.device} was proven to be "  # type: ignore[union-attr]
+                f"{_figures(before)}, this one is {_figures(unit)}"
+            )
     return lines, units, agrees
 
 

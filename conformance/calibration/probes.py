@@ -55,8 +55,9 @@ class Measured:
 
     ``alignment_bits`` and ``result_bits``: bits that survive in one step and in the accumulator that the unit sums in;
     lower bounds where the operands cannot express more (``limited``). ``chunk``: products in one step; None if none
-    showed. ``truncates``: the result is cut, not rounded to nearest. ``promote``: the most products that a narrow
-    accumulator adds before its sum is promoted to fp32; None if it never is, or if the accumulator is not narrow.
+    showed. ``first_step``: the k that it adds together with the first two. ``truncates``: the result is cut, not
+    rounded to nearest. ``promote``: the most products that a narrow accumulator adds before its sum is promoted to
+    fp32; None if it never is, or if the accumulator is not narrow.
     """
 
     alignment_bits: int
@@ -65,6 +66,18 @@ class Measured:
     truncates: bool
     limited: bool
     promote: int | None = None
+    first_step: tuple[int, ...] = ()
+
+    @property
+    def interleaved(self) -> bool:
+        """Whether the first step adds every other pair of k, so that two steps share twice as many k."""
+        pairs = tuple(k for k in range(2, 2 * (self.chunk or 0)) if k % 4 < 2)
+        return self.chunk is not None and self.first_step == pairs
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the first step adds the first k."""
+        return self.chunk is not None and self.first_step == tuple(range(2, self.chunk))
 
     @property
     def narrow(self) -> bool:
@@ -76,8 +89,9 @@ class Measured:
         at_least = ">= " if self.limited else ""
         rounding = "truncated" if self.truncates else "rounded to nearest"
         alignment = f"alignment {at_least}{self.alignment_bits} bits"
+        step = f"step {self.chunk or '-'}{' of every other pair of k' if self.interleaved else ''}"
         promoted = f", {_promotion_text(self.promote)}" if self.narrow else ""
-        return f"{alignment}, result {self.result_bits} bits, {rounding}, step {self.chunk or '-'}{promoted}"
+        return f"{alignment}, result {self.result_bits} bits, {rounding}, {step}{promoted}"
 
 
 def _promotion_text(promote: int | None) -> str:
@@ -101,22 +115,24 @@ def measure(unit: Dots, form: ExponentRange) -> Measured:
     top = min(2 * form.high, 30)
     deepest = min(top - 2 * form.low, 40)
     depths = range(1, deepest + 1)
-    aligned = _deepest(_dots(unit, [{0: (1, top), 1: (-1, top), 2: (1, top - j)} for j in depths], form), 0)
+    # aligned to a large term of its own step, the smallest term is lost though the large one is cancelled
+    places = range(2, PROBE_K)
+    small = _dots(unit, [{0: (1, top), 1: (-1, top), k: (1, top - deepest)} for k in places], form)
+    first_step = tuple(k for k, total in zip(places, small, strict=True) if total == 0)
+    beside = first_step[0] if first_step else 2
+    aligned = _deepest(_dots(unit, [{0: (1, top), 1: (-1, top), beside: (1, top - j)} for j in depths], form), 0)
     promotions = _promotions(unit, form, top, deepest)
     # The small term comes in a later step than the large one, which stays, but before the first promotion.
     late = (promotions[0] if promotions else PROBE_K) - 1
     result_bits = _deepest(_dots(unit, [{0: (1, top), late: (1, top - j)} for j in depths], form), 2.0**top)
-    small = top - min(deepest, aligned + 3)  # aligned to a large term of its own step, it is lost
-    places = range(2, PROBE_K)
-    lost = _dots(unit, [{0: (1, top), 1: (-1, top), k: (1, small)} for k in places], form).count(0.0)
-    chunk = lost + 2 if aligned < deepest else None
+    chunk = len(first_step) + 2 if first_step else None
     truncates = True
     if result_bits + 2 <= deepest:
         # One product of 3/4 of the last bit kept: truncation drops it, rounding to nearest carries.
         truncates = _dots(unit, [{0: (1, top), late: (3, top - result_bits - 2)}], form) == [2.0**top]
     between = [end - start for start, end in itertools.pairwise([0, *promotions, PROBE_K])]
     promote = max(between) if promotions else None
-    return Measured(aligned, result_bits, chunk, truncates, aligned >= deepest, promote)
+    return Measured(aligned, result_bits, chunk, truncates, aligned >= deepest, promote, first_step)
 
 
 def _promotions(unit: Dots, form: ExponentRange, top: int, deepest: int) -> list[int]:

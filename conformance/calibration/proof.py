@@ -11,7 +11,8 @@ from torch import Tensor
 from conformance.calibration.probes import Measured
 from conformance.numerics.measured_units import UnitEvidence
 from conformance.numerics.rounding import round_to
-from conformance.numerics.tensor_core import Factors, Unit, sum_products
+from conformance.numerics.sum_order import Unit
+from conformance.numerics.tensor_core import Factors, sum_products
 
 #: Multiplies A (rows, k) and B (k, columns), fp64 values that the operands' formats hold, with the arithmetic under
 #: test: fp32 (rows, columns), on any device.
@@ -24,10 +25,13 @@ SPREAD = 5
 
 
 def unit_of(measured: Measured) -> Unit | None:
-    """The model with the figures that probes found; None if they did not show how many products a step adds."""
-    if measured.chunk is None:
+    """The model with the figures that probes found; None if they did not show which products a step adds, or if their k
+    are neither in order nor interleaved."""
+    if measured.chunk is None or not (measured.in_order or measured.interleaved):
         return None
-    return Unit(measured.chunk, measured.alignment_bits, min(measured.result_bits, 23), measured.truncates)
+    return Unit(
+        measured.chunk, measured.alignment_bits, min(measured.result_bits, 23), measured.truncates, measured.interleaved
+    )
 
 
 def prove(
@@ -65,7 +69,7 @@ def prove(
             differing += int((out != total).sum())
     operands = forms[0] if forms[0] == forms[1] else "*".join(forms)
     partial = () if measured.promote is None else (measured.promote,)
-    figures = (unit.products, unit.alignment_bits, unit.result_bits, unit.truncates)
+    figures = (unit.products, unit.alignment_bits, unit.result_bits, unit.truncates, unit.interleaved)
     return UnitEvidence(instruction, operands, *figures, partial, 2 * runs, elements, differing)
 
 
@@ -80,7 +84,7 @@ def _operand(generator: torch.Generator, shape: tuple[int, int], form: str, *, s
 def text(evidence: UnitEvidence | None) -> str:
     """What the proof showed, in a few words."""
     if evidence is None:
-        return "no model: the probes do not show how many products a step adds"
+        return "no model: the probes do not show which products a step adds"
     if evidence.proven:
         return f"model proven: all bits of {evidence.elements} elements"
     return f"model not proven: {evidence.differing} of {evidence.elements} elements have other bits"
@@ -96,7 +100,9 @@ def merged(evidence: Iterable[UnitEvidence]) -> tuple[UnitEvidence, ...]:
             units[key] = entry
             continue
         first = units[key]
-        same = replace(entry, partial=first.partial, runs=first.runs, elements=first.elements, differing=first.differing)
+        same = replace(
+            entry, partial=first.partial, runs=first.runs, elements=first.elements, differing=first.differing
+        )
         wrong = entry.differing if same == first else entry.elements
         units[key] = replace(
             first,

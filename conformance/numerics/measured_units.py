@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance import targets
+from conformance.numerics.sum_order import Unit
 from conformance.targets import MatrixUnit, Target
 
 FORMAT = "conformance-calibration/1"
@@ -33,9 +34,9 @@ class CalibrationError(ValueError):
 class UnitEvidence:
     """What was measured of one instruction with operands of one kind: "bf16", "e4m3", or "e4m3*e5m2" for two.
 
-    ``products`` to ``truncates``: as in :class:`conformance.numerics.tensor_core.Unit`. ``partial``: k after which the
-    kernel's code added the unit's sum to an fp32 sum, in the runs that measured it; empty for never. Of ``elements``
-    elements in ``runs`` random products, ``differing`` had other bits than the model.
+    ``products`` to ``interleaved``: the figures of :class:`~conformance.numerics.sum_order.Unit`. ``partial``: k after
+    which the kernel's code added the unit's sum to an fp32 sum, in the runs that measured it; empty for never. Of
+    ``elements`` elements in ``runs`` random products, ``differing`` had other bits than the model.
     """
 
     instruction: str
@@ -44,6 +45,7 @@ class UnitEvidence:
     alignment_bits: int
     result_bits: int
     truncates: bool
+    interleaved: bool
     partial: tuple[int, ...]
     runs: int
     elements: int
@@ -53,6 +55,11 @@ class UnitEvidence:
     def proven(self) -> bool:
         """Whether the model gave every bit, of at least one element."""
         return self.elements > 0 and self.differing == 0
+
+    @property
+    def unit(self) -> Unit:
+        """The figures."""
+        return Unit(self.products, self.alignment_bits, self.result_bits, self.truncates, self.interleaved)
 
 
 @dataclass(frozen=True)
@@ -176,25 +183,25 @@ def forget_calibrations() -> None:
 class KnownUnit:
     """Figures of a unit, and whether they are ``proven`` for its class of devices."""
 
-    products: int
-    alignment_bits: int
-    result_bits: int
-    truncates: bool
+    unit: Unit
     proven: bool
 
 
 def known_unit(target: Target, instruction: str, operands: str) -> KnownUnit | None:
     """What is known of ``instruction`` with ``operands`` on ``target``: proven by the run's calibration or by the
-    package, else as published; None if nobody has published it."""
+    package, else as published; None if nobody has published it.
+
+    Interleaved steps are those of an instruction that the assembler makes of others. What the package measured with one
+    assembler proves nothing of another: only the run's own calibration does.
+    """
     for source in (_GIVEN, evidence()):
         measured = source[target.id].unit(instruction, operands) if target.id in source else None
         if measured is not None and measured.proven:
-            figures = (measured.products, measured.alignment_bits, measured.result_bits, measured.truncates)
-            return KnownUnit(*figures, proven=True)
+            return KnownUnit(measured.unit, proven=source is _GIVEN or not measured.interleaved)
     unit = target.matrix_unit
     if unit.assumed or target.vendor != "nvidia" or instruction not in ("mma", "wgmma", "tcgen05"):
         return None
     sizes = {BYTES[name] for name in operands.split("*")}
     if sizes == {1} and unit.fp8_bits is not None:
-        return KnownUnit(32, unit.fp8_bits, unit.fp8_bits, truncates=True, proven=False)
-    return KnownUnit(unit.products[max(sizes)], unit.alignment_bits, 23, truncates=True, proven=False)
+        return KnownUnit(Unit(32, unit.fp8_bits, unit.fp8_bits), proven=False)
+    return KnownUnit(Unit(unit.products[max(sizes)], unit.alignment_bits, 23), proven=False)

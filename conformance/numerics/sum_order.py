@@ -1,8 +1,30 @@
-"""The order in which a kernel sums the products of an element: what it must state for its exact bits to be known."""
+"""What fixes the bits of a sum of products: the figures of the unit, and the order in which a kernel sums."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Unit:
+    """How a matrix unit sums floating-point products, as :mod:`conformance.numerics.tensor_core` computes it.
+
+    ``truncates``: a step's sum is cut towards zero, not rounded to nearest even. ``interleaved``: two steps share the k
+    of both, and the first adds those with k % 4 below 2; otherwise a step adds k that follow each other. Raises
+    ValueError for figures whose sums fp64 does not hold.
+    """
+
+    products: int
+    alignment_bits: int
+    result_bits: int
+    truncates: bool = True
+    interleaved: bool = False
+
+    def __post_init__(self) -> None:
+        largest = self.alignment_bits + 2 + math.log2(self.products + 1)
+        if self.products < 1 or not 1 <= self.result_bits <= 23 or self.alignment_bits < 1 or largest > 53:
+            raise ValueError(f"{self}: products >= 1, result_bits 1 to 23 and sums below 2**53 are required")
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,13 @@ of a step stays below 2**53. :class:`Unit` refuses figures for which that does n
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from conformance.numerics.rounding import FORMATS
+from conformance.numerics.sum_order import Unit
 
 #: Significant bits that a product may have.
 PRODUCT_BITS = 22
@@ -31,29 +31,6 @@ EMIN, LAST_BIT = -126, -149
 NO_TERM = -10_000
 #: Products that are held at once, by the type of the device: a cache's worth, and what fills a GPU.
 AT_ONCE = {"cpu": 1 << 16, "cuda": 1 << 23}
-
-
-@dataclass(frozen=True)
-class Unit:
-    """How a matrix unit sums floating-point products. ``truncates``: a step's sum is cut towards zero, not rounded to
-    nearest even. Raises ValueError for figures whose sums fp64 does not hold."""
-
-    products: int
-    alignment_bits: int
-    result_bits: int
-    truncates: bool = True
-
-    def __post_init__(self) -> None:
-        largest = self.alignment_bits + 2 + math.log2(self.products + 1)
-        if self.products < 1 or not 1 <= self.result_bits <= 23 or self.alignment_bits < 1 or largest > 53:
-            raise ValueError(f"{self}: products >= 1, result_bits 1 to 23 and sums below 2**53 are required")
-
-    def text(self) -> str:
-        """The figures in words."""
-        how = "cut" if self.truncates else "rounded to nearest"
-        return (
-            f"steps of {self.products} products, {self.alignment_bits} bits aligned, {self.result_bits} bits kept, {how}"
-        )
 
 
 @dataclass(frozen=True)
@@ -85,6 +62,7 @@ def sum_products(unit: Unit, factors: Factors, total: Tensor | None = None) -> T
     for form in (factors.form_a, factors.form_b):
         if FORMATS[form].significand > PRODUCT_BITS // 2:
             raise ValueError(f"operands of {form}: a tensor core multiplies {PRODUCT_BITS // 2} significant bits")
+    factors = _interleaved(unit, factors) if unit.interleaved else factors
     (rows, depth), columns = factors.a.shape, factors.b.shape[1]
     device = factors.a.device
     total = torch.zeros(rows, columns, dtype=torch.float64, device=device) if total is None else total
@@ -106,6 +84,18 @@ def sum_products(unit: Unit, factors: Factors, total: Tensor | None = None) -> T
         total = _kept(unit, exact).mul_(_power(largest - unit.alignment_bits))
         total = _in_range(unit, total)
     return total
+
+
+def _interleaved(unit: Unit, factors: Factors) -> Factors:
+    """The same products in the order of two steps that share their k, as :class:`Unit` says; zeros fill the last."""
+    together = 2 * unit.products
+    missing = -factors.depth % together
+    a = torch.nn.functional.pad(factors.a, (0, missing))
+    b = torch.nn.functional.pad(factors.b, (0, 0, 0, missing))
+    k = torch.arange(together)
+    order = torch.cat([k[k % 4 < 2], k[k % 4 >= 2]])
+    order = (torch.arange(0, factors.depth + missing, together)[:, None] + order).flatten().to(a.device)
+    return Factors(a[:, order], b[order], factors.form_a, factors.form_b)
 
 
 def _starts(first: int, unit: Unit, depth: int, at_once: int) -> range:

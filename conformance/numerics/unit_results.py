@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from conformance.numerics.rounding import round_to
-from conformance.numerics.sum_order import SumOrder
-from conformance.numerics.tensor_core import Factors, Unit, fused_multiply_add, sum_products
+from conformance.numerics.sum_order import SumOrder, Unit
+from conformance.numerics.tensor_core import Factors, fused_multiply_add, sum_products
 from conformance.problems import BLOCK_SCALINGS, FP8, Conv, Gemm, GroupedGemm, Problem
 from conformance.references import gemm, grouped
 
@@ -192,7 +192,10 @@ def _conv(problem: Conv, order: SumOrder, unit: Unit, inputs: Inputs) -> list[Te
     x, w = inputs["x"].double(), inputs["w"].double()
     around = [count for padding in reversed(problem.padding) for count in (padding, padding)]
     padded = torch.nn.functional.pad(x, around).reshape(
-        problem.batch, groups, problem.group_channels, *(s + 2 * p for s, p in zip(problem.size, problem.padding, strict=True))
+        problem.batch,
+        groups,
+        problem.group_channels,
+        *(s + 2 * p for s, p in zip(problem.size, problem.padding, strict=True)),
     )
     weights = w.reshape(groups, out_channels, problem.group_channels, *problem.kernel)
     totals = []

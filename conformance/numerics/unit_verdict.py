@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -15,13 +14,14 @@ from conformance.numerics.fill import Fill
 from conformance.numerics.measured_units import KnownUnit
 from conformance.numerics.rounding import bits
 from conformance.numerics.sum_order import SumOrder
-from conformance.numerics.tensor_core import Unit
 from conformance.numerics.unit_results import knows, results, rounded
 from conformance.numerics.verdict import FillVerdict, label
 from conformance.problems import Conv, Gemm, GroupedGemm, Problem
 
 #: Products of a problem above which its bits are not computed: a GPU takes about a second for as many.
 MOST_PRODUCTS = 1 << 35
+
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,8 @@ class UnitModel:
     contract: Contract
     order: SumOrder
     known: KnownUnit
-    device: torch.device = torch.device("cpu")
+    device: torch.device = CPU
     move: Callable[[Tensor], Tensor] = field(default=lambda tensor: tensor, compare=False, repr=False)
-
-    @property
-    def unit(self) -> Unit:
-        known = self.known
-        return Unit(known.products, known.alignment_bits, known.result_bits, known.truncates)
 
     def allowed(self, fill: Fill) -> Tensor | None:
         """The bits that the first output of ``fill`` may have, (choices, *shape) on the device, with 0 for -0; kept
@@ -54,7 +49,7 @@ class UnitModel:
 
     def _allowed(self, fill: Fill) -> Tensor:
         inputs = {name: self.move(values) for name, values in fill.inputs.items()}
-        values = results(self.problem.dense, self.order, self.unit, inputs)
+        values = results(self.problem.dense, self.order, self.known.unit, inputs)
         return _comparable(rounded(values, self.contract.out_dtype, self.contract.overflow))
 
 
@@ -70,7 +65,7 @@ def _stays_in_range(problem: Problem, fill: Fill) -> bool:
     after = math.prod(max(1.0, largest.get(name, 0.0)) for name in names)
     depth = max(operand.numel for operand in problem.operands)
     factors = max(1.0, abs(getattr(problem, "alpha", 1.0)), abs(getattr(problem, "beta", 1.0)))
-    return first * second * depth * after * factors < 2.0**120
+    return bool(first * second * depth * after * factors < 2.0**120)
 
 
 def can_model(problem: Problem, contract: Contract) -> bool:
@@ -123,9 +118,7 @@ def with_bits(verdict: FillVerdict, model: UnitModel, fill: Fill, out: Tensor) -
         f"bound, but with other bits than the tensor core makes, first {list(first)} got {got:.9g} want "
         f"{' or '.join(f'{choice:.9g}' for choice in choices)}"
     )
-    return dataclasses.replace(
-        judged, passed=False, wrong=count, first=first, got=got, want=choices[0], text=text, bad=different
-    )
+    return replace(judged, passed=False, wrong=count, first=first, got=got, want=choices[0], text=text, bad=different)
 
 
 def with_count(verdict: FillVerdict, model: UnitModel, count: int) -> FillVerdict:
@@ -136,7 +129,7 @@ def with_count(verdict: FillVerdict, model: UnitModel, count: int) -> FillVerdic
         text = f"{count} have other bits than the tensor core makes"
     else:
         text = f"{count} have other bits than the model of the tensor core, which is not proven for this device"
-    return dataclasses.replace(verdict, other_bits=count, text=f"{verdict.text}; {text}")
+    return replace(verdict, other_bits=count, text=f"{verdict.text}; {text}")
 
 
 def _comparable(values: Tensor) -> Tensor:
