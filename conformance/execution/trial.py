@@ -30,6 +30,7 @@ from conformance.inputs.guarded_batch import GuardedBatch
 from conformance.inputs.guarded_memory import GuardedTensor, stored_values
 from conformance.kernels.kernel import Plan
 from conformance.numerics.contract import Contract
+from conformance.numerics.diagnosis.bit_orders import explain_bits
 from conformance.numerics.diagnosis.diagnose import diagnose
 from conformance.numerics.rounding import bits
 from conformance.numerics.tiles import wrong_tiles
@@ -302,7 +303,10 @@ def _judge_output(result: Trial, fill: Fill, output: Operand, outputs: list[Tens
     if not worst.passed and not result.diagnosis and isinstance(problem, Gemm) and isinstance(config, Config):
         failed = outputs[verdicts.index(worst)]
         blocks = (config.block_m, config.block_n, config.block_k)
-        result.diagnosis = diagnose(problem, contract, fill, failed, block=blocks).text
+        if worst.bits_only and result.model is not None:
+            result.diagnosis = explain_bits(result.model, fill, failed, config.block_k)
+        else:
+            result.diagnosis = diagnose(problem, contract, fill, failed, block=blocks).text
 
 
 def _numerics_verdict(problem: Problem, fill: Fill, output: Operand, verdict: FillVerdict, **more: Any) -> Verdict:

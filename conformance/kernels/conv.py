@@ -71,7 +71,7 @@ class ConvKernel(ConvFamily):
         return kernel.contract(product, executor)
 
     def order(self, plan: Plan) -> SumOrder | None:
-        """See :class:`Kernel`: that of the product, tap by tap."""
+        """See :class:`Kernel`: that of the product."""
         kernel, product = _as_product(plan)
         return kernel.order(product)
 
@@ -92,6 +92,12 @@ class PointerConv(ConvKernel):
                 detail = f"{name} of {problem.id} take {count} programs along one axis, {GRID_LIMIT} are possible"
                 return Reason(ReasonCode.EXTENT, name, detail)
         return None
+
+    def order(self, plan: Plan) -> SumOrder | None:
+        """See :class:`Kernel`: that of the product, tap by tap."""
+        order, problem = super().order(plan), plan.problem
+        once = plan.variant.static and problem.taps == 1 and problem.group_channels <= plan.config.block_k
+        return None if order is None else dataclasses.replace(order, begins_at_addend=once)
 
     def grid(self, plan: Plan) -> tuple[int, ...]:
         """See :class:`Kernel`: (tiles of output positions, tiles of output channels of a group, groups)."""

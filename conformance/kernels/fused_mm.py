@@ -47,7 +47,9 @@ class FusedGemm(PointerGemm):
         adds."""
         order, problem = super().order(plan), plan.problem
         converted = itemsize(problem.a_dtype) != itemsize(problem.dtype)
-        return None if order is not None and order.instruction == "mma" and converted else order
+        if order is None or (order.instruction == "mma" and converted):
+            return None
+        return dataclasses.replace(order, begins_at_addend=plan.variant.static and plan.config.block_k >= problem.K)
 
     def shared_memory(self, plan: Plan) -> int:
         """See :class:`GemmKernel`: the staged tiles as they are stored, and one of A as it is multiplied, if the

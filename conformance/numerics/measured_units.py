@@ -26,6 +26,11 @@ WIDE = ("bf16", "fp16", "tf32")
 BYTES = {"bf16": 2, "fp16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1}
 
 
+def operand_bytes(operands: str) -> int:
+    """Bytes of each of the ``operands``, as :class:`UnitEvidence` names them."""
+    return BYTES[operands.partition("*")[0]]
+
+
 class CalibrationError(ValueError):
     """A calibration file that cannot be used; the message says why."""
 
@@ -55,6 +60,11 @@ class UnitEvidence:
     def proven(self) -> bool:
         """Whether the model gave every bit, of at least one element."""
         return self.elements > 0 and self.differing == 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of an operand."""
+        return operand_bytes(self.operands)
 
     @property
     def unit(self) -> Unit:
@@ -87,16 +97,14 @@ class Calibration:
         narrow = [unit for unit in proven if unit.operands not in WIDE]
         if not wide:
             return known
-        steps = dict(known.products)
+        steps: dict[int, int] = {}
         for unit in proven:
-            for name in unit.operands.split("*"):
-                same = [u.products for u in proven if BYTES[name] in {BYTES[n] for n in u.operands.split("*")}]
-                steps[BYTES[name]] = min(same)
+            steps[unit.bytes] = min(unit.products, steps.get(unit.bytes, unit.products))
         fp8_bits = min((min(u.alignment_bits, u.result_bits) for u in narrow), default=known.fp8_bits)
         return replace(
             known,
             alignment_bits=min(unit.alignment_bits for unit in wide),
-            products=steps,
+            products={**known.products, **steps},
             fp8_bits=None if fp8_bits is None or fp8_bits >= 23 else fp8_bits,
             assumed=known.assumed and len(wide) < len(WIDE),
         )
@@ -106,11 +114,11 @@ class Calibration:
         return {"format": FORMAT, **asdict(self)}
 
 
-def from_dict(entry: Mapping[str, Any], where: str) -> Calibration:
-    """The calibration in ``entry``, which came from ``where``. Raises CalibrationError for another form, or for a wide
-    unit that keeps fewer bits than fp32, which no contract can say."""
+def from_dict(entry: Mapping[str, Any]) -> Calibration:
+    """The calibration in ``entry``. Raises CalibrationError for another form, or for a wide unit that keeps fewer bits
+    than fp32, which no contract can say."""
     if not isinstance(entry, Mapping) or entry.get("format") != FORMAT:
-        raise CalibrationError(f"{where}: this is no calibration; 'conformance calibrate --output FILE' writes one")
+        raise CalibrationError("this is no calibration; 'conformance calibrate --output FILE' writes one")
     fields = {name: value for name, value in entry.items() if name != "format"}
     try:
         units = [UnitEvidence(**{**unit, "partial": tuple(unit["partial"])}) for unit in fields.pop("units")]
@@ -118,15 +126,15 @@ def from_dict(entry: Mapping[str, Any], where: str) -> Calibration:
         texts = [getattr(calibration, name) for name in fields]
         numbers = [value for unit in units for value in (unit.products, unit.alignment_bits, unit.result_bits)]
     except (KeyError, TypeError) as error:
-        raise CalibrationError(f"{where}: a field is missing or unknown: {error}") from None
+        raise CalibrationError(f"a field is missing or unknown: {error}") from None
     if not all(isinstance(text, str) for text in texts) or not all(isinstance(n, int) and n > 0 for n in numbers):
-        raise CalibrationError(f"{where}: texts and numbers above 0 are required")
+        raise CalibrationError("texts and numbers above 0 are required")
     for unit in units:
         if unknown := set(unit.operands.split("*")) - set(BYTES):
-            raise CalibrationError(f"{where}: operands {sorted(unknown)} are unknown: use {', '.join(BYTES)}")
+            raise CalibrationError(f"operands {sorted(unknown)} are unknown: use {', '.join(BYTES)}")
         if unit.operands in WIDE and unit.result_bits < 23:
             raise CalibrationError(
-                f"{where}: {unit.operands} sums keep {unit.result_bits} bits and 23 are required: "
+                f"{unit.operands} sums keep {unit.result_bits} bits and 23 are required: "
                 "'conformance calibrate' says what the device lacks"
             )
     return calibration
@@ -137,15 +145,15 @@ def read_calibration(path: Path) -> Calibration:
     try:
         entry = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise CalibrationError(f"{path}: {error}") from None
-    return from_dict(entry, str(path))
+        raise CalibrationError(f"it cannot be read: {error}") from None
+    return from_dict(entry)
 
 
 @functools.cache
 def evidence() -> Mapping[str, Calibration]:
     """The evidence in the package, by target id."""
     entries = json.loads(files("conformance.data").joinpath("tensor_cores.json").read_text(encoding="utf-8"))
-    return {entry["target"]: from_dict(entry, "data/tensor_cores.json") for entry in entries}
+    return {entry["target"]: from_dict(entry) for entry in entries}
 
 
 #: The calibrations that this run was given, by target id.
@@ -153,20 +161,16 @@ _GIVEN: dict[str, Calibration] = {}
 
 
 def use_calibration(calibration: Calibration, run_on: Sequence[Target]) -> None:
-    """From now on, contracts and proofs of the calibration's class of devices are as it says.
+    """From now on, contracts and proofs of the calibration's class of devices are as its proven units say.
 
-    Raises CalibrationError unless one of the devices ``run_on`` is of that class, or if a unit is not proven.
+    Raises CalibrationError unless one of the devices ``run_on`` is of that class, or if no unit is proven.
     """
     classes = sorted({target.id for target in run_on})
     if calibration.target not in classes:
         present = f"the devices here are {', '.join(classes)}" if classes else "there is no device here"
         raise CalibrationError(f"it was measured on {calibration.target} ({calibration.device}), and {present}")
-    for unit in calibration.units:
-        if not unit.proven:
-            raise CalibrationError(
-                f"{unit.instruction} with {unit.operands} is not proven: "
-                f"{unit.differing} of {unit.elements} elements differ from the model"
-            )
+    if not any(unit.proven for unit in calibration.units):
+        raise CalibrationError(f"of {len(calibration.units)} units none is proven: nothing would follow from it")
     _GIVEN[calibration.target] = calibration
     known = next(target for target in run_on if target.id == calibration.target).architecture.unit
     targets.CALIBRATED_UNITS[calibration.target] = calibration.matrix_unit(known)
@@ -201,7 +205,7 @@ def known_unit(target: Target, instruction: str, operands: str) -> KnownUnit | N
     unit = target.matrix_unit
     if unit.assumed or target.vendor != "nvidia" or instruction not in ("mma", "wgmma", "tcgen05"):
         return None
-    sizes = {BYTES[name] for name in operands.split("*")}
-    if sizes == {1} and unit.fp8_bits is not None:
+    size = operand_bytes(operands)
+    if size == 1 and unit.fp8_bits is not None:
         return KnownUnit(Unit(32, unit.fp8_bits, unit.fp8_bits), proven=False)
-    return KnownUnit(Unit(unit.products[max(sizes)], unit.alignment_bits, 23), proven=False)
+    return KnownUnit(Unit(unit.products[size], unit.alignment_bits, 23), proven=False)

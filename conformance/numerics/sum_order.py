@@ -37,6 +37,8 @@ class SumOrder:
 
     ``partial``: after so many k of each product the unit's sum is added to an fp32 sum, to nearest, and begins anew;
     with block scales it is first multiplied by both. None: the unit adds to one sum throughout.
+    ``begins_at_addend``: the loop over K has one step, which the compiler knows: it may let the unit begin at what the
+    epilogue adds first, instead of adding that afterwards.
     ``splits``: K is divided into so many parts of one size, whose fp32 sums are added in order, to nearest.
 
     What follows the sum is what the problem's operation says, in fp32 and in the order of its reference. A compiler may
@@ -46,3 +48,4 @@ class SumOrder:
     instruction: str
     partial: int | None = None
     splits: int = 1
+    begins_at_addend: bool = False

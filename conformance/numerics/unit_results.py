@@ -64,18 +64,19 @@ def rounded(values: Sequence[Tensor], dtype: str, overflow: str) -> Tensor:
     return torch.stack([round_to(value.double(), dtype, overflow=overflow) for value in values])
 
 
-def _sum(unit: Unit, order: SumOrder, runs: Sequence[Factors]) -> Tensor:
-    """The fp32 sum of the products of all ``runs``, one after the other; each begins with a step of its own."""
+def _sum(unit: Unit, order: SumOrder, runs: Sequence[Factors], begin: Tensor | None = None) -> Tensor:
+    """The fp32 sum of the products of all ``runs``, one after the other; each begins with a step of its own. ``begin``
+    is what the unit adds them to, if it is not zero."""
     if order.splits > 1:
         (factors,) = runs
         depth = factors.depth // order.splits
         parts = [factors.part(first, first + depth) for first in range(0, factors.depth, depth)]
         return functools.reduce(torch.add, (sum_products(unit, part).float() for part in parts))
     if order.partial is None:
-        total = None
+        total = torch.zeros((), dtype=torch.float64) if begin is None else begin.double()
+        total = total.to(runs[0].a.device).expand(runs[0].a.shape[0], runs[0].b.shape[1])
         for factors in runs:
             total = sum_products(unit, factors, total)
-        assert total is not None
         return total.float()
     return functools.reduce(torch.add, _partial_sums(unit, order, runs))
 
@@ -99,7 +100,12 @@ def _gemm(problem: Gemm, order: SumOrder, unit: Unit, inputs: Inputs) -> list[Te
     runs = _runs(problem, inputs)
     if problem.scaling in BLOCK_SCALINGS:
         return _block_scaled(problem, order, unit, inputs, runs)
-    return _epilogue(problem, _sum(unit, order, runs), inputs)
+    values = _epilogue(problem, _sum(unit, order, runs), inputs)
+    first = problem.fusion.epilogue[0] if problem.fusion is not None and problem.fusion.epilogue else ""
+    if order.begins_at_addend and first in ("bias", "residual"):
+        total = _sum(unit, order, runs, inputs[first].float())
+        values.append(_fused_steps(problem, total, inputs, 1))
+    return values
 
 
 def _of_matrix(problem: Gemm, inputs: Inputs, number: int) -> dict[str, Tensor]:
@@ -144,7 +150,8 @@ def _epilogue(problem: Gemm, total: Tensor, inputs: Inputs) -> list[Tensor]:
         if bias is None:
             return [scaled * second]
         return [scaled * second + bias, fused_multiply_add(scaled, second, bias)]
-    alpha, beta = (torch.tensor(factor, dtype=torch.float32, device=total.device) for factor in _factors(problem))
+    factors = problem.alpha, problem.beta
+    alpha, beta = (torch.tensor(factor, dtype=torch.float32, device=total.device) for factor in factors)
     if bias is None:
         return [total * alpha]
     addend = bias * beta
@@ -157,14 +164,10 @@ def _epilogue(problem: Gemm, total: Tensor, inputs: Inputs) -> list[Tensor]:
     ]
 
 
-def _factors(problem: Gemm) -> tuple[float, float]:
-    return problem.alpha, problem.beta
-
-
-def _fused_steps(problem: Gemm, total: Tensor, inputs: Inputs) -> Tensor:
-    """The steps of a fused epilogue. Doubling is exact, so no fusion changes a bit."""
+def _fused_steps(problem: Gemm, total: Tensor, inputs: Inputs, first: int = 0) -> Tensor:
+    """The steps of a fused epilogue from number ``first`` on. Doubling is exact, so no fusion changes a bit."""
     assert problem.fusion is not None
-    for step in problem.fusion.epilogue:
+    for step in problem.fusion.epilogue[first:]:
         if step in ("bias", "residual"):
             total = total + inputs[step].float()
         elif step == "relu":
@@ -186,20 +189,35 @@ def _grouped(problem: GroupedGemm, order: SumOrder, unit: Unit, inputs: Inputs) 
 
 
 def _conv(problem: Conv, order: SumOrder, unit: Unit, inputs: Inputs) -> list[Tensor]:
-    """The implicit product: taps in the order of the kernel's dimensions, the last fastest; channels within a tap."""
+    """The implicit product of each group, and the bias."""
+    totals = [_sum(unit, order, runs) for runs in _conv_runs(problem, inputs)]
+    values = [_conv_output(problem, totals)]
+    if not problem.bias:
+        return values
+    bias = inputs["bias"].float()
+    values = [values[0] + bias.reshape(-1, *[1] * len(problem.size))]
+    if order.begins_at_addend:
+        pairs = zip(_conv_runs(problem, inputs), bias.split(problem.out_channels // problem.groups), strict=True)
+        values.append(_conv_output(problem, [_sum(unit, order, runs, begin) for runs, begin in pairs]))
+    return values
+
+
+def _conv_output(problem: Conv, groups: Sequence[Tensor]) -> Tensor:
+    """The output of products (positions, channels of a group)."""
+    total = torch.cat(list(groups), -1).reshape(problem.batch, *problem.out_size, problem.out_channels)
+    return total.movedim(-1, 1)
+
+
+def _conv_runs(problem: Conv, inputs: Inputs) -> Iterator[list[Factors]]:
+    """For each group the products that follow each other: taps in the order of the kernel's dimensions, the last
+    fastest, and channels within a tap."""
     form = seen_format(problem, problem.dtype)
-    groups, out_channels = problem.groups, problem.out_channels // problem.groups
-    x, w = inputs["x"].double(), inputs["w"].double()
     around = [count for padding in reversed(problem.padding) for count in (padding, padding)]
-    padded = torch.nn.functional.pad(x, around).reshape(
-        problem.batch,
-        groups,
-        problem.group_channels,
-        *(s + 2 * p for s, p in zip(problem.size, problem.padding, strict=True)),
-    )
-    weights = w.reshape(groups, out_channels, problem.group_channels, *problem.kernel)
-    totals = []
-    for group in range(groups):
+    padded = torch.nn.functional.pad(inputs["x"].double(), around)
+    padded = padded.reshape(problem.batch, problem.groups, problem.group_channels, *padded.shape[2:])
+    w = inputs["w"].double()
+    weights = w.reshape(problem.groups, problem.out_channels // problem.groups, problem.group_channels, *problem.kernel)
+    for group in range(problem.groups):
         runs = []
         for tap in itertools.product(*map(range, problem.kernel)):
             seen, weight = padded[:, group], weights[group]
@@ -208,8 +226,4 @@ def _conv(problem: Conv, order: SumOrder, unit: Unit, inputs: Inputs) -> list[Te
                 weight = weight.select(2, first)
             rows = seen.movedim(1, -1).reshape(-1, problem.group_channels)
             runs.append(Factors(rows, weight.t(), form, form))
-        totals.append(_sum(unit, order, runs).reshape(problem.batch, *problem.out_size, out_channels))
-    total = torch.cat(totals, -1).movedim(-1, 1)
-    if problem.bias:
-        total = total + inputs["bias"].float().reshape(-1, *[1] * len(problem.size))
-    return [total]
+        yield runs

@@ -50,7 +50,7 @@ class UnitModel:
     def _allowed(self, fill: Fill) -> Tensor:
         inputs = {name: self.move(values) for name, values in fill.inputs.items()}
         values = results(self.problem.dense, self.order, self.known.unit, inputs)
-        return _comparable(rounded(values, self.contract.out_dtype, self.contract.overflow))
+        return comparable(rounded(values, self.contract.out_dtype, self.contract.overflow))
 
 
 def _stays_in_range(problem: Problem, fill: Fill) -> bool:
@@ -87,7 +87,7 @@ def _products(problem: Problem) -> int:
 
 def differing(allowed: Tensor, out: Tensor) -> Tensor:
     """Where ``out`` (..., *shape; elements or their bits) has none of the bits that are ``allowed``."""
-    pattern = _comparable(out)
+    pattern = comparable(out)
     different = pattern != allowed[0]
     for choice in allowed[1:]:
         different &= pattern != choice
@@ -132,6 +132,7 @@ def with_count(verdict: FillVerdict, model: UnitModel, count: int) -> FillVerdic
     return replace(verdict, other_bits=count, text=f"{verdict.text}; {text}")
 
 
-def _comparable(values: Tensor) -> Tensor:
+def comparable(values: Tensor) -> Tensor:
+    """The bits of ``values``, or bits, with 0 for -0."""
     pattern = bits(values) if values.dtype.is_floating_point else values
     return torch.where(pattern == torch.iinfo(pattern.dtype).min, 0, pattern)

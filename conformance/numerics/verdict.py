@@ -48,6 +48,11 @@ class FillVerdict:
     other_bits: int | None = None
     bad: Tensor | None = dataclasses.field(default=None, compare=False, repr=False)
 
+    @property
+    def bits_only(self) -> bool:
+        """Whether it fails although every element is within the bound."""
+        return not self.passed and self.method == "bounded" and self.low is None
+
     def to_dict(self) -> dict[str, Any]:
         """The fields but ``bad``, ready for JSON: NaN and infinities as the strings "nan", "inf" and "-inf"."""
         names = (field.name for field in fields(self) if field.name != "bad")
