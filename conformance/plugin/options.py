@@ -248,10 +248,23 @@ def _settings(config: pytest.Config) -> Settings:
         case_file=case_file,
         case_list=_case_list(case_file),
         repeats=repeats or 1,
-        calibration=config.invocation_params.dir / option.conformance_calibration
-        if option.conformance_calibration
-        else None,
+        calibration=_calibration(config),
     )
+
+
+def _calibration(config: pytest.Config) -> Path | None:
+    """The file of ``--calibration``, which can be read; whether it is of this device only torch can say."""
+    name = config.option.conformance_calibration
+    if not name:
+        return None
+    from conformance.numerics.measured_units import CalibrationError, read_calibration
+
+    file: Path = config.invocation_params.dir / name
+    try:
+        read_calibration(file)
+    except CalibrationError as error:
+        raise pytest.UsageError(f"--calibration {name}: {error}") from None
+    return file
 
 
 def _case_list(file: Path | None) -> frozenset[str] | None:

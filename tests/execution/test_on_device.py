@@ -55,6 +55,9 @@ def test_the_device_judges_as_the_cpu_does(executor, name):
     assert fills_at_once(plan.problem)
     judged = trial(kernel, plan, executor, compare=True)
     assert judged.passed, judged.verdicts
+    if judged.model is not None and judged.model.known.proven:
+        counts = [verdict.details.get("other_bits") for verdict in judged.verdicts if "/randn" in verdict.check]
+        assert counts == [0]
 
 
 @pytest.mark.parametrize("name", catalogue.catalogue())

@@ -132,6 +132,19 @@ FAULTS = [
         {"order": dataclasses.replace(WGMMA, splits=2)},
         "K is split into 2 parts of whole blocks, whose sums are added",
     ),
+    (
+        WHOLE,
+        {"change": reordered(lambda k: [i // 32 * 32 + (i + 16) % 32 for i in k])},
+        "the halves of each block of k are exchanged",
+    ),
+    (
+        WHOLE,
+        {
+            "order": dataclasses.replace(WGMMA, splits=2),
+            "change": reordered(lambda k: [i for i in k if i // 32 % 2 == 0] + [i for i in k if i // 32 % 2]),
+        },
+        "the blocks of k go to 2 sums in turn, which are added",
+    ),
     (MM, {"order": SumOrder("wgmma", 64)}, "the unit's sum is added to an fp32 sum after 64 k, not never"),
     (FP8, {"order": WGMMA}, "the unit's sum is added to an fp32 sum never, not after 32 k"),
     (FP8, {"order": SumOrder("wgmma", 128)}, "the unit's sum is added to an fp32 sum after 128 k, not after 32 k"),

@@ -79,7 +79,7 @@ def _orders(order: SumOrder, depth: int, block: int) -> Iterator[tuple[str, SumO
             yield f"K is split into {parts} parts of whole blocks, whose sums are added", split, _blocks(whole, inside)
             turns = whole.reshape(length, parts).t().flatten()
             yield (
-                f"every {parts}th block of k goes to a sum of its own, and the sums are added",
+                f"the blocks of k go to {parts} sums in turn, which are added",
                 split,
                 _blocks(turns, inside),
             )
