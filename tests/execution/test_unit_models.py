@@ -158,7 +158,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("compare", [False, True], ids=["alone", "together"])
-@pytest.mark.parametrize(("problem", "fault", "cause"), FAULTS, ids=str)
+@pytest.mark.parametrize(("problem", "fault", "cause"), FAULTS, ids=[str(cause) for _, _, cause in FAULTS])
 def test_only_the_model_sees_another_order(problem, fault, cause, compare):
     result = judged(problem, compare=compare, **fault)
     failed = [v for v in result.verdicts if not v.passed]

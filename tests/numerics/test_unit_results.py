@@ -12,7 +12,7 @@ from conformance.inputs.fills import fills
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Variant
 from conformance.numerics.contract import Accumulator, Contract
-from conformance.numerics.rounding import FORMATS
+from conformance.numerics.rounding import FORMATS, round_to
 from conformance.numerics.sum_order import SumOrder, Unit
 from conformance.numerics.unit_results import knows, operand_name, results
 from conformance.problems import (
@@ -38,7 +38,8 @@ HOPPER = targets.find("sm_90")
 
 
 def inputs_of(problem, name="randn"):
-    (fill,) = fills(problem, Contract(problem.output_dtype, Accumulator()), 3, (name,))
+    operand = "tf32" if problem.precision == "tf32" else "exact"
+    (fill,) = fills(problem, Contract(problem.output_dtype, Accumulator(), operand), 3, (name,))
     return dict(fill.inputs)
 
 
@@ -234,6 +235,23 @@ def test_operands_are_named_as_the_unit_sees_them():
     assert operand_name(mm(4, 4, 8, "fp32", precision="tf32")) == "tf32"
     assert operand_name(scaled_mm(4, 4, 32, "e4m3", b_dtype="e5m2")) == "e4m3*e5m2"
     assert operand_name(Gemm("mixed_mm", 4, 4, 8, "fp16", b_dtype="int8")) == "fp16"
+
+
+@pytest.mark.parametrize(
+    ("problem", "names"),
+    [
+        (mm(9, 8, 40, "fp32", precision="tf32"), "ab"),
+        (mm_plus_mm(9, 8, 40, "fp32", precision="tf32"), "abcd"),
+        (GroupedGemm("2d-3d", (5, 3), None, 8, 40, "fp32", precision="tf32"), "ab"),
+        (Conv("conv2d", 1, 8, (3, 4), 6, (2, 2), (1, 1), (0, 0), dtype="fp32", precision="tf32"), "xw"),
+    ],
+    ids=lambda value: getattr(value, "op", ""),
+)
+@pytest.mark.parametrize("fill", ["randn", "hot"])
+def test_tf32_operands_are_tf32_already_so_that_rounding_and_cutting_are_the_same(problem, names, fill):
+    inputs = inputs_of(problem, fill)
+    for name in names:
+        assert torch.equal(round_to(inputs[name].double(), "tf32"), inputs[name])
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ _DOT = "acc = tl.dot(a, b, acc, input_precision=PRECISION, max_num_imprecise_acc
 _ADVANCE = "\n        a_tile += step * stride_ak\n        b_tile += step * stride_bk"
 _LOOP = "    for k in range(0, tl.cdiv(K, BLOCK_K)):\n        if EVEN_K:\n            a = tl.load(a_tile,"
 _BLOCK = "    rk = tl.arange(0, BLOCK_K)\n    step"
-_ZEROS = "    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)\n    for k in range(0, tl.cdiv(K, BLOCK_K)):\n"
+_START = "    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)\n"
+_ZEROS = f"{_START}    for k in range(0, tl.cdiv(K, BLOCK_K)):\n        if EVEN_K"
 _MORE_DOT = _DOT.replace("acc =", "more =").replace("b, acc", "b, more")
 
 #: Several blocks of k, of which the last is ragged; results keep every bit of the sum.
@@ -33,7 +34,7 @@ _HALVES = Edit(
     TILES, _BLOCK, _BLOCK.replace("tl.arange(0, BLOCK_K)", "(tl.arange(0, BLOCK_K) + BLOCK_K // 2) % BLOCK_K")
 )
 _TWO_SUMS = (
-    Edit(TILES, _ZEROS, f"    more = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)\n{_ZEROS}"),
+    Edit(TILES, _ZEROS, _START.replace("acc", "more") + _ZEROS),
     Edit(
         TILES,
         f"{_DOT}{_ADVANCE}\n    return acc",
