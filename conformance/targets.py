@@ -60,6 +60,10 @@ AMD = MatrixUnit(24, {4: 8, 2: 8, 1: 8}, assumed=True)
 UNKNOWN = MatrixUnit(24, {4: 4, 2: 8, 1: 8}, assumed=True)
 
 
+#: Figures that a calibration given to this run measured, by target id.
+CALIBRATED_UNITS: dict[str, MatrixUnit] = {}
+
+
 @dataclass(frozen=True)
 class Architecture:
     """A compile-only target that is looked for in the installed Triton, and facts of the product it is named after.
@@ -183,8 +187,8 @@ class Target:
 
     @property
     def matrix_unit(self) -> MatrixUnit:
-        """How the hardware adds products up."""
-        return self.architecture.unit
+        """How the hardware adds products up: as a calibration of this run measured it, else as its row says."""
+        return CALIBRATED_UNITS.get(self.id, self.architecture.unit)
 
     @property
     def system_shared_memory(self) -> int:

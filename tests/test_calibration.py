@@ -2,9 +2,10 @@
 
 import pytest
 
-from conformance.calibration import EXPONENTS, Probe, disagreements, measure, report
+from conformance.calibration.probes import EXPONENTS, Probe, compare, disagreements, measure
+from conformance.calibration.proof import merged, prove, text
 from conformance.numerics.contract import Accumulator
-from tests.simulated_unit import simulated_unit
+from tests.simulated_unit import simulated_product, simulated_unit
 
 HOPPER = Accumulator(alignment_bits=25, result_bits=23, chunk=16)
 HOPPER_FP8 = Accumulator(alignment_bits=13, result_bits=13, chunk=32)
@@ -79,7 +80,56 @@ LATE_OR_NARROW = [
     ],
 )
 def test_a_device_that_keeps_less_fails(form, unit, contract, says):
-    lines, agrees = report([Probe("simulated", EXPONENTS[form], unit, contract)])
+    lines, _, agrees = compare(Probe("simulated", EXPONENTS[form], unit, contract))
     assert not agrees
     assert lines[0].startswith("FAIL")
     assert any(says in line for line in lines), lines
+
+
+UNITS = [
+    ("bf16", {"alignment_bits": 25, "result_bits": 23, "chunk": 16}),
+    ("fp16", {"alignment_bits": 24, "result_bits": 23, "chunk": 8}),
+    ("tf32", {"alignment_bits": 24, "result_bits": 23, "chunk": 4}),
+    ("bf16", {"alignment_bits": 27, "result_bits": 23, "chunk": 16, "truncates": False}),
+    ("e4m3", {"alignment_bits": 13, "result_bits": 13, "chunk": 32}),
+    ("e4m3", {"alignment_bits": 13, "result_bits": 13, "chunk": 32, "promote": 128}),
+    ("e5m2", {"alignment_bits": 14, "result_bits": 12, "chunk": 16, "promote": 64}),
+    ("e4m3", {"alignment_bits": 25, "result_bits": 23, "chunk": 32}),
+]
+SMALL = (3, 4, 160)
+
+
+@pytest.mark.parametrize(("form", "figures"), UNITS, ids=str)
+def test_the_model_of_a_unit_that_was_measured_is_proven_in_every_bit(form, figures):
+    unit = simulated_unit(**figures)
+    measured = measure(unit, EXPONENTS[form])
+    evidence = prove(simulated_product(unit), measured, (form, form), SMALL, "simulated")
+    assert evidence.proven
+    assert evidence.elements == 8 * 3 * 4
+    assert (evidence.products, evidence.alignment_bits) == (figures["chunk"], figures["alignment_bits"])
+    assert (evidence.result_bits, evidence.truncates) == (figures["result_bits"], figures.get("truncates", True))
+    assert evidence.partial == ((figures["promote"],) if "promote" in figures else ())
+    assert text(evidence) == "model proven: all bits of 96 elements"
+
+
+def test_a_unit_that_does_not_follow_the_rule_is_not_proven():
+    """What it sums is not what it showed to the probes."""
+    plain, odd = simulated_unit(25, 23, 16), simulated_unit(25, 23, 8)
+    measured = measure(plain, EXPONENTS["bf16"])
+    evidence = prove(simulated_product(odd), measured, ("bf16", "bf16"), SMALL, "simulated")
+    assert not evidence.proven
+    assert evidence.differing > 0
+    assert text(evidence).startswith(f"model not proven: {evidence.differing} of 96 elements")
+
+
+def test_evidence_of_promoted_and_fast_sums_proves_one_unit_unless_they_contradict():
+    def evidence(alignment, promote):
+        unit = simulated_unit(alignment, 13, 32, promote=promote)
+        measured = measure(unit, EXPONENTS["e4m3"])
+        return prove(simulated_product(unit), measured, ("e4m3", "e4m3"), SMALL, "simulated", runs=1)
+
+    (unit,) = merged([evidence(13, None), evidence(13, 64), evidence(13, 128)])
+    assert unit.proven
+    assert (unit.partial, unit.runs, unit.elements) == ((64, 128), 6, 72)
+    (unit,) = merged([evidence(13, None), evidence(14, 64)])
+    assert not unit.proven

@@ -158,7 +158,7 @@ def test_a_command_about_the_device_says_that_there_is_none(monkeypatch, capsys,
     monkeypatch.setitem(
         sys.modules, "conformance.execution.device", types.SimpleNamespace(NoDevice=NoDevice, DeviceExecutor=none)
     )
-    monkeypatch.setitem(sys.modules, "conformance.calibration", types.SimpleNamespace(main=none))
+    monkeypatch.setitem(sys.modules, "conformance.calibration.device", types.SimpleNamespace(main=none))
     assert cli.main([command]) == cli.USAGE
     assert capsys.readouterr().err == f"conformance: {command} needs a GPU: torch sees no accelerator here\n"
 

@@ -172,7 +172,7 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "conformance targets sm_86": Run(says="Vendor board"),
         "conformance list --no-gpu --tier quick --suite transposition --kernel mm --target sm_86": Run(says="sm_86]"),
         "PYTHONPATH=tests/third_family conformance targets": Run(says="absent_1"),
-        "conformance calibrate": NEEDS_GPU,
+        "conformance calibrate --output device.json": NEEDS_GPU,
     },
     "evidence.md": {
         "conformance run --no-gpu --tier quick --run-dir reports/whole -n auto": Instead(
@@ -245,7 +245,7 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "conformance mustpass write reports/first --to lists": Run(2, "was narrowed by"),
         "conformance precompile --target sm_90 --out kernels": Read(Why.LONG),
         "conformance sweep reports/first": Run(says="int_mm"),
-        "conformance calibrate": NEEDS_GPU,
+        "conformance calibrate --output device.json": NEEDS_GPU,
         "conformance benchmark": NEEDS_GPU,
         "conformance keygen private.pem public.pem": Run(),
         "conformance bundle reports/first --key private.pem --output run.zip": Run(),

@@ -63,6 +63,8 @@ WRONG = [
     ("compare words.txt words.txt", "words.txt holds no record: words.txt:1: not a line of JSON"),
     ((*GATE, "site="), "site=: a folder of packages is required"),
     ("run --expected-failures nowhere.toml", "nowhere.toml cannot be read"),
+    ("run --calibration nowhere.json", "--calibration nowhere.json: it cannot be read"),
+    ("run --calibration words.txt", "--calibration words.txt: it cannot be read"),
     ("run --compiled nowhere", "nowhere: there is no such folder; 'conformance precompile' makes it"),
     ("run -k order=row_and_( --suite fusion", "-k order=row_and_(: cannot be read"),
     ("list --suite fusoin", "--suite fusoin: there is no such suite; did you mean fusion?"),

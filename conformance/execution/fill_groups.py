@@ -7,6 +7,7 @@ device says of them is read back at once.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ from conformance.inputs.guarded_batch import GuardedBatch, row_bytes
 from conformance.inputs.guarded_memory import POISON
 from conformance.numerics.contract import Contract
 from conformance.numerics.rounding import bits
+from conformance.numerics.unit_verdict import UnitModel, differing
 from conformance.numerics.verdict import Limits
 from conformance.problems import DTYPES, Problem
 
@@ -90,18 +92,26 @@ def fills_at_once(problem: Problem) -> int:
 @dataclass(frozen=True)
 class Judgement:
     """What the device says of all runs of one fill. ``right``: nothing is wrong with them. ``used``: by output, how
-    much of the bound the first run uses. ``output``: the first run's first output, dense, on the CPU."""
+    much of the bound the first run uses. ``output``: the first run's first output, dense, on the CPU. ``other_bits``:
+    elements of it that have other bits than the tensor core's model; None where that says nothing of the fill."""
 
     right: bool
     used: Mapping[str, float]
     output: Tensor
+    other_bits: int | None = None
 
 
 def read_judgements(
-    problem: Problem, group: FillGroup, batch: GuardedBatch, repeats: Sequence[bool]
+    problem: Problem,
+    group: FillGroup,
+    batch: GuardedBatch,
+    repeats: Sequence[bool],
+    model: UnitModel | None = None,
 ) -> list[Judgement]:
     """A judgement of each fill of ``group``, whose runs in ``batch`` may not have ended yet; waits for the device.
-    ``repeats``: of which fills both runs must agree bit by bit."""
+
+    ``repeats``: of which fills both runs must agree bit by bit. ``model`` knows the bits that the tensor core owes.
+    """
     wrong = batch.changed().any(1)
     must_agree = None if all(repeats) else moved(torch.tensor(repeats), wrong.device)
     used = []
@@ -112,14 +122,24 @@ def read_judgements(
         differ = (runs[:, :1] != runs[:, 1:]).flatten(1).any(1)
         wrong |= differ if must_agree is None else differ & must_agree
         used.append(used_by_first)
-    first = batch.outputs(problem.output.name)[:, 0].view(DTYPES[problem.output.dtype])
-    figures, outputs = read_together([torch.stack([wrong.double(), *used]), first])
-    wrongs, *shares = figures.tolist()
+    patterns = batch.outputs(problem.output.name)
+    other_bits = torch.full((len(group.fills),), math.nan, dtype=torch.float64, device=wrong.device)
+    if model is not None:
+        for number, fill in enumerate(group.fills):
+            allowed = model.allowed(fill)
+            if allowed is not None:
+                other_bits[number] = differing(allowed, patterns[number, 0]).sum()
+        if model.known.proven:
+            wrong |= other_bits > 0
+    first = patterns[:, 0].view(DTYPES[problem.output.dtype])
+    figures, outputs = read_together([torch.stack([wrong.double(), other_bits, *used]), first])
+    wrongs, others, *shares = figures.tolist()
     return [
         Judgement(
             not wrongs[number],
             {output.name: row[number] for output, row in zip(problem.outputs, shares, strict=True)},
             outputs[number],
+            None if math.isnan(others[number]) else int(others[number]),
         )
         for number in range(len(group.fills))
     ]

@@ -24,6 +24,7 @@ from conformance.execution.observation import Executor, Ran, watching
 from conformance.execution.output_tiles import output_tiles
 from conformance.execution.page_edges import Edge, NoEdge, PageEdges
 from conformance.execution.transfers import moved, read_together
+from conformance.execution.unit_models import unit_model
 from conformance.heuristics.configs import Config
 from conformance.inputs.fill_set import fill_set
 from conformance.inputs.fills import Fill, applicable_fills
@@ -32,9 +33,11 @@ from conformance.inputs.guarded_memory import GuardedTensor, stored_values
 from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import workspaces_from
 from conformance.numerics.contract import Contract
+from conformance.numerics.diagnosis.bit_orders import explain_bits
 from conformance.numerics.diagnosis.diagnose import diagnose
 from conformance.numerics.rounding import bits
 from conformance.numerics.tiles import wrong_tiles
+from conformance.numerics.unit_verdict import UnitModel, with_bits, with_count
 from conformance.numerics.verdict import FillVerdict, judge, right
 from conformance.problems import DTYPES, Gemm, Operand, Problem
 from conformance.records import Check, CheckKind, ExecutorName, Verdict
@@ -70,6 +73,7 @@ class Trial:
     has in each direction (see :func:`output_tiles`). ``grid`` is the one that ran, ``outputs`` the dense first output
     of each fill, on the CPU. ``at_edges`` names the fills of which a run had its operands at an edge of mapped memory,
     or says why none had; empty where no memory can be mapped so, as in the interpreter.
+    ``model``: the bits that the tensor core owes, None where they are not known.
     """
 
     plan: Plan
@@ -83,6 +87,7 @@ class Trial:
     diagnosis: str = ""
     compiled: object = None
     at_edges: str = ""
+    model: UnitModel | None = None
 
     @functools.cached_property
     def digests(self) -> dict[str, str]:
@@ -180,7 +185,8 @@ def trial(
     problem, contract = plan.problem, kernel.contract(plan, executor.name)
     chosen = applicable_fills(problem, contract, names)
     complete = len(chosen) == len(applicable_fills(problem, contract))
-    result = Trial(plan, contract, complete, output_tiles(problem, plan.config))
+    model = unit_model(kernel, plan, contract, executor)
+    result = Trial(plan, contract, complete, output_tiles(problem, plan.config), model=model)
     launcher = functools.partial(kernel.launch, plan)
     fitting = 0 if executor.device.type == "cpu" and not compare else fills_at_once(problem)
     if fitting:
@@ -235,7 +241,7 @@ def _try_together(result: Trial, launcher: Launcher, group: FillGroup, executor:
                 ran = start(launcher(views), observe=observe)
             result.saw(ran)
     repeats = [_must_repeat(result.contract, fill) for fill in group.fills]
-    seen_of = read_judgements(problem, group, batch, repeats)
+    seen_of = read_judgements(problem, group, batch, repeats, result.model)
     for number, (fill, seen) in enumerate(zip(group.fills, seen_of, strict=True)):
         right = _right_verdicts(result, fill, seen)
         if seen.right:
@@ -315,10 +321,11 @@ def _judge_in_batch(result: Trial, fill: Fill, batch: GuardedBatch, number: int)
 def _right_verdicts(result: Trial, fill: Fill, seen: Judgement) -> list[Verdict]:
     """The verdicts about a fill of which every run is right."""
     problem, contract = result.plan.problem, result.contract
-    return [
-        _numerics_verdict(problem, fill, output, right(problem, contract, fill, output.name, seen.used[output.name]))
-        for output in problem.outputs
-    ]
+    used = seen.used
+    verdicts = {output: right(problem, contract, fill, output.name, used[output.name]) for output in problem.outputs}
+    if seen.right and result.model is not None and seen.other_bits is not None:
+        verdicts[problem.output] = with_count(verdicts[problem.output], result.model, seen.other_bits)
+    return [_numerics_verdict(problem, fill, output, verdict) for output, verdict in verdicts.items()]
 
 
 def _check_agreement(by_cpu: Trial, fill: Fill, seen: Judgement, right: Sequence[Verdict]) -> None:
@@ -350,6 +357,9 @@ def _judge_fill(result: Trial, fill: Fill, runs: list[dict[str, Tensor]]) -> Non
 def _judge_output(result: Trial, fill: Fill, output: Operand, outputs: list[Tensor]) -> None:
     problem, contract = result.plan.problem, result.contract
     verdicts = [judge(problem, contract, fill, out, output.name) for out in outputs]
+    if result.model is not None and output == problem.output:
+        pairs = zip(verdicts, outputs, strict=True)
+        verdicts = [with_bits(verdict, result.model, fill, out) for verdict, out in pairs]
     worst = next((verdict for verdict in verdicts if not verdict.passed), verdicts[0])
     figures = {}
     if worst.bad is not None:
@@ -369,12 +379,15 @@ def _judge_output(result: Trial, fill: Fill, output: Operand, outputs: list[Tens
     if not worst.passed and not result.diagnosis and isinstance(problem, Gemm) and isinstance(config, Config):
         failed = outputs[verdicts.index(worst)]
         blocks = (config.block_m, config.block_n, config.block_k)
-        result.diagnosis = diagnose(problem, contract, fill, failed, block=blocks).text
+        if worst.bits_only and result.model is not None:
+            result.diagnosis = explain_bits(result.model, fill, failed, config.block_k)
+        else:
+            result.diagnosis = diagnose(problem, contract, fill, failed, block=blocks).text
 
 
 def _numerics_verdict(problem: Problem, fill: Fill, output: Operand, verdict: FillVerdict, **more: Any) -> Verdict:
     """``verdict`` about ``output``, with what its text does not say, or says for readers only, and ``more`` of that."""
-    names = ["wrong", "total", "worst_ratio", *([] if verdict.passed else ["first", "got", "want"])]
+    names = ["wrong", "total", "worst_ratio", "other_bits", *([] if verdict.passed else ["first", "got", "want"])]
     figures = {name: value for name, value in verdict.to_dict().items() if name in names and value is not None}
     check = str(Check(CheckKind.NUMERICS, _name(problem, fill, output)))
     return Verdict(check, verdict.passed, verdict.text, {**figures, **more})

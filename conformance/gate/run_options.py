@@ -124,6 +124,12 @@ OPTIONS = (
         metavar="FILE",
     ),
     _option(
+        "calibration",
+        Effect.REFUSED,  # the file decides the contracts, and is not part of the bundle
+        "take what 'conformance calibrate --output FILE' measured on a device of this class as its arithmetic",
+        metavar="FILE",
+    ),
+    _option(
         "compiled",
         Effect.REFUSED,  # what was run was compiled where nobody can look
         "use the kernels that 'conformance precompile' left in this folder, and compile none",

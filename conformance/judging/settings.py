@@ -19,6 +19,7 @@ class Settings:
     they were given. ``reproducers`` is the folder of scripts, ``compiled`` that of kernels from another machine; None
     for neither. ``without_gpu``: the user wants no GPU, and not only that none was found. ``configs`` empty means all;
     ``case_list`` are the ids in the file ``case_file``, None without one. A trial is made ``repeats`` times.
+    ``calibration`` is the file that says how the device computes; None: the package says it.
     ``declared`` is what kernels from elsewhere say of themselves, by their names.
     """
 
@@ -41,6 +42,7 @@ class Settings:
     case_file: Path | None = None
     case_list: frozenset[str] | None = None
     repeats: int = 1
+    calibration: Path | None = None
     declared: Mapping[str, KernelDeclarations] = field(default_factory=dict)
 
     @property

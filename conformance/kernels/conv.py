@@ -20,6 +20,7 @@ from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Features, Plan, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import Contract
+from conformance.numerics.sum_order import SumOrder
 from conformance.problems import Conv, Gemm, Layout
 from conformance.records import ExecutorName, Reason, ReasonCode
 
@@ -69,6 +70,11 @@ class ConvKernel(ConvFamily):
         kernel, product = _as_product(plan)
         return kernel.contract(product, executor)
 
+    def order(self, plan: Plan) -> SumOrder | None:
+        """See :class:`Kernel`: that of the product."""
+        kernel, product = _as_product(plan)
+        return kernel.order(product)
+
     def features(self, plan: Plan) -> Features:
         """See :class:`Kernel`: those of the product."""
         kernel, product = _as_product(plan)
@@ -86,6 +92,12 @@ class PointerConv(ConvKernel):
                 detail = f"{name} of {problem.id} take {count} programs along one axis, {GRID_LIMIT} are possible"
                 return Reason(ReasonCode.EXTENT, name, detail)
         return None
+
+    def order(self, plan: Plan) -> SumOrder | None:
+        """See :class:`Kernel`: that of the product, tap by tap."""
+        order, problem = super().order(plan), plan.problem
+        once = plan.variant.static and problem.taps == 1 and problem.group_channels <= plan.config.block_k
+        return None if order is None else dataclasses.replace(order, begins_at_addend=once)
 
     def grid(self, plan: Plan) -> tuple[int, ...]:
         """See :class:`Kernel`: (tiles of output positions, tiles of output channels of a group, groups)."""

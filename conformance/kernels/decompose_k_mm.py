@@ -18,6 +18,7 @@ from conformance.kernels.families.examples import SPLITS, TIMED_EDGE, matrix_siz
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan, Variant
 from conformance.kernels.launch import Launch, workspace
+from conformance.numerics.sum_order import SumOrder
 from conformance.problems import Gemm, mm
 from conformance.records import Reason, ReasonCode
 
@@ -82,6 +83,11 @@ class SplitKGemm(PointerGemm):
 
     def _depth(self, plan: Plan) -> int:
         return int(plan.problem.K) // plan.grid[1]
+
+    def order(self, plan: Plan) -> SumOrder | None:
+        """See :class:`Kernel`: the second launch adds the parts from the first to the last."""
+        of_part = super().order(plan)
+        return None if of_part is None else dataclasses.replace(of_part, splits=self._splits(plan) or 1)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
         """See :class:`Kernel`: the main launch writes fp32 parts, (splits, M, N), which the one after it sums."""

@@ -13,6 +13,7 @@ from conformance.kernels.families.examples import FLOATS
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch
+from conformance.numerics.sum_order import SumOrder
 from conformance.problems import FP8, itemsize
 from conformance.records import Reason, ReasonCode
 
@@ -40,6 +41,15 @@ class FusedGemm(PointerGemm):
         if not items.available:
             return Reason(ReasonCode.CAPABILITY, items.name, items.why)
         return super()._config(plan)
+
+    def order(self, plan: Plan) -> SumOrder | None:
+        """See :class:`Kernel`. Where A is converted in registers, the compiler chooses which k a step of mma.sync
+        adds."""
+        order, problem = super().order(plan), plan.problem
+        converted = itemsize(problem.a_dtype) != itemsize(problem.dtype)
+        if order is None or (order.instruction == "mma" and converted):
+            return None
+        return dataclasses.replace(order, begins_at_addend=plan.variant.static and plan.config.block_k >= problem.K)
 
     def shared_memory(self, plan: Plan) -> int:
         """See :class:`GemmKernel`: the staged tiles as they are stored, and one of A as it is multiplied, if the

@@ -19,6 +19,7 @@ from conformance.kernels.families.gemm import GemmFamily
 from conformance.kernels.kernel import Features, Plan, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import FMA, Accumulator, Contract
+from conformance.numerics.sum_order import SumOrder
 from conformance.problems import BLOCK_SCALINGS, FP8, itemsize
 from conformance.records import ExecutorName, Reason, ReasonCode
 
@@ -167,6 +168,13 @@ class GemmKernel(GemmFamily):
         if plan.problem.dtype not in FP8 or plan.problem.fast_accum or not _uses_wgmma(plan):
             return None
         return min(PROMOTION_CHUNK, int(plan.config.block_k))
+
+    def order(self, plan: Plan) -> SumOrder | None:
+        """See :class:`Kernel`: k from the first to the last. None where no tensor core multiplies."""
+        unit = self._matrix_unit(plan)
+        if unit is None or plan.problem.dtype == "int8":
+            return None
+        return SumOrder(unit.name.lower(), self.promotion(plan))
 
     # Code
 

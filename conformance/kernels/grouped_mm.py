@@ -17,6 +17,7 @@ from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Features, Plan, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import Contract
+from conformance.numerics.sum_order import SumOrder
 from conformance.problems import GroupedGemm, Operand, mm
 from conformance.records import ExecutorName, Reason, ReasonCode
 
@@ -82,6 +83,10 @@ class GroupedMm(GroupedFamily):
     def contract(self, plan: Plan, executor: ExecutorName) -> Contract:
         """See :class:`Kernel`: that of one group's product."""
         return self._single.contract(_single(plan), executor)
+
+    def order(self, plan: Plan) -> SumOrder | None:
+        """See :class:`Kernel`: that of one group's product."""
+        return self._single.order(_single(plan))
 
     def features(self, plan: Plan) -> Features:
         """See :class:`Kernel`: those of one group's product."""

@@ -17,6 +17,7 @@ from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import INT32, Contract
+from conformance.numerics.sum_order import SumOrder
 from conformance.problems import itemsize
 from conformance.records import ExecutorName, Reason, ReasonCode
 
@@ -80,6 +81,12 @@ class MixedGemm(ConvertingGemm):
     def _dtype(self, plan: Plan) -> Reason | None:
         like_a = dataclasses.replace(plan.problem, op="mm", b_dtype=None)
         return super()._dtype(dataclasses.replace(plan, problem=like_a))
+
+    def order(self, plan: Plan) -> SumOrder | None:
+        """See :class:`Kernel`. wgmma reads B from shared memory, in order. Where B goes from registers to mma.sync, the
+        compiler chooses which k a step adds."""
+        order = super().order(plan)
+        return order if order is not None and order.instruction == "wgmma" else None
 
     def shared_memory(self, plan: Plan) -> int:
         """See :class:`GemmKernel`: the staged tiles, and one tile of B as it is multiplied."""

@@ -21,6 +21,7 @@ from conformance.kernels.families.draw import Draw
 from conformance.kernels.families.examples import SHAPES
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import Contract
+from conformance.numerics.sum_order import SumOrder
 from conformance.problems import DTYPES, Problem, itemsize
 from conformance.records import ExecutorName, Reason, ReasonCode
 
@@ -207,6 +208,14 @@ class Kernel(abc.ABC):
     @abc.abstractmethod
     def contract(self, plan: Plan, executor: ExecutorName) -> Contract:
         """What the kernel promises of its arithmetic where ``executor`` runs it."""
+
+    def order(self, plan: Plan) -> SumOrder | None:
+        """In which order the kernel sums the products of an element on the plan's target; None if that is not known.
+
+        With it every bit that a known tensor core owes is judged, so it must be certain. A subclass that sums in
+        another order must say so.
+        """
+        return None
 
     @abc.abstractmethod
     def features(self, plan: Plan) -> Features:

@@ -29,6 +29,7 @@ class FillVerdict:
     value of an exact fill, or the fp64 value of another fill, which allows ``low`` to ``high``.
     ``worst_ratio`` is telemetry, never a verdict: the largest share of the bound that was used. Half a unit of the
     output format, for its rounding, does not count as used. ``bad`` marks the wrong elements, None if there are none.
+    ``other_bits``: elements whose bits are not those of the tensor core's model; None where no model was asked.
     """
 
     fill: str
@@ -44,7 +45,13 @@ class FillVerdict:
     high: float | None = None
     worst_ratio: float | None = None
     text: str = ""
+    other_bits: int | None = None
     bad: Tensor | None = dataclasses.field(default=None, compare=False, repr=False)
+
+    @property
+    def bits_only(self) -> bool:
+        """Whether it fails although every element is within the bound."""
+        return not self.passed and self.method == "bounded" and self.low is None
 
     def to_dict(self) -> dict[str, Any]:
         """The fields but ``bad``, ready for JSON: NaN and infinities as the strings "nan", "inf" and "-inf"."""
@@ -294,20 +301,23 @@ def _verdict(
         assert wanted is not None
         want = float(wanted[first].double())
         need = f"{want:.9g}"
-    text = f"FAIL {_label(contract, fill)}: {wrong}/{out.numel()} wrong, first {list(first)} got {got:.9g} want {need}"
+    name = label(contract, fill.method, fill.name, fill.seed)
+    text = f"FAIL {name}: {wrong}/{out.numel()} wrong, first {list(first)} got {got:.9g} want {need}"
     return FillVerdict(
-        fill.name, fill.method, fill.seed, False, wrong, out.numel(), first, got, want, low, high, ratio, text, bad
+        fill.name, fill.method, fill.seed, False, wrong, out.numel(), first, got, want, low, high, ratio, text, bad=bad
     )
 
 
 def _passed(contract: Contract, fill: Fill, total: int, ratio: float | None) -> FillVerdict:
-    text = f"PASS {_label(contract, fill)}: {total} elements"
+    text = f"PASS {label(contract, fill.method, fill.name, fill.seed)}: {total} elements"
     return FillVerdict(fill.name, fill.method, fill.seed, True, 0, total, worst_ratio=ratio, text=text)
 
 
-def _label(contract: Contract, fill: Fill) -> str:
-    assumed = " (contract assumed)" if contract.accumulator.assumed and fill.method != "exact" else ""
-    return f"{fill.method}/{fill.name} seed {fill.seed}{assumed}"
+def label(contract: Contract, method: str, fill: str, seed: int) -> str:
+    """What verdicts call a fill that is judged by ``method``. An exact one depends on the accumulator, too: that fixes
+    how large its integers may be."""
+    assumed = " (contract assumed)" if contract.accumulator.assumed else ""
+    return f"{method}/{fill} seed {seed}{assumed}"
 
 
 def _worst(used: float) -> float | None:

@@ -284,6 +284,7 @@ def _load_judging(config: pytest.Config) -> None:
             f"the conformance suites need torch and triton: {error}; install your vendor's build, or "
             "triton-conformance[stack]"
         ) from None
+    options.take_calibration(config)
     made = parametrisation.Parametrisation()
     config.pluginmanager.register(made, "conformance-parametrisation")
     if hasattr(config, "workerinput"):

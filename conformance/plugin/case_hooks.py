@@ -316,6 +316,8 @@ def _options(settings: Settings) -> str:
     if not settings.has_gpu:
         words.append("--conformance-no-gpu")
     words += [f"--conformance-expected-failures={file}" for file in settings.expected_failure_files]
+    if settings.calibration is not None:
+        words.append(f"--conformance-calibration={settings.calibration}")
     return shlex.join(words)
 
 

@@ -141,6 +141,28 @@ def check_names_with_stack(chosen: Settings, suites: Sequence[Path]) -> None:
         raise pytest.UsageError(str(error)) from None
 
 
+def take_calibration(config: pytest.Config) -> None:
+    """Takes the arithmetic of the file of this run, until the run ends. Raises pytest.UsageError for a file that cannot
+    be used, or that was measured on another class of device. Imports torch, so the environment must have been
+    prepared."""
+    chosen = settings(config)
+    if chosen.calibration is None:
+        return
+    from conformance import targets
+    from conformance.numerics.measured_units import (
+        CalibrationError,
+        forget_calibrations,
+        read_calibration,
+        use_calibration,
+    )
+
+    config.add_cleanup(forget_calibrations)
+    try:
+        use_calibration(read_calibration(chosen.calibration), targets.devices() if chosen.has_gpu else ())
+    except CalibrationError as error:
+        raise pytest.UsageError(f"--calibration {chosen.calibration}: {error}") from None
+
+
 _SETTINGS = pytest.StashKey[Settings]()
 
 
@@ -191,7 +213,7 @@ def _settings(config: pytest.Config) -> Settings:
         raise pytest.UsageError(f"--repeats {repeats}: a number from 1 to {MOST_REPEATS} is required")
     if repeats is not None and repeats > 1 and compile_only:
         raise pytest.UsageError(f"--repeats {repeats} contradicts --compile-only, which runs nothing: give one of them")
-    for name in ("run_dir", "case", "cases", "compiled", "reproducers"):
+    for name in ("run_dir", "case", "cases", "calibration", "compiled", "reproducers"):
         if getattr(option, f"conformance_{name}") == "":
             raise pytest.UsageError(f"--{name.replace('_', '-')}: a value is required")
     seed = option.conformance_seed
@@ -226,7 +248,23 @@ def _settings(config: pytest.Config) -> Settings:
         case_file=case_file,
         case_list=_case_list(case_file),
         repeats=repeats or 1,
+        calibration=_calibration(config),
     )
+
+
+def _calibration(config: pytest.Config) -> Path | None:
+    """The file of ``--calibration``, which can be read; whether it is of this device only torch can say."""
+    name = config.option.conformance_calibration
+    if not name:
+        return None
+    from conformance.numerics.measured_units import CalibrationError, read_calibration
+
+    file: Path = config.invocation_params.dir / name
+    try:
+        read_calibration(file)
+    except CalibrationError as error:
+        raise pytest.UsageError(f"--calibration {name}: {error}") from None
+    return file
 
 
 def _case_list(file: Path | None) -> frozenset[str] | None:

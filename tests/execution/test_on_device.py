@@ -65,6 +65,9 @@ def test_the_device_judges_as_the_cpu_does(executor, name):
     judged = trial(kernel, plan, executor, compare=True)
     assert judged.passed, judged.verdicts
     assert not judged.at_edges.startswith("none") or torch.version.hip, judged.at_edges
+    if judged.model is not None and judged.model.known.proven:
+        counts = [verdict.details.get("other_bits") for verdict in judged.verdicts if "/randn" in verdict.check]
+        assert counts == [0]
 
 
 @pytest.mark.parametrize("name", catalogue.catalogue())

@@ -38,6 +38,7 @@ REFUSED = [
     ["--rootdir=/"],
     ["--confcutdir=/"],
     ["--expected-failures=mine.toml"],
+    ["--calibration=mine.json"],
     ["--runxfail"],
     ["--reruns", "3"],
     ["--dist=loadfile"],
