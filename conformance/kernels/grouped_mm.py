@@ -27,6 +27,7 @@ class GroupedMm(GroupedFamily):
 
     persistent = True
     table = "bmm"
+    zero_sign = "ieee"
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -81,7 +82,9 @@ class GroupedMm(GroupedFamily):
 
     def contract(self, plan: Plan, executor: ExecutorName) -> Contract:
         """See :class:`Kernel`: that of one group's product."""
-        return self._single.contract(_single(plan), executor)
+        contract = self._single.contract(_single(plan), executor)
+        signed = contract.zero_sign != "any"
+        return dataclasses.replace(contract, zero_sign=self.declared_zero_sign) if signed else contract
 
     def features(self, plan: Plan) -> Features:
         """See :class:`Kernel`: those of one group's product."""
