@@ -51,7 +51,7 @@ def build(request: FillRequest[Conv]) -> Fill:
 def _built(request: FillRequest[Conv], bits: TieBits | None) -> Fill:
     if request.name in ("wide-A", "wide-B"):
         make = functools.partial(_wide, request) if bits is None else functools.partial(_ties, request, bits)
-        return integer_budget.first_that_fits(make)
+        return integer_budget.first_that_fits(_budget(request)[0], make)
     problem, draws = request.problem, request.draws("conv")
     if request.name == "transparent":
         return _exact(request, draws, *(_direct if problem.group_channels < 4 else _paired)(request, draws))
@@ -117,7 +117,7 @@ def _paired(request: FillRequest[Conv], draws: Draws) -> tuple[Integers, Integer
     return x.reshape(problem.operand("x").shape), w.reshape(problem.operand("w").shape)
 
 
-def _wide(request: FillRequest[Conv], optimistic: bool) -> Fill:
+def _wide(request: FillRequest[Conv], boost: float) -> Fill:
     """Full-significand x ("wide-A") or w ("wide-B") times a small other one: sums wider than the output, leaning to
     one side per image and output channel, so that they come close to the accumulator's limit."""
     problem, draws = request.problem, request.draws("conv")
@@ -133,7 +133,7 @@ def _wide(request: FillRequest[Conv], optimistic: bool) -> Fill:
     if integer_budget.needs_one_hot(budget, largest):
         small = _one_hot_weights(problem, draws) if wide_x else _one_hot_windows(problem, draws)
     else:
-        sizes = integer_budget.small_sizes(budget, largest, tops[1], optimistic=optimistic)
+        sizes = integer_budget.small_sizes(budget, largest, tops[1], boost)
         small = integer_budget.with_bits(_small(sizes, small_shape, draws), reach.bits)
     return _exact(request, draws, *((wide, small) if wide_x else (small, wide)))
 
@@ -145,7 +145,7 @@ def _tie_bits(problem: Conv, contract: Contract) -> TieBits | None:
     return ties.tie_bits(problem.product, contract)
 
 
-def _ties(request: FillRequest[Conv], bits: TieBits, optimistic: bool) -> Fill:
+def _ties(request: FillRequest[Conv], bits: TieBits, boost: float) -> Fill:
     """The channels of a group are the k of :mod:`.ties`. A carrier has one weight that is not 0, at the tap that lies
     inside of most images; the other channels cancel at every tap, so zeros of the padding change nothing."""
     problem, draws = request.problem, request.draws("conv")
@@ -163,7 +163,7 @@ def _ties(request: FillRequest[Conv], bits: TieBits, optimistic: bool) -> Fill:
         budget_of(problem.product, request.contract), bits, int(groups.falling.sum()) * problem.taps
     )
     largest = min(reach.top, max(1, budget.chunk_limit // 8))
-    small = ties.small_integers(budget, draws, largest, reach, (images, len(groups.rising)), optimistic)
+    small = ties.small_integers(budget, draws, largest, reach, (images, len(groups.rising)), boost)
     # of one sign per image and group of channels
     small = small * np.repeat(draws.signs((images // pixels, 1)), pixels, 0)
     x[:, groups.places] = small[:, groups.members] * groups.signs

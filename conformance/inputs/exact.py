@@ -68,10 +68,11 @@ def wide(request: FillRequest[Gemm]) -> Fill:
     """
     if request.problem.op == "int_mm":
         return _large_sums(request)
+    budget = budget_of(request.problem, request.contract)
     bits = ties.tie_bits(request.problem, request.contract) if request.name == "wide-B" else None
     if bits is None:
-        return integer_budget.first_that_fits(functools.partial(_wide, request))
-    return integer_budget.first_that_fits(functools.partial(_ties, request, bits))
+        return integer_budget.first_that_fits(budget, functools.partial(_wide, request))
+    return integer_budget.first_that_fits(budget, functools.partial(_ties, request, bits))
 
 
 def wide_scales(request: FillRequest[Gemm]) -> Fill:
@@ -105,19 +106,19 @@ def _large_sums(request: FillRequest[Gemm]) -> Fill:
     return assemble(request, draws, Products(a, b))
 
 
-def _ties(request: FillRequest[Gemm], bits: TieBits, optimistic: bool) -> Fill:
+def _ties(request: FillRequest[Gemm], bits: TieBits, boost: float) -> Fill:
     draws = request.draws()
-    a, b = ties.ties(request.problem, request.contract, draws, bits, optimistic)
+    a, b = ties.ties(request.problem, request.contract, draws, bits, boost)
     return assemble(request, draws, Products(a, b, bits.largest, bits.step, bits.addend))
 
 
-def _wide(request: FillRequest[Gemm], optimistic: bool) -> Fill:
+def _wide(request: FillRequest[Gemm], boost: float) -> Fill:
     problem, contract, draws = request.problem, request.contract, request.draws()
     product, ranges = Product.of(problem), _ranges(request)
     range_b = ranges[1]
     wide_a = request.name == "wide-A"
     sizes = (product.rows, product.cols) if wide_a else (product.cols, product.rows)
-    full, small = _wide_pair(draws, budget_of(problem, contract), sizes, ranges if wide_a else ranges[::-1], optimistic)
+    full, small = _wide_pair(draws, budget_of(problem, contract), sizes, ranges if wide_a else ranges[::-1], boost)
     if integer_budget.has_gelu(problem):  # which shows most where its argument is neither large nor the same
         full = np.sign(full) * np.maximum(np.abs(full) >> draws.below(4, (sizes[0], 1)), 1)
     a, b = (full, small) if wide_a else (small.T, full.T)
@@ -131,7 +132,7 @@ def _wide(request: FillRequest[Gemm], optimistic: bool) -> Fill:
 
 
 def _wide_pair(
-    draws: Draws, budget: IntegerBudget, sizes: tuple[int, int], ranges: tuple[Range, Range], optimistic: bool
+    draws: Draws, budget: IntegerBudget, sizes: tuple[int, int], ranges: tuple[Range, Range], boost: float
 ) -> tuple[Integers, Integers]:
     """The wide operand (sizes[0] x K) and the small one (K x sizes[1]), of integers that ``ranges`` hold."""
     tops = integer_budget.wide_tops(budget, ranges)
@@ -144,7 +145,7 @@ def _wide_pair(
         columns = np.arange(sizes[1])
         small[draws.permutation(budget.k)[columns % budget.k], columns] = draws.signs((sizes[1],))
         return full, small
-    small_largest, density = integer_budget.small_sizes(budget, largest, tops[1], optimistic=optimistic)
+    small_largest, density = integer_budget.small_sizes(budget, largest, tops[1], boost)
     small = integer_budget.with_bits(1 + draws.below(small_largest, shape), ranges[1].bits)
     if density < 1:
         small *= draws.chance(density, shape)

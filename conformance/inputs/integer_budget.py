@@ -38,7 +38,10 @@ the output's unit is 2**-5, which A and B share:
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -64,6 +67,11 @@ LARGEST_ADDEND = 1023
 #: Exponents that the integers of floating-point operands may have beside those that the significand holds, where
 #: full significands alone leave the accumulator's limit far away.
 FURTHER_BITS = 3
+#: Further boosts of a narrow accumulator's sums, and up to how many terms of a chunk they are tried.
+BOOSTS = (2.0, 1.6, 1.3)
+FEW_TERMS = 256
+#: In so many steps the sums of a chunk are measured, wherever it starts.
+CHUNK_STEPS = 8
 #: A gelu sees values of at most 2**GELU_EXPONENT: beyond it is the identity, or so close to zero that nothing shows.
 GELU_EXPONENT = 2
 #: With fewer nonzero products than this per output, a full-width operand meets one-hot columns.
@@ -210,12 +218,14 @@ def needs_one_hot(budget: IntegerBudget, largest: int) -> bool:
     return budget.chunk_limit // largest < FEWEST_PRODUCTS
 
 
-def small_sizes(budget: IntegerBudget, largest: int, top: int, *, optimistic: bool) -> tuple[int, float]:
+def small_sizes(budget: IntegerBudget, largest: int, top: int, boost: float) -> tuple[int, float]:
     """Largest integer and density of an operand that meets another of integers up to ``largest``.
 
-    Without ``optimistic`` sums fit whatever the signs are; with it they fit most likely."""
-    if optimistic:
-        return _probable_sizes(budget, largest, top)
+    With a ``boost`` of 0 sums fit whatever the signs are, with 1 they fit most likely, and with more of it they are
+    larger by so much and may fit."""
+    if boost:
+        chunk_limit, limit = int(budget.chunk_limit * boost), int(budget.limit * boost)
+        return _probable_sizes(dataclasses.replace(budget, chunk_limit=chunk_limit, limit=limit), largest, top)
     small = max(1, min(top, int(budget.per_product / largest)))
     return small, budget.per_product / (largest * small)
 
@@ -244,12 +254,14 @@ def _probable_sizes(budget: IntegerBudget, largest: int, top: int) -> tuple[int,
     return small, density
 
 
-def first_that_fits(build: Callable[[bool], Fill]) -> Fill:
-    """``build(True)``, which is optimistic about its sums; if they do not fit, ``build(False)``."""
-    try:
-        return build(True)
-    except BudgetError:
-        return build(False)
+def first_that_fits(budget: IntegerBudget, build: Callable[[float], Fill]) -> Fill:
+    """The fill of the largest boost (see :func:`small_sizes`) whose sums fit. Boosts above 1 are tried where a narrow
+    accumulator's chunks have so few terms that likely sums stay far below the limit."""
+    few = budget.chunk_limit < 2**16 and budget.chunk <= FEW_TERMS
+    for boost in (*(BOOSTS if few else ()), 1.0):
+        with contextlib.suppress(BudgetError):
+            return build(boost)
+    return build(0.0)
 
 
 # Units, and the check of the sums
@@ -291,23 +303,38 @@ def with_bits(integers: Integers, bits: int) -> Integers:
 
 
 def subset_sums(a: Tensor, b: Tensor, chunk: int, segment: int | None = None) -> tuple[int, int]:
-    """max(P, N) over all outputs of A @ B (int64 matrices), within one aligned chunk of k and in total. Chunks begin
-    anew with each ``segment`` of k."""
+    """max(P, N) over all outputs of A @ B (int64 matrices), within any ``chunk`` consecutive k and in total. A chunk
+    lies within one ``segment`` of k.
+
+    Chunks may start at any k, for a kernel that splits K may promote elsewhere than at multiples of a chunk. Of long
+    chunks the first figure is a bound, at most an eighth too large.
+    """
     largest, k = 0, a.shape[1]
     segment = max(1, segment or k)
-    total = total_size = None
+    step = max(1, chunk // CHUNK_STEPS)
+    steps = -(-chunk // step) + (step > 1)  # any chunk lies in so many steps
+    if chunk >= k and segment >= k:
+        step, steps = max(1, k), 1
+    zeros = torch.zeros(a.shape[0], b.shape[1], dtype=torch.float64, device=a.device)
+    total, total_size = zeros, zeros.clone()
     for first in range(0, k, segment):
         last = min(first + segment, k)
-        for start in range(first, last, max(1, chunk)):
-            stop = min(start + chunk, last)
-            left, right = a[:, start:stop].double(), b[start:stop].double()
+        window: deque[tuple[Tensor, Tensor]] = deque()
+        inside, inside_size = zeros.clone(), zeros.clone()
+        for start in range(first, last, step):
+            left, right = a[:, start : min(start + step, last)].double(), b[start : min(start + step, last)].double()
             part, size = left @ right, left.abs() @ right.abs()
-            largest = max(largest, larger_part(part, size))
-            if stop - start == k:  # all in one chunk
-                return largest, largest
-            total = part if total is None else total.add_(part)
-            total_size = size if total_size is None else total_size.add_(size)
-    return largest, 0 if total is None or total_size is None else larger_part(total, total_size)
+            window.append((part, size))
+            inside += part
+            inside_size += size
+            if len(window) > steps:
+                oldest, oldest_size = window.popleft()
+                inside -= oldest
+                inside_size -= oldest_size
+            largest = max(largest, larger_part(inside, inside_size))
+            total = total + part
+            total_size += size
+    return largest, larger_part(total, total_size)
 
 
 def larger_part(total: Tensor, size: Tensor) -> int:

@@ -33,6 +33,9 @@ from conformance.problems import Gemm
 FEWEST_K = 6
 #: Carriers: the large term of T, the odd one, and the unit beside a tie.
 CARRIERS = 3
+#: Bits below half a unit of the output before rows and columns may differ: with two, one unit beside a tie is nearer to
+#: it than to anything else that has one bit more than the output.
+BELOW = 2
 #: Rows and columns are multiplied by powers of two with exponents from 0 to this.
 SPREAD = 2
 
@@ -77,8 +80,8 @@ def tie_bits(problem: Gemm, contract: Contract) -> TieBits | None:
         step = 2 ** (room + 1) * budget.scale_spread
         most = 2 ** (out.significand - 2 + room) // budget.addends
         return TieBits(out.significand, room, 0, 0, step, most // step * step)
-    rows = min(SPREAD, max(0, room - 1))
-    columns = min(SPREAD, max(0, room - 1 - rows))
+    rows = min(SPREAD, max(0, room - BELOW))
+    columns = min(SPREAD, max(0, room - BELOW - rows))
     return TieBits(out.significand, room - rows - columns, rows, columns, 1, 0)
 
 
@@ -199,18 +202,19 @@ def room_of_groups(budget: IntegerBudget, bits: TieBits, terms: int) -> IntegerB
 
 
 def small_integers(
-    budget: IntegerBudget, draws: Draws, largest: int, reach: Range, shape: tuple[int, int], optimistic: bool
+    budget: IntegerBudget, draws: Draws, largest: int, reach: Range, shape: tuple[int, int], boost: float
 ) -> Integers:
     """The positive integers of A, one for each row and group (``shape``), for B's integers up to ``largest``; 0 for
-    some where few fit. Together with them they fill ``budget``, which is that of :func:`room_of_groups`."""
+    some where few fit. Together with them they fill ``budget``, which is that of :func:`room_of_groups`; ``boost`` is
+    that of :func:`integer_budget.small_sizes`."""
     top = reach.top if reach.integer else 2 ** (reach.bits + integer_budget.FURTHER_BITS) - 1
     # B's integers are 3/4 of the largest on average, and not 7/16 as in other fills
-    size, density = integer_budget.small_sizes(budget, largest * 12 // 7 + 1, top, optimistic=optimistic)
+    size, density = integer_budget.small_sizes(budget, largest * 12 // 7 + 1, top, boost)
     small = integer_budget.with_bits(1 + draws.below(size, shape), reach.bits)
     return small * draws.chance(density, shape) if density < 1 else small
 
 
-def ties(problem: Gemm, contract: Contract, draws: Draws, bits: TieBits, optimistic: bool) -> tuple[Integers, Integers]:
+def ties(problem: Gemm, contract: Contract, draws: Draws, bits: TieBits, boost: float) -> tuple[Integers, Integers]:
     """A (rows, k) and B (k, columns) of the problem's :class:`Product`, whose outputs are ties."""
     product = Product.of(problem)
     range_a, range_b = (value_range(problem, contract, name) for name in "ab")
@@ -236,7 +240,7 @@ def ties(problem: Gemm, contract: Contract, draws: Draws, bits: TieBits, optimis
         largest += carried.signs_b < 0
     for groups in places:
         shape = product.rows, len(groups.rising)
-        small = small_integers(budget, draws, int(largest.max(initial=1)), range_a, shape, optimistic)
+        small = small_integers(budget, draws, int(largest.max(initial=1)), range_a, shape, boost)
         a[:, groups.places] = (small * carried.signs_a[:, None])[:, groups.members] * groups.signs
         b[groups.places] = (cancelling(groups, draws, largest) * carried.signs_b[:, None]).T
     return a, b

@@ -55,7 +55,9 @@ def wide_scales(problem: Gemm, contract: Contract, draws: Draws) -> WideScales:
     per_b = _by_element(problem, "scale_b", largest["scale_b"], (product.k, product.cols))
     bits_a, bits_b = (value_range(problem, contract, name).bits for name in "ab")
 
-    a = np.where(draws.chance(3 / 4, per_a.shape), per_a - draws.below(40, per_a.shape), draws.below(16, per_a.shape))
+    # three of four are large, and the others have the low bits that larger integers of few bits lack
+    lower = (draws.uniform(per_a.shape) * per_a * 5 / 8).astype(np.int64)
+    a = np.where(draws.chance(3 / 4, per_a.shape), per_a - lower, draws.below(16, per_a.shape))
     a = integer_budget.with_bits(np.clip(a, 1, per_a), bits_a) * draws.signs((product.rows, 1))
     b = np.zeros((product.k, product.cols), dtype=np.int64)
     columns = np.arange(product.cols)
@@ -65,10 +67,11 @@ def wide_scales(problem: Gemm, contract: Contract, draws: Draws) -> WideScales:
     length = np.minimum(segment, product.k - start)
     first = start + draws.permutation(product.k)[columns % product.k] % length
     limit = per_b[start, columns]
-    terms = np.minimum(np.minimum(TERMS, length), limit)
+    terms = np.minimum(np.minimum(TERMS, length), np.maximum(1, limit // 3))
     for number in range(TERMS):
         where = start + (first - start + number * np.maximum(1, length // TERMS)) % length
-        value = integer_budget.with_bits(np.maximum(1, limit // terms - draws.below(2, columns.shape)), bits_b)
+        share = limit // terms
+        value = integer_budget.with_bits(share - draws.below(2, columns.shape) * (share > 3), bits_b)
         b[where, columns] = np.where((number < terms) & (b[where, columns] == 0), value, b[where, columns])
     return WideScales(a, b * draws.signs((1, product.cols)), bits)
 

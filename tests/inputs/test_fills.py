@@ -252,9 +252,10 @@ def test_budget_is_that_of_a_chunk():
 def test_subset_sums_by_hand():
     a = torch.tensor([[3, -2, 5, 1]])
     b = torch.tensor([[2], [4], [-1], [7]])
-    # products 6, -8, -5, 7: P = 13, N = 13; in chunks of two: (6, 8) and (7, 5)
+    # products 6, -8, -5, 7: P = 13, N = 13; in any two neighbours: (6, 8), (0, 13) and (7, 5)
     assert integer_budget.subset_sums(a, b, 4) == (13, 13)
-    assert integer_budget.subset_sums(a, b, 2) == (8, 13)
+    assert integer_budget.subset_sums(a, b, 2) == (13, 13)
+    assert integer_budget.subset_sums(a, b, 1) == (8, 13)
 
 
 def test_freivalds_check_trips(monkeypatch):

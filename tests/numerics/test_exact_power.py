@@ -3,6 +3,7 @@
 Each kernel here sums exactly, or as an emulated unit does, and is wrong in one thing.
 """
 
+import functools
 from dataclasses import replace
 
 import pytest
@@ -87,7 +88,9 @@ def test_wrong_rounding_of_the_output_shows(name, rule):
     value = exact_kernel(problem)(fill.inputs)
     if rule == "twice" and not bool((~is_tie(value, contract.out_dtype)[value != 0]).any()):
         pytest.skip("the accumulator has no bit below a tie")
-    assert not torch.equal(rounded(value, contract.out_dtype, rule), round_to(value, contract.out_dtype))
+    assert not torch.equal(
+        rounded(value, contract.out_dtype, rule, bits_between=1), round_to(value, contract.out_dtype)
+    )
     assert "wide-B" in caught_by(problem, contract, lambda inputs: _rounding(problem, contract, inputs, rule), 1)
 
 
@@ -96,7 +99,7 @@ def _rounding(problem, contract, inputs, rule):
     right = round_to(value, contract.out_dtype, overflow=contract.overflow)
     usual = value.isfinite() & (value.abs() < torch.finfo(right.dtype).max / 2)
     usual &= value.abs() > 2 * torch.finfo(right.dtype).smallest_normal
-    return torch.where(usual, rounded(torch.where(usual, value, 1.0), contract.out_dtype, rule), right)
+    return torch.where(usual, rounded(torch.where(usual, value, 1.0), contract.out_dtype, rule, bits_between=1), right)
 
 
 @pytest.mark.parametrize("name", TIED)
@@ -131,10 +134,16 @@ def test_fp8_sums_show_lost_promotions_and_lost_bits(out, block_k):
         replace(promoted(block_k), alignment_bits=12, result_bits=12),
     ):
         for seed in (0, 1):
-            names = caught_by(problem, contract, lambda inputs: correct(problem, _with(contract, wrong), inputs, 0), seed)
+            names = caught_by(problem, contract, functools.partial(_correct, problem, _with(contract, wrong), 0), seed)
             assert names & {"wide-A", "wide-B"}, wrong
-    for right in (promoted(block_k), replace(promoted(block_k), chunk=4), replace(promoted(block_k), chunk=16)):
-        assert caught_by(problem, contract, lambda inputs: correct(problem, _with(contract, right), inputs, 1)) == set()
+    for chunk in (4, 16, 32):  # steps of any size, and in variant 1 promotions elsewhere than at multiples of a block
+        unit = _with(contract, replace(promoted(block_k), chunk=chunk))
+        for variant in (0, 1):
+            assert not caught_by(problem, contract, functools.partial(_correct, problem, unit, variant))
+
+
+def _correct(problem, contract, variant, inputs):
+    return correct(problem, contract, inputs, variant)
 
 
 def _with(contract, accumulator):
@@ -267,7 +276,12 @@ def test_a_lost_product_shows_before_a_rounding_epilogue():
     contract = Contract("bf16", HOPPER)
 
     def kernel(inputs):
-        return round_to(epilogue(problem, inputs, accumulate(inputs["a"][:, :-1], inputs["b"][:-1], FMA, torch.arange(4095))).double(), "bf16")
+        return round_to(
+            epilogue(
+                problem, inputs, accumulate(inputs["a"][:, :-1], inputs["b"][:-1], FMA, torch.arange(4095))
+            ).double(),
+            "bf16",
+        )
 
     assert "wide-A" in caught_by(problem, contract, kernel)
 
