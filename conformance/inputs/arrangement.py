@@ -94,9 +94,13 @@ class Range:
     signed: bool
 
     @property
-    def units(self) -> tuple[int, int]:
-        """Lowest and highest exponent of the unit."""
-        return (0, 0) if self.integer else (self.emin, self.max_exponent - self.bits)
+    def top(self) -> int:
+        """The largest integer up to which the significand holds every one."""
+        return int(2**self.bits) - 1
+
+    def units(self, largest: int) -> tuple[int, int]:
+        """Lowest and highest exponent of the unit, for integers up to ``largest``."""
+        return (0, 0) if self.integer else (self.emin, self.max_exponent - max(self.bits, largest.bit_length()))
 
 
 def formats(problem: Gemm, contract: Contract, name: str) -> tuple[str, ...]:

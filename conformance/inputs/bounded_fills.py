@@ -13,6 +13,7 @@ from torch import Tensor
 from conformance.inputs.arrangement import Product, formats, ignored, operand_tensors
 from conformance.inputs.draws import Draws, Floats, Shape
 from conformance.inputs.fill_set import FillRequest
+from conformance.inputs.integer_budget import addends
 from conformance.numerics.bounds import error_bound
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
@@ -60,17 +61,20 @@ def special(request: FillRequest[Gemm]) -> Fill:
     """NaN, infinities, -0, subnormals and the largest finite value, each in a row of A and a column of B of its own.
 
     Single values lie at random k, those of A's first kind at the last k. Formats without infinity hold NaN only. For
-    narrow outputs one row overflows the output. At most half of the rows and of the columns are special.
+    narrow outputs one row overflows the output. At most half of the rows and of the columns are special, and one of the
+    others is positive: it shows the sign of a sum of -0.
     """
     problem, draws = request.problem, request.draws()
     product = Product.of(problem)
     a = draws.normal((product.rows, product.k))
     b = _second(problem, draws.normal, draws, (product.k, product.cols))
     taken: set[int] = set()
+    ordinary: list[int] = []
     # one after the other on (line, k) views of the operand and of its partner
     for matrix, partner, name in ((a, b.T, "a"), (b.T, a, "b")):
         kinds = _kinds(problem, name, request.contract)
-        order = draws.permutation(matrix.shape[0])[: matrix.shape[0] // 2]
+        lines = draws.permutation(matrix.shape[0])
+        order, ordinary = lines[: matrix.shape[0] // 2], [*ordinary, int(lines[-1])]
         if len(order) < len(kinds):
             kinds = [kinds[i] for i in draws.permutation(len(kinds))]
         for place, (line, kind) in enumerate(zip(order, kinds, strict=False)):
@@ -82,6 +86,9 @@ def special(request: FillRequest[Gemm]) -> Fill:
                 taken.add(k)
                 partner[:, k] *= 2.0**-6
             plant(kind, matrix[line], k, FORMATS[problem.operand(name).dtype])
+    # a row of -0 and this column have only products of -0, and so have this row and a column of -0
+    for matrix, line in zip((a, b.T), ordinary, strict=True):
+        matrix[line] = np.abs(matrix[line])
     return _finish(request, "special", _tensors(request, draws, a, b))
 
 
@@ -185,4 +192,13 @@ def _finish(request: FillRequest[Gemm], method: str, inputs: dict[str, Tensor]) 
     problem, device = request.problem, request.device
     value = gemm.value(problem, inputs, device=device)
     magnitude = gemm.magnitude(problem, inputs, device=device)
-    return request.bounded_fill(method, inputs, value, error_bound(problem, request.contract, value, magnitude, inputs))
+    error = error_bound(problem, request.contract, value, magnitude, inputs)
+    if method == "special" and not addends(problem):
+        error = without_error_of_nothing(request.contract, error, magnitude)
+    return request.bounded_fill(method, inputs, value, error)
+
+
+def without_error_of_nothing(contract: Contract, error: Tensor, magnitude: Tensor) -> Tensor:
+    """``error``, but 0 where every term is a zero, because their sum is one in any arithmetic; not where the contract
+    flushes subnormals, which says nothing of the sign of zeros."""
+    return error if contract.flushes_subnormals else torch.where(magnitude == 0, 0.0, error)

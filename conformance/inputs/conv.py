@@ -13,19 +13,23 @@ import math
 import numpy as np
 import torch
 
-from conformance.inputs import gemm, integer_budget
+from conformance.inputs import gemm, integer_budget, ties
 from conformance.inputs.arrangement import formats, value_range
-from conformance.inputs.bounded_fills import plant, representable
+from conformance.inputs.bounded_fills import plant, representable, without_error_of_nothing
 from conformance.inputs.draws import Draws, Floats, Integers, Shape
 from conformance.inputs.fill_set import FillRequest, FillSet, register_fills
 from conformance.inputs.integer_budget import IntegerBudget, budget_of, exactly
+from conformance.inputs.ties import TieBits
+from conformance.inputs.trust import check_trust
 from conformance.numerics.contract import Contract
 from conformance.numerics.conv_bounds import error_bound
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, round_to
 from conformance.problems import Conv
-from conformance.references.conv import correlate, value
+from conformance.references.conv import correlate, magnitude, value
 
+#: Least share of outputs that see one tap inside of the image, for a fill of ties.
+FEWEST_AT_ONE_TAP = 0.55
 #: The operands of the product that x and w stand for.
 _SIDES = {"x": "a", "w": "b"}
 
@@ -36,9 +40,19 @@ def applicable(problem: Conv, contract: Contract) -> tuple[str, ...]:
 
 
 def build(request: FillRequest[Conv]) -> Fill:
-    """The fill that ``request`` names; see :class:`FillSet`. "wide-A" is about x and "wide-B" about w."""
+    """The fill that ``request`` names; see :class:`FillSet`. "wide-A" is about x and "wide-B" about w. Raises FillError
+    if it shows less than it promises."""
+    problem, contract = request.problem, request.contract
+    bits = _tie_bits(problem, contract) if request.name == "wide-B" else None
+    fill = _built(request, bits)
+    seen = math.prod(sum(map(any, axis)) / len(axis) for axis in _taps_inside(problem))
+    return check_trust(problem, problem.product, contract, fill, ties=bits is not None, possible=seen)
+
+
+def _built(request: FillRequest[Conv], bits: TieBits | None) -> Fill:
     if request.name in ("wide-A", "wide-B"):
-        return integer_budget.first_that_fits(functools.partial(_wide, request))
+        make = functools.partial(_wide, request) if bits is None else functools.partial(_ties, request, bits)
+        return integer_budget.first_that_fits(_budget(request)[0], make)
     problem, draws = request.problem, request.draws("conv")
     if request.name == "transparent":
         return _exact(request, draws, *(_direct if problem.group_channels < 4 else _paired)(request, draws))
@@ -51,13 +65,22 @@ def build(request: FillRequest[Conv]) -> Fill:
     return _judged_by_bound(request, "bounded", draws, *_fitted(request, x, w))
 
 
+def _taps_inside(problem: Conv) -> list[list[list[bool]]]:
+    """For each axis, output position along it and tap, whether the tap lies inside of the image."""
+    axes = zip(problem.size, problem.kernel, problem.stride, problem.padding, problem.out_size, strict=True)
+    return [
+        [[0 <= place * step - pad + tap < size for tap in range(width)] for place in range(count)]
+        for size, width, step, pad, count in axes
+    ]
+
+
 # Exact fills
 
 
 def _budget(request: FillRequest[Conv]) -> tuple[IntegerBudget, int]:
     """The budget of one output's product, and the largest integer that x's and w's significands hold."""
     product, contract = request.problem.product, request.contract
-    return budget_of(product, contract), 2 ** value_range(product, contract, "a").bits - 1
+    return budget_of(product, contract), value_range(product, contract, "a").top
 
 
 def _direct(request: FillRequest[Conv], draws: Draws) -> tuple[Integers, Integers]:
@@ -95,21 +118,70 @@ def _paired(request: FillRequest[Conv], draws: Draws) -> tuple[Integers, Integer
     return x.reshape(problem.operand("x").shape), w.reshape(problem.operand("w").shape)
 
 
-def _wide(request: FillRequest[Conv], optimistic: bool) -> Fill:
+def _wide(request: FillRequest[Conv], boost: float) -> Fill:
     """Full-significand x ("wide-A") or w ("wide-B") times a small other one: sums wider than the output, leaning to
     one side per image and output channel, so that they come close to the accumulator's limit."""
     problem, draws = request.problem, request.draws("conv")
-    budget, top = _budget(request)
+    budget, _ = _budget(request)
+    reach = value_range(problem.product, request.contract, "a")
     wide_x = request.name == "wide-A"
     shapes = problem.operand("x").shape, problem.operand("w").shape
     wide_shape, small_shape = shapes if wide_x else shapes[::-1]
-    largest = min(top, budget.chunk_limit)
-    wide = (1 + draws.below(largest, wide_shape)) * draws.signs(_leading(wide_shape))
+    tops = integer_budget.wide_tops(budget, (reach, reach))
+    largest = min(tops[0], budget.chunk_limit)
+    wide = integer_budget.with_bits(1 + draws.below(largest, wide_shape), reach.bits)
+    wide *= draws.signs(_leading(wide_shape))
     if integer_budget.needs_one_hot(budget, largest):
         small = _one_hot_weights(problem, draws) if wide_x else _one_hot_windows(problem, draws)
     else:
-        small = _small(integer_budget.small_sizes(budget, largest, top, optimistic=optimistic), small_shape, draws)
+        sizes = integer_budget.small_sizes(budget, largest, tops[1], boost)
+        small = integer_budget.with_bits(_small(sizes, small_shape, draws), reach.bits)
     return _exact(request, draws, *((wide, small) if wide_x else (small, wide)))
+
+
+def _tie_bits(problem: Conv, contract: Contract) -> TieBits | None:
+    """See :func:`ties.tie_bits`; here carriers and groups are channels. None too where no tap is seen by most."""
+    if problem.group_channels < ties.FEWEST_K or _inner_tap(problem)[1] < FEWEST_AT_ONE_TAP:
+        return None
+    return ties.tie_bits(problem.product, contract)
+
+
+def _ties(request: FillRequest[Conv], bits: TieBits, boost: float) -> Fill:
+    """The channels of a group are the k of :mod:`.ties`. A carrier has one weight that is not 0, at the tap that lies
+    inside of most images; the other channels cancel at every tap, so zeros of the padding change nothing."""
+    problem, draws = request.problem, request.draws("conv")
+    reach = value_range(problem.product, request.contract, "a")
+    channels, pixels = problem.group_channels, math.prod(problem.size)
+    images, outer = problem.batch * problem.groups * pixels, problem.out_channels
+    carried = ties.carriers(bits, draws, images, outer, (reach, reach))
+    taken = np.sort(draws.permutation(channels)[: ties.CARRIERS])
+    groups = ties.groups_of(np.setdiff1d(np.arange(channels), taken), draws)
+    x = np.zeros((images, channels), dtype=np.int64)
+    w = np.zeros((channels, outer, problem.taps), dtype=np.int64)
+    tap = np.ravel_multi_index(_inner_tap(problem)[0], problem.kernel)
+    x[:, taken], w[taken, :, tap] = carried.a, carried.b
+    budget = ties.room_of_groups(
+        budget_of(problem.product, request.contract), bits, int(groups.falling.sum()) * problem.taps
+    )
+    largest = min(reach.top, max(1, budget.chunk_limit // 8))
+    small = ties.small_integers(budget, draws, largest, reach, (images, len(groups.rising)), boost)
+    # of one sign per image and group of channels
+    small = small * np.repeat(draws.signs((images // pixels, 1)), pixels, 0)
+    x[:, groups.places] = small[:, groups.members] * groups.signs
+    wide = ties.cancelling(groups, draws, np.full(outer * problem.taps, largest))
+    w[groups.places] = (wide.reshape(outer, problem.taps, -1) * carried.signs_b[:, None, None]).transpose(2, 0, 1)
+    x = x.reshape(problem.batch, problem.groups, pixels, channels).transpose(0, 1, 3, 2)
+    w = w.transpose(1, 0, 2)
+    return _exact(
+        request, draws, x.reshape(problem.operand("x").shape), w.reshape(problem.operand("w").shape), tie=bits
+    )
+
+
+def _inner_tap(problem: Conv) -> tuple[tuple[int, ...], float]:
+    """The tap that lies inside of the image for most outputs, along each axis, and the share of these outputs."""
+    counts = [[sum(tap) for tap in zip(*axis, strict=True)] for axis in _taps_inside(problem)]
+    best = tuple(count.index(max(count)) for count in counts)
+    return best, math.prod(max(count) for count in counts) / math.prod(problem.out_size)
 
 
 def _small(sizes: tuple[int, float], shape: Shape, draws: Draws) -> Integers:
@@ -150,21 +222,26 @@ def _one_hot_windows(problem: Conv, draws: Draws) -> Integers:
     return values.reshape(problem.operand("x").shape)
 
 
-def _exact(request: FillRequest[Conv], draws: Draws, x: Integers, w: Integers) -> Fill:
-    """Chooses units, makes tensors, computes the reference and checks that every partial sum is exact."""
+def _exact(request: FillRequest[Conv], draws: Draws, x: Integers, w: Integers, tie: TieBits | None = None) -> Fill:
+    """Chooses units, makes tensors, computes the reference and checks that every partial sum is exact. ``tie``: what
+    the sums of ties are made of, which says how large the bias is."""
     problem, contract, product = request.problem, request.contract, request.problem.product
     budget = budget_of(product, contract)
     largest = _subset_sum(request, x, w)
     integer_budget.check_budget(product, contract, request.name, largest, largest)
-    unit_out = integer_budget.output_unit(product, contract, budget, largest)
-    units = integer_budget.operand_units(product, contract, unit_out)
+    step, addend = (1, budget.addend) if tie is None else (tie.step, tie.addend)
+    unit_out = integer_budget.output_unit(product, contract, budget, largest if tie is None else tie.largest, addend)
+    sizes = (int(np.abs(x).max()), int(np.abs(w).max())) if problem.batch else (0, 0)
+    units = integer_budget.operand_units(product, contract, unit_out, sizes)
+    unit_out = sum(units)
     inputs = {
         name: exactly(integers, unit, problem.operand(name), formats(product, contract, _SIDES[name]))
         for name, integers, unit in zip("xw", (x, w), units, strict=True)
     }
     if problem.bias:
         operand = problem.operand("bias")
-        inputs["bias"] = exactly(draws.nonzero(budget.addend, operand.shape), unit_out, operand, (operand.dtype,))
+        values = step * draws.nonzero(max(1, addend // step), operand.shape) if addend else np.zeros(operand.shape)
+        inputs["bias"] = exactly(values, unit_out, operand, (operand.dtype,))
     meta = {
         "unit_a": units[0],
         "unit_b": units[1],
@@ -254,7 +331,10 @@ def _judged_by_bound(request: FillRequest[Conv], method: str, draws: Draws, x: F
         bias = problem.operand("bias")
         inputs["bias"] = round_to(torch.from_numpy(draws.normal(bias.shape)), bias.dtype)
     expected = value(problem, inputs, device=request.device, skip_padding=contract.hidden_nan != "multiplied")
-    fill = request.bounded_fill(method, inputs, expected, error_bound(problem, contract, expected, inputs))
+    error = error_bound(problem, contract, expected, inputs)
+    if method == "special" and not problem.bias:
+        error = without_error_of_nothing(contract, error, magnitude(problem, inputs, device=request.device))
+    fill = request.bounded_fill(method, inputs, expected, error)
     if method != "special" or contract.hidden_nan != "open":
         return fill
     return dataclasses.replace(fill, or_nan=value(problem, inputs, device=request.device).isnan())

@@ -5,6 +5,8 @@ from __future__ import annotations
 from conformance.inputs import bounded_fills, exact
 from conformance.inputs.fill_set import FillKind, FillRequest, FillSet, register_fills
 from conformance.inputs.integer_budget import allows_exact
+from conformance.inputs.ties import tie_bits
+from conformance.inputs.trust import check_trust
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
 from conformance.problems import BLOCK_SCALINGS, Gemm
@@ -21,12 +23,17 @@ WIDE_A = FillKind(
     "A (a convolution's x) with full significands, times small integers: sums near the accumulator's limit",
     "A cut to a narrower format, a narrow accumulator, a lost promotion",
 )
-WIDE_B = FillKind("wide-B", True, "the same with B (a convolution's w) full", "B cut to a narrower format")
+WIDE_B = FillKind(
+    "wide-B",
+    True,
+    "B (a convolution's w) full; sums that climb to the limit and fall back to a tie of the output, or one unit beside",
+    "an output that is not rounded to nearest even, once; B cut to a narrower format; a lost promotion",
+)
 WIDE_SCALES = FillKind(
     "wide-scales",
     True,
-    "products of +-1 under scales of twelve significant bits",
-    "scales that are rounded, cast down or belong to another row or block",
+    "sums of up to twelve bits under scales of up to twelve bits, whose products fp32 holds",
+    "scales that are rounded, cast down or belong to another row or block; sums rounded before they are scaled",
 )
 RANDN = FillKind("randn", False, "near-normal values and scales", "errors past the bound at usual values")
 HOT = FillKind(
@@ -39,17 +46,18 @@ SPECIAL = FillKind(
     "special",
     False,
     "NaN, infinities, -0, subnormals and the largest finite value, each in a row or column of its own",
-    "lost NaN, wrong overflow, flushed subnormals, masked elements that are multiplied",
+    "lost NaN, wrong overflow, flushed subnormals, masked elements that are multiplied, a wrong sign of zero",
 )
 
 
 def applicable(problem: Gemm, contract: Contract) -> tuple[str, ...]:
     """The names of the fills that ``problem`` has.
 
-    Exact fills need an epilogue that rounds nothing: no gelu, and alpha and beta powers of two (of at most 2**8) where
-    they act. Without a product (K == 0 or alpha == 0) there are "transparent" and "randn", with an empty output only
-    one of them. "wide-scales" is for scaled problems, unless operands are rounded to tf32 with the scales of their
-    blocks; integer sums have "transparent" and "wide-A"; "special" is not for a prologue that computes nor for gelu.
+    Where the epilogue rounds (a gelu, or an alpha or beta that acts and is no power of two of at most 2**8), "wide-A"
+    is the only exact product. It is judged by the epilogue's own error, and stands for "hot" too. Without a product
+    (K == 0 or alpha == 0) there are "transparent" and "randn", with an empty output only one of them. "wide-scales" is
+    for scaled problems, unless operands are rounded to tf32 with the scales of their blocks; integer sums have
+    "transparent" and "wide-A"; "special" is not for a prologue that computes nor for gelu.
     """
     if problem.output.numel == 0:
         return ("transparent",) if allows_exact(problem) else ("randn",)
@@ -60,7 +68,7 @@ def applicable(problem: Gemm, contract: Contract) -> tuple[str, ...]:
     if problem.scaling is None or (problem.scaling in BLOCK_SCALINGS and contract.operand == "tf32"):
         left_out.add("wide-scales")
     if not allows_exact(problem):
-        left_out |= {"transparent", "wide-A", "wide-B"}
+        left_out |= {"transparent", "wide-B", "hot"}
     fusion = problem.fusion
     if fusion is not None and (fusion.prologue in ("cast", "scale") or "gelu" in fusion.epilogue):
         left_out.add("special")
@@ -68,7 +76,7 @@ def applicable(problem: Gemm, contract: Contract) -> tuple[str, ...]:
 
 
 def build(request: FillRequest[Gemm]) -> Fill:
-    """The fill that ``request`` names; see :class:`FillSet`."""
+    """The fill that ``request`` names; see :class:`FillSet`. Raises FillError if it shows less than it promises."""
     builders = {
         "transparent": exact.transparent,
         "wide-A": exact.wide,
@@ -78,7 +86,9 @@ def build(request: FillRequest[Gemm]) -> Fill:
         "hot": bounded_fills.hot,
         "special": bounded_fills.special,
     }
-    return builders[request.name](request)
+    problem, contract = request.problem, request.contract
+    ties = request.name == "wide-B" and tie_bits(problem, contract) is not None
+    return check_trust(problem, problem, contract, builders[request.name](request), ties=ties)
 
 
 FILLS = FillSet((TRANSPARENT, WIDE_A, WIDE_B, WIDE_SCALES, RANDN, HOT, SPECIAL), applicable, build)

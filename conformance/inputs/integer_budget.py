@@ -30,15 +30,18 @@ that results of about eight terms are still shown to the unit; B takes what is l
 The units follow from the largest sum that was measured. Say it is 2**20; the largest power of two of fp16 is 2**15, so
 the output's unit is 2**-5, which A and B share:
 
->>> output_unit(problem, contract, budget, 2**20)
+>>> output_unit(problem, contract, budget, 2**20, addend=0)
 -5
->>> operand_units(problem, contract, -5)
+>>> operand_units(problem, contract, -5, (129, 130))
 (-3, -2)
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -47,7 +50,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conformance.inputs.arrangement import Product, scale_exponents, value_range
+from conformance.inputs.arrangement import Product, Range, scale_exponents, value_range
+from conformance.inputs.draws import Integers
 from conformance.inputs.fill_set import FillError
 from conformance.numerics.contract import Contract
 from conformance.numerics.fill import Fill
@@ -60,6 +64,16 @@ EPILOGUE_BITS = 24
 FACTOR_EXPONENT = 8
 #: Largest element of a bias or residual, in units of the output.
 LARGEST_ADDEND = 1023
+#: Exponents that the integers of floating-point operands may have beside those that the significand holds, where
+#: full significands alone leave the accumulator's limit far away.
+FURTHER_BITS = 3
+#: Further boosts of a narrow accumulator's sums, and up to how many terms of a chunk they are tried.
+BOOSTS = (2.0, 1.6, 1.3)
+FEW_TERMS = 256
+#: In so many steps the sums of a chunk are measured, wherever it starts.
+CHUNK_STEPS = 8
+#: A gelu sees values of at most 2**GELU_EXPONENT: beyond it is the identity, or so close to zero that nothing shows.
+GELU_EXPONENT = 2
 #: With fewer nonzero products than this per output, a full-width operand meets one-hot columns.
 FEWEST_PRODUCTS = 16
 
@@ -130,9 +144,14 @@ def factor_exponent(factor: float) -> int | None:
     return exponent - 1 if fraction == 0.5 and abs(exponent - 1) <= FACTOR_EXPONENT else None
 
 
+def has_gelu(problem: Gemm) -> bool:
+    """Whether the epilogue has a gelu."""
+    return problem.fusion is not None and "gelu" in problem.fusion.epilogue
+
+
 def allows_exact(problem: Gemm) -> bool:
     """Whether the epilogue rounds nothing: alpha and beta, where they act, are powers of two, and there is no gelu."""
-    if problem.fusion is not None and "gelu" in problem.fusion.epilogue:
+    if has_gelu(problem):
         return problem.output.numel == 0
     product = not problem.has_product or factor_exponent(problem.alpha) is not None
     return product and (not problem.reads_bias or factor_exponent(problem.beta) is not None)
@@ -148,11 +167,8 @@ def addends(problem: Gemm) -> tuple[Operand, ...]:
 
 
 def addend_exponent(problem: Gemm, operand: Operand) -> int:
-    """Exponent by which the epilogue moves the unit of an addend. Raises FillError if beta is no power of two."""
-    exponent = factor_exponent(problem.beta) if operand.name == "bias" else 0
-    if exponent is None:
-        raise FillError(f"{problem.id}: beta {problem.beta} is no power of two, so its exact fills do not exist")
-    return exponent
+    """Exponent by which the epilogue moves the unit of an addend; 0 where beta is no power of two."""
+    return (factor_exponent(problem.beta) or 0) if operand.name == "bias" else 0
 
 
 def epilogue_exponent(problem: Gemm) -> int:
@@ -186,17 +202,30 @@ def paired_sizes(budget: IntegerBudget, top_a: int, top_b: int) -> tuple[int, in
     return largest_a, largest_b, min(1.0, budget.per_product / (largest_a * largest_b))
 
 
+def wide_tops(budget: IntegerBudget, ranges: tuple[Range, Range]) -> tuple[int, int]:
+    """Largest integers of the wide and of the small operand: what their significands hold, and beyond that up to
+    :data:`FURTHER_BITS` more bits, the small operand first, until a chunk's sums may reach the limit."""
+    tops = [side.top for side in ranges]
+    for side in (1, 0):
+        for _ in range(0 if ranges[side].integer else FURTHER_BITS):
+            if budget.chunk * math.prod(tops) < 4 * budget.chunk_limit:
+                tops[side] = 2 * tops[side] + 1
+    return tops[0], tops[1]
+
+
 def needs_one_hot(budget: IntegerBudget, largest: int) -> bool:
     """Whether so few products with integers up to ``largest`` fit that the other operand must be one-hot."""
     return budget.chunk_limit // largest < FEWEST_PRODUCTS
 
 
-def small_sizes(budget: IntegerBudget, largest: int, top: int, *, optimistic: bool) -> tuple[int, float]:
+def small_sizes(budget: IntegerBudget, largest: int, top: int, boost: float) -> tuple[int, float]:
     """Largest integer and density of an operand that meets another of integers up to ``largest``.
 
-    Without ``optimistic`` sums fit whatever the signs are; with it they fit most likely."""
-    if optimistic:
-        return _probable_sizes(budget, largest, top)
+    With a ``boost`` of 0 sums fit whatever the signs are, with 1 they fit most likely, and with more of it they are
+    larger by so much and may fit."""
+    if boost:
+        chunk_limit, limit = int(budget.chunk_limit * boost), int(budget.limit * boost)
+        return _probable_sizes(dataclasses.replace(budget, chunk_limit=chunk_limit, limit=limit), largest, top)
     small = max(1, min(top, int(budget.per_product / largest)))
     return small, budget.per_product / (largest * small)
 
@@ -225,54 +254,87 @@ def _probable_sizes(budget: IntegerBudget, largest: int, top: int) -> tuple[int,
     return small, density
 
 
-def first_that_fits(build: Callable[[bool], Fill]) -> Fill:
-    """``build(True)``, which is optimistic about its sums; if they do not fit, ``build(False)``."""
-    try:
-        return build(True)
-    except BudgetError:
-        return build(False)
+def first_that_fits(budget: IntegerBudget, build: Callable[[float], Fill]) -> Fill:
+    """The fill of the largest boost (see :func:`small_sizes`) whose sums fit. Boosts above 1 are tried where a narrow
+    accumulator's chunks have so few terms that likely sums stay far below the limit."""
+    few = budget.chunk_limit < 2**16 and budget.chunk <= FEW_TERMS
+    for boost in (*(BOOSTS if few else ()), 1.0):
+        with contextlib.suppress(BudgetError):
+            return build(boost)
+    return build(0.0)
 
 
 # Units, and the check of the sums
 
 
-def output_unit(problem: Gemm, contract: Contract, budget: IntegerBudget, largest: int) -> int:
-    """Exponent of the output's unit, for sums of at most ``largest`` units of the products."""
+def output_unit(problem: Gemm, contract: Contract, budget: IntegerBudget, largest: int, addend: int) -> int:
+    """Exponent of the output's unit, for sums of at most ``largest`` units of the products, to which biases and
+    residuals of at most ``addend`` units of the output are added."""
     if problem.op == "int_mm":
         return 0
-    size = max(1, (largest * budget.scale_spread + budget.addends * budget.addend) * budget.dropout_factor)
+    size = max(1, (largest * budget.scale_spread + budget.addends * addend) * budget.dropout_factor)
+    if not allows_exact(problem):
+        size *= math.ceil(max(1.0, abs(problem.alpha), abs(problem.beta)))
     unit = min(0, FORMATS[contract.out_dtype].max_exponent - (size - 1).bit_length())
+    if has_gelu(problem):
+        unit = min(unit, GELU_EXPONENT - (size - 1).bit_length())
     for operand in addends(problem):
-        reach = FORMATS[operand.dtype].max_exponent - budget.addend.bit_length()
+        reach = FORMATS[operand.dtype].max_exponent - addend.bit_length()
         unit = min(unit, reach + addend_exponent(problem, operand))
     return unit
 
 
-def operand_units(problem: Gemm, contract: Contract, unit: int) -> tuple[int, int]:
-    """Units of A and B whose sum is ``unit``, each within the range of its normals."""
-    (low_a, high_a), (low_b, high_b) = (value_range(problem, contract, name).units for name in "ab")
+def operand_units(problem: Gemm, contract: Contract, unit: int, largest: tuple[int, int]) -> tuple[int, int]:
+    """Units of A and B, each such that all integers up to its ``largest`` are normal. Their sum is ``unit``, or less
+    where that would be too large."""
+    (low_a, high_a), (low_b, high_b) = (
+        value_range(problem, contract, name).units(size) for name, size in zip("ab", largest, strict=True)
+    )
+    unit = min(unit, high_a + high_b)
     unit_a = min(max(unit // 2, low_a, unit - high_b), high_a, unit - low_b)
     return unit_a, unit - unit_a
 
 
+def with_bits(integers: Integers, bits: int) -> Integers:
+    """``integers`` cut towards zero to ``bits`` significant bits."""
+    spare = np.maximum(np.frexp(np.abs(integers).astype(np.float64))[1] - bits, 0)
+    cut: Integers = np.sign(integers) * ((np.abs(integers) >> spare) << spare)
+    return cut
+
+
 def subset_sums(a: Tensor, b: Tensor, chunk: int, segment: int | None = None) -> tuple[int, int]:
-    """max(P, N) over all outputs of A @ B (int64 matrices), within one aligned chunk of k and in total. Chunks begin
-    anew with each ``segment`` of k."""
+    """max(P, N) over all outputs of A @ B (int64 matrices), within any ``chunk`` consecutive k and in total. A chunk
+    lies within one ``segment`` of k.
+
+    Chunks may start at any k, for a kernel that splits K may promote elsewhere than at multiples of a chunk. Of long
+    chunks the first figure is a bound, at most an eighth too large.
+    """
     largest, k = 0, a.shape[1]
     segment = max(1, segment or k)
-    total = total_size = None
+    step = max(1, chunk // CHUNK_STEPS)
+    steps = -(-chunk // step) + (step > 1)  # any chunk lies in so many steps
+    if chunk >= k and segment >= k:
+        step, steps = max(1, k), 1
+    zeros = torch.zeros(a.shape[0], b.shape[1], dtype=torch.float64, device=a.device)
+    total, total_size = zeros, zeros.clone()
     for first in range(0, k, segment):
         last = min(first + segment, k)
-        for start in range(first, last, max(1, chunk)):
-            stop = min(start + chunk, last)
-            left, right = a[:, start:stop].double(), b[start:stop].double()
+        window: deque[tuple[Tensor, Tensor]] = deque()
+        inside, inside_size = zeros.clone(), zeros.clone()
+        for start in range(first, last, step):
+            left, right = a[:, start : min(start + step, last)].double(), b[start : min(start + step, last)].double()
             part, size = left @ right, left.abs() @ right.abs()
-            largest = max(largest, larger_part(part, size))
-            if stop - start == k:  # all in one chunk
-                return largest, largest
-            total = part if total is None else total.add_(part)
-            total_size = size if total_size is None else total_size.add_(size)
-    return largest, 0 if total is None or total_size is None else larger_part(total, total_size)
+            window.append((part, size))
+            inside += part
+            inside_size += size
+            if len(window) > steps:
+                oldest, oldest_size = window.popleft()
+                inside -= oldest
+                inside_size -= oldest_size
+            largest = max(largest, larger_part(inside, inside_size))
+            total = total + part
+            total_size += size
+    return largest, larger_part(total, total_size)
 
 
 def larger_part(total: Tensor, size: Tensor) -> int:

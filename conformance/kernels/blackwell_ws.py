@@ -48,6 +48,7 @@ class BlackwellGemm(PersistentTmaGemm):
     """
 
     core = False
+    zero_sign = "ieee"
     specialised = True
     torch_spaces = ("triton::blackwell_ws_persistent*.exhaustive_configs",)
     usual_variant = Variant(flatten=True)

@@ -20,6 +20,7 @@ class BatchedGemm(PointerGemm):
     """bmm and baddbmm; matrices of a batch may lie apart, interleaved or on each other."""
 
     core = False
+    zero_sign = "ieee"
 
     def timed(self, dtype: str) -> Gemm:
         """See :class:`Kernel`: 16 smaller square products."""

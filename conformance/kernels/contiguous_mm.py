@@ -25,6 +25,7 @@ class ContiguousGemm(PointerGemm):
     """The pointer kernel behind a copy of a B that is not row-major and contiguous."""
 
     core = False
+    zero_sign = "ieee"
 
     def problem(self, dtype: str, M: int, N: int, K: int, **fields: Any) -> Gemm:
         """See :class:`GemmFamily`: B is column-major, because one that is contiguous already is not for this kernel."""

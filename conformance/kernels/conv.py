@@ -68,7 +68,9 @@ class ConvKernel(ConvFamily):
     def contract(self, plan: Plan, executor: ExecutorName) -> Contract:
         """See :class:`Kernel`: that of the product."""
         kernel, product = _as_product(plan)
-        return kernel.contract(product, executor)
+        contract = kernel.contract(product, executor)
+        signed = contract.zero_sign != "any"
+        return dataclasses.replace(contract, zero_sign=self.declared_zero_sign) if signed else contract
 
     def order(self, plan: Plan) -> SumOrder | None:
         """See :class:`Kernel`: that of the product."""
@@ -83,6 +85,8 @@ class ConvKernel(ConvFamily):
 
 class PointerConv(ConvKernel):
     """The implicit product: rows are output positions, columns output channels, k runs over taps and channels."""
+
+    zero_sign = "ieee"
 
     def _shape(self, plan: Plan) -> Reason | None:
         problem = plan.problem
@@ -146,6 +150,7 @@ class ProductConv(ConvKernel):
     output channel, and the pointer kernel of the product does the work."""
 
     pointwise = True
+    zero_sign = "ieee"
 
     def _shape(self, plan: Plan) -> Reason | None:
         problem = plan.problem

@@ -32,6 +32,7 @@ class SplitKGemm(PointerGemm):
     number of :func:`~conformance.heuristics.split_k_choice.decompose_k_splits`."""
 
     core = False
+    zero_sign = "ieee"
     family = "split-k"
 
     def example(self, dtype: str, config: Any, shape: str = "ragged") -> Gemm:

@@ -25,6 +25,7 @@ class FusedGemm(PointerGemm):
     """A product with what its problem's :class:`~conformance.problems.Fusion` asks for."""
 
     core = False
+    zero_sign = "ieee"
 
     def _dtype(self, plan: Plan) -> Reason | None:
         problem, target = plan.problem, plan.target

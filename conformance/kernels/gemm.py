@@ -149,7 +149,9 @@ class GemmKernel(GemmFamily):
         problem, target = plan.problem, plan.target
         overflow = "saturate" if problem.output_dtype in FP8 else "ieee"
         operand = "tf32" if problem.dtype == "fp32" and problem.precision == "tf32" else "exact"
-        if executor == ExecutorName.INTERPRETER or (problem.dtype == "fp32" and problem.precision == "ieee"):
+        if executor == ExecutorName.INTERPRETER:
+            return Contract(problem.output_dtype, FMA, operand, overflow, zero_sign=self.declared_zero_sign)
+        if problem.dtype == "fp32" and problem.precision == "ieee":
             return Contract(problem.output_dtype, FMA, operand, overflow)
         return Contract(problem.output_dtype, self._accumulator(plan), operand, overflow, target.vendor == "amd")
 
@@ -260,6 +262,7 @@ class PointerGemm(GemmKernel):
 
     shows_matrix_unit = True
     banded_tiles = True
+    zero_sign = "ieee"
 
     def _config(self, plan: Plan) -> Reason | None:
         variant = plan.variant
@@ -308,6 +311,7 @@ class TunedMm(PointerGemm):
     """mm, which is also offered the rows that a learned choice may pick."""
 
     extra_table = "extra_mm"
+    zero_sign = "ieee"
 
 
 KERNELS: tuple[GemmKernel, ...] = (

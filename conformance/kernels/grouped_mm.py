@@ -28,6 +28,7 @@ class GroupedMm(GroupedFamily):
 
     persistent = True
     table = "bmm"
+    zero_sign = "ieee"
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -82,7 +83,9 @@ class GroupedMm(GroupedFamily):
 
     def contract(self, plan: Plan, executor: ExecutorName) -> Contract:
         """See :class:`Kernel`: that of one group's product."""
-        return self._single.contract(_single(plan), executor)
+        contract = self._single.contract(_single(plan), executor)
+        signed = contract.zero_sign != "any"
+        return dataclasses.replace(contract, zero_sign=self.declared_zero_sign) if signed else contract
 
     def order(self, plan: Plan) -> SumOrder | None:
         """See :class:`Kernel`: that of one group's product."""

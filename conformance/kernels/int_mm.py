@@ -69,6 +69,7 @@ class MixedGemm(ConvertingGemm):
     """A of a floating-point dtype, B of int8 or uint8, of which every value is exact in A's dtype."""
 
     sum_dtype = tl.float32
+    zero_sign = "ieee"
 
     def __init__(self, name: str, operation: str, table: str, dtypes: tuple[str, ...]) -> None:
         super().__init__(name, operation, table, dtypes)

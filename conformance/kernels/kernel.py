@@ -205,6 +205,12 @@ class Kernel(abc.ABC):
         Raises NotApplicable if a tensor is not what the plan was made for.
         """
 
+    @property
+    def declared_zero_sign(self) -> str:
+        """``Contract.zero_sign`` in the interpreter: what the kernel's own class says as ``zero_sign``, else "any". No
+        class inherits it, for a subclass may begin its sums otherwise."""
+        return str(vars(type(self)).get("zero_sign", "any"))
+
     @abc.abstractmethod
     def contract(self, plan: Plan, executor: ExecutorName) -> Contract:
         """What the kernel promises of its arithmetic where ``executor`` runs it."""

@@ -21,6 +21,7 @@ class PlusGemm(PointerGemm):
     """The sum of two products of one shape."""
 
     core = False
+    zero_sign = "ieee"
 
     def example(self, dtype: str, config: Any, shape: str = "ragged") -> Gemm:
         """See :class:`Kernel`: K is more than one block, which the kernel needs."""

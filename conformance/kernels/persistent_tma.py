@@ -37,6 +37,7 @@ class PersistentTmaGemm(GemmKernel):
     persistent = True
     descriptors = True
     banded_tiles = True
+    zero_sign = "ieee"
 
     def capabilities(self, plan: Plan) -> tuple[str, ...]:
         """What the plan's target must be able to do, in the order in which it is asked."""

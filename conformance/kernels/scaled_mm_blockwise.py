@@ -22,6 +22,7 @@ class BlockScaledGemm(PointerGemm):
     step's partial sum is promoted."""
 
     core = False
+    zero_sign = "ieee"
     block_scaled = True
 
     def _config(self, plan: Plan) -> Reason | None:

@@ -34,13 +34,17 @@ GELU_SLOPE = 1.13
 GELU_ERROR = 8 * U
 #: A block-wise scaled sum adds a partial sum for each so many k at least.
 SMALLEST_PARTIAL = 16
+#: The fewest products that one step of a known matrix unit adds (Volta's, and Ampere's of tf32: MMA-Sim). A unit may
+#: take so small steps where its contract names larger ones: each step cuts the running sum once more.
+SMALLEST_STEP = 4
 
 
 def growth(accumulator: Accumulator, k: int, *, fused: bool = False) -> float:
     """g such that a sum of ``k`` products errs by at most g * S. ``fused``: an epilogue's operation may be fused in.
 
-    Narrow accumulators (fewer than 23 result bits) count whole chunks, T+4 per chunk because some units split one in
-    two; wide ones count single k, and eight more for ragged chunks, where one term bears the cost of a whole step.
+    Narrow accumulators (fewer than 23 result bits) count whole chunks, wide ones single k, and eight more for ragged
+    chunks, where one term bears the cost of a whole step. Both allow steps of :data:`SMALLEST_STEP` products: a step
+    of t loses (t+1) * 2**-F + 2**-b, which for each product is the more, the smaller t is.
     """
     if k == 0:
         return 0.0
@@ -48,12 +52,12 @@ def growth(accumulator: Accumulator, k: int, *, fused: bool = False) -> float:
         return _compound(2.0 ** -(accumulator.result_bits + 1), k + (4 if fused else 2))
     span = min(accumulator.promote or k, k)
     promotions = math.ceil(k / span)
-    if accumulator.result_bits < 23:
-        per_chunk = math.log1p((accumulator.chunk + 4) * 2.0**-accumulator.alignment_bits)
-        narrow = math.ceil(span / accumulator.chunk) * per_chunk
+    b, t = accumulator.result_bits, min(SMALLEST_STEP, accumulator.chunk)
+    step = (t + 1) * 2.0**-accumulator.alignment_bits + 2.0**-b
+    if b < 23:
+        narrow = math.ceil(span / accumulator.chunk) * math.ceil(accumulator.chunk / t) * math.log1p(step)
         return math.expm1(narrow + (math.ceil(k / accumulator.chunk) + promotions) * math.log1p(U))
-    b, t = accumulator.result_bits, accumulator.chunk
-    c = max(1.0, ((t + 1) * 2.0 ** (b - accumulator.alignment_bits) + 1) / t) * 2.0**-b
+    c = max(2.0**-b, step / t)
     if accumulator.assumed:
         c = max(c, 2.0 ** (1 - b))
     return _compound(c, k + 8 + (promotions if accumulator.promote else 0))
@@ -72,13 +76,29 @@ def error_bound(
     """
     if contract.accumulator.kind == "int":
         return torch.zeros_like(value)
-    tiny = 2.0**-126 if contract.flushes_subnormals else 2.0 ** (-126 - contract.accumulator.result_bits)
-    error = _product_error(problem, contract, magnitude, inputs, tiny)
+    error = _product_error(problem, contract, magnitude, inputs, _tiny(contract))
+    return _with_epilogue(problem, contract, value, inputs, error)
+
+
+def epilogue_bound(problem: Gemm, contract: Contract, value: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
+    """The same where the product is exact, as any accumulator of the contract computes it: the roundings of the
+    epilogue alone. Arguments are those of :func:`error_bound`."""
+    return _with_epilogue(problem, contract, value, inputs, torch.zeros_like(value))
+
+
+def _tiny(contract: Contract) -> float:
+    return 2.0**-126 if contract.flushes_subnormals else 2.0 ** (-126 - contract.accumulator.result_bits)
+
+
+def _with_epilogue(
+    problem: Gemm, contract: Contract, value: Tensor, inputs: Mapping[str, Tensor], error: Tensor
+) -> Tensor:
+    """``error`` of the product, carried through the epilogue, with underflow and the output's subnormals."""
     if problem.fusion is not None:
         error = _fused_error(problem, inputs, error, value.device)
     else:
         error = _epilogue_error(problem, inputs, value, error)
-    error = error + 4 * tiny
+    error = error + 4 * _tiny(contract)
     if contract.flushes_subnormals:
         error = error + FORMATS[contract.out_dtype].smallest_normal
     return error * (1 + 2.0**-20)

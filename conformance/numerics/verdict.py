@@ -69,14 +69,16 @@ class _Interval:
     value: Tensor
     slack: Tensor  # half a unit of the output at the value
     weight: Tensor  # 1 / error; 0 where the value is not finite or past the largest finite output
+    zero: Tensor | None = None  # where the value is exactly zero, and the contract says its sign
 
 
 def judge(problem: Problem, contract: Contract, fill: Fill, out: Tensor, output: str | None = None) -> FillVerdict:
     """Whether ``out`` is what ``fill`` asks for: equal bit by bit, or within the bound.
 
     ``out`` is the problem's ``output`` (the first unless named), of its shape and dtype; strides and device are free.
-    -0 and 0 are equal. Where the contract flushes subnormals, a zero may stand for one. Raises ValueError for an output
-    of the wrong shape or dtype: that is an error of the harness, not of a kernel.
+    -0 and 0 are equal unless the contract says the sign of zero. Where the contract flushes subnormals, a zero may
+    stand for one. Raises ValueError for an output of the wrong shape or dtype: that is an error of the harness, not of
+    a kernel.
     """
     contract, fill = _of_output(problem, contract, fill, output)
     shape = problem.operand(output or problem.output.name).shape
@@ -102,9 +104,9 @@ def _of_output(problem: Problem, contract: Contract, fill: Fill, output: str | N
 
 
 def _wanted(contract: Contract, value: Tensor) -> tuple[Tensor, Tensor]:
-    """The output that an exact fill with this ``value`` asks for, and its bits with 0 for -0."""
+    """The output that an exact fill with this ``value`` asks for, and its bits as :func:`_compared` has them."""
     wanted = round_to(value, contract.out_dtype, overflow=contract.overflow)
-    return wanted, _without_negative_zero(wanted)
+    return wanted, _compared(wanted, contract.zero_sign)
 
 
 def _judge_exact(contract: Contract, fill: Fill, out: Tensor) -> FillVerdict:
@@ -112,13 +114,13 @@ def _judge_exact(contract: Contract, fill: Fill, out: Tensor) -> FillVerdict:
     if key not in fill.cache:
         fill.cache[key] = _wanted(contract, fill.expected.to(out.device))
     wanted, wanted_bits = fill.cache[key]
-    out_bits = _without_negative_zero(out)
+    out_bits = _compared(out, contract.zero_sign)
     if torch.equal(out_bits, wanted_bits):
         return _verdict(contract, fill, out, None)
     bad = out_bits != wanted_bits
     if contract.flushes_subnormals:
         small = wanted.double().abs() < FORMATS[contract.out_dtype].smallest_normal
-        bad &= ~(small & (out_bits == 0))
+        bad &= ~(small & (_compared(out, "any") == 0))
     return _verdict(contract, fill, out, bad, wanted=wanted)
 
 
@@ -148,6 +150,7 @@ class Limits:
     wanted: Tensor | None  # bits
     bounded: Tensor
     interval: _Interval | None
+    zero_sign: str = "any"
 
     @classmethod
     def of(
@@ -179,7 +182,7 @@ class Limits:
                 open_to_nan = move(torch.stack([nowhere if mask is None else mask for mask in masks]).unsqueeze(1))
             limits = _interval(contract, value, error, open_to_nan)
         exact_numbers, bounded_numbers = (move(torch.tensor(side, dtype=torch.int64)) for side in (exact, bounded))
-        return cls(DTYPES[contract.out_dtype], exact_numbers, wanted, bounded_numbers, limits)
+        return cls(DTYPES[contract.out_dtype], exact_numbers, wanted, bounded_numbers, limits, contract.zero_sign)
 
     @property
     def nbytes(self) -> int:
@@ -199,7 +202,7 @@ class Limits:
         if not out.numel():
             return wrong, used
         if self.wanted is not None:
-            differs = _without_negative_zero(out.index_select(0, self.exact).view(self.dtype)) != self.wanted
+            differs = _compared(out.index_select(0, self.exact).view(self.dtype), self.zero_sign) != self.wanted
             wrong.index_copy_(0, self.exact, _rows(differs).any(2))
         if self.interval is not None:
             values = out.index_select(0, self.bounded).view(self.dtype)
@@ -219,6 +222,8 @@ def _allowed(limits: _Interval, out: Tensor) -> Tensor:
     good = (values >= limits.low) & (values <= limits.high)
     if limits.nan is not None:
         good |= limits.nan & values.isnan()
+    if limits.zero is not None:
+        good &= ~limits.zero | (values.signbit() == limits.value.signbit())
     return good
 
 
@@ -260,18 +265,22 @@ def _interval(contract: Contract, value: Tensor, error: Tensor, or_nan: Tensor |
     low = torch.where(value.isnan(), math.inf, low)  # nothing but NaN
     within = finite & (value.abs() <= form.largest)
     weight = torch.where(within, 1 / error, 0.0)
+    zero = None if contract.zero_sign == "any" else (value == 0) & (error == 0)
     value = torch.where(within, value, 0.0)
     # the power of two from its exponent's bits: no device rounds it
     exponent = ((bits(value) >> 52) & 0x7FF).clamp_(min=form.emin + 1023).masked_fill_(value == 0, 1022)
     slack = exponent.bitwise_left_shift_(52).view(torch.float64) * 2.0**-form.significand
     nan = low_nan | high_nan
-    return _Interval(low, high, nan if or_nan is None else nan | or_nan, value, slack, weight)
+    return _Interval(low, high, nan if or_nan is None else nan | or_nan, value, slack, weight, zero)
 
 
-def _without_negative_zero(t: Tensor) -> Tensor:
+def _compared(t: Tensor, zero_sign: str) -> Tensor:
+    """The bits of ``t``, with 0 for -0 if its sign may be "any"."""
     if not t.dtype.is_floating_point:
         return t
     pattern = bits(t)
+    if zero_sign != "any":
+        return pattern
     return torch.where(pattern == torch.iinfo(pattern.dtype).min, 0, pattern)
 
 

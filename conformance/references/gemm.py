@@ -78,7 +78,7 @@ def magnitude(problem: Gemm, inputs: Mapping[str, Tensor], *, device: Device = N
 def _multiplied(problem: Gemm, a: Tensor, b: Tensor) -> Tensor:
     if not problem.has_product:
         return torch.zeros(problem.output.shape, dtype=torch.float64, device=a.device)
-    return a @ b
+    return (a @ b).add_(0.0)  # a sum that starts from +0 is never -0
 
 
 def _prologue(problem: Gemm, inputs: Mapping[str, Tensor]) -> Tensor:

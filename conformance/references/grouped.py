@@ -48,7 +48,8 @@ def _split_dim(problem: GroupedGemm, name: str) -> int | None:
 
 
 def _products(problem: GroupedGemm, a: Tensor, b: Tensor) -> list[Tensor]:
-    return [left @ right for left, right in zip(parts(problem, "a", a), parts(problem, "b", b), strict=True)]
+    pairs = zip(parts(problem, "a", a), parts(problem, "b", b), strict=True)
+    return [(left @ right).add_(0.0) for left, right in pairs]  # a sum that starts from +0 is never -0
 
 
 def _operands(problem: GroupedGemm, inputs: Mapping[str, Tensor], device: Device) -> list[Tensor]:

@@ -63,7 +63,7 @@ def test_typical_fills_hold_what_they_promise(problem):
     for fill in every_fill:
         check_promises(problem, fill)
         assert torch.equal(fill.expected.isnan(), reference.value(problem, fill.inputs).isnan())
-        assert fill.error is None or bool((fill.error[fill.expected.isfinite()] > 0).all())
+        assert fill.error is None or bool((fill.error[fill.expected.isfinite() & (fill.expected != 0)] > 0).all())
 
 
 def test_wide_fills_use_their_budget():
@@ -75,7 +75,7 @@ def test_wide_fills_use_their_budget():
 def test_wide_fills_pass_one_chunk_where_the_contract_promotes():
     problem = scaled_mm(300, 520, 1031)
     for fill in fills(problem, contract_of(problem, PROMOTED), names=["wide-A", "wide-B"]):
-        assert fill.meta["max_subset_sum"] < 2**13 < fill.meta["max_subset_sum_total"]
+        assert fill.meta["max_subset_sum"] < 2**14 < fill.meta["max_subset_sum_total"]
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32", "e4m3"])
@@ -100,7 +100,7 @@ def test_density_falls_where_the_room_is_small(problem):
 
 def test_only_what_the_contract_allows():
     uneven = addmm(40, 40, 40, alpha=0.3)
-    assert [fill.name for fill in fills(uneven, contract_of(uneven))] == ["randn", "hot", "special"]
+    assert [fill.name for fill in fills(uneven, contract_of(uneven))] == ["wide-A", "randn", "special"]
     ignored = addmm(40, 40, 40, alpha=2.0, beta=0.0)
     assert len(fills(ignored, contract_of(ignored))) == 6
     tensor = mm(40, 40, 40)
@@ -242,19 +242,20 @@ def test_budget_check_trips(monkeypatch):
 def test_budget_is_that_of_a_chunk():
     problem = scaled_mm(40, 48, 256)
     contract = contract_of(problem, PROMOTED)
-    integer_budget.check_budget(problem, contract, "planted", 8191, 16000)
-    with pytest.raises(FillError, match="8192 units in a chunk of 128 k"):
-        integer_budget.check_budget(problem, contract, "planted", 8192, 16000)
+    integer_budget.check_budget(problem, contract, "planted", 16383, 32000)
+    with pytest.raises(FillError, match="16384 units in a chunk of 128 k"):
+        integer_budget.check_budget(problem, contract, "planted", 16384, 32000)
     with pytest.raises(FillError, match="in all"):
-        integer_budget.check_budget(problem, contract, "planted", 8191, 2**24)
+        integer_budget.check_budget(problem, contract, "planted", 16383, 2**24)
 
 
 def test_subset_sums_by_hand():
     a = torch.tensor([[3, -2, 5, 1]])
     b = torch.tensor([[2], [4], [-1], [7]])
-    # products 6, -8, -5, 7: P = 13, N = 13; in chunks of two: (6, 8) and (7, 5)
+    # products 6, -8, -5, 7: P = 13, N = 13; in any two neighbours: (6, 8), (0, 13) and (7, 5)
     assert integer_budget.subset_sums(a, b, 4) == (13, 13)
-    assert integer_budget.subset_sums(a, b, 2) == (8, 13)
+    assert integer_budget.subset_sums(a, b, 2) == (13, 13)
+    assert integer_budget.subset_sums(a, b, 1) == (8, 13)
 
 
 def test_freivalds_check_trips(monkeypatch):

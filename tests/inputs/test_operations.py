@@ -66,7 +66,7 @@ TYPICAL = {
     baddbmm(40, 24, 70, "bf16"): ALL,
     baddbmm(40, 24, 70, bias=Bias("bmn"), batch=9): ALL,
     baddbmm(40, 24, 70, alpha=0.0): ("transparent", "randn"),
-    baddbmm(40, 24, 70, beta=0.3): ("randn", "hot", "special"),
+    baddbmm(40, 24, 70, beta=0.3): ("wide-A", "randn", "special"),
     int_mm(40, 56, 1200): ("transparent", "wide-A"),
     int_mm(40, 56, 3): ("transparent", "wide-A"),
     **{
@@ -81,7 +81,7 @@ TYPICAL = {
     fused(): ALL,
     fused("bias", "relu", dtype="bf16"): ALL,
     fused("bias", "relu", "residual", "dropout", dtype="bf16"): ALL,
-    fused("bias", "gelu"): ("randn", "hot"),
+    fused("bias", "gelu"): ("wide-A", "randn"),
     fused(prologue="gather"): ALL,
     fused("residual", prologue="cast", stored="fp32"): ALL[:-1],
     fused(prologue="cast", stored="bf16", dtype="fp32", precision="tf32"): ALL[:-1],
@@ -196,13 +196,13 @@ def test_integer_sums_pass_16_and_24_bits():
     assert bool((wide.expected.abs() > 2**15).all())
     large = wide.expected.abs() > 2**24
     assert large.double().mean() > 0.25
-    assert bool((wide.expected[large] % 2 != 0).any()), "an odd sum past 2**24 is none of fp32"
+    assert bool((wide.expected % 2 != 0).all()), "an odd sum past 2**24 is none of fp32"
     assert bool((wide.expected > 0).any())
     assert bool((wide.expected < 0).any())
 
 
 def test_a_full_sum_of_integers_that_int32_does_not_hold_is_refused():
-    problem = int_mm(2, 2, 140000)
+    problem = int_mm(2, 2, 150000)
     with pytest.raises(FillError, match="the accumulator keeps only sums below 2147483648"):
         fills(problem, contract_of(problem), names=["wide-A"])
 
@@ -225,7 +225,7 @@ def test_scales_of_blocks_differ_from_their_neighbours(scaling):
         scale_a, scale_b = fill.inputs["scale_a"], fill.inputs["scale_b"].T  # lines x k-blocks
         for scale, kind in zip((scale_a, scale_b), scaling.split("/"), strict=True):
             if fill.name == "wide-scales":
-                assert len(torch.unique(scale)) == scale.numel() or len(torch.unique(scale)) > 24
+                assert len(torch.unique(scale)) > min(24, 0.7 * scale.numel())
             elif kind == "128x128":
                 assert bool((scale[1:] != scale[:-1]).all())
                 assert bool((scale[:, 1:] != scale[:, :-1]).all())
@@ -247,7 +247,7 @@ def test_pairs_lie_within_one_scale():
 
 def test_chunks_begin_anew_with_each_segment():
     a, b = torch.tensor([[3, 2, 5, 1]]), torch.ones(4, 1, dtype=torch.int64)
-    assert integer_budget.subset_sums(a, b, 2, 3) == (5, 11)
+    assert integer_budget.subset_sums(a, b, 2, 3) == (7, 11)
     assert integer_budget.subset_sums(a, b, 4, 3) == (10, 11)
 
 

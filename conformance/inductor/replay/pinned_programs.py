@@ -133,8 +133,8 @@ class PinnedKernel:
     def contract(self, plan: Plan, executor: ExecutorName) -> Contract:
         """The contract of the catalogue's kernel for the same operation: the matrix unit is the same. Where fp8 partial
         sums are promoted, Inductor does so once per block of k. By scales of blocks it multiplies the operands, in
-        fp32, and their product is one of tf32."""
-        base = _catalogued(plan).contract(plan, executor)
+        fp32, and their product is one of tf32. What becomes of the sign of zero, Inductor does not say."""
+        base = replace(_catalogued(plan).contract(plan, executor), zero_sign="any")
         if getattr(plan.problem, "scaling", None) in BLOCK_SCALINGS and base.accumulator.kind == "tensor-core":
             unit = plan.target.matrix_unit
             accumulator = Accumulator(
