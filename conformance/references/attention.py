@@ -152,7 +152,11 @@ def scores(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device =
 def forward(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device = None) -> ForwardValues:
     """Output and logarithm of the denominator. Weights are summed before the division, so that rows of equal scores
     and integer values are exact but for the division. Raises as :func:`scores` does."""
-    scored = scores(problem, inputs, device=device)
+    return softmax(scores(problem, inputs, device=device))
+
+
+def softmax(scored: Scores) -> ForwardValues:
+    """What follows from these scores, whatever they are."""
     hidden = torch.where(scored.visible, scored.score, -math.inf)
     top = hidden.amax(-1)
     top = torch.where(top.isfinite(), top, 0.0)
@@ -170,7 +174,13 @@ def backward(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device
     grad_scores = P * (grad_out v^T - rowsum(out * grad_out)), grad_q = scale * grad_scaled k, grad_k = scale *
     grad_scaled^T q. Raises as :func:`scores` does.
     """
-    scored = scores(problem, inputs, device=device)
+    return gradients(problem, inputs, scores(problem, inputs, device=device), device=device)
+
+
+def gradients(
+    problem: Attention, inputs: Mapping[str, Tensor], scored: Scores, *, device: Device = None
+) -> BackwardValues:
+    """:func:`backward` from these scores, whatever they are."""
     out, lse, grad_out = (inputs[name].to(device or "cpu").double() for name in ("out", "lse", "grad_out"))
     seen = scored.visible & lse.isfinite().unsqueeze(-1)
     shift = torch.where(lse.isfinite(), lse, 0.0).unsqueeze(-1)
