@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from conformance.execution.explained_failures import explain
 from conformance.execution.fill_groups import (
     FillGroup,
     Judgement,
@@ -33,13 +34,13 @@ from conformance.inputs.guarded_memory import GuardedTensor, stored_values
 from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import workspaces_from
 from conformance.numerics.contract import Contract
+from conformance.numerics.diagnosis.alterations import Seen
 from conformance.numerics.diagnosis.bit_orders import explain_bits
-from conformance.numerics.diagnosis.diagnose import diagnose
 from conformance.numerics.rounding import bits
 from conformance.numerics.tiles import wrong_tiles
 from conformance.numerics.unit_verdict import UnitModel, with_bits, with_count
 from conformance.numerics.verdict import FillVerdict, judge, right
-from conformance.problems import DTYPES, Gemm, Operand, Problem
+from conformance.problems import DTYPES, Operand, Problem
 from conformance.records import Check, CheckKind, ExecutorName, Verdict
 
 #: Each fill runs once per pattern, which chooses the operands' poison and the outputs' sentinel.
@@ -52,6 +53,9 @@ UNLESS_DECLARED = (
     "a kernel that rounds sums in an order that nothing fixes, as unordered fp32 atomics do, must say "
     "deterministic=False in its contract"
 )
+
+#: Bytes of a fill that is right up to which it is evidence about one that is wrong.
+KEPT_BYTES = 16 << 20
 
 #: What makes the launch over tensors by name, for the executor.
 Launcher = Callable[[Mapping[str, Tensor]], Any]
@@ -88,6 +92,8 @@ class Trial:
     compiled: object = None
     at_edges: str = ""
     model: UnitModel | None = None
+    seen: list[Seen] = field(default_factory=list, repr=False)  # while it runs: what a diagnosis may rest on
+    disturbed: list[str] = field(default_factory=list, repr=False)
 
     @functools.cached_property
     def digests(self) -> dict[str, str]:
@@ -202,6 +208,10 @@ def trial(
         text = f"operands and surroundings untouched in {len(chosen) * len(PATTERNS)} runs"
         result.verdicts.append(Verdict(str(Check(CheckKind.MEMORY)), True, text))
     result.verdicts.append(_grid_verdict(result, names))
+    failed = [verdict.check for verdict in result.verdicts if not verdict.passed]
+    # what the tensor core's bits say counts where nothing else explains the failure
+    result.diagnosis = explain(plan, contract, result.seen, result.disturbed, result.grid, failed) or result.diagnosis
+    result.seen.clear()
     return result
 
 
@@ -218,6 +228,7 @@ def _try_alone(result: Trial, launcher: Launcher, fill: Fill, executor: Executor
         result.saw(ran)
         if disturbed:
             result.verdicts.append(_disturbed_verdict(fill, pattern, disturbed))
+            result.disturbed += disturbed
         outputs.append(dense)
     _judge_fill(result, fill, outputs)
 
@@ -247,14 +258,17 @@ def _try_together(result: Trial, launcher: Launcher, group: FillGroup, executor:
         if seen.right:
             result.verdicts += right
             result.outputs[fill.name] = seen.output
+            if len(problem.outputs) == 1:
+                _keep(result, fill, {problem.output.name: seen.output}, passed=True)
         if seen.right and not compare:
             continue
-        again = dataclasses.replace(result, verdicts=[], outputs={})
+        again = dataclasses.replace(result, verdicts=[], outputs={}, seen=[])
         _judge_in_batch(again, fill, batch, number)
         if not seen.right:
             result.verdicts += again.verdicts
+            result.seen += again.seen
             result.outputs |= again.outputs
-            result.diagnosis = again.diagnosis
+            result.diagnosis = result.diagnosis or again.diagnosis
         if compare:
             _check_agreement(again, fill, seen, right)
 
@@ -312,6 +326,7 @@ def _judge_in_batch(result: Trial, fill: Fill, batch: GuardedBatch, number: int)
         disturbed = [str(violation) for violation in batch.violations(number, pattern)]
         if disturbed:
             result.verdicts.append(_disturbed_verdict(fill, pattern, disturbed))
+            result.disturbed += disturbed
     outputs = {output.name: batch.outputs(output.name)[number].cpu() for output in result.plan.problem.outputs}
     dtypes = {output.name: DTYPES[output.dtype] for output in result.plan.problem.outputs}
     runs = [{name: out[pattern].view(dtypes[name]) for name, out in outputs.items()} for pattern in PATTERNS]
@@ -350,11 +365,20 @@ def _judge_fill(result: Trial, fill: Fill, runs: list[dict[str, Tensor]]) -> Non
     """Every output of every run of one fill; those of the first output keep the fill's plain name."""
     problem = result.plan.problem
     result.outputs[fill.name] = runs[0][problem.output.name]
+    failed: list[int] = []
     for output in problem.outputs:
-        _judge_output(result, fill, output, [run[output.name] for run in runs])
+        failed += _judge_output(result, fill, output, [run[output.name] for run in runs])
+    _keep(result, fill, runs[min(failed, default=0)], passed=not failed)
 
 
-def _judge_output(result: Trial, fill: Fill, output: Operand, outputs: list[Tensor]) -> None:
+def _keep(result: Trial, fill: Fill, outputs: dict[str, Tensor], *, passed: bool) -> None:
+    """Keeps what ``fill`` gave until the trial is explained. A right one is evidence too, but not at any price."""
+    if not passed or fill.nbytes <= KEPT_BYTES:
+        result.seen.append(Seen(fill, outputs))
+
+
+def _judge_output(result: Trial, fill: Fill, output: Operand, outputs: list[Tensor]) -> list[int]:
+    """Judges ``output`` of every run; returns the numbers of those that are wrong."""
     problem, contract = result.plan.problem, result.contract
     verdicts = [judge(problem, contract, fill, out, output.name) for out in outputs]
     if result.model is not None and output == problem.output:
@@ -376,13 +400,9 @@ def _judge_output(result: Trial, fill: Fill, output: Operand, outputs: list[Tens
         )
         result.verdicts.append(Verdict(str(Check(CheckKind.REPEAT, _name(problem, fill, output))), False, text))
     config = result.plan.config
-    if not worst.passed and not result.diagnosis and isinstance(problem, Gemm) and isinstance(config, Config):
-        failed = outputs[verdicts.index(worst)]
-        blocks = (config.block_m, config.block_n, config.block_k)
-        if worst.bits_only and result.model is not None:
-            result.diagnosis = explain_bits(result.model, fill, failed, config.block_k)
-        else:
-            result.diagnosis = diagnose(problem, contract, fill, failed, block=blocks).text
+    if worst.bits_only and result.model is not None and isinstance(config, Config) and not result.diagnosis:
+        result.diagnosis = explain_bits(result.model, fill, outputs[verdicts.index(worst)], config.block_k)
+    return [number for number, verdict in enumerate(verdicts) if not verdict.passed]
 
 
 def _numerics_verdict(problem: Problem, fill: Fill, output: Operand, verdict: FillVerdict, **more: Any) -> Verdict:

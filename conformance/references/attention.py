@@ -174,7 +174,13 @@ def backward(problem: Attention, inputs: Mapping[str, Tensor], *, device: Device
     grad_scores = P * (grad_out v^T - rowsum(out * grad_out)), grad_q = scale * grad_scaled k, grad_k = scale *
     grad_scaled^T q. Raises as :func:`scores` does.
     """
-    scored = scores(problem, inputs, device=device)
+    return gradients(problem, inputs, scores(problem, inputs, device=device), device=device)
+
+
+def gradients(
+    problem: Attention, inputs: Mapping[str, Tensor], scored: Scores, *, device: Device = None
+) -> BackwardValues:
+    """:func:`backward` from these scores, whatever they are."""
     out, lse, grad_out = (inputs[name].to(device or "cpu").double() for name in ("out", "lse", "grad_out"))
     seen = scored.visible & lse.isfinite().unsqueeze(-1)
     shift = torch.where(lse.isfinite(), lse, 0.0).unsqueeze(-1)

@@ -355,7 +355,7 @@ def test_large_outputs_are_diagnosed_in_bounded_time(noise):
     started = time.process_time()
     result = diagnosis_of(case, fill, rounded(case, value), (64, 64, 32))
     # of this process: the machine may be busy with other tests
-    assert time.process_time() - started < 2 * diagnosis.SECONDS
+    assert time.process_time() - started < 20
     assert [cause.split(" (")[0] for cause in result.causes] == ([] if noise else ["k-block 31 of 32"])
 
 

@@ -1,34 +1,42 @@
 """Where an output is wrong, and why, as far as the data prove it.
 
-On an exact fill every hypothesis predicts the output bit for bit. A cause is named only if its prediction equals every
-element of a tile, the right ones included. Nothing here decides whether a kernel passes.
+A cause is named only if it predicts every element: all of a tile where the fault may be that tile's own, else all of
+every output that was judged, the right ones included. Nothing here decides whether a kernel passes.
 """
 
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import TypeGuard
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from conformance.numerics.contract import Contract
-from conformance.numerics.diagnosis import hypotheses, inferred_faults
-from conformance.numerics.diagnosis.fault_model import FaultModel, Hypothesis
+from conformance.numerics.diagnosis import altered_attention, altered_convolutions, altered_groups, altered_products
+from conformance.numerics.diagnosis.alterations import Alteration, Evidence, Seen, explaining
+from conformance.numerics.diagnosis.products import Product, Tiling, products_of
+from conformance.numerics.diagnosis.tile_search import (
+    ENOUGH,
+    Cause,
+    Search,
+    agreed,
+    either,
+    search_product,
+    tile_counts,
+)
+from conformance.numerics.diagnosis.work import Work
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, bits, round_to
-from conformance.problems import BLOCK_SCALINGS, DTYPES, Gemm, Problem
+from conformance.problems import BLOCK_SCALINGS, DTYPES, Attention, Conv, Gemm, GroupedGemm, Problem
 
 #: Bytes of an output that nobody has written; those of ``conformance.inputs.guarded_memory``.
 SENTINEL = (0xFE, 0x7D)
-#: With fewer wrong elements than this almost any hypothesis may fit by chance: they are listed instead.
-ENOUGH = 8
-#: Tiles whose cause is searched for, and seconds spent on it.
-ANALYSED_TILES = 6
-SECONDS = 2.0
+#: Products of a batch or of groups whose causes are searched for.
+ANALYSED_PRODUCTS = 4
+#: More alternatives than this name nothing.
+ALTERNATIVES = 3
 #: Largest heat map, in tiles.
 MAP_ROWS, MAP_COLUMNS = 24, 64
 
@@ -46,33 +54,48 @@ class Diagnosis:
 
 
 def diagnose(
-    problem: Problem, contract: Contract, fill: Fill, out: Tensor, *, block: tuple[int, int, int]
+    problem: Problem,
+    contract: Contract,
+    fill: Fill,
+    out: Tensor,
+    *,
+    block: tuple[int, int, int],
+    output: str | None = None,
+    seen: Sequence[Seen] = (),
+    splits: int | None = None,
 ) -> Diagnosis:
     """Where ``out`` is wrong, and why as far as that is proven.
 
-    ``out`` is the first output under ``fill``: of the output's dtype, dense, on the CPU. ``block`` is (BLOCK_M,
-    BLOCK_N, BLOCK_K). Causes are searched for in mm, addmm and scaled mm with scales per tensor or row; for other
-    operations the text says which elements are wrong. Never raises: an error of the diagnosis itself becomes its text.
+    ``out`` is the ``output`` (the first unless named) under ``fill``: of its dtype, dense, on the CPU. ``block`` is
+    (BLOCK_M, BLOCK_N, BLOCK_K), and ``splits`` says into how many parts K or the keys are split. ``seen``: what other
+    fills gave, right or wrong; a cause must explain them too. Never raises: an error of the diagnosis itself becomes
+    its text.
     """
-    label = f"{fill.method}/{fill.name} seed {fill.seed}"
+    name = output or problem.output.name
+    part = fill.of(name)
+    label = f"{part.method}/{fill.name} seed {fill.seed}"
     try:
         if out.numel() == 0:
             return Diagnosis((), f"{label}: the output is empty", None, None)
-        if not _can_explain(problem):
-            name = next(name for name, dtype in DTYPES.items() if dtype == out.dtype)
-            contract = replace(contract, out_dtype=name)
-        difference = _difference(contract, fill, out)
+        dtype = next(known for known, form in DTYPES.items() if form == out.dtype)
+        difference = _difference(replace(contract, out_dtype=dtype), part, out)
         if not bool(difference.bad.any()):
             return Diagnosis((), f"{label}: every element is right", None, None)
-        if _can_explain(problem):
-            return _diagnose(problem, contract, fill, out, block, difference)
-        return _describe(contract, fill, out, block, difference)
+        unwritten = difference.bad & _sentinel(out) & ~_saturated(dtype, out, difference.expected)
+        rest = difference.bad & ~unwritten
+        search = Search()
+        if int(rest.sum()) >= ENOUGH:
+            case = _Case(problem, contract, Tiling(block, splits), name)
+            search = case.search(fill, out, difference.bad, unwritten, seen)
+        write = _diagnosis if _is_plain(problem) else _describe
+        return write(replace(contract, out_dtype=dtype), part, out, block, difference, unwritten, search)
     except Exception as error:
         what = f"the diagnosis itself failed: {type(error).__name__}: {error}"
         return Diagnosis((), f"FAIL {label} | {what}", None, None)
 
 
-def _can_explain(problem: Problem) -> TypeGuard[Gemm]:
+def _is_plain(problem: Problem) -> bool:
+    """Whether the tiles of its one product are worth a map."""
     return (
         isinstance(problem, Gemm)
         and problem.op in ("mm", "addmm", "scaled_mm")
@@ -80,8 +103,126 @@ def _can_explain(problem: Problem) -> TypeGuard[Gemm]:
     )
 
 
+@dataclass(frozen=True)
+class _Case:
+    """What the search for causes of one output knows."""
+
+    problem: Problem
+    contract: Contract
+    tiling: Tiling
+    output: str
+
+    def search(self, fill: Fill, out: Tensor, bad: Tensor, unwritten: Tensor, seen: Sequence[Seen]) -> Search:
+        """Causes that concern tiles, and causes that concern the problem; the likelier ones come first, and the others
+        only if those are none."""
+        own = [Seen(fill, {self.output: out})] if all(entry.fill is not fill for entry in seen) else []
+        everything = [*own, *seen]
+        work = Work()
+        ways = (self._about_tiles, self._about_problem) if _is_plain(self.problem) else (
+            self._about_problem, self._about_tiles)  # fmt: skip
+        result = Search()
+        for way in ways:
+            search = way(fill, out, bad, unwritten, everything, work)
+            result.possible = result.possible or search.possible
+            result.causes = search.causes
+            if result.causes:
+                break
+        result.ended = work.ended
+        return result
+
+    def _about_problem(
+        self, fill: Fill, out: Tensor, bad: Tensor, unwritten: Tensor, seen: Sequence[Seen], work: Work
+    ) -> Search:
+        if bool(unwritten.any()):
+            return Search()
+        exact = not isinstance(self.problem, Attention)
+        method = fill.method if exact else None
+        evidence = list(self._evidence(seen, method))
+        if method == "special" or not evidence:
+            return Search()
+        names = explaining(self._alterations(exact and method == "exact"), self.problem, self.contract, evidence, work)
+        if len(names) > ALTERNATIVES:
+            return Search(possible=either(names, "; "))
+        return Search([Cause(tuple(names))] if names else [])
+
+    def _evidence(self, seen: Sequence[Seen], method: str | None) -> Iterator[Evidence]:
+        """What was seen under the fills that are judged by ``method``; None: by any."""
+        for entry in seen:
+            for name, out in entry.outputs.items():
+                part = entry.fill.of(name)
+                if method in (None, part.method):
+                    dtype = self.problem.operand(name).dtype
+                    bad = _difference(replace(self.contract, out_dtype=dtype), part, out).bad
+                    yield Evidence(entry.fill, name, dtype, out, bad)
+
+    def _alterations(self, exact: bool) -> Iterator[Alteration]:
+        problem = self.problem
+        if isinstance(problem, Gemm):
+            yield from altered_products.alterations(problem, self.contract, self.tiling, exact)
+        elif isinstance(problem, Conv):
+            yield from altered_convolutions.alterations(problem, self.contract, self.tiling, exact)
+        elif isinstance(problem, GroupedGemm) and exact:
+            yield from altered_groups.alterations(problem)
+        elif isinstance(problem, Attention):
+            yield from altered_attention.alterations(problem, self.contract, self.tiling)
+
+    def _about_tiles(
+        self, fill: Fill, out: Tensor, bad: Tensor, unwritten: Tensor, seen: Sequence[Seen], work: Work
+    ) -> Search:
+        """Causes that are found in the tiles of each product, and confirmed by another exact fill that fails."""
+        if fill.method != "exact" or self.output != self.problem.output.name:
+            return Search()
+        first = self._in_products(fill, out, bad, unwritten, work)
+        for entry in seen:
+            if not first.causes or entry.fill is fill or entry.fill.method != "exact":
+                continue
+            other = entry.outputs[self.output]
+            wrong = _difference(self.contract, entry.fill, other).bad
+            missing = wrong & _sentinel(other)
+            if int((wrong & ~missing).sum()) < ENOUGH:
+                continue
+            second = self._in_products(entry.fill, other, wrong, missing, work)
+            if work.ended:
+                break
+            first.causes = agreed(first.causes, second.causes)
+        return first
+
+    def _in_products(self, fill: Fill, out: Tensor, bad: Tensor, unwritten: Tensor, work: Work) -> Search:
+        products = list(products_of(self.problem, fill, out, bad, self.tiling))
+        missing = {product.name: product for product in products_of(self.problem, fill, out, unwritten, self.tiling)}
+        products.sort(key=lambda product: -int(product.bad.sum()))
+        searches: list[tuple[Product, Search]] = []
+        for product in products[:ANALYSED_PRODUCTS]:
+            not_written = missing[product.name].bad if product.name in missing else torch.zeros_like(product.bad)
+            if int((product.bad & ~not_written).sum()) >= ENOUGH:
+                search = search_product(product, self.contract, self.tiling.block, not_written, work)
+                searches.append((product, search))
+        result = Search(possible=next((search.possible for _, search in searches if search.possible), ""))
+        if any(not search.causes for _, search in searches):
+            return result  # what explains some products need not be what happened
+        shared = [cause.names for _, search in searches for cause in search.causes]
+        common = [name for name in shared[0] if all(name in names for names in shared)] if shared else []
+        if common and len(searches) > 1:
+            result.causes = [Cause(tuple(common))]
+        elif len(products) == 1:
+            result.causes = searches[0][1].causes if searches else []
+        else:
+            result.causes = [
+                replace(cause, names=tuple(f"{product.name}: {name}" for name in cause.names))
+                for product, search in searches
+                for cause in search.causes
+            ]
+        return result
+
+
 def _describe(
-    contract: Contract, fill: Fill, out: Tensor, block: tuple[int, int, int], difference: _Difference
+    contract: Contract,
+    fill: Fill,
+    out: Tensor,
+    block: tuple[int, int, int],
+    difference: _Difference,
+    unwritten: Tensor,
+    search: Search,
 ) -> Diagnosis:
     """Which elements of an output of any rank are wrong; the last two dimensions are those of a tile."""
     bad, first = difference.bad, difference.first
@@ -95,18 +236,17 @@ def _describe(
         f"{int(bad.sum())}/{out.numel()} wrong: {', '.join(places)}",
         f"first {list(first)} in tile {tile} got {float(out[first]):.9g} want {difference.wanted}",
     ]
-    causes: tuple[str, ...] = ()
-    unwritten = int((bad & _sentinel(out)).sum())
-    if unwritten:
-        causes = (f"not written: {unwritten} elements",)
-        head.append(f"CAUSE {causes[0]}")
-    notes = []
+    count = int(unwritten.sum())
+    causes = [f"not written: {count} elements"] if count else []
+    causes += [str(cause) for cause in search.causes]
+    head += [f"CAUSE {cause}" for cause in causes]
+    notes = search.notes
     nan = int((bad & out.double().isnan()).sum())
     if nan:
         notes.append(f"OBSERVED {nan} elements are NaN")
     if fill.error is not None:
         notes.append(_telemetry(contract, fill, out, difference.expected))
-    return Diagnosis(causes, "\n".join([" | ".join(head), *notes]), tile, first)
+    return Diagnosis(tuple(causes), "\n".join([" | ".join(head), *notes]), tile, first)
 
 
 def _runs(mask: Tensor) -> str:
@@ -118,30 +258,24 @@ def _runs(mask: Tensor) -> str:
     return ", ".join(runs[:4]) + (", ..." if len(runs) > 4 else "")
 
 
-def _diagnose(
-    problem: Gemm,
+def _diagnosis(
     contract: Contract,
     fill: Fill,
     out: Tensor,
     block: tuple[int, int, int],
     difference: _Difference,
+    unwritten: Tensor,
+    search: Search,
 ) -> Diagnosis:
+    """Which tiles of a matrix are wrong, with a map of them."""
     bad, (row, column) = difference.bad, difference.first
-    unwritten = bad & _sentinel(out) & ~_saturated(contract, out, difference.expected)  # -448 has the sentinel's bits
     tile = row // block[0], column // block[1]
-    grid = _tile_counts(bad, block)
-    causes: list[str] = []
-    if bool(unwritten.any()):
-        causes.append(_unwritten_text(unwritten, block))
-    notes: list[str] = []
-    rest = bad & ~unwritten
-    if fill.method == "exact" and int(rest.sum()) >= ENOUGH:
-        search = _causes(FaultModel(problem, contract, fill, block, out, unwritten), rest)
-        causes += search.causes
-        notes += [f"POSSIBLE, not proven: {search.possible}"] if search.possible and not search.causes else []
-        notes += ["the search for causes stopped at its time limit"] if search.late else []
+    grid = tile_counts(bad, block)
+    causes = [_unwritten_text(unwritten, block)] if bool(unwritten.any()) else []
+    causes += [str(cause) for cause in search.causes]
+    notes = search.notes
     if not causes:
-        notes += _observations(contract, fill, out, difference.expected, rest)
+        notes += _observations(contract, fill, out, difference.expected, bad & ~unwritten)
     if fill.error is not None:
         notes.append(_telemetry(contract, fill, out, difference.expected))
     head = [
@@ -154,7 +288,7 @@ def _diagnose(
     head += [f"CAUSE {cause}" for cause in causes]
     lines = [" | ".join(head), *notes]
     if grid[0].numel() > 1:
-        lines.append(_heat_map(grid, _tile_counts(unwritten, block)[0]))
+        lines.append(_heat_map(grid, tile_counts(unwritten, block)[0]))
     return Diagnosis(tuple(causes), "\n".join(lines), tile, (row, column))
 
 
@@ -197,14 +331,14 @@ def _sentinel(out: Tensor) -> Tensor:
     return held if out.element_size() > 1 or int(held.sum()) >= ENOUGH else torch.zeros_like(held)
 
 
-def _saturated(contract: Contract, out: Tensor, expected: Tensor) -> Tensor:
+def _saturated(dtype: str, out: Tensor, expected: Tensor) -> Tensor:
     """Where the largest finite value stands for a larger result."""
-    largest = FORMATS[contract.out_dtype].largest
+    largest = FORMATS[dtype].largest
     return (out.double().abs() == largest) & (expected.abs() > largest)
 
 
 def _unwritten_text(unwritten: Tensor, block: tuple[int, int, int]) -> str:
-    written = _tile_counts(unwritten, block)
+    written = tile_counts(unwritten, block)
     whole = (written[0] == written[1]).nonzero()
     count = int(unwritten.sum())
     if len(whole) and int(written[1][tuple(whole.T)].sum()) == count:
@@ -212,79 +346,6 @@ def _unwritten_text(unwritten: Tensor, block: tuple[int, int, int]) -> str:
         return f"not written: {len(whole)} whole tiles: {names}" if len(whole) > 1 else f"not written: tile {names}"
     rows, cols = unwritten.any(1).nonzero()[:, 0], unwritten.any(0).nonzero()[:, 0]
     return f"not written: {count} elements, rows {rows[0]}..{rows[-1]} cols {cols[0]}..{cols[-1]}"
-
-
-# The search
-
-
-@dataclass
-class _Search:
-    """Proven ``causes``; a ``possible`` cause that no finite element proves; ``late``: time ran out."""
-
-    causes: list[str] = field(default_factory=list)
-    possible: str = ""
-    late: bool = False
-
-
-def _causes(model: FaultModel, bad: Tensor) -> _Search:
-    """Causes of the wrong elements, those of the most damaged tile first."""
-    deadline = time.monotonic() + SECONDS
-    block = (model.block_m, model.block_n, model.block_k)
-    counts = _tile_counts(bad, block)[0]
-    waiting = [(int(i), int(j)) for i, j in (counts > 0).nonzero()]
-    total, search = len(waiting), _Search()
-    single = list(inferred_faults.about_one_element(model, bad))
-    # poison was read where a result is NaN or infinite: many addresses give that, so it proves none of them
-    proof = _tile_counts(bad & model.output.isfinite(), block)[0]
-    for _ in range(ANALYSED_TILES):
-        if not waiting:
-            break
-        tile = max(waiting, key=lambda t: int(counts[t]))
-        fits = _fitting(model, tile, single, bad, deadline)
-        covered = {h: [t for t in waiting if t == tile or model.agrees(h, *model.tile(*t))] for h in fits}
-        shown = {h: sum(int((counts if h.special else proof)[t]) for t in tiles) for h, tiles in covered.items()}
-        proven = {h: tiles for h, tiles in covered.items() if shown[h] >= ENOUGH}
-        if proven:
-            most = max(len(tiles) for tiles in proven.values())
-            best = [h for h, tiles in proven.items() if len(tiles) == most]
-            share = f" [{most} of {total} wrong tiles]" if most < total else ""
-            search.causes.append(_either(best, ", or ") + share)
-            waiting = [t for t in waiting if t not in proven[best[0]]]
-        elif covered and not search.possible:
-            search.possible = _either(list(covered), "; ")
-        waiting = [t for t in waiting if t != tile]
-        if time.monotonic() > deadline:
-            search.late = True
-            break
-    return search
-
-
-def _either(fits: list[Hypothesis], separator: str) -> str:
-    names = list(dict.fromkeys(hypothesis.cause for hypothesis in fits))
-    return separator.join(names[:3]) + (f"{separator}{len(names) - 3} others" if len(names) > 3 else "")
-
-
-def _fitting(
-    model: FaultModel, tile: tuple[int, int], single: list[Hypothesis], bad: Tensor, deadline: float
-) -> list[Hypothesis]:
-    """The hypotheses that explain every element of ``tile``."""
-    rows, cols = model.tile(*tile)
-    here = bad[rows][:, cols]
-    # a few wrong lines first: most hypotheses fail there, at little cost
-    probe_rows, probe_cols = rows[here.any(1)][:8], cols[here.any(0)][:32]
-
-    def candidates() -> Iterator[Hypothesis]:
-        yield from single
-        yield from hypotheses.about_tile(model, *tile)
-        yield from inferred_faults.about_order(model, rows, cols)
-
-    fits = []
-    for hypothesis in candidates():
-        if model.agrees(hypothesis, probe_rows, probe_cols) and model.agrees(hypothesis, rows, cols):
-            fits.append(hypothesis)
-        if time.monotonic() > deadline:
-            break
-    return fits
 
 
 # What can be said without a cause
@@ -299,10 +360,13 @@ def _observations(contract: Contract, fill: Fill, out: Tensor, expected: Tensor,
     nan = bad & output.isnan()
     if bool(nan.any()):
         rows, cols = nan.any(1).sum(), nan.any(0).sum()
-        poison = ": poison was read from outside an operand, or infinities met" if fill.method == "exact" else ""
+        poison = ": what was read is no element of an operand, or is undefined" if fill.method == "exact" else ""
         notes.append(f"OBSERVED {int(nan.sum())} elements are NaN, in {int(rows)} rows and {int(cols)} columns{poison}")
     wanted = round_to(expected, contract.out_dtype, overflow=contract.overflow)
-    saturated, largest = int((bad & _saturated(contract, out, expected)).sum()), FORMATS[contract.out_dtype].largest
+    saturated, largest = (
+        int((bad & _saturated(contract.out_dtype, out, expected)).sum()),
+        FORMATS[contract.out_dtype].largest,
+    )
     if saturated:
         notes.append(
             f"OBSERVED {saturated} results past {largest:g} became {largest:g}: the kernel saturates, and its contract "
@@ -351,17 +415,6 @@ def _telemetry(contract: Contract, fill: Fill, out: Tensor, expected: Tensor) ->
 
 def _span(name: str, index: int, block: int, extent: int) -> str:
     return f"{name} {index * block}..{min((index + 1) * block, extent) - 1}"
-
-
-def _tile_counts(mask: Tensor, block: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
-    """Per tile: how many elements of ``mask`` are set, and how many elements there are."""
-    counts = []
-    for values in (mask, torch.ones_like(mask)):
-        m, n = values.shape
-        padded = torch.nn.functional.pad(values.double(), (0, -n % block[1], 0, -m % block[0]))
-        shape = (padded.shape[0] // block[0], block[0], padded.shape[1] // block[1], block[1])
-        counts.append(padded.reshape(shape).sum((1, 3)).long())
-    return counts[0], counts[1]
 
 
 def _heat_map(grid: tuple[Tensor, Tensor], unwritten: Tensor) -> str:

@@ -1,4 +1,4 @@
-"""What a diagnosis reasons about: one fill of a problem in fp64, its operands in memory, and hypotheses about both."""
+"""What a diagnosis reasons about: one product in fp64, its operands in memory, and hypotheses about both."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from conformance.numerics.contract import Contract
-from conformance.numerics.fill import Fill
-from conformance.numerics.rounding import round_to
-from conformance.problems import DTYPES, Gemm, Operand, itemsize
+from conformance.numerics.diagnosis.alterations import as_stored
+from conformance.numerics.diagnosis.products import Product
+from conformance.numerics.diagnosis.work import Work
+from conformance.problems import DTYPES, Operand, itemsize
 from conformance.references import gemm
 
 #: Bytes that may lie around operands while a fill runs; those of ``conformance.inputs.guarded_memory``.
@@ -35,32 +36,35 @@ class Hypothesis:
 
 
 class FaultModel:
-    """One fill of a problem in fp64: operands, product and epilogue, each of which a hypothesis may replace; and the
-    output to explain, of which some elements are ``unwritten``."""
+    """One product in fp64: factors and epilogue, each of which a hypothesis may replace; and the output to explain, of
+    which some elements are ``unwritten``. What is computed is taken from ``work``."""
 
     def __init__(
-        self,
-        problem: Gemm,
-        contract: Contract,
-        fill: Fill,
-        block: tuple[int, int, int],
-        output: Tensor,
-        unwritten: Tensor,
+        self, product: Product, contract: Contract, block: tuple[int, int, int], unwritten: Tensor, work: Work
     ) -> None:
-        self.problem, self.contract, self.fill = problem, contract, fill
-        self.output, self.unwritten = output.double(), unwritten
+        problem, fill = product.problem, product.fill
+        self.problem, self.contract, self.fill, self.work = problem, contract, fill, work
+        self.output, self.unwritten = product.output.double(), unwritten
+        self.plain, self.segment = product.plain, product.segment
         self.block_m, self.block_n, self.block_k = block
         self.m, self.n = problem.M, problem.N
-        self.k = problem.K if problem.has_product else 0
-        self.a = fill.inputs["a"].cpu().double()[:, : self.k]
-        self.b = fill.inputs["b"].cpu().double()[: self.k]
-        self.raw = gemm.product(problem, fill.inputs, device="cpu")
+        if problem.has_product:
+            self.a, self.b = gemm.factors(problem, fill.inputs, device="cpu")
+        else:
+            self.a, self.b = torch.zeros(self.m, 0).double(), torch.zeros(0, self.n).double()
+        self.k = self.a.shape[1]
+        self.segments = product.segments if self.k else ()
+        self.raw = self.a @ self.b
         ones = torch.ones((), dtype=torch.float64)
-        self.scale_a = self._input("scale_a", ones).reshape(-1, 1).expand(problem.M, 1)[:, 0]
-        self.scale_b = self._input("scale_b", ones).reshape(1, -1).expand(1, problem.N)[0]
+        self.scaled = problem.scaling in ("tensor", "row")
+        self.scale_a = self._scale("scale_a", ones, (-1, 1)).expand(problem.M, 1)[:, 0]
+        self.scale_b = self._scale("scale_b", ones, (1, -1)).expand(1, problem.N)[0]
         self.bias = self._input("bias", 0 * ones).expand(problem.M, problem.N) if problem.bias is not None else None
         self.alpha = problem.alpha if problem.has_product else 1.0
         self.beta = problem.beta
+
+    def _scale(self, name: str, default: Tensor, shape: tuple[int, int]) -> Tensor:
+        return (self._input(name, default) if self.scaled else default).reshape(shape)
 
     def _input(self, name: str, default: Tensor) -> Tensor:
         return self.fill.inputs[name].cpu().double() if name in self.fill.inputs else default
@@ -80,7 +84,7 @@ class FaultModel:
 
     def round(self, value: Tensor) -> Tensor:
         """``value`` (fp64) in the output dtype, as fp64."""
-        return round_to(value, self.contract.out_dtype, overflow=self.contract.overflow).double()
+        return as_stored(value, self.contract.out_dtype, self.contract.overflow)
 
     def finish(
         self,
@@ -96,17 +100,28 @@ class FaultModel:
     ) -> Tensor:
         """The epilogue of ``raw`` (rows x cols); ``scale_a`` (rows), ``scale_b`` (cols), ``bias`` (rows x cols)."""
         value = raw * (self.alpha if alpha is None else alpha)
-        if self.problem.scaling is not None:
+        if self.scaled:
             value = value * (self.scale_a[rows] if scale_a is None else scale_a)[:, None]
             value = value * (self.scale_b[cols] if scale_b is None else scale_b)[None, :]
         if bias is None and self.problem.reads_bias and self.bias is not None:
             bias = self.bias[rows][:, cols]
         if bias is not None:
-            value = value + (self.beta if beta is None else beta) * bias
-        return value
+            bias = (self.beta if beta is None else beta) * bias
+        if self.problem.fusion is not None:
+            return self._fused(value, rows, cols, bias)
+        return value if bias is None else value + bias
+
+    def _fused(self, value: Tensor, rows: Tensor, cols: Tensor, bias: Tensor | None) -> Tensor:
+        inputs = {name: self._input(name, value)[rows][:, cols] for name in ("residual", "mask")
+                  if name in self.fill.inputs}  # fmt: skip
+        if bias is not None:
+            inputs["bias"] = bias
+        return gemm.fused_steps(self.problem, inputs, value)[-1]
 
     def agrees(self, hypothesis: Hypothesis, rows: Tensor, cols: Tensor) -> bool:
         """Whether the output holds what ``hypothesis`` predicts for these rows and columns, where it is written."""
+        if not self.work.take(len(rows) * len(cols) * max(1, self.k)):
+            return False
         predicted, held = self.round(hypothesis.predict(rows, cols)), self.output[rows][:, cols]
         same = (predicted == held) | (predicted.isnan() & held.isnan()) | self.unwritten[rows][:, cols]
         return bool(same.all())
@@ -140,8 +155,11 @@ class FaultModel:
 
     @functools.cached_property
     def images(self) -> dict[str, list[Image]]:
-        """Each operand as it lies in memory, once per poison; without those that are too large or not read."""
+        """Each operand as it lies in memory, once per poison; without those that are too large or not read, and none of
+        a product whose operands are not the problem's own."""
         images: dict[str, list[Image]] = {}
+        if not self.plain:
+            return images
         for operand in self.problem.operands:
             if operand.span <= IMAGE_LIMIT and operand.numel and (self.k or operand.name not in "ab"):
                 values = self.fill.inputs[operand.name].cpu().double()

@@ -38,17 +38,24 @@ def about_epilogue(model: FaultModel) -> Iterator[Hypothesis]:
     elif problem.K and problem.alpha == 0:
         cause = "the product contributes although alpha is 0 (0 * NaN is NaN)"
         yield Hypothesis(cause, functools.partial(_constant, torch.nan), special=True)
-    if problem.op == "addmm" and model.k:
+    if problem.op == "addmm" and model.k and problem.alpha != 1.0:
         yield changed("alpha is not applied", alpha=lambda r, c: 1.0)
         yield changed("alpha is applied twice", alpha=lambda r, c: model.alpha**2)
         yield changed("alpha and beta are exchanged", alpha=lambda r, c: model.beta, beta=lambda r, c: model.alpha)
-    if problem.scaling is not None:
+    if model.scaled:
         yield changed(
             "no scale is applied", scale_a=lambda r, c: torch.ones(len(r)), scale_b=lambda r, c: torch.ones(len(c))
         )
         yield from _about_scale(model, "scale_a", model.scale_a, model.block_m)
         yield from _about_scale(model, "scale_b", model.scale_b, model.block_n)
-    if problem.scaling == "row":
+    if problem.scaling == "row" and model.k:
+        first_a, first_b = model.scale_a[:1], model.scale_b[:1]
+        yield changed(
+            "the first scale_a and the first scale_b are used for all",
+            scale_a=lambda r, c: first_a.expand(len(r)),
+            scale_b=lambda r, c: first_b.expand(len(c)),
+        )
+    if problem.scaling == "row" and {"scale_a", "scale_b"} <= model.images.keys():
         for a, b in zip(model.images["scale_a"], model.images["scale_b"], strict=True):
             yield changed("scale_a and scale_b are exchanged", scale_a=_along(b, 0), scale_b=_along(a, 1))
     if model.bias is not None:
@@ -100,7 +107,7 @@ def _about_bias(model: FaultModel, bias: Tensor) -> Iterator[Hypothesis]:
         yield changed("beta is applied twice", beta=lambda r, c: model.beta**2)
         yield changed("the bias is scaled by alpha too", beta=lambda r, c: model.alpha * model.beta)
         yield changed("the bias is scaled by alpha instead of beta", beta=lambda r, c: model.alpha)
-    if problem.scaling is not None:
+    if model.scaled:
         a, b = model.scale_a[:, None], model.scale_b[None, :]
         yield changed("the bias is scaled by scale_a and scale_b", bias=lambda r, c: at(r, c) * a[r] * b[:, c])
         yield changed("the bias is scaled by scale_a", bias=lambda r, c: at(r, c) * a[r])
@@ -116,7 +123,7 @@ def _about_bias(model: FaultModel, bias: Tensor) -> Iterator[Hypothesis]:
         yield changed("the bias is indexed within the tile (columns)", bias=lambda r, c: at(r, c % n))
         yield changed("the bias of the first column is used for all", bias=lambda r, c: at(r, 0 * c))
         yield changed("the last element of the bias is read as 0", bias=lambda r, c: at(r, c) * within[:, c])
-    for image in model.images["bias"]:
+    for image in model.images.get("bias", ()):
         yield _bias_turned(model, image, kind)
 
 
@@ -132,21 +139,27 @@ def _bias_turned(model: FaultModel, image: Image, kind: str) -> Hypothesis:
 
 def about_all_k(model: FaultModel) -> Iterator[Hypothesis]:
     """Faults of every step of the K loop alike."""
-    last, count = model.k - 1, model.k_blocks
-
-    def single(r: Tensor, c: Tensor, k: int) -> Tensor:
-        return model.a[r, k][:, None] * model.b[k, c][None, :]
-
-    yield model.from_raw("the last k is dropped", lambda r, c: model.product(r, c) - single(r, c, last))
-    yield model.from_raw("the first k is dropped", lambda r, c: model.product(r, c) - single(r, c, 0))
-    yield model.from_raw("the last k is used twice", lambda r, c: model.product(r, c) + single(r, c, last))
+    count = model.k_blocks
+    ends = {"first": [first for first, last in model.segments if last > first],
+            "last": [last - 1 for first, last in model.segments if last > first]}  # fmt: skip
+    each = f" of every {model.segment}" if len(model.segments) > 1 else ""
+    for which, ks in ends.items():
+        single = functools.partial(_at_k, model, ks)
+        dropped = functools.partial(_difference_of, model.product, single)
+        yield model.from_raw(f"the {which} k{each} is dropped", dropped)
+        for s, k in enumerate(ks if len(ks) > 1 else []):
+            alone = functools.partial(_difference_of, model.product, functools.partial(_at_k, model, [k]))
+            yield model.from_raw(f"the {which} k of {model.segment} {s} is dropped", alone)
+        yield model.from_raw(f"the {which} k{each} is used twice", functools.partial(_sum_of, model.product, single))
     tail = count * model.block_k - model.k
-    if tail:
+    if tail and model.plain:
         yield model.from_raw("the K tail is filled with ones instead of zeros", lambda r, c: model.product(r, c) + tail)
     for off, which in ((1, "next"), (-1, "previous")):
         for name, (of_a, of_b) in {"A": (off, 0), "B": (0, off)}.items():
             shifted = functools.partial(_shifted_blocks, model, of_a, of_b)
             yield model.from_raw(f"{name} of the {which} k-block is used at every k-block", shifted)
+    yield from _about_segments(model)
+    yield from _about_steps(model)
     pairs = torch.arange(model.k) ^ 1
     pairs = torch.where(pairs < model.k, pairs, torch.arange(model.k))
     a = model.a[:, pairs]
@@ -156,6 +169,85 @@ def about_all_k(model: FaultModel) -> Iterator[Hypothesis]:
         yield model.from_raw("every block of B is transposed", functools.partial(_transposed_blocks, model, "B"))
     if model.block_k == model.block_m:
         yield model.from_raw("every block of A is transposed", functools.partial(_transposed_blocks, model, "A"))
+
+
+def _at_k(model: FaultModel, ks: list[int], rows: Tensor, cols: Tensor) -> Tensor:
+    """The terms of the product at these k."""
+    return model.a[rows][:, ks] @ model.b[ks][:, cols]
+
+
+def _about_segments(model: FaultModel) -> Iterator[Hypothesis]:
+    """Taps, parts of K or products of a sum that are left out, used twice, or read from another."""
+    count, name = len(model.segments), model.segment
+    if count < 2:
+        return
+    for s, (first, last) in enumerate(model.segments):
+        inside = range(first, last)
+        for factor, what in ((-1, "is left out"), (1, "is used twice"), (-2, "is subtracted")):
+            again = functools.partial(_and_terms, model, [(factor, inside, inside)])
+            yield model.from_raw(f"{name} {s} of {count} {what}", again)
+        for t, (start, stop) in enumerate(model.segments):
+            if t != s and stop - start == last - first:
+                other = range(start, stop)
+                for letter, pair in (("A", (other, inside)), ("B", (inside, other))):
+                    stale = functools.partial(_and_terms, model, [(-1, inside, inside), (1, *pair)])
+                    yield model.from_raw(f"{letter} of {name} {t} is used for {name} {s}", stale)
+    sizes = {last - first for first, last in model.segments}
+    for off, which in ((1, "next"), (-1, "previous")):
+        if len(sizes) > 1:
+            break
+        pairs = [(range(*model.segments[s]), range(*model.segments[(s + off) % count])) for s in range(count)]
+        for letter, terms in (
+            ("A", [(1, other, own) for own, other in pairs]),
+            ("B", [(1, own, other) for own, other in pairs]),
+        ):
+            moved = functools.partial(_terms, model, terms)
+            yield model.from_raw(f"{letter} of the {which} {name} is used for every {name}", moved)
+
+
+def _about_steps(model: FaultModel) -> Iterator[Hypothesis]:
+    """K loops whose operands advance too little or too far, or not at all."""
+    size = model.block_k
+    if model.k_blocks < 2:
+        return
+    for name, of_a, of_b in (("A and B", True, True), ("A", True, False), ("B", False, True)):
+        for step in (size - 1, size + 1):
+            advanced = functools.partial(_advanced, model, step if of_a else size, step if of_b else size)
+            yield model.from_raw(f"{name} advance by {step} k at each k-block, not by {size}", advanced)
+        kept = functools.partial(_advanced, model, 0 if of_a else size, 0 if of_b else size)
+        yield model.from_raw(f"{name} do not advance: the first k-block is used for every k-block", kept)
+
+
+def _advanced(model: FaultModel, step_a: int, step_b: int, rows: Tensor, cols: Tensor) -> Tensor:
+    """Each segment's loop with operands that advance by these steps; what lies past its end is masked to zero."""
+    total, lanes = torch.zeros(len(rows), len(cols), dtype=torch.float64), torch.arange(model.block_k)
+    a, b = model.a[rows], model.b[:, cols]
+    for first, last in model.segments:
+        for t in range(-(-(last - first) // model.block_k)):
+            own = t * model.block_k + lanes < last - first
+            ks = [first + t * step + lanes for step in (step_a, step_b)]
+            if step_a == step_b:
+                own = ks[0] < last
+            elif bool((torch.stack(ks)[:, own] >= last).any()):
+                return torch.full((len(rows), len(cols)), torch.nan, dtype=torch.float64)
+            left, right = (k.clamp(max=model.k - 1) for k in ks)
+            total += (a[:, left] * own) @ (b[right] * own[:, None])
+    return total
+
+
+Terms = list[tuple[int, range, range]]
+
+
+def _terms(model: FaultModel, terms: Terms, rows: Tensor, cols: Tensor) -> Tensor:
+    """Sum of factor * A[:, k of A] @ B[k of B]."""
+    total = torch.zeros(len(rows), len(cols), dtype=torch.float64)
+    for factor, of_a, of_b in terms:
+        total += factor * (model.a[rows][:, list(of_a)] @ model.b[list(of_b)][:, cols])
+    return total
+
+
+def _and_terms(model: FaultModel, terms: Terms, rows: Tensor, cols: Tensor) -> Tensor:
+    return model.product(rows, cols) + _terms(model, terms, rows, cols)
 
 
 def _shifted_blocks(model: FaultModel, of_a: int, of_b: int, rows: Tensor, cols: Tensor) -> Tensor:
@@ -274,6 +366,10 @@ def _moved(raw: Tensor, shift: tuple[int, int], rows: Tensor, cols: Tensor) -> T
     inside = ((rows >= 0) & (rows < raw.shape[0]))[:, None] & ((cols >= 0) & (cols < raw.shape[1]))[None, :]
     held = raw[rows.clamp(0, raw.shape[0] - 1)][:, cols.clamp(0, raw.shape[1] - 1)]
     return torch.where(inside, held, torch.nan)
+
+
+def _difference_of(first: Predict, second: Predict, rows: Tensor, cols: Tensor) -> Tensor:
+    return first(rows, cols) - second(rows, cols)
 
 
 def _sum_of(first: Predict, second: Predict, rows: Tensor, cols: Tensor) -> Tensor:

@@ -75,7 +75,7 @@ def _lines_like(model: FaultModel, axis: str, line: int, across: Tensor) -> set[
 def about_one_element(model: FaultModel, bad: Tensor) -> Iterator[Hypothesis]:
     """All wrong elements lie in one row (column): one misread element of A (B), of which the residual is a multiple."""
     rows, cols = bad.any(1).nonzero()[:, 0], bad.any(0).nonzero()[:, 0]
-    if not model.k or model.problem.alpha == 0:
+    if not model.k or not model.plain or model.problem.fusion is not None:
         return
     if len(rows) == 1:
         yield from _misread(model, "A", int(rows[0]), cols)

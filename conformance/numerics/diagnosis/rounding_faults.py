@@ -18,6 +18,8 @@ NARROW = ("fp16", "bf16")
 def about_precision(model: FaultModel) -> Iterator[Hypothesis]:
     """Roundings that the contract does not allow, replayed."""
     contract, out = model.contract, FORMATS[model.contract.out_dtype]
+    if out.lowest is not None:
+        return  # sums of integers are not rounded
 
     def changed(cause: str, change: Callable[[Tensor], Tensor], special: bool = False) -> Hypothesis:
         return Hypothesis(cause, lambda rows, cols: change(_value(model, rows, cols)), special)
@@ -27,7 +29,9 @@ def about_precision(model: FaultModel) -> Iterator[Hypothesis]:
     for name in (*NARROW, "e5m2", "e4m3"):
         if name != contract.out_dtype:
             # infinities are what such a fault makes of large values, so they are evidence
-            yield changed(f"the result passes through {name}", functools.partial(_nearest, name=name), special=True)
+            cause = f"the result passes through {name}"
+            yield changed(cause, functools.partial(_nearest, name=name), special=True)
+            yield changed(cause, functools.partial(_saturated, name=name), special=True)
     for width in range(out.significand + 1, min(out.significand + 13, 24)):
         cause = f"the result is rounded to {width} bits before it is rounded to the output"
         yield changed(cause, functools.partial(_to_width, width))
@@ -46,6 +50,10 @@ def _value(model: FaultModel, rows: Tensor, cols: Tensor) -> Tensor:
 
 def _nearest(values: Tensor, name: str) -> Tensor:
     return round_to(values, name).double()
+
+
+def _saturated(values: Tensor, name: str) -> Tensor:
+    return round_to(values, name, overflow="saturate").double()
 
 
 def _cut(values: Tensor, name: str, overflow: str = "ieee") -> Tensor:
@@ -91,8 +99,12 @@ def _about_sums(model: FaultModel, name: str) -> Iterator[Hypothesis]:
         (size, False, "k-block"),
         (size, True, "dot and k-block"),
     ):
+        if (when, size) == ("16 k", 16):
+            continue  # which a k-block is
         cause = f"the accumulator is rounded to {name} after every {when}"
         yield model.from_raw(cause, functools.partial(_narrow_sum, model, name, step, dot))
+    parts = functools.partial(_rounded_parts, model, name)
+    yield model.from_raw(f"the sum of each k-block is rounded to {name} before it is added", parts)
     for t in range(model.k_blocks - 1):
         k = (t + 1) * size
         first, both = (functools.partial(_split_sum, model, name, k, rest) for rest in (False, True))
@@ -107,6 +119,14 @@ def _narrow_sum(model: FaultModel, name: str, step: int, dot: bool, rows: Tensor
     for k in range(0, model.k, step):
         part = a[:, k : k + step] @ b[k : k + step]
         total = _nearest(total + (_nearest(part, name) if dot else part), name)
+    return total
+
+
+def _rounded_parts(model: FaultModel, name: str, rows: Tensor, cols: Tensor) -> Tensor:
+    """The sum, not rounded, of each k-block's product rounded."""
+    total = torch.zeros(len(rows), len(cols), dtype=torch.float64)
+    for t in range(model.k_blocks):
+        total += _nearest(model.part(rows, cols, t, t), name)
     return total
 
 
