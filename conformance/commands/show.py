@@ -51,6 +51,7 @@ def describe(record: CaseRecord, folder: Path) -> str:
     fields += [("problem", record.problem and record.problem.get("id"))]
     fields += [("config", record.config and record.config.get("id")), ("options", _pairs(record.options))]
     fields += [("target", record.target), ("ran", where), ("GPU", record.gpu), ("stack", _pairs(record.stack))]
+    fields += [("unmapped", record.observed.get("unmapped_pages"))]
     fields += [("code", _pairs(record.observed.get("resources"))), ("seconds", _pairs(record.durations))]
     lines = [f"{label + ':':10}{one_line(str(value))}" for label, value in fields if value not in (None, "")]
     for verdict in failed:

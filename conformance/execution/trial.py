@@ -181,7 +181,8 @@ def trial(
 ) -> Trial:
     """The verdicts about ``plan`` on ``executor``.
 
-    Each fill runs twice, with different poison around the operands. The trial judges the numbers of every output, the
+    Each fill runs twice, with different poison around the operands. On a device the second runs of two fills have their
+    operands at the edges of mapped memory in place of poison. The trial judges the numbers of every output, the
     memory around every operand, and whether both runs agree bit by bit. One run is observed; its grid must be the
     plan's. ``names`` restricts the fills, ``seed`` picks their values. On a device several fills run and are judged
     together there, and the CPU judges what may be wrong; with ``compare`` it judges everything again.
