@@ -20,6 +20,8 @@ from conformance.problems import Conv, Gemm, GroupedGemm, Problem
 
 #: Products of a problem above which its bits are not computed: a GPU takes about a second for as many.
 MOST_PRODUCTS = 1 << 35
+#: Elements of its operands and output above which they are not: each takes some 40 bytes of a device that others share.
+MOST_ELEMENTS = 1 << 25
 
 CPU = torch.device("cpu")
 
@@ -69,11 +71,12 @@ def _stays_in_range(problem: Problem, fill: Fill) -> bool:
 
 
 def can_model(problem: Problem, contract: Contract) -> bool:
-    """Whether the bits of ``problem`` follow from an order and a unit: its operation is known, and there are not too
-    many products."""
+    """Whether the bits of ``problem`` follow from an order and a unit: its operation is known, and it is not too large
+    for the model."""
     if contract.flushes_subnormals or not knows(problem) or not problem.output.numel:
         return False
-    return _products(problem) <= MOST_PRODUCTS
+    elements = sum(operand.numel for operand in problem.tensors)
+    return elements <= MOST_ELEMENTS and _products(problem) <= MOST_PRODUCTS
 
 
 def _products(problem: Problem) -> int:

@@ -14,10 +14,10 @@ from conformance.execution.kept import Kept
 from conformance.execution.observation import Ran
 from conformance.execution.trial import trial
 from conformance.heuristics.configs import Config
-from conformance.inputs.fills import applicable_fills
+from conformance.inputs.fills import applicable_fills, fills
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Variant
-from conformance.numerics import measured_units
+from conformance.numerics import measured_units, unit_verdict
 from conformance.numerics.rounding import round_to
 from conformance.numerics.sum_order import SumOrder
 from conformance.numerics.unit_results import operand_name, results
@@ -214,6 +214,28 @@ def test_on_a_unit_that_is_not_proven_other_bits_are_said_and_fail_nothing(monke
     assert wrong.passed
     assert verdict(wrong, "randn").details["other_bits"] > 1000
     assert "have other bits than the model of the tensor core, which is not proven" in verdict(wrong, "randn").text
+
+
+@pytest.mark.parametrize("limit", ["MOST_PRODUCTS", "MOST_ELEMENTS"])
+def test_a_problem_that_is_too_large_has_no_model(monkeypatch, limit):
+    contract = catalogue.get("mm").contract(catalogue.get("mm").plan(MM, CONFIG, HOPPER), "device")
+    assert unit_verdict.can_model(MM, contract)
+    monkeypatch.setattr(unit_verdict, limit, 1000)
+    assert not unit_verdict.can_model(MM, contract)
+
+
+def test_what_may_leave_fp32s_range_or_is_not_finite_has_no_bits():
+    kernel = catalogue.get("mm")
+    plan = kernel.plan(MM, CONFIG, HOPPER)
+    contract = kernel.contract(plan, "device")
+    known = measured_units.known_unit(HOPPER, "wgmma", "fp16")
+    model = unit_verdict.UnitModel(MM, contract, WGMMA, known)
+    (fill,) = fills(MM, contract, 0, ("randn",))
+    assert model.allowed(dataclasses.replace(fill, cache={})) is not None
+    infinite = dataclasses.replace(fill, cache={}, expected=fill.expected / 0)
+    assert model.allowed(infinite) is None
+    large = {name: values.float() * 2.0**60 for name, values in fill.inputs.items()}
+    assert model.allowed(dataclasses.replace(fill, cache={}, inputs=large)) is None
 
 
 def test_the_interpreter_exact_fills_and_kernels_without_an_order_are_not_judged_by_the_model():
