@@ -48,7 +48,8 @@ class Contract:
     second product is rounded, such as the probabilities of attention; None where there is none. ``stores_once``: a
     launch stores at most once to each element of an output; False for a kernel whose tiles overlap. ``hidden_nan``:
     what becomes of NaN or infinity that meets nothing but a zero that stands for no element, such as the padding of a
-    convolution or the weight of a masked pair of attention. "skipped": nothing; "multiplied": NaN; "open": either.
+    convolution or the weight of a masked pair of attention. "skipped": nothing; "multiplied": NaN, which no fill
+    demands of masked pairs, whose blocks may be skipped; "open": either.
     """
 
     out_dtype: str
