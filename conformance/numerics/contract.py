@@ -57,10 +57,10 @@ class Contract:
     equal inputs give equal bits in every run; False for a kernel that rounds sums in an order that nothing fixes, such
     as those of unordered atomics in fp32. Its exact fills, in which no sum is rounded, must still agree bit by bit.
     ``hidden_nan``: what becomes of NaN or infinity that meets nothing but a zero that stands for no element, such as
-    the padding of a convolution or the weight of a masked pair of attention. "skipped": nothing; "multiplied": NaN;
-    "open": either.
-    ``zero_sign``: the sign of an output that is exactly zero: "any", or "ieee", which is that of IEEE 754's rules for
-    sums that start from +0: +0, even where every term is -0, unless a factor of the epilogue is negative.
+    the padding of a convolution or the weight of a masked pair of attention. "skipped": nothing; "multiplied": NaN,
+    which no fill demands of masked pairs, whose blocks may be skipped; "open": either. ``zero_sign``: the sign of
+    an output that is exactly zero: "any", or "ieee", which is that of IEEE 754's rules for sums that start from +0: +0,
+    even where every term is -0, unless a factor of the epilogue is negative.
     """
 
     out_dtype: str

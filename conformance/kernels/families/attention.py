@@ -34,13 +34,14 @@ class AttentionFamily(Kernel):
         return self.products * rows * math.prod(config.tile[:2]) * problem.head_dim  # type: ignore[no-any-return]
 
     def example(self, dtype: str, config: Any, shape: str = "ragged") -> Attention:
-        """See :class:`Kernel`: queries stand for rows, keys for columns and k; a causal mask in two of the classes."""
+        """See :class:`Kernel`: queries stand for rows, keys for columns and k; a causal mask in two of the classes. The
+        last query stands at the last key, and where neither is whole there are more keys than queries."""
         columns = max(config.tile)
         rows = LEAST_TILE if self.few_queries else columns
         queries, keys = {
-            "smaller-than-a-tile": (rows // 2 - 3, columns // 2 - 3),
-            "ragged": (rows + 8, columns + 8),
-            "several-tiles": (2 * rows + 8, 2 * columns + 8),
+            "smaller-than-a-tile": (rows // 2 - 3, columns // 2 - 1),
+            "ragged": (rows + 8, columns + 13),
+            "several-tiles": (2 * rows + 8, 2 * columns + 13),
             "many-k-blocks": (rows - 8, (config.num_stages + 1) * columns + 8),
             WHOLE_TILES: (2 * columns, 2 * columns),
             EVEN: (2 * columns, (config.num_stages + 1) * columns),
@@ -66,7 +67,7 @@ class AttentionFamily(Kernel):
         if draw.large and not self.few_queries:
             lengths += (300, 520)
         keys = (1, 3, 17, 33, 64, 65, 130) + ((300, 520, 1030) if draw.large else ())
-        batch = pick((1, 2))
+        batch = pick((1, 2, 3))
         mask = pick((Mask(), Mask("causal"), Mask("sliding-window", pick((1, 7, 40))), Mask("document")))
         fields: dict[str, Any] = {"precision": pick(("ieee", "tf32"))} if dtype == "fp32" else {}
         return Attention(
