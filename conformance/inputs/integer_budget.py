@@ -69,6 +69,8 @@ LARGEST_ADDEND = 1023
 FURTHER_BITS = 3
 #: Up to how many terms of a chunk a narrow accumulator's sums are measured first.
 FEW_TERMS = 256
+#: Which shares of the room that the likely sums leave are tried, because sizes are whole numbers.
+SHARES_OF_ROOM = (0.97, 0.9, 0.82, 0.74)
 #: In so many steps the sums of a chunk are measured, wherever it starts.
 CHUNK_STEPS = 4
 #: A gelu sees values of at most 2**GELU_EXPONENT: beyond it is the identity, or so close to zero that nothing shows.
@@ -78,7 +80,11 @@ FEWEST_PRODUCTS = 16
 
 
 class BudgetError(FillError):
-    """Some sums of an exact fill could be rounded."""
+    """Some sums of an exact fill could be rounded. ``room``: by which factor its sums would have to change to fit."""
+
+    def __init__(self, message: str, room: float = 0.0) -> None:
+        super().__init__(message)
+        self.room = room
 
 
 @dataclass(frozen=True)
@@ -101,6 +107,11 @@ class IntegerBudget:
     addends: int
     scale_spread: int
     dropout_factor: int
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether chunks have so few bits and terms that likely sums stay far below the limit."""
+        return self.chunk_limit < 2**16 and self.chunk <= FEW_TERMS
 
     @property
     def per_product(self) -> float:
@@ -256,20 +267,24 @@ def _probable_sizes(budget: IntegerBudget, largest: int, top: int) -> tuple[int,
 def first_that_fits(budget: IntegerBudget, build: Callable[[float], Fill]) -> Fill:
     """The fill of a boost (see :func:`small_sizes`) whose sums fit.
 
-    Few terms differ much from what is likely: of a narrow accumulator with short chunks the likely sums are measured,
-    and a second fill comes closer to the limit.
+    Few terms differ much from what is likely: of a narrow accumulator with short chunks the sums are measured, and a
+    second fill comes closer to the limit.
     """
+    fill = None
     try:
         fill = build(1.0)
-    except BudgetError:
-        return build(0.0)
-    if budget.chunk_limit < 2**16 and budget.chunk <= FEW_TERMS and fill.meta["max_subset_sum"]:
-        total = fill.meta.get("max_subset_sum_total", fill.meta["max_subset_sum"])
-        room = min(budget.chunk_limit / fill.meta["max_subset_sum"], budget.limit / total)
-        if room > 1.1:
+        room = min(budget.chunk_limit / max(1, fill.meta["max_subset_sum"]), budget.limit / _total(fill))
+    except BudgetError as error:
+        room = error.room
+    for share in SHARES_OF_ROOM if budget.is_narrow else ():
+        if fill is None or share * room > 1:
             with contextlib.suppress(BudgetError):
-                return build(0.95 * room)
-    return fill
+                return build(share * room)
+    return build(0.0) if fill is None else fill
+
+
+def _total(fill: Fill) -> int:
+    return max(1, fill.meta.get("max_subset_sum_total", fill.meta["max_subset_sum"]))
 
 
 # Units, and the check of the sums
@@ -356,7 +371,8 @@ def check_budget(problem: Gemm, contract: Contract, name: str, chunk: int, total
     if chunk >= limit or total >= limit_total:
         raise BudgetError(
             f"{problem.id}, fill {name}: max(P, N) is {chunk} units in a chunk of {budget.chunk} k and {total} in all, "
-            f"but the accumulator keeps only sums below {limit} and the epilogue and output below {limit_total} exact"
+            f"but the accumulator keeps only sums below {limit} and the epilogue and output below {limit_total} exact",
+            min(limit / max(1, chunk), limit_total / max(1, total)),
         )
 
 

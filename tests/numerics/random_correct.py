@@ -242,8 +242,9 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     count = 0
     for number in range(int(sys.argv[1]), int(sys.argv[2])):
-        judgements, found = judged(number)
+        judgements, alarms_of_seed = judged(number)
         count += judgements
-        for alarm in found:
+        for alarm in alarms_of_seed:
             print(alarm, flush=True)
-    print(f"{count} judgements of seeds {sys.argv[1]} to {sys.argv[2]}")
+        if number % 20 == 19:
+            print(f"seeds {sys.argv[1]} to {number}: {count} judgements", flush=True)
