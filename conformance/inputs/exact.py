@@ -149,7 +149,9 @@ def _wide_pair(
     small = integer_budget.with_bits(1 + draws.below(small_largest, shape), ranges[1].bits)
     if density < 1:
         small *= draws.chance(density, shape)
-    small *= draws.signs((1, sizes[1])) * (1 - 2 * draws.chance(1 / 8, shape).astype(np.int64))
+    # sums of a narrow accumulator have one sign throughout: so two chunks together pass its limit
+    flipped = 0.0 if budget.is_narrow else 1 / 8
+    small *= draws.signs((1, sizes[1])) * (1 - 2 * draws.chance(flipped, shape).astype(np.int64))
     return full, small
 
 

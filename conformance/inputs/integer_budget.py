@@ -67,11 +67,12 @@ LARGEST_ADDEND = 1023
 #: Exponents that the integers of floating-point operands may have beside those that the significand holds, where
 #: full significands alone leave the accumulator's limit far away.
 FURTHER_BITS = 3
-#: Further boosts of a narrow accumulator's sums, and up to how many terms of a chunk they are tried.
-BOOSTS = (2.0, 1.6, 1.3)
+#: Up to how many terms of a chunk a narrow accumulator's sums are measured first.
 FEW_TERMS = 256
+#: Which shares of the room that the likely sums leave are tried, because sizes are whole numbers.
+SHARES_OF_ROOM = (0.97, 0.9, 0.82, 0.74)
 #: In so many steps the sums of a chunk are measured, wherever it starts.
-CHUNK_STEPS = 8
+CHUNK_STEPS = 4
 #: A gelu sees values of at most 2**GELU_EXPONENT: beyond it is the identity, or so close to zero that nothing shows.
 GELU_EXPONENT = 2
 #: With fewer nonzero products than this per output, a full-width operand meets one-hot columns.
@@ -79,7 +80,11 @@ FEWEST_PRODUCTS = 16
 
 
 class BudgetError(FillError):
-    """Some sums of an exact fill could be rounded."""
+    """Some sums of an exact fill could be rounded. ``room``: by which factor its sums would have to change to fit."""
+
+    def __init__(self, message: str, room: float = 0.0) -> None:
+        super().__init__(message)
+        self.room = room
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,11 @@ class IntegerBudget:
     addends: int
     scale_spread: int
     dropout_factor: int
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether chunks have so few bits and terms that likely sums stay far below the limit."""
+        return self.chunk_limit < 2**16 and self.chunk <= FEW_TERMS
 
     @property
     def per_product(self) -> float:
@@ -255,13 +265,26 @@ def _probable_sizes(budget: IntegerBudget, largest: int, top: int) -> tuple[int,
 
 
 def first_that_fits(budget: IntegerBudget, build: Callable[[float], Fill]) -> Fill:
-    """The fill of the largest boost (see :func:`small_sizes`) whose sums fit. Boosts above 1 are tried where a narrow
-    accumulator's chunks have so few terms that likely sums stay far below the limit."""
-    few = budget.chunk_limit < 2**16 and budget.chunk <= FEW_TERMS
-    for boost in (*(BOOSTS if few else ()), 1.0):
-        with contextlib.suppress(BudgetError):
-            return build(boost)
-    return build(0.0)
+    """The fill of a boost (see :func:`small_sizes`) whose sums fit.
+
+    Few terms differ much from what is likely: of a narrow accumulator with short chunks the sums are measured, and a
+    second fill comes closer to the limit.
+    """
+    fill = None
+    try:
+        fill = build(1.0)
+        room = min(budget.chunk_limit / max(1, fill.meta["max_subset_sum"]), budget.limit / _total(fill))
+    except BudgetError as error:
+        room = error.room
+    for share in SHARES_OF_ROOM if budget.is_narrow else ():
+        if fill is None or share * room > 1:
+            with contextlib.suppress(BudgetError):
+                return build(share * room)
+    return build(0.0) if fill is None else fill
+
+
+def _total(fill: Fill) -> int:
+    return max(1, fill.meta.get("max_subset_sum_total", fill.meta["max_subset_sum"]))
 
 
 # Units, and the check of the sums
@@ -307,7 +330,7 @@ def subset_sums(a: Tensor, b: Tensor, chunk: int, segment: int | None = None) ->
     lies within one ``segment`` of k.
 
     Chunks may start at any k, for a kernel that splits K may promote elsewhere than at multiples of a chunk. Of long
-    chunks the first figure is a bound, at most an eighth too large.
+    chunks the first figure is a bound, at most a quarter too large.
     """
     largest, k = 0, a.shape[1]
     segment = max(1, segment or k)
@@ -315,31 +338,30 @@ def subset_sums(a: Tensor, b: Tensor, chunk: int, segment: int | None = None) ->
     steps = -(-chunk // step) + (step > 1)  # any chunk lies in so many steps
     if chunk >= k and segment >= k:
         step, steps = max(1, k), 1
-    zeros = torch.zeros(a.shape[0], b.shape[1], dtype=torch.float64, device=a.device)
-    total, total_size = zeros, zeros.clone()
+    left, right = a.double(), b.double()
     for first in range(0, k, segment):
         last = min(first + segment, k)
         window: deque[tuple[Tensor, Tensor]] = deque()
-        inside, inside_size = zeros.clone(), zeros.clone()
+        inside, inside_size = (left.new_zeros(a.shape[0], b.shape[1]) for _ in range(2))
         for start in range(first, last, step):
-            left, right = a[:, start : min(start + step, last)].double(), b[start : min(start + step, last)].double()
-            part, size = left @ right, left.abs() @ right.abs()
-            window.append((part, size))
+            where = slice(start, min(start + step, last))
+            part, size = left[:, where] @ right[where], left[:, where].abs() @ right[where].abs()
             inside += part
             inside_size += size
+            window.append((part, size))
             if len(window) > steps:
                 oldest, oldest_size = window.popleft()
                 inside -= oldest
                 inside_size -= oldest_size
             largest = max(largest, larger_part(inside, inside_size))
-            total = total + part
-            total_size += size
-    return largest, larger_part(total, total_size)
+    if step >= k:
+        return largest, largest
+    return largest, larger_part(left @ right, left.abs() @ right.abs())
 
 
 def larger_part(total: Tensor, size: Tensor) -> int:
     """max(P, N) over all outputs, from P - N (``total``) and P + N (``size``)."""
-    return int((size + total.abs()).max()) // 2 if total.numel() else 0
+    return int(total.abs().add_(size).max()) // 2 if total.numel() else 0
 
 
 def check_budget(problem: Gemm, contract: Contract, name: str, chunk: int, total: int) -> None:
@@ -349,7 +371,8 @@ def check_budget(problem: Gemm, contract: Contract, name: str, chunk: int, total
     if chunk >= limit or total >= limit_total:
         raise BudgetError(
             f"{problem.id}, fill {name}: max(P, N) is {chunk} units in a chunk of {budget.chunk} k and {total} in all, "
-            f"but the accumulator keeps only sums below {limit} and the epilogue and output below {limit_total} exact"
+            f"but the accumulator keeps only sums below {limit} and the epilogue and output below {limit_total} exact",
+            min(limit / max(1, chunk), limit_total / max(1, total)),
         )
 
 
