@@ -284,7 +284,7 @@ def first_that_fits(budget: IntegerBudget, build: Callable[[float], Fill]) -> Fi
 
 
 def _total(fill: Fill) -> int:
-    return max(1, fill.meta.get("max_subset_sum_total", fill.meta["max_subset_sum"]))
+    return max(1, int(fill.meta.get("max_subset_sum_total", fill.meta["max_subset_sum"])))
 
 
 # Units, and the check of the sums
