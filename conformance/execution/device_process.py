@@ -17,16 +17,18 @@ from conformance.execution.fork_server import ForkedProcess
 if TYPE_CHECKING:
     from conformance.execution.device import DeviceExecutor
 
+#: Seconds within which a process must have the device.
+DEADLINE = 180.0
 #: What the process says when it has the device.
 READY = "ready"
 
 
 @contextlib.contextmanager
-def device_process(function: str, deadline_s: float, what: str, **arguments: Any) -> Iterator[Connection]:
+def device_process(function: str, what: str, **arguments: Any) -> Iterator[Connection]:
     """A connection to a new process that calls ``function`` ("package.module:function") with the descriptor of its end
     and ``arguments``, plain data. That function calls :func:`device_for` first. The process ends with the block.
 
-    Raises RuntimeError that names ``what`` if it does not get the device within ``deadline_s`` seconds, and
+    Raises RuntimeError that names ``what`` if it does not get the device within :data:`DEADLINE` seconds, and
     :class:`~conformance.execution.fork_server.ForkServerLost` if no process can be started.
     """
     ours, theirs = Pipe()
@@ -34,16 +36,16 @@ def device_process(function: str, deadline_s: float, what: str, **arguments: Any
         with theirs:
             process = fork_server(()).fork(function, arguments, (theirs.fileno(),), output.fileno(), dict(os.environ))
         try:
-            _await_device(ours, process, output, deadline_s, what)
+            _await_device(ours, process, output, what)
             yield ours
         finally:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def _await_device(pipe: Connection, process: ForkedProcess, output: IO[bytes], deadline_s: float, what: str) -> None:
+def _await_device(pipe: Connection, process: ForkedProcess, output: IO[bytes], what: str) -> None:
     with contextlib.suppress(EOFError, OSError):
-        if pipe.poll(deadline_s) and pipe.recv() == READY:
+        if pipe.poll(DEADLINE) and pipe.recv() == READY:
             return
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(GRACE_SECONDS)  # it writes why before it ends

@@ -114,7 +114,7 @@ def _verdict(plan: Plan, last: Placed, error: str) -> Verdict:
 def _searched(plan: Plan, fills: Sequence[str], seed: int) -> tuple[bool, Placed | None]:
     """Whether a launch in a new process has a fault, and the last one that it began."""
     last: Placed | None = None
-    with device_process(SEARCH, DEADLINE, "the search for an operand", seed=seed) as process:
+    with device_process(SEARCH, "the search for an operand", seed=seed) as process:
         process.send((plan, tuple(fills)))
         while True:
             try:

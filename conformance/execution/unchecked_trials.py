@@ -37,7 +37,7 @@ def unchecked_trial(plan: Plan, seed: int = 0) -> UncheckedOutcome:
     Raises RuntimeError if it dies before it has the device, which shows nothing of the plan, and
     :class:`~conformance.execution.fork_server.ForkServerLost` if none can be started.
     """
-    with device_process(ANSWER, DEADLINE, "a trial past the check", seed=seed) as process:
+    with device_process(ANSWER, "a trial past the check", seed=seed) as process:
         try:
             process.send(plan)
             if process.poll(DEADLINE):
