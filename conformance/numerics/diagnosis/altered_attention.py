@@ -23,12 +23,15 @@ Inputs = Mapping[str, Tensor]
 #: Changes the scores of a problem, whose operands they hold too.
 Rescored = Callable[[meaning.Scores, Inputs], meaning.Scores]
 LOG2E = math.log2(math.e)
+#: Where a bound is that of the right computation, the altered one may err by this much more. Evidence is what lies
+#: further away than that.
+LOOSE = 16.0
 
 
 def alterations(problem: Attention, contract: Contract, tiling: Tiling) -> Iterator[Alteration]:
     """Every alteration of ``problem``."""
     for cause, change in itertools.chain(
-        _about_masks(problem), _about_scores(problem), _about_heads(problem), _about_keys(problem, tiling)
+        _about_masks(problem, tiling), _about_scores(problem), _about_heads(problem), _about_keys(problem, tiling)
     ):
         yield Alteration(cause, functools.partial(_outputs, problem, contract, change))
     for cause, altered in _about_problem(problem):
@@ -52,7 +55,7 @@ def _with_errors(values: Mapping[str, Tensor], errors: tuple[Tensor, ...]) -> Ou
 # Which keys a query sees
 
 
-def _about_masks(problem: Attention) -> Iterator[tuple[str, Rescored]]:
+def _about_masks(problem: Attention, tiling: Tiling) -> Iterator[tuple[str, Rescored]]:
     offset = meaning.positions(problem)
     kind, size = problem.mask.kind, problem.mask.size
     everything = torch.ones_like(offset, dtype=torch.bool)
@@ -72,8 +75,16 @@ def _about_masks(problem: Attention) -> Iterator[tuple[str, Rescored]]:
             cause = f"the mask is off by one: the window is {wrong} keys, not {size}"
             seen[cause] = (offset <= 0) & (offset > -wrong)
         seen["the window is not applied"] = offset <= 0
+    known = {_key(meaning.visible(problem, {})[0, 0])} if kind != "document" else set()
     for cause, visible in seen.items():
-        yield cause, _with_mask(visible[None, None])
+        for where, changed in _where_applied(problem, tiling, visible) if kind != "full" else (("", visible),):
+            if _key(changed) not in known:
+                known.add(_key(changed))
+                yield cause + where, _with_mask(changed[None, None])
+    yield "a key behind the last one is seen, as zeros", functools.partial(_more_keys, problem, 1)
+    if behind := -problem.keys % tiling.block[1]:
+        cause = "the keys behind the last one are seen, as zeros, to the end of the block"
+        yield cause, functools.partial(_more_keys, problem, behind)
     if kind == "document":
         yield "the documents are not compared", _with_mask(everything[None, None])
         for cause, compare in (
@@ -81,6 +92,65 @@ def _about_masks(problem: Attention) -> Iterator[tuple[str, Rescored]]:
             ("a document sees those with larger numbers too", torch.le),
         ):
             yield cause, functools.partial(_with_documents, compare)
+
+
+def _key(visible: Tensor) -> bytes:
+    return bytes(visible.numpy().tobytes())
+
+
+def _where_applied(problem: Attention, tiling: Tiling, visible: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """The mask ``visible`` everywhere, or only in the tiles that a kernel masks: it leaves out those of which nothing is
+    seen, and does not mask those that are seen whole."""
+    yield "", visible
+    right = meaning.visible(problem, {})[0, 0]
+    m, n, _ = tiling.block
+    edges = {(m, n), (n, m)} if problem.backward else {(m, n)}
+    for rows, columns in sorted(edges | ({(problem.block, problem.block)} if problem.block else set())):
+        some, every = _by_tiles(right, rows, columns)
+        yield f" (in tiles of {rows} x {columns} of which anything is seen)", visible & some
+        yield f" (in tiles of {rows} x {columns} that the mask crosses)", (visible & some) | every
+        yield f" (in tiles of {rows} x {columns} that are not seen whole)", visible | every
+
+
+def _by_tiles(seen: Tensor, rows: int, columns: int) -> tuple[Tensor, Tensor]:
+    """Whether anything, and whether everything, is seen of the tile in which each element of ``seen`` lies."""
+    m, n = seen.shape
+    some, every = torch.zeros_like(seen), torch.zeros_like(seen)
+    for i, j in itertools.product(range(0, m, rows), range(0, n, columns)):
+        tile = seen[i : i + rows, j : j + columns]
+        some[i : i + rows, j : j + columns] = tile.any()
+        every[i : i + rows, j : j + columns] = tile.all()
+    return some, every
+
+
+def _more_keys(problem: Attention, count: int, scored: meaning.Scores, inputs: Inputs) -> meaning.Scores:
+    """``count`` keys more, whose k and v are zero."""
+    if problem.backward:
+        raise ValueError("gradients have no place for more keys")
+
+    def longer(tensor: Tensor, dim: int, fill: float = 0.0) -> Tensor:
+        shape = list(tensor.shape)
+        shape[dim] = count
+        return torch.cat([tensor, torch.full(shape, fill, dtype=tensor.dtype)], dim)
+
+    score, bias = longer(scored.score, -1), scored.bias
+    if bias is not None:
+        slopes = inputs["slopes"].double()[:, None, None]
+        places = meaning.positions(problem)[:, -1:] + 1 + torch.arange(count)
+        added = slopes * places
+        score = torch.cat([scored.score, added.expand(*scored.score.shape[:-1], count)], -1)
+        bias = torch.cat([bias, added], -1)
+    visible = scored.visible.expand(*scored.visible.shape[:-1], problem.keys)
+    return dataclasses.replace(
+        scored,
+        k=longer(scored.k, 2),
+        v=longer(scored.v, 2),
+        visible=longer(visible, -1, True),
+        scaled=longer(scored.scaled, -1),
+        score=score,
+        slope=None if scored.slope is None else longer(scored.slope, -1, 1.0),
+        bias=bias,
+    )
 
 
 def _with_mask(visible: Tensor) -> Rescored:
@@ -102,8 +172,10 @@ def _about_keys(problem: Attention, tiling: Tiling) -> Iterator[tuple[str, Resco
     for block in sorted(blocks):
         for t in range(-(-keys // block)):
             inside = number // block == t
+            last = t == -(-keys // block) - 1
             where = f"keys {t * block}..{min((t + 1) * block, keys) - 1} (block {t} of {block})"
-            yield f"{where} are left out", _restricted(~inside)
+            if t and not last:
+                yield f"{where} are left out", _restricted(~inside)
             yield f"{where} are counted twice", functools.partial(_twice, inside)
         stale = (number - block).clamp(min=0)
         yield f"v of the previous block of {block} keys is used", functools.partial(_other_values, stale)
@@ -193,7 +265,8 @@ def _about_heads(problem: Attention) -> Iterator[tuple[str, Rescored]]:
         which["key head h % kv_heads is used, not h // (heads // kv_heads)"] = own % problem.key_heads
         for what, index in other_indices(problem.key_heads):
             which[f"k and v of another head: {what}"] = index[right]
-        which = {cause: index for cause, index in which.items() if not torch.equal(index, right)}
+        unique = {tuple(index.tolist()): cause for cause, index in reversed(which.items())}
+        which = {cause: torch.tensor(index) for index, cause in unique.items() if index != tuple(right.tolist())}
     for cause, index in which.items():
         for names in (("k", "v"), ("k",), ("v",)):
             text = cause if len(names) == 2 else f"{cause} (in {names[0]} only)"
@@ -207,13 +280,8 @@ def _about_heads(problem: Attention) -> Iterator[tuple[str, Rescored]]:
                 if problem.key_batch > 1 or names == ("q",):
                     cause = f"{' and '.join(names)} of another batch: {what}"
                     yield cause, functools.partial(_other_rows, 0, index, names)
-    numbers = torch.arange(problem.queries)
     for what, index in other_indices(problem.queries):
         yield f"q of another row: {what}", functools.partial(_other_rows, 2, index, ("q",))
-    if problem.queries > 2:
-        yield "q of another row: the rows are rotated by one", functools.partial(
-            _other_rows, 2, (numbers + 1) % problem.queries, ("q",)
-        )
 
 
 def _shared_heads(index: Tensor, names: tuple[str, ...], scored: meaning.Scores, inputs: Inputs) -> meaning.Scores:
@@ -338,7 +406,7 @@ def _with_right_errors(problem: Attention, contract: Contract, inputs: Inputs, o
     errors = attention_bounds.forward_error(problem, contract, right)
     growth = out.abs().amax(-1, keepdim=True) / right.out.abs().amax(-1, keepdim=True).clamp(min=2.0**-60)
     growth = growth.nan_to_num(1.0, 1.0, 1.0).clamp(min=1.0)
-    return {"out": (out, errors[0] * growth), "lse": (lse, errors[1] + 2.0**-20)}
+    return {"out": (out, LOOSE * errors[0] * growth), "lse": (lse, LOOSE * errors[1] + 2.0**-20)}
 
 
 def _with_maximum(
@@ -408,14 +476,19 @@ def _about_gradients(problem: Attention, contract: Contract, tiling: Tiling) -> 
     def of_values(cause: str, change: Callable[[meaning.Scores, Inputs], dict[str, Tensor]]) -> Alteration:
         return Alteration(cause, functools.partial(_from_parts, problem, contract, change))
 
-    yield of_values("delta, the row sums of out * grad_out, is not subtracted", lambda scored, _: {"delta": 0.0})  # type: ignore[dict-item]
+    yield of_values("delta, the row sums of out * grad_out, is not subtracted", lambda scored, inputs: {"delta": 0 * _delta(inputs)})
     for what, index in other_indices(problem.queries):
         yield of_values(
             f"delta of another row: {what}",
             lambda scored, inputs, i=index: {"delta": _delta(inputs)[:, :, i]},
         )
         yield of_inputs(f"lse of another row: {what}", lse=lambda t, i=index: t[:, :, i])
-    yield of_values("hidden scores are not masked again", lambda scored, _: {"unmasked": torch.ones(())})
+    if problem.mask.kind in ("causal", "sliding-window"):
+        right = meaning.visible(problem, {})[0, 0]
+        for where, reached in _where_applied(problem, tiling, torch.ones_like(right)):
+            kept = reached.double()
+            cause = f"gradients of hidden scores are not masked{where}"
+            yield of_values(cause, lambda scored, _, kept=kept: {"reached": kept})
     if problem.score.kind == "soft-cap":
         capped = {
             "the slope of the soft cap is not applied": lambda scored: torch.ones_like(scored.slope),
@@ -423,8 +496,7 @@ def _about_gradients(problem: Attention, contract: Contract, tiling: Tiling) -> 
             "the slope of the soft cap is applied twice": lambda scored: scored.slope**2,
         }
         for cause, slope in capped.items():
-            changed = functools.partial(_with_slope, slope)
-            yield Alteration(cause, functools.partial(_outputs, problem, contract, changed))
+            yield Alteration(cause, functools.partial(_with_slope, problem, contract, slope))
     group = problem.heads // problem.key_heads
     if group > 1:
         for place, what in ((0, "first"), (group - 1, "last")):
@@ -445,9 +517,16 @@ def _delta(inputs: Inputs) -> Tensor:
 
 
 def _with_slope(
-    slope: Callable[[meaning.Scores], Tensor], scored: meaning.Scores, _: Inputs
-) -> meaning.Scores:
-    return dataclasses.replace(scored, slope=slope(scored))
+    problem: Attention, contract: Contract, slope: Callable[[meaning.Scores], Tensor], inputs: Inputs
+) -> Outputs:
+    scored = meaning.scores(problem, inputs)
+    right = meaning.gradients(problem, inputs, scored)
+    errors = attention_bounds.backward_error(problem, contract, right)
+    values = meaning.gradients(problem, inputs, dataclasses.replace(scored, slope=slope(scored))).outputs
+    outputs = {}
+    for (name, value), error in zip(values.items(), errors, strict=True):
+        outputs[name] = value, LOOSE * error * max(1.0, float(value.abs().max() / right.outputs[name].abs().max()))
+    return outputs
 
 
 def _from_parts(
@@ -459,21 +538,24 @@ def _from_parts(
     """The gradients with another delta, or with probabilities of hidden keys too."""
     scored = meaning.scores(problem, inputs)
     right = meaning.gradients(problem, inputs, scored)
-    errors = attention_bounds.backward_error(problem, contract, right)
     parts = change(scored, inputs)
     probabilities, delta = right.probabilities, parts.get("delta", right.delta)
-    if "unmasked" in parts:
-        probabilities = torch.exp(scored.score - torch.where(right.lse.isfinite(), right.lse, 0.0).unsqueeze(-1))
-    delta = delta.unsqueeze(-1) if isinstance(delta, Tensor) else delta
+    if "reached" in parts:
+        probabilities = parts["reached"] * torch.exp(scored.score - torch.where(right.lse.isfinite(), right.lse, 0.0).unsqueeze(-1))
+    delta = delta.unsqueeze(-1)
     grad_scores = probabilities * (right.grad_probabilities - delta)
     grad_scaled = grad_scores if scored.slope is None else grad_scores * scored.slope
     scale = problem.softmax_scale
-    values = {
-        "grad_q": (grad_scaled @ scored.k) * scale,
-        "grad_k": meaning.gathered(problem, grad_scaled.transpose(-1, -2) @ scored.q) * scale,
-        "grad_v": meaning.gathered(problem, right.probabilities.transpose(-1, -2) @ right.grad_out),
-    }
-    return _with_errors(values, errors)
+    altered = dataclasses.replace(
+        right,
+        delta=delta[..., 0],
+        grad_scores=grad_scores,
+        grad_scaled=grad_scaled,
+        grad_q=(grad_scaled @ scored.k) * scale,
+        grad_k=meaning.gathered(problem, grad_scaled.transpose(-1, -2) @ scored.q) * scale,
+    )
+    errors = attention_bounds.backward_error(problem, contract, altered)
+    return {name: (value, LOOSE * error) for name, (value, error) in _with_errors(altered.outputs, errors).items()}
 
 
 def _of_some_heads(problem: Attention, contract: Contract, kept: Tensor, inputs: Inputs) -> Outputs:

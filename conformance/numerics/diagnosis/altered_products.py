@@ -168,6 +168,9 @@ def _about_scales(problem: Gemm, make: Callable[..., Alteration]) -> Iterator[Al
     }
     if problem.scaling != "tensor":
         both["the first scale_a and the first scale_b are used for all"] = lambda t: t.flatten()[0].expand(t.shape)
+    if problem.scaling in BLOCK_SCALINGS:
+        first_k = with_input(scale_a=lambda t: t[:, :1].expand(t.shape), scale_b=lambda t: t[:1].expand(t.shape))
+        yield make("both scales are those of the first block of k", problem, first_k)
     for cause, change in both.items():
         yield make(cause, problem, with_input(scale_a=change, scale_b=change))
     for name in ("scale_a", "scale_b"):
@@ -354,7 +357,7 @@ def _about_splits(problem: Gemm, contract: Contract, splits: int) -> Iterator[Al
         dtype = DTYPES[name]
         each = summed(lambda p, dtype=dtype: p.to(dtype).double().sum(0))
         yield Alteration(f"every part of K is rounded to {name} before the parts are summed", each)
-        running = summed(lambda p, dtype=dtype: functools.reduce(lambda s, q: (s + q).to(dtype).double(), p))
+        running = summed(lambda p, dtype=dtype: functools.reduce(lambda s, q: (s + q).to(dtype).double(), p, 0 * p[0]))
         yield Alteration(f"the sum of the parts of K is rounded to {name} after each part", running)
     for modulus in range(1, splits):
         index = torch.arange(splits) % modulus

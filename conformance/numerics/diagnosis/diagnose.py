@@ -192,9 +192,14 @@ class _Case:
                 search = search_product(product, self.contract, self.tiling.block, not_written, work)
                 searches.append((product, search))
         result = Search(possible=next((search.possible for _, search in searches if search.possible), ""))
-        causes = [tuple(search.causes) for _, search in searches]
-        if len(set(causes)) == 1:
-            result.causes = list(causes[0])
+        if any(not search.causes for _, search in searches):
+            return result  # what explains some products need not be what happened
+        shared = [cause.names for _, search in searches for cause in search.causes]
+        common = [name for name in shared[0] if all(name in names for names in shared)] if shared else []
+        if common and len(searches) > 1:
+            result.causes = [Cause(tuple(common))]
+        elif len(products) == 1:
+            result.causes = searches[0][1].causes if searches else []
         else:
             result.causes = [
                 replace(cause, names=tuple(f"{product.name}: {name}" for name in cause.names))

@@ -147,6 +147,9 @@ def about_all_k(model: FaultModel) -> Iterator[Hypothesis]:
         single = functools.partial(_at_k, model, ks)
         dropped = functools.partial(_difference_of, model.product, single)
         yield model.from_raw(f"the {which} k{each} is dropped", dropped)
+        for s, k in enumerate(ks if len(ks) > 1 else []):
+            alone = functools.partial(_difference_of, model.product, functools.partial(_at_k, model, [k]))
+            yield model.from_raw(f"the {which} k of {model.segment} {s} is dropped", alone)
         yield model.from_raw(f"the {which} k{each} is used twice", functools.partial(_sum_of, model.product, single))
     tail = count * model.block_k - model.k
     if tail and model.plain:
@@ -156,6 +159,7 @@ def about_all_k(model: FaultModel) -> Iterator[Hypothesis]:
             shifted = functools.partial(_shifted_blocks, model, of_a, of_b)
             yield model.from_raw(f"{name} of the {which} k-block is used at every k-block", shifted)
     yield from _about_segments(model)
+    yield from _about_steps(model)
     pairs = torch.arange(model.k) ^ 1
     pairs = torch.where(pairs < model.k, pairs, torch.arange(model.k))
     a = model.a[:, pairs]
@@ -199,6 +203,36 @@ def _about_segments(model: FaultModel) -> Iterator[Hypothesis]:
         ):
             moved = functools.partial(_terms, model, terms)
             yield model.from_raw(f"{letter} of the {which} {name} is used for every {name}", moved)
+
+
+def _about_steps(model: FaultModel) -> Iterator[Hypothesis]:
+    """K loops whose operands advance too little or too far, or not at all."""
+    size = model.block_k
+    if model.k_blocks < 2:
+        return
+    for name, of_a, of_b in (("A and B", True, True), ("A", True, False), ("B", False, True)):
+        for step in (size - 1, size + 1):
+            advanced = functools.partial(_advanced, model, step if of_a else size, step if of_b else size)
+            yield model.from_raw(f"{name} advance by {step} k at each k-block, not by {size}", advanced)
+        kept = functools.partial(_advanced, model, 0 if of_a else size, 0 if of_b else size)
+        yield model.from_raw(f"{name} do not advance: the first k-block is used for every k-block", kept)
+
+
+def _advanced(model: FaultModel, step_a: int, step_b: int, rows: Tensor, cols: Tensor) -> Tensor:
+    """Each segment's loop with operands that advance by these steps; what lies past its end is masked to zero."""
+    total, lanes = torch.zeros(len(rows), len(cols), dtype=torch.float64), torch.arange(model.block_k)
+    a, b = model.a[rows], model.b[:, cols]
+    for first, last in model.segments:
+        for t in range(-(-(last - first) // model.block_k)):
+            own = t * model.block_k + lanes < last - first
+            ks = [first + t * step + lanes for step in (step_a, step_b)]
+            if step_a == step_b:
+                own = ks[0] < last
+            elif bool((torch.stack(ks)[:, own] >= last).any()):
+                return torch.full((len(rows), len(cols)), torch.nan, dtype=torch.float64)
+            left, right = (k.clamp(max=model.k - 1) for k in ks)
+            total += (a[:, left] * own) @ (b[right] * own[:, None])
+    return total
 
 
 Terms = list[tuple[int, range, range]]

@@ -18,7 +18,7 @@ from conformance.numerics.diagnosis.work import Work
 #: With fewer wrong elements than this almost any hypothesis may fit by chance: they are listed instead.
 ENOUGH = 8
 #: Tiles of a product whose cause is searched for.
-ANALYSED_TILES = 6
+ANALYSED_TILES = 16
 
 _VALUES = re.compile(r" is \S+ and was read as \S+")
 
@@ -70,7 +70,8 @@ def agreed(first: Iterable[Cause], second: Iterable[Cause]) -> list[Cause]:
 def search_product(
     product: Product, contract: Contract, block: tuple[int, int, int], unwritten: Tensor, work: Work
 ) -> Search:
-    """Causes of the wrong elements that are not ``unwritten``, those of the most damaged tile first."""
+    """Causes of the wrong elements that are not ``unwritten``, those of the most damaged tile first. They are proven only
+    if together they explain every wrong tile."""
     model = FaultModel(product, contract, block, unwritten, work)
     bad = product.bad & ~unwritten
     counts = tile_counts(bad, block)[0]
@@ -93,9 +94,13 @@ def search_product(
             names = dict.fromkeys(hypothesis.cause for hypothesis in best)
             search.causes.append(Cause(tuple(names), most, total))
             waiting = [t for t in waiting if t not in proven[best[0]]]
+            continue
         elif covered and not search.possible:
             search.possible = either([hypothesis.cause for hypothesis in covered], "; ")
-        waiting = [t for t in waiting if t != tile]
+        break  # a tile without a cause: what explains the others need not be what happened
+    if waiting and search.causes:
+        search.possible = either([str(cause) for cause in search.causes], "; ")
+        search.causes = []
     return search
 
 
