@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from conformance import codegen_checks
 from conformance.codegen_checks import Feature
@@ -18,8 +18,11 @@ from conformance.execution.trial import Trial
 from conformance.heuristics.configs import AnyConfig
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.case_reproducers import Reproducers
+from conformance.judging.expected_grid import expected_grid
 from conformance.judging.harness import Harness, needed
-from conformance.kernels.catalogue import meta_launch
+from conformance.judging.refusal_rules import objection
+from conformance.kernels import carveout
+from conformance.kernels.catalogue import meta_launch, own_kernels
 from conformance.kernels.kernel import Features, Kernel, NotApplicable, Plan, Variant
 from conformance.kernels.launch import Launch
 from conformance.problems import Problem
@@ -98,7 +101,7 @@ def conform(
         plan = kernel.plan(problem, config, target, variant, estimated=False)
     except NotApplicable as refusal:
         recorder.run_judged(kernel.name)
-        recorder.not_applicable(refusal.reason)
+        refused(recorder, kernel, kernel.draft(problem, config, target, variant), refusal.reason)
     reproducers = reproducers or Reproducers(recorder, harness.settings)
     with reproducers.judging(kernel, plan, fills):
         if measured := gauge_plan(kernel, plan, gauge):
@@ -106,6 +109,15 @@ def conform(
         run = _judge_plan(harness, recorder, kernel, plan, fills, inspect)
     recorder.run_judged(kernel.name)
     return run
+
+
+def refused(recorder: CaseRecorder, kernel: Kernel, draft: Plan, reason: Reason) -> NoReturn:
+    """Ends a case that ``kernel`` refuses for ``reason``: not applicable. Raises ConformanceFailure if the kernel is one
+    of this package and no rule of the suite says that it may refuse ``draft``."""
+    if kernel.name in own_kernels() and (text := objection(kernel, draft, reason)):
+        recorder.verdict("refusal", False, text)
+        raise ConformanceFailure(f"refusal: {text}")
+    recorder.not_applicable(reason)
 
 
 def _judge_plan(
@@ -128,6 +140,7 @@ def _judge_plan(
         if not isinstance(trial, Trial) or all(verdict.passed for verdict in trial.verdicts):
             _pass_over(harness, recorder, plan, compiled)
     verdicts = list(trial.verdicts) if isinstance(trial, Trial) else []
+    verdicts += _grid_verdicts(kernel, plan)
     if compiled is not None:
         with recorder.timed("check"):
             verdicts += _code_verdicts(kernel, plan, compiled, inspect)
@@ -244,6 +257,15 @@ def record_completeness(recorder: CaseRecorder, judged: Trial) -> None:
     before = recorder.record().observed
     if (judged.complete, min(judged.tiles)) > (before.get("complete", False), min(before.get("tiles", (-1,)))):
         recorder.set(observed={"complete": judged.complete, "tiles": judged.tiles})
+
+
+def _grid_verdicts(kernel: Kernel, plan: Plan) -> list[Verdict]:
+    """What the suite's own formula has against the grid that a kernel of this package planned: nothing, as a rule."""
+    expected = expected_grid(kernel, plan, carveout.current()) if kernel.name in own_kernels() else None
+    if expected in (None, plan.grid):
+        return []
+    text = f"{kernel.name} planned the grid {plan.grid}, {expected} is required by the sizes and blocks"
+    return [Verdict(str(Check(CheckKind.GRID, "formula")), False, text)]
 
 
 def _code_verdicts(kernel: Kernel, plan: Plan, compiled: CompiledPlan, inspect: Inspection | None) -> list[Verdict]:

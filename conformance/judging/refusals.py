@@ -29,7 +29,8 @@ def expect_refusal(
     recorder.set(kernel=kernel, problem=problem, config=config, target=target)
     reason = kernel.refusal(kernel.draft(problem, config, target))
     if kernel.name in own_kernels():
-        recorder.verdict("refused", reason is not None and reason.code is code, str(reason))
+        taken = f"{kernel.name} accepted {problem.id}; it must refuse that for a reason of the code {code.value}"
+        recorder.verdict("refused", reason is not None and reason.code is code, taken if reason is None else str(reason))
     elif reason is not None:
         recorder.verdict("refused", True, str(reason))
     else:

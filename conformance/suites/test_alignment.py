@@ -7,6 +7,7 @@ import pytest
 from conformance.cases.each_kernel import each_kernel
 from conformance.cases.scenarios import ragged, scenario, where
 from conformance.execution.unchecked_trials import unchecked_trial
+from conformance.judging.refusal_rules import DESCRIPTOR_BYTES, accepted, broken_by_descriptors
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import NoApplicableKernel, Variant
 from conformance.problems import Layout, itemsize
@@ -25,23 +26,23 @@ FAULTS = {
 }
 
 
-def misaligned(kernel, dtype, config, fault):
-    """A problem with exactly one fault: bases and pitches off by one element, or an inner extent short by one. With no
-    fault if that is None."""
+def misaligned(kernel, dtype, config, fault, off=1):
+    """A problem with exactly one fault: bases and pitches off by ``off`` elements, or an inner extent short by so many.
+    With no fault if that is None."""
     M, N, K = ragged(kernel, config, dtype, aligned=True)
     if fault is None:
         return kernel.problem(dtype, M, N, K)
     if fault == "out-extent":
-        N -= 1
+        N -= off
     plain = kernel.problem(dtype, M, N, K)
     name, kind = fault.split("-", 1)
     fields = {"layout_a": plain.layout_a, "layout_b": plain.layout_b, "layout_out": plain.layout_out}
     if fault == "out-extent":
         step = 16 // min(itemsize(plain.output_dtype), itemsize(plain.dtype))
-        fields["layout_out"] = Layout(pad=1 + step)
+        fields["layout_out"] = Layout(pad=off + step)
         if plain.layout_b.order == "row":
-            fields["layout_b"] = Layout(pad=1)
-    changes = {"base": {"offset": 1}, "pitch": {"pad": 1}, "inner-stride": {"step": 2}}.get(kind, {})
+            fields["layout_b"] = Layout(pad=off)
+    changes = {"base": {"offset": off}, "pitch": {"pad": off}, "inner-stride": {"step": 2}}.get(kind, {})
     key = f"layout_{name}"
     fields[key] = dataclasses.replace(fields[key], **changes)
     return dataclasses.replace(plain, **fields)
@@ -63,7 +64,8 @@ def test_refusal_names_operand_bytes_and_rule(conform, recorder, kernel, target,
         sound = kernel.draft(misaligned(kernel, dtype, config, None), config, target, variant)
         if already := kernel.refusal(sound):  # it has nothing to refuse of a variant that it does not take at all
             recorder.not_applicable(already)
-    recorder.verdict("refused", reason is not None, str(reason))
+    broken = broken_by_descriptors(problem, tma_store=True)
+    recorder.verdict("refused", reason is not None, accepted(kernel, broken[0]) if reason is None else str(reason))
     if reason is not None and ours:  # one from elsewhere may need more than alignment, and say so in its own words
         # fp8 kernels take unit inner strides only, and say so before any descriptor is considered.
         recorder.verdict(
@@ -81,6 +83,42 @@ def test_refusal_names_operand_bytes_and_rule(conform, recorder, kernel, target,
     )
     complete = carried is not None and carried.keys() == kernels.keys()
     recorder.verdict("every kernel gives its reason", complete, str(sorted(carried or ())))
+
+
+@scenario(
+    where(descriptors=True),
+    fault=[fault for fault in FAULTS if not fault.endswith("inner-stride")],
+    descriptors=["device", "host"],
+    configs=1,
+)
+def test_each_residue_of_an_alignment(recorder, kernel, target, dtype, config, fault, descriptors):
+    """A kernel takes what lies on 16 bytes and refuses each other residue, by rules that are not its own."""
+    variant = Variant(descriptors=descriptors, tma_store=True)
+    recorder.set(kernel=kernel, config=config, target=target, options={"variant": variant.id})
+    sound = kernel.draft(misaligned(kernel, dtype, config, None), config, target, variant)
+    if already := kernel.refusal(sound):
+        recorder.not_applicable(already)
+    operand, code, _ = FAULTS[fault]
+    size = itemsize(sound.problem.operand(operand).dtype)
+    for off in range(2 * DESCRIPTOR_BYTES // size):
+        problem = misaligned(kernel, dtype, config, fault, off)
+        reason = kernel.refusal(kernel.draft(problem, config, target, variant))
+        passed, text = judge_refusal(kernel, problem, reason)
+        recorder.verdict(f"{code.value} of {off * size} bytes", passed, text)
+
+
+def judge_refusal(kernel, problem, reason):
+    """Whether ``reason``, None for a problem that is taken, is what the rules of descriptors ask of one that stores
+    through them, and a text. A kernel from elsewhere may refuse more, and may copy what no descriptor describes."""
+    broken = broken_by_descriptors(problem, tma_store=True)
+    ours = kernel.name in catalogue.own_kernels()
+    if not broken:
+        passed = reason is None or not ours
+        return passed, "taken" if reason is None else f"{kernel.name} refuses what is aligned: {reason}"
+    if reason is None:
+        return not ours, accepted(kernel, broken[0])
+    rules = {(code, operand) for code, operand, _ in broken}
+    return (reason.code, reason.subject) in rules or not ours, str(reason)
 
 
 @pytest.mark.slow(8)

@@ -14,6 +14,7 @@ from conformance.cases.config_space import torch_row
 from conformance.cases.scenarios import CROSSED, every_kernel, scenario, shapes_of, usable
 from conformance.cases.selected_rows import every_selected_row, selected
 from conformance.inputs.fill_set import fill_set
+from conformance.judging.refusal_rules import objection
 from conformance.judging.sweep import estimates, measure, spill_verdict
 from conformance.kernels import catalogue
 from conformance.kernels.families.examples import EVEN, WHOLE_TILES
@@ -136,3 +137,18 @@ def test_each_kernel_has_a_target(harness, recorder, name):
         recorder.set(target=harness.targets[0])
         recorder.not_run(reason)
     recorder.verdict("usable", bool(able), f"on {', '.join(able)}")
+    if name in catalogue.own_kernels():
+        objections = list(unjustified_refusals(kernel, harness.targets))
+        recorder.verdict("refusals", not objections, "; ".join(objections[:4]) or "each is one that the rules allow")
+
+
+def unjustified_refusals(kernel, targets):
+    """What the suite's rules have against refusals of a kernel's own examples: such a config would have no case."""
+    for target in targets:
+        for dtype in kernel.dtype_names():
+            for config in kernel.configs:
+                problem, variant = kernel.example(dtype, config), config.in_variant(kernel.example_variant())
+                draft = kernel.draft(problem, config, target, variant)
+                reason = kernel.refusal(draft)
+                if reason is not None and (text := objection(kernel, draft, reason)):
+                    yield text

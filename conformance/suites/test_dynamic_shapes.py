@@ -8,6 +8,7 @@ from conformance.cases.quick_fills import quick_fills
 from conformance.cases.scenarios import ragged, scenario, where
 from conformance.execution.compilation import CompileRequest
 from conformance.execution.specialisation import specialisation
+from conformance.judging.conform import refused
 from conformance.judging.inductor_judge import FURTHER_FILLS
 from conformance.kernels.catalogue import meta_launch, own_kernels
 from conformance.kernels.families.examples import stored_dtype
@@ -112,9 +113,10 @@ def test_each_class_serves_three_shapes(harness, recorder, kernel, target, dtype
     """A size of 1, other sizes, a misaligned pointer, a 64-bit stride: whatever the class, one compilation serves the
     shapes that differ in nothing else. Nothing is launched: operands with such strides would span the whole memory."""
     base = kernel.problem(dtype, 48, 64, 96)
-    if reason := kernel.refusal(kernel.draft(_moved(base, MOVES[move]), config, target)):
+    draft = kernel.draft(_moved(base, MOVES[move]), config, target)
+    if reason := kernel.refusal(draft):
         recorder.set(kernel=kernel, problem=base, config=config, target=target)
-        recorder.not_applicable(reason)
+        refused(recorder, kernel, draft, reason)
     plans = {more: kernel.plan(_moved(base, MOVES[move], more), config, target) for more in (0, 16, 48)}
     recorder.set(kernel=kernel, problem=plans[0].problem, config=config, target=target)
     _judge_three_shapes(harness, recorder, kernel, plans)

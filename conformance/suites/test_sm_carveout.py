@@ -15,9 +15,10 @@ FILLS = {True: ("transparent", "randn"), False: ("randn",)}
 ASSUMED_SMS = 30
 
 
-@scenario(where(persistent=True), reserve=[None, 0, 27, "all-but-one"], configs=2, any_epilogue=True)
+@scenario(where(persistent=True), reserve=[None, 0, 27, "all-but-one", "all"], configs=2, any_epilogue=True)
 def test_grid_leaves_reserved_sms(conform, harness, recorder, kernel, target, dtype, config, reserve):
-    """The grid that ran is min(SMs - carveout, tiles), and its bits are those of the grid without a carveout."""
+    """The grid that ran is min(SMs - carveout, tiles), one program at least, and its bits are those of the grid without
+    a carveout."""
     sms = target.limits.multiprocessors if harness.settings.has_gpu else ASSUMED_SMS
     side = 2
     while side * side < sms + 3:
@@ -25,13 +26,13 @@ def test_grid_leaves_reserved_sms(conform, harness, recorder, kernel, target, dt
     depth = config.block_k + 16 if harness.settings.has_gpu else config.block_k
     problem = kernel.problem(dtype, side * config.block_m, side * config.block_n, depth)
     fills = FILLS[harness.settings.has_gpu]
-    count = sms - 1 if reserve == "all-but-one" else reserve
+    count = {"all-but-one": sms - 1, "all": sms}.get(reserve, reserve)
     before = carveout.current()
     with carveout.reserved(None):
         plain = conform(kernel, problem, config=config, target=target, sms=sms, fills=fills)
     with carveout.reserved(count):
         run = conform(kernel, problem, config=config, target=target, sms=sms, fills=fills)
-    expected = (min(sms - (count or 0), side * side),)
+    expected = (min(max(sms - (count or 0), 1), side * side),)
     planned = run.plan.grid == expected
     how = "" if planned else ", as conformance.kernels.carveout.available_sms(plan) says"
     recorder.verdict(
@@ -42,6 +43,20 @@ def test_grid_leaves_reserved_sms(conform, harness, recorder, kernel, target, dt
         same = torch.equal(bits(out), bits(plain.trial.outputs[name]))
         recorder.verdict(f"same bits/{name}", same, f"grid {run.trial.grid} and {plain.trial.grid}")
     recorder.verdict("restored", carveout.current() == before, f"carveout {carveout.current()}, {before} before")
+
+
+@scenario(where(persistent=True), reserve=[None, "all-but-two"], configs=1, any_epilogue=True)
+def test_grid_has_no_more_programs_than_tiles(
+    conform, harness, recorder, kernel, target, dtype, config, reserve
+):
+    """With more SMs than tiles there is a program for each tile, and none beside them; with fewer, one for each SM."""
+    sms = target.limits.multiprocessors if harness.settings.has_gpu else ASSUMED_SMS
+    problem = kernel.problem(dtype, 3 * config.block_m, config.block_n, config.block_k)
+    with carveout.reserved(None if reserve is None else sms - 2):
+        run = conform(kernel, problem, config=config, target=target, sms=sms, fills=("randn",))
+    expected = (3,) if reserve is None else (2,)
+    recorder.verdict("grid planned", run.plan.grid == expected, f"planned {run.plan.grid}, {expected} is required")
+    recorder.verdict("grid ran", run.trial.grid == expected, f"{run.trial.grid} ran, {expected} is required")
 
 
 def _fail_inside(recorder):

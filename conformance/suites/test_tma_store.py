@@ -5,6 +5,7 @@ import dataclasses
 from conformance.cases.quick_fills import quick_fills
 from conformance.cases.scenarios import ragged, scenario, where
 from conformance.codegen_checks import POINTER_STORE, TMA_STORE
+from conformance.judging.refusal_rules import accepted, broken_by_descriptors
 from conformance.kernels.catalogue import own_kernels
 from conformance.kernels.families.examples import stored_dtype
 from conformance.kernels.kernel import Variant
@@ -63,7 +64,9 @@ def test_inner_extent_not_a_multiple_of_16_bytes(
     if not expected and (already := kernel.refusal(sound)):  # a variant that it does not take at all
         recorder.not_applicable(already)
     # one from elsewhere may need more than that extent, and say so in its own words
-    recorder.verdict("refusal", expected or not ours, str(reason))
+    broken = next(rule for rule in broken_by_descriptors(problem, tma_store=True))
+    text = accepted(kernel, broken) if reason is None else str(reason)
+    recorder.verdict("refusal", expected or not ours, text)
     fills = quick_fills(harness.settings.tier)
     plain = dataclasses.replace(kernel.usual_variant, sms=3, tma_store=False, descriptors=descriptors)
     run = conform(kernel, problem, config=config, target=target, fills=fills, variant=plain)

@@ -1,0 +1,85 @@
+"""The grid that a shipped kernel must launch, from the problem and the config alone.
+
+A kernel plans its own grid, and the trial compares the one that ran with it. These formulas are a second opinion about
+the plan: a program too many or too few shows here even where it changes no number.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from conformance.heuristics.configs import AnyConfig
+from conformance.kernels.kernel import Kernel, Plan
+from conformance.problems import Attention, Conv, Gemm, GroupedGemm
+
+#: Programs along the second and third dimension of a grid, at most.
+GRID_LIMIT = 65535
+
+
+def expected_grid(kernel: Kernel, plan: Plan, reserve: int) -> tuple[int, ...] | None:
+    """Programs in each dimension; None for a family or a choice of splits that has no formula here.
+
+    A persistent kernel has one program for each multiprocessor that is not held back by ``reserve``, one at least, and
+    never more than tiles."""
+    problem, config, variant = plan.problem, plan.config, plan.variant
+    tiles = _tiles(problem, config)
+    if tiles is None:
+        return None
+    free = max((variant.sms or plan.target.limits.multiprocessors or 1) - reserve, 1)
+    if kernel.persistent:
+        return (min(free, math.prod(tiles)),)
+    if isinstance(problem, Gemm):
+        one = math.prod(tiles)
+        if kernel.family == "split-k":
+            return (one, variant.splits) if variant.splits else None
+        if problem.batch is None:
+            return (one,)
+        planes = max(-(-problem.batch // GRID_LIMIT), 1)
+        return (one, -(-problem.batch // planes), planes)
+    if isinstance(problem, Conv):
+        return (math.prod(tiles),) if getattr(kernel, "pointwise", False) else (*tiles, problem.groups)
+    if isinstance(problem, Attention):
+        return _attention(kernel, problem, plan, free)
+    return None
+
+
+def _tiles(problem: Any, config: AnyConfig) -> tuple[int, int] | None:
+    """Tiles of the output: (rows, columns) of blocks of one matrix."""
+    if isinstance(problem, Attention):
+        return (1, 1)
+    block_m, block_n = (getattr(config, name, None) for name in ("block_m", "block_n"))
+    if not block_m or not block_n:
+        return None
+    if isinstance(problem, Gemm):
+        rows, columns = problem.M, problem.N
+    elif isinstance(problem, Conv):
+        rows, columns = problem.batch * math.prod(problem.out_size), problem.out_channels // problem.groups
+    elif isinstance(problem, GroupedGemm):
+        return _most_grouped(problem, block_m, block_n)
+    else:
+        return None
+    return -(-rows // block_m), -(-columns // block_n)
+
+
+def _most_grouped(problem: GroupedGemm, block_m: int, block_n: int) -> tuple[int, int]:
+    """The host does not know the groups' sizes: of the dimension that is split, every group has one ragged tile at
+    most, and no tile is empty."""
+    rows, columns = problem.extent("M") if problem.ragged != "K" else problem.M or 0, problem.N or 0
+    if problem.ragged == "M":
+        return min(rows // block_m + problem.groups, rows), -(-columns // block_n)
+    if problem.ragged == "N":
+        total = problem.extent("N")
+        return -(-(problem.M or 0) // block_m), min(total // block_n + problem.groups, total)
+    return -(-(problem.M or 0) // block_m) * problem.groups, -(-columns // block_n)
+
+
+def _attention(kernel: Kernel, problem: Attention, plan: Plan, free: int) -> tuple[int, ...]:
+    """A decoding kernel that is not told how many parts the keys have takes two programs for each free SM, or so."""
+    config = plan.config
+    if "decode" in kernel.name:
+        pairs = problem.batch * problem.key_heads
+        return (pairs, plan.variant.splits or max(1, free // pairs * 2), 1)
+    if problem.backward:
+        return (-(-problem.keys // config.block_n), problem.key_batch, problem.key_heads)
+    return (-(-problem.queries // config.block_m), problem.batch, problem.heads)

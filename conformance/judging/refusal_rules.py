@@ -1,0 +1,283 @@
+"""What a shipped kernel may refuse, and must: rules that are stated here and nowhere in a kernel.
+
+The rules of descriptors are those of ``cuTensorMapEncodeTiled`` (CUDA driver API): a base on 16 bytes, a pitch that is
+a multiple of 16 bytes and below 2**40, a unit inner stride; and, for a store, rows that end on 16 bytes, because the
+copy unit writes whole ones. A refusal that no rule justifies is a failure: a case that a kernel does not take any more
+must not leave a run green.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from conformance.kernels.kernel import Kernel, Plan, Variant
+from conformance.problems import BASE_ALIGNMENT, BLOCK_SCALINGS, DTYPES, FP8, Operand, itemsize
+from conformance.problems.gemm import SCALE_BLOCK
+from conformance.records import Reason, ReasonCode
+
+#: Bytes of which a descriptor's base and pitch, and the rows of what it stores, are multiples.
+DESCRIPTOR_BYTES = 16
+#: A descriptor's pitch in bytes is below this, and its sizes below 2**31.
+PITCH_LIMIT, SIZE_LIMIT = 2**40, 2**31
+#: Programs along the second and third dimension of a grid, at most.
+GRID_LIMIT = 65535
+
+Broken = tuple[ReasonCode, str, str]
+
+
+def broken_by_descriptors(problem: Any, *, tma_store: bool) -> list[Broken]:
+    """The rules that descriptors of A and B, and of the output if ``tma_store``, break: for each a code, the operand,
+    and what is broken in bytes. Empty: a kernel with descriptors must take the problem's memory."""
+    described = [problem.operand("a"), problem.operand("b")] if problem.has_product else []
+    described += [problem.output] if tma_store else []
+    broken = [rule for operand in described if operand.numel for rule in _broken_by(operand)]
+    if tma_store and problem.output.numel:
+        out = problem.output
+        rest = out.shape[-1] * itemsize(out.dtype) % DESCRIPTOR_BYTES
+        if out.strides[-1] != 1:
+            broken.append((ReasonCode.LAYOUT, out.name, f"an inner stride of {out.strides[-1]} elements"))
+        if rest:
+            text = f"rows that end {rest} bytes past a multiple of {DESCRIPTOR_BYTES}"
+            broken.append((ReasonCode.ALIGNMENT_EXTENT, out.name, text))
+    return broken
+
+
+def _broken_by(operand: Operand) -> Iterator[Broken]:
+    size = itemsize(operand.dtype)
+    if 1 not in operand.strides[-2:]:
+        yield ReasonCode.LAYOUT, operand.name, f"strides of {operand.strides} elements, none of them 1"
+        return
+    base = operand.offset * size % BASE_ALIGNMENT % DESCRIPTOR_BYTES
+    if base:
+        yield ReasonCode.ALIGNMENT_BASE, operand.name, f"a base {base} bytes past a multiple of {DESCRIPTOR_BYTES}"
+    rows = -2 if operand.strides[-1] == 1 else -1
+    pitch = operand.strides[rows] * size
+    if operand.shape[rows] > 1 and pitch % DESCRIPTOR_BYTES:
+        yield ReasonCode.ALIGNMENT_PITCH, operand.name, f"a pitch of {pitch} bytes, no multiple of {DESCRIPTOR_BYTES}"
+    if max(operand.shape) >= SIZE_LIMIT or (operand.shape[rows] > 1 and pitch >= PITCH_LIMIT):
+        yield ReasonCode.EXTENT, operand.name, f"sizes {operand.shape} and a pitch of {pitch} bytes"
+
+
+def accepted(kernel: Kernel, broken: Broken) -> str:
+    """What is said of a kernel that takes what it must refuse."""
+    _, operand, what = broken
+    return f"{kernel.name} accepted operand {operand} with {what}; it must refuse that"
+
+
+def objection(kernel: Kernel, plan: Plan, reason: Reason) -> str | None:
+    """Why ``reason`` is no reason for ``kernel`` to refuse ``plan``; None if a rule justifies it."""
+    rule = _RULES.get((reason.code, reason.subject)) or _RULES.get((reason.code, ""))
+    if rule is None:
+        return f"{kernel.name} refuses {plan.problem.id}: {reason}. No rule of the suite says that it may"
+    if rule(kernel, plan, reason.subject):
+        return None
+    return f"{kernel.name} refuses {plan.problem.id} with {plan.config.id}: {reason}. By the suite's rule it must take it"
+
+
+# Each rule says whether the refusal is justified: (kernel, plan, subject of the reason) -> bool
+
+Rule = Callable[[Any, Plan, str], bool]
+
+
+def _operation(kernel: Any, plan: Plan, subject: str) -> bool:
+    if plan.problem.op not in kernel.operations:
+        return True
+    # a convolution as a product: what is not one tap on every position
+    plain = {"kernel": {1}, "stride": {1}, "padding": {0}, "groups": {1}}
+    if getattr(kernel, "pointwise", False) and subject in plain:
+        value = getattr(plan.problem, subject)
+        return set(value if isinstance(value, tuple) else (value,)) != plain[subject]
+    return False
+
+
+def _lacks(plan: Plan, name: str) -> bool:
+    try:
+        return not plan.target.capability(name).available
+    except ValueError:
+        return False
+
+
+def _capability(kernel: Any, plan: Plan, subject: str) -> bool:
+    return _lacks(plan, subject)
+
+
+def _dtypes_of(plan: Plan) -> set[str]:
+    problem = plan.problem
+    names = {operand.dtype for operand in problem.tensors if operand.name in ("a", "b", "x", "w", "q", "k", "v")}
+    return names | {problem.dtype}
+
+
+def _dtype(kernel: Any, plan: Plan, subject: str) -> bool:
+    names = _dtypes_of(plan)
+    taken = {*kernel.dtypes, *getattr(kernel, "more_dtypes", ())}
+    if kernel.family == "gemm" and plan.problem.op in ("mixed_mm", "fused_mm"):
+        taken |= set(DTYPES) if plan.problem.op == "fused_mm" else {"int8", "uint8"}
+    unlike = len(names) > 1 and not names <= set(FP8) and plan.problem.op not in ("mixed_mm", "fused_mm")
+    missing = any(_lacks(plan, name) for name in {*names, plan.problem.output.dtype} & {*FP8, "bf16", "fp16"})
+    return bool(names - taken) or unlike or missing
+
+
+def _precision(kernel: Any, plan: Plan, subject: str) -> bool:
+    if _dtypes_of(plan) != {"fp32"}:
+        return False
+    return _lacks(plan, plan.problem.precision) or (plan.target.vendor == "amd" and _lacks(plan, "mfma"))
+
+
+def _layout(kernel: Any, plan: Plan, subject: str) -> bool:
+    problem = plan.problem
+    if kernel.family == "conv":
+        orders = {problem.order_x, problem.order_out} != {"channels-last"}
+        return kernel.pointwise and (orders or (problem.batch_pad > 0 and problem.batch > 1))
+    operand = problem.operand(subject)
+    if kernel.descriptors:
+        rules = broken_by_descriptors(problem, tma_store=plan.variant.tma_store)
+        if any((code, name) == (ReasonCode.LAYOUT, subject) for code, name, _ in rules):
+            return True
+        if type(kernel).__name__.startswith("LegacyTma") and operand.strides[-1] == 1:
+            return operand.strides[-2] != operand.shape[-1]  # tensor maps without a pitch
+        if type(kernel).__name__.startswith("LegacyTma"):
+            return operand.strides[-1] != operand.shape[-2]
+    if problem.op == "scaled_mm":
+        return operand.strides[{"a": -1, "b": -2}.get(subject, -1)] != 1
+    return kernel.name.startswith("contiguous_") and subject == "b" and operand.strides == (problem.N, 1)
+
+
+def _alignment(code: ReasonCode) -> Rule:
+    def rule(kernel: Any, plan: Plan, subject: str) -> bool:
+        if not kernel.descriptors:
+            return False
+        broken = broken_by_descriptors(plan.problem, tma_store=plan.variant.tma_store)
+        return any((known, name) == (code, subject) for known, name, _ in broken)
+
+    return rule
+
+
+def _scale(kernel: Any, plan: Plan, subject: str) -> bool:
+    return (plan.problem.scaling in BLOCK_SCALINGS) != bool(getattr(kernel, "block_scaled", False))
+
+
+def _variant(kernel: Any, plan: Plan, subject: str) -> bool:
+    """Whether the variant asks for what no rule says that the kernel must have."""
+    usual = Variant()
+    asked = {field.name for field in dataclasses.fields(Variant)
+             if getattr(plan.variant, field.name) != getattr(usual, field.name)}  # fmt: skip
+    must = {"sms"}
+    if kernel.descriptors:
+        must |= {"descriptors", "tma_store", "static"}
+        must |= set() if "legacy" in kernel.name else {"epilogue_subtile", "flatten"}
+        must -= {"descriptors"} if "legacy_descriptor" in kernel.name else set()
+    elif kernel.family in ("gemm", "conv", "split-k"):
+        must |= {"static"}
+    if "int_mm" in kernel.operations:
+        must |= {"implied_dtype"}
+    return bool(asked - must)
+
+
+def _subtile(kernel: Any, plan: Plan, subject: str) -> bool:
+    return bool(plan.config.block_n // plan.variant.epilogue_subtile < 16)
+
+
+def _block_bytes(kernel: Any, plan: Plan, subject: str) -> bool:
+    least = 32 if "legacy" in kernel.name else DESCRIPTOR_BYTES
+    out = plan.config.block_n // plan.variant.epilogue_subtile * itemsize(plan.problem.output.dtype)
+    size = itemsize(plan.problem.dtype)
+    inner = [out] if plan.variant.tma_store else []
+    if "legacy" in kernel.name:
+        inner += [size * block for block in plan.config.tile]
+    return any(size < least for size in inner)
+
+
+def _block_size(kernel: Any, plan: Plan, subject: str) -> bool:
+    """The least tiles of the matrix units: 16 in each direction, 32 k of operands of one byte."""
+    if kernel.family == "attention":
+        return any(size < 16 or size & (size - 1) for size in plan.config.tile)
+    depth = 32 if itemsize(plan.problem.dtype) == 1 else 16
+    config = plan.config
+    return bool(config.block_k < depth or min(config.block_m, config.block_n) < 16)
+
+
+def _block_k(kernel: Any, plan: Plan, subject: str) -> bool:
+    if plan.problem.op == "mm_plus_mm":
+        return bool(0 < plan.problem.K <= plan.config.block_k)
+    return plan.problem.scaling in BLOCK_SCALINGS and SCALE_BLOCK % plan.config.block_k != 0
+
+
+def _kpack(kernel: Any, plan: Plan, subject: str) -> bool:
+    packed = 16 * dict(plan.config.vendor).get("kpack", 1)
+    return plan.target.vendor == "amd" and plan.problem.precision == "tf32" and plan.config.block_k < packed
+
+
+def _splits(kernel: Any, plan: Plan, subject: str) -> bool:
+    splits = plan.variant.splits
+    if kernel.family == "attention":
+        return splits is not None
+    return splits is None or not 2 <= splits <= GRID_LIMIT or plan.problem.K % splits != 0
+
+
+def _list_block(kernel: Any, plan: Plan, subject: str) -> bool:
+    block = plan.problem.block
+    if not block:
+        return False
+    return any(block % size for size in plan.config.tile) or plan.problem.queries > block
+
+
+def _tcgen05(kernel: Any, plan: Plan, subject: str) -> bool:
+    return bool(plan.config.block_m < 64 or plan.config.num_warps % 4)
+
+
+def _tensor_memory(kernel: Any, plan: Plan, subject: str) -> bool:
+    limit = plan.target.limits.tensor_memory
+    return limit is not None and -(-plan.config.block_m // 128) * plan.config.block_n > limit
+
+
+def _bias(kernel: Any, plan: Plan, subject: str) -> bool:
+    return bool("legacy" in kernel.name and plan.problem.reads_bias)
+
+
+def _extent(kernel: Any, plan: Plan, subject: str) -> bool:
+    """Sizes past an index or a grid, and those for which another kernel is meant."""
+    problem = plan.problem
+    if kernel.family == "attention":
+        group = problem.heads // problem.key_heads
+        least = {"head_dim": problem.head_dim < 16, "value_dim": problem.values_dim < 16}
+        most = {"batch": problem.batch > GRID_LIMIT, "heads": problem.heads > GRID_LIMIT}
+        decode = {"queries": problem.queries >= 128, "rows": problem.queries * group > 128}
+        rows = problem.batch * max(problem.queries, problem.keys, problem.heads)
+        far = {"positions": max(problem.queries + problem.keys + problem.mask.size, rows) >= 2**31 - 2**16}
+        return {**least, **most, **far, **(decode if "decode" in kernel.name else {})}.get(subject, False)
+    if kernel.family == "conv":
+        columns = -(-problem.out_channels // problem.groups // plan.config.block_n)
+        return bool(problem.batch == 0 if subject == "batch" else max(problem.groups, columns) > GRID_LIMIT)
+    if kernel.descriptors:
+        broken = broken_by_descriptors(problem, tma_store=plan.variant.tma_store)
+        return any((code, name) == (ReasonCode.EXTENT, subject) for code, name, _ in broken)
+    return False
+
+
+#: (code, subject) -> rule; the subject "" stands for any that has no rule of its own.
+_RULES: dict[tuple[ReasonCode, str], Rule] = {
+    (ReasonCode.OPERATION, ""): _operation,
+    (ReasonCode.CAPABILITY, ""): _capability,
+    (ReasonCode.DTYPE, ""): _dtype,
+    (ReasonCode.PRECISION, ""): _precision,
+    (ReasonCode.LAYOUT, ""): _layout,
+    (ReasonCode.SCALE, ""): _scale,
+    (ReasonCode.BIAS, ""): _bias,
+    (ReasonCode.EXTENT, ""): _extent,
+    (ReasonCode.BLOCK_BYTES, ""): _block_bytes,
+    (ReasonCode.CONFIG, "variant"): _variant,
+    (ReasonCode.CONFIG, "epilogue_subtile"): _subtile,
+    (ReasonCode.CONFIG, "block size"): _block_size,
+    (ReasonCode.CONFIG, "BLOCK_K"): _block_k,
+    (ReasonCode.CONFIG, "kpack"): _kpack,
+    (ReasonCode.CONFIG, "splits"): _splits,
+    (ReasonCode.CONFIG, "block"): _list_block,
+    (ReasonCode.CONFIG, "tcgen05"): _tcgen05,
+    (ReasonCode.CONFIG, "tensor memory"): _tensor_memory,
+    **{
+        (code, ""): _alignment(code)
+        for code in (ReasonCode.ALIGNMENT_BASE, ReasonCode.ALIGNMENT_PITCH, ReasonCode.ALIGNMENT_EXTENT)
+    },
+}
