@@ -7,11 +7,9 @@ it is forbidden, no evidence that proves its presence may be there.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import difflib
 import functools
-import io
 import re
 import subprocess
 import sys
@@ -20,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from conformance import filecheck as filecheck_module
+from conformance.filecheck import FileCheckResult, filecheck
 from conformance.gate.runs.nvidia_tools import nvidia_tool
 from conformance.machine.kept_answers import kept_answer, source_digest
 from conformance.targets import Target
@@ -185,6 +185,19 @@ TENSORMAP = Feature(
 )
 
 
+#: Where descriptors are made: likewise looked for only where somebody asks. What the host made is an argument.
+HOST_DESCRIPTOR = Feature(
+    "HOST_DESCRIPTOR",
+    "takes descriptors that the host made",
+    {vendor: (Evidence("ttir", r"CHECK: {{\btt\.func\b.*!tt\.tensordesc<}}"),) for vendor in ("nvidia", "amd")},
+)
+DEVICE_DESCRIPTOR = Feature(
+    "DEVICE_DESCRIPTOR",
+    "makes its descriptors itself",
+    {vendor: (Evidence("ttir", r"CHECK: {{\btt\.make_tensor_descriptor\b}}"),) for vendor in ("nvidia", "amd")},
+)
+
+
 def evidence_of(feature: Feature, vendor: str) -> tuple[Evidence, ...]:
     """What proves ``feature`` in code of ``vendor``; nothing if that cannot have it."""
     return feature.evidence.get(vendor) or EVIDENCE.get(vendor, ANY_VENDOR).get(feature, ())
@@ -312,7 +325,7 @@ def _results(path: Path, stage: str) -> dict[str, FileCheckResult]:
         text = code_of(path, stage)
         return {directive: dataclasses.astuple(filecheck(directive, text)) for directive in directives}
 
-    kept = kept_answer([path], f"{stage}-evidence", source_digest(sys.modules[__name__]), search)
+    kept = kept_answer([path], f"{stage}-evidence", source_digest(sys.modules[__name__], filecheck_module), search)
     return {directive: FileCheckResult(*result) for directive, result in kept.items()}
 
 
@@ -396,55 +409,6 @@ def _nearest(path: Path, piece: Evidence) -> str:
     lines = path.read_text().split("\n")
     shown = [f"  {first_of[name]}: {lines[first_of[name] - 1].strip()}" for name in near]
     return "nearest:\n" + "\n".join(shown) if shown else "no line comes near it"
-
-
-# --- FileCheck --------------------------------------------------------------------------------------------------------
-
-_DIRECTIVE = re.compile(r"\s*CHECK(-NOT|-DAG|-SAME|-COUNT-[1-9]\d*)?:\s*\S")
-
-
-@dataclass(frozen=True)
-class FileCheckResult:
-    """``line`` (from 1) is where matching stood when it ended: the last match, or where the failing directive began
-    to look. ``message`` is empty if it passed."""
-
-    passed: bool
-    message: str
-    line: int
-
-
-def filecheck(directives: str, text: str) -> FileCheckResult:
-    """Runs FileCheck ``directives``, one per line, over ``text``, in this process.
-
-    CHECK, CHECK-NOT, CHECK-DAG, CHECK-SAME and CHECK-COUNT-n are taken; anything else raises ValueError, because the
-    package skips what it does not know without a word. The package looks for a trailing CHECK-NOT up to, but not
-    including, the last character, so the text gets an empty line at its end.
-    """
-    from filecheck.error import ParseError
-    from filecheck.finput import FInput
-    from filecheck.matcher import Matcher
-    from filecheck.options import Options
-    from filecheck.parser import Parser, pattern_for_opts
-
-    lines = [line for line in directives.splitlines() if line.strip()]
-    strange = [line for line in lines if not _DIRECTIVE.match(line)]
-    if strange or not lines:
-        raise ValueError(f"{strange[0]!r} is no FileCheck directive" if strange else "no FileCheck directive was given")
-    options = Options(match_filename="<directives>", input_file="<text>", allow_empty=True)
-    content = FInput("<text>", FInput.canonicalize_line_ends(text) + "\n\n")
-    printed = io.StringIO()
-    try:
-        operations = list(Parser(options, io.StringIO("\n".join(lines) + "\n"), *pattern_for_opts(options)))
-    except ParseError as error:
-        raise ValueError(f"{error.message} in the FileCheck directives {directives!r}") from None
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-        failed = Matcher(options, content, operations).run() != 0  # type: ignore[arg-type]  # it only iterates
-    message = re.sub(r"\x1b\[[0-9;]*m", "", printed.getvalue()).strip() if failed else ""
-    if failed and (
-        "<directives>:" not in message or "Malformed regex" in message or "referenced before assignment" in message
-    ):
-        raise ValueError(f"the FileCheck directives {directives!r} cannot be used: {message}")
-    return FileCheckResult(not failed, message, content.line_no + 1)
 
 
 # --- SASS -------------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.case_reproducers import Reproducers
 from conformance.judging.expected_grid import expected_grid
 from conformance.judging.harness import Harness, needed
+from conformance.judging.plan_code import descriptor_features, plan_verdicts
 from conformance.judging.refusal_rules import objection
 from conformance.kernels import carveout
 from conformance.kernels.catalogue import meta_launch, own_kernels
@@ -271,6 +272,10 @@ def _grid_verdicts(kernel: Kernel, plan: Plan) -> list[Verdict]:
 def _code_verdicts(kernel: Kernel, plan: Plan, compiled: CompiledPlan, inspect: Inspection | None) -> list[Verdict]:
     """Whether the code has the features that ``kernel`` declares and stays within the limits of the target."""
     verdicts = _codegen_verdicts(compiled.main, plan.target, kernel.features(plan))
+    if kernel.name in own_kernels():
+        where_made = _codegen_verdicts(compiled.main, plan.target, descriptor_features(kernel, plan))
+        verdicts += [verdict for verdict in where_made if not verdict.passed]
+        verdicts += plan_verdicts(kernel, plan, compiled.main)
     verdicts.append(_resource_verdict("", compiled.main, plan.target))
     verdicts += [_resource_verdict(name, other, plan.target) for name, other in compiled.others.items()]
     if inspect is not None:

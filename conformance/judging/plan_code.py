@@ -1,0 +1,115 @@
+"""What a plan asks of the code of its main launch, whatever the kernel says of itself.
+
+The operands of every product have the dtype of the problem: in Triton's own representation exactly, and in the matrix
+instruction at least, which may be one of a wider type that holds the same values. An IEEE product of fp32 uses no matrix
+unit of NVIDIA's, which has none for it. Descriptors are made where the variant says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from conformance import codegen_checks
+from conformance.codegen_checks import CompiledCode
+from conformance.kernels.kernel import Features, Kernel, Plan
+from conformance.problems import FP8
+from conformance.records import Check, CheckKind, Verdict
+
+#: dtype -> what TTIR calls it.
+MLIR_TYPES = {"fp16": "f16", "bf16": "bf16", "fp32": "f32", "e4m3": "f8E4M3FN", "e5m2": "f8E5M2", "int8": "i8"}
+#: dtype or precision -> operand types of matrix instructions that hold its values.
+HOLDING = {
+    "fp16": {"f16", "f32", "kind::f16"},
+    "bf16": {"bf16", "f32", "kind::f16"},
+    "e4m3": {"e4m3", "fp8", "f8f6f4", "f16", "bf16", "kind::f8f6f4", "kind::f16"},
+    "e5m2": {"e5m2", "bf8", "f8f6f4", "f16", "bf16", "kind::f8f6f4", "kind::f16"},
+    "int8": {"s8", "i8", "iu8", "kind::i8"},
+    "tf32": {"tf32", "xf32", "f32", "kind::tf32"},
+    "ieee": {"f32"},
+}
+
+_DOT = re.compile(r"\btt\.dot\b(?P<rest>.*)")
+_TENSOR = re.compile(r"tensor<(?:\d+x)+(\w+)")
+_PRECISION = re.compile(r"inputPrecision = (\w+)")
+_MMA = re.compile(r"^mma\.sync\.\S*\.(\w+)\.(\w+)\.\w+\s", re.M)
+_WGMMA = re.compile(r"^wgmma\.mma_async\.\S*\.(\w+)\.(\w+)\s", re.M)
+_TCGEN05 = re.compile(r"^tcgen05\.mma\S*\.(kind::\w+)", re.M)
+_AMD = re.compile(r"^v_s?(?:mfma|wmma|swmmac|mfmac)(?:_scale)?_[a-z]+\d+_\d+x\d+x\d+_?(\w+)", re.M)
+
+
+def operand_types(vendor: str, text: str) -> set[str]:
+    """The operand types of the matrix instructions in ``text``, which is PTX or AMD's assembly without comments. tcgen05
+    has a kind, which leaves open which of several types is meant."""
+    if vendor == "nvidia":
+        pairs = [*_MMA.findall(text), *_WGMMA.findall(text)]
+        return {name for pair in pairs for name in pair} | set(_TCGEN05.findall(text))
+    parts = [part for rest in _AMD.findall(text) for part in rest.split("_")]
+    return {part for part in parts if part not in ("1k", "e32", "e64") and not re.fullmatch(r"\d+b", part)}
+
+
+def dots(text: str) -> set[tuple[str, ...]]:
+    """The products in ``text``, TTIR: the types of both operands, and the precision of fp32 ones."""
+    products = set()
+    for match in _DOT.finditer(text):
+        types = _TENSOR.findall(match["rest"])[:2]
+        precision = _PRECISION.search(match["rest"])
+        products.add((*types, precision[1] if precision else "ieee") if "f32" in types else tuple(types))
+    return products
+
+
+def plan_verdicts(kernel: Kernel, plan: Plan, artefact: CompiledCode) -> Iterator[Verdict]:
+    """What ``artefact``, the main launch, has that ``plan`` does not allow: a failing verdict for each, none if all is
+    as it must be. Code without the stages that show it says nothing."""
+    problem = plan.problem
+    names = _multiplied(problem)
+    if names is None:
+        return
+    texts = {stage: codegen_checks.code_of(path, stage) for stage, path in artefact.stages.items()
+             if stage in ("ttir", "ptx", "amdgcn")}  # fmt: skip
+    precision = problem.precision
+    if "ttir" in texts:
+        pair = tuple(MLIR_TYPES[name] for name in names)
+        wanted = (*pair, precision) if "f32" in pair else pair
+        wrong = {dot for dot in dots(texts["ttir"]) if dot not in (wanted, (*wanted[1::-1], *wanted[2:]))}
+        if wrong:
+            yield _verdict("products", f"{kernel.name} multiplies {_shown(wrong)}, its plan asks for {_shown({wanted})}")
+    assembly = texts.get("ptx") or texts.get("amdgcn")
+    if assembly is None or (plan.target.vendor == "amd" and (names[0], precision) == ("fp32", "tf32")):
+        return
+    types = operand_types(plan.target.vendor, assembly)
+    allowed = {kind for name in names for kind in HOLDING[precision if name == "fp32" else name]}
+    if plan.target.vendor == "nvidia" and (names[0], precision) == ("fp32", "ieee"):
+        allowed = set()
+    if types - allowed:
+        what = f"one of {', '.join(sorted(allowed))}" if allowed else "no matrix unit, for fp32 operands in IEEE precision"
+        text = f"{kernel.name} multiplies operands of {', '.join(sorted(types - allowed))}; its plan asks for {what}"
+        yield _verdict("operands", text)
+
+
+def _multiplied(problem: Any) -> tuple[str, str] | None:
+    """The dtypes of the operands of the problem's products; None where it has none, or operands of no such type."""
+    if not getattr(problem, "has_product", True):
+        return None
+    names = (problem.dtype, problem.dtype)
+    if problem.dtype in FP8 and hasattr(problem, "second_dtype"):
+        names = (problem.a_dtype, problem.second_dtype)
+    return names if set(names) <= MLIR_TYPES.keys() else None
+
+
+def _shown(pairs: set[tuple[str, ...]]) -> str:
+    return ", ".join(" x ".join(pair[:2]) + (f" in {pair[2]}" if len(pair) > 2 else "") for pair in sorted(pairs))
+
+
+def _verdict(subject: str, text: str) -> Verdict:
+    return Verdict(str(Check(CheckKind.CODEGEN, subject)), False, text)
+
+
+def descriptor_features(kernel: Kernel, plan: Plan) -> Features:
+    """Where the descriptors of a kernel with descriptors of Triton's own must be made, by the plan's variant."""
+    if not kernel.descriptors or "legacy" in kernel.name or not plan.problem.has_product:
+        return Features()
+    host, device = codegen_checks.HOST_DESCRIPTOR, codegen_checks.DEVICE_DESCRIPTOR
+    wanted, other = (host, device) if plan.variant.descriptors == "host" else (device, host)
+    return Features(frozenset({wanted}), frozenset({other}))
