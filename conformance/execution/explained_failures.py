@@ -16,6 +16,8 @@ from conformance.problems import Operand, Problem
 
 #: Wrong outputs whose causes are searched for, one after the other until one is named.
 ATTEMPTS = 3
+#: From so many elements on the nearest operand has nothing to do with an address.
+FAR_AWAY = 1 << 36
 #: Tile edges of a config that does not say one.
 USUAL_BLOCK = 64
 
@@ -25,7 +27,7 @@ _PLACE = re.compile(
     r"'(?P<operand>\w+)'"
 )
 _AGAIN = re.compile(
-    r"program (?P<program>\(.*?\)) stores (?P<count>\d+) elements of '(?P<operand>\w+)' again: program (?P<before>\(.*?\))"
+    r"program (?P<program>\(.*?\)) stores \d+ elements of '(?P<operand>\w+)' again: program (?P<before>\(.*?\))"
 )
 
 
@@ -50,8 +52,7 @@ def explain(
         head = f"FAIL {failed[0]}"
         return " | ".join([head, *(f"CAUSE {fact}" for fact in facts[:2])]) if facts else ""
     first, *rest = numbers.text.split("\n")
-    causes = facts[:2] if not numbers.causes or all(cause.startswith("not written") for cause in numbers.causes) else []
-    return "\n".join([" | ".join([first, *(f"CAUSE {fact}" for fact in causes)]), *rest])
+    return "\n".join([" | ".join([first, *(f"CAUSE {fact}" for fact in facts[:2])]), *rest])
 
 
 def _about_numbers(plan: Plan, contract: Contract, seen: Sequence[Seen]) -> Diagnosis | None:
@@ -102,11 +103,16 @@ def _about_memory(problem: Problem, disturbed: Iterable[str]) -> Iterator[str]:
     tensors = {operand.name: operand for operand in problem.tensors}
     for text in disturbed:
         if again := _AGAIN.search(text):
-            yield f"elements of {again['operand']} are stored by program {again['before']} and by program {again['program']}"
+            programs = f"by program {again['before']} and by program {again['program']}"
+            yield f"elements of {again['operand']} are stored {programs}"
         elif place := _PLACE.search(text):
             verb = {"loads": "read", "stores": "stored to", "changes": "changed"}[place["what"]]
+            by = f"by program {place['program']} at {place['line']}"
+            if int(place["far"]) >= FAR_AWAY:
+                yield f"memory that is no operand's is {verb}, {by}"
+                continue
             where = _where(tensors.get(place["operand"]), place["side"], int(place["far"]))
-            yield f"{place['operand']} is {verb} {where}, by program {place['program']} at {place['line']}"
+            yield f"{place['operand']} is {verb} {where}, {by}"
         elif "bytes changed" in text:
             yield f"memory outside the result is written: {text}"
 
@@ -132,4 +138,5 @@ def _about_grid(plan: Plan, grid: tuple[int, ...] | None) -> Iterator[str]:
     if ran == planned:
         yield f"the grid {grid} has the dimensions of {plan.grid} in another order or split"
     else:
-        yield f"the grid {grid} has {abs(ran - planned)} programs {'more' if ran > planned else 'fewer'} than {plan.grid}"
+        than = "more" if ran > planned else "fewer"
+        yield f"the grid {grid} has {abs(ran - planned)} programs {than} than {plan.grid}"

@@ -113,8 +113,8 @@ def conform(
 
 
 def refused(recorder: CaseRecorder, kernel: Kernel, draft: Plan, reason: Reason) -> NoReturn:
-    """Ends a case that ``kernel`` refuses for ``reason``: not applicable. Raises ConformanceFailure if the kernel is one
-    of this package and no rule of the suite says that it may refuse ``draft``."""
+    """Ends a case that ``kernel`` refuses for ``reason``: not applicable. Raises ConformanceFailure if the kernel is
+    one of this package and no rule of the suite says that it may refuse ``draft``."""
     if kernel.name in own_kernels() and (text := objection(kernel, draft, reason)):
         recorder.verdict("refusal", False, text)
         raise ConformanceFailure(f"refusal: {text}")

@@ -1,8 +1,8 @@
 """What a plan asks of the code of its main launch, whatever the kernel says of itself.
 
-The operands of every product have the dtype of the problem: in Triton's own representation exactly, and in the matrix
-instruction at least, which may be one of a wider type that holds the same values. An IEEE product of fp32 uses no matrix
-unit of NVIDIA's, which has none for it. Descriptors are made where the variant says.
+The operands of every product have the dtype of the problem: exactly in Triton's own representation, and in the matrix
+instruction, too, unless that has a wider type that holds the same values. An IEEE product of fp32 uses no matrix unit
+of NVIDIA's, which has none for it. Descriptors are made where the variant says.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _AMD = re.compile(r"^v_s?(?:mfma|wmma|swmmac|mfmac)(?:_scale)?_[a-z]+\d+_\d+x\d+
 
 
 def operand_types(vendor: str, text: str) -> set[str]:
-    """The operand types of the matrix instructions in ``text``, which is PTX or AMD's assembly without comments. tcgen05
-    has a kind, which leaves open which of several types is meant."""
+    """The operand types of the matrix instructions in ``text``, which is PTX or AMD's assembly without comments.
+    tcgen05 has a kind, which leaves open which of several types is meant."""
     if vendor == "nvidia":
         pairs = [*_MMA.findall(text), *_WGMMA.findall(text)]
         return {name for pair in pairs for name in pair} | set(_TCGEN05.findall(text))
@@ -74,7 +74,9 @@ def plan_verdicts(kernel: Kernel, plan: Plan, artefact: CompiledCode) -> Iterato
         wanted = (*pair, precision) if "f32" in pair else pair
         wrong = {dot for dot in dots(texts["ttir"]) if dot not in (wanted, (*wanted[1::-1], *wanted[2:]))}
         if wrong:
-            yield _verdict("products", f"{kernel.name} multiplies {_shown(wrong)}, its plan asks for {_shown({wanted})}")
+            yield _verdict(
+                "products", f"{kernel.name} multiplies {_shown(wrong)}, its plan asks for {_shown({wanted})}"
+            )
     assembly = texts.get("ptx") or texts.get("amdgcn")
     if assembly is None or (plan.target.vendor == "amd" and (names[0], precision) == ("fp32", "tf32")):
         return
@@ -83,7 +85,9 @@ def plan_verdicts(kernel: Kernel, plan: Plan, artefact: CompiledCode) -> Iterato
     if plan.target.vendor == "nvidia" and (names[0], precision) == ("fp32", "ieee"):
         allowed = set()
     if types - allowed:
-        what = f"one of {', '.join(sorted(allowed))}" if allowed else "no matrix unit, for fp32 operands in IEEE precision"
+        what = (
+            f"one of {', '.join(sorted(allowed))}" if allowed else "no matrix unit, for fp32 operands in IEEE precision"
+        )
         text = f"{kernel.name} multiplies operands of {', '.join(sorted(types - allowed))}; its plan asks for {what}"
         yield _verdict("operands", text)
 

@@ -73,7 +73,9 @@ def objection(kernel: Kernel, plan: Plan, reason: Reason) -> str | None:
         return f"{kernel.name} refuses {plan.problem.id}: {reason}. No rule of the suite says that it may"
     if rule(kernel, plan, reason.subject):
         return None
-    return f"{kernel.name} refuses {plan.problem.id} with {plan.config.id}: {reason}. By the suite's rule it must take it"
+    return (
+        f"{kernel.name} refuses {plan.problem.id} with {plan.config.id}: {reason}. By the suite's rule it must take it"
+    )
 
 
 # Each rule says whether the refusal is justified: (kernel, plan, subject of the reason) -> bool
@@ -129,7 +131,7 @@ def _layout(kernel: Any, plan: Plan, subject: str) -> bool:
     problem = plan.problem
     if kernel.family == "conv":
         orders = {problem.order_x, problem.order_out} != {"channels-last"}
-        return kernel.pointwise and (orders or (problem.batch_pad > 0 and problem.batch > 1))
+        return bool(kernel.pointwise) and (orders or (problem.batch_pad > 0 and problem.batch > 1))
     operand = problem.operand(subject)
     if kernel.descriptors:
         rules = broken_by_descriptors(problem, tma_store=plan.variant.tma_store)

@@ -30,7 +30,9 @@ def expect_refusal(
     reason = kernel.refusal(kernel.draft(problem, config, target))
     if kernel.name in own_kernels():
         taken = f"{kernel.name} accepted {problem.id}; it must refuse that for a reason of the code {code.value}"
-        recorder.verdict("refused", reason is not None and reason.code is code, taken if reason is None else str(reason))
+        recorder.verdict(
+            "refused", reason is not None and reason.code is code, taken if reason is None else str(reason)
+        )
     elif reason is not None:
         recorder.verdict("refused", True, str(reason))
     else:

@@ -1,17 +1,21 @@
 """The table of planted faults: small textual changes of the kernels' own source, never of their output."""
 
+from dataclasses import replace
+
 from tests.planted.arithmetic_faults import DATA, EPILOGUE, PRECISION
 from tests.planted.attention_faults import FAULTS as ATTENTION
 from tests.planted.blackwell_faults import BLACKWELL
 from tests.planted.cases import Fault
+from tests.planted.causes import CAUSES
 from tests.planted.conv_faults import CONVOLUTION
 from tests.planted.family_faults import FAMILY
 from tests.planted.grouped_faults import GROUPED
 from tests.planted.legacy_faults import LEGACY
 from tests.planted.loading_faults import ADDRESSING, TAIL, TILING
 
-FAULTS: tuple[Fault, ...] = (
+_PLANTED: tuple[Fault, ...] = (
     *(*TAIL, *TILING, *ADDRESSING, *EPILOGUE, *DATA, *PRECISION),
     *(*FAMILY, *CONVOLUTION, *ATTENTION, *BLACKWELL, *GROUPED, *LEGACY),
 )
+FAULTS = tuple(replace(fault, cause=fault.cause or CAUSES.get(fault.name, "")) for fault in _PLANTED)
 GROUPS = tuple(dict.fromkeys(fault.group for fault in FAULTS))

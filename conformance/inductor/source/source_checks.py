@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from conformance.codegen_checks import filecheck
+from conformance.filecheck import filecheck
 from conformance.records import Verdict
 
 

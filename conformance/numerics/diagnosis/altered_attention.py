@@ -6,26 +6,27 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
-from conformance.numerics import attention_bounds
 from conformance.numerics.contract import Contract
-from conformance.numerics.diagnosis.alterations import Alteration, Outputs
+from conformance.numerics.diagnosis.alterations import Alteration
+from conformance.numerics.diagnosis.altered_gradients import about_gradients
 from conformance.numerics.diagnosis.altered_products import other_indices
+from conformance.numerics.diagnosis.altered_softmax import about_softmax
+from conformance.numerics.diagnosis.attention_outcomes import (
+    LOG2E,
+    Inputs,
+    Rescored,
+    outputs_of,
+    unchanged,
+    where_applied,
+)
 from conformance.numerics.diagnosis.products import Tiling
 from conformance.problems import Attention
 from conformance.references import attention as meaning
-
-Inputs = Mapping[str, Tensor]
-#: Changes the scores of a problem, whose operands they hold too.
-Rescored = Callable[[meaning.Scores, Inputs], meaning.Scores]
-LOG2E = math.log2(math.e)
-#: Where a bound is that of the right computation, the altered one may err by this much more. Evidence is what lies
-#: further away than that.
-LOOSE = 16.0
 
 
 def alterations(problem: Attention, contract: Contract, tiling: Tiling) -> Iterator[Alteration]:
@@ -33,23 +34,10 @@ def alterations(problem: Attention, contract: Contract, tiling: Tiling) -> Itera
     for cause, change in itertools.chain(
         _about_masks(problem, tiling), _about_scores(problem), _about_heads(problem), _about_keys(problem, tiling)
     ):
-        yield Alteration(cause, functools.partial(_outputs, problem, contract, change))
+        yield Alteration(cause, functools.partial(outputs_of, problem, contract, change))
     for cause, altered in _about_problem(problem):
-        yield Alteration(cause, functools.partial(_outputs, altered, contract, lambda scored, _: scored))
-    yield from (_about_gradients if problem.backward else _about_softmax)(problem, contract, tiling)
-
-
-def _outputs(problem: Attention, contract: Contract, change: Rescored, inputs: Inputs) -> Outputs:
-    scored = change(meaning.scores(problem, inputs), inputs)
-    if problem.backward:
-        gradients = meaning.gradients(problem, inputs, scored)
-        return _with_errors(gradients.outputs, attention_bounds.backward_error(problem, contract, gradients))
-    values = meaning.softmax(scored)
-    return _with_errors(values.outputs, attention_bounds.forward_error(problem, contract, values))
-
-
-def _with_errors(values: Mapping[str, Tensor], errors: tuple[Tensor, ...]) -> Outputs:
-    return {name: (value, error) for (name, value), error in zip(values.items(), errors, strict=True)}
+        yield Alteration(cause, functools.partial(outputs_of, altered, contract, unchanged))
+    yield from (about_gradients if problem.backward else about_softmax)(problem, contract, tiling)
 
 
 # Which keys a query sees
@@ -77,7 +65,7 @@ def _about_masks(problem: Attention, tiling: Tiling) -> Iterator[tuple[str, Resc
         seen["the window is not applied"] = offset <= 0
     known = {_key(meaning.visible(problem, {})[0, 0])} if kind != "document" else set()
     for cause, visible in seen.items():
-        for where, changed in _where_applied(problem, tiling, visible) if kind != "full" else (("", visible),):
+        for where, changed in where_applied(problem, tiling, visible) if kind != "full" else (("", visible),):
             if _key(changed) not in known:
                 known.add(_key(changed))
                 yield cause + where, _with_mask(changed[None, None])
@@ -96,31 +84,6 @@ def _about_masks(problem: Attention, tiling: Tiling) -> Iterator[tuple[str, Resc
 
 def _key(visible: Tensor) -> bytes:
     return bytes(visible.numpy().tobytes())
-
-
-def _where_applied(problem: Attention, tiling: Tiling, visible: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """The mask ``visible`` everywhere, or only in the tiles that a kernel masks: it leaves out those of which nothing is
-    seen, and does not mask those that are seen whole."""
-    yield "", visible
-    right = meaning.visible(problem, {})[0, 0]
-    m, n, _ = tiling.block
-    edges = {(m, n), (n, m)} if problem.backward else {(m, n)}
-    for rows, columns in sorted(edges | ({(problem.block, problem.block)} if problem.block else set())):
-        some, every = _by_tiles(right, rows, columns)
-        yield f" (in tiles of {rows} x {columns} of which anything is seen)", visible & some
-        yield f" (in tiles of {rows} x {columns} that the mask crosses)", (visible & some) | every
-        yield f" (in tiles of {rows} x {columns} that are not seen whole)", visible | every
-
-
-def _by_tiles(seen: Tensor, rows: int, columns: int) -> tuple[Tensor, Tensor]:
-    """Whether anything, and whether everything, is seen of the tile in which each element of ``seen`` lies."""
-    m, n = seen.shape
-    some, every = torch.zeros_like(seen), torch.zeros_like(seen)
-    for i, j in itertools.product(range(0, m, rows), range(0, n, columns)):
-        tile = seen[i : i + rows, j : j + columns]
-        some[i : i + rows, j : j + columns] = tile.any()
-        every[i : i + rows, j : j + columns] = tile.all()
-    return some, every
 
 
 def _more_keys(problem: Attention, count: int, scored: meaning.Scores, inputs: Inputs) -> meaning.Scores:
@@ -211,17 +174,22 @@ def _other_values(index: Tensor, scored: meaning.Scores, _: Inputs) -> meaning.S
 def _about_scores(problem: Attention) -> Iterator[tuple[str, Rescored]]:
     kind = problem.score.kind
     if kind == "soft-cap":
-        yield "the soft cap is not applied", lambda scored, _: dataclasses.replace(
-            scored, score=scored.scaled, slope=None
+        yield (
+            "the soft cap is not applied",
+            lambda scored, _: dataclasses.replace(scored, score=scored.scaled, slope=None),
         )
     if kind == "alibi":
         heads = problem.heads
-        yield "alibi's slopes are not applied", lambda scored, _: dataclasses.replace(
-            scored, score=scored.scaled, bias=None
+        yield (
+            "alibi's slopes are not applied",
+            lambda scored, _: dataclasses.replace(scored, score=scored.scaled, bias=None),
         )
         for off in (1, -1, problem.queries - problem.keys, problem.keys - problem.queries):
             if off:
-                yield f"alibi's positions are off by {off}", functools.partial(_alibi, problem, off, torch.arange(heads))
+                yield (
+                    f"alibi's positions are off by {off}",
+                    functools.partial(_alibi, problem, off, torch.arange(heads)),
+                )
         for what, index in other_indices(heads):
             yield f"alibi's slope of another head: {what}", functools.partial(_alibi, problem, 0, index)
     yield (
@@ -288,9 +256,7 @@ def _shared_heads(index: Tensor, names: tuple[str, ...], scored: meaning.Scores,
     return _other_rows(1, index, names, scored, inputs)
 
 
-def _other_rows(
-    dim: int, index: Tensor, names: tuple[str, ...], scored: meaning.Scores, _: Inputs
-) -> meaning.Scores:
+def _other_rows(dim: int, index: Tensor, names: tuple[str, ...], scored: meaning.Scores, _: Inputs) -> meaning.Scores:
     """q, k or v, which are repeated to all heads, with lines of others along ``dim``; the scores follow."""
     lines = {name: getattr(scored, name).index_select(dim, index) for name in names}
     q, k = lines.get("q", scored.q), lines.get("k", scored.k)
@@ -310,261 +276,3 @@ def _scale_of(scored: meaning.Scores) -> float:
     largest = products.abs().argmax()
     size = float(products.flatten()[largest])
     return float(scored.scaled.flatten()[largest]) / size if size else 1.0
-
-
-# The softmax
-
-
-def _about_softmax(problem: Attention, contract: Contract, tiling: Tiling) -> Iterator[Alteration]:
-    def of_values(cause: str, change: Callable[[meaning.ForwardValues], Mapping[str, Tensor]], special: bool = False) -> Alteration:
-        def compute(inputs: Inputs) -> Outputs:
-            values = meaning.forward(problem, inputs)
-            errors = attention_bounds.forward_error(problem, contract, values)
-            changed = change(values)
-            # what is changed is no larger than some multiple of the right result, and so is its error
-            scale = {name: torch.where(values.outputs[name] == 0, 1.0, (value / values.outputs[name]).abs())
-                     for name, value in changed.items()}  # fmt: skip
-            return {
-                name: (value, error * scale[name].nan_to_num(1.0, 1.0, 1.0).clamp(min=1.0))
-                for (name, value), error in zip(changed.items(), errors, strict=True)
-            }
-
-        return Alteration(cause, compute, special)
-
-    def lse_as(change: Callable[[meaning.ForwardValues], Tensor]) -> Callable[[meaning.ForwardValues], Mapping[str, Tensor]]:
-        return lambda values: {"out": values.out, "lse": torch.where(values.live, change(values), -math.inf)}
-
-    yield of_values("lse holds log2 of the sum, and not its logarithm", lse_as(lambda v: v.top + torch.log2(v.total)))
-    yield of_values("lse is in base 2", lse_as(lambda v: (v.top + torch.log(v.total)) * LOG2E))
-    yield of_values("lse lacks the maximum", lse_as(lambda v: torch.log(v.total)))
-    yield of_values("lse lacks the logarithm of the sum", lse_as(lambda v: v.top))
-    yield of_values(
-        "the output is not divided by the sum of the weights",
-        lambda v: {"out": v.out * torch.where(v.live, v.total, 1.0).unsqueeze(-1), "lse": v.lse},
-    )
-    yield of_values(
-        "a query that sees no key gives NaN",
-        lambda v: {
-            "out": torch.where(v.live.unsqueeze(-1), v.out, torch.nan),
-            "lse": torch.where(v.live, v.lse, torch.nan),
-        },
-        special=True,
-    )
-    block, splits = tiling.block[1], tiling.splits
-    for cause, options in (
-        ("the output is not rescaled when the maximum grows", {"rescale_out": False}),
-        ("the sum of the weights is not rescaled when the maximum grows", {"rescale_sum": False}),
-        ("neither output nor sum is rescaled when the maximum grows", {"rescale_out": False, "rescale_sum": False}),
-    ):
-        stepped = functools.partial(_by_blocks, problem, contract, block, **options)
-        yield Alteration(f"{cause} ({block} keys a step)", stepped)
-    for cause, largest in (
-        ("no maximum is subtracted from the scores", lambda top: 0 * top),
-        ("the running maximum begins at 0", lambda top: top.clamp(min=0.0)),
-    ):
-        yield Alteration(cause, functools.partial(_with_maximum, problem, contract, largest), special=True)
-    if splits:
-        yield Alteration(
-            "the parts of the keys are merged without their weights",
-            functools.partial(_merged_equally, problem, contract, block, splits),
-        )
-
-
-def _by_blocks(
-    problem: Attention,
-    contract: Contract,
-    block: int,
-    inputs: Inputs,
-    *,
-    rescale_out: bool = True,
-    rescale_sum: bool = True,
-) -> Outputs:
-    """The softmax in steps of ``block`` keys, with or without rescaling what was summed before."""
-    scored = meaning.scores(problem, inputs)
-    hidden = torch.where(scored.visible, scored.score, -math.inf)
-    shape = (*hidden.shape[:-1], 1)
-    top = torch.full(shape, -math.inf, dtype=torch.float64)
-    total, out = torch.zeros(shape).double(), torch.zeros(*hidden.shape[:-1], scored.v.shape[-1]).double()
-    for start in range(0, problem.keys, block):
-        part = hidden[..., start : start + block]
-        larger = torch.maximum(top, part.amax(-1, keepdim=True))
-        reference = torch.where(larger.isfinite(), larger, 0.0)
-        shrink = torch.exp(torch.where(top.isfinite(), top - reference, -math.inf))
-        weights = torch.exp(part - reference)
-        total = (total * shrink if rescale_sum else total) + weights.sum(-1, keepdim=True)
-        out = (out * shrink if rescale_out else out) + weights @ scored.v[:, :, start : start + block]
-        top = larger
-    live = total > 0
-    result = out / torch.where(live, total, 1.0)
-    lse = torch.where(live, top + torch.log(total), -math.inf)
-    return _with_right_errors(problem, contract, inputs, result, lse[..., 0])
-
-
-def _with_right_errors(problem: Attention, contract: Contract, inputs: Inputs, out: Tensor, lse: Tensor) -> Outputs:
-    """Outputs with the bounds of the right computation, grown as much as the outputs themselves."""
-    right = meaning.forward(problem, inputs)
-    errors = attention_bounds.forward_error(problem, contract, right)
-    growth = out.abs().amax(-1, keepdim=True) / right.out.abs().amax(-1, keepdim=True).clamp(min=2.0**-60)
-    growth = growth.nan_to_num(1.0, 1.0, 1.0).clamp(min=1.0)
-    return {"out": (out, LOOSE * errors[0] * growth), "lse": (lse, LOOSE * errors[1] + 2.0**-20)}
-
-
-def _with_maximum(
-    problem: Attention, contract: Contract, largest: Callable[[Tensor], Tensor], inputs: Inputs
-) -> Outputs:
-    """Weights relative to another number than the largest score, in the range of fp32."""
-    scored = meaning.scores(problem, inputs)
-    hidden = torch.where(scored.visible, scored.score, -math.inf)
-    top = hidden.amax(-1, keepdim=True)
-    reference = largest(torch.where(top.isfinite(), top, 0.0))
-    weights = torch.exp(hidden - reference).float().double()
-    total = weights.sum(-1, keepdim=True).float().double()
-    if bool(((total > 0) & (total < 2.0**-100)).any()):
-        raise ValueError("sums of subnormal weights depend on their order")
-    out = (weights @ scored.v).float().double() / torch.where(total > 0, total, 1.0)
-    lse = torch.where(total > 0, reference + torch.log(total), -math.inf)
-    return _with_right_errors(problem, contract, inputs, out, lse[..., 0])
-
-
-def _merged_equally(problem: Attention, contract: Contract, block: int, splits: int, inputs: Inputs) -> Outputs:
-    scored = meaning.scores(problem, inputs)
-    steps = -(-problem.keys // block)
-    size = -(-steps // splits) * block
-    total, out, top = 0.0, 0.0, []
-    for start in range(0, problem.keys, size):
-        inside = torch.zeros(problem.keys, dtype=torch.bool)
-        inside[start : start + size] = True
-        part = meaning.softmax(dataclasses.replace(scored, visible=scored.visible & inside))
-        total = total + part.total.unsqueeze(-1)
-        out = out + part.out * part.total.unsqueeze(-1)
-        top.append(torch.where(part.live, part.top, -math.inf))
-    assert isinstance(total, Tensor)
-    largest = torch.stack(top).amax(0)
-    lse = torch.where(total[..., 0] > 0, largest + torch.log(total[..., 0]), -math.inf)
-    return _with_right_errors(problem, contract, inputs, out / torch.where(total > 0, total, 1.0), lse)
-
-
-# Gradients
-
-
-def _about_gradients(problem: Attention, contract: Contract, tiling: Tiling) -> Iterator[Alteration]:
-    scale = problem.softmax_scale
-
-    def times(cause: str, **factors: float) -> Alteration:
-        def compute(inputs: Inputs) -> Outputs:
-            right = _outputs(problem, contract, lambda scored, _: scored, inputs)
-            return {
-                name: (value * factors.get(name, 1.0), None if error is None else error * abs(factors.get(name, 1.0)))
-                for name, (value, error) in right.items()
-            }
-
-        return Alteration(cause, compute)
-
-    if scale != 1.0:
-        for names in (("grad_k",), ("grad_q",), ("grad_q", "grad_k")):
-            text = " and ".join(names)
-            yield times(f"the scale is not applied to {text}", **dict.fromkeys(names, 1 / scale))
-            yield times(f"the scale is applied twice to {text}", **dict.fromkeys(names, scale))
-
-    def of_inputs(cause: str, **changes: Callable[[Tensor], Tensor]) -> Alteration:
-        def compute(inputs: Inputs) -> Outputs:
-            changed = {**inputs, **{name: change(inputs[name]) for name, change in changes.items()}}
-            return _outputs(problem, contract, lambda scored, _: scored, changed)
-
-        return Alteration(cause, compute)
-
-    def of_values(cause: str, change: Callable[[meaning.Scores, Inputs], dict[str, Tensor]]) -> Alteration:
-        return Alteration(cause, functools.partial(_from_parts, problem, contract, change))
-
-    yield of_values("delta, the row sums of out * grad_out, is not subtracted", lambda scored, inputs: {"delta": 0 * _delta(inputs)})
-    for what, index in other_indices(problem.queries):
-        yield of_values(
-            f"delta of another row: {what}",
-            lambda scored, inputs, i=index: {"delta": _delta(inputs)[:, :, i]},
-        )
-        yield of_inputs(f"lse of another row: {what}", lse=lambda t, i=index: t[:, :, i])
-    if problem.mask.kind in ("causal", "sliding-window"):
-        right = meaning.visible(problem, {})[0, 0]
-        for where, reached in _where_applied(problem, tiling, torch.ones_like(right)):
-            kept = reached.double()
-            cause = f"gradients of hidden scores are not masked{where}"
-            yield of_values(cause, lambda scored, _, kept=kept: {"reached": kept})
-    if problem.score.kind == "soft-cap":
-        capped = {
-            "the slope of the soft cap is not applied": lambda scored: torch.ones_like(scored.slope),
-            "the slope of the soft cap is 1 - t, not 1 - t * t": lambda scored: 1 - scored.score / problem.score.cap,
-            "the slope of the soft cap is applied twice": lambda scored: scored.slope**2,
-        }
-        for cause, slope in capped.items():
-            yield Alteration(cause, functools.partial(_with_slope, problem, contract, slope))
-    group = problem.heads // problem.key_heads
-    if group > 1:
-        for place, what in ((0, "first"), (group - 1, "last")):
-            kept = (torch.arange(problem.heads) % group == place)[:, None, None]
-            yield Alteration(
-                f"gradients of k and v are those of the {what} of the heads that share them",
-                functools.partial(_of_some_heads, problem, contract, kept),
-            )
-    if problem.key_batch < problem.batch:
-        kept = (torch.arange(problem.batch) == 0)[:, None, None, None]
-        yield Alteration(
-            "gradients of k and v are those of the first batch", functools.partial(_of_some_heads, problem, contract, kept)
-        )
-
-
-def _delta(inputs: Inputs) -> Tensor:
-    return (inputs["out"].double() * inputs["grad_out"].double()).sum(-1)
-
-
-def _with_slope(
-    problem: Attention, contract: Contract, slope: Callable[[meaning.Scores], Tensor], inputs: Inputs
-) -> Outputs:
-    scored = meaning.scores(problem, inputs)
-    right = meaning.gradients(problem, inputs, scored)
-    errors = attention_bounds.backward_error(problem, contract, right)
-    values = meaning.gradients(problem, inputs, dataclasses.replace(scored, slope=slope(scored))).outputs
-    outputs = {}
-    for (name, value), error in zip(values.items(), errors, strict=True):
-        outputs[name] = value, LOOSE * error * max(1.0, float(value.abs().max() / right.outputs[name].abs().max()))
-    return outputs
-
-
-def _from_parts(
-    problem: Attention,
-    contract: Contract,
-    change: Callable[[meaning.Scores, Inputs], dict[str, Tensor]],
-    inputs: Inputs,
-) -> Outputs:
-    """The gradients with another delta, or with probabilities of hidden keys too."""
-    scored = meaning.scores(problem, inputs)
-    right = meaning.gradients(problem, inputs, scored)
-    parts = change(scored, inputs)
-    probabilities, delta = right.probabilities, parts.get("delta", right.delta)
-    if "reached" in parts:
-        probabilities = parts["reached"] * torch.exp(scored.score - torch.where(right.lse.isfinite(), right.lse, 0.0).unsqueeze(-1))
-    delta = delta.unsqueeze(-1)
-    grad_scores = probabilities * (right.grad_probabilities - delta)
-    grad_scaled = grad_scores if scored.slope is None else grad_scores * scored.slope
-    scale = problem.softmax_scale
-    altered = dataclasses.replace(
-        right,
-        delta=delta[..., 0],
-        grad_scores=grad_scores,
-        grad_scaled=grad_scaled,
-        grad_q=(grad_scaled @ scored.k) * scale,
-        grad_k=meaning.gathered(problem, grad_scaled.transpose(-1, -2) @ scored.q) * scale,
-    )
-    errors = attention_bounds.backward_error(problem, contract, altered)
-    return {name: (value, LOOSE * error) for name, (value, error) in _with_errors(altered.outputs, errors).items()}
-
-
-def _of_some_heads(problem: Attention, contract: Contract, kept: Tensor, inputs: Inputs) -> Outputs:
-    right = meaning.backward(problem, inputs)
-    errors = attention_bounds.backward_error(problem, contract, right)
-    scale = problem.softmax_scale
-    values = {
-        "grad_q": right.grad_q,
-        "grad_k": meaning.gathered(problem, (right.grad_scaled.transpose(-1, -2) @ right.scores.q) * kept) * scale,
-        "grad_v": meaning.gathered(problem, (right.probabilities.transpose(-1, -2) @ right.grad_out) * kept),
-    }
-    return _with_errors(values, errors)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from torch import Tensor
 from conformance.numerics.contract import Contract
 from conformance.numerics.conv_bounds import error_bound
 from conformance.numerics.diagnosis.alterations import Alteration, Outputs
-from conformance.numerics.diagnosis.altered_products import other_indices
+from conformance.numerics.diagnosis.altered_products import lines, other_indices
 from conformance.numerics.diagnosis.products import Tiling
 from conformance.problems import Conv
 
@@ -94,7 +95,9 @@ def _about_geometry(
                     cause = f"output positions along {name} are counted modulo {modulus}, not {size}"
                     yield make(cause, right.changed("positions", axis, wrapped))
         if size > 1:
-            yield make(f"all output positions along {name} are the first", right.changed("positions", axis, (0,) * size))
+            yield make(
+                f"all output positions along {name} are the first", right.changed("positions", axis, (0,) * size)
+            )
     if any(size > 1 for size in problem.kernel[1:]):
         every = right
         for axis, taps in enumerate(problem.kernel):
@@ -111,36 +114,36 @@ def _about_operands(problem: Conv, tiling: Tiling, make: Callable[..., Alteratio
     columns = problem.out_channels // groups
     for what, index in other_indices(problem.batch):
         if problem.batch > 1:
-            yield make(f"x of another image: {what}", x=lambda t, i=index: t[i])
+            yield make(f"x of another image: {what}", x=lines(index))
     if groups > 1:
         for what, index in other_indices(groups):
-            yield make(f"x of another group: {what}", x=lambda t, i=index: _grouped(t, 1, groups, i))
-            yield make(f"the weights of another group: {what}", w=lambda t, i=index: _grouped(t, 0, groups, i))
+            yield make(f"x of another group: {what}", x=functools.partial(_grouped, 1, groups, index))
+            yield make(f"the weights of another group: {what}", w=functools.partial(_grouped, 0, groups, index))
             if problem.bias:
                 cause = f"the bias of another group: {what}"
-                yield make(cause, bias=lambda t, i=index: _grouped(t, 0, groups, i))
+                yield make(cause, bias=functools.partial(_grouped, 0, groups, index))
     if channels > block_k:
         place = torch.arange(channels)
         for names, text in ((("x", "w"), "x and w"), (("x",), "x"), (("w",), "w")):
-            inside = {name: (lambda t: _within(t, channels, place % block_k)) for name in names}
-            yield make(f"the first block of channels of {text} is used for all", **inside)
+            first = dict.fromkeys(names, functools.partial(_within, channels, place % block_k))
+            yield make(f"the first block of channels of {text} is used for all", **first)
     if problem.bias:
         yield make("the bias is absent", bias=torch.zeros_like)
         yield make("the bias is added twice", bias=lambda t: 2 * t)
         for what, index in other_indices(problem.out_channels):
-            yield make(f"the bias of another channel: {what}", bias=lambda t, i=index: t[i])
+            yield make(f"the bias of another channel: {what}", bias=lines(index))
         inside = torch.arange(problem.out_channels) % columns % tiling.block[1]
-        yield make("the bias is indexed within the tile", bias=lambda t: t[inside])
+        yield make("the bias is indexed within the tile", bias=lines(inside))
 
 
-def _grouped(tensor: Tensor, dim: int, groups: int, index: Tensor) -> Tensor:
+def _grouped(dim: int, groups: int, index: Tensor, tensor: Tensor) -> Tensor:
     """``tensor`` with the channels of group index[g] in place of those of group g."""
-    split = tensor.unflatten(dim, (groups, -1))
+    split: Tensor = tensor.unflatten(dim, (groups, -1))  # type: ignore[no-untyped-call]
     return split.index_select(dim, index).flatten(dim, dim + 1)
 
 
-def _within(tensor: Tensor, channels: int, index: Tensor) -> Tensor:
-    split = tensor.unflatten(1, (-1, channels))
+def _within(channels: int, index: Tensor, tensor: Tensor) -> Tensor:
+    split: Tensor = tensor.unflatten(1, (-1, channels))  # type: ignore[no-untyped-call]
     return split.index_select(2, index).flatten(1, 2)
 
 

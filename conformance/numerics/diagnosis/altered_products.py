@@ -14,6 +14,7 @@ from conformance.numerics.bounds import error_bound
 from conformance.numerics.contract import Contract
 from conformance.numerics.diagnosis.alterations import Alteration, Outputs
 from conformance.numerics.diagnosis.products import Tiling
+from conformance.numerics.rounding import round_to
 from conformance.problems import BLOCK_SCALINGS, DTYPES, Gemm
 from conformance.problems.gemm import SCALE_BLOCK
 from conformance.references import gemm
@@ -60,6 +61,11 @@ def _altered(contract: Contract, exact: bool, cause: str, problem: Gemm, change:
 def with_input(**changes: Callable[[Tensor], Tensor]) -> Change:
     """Inputs of which those named are changed."""
     return lambda inputs: {**inputs, **{name: change(inputs[name]) for name, change in changes.items()}}
+
+
+def through(form: str, tensor: Tensor) -> Tensor:
+    """``tensor`` (fp32 or integers) rounded to ``form`` on the way, in fp32."""
+    return tensor.float().to(DTYPES[form]).float()
 
 
 def lines(index: Sequence[int] | Tensor, dim: int = 0) -> Callable[[Tensor], Tensor]:
@@ -133,8 +139,7 @@ def _about_integers(problem: Gemm, make: Callable[..., Alteration]) -> Iterator[
         name = "unsigned" if problem.second_dtype == "int8" else "signed"
         yield make(f"B is read as {name}", problem, with_input(b=lambda b: b.contiguous().view(other)))
         for form in ("e4m3", "e5m2"):
-            cast = DTYPES[form]
-            yield make(f"B passes through {form}", problem, with_input(b=lambda b, cast=cast: b.float().to(cast).double()))
+            yield make(f"B passes through {form}", problem, with_input(b=functools.partial(through, form)))
         return
     for width in (8, 16, 24):
         wrapped = functools.partial(_wrapped, problem, 2.0**width)
@@ -184,7 +189,7 @@ def _about_scales(problem: Gemm, make: Callable[..., Alteration]) -> Iterator[Al
                 axis = ("row", "column")[dim]
                 yield make(f"{name} of another {axis}: {what}", problem, with_input(**{name: lines(index, dim)}))
         for form in ("fp16", "bf16"):
-            rounded = with_input(**{name: lambda t, form=form: t.to(DTYPES[form]).double()})
+            rounded = with_input(**{name: functools.partial(through, form)})
             yield make(f"{name} is rounded to {form}", problem, rounded)
 
 
@@ -289,12 +294,12 @@ def _about_fusion(problem: Gemm, make: Callable[..., Alteration]) -> Iterator[Al
         for what, index in other_indices(problem.M):
             yield make(f"row_scale of another row: {what}", problem, with_input(row_scale=lines(index)))
         for form in ("fp16", "bf16"):
-            rounded = with_input(row_scale=lambda t, form=form: t.to(DTYPES[form]).float())
+            rounded = with_input(row_scale=functools.partial(through, form))
             yield make(f"row_scale is rounded to {form}", problem, rounded)
     if prologue == "cast":
         for form in ("bf16", "fp16"):
             if form != problem.dtype:
-                narrow = with_input(a=lambda t, form=form: t.to(DTYPES[form]).to(t.dtype))
+                narrow = with_input(a=functools.partial(through, form))
                 yield make(f"A is cast to {form} on the way", problem, narrow)
 
 
@@ -332,7 +337,9 @@ def _about_bias(problem: Gemm, make: Callable[..., Alteration]) -> Iterator[Alte
     operand = problem.operand("bias")
     yield make("the bias is absent", problem, with_input(bias=torch.zeros_like))
     yield make("the bias is added twice", problem, with_input(bias=lambda t: 2 * t.double()))
-    for dim, axis in zip(range(-len(operand.shape), 0), ("matrix", "row", "column")[-len(operand.shape) :], strict=True):
+    for dim, axis in zip(
+        range(-len(operand.shape), 0), ("matrix", "row", "column")[-len(operand.shape) :], strict=True
+    ):
         extent = operand.shape[dim]
         if extent < 2 or (dim == -3):
             continue
@@ -354,16 +361,30 @@ def _about_splits(problem: Gemm, contract: Contract, splits: int) -> Iterator[Al
         return lambda inputs: {"out": (change(parts(inputs)), None)}
 
     for name in ("bf16", "fp16"):
-        dtype = DTYPES[name]
-        each = summed(lambda p, dtype=dtype: p.to(dtype).double().sum(0))
+        each = summed(functools.partial(_rounded_parts, name))
         yield Alteration(f"every part of K is rounded to {name} before the parts are summed", each)
-        running = summed(lambda p, dtype=dtype: functools.reduce(lambda s, q: (s + q).to(dtype).double(), p, 0 * p[0]))
+        running = summed(functools.partial(_rounded_sums, name))
         yield Alteration(f"the sum of the parts of K is rounded to {name} after each part", running)
     for modulus in range(1, splits):
-        index = torch.arange(splits) % modulus
-        again = summed(lambda p, index=index: p[index].sum(0))
+        again = summed(functools.partial(_sum_of_parts, [part % modulus for part in range(splits)]))
         yield Alteration(f"parts of K are read again: part i is part i % {modulus}", again)
     yield Alteration("only the last part of K is kept", summed(lambda p: p[-1]))
     for count in range(1, splits):
-        yield Alteration(f"only the first {count} of {splits} parts of K are summed", summed(lambda p, c=count: p[:c].sum(0)))
+        few = summed(functools.partial(_sum_of_parts, list(range(count))))
+        yield Alteration(f"only the first {count} of {splits} parts of K are summed", few)
     yield Alteration("every part of K is summed twice", summed(lambda p: 2 * p.sum(0)))
+
+
+def _rounded_parts(name: str, parts: Tensor) -> Tensor:
+    return round_to(parts, name).double().sum(0)
+
+
+def _rounded_sums(name: str, parts: Tensor) -> Tensor:
+    total = 0 * parts[0]
+    for part in parts:
+        total = round_to(total + part, name).double()
+    return total
+
+
+def _sum_of_parts(chosen: list[int], parts: Tensor) -> Tensor:
+    return parts[chosen].sum(0)

@@ -17,7 +17,15 @@ from conformance.numerics.contract import Contract
 from conformance.numerics.diagnosis import altered_attention, altered_convolutions, altered_groups, altered_products
 from conformance.numerics.diagnosis.alterations import Alteration, Evidence, Seen, explaining
 from conformance.numerics.diagnosis.products import Product, Tiling, products_of
-from conformance.numerics.diagnosis.tile_search import ENOUGH, Cause, Search, agreed, either, search_product, tile_counts
+from conformance.numerics.diagnosis.tile_search import (
+    ENOUGH,
+    Cause,
+    Search,
+    agreed,
+    either,
+    search_product,
+    tile_counts,
+)
 from conformance.numerics.diagnosis.work import Work
 from conformance.numerics.fill import Fill
 from conformance.numerics.rounding import FORMATS, bits, round_to
@@ -132,9 +140,7 @@ class _Case:
         evidence = list(self._evidence(seen, method))
         if method == "special" or not evidence:
             return Search()
-        names = explaining(
-            self._alterations(exact and method == "exact"), self.problem, self.contract, evidence, work
-        )
+        names = explaining(self._alterations(exact and method == "exact"), self.problem, self.contract, evidence, work)
         if len(names) > ALTERNATIVES:
             return Search(possible=either(names, "; "))
         return Search([Cause(tuple(names))] if names else [])
@@ -357,7 +363,10 @@ def _observations(contract: Contract, fill: Fill, out: Tensor, expected: Tensor,
         poison = ": what was read is no element of an operand, or is undefined" if fill.method == "exact" else ""
         notes.append(f"OBSERVED {int(nan.sum())} elements are NaN, in {int(rows)} rows and {int(cols)} columns{poison}")
     wanted = round_to(expected, contract.out_dtype, overflow=contract.overflow)
-    saturated, largest = int((bad & _saturated(contract.out_dtype, out, expected)).sum()), FORMATS[contract.out_dtype].largest
+    saturated, largest = (
+        int((bad & _saturated(contract.out_dtype, out, expected)).sum()),
+        FORMATS[contract.out_dtype].largest,
+    )
     if saturated:
         notes.append(
             f"OBSERVED {saturated} results past {largest:g} became {largest:g}: the kernel saturates, and its contract "

@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -73,7 +74,7 @@ def _of_gemm(problem: Gemm, fill: Fill, out: Tensor, bad: Tensor, tiling: Tiling
     block_k, k = tiling.block[2], problem.K
     if problem.batch is not None:
         operation = addmm if problem.bias is not None else mm
-        fields = {"out_dtype": problem.out_dtype, "precision": problem.precision}
+        fields: dict[str, Any] = {"out_dtype": problem.out_dtype, "precision": problem.precision}
         if problem.bias is not None:
             kind = problem.bias.kind.removeprefix("b")
             fields |= {"alpha": problem.alpha, "beta": problem.beta, "bias": Bias(kind, problem.bias.dtype)}

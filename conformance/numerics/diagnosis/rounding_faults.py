@@ -29,7 +29,9 @@ def about_precision(model: FaultModel) -> Iterator[Hypothesis]:
     for name in (*NARROW, "e5m2", "e4m3"):
         if name != contract.out_dtype:
             # infinities are what such a fault makes of large values, so they are evidence
-            yield changed(f"the result passes through {name}", functools.partial(_nearest, name=name), special=True)
+            cause = f"the result passes through {name}"
+            yield changed(cause, functools.partial(_nearest, name=name), special=True)
+            yield changed(cause, functools.partial(_saturated, name=name), special=True)
     for width in range(out.significand + 1, min(out.significand + 13, 24)):
         cause = f"the result is rounded to {width} bits before it is rounded to the output"
         yield changed(cause, functools.partial(_to_width, width))
@@ -48,6 +50,10 @@ def _value(model: FaultModel, rows: Tensor, cols: Tensor) -> Tensor:
 
 def _nearest(values: Tensor, name: str) -> Tensor:
     return round_to(values, name).double()
+
+
+def _saturated(values: Tensor, name: str) -> Tensor:
+    return round_to(values, name, overflow="saturate").double()
 
 
 def _cut(values: Tensor, name: str, overflow: str = "ieee") -> Tensor:

@@ -33,7 +33,9 @@ class Cause:
     total: int = 1
 
     def __str__(self) -> str:
-        return either(self.names, ", or ") + (f" [{self.tiles} of {self.total} wrong tiles]" if self.tiles < self.total else "")
+        return either(self.names, ", or ") + (
+            f" [{self.tiles} of {self.total} wrong tiles]" if self.tiles < self.total else ""
+        )
 
 
 @dataclass
@@ -57,9 +59,12 @@ def either(names: Sequence[str], separator: str) -> str:
     return separator.join(names[:3]) + (f"{separator}{len(names) - 3} others" if len(names) > 3 else "")
 
 
-def agreed(first: Iterable[Cause], second: Iterable[Cause]) -> list[Cause]:
-    """The causes of ``first`` with those names only that ``second``, from another fill, has too."""
+def agreed(first: Iterable[Cause], second: Sequence[Cause]) -> list[Cause]:
+    """The causes of ``first`` with those names only that ``second``, from another fill, has too. Where nothing is named
+    there, a misread value stands: what its bits become depends on the value."""
     confirmed = {_VALUES.sub("", name) for cause in second for name in cause.names}
+    if not confirmed:
+        return [cause for cause in first if all(_VALUES.search(name) for name in cause.names)]
     kept = [
         Cause(tuple(name for name in cause.names if _VALUES.sub("", name) in confirmed), cause.tiles, cause.total)
         for cause in first
@@ -70,8 +75,8 @@ def agreed(first: Iterable[Cause], second: Iterable[Cause]) -> list[Cause]:
 def search_product(
     product: Product, contract: Contract, block: tuple[int, int, int], unwritten: Tensor, work: Work
 ) -> Search:
-    """Causes of the wrong elements that are not ``unwritten``, those of the most damaged tile first. They are proven only
-    if together they explain every wrong tile."""
+    """Causes of the wrong elements that are not ``unwritten``, those of the most damaged tile first. They are proven
+    only if together they explain every wrong tile."""
     model = FaultModel(product, contract, block, unwritten, work)
     bad = product.bad & ~unwritten
     counts = tile_counts(bad, block)[0]
@@ -95,7 +100,7 @@ def search_product(
             search.causes.append(Cause(tuple(names), most, total))
             waiting = [t for t in waiting if t not in proven[best[0]]]
             continue
-        elif covered and not search.possible:
+        if covered and not search.possible:
             search.possible = either([hypothesis.cause for hypothesis in covered], "; ")
         break  # a tile without a cause: what explains the others need not be what happened
     if waiting and search.causes:
@@ -104,9 +109,7 @@ def search_product(
     return search
 
 
-def _fitting(
-    model: FaultModel, tile: tuple[int, int], single: list[Hypothesis], bad: Tensor
-) -> list[Hypothesis]:
+def _fitting(model: FaultModel, tile: tuple[int, int], single: list[Hypothesis], bad: Tensor) -> list[Hypothesis]:
     """The hypotheses that explain every element of ``tile``."""
     rows, cols = model.tile(*tile)
     here = bad[rows][:, cols]
@@ -136,5 +139,3 @@ def tile_counts(mask: Tensor, block: tuple[int, int, int]) -> tuple[Tensor, Tens
         shape = (padded.shape[0] // block[0], block[0], padded.shape[1] // block[1], block[1])
         counts.append(padded.reshape(shape).sum((1, 3)).long())
     return counts[0], counts[1]
-
-

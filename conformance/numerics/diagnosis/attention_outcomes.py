@@ -1,0 +1,70 @@
+"""What every alteration of attention needs: its outputs with their bounds, and where a kernel applies a mask."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from conformance.numerics import attention_bounds
+from conformance.numerics.contract import Contract
+from conformance.numerics.diagnosis.alterations import Outputs
+from conformance.numerics.diagnosis.products import Tiling
+from conformance.problems import Attention
+from conformance.references import attention as meaning
+
+Inputs = Mapping[str, Tensor]
+#: Changes the scores of a problem, whose operands they hold too.
+Rescored = Callable[[meaning.Scores, Inputs], meaning.Scores]
+LOG2E = math.log2(math.e)
+#: Where a bound is that of the right computation, the altered one may err by this much more. Evidence is what lies
+#: further away than that.
+LOOSE = 16.0
+
+
+def unchanged(scored: meaning.Scores, _: Inputs) -> meaning.Scores:
+    """The right scores."""
+    return scored
+
+
+def outputs_of(problem: Attention, contract: Contract, change: Rescored, inputs: Inputs) -> Outputs:
+    """The outputs that follow from changed scores, with their bounds."""
+    scored = change(meaning.scores(problem, inputs), inputs)
+    if problem.backward:
+        gradients = meaning.gradients(problem, inputs, scored)
+        return with_errors(gradients.outputs, attention_bounds.backward_error(problem, contract, gradients))
+    values = meaning.softmax(scored)
+    return with_errors(values.outputs, attention_bounds.forward_error(problem, contract, values))
+
+
+def with_errors(values: Mapping[str, Tensor], errors: tuple[Tensor, ...]) -> Outputs:
+    """Outputs by name, each with its bound."""
+    return {name: (value, error) for (name, value), error in zip(values.items(), errors, strict=True)}
+
+
+def where_applied(problem: Attention, tiling: Tiling, visible: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """The mask ``visible`` everywhere, or only in the tiles that a kernel masks: it leaves out those of which nothing
+    is seen, and does not mask those that are seen whole. Each with text that says where."""
+    yield "", visible
+    right = meaning.visible(problem, {})[0, 0]
+    m, n, _ = tiling.block
+    edges = {(m, n), (n, m)} if problem.backward else {(m, n)}
+    for rows, columns in sorted(edges | ({(problem.block, problem.block)} if problem.block else set())):
+        some, every = _by_tiles(right, rows, columns)
+        yield f" (in tiles of {rows} x {columns} of which anything is seen)", visible & some
+        yield f" (in tiles of {rows} x {columns} that the mask crosses)", (visible & some) | every
+        yield f" (in tiles of {rows} x {columns} that are not seen whole)", visible | every
+
+
+def _by_tiles(seen: Tensor, rows: int, columns: int) -> tuple[Tensor, Tensor]:
+    """Whether anything, and whether everything, is seen of the tile in which each element of ``seen`` lies."""
+    m, n = seen.shape
+    some, every = torch.zeros_like(seen), torch.zeros_like(seen)
+    for i, j in itertools.product(range(0, m, rows), range(0, n, columns)):
+        tile = seen[i : i + rows, j : j + columns]
+        some[i : i + rows, j : j + columns] = tile.any()
+        every[i : i + rows, j : j + columns] = tile.all()
+    return some, every
