@@ -27,6 +27,7 @@ ORDER = [
     ("reference",),
     ("numerics",),
     ("inputs",),
+    ("filecheck",),
     ("codegen_checks",),
     ("heuristics",),
     ("kernels",),

@@ -22,7 +22,7 @@ FAR_AWAY = 1 << 36
 USUAL_BLOCK = 64
 
 _PLACE = re.compile(
-    r"(?P<line>\S+:\d+): program (?P<program>\(.*?\)) (?P<what>loads|stores|changes) (?P<count>\d+) elements outside the "
+    r"(?P<line>\S+:\d+): program (?P<program>\(.*?\)) (?P<what>loads|stores|changes) \d+ elements outside the "
     r"operands, one of them (?P<far>\d+) (?P<side>before the first|behind the last|behind the first) element of "
     r"'(?P<operand>\w+)'"
 )

@@ -138,12 +138,12 @@ def _layout(kernel: Any, plan: Plan, subject: str) -> bool:
         if any((code, name) == (ReasonCode.LAYOUT, subject) for code, name, _ in rules):
             return True
         if type(kernel).__name__.startswith("LegacyTma") and operand.strides[-1] == 1:
-            return operand.strides[-2] != operand.shape[-1]  # tensor maps without a pitch
+            return bool(operand.strides[-2] != operand.shape[-1])  # tensor maps without a pitch
         if type(kernel).__name__.startswith("LegacyTma"):
-            return operand.strides[-1] != operand.shape[-2]
+            return bool(operand.strides[-1] != operand.shape[-2])
     if problem.op == "scaled_mm":
-        return operand.strides[{"a": -1, "b": -2}.get(subject, -1)] != 1
-    return kernel.name.startswith("contiguous_") and subject == "b" and operand.strides == (problem.N, 1)
+        return bool(operand.strides[{"a": -1, "b": -2}.get(subject, -1)] != 1)
+    return bool(kernel.name.startswith("contiguous_") and subject == "b" and operand.strides == (problem.N, 1))
 
 
 def _alignment(code: ReasonCode) -> Rule:
@@ -248,7 +248,8 @@ def _extent(kernel: Any, plan: Plan, subject: str) -> bool:
         decode = {"queries": problem.queries >= 128, "rows": problem.queries * group > 128}
         rows = problem.batch * max(problem.queries, problem.keys, problem.heads)
         far = {"positions": max(problem.queries + problem.keys + problem.mask.size, rows) >= 2**31 - 2**16}
-        return {**least, **most, **far, **(decode if "decode" in kernel.name else {})}.get(subject, False)
+        known = {**least, **most, **far, **(decode if "decode" in kernel.name else {})}
+        return bool(known.get(subject, False))
     if kernel.family == "conv":
         columns = -(-problem.out_channels // problem.groups // plan.config.block_n)
         return bool(problem.batch == 0 if subject == "batch" else max(problem.groups, columns) > GRID_LIMIT)

@@ -138,12 +138,12 @@ def _about_operands(problem: Conv, tiling: Tiling, make: Callable[..., Alteratio
 
 def _grouped(dim: int, groups: int, index: Tensor, tensor: Tensor) -> Tensor:
     """``tensor`` with the channels of group index[g] in place of those of group g."""
-    split: Tensor = tensor.unflatten(dim, (groups, -1))  # type: ignore[no-untyped-call]
+    split: Tensor = tensor.unflatten(dim, (groups, -1))
     return split.index_select(dim, index).flatten(dim, dim + 1)
 
 
 def _within(channels: int, index: Tensor, tensor: Tensor) -> Tensor:
-    split: Tensor = tensor.unflatten(1, (-1, channels))  # type: ignore[no-untyped-call]
+    split: Tensor = tensor.unflatten(1, (-1, channels))
     return split.index_select(2, index).flatten(1, 2)
 
 

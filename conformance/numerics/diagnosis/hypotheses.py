@@ -18,6 +18,10 @@ from conformance.numerics.diagnosis import rounding_faults
 from conformance.numerics.diagnosis.fault_model import FaultModel, Hypothesis, Image, Predict, grown
 
 
+#: What no exact fill gives throughout: the prediction of a fault that would read outside the operands.
+NOWHERE = 0.1
+
+
 def about_tile(model: FaultModel, i: int, j: int) -> Iterator[Hypothesis]:
     """Every hypothesis that could explain tile (i, j), the plainest first."""
     yield from about_epilogue(model)
@@ -229,7 +233,7 @@ def _advanced(model: FaultModel, step_a: int, step_b: int, rows: Tensor, cols: T
             if step_a == step_b:
                 own = ks[0] < last
             elif bool((torch.stack(ks)[:, own] >= last).any()):
-                return torch.full((len(rows), len(cols)), torch.nan, dtype=torch.float64)
+                return torch.full((len(rows), len(cols)), NOWHERE, dtype=torch.float64)
             left, right = (k.clamp(max=model.k - 1) for k in ks)
             total += (a[:, left] * own) @ (b[right] * own[:, None])
     return total

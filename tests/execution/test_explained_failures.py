@@ -1,0 +1,87 @@
+"""What memory, stores and the grid show becomes a cause; numbers that are right have none."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from conformance import targets
+from conformance.execution.explained_failures import explain
+from conformance.heuristics.configs import Config
+from conformance.inputs.fills import fills
+from conformance.kernels import catalogue
+from conformance.numerics.contract import FMA, Contract
+from conformance.numerics.diagnosis.alterations import Seen
+from conformance.numerics.rounding import round_to
+from conformance.problems import Layout, bmm, mm
+
+CONTRACT = Contract("fp16", FMA)
+PROBLEM = mm(40, 56, 40, layout_a=Layout(pad=8))
+
+
+def plan_of(problem):
+    kernel = catalogue.get("bmm" if problem.batch else "mm")
+    return kernel.plan(problem, Config(32, 32, 16, 2, 4), targets.find("sm_90"))
+
+
+def explained(disturbed=(), grid=None, problem=PROBLEM, seen=(), failed=("memory/transparent",)):
+    plan = plan_of(problem)
+    return explain(plan, CONTRACT, seen, disturbed, grid or plan.grid, failed)
+
+
+FAR = "tiles.py:56: program (0, 1, 0) loads 3 elements outside the operands, one of them"
+TEXTS = {
+    f"{FAR} 40 behind the first element of 'a', between its elements": (
+        "a is read outside its elements: index 40 of dimension 1, which has 40, by program (0, 1, 0) at tiles.py:56"
+    ),
+    f"{FAR} 9 behind the last element of 'b'": (
+        "b is read 9 elements behind the last element, by program (0, 1, 0) at tiles.py:56"
+    ),
+    f"{FAR} 3 before the first element of 'a'": (
+        "a is read 3 elements before the first element, by program (0, 1, 0) at tiles.py:56"
+    ),
+    f"{FAR} {2**45} before the first element of 'a'": "memory that is no operand's is read, by program (0, 1, 0)",
+    "tiles.py:128: program (1, 0, 0) stores 4 elements of 'out' again: program (0, 0, 0) has stored element 3": (
+        "elements of out are stored by program (0, 0, 0) and by program (1, 0, 0)"
+    ),
+    "64 bytes changed behind 'out', first at element offset 2240": "memory outside the result is written",
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_what_memory_shows_is_a_cause(text):
+    assert explained([text]).startswith(f"FAIL memory/transparent | CAUSE {TEXTS[text]}")
+
+
+def test_text_of_another_kind_is_no_cause():
+    assert explained(["something else"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("grid", "cause"),
+    [
+        ((5,), "the grid (5,) has 1 programs more than (4,)"),
+        ((3,), "the grid (3,) has 1 programs fewer than (4,)"),
+        ((2, 2), "the grid (2, 2) has the dimensions of (4,) in another order or split"),
+    ],
+)
+def test_another_grid_is_a_cause(grid, cause):
+    assert explained(grid=grid, failed=("grid",)) == f"FAIL grid | CAUSE {cause}"
+
+
+def test_a_trial_without_a_failed_check_is_not_explained():
+    assert explained(grid=(5,), failed=()) == ""
+
+
+def test_numbers_are_explained_by_what_every_fill_shows():
+    problem = bmm(40, 56, 40, batch=3)
+    seen = []
+    for fill in fills(problem, CONTRACT, 1, ("transparent", "wide-A")):
+        a, b = (fill.inputs[name].double() for name in "ab")
+        seen.append(Seen(fill, {"out": round_to(a[[0, 0, 0]] @ b, "fp16")}))
+    text = explained(problem=problem, seen=seen, failed=("numerics/transparent",))
+    assert "CAUSE A of another matrix: the first one is used for all" in text
+    broken = [dataclasses.replace(entry, outputs={"out": torch.zeros(3, 40, 56).half()}) for entry in seen]
+    assert "another matrix" not in explained(problem=problem, seen=broken, failed=("numerics/transparent",))

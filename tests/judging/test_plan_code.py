@@ -1,0 +1,124 @@
+"""Code that multiplies other operands than its plan asks for, or makes descriptors elsewhere, is seen."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from conformance import codegen_checks, targets
+from conformance.execution.compilation import Artefact, CompileRequest
+from conformance.heuristics.configs import Config
+from conformance.judging.plan_code import descriptor_features, dots, operand_types, plan_verdicts
+from conformance.kernels import catalogue
+from conformance.kernels.kernel import Variant
+from conformance.problems import mm, scaled_mm
+from tests.execution.sample_kernels import pool
+
+HOPPER, AMD = targets.find("sm_90"), targets.find("gfx942")
+SMALL, LARGE = Config(32, 32, 32, 2, 4), Config(64, 64, 32, 2, 4)
+IEEE, TF32 = mm(64, 64, 64, "fp32"), mm(64, 64, 64, "fp32", precision="tf32")
+PLANS = {
+    "bf16": ("mm", mm(64, 64, 64, "bf16"), SMALL, Variant(), HOPPER),
+    "fp16 by wgmma": ("mm", mm(64, 64, 64), LARGE, Variant(), HOPPER),
+    "tf32": ("mm", TF32, SMALL, Variant(), HOPPER),
+    "ieee": ("mm", IEEE, SMALL, Variant(), HOPPER),
+    "e4m3": ("scaled_mm", scaled_mm(64, 64, 64), LARGE, Variant(), HOPPER),
+    "amd": ("mm", mm(64, 64, 64, "bf16"), SMALL, Variant(), AMD),
+    "device": ("mm_persistent_tma", mm(64, 64, 64), LARGE, Variant(), HOPPER),
+    "host": ("mm_persistent_tma", mm(64, 64, 64), LARGE, Variant("host"), HOPPER),
+}
+
+
+def plan_of(name):
+    kernel, problem, config, variant, target = PLANS[name]
+    return catalogue.get(kernel).plan(problem, config, target, variant)
+
+
+@pytest.fixture(scope="module")
+def artefacts() -> dict[str, Artefact]:
+    with pool(jobs=2) as jobs:
+        factory = "conformance.kernels.catalogue:meta_step"
+        handles = {}
+        for name in PLANS:
+            plan = plan_of(name)
+            handles[name] = jobs.submit(CompileRequest(factory, (plan, 0), plan.target))
+        return {name: handle.result().artefact for name, handle in handles.items()}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_the_code_of_a_plan_is_what_it_asks(artefacts, name):
+    plan = plan_of(name)
+    kernel = catalogue.get(plan.kernel)
+    assert not list(plan_verdicts(kernel, plan, artefacts[name]))
+    wanted = descriptor_features(kernel, plan)
+    verdicts = codegen_checks.check(artefacts[name], plan.target, wanted.required, wanted.forbidden)
+    assert all(verdict.passed for verdict in verdicts), [verdict.text for verdict in verdicts]
+    assert bool(verdicts) == (name in ("device", "host"))
+
+
+#: the code, the plan that it stands for, the check that must fail, and its text
+FAULTS = [
+    ("bf16", "tf32", "codegen/operands", "multiplies operands of bf16; its plan asks for one of f32, kind::tf32, tf32"),
+    ("bf16", "tf32", "codegen/products", "multiplies bf16 x bf16, its plan asks for f32 x f32 in tf32"),
+    ("tf32", "ieee", "codegen/operands", "multiplies operands of tf32; its plan asks for no matrix unit"),
+    ("tf32", "ieee", "codegen/products", "multiplies f32 x f32 in tf32, its plan asks for f32 x f32 in ieee"),
+    ("ieee", "tf32", "codegen/products", "multiplies f32 x f32 in ieee, its plan asks for f32 x f32 in tf32"),
+    ("fp16 by wgmma", "bf16", "codegen/operands", "multiplies operands of f16"),
+    ("e4m3", "fp16 by wgmma", "codegen/operands", "multiplies operands of e4m3"),
+    ("bf16", "e4m3", "codegen/products", "multiplies bf16 x bf16, its plan asks for f8E4M3FN x f8E4M3FN"),
+]
+
+
+@pytest.mark.parametrize(("code", "plan", "check", "text"), FAULTS)
+def test_code_of_other_operands_fails(artefacts, code, plan, check, text):
+    asked = plan_of(plan)
+    verdicts = {
+        verdict.check: verdict for verdict in plan_verdicts(catalogue.get(asked.kernel), asked, artefacts[code])
+    }
+    assert not verdicts[check].passed
+    assert text in verdicts[check].text
+
+
+@pytest.mark.parametrize(("code", "asked"), [("device", "host"), ("host", "device")])
+def test_descriptors_made_elsewhere_fail(artefacts, code, asked):
+    plan = plan_of(asked)
+    wanted = descriptor_features(catalogue.get(plan.kernel), plan)
+    verdicts = codegen_checks.check(artefacts[code], plan.target, wanted.required, wanted.forbidden)
+    assert {verdict.feature.name for verdict in verdicts if not verdict.passed} == {
+        "HOST_DESCRIPTOR",
+        "DEVICE_DESCRIPTOR",
+    }
+
+
+SPELLINGS = [
+    ("nvidia", "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {", {"tf32"}),
+    ("nvidia", "mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.s8.s32 {", {"s8"}),
+    ("nvidia", "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e5m2 {", {"e4m3", "e5m2"}),
+    ("nvidia", "tcgen05.mma.cta_group::1.kind::tf32 [ %r1 ]", {"kind::tf32"}),
+    ("nvidia", "ld.global.b32 {", set()),
+    ("amd", "v_mfma_f32_32x32x8_bf16_1k a[0:15]", {"bf16"}),
+    ("amd", "v_mfma_f32_32x32x2f32 a[0:15]", {"f32"}),
+    ("amd", "v_mfma_f32_16x16x8_xf32 a[0:3]", {"xf32"}),
+    ("amd", "v_mfma_f32_16x16x32_fp8_bf8 a[0:3]", {"fp8", "bf8"}),
+    ("amd", "v_wmma_i32_16x16x16_iu8 v[0:7]", {"iu8"}),
+    ("amd", "v_wmma_f32_16x16x16_f16 v[0:7]", {"f16"}),
+]
+
+
+@pytest.mark.parametrize(("vendor", "line", "types"), SPELLINGS)
+def test_spellings_of_operand_types(vendor, line, types):
+    assert operand_types(vendor, line + "\n") == types
+
+
+def test_products_of_ttir():
+    line = "%9 = tt.dot %7, %8, %6{} : tensor<32x16x{}> * tensor<16x32x{}> -> tensor<32x32xf32>"
+    assert dots(line.format("", "f16", "f16")) == {("f16", "f16")}
+    assert dots(line.format(", inputPrecision = tf32", "f32", "f32")) == {("f32", "f32", "tf32")}
+    assert dots(line.format("", "f32", "f32")) == {("f32", "f32", "ieee")}
+
+
+def test_code_that_does_not_show_it_says_nothing(artefacts):
+    plan = plan_of("tf32")
+    empty = dataclasses.replace(artefacts["bf16"], stages={})
+    assert not list(plan_verdicts(catalogue.get("mm"), plan, empty))

@@ -1,0 +1,125 @@
+"""Refusals are judged by rules of the harness: too strict, too lax, and for a reason that nobody states."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from conformance import targets
+from conformance.judging.case_recorder import CaseEnded
+from conformance.judging.conform import refused
+from conformance.judging.refusal_rules import accepted, broken_by_descriptors, objection
+from conformance.kernels import catalogue
+from conformance.kernels.kernel import Variant
+from conformance.problems import Layout, mm
+from conformance.records import ConformanceFailure, Reason, ReasonCode, Status
+from conformance.suites.test_alignment import judge_refusal, misaligned
+from conformance.suites.test_config_space import unjustified_refusals
+
+HOPPER = targets.find("sm_90")
+TMA = catalogue.get("mm_persistent_tma")
+CONFIG = TMA.configs[0]
+STORED = Variant(tma_store=True)
+
+
+def refusal(problem, variant=STORED):
+    return TMA.refusal(TMA.draft(problem, CONFIG, HOPPER, variant))
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "fp32"])
+@pytest.mark.parametrize("fault", ["a-base", "a-pitch", "b-pitch", "out-base", "out-pitch", "out-extent"])
+def test_the_kernel_refuses_each_residue_but_0(dtype, fault):
+    size = {"fp16": 2, "fp32": 4}[dtype]
+    for off in range(32 // size):
+        problem = misaligned(TMA, dtype, CONFIG, fault, off)
+        assert bool(broken_by_descriptors(problem, tma_store=True)) == bool(off * size % 16)
+        passed, text = judge_refusal(TMA, problem, refusal(problem))
+        assert passed, text
+
+
+def test_a_refusal_that_is_too_strict_or_too_lax_by_one_residue():
+    """Kernels that ask for 32 bytes, or for 8, are seen in the residue that they get wrong."""
+    eight = misaligned(TMA, "fp16", CONFIG, "a-pitch", 4)  # 8 bytes past a multiple of 16
+    passed, text = judge_refusal(TMA, eight, None)
+    assert not passed
+    assert text.startswith("mm_persistent_tma accepted operand a with a pitch of ")
+    assert text.endswith("bytes, no multiple of 16; it must refuse that")
+    sixteen = misaligned(TMA, "fp16", CONFIG, "a-pitch", 8)
+    strict = Reason(ReasonCode.ALIGNMENT_PITCH, "a", "rows of a are no multiple of 32 bytes apart")
+    passed, text = judge_refusal(TMA, sixteen, strict)
+    assert not passed
+    assert "refuses what is aligned" in text
+    wrong_operand = dataclasses.replace(refusal(eight), subject="b")
+    assert not judge_refusal(TMA, eight, wrong_operand)[0]
+
+
+def test_a_missing_refusal_says_what_was_accepted():
+    broken = (ReasonCode.ALIGNMENT_PITCH, "a", "a pitch of 100 bytes, no multiple of 16")
+    text = "mm_persistent_tma accepted operand a with a pitch of 100 bytes, no multiple of 16; it must refuse that"
+    assert accepted(TMA, broken) == text
+
+
+UNJUSTIFIED = [
+    Reason(ReasonCode.ALIGNMENT_BASE, "a", "too strict"),
+    Reason(ReasonCode.CAPABILITY, "tma", "too strict"),
+    Reason(ReasonCode.DTYPE, "a", "too strict"),
+    Reason(ReasonCode.PRECISION, "tf32", "too strict"),
+    Reason(ReasonCode.LAYOUT, "b", "too strict"),
+    Reason(ReasonCode.CONFIG, "block size", "too strict"),
+    Reason(ReasonCode.CONFIG, "variant", "too strict"),
+    Reason(ReasonCode.CONFIG, "a word of its own", "new"),
+    Reason(ReasonCode.EXTENT, "a", "too strict"),
+    Reason(ReasonCode.OPERATION, "mm", "too strict"),
+]
+
+
+class _Recorder:
+    def __init__(self):
+        self.verdicts = []
+
+    def verdict(self, *verdict):
+        self.verdicts.append(verdict)
+
+    def not_applicable(self, reason):
+        raise CaseEnded(Status.NOT_APPLICABLE, reason)
+
+
+@pytest.mark.parametrize("reason", UNJUSTIFIED, ids=str)
+def test_a_refusal_that_no_rule_justifies_fails_the_case(reason):
+    draft = TMA.draft(mm(64, 64, 64), CONFIG, HOPPER, STORED)
+    assert objection(TMA, draft, reason)
+    recorder = _Recorder()
+    with pytest.raises(ConformanceFailure, match="refusal: mm_persistent_tma refuses mm-64x64x64"):
+        refused(recorder, TMA, draft, reason)
+    assert [(check, passed) for check, passed, _ in recorder.verdicts] == [("refusal", False)]
+
+
+def test_a_justified_refusal_leaves_the_case_not_applicable():
+    problem = mm(64, 64, 64, layout_a=Layout(pad=1))
+    draft = TMA.draft(problem, CONFIG, HOPPER)
+    with pytest.raises(CaseEnded):
+        refused(_Recorder(), TMA, draft, TMA.refusal(draft))
+
+
+def test_a_kernel_from_elsewhere_may_refuse_what_it_likes():
+    class Theirs(type(TMA)):
+        pass
+
+    theirs = Theirs("theirs", "mm", "persistent_mm")
+    with pytest.raises(CaseEnded):
+        refused(_Recorder(), theirs, theirs.draft(mm(64, 64, 64), CONFIG, HOPPER), UNJUSTIFIED[0])
+
+
+def test_an_example_that_a_kernel_newly_refuses_is_seen():
+    """Such a config would have no case at all, and no case would say so."""
+
+    class Strict(type(TMA)):
+        def _config(self, plan):
+            if plan.config.block_m > 64:
+                return Reason(ReasonCode.CONFIG, "block size", "too large")
+            return super()._config(plan)
+
+    assert not list(unjustified_refusals(TMA, [HOPPER]))
+    strict = Strict("mm_persistent_tma", "mm", "persistent_mm")
+    assert any("By the suite's rule it must take it" in text for text in unjustified_refusals(strict, [HOPPER]))

@@ -1,0 +1,297 @@
+"""Causes of every family: what another computation would have given is named, and noise is not.
+
+Each fault is applied to the fp64 value of every fill, so the right name is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from conformance import reference
+from conformance.inputs.fills import fills
+from conformance.numerics.contract import FMA, INT32, Contract
+from conformance.numerics.diagnosis import diagnose as diagnosis
+from conformance.numerics.diagnosis.alterations import Seen
+from conformance.numerics.diagnosis.diagnose import diagnose
+from conformance.numerics.diagnosis.tile_search import Cause, agreed
+from conformance.numerics.diagnosis.work import Work
+from conformance.numerics.rounding import round_to
+from conformance.problems import (
+    Attention,
+    Bias,
+    Fusion,
+    GroupedGemm,
+    Mask,
+    Score,
+    baddbmm,
+    bmm,
+    conv2d,
+    fused_mm,
+    int_mm,
+    mixed_mm,
+    mm,
+    mm_plus_mm,
+    scaled_mm,
+)
+from conformance.references import attention as meaning
+
+BLOCK = (32, 32, 16)
+BMM = bmm(40, 24, 24, batch=3)
+BADDBMM = baddbmm(24, 40, 24, batch=3, bias=Bias("b1n"), alpha=8.0, beta=0.25)
+PLUS = mm_plus_mm(40, 24, 24)
+INT = int_mm(24, 40, 1160)
+MIXED = mixed_mm(40, 24, 24, "bf16", b_dtype="uint8")
+BLOCKS = scaled_mm(40, 24, 200, scaling="1x128/128x128")
+SCALED = scaled_mm(40, 56, 88)
+FUSED = fused_mm(40, 24, 24, fusion=Fusion(None, None, ("bias", "relu", "residual")), bias=Bias())
+GATHERED = fused_mm(40, 24, 24, fusion=Fusion("gather"))
+CONV = conv2d(3, 22, (6, 5), 40, (3, 2), groups=2, bias=True, stride=(2, 1), padding=(1, 1))
+ROWS = GroupedGemm("2d-3d", (40, 0, 25), None, 56, 40, "fp16")
+FORWARD = Attention("attention", 2, 4, 24, 40, 16, kv_heads=2, mask=Mask("causal"))
+CAPPED = Attention("attention", 1, 2, 24, 40, 16, score=Score("soft-cap", 20.0))
+BACKWARD = Attention("attention_backward", 1, 4, 24, 40, 16, kv_heads=2)
+
+
+def contract_of(problem):
+    return Contract(
+        problem.output_dtype if hasattr(problem, "output_dtype") else "fp16", INT32 if problem is INT else FMA
+    )
+
+
+def of_inputs(**changes):
+    """The right computation over changed inputs."""
+
+    def compute(problem, fill):
+        inputs = {**fill.inputs, **{name: change(fill.inputs[name]) for name, change in changes.items()}}
+        return {problem.output.name: reference.value(problem, inputs)}
+
+    return compute
+
+
+def of_problem(**fields):
+    """The computation of another problem over the same inputs."""
+    return lambda problem, fill: {problem.output.name: reference.value(replace(problem, **fields), fill.inputs)}
+
+
+def of_scores(change):
+    """Attention after changed scores."""
+
+    def compute(problem, fill):
+        scored = change(problem, meaning.scores(problem, fill.inputs))
+        if problem.backward:
+            return meaning.gradients(problem, fill.inputs, scored).outputs
+        return meaning.softmax(scored).outputs
+
+    return compute
+
+
+def seen_of(problem, compute, seed=3):
+    """What a kernel that computes so gives for every fill that is not special."""
+    contract, seen = contract_of(problem), []
+    for fill in fills(problem, contract, seed):
+        if fill.method != "special":
+            values = compute(problem, fill)
+            dtypes = {output.name: output.dtype for output in problem.outputs}
+            seen.append(Seen(fill, {name: round_to(value, dtypes[name]) for name, value in values.items()}))
+    return seen
+
+
+def diagnosis_of(problem, seen, splits=None, block=BLOCK):
+    """The diagnosis of the first wrong output of ``seen`` that has a cause, else of the last one."""
+    result = None
+    for entry in seen:
+        for output in problem.outputs:
+            out = entry.outputs.get(output.name)
+            if out is None:
+                continue
+            found = diagnose(
+                problem,
+                contract_of(problem),
+                entry.fill,
+                out,
+                block=block,
+                output=output.name,
+                seen=seen,
+                splits=splits,
+            )
+            assert "failed" not in found.text, found.text
+            result = found if result is None or found.first is not None else result
+            if found.causes:
+                return found
+    return result
+
+
+def rounded_parts(problem, fill):
+    values = {name: tensor.double() for name, tensor in fill.inputs.items()}
+    parts = torch.stack([values["a"][:, k : k + 40] @ values["b"][k : k + 40] for k in (0, 40, 80)])
+    return {"out": round_to(parts, "bf16").double().sum(0)}
+
+
+def masked(wrong):
+    """``wrong`` says what a query sees of the distance to a key."""
+    return of_scores(lambda problem, scored: replace(scored, visible=wrong(meaning.positions(problem))[None, None]))
+
+
+#: problem, what was computed, the cause, or its beginning
+FAULTS = {
+    "first matrix": (BMM, of_inputs(a=lambda t: t[:1].expand_as(t)), "A of another matrix: the first one is used for"),
+    "next matrix": (BMM, of_inputs(b=lambda t: t[[1, 2, 0]]), "B of another matrix: the next one is used, cyclically"),
+    "bias of the batch": (BADDBMM, of_inputs(bias=lambda t: t[[0, 0, 0]]), "the bias of another matrix: the first one"),
+    "C as A": (PLUS, lambda p, f: {"out": _plus(f, c="a")}, "C is read as A"),
+    "no second product": (PLUS, of_inputs(c=torch.zeros_like), "C @ D is absent"),
+    "fp32 sums": (
+        INT,
+        lambda p, f: {"out": reference.value(p, f.inputs).float().double()},
+        "sums pass through fp32",
+    ),
+    "signed": (
+        MIXED,
+        lambda p, f: {"out": f.inputs["a"].double() @ f.inputs["b"].view(torch.int8).double()},
+        "B is read",
+    ),
+    "first k-block of scales": (
+        BLOCKS,
+        of_inputs(scale_a=lambda t: t[:, :1].expand_as(t), scale_b=lambda t: t[:1].expand_as(t)),
+        "both scales are those of the first block of k",
+    ),
+    "scales with stride 0": (
+        SCALED,
+        of_inputs(scale_a=lambda t: t[:1].expand_as(t), scale_b=lambda t: t[:, :1].expand_as(t)),
+        "the first scale_a and the first scale_b are used for all",
+    ),
+    "no relu": (
+        FUSED,
+        of_problem(fusion=Fusion(None, None, ("bias", "residual"))),
+        "the epilogue's step 'relu' is absent",
+    ),
+    "relu last": (
+        FUSED,
+        of_problem(fusion=Fusion(None, None, ("bias", "residual", "relu"))),
+        "the epilogue's steps run in the order bias, residual, relu",
+    ),
+    "not gathered": (
+        GATHERED,
+        of_inputs(rows=lambda t: torch.arange(len(t), dtype=t.dtype)),
+        "A is not gathered",
+    ),
+    "x of the first group": (
+        CONV,
+        of_inputs(x=lambda t: torch.cat([t[:, :11], t[:, :11]], 1)),
+        "x of another group: the first one is used for all",
+    ),
+    "flipped": (CONV, of_inputs(w=lambda t: t.flip(2)), "the weights are flipped along height"),
+    "B of the first group": (ROWS, of_inputs(b=lambda t: t[[0, 0, 0]]), "B: that of the first group is used for all"),
+    "diagonal": (FORWARD, masked(lambda offset: offset < 0), "the mask is off by one: a query does not see its own"),
+    "later key": (FORWARD, masked(lambda offset: offset <= 1), "the mask is off by one: a query sees the key behind"),
+    "wrong head": (
+        FORWARD,
+        of_scores(lambda problem, scored: _with_heads(problem, scored, [0, 2, 0, 2])),
+        "key head h % (heads // kv_heads) is used",
+    ),
+    "no cap": (
+        CAPPED,
+        of_scores(lambda problem, scored: replace(scored, score=scored.scaled, slope=None)),
+        "the soft cap is not applied",
+    ),
+    "previous v": (
+        FORWARD,
+        of_scores(lambda problem, scored: replace(scored, v=scored.v[:, :, (torch.arange(40) - 32).clamp(min=0)])),
+        "v of the previous block of 32 keys is used",
+    ),
+    "one head of two": (
+        BACKWARD,
+        lambda p, f: _of_first_heads(p, f),
+        "gradients of k and v are those of the first of the heads that share them",
+    ),
+}
+
+
+def _plus(fill, **other):
+    values = {name: fill.inputs[other.get(name, name)].double() for name in "abcd"}
+    return values["a"] @ values["b"] + values["c"] @ values["d"]
+
+
+def _with_heads(problem, scored, index):
+    k, v = scored.k[:, index], scored.v[:, index]
+    score = (scored.q @ k.mT) * problem.softmax_scale
+    return replace(scored, k=k, v=v, scaled=score, score=score)
+
+
+def _of_first_heads(problem, fill):
+    right = meaning.backward(problem, fill.inputs)
+    kept = (torch.arange(problem.heads) % 2 == 0)[:, None, None]
+    grad_k = meaning.gathered(problem, (right.grad_scaled.mT @ right.scores.q) * kept) * problem.softmax_scale
+    grad_v = meaning.gathered(problem, (right.probabilities.mT @ right.grad_out) * kept)
+    return {"grad_q": right.grad_q, "grad_k": grad_k, "grad_v": grad_v}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_of_each_family_is_named(name):
+    problem, compute, cause = FAULTS[name]
+    result = diagnosis_of(problem, seen_of(problem, compute))
+    assert any(cause in named for named in result.causes), result.text
+    assert len(result.causes) == 1, result.text
+
+
+PROBLEMS = [BMM, PLUS, INT, MIXED, BLOCKS, SCALED, FUSED, GATHERED, CONV, ROWS, FORWARD, CAPPED, BACKWARD]
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.id)
+def test_noise_has_no_cause(problem):
+    """Half of the elements, of every output and fill, are wrong by what nothing explains."""
+    seen = []
+    for entry in seen_of(problem, _right):
+        generator = torch.Generator().manual_seed(entry.fill.seed)
+        outputs = {}
+        for name, out in entry.outputs.items():
+            chosen = torch.rand(out.shape, generator=generator) < 0.5
+            factor = 1 + torch.randint(1, 60, out.shape, generator=generator).double() / 16
+            dtype = problem.operand(name).dtype
+            value = torch.where(chosen & out.double().isfinite(), (out.double() * factor).trunc(), out.double())
+            outputs[name] = round_to(value, dtype)
+        seen.append(Seen(entry.fill, outputs))
+    result = diagnosis_of(problem, seen)
+    assert result.causes == (), result.text
+
+
+def _right(problem, fill):
+    if not isinstance(problem, Attention):
+        return {"out": reference.value(problem, fill.inputs)}
+    return (meaning.backward if problem.backward else meaning.forward)(problem, fill.inputs).outputs
+
+
+def test_parts_of_k_that_are_rounded():
+    problem = mm(40, 24, 120)
+    result = diagnosis_of(problem, seen_of(problem, rounded_parts), splits=3)
+    assert "every part of K is rounded to bf16 before the parts are summed" in result.causes[0], result.text
+
+
+def test_a_cause_that_another_fill_contradicts_is_not_named():
+    """One fill alone would prove it: the next, which is right, does not."""
+    problem, compute, _ = FAULTS["first matrix"]
+    seen = seen_of(problem, compute)
+    assert diagnosis_of(problem, seen[:1]).causes
+    right = [Seen(entry.fill, {"out": round_to(entry.fill.expected, "fp16")}) for entry in seen[1:]]
+    assert not diagnosis_of(problem, [seen[0], *right]).causes
+
+
+def test_the_search_counts_work_and_not_seconds(monkeypatch):
+    problem, compute, _ = FAULTS["first matrix"]
+    seen = seen_of(problem, compute)
+    monkeypatch.setattr(diagnosis, "Work", lambda: Work(left=100_000))
+    result = diagnosis_of(problem, seen)
+    assert result.causes == ()
+    assert "the search for causes ended before every hypothesis was tried" in result.text
+
+
+def test_what_two_fills_agree_on():
+    first = [Cause(("x is absent", "x is read as 0"), 2, 2)]
+    assert agreed(first, [Cause(("x is absent",))]) == [Cause(("x is absent",), 2, 2)]
+    assert agreed(first, [Cause(("y",))]) == []
+    assert agreed(first, []) == []
+    misread = [Cause(("A[1,2] is 3 and was read as 4",))]
+    assert agreed(misread, [Cause(("A[1,2] is 5 and was read as 7",))]) == misread
+    assert agreed(misread, []) == misread
