@@ -37,13 +37,12 @@ def plan_of(name):
 
 @pytest.fixture(scope="module")
 def artefacts() -> dict[str, Artefact]:
-    with pool(jobs=2) as jobs:
-        factory = "conformance.kernels.catalogue:meta_step"
-        handles = {}
-        for name in PLANS:
-            plan = plan_of(name)
-            handles[name] = jobs.submit(CompileRequest(factory, (plan, 0), plan.target))
-        return {name: handle.result().artefact for name, handle in handles.items()}
+    factory = "conformance.kernels.catalogue:meta_step"
+    plans = {name: plan_of(name) for name in PLANS}
+    handles = {name: pool().submit(CompileRequest(factory, (plan, 0), plan.target)) for name, plan in plans.items()}
+    results = {name: handle.result() for name, handle in handles.items()}
+    assert all(result.artefact is not None for result in results.values()), results
+    return {name: result.artefact for name, result in results.items()}
 
 
 @pytest.mark.parametrize("name", PLANS)

@@ -135,6 +135,14 @@ def masked(wrong):
     return of_scores(lambda problem, scored: replace(scored, visible=wrong(meaning.positions(problem))[None, None]))
 
 
+def _of_first_heads(problem, fill):
+    right = meaning.backward(problem, fill.inputs)
+    kept = (torch.arange(problem.heads) % 2 == 0)[:, None, None]
+    grad_k = meaning.gathered(problem, (right.grad_scaled.mT @ right.scores.q) * kept) * problem.softmax_scale
+    grad_v = meaning.gathered(problem, (right.probabilities.mT @ right.grad_out) * kept)
+    return {"grad_q": right.grad_q, "grad_k": grad_k, "grad_v": grad_v}
+
+
 #: problem, what was computed, the cause, or its beginning
 FAULTS = {
     "first matrix": (BMM, of_inputs(a=lambda t: t[:1].expand_as(t)), "A of another matrix: the first one is used for"),
@@ -203,7 +211,7 @@ FAULTS = {
     ),
     "one head of two": (
         BACKWARD,
-        lambda p, f: _of_first_heads(p, f),
+        _of_first_heads,
         "gradients of k and v are those of the first of the heads that share them",
     ),
 }
@@ -218,14 +226,6 @@ def _with_heads(problem, scored, index):
     k, v = scored.k[:, index], scored.v[:, index]
     score = (scored.q @ k.mT) * problem.softmax_scale
     return replace(scored, k=k, v=v, scaled=score, score=score)
-
-
-def _of_first_heads(problem, fill):
-    right = meaning.backward(problem, fill.inputs)
-    kept = (torch.arange(problem.heads) % 2 == 0)[:, None, None]
-    grad_k = meaning.gathered(problem, (right.grad_scaled.mT @ right.scores.q) * kept) * problem.softmax_scale
-    grad_v = meaning.gathered(problem, (right.probabilities.mT @ right.grad_out) * kept)
-    return {"grad_q": right.grad_q, "grad_k": grad_k, "grad_v": grad_v}
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -68,6 +68,7 @@ CAUSES = {
     "ws_last_row_not_stored": "not written: 56 elements, rows 71..71",
     "ws_counter_ahead": "not written: 2 whole tiles",
     # indices, operands and steps
+    "input_overwritten": "2 bytes changed inside 'a'",
     "empty_k_reads": "memory that is no operand's is read",
     "store_position": "tile (0,1) holds the product of tile (1,0)",
     "ws_other_swizzle": "tile (0,1) holds the product of tile (1,0)",

@@ -17,6 +17,9 @@ from torch import Tensor
 from conformance.numerics.diagnosis import rounding_faults
 from conformance.numerics.diagnosis.fault_model import FaultModel, Hypothesis, Image, Predict, grown
 
+#: What no exact fill gives throughout: the prediction of a fault that would read outside the operands.
+NOWHERE = 0.1
+
 
 #: What no exact fill gives throughout: the prediction of a fault that would read outside the operands.
 NOWHERE = 0.1
