@@ -37,6 +37,7 @@ ORDER = [
     ("reproducers",),
     ("cases",),
     ("judging",),
+    ("mutation",),
     ("plugin",),
     ("suites",),
     ("commands",),
