@@ -10,8 +10,11 @@ from typing import Any
 
 from conformance.commands import CommandError, command_errors, positive
 from conformance.commands.shared.stack_modules import import_with_stack
+from conformance.gate.near_names import did_you_mean
 from conformance.gate.run_options import DEFAULT_SEED, TIERS
 from conformance.machine.gpus import core_count, find_gpus
+from conformance.mutation.known_survivors import KNOWN, WrongLine, known_survivors
+from conformance.mutation.operators import CLASSES
 
 HELP = "Plant faults in kernels, derived from their source, and count those that a tier's cases see."
 
@@ -30,6 +33,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--folder", type=Path, default=Path("reports/mutants"), metavar="DIR", help="of kept results")
     parser.add_argument("--known", type=Path, metavar="FILE", help="survivors that are known (default: the package's)")
     parser.add_argument("--causes", action="store_true", help="have failures diagnosed, and count right causes")
+    parser.add_argument(
+        "--no-compile",
+        action="store_true",
+        help="do not compile what no case kills: equivalents then count as survivors",
+    )
     parser.add_argument("--list", action="store_true", dest="only_list", help="print the mutants, and judge none")
     parser.add_argument(
         "--workers", type=positive, default=core_count(), metavar="N", help="processes (default: one a core)"
@@ -39,19 +47,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 if every survivor is known, else 1. Raises :class:`CommandError` for what is unknown, and without torch
     or triton."""
+    for kind in arguments.kinds:
+        if kind not in CLASSES:
+            raise CommandError(f"--class {kind}: there is no such class of faults; {did_you_mean(kind, CLASSES)}")
+    with command_errors(WrongLine):
+        known = known_survivors(arguments.known or KNOWN)
     device = not arguments.no_gpu and bool(find_gpus().entries)
     if not device:
         os.environ["TRITON_INTERPRET"] = "1"
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     known_names = import_with_stack("cases.known_names", "mutants")
-    session_module = import_with_stack("mutation.session", "mutants")
-    survivors = import_with_stack("mutation.known_survivors", "mutants")
     score = import_with_stack("mutation.score", "mutants")
-    with command_errors(survivors.WrongLine, OSError):
-        known = survivors.known_survivors(arguments.known or survivors.KNOWN)
+    session_module = import_with_stack("mutation.session", "mutants")
     with command_errors(known_names.UnknownName):
         known_names.check_kernels(arguments.kernel)
-    _check_classes(arguments.kinds)
     with command_errors(OSError):
         session = session_module.Session.of_tier(
             *(arguments.folder, arguments.tier or ("default" if device else "quick"), tuple(arguments.kernel)),
@@ -59,6 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
             seed=DEFAULT_SEED,
             workers=arguments.workers,
             causes=arguments.causes,
+            compiles=not arguments.no_compile,
         )
     mutants = _chosen(arguments, session)
     if arguments.only_list:
@@ -73,13 +83,6 @@ def run(arguments: argparse.Namespace) -> int:
     if unknown:
         print(f"\n{len(unknown)} survivors are not known: add a case that kills them, or their reason to the list")
     return 1 if unknown or len(results) < len(mutants) else 0
-
-
-def _check_classes(kinds: list[str]) -> None:
-    classes = import_with_stack("mutation.operators", "mutants").CLASSES
-    for kind in kinds:
-        if kind not in classes:
-            raise CommandError(f"--class {kind}: there is no such class of faults; there are {', '.join(classes)}")
 
 
 def _chosen(arguments: argparse.Namespace, session: Any) -> list[Any]:

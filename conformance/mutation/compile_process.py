@@ -189,10 +189,20 @@ def _stop(module: Any, metadata: Any) -> None:
 
 
 def without_names(code: str) -> str:
-    """TTIR without locations, and with its values numbered in the order in which they occur."""
+    """TTIR without locations, with its values numbered in the order in which they occur, and constants in the place of
+    their names: they stand at the top in the order in which the source happened to need them."""
     code = re.sub(r"^#loc.*$|\s*loc\([^()]*(?:\([^()]*(?:\([^()]*\)[^()]*)*\)[^()]*)*\)", "", code, flags=re.MULTILINE)
+    constants: dict[str, str] = {}
+
+    def constant(line: re.Match[str]) -> str:
+        constants[line[1]] = f"<{line[2]}>"
+        return ""
+
+    code = re.sub(r"^\s*(%[\w.$-]+) = arith\.constant (.*)$", constant, code, flags=re.MULTILINE)
+    code = re.sub(r"%[\w.$-]+", lambda match: constants.get(match[0], match[0]), code)
     numbers: dict[str, str] = {}
-    return re.sub(r"%[\w.$-]+", lambda match: numbers.setdefault(match[0], f"%{len(numbers)}"), code)
+    code = re.sub(r"%[\w.$-]+", lambda match: numbers.setdefault(match[0], f"%{len(numbers)}"), code)
+    return "\n".join(line.strip() for line in code.splitlines() if line.strip())
 
 
 def _functions(plans: Sequence[Plan]) -> Iterator[DeviceFunction]:
@@ -241,11 +251,15 @@ def _first_stage(compiler: Any, step: Launch, plan: Plan) -> str:
     except _Stopped as stopped:
         return without_names(str(stopped))
     except Exception as error:
-        cause: BaseException = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
-        return f"error {type(error).__name__}: {error} {cause}"[:400]
+        return f"error {_innermost(error)}"
     raise AssertionError("the compiler did not stop after its first stage")
+
+
+def _innermost(error: BaseException) -> str:
+    """The error that Triton's own hide, and the last line of what it says."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {('', *str(error).strip().splitlines())[-1]}"[:300]
 
 
 def _checked(compiler: Any, plan: Plan) -> str:
@@ -261,7 +275,7 @@ def _checked(compiler: Any, plan: Plan) -> str:
         try:
             artefact = compiler.compile(step, plan.target)
         except Exception as error:
-            return f"compile: {type(error).__name__}: {error}"[:400]
+            return f"compile: {_innermost(error)}"
         if excess := over_limits(artefact.resources, plan.target):
             return f"resources: {'; '.join(excess)}"
         if step is launch:

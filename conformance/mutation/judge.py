@@ -24,10 +24,11 @@ from conformance.inputs.fills import applicable_fills
 from conformance.kernels.catalogue import get
 from conformance.mutation.compile_process import CompileProcess
 from conformance.mutation.forked import ForkEnded, TooLong, limit_processor, told
-from conformance.mutation.line_coverage import lines_reached
+from conformance.mutation.functions import DeviceFunction
+from conformance.mutation.line_coverage import LineCoverage
 from conformance.mutation.mutants import Mutant
 from conformance.mutation.planting import plant
-from conformance.mutation.results import Outcome, Result, mutant_key
+from conformance.mutation.results import Outcome, Result, mutant_key, plan_digest, plans_digest
 from conformance.mutation.tier_plans import TierPlan
 
 #: Plans after which the compiler is asked whether the fault changes any code at all.
@@ -40,7 +41,7 @@ _NO_DIAGNOSIS = SimpleNamespace(text="")
 @dataclass(frozen=True)
 class Baseline:
     """The unchanged kernel on one plan: whether it ``passed``, in about how many processor ``seconds``, and the
-    ``lines`` of each device function that ran; None if nothing says which. A plan that does not pass kills no mutant."""
+    ``lines`` of each device function that ran; None if nothing says which. A plan that fails kills no mutant."""
 
     passed: bool
     seconds: float
@@ -57,18 +58,20 @@ class Failure:
     cause: str = ""
 
 
-def baseline(plan: TierPlan, executor: Callable[[], Any], seed: int) -> Baseline:
-    """The baseline of ``plan``, by the first of its fills."""
+def baseline(plan: TierPlan, executor: Callable[[], Any], seed: int, coverage: LineCoverage | None) -> Baseline:
+    """The baseline of ``plan``, by the first of its fills. ``coverage`` tells the lines that it reaches."""
     where = executor()
     kernel = get(plan.plan.kernel)
     fills = fills_of(plan, where)
     before = time.process_time()
-    judge = functools.partial(trial, kernel, plan.plan, where, seed=seed, names=fills[:1])
+    if coverage is not None:
+        coverage.forget()
     try:
-        result, lines = (judge(), None) if where.on_device else lines_reached(judge, plan.functions)
+        result = trial(kernel, plan.plan, where, seed=seed, names=fills[:1])
     except Exception as error:
         return Baseline(False, time.process_time() - before, None, f"{type(error).__name__}: {error}"[:300])
     failed = [f"{verdict.check}: {verdict.text}" for verdict in result.verdicts if not verdict.passed]
+    lines = None if coverage is None else coverage.lines()
     return Baseline(not failed, (time.process_time() - before) * len(fills), lines, "; ".join(failed)[:300])
 
 
@@ -89,32 +92,48 @@ class Judge:
         executor: Callable[[], Any],
         where: str,
         seed: int,
-        compiler: CompileProcess | None,
+        *,
+        interprets: bool,
         causes: bool = False,
     ) -> None:
-        """``causes``: the diagnosis says what it takes for the cause of each kill, which takes seconds."""
+        """``interprets``: the executor is the interpreter. ``causes``: the diagnosis says what it takes for the cause
+        of each kill, which takes seconds."""
         self._plans = [plan for plan in plans if plan.id in baselines and baselines[plan.id].passed]
         self._all = plans
         self._baselines, self._executor, self._where, self._seed = baselines, executor, where, seed
-        self.compiler, self._causes = compiler, causes
+        self._interprets, self._causes = interprets, causes
+        #: tells equivalent mutants; without it none is found
+        self.compiler: CompileProcess | None = None
         self._kills: dict[str, Counter[str]] = {}
         self._warm: set[str] = set()
         self._sound: dict[str, bool] = {}
+        self._reaching: dict[str, list[TierPlan]] = {}
         torch.unravel_index(torch.zeros(1, dtype=torch.int64), (1,))  # its first call imports much; forks share that
+
+    def reaching(self, function: DeviceFunction) -> list[TierPlan]:
+        """The plans that can reach ``function``."""
+        if function.name not in self._reaching:
+            self._reaching[function.name] = [plan for plan in self._all if function in plan.functions]
+        return self._reaching[function.name]
 
     def key(self, mutant: Mutant) -> str:
         """What the result of ``mutant`` is kept by."""
-        return mutant_key(mutant, [plan for plan in self._all if mutant.function in plan.functions], self._where)
+        return mutant_key(mutant, self.reaching(mutant.function), self._where)
 
     def order(self, mutant: Mutant) -> list[TierPlan]:
-        """The plans that reach the fault: first those that killed others of its function, then the quickest."""
+        """The plans that reach the fault: first those that killed others of its function, then the quickest of each
+        kernel by turns."""
         kills = self._kills.setdefault(mutant.function.name, Counter())
-
-        def rank(plan: TierPlan) -> tuple[float, float]:
-            seconds = self._baselines[plan.id].seconds + 0.02
-            return -kills[plan.id] / seconds, seconds
-
-        return sorted((plan for plan in self._plans if self._reaches(plan, mutant)), key=rank)
+        seconds = {plan.id: self._baselines[plan.id].seconds + 0.02 for plan in self._plans}
+        reaching = sorted(
+            (plan for plan in self._plans if self._reaches(plan, mutant)), key=lambda each: seconds[each.id]
+        )
+        turns: Counter[str] = Counter()
+        ranks = {}
+        for plan in reaching:
+            turns[plan.plan.kernel] += 1
+            ranks[plan.id] = -kills[plan.id] / seconds[plan.id], turns[plan.plan.kernel]
+        return sorted(reaching, key=lambda plan: ranks[plan.id])
 
     def _reaches(self, plan: TierPlan, mutant: Mutant) -> bool:
         if mutant.function not in plan.functions:
@@ -127,13 +146,18 @@ class Judge:
         """What becomes of ``mutant``."""
         started = time.monotonic()
         plans = self.order(mutant)
+        compiled = self.compiler is not None
         result = Result(
-            self.key(mutant), mutant.id, mutant.kind, mutant.function.name, Outcome.SURVIVED, diff=tuple(mutant.diff)
+            *(self.key(mutant), mutant.id, mutant.kind, mutant.function.name, Outcome.SURVIVED),
+            diff=tuple(mutant.diff),
+            compiled=compiled,
         )
         if not plans:
             result = dataclasses.replace(result, text="no case of the tier reaches it")
         else:
             result = self._judge(mutant, plans, result)
+        if not result.judged_by:
+            result = dataclasses.replace(result, judged_by=plans_digest(self.reaching(mutant.function)))
         return dataclasses.replace(result, seconds=round(time.monotonic() - started, 3))
 
     def _judge(self, mutant: Mutant, plans: list[TierPlan], result: Result) -> Result:
@@ -173,12 +197,8 @@ class Judge:
             self._plans.remove(latest)
             return self._run(mutant, plans[plans.index(latest) + 1 :], result)
         self._kills[mutant.function.name][latest.id] += 1
-        result = dataclasses.replace(result, outcome=Outcome.KILLED, plan=latest.id, cause=failure.cause)
-        return dataclasses.replace(result, check=failure.check, text=failure.text), failure
-
-    @property
-    def _interprets(self) -> bool:
-        return self.compiler is not None
+        result = dataclasses.replace(result, outcome=Outcome.KILLED, plan=latest.id, judged_by=plan_digest(latest))
+        return dataclasses.replace(result, check=failure.check, text=failure.text, cause=failure.cause), failure
 
     def _make_fills(self, plan: TierPlan) -> None:
         """Makes the fills of ``plan`` in this process, which its forks then share."""

@@ -9,14 +9,18 @@ KNOWN = Path(__file__).parents[1] / "data" / "known_survivors.txt"
 
 
 class WrongLine(ValueError):
-    """A line of the file is neither a comment nor a mutant with a reason."""
+    """The file cannot be read, or a line of it is neither a comment nor a mutant with a reason."""
 
 
 def known_survivors(path: Path = KNOWN) -> dict[str, str]:
     """The reason for each known survivor, by the mutant's id. Lines are an id, white space and a reason; "#" begins a
-    comment. Raises WrongLine, and OSError if the file cannot be read."""
+    comment. Raises WrongLine, also if the file cannot be read."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeError) as error:
+        raise WrongLine(f"{path} cannot be read: {error}") from error
     reasons = {}
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
         mutant, _, reason = line.partition(" ")

@@ -1,42 +1,51 @@
-"""Which lines of device functions a run in the interpreter reaches."""
+"""Which lines of device functions a run in the interpreter reaches: their source, with a call before each statement."""
 
 from __future__ import annotations
 
-import sys
-from collections import defaultdict
-from collections.abc import Callable, Iterable
-from types import FrameType
-from typing import Any, TypeVar
+import ast
+import copy
+from collections.abc import Iterable
 
 from conformance.mutation.functions import DeviceFunction
+from conformance.mutation.planting import replace
 
-Result = TypeVar("Result")
+#: The name of what is called, among the globals of the functions.
+CALLED = "_conformance_reached"
 
 
-def lines_reached(
-    run: Callable[[], Result], functions: Iterable[DeviceFunction]
-) -> tuple[Result, dict[str, list[int]]]:
-    """The result of ``run``, and by name of each of ``functions`` the lines that ran, counted from its first as 1."""
-    starts = {(str(function.path), function.handle.fn.__name__): function for function in functions}
-    reached: dict[str, set[int]] = defaultdict(set)
+class LineCoverage:
+    """The lines of ``functions`` that ran in this process since the last :meth:`forget`. They stay instrumented."""
 
-    def trace(frame: FrameType, event: str, argument: Any) -> Any:
-        function = starts.get((frame.f_code.co_filename, frame.f_code.co_name))
-        if function is None:
-            return None
-        lines, before = reached[function.name], function.first - 1
+    def __init__(self, functions: Iterable[DeviceFunction]) -> None:
+        self._reached: dict[str, set[int]] = {}
+        for function in functions:
+            function.handle.fn.__globals__[CALLED] = self._reach
+            replace(function, instrumented(function), f"{function.name} instrumented")
 
-        def line(frame: FrameType, event: str, argument: Any) -> Any:
-            if event == "line":
-                lines.add(frame.f_lineno - before)
-            return line
+    def _reach(self, function: str, line: int) -> None:
+        self._reached.setdefault(function, set()).add(line)
 
-        return line
+    def forget(self) -> None:
+        """Begins anew."""
+        self._reached.clear()
 
-    earlier = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        result = run()
-    finally:
-        sys.settrace(earlier)
-    return result, {name: sorted(lines) for name, lines in reached.items()}
+    def lines(self) -> dict[str, list[int]]:
+        """By name of a function the lines in which a statement began that ran, counted from its first as 1."""
+        return {name: sorted(lines) for name, lines in self._reached.items()}
+
+
+def instrumented(function: DeviceFunction) -> str:
+    """The source of ``function``, in which each statement tells its line before it runs."""
+    tree = copy.deepcopy(function.tree)
+    for node in ast.walk(tree):
+        for field in ("body", "orelse"):
+            statements = getattr(node, field, None)
+            if isinstance(statements, list):
+                told = [(_call(function.name, statement.lineno), statement) for statement in statements]
+                setattr(node, field, [each for pair in told for each in pair])
+    return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+
+
+def _call(function: str, line: int) -> ast.Expr:
+    arguments: list[ast.expr] = [ast.Constant(function), ast.Constant(line)]
+    return ast.Expr(ast.Call(ast.Name(CALLED, ast.Load()), arguments, []), lineno=line)

@@ -58,6 +58,11 @@ def name_class(name: str) -> str | None:
     return next((kind for pattern, kind in _CLASSES if re.search(pattern, name)), None)
 
 
+def is_address(name: str) -> bool:
+    """Whether ``name`` says that it holds a pointer."""
+    return re.search(r"_(ptr|base|tile)$", name) is not None
+
+
 def siblings(name: str, known: Collection[str]) -> Iterator[str]:
     """Names among ``known`` that differ from ``name`` in one word, which stands for the other's."""
     words = re.split(r"(_|\d+)", name)

@@ -11,7 +11,7 @@ import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from conformance.mutation.names import name_class, siblings
+from conformance.mutation.names import is_address, name_class, siblings
 from conformance.mutation.tree_walk import RANGES, Place, assigned, called, names_in
 
 #: The classes of faults, each with what its faults do.
@@ -124,7 +124,8 @@ def _operation(place: Place) -> Iterator[Fault]:
     for other in _OPERATIONS.get(type(node.op), ()):
         yield kind, ast.BinOp(node.left, other(), node.right)
     for kept, dropped in ((node.left, node.right), (node.right, node.left)):
-        if not (isinstance(node.op, (ast.Sub, ast.Div, ast.FloorDiv, ast.Mod)) and kept is node.right):
+        address = any(is_address(name.id) for name in names_in(dropped))  # what is left would be no address
+        if not address and not (isinstance(node.op, (ast.Sub, ast.Div, ast.FloorDiv, ast.Mod)) and kept is node.right):
             lost = {name_class(name.id) for name in names_in(dropped)}
             kinds = [kind for kind in ("stride", "scale") if kind in lost]
             yield (*kinds, _BY_SURROUNDINGS.get(place.surroundings, "arithmetic"))[0], kept

@@ -39,27 +39,26 @@ def replace(function: DeviceFunction, source: str, name: str) -> None:
     # Triton reads the source of a function through inspect, which asks this cache
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     tree = ast.parse("\n" * (function.first - 1) + source)
-    kind = type(function.handle)
+    kind: Any = type(function.handle)
     with _constructed(kind) as constructed:
         exec(compile(tree, file, "exec"), original.__globals__, {})
     arguments, named = constructed[-1]
     vars(function.handle).clear()
-    initialise: Any = kind.__init__  # type: ignore[misc]
-    initialise(function.handle, *arguments, **named)
+    kind.__init__(function.handle, *arguments, **named)
 
 
 @contextlib.contextmanager
-def _constructed(kind: type) -> Iterator[list[tuple[tuple[Any, ...], dict[str, Any]]]]:
+def _constructed(kind: Any) -> Iterator[list[tuple[tuple[Any, ...], dict[str, Any]]]]:
     """The arguments of every construction of a ``kind`` meanwhile, as tuples and words."""
-    original: Any = kind.__init__
+    original = kind.__init__
     constructed = []
 
     def recorded(self: Any, *arguments: Any, **named: Any) -> None:
         constructed.append((arguments, named))
         original(self, *arguments, **named)
 
-    kind.__init__ = recorded  # type: ignore[misc]
+    kind.__init__ = recorded
     try:
         yield constructed
     finally:
-        kind.__init__ = original  # type: ignore[misc]
+        kind.__init__ = original

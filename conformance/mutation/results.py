@@ -8,7 +8,7 @@ import functools
 import hashlib
 import importlib.metadata
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -19,9 +19,11 @@ from conformance.mutation.functions import DeviceFunction
 from conformance.mutation.mutants import Mutant
 from conformance.mutation.tier_plans import TierPlan
 
-#: Parts of the package that no judgement of a mutant depends on; device functions and faults have digests of their own.
+#: Parts of the package that no judgement of a mutant on one plan depends on. Device functions, faults, and the plans
+#: that suites ask for, have digests of their own.
 WITHOUT_EFFECT = (
-    *("commands", "gate", "inductor", "kernels/device", "plugin", "reporting", "reproducers", "cli.py"),
+    *("commands", "gate", "inductor", "plugin", "reporting", "reproducers", "cli.py"),
+    *("suites", "cases", "kernels/families", "kernels/device"),
     *(f"mutation/{name}.py" for name in ("causes", "known_survivors", "names", "operators", "score", "session")),
 )
 
@@ -39,7 +41,10 @@ class Outcome(str, Enum):
 class Result:
     """``check`` is the check that failed, or "exception", "crash" and the like, and ``text`` what it said; ``plan`` the
     plan on which it did. ``cause`` is what the diagnosis named. ``plans`` were run, in ``seconds`` of wall time. Of one
-    that is not killed ``text`` says what was proved, or why it may have survived."""
+    that is not killed ``text`` says what was proved, or why it may have survived.
+
+    Of a survivor ``compiled`` says whether the compiler was asked. ``key`` is a digest of mutant, kernels and harness,
+    ``judged_by`` one of the plan that killed, or of all plans if none did."""
 
     key: str
     mutant: str
@@ -50,6 +55,8 @@ class Result:
     text: str = ""
     cause: str = ""
     plan: str = ""
+    judged_by: str = ""
+    compiled: bool = True
     plans: int = 0
     seconds: float = 0.0
     diff: tuple[str, ...] = ()
@@ -84,16 +91,32 @@ def _version(package: str) -> str:
         return "unknown"
 
 
+def plan_digest(plan: TierPlan) -> str:
+    """Tells ``plan`` from others, whatever case asks for it."""
+    return _digest(repr(plan.plan), repr(plan.fills))
+
+
+def plans_digest(plans: Iterable[TierPlan]) -> str:
+    """Tells a set of plans from others."""
+    return _digest(*sorted(map(plan_digest, plans)))
+
+
 def plan_key(plan: TierPlan, where: str) -> str:
     """What the judgement of the unchanged kernel on ``plan`` depends on. ``where`` names the executor or device."""
-    return _digest(where, harness_digest(), plan.id, repr(plan.plan), *(f.digest for f in plan.functions))
+    return _digest(where, harness_digest(), plan_digest(plan), *(f.digest for f in plan.functions))
 
 
 def mutant_key(mutant: Mutant, plans: Iterable[TierPlan], where: str) -> str:
-    """What the judgement of ``mutant`` by ``plans``, those that reach its function, depends on."""
+    """What the judgement of ``mutant`` on any of ``plans``, those that reach its function, depends on."""
     functions: dict[str, DeviceFunction] = {f.name: f for plan in plans for f in plan.functions}
     digests = [functions[name].digest for name in sorted(functions)]
-    return _digest(where, harness_digest(), mutant.function.name, mutant.digest, *sorted(p.id for p in plans), *digests)
+    return _digest(where, harness_digest(), mutant.function.name, mutant.digest, *digests)
+
+
+def still_holds(result: Result, plans: Sequence[TierPlan]) -> bool:
+    """Whether ``result``, whose key is that of today, holds for ``plans``, those that reach its function now: the plan
+    that killed is among them, or all are those that did not kill."""
+    return result.judged_by in {plans_digest(plans), *map(plan_digest, plans)}
 
 
 def _digest(*parts: str) -> str:

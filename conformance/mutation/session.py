@@ -13,7 +13,7 @@ import signal
 import struct
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,9 @@ from conformance.mutation.compile_process import CompileProcess
 from conformance.mutation.forked import told
 from conformance.mutation.functions import DeviceFunction
 from conformance.mutation.judge import Baseline, Judge, baseline
+from conformance.mutation.line_coverage import LineCoverage
 from conformance.mutation.mutants import Mutant, mutants_of_all
-from conformance.mutation.results import Lines, Result, plan_key
+from conformance.mutation.results import Lines, Outcome, Result, plan_key, still_holds
 from conformance.mutation.tier_plans import TierPlan, functions_of, tier_plans
 from conformance.records import ExecutorName
 from conformance.targets import Target, compile_targets, devices
@@ -34,7 +35,8 @@ _NUMBER = struct.Struct("<q")
 
 @dataclass
 class Session:
-    """Mutants that are judged by ``plans`` on ``where``, with results in ``folder``."""
+    """Mutants that are judged by ``plans`` on ``where``, with results in ``folder``. ``seed`` picks the fills' values;
+    ``causes``: failures are diagnosed; ``compiles``: what nothing kills is compiled."""
 
     folder: Path
     plans: list[TierPlan]
@@ -43,18 +45,17 @@ class Session:
     seed: int
     workers: int
     causes: bool
+    compiles: bool
 
     @classmethod
-    def of_tier(
-        cls, folder: Path, tier: str, kernels: tuple[str, ...], *, device: bool, seed: int, workers: int, causes: bool
-    ) -> Session:
-        """The session with the plans of a tier, of all kernels or of ``kernels``."""
+    def of_tier(cls, folder: Path, tier: str, kernels: tuple[str, ...], *, device: bool, **fields: Any) -> Session:
+        """The session with the plans of a tier, of all kernels or of ``kernels``; ``fields`` are the others of it."""
         folder.mkdir(parents=True, exist_ok=True)
         targets = (_device(),) if device else compile_targets()
         executor = ExecutorName.DEVICE if device else ExecutorName.INTERPRETER
         selection = Selection(targets, tier, kernels, has_gpu=device)
-        where = f"{tier} {targets[0].id if device else 'interpreter'} {seed}"
-        return cls(folder, tier_plans(selection, executor, seed), executor, where, seed, workers, causes)
+        where = f"{tier} {targets[0].id if device else 'interpreter'} {fields['seed']}"
+        return cls(folder, tier_plans(selection, executor, fields["seed"]), executor, where, **fields)
 
     @functools.cached_property
     def functions(self) -> list[DeviceFunction]:
@@ -77,11 +78,18 @@ class Session:
         keys = {plan.id: plan_key(plan, self.where) for plan in self.plans}
         missing = [plan for plan in self.plans if keys[plan.id] not in kept]
 
-        def run(plan: TierPlan) -> None:
-            made = baseline(plan, self.make_executor, self.seed)
-            file.add(json.dumps({"key": keys[plan.id], **dataclasses.asdict(made)}))
+        @contextlib.contextmanager
+        def running() -> Iterator[Callable[[TierPlan], None]]:
+            interprets = self.executor is ExecutorName.INTERPRETER
+            coverage = LineCoverage(self.functions) if interprets else None
 
-        in_processes(missing, self.workers, lambda: contextlib.nullcontext(run))
+            def run(plan: TierPlan) -> None:
+                made = baseline(plan, self.make_executor, self.seed, coverage)
+                file.add(json.dumps({"key": keys[plan.id], **dataclasses.asdict(made)}))
+
+            yield run
+
+        in_processes(missing, self.workers, running)
         kept = {line.pop("key"): line for line in map(json.loads, file)}
         return {name: Baseline(**kept[key]) for name, key in keys.items() if key in kept}
 
@@ -89,21 +97,38 @@ class Session:
         """The result of every mutant, from the folder or by judging it; ``say`` is told of each that was judged, in the
         process that did."""
         file = Lines(self.folder / "results.jsonl")
-        kept = {result.key: result for result in map(Result.from_json, file)}
-        judge = Judge(self.plans, self.baselines(), self.make_executor, self.where, self.seed, None, self.causes)
-        keys = {mutant.id: judge.key(mutant) for mutant in mutants}
-        missing = [mutant for mutant in mutants if keys[mutant.id] not in kept]
+        interprets = self.executor is ExecutorName.INTERPRETER
+        judge = Judge(
+            *(self.plans, self.baselines(), self.make_executor, self.where, self.seed),
+            interprets=interprets,
+            causes=self.causes,
+        )
+        kept = self._kept(file, judge, mutants)
+        missing = [mutant for mutant in mutants if mutant.id not in kept]
 
         @contextlib.contextmanager
-        def judging() -> Any:
+        def judging() -> Iterator[Callable[[Mutant], None]]:
             with contextlib.ExitStack() as stack:
-                if self.executor is ExecutorName.INTERPRETER:
+                if interprets and self.compiles:
                     judge.compiler = stack.enter_context(contextlib.closing(CompileProcess()))
                 yield lambda mutant: _judge_one(judge, mutant, file, say)
 
         in_processes(missing, self.workers, judging)
-        kept = {result.key: result for result in map(Result.from_json, file)}
-        return [kept[keys[mutant.id]] for mutant in mutants if keys[mutant.id] in kept]
+        kept = self._kept(file, judge, mutants)
+        return [kept[mutant.id] for mutant in mutants if mutant.id in kept]
+
+    def _kept(self, file: Lines, judge: Judge, mutants: Sequence[Mutant]) -> dict[str, Result]:
+        """The results in ``file`` that hold today, by the id of their mutant."""
+        by_key: dict[str, list[Result]] = {}
+        for result in map(Result.from_json, file):
+            by_key.setdefault(result.key, []).append(result)
+        kept = {}
+        for mutant in mutants:
+            for result in by_key.get(judge.key(mutant), ()):
+                asked = result.outcome is not Outcome.SURVIVED or result.compiled or not self.compiles
+                if asked and still_holds(result, judge.reaching(mutant.function)):
+                    kept[mutant.id] = result
+        return kept
 
 
 def _judge_one(judge: Judge, mutant: Mutant, file: Lines, say: Callable[[Result], None]) -> None:

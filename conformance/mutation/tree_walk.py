@@ -114,7 +114,7 @@ def function_names(tree: ast.FunctionDef) -> FunctionNames:
                 value = getattr(node, "value", None)
                 sources.setdefault(name.id, set()).update(used.id for used in names_in(value))
         if isinstance(node, ast.Call) and called(node) in ACCESSES:
-            masks |= {name.id for word in node.keywords if word.arg == "mask" for name in names_in(word.value)}
+            masks |= {name for word in node.keywords if word.arg == "mask" for name in _conditions(word.value)}
             addresses |= {name.id for argument in node.args[:1] for name in names_in(argument)}
     return FunctionNames(
         parameters,
@@ -122,6 +122,15 @@ def function_names(tree: ast.FunctionDef) -> FunctionNames:
         frozenset(masks - parameters),
         frozenset(_with_sources(addresses, sources) - parameters - masks),
     )
+
+
+def _conditions(mask: ast.AST) -> Iterator[str]:
+    """The names in ``mask`` that are conditions themselves, and not compared in it."""
+    if isinstance(mask, ast.Name):
+        yield mask.id
+    elif not isinstance(mask, ast.Compare):
+        for child in ast.iter_child_nodes(mask):
+            yield from _conditions(child)
 
 
 def _with_sources(names: set[str], sources: dict[str, set[str]]) -> set[str]:
