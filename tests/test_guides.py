@@ -114,6 +114,7 @@ COMMANDS: dict[str, dict[str, Way]] = {
     "mutants.md": {
         "conformance mutants --no-gpu --kernel int_mm --count 20": Read(Why.LONG),
         "conformance mutants --no-gpu --kernel int_mm --list": Read(Why.LONG),
+        "conformance mutants --no-gpu --kernel int_mm --unreached": Read(Why.LONG),
     },
     "records.md": {
         f"{SMALL} --run-dir reports/before": Copied(),

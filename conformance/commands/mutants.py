@@ -40,6 +40,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--list", action="store_true", dest="only_list", help="print the mutants, and judge none")
     parser.add_argument(
+        "--unreached", action="store_true", help="print the statements that no case reaches, and judge no mutant"
+    )
+    parser.add_argument(
         "--workers", type=positive, default=core_count(), metavar="N", help="processes (default: one a core)"
     )
 
@@ -70,6 +73,10 @@ def run(arguments: argparse.Namespace) -> int:
             causes=arguments.causes,
             compiles=not arguments.no_compile,
         )
+    if arguments.unreached:
+        statements = session.unreached()
+        print(*statements, sep="\n", end="\n" if statements else "")
+        return 1 if statements else 0
     mutants = _chosen(arguments, session)
     if arguments.only_list:
         for mutant in mutants:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from conformance.mutation.functions import DeviceFunction
 from conformance.mutation.planting import replace
@@ -32,6 +32,25 @@ class LineCoverage:
     def lines(self) -> dict[str, list[int]]:
         """By name of a function the lines in which a statement began that ran, counted from its first as 1."""
         return {name: sorted(lines) for name, lines in self._reached.items()}
+
+
+def unreached(functions: Iterable[DeviceFunction], reached: Iterable[Mapping[str, list[int]]]) -> list[str]:
+    """The statements of ``functions`` in none of ``reached``, as :meth:`LineCoverage.lines` gives them: a line of text
+    each, which names the function."""
+    lines: dict[str, set[int]] = {}
+    for some in reached:
+        for name, numbers in some.items():
+            lines.setdefault(name, set()).update(numbers)
+    texts = []
+    for function in functions:
+        source = function.source.split("\n")
+        for node in ast.walk(function.tree):
+            docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            if not isinstance(node, ast.stmt) or node is function.tree or docstring:
+                continue
+            if node.lineno not in lines.get(function.name, ()):
+                texts.append(f"{function.name}: {source[node.lineno - 1].strip()}")
+    return texts
 
 
 def instrumented(function: DeviceFunction) -> str:

@@ -23,7 +23,7 @@ from conformance.mutation.compile_process import CompileProcess
 from conformance.mutation.forked import told
 from conformance.mutation.functions import DeviceFunction
 from conformance.mutation.judge import Baseline, Judge, baseline
-from conformance.mutation.line_coverage import LineCoverage
+from conformance.mutation.line_coverage import LineCoverage, unreached
 from conformance.mutation.mutants import Mutant, mutants_of_all
 from conformance.mutation.results import Lines, Outcome, Result, plan_key, still_holds
 from conformance.mutation.tier_plans import TierPlan, functions_of, tier_plans
@@ -92,6 +92,11 @@ class Session:
         in_processes(missing, self.workers, running)
         kept = {line.pop("key"): line for line in map(json.loads, file)}
         return {name: Baseline(**kept[key]) for name, key in keys.items() if key in kept}
+
+    def unreached(self) -> list[str]:
+        """The statements of device functions that no plan reaches; nothing on a device, which does not tell."""
+        lines = [each.lines for each in self.baselines().values() if each.lines is not None]
+        return unreached(self.functions, lines) if self.executor is ExecutorName.INTERPRETER else []
 
     def results(self, mutants: Sequence[Mutant], say: Callable[[Result], None]) -> list[Result]:
         """The result of every mutant, from the folder or by judging it; ``say`` is told of each that was judged, in the

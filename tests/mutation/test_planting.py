@@ -9,7 +9,7 @@ import pytest
 
 from conformance.mutation.forked import told
 from conformance.mutation.functions import device_function, reachable
-from conformance.mutation.line_coverage import LineCoverage
+from conformance.mutation.line_coverage import LineCoverage, unreached
 from conformance.mutation.mutants import mutants_of
 from conformance.mutation.planting import NotPlantable, plant
 
@@ -115,4 +115,7 @@ def test_lines_that_ran_are_told(device):
 
     small, large = told(runs, 10.0)
     assert small == {"device_code.twice": [3], "device_code.capped": [3, 4, 5, 7]}
+    functions = reachable([device.twice])
+    assert unreached(functions, [small]) == ["device_code.capped: y = 10"]
+    assert unreached(functions, [small, large]) == []
     assert large == {"device_code.twice": [3], "device_code.capped": [3, 4, 5, 6, 7]}

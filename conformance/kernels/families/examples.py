@@ -71,5 +71,5 @@ def matrix_sizes(config: Config, dtype: str, shape: str) -> tuple[int, int, int]
         "several-tiles": (m + ROWS_REST, 2 * n + more, k + more),
         "many-k-blocks": (m + ROWS_REST, max(n - more, more), (config.num_stages + 1) * k + more),
         WHOLE_TILES: (2 * m, 2 * n, 2 * k),
-        EVEN: (2 * m, n, (config.num_stages + 1) * k),
+        EVEN: (m, 2 * n, (config.num_stages + 1) * k),
     }[shape]
