@@ -22,7 +22,7 @@ COMMANDS = (
     *("run", "show", "report", "reproduce"),
     *("list", "targets", "check-kernel"),
     *("gate", "compare", "matrix", "mustpass"),
-    *("precompile", "sweep", "calibrate", "benchmark"),
+    *("precompile", "sweep", "calibrate", "benchmark", "mutants"),
     *("keygen", "bundle", "verify"),
 )
 

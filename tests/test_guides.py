@@ -112,6 +112,11 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "conformance list --fills": Run(says="| transparent |"),
         "conformance calibrate": NEEDS_GPU,
     },
+    "mutants.md": {
+        "conformance mutants --no-gpu --kernel int_mm --count 20": Read(Why.LONG),
+        "conformance mutants --no-gpu --kernel int_mm --list": Read(Why.LONG),
+        "conformance mutants --no-gpu --kernel int_mm --unreached": Read(Why.LONG),
+    },
     "records.md": {
         f"{SMALL} --run-dir reports/before": Copied(),
         f"{SMALL} --seed 1 --run-dir reports/after": Copied(),
@@ -247,6 +252,7 @@ COMMANDS: dict[str, dict[str, Way]] = {
         "conformance sweep reports/first": Run(says="int_mm"),
         "conformance calibrate --output device.json": NEEDS_GPU,
         "conformance benchmark": NEEDS_GPU,
+        "conformance mutants --count 100": Read(Why.LONG),
         "conformance keygen private.pem public.pem": Run(),
         "conformance bundle reports/first --key private.pem --output run.zip": Run(),
         "conformance verify run.zip --key public.pem --allow-partial": Run(says="VERIFIED"),

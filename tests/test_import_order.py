@@ -38,6 +38,7 @@ ORDER = [
     ("reproducers",),
     ("cases",),
     ("judging",),
+    ("mutation",),
     ("plugin",),
     ("suites",),
     ("commands",),

@@ -156,17 +156,18 @@ def ragged(kernel: Kernel, config: Config, dtype: str, *, aligned: bool) -> tupl
 
     So each program sees tails in both directions, and the loop has whole blocks before its ragged one. With ``aligned``
     the rows of every order are multiples of 16 bytes, as descriptors need. Otherwise the sizes are odd where they can
-    be, so that no dimension is a multiple of a tile or of 16. For a kernel that takes whole tiles only, none is ragged.
+    be, so that no dimension is a multiple of a tile or of 16. M and N differ also where their blocks do not. For a
+    kernel that takes whole tiles only, none is ragged.
     """
     if kernel.usual_shape == WHOLE_TILES:
         return 2 * config.block_m, 2 * config.block_n, 4 * config.block_k
     step = 16 // itemsize(stored_dtype(dtype)) if aligned else 1
 
-    def side(block: int) -> int:
-        """Just below 7/4 of a block; a block and a step where that is no more than one block."""
-        return max(7 * block // 4 // step * step - step, block + step)
+    def side(block: int, quarters: int) -> int:
+        """Just below so many quarters of a block; a block and a step where that is no more than one block."""
+        return max(quarters * block // 4 // step * step - step, block + step)
 
-    return side(config.block_m), side(config.block_n), 3 * config.block_k + step
+    return side(config.block_m, 7), side(config.block_n, 6), 3 * config.block_k + step
 
 
 def _kernel_dtypes(kernel: Kernel, scenario: Scenario) -> list[str]:

@@ -328,6 +328,7 @@ def size_faults(kernel, config, shape, m, n, k):
     faults |= {"N has no tail"} if n % config.block_n == 0 and _shows(config.block_n, shape) else set()
     if shape == "several-tiles":
         faults |= {"few tiles"} if tiles <= (kernel.example_variant().sms or 2) or min(m, n) < 0 else set()
+        faults |= {"as many rows as columns"} if -(-m // config.block_m) == -(-n // config.block_n) else set()
     if shape == "many-k-blocks":
         faults |= {"few k-blocks"} if blocks <= config.num_stages else set()
     return faults
@@ -352,6 +353,7 @@ def test_other_sizes_are_seen():
     assert size_faults(mm, config, "smaller-than-a-tile", 64, 40, 24) == {"M has no tail", "not smaller"}
     assert size_faults(mm, config, "ragged", 72, 128, 64) == {"K has no tail", "N has no tail"}
     assert size_faults(mm, config, "several-tiles", 72, 40, 40) == {"few tiles"}
+    assert size_faults(mm, config, "several-tiles", 136, 136, 40) == {"as many rows as columns"}
     assert size_faults(mm, config, "many-k-blocks", 72, 72, 72) == {"few k-blocks"}
 
 

@@ -17,7 +17,7 @@ FLOATS: tuple[str, ...] = ("bf16", "fp16", "fp32")
 SHAPES: Mapping[str, str] = {
     "smaller-than-a-tile": "one tile and one k-block, each of them larger than the problem",
     "ragged": "a second tile of rows and of columns with a few elements, and a third such k-block",
-    "several-tiles": "more tiles than the two programs that a sweep gives a persistent kernel",
+    "several-tiles": "more tiles than the two programs that a sweep gives a persistent kernel, 2 x 3 of them",
     "many-k-blocks": "more k-blocks than the pipeline has stages",
 }
 
@@ -68,8 +68,8 @@ def matrix_sizes(config: Config, dtype: str, shape: str) -> tuple[int, int, int]
             max(k - more, more),
         ),
         "ragged": (m + ROWS_REST, n + more, 2 * k + more),
-        "several-tiles": (2 * m + ROWS_REST, 2 * n + more, k + more),
+        "several-tiles": (m + ROWS_REST, 2 * n + more, k + more),
         "many-k-blocks": (m + ROWS_REST, max(n - more, more), (config.num_stages + 1) * k + more),
         WHOLE_TILES: (2 * m, 2 * n, 2 * k),
-        EVEN: (2 * m, n, (config.num_stages + 1) * k),
+        EVEN: (m, 2 * n, (config.num_stages + 1) * k),
     }[shape]

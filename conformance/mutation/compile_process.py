@@ -1,0 +1,315 @@
+"""What a compiler says of mutants, asked of a process of its own: a process that interprets cannot compile.
+
+Two questions are answered. Does the fault change the code of any plan? Code is compared after Triton's first passes
+(TTIR), without locations and with its values numbered anew: where it is the same, so is all that follows. And has the
+compiled code what the kernel declares, within the target's limits?
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from conformance.execution.specialisation import specialisation
+from conformance.kernels.catalogue import get, meta_launch
+from conformance.kernels.kernel import Kernel, NotApplicable, Plan
+from conformance.kernels.launch import Launch
+from conformance.mutation.forked import ForkEnded, told
+from conformance.mutation.functions import DeviceFunction, reachable
+from conformance.mutation.mutants import Mutant
+from conformance.mutation.planting import replace
+from conformance.mutation.tier_plans import TierPlan
+
+#: Random plans of each kernel by which code is compared beside those of the tier.
+RANDOM_PLANS = 12
+#: Plans of which a mutant's code is compiled to the end.
+COMPILED = 3
+#: Wall seconds that one question may take.
+SILENCE = 600.0
+
+
+@dataclass(frozen=True)
+class Compared:
+    """``differing``: ids of the plans whose code the fault changes. ``error``: what the compiler said if it takes the
+    fault nowhere. ``proof``: what was compared, if nothing differs."""
+
+    differing: frozenset[str] = frozenset()
+    error: str = ""
+    proof: str = ""
+
+
+@dataclass(frozen=True)
+class _Question:
+    """Asked of the process: about ``plans`` with the ``source`` of a function (None: unchanged). ``whole``: compile to
+    the end, and check."""
+
+    function: str
+    source: str | None
+    plans: tuple[Plan, ...]
+    whole: bool
+
+
+class CompileProcess:
+    """The process, started when it is first asked. Close it."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._codes: dict[Plan, str] = {}
+
+    def compare(self, mutant: Mutant, plans: Sequence[TierPlan]) -> Compared:
+        """Whether the fault changes the code of any of ``plans``, which reach it, or of random plans beside them."""
+        tier = list(dict.fromkeys(plan.plan for plan in plans))
+        changed = self._ask(_Question(mutant.function.name, mutant.source, tuple(tier), False))
+        errors = [answer.removeprefix("error ") for answer in changed if answer.startswith("error ")]
+        if errors and len(errors) == len(changed):
+            return Compared(error=errors[0])
+        original = self._original(mutant.function.name, tier)
+        code = dict(zip(tier, zip(original, changed, strict=True), strict=True))
+        differing = frozenset(plan.id for plan in plans if len(set(code[plan.plan])) > 1)
+        if differing:
+            return Compared(differing)
+        more = _random_plans(mutant.function.name, plans)
+        changed = self._ask(_Question(mutant.function.name, mutant.source, tuple(more), False))
+        differ = [
+            plan
+            for plan, *pair in zip(more, self._original(mutant.function.name, more), changed, strict=True)
+            if len(set(pair)) > 1
+        ]
+        if differ:
+            # the tier's plans cannot kill it, and others might: that is a survivor, and no equivalent
+            return Compared(frozenset({""}))
+        distinct = len(set(original))
+        return Compared(
+            proof=f"the same code in {len(tier)} plans of the tier ({distinct} distinct) and {len(more)} random ones"
+        )
+
+    def check(self, mutant: Mutant, differing: frozenset[str], plans: Sequence[TierPlan]) -> tuple[str, str] | None:
+        """The first check of compiled code that fails, and its text; None if none does. Asked of a few of the plans
+        that differ, of different kernels first."""
+        chosen: dict[object, Plan] = {}
+        for plan in plans:
+            if plan.id in differing:
+                chosen.setdefault((plan.plan.kernel, plan.plan.variant.id), plan.plan)
+        for answer in self._ask(
+            _Question(mutant.function.name, mutant.source, tuple(chosen.values())[:COMPILED], True)
+        ):
+            if answer:
+                check, _, text = answer.partition(": ")
+                return check, text
+        return None
+
+    def _original(self, function: str, plans: Sequence[Plan]) -> list[str]:
+        missing = tuple(plan for plan in plans if plan not in self._codes)
+        if missing:
+            self._codes.update(zip(missing, self._ask(_Question(function, None, missing, False)), strict=True))
+        return [self._codes[plan] for plan in plans]
+
+    def _ask(self, question: _Question) -> list[str]:
+        if not question.plans:
+            return []
+        process = self._process or self._start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        pickle.dump(question, process.stdin)
+        process.stdin.flush()
+        answer = pickle.load(process.stdout)
+        if isinstance(answer, ForkEnded):
+            return ["error " + answer.how] * len(question.plans)
+        if isinstance(answer, Exception):
+            raise answer
+        return list(answer)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+        command = [sys.executable, "-m", "conformance.mutation.compile_process"]
+        self._process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        return self._process
+
+    def close(self) -> None:
+        """Ends the process, if it was started."""
+        if self._process is not None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._process.wait()
+
+
+def _random_plans(function: str, plans: Sequence[TierPlan]) -> list[Plan]:
+    """Random plans of the kernels of ``plans`` that reach ``function``."""
+    from conformance.cases.random_problems import random_plan
+
+    kernels = {plan.plan.kernel: plan.plan.target for plan in plans}
+    return [plan for name, target in kernels.items() for plan in _random_plans_of(name, target, random_plan)]
+
+
+@functools.cache
+def _random_plans_of(name: str, target: Any, random_plan: Callable[..., Plan]) -> tuple[Plan, ...]:
+    plans = []
+    for number in range(RANDOM_PLANS):
+        try:
+            plans.append(random_plan(get(name), number, target, large=False))
+        except NotApplicable:
+            break
+    return tuple(plan for plan in dict.fromkeys(plans) if 0 not in plan.grid)
+
+
+# In the process.
+
+
+class _Stopped(Exception):
+    """Holds what Triton has made of a kernel when its first stage is done."""
+
+
+def _stop_after_first_stage() -> None:
+    """Has every backend of Triton stop with :class:`_Stopped`."""
+    from triton.backends import backends
+
+    for backend in backends.values():
+        compiler = backend.compiler
+
+        def add_stages(self: Any, stages: dict[str, Any], *more: Any, original: Any = compiler.add_stages) -> Any:
+            original(self, stages, *more)
+            for name in list(stages)[1:]:
+                stages[name] = _stop
+
+        compiler.add_stages = add_stages
+
+
+def _stop(module: Any, metadata: Any) -> None:
+    raise _Stopped(str(module))
+
+
+def without_names(code: str) -> str:
+    """TTIR without locations, with its values numbered in the order in which they occur, and constants in the place of
+    their names: they stand at the top in the order in which the source happened to need them."""
+    code = re.sub(r"^#loc.*$|\s*loc\([^()]*(?:\([^()]*(?:\([^()]*\)[^()]*)*\)[^()]*)*\)", "", code, flags=re.MULTILINE)
+    constants: dict[str, str] = {}
+
+    def constant(line: re.Match[str]) -> str:
+        constants[line[1]] = f"<{line[2]}>"
+        return ""
+
+    code = re.sub(r"^\s*(%[\w.$-]+) = arith\.constant (.*)$", constant, code, flags=re.MULTILINE)
+    code = re.sub(r"%[\w.$-]+", lambda match: constants.get(match[0], match[0]), code)
+    numbers: dict[str, str] = {}
+    code = re.sub(r"%[\w.$-]+", lambda match: numbers.setdefault(match[0], f"%{len(numbers)}"), code)
+    return "\n".join(line.strip() for line in code.splitlines() if line.strip())
+
+
+def _functions(plans: Sequence[Plan]) -> Iterator[DeviceFunction]:
+    for plan in plans:
+        yield from reachable(step.function for step in meta_launch(plan, plan.target).steps if not step.empty)
+
+
+def _answer(question: _Question, tell: Callable[[Any], None]) -> None:
+    """In a fork: tells an answer for each plan."""
+    from conformance.execution.compile_worker import Compiler
+
+    os.environ["TRITON_CACHE_DIR"] = folder = tempfile.mkdtemp()
+    if question.source is not None:
+        function = next(each for each in _functions(question.plans) if each.name == question.function)
+        replace(function, question.source, "mutant")
+    if not question.whole:
+        _stop_after_first_stage()
+    compiler, known = Compiler(None), dict[object, str]()
+    try:
+        for plan in question.plans:
+            tell(_checked(compiler, plan) if question.whole else _code(compiler, plan, known))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _code(compiler: Any, plan: Plan, known: dict[object, str]) -> str:
+    """A digest of the code of every launch of ``plan``, or "error " and what the compiler said. ``known`` holds the
+    code of launches by what it depends on."""
+    digest = hashlib.sha256()
+    for step in meta_launch(plan, plan.target).steps:
+        if step.empty:
+            continue
+        what = specialisation(step, plan.target, by_name=True)
+        key = (what.name, what.arguments, what.options)
+        if key not in known:
+            known[key] = _first_stage(compiler, step, plan)
+        if known[key].startswith("error "):
+            return known[key]
+        digest.update(known[key].encode())
+    return digest.hexdigest()
+
+
+def _first_stage(compiler: Any, step: Launch, plan: Plan) -> str:
+    try:
+        compiler.compile(step, plan.target, deduplicate=False)
+    except _Stopped as stopped:
+        return without_names(str(stopped))
+    except Exception as error:
+        return f"error {_innermost(error)}"
+    raise AssertionError("the compiler did not stop after its first stage")
+
+
+def _innermost(error: BaseException) -> str:
+    """The error that Triton's own hide, and the last line of what it says."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {('', *str(error).strip().splitlines())[-1]}"[:300]
+
+
+def _checked(compiler: Any, plan: Plan) -> str:
+    """The first check of the compiled code of ``plan`` that fails, with its text; empty if none does."""
+    from conformance import codegen_checks
+    from conformance.execution.resources import over_limits
+
+    kernel: Kernel = get(plan.kernel)
+    launch = meta_launch(plan, plan.target)
+    for step in launch.steps:
+        if step.empty:
+            continue
+        try:
+            artefact = compiler.compile(step, plan.target)
+        except Exception as error:
+            return f"compile: {_innermost(error)}"
+        if excess := over_limits(artefact.resources, plan.target):
+            return f"resources: {'; '.join(excess)}"
+        if step is launch:
+            features = kernel.features(plan)
+            for result in codegen_checks.check(artefact, plan.target, features.required, features.forbidden):
+                if not result.passed:
+                    kind = "requires" if result.required else "forbids"
+                    return f"codegen/{kind}/{result.feature.name}: {result.text}"
+    return ""
+
+
+def main() -> None:
+    """Answers pickled questions on standard input until it ends."""
+    from conformance.execution.compile_worker import hash_triton
+
+    hash_triton()
+    questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    while True:
+        try:
+            question: _Question = pickle.load(questions)
+        except EOFError:
+            return
+        answer: Any
+        try:
+            answer = list(told(functools.partial(_answer, question), SILENCE, limit_memory=False))
+        except (ForkEnded, RuntimeError) as error:
+            answer = error
+        pickle.dump(answer, answers)
+        answers.flush()
+
+
+if __name__ == "__main__":
+    # by its name, so that what it unpickles is what it asks for
+    from conformance.mutation.compile_process import main as named_main
+
+    named_main()

@@ -1,0 +1,250 @@
+"""Judges mutants by the plans of a tier: the likeliest to fail first, up to the first that fails.
+
+Without a device, what no plan kills is compiled: see :mod:`conformance.mutation.compile_process`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from conformance.execution import trial as trials
+from conformance.execution.fill_groups import fills_for
+from conformance.execution.interpreter import InterpreterUnsupported
+from conformance.execution.trial import trial
+from conformance.inputs.fills import applicable_fills
+from conformance.kernels.catalogue import get
+from conformance.mutation.compile_process import CompileProcess
+from conformance.mutation.forked import ForkEnded, TooLong, limit_processor, told
+from conformance.mutation.functions import DeviceFunction
+from conformance.mutation.line_coverage import LineCoverage
+from conformance.mutation.mutants import Mutant
+from conformance.mutation.planting import plant
+from conformance.mutation.results import Outcome, Result, mutant_key, plan_digest, plans_digest
+from conformance.mutation.tier_plans import TierPlan
+
+#: Plans after which the compiler is asked whether the fault changes any code at all.
+BEFORE_COMPILING = 10
+#: Wall seconds without a verdict after which a mutant hangs; on a device a plan is compiled first.
+SILENCE = 300.0
+_NO_DIAGNOSIS = SimpleNamespace(text="")
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The unchanged kernel on one plan: whether it ``passed``, in about how many processor ``seconds``, and the
+    ``lines`` of each device function that ran; None if nothing says which. A plan that fails kills no mutant."""
+
+    passed: bool
+    seconds: float
+    lines: Mapping[str, list[int]] | None
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What killed a mutant."""
+
+    check: str
+    text: str = ""
+    cause: str = ""
+
+
+def baseline(plan: TierPlan, executor: Callable[[], Any], seed: int, coverage: LineCoverage | None) -> Baseline:
+    """The baseline of ``plan``, by the first of its fills. ``coverage`` tells the lines that it reaches."""
+    where = executor()
+    kernel = get(plan.plan.kernel)
+    fills = fills_of(plan, where)
+    before = time.process_time()
+    if coverage is not None:
+        coverage.forget()
+    try:
+        result = trial(kernel, plan.plan, where, seed=seed, names=fills[:1])
+    except Exception as error:
+        return Baseline(False, time.process_time() - before, None, f"{type(error).__name__}: {error}"[:300])
+    failed = [f"{verdict.check}: {verdict.text}" for verdict in result.verdicts if not verdict.passed]
+    lines = None if coverage is None else coverage.lines()
+    return Baseline(not failed, (time.process_time() - before) * len(fills), lines, "; ".join(failed)[:300])
+
+
+def fills_of(plan: TierPlan, executor: Any) -> tuple[str, ...]:
+    """The fills that the case of ``plan`` has on ``executor``."""
+    contract = get(plan.plan.kernel).contract(plan.plan, executor.name)
+    return tuple(applicable_fills(plan.plan.problem, contract, plan.fills))
+
+
+class Judge:
+    """Judges mutants one after the other. ``executor`` makes the executor where it is first needed: that of a device
+    must not be made before a fork."""
+
+    def __init__(
+        self,
+        plans: Sequence[TierPlan],
+        baselines: Mapping[str, Baseline],
+        executor: Callable[[], Any],
+        where: str,
+        seed: int,
+        *,
+        interprets: bool,
+        causes: bool = False,
+    ) -> None:
+        """``interprets``: the executor is the interpreter. ``causes``: the diagnosis says what it takes for the cause
+        of each kill, which takes seconds."""
+        self._plans = [plan for plan in plans if plan.id in baselines and baselines[plan.id].passed]
+        self._all = plans
+        self._baselines, self._executor, self._where, self._seed = baselines, executor, where, seed
+        self._interprets, self._causes = interprets, causes
+        #: tells equivalent mutants; without it none is found
+        self.compiler: CompileProcess | None = None
+        self._kills: dict[str, Counter[str]] = {}
+        self._warm: set[str] = set()
+        self._sound: dict[str, bool] = {}
+        self._reaching: dict[str, list[TierPlan]] = {}
+        torch.unravel_index(torch.zeros(1, dtype=torch.int64), (1,))  # its first call imports much; forks share that
+
+    def reaching(self, function: DeviceFunction) -> list[TierPlan]:
+        """The plans that can reach ``function``."""
+        if function.name not in self._reaching:
+            self._reaching[function.name] = [plan for plan in self._all if function in plan.functions]
+        return self._reaching[function.name]
+
+    def key(self, mutant: Mutant) -> str:
+        """What the result of ``mutant`` is kept by."""
+        return mutant_key(mutant, self.reaching(mutant.function), self._where)
+
+    def order(self, mutant: Mutant) -> list[TierPlan]:
+        """The plans that reach the fault: first those that killed others of its function, then the quickest of each
+        kernel by turns."""
+        kills = self._kills.setdefault(mutant.function.name, Counter())
+        seconds = {plan.id: self._baselines[plan.id].seconds + 0.02 for plan in self._plans}
+        reaching = sorted(
+            (plan for plan in self._plans if self._reaches(plan, mutant)), key=lambda each: seconds[each.id]
+        )
+        turns: Counter[str] = Counter()
+        ranks = {}
+        for plan in reaching:
+            turns[plan.plan.kernel] += 1
+            ranks[plan.id] = -kills[plan.id] / seconds[plan.id], turns[plan.plan.kernel]
+        return sorted(reaching, key=lambda plan: ranks[plan.id])
+
+    def _reaches(self, plan: TierPlan, mutant: Mutant) -> bool:
+        if mutant.function not in plan.functions:
+            return False
+        lines = self._baselines[plan.id].lines
+        first, last = mutant.lines
+        return lines is None or any(first <= line <= last for line in lines.get(mutant.function.name, ()))
+
+    def judge(self, mutant: Mutant) -> Result:
+        """What becomes of ``mutant``."""
+        started = time.monotonic()
+        plans = self.order(mutant)
+        compiled = self.compiler is not None
+        result = Result(
+            *(self.key(mutant), mutant.id, mutant.kind, mutant.function.name, Outcome.SURVIVED),
+            diff=tuple(mutant.diff),
+            compiled=compiled,
+        )
+        if not plans:
+            result = dataclasses.replace(result, text="no case of the tier reaches it")
+        else:
+            result = self._judge(mutant, plans, result)
+        if not result.judged_by:
+            result = dataclasses.replace(result, judged_by=plans_digest(self.reaching(mutant.function)))
+        return dataclasses.replace(result, seconds=round(time.monotonic() - started, 3))
+
+    def _judge(self, mutant: Mutant, plans: list[TierPlan], result: Result) -> Result:
+        first, rest = (plans[:BEFORE_COMPILING], plans[BEFORE_COMPILING:]) if self.compiler else (plans, [])
+        result, failure = self._run(mutant, first, result)
+        if failure is None and self.compiler is not None:
+            compared = self.compiler.compare(mutant, plans)
+            if compared.error:
+                return dataclasses.replace(result, outcome=Outcome.COMPILE_ERROR, check="compile", text=compared.error)
+            if not compared.differing:
+                return dataclasses.replace(result, outcome=Outcome.EQUIVALENT, text=compared.proof)
+            result, failure = self._run(mutant, [plan for plan in rest if plan.id in compared.differing], result)
+            if failure is None and (unmet := self.compiler.check(mutant, compared.differing, plans)):
+                failure = Failure(*unmet)
+                result = dataclasses.replace(result, outcome=Outcome.KILLED, check=failure.check, text=failure.text)
+        return result
+
+    def _run(self, mutant: Mutant, plans: list[TierPlan], result: Result) -> tuple[Result, Failure | None]:
+        """``result`` after ``plans`` ran, up to the first that failed, and that failure."""
+        for plan in plans[:3]:
+            self._make_fills(plan)
+        ran = 0
+        latest: TierPlan | None = None
+        failure: Failure | None = None
+        try:
+            for event in told(functools.partial(self._work, mutant, plans), SILENCE, limit_memory=self._interprets):
+                if isinstance(event, int):
+                    ran, latest = ran + 1, plans[event]
+                else:
+                    failure = event
+        except ForkEnded as ended:
+            failure = Failure(ended.how)
+        result = dataclasses.replace(result, plans=result.plans + ran)
+        if failure is None or latest is None:
+            return result, failure
+        if self._unchanged_fails(latest):
+            self._plans.remove(latest)
+            return self._run(mutant, plans[plans.index(latest) + 1 :], result)
+        self._kills[mutant.function.name][latest.id] += 1
+        result = dataclasses.replace(result, outcome=Outcome.KILLED, plan=latest.id, judged_by=plan_digest(latest))
+        return dataclasses.replace(result, check=failure.check, text=failure.text, cause=failure.cause), failure
+
+    def _make_fills(self, plan: TierPlan) -> None:
+        """Makes the fills of ``plan`` in this process, which its forks then share."""
+        if plan.id not in self._warm and self._interprets:
+            self._warm.add(plan.id)
+            executor = self._executor()
+            contract = get(plan.plan.kernel).contract(plan.plan, executor.name)
+            fills_for(plan.plan.problem, contract, self._seed, fills_of(plan, executor)[:1])
+
+    def _work(self, mutant: Mutant, plans: Sequence[TierPlan], tell: Callable[[Any], None]) -> None:
+        """In a fork: tells the number of each plan before it runs, and the failure of the first that fails."""
+        executor = self._executor()
+        if not self._causes:
+            vars(trials)["diagnose"] = lambda *_, **__: _NO_DIAGNOSIS  # this process ends soon
+        plant(mutant)
+        for number, plan in enumerate(plans):
+            tell(number)
+            limit_processor(20 * self._baselines[plan.id].seconds + 5 if self._interprets else 0)
+            failure = self._failure(plan, executor)
+            if failure is not None:
+                limit_processor(0)
+                tell(failure)
+                return
+        limit_processor(0)
+
+    def _failure(self, plan: TierPlan, executor: Any) -> Failure | None:
+        """What fails on ``plan``: the first of its fills that does."""
+        for fill in fills_of(plan, executor):
+            try:
+                result = trial(get(plan.plan.kernel), plan.plan, executor, seed=self._seed, names=(fill,))
+            except TooLong:
+                return Failure("too many steps")
+            except InterpreterUnsupported:
+                return None
+            except Exception as error:
+                return Failure("exception", f"{type(error).__name__}: {error}"[:300])
+            failed = [verdict for verdict in result.verdicts if not verdict.passed]
+            if failed:
+                first = result.diagnosis.split("\n")[0].split(" | ")
+                causes = [part.removeprefix("CAUSE ") for part in first if part.startswith("CAUSE ")]
+                return Failure(failed[0].check, failed[0].text[:300], "; ".join(causes))
+        return None
+
+    def _unchanged_fails(self, plan: TierPlan) -> bool:
+        """Whether the unchanged kernel fails on ``plan``; asked when a plan kills for the first time."""
+        if plan.id not in self._sound:
+            (failure,) = told(lambda tell: tell(self._failure(plan, self._executor())), SILENCE, limit_memory=False)
+            self._sound[plan.id] = failure is None
+        return not self._sound[plan.id]

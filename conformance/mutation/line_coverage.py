@@ -1,0 +1,70 @@
+"""Which lines of device functions a run in the interpreter reaches: their source, with a call before each statement."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterable, Mapping
+
+from conformance.mutation.functions import DeviceFunction
+from conformance.mutation.planting import replace
+
+#: The name of what is called, among the globals of the functions.
+CALLED = "_conformance_reached"
+
+
+class LineCoverage:
+    """The lines of ``functions`` that ran in this process since the last :meth:`forget`. They stay instrumented."""
+
+    def __init__(self, functions: Iterable[DeviceFunction]) -> None:
+        self._reached: dict[str, set[int]] = {}
+        for function in functions:
+            function.handle.fn.__globals__[CALLED] = self._reach
+            replace(function, instrumented(function), f"{function.name} instrumented")
+
+    def _reach(self, function: str, line: int) -> None:
+        self._reached.setdefault(function, set()).add(line)
+
+    def forget(self) -> None:
+        """Begins anew."""
+        self._reached.clear()
+
+    def lines(self) -> dict[str, list[int]]:
+        """By name of a function the lines in which a statement began that ran, counted from its first as 1."""
+        return {name: sorted(lines) for name, lines in self._reached.items()}
+
+
+def unreached(functions: Iterable[DeviceFunction], reached: Iterable[Mapping[str, list[int]]]) -> list[str]:
+    """The statements of ``functions`` in none of ``reached``, as :meth:`LineCoverage.lines` gives them: a line of text
+    each, which names the function."""
+    lines: dict[str, set[int]] = {}
+    for some in reached:
+        for name, numbers in some.items():
+            lines.setdefault(name, set()).update(numbers)
+    texts = []
+    for function in functions:
+        source = function.source.split("\n")
+        for node in ast.walk(function.tree):
+            docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            if not isinstance(node, ast.stmt) or node is function.tree or docstring:
+                continue
+            if node.lineno not in lines.get(function.name, ()):
+                texts.append(f"{function.name}: {source[node.lineno - 1].strip()}")
+    return texts
+
+
+def instrumented(function: DeviceFunction) -> str:
+    """The source of ``function``, in which each statement tells its line before it runs."""
+    tree = copy.deepcopy(function.tree)
+    for node in ast.walk(tree):
+        for field in ("body", "orelse"):
+            statements = getattr(node, field, None)
+            if isinstance(statements, list):
+                told = [(_call(function.name, statement.lineno), statement) for statement in statements]
+                setattr(node, field, [each for pair in told for each in pair])
+    return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+
+
+def _call(function: str, line: int) -> ast.Expr:
+    arguments: list[ast.expr] = [ast.Constant(function), ast.Constant(line)]
+    return ast.Expr(ast.Call(ast.Name(CALLED, ast.Load()), arguments, []), lineno=line)

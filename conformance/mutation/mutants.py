@@ -1,0 +1,101 @@
+"""Mutants: one fault in one device function each, with an id that stays when lines move."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from conformance.mutation.functions import DeviceFunction
+from conformance.mutation.operators import Exchange, faults
+from conformance.mutation.tree_walk import places
+
+#: Expressions that need no brackets, wherever they stand.
+_ATOMS = (ast.Name, ast.Constant, ast.Call, ast.Attribute, ast.Subscript)
+
+
+@dataclass(frozen=True, eq=False)
+class Mutant:
+    """``function`` with a fault of class ``kind``. ``path`` names the changed node in the function's syntax tree,
+    ``number`` tells the faults of one class apart there. ``lines`` are the first and the last line of the statement,
+    or of its header, in which the fault lies, counted from the function's first line as 1. ``source`` is the text of
+    the function with the fault; its lines have the numbers that they had."""
+
+    function: DeviceFunction
+    path: str
+    kind: str
+    number: int
+    lines: tuple[int, int]
+    source: str
+
+    @property
+    def id(self) -> str:
+        return f"{self.function.name}:{self.path}:{self.kind}:{self.number}"
+
+    @cached_property
+    def digest(self) -> str:
+        """Tells apart what the fault does, and nothing else."""
+        return hashlib.sha256(self.source.encode()).hexdigest()[:16]
+
+    @property
+    def diff(self) -> list[str]:
+        """The lines that differ: those of the original begin with "-", those with the fault with "+"."""
+        old, new = (text.split("\n") for text in (self.function.source, self.source))
+        lines = list(difflib.ndiff(old, new))
+        return [line[0] + line[2:] for line in lines if line[:2] in ("- ", "+ ") and line[2:].strip()]
+
+
+def mutants_of(function: DeviceFunction) -> Iterator[Mutant]:
+    """Every mutant of ``function``; none has the same source as another."""
+    numbers: Counter[tuple[str, str]] = Counter()
+    seen = {function.source}
+    for place in places(function.tree):
+        for kind, replacement in faults(place):
+            node = place.node
+            source = replaced(function.source, node, replacement)
+            numbers[place.path, kind] += 1
+            if source in seen:
+                continue
+            seen.add(source)
+            lines = _lines(place.statement)
+            yield Mutant(function, place.path, kind, numbers[place.path, kind], lines, source)
+
+
+def _lines(statement: ast.stmt) -> tuple[int, int]:
+    """The lines of a statement, of a compound one those of its header: one of them runs if it is reached."""
+    last = statement.end_lineno or statement.lineno
+    body = getattr(statement, "body", None)
+    return statement.lineno, max(statement.lineno, body[0].lineno - 1) if body else last
+
+
+def replaced(source: str, node: ast.AST, replacement: ast.AST | Exchange | None) -> str:
+    """``source`` with ``replacement`` where ``node`` stands. Later lines keep their numbers."""
+    if isinstance(replacement, Exchange):
+        assert isinstance(node, ast.Call)
+        first, second = node.args[replacement.number : replacement.number + 2]
+        return replaced(replaced(source, second, first), first, second)
+    if isinstance(node, ast.If) and isinstance(replacement, ast.If):
+        return replaced(source, node.test, replacement.test)
+    assert isinstance(node, (ast.stmt, ast.expr))
+    assert node.end_lineno is not None
+    assert node.end_col_offset is not None
+    lost = "\n" * (node.end_lineno - node.lineno)
+    text = "pass" if replacement is None else ast.unparse(ast.fix_missing_locations(replacement))
+    if isinstance(node, ast.stmt):
+        text += lost
+    elif lost or not isinstance(replacement, _ATOMS):
+        text = f"({text}{lost})"
+    lines = [line.encode() for line in source.split("\n")]
+    before = b"\n".join([*lines[: node.lineno - 1], lines[node.lineno - 1][: node.col_offset]])
+    after = b"\n".join([lines[node.end_lineno - 1][node.end_col_offset :], *lines[node.end_lineno :]])
+    return (before + text.encode() + after).decode()
+
+
+def mutants_of_all(functions: Iterable[DeviceFunction], kinds: Iterable[str] = ()) -> list[Mutant]:
+    """The mutants of ``functions``, of all classes or of ``kinds``."""
+    wanted = frozenset(kinds)
+    return [mutant for function in functions for mutant in mutants_of(function) if not wanted or mutant.kind in wanted]

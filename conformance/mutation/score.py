@@ -1,0 +1,83 @@
+"""The mutation score as text: tables by function, class and check, and the survivors with their differences."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from conformance.mutation.causes import Named, named_cause
+from conformance.mutation.results import Outcome, Result
+
+#: The columns of a table of outcomes.
+COLUMNS = ("killed", "compile-error", "survived", "known", "equivalent")
+
+
+def outcome_column(result: Result, known: Mapping[str, str]) -> str:
+    """The column that counts ``result``. ``known`` has the reason for each survivor that is known."""
+    survived = result.outcome is Outcome.SURVIVED
+    return "known" if survived and result.mutant in known else result.outcome.value
+
+
+def share_killed(results: Iterable[Result]) -> float:
+    """Killed mutants of those that are not proved equivalent, in percent; 100 if there is none."""
+    counts = Counter(result.outcome for result in results)
+    killed = counts[Outcome.KILLED] + counts[Outcome.COMPILE_ERROR]
+    total = killed + counts[Outcome.SURVIVED]
+    return 100.0 * killed / total if total else 100.0
+
+
+def table(results: Sequence[Result], known: Mapping[str, str], title: str, row: Callable[[Result], str]) -> str:
+    """A Markdown table with the outcomes of each ``row``, and of all."""
+    rows: dict[str, list[Result]] = {}
+    for result in sorted(results, key=row):
+        rows.setdefault(row(result), []).append(result)
+    lines = [f"| {title} | mutants | {' | '.join(COLUMNS)} | % killed |", "|---" * (len(COLUMNS) + 3) + "|"]
+    for name, some in [*rows.items(), ("**all**", list(results))]:
+        counts = Counter(outcome_column(result, known) for result in some)
+        cells = " | ".join(str(counts[column]) for column in COLUMNS)
+        lines.append(f"| {name} | {len(some)} | {cells} | {share_killed(some):.1f} |")
+    return "\n".join(lines)
+
+
+def checks_table(results: Iterable[Result]) -> str:
+    """A Markdown table of what killed."""
+    killed = Counter(result.check for result in results if result.outcome in (Outcome.KILLED, Outcome.COMPILE_ERROR))
+    lines = ["| check | kills |", "|---|---|", *(f"| {check} | {count} |" for check, count in killed.most_common())]
+    return "\n".join(lines)
+
+
+def causes_table(results: Iterable[Result]) -> str:
+    """A Markdown table of what diagnoses named, by class of fault. Only kills by numbers are diagnosed."""
+    counts: dict[str, Counter[Named]] = {}
+    for result in results:
+        if result.outcome is Outcome.KILLED and result.check.startswith(("numerics", "repeat", "memory")):
+            counts.setdefault(result.kind, Counter())[named_cause(result.kind, result.cause)] += 1
+    lines = [f"| class | {' | '.join(name.value for name in Named)} |", "|---" * (len(Named) + 1) + "|"]
+    lines += [f"| {kind} | {' | '.join(str(counts[kind][name]) for name in Named)} |" for kind in sorted(counts)]
+    return "\n".join(lines)
+
+
+def survivors(results: Iterable[Result], known: Mapping[str, str]) -> str:
+    """Every survivor, with its difference and, where it is known, the reason."""
+    parts = []
+    for result in sorted(results, key=lambda each: each.mutant):
+        if result.outcome is Outcome.SURVIVED:
+            reason = known.get(result.mutant) or result.text or f"{result.plans} plans pass"
+            parts.append("\n".join([f"{result.mutant}: {reason}", *(f"    {line}" for line in result.diff)]))
+    return "\n".join(parts)
+
+
+def report(results: Sequence[Result], known: Mapping[str, str], *, causes: bool) -> str:
+    """All of it."""
+    tables = [
+        table(results, known, "function", lambda result: result.function),
+        table(results, known, "class", lambda result: result.kind),
+        checks_table(results),
+    ]
+    if causes:
+        tables.append(causes_table(results))
+    seconds = sum(result.seconds for result in results)
+    tables.append(
+        f"{len(results)} mutants, {seconds / max(len(results), 1):.2f} s each; {share_killed(results):.1f} % killed"
+    )
+    return "\n\n".join(tables)

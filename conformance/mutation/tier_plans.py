@@ -1,0 +1,142 @@
+"""The plans that a tier's cases judge, without their judgement: what mutants are judged by."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NoReturn
+
+from conformance.cases.case_table import Selection
+from conformance.cases.lookup import CaseLookup, case_ids, test_function
+from conformance.gate.user_files.expected_failures import ExpectedFailures
+from conformance.heuristics.configs import AnyConfig
+from conformance.judging.case_recorder import CaseRecorder
+from conformance.judging.harness import Harness
+from conformance.judging.planner import PlanEnds
+from conformance.judging.settings import Settings
+from conformance.kernels.catalogue import get, meta_launch
+from conformance.kernels.kernel import Kernel, NotApplicable, Plan, Variant
+from conformance.machine.gpus import Gpus
+from conformance.mutation.functions import DeviceFunction, reachable
+from conformance.problems import Problem
+from conformance.records import ExecutorName, Reason, ReasonCode
+
+
+@dataclass(frozen=True)
+class TierPlan:
+    """A plan that ``case`` judges with ``fills`` (None: with all). ``id`` names both the case and which of its plans it
+    is."""
+
+    id: str
+    case: str
+    plan: Plan
+    fills: tuple[str, ...] | None
+
+    @cached_property
+    def functions(self) -> tuple[DeviceFunction, ...]:
+        """The device functions that its launches can reach."""
+        return tuple(
+            reachable(step.function for step in meta_launch(self.plan, self.plan.target).steps if not step.empty)
+        )
+
+
+def tier_plans(selection: Selection, executor: ExecutorName, seed: int = 0) -> list[TierPlan]:
+    """The plans of every case of ``selection`` that ``executor`` would run, in the order of the cases. Of plans that
+    differ in the target alone, the interpreter runs the first."""
+    settings = Settings(
+        *(selection.tier, tuple(target.id for target in selection.targets), selection.kernels, (), seed, None, Gpus()),
+        *(None, 0.0, (), ExpectedFailures()),
+    )
+    lookup = CaseLookup(selection)
+    harness = Harness(settings)
+    vars(harness).update(executor=Reason(ReasonCode.NO_DEVICE, "mutants", "nothing is run"))
+    plans: dict[object, TierPlan] = {}
+    try:
+        for case in case_ids(selection):
+            for plan, fills in _asked(case, lookup, harness):
+                kernel = get(plan.kernel)
+                interpreted = executor is ExecutorName.INTERPRETER
+                if interpreted and kernel.estimated_refusal(plan) is not None:
+                    continue  # only the compiled code tells whether it fits
+                contract = kernel.contract(plan, executor)
+                target = None if interpreted else plan.target
+                key = (plan.kernel, plan.problem, plan.config, plan.variant, plan.grid, contract, fills, target)
+                if key not in plans and 0 not in plan.grid:
+                    number = sum(known.case == case for known in plans.values())
+                    plans[key] = TierPlan(f"{case}#{number}", case, plan, fills)
+    finally:
+        harness.pool.close()
+    return list(plans.values())
+
+
+def _asked(case: str, lookup: CaseLookup, harness: Harness) -> list[tuple[Plan, tuple[str, ...] | None]]:
+    """What ``case`` asks ``conform`` for, up to where its test needs a result."""
+    if "conform" not in inspect.signature(test_function(case.partition("[")[0])).parameters:
+        return []
+    call = lookup(case)
+    if call is None:
+        return []
+    asking = _Asking()
+    fixtures = {"conform": asking.conform, "harness": harness, "recorder": CaseRecorder(case)}
+    wanted = inspect.signature(call.test).parameters.keys() - call.values.keys()
+    if not wanted <= fixtures.keys():
+        return []
+    try:
+        call.test(**call.values, **{name: fixtures[name] for name in wanted})
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:  # a skip, a result that was asked for in vain
+        pass
+    return asking.plans
+
+
+class _Asking:
+    """Stands for the fixture ``conform``."""
+
+    def __init__(self) -> None:
+        self.plans: list[tuple[Plan, tuple[str, ...] | None]] = []
+
+    def conform(
+        self,
+        kernel: Kernel,
+        problem: Problem,
+        *,
+        config: AnyConfig,
+        target: Any,
+        variant: Variant | None = None,
+        fills: tuple[str, ...] | None = None,
+        inspect: object = None,
+        gauge: object = None,
+        **fields: Any,
+    ) -> _NoRun:
+        whole = dataclasses.replace(kernel.usual_variant if variant is None else variant, **fields)
+        try:
+            plan = kernel.plan(problem, config, target, whole, estimated=False)
+        except NotApplicable:
+            raise PlanEnds("refused") from None
+        self.plans.append((plan, fills))
+        return _NoRun(plan)
+
+
+@dataclass(frozen=True)
+class _NoRun:
+    """Stands for the run of a case."""
+
+    plan: Plan
+
+    def requires(self, *features: object) -> None:
+        """Nothing was compiled that could be checked."""
+
+    forbids = requires
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise PlanEnds(name)
+
+
+def functions_of(plans: Sequence[TierPlan]) -> list[DeviceFunction]:
+    """The device functions that ``plans`` can reach, each once, sorted by name."""
+    functions = {function.name: function for plan in plans for function in plan.functions}
+    return [functions[name] for name in sorted(functions)]

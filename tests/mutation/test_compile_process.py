@@ -1,0 +1,78 @@
+"""What the compiler says of mutants: the same code, other code, or none."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+
+import pytest
+
+from conformance import targets
+from conformance.kernels.catalogue import get
+from conformance.mutation.compile_process import CompileProcess, without_names
+from conformance.mutation.mutants import Mutant
+from conformance.mutation.tier_plans import TierPlan
+
+
+@pytest.fixture(scope="module")
+def plan():
+    kernel = get("int_mm")
+    problem = kernel.example("int8", kernel.configs[0])
+    return TierPlan("case#0", "case", kernel.plan(problem, kernel.configs[0], targets.find("sm_90")), None)
+
+
+@pytest.fixture(scope="module")
+def process():
+    with contextlib.closing(CompileProcess()) as compiler:
+        yield compiler
+
+
+def changed(plan, old, new):
+    function = next(each for each in plan.functions if each.name == "loops.accumulate")
+    assert old in function.source
+    return Mutant(function, "body0", "loop", 1, (1, 1), function.source.replace(old, new))
+
+
+def test_the_same_code_is_a_proof(process, plan):
+    compared = process.compare(changed(plan, "range(tl.cdiv", "range(0, tl.cdiv"), [plan])
+    assert not compared.differing
+    assert compared.proof.startswith("the same code in 1 plans of the tier (1 distinct) and ")
+
+
+def test_other_code_is_told_by_plan(process, plan):
+    compared = process.compare(changed(plan, "range(tl.cdiv", "range(1, tl.cdiv"), [plan])
+    assert compared.differing == {"case#0"}
+    assert not compared.proof
+
+
+def test_what_does_not_compile_is_told(process, plan):
+    compared = process.compare(changed(plan, "range(tl.cdiv(K, BLOCK_K))", "range(nothing)"), [plan])
+    assert "nothing is not defined" in compared.error
+
+
+def test_compiled_code_is_checked(process, plan):
+    same = changed(plan, "range(tl.cdiv", "range(0, tl.cdiv")
+    assert process.check(same, frozenset({"case#0"}), [plan]) is None
+    # without a product of tiles there is no matrix instruction, which the kernel declares
+    unmatched = changed(plan, "acc = tl.dot(a, converted, acc, input_precision=PRECISION, out_dtype=acc.dtype)", "pass")
+    check, text = process.check(unmatched, frozenset({"case#0"}), [plan])
+    assert check.startswith("codegen/requires/")
+    assert text
+
+
+def test_names_and_locations_do_not_count():
+    first = (
+        '#loc = loc("a.py":1:2)\n%acc = tt.load %a_ptr : i32 loc(#loc3)\n%x_1 = arith.addi %acc, %acc loc("x"(#loc))'
+    )
+    second = "%0 = tt.load %1 : i32\n%2 = arith.addi %0, %0"
+    assert without_names(first).split() == without_names(second).split()
+    assert without_names(second) != without_names(second.replace("%0, %0", "%0, %1"))
+
+
+def test_a_plan_is_another_with_other_fills(plan):
+    from conformance.mutation.results import plan_digest, plans_digest
+
+    other = dataclasses.replace(plan, fills=("wide-A",))
+    assert plan_digest(plan) == plan_digest(dataclasses.replace(plan, id="case#1", case="other"))
+    assert plan_digest(plan) != plan_digest(other)
+    assert plans_digest([plan, other]) == plans_digest([other, plan])
