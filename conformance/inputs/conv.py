@@ -45,8 +45,11 @@ def build(request: FillRequest[Conv]) -> Fill:
     problem, contract = request.problem, request.contract
     bits = _tie_bits(problem, contract) if request.name == "wide-B" else None
     fill = _built(request, bits)
-    seen = math.prod(sum(map(any, axis)) / len(axis) for axis in _taps_inside(problem))
-    return check_trust(problem, problem.product, contract, fill, ties=bits is not None, possible=seen)
+    # a fill may have one product for each output, at the tap that fewest outputs see
+    possible = math.prod(
+        min(map(sum, zip(*axis, strict=True)), default=0) / max(len(axis), 1) for axis in _taps_inside(problem)
+    )
+    return check_trust(problem, problem.product, contract, fill, ties=bits is not None, possible=possible)
 
 
 def _built(request: FillRequest[Conv], bits: TieBits | None) -> Fill:

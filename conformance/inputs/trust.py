@@ -37,8 +37,8 @@ def check_trust(
 ) -> Fill:
     """``fill`` of ``problem``, whose outputs are those of ``product`` or of products like it.
 
-    ``ties``: exact ties are promised. ``possible``: the share of outputs that see any element at all. Raises FillError
-    if the fill shows less than it promises.
+    ``ties``: exact ties are promised. ``possible``: the least share of outputs that a product may reach, such as those
+    of a convolution for which a tap lies inside of the image. Raises FillError if the fill shows less than it promises.
     """
     if not product.has_product or product.K < FEWEST_K or fill.expected.numel() < FEWEST_OUTPUTS:
         return fill

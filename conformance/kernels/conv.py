@@ -100,7 +100,8 @@ class PointerConv(ConvKernel):
     def order(self, plan: Plan) -> SumOrder | None:
         """See :class:`Kernel`: that of the product, tap by tap."""
         order, problem = super().order(plan), plan.problem
-        once = plan.variant.static and problem.taps == 1 and problem.group_channels <= plan.config.block_k
+        known = plan.variant.static or problem.group_channels == 1  # Triton takes an argument of 1 for a constant
+        once = known and problem.taps == 1 and problem.group_channels <= plan.config.block_k
         return None if order is None else dataclasses.replace(order, begins_at_addend=once)
 
     def grid(self, plan: Plan) -> tuple[int, ...]:

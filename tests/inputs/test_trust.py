@@ -8,8 +8,8 @@ import torch
 from conformance.inputs import exact, gemm
 from conformance.inputs.fills import FillError, fills
 from conformance.inputs.trust import FEWEST_OUTPUTS, check_trust, is_tie
-from conformance.numerics.contract import Accumulator, Contract
-from conformance.problems import Fusion, addmm, conv2d, fused_mm, mm, scaled_mm
+from conformance.numerics.contract import FMA, Accumulator, Contract
+from conformance.problems import Conv, Fusion, addmm, conv2d, fused_mm, mm, scaled_mm
 from tests.inputs.fill_quality import NARROW, contract_of
 
 PROBLEM = mm(40, 48, 88)
@@ -101,3 +101,10 @@ def test_every_seed_is_trusted():
         fills(mm(16, 16, 33), wide, seed)
         fills(fused_mm(16, 16, 20, fusion=Fusion(None, None, ("relu",))), wide, seed)
     assert set(gemm.FILLS.names) >= {"wide-A", "wide-B"}
+
+
+def test_a_tap_that_half_of_the_outputs_see_may_be_their_only_product():
+    problem = Conv("conv3d", 2, 11, (1, 53, 4), 13, (2, 2, 2), (1, 1, 1), (1, 1, 1), dtype="fp32", order_x="last")
+    contract = Contract("fp32", FMA)
+    for seed in range(8):
+        fills(problem, contract, seed, ["wide-A", "wide-B"])

@@ -312,6 +312,8 @@ def _difference(contract: Contract, fill: Fill, out: Tensor) -> _Difference:
     nan = low.isnan() | high.isnan()
     only_nan = low.isnan() & high.isnan() & ~((ends[0] < 0) & (ends[1] > 0))
     good = ((output >= low) & (output <= high)) | (nan & (output.isnan() | ~only_nan))
+    if fill.or_nan is not None:
+        good |= fill.or_nan.cpu() & output.isnan()
     if contract.flushes_subnormals:
         smallest = FORMATS[contract.out_dtype].smallest_normal
         good |= (output == 0) & (expected.abs() < smallest)
