@@ -104,7 +104,20 @@ def test_every_seed_is_trusted():
 
 
 def test_a_tap_that_half_of_the_outputs_see_may_be_their_only_product():
-    problem = Conv("conv3d", 2, 11, (1, 53, 4), 13, (2, 2, 2), (1, 1, 1), (1, 1, 1), dtype="fp32", order_x="last")
+    problem = Conv(
+        "conv3d",
+        2,
+        11,
+        (1, 53, 4),
+        13,
+        (2, 2, 2),
+        (1, 1, 1),
+        (1, 1, 1),
+        dtype="fp32",
+        order_x="channels-last",
+        order_w="channels-last",
+        order_out="channels-last",
+    )
     contract = Contract("fp32", FMA)
     for seed in range(8):
         fills(problem, contract, seed, ["wide-A", "wide-B"])

@@ -297,7 +297,7 @@ def test_a_loop_of_one_step_is_stated_where_the_compiler_knows_its_length():
     config = Config(64, 64, 64, 2, 4)
     assert kernel.order(kernel.plan(problem, config, HOPPER, Variant(static=True))).begins_at_addend
     assert not kernel.order(kernel.plan(problem, config, HOPPER)).begins_at_addend
-    fused, one = catalogue.get("fused_mm"), Gemm("fused_mm", 80, 88, 1, "fp16", fusion=Fusion(epilogue=("bias",)))
+    fused, one = catalogue.get("fused_mm"), Gemm("fused_mm", 80, 88, 1, "fp16", fusion=Fusion(epilogue=("residual",)))
     assert fused.order(fused.plan(one, config, HOPPER)).begins_at_addend
     longer = dataclasses.replace(one, K=48)
     assert not fused.order(fused.plan(longer, config, HOPPER)).begins_at_addend
