@@ -212,11 +212,12 @@ def _one_hot_weights(problem: Conv, draws: Draws) -> Integers:
 
 def _one_hot_windows(problem: Conv, draws: Draws) -> Integers:
     """Images of which one output sees at most one element of +-1. These lie on a lattice as wide as the kernel, which
-    each image and group shifts at random; each point of the lattice has its element in a random channel."""
+    each image and group shifts at random, but not off an image smaller than the kernel; each point of the lattice has
+    its element in a random channel."""
     outer = (problem.batch, problem.groups)
     on_lattice = np.ones((*outer, *problem.size), dtype=np.bool_)
     for axis, (size, width) in enumerate(zip(problem.size, problem.kernel, strict=True)):
-        shift = draws.below(width, (*outer, 1))
+        shift = draws.below(min(width, size), (*outer, 1))
         line = np.arange(size) % width == shift
         on_lattice &= line.reshape(*outer, *(size if other == axis else 1 for other in range(len(problem.size))))
     channel = draws.below(problem.group_channels, (*outer, 1, *problem.size))
