@@ -108,8 +108,8 @@ def _kernel_product(kernel: Kernel, plan: Plan, executor: Executor) -> Product:
         return stored.t().contiguous().t() if operand.name == "b" else stored.contiguous()
 
     def product(a: Tensor, b: Tensor) -> Tensor:
-        given = {"a": a, "b": b}
-        tensors = {operand.name: filled(operand, given.get(operand.name)) for operand in problem.tensors}
+        factors = {"a": a, "b": b}
+        tensors = {operand.name: filled(operand, factors.get(operand.name)) for operand in problem.tensors}
         executor.run(kernel.launch(plan, tensors))
         return tensors["out"]
 

@@ -77,17 +77,17 @@ def fault_of(kernel: Kernel | None, plan: Plan, names: Sequence[str] | None, see
     """What became of the launch of ``plan``, as another process finds out. It ended in the ``error`` of the device
     while the fills ``names`` (None: all) ran. Nothing is asked of the device of this process. Without a ``kernel`` of
     the catalogue no operand is named."""
-    said = error.split("\n", 1)[0]
+    first_line = error.split("\n", 1)[0]
     if kernel is None:
-        return _unnamed(said, "no other process has this compiled function")
+        return _unnamed(first_line, "no other process has this compiled function")
     fills = applicable_fills(plan.problem, kernel.contract(plan, ExecutorName.DEVICE), names)
     try:
         seen, last = _searched(plan, fills, seed)
     except (RuntimeError, OSError, EOFError) as failure:
-        return _unnamed(said, f"the search for the operand failed: {failure}")
+        return _unnamed(first_line, f"the search for the operand failed: {failure}")
     if not seen or last is None:
-        return _unnamed(said, "the same launches in a process of their own had no fault")
-    return DeviceFault(_verdict(plan, last, said), named=last.subject is not None or last.edge is None)
+        return _unnamed(first_line, "the same launches in a process of their own had no fault")
+    return DeviceFault(_verdict(plan, last, first_line), named=last.subject is not None or last.edge is None)
 
 
 def _unnamed(error: str, why: str) -> DeviceFault:
@@ -120,14 +120,14 @@ def _searched(plan: Plan, fills: Sequence[str], seed: int) -> tuple[bool, Placed
             try:
                 if not process.poll(DEADLINE):
                     return True, last
-                said: Any = process.recv()
+                answer: Any = process.recv()
             except (EOFError, OSError):
                 return True, last
-            if isinstance(said, Ended):
-                if said.error and not said.fault:
-                    raise RuntimeError(said.error)
-                return said.fault, last
-            last = said
+            if isinstance(answer, Ended):
+                if answer.error and not answer.fault:
+                    raise RuntimeError(answer.error)
+                return answer.fault, last
+            last = answer
 
 
 def search(pipe: int, *, seed: int) -> None:

@@ -163,8 +163,8 @@ def _scale(kernel: Any, plan: Plan, subject: str) -> bool:
 def _variant(kernel: Any, plan: Plan, subject: str) -> bool:
     """Whether the variant asks for what no rule says that the kernel must have."""
     usual = Variant()
-    asked = {field.name for field in dataclasses.fields(Variant)
-             if getattr(plan.variant, field.name) != getattr(usual, field.name)}  # fmt: skip
+    names = [field.name for field in dataclasses.fields(Variant)]
+    unusual = {name for name in names if getattr(plan.variant, name) != getattr(usual, name)}
     must = {"sms"}
     if kernel.descriptors:
         must |= {"descriptors", "tma_store", "static"}
@@ -174,7 +174,7 @@ def _variant(kernel: Any, plan: Plan, subject: str) -> bool:
         must |= {"static"}
     if "int_mm" in kernel.operations:
         must |= {"implied_dtype"}
-    return bool(asked - must)
+    return bool(unusual - must)
 
 
 def _subtile(kernel: Any, plan: Plan, subject: str) -> bool:

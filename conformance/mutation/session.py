@@ -130,8 +130,8 @@ class Session:
         kept = {}
         for mutant in mutants:
             for result in by_key.get(judge.key(mutant), ()):
-                asked = result.outcome is not Outcome.SURVIVED or result.compiled or not self.compiles
-                if asked and still_holds(result, judge.reaching(mutant.function)):
+                complete = result.outcome is not Outcome.SURVIVED or result.compiled or not self.compiles
+                if complete and still_holds(result, judge.reaching(mutant.function)):
                     kept[mutant.id] = result
         return kept
 

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any
 
 from conformance.cases.case_table import Selection
 from conformance.cases.lookup import CaseLookup, case_ids, test_function
@@ -15,7 +15,7 @@ from conformance.gate.user_files.expected_failures import ExpectedFailures
 from conformance.heuristics.configs import AnyConfig
 from conformance.judging.case_recorder import CaseRecorder
 from conformance.judging.harness import Harness
-from conformance.judging.planner import PlanEnds
+from conformance.judging.planner import PlanEnds, PlannedRun
 from conformance.judging.settings import Settings
 from conformance.kernels.catalogue import get, meta_launch
 from conformance.kernels.kernel import Kernel, NotApplicable, Plan, Variant
@@ -111,29 +111,14 @@ class _Asking:
         inspect: object = None,
         gauge: object = None,
         **fields: Any,
-    ) -> _NoRun:
+    ) -> PlannedRun:
         whole = dataclasses.replace(kernel.usual_variant if variant is None else variant, **fields)
         try:
             plan = kernel.plan(problem, config, target, whole, estimated=False)
         except NotApplicable:
             raise PlanEnds("refused") from None
         self.plans.append((plan, fills))
-        return _NoRun(plan)
-
-
-@dataclass(frozen=True)
-class _NoRun:
-    """Stands for the run of a case."""
-
-    plan: Plan
-
-    def requires(self, *features: object) -> None:
-        """Nothing was compiled that could be checked."""
-
-    forbids = requires
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise PlanEnds(name)
+        return PlannedRun(plan)
 
 
 def functions_of(plans: Sequence[TierPlan]) -> list[DeviceFunction]:
