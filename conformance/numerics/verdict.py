@@ -223,7 +223,7 @@ def _allowed(limits: _Interval, out: Tensor) -> Tensor:
     if limits.nan is not None:
         good |= limits.nan & values.isnan()
     if limits.zero is not None:
-        good &= ~limits.zero | (values.signbit() == limits.value.signbit())
+        good &= ~limits.zero | values.isnan() | (values.signbit() == limits.value.signbit())
     return good
 
 

@@ -29,7 +29,12 @@ def mutants(folder, *options):
 def first(tmp_path_factory):
     folder = tmp_path_factory.mktemp("mutants")
     options = [word for name in (*KILLED, SURVIVOR) for word in ("--mutant", name)]
-    return folder, options, mutants(folder, *options, "--causes", "--no-compile", "--workers=1")
+    (folder / "known.txt").write_text("")
+    return (
+        folder,
+        options,
+        mutants(folder, *options, f"--known={folder / 'known.txt'}", "--causes", "--no-compile", "--workers=1"),
+    )
 
 
 def test_faults_are_killed_and_an_unknown_survivor_fails_the_command(first):

@@ -83,7 +83,7 @@ def of_scores(change):
         scored = change(problem, meaning.scores(problem, fill.inputs))
         if problem.backward:
             return meaning.gradients(problem, fill.inputs, scored).outputs
-        return meaning.softmax(scored).outputs
+        return meaning.attended(scored).outputs
 
     return compute
 

@@ -146,11 +146,12 @@ class _Case:
         return Search([Cause(tuple(names))] if names else [])
 
     def _evidence(self, seen: Sequence[Seen], method: str | None) -> Iterator[Evidence]:
-        """What was seen under the fills that are judged by ``method``; None: by any."""
+        """What was seen under the fills that are judged by ``method``; None: by any but "special", whose NaN no
+        altered computation predicts."""
         for entry in seen:
             for name, out in entry.outputs.items():
                 part = entry.fill.of(name)
-                if method in (None, part.method):
+                if part.method == method or (method is None and part.method != "special"):
                     dtype = self.problem.operand(name).dtype
                     bad = _difference(replace(self.contract, out_dtype=dtype), part, out).bad
                     yield Evidence(entry.fill, name, dtype, out, bad)
