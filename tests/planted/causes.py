@@ -153,7 +153,6 @@ CAUSES = {
     "attention_position": "alibi's positions are off by 1",
     "attention_list_entry": "the keys from 32 of 40 on are left out",
     "attention_log_base": "lse holds log2 of the sum",
-    "backward_mask": "gradients of hidden scores are not masked",
     "backward_sharer": "those of the first of the heads that share them",
     "backward_delta_row": "delta of another row: neighbours are exchanged",
     "backward_key_scale": "the scale is not applied to grad_k",
