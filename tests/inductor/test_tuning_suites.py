@@ -24,9 +24,10 @@ from torch._inductor.select_algorithm import AlgorithmSelectorCache as Selector
 from torch._inductor.select_algorithm import GeneratedCodeCache, TritonTemplate
 
 from conformance.inductor.checks import caches, feedback, tuning
-from conformance.inductor.compile import deviceless_worker, provider
+from conformance.inductor.compile import deviceless_worker, observation, provider
 from conformance.inductor.compile.program import Generated, Program, program_of
 from conformance.inductor.compile.provider import Compiled
+from conformance.inductor.graphs.operands import dense
 from conformance.inductor.tuning import forked_children, max_autotune, stand_ins, tuning_jobs, tuning_processes
 from conformance.inductor.tuning.template_cache import Counted, key_is_constant
 from conformance.inductor.tuning.tuning_jobs import Job, Reply
@@ -584,3 +585,14 @@ def test_everything_is_restored() -> None:
         _fail_after(lambda: counters["inductor"].update(another=1))
     assert state() == before
     assert dict(counters.pop("inductor")) == figures
+
+
+def test_a_compilation_begins_without_templates_of_the_one_before() -> None:
+    cache = TritonTemplate.all_templates["mm"]._generated_code_cache
+    program = program_of("conformance.inductor.graphs.products:mm", [dense("a", 8, 8), dense("b", 8, 8)], {})
+    cache.put_entry("of other options", "code", "extra", [])
+    try:
+        with observation.compiling(program, {}):
+            assert cache.get_entry("of other options") is None
+    finally:
+        cache.cache_clear()
