@@ -61,6 +61,11 @@ def device_function(handle: Any) -> DeviceFunction:
     return _KNOWN[id(handle)]
 
 
+def known_functions() -> list[DeviceFunction]:
+    """Every one that :func:`device_function` has made in this process."""
+    return list(_KNOWN.values())
+
+
 def _device_function(handle: Any) -> DeviceFunction:
     function = handle.fn
     lines, first = inspect.getsourcelines(function)

@@ -1,6 +1,6 @@
 """Judges mutants by the plans of a tier: the likeliest to fail first, up to the first that fails.
 
-Without a device, what no plan kills is compiled: see :mod:`conformance.mutation.compile_process`.
+What no plan kills is compiled: see :mod:`conformance.mutation.compile_process`.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from conformance.mutation.tier_plans import TierPlan
 
 #: Plans after which the compiler is asked whether the fault changes any code at all.
 BEFORE_COMPILING = 10
-#: Wall seconds without a verdict after which a mutant hangs; on a device a plan is compiled first.
-SILENCE = 300.0
+#: Wall seconds without a verdict after which a mutant hangs; on a device, where a plan is compiled first.
+SILENCE, DEVICE_SILENCE = 300.0, 90.0
 _NO_DIAGNOSIS = SimpleNamespace(text="")
 
 
@@ -183,7 +183,8 @@ class Judge:
         latest: TierPlan | None = None
         failure: Failure | None = None
         try:
-            for event in told(functools.partial(self._work, mutant, plans), SILENCE, limit_memory=self._interprets):
+            silence = SILENCE if self._interprets else DEVICE_SILENCE
+            for event in told(functools.partial(self._work, mutant, plans), silence, limit_memory=self._interprets):
                 if isinstance(event, int):
                     ran, latest = ran + 1, plans[event]
                 else:

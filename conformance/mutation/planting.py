@@ -8,7 +8,7 @@ import linecache
 from collections.abc import Iterator
 from typing import Any
 
-from conformance.mutation.functions import DeviceFunction
+from conformance.mutation.functions import DeviceFunction, known_functions
 from conformance.mutation.mutants import Mutant
 
 
@@ -45,6 +45,10 @@ def replace(function: DeviceFunction, source: str, name: str) -> None:
     arguments, named = constructed[-1]
     vars(function.handle).clear()
     kind.__init__(function.handle, *arguments, **named)
+    for known in known_functions():
+        # a caller's hash tells Triton's cache of what it calls, too
+        if getattr(known.handle, "hash", None) is not None:
+            known.handle.hash = None
 
 
 @contextlib.contextmanager

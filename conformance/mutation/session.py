@@ -114,7 +114,7 @@ class Session:
         @contextlib.contextmanager
         def judging() -> Iterator[Callable[[Mutant], None]]:
             with contextlib.ExitStack() as stack:
-                if interprets and self.compiles:
+                if self.compiles:
                     judge.compiler = stack.enter_context(contextlib.closing(CompileProcess()))
                 yield lambda mutant: _judge_one(judge, mutant, file, say)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 from conformance.cases.case_table import Selection
 from conformance.cases.lookup import CaseLookup, case_ids, test_function
@@ -52,23 +53,21 @@ def tier_plans(selection: Selection, executor: ExecutorName, seed: int = 0) -> l
     )
     lookup = CaseLookup(selection)
     harness = Harness(settings)
-    vars(harness).update(executor=Reason(ReasonCode.NO_DEVICE, "mutants", "nothing is run"))
+    harness.pool.close()
+    vars(harness).update(pool=_NoPool(), executor=Reason(ReasonCode.NO_DEVICE, "mutants", "nothing is run"))
     plans: dict[object, TierPlan] = {}
-    try:
-        for case in case_ids(selection):
-            for plan, fills in _asked(case, lookup, harness):
-                kernel = get(plan.kernel)
-                interpreted = executor is ExecutorName.INTERPRETER
-                if interpreted and kernel.estimated_refusal(plan) is not None:
-                    continue  # only the compiled code tells whether it fits
-                contract = kernel.contract(plan, executor)
-                target = None if interpreted else plan.target
-                key = (plan.kernel, plan.problem, plan.config, plan.variant, plan.grid, contract, fills, target)
-                if key not in plans and 0 not in plan.grid:
-                    number = sum(known.case == case for known in plans.values())
-                    plans[key] = TierPlan(f"{case}#{number}", case, plan, fills)
-    finally:
-        harness.pool.close()
+    for case in case_ids(selection):
+        number = itertools.count()
+        for plan, fills in _asked(case, lookup, harness):
+            kernel = get(plan.kernel)
+            interpreted = executor is ExecutorName.INTERPRETER
+            if interpreted and kernel.estimated_refusal(plan) is not None:
+                continue  # only the compiled code tells whether it fits
+            contract = kernel.contract(plan, executor)
+            target = None if interpreted else plan.target
+            key = (plan.kernel, plan.problem, plan.config, plan.variant, plan.grid, contract, fills, target)
+            if key not in plans and 0 not in plan.grid:
+                plans[key] = TierPlan(f"{case}#{next(number)}", case, plan, fills)
     return list(plans.values())
 
 
@@ -91,6 +90,13 @@ def _asked(case: str, lookup: CaseLookup, harness: Harness) -> list[tuple[Plan, 
     except BaseException:  # a skip, a result that was asked for in vain
         pass
     return asking.plans
+
+
+class _NoPool:
+    """Stands for the compile pool: nothing is compiled, and the test ends where it asks for that."""
+
+    def submit(self, *_: object, **__: object) -> NoReturn:
+        raise PlanEnds("compile")
 
 
 class _Asking:

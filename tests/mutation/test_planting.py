@@ -119,3 +119,19 @@ def test_lines_that_ran_are_told(device):
     assert unreached(functions, [small]) == ["device_code.capped: y = 10"]
     assert unreached(functions, [small, large]) == []
     assert large == {"device_code.twice": [3], "device_code.capped": [3, 4, 5, 6, 7]}
+
+
+def test_a_caller_that_was_hashed_is_another_kernel_with_the_fault():
+    """Else Triton's cache would hand out the kernel without it."""
+    from conformance.kernels.device.int_mm import gemm_integer
+    from conformance.kernels.device.tiles import store_pointers
+
+    before = gemm_integer.cache_key
+    function = next(each for each in reachable([gemm_integer]) if each.handle is store_pointers)
+    mutant = next(mutants_of(function))
+
+    def changed(tell):
+        plant(mutant)
+        tell(gemm_integer.cache_key)
+
+    assert next(told(changed, 60.0)) != before == gemm_integer.cache_key
