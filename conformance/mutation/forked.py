@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-#: Bytes of address space that a fork may take beside what it has from the start.
-MORE_MEMORY = 8 << 30
+#: Bytes of address space that a fork may take beside what it has from the start: operands whose elements lie 2^31 apart
+#: take 15 GB of it each, nearly all of them never touched.
+MORE_MEMORY = 128 << 30
 
 
 class ForkEnded(Exception):

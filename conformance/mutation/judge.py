@@ -238,14 +238,26 @@ class Judge:
                 return Failure("exception", f"{type(error).__name__}: {error}"[:300])
             failed = [verdict for verdict in result.verdicts if not verdict.passed]
             if failed:
-                first = result.diagnosis.split("\n")[0].split(" | ")
-                causes = [part.removeprefix("CAUSE ") for part in first if part.startswith("CAUSE ")]
-                return Failure(failed[0].check, failed[0].text[:300], "; ".join(causes))
+                return Failure(failed[0].check, failed[0].text[:300], self._cause(plan, executor))
         return None
+
+    def _cause(self, plan: TierPlan, executor: Any) -> str:
+        """The cause that a case names, which sees all fills; empty without a diagnosis."""
+        if not self._causes:
+            return ""
+        names = fills_of(plan, executor)
+        diagnosis = trial(get(plan.plan.kernel), plan.plan, executor, seed=self._seed, names=names).diagnosis
+        first = diagnosis.split("\n")[0].split(" | ")
+        return "; ".join(part.removeprefix("CAUSE ") for part in first if part.startswith("CAUSE "))
 
     def _unchanged_fails(self, plan: TierPlan) -> bool:
         """Whether the unchanged kernel fails on ``plan``; asked when a plan kills for the first time."""
         if plan.id not in self._sound:
-            (failure,) = told(lambda tell: tell(self._failure(plan, self._executor())), SILENCE, limit_memory=False)
-            self._sound[plan.id] = failure is None
+            unchanged = told(
+                lambda tell: tell(self._failure(plan, self._executor())), SILENCE, limit_memory=self._interprets
+            )
+            try:
+                self._sound[plan.id] = list(unchanged) == [None]
+            except ForkEnded:
+                self._sound[plan.id] = False
         return not self._sound[plan.id]

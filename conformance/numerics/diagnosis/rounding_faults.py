@@ -28,10 +28,11 @@ def about_precision(model: FaultModel) -> Iterator[Hypothesis]:
     yield changed("the output is rounded towards zero", towards_zero)
     for name in (*NARROW, "e5m2", "e4m3"):
         if name != contract.out_dtype:
-            # infinities are what such a fault makes of large values, so they are evidence
-            cause = f"the result passes through {name}"
-            yield changed(cause, functools.partial(_nearest, name=name), special=True)
-            yield changed(cause, functools.partial(_saturated, name=name), special=True)
+            # Infinities are what such a fault makes of large values, so they are evidence. e4m3 has NaN in their
+            # place, which many other faults make too.
+            cause, special = f"the result passes through {name}", name != "e4m3"
+            yield changed(cause, functools.partial(_nearest, name=name), special)
+            yield changed(cause, functools.partial(_saturated, name=name), special)
     for width in range(out.significand + 1, min(out.significand + 13, 24)):
         cause = f"the result is rounded to {width} bits before it is rounded to the output"
         yield changed(cause, functools.partial(_to_width, width))
