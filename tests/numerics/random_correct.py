@@ -1,7 +1,7 @@
 """Random correct kernels: any unit that keeps a contract, any order, split and association, over random problems.
 
-``python -m tests.numerics.random_correct FIRST LAST`` judges the seeds of a range and prints how many judgements there
-were, and each alarm.
+``python tests/numerics/random_correct.py FAMILY FIRST LAST`` judges the seeds of a range and prints how many judgements
+there were, and each alarm. FAMILY is products, attention or convolution.
 """
 
 from __future__ import annotations
@@ -238,13 +238,29 @@ def device_contract(problem: Gemm, unit, choice: random.Random) -> Contract:
     return Contract(problem.output_dtype, wide, overflow=overflow)
 
 
-if __name__ == "__main__":
+def _attention(seed: int) -> tuple[int, list[str]]:
+    from test_attention_bounds import verdicts
+    from test_attention_samples import drawn
+
+    problem, style = drawn(seed)
+    every = verdicts(problem, style, seed=seed)
+    return len(every), [f"seed {seed}: {problem.id}, {style}: {each.text}" for each in every if not each.passed]
+
+
+def main(family: str, first: int, last: int) -> None:
+    """Judges the seeds from ``first`` up to ``last``, and prints what became of them."""
+    from convolution_emulation import judged as convolution
+
+    judge_seed = {"products": judged, "attention": _attention, "convolution": convolution}[family]
     torch.set_num_threads(1)
     count = 0
-    for number in range(int(sys.argv[1]), int(sys.argv[2])):
-        judgements, alarms_of_seed = judged(number)
+    for number in range(first, last):
+        judgements, alarms = judge_seed(number)
         count += judgements
-        for alarm in alarms_of_seed:
-            print(alarm, flush=True)
-        if number % 20 == 19:
-            print(f"seeds {sys.argv[1]} to {number}: {count} judgements", flush=True)
+        print(*alarms, sep="\n", end="\n" if alarms else "", flush=True)
+        if number % 20 == 19 or number == last - 1:
+            print(f"{family}, seeds {first} to {number}: {count} judgements", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
