@@ -7,13 +7,18 @@ NEWEST_TRITON ?= 3.9.0
 NEWEST := $(VENV)/triton-$(NEWEST_TRITON)
 ARGS ?=
 
-.PHONY: conformance conformance-newest test lint docs browser clean
+.PHONY: conformance conformance-newest mutants test lint docs browser clean
 
 conformance: $(VENV)/installed
 	$(BIN)/python -m pytest -n auto --tier quick $(ARGS)
 
 conformance-newest: $(VENV)/installed $(NEWEST)/installed
 	PYTHONPATH=$(NEWEST) $(BIN)/python -m pytest -n auto --tier quick $(ARGS)
+
+# A hundred faults derived from the kernels' source. Each must fail a case of the quick tier, or be explained in
+# conformance/data/known_survivors.txt.
+mutants: $(VENV)/installed
+	$(BIN)/conformance mutants --no-gpu --count 100 --seed 0 $(ARGS)
 
 test: $(VENV)/developing
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n auto --durations=20 $(ARGS)
