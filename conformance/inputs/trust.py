@@ -2,7 +2,7 @@
 
 A fill whose results are mostly zero, or hide what was computed, passes whatever a kernel does. Each fill is checked
 when it is built. Exempt is what cannot show more: a problem without a product or with fewer than :data:`FEWEST_K` k,
-and fewer than :data:`FEWEST_OUTPUTS` outputs, of which chance decides.
+and fewer than :data:`FEWEST_OUTPUTS` outputs that a product reaches, of which chance decides.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def check_trust(
     ``ties``: exact ties are promised. ``possible``: the least share of outputs that a product may reach, such as those
     of a convolution for which a tap lies inside of the image. Raises FillError if the fill shows less than it promises.
     """
-    if not product.has_product or product.K < FEWEST_K or fill.expected.numel() < FEWEST_OUTPUTS:
+    few = fill.expected.numel() * possible < FEWEST_OUTPUTS
+    if not product.has_product or product.K < FEWEST_K or few:
         return fill
     shortcomings = []
     for what, share, least in _shares(product, contract, fill, ties, possible):

@@ -108,3 +108,10 @@ def test_an_image_that_is_thinner_than_the_kernel_is_shown():
     problem = Conv("conv3d", 2, 11, (1, 53, 4), 13, (2, 2, 2), (1, 1, 1), (1, 0, 1), dtype="fp32", **orders)
     for seed in range(4):
         fills(problem, Contract("fp32", FMA), seed, ["wide-A", "wide-B"])
+
+
+def test_outputs_that_no_tap_reaches_are_not_counted():
+    """Of 504 outputs some 60 see the image: chance decides how many of them are zero."""
+    problem = Conv("conv3d", 2, 8, (4, 4, 9), 2, (1, 1, 1), (2, 3, 2), (3, 3, 2), dtype="fp32")
+    for seed in range(60):
+        fills(problem, Contract("fp32", FMA), seed, ["special"])
