@@ -181,11 +181,17 @@ def table(name: str) -> dict[str, list[str]]:
     return failures | {fault.name: failed_checks(fault, fault.case, tests, compile_pool()) for fault in tests.FAULTS}
 
 
-def tables() -> None:
-    """Reads names of modules, one a line, and prints the :func:`table` of each, as JSON behind an @, until none
-    comes."""
+def serve() -> None:
+    """Reads programs, one a line as JSON, and runs each. Prints what it called ``result``, or how it failed, as JSON
+    behind an @."""
     for line in sys.stdin:
-        print("@" + json.dumps(table(line.strip())), flush=True)
+        namespace: dict[str, Any] = {}
+        try:
+            exec(json.loads(line), namespace)
+            answer = {"result": namespace.get("result")}
+        except Exception:
+            answer = {"error": traceback.format_exc()}
+        print("@" + json.dumps(answer), flush=True)
     compile_pool().close()
 
 
@@ -223,34 +229,37 @@ def missed(faults: Sequence[Fault], failures: Mapping[str, Sequence[str]]) -> st
 
 
 @functools.cache
-def _process_of_tables() -> subprocess.Popen[str]:
-    """The process that makes tables. It is kept, because torch's compiler takes long to import, here and in the
-    process that compiles; it ends when its input does."""
-    command = [sys.executable, "-c", f"from {__name__} import tables; tables()"]
+def _kept_process() -> subprocess.Popen[str]:
+    """A process with the interpreter that :func:`serve` runs in. It is kept, because torch's compiler takes long to
+    import, there and in the process that compiles for it; it ends when its input does."""
+    command = [sys.executable, "-c", f"from {__name__} import serve; serve()"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     process: subprocess.Popen[str] = subprocess.Popen(command, env=_environment(), **pipes)  # type: ignore[call-overload]
     return process
 
 
-def planted_table(name: str) -> dict[str, list[str]]:
-    """:func:`table` of a process with the interpreter."""
-    process = _process_of_tables()
+def in_kept_process(code: str) -> Any:
+    """What ``code`` calls ``result`` in a process that knows from its start that kernels are interpreted, and that
+    other tests use too."""
+    process = _kept_process()
     assert process.stdin is not None
     assert process.stdout is not None
-    process.stdin.write(f"{name}\n")
+    process.stdin.write(json.dumps(code) + "\n")
     process.stdin.flush()
     for line in process.stdout:
         if line.startswith("@"):
-            return dict(json.loads(line[1:]))
-    _process_of_tables.cache_clear()
-    raise AssertionError(f"the process that makes tables ended with {process.wait()}: see its stderr")
+            answer = json.loads(line[1:])
+            assert "error" not in answer, answer["error"]
+            return answer["result"]
+    _kept_process.cache_clear()
+    raise AssertionError(f"the process ended with {process.wait()}: see its stderr")
 
 
 class PlantedFaults:
     """The test of a module's ``FAULTS``: a subclass there, ``TestFaults``, runs it."""
 
     def test_healthy_code_passes_and_every_fault_is_caught(self, request: pytest.FixtureRequest) -> None:
-        failures = planted_table(request.module.__name__)
+        failures = in_kept_process(f"from {__name__} import table; result = table({request.module.__name__!r})")
         healthy = {fault.case: failures[fault.case] for fault in request.module.FAULTS}
         assert healthy == {case: [] for case in healthy}
         text = missed(request.module.FAULTS, failures)

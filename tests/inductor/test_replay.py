@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.inductor.planted_code import child
+from tests.inductor.planted_code import child, in_kept_process
 
 #: A module as Inductor shapes them, with a template in two parts, a workspace, a pointwise kernel and an extern kernel:
 #: p = relu(x @ w) for x of (rows, 64) and w of (64, 32), and p @ v for v of (32, 8).
@@ -134,7 +134,7 @@ def reason(source, *arguments):
 
 def replayed(body: str) -> None:
     """Runs ``body`` after the prelude."""
-    child(PRELUDE + textwrap.dedent(body))
+    in_kept_process(PRELUDE + textwrap.dedent(body))
 
 
 def test_a_module_replays_exactly_and_every_launch_is_recorded() -> None:
