@@ -398,15 +398,14 @@ class Inductor:
         reference: str | None = None,
         **program: Any,
     ) -> Compiled:
-        """Compiles any ``graph`` ("package.module:function") and judges its numbers bit by bit. Operands have the fills
-        of :func:`graph_fills`. Where the graph has none, they are small integers, the reference is the same function in
-        fp64 on the CPU, and the record says why. ``values`` are those of some operands by name; a ``reference`` takes the
-        function's place, and there are no fills.
+        """Compiles any ``graph`` ("package.module:function") and judges its numbers bit by bit, for the fills of
+        :func:`graph_fills`. Where it has none, operands are small integers, and the record says why; the reference is
+        the same function in fp64 on the CPU, or ``reference`` in its place. ``values`` are those of some operands.
 
         What is wrong with the numbers fails the case at its end, so that the test can still judge the code. With small
-        integers the test must see to it that no sum or product leaves the integers that fp32 holds; a result that the
-        output's dtype cannot hold raises ValueError. A program that does not compile raises CompileFailure. ``program``
-        holds further fields of a :class:`Program`; what it does not set is as without autotuning.
+        integers the test must see to it that no sum leaves the integers that fp32 holds; a result that the output's
+        dtype cannot hold raises ValueError. A program that does not compile raises CompileFailure. ``program`` holds
+        further fields of a :class:`Program`; what it does not set is as without autotuning.
         """
         settings = {"shape_padding": False, **dict(program.pop("settings", {}))}
         compiled = self.compiled(program_of(graph, operands, settings, **program), target)

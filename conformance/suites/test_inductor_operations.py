@@ -174,8 +174,8 @@ EPILOGUES = {
 @generated(epilogue=list(EPILOGUES), dynamic=[False, True], dtype=["fp32", "fp16"])
 def test_epilogue_fusion(inductor, target, epilogue, dynamic, dtype):
     """Everything behind the product is in the template's kernel: one launch, one store, one load per further operand.
-    PyTorch measures whether to fuse, but always fuses if there is a single choice. Of fp16 a graph
-    is judged, for which a product may be rounded before the fused steps or not: releases differ in that."""
+    PyTorch measures whether to fuse, but always fuses if there is a single choice. A graph
+    of fp16 may round the product before the fused steps or not: releases differ in that."""
     steps = EPILOGUES[epilogue]
     bias = problems.Bias() if "bias" in steps else None
     problem = product(inductor, problems.fused_mm, dtype, fusion=problems.Fusion(epilogue=steps), bias=bias)
