@@ -202,7 +202,8 @@ def test_matmul_dropout(inductor, target, p, fallback):
     """The right elements become 0, and the others get the exact factor: with ATen's random numbers for a seed
     (``fallback``), or with those that the kernel draws in its epilogue. PyTorch's test compares a gradient with
     itself."""
-    operands = [dense("a", 168, 88), dense("b", 88, 136)]
+    rows, columns, k = QUICK_SIZES if is_quick(inductor) else SIZES
+    operands = [dense("a", rows, k), dense("b", k, columns)]
     settings = {**PINNED_SETTINGS, "fallback_random": fallback}
     fields = {"arguments": (("p", p),), "templates": inductor.choices_of("mm"), "pick": 0}
     compiled = inductor.compiled(program_of(f"{GRAPHS}:dropout_of_mm", operands, settings, **fields), target)

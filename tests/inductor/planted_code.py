@@ -14,6 +14,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from conformance.records import Verdict
 from conformance.targets import Target
 
 ROOT = Path(__file__).resolve().parents[2]
+#: Seconds after which a child process is ended.
+PATIENCE = 900
 
 
 @dataclass(frozen=True)
@@ -192,7 +195,8 @@ def serve() -> None:
         except Exception:
             answer = {"error": traceback.format_exc()}
         print("@" + json.dumps(answer), flush=True)
-    compile_pool().close()
+    if compile_pool.cache_info().currsize:
+        compile_pool().close()
 
 
 # --- in the test ------------------------------------------------------------------------------------------------------
@@ -210,7 +214,7 @@ def child(code: str, *, interpret: bool = True) -> str:
     """What ``code`` prints in a process of its own: the interpreter is chosen when Triton is imported."""
     command = [sys.executable, "-c", code]
     environment = _environment(interpret=interpret)
-    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert process.returncode == 0, process.stdout[-4000:] + process.stderr[-4000:]
     return process.stdout
 
@@ -244,13 +248,18 @@ def in_kept_process(code: str) -> Any:
     process = _kept_process()
     assert process.stdin is not None
     assert process.stdout is not None
-    process.stdin.write(json.dumps(code) + "\n")
-    process.stdin.flush()
-    for line in process.stdout:
-        if line.startswith("@"):
-            answer = json.loads(line[1:])
-            assert "error" not in answer, answer["error"]
-            return answer["result"]
+    limit = threading.Timer(PATIENCE, process.kill)
+    limit.start()
+    try:
+        process.stdin.write(json.dumps(code) + "\n")
+        process.stdin.flush()
+        for line in process.stdout:
+            if line.startswith("@"):
+                answer = json.loads(line[1:])
+                assert "error" not in answer, answer["error"]
+                return answer["result"]
+    finally:
+        limit.cancel()
     _kept_process.cache_clear()
     raise AssertionError(f"the process ended with {process.wait()}: see its stderr")
 

@@ -2,6 +2,8 @@
 
 import textwrap
 
+import pytest
+
 from tests.inductor.planted_code import in_kept_process
 
 #: A module as Inductor shapes them, with a template in two parts, a workspace, a pointwise kernel and an extern kernel:
