@@ -6,6 +6,7 @@ process before it is compiled to a binary, so that source, binary and numbers al
 
 from __future__ import annotations
 
+import atexit
 import copy
 import functools
 import importlib
@@ -239,6 +240,7 @@ def _kept_process() -> subprocess.Popen[str]:
     command = [sys.executable, "-c", f"from {__name__} import serve; serve()"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     process: subprocess.Popen[str] = subprocess.Popen(command, env=_environment(), **pipes)  # type: ignore[call-overload]
+    atexit.register(process.communicate, timeout=PATIENCE)  # its input ends
     return process
 
 

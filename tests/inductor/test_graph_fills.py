@@ -15,9 +15,11 @@ from conformance.inductor.graphs.operands import dense
 from conformance.inductor.replay import exact
 from conformance.inductor.replay.graph_evaluation import NotExact, evaluate
 from conformance.inductor.replay.graph_fills import ENOUGH_TIES, GraphFill, graph_fills
+from conformance.numerics.contract import FMA, Accumulator
 from conformance.problems import DTYPES, Operand
 from conformance.targets import Target
 from tests.inductor.planted_code import Fault, in_kept_process, missed
+from tests.numerics.gemm_emulation import HOPPER, accumulate
 
 GRAPHS = "conformance.inductor.graphs"
 
@@ -140,6 +142,36 @@ def test_a_product_may_be_rounded_before_its_epilogue_or_not() -> None:
         assert not exact._among("numerics", torch.nextafter(late, late + 1), (late, early), 0.0).passed
 
 
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
+def test_correct_kernels_never_alarm(dtype: str, seed: int) -> None:
+    """An emulated tensor core, or fp32 additions, in any order of k; a sum that begins with the bias, one sum for two
+    products, and products that are rounded before they are added."""
+
+    def product(unit: Accumulator, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return accumulate(a, b, unit, torch.randperm(a.shape[1], generator=generator)).float()
+
+    def narrow(values: torch.Tensor) -> torch.Tensor:
+        return values.to(DTYPES[dtype]).float()
+
+    generator = torch.Generator().manual_seed(seed)
+    m, n, k = (int(torch.randint(5, high, (1,), generator=generator)) for high in (40, 50, 240))
+    operands = matrices(dtype, (m, k), (k, n), (m, k), (k, n))
+    bias = dense("bias", n, dtype=dtype)
+    for unit in (HOPPER, Accumulator(alignment_bits=24, result_bits=23, chunk=8), FMA):
+        for fill in fills_of("products:addmm", [*operands[:2], bias], **ONCE):
+            a, b, added = (value.float() for value in fill.values)
+            begun = product(unit, torch.cat([torch.ones(m, 1), a], 1), torch.cat([added[None], b]))
+            plain = product(unit, a, b)
+            for sums in (begun, plain + added, narrow(plain) + added):
+                assert exact._among("numerics", sums.to(DTYPES[dtype]), fill.right[0], 0.0).passed
+        for fill in fills_of("products:mm_plus_mm", operands):
+            a, b, c, d = (value.float() for value in fill.values)
+            first, second = product(unit, a, b), product(unit, c, d)
+            for sums in (product(unit, torch.cat([a, c], 1), torch.cat([b, d])), first + narrow(second)):
+                assert exact._among("numerics", sums.to(DTYPES[dtype]), fill.right[0], 0.0).passed
+
+
 def test_a_relu_commutes_with_rounding() -> None:
     (right,) = fills_of("choices:relu_mm", matrices("bf16", (48, 64), (64, 80)))[1].right
     assert len(right) == 1
@@ -180,7 +212,7 @@ def test_sums_past_the_accumulator_are_seen(k: int, excess: int) -> None:
 
 
 def test_the_unit_is_that_of_a_row_and_a_column() -> None:
-    a, b = torch.ones(3, 2**20), torch.ones(2**20, 5)
+    a, b = torch.ones(3, 2**12), torch.ones(2**12, 5)
     a[1] *= 2.0**20
     b[:, 2] *= 2.0**-30
     assert evaluate(product, [a, b], {}).excess == 0

@@ -139,6 +139,8 @@ class _Search:
         return best
 
     def _fitting(self, name: str, wide: str, widths: _Widths, *, spread: bool) -> tuple[list[Tensor], Evaluation]:
+        """The same with ``widths`` at most. With ``spread`` rows differ by powers of two, and too narrow integers are
+        refused."""
         for _ in range(ATTEMPTS):
             values = [
                 self._value(name, operand, operand.name == wide, widths, spread) for operand in self.program.operands
@@ -153,7 +155,7 @@ class _Search:
                 # where the other operands make results as large, or the values would be subnormal in fp16
                 useless = bool(widths.shift) or shifted.shift > LARGEST_SHIFT
                 widths = widths.narrower(more) if useless else shifted
-            elif widths.wide < USEFUL_BITS:
+            elif spread and widths.wide < USEFUL_BITS:
                 raise NotExact(
                     "graph", f"sums leave {widths.wide} bits for the integers of {wide}: small ones have more"
                 )
