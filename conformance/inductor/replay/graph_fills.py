@@ -47,8 +47,8 @@ OVERFLOWN = 8
 ATTEMPTS = 16
 #: With so large a share of ties that only one rounding makes right, no values with more of them are sought.
 ENOUGH_TIES = 0.1
-#: Products of two operands with more elements than this together are not evaluated on a CPU in fp64 several times.
-MOST_ELEMENTS = 1 << 24
+#: Operands with more elements together are not evaluated some ten times in fp64 on a CPU, which takes seconds.
+MOST_ELEMENTS = 1 << 22
 
 
 @dataclass(frozen=True)
