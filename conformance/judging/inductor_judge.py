@@ -32,7 +32,9 @@ from conformance.inductor.compile.program import (
 from conformance.inductor.compile.provider import Compiled
 from conformance.inductor.graphs.attention import list_operands, lists_of
 from conformance.inductor.graphs.products import graph_of
-from conformance.inductor.replay.exact import exact_verdicts
+from conformance.inductor.replay.exact import exact_verdicts, wide_verdicts
+from conformance.inductor.replay.graph_evaluation import NotExact
+from conformance.inductor.replay.graph_fills import graph_fills
 from conformance.inductor.replay.pinned_programs import (
     CallExecutor,
     PinnedKernel,
@@ -396,13 +398,13 @@ class Inductor:
         reference: str | None = None,
         **program: Any,
     ) -> Compiled:
-        """Compiles any ``graph`` ("package.module:function") and judges its numbers bit by bit, for small integers as
-        operands, or ``values`` of some of them by name: the reference is the same function in fp64 on the CPU, or
-        ``reference`` in its place.
+        """Compiles any ``graph`` ("package.module:function") and judges its numbers bit by bit, for the fills of
+        :func:`graph_fills`. Where it has none, operands are small integers, and the record says why; the reference is
+        the same function in fp64 on the CPU, or ``reference`` in its place. ``values`` are those of some operands.
 
-        What is wrong with the numbers fails the case at its end, so that the test can still judge the code. The test
-        must see to it that no sum or product leaves the integers that fp32 holds; a result that the output's dtype
-        cannot hold raises ValueError. A program that does not compile raises CompileFailure. ``program`` holds
+        What is wrong with the numbers fails the case at its end, so that the test can still judge the code. With small
+        integers the test must see to it that no sum leaves the integers that fp32 holds; a result that the output's
+        dtype cannot hold raises ValueError. A program that does not compile raises CompileFailure. ``program`` holds
         further fields of a :class:`Program`; what it does not set is as without autotuning.
         """
         settings = {"shape_padding": False, **dict(program.pop("settings", {}))}
@@ -447,10 +449,19 @@ class Inductor:
             yield called, self._exact(called, {})
 
     def _exact(self, compiled: Compiled, values: Mapping[str, Tensor], reference: str | None = None) -> list[Verdict]:
-        executor = self.executor()
+        executor, seed = self.executor(), self.harness.settings.seed
+        try:
+            if reference is not None:
+                raise NotExact("reference", "another function says what is right")
+            fills = graph_fills(compiled.program, compiled.generated.modules, seed, values)
+        except NotExact as narrow:
+            fills = []
+            self.recorder.set(observed={"small integers": str(narrow.reason)})
         try:
             with self.recorder.timed("run"):
-                return exact_verdicts(compiled, executor, self.harness.settings.seed, values, reference)
+                if fills:
+                    return wide_verdicts(compiled, executor, fills)
+                return exact_verdicts(compiled, executor, seed, values, reference)
         except ReplayUnsupported as error:
             self.recorder.not_run(error.reason)
 

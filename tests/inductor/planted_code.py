@@ -6,6 +6,7 @@ process before it is compiled to a binary, so that source, binary and numbers al
 
 from __future__ import annotations
 
+import atexit
 import copy
 import functools
 import importlib
@@ -14,6 +15,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +30,8 @@ from conformance.records import Verdict
 from conformance.targets import Target
 
 ROOT = Path(__file__).resolve().parents[2]
+#: Seconds after which a child process is ended.
+PATIENCE = 900
 
 
 @dataclass(frozen=True)
@@ -109,11 +113,14 @@ def generate_edited(payload: tuple[Program, Fault | None, str], target: Target) 
 
 def failed_checks(fault: Fault | None, case: str, tests: Any, pool: Any) -> list[str]:
     """The checks that fail, without the config in their names, where ``case`` of the module ``tests`` meets the
-    fault."""
+    fault. A case with a fault is judged by the fills that ``caught`` names, or by the first, and no cause is searched;
+    without a fault by all fills."""
     from unittest import mock
 
+    from conformance.execution import trial
     from conformance.execution.compilation import Task
     from conformance.inductor.compile import provider
+    from conformance.inputs.fills import applicable_fills
     from conformance.judging.case_recorder import CaseEnded, CaseRecorder
     from conformance.judging.harness import Harness
     from conformance.judging.inductor_judge import Inductor
@@ -127,6 +134,11 @@ def failed_checks(fault: Fault | None, case: str, tests: Any, pool: Any) -> list
             raise RuntimeError(f"{result.status}: {result.reason}: {result.error}")
         return provider.Compiled(program, result.value)
 
+    def needed_fills(problem: Any, contract: Any, names: Any = None) -> list[str]:
+        fills = applicable_fills(problem, contract, names)
+        named = {part for check in fault.caught for part in check.split("/")} if fault is not None else fills
+        return [fill for fill in fills if fill in named] or fills[:1]
+
     chosen: Any = SimpleNamespace(
         tier="quick", targets=("sm_90",), has_gpu=False, compile_only=False, seed=0, repeats=1
     )
@@ -136,6 +148,8 @@ def failed_checks(fault: Fault | None, case: str, tests: Any, pool: Any) -> list
     with (
         mock.patch.object(provider, "compile_program", planted),
         mock.patch.object(provider, "generate_for_xpu", functools.partial(planted, worker="xpu")),
+        mock.patch.object(trial, "applicable_fills", needed_fills),
+        mock.patch.object(trial, "explain", return_value=""),
     ):
         try:
             tests.CASES[case](Inductor(harness, recorder), find("sm_90"))
@@ -151,32 +165,57 @@ def failed_checks(fault: Fault | None, case: str, tests: Any, pool: Any) -> list
     return list(dict.fromkeys([*failed, *raised]))
 
 
-def table(name: str) -> dict[str, list[str]]:
-    """Fault or healthy case -> the checks that fail, for the tests' module ``name``."""
+@functools.cache
+def compile_pool() -> Any:
+    """One process that compiles what every table needs."""
     import torch
 
     from conformance.execution.compilation import CompilePools
 
     torch.set_num_threads(1)
+    return CompilePools(1, 120.0)
+
+
+def table(name: str) -> dict[str, list[str]]:
+    """Fault or healthy case -> the checks that fail, for the tests' module ``name``."""
     tests = importlib.import_module(name)
-    pool = CompilePools(1, 120.0)
-    try:
-        failures = {case: failed_checks(None, case, tests, pool) for case in sorted({f.case for f in tests.FAULTS})}
-        failures |= {fault.name: failed_checks(fault, fault.case, tests, pool) for fault in tests.FAULTS}
-    finally:
-        pool.close()
-    return failures
+    failures = {
+        case: failed_checks(None, case, tests, compile_pool()) for case in sorted({f.case for f in tests.FAULTS})
+    }
+    return failures | {fault.name: failed_checks(fault, fault.case, tests, compile_pool()) for fault in tests.FAULTS}
+
+
+def serve() -> None:
+    """Reads programs, one a line as JSON, and runs each. Prints what it called ``result``, or how it failed, as JSON
+    behind an @."""
+    for line in sys.stdin:
+        namespace: dict[str, Any] = {}
+        try:
+            exec(json.loads(line), namespace)
+            answer = {"result": namespace.get("result")}
+        except Exception:
+            answer = {"error": traceback.format_exc()}
+        print("@" + json.dumps(answer), flush=True)
+    if compile_pool.cache_info().currsize:
+        compile_pool().close()
 
 
 # --- in the test ------------------------------------------------------------------------------------------------------
 
 
+def _environment(*, interpret: bool = True) -> dict[str, str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
+    return environment | {
+        "TRITON_INTERPRET": str(int(interpret)),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
+    }
+
+
 def child(code: str, *, interpret: bool = True) -> str:
     """What ``code`` prints in a process of its own: the interpreter is chosen when Triton is imported."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
-    environment |= {"TRITON_INTERPRET": str(int(interpret)), "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     command = [sys.executable, "-c", code]
-    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
+    environment = _environment(interpret=interpret)
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert process.returncode == 0, process.stdout[-4000:] + process.stderr[-4000:]
     return process.stdout
 
@@ -195,20 +234,44 @@ def missed(faults: Sequence[Fault], failures: Mapping[str, Sequence[str]]) -> st
 
 
 @functools.cache
-def planted_table(name: str) -> dict[str, list[str]]:
-    """:func:`table` of a child process."""
-    printed = child(f"import json; from {__name__} import table; print(json.dumps(table({name!r})))")
-    return dict(json.loads(printed.splitlines()[-1]))
+def _kept_process() -> subprocess.Popen[str]:
+    """A process with the interpreter that :func:`serve` runs in. It is kept, because torch's compiler takes long to
+    import, there and in the process that compiles for it; it ends when its input does."""
+    command = [sys.executable, "-c", f"from {__name__} import serve; serve()"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    process: subprocess.Popen[str] = subprocess.Popen(command, env=_environment(), **pipes)  # type: ignore[call-overload]
+    atexit.register(process.communicate, timeout=PATIENCE)  # its input ends
+    return process
+
+
+def in_kept_process(code: str) -> Any:
+    """What ``code`` calls ``result`` in a process that knows from its start that kernels are interpreted, and that
+    other tests use too."""
+    process = _kept_process()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    limit = threading.Timer(PATIENCE, process.kill)
+    limit.start()
+    try:
+        process.stdin.write(json.dumps(code) + "\n")
+        process.stdin.flush()
+        for line in process.stdout:
+            if line.startswith("@"):
+                answer = json.loads(line[1:])
+                assert "error" not in answer, answer["error"]
+                return answer["result"]
+    finally:
+        limit.cancel()
+    _kept_process.cache_clear()
+    raise AssertionError(f"the process ended with {process.wait()}: see its stderr")
 
 
 class PlantedFaults:
-    """The tests of a module's ``FAULTS``: a subclass there, ``TestFaults``, runs them."""
+    """The test of a module's ``FAULTS``: a subclass there, ``TestFaults``, runs it."""
 
-    def test_healthy_code_passes(self, request: pytest.FixtureRequest) -> None:
-        failures = planted_table(request.module.__name__)
+    def test_healthy_code_passes_and_every_fault_is_caught(self, request: pytest.FixtureRequest) -> None:
+        failures = in_kept_process(f"from {__name__} import table; result = table({request.module.__name__!r})")
         healthy = {fault.case: failures[fault.case] for fault in request.module.FAULTS}
         assert healthy == {case: [] for case in healthy}
-
-    def test_every_fault_is_caught(self, request: pytest.FixtureRequest) -> None:
-        text = missed(request.module.FAULTS, planted_table(request.module.__name__))
+        text = missed(request.module.FAULTS, failures)
         assert not text, text

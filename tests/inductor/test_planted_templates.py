@@ -45,7 +45,9 @@ FAULTS = (
     Fault(
         "end of a group in the store", "grouped", r"\(offs_am\[:, None\] < m_size\)", "(offs_am[:, None] < M)", ("",)
     ),
-    Fault("k's mask of A", "grouped along k", r"a = tl\.where\(k_mask\[None, :\], a, 0\)", "a = a", ("numerics",)),
+    Fault(
+        "k's mask of A", "grouped along k", r"a = tl\.where\(k_mask\[None, :\], a, 0\)", "a = a", ("numerics/special",)
+    ),
     Fault("k's offset", "grouped along k", r"k_start_offset \+ k_block_offset", "k_block_offset", ("numerics",)),
     Fault("tiles of other programs", "grouped", r"tidx \+= NUM_SMS", "tidx += NUM_SMS + 1", ("numerics",)),
     Fault("scales of the first rows", "scaled groups", r"\+ m_scale_start_offset$", "+ 0", ("numerics",)),

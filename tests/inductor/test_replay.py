@@ -1,12 +1,10 @@
 """Generated modules run in the interpreter: right, every launch seen, faults shown, nothing left behind."""
 
-import json
 import textwrap
-from pathlib import Path
 
 import pytest
 
-from tests.inductor.planted_code import child
+from tests.inductor.planted_code import in_kept_process
 
 #: A module as Inductor shapes them, with a template in two parts, a workspace, a pointwise kernel and an extern kernel:
 #: p = relu(x @ w) for x of (rows, 64) and w of (64, 32), and p @ v for v of (32, 8).
@@ -134,7 +132,7 @@ def reason(source, *arguments):
 
 def replayed(body: str) -> None:
     """Runs ``body`` after the prelude."""
-    child(PRELUDE + textwrap.dedent(body))
+    in_kept_process(PRELUDE + textwrap.dedent(body))
 
 
 def test_a_module_replays_exactly_and_every_launch_is_recorded() -> None:
@@ -236,6 +234,7 @@ def test_nothing_global_stays_changed() -> None:
             return (dict(InterpreterBuilder.__dict__), helpers.libdevice, heuristics.cached_autotune, torch.cuda,
                 torch.device, helpers.set_driver_to_gpu, [name for name in linecache.cache if "replay" in name])
 
+        linecache.clearcache()  # the lines of what other tests printed
         replay(MODULE, [40, x, w, v], executor)
         before = state()
         replay(MODULE, [40, x, w, v], executor)
@@ -302,55 +301,4 @@ def test_stand_ins_compute_what_they_stand_for() -> None:
             output = replay(source, [40, x, w, v], executor)[0][0]
             wanted = getattr(torch, name)((x.float() @ w.float()) * 0.125).half()
             assert torch.equal(output, wanted), name
-    """)
-
-
-GENERATE = """
-import dataclasses
-import json
-import sys
-
-from conformance.inductor.compile.deviceless import DevicelessUnsupported
-from conformance.inductor.compile.deviceless_worker import generate
-from conformance.problems import Operand
-from conformance.targets import find
-from tests.inductor.sample_programs import product
-
-biased = product(graph="mm", k=64, templates="persistent_tma")
-bias = Operand("bias", (128,), (1,), "fp16")
-programs = [
-    biased,
-    dataclasses.replace(biased, graph="conformance.inductor.graphs.products:addmm", operands=(*biased.operands, bias),
-        arguments=(("alpha", 1.0), ("beta", 1.0))),
-    product(graph="mm_relu", k=64, templates="persistent_tma"),
-    product(graph="mm", k=64, settings=(("max_autotune_gemm", True), ("max_autotune_gemm_backends", "TRITON")),
-        templates="triton_mm_[0-9]", dynamic=True),
-]
-try:
-    results = [generate(program, find("sm_90")) for program in programs]
-except DevicelessUnsupported as unsupported:
-    print(json.dumps(str(unsupported)))
-else:
-    assert not any(one.failure for one in results), [one.failure for one in results]
-    print(json.dumps([(one.modules[0], one.invocations[0].inputs) for one in results]))
-"""
-
-
-def test_generated_modules_replay_exactly(tmp_path: Path) -> None:
-    modules = json.loads(child(GENERATE, interpret=False).splitlines()[-1])
-    if isinstance(modules, str):
-        pytest.skip(f"the installed torch cannot generate code without a device: {modules}")
-    (tmp_path / "modules.json").write_text(json.dumps(modules))
-    replayed(f"""
-        import json
-        modules = json.load(open({str(tmp_path / "modules.json")!r}))
-        a, b, bias = integers(256, 64), integers(64, 128, seed=1), integers(128, seed=2)
-        product = a.double() @ b.double()
-        operands = [a, b, bias]
-        wanted = product, product + bias.double(), product.relu(), product
-        for (source, inputs), expected in zip(modules, wanted, strict=True):
-            arguments = [operands[value] if kind == "operand" else value for kind, value in inputs]
-            outputs, launches = replay(source, arguments, executor)
-            assert agree(outputs[0], expected), launches
-            assert launches[0][0].startswith("triton_tem_fused_"), launches
     """)

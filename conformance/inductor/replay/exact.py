@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from conformance.execution.compile_worker import named
 from conformance.execution.observation import watching
 from conformance.inductor.compile.program import Program
 from conformance.inductor.compile.provider import Compiled
+from conformance.inductor.replay.graph_fills import GraphFill
 from conformance.inputs.guarded_memory import GuardedTensor
 from conformance.numerics.rounding import bits
 from conformance.problems import DTYPES, INTEGERS, Operand
@@ -57,24 +58,64 @@ def exact_verdicts(
     runs: list[tuple[Tensor, ...]] = []
     verdicts: list[Verdict] = []
     for pattern in (0, 1):
-        placed = [
-            GuardedTensor.place(values[operand.name], operand, device=executor.device, pattern=pattern)
-            for operand in program.operands
-        ]
-        views = {tensor.operand.name: tensor.view for tensor in placed}
-        with watching(executor, views, undefined_lanes=False) as accesses:
-            outputs, _ = compiled.call([tensor.view for tensor in placed], executor, observe=False)
-        disturbed = [str(violation) for tensor in placed for violation in tensor.violations()]
-        disturbed += accesses.strays.values() if accesses is not None else []
-        if disturbed:
-            verdicts.append(Verdict("memory", False, "; ".join(disturbed[:4]), {"pattern": pattern}))
-        runs.append(tuple(output.detach().cpu() for output in outputs))
+        outputs, memory = _outputs(compiled, executor, list(values.values()), pattern)
+        verdicts += memory
+        runs.append(outputs)
     for number, exact in enumerate(right):
         verdicts.append(_compared(str(Check(CheckKind.NUMERICS, f"{number}")), runs[0][number], exact))
         same = torch.equal(bits(runs[0][number].contiguous()), bits(runs[1][number].contiguous()))
         text = "two runs with different poison around the operands"
         verdicts.append(Verdict(str(Check(CheckKind.REPEAT, f"{number}")), same, text))
     return verdicts
+
+
+def wide_verdicts(compiled: Compiled, executor: Any, fills: Sequence[GraphFill]) -> list[Verdict]:
+    """One run of each of ``fills``, with another poison around the operands: their numbers, and the memory around and
+    inside the operands. No fill runs twice: an output that depends on poison, or on what lay in memory before, has a
+    wrong number in one of them."""
+    verdicts: list[Verdict] = []
+    for pattern, fill in enumerate(fills):
+        outputs, memory = _outputs(compiled, executor, fill.values, pattern % 2)
+        verdicts += memory
+        for number, right in enumerate(fill.right):
+            check = str(Check(CheckKind.NUMERICS, f"{number}/{fill.name}"))
+            verdicts.append(_among(check, outputs[number], right, fill.ties))
+    return verdicts
+
+
+def _outputs(
+    compiled: Compiled, executor: Any, values: Sequence[Tensor], pattern: int
+) -> tuple[tuple[Tensor, ...], list[Verdict]]:
+    """The outputs for ``values`` of the operands, in their order, and a verdict if memory was disturbed."""
+    placed = [
+        GuardedTensor.place(value, operand, device=executor.device, pattern=pattern)
+        for value, operand in zip(values, compiled.program.operands, strict=True)
+    ]
+    views = {tensor.operand.name: tensor.view for tensor in placed}
+    with watching(executor, views, undefined_lanes=False) as accesses:
+        outputs, _ = compiled.call([tensor.view for tensor in placed], executor, observe=False)
+    disturbed = [str(violation) for tensor in placed for violation in tensor.violations()]
+    disturbed += accesses.strays.values() if accesses is not None else []
+    memory = [Verdict("memory", False, "; ".join(disturbed[:4]), {"pattern": pattern})] if disturbed else []
+    return tuple(output.detach().cpu() for output in outputs), memory
+
+
+def _among(check: str, output: Tensor, right: Sequence[Tensor], ties: float) -> Verdict:
+    """Each element has the value of one of the ``right`` results."""
+    required = right[0]
+    if output.shape != required.shape or output.dtype != required.dtype:
+        actual = f"{tuple(output.shape)} of {output.dtype}"
+        return Verdict(check, False, f"{actual}, {tuple(required.shape)} of {required.dtype} is required")
+    wrong = torch.stack([output != one for one in right]).all(0)
+    if not bool(wrong.any()):
+        return Verdict(check, True, f"{output.numel()} elements are exact, {ties:.0%} of an output are ties")
+    return Verdict(check, False, _first_wrong(wrong, output, required))
+
+
+def _first_wrong(wrong: Tensor, output: Tensor, required: Tensor) -> str:
+    first = wrong.nonzero()[0].tolist() if output.dim() else []
+    values = f"{output[tuple(first)].item()}, {required[tuple(first)].item()} required"
+    return f"{int(wrong.sum())} of {output.numel()} wrong, first {first} is {values}"
 
 
 def _compared(check: str, output: Tensor, reference: Tensor) -> Verdict:
@@ -88,6 +129,4 @@ def _compared(check: str, output: Tensor, reference: Tensor) -> Verdict:
     wrong = (output.double() != required.double()) | output.double().isnan()
     if not bool(wrong.any()):
         return Verdict(check, True, f"{output.numel()} elements are exact")
-    first = wrong.nonzero()[0].tolist() if output.dim() else []
-    values = f"{output[tuple(first)].item()}, {required[tuple(first)].item()} required"
-    return Verdict(check, False, f"{int(wrong.sum())} of {output.numel()} wrong, first {first} is {values}")
+    return Verdict(check, False, _first_wrong(wrong, output, required))
