@@ -76,8 +76,8 @@ class Attention(Problem):
     Query head h uses key head ``h // (heads // kv_heads)``. With ``kv_batch`` 1 the whole batch shares k and v.
     ``scale`` is 1 / sqrt(head_dim) unless given. A block-sparse kernel skips blocks with the edge ``block``; with None
     it visits every block. ``order`` is a key of :data:`ORDERS`. ``padded`` has letters of :data:`LETTERS`: of its n-th
-    tensor the second smallest stride has ``n * pad`` more elements, and that of the batch ``batch_pad`` more, so that
-    no two of them have the same strides.
+    tensor the second smallest stride has ``n * pad`` more elements, and that of the batch ``batch_pad`` more. The
+    second and the third output have one and two elements more than the first. So no two tensors have the same strides.
     """
 
     op: str
@@ -137,22 +137,23 @@ class Attention(Problem):
     def dense(self) -> Attention:
         return dataclasses.replace(self, order="bhsd", pad=0, batch_pad=0, padded="qkv", block=None)
 
-    def _tensor(self, name: str, batch: int, heads: int, length: int, dim: int, letter: str) -> Operand:
+    def _tensor(self, name: str, batch: int, heads: int, length: int, dim: int, letter: str, more: int) -> Operand:
         shape = (batch, heads, length, dim)
         strides = [1, 1, 1, 1]
-        order, place = ORDERS[self.order], self.padded.find(letter) + 1 if letter else 0
+        order, place = ORDERS[self.order], self.padded.find(letter) + 1
         size = shape[order[-1]]
         for axis in reversed(order[:-1]):
-            more = self.pad * place if axis == order[2] else self.batch_pad if axis == 0 and place else 0
-            strides[axis] = size + more
+            strides[axis] = size
+            if place:
+                strides[axis] += self.pad * place + more if axis == order[2] else self.batch_pad if axis == 0 else 0
             size = strides[axis] * shape[axis]
         return Operand(name, shape, tuple(strides), self.dtype)
 
-    def _query_like(self, name: str, dim: int, letter: str = "") -> Operand:
-        return self._tensor(name, self.batch, self.heads, self.queries, dim, letter)
+    def _query_like(self, name: str, dim: int, letter: str) -> Operand:
+        return self._tensor(name, self.batch, self.heads, self.queries, dim, letter, 0)
 
-    def _key_like(self, name: str, dim: int, letter: str = "") -> Operand:
-        return self._tensor(name, self.key_batch, self.key_heads, self.keys, dim, letter)
+    def _key_like(self, name: str, dim: int, letter: str, more: int = 0) -> Operand:
+        return self._tensor(name, self.key_batch, self.key_heads, self.keys, dim, letter, more)
 
     def _lse(self) -> Operand:
         shape = (self.batch, self.heads, self.queries)
@@ -183,8 +184,8 @@ class Attention(Problem):
             return (self._query_like("out", self.values_dim, "o"), self._lse())
         return (
             self._query_like("grad_q", self.head_dim, "o"),
-            self._key_like("grad_k", self.head_dim, "o"),
-            self._key_like("grad_v", self.values_dim, "o"),
+            self._key_like("grad_k", self.head_dim, "o", 1),
+            self._key_like("grad_v", self.values_dim, "o", 2),
         )
 
     @functools.cached_property
