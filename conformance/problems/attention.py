@@ -13,8 +13,13 @@ from conformance.problems.tensors import DTYPES, Operand, check_choice
 MASKS = ("full", "causal", "sliding-window", "document")
 SCORES = ("none", "soft-cap", "alibi")
 
-#: How q, k, v and the outputs lie in memory: order of the strides, largest first, of batch, heads, sequence, head dim.
-ORDERS = {"bhsd": (0, 1, 2, 3), "bshd": (0, 2, 1, 3)}
+#: How the tensors with a head dim lie in memory: order of the strides, largest first, of batch, heads, sequence, head
+#: dim.
+ORDERS = {"bhsd": (0, 1, 2, 3), "bshd": (0, 2, 1, 3), "bhds": (0, 1, 3, 2)}
+
+#: Letters of the tensors that may be padded. "o" stands for all outputs, "f" for the operand out (the output of the
+#: forward pass) and "g" for grad_out.
+LETTERS = "qkvofg"
 
 
 @dataclass(frozen=True)
@@ -70,9 +75,9 @@ class Attention(Problem):
 
     Query head h uses key head ``h // (heads // kv_heads)``. With ``kv_batch`` 1 the whole batch shares k and v.
     ``scale`` is 1 / sqrt(head_dim) unless given. A block-sparse kernel skips blocks with the edge ``block``; with None
-    it visits every block. ``order`` is a key of :data:`ORDERS`. ``pad`` elements are added to the smallest stride
-    but that of the head dim, and ``batch_pad`` to the batch's, of the tensors in ``padded``: letters of q, k, v and o,
-    which stands for all outputs.
+    it visits every block. ``order`` is a key of :data:`ORDERS`. ``padded`` has letters of :data:`LETTERS`: of its n-th
+    tensor the second smallest stride has ``n * pad`` more elements, and that of the batch ``batch_pad`` more. The
+    second and the third output have one and two elements more than the first. So no two tensors have the same strides.
     """
 
     op: str
@@ -132,21 +137,23 @@ class Attention(Problem):
     def dense(self) -> Attention:
         return dataclasses.replace(self, order="bhsd", pad=0, batch_pad=0, padded="qkv", block=None)
 
-    def _tensor(self, name: str, batch: int, heads: int, length: int, dim: int, letter: str) -> Operand:
+    def _tensor(self, name: str, batch: int, heads: int, length: int, dim: int, letter: str, more: int) -> Operand:
         shape = (batch, heads, length, dim)
-        strides = [0, 0, 0, 1]
-        size = dim
-        more = {ORDERS[self.order][2]: self.pad, 0: self.batch_pad} if letter and letter in self.padded else {}
-        for axis in reversed(ORDERS[self.order][:-1]):
-            strides[axis] = size + more.get(axis, 0)
+        strides = [1, 1, 1, 1]
+        order, place = ORDERS[self.order], self.padded.find(letter) + 1
+        size = shape[order[-1]]
+        for axis in reversed(order[:-1]):
+            strides[axis] = size
+            if place:
+                strides[axis] += self.pad * place + more if axis == order[2] else self.batch_pad if axis == 0 else 0
             size = strides[axis] * shape[axis]
         return Operand(name, shape, tuple(strides), self.dtype)
 
-    def _query_like(self, name: str, dim: int, letter: str = "") -> Operand:
-        return self._tensor(name, self.batch, self.heads, self.queries, dim, letter)
+    def _query_like(self, name: str, dim: int, letter: str) -> Operand:
+        return self._tensor(name, self.batch, self.heads, self.queries, dim, letter, 0)
 
-    def _key_like(self, name: str, dim: int, letter: str = "") -> Operand:
-        return self._tensor(name, self.key_batch, self.key_heads, self.keys, dim, letter)
+    def _key_like(self, name: str, dim: int, letter: str, more: int = 0) -> Operand:
+        return self._tensor(name, self.key_batch, self.key_heads, self.keys, dim, letter, more)
 
     def _lse(self) -> Operand:
         shape = (self.batch, self.heads, self.queries)
@@ -166,8 +173,8 @@ class Attention(Problem):
             operands.append(Operand("query_document", (self.batch, self.queries), (self.queries, 1), "int32"))
             operands.append(Operand("key_document", (self.batch, self.keys), (self.keys, 1), "int32"))
         if self.backward:
-            operands += [self._query_like("out", self.values_dim), self._lse()]
-            operands.append(self._query_like("grad_out", self.values_dim))
+            operands += [self._query_like("out", self.values_dim, "f"), self._lse()]
+            operands.append(self._query_like("grad_out", self.values_dim, "g"))
         return tuple(operands)
 
     @functools.cached_property
@@ -177,8 +184,8 @@ class Attention(Problem):
             return (self._query_like("out", self.values_dim, "o"), self._lse())
         return (
             self._query_like("grad_q", self.head_dim, "o"),
-            self._key_like("grad_k", self.head_dim, "o"),
-            self._key_like("grad_v", self.values_dim, "o"),
+            self._key_like("grad_k", self.head_dim, "o", 1),
+            self._key_like("grad_v", self.values_dim, "o", 2),
         )
 
     @functools.cached_property

@@ -1,8 +1,9 @@
 """Attention forward, backward and with few queries: masks, score modifications, shared heads, ragged lengths."""
 
 import dataclasses
+from typing import Any
 
-from conformance.cases.scenarios import scenario, where
+from conformance.cases.scenarios import CROSSED, every_kernel, scenario, where
 from conformance.judging.refusals import expect_refusal
 from conformance.kernels.families.examples import WHOLE_TILES
 from conformance.problems import Attention, Mask, Score
@@ -11,46 +12,47 @@ from conformance.records import ReasonCode
 MASKS = {
     "full": Mask(),
     "causal": Mask("causal"),
-    "sliding-window": Mask("sliding-window", 37),
+    "sliding-window": Mask("sliding-window", 19),
     "document": Mask("document"),
 }
 SCORES = {"none": Score(), "soft-cap": Score("soft-cap", 15.0), "alibi": Score("alibi")}
 
 
-#: The fills of the quick tier where a test is about sizes and strides: a key that is left out, taken twice or read from
-#: elsewhere, and a maximum or scale that is wrong.
+#: Fills where a test is about sizes and strides: a key that is left out, taken twice or read from elsewhere, and a
+#: maximum or scale that is wrong.
 SHAPE_FILLS = ("tie", "hot")
 
 
-def attention(kernel, dtype, config, *, more=5, **fields):
-    """A problem of the kernel's operation whose queries and keys end inside the second block; for a kernel that takes
-    whole tiles only, with it. Batch, heads, lengths and dims all differ."""
+def attention(kernel, dtype, config, **fields):
+    """A problem of the kernel's operation whose queries and keys end inside the second block, the queries with its
+    first row; for a kernel that takes whole tiles only, with it. Batch, heads, lengths and dims all differ."""
     (operation,) = kernel.operations
     if dtype == "tf32":
         dtype, fields["precision"] = "fp32", "tf32"
     block = max(config.tile)
-    queries = 5 if kernel.few_queries else block + more
-    plain = {"batch": 1, "heads": 2, "queries": queries, "keys": block + more + 6, "head_dim": 64}
+    queries = 5 if kernel.few_queries else block + 1
+    plain = {"batch": 1, "heads": 2, "queries": queries, "keys": block + 11, "head_dim": 64}
     if kernel.usual_shape == WHOLE_TILES:
         plain |= {"queries": 2 * block, "keys": 2 * block}
     return Attention(operation, dtype=dtype, **{**plain, **fields})
 
 
-def shape_fills(harness, *more):
-    """The fills of a test about sizes and strides: in the quick tier two and ``more``, later all."""
-    return (*SHAPE_FILLS, *more) if harness.settings.tier == "quick" else None
+def quick_fills(harness, *names):
+    """In the quick tier these fills, later all. There every test has those that show what it is about."""
+    return names if harness.settings.tier == "quick" else None
 
 
 @scenario(
     where(family="attention"), mask=list(MASKS), score=list(SCORES), rotate={"block": [None, 128, 256]}, configs=2
 )
-def test_masks_and_scores(conform, kernel, target, dtype, config, mask, score, block):
+def test_masks_and_scores(conform, harness, kernel, target, dtype, config, mask, score, block):
     """Every mask with every score modification, walked by range or by lists of blocks."""
     if block and any(block % edge for edge in config.tile):
         block = 512  # a multiple of every listed tile
     fields = {"batch": 2, "heads": 3, "kv_heads": 1, "head_dim": 32} if mask == "document" or score == "alibi" else {}
     problem = attention(kernel, dtype, config, mask=MASKS[mask], score=SCORES[score], block=block, **fields)
-    conform(kernel, problem, config=config, target=target, variant=kernel.example_variant())
+    run = {"config": config, "target": target, "variant": kernel.example_variant()}
+    conform(kernel, problem, fills=quick_fills(harness, "uniform"), **run)
 
 
 #: The usual ones, one that is no power of two, the least, and values of another width than keys.
@@ -63,24 +65,44 @@ def test_head_dims(conform, harness, kernel, target, dtype, config, head_dim):
     head_dim, value_dim = head_dim if isinstance(head_dim, tuple) else (head_dim, None)
     problem = attention(kernel, dtype, config, heads=1, head_dim=head_dim, value_dim=value_dim, mask=Mask("causal"))
     run = {"config": config, "target": target, "variant": kernel.example_variant()}
-    conform(kernel, problem, fills=shape_fills(harness, "special"), **run)
+    conform(kernel, problem, fills=quick_fills(harness, "hot", "special"), **run)
 
 
-#: Query heads that share keys: as a power of two and not, and batches that share them. Batch, heads and heads of keys
-#: all differ.
-SHARED = {
-    "two-heads-of-four": {"batch": 3, "heads": 4, "kv_heads": 2},
-    "one-head-for-three": {"batch": 2, "heads": 3, "kv_heads": 1},
-    "one-batch-for-two": {"batch": 2, "heads": 6, "kv_heads": 3, "kv_batch": 1},
+#: Problems in which sizes, counts and strides are all unlike, so that none can stand in for another. Queries, keys and
+#: windows are (blocks, more): so many of the larger edge of a tile, and more; "block" counts the same edges.
+UNLIKE = {
+    # several steps and blocks of queries in each block of the lists. Two are whole: only those see full blocks
+    "lists-of-windows": {"heads": 1, "queries": (4, 0), "keys": (6, 9), "block": 2}
+    | {"head_dim": 40, "value_dim": 16, "window": (4, 9), "score": Score("soft-cap", 5.0), "order": "bshd"},
+    # three batches, two heads of k with two of q each; documents begin within blocks; no inner stride is 1
+    "strides": {"batch": 3, "heads": 4, "kv_heads": 2, "queries": (0, 33), "keys": (1, 1), "order": "bhds"}
+    | {"head_dim": 24, "value_dim": 40, "mask": Mask("document"), "score": Score("soft-cap", 5.0)},
+    # queries that see nothing, as a whole block of them. A block misses being covered by one key, at either end
+    "window-with-slopes": {"heads": 2, "kv_heads": 1, "queries": (4, 13), "keys": (3, 11), "order": "bshd"}
+    | {"head_dim": 16, "value_dim": 48, "window": (3, -3), "score": Score("alibi")},
+    # lists that differ by batch and by block; all batches share the keys
+    "lists-of-documents": {"batch": 3, "kv_batch": 1, "heads": 2, "kv_heads": 1, "queries": (1, 1), "keys": (3, 1)}
+    | {"block": 1, "head_dim": 16, "value_dim": 24, "mask": Mask("document"), "score": Score("alibi")},
+    # blocks that the window begins in, covers, and ends in. The first key that a block of queries sees is the last of
+    # its block, and the last one the first
+    "window": {"heads": 2, "kv_heads": 1, "queries": (1, 29), "keys": (3, 30)}
+    | {"head_dim": 32, "value_dim": 16, "window": (2, 3), "score": Score("soft-cap", 5.0)},
 }
 
 
-@scenario(where(family="attention"), shared=list(SHARED), rotate={"order": ["bhsd", "bshd"]}, configs=1)
-def test_shared_keys(conform, harness, kernel, target, dtype, config, shared, order):
-    """Grouped queries, and one batch of keys for all. Gradients of keys are summed over all that share them."""
-    problem = attention(kernel, dtype, config, order=order, pad=8, head_dim=32, **SHARED[shared])
+@scenario(where(family="attention"), unlike=list(UNLIKE), configs=2, every_row=every_kernel)
+def test_unlike_sizes(conform, harness, kernel, target, dtype, config, unlike):
+    """Every size, stride and count differs from every other: each index must be the right one."""
+    fields, edge = UNLIKE[unlike], max(config.tile)
+    sizes = {name: value[0] * edge + value[1] for name, value in fields.items() if isinstance(value, tuple)}
+    fields = fields | sizes | ({"block": fields["block"] * edge} if "block" in fields else {})
+    if "window" in fields:
+        fields["mask"] = Mask("sliding-window", fields.pop("window"))
+    if kernel.few_queries:
+        fields["queries"] = 5
+    problem = attention(kernel, dtype, config, pad=3, padded="qkvofg", **fields)
     run = {"config": config, "target": target, "variant": kernel.example_variant()}
-    conform(kernel, problem, fills=shape_fills(harness), **run)
+    conform(kernel, problem, fills=quick_fills(harness, "randn"), **run)
 
 
 LENGTHS = {
@@ -94,7 +116,7 @@ LENGTHS = {
 
 
 @scenario(
-    where(family="attention"), lengths=list(LENGTHS), rotate={"mask": ["full", "causal", "sliding-window"]}, configs=1
+    where(family="attention"), lengths=list(LENGTHS), rotate={"mask": ["causal", "sliding-window", "full"]}, configs=1
 )
 def test_lengths(conform, harness, kernel, target, dtype, config, lengths, mask):
     """Ragged lengths, and rows that see no key: their output is 0 and their logsumexp -inf."""
@@ -106,32 +128,56 @@ def test_lengths(conform, harness, kernel, target, dtype, config, lengths, mask)
         queries = min(queries, 16)
     problem = attention(kernel, dtype, config, queries=queries, keys=keys, mask=MASKS[mask])
     run = {"config": config, "target": target, "variant": kernel.example_variant()}
-    conform(kernel, problem, fills=shape_fills(harness), **run)
+    conform(kernel, problem, fills=quick_fills(harness, "tie"), **run)
 
 
-#: Which tensor has rows, or matrices of a batch, whose offsets need over 32 bits.
-FAR = {
+#: Which tensor has rows, matrices or dims whose offsets need over 32 bits, as products of a number and a stride that do
+#: not.
+FAR: dict[str, dict[str, Any]] = {
     "q": {"padded": "q"},
     "k": {"padded": "k"},
     "v": {"padded": "v"},
     "outputs": {"padded": "o"},
-    "batches-of-k": {"padded": "k", "batch": 2},
-    "batches-of-v": {"padded": "v", "batch": 2},
-    "batches-of-outputs": {"padded": "o", "batch": 2},
+    "dims-of-q": {"padded": "q", "order": "bhds"},
+    "dims-of-outputs": {"padded": "o", "order": "bhds"},
+    "heads-of-q": {"padded": "q", "order": "bshd", "heads": 3, "queries": 1, "pad": 2**30},
+    "batches-of-v": {"padded": "v", "batch": 3, "batch_pad": 2**30},
+    "batches-of-k": {"padded": "k", "batch": 3, "batch_pad": 2**30},
+    "batches-of-outputs": {"padded": "o", "batch": 3, "batch_pad": 2**30},
 }
 
 
-@scenario(where(family="attention"), far=list(FAR), dtypes=("bf16",), configs=1)
+#: A kernel of each operation that is no other's with few queries: what it does with offsets, they do.
+FORWARD = where(family="attention", operation="attention", few_queries=False)
+#: In the quick tier: one of each kind of offset that the kernels have code for.
+FAR_KINDS = ("q", "outputs", "dims-of-q", "dims-of-outputs", "heads-of-q", "batches-of-v")
+
+
+@scenario(
+    where(family="attention"),
+    far={"quick": FAR_KINDS, **dict.fromkeys(("default", *CROSSED), tuple(FAR))},
+    dtypes=("bf16",),
+    configs=1,
+    every_row=FORWARD,
+)
 def test_strides_past_2_31_elements(conform, harness, kernel, target, dtype, config, far):
-    """The last row or matrix lies 2**31 elements behind the first. The memory between is not used."""
-    problem = attention(kernel, dtype, config, heads=1, head_dim=32, **FAR[far])
-    if problem.batch > 1:
-        problem = dataclasses.replace(problem, batch_pad=2**31)
-    else:
+    """The last row, matrix or dim lies 2**31 elements behind the first. The memory between is not used."""
+    problem = attention(kernel, dtype, config, **{"heads": 1, "head_dim": 32, **FAR[far]})
+    if not problem.pad and problem.batch == 1:
         rows = {"q": problem.queries, "o": min(problem.queries, problem.keys)}.get(problem.padded, problem.keys)
-        problem = dataclasses.replace(problem, pad=-(-(2**31) // (rows - 1)) // 16 * 16 + 16)
+        steps = rows - 1 if problem.order == "bhsd" else problem.head_dim - 1
+        problem = dataclasses.replace(problem, pad=-(-(2**31) // steps) // 16 * 16 + 16)
     run = {"config": config, "target": target, "variant": kernel.example_variant()}
-    conform(kernel, problem, fills=None if harness.settings.whole_tier else SHAPE_FILLS, **run)
+    fills = None if harness.settings.whole_tier else quick_fills(harness, "tie") or SHAPE_FILLS
+    conform(kernel, problem, fills=fills, **run)
+
+
+@scenario(FORWARD, dtypes=("bf16", "fp32"), configs=2)
+def test_distant_positions(conform, harness, kernel, target, dtype, config):
+    """Slopes meet distances past 2,048, which half precision rounds: the queries stand before all keys."""
+    problem = attention(kernel, dtype, config, queries=2085, keys=9, heads=1, head_dim=16, score=Score("alibi"))
+    run = {"config": config, "target": target, "variant": kernel.example_variant()}
+    conform(kernel, problem, fills=quick_fills(harness, "randn"), **run)
 
 
 #: More parts than are merged at a time, all but one with a block of keys; and more parts than blocks.
@@ -143,7 +189,7 @@ MORE_SPLITS = 20
     splits=[None, 1, 3, MORE_SPLITS],
     dtypes=("bf16", "fp16"),
     configs=1,
-    every_target=True,  # short cases: with them the quick tier has attention on every target
+    every_row=every_kernel,
 )
 def test_splits(conform, harness, kernel, target, dtype, config, splits):
     """Any number of parts: more than are merged at a time, each with keys of its own, and more parts than blocks of
@@ -151,7 +197,7 @@ def test_splits(conform, harness, kernel, target, dtype, config, splits):
     blocks = {MORE_SPLITS: MORE_SPLITS - 2, 3: 7}.get(splits, 1)
     problem = attention(kernel, dtype, config, keys=blocks * config.block_n + 7, heads=2, kv_heads=1)
     variant = {"splits": splits} if splits else {"sms": None if harness.settings.has_gpu else 4}
-    conform(kernel, problem, config=config, target=target, fills=shape_fills(harness), **variant)
+    conform(kernel, problem, config=config, target=target, fills=quick_fills(harness, *SHAPE_FILLS), **variant)
 
 
 REFUSED = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import itertools
@@ -114,13 +115,16 @@ def test_a_kernel_with_the_loop_of_another_has_one_case_where_that_one_shows_it(
     assert len(quick(Scenario(every_kernel, {}, every_config=True, any_epilogue=True), name)) > 1
 
 
-def test_a_kernel_beyond_the_core_is_on_one_target():
+def test_a_kernel_beyond_the_core_is_on_one_target_unless_every_row_is_asked_for():
     names = [
         name for name, kernel in catalogue().items() if not kernel.core and SCENE.kernels(kernel) and quick(SCENE, name)
     ]
     assert names
     assert all(len(quick(SCENE, name)) == 1 for name in names)
     assert len({target for name in names for target, *_ in quick(SCENE, name)}) > 1
+    for name in names:
+        whole = dataclasses.replace(SCENE, every_row=where(name=name))
+        assert {order for _, _, _, order, *_ in quick(whole, name)} == set("abcd")
 
 
 @pytest.mark.parametrize(("name", "dtypes"), [("mm", ("fp16", "bf16")), ("bmm", ("bf16",)), ("scaled_mm", ("e5m2",))])

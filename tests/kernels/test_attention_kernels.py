@@ -1,5 +1,7 @@
 """The attention kernels: what they refuse, how they are launched, and their results beyond what the suites ask."""
 
+import dataclasses
+
 import pytest
 
 from conformance import codegen_checks as codegen
@@ -9,6 +11,7 @@ from conformance.kernels import attention, carveout
 from conformance.kernels.catalogue import meta_tensor
 from conformance.kernels.kernel import NotApplicable, Variant
 from conformance.problems import Attention, Mask, Score, mm
+from conformance.problems.attention import LETTERS, ORDERS
 from conformance.records import ReasonCode
 from tests.kernels import judged_examples
 
@@ -235,6 +238,18 @@ CASES = [
         Variant(splits=5),
     ),
 ]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("op", ["attention", "attention_backward"])
+def test_padded_tensors_have_strides_of_their_own(op, order):
+    problem = Attention(op, 3, 4, 21, 75, 24, kv_heads=2, value_dim=40, order=order, pad=3, padded=LETTERS)
+    tensors = [tensor for tensor in problem.tensors if len(tensor.shape) == 4]
+    inner, second = ORDERS[order][-1], ORDERS[order][-2]
+    assert all(tensor.strides[inner] == 1 for tensor in tensors)
+    assert len({tensor.strides[second] for tensor in tensors}) == len(tensors)
+    plain = [tensor for tensor in dataclasses.replace(problem, pad=0).tensors if len(tensor.shape) == 4]
+    assert len({tensor.strides[second] for tensor in plain}) < len(tensors)
 
 
 def test_numbers_in_the_interpreter():

@@ -32,7 +32,7 @@ def attention_delta(
     grad_base = head(grad_out_ptr, batch, query_head, stride_gb, stride_gh)
     out = load_rows(out_base, rows, queries, stride_om, stride_od, VALUE_DIM, BLOCK_V, False, WIDE_INDEX)
     grad_out = load_rows(grad_base, rows, queries, stride_gm, stride_gd, VALUE_DIM, BLOCK_V, False, WIDE_INDEX)
-    delta = tl.sum(out.to(tl.float32) * grad_out.to(tl.float32), 1)
+    delta = tl.sum(out.to(tl.float32) * grad_out, 1)
     delta_base = delta_ptr + (batch * tl.num_programs(2) + query_head).to(tl.int64) * queries
     tl.store(delta_base + rows, delta, mask=rows < queries)
 
@@ -77,7 +77,7 @@ def _add_key_gradients(
         lse = tl.load(lse_base + rows, mask=rows < queries, other=0.0)
         delta = tl.load(delta_base + rows, mask=rows < queries, other=0.0)
         if MASK == "document" and MASKED:
-            query_document = tl.load(query_document_base + rows, mask=rows < queries, other=0)[None, :]
+            query_document = tl.load(query_document_base + rows, mask=rows < queries)[None, :]
         else:
             query_document = 0
         products = tl.dot(k, tl.trans(q), input_precision=PRECISION, out_dtype=tl.float32)
@@ -112,7 +112,6 @@ def attention_backward_keys(
     block, key_batch, key_head = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     offset = keys - queries
     columns = block * BLOCK_N + tl.arange(0, BLOCK_N)
-    last = tl.minimum(block * BLOCK_N + BLOCK_N, keys) - 1
     k_base = head(k_ptr, key_batch, key_head, stride_kb, stride_kh)
     v_base = head(v_ptr, key_batch, key_head, stride_vb, stride_vh)
     k = load_rows(k_base, columns, keys, stride_kn, stride_kd, HEAD_DIM, BLOCK_D, False, WIDE_INDEX)
@@ -131,7 +130,7 @@ def attention_backward_keys(
         key_document = 0
         query_document_base = query_document_ptr
         if MASK == "document":
-            key_document = tl.load(key_document_ptr + batch * keys + columns, mask=columns < keys, other=0)[:, None]
+            key_document = tl.load(key_document_ptr + batch * keys + columns, mask=columns < keys)[:, None]
             query_document_base += batch * queries
         if LIST_BLOCK > 0:
             steps: tl.constexpr = LIST_BLOCK // BLOCK_M
@@ -143,8 +142,9 @@ def attention_backward_keys(
         else:
             partial = partial_index_ptr  # None, which Triton 3.3 does not assign as one of several
             full = full_index_ptr
+            first_key = block * BLOCK_N
             first, first_full, end_full, end = query_blocks(
-                block * BLOCK_N, last, queries, offset, window, BLOCK_M, MASK
+                first_key, first_key + BLOCK_N - 1, queries, offset, window, BLOCK_M, MASK
             )
             masked = end_full
             if MASK == "causal" or MASK == "sliding-window":
@@ -191,7 +191,7 @@ def _add_query_gradients(
         k = load_rows(k_base, columns, keys, stride_kn, stride_kd, HEAD_DIM, BLOCK_D, not MASKED, WIDE_INDEX)
         v = load_rows(v_base, columns, keys, stride_vn, stride_vd, VALUE_DIM, BLOCK_V, not MASKED, WIDE_INDEX)
         if MASK == "document" and MASKED:
-            key_document = tl.load(key_document_base + columns, mask=columns < keys, other=0)[None, :]
+            key_document = tl.load(key_document_base + columns, mask=columns < keys)[None, :]
         else:
             key_document = 0
         products = tl.dot(q, tl.trans(k), input_precision=PRECISION, out_dtype=tl.float32)
@@ -229,15 +229,15 @@ def attention_backward_queries(
     q = load_rows(q_base, rows, queries, stride_qm, stride_qd, HEAD_DIM, BLOCK_D, False, WIDE_INDEX)
     grad_out = load_rows(grad_out_base, rows, queries, stride_gm, stride_gd, VALUE_DIM, BLOCK_V, False, WIDE_INDEX)
     statistics = (batch * tl.num_programs(2) + query_head).to(tl.int64) * queries
-    lse = tl.load(lse_ptr + statistics + rows, mask=rows < queries, other=0.0)
-    delta = tl.load(delta_ptr + statistics + rows, mask=rows < queries, other=0.0)
+    lse = tl.load(lse_ptr + statistics + rows, mask=rows < queries)
+    delta = tl.load(delta_ptr + statistics + rows, mask=rows < queries)
     slope = 0.0
     if SCORE == "alibi":
         slope = tl.load(slopes_ptr + query_head)
     query_document = 0
     key_document_base = key_document_ptr
     if MASK == "document":
-        query_document = tl.load(query_document_ptr + batch * queries + rows, mask=rows < queries, other=0)[:, None]
+        query_document = tl.load(query_document_ptr + batch * queries + rows, mask=rows < queries)[:, None]
         key_document_base += batch * keys
 
     grad_q = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
@@ -249,10 +249,8 @@ def attention_backward_queries(
         first_full, end_full = 0, tl.load(full_count_ptr + entry) * steps
         masked, end = 0, tl.load(partial_count_ptr + entry) * steps
     else:
-        last = tl.minimum(block * BLOCK_M + BLOCK_M, queries) - 1
-        first, first_full, end_full, end = key_blocks(
-            block * BLOCK_M + offset, last + offset, keys, window, BLOCK_N, MASK
-        )
+        position = block * BLOCK_M + offset
+        first, first_full, end_full, end = key_blocks(position, position + BLOCK_M - 1, keys, window, BLOCK_N, MASK)
         masked = end_full
         if MASK == "sliding-window":
             grad_q = _add_query_gradients(

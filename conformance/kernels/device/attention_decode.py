@@ -30,16 +30,14 @@ def attention_decode(
     query_head = key_head * GROUP + rows // queries
     exists = rows < GROUP * queries
     columns = tl.arange(0, BLOCK_D)
-    q_row = query_head * stride_qh + query * stride_qm
-    if WIDE_INDEX:
-        q_row = query_head.to(tl.int64) * stride_qh + query.to(tl.int64) * stride_qm
-    q_tile = q_ptr + batch.to(tl.int64) * stride_qb + q_row[:, None] + columns[None, :] * stride_qd
+    q_base = head(q_ptr, batch, query_head, stride_qb, stride_qh)
+    q_tile = head(q_base[:, None], query[:, None], columns[None, :], stride_qm, stride_qd)
     q = tl.load(q_tile, mask=exists[:, None] & (columns < HEAD_DIM)[None, :], other=0.0)
     k_base = head(k_ptr, batch, key_head, stride_kb, stride_kh)
     v_base = head(v_ptr, batch, key_head, stride_vb, stride_vh)
     slope = 0.0
     if SCORE == "alibi":
-        slope = tl.load(slopes_ptr + query_head, mask=exists, other=0.0)[:, None]
+        slope = tl.load(slopes_ptr + query_head, mask=exists)[:, None]
     query_document = 0
     key_document_base = key_document_ptr
     if MASK == "document":
@@ -98,7 +96,8 @@ def attention_decode_merge(
         acc = acc * shrink + tl.sum(part_acc * weight[:, None], 0)
         largest = larger
     acc = acc / tl.where(total == 0.0, 1.0, total)
-    out_row = head(out_ptr, batch, query_head, stride_ob, stride_oh) + query.to(tl.int64) * stride_om
-    tl.store(out_row + values * stride_od, acc.to(out_ptr.dtype.element_ty), mask=values < VALUE_DIM)
+    out_base = head(out_ptr, batch, query_head, stride_ob, stride_oh)
+    out_row = head(out_base, query, values, stride_om, stride_od)
+    tl.store(out_row, acc.to(out_ptr.dtype.element_ty), mask=values < VALUE_DIM)
     lse = tl.where(total == 0.0, float("-inf"), largest * unit + tl.log(total))
     tl.store(lse_ptr + (batch * key_heads * GROUP + query_head).to(tl.int64) * queries + query, lse)

@@ -27,7 +27,6 @@ def attention_forward(
     offset = keys - queries
     rows = block * BLOCK_M + tl.arange(0, BLOCK_M)
     first = block * BLOCK_M + offset
-    last = tl.minimum(block * BLOCK_M + BLOCK_M, queries) - 1 + offset
     entry = 0
     if LIST_BLOCK > 0:
         entry = batch * stride_list + block * BLOCK_M // LIST_BLOCK
@@ -41,12 +40,12 @@ def attention_forward(
     query_document = 0
     key_document_base = key_document_ptr
     if MASK == "document":
-        query_document = tl.load(query_document_ptr + batch * queries + rows, mask=rows < queries, other=0)[:, None]
+        query_document = tl.load(query_document_ptr + batch * queries + rows, mask=rows < queries)[:, None]
         key_document_base += batch * keys
     unit = scale if RAW else 1.0
 
     acc, total, largest = attend_part(
-        q, first, last, entry, 0, k_base, v_base, key_document_base,
+        q, first, first + BLOCK_M - 1, entry, 0, k_base, v_base, key_document_base,
         partial_count_ptr, partial_index_ptr, full_count_ptr, full_index_ptr,
         rows[:, None] + offset, query_document, slope, keys, window, scale, cap, unit * LOG2E,
         stride_kn, stride_kd, stride_vn, stride_vd, HEAD_DIM, BLOCK_D, VALUE_DIM, BLOCK_V,

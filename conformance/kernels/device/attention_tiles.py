@@ -13,7 +13,8 @@ LOG2E = tl.constexpr(1.4426950408889634)
 
 @triton.jit
 def head(pointer, batch, index, stride_batch, stride_head):
-    """Where the matrix of one batch and head begins; 64-bit, as a whole tensor may span more than 2**31 elements."""
+    """Where the matrix of one batch and head begins; 64-bit, as a whole tensor may span more than 2**31 elements. Also
+    where one row and column of it lies."""
     return pointer + batch.to(tl.int64) * stride_batch + index.to(tl.int64) * stride_head
 
 
@@ -26,7 +27,7 @@ def load_rows(
     columns = tl.arange(0, BLOCK)
     inside = (rows < limit)[:, None]
     if WIDE_INDEX:
-        rows = rows.to(tl.int64)
+        rows, columns = rows.to(tl.int64), columns.to(tl.int64)
     tile = base + rows[:, None] * stride_row + columns[None, :] * stride_column
     if COLUMNS < BLOCK:
         exists = (columns < COLUMNS)[None, :]
@@ -47,20 +48,21 @@ def store_rows(
     columns = tl.arange(0, BLOCK)
     inside = (rows < limit)[:, None] & (columns < COLUMNS)[None, :]
     if WIDE_INDEX:
-        rows = rows.to(tl.int64)
+        rows, columns = rows.to(tl.int64), columns.to(tl.int64)
     tile = base + rows[:, None] * stride_row + columns[None, :] * stride_column
     tl.store(tile, values.to(base.dtype.element_ty), mask=inside)
 
 
 @triton.jit
 def _as_blocks(any_from, all_from, all_to, any_to, extent, BLOCK: tl.constexpr):
-    """Element ranges -> numbers of blocks (first, first_full, end_full, end) in increasing order: blocks in
-    [first, end) hold a visible element of [any_from, any_to), blocks in [first_full, end_full) only such as all see.
+    """Element ranges -> numbers of blocks (first, first_full, end_full, end): blocks in [first, end) hold a visible
+    element of [any_from, any_to), blocks in [first_full, end_full) only such as all see. The numbers are in increasing
+    order, unless nothing is visible: then all three ranges between them are empty.
     """
-    first = tl.minimum(tl.maximum(any_from, 0), extent) // BLOCK
-    end = tl.maximum(tl.cdiv(tl.minimum(tl.maximum(any_to, 0), extent), BLOCK), first)
-    first_full = tl.minimum(tl.maximum(tl.cdiv(tl.maximum(all_from, 0), BLOCK), first), end)
-    end_full = tl.minimum(tl.maximum(tl.minimum(tl.maximum(all_to, 0), extent) // BLOCK, first_full), end)
+    first = tl.maximum(any_from, 0) // BLOCK
+    end = tl.cdiv(tl.minimum(any_to, extent), BLOCK)
+    first_full = tl.minimum(tl.maximum(tl.cdiv(all_from, BLOCK), first), end)
+    end_full = tl.maximum(tl.minimum(all_to, extent) // BLOCK, first_full)
     return first, first_full, end_full, end
 
 
@@ -166,7 +168,7 @@ def attend(
             scores = modified(scores, positions, columns[None, :], slope, scale, cap, SCORE)
         if MASKED:
             if MASK == "document":
-                key_document = tl.load(key_document_base + columns, mask=columns < keys, other=0)[None, :]
+                key_document = tl.load(key_document_base + columns, mask=columns < keys)[None, :]
             else:
                 key_document = 0
             seen = visible(positions, columns[None, :], keys, query_document, key_document, window, MASK)
