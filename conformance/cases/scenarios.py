@@ -11,7 +11,7 @@ A test states what it is about and gets one case per row::
   sample) and rotated value, each row on one target. There are at least as many rows as the longest of these lists has
   values. Targets take turns: each kernel of a test, and each test of a file, begins one target later. A kernel beyond
   the core has one of the rows, which is also chosen in turn, and so has addmm where mm shows the same loop and the
-  test is about ``any_epilogue``;
+  test is about ``any_epilogue``; with ``every_row`` each kernel has all rows;
 * *default*, on every target: each combination of the test's own parameters, and each rotated value, appears with every
   dtype. A kernel beyond the core has every two values of two parameters together, and each value with every width of
   dtype. Configs are the usual ones of their dtype (:func:`_usual`), the same for each test: what is compiled for one
@@ -69,6 +69,7 @@ class Scenario:
     every_config: bool | Collection[str] = False
     every_target: bool = False
     any_epilogue: bool = False
+    every_row: bool = False
     number: int = 0  # of scenarios before this one in its file
 
     def table(self, selection: Selection, arguments: Sequence[str]) -> CaseTable:
@@ -94,6 +95,7 @@ def scenario(
     every_config: bool | Collection[str] = False,
     every_target: bool = False,
     any_epilogue: bool = False,
+    every_row: bool = False,
     **parameters: Values,
 ) -> Callable[[Test], Test]:
     """Makes a test a scenario.
@@ -104,8 +106,9 @@ def scenario(
     they are interpreted. With ``every_config`` the configs are those of the sweep
     (:mod:`~conformance.cases.config_space`), each in every tier, or in the tiers that it names; with ``every_target``
     the quick tier has each target that takes the dtypes. With ``any_epilogue`` the test is not about what a kernel does
-    with its products: of two kernels that differ in that alone the quick tier has one row with the second, addmm. The
-    rest are the test's own parameters: each a list of values, or a mapping from tier to the number of values, which are
+    with its products: of two kernels that differ in that alone the quick tier has one row with the second, addmm. With
+    ``every_row`` the quick tier has all rows also of kernels beyond the core, because each of them has code of its own
+    that the test is about. The rest are the test's own parameters: each a list of values, or a mapping from tier to the number of values, which are
     then numbers from 0, or a function that returns the values for a kernel.
     """
 
@@ -115,7 +118,8 @@ def scenario(
             before.append(test.__name__)
         number = before.index(test.__name__)
         cases = Scenario(
-            kernels, parameters, rotate or {}, dtypes, configs, every_config, every_target, any_epilogue, number
+            *(kernels, parameters, rotate or {}, dtypes, configs, every_config, every_target, any_epilogue),
+            *(every_row, number),
         )
         setattr(test, ATTRIBUTE, cases)
         return test
@@ -350,7 +354,7 @@ def _quick_rows(scenario: Scenario, kernel: Kernel, taken: Sequence[Taken]) -> l
     chosen = [tuple(dict(zip(parameters, row, strict=True))[name] for name in columns) for row in covered]
     original = own_kernels().get(kernel.same_loop_as or "")
     shown = scenario.any_epilogue and original is not None and scenario.kernels(original)
-    if (kernel.core and not shown) or scenario.every_config or scenario.every_target:
+    if (kernel.core and not shown) or scenario.every_config or scenario.every_target or scenario.every_row:
         return chosen
     return [
         (in_turn([taker for *pair, taker in taken if pair == [dtype, config]], place)[0], dtype, config, *others)

@@ -17,8 +17,10 @@ STYLES: dict[str, dict[str, object]] = {
     "mixed-padded-bias": {"order": (LAST, FIRST, FIRST), "pad": 5, "bias": True},
 }
 
-#: window, stride, padding, groups
+#: window, stride, padding, groups. The quick tier has the first one: all of them differ in each direction, a program must
+#: stay in its group, and there are several blocks of rows.
 WINDOWS = {
+    "two-groups": ((3, 2), (2, 1), (1, 0), 2),
     # the usual layer: every tap but the middle one leaves the image somewhere
     "3x3-same": ((3, 3), (1, 1), (1, 1), 1),
     # one tap: no loop over the window
@@ -27,15 +29,14 @@ WINDOWS = {
     "patches": ((2, 2), (2, 2), (0, 0), 1),
     # whole windows that see padding only
     "padded-past-the-window": ((1, 4), (1, 3), (2, 3), 1),
-    # a program must stay in its group, with another stride and padding in each direction
-    "two-groups": ((3, 1), (1, 2), (1, 0), 2),
     # K is shorter than any block
     "one-channel-per-group": ((1, 2), (1, 1), (1, 1), 3),
 }
+#: The same. The quick tier has the second one.
 DEEP_WINDOWS = {
     "2x2x2": ((2, 2, 2), (1, 1, 1), (1, 0, 1), 1),
+    "two-groups": ((2, 2, 3), (3, 2, 1), (1, 0, 2), 2),
     "1x1x1": ((1, 1, 1), (1, 1, 1), (0, 0, 0), 1),
-    "two-groups": ((2, 1, 2), (2, 1, 1), (1, 0, 1), 2),
     "padded-past-the-window": ((1, 3, 1), (1, 2, 1), (1, 3, 0), 1),
 }
 

@@ -16,7 +16,7 @@ from conformance.records import ReasonCode
 @scenario(
     where(descriptors=True),
     tma_store=[False, True],
-    subtile=[1, 2, 4],
+    subtile=[4, 1, 2],  # in this order four subtiles leave by descriptors of the device, two by those of the host
     rotate={"descriptors": ["device", "host"], "flatten": [False, True]},
     configs=2,
 )
