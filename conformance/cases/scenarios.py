@@ -108,8 +108,8 @@ def scenario(
     the quick tier has each target that takes the dtypes. With ``any_epilogue`` the test is not about what a kernel does
     with its products: of two kernels that differ in that alone the quick tier has one row with the second, addmm. With
     ``every_row`` the quick tier has all rows also of kernels beyond the core, because each of them has code of its own
-    that the test is about. The rest are the test's own parameters: each a list of values, or a mapping from tier to the number of values, which are
-    then numbers from 0, or a function that returns the values for a kernel.
+    that the test is about. The rest are the test's own parameters: each a list of values, or a mapping from tier to the
+    number of values, which are then numbers from 0, or a function that returns the values for a kernel.
     """
 
     def decorate(test: Test) -> Test:

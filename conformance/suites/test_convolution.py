@@ -17,8 +17,8 @@ STYLES: dict[str, dict[str, object]] = {
     "mixed-padded-bias": {"order": (LAST, FIRST, FIRST), "pad": 5, "bias": True},
 }
 
-#: window, stride, padding, groups. The quick tier has the first one: all of them differ in each direction, a program must
-#: stay in its group, and there are several blocks of rows.
+#: window, stride, padding, groups. The quick tier has the first one: it differs in each direction, and a program must
+#: stay in its group.
 WINDOWS = {
     "two-groups": ((3, 2), (2, 1), (1, 0), 2),
     # the usual layer: every tap but the middle one leaves the image somewhere

@@ -80,7 +80,8 @@ def test_groups_past_2_31_elements(conform, kernel, target, dtype, config):
     every_row=True,
 )
 def test_layouts(conform, kernel, target, dtype, config, kind, orders):
-    """Each operand has strides of its own from group to group. Groups that follow each other along either dimension of an operand, padded, or interleaved."""
+    """Groups that follow each other along either dimension of an operand, padded, or interleaved, with strides of its
+    own for each operand."""
     names = zip(("layout_a", "layout_b", "layout_out"), orders, (8, 16, 3), strict=False)
     layouts = {name: Layout(order, pad=pad, batch=orders[3]) for name, order, pad in names}
     problem = _problem(kind, SOME, dtype, config, **layouts)

@@ -106,7 +106,7 @@ def test_strides_past_2_31_elements(conform, harness, kernel, target, dtype, con
     k-block in column order. The memory between is not used, so that it costs nothing in the interpreter. Of a batch in
     column order the matrices are apart instead. Below the full tier one fill shows what was read and written."""
     M, N, _ = ragged(kernel, config, dtype, aligned=True)
-    deep = config.block_k + _step(dtype)
+    N, deep = max(N, 72), config.block_k + _step(dtype)  # a copy of B has tiles of 64
     batched = kernel.operations & {"bmm", "baddbmm"}
     biased = kernel.operations & {"addmm", "baddbmm", "fused_mm"}
     order_a, order_b = kernel.orders or (far, far)

@@ -47,7 +47,7 @@ def gemm_fused(
         b = tl.load(b_ptr + rk[:, None] * stride_bk + rn[None, :] * stride_bn, mask=b_mask, other=0.0)
         if PROLOGUE == "scale":
             # past K, 0 times an infinite scale would be NaN
-            a = tl.where(a_mask, a.to(tl.float32) * row_scale[:, None], 0.0)
+            a = tl.where(a_mask, a * row_scale[:, None], 0.0)
         acc = tl.dot(a.to(b.dtype), b, acc, input_precision=PRECISION, out_dtype=tl.float32)
 
     inside = (rm < M)[:, None] & (rn < N)[None, :]
