@@ -132,6 +132,30 @@ def test_images_past_2_31_elements(conform, kernel, target, dtype, config, order
     conform(kernel, problem, config=config, target=target, fills=("transparent", "wide-A", "randn"))
 
 
+#: Whose stride is large -> channels of x and out in two groups, and the orders of x, w and out.
+FAR_CHANNELS = {
+    "in": (lambda config: (2 * (config.block_k + 3), 2), (FIRST, LAST, FIRST)),
+    "out": (lambda config: (4, 2 * config.block_n), (LAST, LAST, FIRST)),
+}
+
+
+@scenario(
+    where(family="conv", operation="conv2d", pointwise=False),
+    far=list(FAR_CHANNELS),
+    dtypes=("bf16",),
+    configs=1,
+    every_row=True,
+)
+def test_channels_past_2_31_elements(conform, kernel, target, dtype, config, far):
+    """Offsets of a block of channels and of the second group need more than 32 bits. The memory between is not used."""
+    channels, order = FAR_CHANNELS[far]
+    ins, outs = channels(config)
+    pad = 2**31 // (config.block_k - 1 if far == "in" else outs - 1)
+    orders = dict(zip(("order_x", "order_w", "order_out"), order, strict=True))
+    problem = Conv("conv2d", 1, ins, (1, 9), outs, (1, 1), (1, 1), (0, 0), 2, dtype, pad=pad, **orders)
+    conform(kernel, problem, config=config, target=target, fills=("transparent",))
+
+
 REFUSED = {
     "stride": (((1, 1), (2, 1), (0, 0), 1), (LAST, LAST, LAST), ReasonCode.OPERATION),
     "padding": (((1, 1), (1, 1), (0, 1), 1), (LAST, LAST, LAST), ReasonCode.OPERATION),

@@ -86,7 +86,7 @@ def conv_pointer(
             in_channels = rk < CHANNELS - first_channel
             a = tl.load(x_tile + x_step, mask=in_x[:, None] & in_channels[None, :], other=0.0)
             b = tl.load(w_tile + w_step, mask=in_columns[None, :] & in_channels[:, None], other=0.0)
-        acc = tl.dot(a, b, acc, input_precision=PRECISION, out_dtype=tl.float32)
+        acc = tl.dot(a, b, acc, input_precision=PRECISION)
 
     if HAS_BIAS:
         acc += tl.load(bias_ptr + channel, mask=in_columns)[None, :]

@@ -48,7 +48,7 @@ def gemm_fused(
         if PROLOGUE == "scale":
             # past K, 0 times an infinite scale would be NaN
             a = tl.where(a_mask, a * row_scale[:, None], 0.0)
-        acc = tl.dot(a.to(b.dtype), b, acc, input_precision=PRECISION, out_dtype=tl.float32)
+        acc = tl.dot(a.to(b.dtype), b, acc, input_precision=PRECISION)
 
     inside = (rm < M)[:, None] & (rn < N)[None, :]
     for step in tl.static_range(len(EPILOGUE)):

@@ -43,7 +43,7 @@ def gemm_blockwise(
         block = k * BLOCK_K // SCALE_K
         scale_a = tl.load(scale_a_row + block * stride_scale_ak, mask=rm < M)
         scale_b = tl.load(scale_b_column + block * stride_scale_bk, mask=rn < N)
-        acc += tl.dot(a, b, out_dtype=tl.float32) * scale_a[:, None] * scale_b[None, :]
+        acc += tl.dot(a, b) * scale_a[:, None] * scale_b[None, :]
     acc = epilogue(
         acc, rm, rn, M, N, None, None, 0, 0, bias_ptr, stride_bias_m, stride_bias_n, 1.0, 1.0,
         False, HAS_BIAS, False, WIDE_INDEX,

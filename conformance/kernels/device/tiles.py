@@ -55,7 +55,7 @@ def dot_pointers(
             inside = rk < K - k * BLOCK_K
             a = tl.load(a_tile, mask=a_mask & inside[None, :], other=0.0)
             b = tl.load(b_tile, mask=b_mask & inside[:, None], other=0.0)
-        acc = tl.dot(a, b, acc, input_precision=PRECISION, max_num_imprecise_acc=PROMOTE, out_dtype=tl.float32)
+        acc = tl.dot(a, b, acc, input_precision=PRECISION, max_num_imprecise_acc=PROMOTE)
         a_tile += step * stride_ak
         b_tile += step * stride_bk
     return acc
@@ -83,7 +83,7 @@ def dot_descriptors(
             b = b_desc.load([first_k, first_n])
         else:
             b = b_desc.load([first_n, first_k]).T
-        acc = tl.dot(a, b, acc, input_precision=PRECISION, max_num_imprecise_acc=PROMOTE, out_dtype=tl.float32)
+        acc = tl.dot(a, b, acc, input_precision=PRECISION, max_num_imprecise_acc=PROMOTE)
     return acc
 
 
