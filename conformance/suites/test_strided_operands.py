@@ -104,7 +104,8 @@ def _far(order, rows, columns):
 def test_strides_past_2_31_elements(conform, harness, kernel, target, dtype, config, far):
     """Offsets need over 32 bits: of the last rows of every operand in row order, of the last columns and of the second
     k-block in column order. The memory between is not used, so that it costs nothing in the interpreter. Of a batch in
-    column order the matrices are apart instead. Below the full tier one fill shows what was read and written."""
+    column order the matrices are apart instead. Descriptors are made by the device in row order and by the host in the
+    other. Below the full tier one fill shows what was read and written."""
     M, N, _ = ragged(kernel, config, dtype, aligned=True)
     N, deep = max(N, 72), config.block_k + _step(dtype)  # a copy of B has tiles of 64
     batched = kernel.operations & {"bmm", "baddbmm"}
@@ -128,5 +129,6 @@ def test_strides_past_2_31_elements(conform, harness, kernel, target, dtype, con
     splits = 2 if kernel.family == "split-k" else None
     problem = kernel.problem(dtype, M, N, deep * (splits or 1), **fields)
     variant = {"sms": 3 if kernel.persistent else None, "splits": splits}
+    variant["descriptors"] = "host" if kernel.descriptors and far == "col" else "device"
     fills = None if harness.settings.whole_tier else ("transparent",)
     conform(kernel, problem, config=config, target=target, fills=fills, **variant)
