@@ -147,12 +147,13 @@ FAR_CHANNELS = {
     every_row=True,
 )
 def test_channels_past_2_31_elements(conform, kernel, target, dtype, config, far):
-    """Offsets of a block of channels and of the second group need more than 32 bits. The memory between is not used."""
+    """Offsets of a block of channels and of the second group need more than 32 bits. The memory between is not used.
+    The output is of a wider dtype than the image."""
     channels, order = FAR_CHANNELS[far]
     ins, outs = channels(config)
     pad = 2**31 // (config.block_k - 1 if far == "in" else outs - 1)
     orders = dict(zip(("order_x", "order_w", "order_out"), order, strict=True))
-    problem = Conv("conv2d", 1, ins, (1, 9), outs, (1, 1), (1, 1), (0, 0), 2, dtype, pad=pad, **orders)
+    problem = Conv("conv2d", 1, ins, (1, 9), outs, (1, 1), (1, 1), (0, 0), 2, dtype, "fp32", pad=pad, **orders)
     conform(kernel, problem, config=config, target=target, fills=("transparent",))
 
 
