@@ -128,7 +128,7 @@ def test_strides_past_2_31_elements(conform, harness, kernel, target, dtype, con
         fields["fusion"] = Fusion("gather", None, ("bias", "residual"))
     splits = 2 if kernel.family == "split-k" else None
     problem = kernel.problem(dtype, M, N, deep * (splits or 1), **fields)
-    variant = {"sms": 3 if kernel.persistent else None, "splits": splits}
-    variant["descriptors"] = "host" if kernel.descriptors and far == "col" else "device"
+    descriptors = "host" if kernel.descriptors and far == "col" else "device"
+    variant = {"sms": 3 if kernel.persistent else None, "splits": splits, "descriptors": descriptors}
     fills = None if harness.settings.whole_tier else ("transparent",)
     conform(kernel, problem, config=config, target=target, fills=fills, **variant)
