@@ -2,7 +2,8 @@
 
 The operands of every product have the dtype of the problem: exactly in Triton's own representation, and in the matrix
 instruction, too, unless that has a wider type that holds the same values. An IEEE product of fp32 uses no matrix unit
-of NVIDIA's, which has none for it. Descriptors are made where the variant says.
+of NVIDIA's, which has none for it. Where the compiler promotes fp8 sums, it does so after as many k as the kernel
+promises, or sooner. Descriptors are made where the variant says.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ HOLDING = {
 _DOT = re.compile(r"\btt\.dot\b(?P<rest>.*)")
 _TENSOR = re.compile(r"tensor<(?:\d+x)+(\w+)")
 _PRECISION = re.compile(r"inputPrecision = (\w+)")
+_PROMOTED_AFTER = re.compile(r"maxNumImpreciseAcc = (\d+)")
 _MMA = re.compile(r"^mma\.sync\.\S*\.(\w+)\.(\w+)\.\w+\s", re.M)
 _WGMMA = re.compile(r"^wgmma\.mma_async\.\S*\.(\w+)\.(\w+)\s", re.M)
 _TCGEN05 = re.compile(r"^tcgen05\.mma\S*\.(kind::\w+)", re.M)
@@ -77,6 +79,11 @@ def plan_verdicts(kernel: Kernel, plan: Plan, artefact: CompiledCode) -> Iterato
             yield _verdict(
                 "products", f"{kernel.name} multiplies {_shown(wrong)}, its plan asks for {_shown({wanted})}"
             )
+        promise = _promotion(kernel, plan)
+        later = {int(k) for k in _PROMOTED_AFTER.findall(texts["ttir"]) if promise is not None and int(k) > promise}
+        if later:
+            text = f"{kernel.name} promises promotion after {promise} k, its code has one after {max(later)}"
+            yield _verdict("promotion", text)
     assembly = texts.get("ptx") or texts.get("amdgcn")
     if assembly is None or (plan.target.vendor == "amd" and (names[0], precision) == ("fp32", "tf32")):
         return
@@ -100,6 +107,15 @@ def _multiplied(problem: Any) -> tuple[str, str] | None:
     if problem.dtype in FP8 and hasattr(problem, "second_dtype"):
         names = (problem.a_dtype, problem.second_dtype)
     return names if set(names) <= MLIR_TYPES.keys() else None
+
+
+def _promotion(kernel: Kernel, plan: Plan) -> int | None:
+    """After how many k the compiler must promote a sum at the latest; None where it need not. A kernel with block
+    scales does so itself."""
+    if getattr(kernel, "block_scaled", False) or not hasattr(kernel, "promotion"):
+        return None
+    promise: int | None = kernel.promotion(plan)
+    return promise
 
 
 def _shown(pairs: set[tuple[str, ...]]) -> str:

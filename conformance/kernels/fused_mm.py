@@ -65,11 +65,11 @@ class FusedGemm(PointerGemm):
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
         """See :class:`Kernel`."""
         problem = plan.problem
+        pitches = {operand.name: operand.strides[0] for operand in problem.operands}
         more = {
             **self._bias_arguments(plan, tensors),
             **{f"{name}_ptr": tensors.get(name) for name in ("row_scale", "rows", "residual", "mask")},
-            "stride_residual_m": problem.N,
-            "stride_mask_m": problem.N,
+            **{f"stride_{name}_m": pitches.get(name, 0) for name in ("residual", "mask")},
             "PRECISION": dot_precision(problem),
             "PROLOGUE": problem.fusion.prologue,
             "EPILOGUE": problem.fusion.epilogue,

@@ -198,10 +198,11 @@ class Gemm(Problem):
             operands.append(Operand("rows", (self.M,), (1,), "int32"))
         if self.bias is not None:
             operands.append(self._bias_operand(self.bias))
-        for name in ("residual", "dropout"):
-            if self.fusion is not None and name in self.fusion.epilogue:
-                dtype = self.output_dtype if name == "residual" else "uint8"
-                operands.append(Operand("mask" if name == "dropout" else name, (self.M, self.N), (self.N, 1), dtype))
+        # the rows of each are apart by a pitch of its own, which leaves the alignment of N as it is
+        addends = (("residual", "residual", self.output_dtype, 16), ("dropout", "mask", "uint8", 32))
+        for step, name, dtype, pad in addends:
+            if self.fusion is not None and step in self.fusion.epilogue:
+                operands.append(Operand(name, (self.M, self.N), (self.N + pad, 1), dtype))
         return tuple(operands)
 
     def _scale_operands(self) -> list[Operand]:

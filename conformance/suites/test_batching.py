@@ -40,11 +40,22 @@ def test_batch_strides(conform, kernel, target, dtype, config, strides, static):
     conform(kernel, problem, config=config, target=target, static=static)
 
 
-@scenario(where(operation="baddbmm"), bias=["n", "1n", "m1", "mn", "b1n", "bmn"], configs=2)
+#: The quick tier has the second one, of which every stride counts.
+@scenario(where(operation="baddbmm"), bias=["n", "bmn", "1n", "m1", "mn", "b1n"], configs=2)
 def test_batch_bias(conform, kernel, target, dtype, config, bias):
-    """A bias for all matrices or one for each, whole or broadcast along rows or columns."""
-    problem = kernel.problem(dtype, *ragged(kernel, config, dtype, aligned=False), batch=2, bias=Bias(bias))
+    """A bias for all matrices or one for each, whole or broadcast along rows or columns, with gaps between its
+    elements."""
+    gaps = Layout(step=2, pad=3, batch_pad=5)
+    sizes = ragged(kernel, config, dtype, aligned=False)
+    problem = kernel.problem(dtype, *sizes, batch=2, bias=Bias(bias, layout=gaps))
     conform(kernel, problem, config=config, target=target)
+
+
+@scenario(where(operation="baddbmm"), dtypes=("bf16", "fp16"), configs=1)
+def test_batch_without_bias(conform, kernel, target, dtype, config):
+    """beta 0 ignores a bias that holds NaN; alpha still scales the product."""
+    problem = kernel.problem(dtype, 40, 24, 56, batch=2, alpha=-0.5, beta=0.0)
+    conform(kernel, problem, config=config, target=target, fills=("transparent",))
 
 
 @scenario(where(operation=BATCHED), batch=[0, 1], configs=1)

@@ -17,8 +17,10 @@ STYLES: dict[str, dict[str, object]] = {
     "mixed-padded-bias": {"order": (LAST, FIRST, FIRST), "pad": 5, "bias": True},
 }
 
-#: window, stride, padding, groups
+#: window, stride, padding, groups. The quick tier has the first one: it differs in each direction, and a program must
+#: stay in its group.
 WINDOWS = {
+    "two-groups": ((3, 2), (2, 1), (1, 0), 2),
     # the usual layer: every tap but the middle one leaves the image somewhere
     "3x3-same": ((3, 3), (1, 1), (1, 1), 1),
     # one tap: no loop over the window
@@ -27,15 +29,14 @@ WINDOWS = {
     "patches": ((2, 2), (2, 2), (0, 0), 1),
     # whole windows that see padding only
     "padded-past-the-window": ((1, 4), (1, 3), (2, 3), 1),
-    # a program must stay in its group, with another stride and padding in each direction
-    "two-groups": ((3, 1), (1, 2), (1, 0), 2),
     # K is shorter than any block
     "one-channel-per-group": ((1, 2), (1, 1), (1, 1), 3),
 }
+#: The same. The quick tier has the second one.
 DEEP_WINDOWS = {
     "2x2x2": ((2, 2, 2), (1, 1, 1), (1, 0, 1), 1),
+    "two-groups": ((2, 2, 3), (3, 2, 1), (1, 0, 2), 2),
     "1x1x1": ((1, 1, 1), (1, 1, 1), (0, 0, 0), 1),
-    "two-groups": ((2, 1, 2), (2, 1, 1), (1, 0, 1), 2),
     "padded-past-the-window": ((1, 3, 1), (1, 2, 1), (1, 3, 0), 1),
 }
 
@@ -129,6 +130,31 @@ def test_images_past_2_31_elements(conform, kernel, target, dtype, config, order
     """Offsets of the last image need more than 32 bits; only the images themselves are touched."""
     problem = convolution(dtype, config, FAR[kernel.rank], batch=3, order=(order,) * 3, batch_pad=2**30)
     conform(kernel, problem, config=config, target=target, fills=("transparent", "wide-A", "randn"))
+
+
+#: Whose stride is large -> channels of x and out in two groups, and the orders of x, w and out.
+FAR_CHANNELS = {
+    "in": (lambda config: (2 * (config.block_k + 3), 2), (FIRST, LAST, FIRST)),
+    "out": (lambda config: (4, 2 * config.block_n), (LAST, LAST, FIRST)),
+}
+
+
+@scenario(
+    where(family="conv", operation="conv2d", pointwise=False),
+    far=list(FAR_CHANNELS),
+    dtypes=("bf16",),
+    configs=1,
+    every_row=where(family="conv"),
+)
+def test_channels_past_2_31_elements(conform, kernel, target, dtype, config, far):
+    """Offsets of a block of channels and of the second group need more than 32 bits. The memory between is not used.
+    The output is of a wider dtype than the image."""
+    channels, order = FAR_CHANNELS[far]
+    ins, outs = channels(config)
+    pad = 2**31 // (config.block_k - 1 if far == "in" else outs - 1)
+    orders = dict(zip(("order_x", "order_w", "order_out"), order, strict=True))
+    problem = Conv("conv2d", 1, ins, (1, 9), outs, (1, 1), (1, 1), (0, 0), 2, dtype, "fp32", pad=pad, **orders)
+    conform(kernel, problem, config=config, target=target, fills=("transparent",))
 
 
 REFUSED = {

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 
 from conformance.cases.each_kernel import each_kernel, first_plan
-from conformance.cases.quick_fills import quick_fills
+from conformance.cases.own_code import has_own_code
 from conformance.cases.scenarios import ragged, scenario, where
 from conformance.execution.compilation import CompileRequest
 from conformance.execution.specialisation import specialisation
@@ -71,11 +71,17 @@ def _judge_three_shapes(harness, recorder, kernel, plans):
     recorder.verdict("specialisations", shapes == 3 and len(predicted) == len(compiled) == expected, text)
 
 
+def _one_fill(tier):
+    """The fill that the quick tier judges sizes by: they change what is read and written. None, which is every fill, in
+    other tiers."""
+    return FURTHER_FILLS if tier == "quick" else None
+
+
 @scenario(where(), size_class=list(CLASSES), configs=2, any_epilogue=True)
 def test_one_compilation_serves_a_class(conform, harness, recorder, kernel, target, dtype, config, size_class):
     """Three shapes of one size class are right, and all come from one compilation, as predicted. In the quick tier
     one fill judges them, because sizes change what is read and written."""
-    fills = FURTHER_FILLS if harness.settings.tier == "quick" else None
+    fills = _one_fill(harness.settings.tier)
     plans = {}
     for M, N, K in _sizes(kernel, dtype, config, size_class, step=2):
         problem = kernel.problem(dtype, M, N, K, **_padded(kernel, M, N, K, dtype))
@@ -157,7 +163,7 @@ SIZES = {
 }
 
 
-@scenario(where(), sizes=list(SIZES), rotate={"static": [False, True]}, configs=6)
+@scenario(where(), sizes=list(SIZES), rotate={"static": [False, True]}, configs=6, any_epilogue=True)
 def test_awkward_sizes(conform, harness, kernel, target, dtype, config, sizes, static):
     """Sizes 1, primes, one k past a block and less than a tile, as constants and as arguments.
 
@@ -166,8 +172,34 @@ def test_awkward_sizes(conform, harness, kernel, target, dtype, config, sizes, s
     step = 16 // itemsize(stored_dtype(dtype))
     M, N, K = SIZES[sizes](config, step)
     fields = _padded(kernel, M, N, K, dtype) if kernel.descriptors else {}
-    problem, fills = kernel.problem(dtype, M, N, K, **fields), quick_fills(harness.settings.tier)
+    problem, fills = kernel.problem(dtype, M, N, K, **fields), _one_fill(harness.settings.tier)
     conform(kernel, problem, config=config, target=target, static=static, fills=fills)
+
+
+#: M and N of which one ends with a tile and the other one element later, in more than one band of tile rows.
+EDGES = {
+    "rows-one-over": lambda c: (c.group_m * c.block_m + 1, 2 * c.block_n),
+    "columns-one-over": lambda c: ((c.group_m + 1) * c.block_m, 2 * c.block_n + 1),
+}
+
+
+@scenario(
+    has_own_code,
+    edge=list(EDGES),
+    dtypes=("bf16", "fp16", "e4m3", "int8", "fp16xint8"),
+    configs=1,
+    every_row=where(),
+)
+def test_tile_edges(conform, harness, kernel, target, dtype, config, edge):
+    """No extent can be one more or one less. K is an odd number of whole blocks that the compiler knows: loads have
+    masks of rows and columns alone. Bands of two tile rows, so that few tiles are more than a band."""
+    config = dataclasses.replace(config, group_m=2)
+    splits = 2 if kernel.family == "split-k" else None
+    sizes = (*EDGES[edge](config), 5 * config.block_k * (splits or 1))
+    fields = _padded(kernel, *sizes, dtype) if kernel.descriptors else {}
+    variant = {"static": True, "splits": splits, "sms": 3 if kernel.persistent else None}
+    fills = _one_fill(harness.settings.tier)
+    conform(kernel, kernel.problem(dtype, *sizes, **fields), config=config, target=target, fills=fills, **variant)
 
 
 @each_kernel(where(operation="mm", descriptors=False), name=["M", "N", "K"])

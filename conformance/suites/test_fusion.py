@@ -18,7 +18,8 @@ EPILOGUES = [
 
 
 def _problem(kernel, dtype, sizes, fusion, **fields):
-    bias = Bias() if "bias" in fusion.epilogue else None
+    """A bias is a matrix of which neither stride is 1; suites about others have vectors."""
+    bias = Bias("mn", layout=Layout("col", step=2, pad=3)) if "bias" in fusion.epilogue else None
     return kernel.problem(dtype, *sizes, fusion=fusion, bias=bias, **fields)
 
 
@@ -49,4 +50,12 @@ def test_prologue(conform, recorder, kernel, target, dtype, config, prologue, ep
     fusion = Fusion(name, stored, epilogue)
     layout = Layout(pad=3)
     problem = _problem(kernel, dtype, ragged(kernel, config, dtype, aligned=False), fusion, layout_a=layout)
+    conform(kernel, problem, config=config, target=target)
+
+
+@scenario(where(operation="fused_mm"), dtypes=("bf16", "fp32"), configs=1, every_row=where())
+def test_scaled_rows_and_gelu(conform, kernel, target, dtype, config):
+    """Rows scaled before the product and gelu after it: the quick tier's other cases have every other step. In fp32 the
+    rows have bits that no narrower type holds, and from 16 bits they are converted twice."""
+    problem = _problem(kernel, dtype, ragged(kernel, config, dtype, aligned=False), Fusion("scale", None, ("gelu",)))
     conform(kernel, problem, config=config, target=target)

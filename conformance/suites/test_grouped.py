@@ -1,5 +1,7 @@
 """Grouped products: groups of any size, empty ones wherever they stand, and the operands split in each dimension."""
 
+import dataclasses
+
 from conformance.cases.scenarios import scenario, where
 from conformance.problems import GroupedGemm, Layout
 from conformance.problems.grouped import KINDS
@@ -46,18 +48,44 @@ def test_groups(conform, kernel, target, dtype, config, case):
     conform(kernel, problem, config=config, target=target, fills=("transparent", "special"), sms=3)
 
 
+#: A group that ends one row after a tile, an empty one, and one that ends with a tile; more tile rows than a band has.
+EDGES = {"columns-exact": 0, "columns-one-over": 1}
+
+
+@scenario(where(family="grouped"), edge=list(EDGES), dtypes=("bf16", "fp16"), configs=1, every_row=where(family="grouped"))
+def test_tile_edges(conform, kernel, target, dtype, config, edge):
+    """No extent of a group can be one more or one less. Bands of two tile rows, so that few tiles are more than one."""
+    config = dataclasses.replace(config, group_m=2)
+    sizes = (2 * config.block_m + 1, 0, 3 * config.block_m)
+    columns = 2 * config.block_n + EDGES[edge]
+    problem = GroupedGemm("2d-3d", sizes, None, columns, config.block_k + 7, dtype)
+    conform(kernel, problem, config=config, target=target, fills=("transparent",), sms=3)
+
+
+@scenario(where(family="grouped"), dtypes=("bf16",), configs=1)
+def test_groups_past_2_31_elements(conform, kernel, target, dtype, config):
+    """The last group begins past 2**31 elements of A and of the output, and spans as many. The memory between is not
+    used."""
+    rows = config.block_m + 8
+    far = Layout(pad=-(-(2**31) // (rows - 1) // 16) * 16)
+    problem = GroupedGemm("2d-3d", (rows, 0, rows + 1), None, 24, 40, dtype, layout_a=far, layout_out=far)
+    conform(kernel, problem, config=config, target=target, fills=("transparent",), sms=3)
+
+
 @scenario(
     where(family="grouped"),
     kind=list(KINDS),
     rotate={"orders": [("row", "col", "row", "outer"), ("col", "row", "col", "inner"), ("row", "row", "row", "inner")]},
     configs=4,
+    every_row=where(family="grouped"),
 )
 def test_layouts(conform, kernel, target, dtype, config, kind, orders):
-    """Groups that follow each other along either dimension of an operand, padded, or interleaved."""
+    """Groups that follow each other along either dimension of an operand, padded, or interleaved, with strides of its
+    own for each operand."""
     names = zip(("layout_a", "layout_b", "layout_out"), orders, (8, 16, 3), strict=False)
     layouts = {name: Layout(order, pad=pad, batch=orders[3]) for name, order, pad in names}
     problem = _problem(kind, SOME, dtype, config, **layouts)
-    conform(kernel, problem, config=config, target=target, fills=("wide-A", "randn"), sms=3)
+    conform(kernel, problem, config=config, target=target, fills=("wide-A",), sms=3)
 
 
 @scenario(where(family="grouped"), case=[("2d-3d", 2), ("2d-2d", 7)], dtypes=("bf16", "fp16"), configs=2)

@@ -1,9 +1,10 @@
 """Operands that are views: padded rows, inner strides, shifted bases, strides past 2**31 elements."""
 
-from conformance.cases.quick_fills import QUICK_FILLS, quick_fills
+from conformance.cases.own_code import has_own_code
+from conformance.cases.quick_fills import quick_fills
 from conformance.cases.scenarios import ragged, scenario, where
 from conformance.kernels.families.examples import stored_dtype
-from conformance.problems import Bias, Layout, itemsize
+from conformance.problems import Bias, Fusion, Layout, itemsize
 
 
 def _step(dtype):
@@ -87,20 +88,47 @@ def test_bias_views(conform, harness, kernel, target, dtype, config, bias):
     conform(kernel, problem, config=config, target=target, fills=quick_fills(harness.settings.tier), **variant)
 
 
-@scenario(where(any_order=True), far=["a", "b", "out", "block of a"], dtypes=("bf16", "fp16"), configs=1)
+def _far(order, rows, columns):
+    """A layout whose last line begins past 2**31 elements: the last row of "row", the last column of "col"."""
+    lines = rows if order == "row" else columns
+    return Layout(order, pad=-(-(2**31) // (lines - 1) // 16) * 16)
+
+
+@scenario(
+    has_own_code,
+    far=["row", "col"],
+    dtypes=("bf16", "fp16", "e4m3", "int8", "fp16xint8"),
+    configs=1,
+    every_row=where(),
+)
 def test_strides_past_2_31_elements(conform, harness, kernel, target, dtype, config, far):
-    """The offset of the last rows, or between two k-blocks, needs over 32 bits. The memory between is not used. Below
-    the full tier two fills show what was read and written."""
-    M, N, K = ragged(kernel, config, dtype, aligned=True)
-    fields: dict[str, object]
-    if far == "block of a":
-        fields = {"layout_a": Layout("col", pad=2**31 // config.block_k)}
+    """Offsets need over 32 bits: of the last rows of every operand in row order, of the last columns and of the second
+    k-block in column order. The memory between is not used, so that it costs nothing in the interpreter. Of a batch in
+    column order the matrices are apart instead. Descriptors are made by the device in row order and by the host in the
+    other. Below the full tier one fill shows what was read and written."""
+    M, N, _ = ragged(kernel, config, dtype, aligned=True)
+    N, deep = max(N, 72), config.block_k + _step(dtype)  # a copy of B has tiles of 64
+    batched = kernel.operations & {"bmm", "baddbmm"}
+    biased = kernel.operations & {"addmm", "baddbmm", "fused_mm"}
+    order_a, order_b = kernel.orders or (far, far)
+    if batched and far == "col":
+        apart = Layout(far, batch_pad=2**30)
+        fields = {"layout_a": apart, "layout_b": apart, "layout_out": apart, "batch": 3}
+        fields |= {"bias": Bias("bmn", layout=apart)} if biased else {}
     else:
-        rows = {"a": M, "b": K, "out": M}[far]
-        fields = {f"layout_{far}": Layout(pad=-(-(2**31) // (rows - 1)) // 16 * 16)}
-    if kernel.operations & {"bmm", "baddbmm"}:
-        fields["batch"] = 1  # the memory of one matrix is enough
-    problem = kernel.problem(dtype, M, N, K, **fields)
-    sms = 3 if kernel.persistent else None
-    fills = None if harness.settings.whole_tier else QUICK_FILLS
-    conform(kernel, problem, config=config, target=target, sms=sms, fills=fills)
+        # half of K: a block of k, and a part of K, begin past 2**31 elements, too
+        fields = {
+            "layout_a": _far(order_a, M, deep // 2),
+            "layout_b": _far(order_b, deep // 2, N),
+            "layout_out": _far(far, M, N),
+            **({"batch": 1} if batched else {}),  # the memory of one matrix is enough
+        }
+        fields |= {"bias": Bias("mn", layout=_far(far, M, N))} if biased else {}
+    if kernel.operations & {"fused_mm"}:
+        fields["fusion"] = Fusion("gather", None, ("bias", "residual"))
+    splits = 2 if kernel.family == "split-k" else None
+    problem = kernel.problem(dtype, M, N, deep * (splits or 1), **fields)
+    descriptors = "host" if kernel.descriptors and far == "col" else "device"
+    variant = {"sms": 3 if kernel.persistent else None, "splits": splits, "descriptors": descriptors}
+    fills = None if harness.settings.whole_tier else ("transparent",)
+    conform(kernel, problem, config=config, target=target, fills=fills, **variant)

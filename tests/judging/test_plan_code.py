@@ -24,6 +24,7 @@ PLANS = {
     "tf32": ("mm", TF32, SMALL, Variant(), HOPPER),
     "ieee": ("mm", IEEE, SMALL, Variant(), HOPPER),
     "e4m3": ("scaled_mm", scaled_mm(64, 64, 64), LARGE, Variant(), HOPPER),
+    "e4m3 fast": ("scaled_mm", scaled_mm(64, 64, 64, fast_accum=True), LARGE, Variant(), HOPPER),
     "amd": ("mm", mm(64, 64, 64, "bf16"), SMALL, Variant(), AMD),
     "device": ("mm_persistent_tma", mm(64, 64, 64), LARGE, Variant(), HOPPER),
     "host": ("mm_persistent_tma", mm(64, 64, 64), LARGE, Variant("host"), HOPPER),
@@ -65,6 +66,7 @@ FAULTS = [
     ("ieee", "tf32", "codegen/products", "multiplies f32 x f32 in ieee, its plan asks for f32 x f32 in tf32"),
     ("fp16 by wgmma", "bf16", "codegen/operands", "multiplies operands of f16"),
     ("e4m3", "fp16 by wgmma", "codegen/operands", "multiplies operands of e4m3"),
+    ("e4m3 fast", "e4m3", "codegen/promotion", "promises promotion after 32 k, its code has one after 1073741824"),
     ("bf16", "e4m3", "codegen/products", "multiplies bf16 x bf16, its plan asks for f8E4M3FN x f8E4M3FN"),
 ]
 

@@ -18,5 +18,5 @@ def copy_matrix(
     if WIDE_INDEX:
         rm = rm.to(tl.int64)
         rn = rn.to(tl.int64)
-    values = tl.load(source_ptr + rm[:, None] * stride_m + rn[None, :] * stride_n, mask=inside, other=0.0)
+    values = tl.load(source_ptr + rm[:, None] * stride_m + rn[None, :] * stride_n, mask=inside)
     tl.store(copy_ptr + rm[:, None] * stride_copy + rn[None, :], values, mask=inside)

@@ -81,14 +81,14 @@ def conv_pointer(
             in_x = in_x & (d >= 0) & (d < D)
         if EVEN_CHANNELS:
             a = tl.load(x_tile + x_step, mask=in_x[:, None], other=0.0)
-            b = tl.load(w_tile + w_step, mask=in_columns[None, :], other=0.0)
+            b = tl.load(w_tile + w_step, mask=in_columns[None, :])
         else:
             in_channels = rk < CHANNELS - first_channel
             a = tl.load(x_tile + x_step, mask=in_x[:, None] & in_channels[None, :], other=0.0)
             b = tl.load(w_tile + w_step, mask=in_columns[None, :] & in_channels[:, None], other=0.0)
-        acc = tl.dot(a, b, acc, input_precision=PRECISION, out_dtype=tl.float32)
+        acc = tl.dot(a, b, acc, input_precision=PRECISION)
 
     if HAS_BIAS:
-        acc += tl.load(bias_ptr + channel, mask=in_columns, other=0.0).to(tl.float32)[None, :]
+        acc += tl.load(bias_ptr + channel, mask=in_columns)[None, :]
     target = (out_rows + n * stride_on)[:, None] + channel[None, :] * stride_oc
     tl.store(target, acc.to(out_ptr.dtype.element_ty), mask=in_batch[:, None] & in_columns[None, :])

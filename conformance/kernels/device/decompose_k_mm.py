@@ -35,14 +35,14 @@ def sum_parts(
     tiles_n = tl.cdiv(N, BLOCK_N)
     rm = tl.program_id(0) // tiles_n * BLOCK_M + tl.arange(0, BLOCK_M)
     rn = tl.program_id(0) % tiles_n * BLOCK_N + tl.arange(0, BLOCK_N)
-    row, column = rm, rn
     if WIDE_INDEX:
-        row = rm.to(tl.int64)
-        column = rn.to(tl.int64)
+        rm = rm.to(tl.int64)
+        rn = rn.to(tl.int64)
     inside = (rm < M)[:, None] & (rn < N)[None, :]
-    tile = parts_ptr + row[:, None] * stride_parts_m + column[None, :]
+    tile = parts_ptr + rm[:, None] * stride_parts_m + rn[None, :]
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for _part in range(splits):
-        acc += tl.load(tile, mask=inside, other=0.0)
+        acc += tl.load(tile, mask=inside)
         tile += stride_parts_s
-    store_pointers(acc, c_ptr, rm, rn, M, N, stride_cm, stride_cn, WIDE_INDEX)
+    target = c_ptr + rm[:, None] * stride_cm + rn[None, :] * stride_cn
+    tl.store(target, acc.to(c_ptr.dtype.element_ty), mask=inside)

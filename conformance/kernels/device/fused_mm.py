@@ -28,11 +28,11 @@ def gemm_fused(
         rn = rn.to(tl.int64)
     a_row = rm
     if PROLOGUE == "gather":
-        a_row = tl.load(rows_ptr + rm, mask=rm < M, other=0)
+        a_row = tl.load(rows_ptr + rm, mask=rm < M)
         if WIDE_INDEX:
             a_row = a_row.to(tl.int64)
     if PROLOGUE == "scale":
-        row_scale = tl.load(row_scale_ptr + rm, mask=rm < M, other=0.0)
+        row_scale = tl.load(row_scale_ptr + rm, mask=rm < M)
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for k in range(tl.cdiv(K, BLOCK_K)):
         rk = k * BLOCK_K + tl.arange(0, BLOCK_K)
@@ -47,23 +47,23 @@ def gemm_fused(
         b = tl.load(b_ptr + rk[:, None] * stride_bk + rn[None, :] * stride_bn, mask=b_mask, other=0.0)
         if PROLOGUE == "scale":
             # past K, 0 times an infinite scale would be NaN
-            a = tl.where(a_mask, a.to(tl.float32) * row_scale[:, None], 0.0)
-        acc = tl.dot(a.to(b.dtype), b, acc, input_precision=PRECISION, out_dtype=tl.float32)
+            a = tl.where(a_mask, a * row_scale[:, None], 0.0)
+        acc = tl.dot(a.to(b.dtype), b, acc, input_precision=PRECISION)
 
     inside = (rm < M)[:, None] & (rn < N)[None, :]
     for step in tl.static_range(len(EPILOGUE)):
         if EPILOGUE[step] == "bias":
             bias = bias_ptr + rm[:, None] * stride_bias_m + rn[None, :] * stride_bias_n
-            acc += tl.load(bias, mask=inside, other=0.0).to(tl.float32)
+            acc += tl.load(bias, mask=inside)
         elif EPILOGUE[step] == "relu":
             acc = tl.where(acc < 0.0, 0.0, acc)  # keeps NaN, which a maximum may not
         elif EPILOGUE[step] == "gelu":
             acc = 0.5 * acc * (1.0 + tl.erf(acc * 0.7071067811865476))
         elif EPILOGUE[step] == "residual":
             residual = residual_ptr + rm[:, None] * stride_residual_m + rn[None, :]
-            acc += tl.load(residual, mask=inside, other=0.0).to(tl.float32)
+            acc += tl.load(residual, mask=inside)
         else:
             tl.static_assert(EPILOGUE[step] == "dropout")
-            kept = tl.load(mask_ptr + rm[:, None] * stride_mask_m + rn[None, :], mask=inside, other=0)
+            kept = tl.load(mask_ptr + rm[:, None] * stride_mask_m + rn[None, :], mask=inside)
             acc = tl.where(kept != 0, acc * 2.0, 0.0)
     store_pointers(acc, c_ptr, rm, rn, M, N, stride_cm, stride_cn, WIDE_INDEX)

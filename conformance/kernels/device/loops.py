@@ -28,8 +28,8 @@ def accumulate(
         a_tile = a_ptr + rm[:, None] * stride_am + rk[None, :] * stride_ak
         b_tile = b_ptr + rk[:, None] * stride_bk + rn[None, :] * stride_bn
         if EVEN_K:
-            a = tl.load(a_tile, mask=a_mask, other=0.0)
-            b = tl.load(b_tile, mask=b_mask, other=0.0)
+            a = tl.load(a_tile, mask=a_mask)
+            b = tl.load(b_tile, mask=b_mask)
         else:
             inside = rk < K
             a = tl.load(a_tile, mask=a_mask & inside[None, :], other=0.0)

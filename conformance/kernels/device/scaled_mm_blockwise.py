@@ -24,29 +24,26 @@ def gemm_blockwise(
     tile_m, tile_n = swizzle(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
     rm = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
     rn = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
-    row, column = rm, rn
     if WIDE_INDEX:
-        row = rm.to(tl.int64)
-        column = rn.to(tl.int64)
-    scale_a_row = scale_a_ptr + (row // SCALE_M) * stride_scale_am
-    scale_b_column = scale_b_ptr + (column // SCALE_N) * stride_scale_bn
+        rm = rm.to(tl.int64)
+        rn = rn.to(tl.int64)
+    scale_a_row = scale_a_ptr + (rm // SCALE_M) * stride_scale_am
+    scale_b_column = scale_b_ptr + (rn // SCALE_N) * stride_scale_bn
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for k in range(tl.cdiv(K, BLOCK_K)):
         rk = k * BLOCK_K + tl.arange(0, BLOCK_K)
-        if WIDE_INDEX:
-            rk = rk.to(tl.int64)
-        a_tile = a_ptr + row[:, None] * stride_am + rk[None, :] * stride_ak
-        b_tile = b_ptr + rk[:, None] * stride_bk + column[None, :] * stride_bn
+        a_tile = a_ptr + rm[:, None] * stride_am + rk[None, :] * stride_ak
+        b_tile = b_ptr + rk[:, None] * stride_bk + rn[None, :] * stride_bn
         if EVEN_K:
-            a = tl.load(a_tile, mask=(rm < M)[:, None], other=0.0)
-            b = tl.load(b_tile, mask=(rn < N)[None, :], other=0.0)
+            a = tl.load(a_tile, mask=(rm < M)[:, None])
+            b = tl.load(b_tile, mask=(rn < N)[None, :])
         else:
             a = tl.load(a_tile, mask=(rm < M)[:, None] & (rk < K)[None, :], other=0.0)
             b = tl.load(b_tile, mask=(rn < N)[None, :] & (rk < K)[:, None], other=0.0)
         block = k * BLOCK_K // SCALE_K
-        scale_a = tl.load(scale_a_row + block * stride_scale_ak, mask=rm < M, other=0.0)
-        scale_b = tl.load(scale_b_column + block * stride_scale_bk, mask=rn < N, other=0.0)
-        acc += tl.dot(a, b, out_dtype=tl.float32) * scale_a[:, None] * scale_b[None, :]
+        scale_a = tl.load(scale_a_row + block * stride_scale_ak, mask=rm < M)
+        scale_b = tl.load(scale_b_column + block * stride_scale_bk, mask=rn < N)
+        acc += tl.dot(a, b) * scale_a[:, None] * scale_b[None, :]
     acc = epilogue(
         acc, rm, rn, M, N, None, None, 0, 0, bias_ptr, stride_bias_m, stride_bias_n, 1.0, 1.0,
         False, HAS_BIAS, False, WIDE_INDEX,

@@ -49,13 +49,13 @@ def dot_pointers(
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for k in range(0, tl.cdiv(K, BLOCK_K)):
         if EVEN_K:
-            a = tl.load(a_tile, mask=a_mask, other=0.0)
-            b = tl.load(b_tile, mask=b_mask, other=0.0)
+            a = tl.load(a_tile, mask=a_mask)
+            b = tl.load(b_tile, mask=b_mask)
         else:
             inside = rk < K - k * BLOCK_K
             a = tl.load(a_tile, mask=a_mask & inside[None, :], other=0.0)
             b = tl.load(b_tile, mask=b_mask & inside[:, None], other=0.0)
-        acc = tl.dot(a, b, acc, input_precision=PRECISION, max_num_imprecise_acc=PROMOTE, out_dtype=tl.float32)
+        acc = tl.dot(a, b, acc, input_precision=PRECISION, max_num_imprecise_acc=PROMOTE)
         a_tile += step * stride_ak
         b_tile += step * stride_bk
     return acc
@@ -83,7 +83,7 @@ def dot_descriptors(
             b = b_desc.load([first_k, first_n])
         else:
             b = b_desc.load([first_n, first_k]).T
-        acc = tl.dot(a, b, acc, input_precision=PRECISION, max_num_imprecise_acc=PROMOTE, out_dtype=tl.float32)
+        acc = tl.dot(a, b, acc, input_precision=PRECISION, max_num_imprecise_acc=PROMOTE)
     return acc
 
 
@@ -98,8 +98,8 @@ def epilogue(
     Stride 0 broadcasts: one scale per tensor, a bias vector along rows or columns.
     """
     if SCALED:
-        scale_a = tl.load(scale_a_ptr + rm * stride_scale_a, mask=rm < M, other=0.0)
-        scale_b = tl.load(scale_b_ptr + rn * stride_scale_b, mask=rn < N, other=0.0)
+        scale_a = tl.load(scale_a_ptr + rm * stride_scale_a, mask=rm < M)
+        scale_b = tl.load(scale_b_ptr + rn * stride_scale_b, mask=rn < N)
         acc = acc * scale_a[:, None] * scale_b[None, :]
     if ADDMM:
         acc = acc * alpha
@@ -108,9 +108,8 @@ def epilogue(
             rm = rm.to(tl.int64)
             rn = rn.to(tl.int64)
         inside = (rm < M)[:, None] & (rn < N)[None, :]
-        addend = tl.load(
-            bias_ptr + rm[:, None] * stride_bias_m + rn[None, :] * stride_bias_n, mask=inside, other=0.0
-        ).to(tl.float32)
+        bias = bias_ptr + rm[:, None] * stride_bias_m + rn[None, :] * stride_bias_n
+        addend = tl.load(bias, mask=inside).to(tl.float32)
         if ADDMM:
             addend = addend * beta
         acc = acc + addend

@@ -24,7 +24,8 @@ SHAPES: Mapping[str, str] = {
 #: A shape class of kernels that take no other: two tiles and two k-blocks, and no dimension has a rest.
 WHOLE_TILES = "whole-tiles"
 
-#: The shape class of sizes as production has them: no dimension has a rest, and K fills the pipeline.
+#: The shape class of sizes as production has them: no dimension has a rest, and K fills the pipeline, in an odd number
+#: of blocks, so that it is no multiple of a larger block.
 EVEN = "even"
 
 #: Rows that make M ragged: 8 will do, M is no inner extent; 16 is a whole tile of some tables.
@@ -71,5 +72,5 @@ def matrix_sizes(config: Config, dtype: str, shape: str) -> tuple[int, int, int]
         "several-tiles": (m + ROWS_REST, 2 * n + more, k + more),
         "many-k-blocks": (m + ROWS_REST, max(n - more, more), (config.num_stages + 1) * k + more),
         WHOLE_TILES: (2 * m, 2 * n, 2 * k),
-        EVEN: (m, 2 * n, (config.num_stages + 1) * k),
+        EVEN: (m, 2 * n, (config.num_stages + 1 | 1) * k),
     }[shape]

@@ -1,0 +1,57 @@
+"""Every statement of the device functions has a case of the quick tier that runs it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from triton.runtime.jit import JITFunction
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: Modules of ``conformance.kernels.device``, and kernels whose cases reach all of their statements.
+MODULES = (
+    *("bmm", "contiguous_mm", "conv", "decompose_k_mm", "fused_mm", "grouped_mm", "int_mm", "loops", "mm_plus_mm"),
+    *("persistent_tma", "pointer", "scaled_mm_blockwise", "tiles"),
+    *("attention_backward", "attention_decode", "attention_forward", "attention_tiles"),
+)
+KERNELS = (
+    *("baddbmm", "contiguous_addmm", "conv2d", "conv3d", "decompose_k_mm", "fused_mm", "grouped_mm", "int_mm"),
+    *("mm_plus_mm", "scaled_mm_blockwise", "mm", "mm_persistent_tma", "addmm_persistent_tma", "scaled_mm_blackwell_ws"),
+    *("attention", "attention_backward", "attention_decode"),
+)
+#: Statements that releases of Triton refuse: see the expected failure "triton-int8-dot-out-dtype".
+REFUSED = {"loops.accumulate: acc = tl.dot(a, converted, acc, input_precision=PRECISION)"}
+
+
+@pytest.fixture(scope="module")
+def statements(tmp_path_factory):
+    """The names of the device functions that ran, and a line for each statement that no case runs."""
+    folder = tmp_path_factory.mktemp("statements")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
+    words = ["--no-gpu", "--unreached", f"--folder={folder}", *(f"--kernel={name}" for name in KERNELS)]
+    command = [sys.executable, "-m", "conformance", "mutants", *words]
+    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode in (0, 1), ran.stderr
+    baselines = map(json.loads, (folder / "baselines.jsonl").read_text().splitlines())
+    return {name for each in baselines for name in each["lines"] or ()}, ran.stdout.split("\n")
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_each_statement_has_a_case_that_runs_it(statements, module):
+    functions, unreached = statements
+    device = importlib.import_module(f"conformance.kernels.device.{module}")
+    own = {
+        f"{module}.{name}"
+        for name, value in vars(device).items()
+        if isinstance(value, JITFunction) and value.fn.__module__ == device.__name__
+    }
+    assert own
+    assert own <= functions
+    missed = {line for line in unreached if line.startswith(f"{module}.")}
+    assert missed <= REFUSED
