@@ -33,7 +33,7 @@ from conformance.mutation.tier_plans import TierPlan
 #: Random plans of each kernel by which code is compared beside those of the tier.
 RANDOM_PLANS = 12
 #: Plans of which a mutant's code is compiled to the end.
-COMPILED = 3
+COMPILED = 8
 #: Wall seconds that one question may take.
 SILENCE = 600.0
 
@@ -95,13 +95,16 @@ class CompileProcess:
 
     def check(self, mutant: Mutant, differing: frozenset[str], plans: Sequence[TierPlan]) -> tuple[str, str] | None:
         """The first check of compiled code that fails, and its text; None if none does. Asked of a few of the plans
-        that differ, of different kernels first."""
+        that differ: one of each dtype and precision first, then of other kernels and variants."""
         chosen: dict[object, Plan] = {}
-        for plan in plans:
-            if plan.id in differing:
-                chosen.setdefault((plan.plan.kernel, plan.plan.variant.id), plan.plan)
+        kinds: dict[object, Plan] = {}
+        for plan in (plan.plan for plan in plans if plan.id in differing):
+            problem = plan.problem
+            chosen.setdefault((problem.dtype, getattr(problem, "precision", None)), plan)
+            kinds.setdefault((plan.kernel, plan.variant.id), plan)
+        chosen.update(kinds)
         for answer in self._ask(
-            _Question(mutant.function.name, mutant.source, tuple(chosen.values())[:COMPILED], True)
+            _Question(mutant.function.name, mutant.source, tuple(dict.fromkeys(chosen.values()))[:COMPILED], True)
         ):
             if answer:
                 check, _, text = answer.partition(": ")
@@ -266,6 +269,7 @@ def _checked(compiler: Any, plan: Plan) -> str:
     """The first check of the compiled code of ``plan`` that fails, with its text; empty if none does."""
     from conformance import codegen_checks
     from conformance.execution.resources import over_limits
+    from conformance.judging.plan_code import descriptor_features, plan_verdicts
 
     kernel: Kernel = get(plan.kernel)
     launch = meta_launch(plan, plan.target)
@@ -279,11 +283,13 @@ def _checked(compiler: Any, plan: Plan) -> str:
         if excess := over_limits(artefact.resources, plan.target):
             return f"resources: {'; '.join(excess)}"
         if step is launch:
-            features = kernel.features(plan)
-            for result in codegen_checks.check(artefact, plan.target, features.required, features.forbidden):
-                if not result.passed:
-                    kind = "requires" if result.required else "forbids"
-                    return f"codegen/{kind}/{result.feature.name}: {result.text}"
+            for features in (kernel.features(plan), descriptor_features(kernel, plan)):
+                for result in codegen_checks.check(artefact, plan.target, features.required, features.forbidden):
+                    if not result.passed:
+                        kind = "requires" if result.required else "forbids"
+                        return f"codegen/{kind}/{result.feature.name}: {result.text}"
+            for verdict in plan_verdicts(kernel, plan, artefact):
+                return f"{verdict.check}: {verdict.text}"
     return ""
 
 

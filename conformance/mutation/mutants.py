@@ -92,6 +92,8 @@ def replaced(source: str, node: ast.AST, replacement: ast.AST | Exchange | None)
     lines = [line.encode() for line in source.split("\n")]
     before = b"\n".join([*lines[: node.lineno - 1], lines[node.lineno - 1][: node.col_offset]])
     after = b"\n".join([lines[node.end_lineno - 1][node.end_col_offset :], *lines[node.end_lineno :]])
+    if after.startswith(b".") and isinstance(replacement, ast.Constant):
+        text = f"({text})"  # "0.to" is no Python
     return (before + text.encode() + after).decode()
 
 

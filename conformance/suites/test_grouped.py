@@ -52,7 +52,9 @@ def test_groups(conform, kernel, target, dtype, config, case):
 EDGES = {"columns-exact": 0, "columns-one-over": 1}
 
 
-@scenario(where(family="grouped"), edge=list(EDGES), dtypes=("bf16", "fp16"), configs=1, every_row=where(family="grouped"))
+@scenario(
+    where(family="grouped"), edge=list(EDGES), dtypes=("bf16", "fp16"), configs=1, every_row=where(family="grouped")
+)
 def test_tile_edges(conform, kernel, target, dtype, config, edge):
     """No extent of a group can be one more or one less. Bands of two tile rows, so that few tiles are more than one."""
     config = dataclasses.replace(config, group_m=2)

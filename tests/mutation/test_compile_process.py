@@ -27,8 +27,8 @@ def process():
         yield compiler
 
 
-def changed(plan, old, new):
-    function = next(each for each in plan.functions if each.name == "loops.accumulate")
+def changed(plan, old, new, name="loops.accumulate"):
+    function = next(each for each in plan.functions if each.name == name)
     assert old in function.source
     return Mutant(function, "body0", "loop", 1, (1, 1), function.source.replace(old, new))
 
@@ -58,6 +58,18 @@ def test_compiled_code_is_checked(process, plan):
     check, text = process.check(unmatched, frozenset({"case#0"}), [plan])
     assert check.startswith("codegen/requires/")
     assert text
+
+
+def test_each_dtype_is_compiled(process):
+    """A product without its precision shows in fp32 alone, where it falls back to tf32."""
+    kernel, plans = get("mm"), []
+    for number, dtype in enumerate((*(("bf16",) * 10), "fp32")):
+        problem = kernel.example(dtype, kernel.configs[0])
+        plan = kernel.plan(problem, kernel.configs[0], targets.find("sm_90"))
+        plans.append(TierPlan(f"case#{number}", "case", plan, None))
+    mutant = changed(plans[0], ", input_precision=PRECISION", "", "tiles.dot_pointers")
+    check, _ = process.check(mutant, frozenset(plan.id for plan in plans), plans)
+    assert check == "codegen/products"
 
 
 def test_names_and_locations_do_not_count():

@@ -15,7 +15,7 @@ from conformance.mutation.operators import CLASSES
 SOURCE = '''\
 def kernel(a_ptr, b_ptr, c_ptr, scale_ptr, M, N, K, stride_am, stride_ak, BLOCK_M: tl.constexpr, EVEN_K: tl.constexpr):
     """Multiplies."""
-    tile = tl.program_id(0)
+    tile = tl.program_id(0).to(tl.int64)
     rm = tile * BLOCK_M + tl.arange(0, BLOCK_M)
     rn = tile * BLOCK_M + tl.arange(0, BLOCK_M)
     inside = (rm < M)[:, None]

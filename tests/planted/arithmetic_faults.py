@@ -3,11 +3,11 @@
 from tests.planted import cases as on
 from tests.planted.cases import HOST, POINTER, TILES, Edit, Fault, grouped
 
-_DOT = "acc = tl.dot(a, b, acc, input_precision=PRECISION, max_num_imprecise_acc=PROMOTE, out_dtype=tl.float32)"
+_DOT = "acc = tl.dot(a, b, acc, input_precision=PRECISION, max_num_imprecise_acc=PROMOTE)"
 _ADVANCE = "\n        a_tile += step * stride_ak"
 _ZEROS = "acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)\n    for k in range(0, tl.cdiv(K, BLOCK_K)):\n        "
 _STORED = "values.to(c_ptr.dtype.element_ty)"
-_BIAS_INSIDE = "inside = (rm < M)[:, None] & (rn < N)[None, :]\n        addend"
+_BIAS_INSIDE = "inside = (rm < M)[:, None] & (rn < N)[None, :]\n        bias = "
 _ELEMENT = "(rm == 33)[:, None] & (rn == 40)[None, :]"
 
 
@@ -188,7 +188,7 @@ PRECISION = grouped(
         "fp16_acc",
         (
             Edit(TILES, _ZEROS + "if EVEN_K:", (_ZEROS + "if EVEN_K:").replace("float32", "float16")),
-            _pointer_dot(_DOT.replace("float32", "float16")),
+            _pointer_dot(_DOT.replace("PROMOTE)", "PROMOTE, out_dtype=tl.float16)")),
         ),
         on.MM_LONG,
     ),

@@ -21,9 +21,9 @@ def _conv(old: str, new: str, count: int = 1) -> tuple[Edit, ...]:
     return (Edit(CONV, old, new, count),)
 
 
-_DOT = "acc = tl.dot(a, b, acc, input_precision=PRECISION, out_dtype=tl.float32)"
+_DOT = "acc = tl.dot(a, b, acc, input_precision=PRECISION)"
 _CONV_STEP = _DOT + "\n"
-_POINTER_STEP = "out_dtype=tl.float32)\n        a_tile += step * stride_ak"
+_POINTER_STEP = "max_num_imprecise_acc=PROMOTE)\n        a_tile += step * stride_ak"
 
 _PITCH = """launch = kernel.launch(product, views)
         return dataclasses.replace(launch, arguments={**launch.arguments, "stride_am": problem.channels})"""

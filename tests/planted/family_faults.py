@@ -118,21 +118,21 @@ _BLOCKWISE = (
     fault("blocks_ktail", BLOCKS, BLOCKWISE, "(rm < M)[:, None] & (rk < K)[None, :]", "(rm < M)[:, None]"),
     fault("blocks_first_scale", BLOCKS, BLOCKWISE, "block = k * BLOCK_K // SCALE_K", "block = 0"),
     fault("blocks_scale_index", BLOCKS, BLOCKWISE, "block = k * BLOCK_K // SCALE_K", "block = k"),
-    fault("blocks_row_scale", ROW_BLOCKS, BLOCKWISE, "(row // SCALE_M)", "(row // BLOCK_M)"),
+    fault("blocks_row_scale", ROW_BLOCKS, BLOCKWISE, "(rm // SCALE_M)", "(rm // BLOCK_M)"),
     fault("blocks_scaled_twice", BLOCKS, BLOCKWISE, "* scale_b[None, :]", "* scale_b[None, :] * scale_b[None, :]"),
     fault(
         "blocks_sum_scaled",
         BLOCKS,
         BLOCKWISE,
-        "acc += tl.dot(a, b, out_dtype=tl.float32)",
-        "acc = tl.dot(a, b, acc, out_dtype=tl.float32)",
+        "acc += tl.dot(a, b)",
+        "acc = tl.dot(a, b, acc)",
     ),
     fault(
         "blocks_rounded",
         BLOCKS,
         BLOCKWISE,
-        "tl.dot(a, b, out_dtype=tl.float32)",
-        "tl.dot(a, b, out_dtype=tl.float32).to(tl.float16).to(tl.float32)",
+        "tl.dot(a, b)",
+        "tl.dot(a, b).to(tl.float16).to(tl.float32)",
     ),
 )
 
@@ -146,8 +146,8 @@ _SPLIT = (
         "split_sum_rounded",
         SPLIT,
         SPLIT_K,
-        "acc += tl.load(tile, mask=inside, other=0.0)",
-        "acc = (acc + tl.load(tile, mask=inside, other=0.0)).to(tl.bfloat16).to(tl.float32)",
+        "acc += tl.load(tile, mask=inside)",
+        "acc = (acc + tl.load(tile, mask=inside)).to(tl.bfloat16).to(tl.float32)",
     ),
 )
 
@@ -214,8 +214,8 @@ _FUSED = (
         "fused_scale_rounded",
         _fused("scale"),
         FUSED,
-        "a.to(tl.float32) * row_scale[:, None]",
-        "a.to(tl.float32) * row_scale.to(tl.bfloat16).to(tl.float32)[:, None]",
+        "a * row_scale[:, None]",
+        "a * row_scale.to(tl.bfloat16).to(tl.float32)[:, None]",
     ),
     fault("fused_cast_narrow", _fused("cast", stored="fp32"), FUSED, "a.to(b.dtype)", "a.to(tl.bfloat16).to(b.dtype)"),
 )

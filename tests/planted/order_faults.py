@@ -4,7 +4,7 @@ from conformance.heuristics.configs import Config
 from conformance.problems import mm, scaled_mm
 from tests.planted.cases import TILES, Case, Edit, Fault
 
-_DOT = "acc = tl.dot(a, b, acc, input_precision=PRECISION, max_num_imprecise_acc=PROMOTE, out_dtype=tl.float32)"
+_DOT = "acc = tl.dot(a, b, acc, input_precision=PRECISION, max_num_imprecise_acc=PROMOTE)"
 _ADVANCE = "\n        a_tile += step * stride_ak\n        b_tile += step * stride_bk"
 _LOOP = "    for k in range(0, tl.cdiv(K, BLOCK_K)):\n        if EVEN_K:\n            a = tl.load(a_tile,"
 _BLOCK = "    rk = tl.arange(0, BLOCK_K)\n    step"
