@@ -70,7 +70,7 @@ def test_every_class_has_faults():
         ("function", "    tl.store(c_ptr + rm[:, None], tl.minimum(acc, 0.0).to(c_ptr.dtype.element_ty), mask=inside)"),
         ("statement", "    pass"),
         ("other", "            a = tl.load(a_ptr + rm[:, None] * stride_am + k * stride_ak, mask=inside, other=1)"),
-        ("program", "    tile = tl.program_id(1)"),
+        ("program", "    tile = tl.program_id(1).to(tl.int64)"),
         ("scale", "    acc = (acc * tl.load(scale_ptr + rm) + 2)"),
     ],
 )
