@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 NEWEST_TRITON ?= 3.9.0
 NEWEST := $(VENV)/triton-$(NEWEST_TRITON)
 ARGS ?=
+# A run starts hundreds of processes. Without bytecode on disk each of them would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: conformance conformance-newest mutants test lint docs browser clean
 

@@ -29,13 +29,14 @@ def _decode(heads: int = 2, **fields: object) -> Case:
     return Case("attention_decode", problem, FlexDecodeConfig(16, 1, 2), Variant(splits=3))
 
 
-#: More parts with keys than are merged at a time; batch and heads of keys differ.
+#: More parts with keys than are merged at a time.
 _MANY_PARTS = Case(
     "attention_decode",
-    Attention("attention", 1, 2, 5, 18 * 16 + 7, 16),
+    Attention("attention", 1, 1, 5, 18 * 16 + 7, 16),
     FlexDecodeConfig(16, 1, 2),
     Variant(splits=20),
 )
+#: Batch and heads of keys differ.
 _BATCHES = Case(
     "attention_decode",
     Attention("attention", 3, 4, 2, 40, 16, kv_heads=2),

@@ -132,26 +132,32 @@ def test_b(recorder): recorder.verdict("x", True)
 """
 
 
+CHOSEN = [
+    ("order=row", ["test_a[order=row]"]),
+    ("test_one.py::test_a[order=col.row,3]", ["test_a[order=col.row,3]"]),
+    ("not order=row and test_a", ["test_a[order=col.row,3]"]),
+    ("(order=row or test_b)", ["test_a[order=row]", "test_b"]),
+    ("test_b", ["test_b"]),
+]
+
+
 @pytest.mark.parametrize(
-    ("expression", "cases"),
-    [
-        ("order=row", ["test_a[order=row]"]),
-        ("test_one.py::test_a[order=col.row,3]", ["test_a[order=col.row,3]"]),
-        ("not order=row and test_a", ["test_a[order=col.row,3]"]),
-        ("(order=row or test_b)", ["test_a[order=row]", "test_b"]),
-        ("test_b", ["test_b"]),
-    ],
+    ("expression", "cases", "workers"),
+    [*((*chosen, ()) for chosen in CHOSEN), *((*chosen, ("-n", "2")) for chosen in CHOSEN[1:4:2])],
 )
-def test_text_of_a_case_id_chooses_cases(project, workers, expression, cases):
+def test_text_of_a_case_id_chooses_cases(project, expression, cases, workers):
     project.suite("one", ORDERS)
     assert project.run("-k", expression, *workers).ret == 0
     assert sorted(project.records) == cases
 
 
-@pytest.mark.parametrize("words", [("-k", "order=row and"), ("-k", "test_b ("), ("-m", "slow or")])
-def test_an_expression_that_cannot_be_read_is_refused_at_once(project, workers, words):
+@pytest.mark.parametrize(
+    "words",
+    [("-k", "order=row and"), ("-k", "test_b ("), ("-m", "slow or"), ("-k", "test_b (", "-n", "2")],
+)
+def test_an_expression_that_cannot_be_read_is_refused_at_once(project, words):
     project.suite("one", ORDERS)
-    project.refused(f"ERROR: {words[0]} {words[1]}: *", *words, *workers)
+    project.refused(f"ERROR: {words[0]} {words[1]}: *", *words)
     assert not (project.path / "reports").exists()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.records import Status
+from conformance.records import CaseRecord, Status
 from tests.gate.sample_entries import LINK, entry
 
 pytest_plugins = ["pytester"]
@@ -55,10 +55,24 @@ def test_bad(recorder):
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_each_way_to_fail_can_be_expected(project, way):
-    assert run(project, WAYS[way], entry()).ret == pytest.ExitCode.OK
-    assert project.statuses == {"test_bad": "expected-fail"}
+def suites(project, sources: dict[str, str], toml: str) -> tuple[pytest.RunResult, dict[str, CaseRecord]]:
+    """A run of one suite for each of ``sources``, and the record of each one's only case, ``test_bad``."""
+    for name, source in sources.items():
+        project.suite(name, source)
+    (project.path / "known.toml").write_text(toml)
+    result = project.run("--expected-failures=known.toml")
+    by_suite = {record.case.partition(".py")[0].removeprefix("test_"): record for record in project.reading.records}
+    assert len(by_suite) == len(project.reading.records) == len(sources)
+    return result, by_suite
+
+
+EVERY_SUITE = '"*::test_bad"'
+
+
+def test_each_way_to_fail_can_be_expected(project):
+    result, records = suites(project, WAYS, entry(cases=EVERY_SUITE))
+    assert result.ret == pytest.ExitCode.OK
+    assert {record.status.value for record in records.values()} == {"expected-fail"}
 
 
 UNEXCUSED = {
@@ -130,14 +144,13 @@ def test_bad(recorder, late): raise KeyError("Unregistered range")
 }
 
 
-@pytest.mark.parametrize("how", UNEXCUSED)
-def test_what_is_not_the_known_failure_fails(project, how):
-    source, status, diagnosis = UNEXCUSED[how]
-    result = run(project, source, entry())
+def test_what_is_not_the_known_failure_fails(project):
+    sources = {how: source for how, (source, _, _) in UNEXCUSED.items()}
+    result, records = suites(project, sources, entry(cases=EVERY_SUITE))
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    record = project.records["test_bad"]
-    assert (record.status.value, record.reason) == (status, None)
-    assert diagnosis in record.diagnosis
+    for how, (_, status, diagnosis) in UNEXCUSED.items():
+        assert (records[how].status.value, records[how].reason) == (status, None), how
+        assert diagnosis in records[how].diagnosis, how
 
 
 @pytest.mark.parametrize("arguments", [(), ("-n", "1")], ids=["alone", "xdist"])
@@ -153,36 +166,33 @@ def test_a_case_that_passes_says_which_entry_to_remove(project, arguments):
     )
 
 
-@pytest.mark.parametrize(
-    ("source", "status"), [(PASSING, "pass"), (FAILING, "expected-fail"), (FAILING.replace("range", "rage"), "fail")]
-)
-def test_a_defect_that_comes_and_goes_lets_a_case_pass(project, source, status):
-    result = run(project, source, entry(intermittent="true"))
-    assert project.statuses == {"test_bad": status}
-    assert (result.ret == pytest.ExitCode.OK) == (status != "fail")
+def test_a_defect_that_comes_and_goes_lets_a_case_pass(project):
+    sources = {"pass": PASSING, "expected-fail": FAILING, "fail": FAILING.replace("range", "rage")}
+    _, records = suites(project, sources, entry(intermittent="true", cases=EVERY_SUITE))
+    assert {name: record.status.value for name, record in records.items()} == {name: name for name in sources}
 
 
-EXPIRED = entry(expires="2001-02-03")
+#: Entries that hold for no case, by the suite whose case has the name that they ask for.
+IDLE = {
+    "old": entry(id='"old"', cases='"test_old.py::test_bad"', expires="2001-02-03"),
+    "python": entry(id='"python"', cases='"test_python.py::test_bad"', stack='{ python = "<3" }'),
+    "other": entry(id='"other"', cases='"test_other.py::test_other"'),
+}
 
 
-def test_an_expired_entry_excuses_nothing(project):
-    assert run(project, FAILING, EXPIRED).ret == pytest.ExitCode.TESTS_FAILED
-    record = project.records["test_bad"]
-    assert record.status is Status.FAIL
-    assert f"known ({LINK}) expired on 2001-02-03 and excuses nothing: me renews" in record.diagnosis
+def test_an_entry_that_does_not_hold_lets_a_case_pass(project):
+    result, records = suites(project, dict.fromkeys(IDLE, PASSING), "".join(IDLE.values()))
+    assert result.ret == pytest.ExitCode.OK
+    assert {record.status for record in records.values()} == {Status.PASS}
 
 
-@pytest.mark.parametrize("toml", [EXPIRED, entry(stack='{ python = "<3" }'), entry(cases='"test_bad.py::test_other"')])
-def test_an_entry_that_does_not_hold_lets_a_case_pass(project, toml):
-    assert run(project, PASSING, toml).ret == pytest.ExitCode.OK
-    assert project.statuses == {"test_bad": "pass"}
-
-
-@pytest.mark.parametrize("toml", [entry(stack='{ python = "<3" }'), entry(cases='"test_bad.py::test_other"')])
-def test_an_entry_that_does_not_hold_leaves_a_failure_alone(project, toml):
-    assert run(project, FAILING, toml).ret == pytest.ExitCode.TESTS_FAILED
-    record = project.records["test_bad"]
-    assert (record.status, record.diagnosis) == (Status.FAIL, "KeyError: 'Unregistered range symbol'")
+def test_an_entry_that_does_not_hold_leaves_a_failure_alone(project):
+    result, records = suites(project, dict.fromkeys(IDLE, FAILING), "".join(IDLE.values()))
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert {record.status for record in records.values()} == {Status.FAIL}
+    assert f"old ({LINK}) expired on 2001-02-03 and excuses nothing: me renews" in records["old"].diagnosis
+    for name in ("python", "other"):
+        assert records[name].diagnosis == "KeyError: 'Unregistered range symbol'"
 
 
 def test_typed_skips_leave_an_entry_unused(project):
