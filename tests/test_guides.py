@@ -207,7 +207,9 @@ COMMANDS: dict[str, dict[str, Way]] = {
         f"{GATE_IN_CI} --waivers waivers.toml --mustpass lists --output reports/gate": Read(Why.DOWNLOADS),
         "pytest -n auto --pyargs conformance.suites --tier default --run-dir reports/gpu": Read(Why.LONG),
         "conformance mustpass check reports/gpu": Read(Why.LONG),
-        "conformance precompile --target sm_90 --out kernels": Read(Why.ELSEWHERE),
+        "conformance precompile --target sm_90 --out kernels": Instead(
+            "conformance precompile --target sm_90 --out kernels --suite zero_size --kernel int_mm", Why.LONG, "kernels"
+        ),
         "pytest -n auto --pyargs conformance.suites --compiled=kernels": Read(Why.LONG),
         "conformance run -n auto --tier full --run-dir reports/release": Read(Why.LONG),
         "conformance mustpass check reports/release --mustpass lists": Read(Why.LONG),
