@@ -79,7 +79,8 @@ class Gemm(Problem):
     * ``addmm``: ``beta * bias + alpha * (A @ B)``; beta 0 ignores the bias and alpha 0 the product, NaN included;
     * ``scaled_mm``: ``(A @ B) * scale_a * scale_b (+ bias)`` with fp32 scales, one per tensor ("tensor"), one per row
       of A and one per column of B ("row"), or one per block of each operand (:data:`BLOCK_SCALINGS`);
-    * ``mm_plus_mm``: ``A @ B + C @ D``, all four with one K; C lies like A and D like B;
+    * ``mm_plus_mm``: ``A @ B + C @ D``, all four with one K; C lies like A and D like B, with pitches of 16 elements
+      more;
     * ``bmm``, ``baddbmm``: mm and addmm of ``batch`` matrices each;
     * ``int_mm``: int8 operands, int32 result (sums do not wrap as long as 2**14 * K stays below 2**31);
     * ``mixed_mm``: B holds int8 or uint8 (``b_dtype``), converted to A's dtype before it is multiplied;
@@ -184,12 +185,15 @@ class Gemm(Problem):
         lead = () if self.batch is None else (self.batch,)
         gathered = self.fusion is not None and self.fusion.prologue == "gather"
         shape_a, shape_b = (*lead, 2 * self.M + 3 if gathered else self.M, self.K), (*lead, self.K, self.N)
-        pairs = (("a", "b"), ("c", "d")) if self.op == "mm_plus_mm" else (("a", "b"),)
+        pairs = (("a", "b", 0), ("c", "d", 16)) if self.op == "mm_plus_mm" else (("a", "b", 0),)
         operands = []
-        for first, second in pairs:
+        for first, second, more in pairs:
+            layout_a, layout_b = (
+                dataclasses.replace(layout, pad=layout.pad + more) for layout in (self.layout_a, self.layout_b)
+            )
             operands += [
-                Operand(first, shape_a, self.layout_a.strides(shape_a), self.a_dtype, self.layout_a.offset),
-                Operand(second, shape_b, self.layout_b.strides(shape_b), self.second_dtype, self.layout_b.offset),
+                Operand(first, shape_a, layout_a.strides(shape_a), self.a_dtype, layout_a.offset),
+                Operand(second, shape_b, layout_b.strides(shape_b), self.second_dtype, layout_b.offset),
             ]
         operands += self._scale_operands()
         if self.fusion is not None and self.fusion.prologue == "scale":
