@@ -51,7 +51,7 @@ def test_kernel_and_target_from_elsewhere_are_judged(tmp_path):
     assert {record.kernel for record in records} == {"vendor_mm"}
     assert {record.target for record in records} == {"sm_86"}
     assert {record.status for record in records} == {Status.PASS}
-    checks = {verdict.check for verdict in records[0].verdicts}
+    checks = {verdict.check for record in records for verdict in record.verdicts}
     assert {"numerics/transparent", "numerics/randn", "memory", "grid", "codegen/requires/POINTER_STORE"} <= checks
     assert "codegen/requires/VENDOR_MASKED_STORE" in checks
     assert "VENDOR_MASKED_STORE" in records[0].observed["code"]["features"]

@@ -16,7 +16,7 @@ from tests.command_runs import JUDGED, write_run
 
 CASE = (
     "test_tma_store.py::test_store_as_asked[mm_persistent_tma-bf16-128x128x64-s5-w4-"
-    "tma_store=False-subtile=1-descriptors=device-flatten=False-sm_90]"
+    "tma_store=False-subtile=4-descriptors=device-flatten=False-sm_90]"
 )
 RECORD = CaseRecord(
     CASE,

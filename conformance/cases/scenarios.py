@@ -57,6 +57,11 @@ CROSSED = ("full", "exhaustive")
 Values = Sequence[Any] | Mapping[str, int | Sequence[Any]] | Callable[[Kernel], Sequence[Any]]
 
 
+def no_kernel(_: Kernel) -> bool:
+    """Selects none."""
+    return False
+
+
 @dataclass(frozen=True)
 class Scenario:
     """The arguments of :func:`scenario`."""
@@ -69,7 +74,7 @@ class Scenario:
     every_config: bool | Collection[str] = False
     every_target: bool = False
     any_epilogue: bool = False
-    every_row: Callable[[Kernel], bool] = lambda kernel: False
+    every_row: Callable[[Kernel], bool] = no_kernel
     number: int = 0  # of scenarios before this one in its file
 
     def table(self, selection: Selection, arguments: Sequence[str]) -> CaseTable:
@@ -95,7 +100,7 @@ def scenario(
     every_config: bool | Collection[str] = False,
     every_target: bool = False,
     any_epilogue: bool = False,
-    every_row: Callable[[Kernel], bool] = lambda kernel: False,
+    every_row: Callable[[Kernel], bool] = no_kernel,
     **parameters: Values,
 ) -> Callable[[Test], Test]:
     """Makes a test a scenario.

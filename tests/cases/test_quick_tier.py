@@ -200,8 +200,7 @@ WITHOUT = Fault(
     "sums_of_products",
     Edit(
         "device/tiles.py",
-        "acc = tl.dot(a, b, acc, input_precision=PRECISION, max_num_imprecise_acc=PROMOTE, out_dtype=tl.float32)\n"
-        "        a_tile",
+        "acc = tl.dot(a, b, acc, input_precision=PRECISION, max_num_imprecise_acc=PROMOTE)\n        a_tile",
         # without the addition the compiler would see the product of two matrices in it
         "acc += tl.sum(a.to(tl.float32)[:, :, None] * b.to(tl.float32)[None, :, :] + 0.0, 1)\n        a_tile",
     ),

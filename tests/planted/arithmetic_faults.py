@@ -63,7 +63,7 @@ EPILOGUE = grouped(
     ),
     Fault(
         "scale_miss_last",
-        Edit(TILES, _SCALE_A, _SCALE_A.replace("rm < M", "rm < M - 1")),
+        Edit(TILES, _SCALE_A, _SCALE_A.replace("rm < M", "rm < M - 1, other=0.0")),
         on.SCALED,
         "the last scale_a is read as 0",
     ),
@@ -118,7 +118,10 @@ EPILOGUE = grouped(
     ),
     Fault(
         "bias_miss_last",
-        Edit(TILES, _BIAS_INSIDE, _BIAS_INSIDE.replace("rn < N", "rn < N - 1")),
+        (
+            Edit(TILES, _BIAS_INSIDE, _BIAS_INSIDE.replace("rn < N", "rn < N - 1")),
+            Edit(TILES, "tl.load(bias, mask=inside)", "tl.load(bias, mask=inside, other=0.0)"),
+        ),
         on.ADDMM,
         "the last element of the bias is read as 0",
     ),

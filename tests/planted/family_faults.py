@@ -79,7 +79,13 @@ _SECOND = "acc, c_ptr, d_ptr, rm, rn, M, N, K,"
 _PLUS = (
     fault("plus_ktail", PLUS_MM, LOOPS, "if EVEN_K:", "if True:"),
     fault("plus_tail_short", PLUS_MM, LOOPS, "inside = rk < K", "inside = rk < K - 1"),
-    fault("plus_first_operand", PLUS_MM, PLUS, _SECOND, _SECOND.replace("c_ptr", "a_ptr")),
+    fault(
+        "plus_first_operand",
+        PLUS_MM,
+        PLUS,
+        f"{_SECOND} stride_cm, stride_ck",
+        f"{_SECOND} stride_cm, stride_ck".replace("c_ptr", "a_ptr").replace("stride_c", "stride_a"),
+    ),
     fault("plus_short_k", PLUS_MM, PLUS, _SECOND, _SECOND.replace("K,", "K - 1,")),
     fault("plus_dropped", PLUS_MM, PLUS, _SECOND, _SECOND.replace("acc,", "tl.zeros_like(acc),")),
     fault("plus_rounded", PLUS_MM, PLUS, _SECOND, _SECOND.replace("acc,", "acc.to(tl.bfloat16).to(tl.float32),")),
