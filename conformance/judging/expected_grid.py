@@ -13,9 +13,6 @@ from conformance.heuristics.configs import AnyConfig
 from conformance.kernels.kernel import Kernel, Plan
 from conformance.problems import Attention, Conv, Gemm, GroupedGemm
 
-#: Programs along the second and third dimension of a grid, at most.
-GRID_LIMIT = 65535
-
 
 def expected_grid(kernel: Kernel, plan: Plan, reserve: int) -> tuple[int, ...] | None:
     """Programs in each dimension; None for a family or a choice of splits that has no formula here.
@@ -33,10 +30,7 @@ def expected_grid(kernel: Kernel, plan: Plan, reserve: int) -> tuple[int, ...] |
         one = math.prod(tiles)
         if kernel.family == "split-k":
             return (one, variant.splits) if variant.splits else None
-        if problem.batch is None:
-            return (one,)
-        planes = max(-(-problem.batch // GRID_LIMIT), 1)
-        return (one, -(-problem.batch // planes), planes)
+        return (one if problem.batch is None else one * problem.batch,)
     if isinstance(problem, Conv):
         return (math.prod(tiles),) if getattr(kernel, "pointwise", False) else (*tiles, problem.groups)
     if isinstance(problem, Attention):

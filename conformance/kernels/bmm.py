@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import triton
 from torch import Tensor
 
-from conformance.kernels.arguments import GRID_LIMIT, broadcast_strides, dot_precision
+from conformance.kernels.arguments import broadcast_strides, dot_precision
 from conformance.kernels.device.bmm import gemm_batched
 from conformance.kernels.families.examples import TIMED_EDGE, rest
 from conformance.kernels.gemm import PointerGemm
@@ -28,17 +27,15 @@ class BatchedGemm(PointerGemm):
         return self.problem(dtype, edge, edge, edge, batch=16)
 
     def grid(self, plan: Plan) -> tuple[int, ...]:
-        """See :class:`Kernel`: (tiles of one matrix, y, z), where y * z is the batch or a little more."""
-        batch = plan.problem.batch or 0
-        planes = max(triton.cdiv(batch, GRID_LIMIT), 1)
-        return (*super().grid(plan), triton.cdiv(batch, planes), planes)
+        """See :class:`Kernel`: one program per tile of each matrix."""
+        (tiles,) = super().grid(plan)
+        return (tiles * (plan.problem.batch or 0),)
 
     def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
         """See :class:`Kernel`."""
         problem = plan.problem
         more = {
             **self._bias_arguments(plan, tensors),
-            "batch": problem.batch,
             "stride_az": problem.operand("a").strides[0],
             "stride_bz": problem.operand("b").strides[0],
             "stride_cz": problem.output.strides[0],

@@ -41,11 +41,11 @@ SILENCE = 600.0
 @dataclass(frozen=True)
 class Compared:
     """``differing``: ids of the plans whose code the fault changes. ``error``: what the compiler said if it takes the
-    fault nowhere. ``proof``: what was compared, if nothing differs."""
+    fault in none of them. ``codes``: digests of the unchanged code."""
 
-    differing: frozenset[str] = frozenset()
-    error: str = ""
-    proof: str = ""
+    differing: frozenset[str]
+    error: str
+    codes: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -67,31 +67,22 @@ class CompileProcess:
         self._codes: dict[Plan, str] = {}
 
     def compare(self, mutant: Mutant, plans: Sequence[TierPlan]) -> Compared:
-        """Whether the fault changes the code of any of ``plans``, which reach it, or of random plans beside them."""
-        tier = list(dict.fromkeys(plan.plan for plan in plans))
-        changed = self._ask(_Question(mutant.function.name, mutant.source, tuple(tier), False))
+        """Whether the fault changes the code of any of ``plans``, which reach it."""
+        distinct = list(dict.fromkeys(plan.plan for plan in plans))
+        original, changed = self._codes_of(mutant, distinct)
         errors = [answer.removeprefix("error ") for answer in changed if answer.startswith("error ")]
-        if errors and len(errors) == len(changed):
-            return Compared(error=errors[0])
-        original = self._original(mutant.function.name, tier)
-        code = dict(zip(tier, zip(original, changed, strict=True), strict=True))
-        differing = frozenset(plan.id for plan in plans if len(set(code[plan.plan])) > 1)
-        if differing:
-            return Compared(differing)
-        more = _random_plans(mutant.function.name, plans)
-        changed = self._ask(_Question(mutant.function.name, mutant.source, tuple(more), False))
-        differ = [
-            plan
-            for plan, *pair in zip(more, self._original(mutant.function.name, more), changed, strict=True)
-            if len(set(pair)) > 1
-        ]
-        if differ:
-            # the tier's plans cannot kill it, and others might: that is a survivor, and no equivalent
-            return Compared(frozenset({""}))
-        distinct = len(set(original))
+        differs = {plan for plan, *pair in zip(distinct, original, changed, strict=True) if len(set(pair)) > 1}
         return Compared(
-            proof=f"the same code in {len(tier)} plans of the tier ({distinct} distinct) and {len(more)} random ones"
+            frozenset(plan.id for plan in plans if plan.plan in differs),
+            errors[0] if len(errors) == len(changed) else "",
+            frozenset(original),
         )
+
+    def same_in_random(self, mutant: Mutant, plans: Sequence[TierPlan]) -> int | None:
+        """Of how many random plans of the kernels of ``plans`` the code is the same; None if it differs in any."""
+        more = _random_plans(mutant.function.name, plans)
+        original, changed = self._codes_of(mutant, more)
+        return len(more) if original == changed else None
 
     def check(self, mutant: Mutant, differing: frozenset[str], plans: Sequence[TierPlan]) -> tuple[str, str] | None:
         """The first check of compiled code that fails, and its text; None if none does. Asked of a few of the plans
@@ -111,11 +102,13 @@ class CompileProcess:
                 return check, text
         return None
 
-    def _original(self, function: str, plans: Sequence[Plan]) -> list[str]:
+    def _codes_of(self, mutant: Mutant, plans: Sequence[Plan]) -> tuple[list[str], list[str]]:
+        """Digests of the unchanged code of each plan, and of the code with the fault."""
+        function = mutant.function.name
         missing = tuple(plan for plan in plans if plan not in self._codes)
-        if missing:
-            self._codes.update(zip(missing, self._ask(_Question(function, None, missing, False)), strict=True))
-        return [self._codes[plan] for plan in plans]
+        self._codes.update(zip(missing, self._ask(_Question(function, None, missing, False)), strict=True))
+        changed = self._ask(_Question(function, mutant.source, tuple(plans), False))
+        return [self._codes[plan] for plan in plans], changed
 
     def _ask(self, question: _Question) -> list[str]:
         if not question.plans:

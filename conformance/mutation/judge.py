@@ -31,8 +31,11 @@ from conformance.mutation.planting import plant
 from conformance.mutation.results import Outcome, Result, mutant_key, plan_digest, plans_digest
 from conformance.mutation.tier_plans import TierPlan
 
-#: Plans after which the compiler is asked whether the fault changes any code at all.
-BEFORE_COMPILING = 10
+#: Plans after which the compiler is asked in which others the fault changes any code; on a device, where running a plan
+#: takes longer than asking.
+BEFORE_COMPILING, BEFORE_COMPILING_ON_DEVICE = 10, 4
+#: How many times as many plans it is asked about the next time.
+MORE_PLANS = 4
 #: Wall seconds without a verdict after which a mutant hangs; on a device, where a plan is compiled first.
 SILENCE, DEVICE_SILENCE = 300.0, 90.0
 _NO_DIAGNOSIS = SimpleNamespace(text="")
@@ -105,6 +108,7 @@ class Judge:
         #: tells equivalent mutants; without it none is found
         self.compiler: CompileProcess | None = None
         self._kills: dict[str, Counter[str]] = {}
+        self._kills_by_test: Counter[str] = Counter()
         self._warm: set[str] = set()
         self._sound: dict[str, bool] = {}
         self._reaching: dict[str, list[TierPlan]] = {}
@@ -122,17 +126,18 @@ class Judge:
 
     def order(self, mutant: Mutant) -> list[TierPlan]:
         """The plans that reach the fault: first those that killed others of its function, then the quickest of each
-        kernel by turns."""
+        kernel and test by turns, those of tests that killed most before the others."""
         kills = self._kills.setdefault(mutant.function.name, Counter())
         seconds = {plan.id: self._baselines[plan.id].seconds + 0.02 for plan in self._plans}
         reaching = sorted(
             (plan for plan in self._plans if self._reaches(plan, mutant)), key=lambda each: seconds[each.id]
         )
-        turns: Counter[str] = Counter()
+        turns: Counter[tuple[str, str]] = Counter()
         ranks = {}
         for plan in reaching:
-            turns[plan.plan.kernel] += 1
-            ranks[plan.id] = -kills[plan.id] / seconds[plan.id], turns[plan.plan.kernel]
+            turn = plan.plan.kernel, plan.test
+            turns[turn] += 1
+            ranks[plan.id] = -kills[plan.id] / seconds[plan.id], turns[turn], -self._kills_by_test[plan.test]
         return sorted(reaching, key=lambda plan: ranks[plan.id])
 
     def _reaches(self, plan: TierPlan, mutant: Mutant) -> bool:
@@ -161,18 +166,32 @@ class Judge:
         return dataclasses.replace(result, seconds=round(time.monotonic() - started, 3))
 
     def _judge(self, mutant: Mutant, plans: list[TierPlan], result: Result) -> Result:
-        first, rest = (plans[:BEFORE_COMPILING], plans[BEFORE_COMPILING:]) if self.compiler else (plans, [])
-        result, failure = self._run(mutant, first, result)
-        if failure is None and self.compiler is not None:
-            compared = self.compiler.compare(mutant, plans)
-            if compared.error:
-                return dataclasses.replace(result, outcome=Outcome.COMPILE_ERROR, check="compile", text=compared.error)
-            if not compared.differing:
-                return dataclasses.replace(result, outcome=Outcome.EQUIVALENT, text=compared.proof)
-            result, failure = self._run(mutant, [plan for plan in rest if plan.id in compared.differing], result)
-            if failure is None and (unmet := self.compiler.check(mutant, compared.differing, plans)):
-                failure = Failure(*unmet)
-                result = dataclasses.replace(result, outcome=Outcome.KILLED, check=failure.check, text=failure.text)
+        if self.compiler is None:
+            return self._run(mutant, plans, result)[0]
+        size = BEFORE_COMPILING if self._interprets else BEFORE_COMPILING_ON_DEVICE
+        result, failure = self._run(mutant, plans[:size], result)
+        end, asked, differing, codes, errors = size, 0, set[str](), set[str](), set[str]()
+        while failure is None and asked < len(plans):
+            compared = self.compiler.compare(mutant, plans[asked : end * MORE_PLANS])
+            differing |= compared.differing
+            codes |= compared.codes
+            errors.add(compared.error)
+            batch = [plan for plan in plans[end : end * MORE_PLANS] if plan.id in compared.differing]
+            asked = end = end * MORE_PLANS
+            result, failure = self._run(mutant, batch, result)
+        if failure is not None:
+            return result
+        if "" not in errors:
+            return dataclasses.replace(result, outcome=Outcome.COMPILE_ERROR, check="compile", text=min(errors))
+        if not differing:
+            same = self.compiler.same_in_random(mutant, plans)
+            if same is None:  # the tier's plans cannot kill it, and others might: no equivalent
+                return result
+            text = f"the same code in {len(plans)} plans of the tier ({len(codes)} distinct) and {same} random ones"
+            return dataclasses.replace(result, outcome=Outcome.EQUIVALENT, text=text)
+        if unmet := self.compiler.check(mutant, frozenset(differing), plans):
+            check, text = unmet
+            return dataclasses.replace(result, outcome=Outcome.KILLED, check=check, text=text)
         return result
 
     def _run(self, mutant: Mutant, plans: list[TierPlan], result: Result) -> tuple[Result, Failure | None]:
@@ -198,6 +217,7 @@ class Judge:
             self._plans.remove(latest)
             return self._run(mutant, plans[plans.index(latest) + 1 :], result)
         self._kills[mutant.function.name][latest.id] += 1
+        self._kills_by_test[latest.test] += 1
         result = dataclasses.replace(result, outcome=Outcome.KILLED, plan=latest.id, judged_by=plan_digest(latest))
         return dataclasses.replace(result, check=failure.check, text=failure.text, cause=failure.cause), failure
 

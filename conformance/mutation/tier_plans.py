@@ -36,6 +36,11 @@ class TierPlan:
     plan: Plan
     fills: tuple[str, ...] | None
 
+    @property
+    def test(self) -> str:
+        """The test of its case."""
+        return self.case.partition("[")[0]
+
     @cached_property
     def functions(self) -> tuple[DeviceFunction, ...]:
         """The device functions that its launches can reach."""

@@ -1,5 +1,7 @@
 """Batches of products: every way in which matrices may follow each other, and more of them than a grid axis holds."""
 
+import math
+
 from conformance.cases.scenarios import ragged, scenario, where
 from conformance.problems import Bias, Layout
 
@@ -68,12 +70,12 @@ def test_least_batches(conform, recorder, kernel, target, dtype, config, batch):
 @scenario(where(operation=BATCHED), dtypes=("bf16", "fp16"), batch=[65_537], configs=1)
 def test_more_than_a_grid_axis(conform, harness, recorder, kernel, target, dtype, config, batch):
     """CUDA's second and third grid axes end at 65,535: more matrices than that are all computed. Without a device the
-    grid alone is checked, since interpreting it would take hours."""
+    grid alone is checked, since interpreting it would take an hour."""
     problem = kernel.problem(dtype, 8, 8, 16, batch=batch)
     plan = kernel.plan(problem, config, target)
     recorder.set(kernel=kernel, problem=problem, config=config, target=target)
     fits = all(extent <= 65_535 for extent in plan.grid[1:])
-    enough = plan.grid[0] * plan.grid[1] * (plan.grid[2] if len(plan.grid) > 2 else 1) >= batch
+    enough = math.prod(plan.grid) >= batch
     recorder.verdict("grid", fits and enough, f"{plan.grid} for {batch} matrices of one tile")
     if harness.settings.has_gpu:
         conform(kernel, problem, config=config, target=target, fills=("transparent",))

@@ -122,38 +122,40 @@ def test_empty_batch(conform, recorder, kernel, target, dtype, config, window):
 
 
 #: by the rank of the images
-FAR = {2: ((1, 2), (1, 1), (0, 1), 1), 3: ((1, 1, 2), (1, 1, 1), (0, 0, 1), 1)}
+FAR_IMAGES = {2: ((1, 2), (1, 1), (0, 1), 1), 3: ((1, 1, 2), (1, 1, 1), (0, 0, 1), 1)}
 
 
 @scenario(where(family="conv", pointwise=False), order=[LAST], dtypes=("bf16",), configs=1)
 def test_images_past_2_31_elements(conform, kernel, target, dtype, config, order):
     """Offsets of the last image need more than 32 bits; only the images themselves are touched."""
-    problem = convolution(dtype, config, FAR[kernel.rank], batch=3, order=(order,) * 3, batch_pad=2**30)
+    problem = convolution(dtype, config, FAR_IMAGES[kernel.rank], batch=3, order=(order,) * 3, batch_pad=2**30)
     conform(kernel, problem, config=config, target=target, fills=("transparent", "wide-A", "randn"))
 
 
-#: Whose stride is large -> channels of x and out in two groups, and the orders of x, w and out.
-FAR_CHANNELS = {
-    "in": (lambda config: (2 * (config.block_k + 3), 2), (FIRST, LAST, FIRST)),
-    "out": (lambda config: (4, 2 * config.block_n), (LAST, LAST, FIRST)),
+#: Whose stride is large -> channels of x and out, in groups of their half, strides that make 2**31, the orders of x, w
+#: and out, and positions of x and taps in a row.
+FAR = {
+    "in": (lambda c: (2 * (c.block_k + 1), 2, c.block_k - 1), (FIRST, LAST, FIRST), 9, 1),
+    "out": (lambda c: (4, 2 * c.block_n, 2 * c.block_n - 1), (LAST, LAST, FIRST), 9, 1),
+    "taps": (lambda c: (1, 1, 2), (LAST, LAST, LAST), 3, 3),
 }
 
 
 @scenario(
     where(family="conv", operation="conv2d", pointwise=False),
-    far=list(FAR_CHANNELS),
+    far=list(FAR),
     dtypes=("bf16",),
     configs=1,
     every_row=where(family="conv"),
 )
-def test_channels_past_2_31_elements(conform, kernel, target, dtype, config, far):
-    """Offsets of a block of channels and of the second group need more than 32 bits. The memory between is not used.
-    The output is of a wider dtype than the image."""
-    channels, order = FAR_CHANNELS[far]
-    ins, outs = channels(config)
-    pad = 2**31 // (config.block_k - 1 if far == "in" else outs - 1)
-    orders = dict(zip(("order_x", "order_w", "order_out"), order, strict=True))
-    problem = Conv("conv2d", 1, ins, (1, 9), outs, (1, 1), (1, 1), (0, 0), 2, dtype, "fp32", pad=pad, **orders)
+def test_strides_past_2_31_elements(conform, kernel, target, dtype, config, far):
+    """Offsets of a block of channels, of the second group and of the last tap need more than 32 bits. The memory
+    between is not used. The output is of a wider dtype than the image."""
+    channels, order, width, taps = FAR[far]
+    ins, outs, strides = channels(config)
+    orders = dict(zip(("order_x", "order_w", "order_out"), order, strict=True), pad=2**31 // strides)
+    geometry = ((1, taps), (1, 1), (0, 0), min(outs, 2))
+    problem = Conv("conv2d", 1, ins, (1, width), outs, *geometry, dtype, "fp32", **orders)
     conform(kernel, problem, config=config, target=target, fills=("transparent",))
 
 

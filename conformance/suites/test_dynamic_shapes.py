@@ -2,12 +2,15 @@
 
 import dataclasses
 import itertools
+from collections.abc import Callable
 
 from conformance.cases.each_kernel import each_kernel, first_plan
 from conformance.cases.own_code import has_own_code
-from conformance.cases.scenarios import ragged, scenario, where
+from conformance.cases.scenarios import every_kernel, ragged, scenario, where
+from conformance.cases.unlike_blocks import unlike_blocks
 from conformance.execution.compilation import CompileRequest
 from conformance.execution.specialisation import specialisation
+from conformance.heuristics.configs import Config
 from conformance.judging.conform import refused
 from conformance.judging.inductor_judge import FURTHER_FILLS
 from conformance.kernels.catalogue import meta_launch, own_kernels
@@ -176,10 +179,12 @@ def test_awkward_sizes(conform, harness, kernel, target, dtype, config, sizes, s
     conform(kernel, problem, config=config, target=target, static=static, fills=fills)
 
 
-#: M and N of which one ends with a tile and the other one element later, in more than one band of tile rows.
-EDGES = {
-    "rows-one-over": lambda c: (c.group_m * c.block_m + 1, 2 * c.block_n),
-    "columns-one-over": lambda c: ((c.group_m + 1) * c.block_m, 2 * c.block_n + 1),
+#: M and N of which one ends with a tile and the other one element later, in three tile rows; blocks of k; and the tile
+#: rows of a band: more than there are, with more tiles than a tile has columns, or fewer.
+EDGES: dict[str, tuple[Callable[[Config], tuple[int, int]], int, int]] = {
+    "rows-one-over": (lambda c: (2 * c.block_m + 1, (c.block_n // 3 + 1) * c.block_n), 3, 2**14),
+    # a second launch, which sums parts or copies, has tiles of 64 columns
+    "columns-one-over": (lambda c: (3 * c.block_m, 4 * c.block_n + 1), 5, 2),
 }
 
 
@@ -188,14 +193,15 @@ EDGES = {
     edge=list(EDGES),
     dtypes=("bf16", "fp16", "e4m3", "int8", "fp16xint8"),
     configs=1,
-    every_row=where(),
+    every_row=every_kernel,
 )
 def test_tile_edges(conform, harness, kernel, target, dtype, config, edge):
-    """No extent can be one more or one less. K is an odd number of whole blocks that the compiler knows: loads have
-    masks of rows and columns alone. Bands of two tile rows, so that few tiles are more than a band."""
-    config = dataclasses.replace(config, group_m=2)
+    """No extent can be one more or one less, and no number of the config can stand for another. K is an odd number of
+    whole blocks that the compiler knows: loads have masks of rows and columns alone."""
+    extents, blocks, group_m = EDGES[edge]
+    config = unlike_blocks(config, group_m)
     splits = 2 if kernel.family == "split-k" else None
-    sizes = (*EDGES[edge](config), 5 * config.block_k * (splits or 1))
+    sizes = (*extents(config), blocks * config.block_k * (splits or 1))
     fields = _padded(kernel, *sizes, dtype) if kernel.descriptors else {}
     variant = {"static": True, "splits": splits, "sms": 3 if kernel.persistent else None}
     fills = _one_fill(harness.settings.tier)

@@ -1,8 +1,7 @@
 """Grouped products: groups of any size, empty ones wherever they stand, and the operands split in each dimension."""
 
-import dataclasses
-
 from conformance.cases.scenarios import scenario, where
+from conformance.cases.unlike_blocks import unlike_blocks
 from conformance.problems import GroupedGemm, Layout
 from conformance.problems.grouped import KINDS
 
@@ -48,19 +47,23 @@ def test_groups(conform, kernel, target, dtype, config, case):
     conform(kernel, problem, config=config, target=target, fills=("transparent", "special"), sms=3)
 
 
-#: A group that ends one row after a tile, an empty one, and one that ends with a tile; more tile rows than a band has.
-EDGES = {"columns-exact": 0, "columns-one-over": 1}
+#: Columns, and the tile rows of a band: more than there are, with more tiles than a tile has columns, or fewer.
+EDGES = {
+    "columns-exact": (lambda c: (c.block_n // 3 + 1) * c.block_n, 2**14),
+    "columns-one-over": (lambda c: 2 * c.block_n + 1, 2),
+}
 
 
 @scenario(
     where(family="grouped"), edge=list(EDGES), dtypes=("bf16", "fp16"), configs=1, every_row=where(family="grouped")
 )
 def test_tile_edges(conform, kernel, target, dtype, config, edge):
-    """No extent of a group can be one more or one less. Bands of two tile rows, so that few tiles are more than one."""
-    config = dataclasses.replace(config, group_m=2)
+    """No extent of a group can be one more or one less, and no number of the config can stand for another: a group ends
+    one row after a tile, one is empty, and one ends with a tile."""
+    columns, group_m = EDGES[edge]
+    config = unlike_blocks(config, group_m)
     sizes = (2 * config.block_m + 1, 0, 3 * config.block_m)
-    columns = 2 * config.block_n + EDGES[edge]
-    problem = GroupedGemm("2d-3d", sizes, None, columns, config.block_k + 7, dtype)
+    problem = GroupedGemm("2d-3d", sizes, None, columns(config), config.block_k + 7, dtype)
     conform(kernel, problem, config=config, target=target, fills=("transparent",), sms=3)
 
 

@@ -2,7 +2,7 @@
 
 from conformance.cases.own_code import has_own_code
 from conformance.cases.quick_fills import quick_fills
-from conformance.cases.scenarios import ragged, scenario, where
+from conformance.cases.scenarios import every_kernel, ragged, scenario, where
 from conformance.kernels.families.examples import stored_dtype
 from conformance.problems import Bias, Fusion, Layout, itemsize
 
@@ -99,7 +99,7 @@ def _far(order, rows, columns):
     far=["row", "col"],
     dtypes=("bf16", "fp16", "e4m3", "int8", "fp16xint8"),
     configs=1,
-    every_row=where(),
+    every_row=every_kernel,
 )
 def test_strides_past_2_31_elements(conform, harness, kernel, target, dtype, config, far):
     """Offsets need over 32 bits: of the last rows of every operand in row order, of the last columns and of the second

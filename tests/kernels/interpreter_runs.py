@@ -31,20 +31,18 @@ def in_interpreter(function, *arguments):
     return pickle.loads(process.stdout)
 
 
-def run(cases, *, grid_limit=None, spoil=False):
+def run(cases, *, spoil=False):
     """Complaints about each of ``cases``, which are (kernel name, problem, config) or (..., variant).
 
-    ``grid_limit`` replaces the limit of a grid's second dimension; ``spoil`` changes one element of each result.
+    ``spoil`` changes one element of each result.
     """
-    return in_interpreter(run_here, list(cases), grid_limit, spoil)
+    return in_interpreter(run_here, list(cases), spoil)
 
 
-def run_here(cases, grid_limit, spoil):
+def run_here(cases, spoil):
     from conformance import targets
     from conformance.execution.interpreter import InterpreterExecutor
-    from conformance.kernels import bmm
 
-    bmm.GRID_LIMIT = grid_limit or bmm.GRID_LIMIT
     executor, target = InterpreterExecutor(), targets.find("sm_90")
     return [complaints(*case, executor=executor, target=target, spoil=spoil) for case in cases]
 

@@ -9,7 +9,8 @@ import pytest
 
 from conformance import targets
 from conformance.kernels.catalogue import get
-from conformance.mutation.compile_process import CompileProcess, without_names
+from conformance.mutation.compile_process import Compared, CompileProcess, without_names
+from conformance.mutation.judge import Judge
 from conformance.mutation.mutants import Mutant
 from conformance.mutation.tier_plans import TierPlan
 
@@ -33,16 +34,61 @@ def changed(plan, old, new, name="loops.accumulate"):
     return Mutant(function, "body0", "loop", 1, (1, 1), function.source.replace(old, new))
 
 
-def test_the_same_code_is_a_proof(process, plan):
-    compared = process.compare(changed(plan, "range(tl.cdiv", "range(0, tl.cdiv"), [plan])
+def test_the_same_code_is_told(process, plan):
+    same = changed(plan, "range(tl.cdiv", "range(0, tl.cdiv")
+    compared = process.compare(same, [plan])
     assert not compared.differing
-    assert compared.proof.startswith("the same code in 1 plans of the tier (1 distinct) and ")
+    assert len(compared.codes) == 1
+    assert process.same_in_random(same, [plan]) > 1
 
 
 def test_other_code_is_told_by_plan(process, plan):
-    compared = process.compare(changed(plan, "range(tl.cdiv", "range(1, tl.cdiv"), [plan])
-    assert compared.differing == {"case#0"}
-    assert not compared.proof
+    other = changed(plan, "range(tl.cdiv", "range(1, tl.cdiv")
+    assert process.compare(other, [plan]).differing == {"case#0"}
+    assert process.same_in_random(other, [plan]) is None
+
+
+class _Compiler:
+    """Says of each plan what ``answers`` has: "same", "other" or an error; ``asked`` holds how many it was asked of."""
+
+    def __init__(self, answers):
+        self.answers, self.asked = answers, []
+
+    def compare(self, _, plans):
+        self.asked.append(len(plans))
+        answers = [self.answers[each.id] for each in plans]
+        errors = [answer for answer in answers if answer not in ("same", "other")]
+        differing = frozenset(each.id for each in plans if self.answers[each.id] != "same")
+        return Compared(differing, errors[0] if len(errors) == len(plans) else "", frozenset(answers))
+
+    def same_in_random(self, *_):
+        return 12
+
+    def check(self, *_):
+        return None
+
+
+@pytest.mark.parametrize(
+    ("answers", "outcome", "ran"),
+    [
+        (["same"] * 60, "equivalent", 10),
+        (["same"] * 40 + ["other"] * 20, "survived", 30),
+        (["wrong"] * 60, "compile-error", 60),
+        (["wrong"] * 40 + ["other"] * 20, "survived", 60),
+    ],
+)
+def test_only_plans_of_other_code_are_run(plan, monkeypatch, answers, outcome, ran):
+    """The compiler is asked of forty plans and then of the other twenty."""
+    plans = [dataclasses.replace(plan, id=f"case#{number}") for number in range(60)]
+    judge = Judge(plans, {}, lambda: None, "here", 0, interprets=True)
+    monkeypatch.setattr(judge, "order", lambda _: plans)
+    judge.compiler = _Compiler({each.id: answer for each, answer in zip(plans, answers, strict=True)})
+    runs = []
+    monkeypatch.setattr(judge, "_run", lambda _, some, result: (result, runs.extend(some)))
+    result = judge.judge(changed(plan, "range(tl.cdiv", "range(1, tl.cdiv"))
+    assert result.outcome == outcome
+    assert len(runs) == ran
+    assert judge.compiler.asked == [40, 20]
 
 
 def test_what_does_not_compile_is_told(process, plan):

@@ -63,14 +63,14 @@ _BATCHED = (
     fault("bmm_store_row", BMM, BATCHED, "rm, rn, M, N, stride_cm", "rm, rn, M + 1, N, stride_cm"),
     fault("bmm_stride", BMM, BATCHED, "z * stride_bz", "z * stride_az"),
     fault("bmm_first_matrix", BMM, BATCHED, "a_ptr + z * stride_az", "a_ptr"),
-    fault("bmm_last_matrix", BMM, BATCHED, "if matrix < batch:", "if matrix < batch - 1:"),
-    fault("bmm_offset32", BMM_FAR, BATCHED, "z = matrix.to(tl.int64)", "z = matrix"),
+    fault("bmm_last_matrix", BMM, BATCHED, "tiles = tl.cdiv(M, BLOCK_M) *", "tiles = (tl.cdiv(M, BLOCK_M) + 1) *"),
+    fault("bmm_offset32", BMM_FAR, BATCHED, "(tl.program_id(0) // tiles).to(tl.int64)", "tl.program_id(0) // tiles"),
     fault(
         "bmm_rounded",
         BMM,
         BATCHED,
-        "acc = epilogue(\n            acc,",
-        "acc = epilogue(\n            acc.to(tl.bfloat16).to(tl.float32),",
+        "acc = epilogue(\n        acc,",
+        "acc = epilogue(\n        acc.to(tl.bfloat16).to(tl.float32),",
     ),
     fault("baddbmm_bias", BADDBMM, BATCHED, "bias_ptr += z * stride_bias_z", "bias_ptr += 0"),
 )
