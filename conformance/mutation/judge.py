@@ -5,6 +5,7 @@ What no plan kills is compiled: see :mod:`conformance.mutation.compile_process`.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import time
@@ -21,7 +22,10 @@ from conformance.execution.fill_groups import fills_for
 from conformance.execution.interpreter import InterpreterUnsupported
 from conformance.execution.trial import trial
 from conformance.inputs.fills import applicable_fills
+from conformance.judging.harness import needed
 from conformance.kernels.catalogue import get
+from conformance.machine import device_memory
+from conformance.machine.gpu_lock import Turns
 from conformance.mutation.compile_process import CompileProcess
 from conformance.mutation.forked import ForkEnded, TooLong, limit_processor, told
 from conformance.mutation.functions import DeviceFunction
@@ -36,8 +40,9 @@ from conformance.mutation.tier_plans import TierPlan
 BEFORE_COMPILING, BEFORE_COMPILING_ON_DEVICE = 10, 4
 #: How many times as many plans it is asked about the next time.
 MORE_PLANS = 4
-#: Wall seconds without a verdict after which a mutant hangs; on a device, where a plan is compiled first.
-SILENCE, DEVICE_SILENCE = 300.0, 90.0
+#: Wall seconds without a verdict after which a mutant hangs; on a device, where a plan is compiled first, and waits for
+#: others that need much memory.
+SILENCE, DEVICE_SILENCE = 300.0, 180.0
 _NO_DIAGNOSIS = SimpleNamespace(text="")
 
 
@@ -61,21 +66,26 @@ class Failure:
     cause: str = ""
 
 
-def baseline(plan: TierPlan, executor: Callable[[], Any], seed: int, coverage: LineCoverage | None) -> Baseline:
+def baseline(plan: TierPlan, executor: Callable[[], Any], seed: int, coverage: LineCoverage) -> Baseline:
     """The baseline of ``plan``, by the first of its fills. ``coverage`` tells the lines that it reaches."""
     where = executor()
     kernel = get(plan.plan.kernel)
     fills = fills_of(plan, where)
     before = time.process_time()
-    if coverage is not None:
-        coverage.forget()
+    coverage.forget()
     try:
         result = trial(kernel, plan.plan, where, seed=seed, names=fills[:1])
     except Exception as error:
         return Baseline(False, time.process_time() - before, None, f"{type(error).__name__}: {error}"[:300])
     failed = [f"{verdict.check}: {verdict.text}" for verdict in result.verdicts if not verdict.passed]
-    lines = None if coverage is None else coverage.lines()
-    return Baseline(not failed, (time.process_time() - before) * len(fills), lines, "; ".join(failed)[:300])
+    seconds = (time.process_time() - before) * len(fills)
+    return Baseline(not failed, seconds, coverage.lines(), "; ".join(failed)[:300])
+
+
+def assumed(plan: TierPlan) -> Baseline:
+    """A baseline on a device without running it: there the plans of a tier are many, and a sample of mutants needs few.
+    A plan that kills is tried with the unchanged kernel anyway. Its seconds are those of its bytes."""
+    return Baseline(True, needed(plan.plan.problem) / 2**30, None)
 
 
 def fills_of(plan: TierPlan, executor: Any) -> tuple[str, ...]:
@@ -246,7 +256,15 @@ class Judge:
         limit_processor(0)
 
     def _failure(self, plan: TierPlan, executor: Any) -> Failure | None:
-        """What fails on ``plan``: the first of its fills that does."""
+        """What fails on ``plan``: the first of its fills that does. On a device that has too little memory for it
+        nothing does, and processes that need much of it take turns."""
+        much = not self._interprets and needed(plan.plan.problem) >= device_memory.MUCH
+        if much and device_memory.shortage(needed(plan.plan.problem)) is not None:
+            return None
+        with Turns("mutants").with_much_memory() if much else contextlib.nullcontext():
+            return self._first_failure(plan, executor)
+
+    def _first_failure(self, plan: TierPlan, executor: Any) -> Failure | None:
         for fill in fills_of(plan, executor):
             try:
                 result = trial(get(plan.plan.kernel), plan.plan, executor, seed=self._seed, names=(fill,))

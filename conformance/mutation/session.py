@@ -22,7 +22,7 @@ from conformance.cases.case_table import Selection
 from conformance.mutation.compile_process import CompileProcess
 from conformance.mutation.forked import told
 from conformance.mutation.functions import DeviceFunction
-from conformance.mutation.judge import Baseline, Judge, baseline
+from conformance.mutation.judge import Baseline, Judge, assumed, baseline
 from conformance.mutation.line_coverage import LineCoverage, unreached
 from conformance.mutation.mutants import Mutant, mutants_of_all
 from conformance.mutation.results import Lines, Outcome, Result, plan_key, still_holds
@@ -72,7 +72,9 @@ class Session:
         return _executor(self.executor)
 
     def baselines(self) -> dict[str, Baseline]:
-        """The baseline of every plan, from the folder or by running it."""
+        """The baseline of every plan, from the folder or by running it; on a device an assumed one."""
+        if self.executor is not ExecutorName.INTERPRETER:
+            return {plan.id: assumed(plan) for plan in self.plans}
         file = Lines(self.folder / "baselines.jsonl")
         kept = {line["key"]: line for line in map(json.loads, file)}
         keys = {plan.id: plan_key(plan, self.where) for plan in self.plans}
@@ -80,8 +82,7 @@ class Session:
 
         @contextlib.contextmanager
         def running() -> Iterator[Callable[[TierPlan], None]]:
-            interprets = self.executor is ExecutorName.INTERPRETER
-            coverage = LineCoverage(self.functions) if interprets else None
+            coverage = LineCoverage(self.functions)
 
             def run(plan: TierPlan) -> None:
                 made = baseline(plan, self.make_executor, self.seed, coverage)
