@@ -47,10 +47,11 @@ def test_groups(conform, kernel, target, dtype, config, case):
     conform(kernel, problem, config=config, target=target, fills=("transparent", "special"), sms=3)
 
 
-#: Columns, and the tile rows of a band: more than there are, with more tiles than a tile has columns, or fewer.
+#: Columns, and the tile rows of a band; the last band has more tiles than a tile has columns.
 EDGES = {
-    "columns-exact": (lambda c: (c.block_n // 3 + 1) * c.block_n, 2**14),
+    "columns-exact": (lambda c: 2 * c.block_n, 2),
     "columns-one-over": (lambda c: 2 * c.block_n + 1, 2),
+    "one-band": (lambda c: c.block_n**2 // 2 - 8, 2**14),
 }
 
 
