@@ -39,6 +39,25 @@ def test_mixed_fp8_formats(conform, kernel, target, dtype, config, pair):
     conform(kernel, problem, config=config, target=target, sms=3 if kernel.persistent else None)
 
 
+def descriptors_of(kernel):
+    """Who makes the kernel's descriptors; one that has none ignores it."""
+    return ["device", "host"] if kernel.descriptors else ["device"]
+
+
+@scenario(
+    where(operation="scaled_mm", block_scaled=False),
+    one={"quick": ["M"], "default": ["M", "N"], "full": ["M", "N"], "exhaustive": ["M", "N"]},
+    descriptors=descriptors_of,
+    configs=1,
+)
+def test_one_row_or_column(conform, kernel, target, dtype, config, one, descriptors):
+    """The scale of one row or column is a single number, of which no stride counts, and the other operand has many."""
+    sizes = dict(zip("MNK", ragged(kernel, config, dtype, aligned=True), strict=True)) | {one: 1}
+    variant = {"sms": 3 if kernel.persistent else None, "descriptors": descriptors}
+    problem = kernel.problem(dtype, *sizes.values(), scaling="row", out_dtype="fp32")
+    conform(kernel, problem, config=config, target=target, fills=("transparent",), **variant)
+
+
 #: What is wrong -> (operand, how it is made from a right one)
 WRONG_SCALES = {
     "row-scale-too-short": ("scale_a", lambda scale: scale[:-1]),
