@@ -78,16 +78,18 @@ UNLIKE = {
     # three batches, two heads of k with two of q each; documents begin within blocks; no inner stride is 1
     "strides": {"batch": 3, "heads": 4, "kv_heads": 2, "queries": (0, 33), "keys": (1, 1), "order": "bhds"}
     | {"head_dim": 24, "value_dim": 40, "mask": Mask("document"), "score": Score("soft-cap", 5.0)},
-    # queries that see nothing, as a whole block of them. A block misses being covered by one key, at either end
-    "window-with-slopes": {"heads": 2, "kv_heads": 1, "queries": (4, 13), "keys": (3, 11), "order": "bshd"}
+    # queries that see nothing, as whole blocks of them, the first more than a block before all keys. A block misses
+    # being covered by one key, at either end
+    "window-with-slopes": {"heads": 2, "kv_heads": 1, "queries": (6, 13), "keys": (3, 11), "order": "bshd"}
     | {"head_dim": 16, "value_dim": 48, "window": (3, -3), "score": Score("alibi")},
     # lists that differ by batch and by block, also those of full blocks; all batches share the keys. The last block of
     # queries and that of keys hold one
     "lists-of-documents": {"batch": 3, "kv_batch": 1, "heads": 2, "kv_heads": 1, "queries": (2, 1), "keys": (3, 1)}
     | {"block": 1, "head_dim": 16, "value_dim": 24, "mask": Mask("document"), "score": Score("alibi")},
     # blocks that the window begins in, covers, and ends in, each with inner strides other than 1. The first key that a
-    # block of queries sees is the last of its block, and the last one the first
-    "window": {"heads": 2, "kv_heads": 1, "queries": (1, 29), "keys": (3, 30), "order": "bhds"}
+    # block of queries sees is the last of its block, and the last one the first. The window of the first query begins
+    # more than two blocks behind the first key
+    "window": {"heads": 2, "kv_heads": 1, "queries": (1, 29), "keys": (5, 30), "order": "bhds"}
     | {"head_dim": 32, "value_dim": 16, "window": (2, 3), "score": Score("soft-cap", 5.0)},
 }
 

@@ -99,7 +99,12 @@ FAULTS = [
     ("fp16 by wgmma", "bf16", "codegen/tiles", "mm multiplies tiles of 64x64x32; its plan asks for 32x32x32"),
     ("tall", "wide", "codegen/tiles", "tiles of 64x32x32, 64x32x64; its plan asks for 32x32x64, 32x64x64"),
     ("decode 64", "decode", "codegen/tiles", "tiles of 32x32x64, 32x64x64; its plan asks for 32x32x32, 32x32x64"),
-    ("keys tall", "keys", "codegen/tiles", "tiles of 32x16x64, 32x32x64, 32x64x16, 32x64x32; its plan asks for 64x16x32"),
+    (
+        "keys tall",
+        "keys",
+        "codegen/tiles",
+        "tiles of 32x16x64, 32x32x64, 32x64x16, 32x64x32; its plan asks for 64x16x32",
+    ),
     ("queries tall", "queries", "codegen/tiles", "attention_backward_queries, multiplies tiles of 32x16x64, 32x64x16"),
 ]
 
