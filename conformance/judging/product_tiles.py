@@ -5,7 +5,7 @@ A block size that is replaced by another computes the same numbers, in another t
 
 from __future__ import annotations
 
-from conformance.heuristics.configs import AnyConfig, FlexBackwardConfig
+from conformance.heuristics.configs import AnyConfig, FlexBackwardConfig, FlexConfig
 from conformance.kernels.kernel import Plan
 from conformance.problems import Attention
 
@@ -20,30 +20,35 @@ def product_tiles(plan: Plan, launch: str = "") -> set[Tile] | None:
     function. None if there is no formula for it here."""
     problem, config = plan.problem, plan.config
     if isinstance(problem, Attention):
-        return _attention(problem, config, launch)
-    sizes = [getattr(config, name, None) for name in ("block_m", "block_n", "block_k")]
-    if launch or None in sizes:
-        return None
-    return {(sizes[0], sizes[1], sizes[2])}  # type: ignore[arg-type]
+        if launch not in ("", "attention_backward_queries"):
+            return None
+        return _gradients(problem, config, launch) if problem.backward else _outputs(problem, config)
+    rows, columns, depth = (getattr(config, name, 0) for name in ("block_m", "block_n", "block_k"))
+    return {(rows, columns, depth)} if rows and columns and depth and not launch else None
 
 
-def _attention(problem: Attention, config: AnyConfig, launch: str) -> set[Tile] | None:
-    """Scores sum over the head dim, outputs over keys, gradients of k and v over queries. A program that has the block
-    of keys multiplies their tiles from the left."""
+def _outputs(problem: Attention, config: AnyConfig) -> set[Tile]:
+    """Scores, which sum over the head dim, and outputs, which sum over keys. With few queries one tile holds those of
+    all heads that share a head of k."""
+    shared = problem.heads // problem.key_heads
+    rows: int = getattr(config, "block_m", None) or _whole(problem.queries * shared)
+    keys: int = config.block_n  # type: ignore[attr-defined]
+    return {(rows, keys, _whole(problem.head_dim)), (rows, _whole(problem.values_dim), keys)}
+
+
+def _gradients(problem: Attention, config: AnyConfig, launch: str) -> set[Tile]:
+    """Scores and gradients of weights, and the sums of what these are multiplied with: of the launch for k and v over
+    queries, of that for q over keys."""
+    assert isinstance(config, FlexConfig)
     dim, value_dim = _whole(problem.head_dim), _whole(problem.values_dim)
-    block_m, block_n = getattr(config, "block_m", None), config.block_n  # type: ignore[attr-defined]
-    if launch == "attention_backward_queries":
-        own, other = config.tile[2:] if isinstance(config, FlexBackwardConfig) else (block_n, block_m)
-        return {(own, other, dim), (own, other, value_dim), (own, dim, other)}
-    if launch:
-        return None
-    if problem.backward:
-        return {(block_n, block_m, dim), (block_n, block_m, value_dim)} | {
-            (block_n, dim, block_m),
-            (block_n, value_dim, block_m),
-        }
-    rows = block_m or _whole(problem.queries * problem.heads // problem.key_heads)
-    return {(rows, block_n, dim), (rows, value_dim, block_n)}
+    if not launch:
+        keys, queries = config.block_n, config.block_m
+        scores = {(keys, queries, dim), (keys, queries, value_dim)}
+        return scores | {(keys, dim, queries), (keys, value_dim, queries)}
+    queries, keys = config.block_n, config.block_m
+    if isinstance(config, FlexBackwardConfig):
+        queries, keys = config.block_m2, config.block_n2
+    return {(queries, keys, dim), (queries, keys, value_dim), (queries, dim, keys)}
 
 
 def _whole(extent: int) -> int:
