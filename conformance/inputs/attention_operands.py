@@ -111,18 +111,24 @@ def slopes_of(problem: Attention, draws: Draws, name: str) -> Tensor:
 def documents(problem: Attention, seed: int) -> dict[str, Tensor]:
     """Runs of keys with one number each, in no order; a query has the number at its position.
 
-    In every batch one run of queries has a number that no key has, and so sees no key.
+    In every batch but the second one run of queries has a number that no key has, and so sees no key. In the second
+    batch the last two thirds of the keys are one document, in the third batch the first two thirds: there are blocks of
+    keys that all of a block of queries see, if these are a third of all keys.
     """
     if problem.mask.kind != "document":
         return {}
     draws = Draws(seed, "attention documents")
     batch, queries, keys = problem.batch, problem.queries, problem.keys
     starts = draws.chance(4.0 / keys, (batch, keys))
+    first, length = draws.below(queries, (batch, 1)), np.full((batch, 1), max(1, queries // 8))
+    long = 2 * keys // 3
+    starts[1:2, keys - long :] = np.arange(long) == 0
+    length[1:2] = 0
+    starts[2:3, : long + 1] = np.arange(long + 1) == long
+    first[2:3] = queries - length[2:3]
     numbers = draws.permutation(keys + 1)[starts.cumsum(-1)]
     position = np.arange(queries) + keys - queries
     query = numbers[:, np.maximum(position, 0)]
-    first = draws.below(queries, (batch, 1))
-    length = max(1, queries // 8)
     run = (np.arange(queries) >= first) & (np.arange(queries) < first + length)
     query = np.where(run & (queries > 1), keys + 1, query)
     return {

@@ -277,7 +277,8 @@ def _code_verdicts(kernel: Kernel, plan: Plan, compiled: CompiledPlan, inspect: 
     if kernel.name in own_kernels():
         where_made = _codegen_verdicts(compiled.main, plan.target, descriptor_features(kernel, plan))
         verdicts += [verdict for verdict in where_made if not verdict.passed]
-        verdicts += plan_verdicts(kernel, plan, compiled.main)
+        for name, artefact in {"": compiled.main, **compiled.others}.items():
+            verdicts += plan_verdicts(kernel, plan, artefact, name)
     verdicts.append(_resource_verdict("", compiled.main, plan.target))
     verdicts += [_resource_verdict(name, other, plan.target) for name, other in compiled.others.items()]
     if inspect is not None:

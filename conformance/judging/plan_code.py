@@ -1,19 +1,20 @@
-"""What a plan asks of the code of its main launch, whatever the kernel says of itself.
+"""What a plan asks of the code of its launches, whatever the kernel says of itself.
 
 The operands of every product have the dtype of the problem: exactly in Triton's own representation, and in the matrix
 instruction, too, unless that has a wider type that holds the same values. An IEEE product of fp32 uses no matrix unit
 of NVIDIA's, which has none for it. Where the compiler promotes fp8 sums, it does so after as many k as the kernel
-promises, or sooner. Descriptors are made where the variant says.
+promises, or sooner. The tiles that are multiplied are those of the config. Descriptors are made where the variant says.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from conformance import codegen_checks
 from conformance.codegen_checks import CompiledCode
+from conformance.judging.product_tiles import Tile, product_tiles
 from conformance.kernels.kernel import Features, Kernel, Plan
 from conformance.problems import FP8
 from conformance.records import Check, CheckKind, Verdict
@@ -33,6 +34,7 @@ HOLDING = {
 
 _DOT = re.compile(r"\btt\.dot\b(?P<rest>.*)")
 _TENSOR = re.compile(r"tensor<(?:\d+x)+(\w+)")
+_MATRICES = re.compile(r"tensor<(\d+)x(\d+)x\w+>.*?\* tensor<\d+x(\d+)x\w+>")
 _PRECISION = re.compile(r"inputPrecision = (\w+)")
 _PROMOTED_AFTER = re.compile(r"maxNumImpreciseAcc = (\d+)")
 _MMA = re.compile(r"^mma\.sync\.\S*\.(\w+)\.(\w+)\.\w+\s", re.M)
@@ -61,10 +63,17 @@ def dots(text: str) -> set[tuple[str, ...]]:
     return products
 
 
-def plan_verdicts(kernel: Kernel, plan: Plan, artefact: CompiledCode) -> Iterator[Verdict]:
-    """What ``artefact``, the main launch, has that ``plan`` does not allow: a failing verdict for each, none if all is
-    as it must be. Code without the stages that show it says nothing."""
-    problem = plan.problem
+def tiles(text: str) -> set[Tile]:
+    """The tiles of the products in ``text``, TTIR: rows, columns and the extent that is summed over."""
+    shapes = [_MATRICES.search(match["rest"]) for match in _DOT.finditer(text)]
+    return {(int(shape[1]), int(shape[3]), int(shape[2])) for shape in shapes if shape}
+
+
+def plan_verdicts(kernel: Kernel, plan: Plan, artefact: CompiledCode, launch: str = "") -> Iterator[Verdict]:
+    """What ``artefact`` has that ``plan`` does not allow: a failing verdict for each, none if all is as it must be.
+    ``launch`` is the name of the function, if it is not the main launch. Code without the stages that show it says
+    nothing, and a launch without products neither."""
+    problem, code = plan.problem, f"{kernel.name}, {launch}," if launch else kernel.name
     names = _multiplied(problem)
     if names is None:
         return
@@ -76,13 +85,15 @@ def plan_verdicts(kernel: Kernel, plan: Plan, artefact: CompiledCode) -> Iterato
         wanted = (*pair, precision) if "f32" in pair else pair
         wrong = {dot for dot in dots(texts["ttir"]) if dot not in (wanted, (*wanted[1::-1], *wanted[2:]))}
         if wrong:
-            yield _verdict(
-                "products", f"{kernel.name} multiplies {_shown(wrong)}, its plan asks for {_shown({wanted})}"
-            )
+            yield _verdict("products", f"{code} multiplies {_shown(wrong)}, its plan asks for {_shown({wanted})}")
+        multiplied, asked = tiles(texts["ttir"]), product_tiles(plan, launch)
+        if multiplied and asked not in (None, multiplied):
+            text = f"{code} multiplies tiles of {_sizes(multiplied)}; its plan asks for {_sizes(asked or ())}"
+            yield _verdict("tiles", text)
         promise = _promotion(kernel, plan)
         later = {int(k) for k in _PROMOTED_AFTER.findall(texts["ttir"]) if promise is not None and int(k) > promise}
         if later:
-            text = f"{kernel.name} promises promotion after {promise} k, its code has one after {max(later)}"
+            text = f"{code} promises promotion after {promise} k, its code has one after {max(later)}"
             yield _verdict("promotion", text)
     assembly = texts.get("ptx") or texts.get("amdgcn")
     if assembly is None or (plan.target.vendor == "amd" and (names[0], precision) == ("fp32", "tf32")):
@@ -95,7 +106,7 @@ def plan_verdicts(kernel: Kernel, plan: Plan, artefact: CompiledCode) -> Iterato
         what = (
             f"one of {', '.join(sorted(allowed))}" if allowed else "no matrix unit, for fp32 operands in IEEE precision"
         )
-        text = f"{kernel.name} multiplies operands of {', '.join(sorted(types - allowed))}; its plan asks for {what}"
+        text = f"{code} multiplies operands of {', '.join(sorted(types - allowed))}; its plan asks for {what}"
         yield _verdict("operands", text)
 
 
@@ -120,6 +131,10 @@ def _promotion(kernel: Kernel, plan: Plan) -> int | None:
 
 def _shown(pairs: set[tuple[str, ...]]) -> str:
     return ", ".join(" x ".join(pair[:2]) + (f" in {pair[2]}" if len(pair) > 2 else "") for pair in sorted(pairs))
+
+
+def _sizes(tiles: Iterable[Tile]) -> str:
+    return ", ".join("x".join(map(str, tile)) for tile in sorted(tiles))
 
 
 def _verdict(subject: str, text: str) -> Verdict:

@@ -20,6 +20,8 @@ ORDERS = {"bhsd": (0, 1, 2, 3), "bshd": (0, 2, 1, 3), "bhds": (0, 1, 3, 2)}
 #: Letters of the tensors that may be padded. "o" stands for all outputs, "f" for the operand out (the output of the
 #: forward pass) and "g" for grad_out.
 LETTERS = "qkvofg"
+#: By how many elements the pads of padded tensors differ, at most: tensors that lie far apart need much memory each.
+STEP = 16
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,9 @@ class Attention(Problem):
     Query head h uses key head ``h // (heads // kv_heads)``. With ``kv_batch`` 1 the whole batch shares k and v.
     ``scale`` is 1 / sqrt(head_dim) unless given. A block-sparse kernel skips blocks with the edge ``block``; with None
     it visits every block. ``order`` is a key of :data:`ORDERS`. ``padded`` has letters of :data:`LETTERS`: of its n-th
-    tensor the second smallest stride has ``n * pad`` more elements, and that of the batch ``batch_pad`` more. The
-    second and the third output have one and two elements more than the first. So no two tensors have the same strides.
+    tensor the second smallest stride has ``pad`` more elements, and ``n - 1`` times ``pad`` or, if that is less,
+    STEP; that of the batch has ``batch_pad`` more. The second and the third output have one and two elements more than
+    the first. So no two tensors have the same strides.
     """
 
     op: str
@@ -145,7 +148,8 @@ class Attention(Problem):
         for axis in reversed(order[:-1]):
             strides[axis] = size
             if place:
-                strides[axis] += self.pad * place + more if axis == order[2] else self.batch_pad if axis == 0 else 0
+                pad = self.pad + (place - 1) * min(self.pad, STEP) + more
+                strides[axis] += pad if axis == order[2] else self.batch_pad if axis == 0 else 0
             size = strides[axis] * shape[axis]
         return Operand(name, shape, tuple(strides), self.dtype)
 

@@ -7,6 +7,7 @@ from conformance.cases.scenarios import CROSSED, every_kernel, scenario, where
 from conformance.judging.refusals import expect_refusal
 from conformance.kernels.families.examples import WHOLE_TILES
 from conformance.problems import Attention, Mask, Score
+from conformance.problems.attention import LETTERS
 from conformance.records import ReasonCode
 
 MASKS = {
@@ -71,21 +72,24 @@ def test_head_dims(conform, harness, kernel, target, dtype, config, head_dim):
 #: Problems in which sizes, counts and strides are all unlike, so that none can stand in for another. Queries, keys and
 #: windows are (blocks, more): so many of the larger edge of a tile, and more; "block" counts the same edges.
 UNLIKE = {
-    # several steps and blocks of queries in each block of the lists. Two are whole: only those see full blocks
-    "lists-of-windows": {"heads": 1, "queries": (4, 0), "keys": (6, 9), "block": 2}
+    # several steps and blocks of queries in each block of the lists, which are whole
+    "lists-of-windows": {"heads": 1, "queries": (4, 0), "keys": (6, 0), "block": 2}
     | {"head_dim": 40, "value_dim": 16, "window": (4, 9), "score": Score("soft-cap", 5.0), "order": "bshd"},
     # three batches, two heads of k with two of q each; documents begin within blocks; no inner stride is 1
     "strides": {"batch": 3, "heads": 4, "kv_heads": 2, "queries": (0, 33), "keys": (1, 1), "order": "bhds"}
     | {"head_dim": 24, "value_dim": 40, "mask": Mask("document"), "score": Score("soft-cap", 5.0)},
-    # queries that see nothing, as a whole block of them. A block misses being covered by one key, at either end
-    "window-with-slopes": {"heads": 2, "kv_heads": 1, "queries": (4, 13), "keys": (3, 11), "order": "bshd"}
+    # queries that see nothing, as whole blocks of them, the first more than a block before all keys. A block misses
+    # being covered by one key, at either end
+    "window-with-slopes": {"heads": 2, "kv_heads": 1, "queries": (6, 13), "keys": (3, 11), "order": "bshd"}
     | {"head_dim": 16, "value_dim": 48, "window": (3, -3), "score": Score("alibi")},
-    # lists that differ by batch and by block; all batches share the keys
-    "lists-of-documents": {"batch": 3, "kv_batch": 1, "heads": 2, "kv_heads": 1, "queries": (1, 1), "keys": (3, 1)}
+    # lists that differ by batch and by block, also those of full blocks; all batches share the keys. The last block of
+    # queries and that of keys hold one
+    "lists-of-documents": {"batch": 3, "kv_batch": 1, "heads": 2, "kv_heads": 1, "queries": (2, 1), "keys": (3, 1)}
     | {"block": 1, "head_dim": 16, "value_dim": 24, "mask": Mask("document"), "score": Score("alibi")},
-    # blocks that the window begins in, covers, and ends in. The first key that a block of queries sees is the last of
-    # its block, and the last one the first
-    "window": {"heads": 2, "kv_heads": 1, "queries": (1, 29), "keys": (3, 30)}
+    # blocks that the window begins in, covers, and ends in, each with inner strides other than 1. The first key that a
+    # block of queries sees is the last of its block, and the last one the first. The window of the first query begins
+    # more than two blocks behind the first key
+    "window": {"heads": 2, "kv_heads": 1, "queries": (1, 29), "keys": (5, 30), "order": "bhds"}
     | {"head_dim": 32, "value_dim": 16, "window": (2, 3), "score": Score("soft-cap", 5.0)},
 }
 
@@ -99,7 +103,8 @@ def test_unlike_sizes(conform, harness, kernel, target, dtype, config, unlike):
     if "window" in fields:
         fields["mask"] = Mask("sliding-window", fields.pop("window"))
     if kernel.few_queries:
-        fields["queries"] = 5
+        whole = fields.get("block") == edge  # one block of the lists, of which each query is merged alone
+        fields |= {"queries": edge, "heads": 1} if whole else {"queries": 5}
     problem = attention(kernel, dtype, config, pad=3, padded="qkvofg", **fields)
     run = {"config": config, "target": target, "variant": kernel.example_variant()}
     conform(kernel, problem, fills=quick_fills(harness, "randn"), **run)
@@ -131,26 +136,44 @@ def test_lengths(conform, harness, kernel, target, dtype, config, lengths, mask)
     conform(kernel, problem, fills=quick_fills(harness, "tie"), **run)
 
 
-#: Which tensor has rows, matrices or dims whose offsets need over 32 bits, as products of a number and a stride that do
-#: not.
+def far_problem(kernel, dtype, config, **fields):
+    """A problem whose padded tensors have their last row or dim 2**31 elements or more behind the first, if ``fields``
+    do not say by how much they are padded. The memory between is not used."""
+    by_rows = not fields.keys() & {"order", "pad", "batch_pad"}
+    if by_rows and kernel.few_queries:
+        fields["queries"] = 33  # a pitch that takes few queries so far would take the keys much further
+    problem = attention(kernel, dtype, config, **{"heads": 1, "head_dim": 32, **fields})
+    if problem.pad or problem.batch_pad:
+        return problem
+    steps = min(problem.queries, problem.keys) - 1 if by_rows else problem.head_dim - 1
+    return dataclasses.replace(problem, pad=-(-(2**31) // steps) // 16 * 16 + 16)
+
+
+def far_fills(harness):
+    """In the whole tiers all fills, in the quick tier one whose values are unlike in every row and dim."""
+    return None if harness.settings.whole_tier else quick_fills(harness, "hot") or SHAPE_FILLS
+
+
+@scenario(where(family="attention"), dtypes=("bf16",), configs=1, every_row=every_kernel)
+def test_rows_past_2_31_elements(conform, harness, kernel, target, dtype, config):
+    """All tensors have rows whose offsets need over 32 bits, as products of a number and a pitch that do not. Scores
+    lie far from zero and the last blocks are ragged: what is read past the last row must not count."""
+    problem = far_problem(kernel, dtype, config, padded=LETTERS)
+    run = {"config": config, "target": target, "variant": kernel.example_variant()}
+    conform(kernel, problem, fills=far_fills(harness), **run)
+
+
+#: Which tensors have dims, matrices or rows that far apart.
 FAR: dict[str, dict[str, Any]] = {
-    "q": {"padded": "q"},
-    "k": {"padded": "k"},
-    "v": {"padded": "v"},
-    "outputs": {"padded": "o"},
-    "dims-of-q": {"padded": "q", "order": "bhds"},
-    "dims-of-outputs": {"padded": "o", "order": "bhds"},
+    "dims": {"padded": LETTERS, "order": "bhds"},
+    "batches": {"padded": LETTERS, "batch": 3, "batch_pad": 2**30},
     "heads-of-q": {"padded": "q", "order": "bshd", "heads": 3, "queries": 1, "pad": 2**30},
-    "batches-of-v": {"padded": "v", "batch": 3, "batch_pad": 2**30},
-    "batches-of-k": {"padded": "k", "batch": 3, "batch_pad": 2**30},
-    "batches-of-outputs": {"padded": "o", "batch": 3, "batch_pad": 2**30},
+    **{f"rows-of-{letter}": {"padded": letter} for letter in "qkvo"},
 }
-
-
-#: A kernel of each operation that is no other's with few queries: what it does with offsets, they do.
-FORWARD = where(family="attention", operation="attention", few_queries=False)
 #: In the quick tier: one of each kind of offset that the kernels have code for.
-FAR_KINDS = ("q", "outputs", "dims-of-q", "dims-of-outputs", "heads-of-q", "batches-of-v")
+FAR_KINDS = ("dims", "batches", "heads-of-q")
+#: A kernel of each operation that is no other's with few queries: what it does with these offsets, they do.
+FORWARD = where(family="attention", operation="attention", few_queries=False)
 
 
 @scenario(
@@ -161,15 +184,10 @@ FAR_KINDS = ("q", "outputs", "dims-of-q", "dims-of-outputs", "heads-of-q", "batc
     every_row=FORWARD,
 )
 def test_strides_past_2_31_elements(conform, harness, kernel, target, dtype, config, far):
-    """The last row, matrix or dim lies 2**31 elements behind the first. The memory between is not used."""
-    problem = attention(kernel, dtype, config, **{"heads": 1, "head_dim": 32, **FAR[far]})
-    if not problem.pad and problem.batch == 1:
-        rows = {"q": problem.queries, "o": min(problem.queries, problem.keys)}.get(problem.padded, problem.keys)
-        steps = rows - 1 if problem.order == "bhsd" else problem.head_dim - 1
-        problem = dataclasses.replace(problem, pad=-(-(2**31) // steps) // 16 * 16 + 16)
+    """The last dim, matrix or row lies 2**31 elements behind the first."""
+    problem = far_problem(kernel, dtype, config, **FAR[far])
     run = {"config": config, "target": target, "variant": kernel.example_variant()}
-    fills = None if harness.settings.whole_tier else quick_fills(harness, "tie") or SHAPE_FILLS
-    conform(kernel, problem, fills=fills, **run)
+    conform(kernel, problem, fills=far_fills(harness), **run)
 
 
 @scenario(FORWARD, dtypes=("bf16", "fp32"), configs=2)

@@ -10,6 +10,7 @@ import torch
 
 from conformance.inputs import attention, attention_exact, attention_operands
 from conformance.inputs.fills import FillError, fill_names, fills
+from conformance.kernels.block_mask import block_lists
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.numerics.rounding import bits, round_to
 from conformance.problems import Attention, Mask, Score
@@ -127,6 +128,20 @@ def test_given_results_are_rounded_to_their_dtypes():
     ahead = meaning.forward(dataclasses.replace(BASE, mask=Mask("document")), fill.inputs)
     assert torch.equal(fill.inputs["lse"], ahead.lse.float())
     assert bool((~ahead.live).any())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_documents_have_blocks_that_a_block_of_queries_sees_as_a_whole(seed):
+    """In the second batch and in the third, past the first block, also where the queries are one block."""
+    problem = Attention("attention", 3, 1, 129, 193, 16, mask=Mask("document"), block=64)
+    for queries, rows, columns in ((129, [[0, 1, 0], [2, 0, 0]], [[0, 0, 1, 0], [1, 1, 0, 0]]), (64, [[1], [0]], None)):
+        asked = dataclasses.replace(problem, queries=queries)
+        tensors = {"q": torch.empty(0), **attention_operands.documents(asked.dense, seed)}
+        assert block_lists(asked, tensors).full_count[1:].tolist() == rows
+        assert columns in (None, block_lists(asked, tensors, transposed=True).full_count[1:].tolist())
+        hidden = (tensors["query_document"] == problem.keys + 1).sum(1)
+        assert 0 < int(hidden[0]) <= queries // 8
+        assert hidden[1:].tolist() == [0, queries // 8]
 
 
 @pytest.mark.parametrize("problem", [BASE, BACK], ids=["forward", "backward"])

@@ -8,16 +8,21 @@ import pytest
 
 from conformance import codegen_checks, targets
 from conformance.execution.compilation import Artefact, CompileRequest
-from conformance.heuristics.configs import Config
-from conformance.judging.plan_code import descriptor_features, dots, operand_types, plan_verdicts
+from conformance.heuristics.configs import Config, FlexConfig, FlexDecodeConfig
+from conformance.judging.plan_code import descriptor_features, dots, operand_types, plan_verdicts, tiles
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Variant
-from conformance.problems import mm, scaled_mm
+from conformance.problems import Attention, mm, scaled_mm
 from tests.execution.sample_kernels import pool
 
 HOPPER, AMD = targets.find("sm_90"), targets.find("gfx942")
 SMALL, LARGE = Config(32, 32, 32, 2, 4), Config(64, 64, 32, 2, 4)
 IEEE, TF32 = mm(64, 64, 64, "fp32"), mm(64, 64, 64, "fp32", precision="tf32")
+FORWARD = Attention("attention", 1, 2, 65, 75, 64, "bf16", value_dim=32)
+BACKWARD = dataclasses.replace(FORWARD, op="attention_backward", head_dim=16, value_dim=32)
+FEW = dataclasses.replace(FORWARD, queries=9, kv_heads=1)
+BACK_IEEE = dataclasses.replace(BACKWARD, dtype="fp32")
+WIDE, TALL = FlexConfig(32, 64, 1, 4), FlexConfig(64, 32, 1, 4)
 PLANS = {
     "bf16": ("mm", mm(64, 64, 64, "bf16"), SMALL, Variant(), HOPPER),
     "fp16 by wgmma": ("mm", mm(64, 64, 64), LARGE, Variant(), HOPPER),
@@ -28,7 +33,27 @@ PLANS = {
     "amd": ("mm", mm(64, 64, 64, "bf16"), SMALL, Variant(), AMD),
     "device": ("mm_persistent_tma", mm(64, 64, 64), LARGE, Variant(), HOPPER),
     "host": ("mm_persistent_tma", mm(64, 64, 64), LARGE, Variant("host"), HOPPER),
+    "wide": ("attention", FORWARD, WIDE, Variant(), HOPPER),
+    "tall": ("attention", FORWARD, TALL, Variant(), HOPPER),
+    "decode": ("attention_decode", FEW, FlexDecodeConfig(32, 1, 2), Variant(splits=2), HOPPER),
+    "decode 64": ("attention_decode", FEW, FlexDecodeConfig(64, 1, 2), Variant(splits=2), HOPPER),
+    "keys": ("attention_backward", BACKWARD, WIDE, Variant(), HOPPER),
+    "keys tall": ("attention_backward", BACKWARD, TALL, Variant(), HOPPER),
+    "queries": ("attention_backward", BACKWARD, WIDE, Variant(), HOPPER),
+    "queries tall": ("attention_backward", BACKWARD, TALL, Variant(), HOPPER),
+    "queries ieee": ("attention_backward", BACK_IEEE, FlexConfig(16, 16, 1, 4), Variant(), HOPPER),
+    "queries tf32": (
+        *("attention_backward", dataclasses.replace(BACK_IEEE, precision="tf32"), FlexConfig(16, 16, 1, 4)),
+        *(Variant(), HOPPER),
+    ),
 }
+
+
+def launch_of(name):
+    """The number of the launch among those of the plan, and what :func:`plan_verdicts` calls it."""
+    if name.startswith("queries"):
+        return 2, "attention_backward_queries"
+    return (1 if name.startswith("keys") else 0), ""
 
 
 def plan_of(name):
@@ -40,7 +65,8 @@ def plan_of(name):
 def artefacts() -> dict[str, Artefact]:
     factory = "conformance.kernels.catalogue:meta_step"
     plans = {name: plan_of(name) for name in PLANS}
-    handles = {name: pool().submit(CompileRequest(factory, (plan, 0), plan.target)) for name, plan in plans.items()}
+    requests = {name: CompileRequest(factory, (plan, launch_of(name)[0]), plan.target) for name, plan in plans.items()}
+    handles = {name: pool().submit(request) for name, request in requests.items()}
     results = {name: handle.result() for name, handle in handles.items()}
     assert all(result.artefact is not None for result in results.values()), results
     return {name: result.artefact for name, result in results.items()}
@@ -50,7 +76,7 @@ def artefacts() -> dict[str, Artefact]:
 def test_the_code_of_a_plan_is_what_it_asks(artefacts, name):
     plan = plan_of(name)
     kernel = catalogue.get(plan.kernel)
-    assert not list(plan_verdicts(kernel, plan, artefacts[name]))
+    assert not list(plan_verdicts(kernel, plan, artefacts[name], launch_of(name)[1]))
     wanted = descriptor_features(kernel, plan)
     verdicts = codegen_checks.check(artefacts[name], plan.target, wanted.required, wanted.forbidden)
     assert all(verdict.passed for verdict in verdicts), [verdict.text for verdict in verdicts]
@@ -68,6 +94,18 @@ FAULTS = [
     ("e4m3", "fp16 by wgmma", "codegen/operands", "multiplies operands of e4m3"),
     ("e4m3 fast", "e4m3", "codegen/promotion", "promises promotion after 32 k, its code has one after 1073741824"),
     ("bf16", "e4m3", "codegen/products", "multiplies bf16 x bf16, its plan asks for f8E4M3FN x f8E4M3FN"),
+    ("queries tf32", "queries ieee", "codegen/operands", "attention_backward_queries, multiplies operands of tf32"),
+    ("queries tf32", "queries ieee", "codegen/products", "attention_backward_queries, multiplies f32 x f32 in tf32"),
+    ("fp16 by wgmma", "bf16", "codegen/tiles", "mm multiplies tiles of 64x64x32; its plan asks for 32x32x32"),
+    ("tall", "wide", "codegen/tiles", "tiles of 64x32x32, 64x32x64; its plan asks for 32x32x64, 32x64x64"),
+    ("decode 64", "decode", "codegen/tiles", "tiles of 32x32x64, 32x64x64; its plan asks for 32x32x32, 32x32x64"),
+    (
+        "keys tall",
+        "keys",
+        "codegen/tiles",
+        "tiles of 32x16x64, 32x32x64, 32x64x16, 32x64x32; its plan asks for 64x16x32",
+    ),
+    ("queries tall", "queries", "codegen/tiles", "attention_backward_queries, multiplies tiles of 32x16x64, 32x64x16"),
 ]
 
 
@@ -75,7 +113,8 @@ FAULTS = [
 def test_code_of_other_operands_fails(artefacts, code, plan, check, text):
     asked = plan_of(plan)
     verdicts = {
-        verdict.check: verdict for verdict in plan_verdicts(catalogue.get(asked.kernel), asked, artefacts[code])
+        verdict.check: verdict
+        for verdict in plan_verdicts(catalogue.get(asked.kernel), asked, artefacts[code], launch_of(code)[1])
     }
     assert not verdicts[check].passed
     assert text in verdicts[check].text
@@ -117,6 +156,7 @@ def test_products_of_ttir():
     assert dots(line.format("", "f16", "f16")) == {("f16", "f16")}
     assert dots(line.format(", inputPrecision = tf32", "f32", "f32")) == {("f32", "f32", "tf32")}
     assert dots(line.format("", "f32", "f32")) == {("f32", "f32", "ieee")}
+    assert tiles(line.format("", "f16", "f16")) == {(32, 32, 16)}
 
 
 def test_code_that_does_not_show_it_says_nothing(artefacts):

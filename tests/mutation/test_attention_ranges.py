@@ -152,6 +152,8 @@ def test_known_survivors_leave_every_visible_pair_in_the_walk():
         "attention_tiles._as_blocks:body2.value.args0.args0:bound:2",  # a block too few
         "attention_tiles.key_blocks:body6.body1.value:arithmetic:2",  # a block without a mask that needs one
         "attention_tiles._share:body2.value.args0.right:arithmetic:2",  # a block twice
+        "attention_tiles.key_blocks:body7:predicate:1",  # blocks before the first one, for queries far before all keys
+        "attention_tiles.query_blocks:body7:predicate:1",  # the same for keys that lie far before all queries
     ],
 )
 def test_a_wrong_walk_is_seen(fault):
