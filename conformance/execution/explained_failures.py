@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from conformance.heuristics.configs import AnyConfig
 from conformance.kernels.kernel import Plan
@@ -12,7 +12,7 @@ from conformance.numerics.contract import Contract
 from conformance.numerics.diagnosis.alterations import Seen
 from conformance.numerics.diagnosis.diagnose import Diagnosis, diagnose
 from conformance.numerics.verdict import judge
-from conformance.problems import Operand, Problem
+from conformance.problems import Attention, Operand, Problem
 
 #: Wrong outputs whose causes are searched for, one after the other until one is named.
 ATTEMPTS = 3
@@ -38,16 +38,23 @@ def explain(
     disturbed: Iterable[str],
     grid: tuple[int, ...] | None,
     failed: Sequence[str],
+    unread: Callable[[], Sequence[str]] = tuple,
 ) -> str:
     """Where and why a trial of ``plan`` failed.
 
     ``seen`` is what each fill gave, ``disturbed`` what was said of memory, ``grid`` the one that ran. ``failed`` are
-    the names of the checks that failed; without one the text is empty.
+    the names of the checks that failed; without one the text is empty. ``unread`` says what programs did not read and
+    should have; it is asked where nothing else is a cause.
     """
     if not failed:
         return ""
+    disturbed = list(disturbed)
     facts = list(dict.fromkeys([*_about_memory(plan.problem, disturbed), *_about_grid(plan, grid)]))
-    numbers = _about_numbers(plan, contract, seen)
+    # what lies outside the operands is no part of any other computation
+    strayed = any(_PLACE.search(text) for text in disturbed)
+    numbers = _about_numbers(plan, contract, seen, by_tiles_only=strayed)
+    if not facts and (numbers is None or not numbers.causes):
+        facts += unread()
     if numbers is None:
         head = f"FAIL {failed[0]}"
         return " | ".join([head, *(f"CAUSE {fact}" for fact in facts[:2])]) if facts else ""
@@ -55,7 +62,7 @@ def explain(
     return "\n".join([" | ".join([first, *(f"CAUSE {fact}" for fact in facts[:2])]), *rest])
 
 
-def _about_numbers(plan: Plan, contract: Contract, seen: Sequence[Seen]) -> Diagnosis | None:
+def _about_numbers(plan: Plan, contract: Contract, seen: Sequence[Seen], *, by_tiles_only: bool) -> Diagnosis | None:
     """The diagnosis of the first wrong output of which a cause can be named, else of the first; None if none is
     wrong. Exact fills come first: they prove most."""
     problem = plan.problem
@@ -68,9 +75,11 @@ def _about_numbers(plan: Plan, contract: Contract, seen: Sequence[Seen]) -> Diag
     ]
     if not wrong:
         return None
-    wrong.sort(key=lambda pair: pair[0].fill.of(pair[1].name).method != "exact")
+    methods = ("exact", "bounded", "special")
+    wrong.sort(key=lambda pair: methods.index(pair[0].fill.of(pair[1].name).method))
     diagnoses = []
-    for entry, output in wrong[:ATTEMPTS]:
+    # a cause of attention must explain all outputs of all fills: which of them asks makes no difference
+    for entry, output in wrong[: 1 if isinstance(problem, Attention) else ATTEMPTS]:
         diagnosis = diagnose(
             problem,
             contract,
@@ -80,6 +89,7 @@ def _about_numbers(plan: Plan, contract: Contract, seen: Sequence[Seen]) -> Diag
             output=output.name,
             seen=seen,
             splits=_splits(plan),
+            by_tiles_only=by_tiles_only,
         )
         diagnoses.append(diagnosis)
         if diagnosis.causes:

@@ -40,6 +40,9 @@ def alterations(problem: Gemm, contract: Contract, tiling: Tiling, exact: bool) 
         yield from _about_fusion(problem, make)
     if problem.reads_bias:
         yield from _about_bias(problem, make)
+    if problem.op not in ("mm", "addmm"):
+        cause = "the product is absent: no k was summed, or an operand was read as zeros"
+        yield make(cause, problem, with_input(a=lambda t: 0 * t.double()))
     if tiling.splits and problem.op == "mm":
         yield from _about_splits(problem, contract, tiling.splits)
 
@@ -158,7 +161,8 @@ def _wrapped(problem: Gemm, span: float, inputs: Inputs) -> Outputs:
 
 def _through(problem: Gemm, dtype: torch.dtype, inputs: Inputs) -> Outputs:
     value = gemm.value(problem, inputs, device="cpu").to(dtype).double()
-    return {"out": (value, None)}
+    # what is too large for int32 becomes the least of them in the interpreter
+    return {"out": (torch.where(value.abs() < 2.0**31, value, -(2.0**31)), None)}
 
 
 # Scales
