@@ -22,9 +22,9 @@ FAR_AWAY = 1 << 36
 USUAL_BLOCK = 64
 
 _PLACE = re.compile(
-    r"(?P<line>\S+:\d+): program (?P<program>\(.*?\)) (?P<what>loads|stores|changes) \d+ elements outside the "
-    r"operands, one of them (?P<far>\d+) (?P<side>before the first|behind the last|behind the first) element of "
-    r"'(?P<operand>\w+)'"
+    r"(?P<line>\S+:\d+(?: \(called at \S+\))?): program (?P<program>\(.*?\)) (?P<what>loads|stores|changes) "
+    r"\d+ elements outside the operands, one of them (?P<far>\d+) "
+    r"(?P<side>before the first|behind the last|behind the first) element of '(?P<operand>\w+)'"
 )
 _AGAIN = re.compile(
     r"program (?P<program>\(.*?\)) stores \d+ elements of '(?P<operand>\w+)' again: program (?P<before>\(.*?\))"
@@ -111,14 +111,20 @@ def _splits(plan: Plan) -> int | None:
 
 def _about_memory(problem: Problem, disturbed: Iterable[str]) -> Iterator[str]:
     tensors = {operand.name: operand for operand in problem.tensors}
-    for text in disturbed:
+    places = [(text, _PLACE.search(text)) for text in disturbed]
+    seen: dict[tuple[str, str], set[tuple[str, ...]]] = {}
+    for _, place in places:
+        if place:
+            seen.setdefault(place.group("what", "line"), set()).add(place.group("operand", "side", "far"))
+    for text, place in places:
         if again := _AGAIN.search(text):
             programs = f"by program {again['before']} and by program {again['program']}"
             yield f"elements of {again['operand']} are stored {programs}"
-        elif place := _PLACE.search(text):
+        elif place:
             verb = {"loads": "read", "stores": "stored to", "changes": "changed"}[place["what"]]
             by = f"by program {place['program']} at {place['line']}"
-            if int(place["far"]) >= FAR_AWAY:
+            # operands lie elsewhere in each run: of which one an address is told is the same if it is the right one
+            if int(place["far"]) >= FAR_AWAY or len(seen[place.group("what", "line")]) > 1:
                 yield f"memory that is no operand's is {verb}, {by}"
                 continue
             where = _where(tensors.get(place["operand"]), place["side"], int(place["far"]))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,8 @@ from conformance.execution.regions import Region
 
 #: Folders whose functions stand between an access and the kernel's line: Triton's, NumPy's and this one.
 _BETWEEN = (str(Path(np.__file__).parent), str(Path(__file__).parent))
+#: What starts a launch: the kernel's frames lie below it.
+_LAUNCHES = str(Path(__file__).with_name("interpreter.py"))
 #: Numbers from here on may be addresses: no size, stride or index is so large.
 _ADDRESSES = 1 << 40
 
@@ -162,12 +164,17 @@ def _addresses(values: Iterable[Any], regions: Sequence[Region]) -> list[int]:
 
 
 def _kernel_line() -> str:
-    """The line of the kernel that accesses memory, as file:line."""
-    frame = sys._getframe(1)
+    """The line of the kernel that accesses memory, as file:line, and if it is one of a function that the kernel calls,
+    the line that calls it."""
+    frame: FrameType | None = sys._getframe(1)
     triton = str(Path(sys.modules["triton"].__file__ or "").parent)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith((triton, *_BETWEEN)):
+    lines: list[str] = []
+    while frame is not None and frame.f_code.co_filename != _LAUNCHES and len(lines) < 2:
+        file = frame.f_code.co_filename
+        if not file.startswith((triton, *_BETWEEN)):
+            lines.append(f"{Path(file).name.split('#')[0]}:{frame.f_lineno}")
         frame = frame.f_back
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+    return f"{lines[0]} (called at {lines[1]})" if len(lines) > 1 else "".join(lines)
 
 
 def undefined(shape: tuple[int, ...], dtype: np.dtype, pattern: int = 0xFF) -> np.ndarray:
