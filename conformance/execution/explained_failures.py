@@ -44,7 +44,7 @@ def explain(
 
     ``seen`` is what each fill gave, ``disturbed`` what was said of memory, ``grid`` the one that ran. ``failed`` are
     the names of the checks that failed; without one the text is empty. ``unread`` says what programs did not read and
-    should have; it is asked where nothing else is a cause.
+    should have; it is asked where nothing else is a cause, or one of several.
     """
     if not failed:
         return ""
@@ -53,7 +53,8 @@ def explain(
     # what lies outside the operands is no part of any other computation
     strayed = any(_PLACE.search(text) for text in disturbed)
     numbers = _about_numbers(plan, contract, seen, by_tiles_only=strayed)
-    if not facts and (numbers is None or not numbers.causes):
+    doubtful = numbers is None or not numbers.causes or any(", or " in cause for cause in numbers.causes)
+    if not facts and doubtful:
         facts += unread()
     if numbers is None:
         head = f"FAIL {failed[0]}"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from conformance.numerics.contract import Contract
-from conformance.numerics.diagnosis.alterations import Alteration
+from conformance.numerics.diagnosis.alterations import Alteration, Outputs
 from conformance.numerics.diagnosis.altered_gradients import about_gradients
 from conformance.numerics.diagnosis.altered_products import other_indices
 from conformance.numerics.diagnosis.altered_softmax import about_softmax
@@ -28,6 +28,7 @@ from conformance.numerics.diagnosis.attention_outcomes import (
     where_applied,
 )
 from conformance.numerics.diagnosis.products import Tiling
+from conformance.numerics.rounding import FORMATS, round_to
 from conformance.problems import Attention
 from conformance.references import attention as meaning
 
@@ -42,8 +43,26 @@ def alterations(problem: Attention, contract: Contract, tiling: Tiling) -> Itera
     for cause, altered in _about_problem(problem):
         yield Alteration(cause, functools.partial(outputs_of, altered, contract, unchanged))
     yield from (about_gradients if problem.backward else about_softmax)(problem, contract, tiling)
+    yield from _about_rounding(problem, contract)
     for cause, change in _about_keys(problem, tiling):  # many
         yield Alteration(cause, functools.partial(outputs_of, problem, contract, change))
+
+
+def _about_rounding(problem: Attention, contract: Contract) -> Iterator[Alteration]:
+    """Outputs that are rounded to a narrower format on the way."""
+    for name in ("fp16", "bf16"):
+        if any(FORMATS[output.dtype].significand > FORMATS[name].significand for output in problem.outputs):
+            rounded = functools.partial(_rounded, problem, contract, name)
+            yield Alteration(f"the results pass through {name}", rounded, special=name == "fp16")
+
+
+def _rounded(problem: Attention, contract: Contract, name: str, inputs: Inputs) -> Outputs:
+    outputs = {}
+    for output, (value, error) in outputs_of(problem, contract, unchanged, inputs).items():
+        narrow = round_to(value, name).double()
+        unit = value.abs() * 2.0 ** (1 - FORMATS[name].significand) + FORMATS[name].smallest_normal
+        outputs[output] = narrow, unit if error is None else error + unit
+    return outputs
 
 
 # Which keys a query sees

@@ -145,7 +145,7 @@ class _Case:
         evidence, scope = self._of_wrong_passes(evidence)
         names = explaining(self._alterations(exact and method == "exact"), self.problem, self.contract, evidence, work)
         names = [f"{name}{scope}" for name in names]
-        if len(names) > ALTERNATIVES:
+        if sum(1 + name.count(", or ") for name in names) > ALTERNATIVES:
             return Search(possible=either(names, "; "))
         return Search([Cause(tuple(names))] if names else [])
 
