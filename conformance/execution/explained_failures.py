@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from conformance.heuristics.configs import AnyConfig
 from conformance.kernels.kernel import Plan
@@ -113,7 +114,7 @@ def _splits(plan: Plan) -> int | None:
 def _about_memory(problem: Problem, disturbed: Iterable[str]) -> Iterator[str]:
     tensors = {operand.name: operand for operand in problem.tensors}
     places = [(text, _PLACE.search(text)) for text in disturbed]
-    seen: dict[tuple[str, str], set[tuple[str, ...]]] = {}
+    seen: dict[tuple[str | Any, ...], set[tuple[str | Any, ...]]] = {}
     for _, place in places:
         if place:
             seen.setdefault(place.group("what", "line"), set()).add(place.group("operand", "side", "far"))

@@ -151,6 +151,7 @@ FAULTS = {
     "first matrix": (BMM, of_inputs(a=lambda t: t[:1].expand_as(t)), "A of another matrix: the first one is used for"),
     "next matrix": (BMM, of_inputs(b=lambda t: t[[1, 2, 0]]), "B of another matrix: the next one is used, cyclically"),
     "bias of the batch": (BADDBMM, of_inputs(bias=lambda t: t[[0, 0, 0]]), "the bias of another matrix: the first one"),
+    "beta as alpha": (BADDBMM, of_problem(alpha=0.25), "the product is scaled by beta instead of alpha"),
     "C as A": (PLUS, lambda p, f: {"out": _plus(f, c="a")}, "C is read as A"),
     "no second product": (PLUS, of_inputs(c=torch.zeros_like), "C @ D is absent"),
     "fp32 sums": (

@@ -111,8 +111,8 @@ def _distinct(problem: Attention, tiling: Tiling, masks: Mapping[str, Tensor]) -
     named: dict[bytes, tuple[Tensor, list[str], list[str]]] = {}
 
     def add(cause: str, visible: Tensor, plain: bool) -> None:
-        entry = named.setdefault(bytes(visible.numpy().tobytes()), (visible, [], []))
-        entry[1 if plain else 2].append(cause)
+        _, plainest, others = named.setdefault(bytes(visible.numpy().tobytes()), (visible, [], []))
+        (plainest if plain else others).append(cause)
 
     masked = problem.mask.kind != "full"
     for cause, visible in masks.items():

@@ -62,9 +62,10 @@ def about_gradients(problem: Attention, contract: Contract, tiling: Tiling) -> I
     yield of_values("delta is added, not subtracted", lambda scored, inputs: {"delta": -_delta(inputs)})
     for dim, axis, count in ((0, "batch", problem.batch), (1, "head", problem.heads)):
         for what, index in other_indices(count):
-            for names in (("grad_out",), ("lse",), ("out",), ("grad_out", "lse", "out")):
-                pick = dict.fromkeys(names, functools.partial(torch.index_select, dim=dim, index=index))
-                yield of_inputs(f"{' and '.join(names)} of another {axis}: {what}", **pick)
+            operands: tuple[tuple[str, ...], ...] = (("grad_out",), ("lse",), ("out",), ("grad_out", "lse", "out"))
+            for together in operands:
+                pick = dict.fromkeys(together, functools.partial(torch.index_select, dim=dim, index=index))
+                yield of_inputs(f"{' and '.join(together)} of another {axis}: {what}", **pick)
     for what, index in other_indices(problem.queries):
         yield of_values(
             f"delta of another row: {what}",
