@@ -113,6 +113,8 @@ def _splits(plan: Plan) -> int | None:
 
 def _about_memory(problem: Problem, disturbed: Iterable[str]) -> Iterator[str]:
     tensors = {operand.name: operand for operand in problem.tensors}
+    read, written = ({operand.name for operand in group} for group in (problem.operands, problem.outputs))
+    others = written - read, read - written  # that a load, or a store, does not mean
     places = [(text, _PLACE.search(text)) for text in disturbed]
     seen: dict[tuple[str | Any, ...], set[tuple[str | Any, ...]]] = {}
     for _, place in places:
@@ -126,7 +128,10 @@ def _about_memory(problem: Problem, disturbed: Iterable[str]) -> Iterator[str]:
             verb = {"loads": "read", "stores": "stored to", "changes": "changed"}[place["what"]]
             by = f"by program {place['program']} at {place['line']}"
             # operands lie elsewhere in each run: of which one an address is told is the same if it is the right one
-            if int(place["far"]) >= FAR_AWAY or len(seen[place.group("what", "line")]) > 1:
+            doubtful = (
+                len(seen[place.group("what", "line")]) > 1 or place["operand"] in others[place["what"] != "loads"]
+            )
+            if int(place["far"]) >= FAR_AWAY or doubtful:
                 yield f"memory that is no operand's is {verb}, {by}"
                 continue
             where = _where(tensors.get(place["operand"]), place["side"], int(place["far"]))

@@ -66,6 +66,17 @@ def test_an_operand_is_named_only_if_every_run_tells_the_same():
     assert explained([first, second]).endswith(f"CAUSE memory that is no operand's is read, {by}")
 
 
+def test_a_load_near_an_output_and_a_store_near_an_operand_name_none():
+    by = "by program (2, 0, 0) at tiles.py:42"
+    head, tail = (
+        "tiles.py:42: program (2, 0, 0)",
+        "4 elements outside the operands, one of them 9 behind the last element",
+    )
+    assert explained([f"{head} loads {tail} of 'out'"]).endswith(f"CAUSE memory that is no operand's is read, {by}")
+    assert explained([f"{head} stores {tail} of 'a'"]).endswith(f"CAUSE memory that is no operand's is stored to, {by}")
+    assert "CAUSE out is stored to 9 elements behind" in explained([f"{head} stores {tail} of 'out'"])
+
+
 def test_what_was_not_read_is_a_cause_where_nothing_else_is():
     plan = plan_of(PROBLEM)
     unread = ["program (1, 0, 0) stores out without row 3 of a, and reads row 0..2"]
