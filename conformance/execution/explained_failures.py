@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from conformance.heuristics.configs import AnyConfig
 from conformance.kernels.kernel import Plan
@@ -12,7 +13,7 @@ from conformance.numerics.contract import Contract
 from conformance.numerics.diagnosis.alterations import Seen
 from conformance.numerics.diagnosis.diagnose import Diagnosis, diagnose
 from conformance.numerics.verdict import judge
-from conformance.problems import Operand, Problem
+from conformance.problems import Attention, Operand, Problem
 
 #: Wrong outputs whose causes are searched for, one after the other until one is named.
 ATTEMPTS = 3
@@ -22,9 +23,9 @@ FAR_AWAY = 1 << 36
 USUAL_BLOCK = 64
 
 _PLACE = re.compile(
-    r"(?P<line>\S+:\d+): program (?P<program>\(.*?\)) (?P<what>loads|stores|changes) \d+ elements outside the "
-    r"operands, one of them (?P<far>\d+) (?P<side>before the first|behind the last|behind the first) element of "
-    r"'(?P<operand>\w+)'"
+    r"(?P<line>\S+:\d+(?: \(called at \S+\))?): program (?P<program>\(.*?\)) (?P<what>loads|stores|changes) "
+    r"\d+ elements outside the operands, one of them (?P<far>\d+) "
+    r"(?P<side>before the first|behind the last|behind the first) element of '(?P<operand>\w+)'"
 )
 _AGAIN = re.compile(
     r"program (?P<program>\(.*?\)) stores \d+ elements of '(?P<operand>\w+)' again: program (?P<before>\(.*?\))"
@@ -38,16 +39,24 @@ def explain(
     disturbed: Iterable[str],
     grid: tuple[int, ...] | None,
     failed: Sequence[str],
+    unread: Callable[[], Sequence[str]] = tuple,
 ) -> str:
     """Where and why a trial of ``plan`` failed.
 
     ``seen`` is what each fill gave, ``disturbed`` what was said of memory, ``grid`` the one that ran. ``failed`` are
-    the names of the checks that failed; without one the text is empty.
+    the names of the checks that failed; without one the text is empty. ``unread`` says what programs did not read and
+    should have; it is asked where nothing else is a cause, or one of several.
     """
     if not failed:
         return ""
+    disturbed = list(disturbed)
     facts = list(dict.fromkeys([*_about_memory(plan.problem, disturbed), *_about_grid(plan, grid)]))
-    numbers = _about_numbers(plan, contract, seen)
+    # what lies outside the operands is no part of any other computation
+    strayed = any(_PLACE.search(text) for text in disturbed)
+    numbers = _about_numbers(plan, contract, seen, by_tiles_only=strayed)
+    doubtful = numbers is None or not numbers.causes or any(", or " in cause for cause in numbers.causes)
+    if not facts and doubtful:
+        facts += unread()
     if numbers is None:
         head = f"FAIL {failed[0]}"
         return " | ".join([head, *(f"CAUSE {fact}" for fact in facts[:2])]) if facts else ""
@@ -55,7 +64,7 @@ def explain(
     return "\n".join([" | ".join([first, *(f"CAUSE {fact}" for fact in facts[:2])]), *rest])
 
 
-def _about_numbers(plan: Plan, contract: Contract, seen: Sequence[Seen]) -> Diagnosis | None:
+def _about_numbers(plan: Plan, contract: Contract, seen: Sequence[Seen], *, by_tiles_only: bool) -> Diagnosis | None:
     """The diagnosis of the first wrong output of which a cause can be named, else of the first; None if none is
     wrong. Exact fills come first: they prove most."""
     problem = plan.problem
@@ -68,9 +77,11 @@ def _about_numbers(plan: Plan, contract: Contract, seen: Sequence[Seen]) -> Diag
     ]
     if not wrong:
         return None
-    wrong.sort(key=lambda pair: pair[0].fill.of(pair[1].name).method != "exact")
+    methods = ("exact", "bounded", "special")
+    wrong.sort(key=lambda pair: methods.index(pair[0].fill.of(pair[1].name).method))
     diagnoses = []
-    for entry, output in wrong[:ATTEMPTS]:
+    # a cause of attention must explain all outputs of all fills: which of them asks makes no difference
+    for entry, output in wrong[: 1 if isinstance(problem, Attention) else ATTEMPTS]:
         diagnosis = diagnose(
             problem,
             contract,
@@ -80,6 +91,7 @@ def _about_numbers(plan: Plan, contract: Contract, seen: Sequence[Seen]) -> Diag
             output=output.name,
             seen=seen,
             splits=_splits(plan),
+            by_tiles_only=by_tiles_only,
         )
         diagnoses.append(diagnosis)
         if diagnosis.causes:
@@ -101,14 +113,25 @@ def _splits(plan: Plan) -> int | None:
 
 def _about_memory(problem: Problem, disturbed: Iterable[str]) -> Iterator[str]:
     tensors = {operand.name: operand for operand in problem.tensors}
-    for text in disturbed:
+    read, written = ({operand.name for operand in group} for group in (problem.operands, problem.outputs))
+    others = written - read, read - written  # that a load, or a store, does not mean
+    places = [(text, _PLACE.search(text)) for text in disturbed]
+    seen: dict[tuple[str | Any, ...], set[tuple[str | Any, ...]]] = {}
+    for _, place in places:
+        if place:
+            seen.setdefault(place.group("what", "line"), set()).add(place.group("operand", "side", "far"))
+    for text, place in places:
         if again := _AGAIN.search(text):
             programs = f"by program {again['before']} and by program {again['program']}"
             yield f"elements of {again['operand']} are stored {programs}"
-        elif place := _PLACE.search(text):
+        elif place:
             verb = {"loads": "read", "stores": "stored to", "changes": "changed"}[place["what"]]
             by = f"by program {place['program']} at {place['line']}"
-            if int(place["far"]) >= FAR_AWAY:
+            # operands lie elsewhere in each run: of which one an address is told is the same if it is the right one
+            doubtful = (
+                len(seen[place.group("what", "line")]) > 1 or place["operand"] in others[place["what"] != "loads"]
+            )
+            if int(place["far"]) >= FAR_AWAY or doubtful:
                 yield f"memory that is no operand's is {verb}, {by}"
                 continue
             where = _where(tensors.get(place["operand"]), place["side"], int(place["far"]))

@@ -8,91 +8,34 @@ integer that differs from run to run.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from conformance.execution.footprints import Footprints
 from conformance.execution.interpreter_corrections import add_atomically
+from conformance.execution.regions import Region
 
 #: Folders whose functions stand between an access and the kernel's line: Triton's, NumPy's and this one.
 _BETWEEN = (str(Path(np.__file__).parent), str(Path(__file__).parent))
+#: What starts a launch: the kernel's frames lie below it.
+_LAUNCHES = str(Path(__file__).with_name("interpreter.py"))
 #: Numbers from here on may be addresses: no size, stride or index is so large.
 _ADDRESSES = 1 << 40
-
-
-class Region:
-    """The elements of one tensor."""
-
-    def __init__(self, name: str, tensor: Tensor) -> None:
-        self.name = name
-        self.size = tensor.element_size()
-        self.first = tensor.data_ptr()
-        steps = sorted(
-            (
-                (stride * self.size, extent)
-                for stride, extent in zip(tensor.stride(), tensor.shape, strict=True)
-                if stride and extent > 1
-            ),
-            reverse=True,
-        )
-        self.end = self.first + self.size + sum(step * (extent - 1) for step, extent in steps)
-        self.steps = steps
-        self.count = math.prod(extent for _, extent in steps)  # of elements
-        self.dense = self.end - self.first == self.size * self.count
-
-    def holds(self, addresses: np.ndarray, size: int) -> np.ndarray:
-        """Which of the accesses to ``size`` bytes at ``addresses`` lie in elements, bool."""
-        inside: np.ndarray = (addresses >= self.first) & (addresses + size <= self.end)
-        if self.dense or not inside.any():
-            return inside
-        inside &= self._is_element(addresses) & self._is_element(addresses + size - 1)
-        return inside
-
-    def _is_element(self, addresses: np.ndarray) -> np.ndarray:
-        """Which of ``addresses`` are a byte of an element: elements do not overlap, so the largest step comes first."""
-        rest: np.ndarray = addresses - self.first
-        inside: np.ndarray = np.ones(addresses.shape, dtype=bool)
-        for step, extent in self.steps:
-            index = rest // step
-            inside &= (index >= 0) & (index < extent)
-            rest = rest - index * step
-        inside &= rest < self.size
-        return inside
-
-    def indices(self, addresses: np.ndarray) -> np.ndarray:
-        """The number of the element at each of ``addresses``, which are elements."""
-        rest: np.ndarray = addresses - self.first
-        number: np.ndarray = np.zeros(addresses.shape, dtype=np.int64)
-        for step, extent in self.steps:
-            number = number * extent + rest // step
-            rest = rest % step
-        return number
-
-    def distance(self, address: int) -> int:
-        """Bytes from the nearest end of the memory between the first and the last element; 0 within it."""
-        return max(self.first - address, address - (self.end - 1), 0)
-
-    def place(self, address: int) -> str:
-        """Where ``address`` is, seen from this tensor."""
-        if address < self.first:
-            return f"{-((address - self.first) // self.size)} before the first element of {self.name!r}"
-        if address >= self.end:
-            return f"{(address - self.end) // self.size + 1} behind the last element of {self.name!r}"
-        return f"{(address - self.first) // self.size} behind the first element of {self.name!r}, between its elements"
 
 
 class Accesses:
     """The accesses of launches that may touch ``operands``, and in each launch what it was given beside them. Each
     launch may store at most once to each element of the operands named in ``once``; an atomic operation is a store.
-    ``written`` names the operands that may be stored to (None: all). ``undefined_lanes``: a masked load gives NaN where
-    nothing stands for what is masked, and in integers, which have none, bytes of the ``pattern``."""
+    ``written`` names the operands that may be stored to (None: all). ``footprints`` are told what each program touches.
+    ``undefined_lanes``: a masked load gives NaN where nothing stands for what is masked, and in integers, which have
+    none, bytes of the ``pattern``."""
 
     def __init__(
         self,
@@ -102,8 +45,10 @@ class Accesses:
         written: Iterable[str] | None = None,
         undefined_lanes: bool = True,
         pattern: int = 0xFF,
+        footprints: Footprints | None = None,
     ) -> None:
         self.undefined_lanes = undefined_lanes
+        self._footprints = footprints
         self.pattern = pattern
         self._operands = _regions(operands)
         self._written = None if written is None else set(written)
@@ -122,6 +67,8 @@ class Accesses:
         self._regions = [*self._operands, *_regions(tensors)]
         self._writers = [np.zeros(region.count, dtype=np.int32) for region in self._once]
         self._programs = []
+        if self._footprints is not None:
+            self._footprints.launch(tensors)
         self._told = min(_addresses(tensors.values(), self._regions), default=None)
 
     def program(self, index: tuple[int, ...]) -> None:
@@ -133,6 +80,8 @@ class Accesses:
         addresses = np.asarray(pointers).view(np.int64)[np.asarray(mask, dtype=bool)]
         if addresses.size and self._written is not None:
             self._into_inputs(addresses)
+        if self._footprints is not None and self._programs:
+            self._footprints.touched("stores", self._programs[-1], addresses, _kernel_line())
         for region, writers in zip(self._once, self._writers, strict=True):
             inside = addresses[region.holds(addresses, 1)]
             if not inside.size:
@@ -176,6 +125,8 @@ class Accesses:
         addresses = wanted if some.all() else wanted[some]
         if not addresses.size:
             return None
+        if self._footprints is not None and self._programs and what == "loads":
+            self._footprints.touched(what, self._programs[-1], addresses, _kernel_line())
         first, last = int(addresses.min()), int(addresses.max()) + size
         for region in self._regions:
             if region.first <= first and last <= region.end and (region.dense or region.holds(addresses, size).all()):
@@ -213,12 +164,17 @@ def _addresses(values: Iterable[Any], regions: Sequence[Region]) -> list[int]:
 
 
 def _kernel_line() -> str:
-    """The line of the kernel that accesses memory, as file:line."""
-    frame = sys._getframe(1)
+    """The line of the kernel that accesses memory, as file:line, and if it is one of a function that the kernel calls,
+    the line that calls it."""
+    frame: FrameType | None = sys._getframe(1)
     triton = str(Path(sys.modules["triton"].__file__ or "").parent)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith((triton, *_BETWEEN)):
+    lines: list[str] = []
+    while frame is not None and frame.f_code.co_filename != _LAUNCHES and len(lines) < 2:
+        file = frame.f_code.co_filename
+        if not file.startswith((triton, *_BETWEEN)):
+            lines.append(f"{Path(file).name.split('#')[0]}:{frame.f_lineno}")
         frame = frame.f_back
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+    return f"{lines[0]} (called at {lines[1]})" if len(lines) > 1 else "".join(lines)
 
 
 def undefined(shape: tuple[int, ...], dtype: np.dtype, pattern: int = 0xFF) -> np.ndarray:

@@ -21,6 +21,8 @@ from conformance.execution.fill_groups import (
     kept_group,
     read_judgements,
 )
+from conformance.execution.footprints import Footprints
+from conformance.execution.missing_reads import missing_reads
 from conformance.execution.observation import Executor, Ran, watching
 from conformance.execution.output_tiles import output_tiles
 from conformance.execution.page_edges import Edge, NoEdge, PageEdges
@@ -211,9 +213,27 @@ def trial(
     result.verdicts.append(_grid_verdict(result, names))
     failed = [verdict.check for verdict in result.verdicts if not verdict.passed]
     # what the tensor core's bits say counts where nothing else explains the failure
-    result.diagnosis = explain(plan, contract, result.seen, result.disturbed, result.grid, failed) or result.diagnosis
+    unread = functools.partial(_unread, launcher, plan.problem, executor, [entry.fill for entry in result.seen])
+    explained = explain(plan, contract, result.seen, result.disturbed, result.grid, failed, unread)
+    result.diagnosis = explained or result.diagnosis
     result.seen.clear()
     return result
+
+
+def _unread(launcher: Launcher, problem: Problem, executor: Executor, fills: Sequence[Fill]) -> list[str]:
+    """What the programs did not read of the first of ``fills`` and should have, by one more run of it; nothing where
+    the executor watches no reads."""
+    if executor.on_device or not fills:
+        return []
+    views = {name: tensor.view for name, tensor in place(problem, fills[0].inputs, 0, executor.device).items()}
+    footprints = Footprints(views)
+    with watching(executor, views, footprints=footprints) as accesses:
+        if accesses is None:
+            return []
+        with workspaces_from(footprints.workspace):
+            launch = launcher(views)
+        starter(executor)(launch, observe=False)
+    return missing_reads(problem, fills[0].inputs, footprints)
 
 
 def _try_alone(result: Trial, launcher: Launcher, fill: Fill, executor: Executor) -> None:

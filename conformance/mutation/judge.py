@@ -12,13 +12,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import torch
 
 from conformance.execution import trial as trials
 from conformance.execution.fill_groups import fills_for
+from conformance.execution.first_error import raised_by_kernel
 from conformance.execution.interpreter import InterpreterUnsupported
 from conformance.execution.trial import trial
 from conformance.inputs.fills import applicable_fills
@@ -43,7 +44,11 @@ MORE_PLANS = 4
 #: Wall seconds without a verdict after which a mutant hangs; on a device, where a plan is compiled first, and waits for
 #: others that need much memory.
 SILENCE, DEVICE_SILENCE = 300.0, 180.0
-_NO_DIAGNOSIS = SimpleNamespace(text="")
+
+
+def _not_explained(*_: object) -> str:
+    """In the place of a diagnosis, which takes longer than the verdict."""
+    return ""
 
 
 @dataclass(frozen=True)
@@ -242,8 +247,6 @@ class Judge:
     def _work(self, mutant: Mutant, plans: Sequence[TierPlan], tell: Callable[[Any], None]) -> None:
         """In a fork: tells the number of each plan before it runs, and the failure of the first that fails."""
         executor = self._executor()
-        if not self._causes:
-            vars(trials)["diagnose"] = lambda *_, **__: _NO_DIAGNOSIS  # this process ends soon
         plant(mutant)
         for number, plan in enumerate(plans):
             tell(number)
@@ -267,13 +270,15 @@ class Judge:
     def _first_failure(self, plan: TierPlan, executor: Any) -> Failure | None:
         for fill in fills_of(plan, executor):
             try:
-                result = trial(get(plan.plan.kernel), plan.plan, executor, seed=self._seed, names=(fill,))
-            except TooLong:
-                return Failure("too many steps")
+                with mock.patch.object(trials, "explain", _not_explained):
+                    result = trial(get(plan.plan.kernel), plan.plan, executor, seed=self._seed, names=(fill,))
+            except TooLong as error:
+                return Failure("too many steps", cause=raised_by_kernel(error) if self._causes else "")
             except InterpreterUnsupported:
                 return None
             except Exception as error:
-                return Failure("exception", f"{type(error).__name__}: {error}"[:300])
+                cause = raised_by_kernel(error) if self._causes else ""
+                return Failure("exception", f"{type(error).__name__}: {error}"[:300], cause)
             failed = [verdict for verdict in result.verdicts if not verdict.passed]
             if failed:
                 return Failure(failed[0].check, failed[0].text[:300], self._cause(plan, executor))
@@ -283,6 +288,7 @@ class Judge:
         """The cause that a case names, which sees all fills; empty without a diagnosis."""
         if not self._causes:
             return ""
+        limit_processor(0)  # a diagnosis is none of the kernel's steps
         names = fills_of(plan, executor)
         diagnosis = trial(get(plan.plan.kernel), plan.plan, executor, seed=self._seed, names=names).diagnosis
         first = diagnosis.split("\n")[0].split(" | ")

@@ -51,7 +51,7 @@ def causes_table(results: Iterable[Result]) -> str:
     counts: dict[str, Counter[Named]] = {}
     for result in results:
         if result.outcome is Outcome.KILLED and result.check.startswith(("numerics", "repeat", "memory")):
-            counts.setdefault(result.kind, Counter())[named_cause(result.kind, result.cause)] += 1
+            counts.setdefault(result.kind, Counter())[named_cause(result.kind, result.cause, result.function)] += 1
     lines = [f"| class | {' | '.join(name.value for name in Named)} |", "|---" * (len(Named) + 1) + "|"]
     lines += [f"| {kind} | {' | '.join(str(counts[kind][name]) for name in Named)} |" for kind in sorted(counts)]
     return "\n".join(lines)

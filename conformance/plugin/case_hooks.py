@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 import pytest
 
-from conformance.execution.first_error import with_first_error
+from conformance.execution.first_error import raised_by_kernel, with_first_error
 from conformance.gate.run_options import DEFAULT_SEED
 from conformance.judging.case_recorder import CaseEnded, CaseRecorder
 from conformance.judging.settings import Settings
@@ -44,7 +44,8 @@ def status_of(error: BaseException) -> tuple[Status, str]:
         return error.status, str(error)
     if device_memory.ran_out(error):
         return Status.OOM, text
-    return Status.FAIL, text
+    cause = raised_by_kernel(error)
+    return Status.FAIL, f"{text}\nCAUSE {cause}" if cause else text
 
 
 @contextlib.contextmanager

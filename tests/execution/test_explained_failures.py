@@ -55,6 +55,38 @@ def test_what_memory_shows_is_a_cause(text):
     assert explained([text]).startswith(f"FAIL memory/transparent | CAUSE {TEXTS[text]}")
 
 
+def test_an_operand_is_named_only_if_every_run_tells_the_same():
+    """An address far from its operand lies near another one, and in each run near another."""
+    line = (
+        "tiles.py:38 (called at attention.py:91): program (0, 0, 0) loads 8 elements outside the operands, one of them"
+    )
+    first, second = f"{line} 61889 behind the last element of 'a'", f"{line} 274881 behind the last element of 'b'"
+    by = "by program (0, 0, 0) at tiles.py:38 (called at attention.py:91)"
+    assert explained([first, first]).endswith(f"CAUSE a is read 61889 elements behind the last element, {by}")
+    assert explained([first, second]).endswith(f"CAUSE memory that is no operand's is read, {by}")
+
+
+def test_a_load_near_an_output_and_a_store_near_an_operand_name_none():
+    by = "by program (2, 0, 0) at tiles.py:42"
+    head, tail = (
+        "tiles.py:42: program (2, 0, 0)",
+        "4 elements outside the operands, one of them 9 behind the last element",
+    )
+    assert explained([f"{head} loads {tail} of 'out'"]).endswith(f"CAUSE memory that is no operand's is read, {by}")
+    assert explained([f"{head} stores {tail} of 'a'"]).endswith(f"CAUSE memory that is no operand's is stored to, {by}")
+    assert "CAUSE out is stored to 9 elements behind" in explained([f"{head} stores {tail} of 'out'"])
+
+
+def test_what_was_not_read_is_a_cause_where_nothing_else_is():
+    plan = plan_of(PROBLEM)
+    unread = ["program (1, 0, 0) stores out without row 3 of a, and reads row 0..2"]
+    told = explain(plan, CONTRACT, (), (), plan.grid, ("numerics/randn",), lambda: unread)
+    assert told == f"FAIL numerics/randn | CAUSE {unread[0]}"
+    other = explain(plan, CONTRACT, (), (), (5,), ("numerics/randn",), lambda: unread)
+    assert "row 3" not in other
+    assert "1 programs more" in other
+
+
 def test_text_of_another_kind_is_no_cause():
     assert explained(["something else"]) == ""
 

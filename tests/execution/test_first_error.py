@@ -2,7 +2,8 @@
 
 import pytest
 
-from conformance.execution.first_error import with_first_error
+from conformance.execution.first_error import raised_by_kernel, with_first_error
+from tests.kernels.interpreter_runs import in_interpreter
 
 
 def wrapped(first, words):
@@ -35,3 +36,40 @@ def test_an_error_of_its_own_is_told_as_it_is():
     error = RuntimeError("x")
     error.__cause__ = ValueError()  # never raised: no words and no line
     assert with_first_error(error) == "RuntimeError: x"
+
+
+def raised_here(way):
+    """What is said of an error in an interpreted kernel, or in one of its functions."""
+    import torch
+
+    from conformance.execution.interpreter import InterpreterExecutor
+    from conformance.kernels.launch import Launch
+    from tests.execution import raising_kernels
+
+    try:
+        InterpreterExecutor().run(Launch(raising_kernels.raises, (1,), {"a": torch.zeros(4), "WAY": way}))
+    except Exception as error:
+        return raised_by_kernel(error)
+    return "nothing"
+
+
+@pytest.mark.parametrize(
+    ("way", "text"),
+    [
+        (
+            "shapes",
+            "the kernel raises ValueError (Cannot make_shape_compatible: incompatible dimensions at index 0: 4 ",
+        ),
+        ("name", "the kernel raises NameError (name 'missing_name' is not defined) at raising_kernels.py:19 in raises"),
+        ("nothing wrong", "nothing"),
+    ],
+)
+def test_the_line_of_the_kernel_that_raises_is_named(way, text):
+    told = in_interpreter(raised_here, way)
+    assert told.startswith(text), told
+    inner = "in shifted, called at raising_kernels.py:22 in raises"
+    assert (inner in told) == (way == "shapes"), told
+
+
+def test_an_error_outside_a_kernel_has_no_line():
+    assert raised_by_kernel(wrapped(ValueError("no such layout"), "line 3")) == ""

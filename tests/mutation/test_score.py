@@ -51,10 +51,15 @@ def test_only_survivors_that_are_not_known_are_complained_about():
         ("loop", "k-block 2 of 3 (BLOCK_K=16) is skipped", Named.RIGHT),
         ("loop", "", Named.NONE),
         ("call", "anything", Named.UNTOLD),
+        ("stride", "b is read 3 elements behind the last element, by program (0, 0, 0) at tiles.py:21", Named.RIGHT),
+        ("scale", "b is read 3 elements behind the last element, by program (0, 0, 0) at tiles.py:21", Named.WRONG),
+        ("bound", "program (0, 0, 0) stores out without key 3 of k, and reads key 0..2, at tiles.py:38", Named.RIGHT),
+        ("scale", "the kernel raises ValueError (x) at tiles.py:49 in store, called at a.py:58 in f", Named.RIGHT),
+        ("scale", "the kernel raises ValueError (x) at tiles.py:49 in store_rows", Named.UNTOLD),
     ],
 )
 def test_whether_a_named_cause_is_right(kind, cause, named):
-    assert named_cause(kind, cause) is named
+    assert named_cause(kind, cause, "tiles.f") is named
 
 
 def test_causes_are_accepted_for_classes_that_exist():

@@ -13,9 +13,11 @@ import torch
 from conformance import reference
 from conformance.inputs.fills import fills
 from conformance.numerics.contract import FMA, INT32, Contract
+from conformance.numerics.diagnosis import altered_attention
 from conformance.numerics.diagnosis import diagnose as diagnosis
 from conformance.numerics.diagnosis.alterations import Seen
 from conformance.numerics.diagnosis.diagnose import diagnose
+from conformance.numerics.diagnosis.products import Tiling
 from conformance.numerics.diagnosis.tile_search import Cause, agreed
 from conformance.numerics.diagnosis.work import Work
 from conformance.numerics.rounding import round_to
@@ -53,6 +55,7 @@ ROWS = GroupedGemm("2d-3d", (40, 0, 25), None, 56, 40, "fp16")
 FORWARD = Attention("attention", 2, 4, 24, 40, 16, kv_heads=2, mask=Mask("causal"))
 CAPPED = Attention("attention", 1, 2, 24, 40, 16, score=Score("soft-cap", 20.0))
 BACKWARD = Attention("attention_backward", 1, 4, 24, 40, 16, kv_heads=2)
+MASKED_BACKWARD = Attention("attention_backward", 1, 2, 24, 40, 16, mask=Mask("causal"))
 
 
 def contract_of(problem):
@@ -148,6 +151,7 @@ FAULTS = {
     "first matrix": (BMM, of_inputs(a=lambda t: t[:1].expand_as(t)), "A of another matrix: the first one is used for"),
     "next matrix": (BMM, of_inputs(b=lambda t: t[[1, 2, 0]]), "B of another matrix: the next one is used, cyclically"),
     "bias of the batch": (BADDBMM, of_inputs(bias=lambda t: t[[0, 0, 0]]), "the bias of another matrix: the first one"),
+    "beta as alpha": (BADDBMM, of_problem(alpha=0.25), "the product is scaled by beta instead of alpha"),
     "C as A": (PLUS, lambda p, f: {"out": _plus(f, c="a")}, "C is read as A"),
     "no second product": (PLUS, of_inputs(c=torch.zeros_like), "C @ D is absent"),
     "fp32 sums": (
@@ -214,7 +218,62 @@ FAULTS = {
         _of_first_heads,
         "gradients of k and v are those of the first of the heads that share them",
     ),
+    "an operand read as zeros": (FUSED, of_inputs(a=torch.zeros_like), "the product is absent"),
+    "unscaled scores": (
+        BACKWARD,
+        of_scores(lambda problem, scored: replace(scored, score=scored.scaled / problem.softmax_scale)),
+        "the scores are not scaled",
+    ),
+    "scale added": (
+        BACKWARD,
+        of_scores(lambda problem, scored: replace(scored, score=scored.scaled * 4 + 0.25)),
+        "the scale is added to the scores, which are not multiplied by it",
+    ),
+    "delta added": (
+        BACKWARD,
+        lambda problem, fill: _with_inputs(problem, fill, out=lambda t: -t),
+        "delta is added, not subtracted",
+    ),
+    "grad_out of another head": (
+        BACKWARD,
+        lambda problem, fill: _with_inputs(problem, fill, grad_out=lambda t: t[:, [0, 0, 0, 0]]),
+        "grad_out of another head: the first one is used for all",
+    ),
+    "tiles not masked": (
+        FORWARD,
+        lambda problem, fill: _masked_tiles(problem, fill, lambda tile: tile.any()),
+        "tiles of 32 x 32 that the mask crosses are not masked",
+    ),
+    "tiles left out": (
+        FORWARD,
+        lambda problem, fill: _masked_tiles(problem, fill, lambda tile: tile.all()),
+        "nothing is seen of tiles of 32 x 32 that the mask crosses",
+    ),
+    "one pass is not masked": (
+        MASKED_BACKWARD,
+        lambda problem, fill: {
+            **_right(problem, fill),
+            "grad_q": masked(lambda offset: offset < 0)(problem, fill)["grad_q"],
+        },
+        "the mask is off by one: a query does not see its own position (in the gradients of q only)",
+    ),
 }
+
+
+def _with_inputs(problem, fill, **changes):
+    inputs = {**fill.inputs, **{name: change(fill.inputs[name]) for name, change in changes.items()}}
+    return meaning.backward(problem, inputs).outputs
+
+
+def _masked_tiles(problem, fill, visible):
+    """Attention in which ``visible`` says of each tile whether it is seen."""
+    scored = meaning.scores(problem, fill.inputs)
+    seen = scored.visible[0, 0].clone()
+    for row in range(0, problem.queries, 32):
+        for column in range(0, problem.keys, 32):
+            tile = seen[row : row + 32, column : column + 32]
+            tile[:] = visible(tile.clone())
+    return meaning.attended(replace(scored, visible=seen[None, None])).outputs
 
 
 def _plus(fill, **other):
@@ -276,6 +335,31 @@ def test_a_cause_that_another_fill_contradicts_is_not_named():
     assert diagnosis_of(problem, seen[:1]).causes
     right = [Seen(entry.fill, {"out": round_to(entry.fill.expected, "fp16")}) for entry in seen[1:]]
     assert not diagnosis_of(problem, [seen[0], *right]).causes
+
+
+def test_another_computation_is_no_cause_where_only_tiles_may_be():
+    """What was read outside the operands is no part of it."""
+    problem, compute, _ = FAULTS["first matrix"]
+    seen = seen_of(problem, compute)
+    fill, out = seen[0].fill, seen[0].outputs["out"]
+    assert diagnose(problem, contract_of(problem), fill, out, block=BLOCK, seen=seen).causes
+    result = diagnose(problem, contract_of(problem), fill, out, block=BLOCK, seen=seen, by_tiles_only=True)
+    assert not any("another matrix" in cause for cause in result.causes)
+
+
+def test_a_mask_that_several_causes_describe_has_the_plainest_name():
+    """No two causes stand for one mask, and what holds for all tiles is named before what holds for some."""
+    problem = Attention("attention", 1, 1, 5, 100, 16, mask=Mask("sliding-window", 30))
+    tiling = Tiling((64, 64, 16))
+    names = [cause for cause, _ in altered_attention._about_masks(problem, tiling)]
+    assert "nothing is seen of tiles of 64 x 64 that the mask crosses" in names
+    masks = [
+        bytes(change(meaning.scores(problem, fill.inputs), fill.inputs).visible.numpy().tobytes())
+        for fill in fills(problem, contract_of(problem), 1)[:1]
+        for cause, change in altered_attention._about_masks(problem, tiling)
+        if "behind the last" not in cause
+    ]
+    assert len(set(masks)) == len(masks)
 
 
 def test_the_search_counts_work_and_not_seconds(monkeypatch):

@@ -6,38 +6,63 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from torch import Tensor
 
 from conformance.numerics.contract import Contract
-from conformance.numerics.diagnosis.alterations import Alteration
+from conformance.numerics.diagnosis.alterations import Alteration, Outputs
 from conformance.numerics.diagnosis.altered_gradients import about_gradients
 from conformance.numerics.diagnosis.altered_products import other_indices
 from conformance.numerics.diagnosis.altered_softmax import about_softmax
 from conformance.numerics.diagnosis.attention_outcomes import (
     LOG2E,
+    PLAIN,
     Inputs,
     Rescored,
     outputs_of,
+    tile_shapes,
+    tiles_misjudged,
     unchanged,
     where_applied,
 )
 from conformance.numerics.diagnosis.products import Tiling
+from conformance.numerics.rounding import FORMATS, round_to
 from conformance.problems import Attention
 from conformance.references import attention as meaning
+
+#: More causes of one mask than this name nothing.
+MOST_NAMES = 3
 
 
 def alterations(problem: Attention, contract: Contract, tiling: Tiling) -> Iterator[Alteration]:
     """Every alteration of ``problem``."""
-    for cause, change in itertools.chain(
-        _about_masks(problem, tiling), _about_scores(problem), _about_heads(problem), _about_keys(problem, tiling)
-    ):
+    for cause, change in itertools.chain(_about_masks(problem, tiling), _about_scores(problem), _about_heads(problem)):
         yield Alteration(cause, functools.partial(outputs_of, problem, contract, change))
     for cause, altered in _about_problem(problem):
         yield Alteration(cause, functools.partial(outputs_of, altered, contract, unchanged))
     yield from (about_gradients if problem.backward else about_softmax)(problem, contract, tiling)
+    yield from _about_rounding(problem, contract)
+    for cause, change in _about_keys(problem, tiling):  # many
+        yield Alteration(cause, functools.partial(outputs_of, problem, contract, change))
+
+
+def _about_rounding(problem: Attention, contract: Contract) -> Iterator[Alteration]:
+    """Outputs that are rounded to a narrower format on the way."""
+    for name in ("fp16", "bf16"):
+        if any(FORMATS[output.dtype].significand > FORMATS[name].significand for output in problem.outputs):
+            rounded = functools.partial(_rounded, problem, contract, name)
+            yield Alteration(f"the results pass through {name}", rounded, special=name == "fp16")
+
+
+def _rounded(problem: Attention, contract: Contract, name: str, inputs: Inputs) -> Outputs:
+    outputs = {}
+    for output, (value, error) in outputs_of(problem, contract, unchanged, inputs).items():
+        narrow = round_to(value, name).double()
+        unit = value.abs() * 2.0 ** (1 - FORMATS[name].significand) + FORMATS[name].smallest_normal
+        outputs[output] = narrow, unit if error is None else error + unit
+    return outputs
 
 
 # Which keys a query sees
@@ -63,12 +88,8 @@ def _about_masks(problem: Attention, tiling: Tiling) -> Iterator[tuple[str, Resc
             cause = f"the mask is off by one: the window is {wrong} keys, not {size}"
             seen[cause] = (offset <= 0) & (offset > -wrong)
         seen["the window is not applied"] = offset <= 0
-    known = {_key(meaning.visible(problem, {})[0, 0])} if kind != "document" else set()
-    for cause, visible in seen.items():
-        for where, changed in where_applied(problem, tiling, visible) if kind != "full" else (("", visible),):
-            if _key(changed) not in known:
-                known.add(_key(changed))
-                yield cause + where, _with_mask(changed[None, None])
+    for cause, changed in _distinct(problem, tiling, seen):
+        yield cause, _with_mask(changed[None, None])
     yield "a key behind the last one is seen, as zeros", functools.partial(_more_keys, problem, 1)
     if behind := -problem.keys % tiling.block[1]:
         cause = "the keys behind the last one are seen, as zeros, to the end of the block"
@@ -82,8 +103,31 @@ def _about_masks(problem: Attention, tiling: Tiling) -> Iterator[tuple[str, Resc
             yield cause, functools.partial(_with_documents, compare)
 
 
-def _key(visible: Tensor) -> bytes:
-    return bytes(visible.numpy().tobytes())
+def _distinct(problem: Attention, tiling: Tiling, masks: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """``masks`` by cause, everywhere or in some tiles only, and tiles that are misjudged. Of causes that show the same
+    the plainest is named: those that hold everywhere or for all tiles alike, else all of them, unless they are many."""
+    if problem.mask.kind == "document":
+        return
+    named: dict[bytes, tuple[Tensor, list[str], list[str]]] = {}
+
+    def add(cause: str, visible: Tensor, plain: bool) -> None:
+        _, plainest, others = named.setdefault(bytes(visible.numpy().tobytes()), (visible, [], []))
+        (plainest if plain else others).append(cause)
+
+    masked = problem.mask.kind != "full"
+    for cause, visible in masks.items():
+        add(cause, visible, True)
+    for number, (cause, visible) in enumerate(tiles_misjudged(problem, tiling) if masked else ()):
+        add(cause, visible, number < PLAIN * len(tile_shapes(problem, tiling)))
+    for cause, visible in masks.items() if masked else ():
+        for where, changed in where_applied(problem, tiling, visible):
+            if where:
+                add(cause + where, changed, False)
+    right = bytes(meaning.visible(problem, {})[0, 0].numpy().tobytes())
+    for key, (visible, plain, others) in named.items():
+        names = plain or others
+        if key != right and len(names) <= MOST_NAMES:
+            yield ", or ".join(names), visible
 
 
 def _more_keys(problem: Attention, count: int, scored: meaning.Scores, inputs: Inputs) -> meaning.Scores:
@@ -192,6 +236,14 @@ def _about_scores(problem: Attention) -> Iterator[tuple[str, Rescored]]:
                 )
         for what, index in other_indices(heads):
             yield f"alibi's slope of another head: {what}", functools.partial(_alibi, problem, 0, index)
+    scale = problem.softmax_scale
+    if problem.backward and scale != 1.0:
+        yield "the scores are not scaled", functools.partial(_scaled_anew, problem, lambda scaled: scaled / scale)
+        yield "the scores are scaled twice", functools.partial(_scaled_anew, problem, lambda scaled: scaled * scale)
+    yield (
+        "the scale is added to the scores, which are not multiplied by it",
+        functools.partial(_scaled_anew, problem, lambda scaled: scaled / scale + scale),
+    )
     yield (
         "scores are multiplied by log2(e) once more",
         lambda scored, _: dataclasses.replace(scored, score=scored.score * LOG2E),
@@ -200,6 +252,18 @@ def _about_scores(problem: Attention) -> Iterator[tuple[str, Rescored]]:
         "exp2 is computed of scores that are not multiplied by log2(e)",
         lambda scored, _: dataclasses.replace(scored, score=scored.score / LOG2E),
     )
+
+
+def _scaled_anew(
+    problem: Attention, change: Callable[[Tensor], Tensor], scored: meaning.Scores, _: Inputs
+) -> meaning.Scores:
+    """Other scaled scores, modified as the problem says."""
+    scaled = change(scored.scaled)
+    if problem.score.kind == "soft-cap":
+        bent = torch.tanh(scaled / problem.score.cap)
+        return dataclasses.replace(scored, scaled=scaled, score=bent * problem.score.cap, slope=1 - bent * bent)
+    score = scaled if scored.bias is None else scaled + scored.bias
+    return dataclasses.replace(scored, scaled=scaled, score=score)
 
 
 def _alibi(problem: Attention, off: int, index: Tensor, scored: meaning.Scores, inputs: Inputs) -> meaning.Scores:

@@ -59,6 +59,13 @@ def about_gradients(problem: Attention, contract: Contract, tiling: Tiling) -> I
     yield of_values(
         "delta, the row sums of out * grad_out, is not subtracted", lambda scored, inputs: {"delta": 0 * _delta(inputs)}
     )
+    yield of_values("delta is added, not subtracted", lambda scored, inputs: {"delta": -_delta(inputs)})
+    for dim, axis, count in ((0, "batch", problem.batch), (1, "head", problem.heads)):
+        for what, index in other_indices(count):
+            operands: tuple[tuple[str, ...], ...] = (("grad_out",), ("lse",), ("out",), ("grad_out", "lse", "out"))
+            for together in operands:
+                pick = dict.fromkeys(together, functools.partial(torch.index_select, dim=dim, index=index))
+                yield of_inputs(f"{' and '.join(together)} of another {axis}: {what}", **pick)
     for what, index in other_indices(problem.queries):
         yield of_values(
             f"delta of another row: {what}",
@@ -87,11 +94,12 @@ def about_gradients(problem: Attention, contract: Contract, tiling: Tiling) -> I
                 functools.partial(_of_some_heads, problem, contract, kept),
             )
     if problem.key_batch < problem.batch:
-        kept = (torch.arange(problem.batch) == 0)[:, None, None, None]
-        yield Alteration(
-            "gradients of k and v are those of the first batch",
-            functools.partial(_of_some_heads, problem, contract, kept),
-        )
+        for place, what in ((0, "first"), (problem.batch - 1, "last")):
+            kept = (torch.arange(problem.batch) == place)[:, None, None, None]
+            yield Alteration(
+                f"gradients of k and v are those of the {what} batch",
+                functools.partial(_of_some_heads, problem, contract, kept),
+            )
 
 
 def _rows_of(index: Tensor, statistics: Tensor) -> Tensor:

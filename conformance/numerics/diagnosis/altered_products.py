@@ -40,6 +40,11 @@ def alterations(problem: Gemm, contract: Contract, tiling: Tiling, exact: bool) 
         yield from _about_fusion(problem, make)
     if problem.reads_bias:
         yield from _about_bias(problem, make)
+    if problem.op == "baddbmm":
+        yield from _about_factors(problem, make)
+    if problem.op not in ("mm", "addmm"):
+        cause = "the product is absent: no k was summed, or an operand was read as zeros"
+        yield make(cause, problem, with_input(a=lambda t: 0 * t.double()))
     if tiling.splits and problem.op == "mm":
         yield from _about_splits(problem, contract, tiling.splits)
 
@@ -158,7 +163,8 @@ def _wrapped(problem: Gemm, span: float, inputs: Inputs) -> Outputs:
 
 def _through(problem: Gemm, dtype: torch.dtype, inputs: Inputs) -> Outputs:
     value = gemm.value(problem, inputs, device="cpu").to(dtype).double()
-    return {"out": (value, None)}
+    # what is too large for int32 becomes the least of them in the interpreter
+    return {"out": (torch.where(value.abs() < 2.0**31, value, -(2.0**31)), None)}
 
 
 # Scales
@@ -345,6 +351,24 @@ def _about_bias(problem: Gemm, make: Callable[..., Alteration]) -> Iterator[Alte
             continue
         for what, index in other_indices(extent):
             yield make(f"the bias of another {axis}: {what}", problem, with_input(bias=lines(index, dim)))
+
+
+def _about_factors(problem: Gemm, make: Callable[..., Alteration]) -> Iterator[Alteration]:
+    """alpha and beta of a batch; those of one product belong to the tile's search."""
+    alpha, beta = problem.alpha, problem.beta
+    others = {
+        "alpha is not applied": (1.0, beta),
+        "beta is not applied": (alpha, 1.0),
+        "alpha and beta are exchanged": (beta, alpha),
+        "the product is scaled by beta instead of alpha": (beta, beta),
+        "the bias is scaled by alpha instead of beta": (alpha, alpha),
+        "alpha is applied twice": (alpha * alpha, beta),
+        "beta is applied twice": (alpha, beta * beta),
+    }
+    for cause, factors in others.items():
+        if factors != (alpha, beta):
+            changed = dataclasses.replace(problem, alpha=factors[0], beta=factors[1])
+            yield make(cause, changed, lambda inputs: inputs)
 
 
 def _about_splits(problem: Gemm, contract: Contract, splits: int) -> Iterator[Alteration]:

@@ -63,13 +63,14 @@ def diagnose(
     output: str | None = None,
     seen: Sequence[Seen] = (),
     splits: int | None = None,
+    by_tiles_only: bool = False,
 ) -> Diagnosis:
     """Where ``out`` is wrong, and why as far as that is proven.
 
     ``out`` is the ``output`` (the first unless named) under ``fill``: of its dtype, dense, on the CPU. ``block`` is
     (BLOCK_M, BLOCK_N, BLOCK_K), and ``splits`` says into how many parts K or the keys are split. ``seen``: what other
-    fills gave, right or wrong; a cause must explain them too. Never raises: an error of the diagnosis itself becomes
-    its text.
+    fills gave, right or wrong; a cause must explain them too. ``by_tiles_only``: another computation of the whole
+    problem is no cause. Never raises: an error of the diagnosis itself becomes its text.
     """
     name = output or problem.output.name
     part = fill.of(name)
@@ -84,8 +85,8 @@ def diagnose(
         unwritten = difference.bad & _sentinel(out) & ~_saturated(dtype, out, difference.expected)
         rest = difference.bad & ~unwritten
         search = Search()
-        if int(rest.sum()) >= ENOUGH:
-            case = _Case(problem, contract, Tiling(block, splits), name)
+        if int(rest.sum()) >= ENOUGH or (seen and bool(rest.any())):  # other fills may show more
+            case = _Case(problem, contract, Tiling(block, splits), name, by_tiles_only)
             search = case.search(fill, out, difference.bad, unwritten, seen)
         write = _diagnosis if _is_plain(problem) else _describe
         return write(replace(contract, out_dtype=dtype), part, out, block, difference, unwritten, search)
@@ -111,6 +112,7 @@ class _Case:
     contract: Contract
     tiling: Tiling
     output: str
+    by_tiles_only: bool
 
     def search(self, fill: Fill, out: Tensor, bad: Tensor, unwritten: Tensor, seen: Sequence[Seen]) -> Search:
         """Causes that concern tiles, and causes that concern the problem; the likelier ones come first, and the others
@@ -121,7 +123,7 @@ class _Case:
         ways = (self._about_tiles, self._about_problem) if _is_plain(self.problem) else (
             self._about_problem, self._about_tiles)  # fmt: skip
         result = Search()
-        for way in ways:
+        for way in (self._about_tiles,) if self.by_tiles_only else ways:
             search = way(fill, out, bad, unwritten, everything, work)
             result.possible = result.possible or search.possible
             result.causes = search.causes
@@ -137,24 +139,40 @@ class _Case:
             return Search()
         exact = not isinstance(self.problem, Attention)
         method = fill.method if exact else None
-        evidence = list(self._evidence(seen, method))
+        evidence = self._evidence(seen, method)
         if method == "special" or not evidence:
             return Search()
+        evidence, scope = self._of_wrong_passes(evidence)
         names = explaining(self._alterations(exact and method == "exact"), self.problem, self.contract, evidence, work)
-        if len(names) > ALTERNATIVES:
+        names = [f"{name}{scope}" for name in names]
+        if sum(1 + name.count(", or ") for name in names) > ALTERNATIVES:
             return Search(possible=either(names, "; "))
         return Search([Cause(tuple(names))] if names else [])
 
-    def _evidence(self, seen: Sequence[Seen], method: str | None) -> Iterator[Evidence]:
+    def _of_wrong_passes(self, evidence: list[Evidence]) -> tuple[list[Evidence], str]:
+        """The evidence about gradients of that pass alone which is wrong, if the other one is right in every fill; and
+        text that says so."""
+        if not isinstance(self.problem, Attention) or not self.problem.backward:
+            return evidence, ""
+        wrong = {entry.name for entry in evidence if bool(entry.bad.any())}
+        for names, text in ((("grad_q",), "of q"), (("grad_k", "grad_v"), "of k and v")):
+            if wrong and wrong <= set(names):
+                return [entry for entry in evidence if entry.name in names], f" (in the gradients {text} only)"
+        return evidence, ""
+
+    def _evidence(self, seen: Sequence[Seen], method: str | None) -> list[Evidence]:
         """What was seen under the fills that are judged by ``method``; None: by any but "special", whose NaN no
-        altered computation predicts."""
+        altered computation predicts. Fills with a wrong output come first: most alterations fail there."""
+        evidence = []
         for entry in seen:
             for name, out in entry.outputs.items():
                 part = entry.fill.of(name)
                 if part.method == method or (method is None and part.method != "special"):
                     dtype = self.problem.operand(name).dtype
                     bad = _difference(replace(self.contract, out_dtype=dtype), part, out).bad
-                    yield Evidence(entry.fill, name, dtype, out, bad)
+                    evidence.append(Evidence(entry.fill, name, dtype, out, bad))
+        wrong = {id(entry.fill) for entry in evidence if bool(entry.bad.any())}
+        return sorted(evidence, key=lambda entry: id(entry.fill) not in wrong)
 
     def _alterations(self, exact: bool) -> Iterator[Alteration]:
         problem = self.problem
@@ -171,7 +189,8 @@ class _Case:
         self, fill: Fill, out: Tensor, bad: Tensor, unwritten: Tensor, seen: Sequence[Seen], work: Work
     ) -> Search:
         """Causes that are found in the tiles of each product, and confirmed by another exact fill that fails."""
-        if fill.method != "exact" or self.output != self.problem.output.name:
+        enough = int((bad & ~unwritten).sum()) >= ENOUGH
+        if fill.method != "exact" or self.output != self.problem.output.name or not enough:
             return Search()
         first = self._in_products(fill, out, bad, unwritten, work)
         for entry in seen:
@@ -231,7 +250,7 @@ def _describe(
     names = {1: ("elements",), 2: ("rows", "cols"), 3: ("matrices", "rows", "cols")}
     axes = names.get(out.dim(), tuple(f"dim {axis}" for axis in range(out.dim())))
     lines = (bad.movedim(axis, 0).flatten(1).any(1) if out.dim() > 1 else bad for axis in range(out.dim()))
-    places = [f"{axis} {_runs(line)} of {len(line)}" for axis, line in zip(axes, lines, strict=True)]
+    places = [f"{axis} {runs(line)} of {len(line)}" for axis, line in zip(axes, lines, strict=True)]
     head = [
         f"FAIL {fill.method}/{fill.name} seed {fill.seed}",
         f"{int(bad.sum())}/{out.numel()} wrong: {', '.join(places)}",
@@ -250,7 +269,7 @@ def _describe(
     return Diagnosis(tuple(causes), "\n".join([" | ".join(head), *notes]), tile, first)
 
 
-def _runs(mask: Tensor) -> str:
+def runs(mask: Tensor) -> str:
     """The indices that are set, as runs: "0..3, 7"; the first four of them."""
     runs = []
     for _, group in itertools.groupby(enumerate(mask.nonzero()[:, 0].tolist()), lambda pair: pair[1] - pair[0]):

@@ -21,10 +21,6 @@ from conformance.numerics.diagnosis.fault_model import FaultModel, Hypothesis, I
 NOWHERE = 0.1
 
 
-#: What no exact fill gives throughout: the prediction of a fault that would read outside the operands.
-NOWHERE = 0.1
-
-
 def about_tile(model: FaultModel, i: int, j: int) -> Iterator[Hypothesis]:
     """Every hypothesis that could explain tile (i, j), the plainest first."""
     yield from about_epilogue(model)
@@ -218,7 +214,7 @@ def _about_steps(model: FaultModel) -> Iterator[Hypothesis]:
     if model.k_blocks < 2:
         return
     for name, of_a, of_b in (("A and B", True, True), ("A", True, False), ("B", False, True)):
-        for step in (size - 1, size + 1):
+        for step in (size - 1, size + 1, 1):
             advanced = functools.partial(_advanced, model, step if of_a else size, step if of_b else size)
             yield model.from_raw(f"{name} advance by {step} k at each k-block, not by {size}", advanced)
         kept = functools.partial(_advanced, model, 0 if of_a else size, 0 if of_b else size)
