@@ -227,9 +227,10 @@ class Judge:
 
     def _failure(self, plan: TierPlan, executor: Any) -> Failure | None:
         """What fails on ``plan``: the first of its fills that does."""
-        for fill in fills_of(plan, executor):
+        for number, fill in enumerate(fills_of(plan, executor)):
+            kernel = get(plan.plan.kernel)
             try:
-                result = trial(get(plan.plan.kernel), plan.plan, executor, seed=self._seed, names=(fill,))
+                result = trial(kernel, plan.plan, executor, seed=self._seed, names=(fill,), place_in_case=number)
             except TooLong:
                 return Failure("too many steps")
             except InterpreterUnsupported:
