@@ -176,7 +176,7 @@ def _guards_untimed() -> AbstractContextManager[Any]:
     from torch._dynamo import guards
 
     name = "profile_guard_manager"
-    return mock.patch.object(guards, name, lambda *_: 0.0) if hasattr(guards, name) else nullcontext()
+    return mock.patch.object(guards, name, return_value=0.0) if hasattr(guards, name) else nullcontext()
 
 
 def _forget_templates() -> None:
