@@ -171,8 +171,7 @@ def _caches() -> Iterator[None]:
 
 def _guards_untimed() -> AbstractContextManager[Any]:
     """Until exit Dynamo does not time the guards of what it has compiled: it would empty the processor's caches first,
-    which takes a tenth of a compilation and slows the other processes. A release that does not time them is as it is.
-    """
+    which slows the other processes, too. A release that does not time them is as it is."""
     from torch._dynamo import guards
 
     name = "profile_guard_manager"
