@@ -243,7 +243,7 @@ def parsed(stage: str, text: str) -> Code:
         line = full.partition(comment)[0].strip()
         if line == ".amdgpu_metadata":
             break
-        if match := _LABEL.match(line):
+        if ":" in line and (match := _LABEL.match(line)):
             labels.setdefault(match[1], []).append(len(code.operations))
             line = line[match.end() :].strip()
             if line.startswith(".branchtargets"):
@@ -258,9 +258,10 @@ def parsed(stage: str, text: str) -> Code:
             code.operations.append(operation)
             code.operands.append(operands[0] if operands else "")
             conditional.append(bare is not line)
+    leaving = {operation for operation in set(code.operations) if _LEAVES.match(operation)}
     for at, operation in enumerate(code.operations):
         following = (at + 1,) if at + 1 < len(code.operations) else ()
-        if _LEAVES.match(operation):
+        if operation in leaving:
             stays = conditional[at] or operation.startswith("s_cbranch")
             following = (*_targets(at, code.operands[at], labels, tables), *(following if stays else ()))
         code.successors.append(following)

@@ -86,13 +86,21 @@ class Accesses:
             inside = addresses[region.holds(addresses, 1)]
             if not inside.size:
                 continue
-            elements, counts = np.unique(region.indices(inside), return_counts=True)
-            again = elements[(writers[elements] > 0) | (counts > 1)]
-            if again.size:
-                before = self._programs[int(writers[again[0]]) - 1]  # the last is the program that runs
-                text = f"{self._program()} stores {again.size} elements of {region.name!r} again"
-                self._note("stores again", f"{text}: program {before} has stored element {int(again[0])}")
+            elements = region.indices(inside)
+            earlier, places = writers[elements], np.arange(elements.size, dtype=writers.dtype)
+            writers[elements] = places  # of several stores to one element a single one stays
+            if earlier.any() or not np.array_equal(writers[elements], places):
+                writers[elements] = earlier
+                self._stored_again(region, writers, elements)
             writers[elements] = len(self._programs)
+
+    def _stored_again(self, region: Region, writers: np.ndarray, stored: np.ndarray) -> None:
+        """Notes which elements of ``region`` are stored again by a store to ``stored``, the numbers of elements."""
+        elements, counts = np.unique(stored, return_counts=True)
+        again = elements[(writers[elements] > 0) | (counts > 1)]
+        before = self._programs[int(writers[again[0]]) - 1]  # the last is the program that runs
+        text = f"{self._program()} stores {again.size} elements of {region.name!r} again"
+        self._note("stores again", f"{text}: program {before} has stored element {int(again[0])}")
 
     def _into_inputs(self, addresses: np.ndarray) -> None:
         """Notes a store to an operand that is only read, unless an operand that may be written has the element too."""

@@ -126,12 +126,23 @@ _OPERANDS = ["self", "lhs", "rhs", "allow_lhs_ptr", "allow_rhs_ptr", "arithmetic
 
 def _operands_of_one_type(semantic: Any, core: Any) -> dict[str, Any]:
     """The check of an operator's operands: two tensors of one integer type, or of one floating type that is not
-    divided, need neither a check nor a cast."""
+    divided, need neither a check nor a cast. Nor do a pointer and integers where pointers are allowed. A number takes
+    the type of the tensor before it, if that is an integer type and holds it, or a floating one."""
     name = "binary_op_type_checking_impl"
     original = getattr(semantic, name, None)
     if original is None or list(inspect.signature(original).parameters) != _OPERANDS:
         return {}
-    tensor, dtype = core.tensor, core.dtype
+    tensor, dtype, pointer = core.tensor, core.dtype, core.pointer_type
+    limits: dict[int, tuple[Any, int, int]] = {}  # by the id of a type, which is kept: of the integers that it holds
+
+    def holds(kind: Any, number: Any) -> bool:
+        if type(number) is int and kind.is_int():
+            if id(kind) not in limits:
+                narrow = kind.int_bitwidth < 8
+                limits[id(kind)] = kind, *((1, 0) if narrow else (kind.get_int_min_value(), kind.get_int_max_value()))
+            _, least, most = limits[id(kind)]
+            return least <= number <= most
+        return type(number) in (int, float) and bool(kind.is_floating())
 
     def check(
         self: Any,
@@ -142,9 +153,15 @@ def _operands_of_one_type(semantic: Any, core: Any) -> dict[str, Any]:
         arithmetic_check: bool = True,
         div_or_mod: bool = False,
     ) -> Any:
-        if type(lhs) is tensor and type(rhs) is tensor:
+        if type(lhs) is tensor:
             kind = lhs.dtype
-            if type(kind) is dtype and kind is rhs.dtype and (kind.is_int() or (not div_or_mod and kind.is_floating())):
+            if type(kind) is dtype and (kind.is_int() or (not div_or_mod and kind.is_floating())):
+                if type(rhs) is tensor:
+                    if kind is rhs.dtype:
+                        return self.broadcast_impl_value(lhs, rhs)
+                elif arithmetic_check and holds(kind, rhs):
+                    return self.broadcast_impl_value(lhs, self.scalar_constant(rhs, dtype=kind))
+            elif type(kind) is pointer and allow_lhs_ptr and type(rhs) is tensor and rhs.dtype.is_int():
                 return self.broadcast_impl_value(lhs, rhs)
         return original(self, lhs, rhs, allow_lhs_ptr, allow_rhs_ptr, arithmetic_check, div_or_mod)
 
@@ -152,13 +169,17 @@ def _operands_of_one_type(semantic: Any, core: Any) -> dict[str, Any]:
 
 
 def _broadcast(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Two tensors of one shape are broadcast already."""
+    """Two tensors of one shape are broadcast already, and a block gives its type to a scalar of the same elements."""
 
     def broadcast_impl_value(self: Any, lhs: Any, rhs: Any) -> Any:
         left, right = lhs.type, rhs.type
         blocks = left.is_block(), right.is_block()
         if blocks == (False, False) or (all(blocks) and left.shape.values == right.shape.values):
             return lhs, rhs
+        if not blocks[1] and left.element_ty is right:
+            return lhs, self.tensor(self.builder.create_splat(left.to_ir(self.builder), rhs.handle), left)
+        if not blocks[0] and right.element_ty is left:
+            return self.tensor(self.builder.create_splat(right.to_ir(self.builder), lhs.handle), right), rhs
         return original(self, lhs, rhs)
 
     return broadcast_impl_value

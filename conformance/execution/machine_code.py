@@ -109,7 +109,10 @@ _PROGBITS = 1
 
 
 def _ptx(artefact: Artefact) -> Counter[str]:
-    return Counter(map(ptx_name, _operations(artefact.stages["ptx"], "ptx")))
+    counted: Counter[str] = Counter()
+    for word, count in _operations(artefact.stages["ptx"], "ptx").items():
+        counted[ptx_name(word)] += count
+    return counted
 
 
 def ptx_name(word: str) -> str:
@@ -123,11 +126,14 @@ def ptx_name(word: str) -> str:
 
 
 def _amdgcn(artefact: Artefact) -> Counter[str]:
-    words = _operations(artefact.stages["amdgcn"], "amdgcn")
-    return Counter(match[0] for word in words if (match := _AMDGCN.match(word)))
+    counted: Counter[str] = Counter()
+    for word, count in _operations(artefact.stages["amdgcn"], "amdgcn").items():
+        if match := _AMDGCN.match(word):
+            counted[match[0]] += count
+    return counted
 
 
-def _operations(path: Path, stage: str) -> list[str]:
-    """The first word of every line of code."""
+def _operations(path: Path, stage: str) -> Counter[str]:
+    """How often each word is the first of a line of code."""
     lines = codegen_checks.code_of(path, stage).split("\n")
-    return [words[0] for line in lines if (words := line.split(None, 1)) and words[0][0].isalpha()]
+    return Counter(words[0] for line in lines if (words := line.split(None, 1)) and words[0][0].isalpha())

@@ -275,15 +275,16 @@ def _checked(compiler: Any, plan: Plan) -> str:
             return f"compile: {_innermost(error)}"
         if excess := over_limits(artefact.resources, plan.target):
             return f"resources: {'; '.join(excess)}"
+        own = plan.kernel in own_kernels()  # the rules of the suites are about these alone
+        name = "" if step is launch else step.function.fn.__name__
+        for verdict in plan_verdicts(kernel, plan, artefact, name) if own else ():
+            return f"{verdict.check}: {verdict.text}"
         if step is launch:
-            own = plan.kernel in own_kernels()  # the rules of the suites are about these alone
             for features in (kernel.features(plan), *([descriptor_features(kernel, plan)] if own else [])):
                 for result in codegen_checks.check(artefact, plan.target, features.required, features.forbidden):
                     if not result.passed:
                         kind = "requires" if result.required else "forbids"
                         return f"codegen/{kind}/{result.feature.name}: {result.text}"
-            for verdict in plan_verdicts(kernel, plan, artefact) if own else ():
-                return f"{verdict.check}: {verdict.text}"
     return ""
 
 

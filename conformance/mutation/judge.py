@@ -268,10 +268,11 @@ class Judge:
             return self._first_failure(plan, executor)
 
     def _first_failure(self, plan: TierPlan, executor: Any) -> Failure | None:
-        for fill in fills_of(plan, executor):
+        for number, fill in enumerate(fills_of(plan, executor)):
+            kernel = get(plan.plan.kernel)
             try:
                 with mock.patch.object(trials, "explain", _not_explained):
-                    result = trial(get(plan.plan.kernel), plan.plan, executor, seed=self._seed, names=(fill,))
+                    result = trial(kernel, plan.plan, executor, seed=self._seed, names=(fill,), place_in_case=number)
             except TooLong as error:
                 return Failure("too many steps", cause=raised_by_kernel(error) if self._causes else "")
             except InterpreterUnsupported:

@@ -10,6 +10,8 @@ import torch
 import triton
 import triton.language as tl
 
+from tests.kernels.interpreter_runs import executor
+
 SIZE = 20  # elements of each operand
 
 
@@ -141,16 +143,13 @@ DESCRIBED: dict[tuple[str, int, int, int, int], str] = {
 
 def strays() -> dict[tuple[Any, ...], list[str]]:
     """What is said of each launch."""
-    from conformance.execution.interpreter import InterpreterExecutor
     from conformance.kernels.launch import Launch
-
-    executor = InterpreterExecutor()
 
     def said(kernel: str, tensors: dict[str, torch.Tensor], **arguments: Any) -> list[str]:
         launch = Launch(globals()[kernel], (1,), {**tensors, **arguments})
-        watching = executor.watching(tensors, once=["out"], written=["out"])
+        watching = executor().watching(tensors, once=["out"], written=["out"])
         with watching as accesses, contextlib.redirect_stdout(io.StringIO()):  # a kernel prints
-            executor.run(launch)
+            executor().run(launch)
         return list(accesses.strays.values())
 
     result: dict[tuple[Any, ...], list[str]] = {}
@@ -169,25 +168,22 @@ def strays() -> dict[tuple[Any, ...], list[str]]:
 
 def undefined_numbers(dtype: torch.dtype, pattern: int) -> list[float]:
     """What 4 of 8 lanes hold that a mask leaves undefined."""
-    from conformance.execution.interpreter import InterpreterExecutor
     from conformance.kernels.launch import Launch
 
     tensors = {"a": torch.zeros(8, dtype=dtype), "out": torch.zeros(8, dtype=dtype)}
-    with (executor := InterpreterExecutor()).watching(tensors, pattern=pattern):
-        executor.run(Launch(lanes, (1,), {**tensors, "n": 4, "SIZE": 8}))
+    with executor().watching(tensors, pattern=pattern):
+        executor().run(Launch(lanes, (1,), {**tensors, "n": 4, "SIZE": 8}))
     return tensors["out"].double().tolist()[4:]
 
 
 def refused(way: str) -> str:
     """Why a launch cannot be interpreted."""
-    from conformance.execution.interpreter import InterpreterExecutor, InterpreterUnsupported
+    from conformance.execution.interpreter import InterpreterUnsupported
     from conformance.kernels.launch import Launch
 
     tensors = {"a": torch.ones(6, 16), "out": torch.zeros(6, 16)}
     try:
-        InterpreterExecutor().run(
-            Launch(described, (1,), {**tensors, "rows": 6, "columns": 8, "pitch": 16, "WAY": way})
-        )
+        executor().run(Launch(described, (1,), {**tensors, "rows": 6, "columns": 8, "pitch": 16, "WAY": way}))
     except InterpreterUnsupported as error:
         return str(error.reason)
     return ""

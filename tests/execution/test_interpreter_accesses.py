@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-from tests.kernels.interpreter_runs import in_interpreter
+from tests.kernels.interpreter_runs import executor, in_interpreter
 
 SIZE = 20  # elements of each operand, in blocks of 16
 
@@ -65,11 +65,10 @@ def every_row(out, n, ROWS: tl.constexpr):
 
 def launched(function: str, grid: int, tensors: dict[str, Any], once: tuple[str, ...] = (), **more: Any) -> list[str]:
     """What strays in a launch over ``tensors``, the operands."""
-    from conformance.execution.interpreter import InterpreterExecutor
     from conformance.kernels.launch import Launch
 
-    with (executor := InterpreterExecutor()).watching(tensors, once=once) as accesses:
-        executor.run(Launch(globals()[function], (grid,), {**tensors, **more}))
+    with executor().watching(tensors, once=once) as accesses:
+        executor().run(Launch(globals()[function], (grid,), {**tensors, **more}))
     return list(accesses.strays.values())
 
 
@@ -103,13 +102,12 @@ def undefined_lanes(dtype: torch.dtype) -> list[float]:
 
 def with_a_table(behind: bool) -> list[str]:
     """One of two addresses in a table is that of an operand; the other leads ``behind`` it or to unknown memory."""
-    from conformance.execution.interpreter import InterpreterExecutor
     from conformance.kernels.launch import Launch
 
     operand, unknown, out = torch.ones(4), torch.ones(4), torch.zeros(8)
     table = torch.tensor([operand.data_ptr(), operand.data_ptr() + 8 if behind else unknown.data_ptr()])
-    with (executor := InterpreterExecutor()).watching({"operand": operand, "out": out}) as accesses:
-        executor.run(Launch(by_table, (2,), {"table": table, "out": out}))
+    with executor().watching({"operand": operand, "out": out}) as accesses:
+        executor().run(Launch(by_table, (2,), {"table": table, "out": out}))
     return list(accesses.strays.values())
 
 

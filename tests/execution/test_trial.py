@@ -1,6 +1,8 @@
 """A trial sees what an executor does wrong, whatever the kernel: grid, memory, unwritten elements, repeatability."""
 
+import contextlib
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,7 +10,7 @@ import torch
 from conformance import targets
 from conformance.execution.observation import Ran
 from conformance.execution.output_tiles import output_tiles
-from conformance.execution.trial import trial
+from conformance.execution.trial import UNDEFINED_INTEGERS, trial
 from conformance.heuristics.configs import Config, FlexConfig, FlexDecodeConfig
 from conformance.inputs.fills import applicable_fills
 from conformance.kernels import catalogue
@@ -99,6 +101,53 @@ def test_an_element_that_is_not_written_is_seen():
             return super().run(launch, programs, observe=observe)
 
     assert {"numerics", "repeat"} <= failed(Forgetful(element_not_written))
+
+
+class Watched(TorchExecutor):
+    """Sees each access, as the interpreter does, and notes the rules of each run."""
+
+    def __init__(self, fault=None):
+        super().__init__(fault)
+        self.patterns = []
+
+    @contextlib.contextmanager
+    def watching(self, operands, **rules):
+        self.patterns.append(rules["pattern"])
+        yield SimpleNamespace(strays={})
+
+
+def test_where_each_access_is_watched_the_first_fill_alone_runs_twice():
+    executor = Watched()
+    judged = trial(KERNEL, PLAN, executor)
+    first, second = UNDEFINED_INTEGERS
+    assert executor.patterns == [first, second, *[second, first] * 2, second], "six fills, whose poison takes turns"
+    (text,) = [verdict.text for verdict in judged.verdicts if verdict.check == "memory"]
+    assert (judged.passed, text) == (True, "operands and surroundings untouched in 7 runs")
+
+
+def test_parts_of_a_case_run_as_the_whole_does():
+    executor = Watched()
+    names = list(applicable_fills(PROBLEM, KERNEL.contract(PLAN, executor.name)))
+    for number, name in enumerate(names):
+        trial(KERNEL, PLAN, executor, names=(name,), place_in_case=number)
+    whole = Watched()
+    trial(KERNEL, PLAN, whole)
+    assert executor.patterns == whole.patterns
+
+
+@pytest.mark.parametrize("fault", [neighbour_overwritten, operand_overwritten, one_element_off, element_not_written])
+def test_a_fault_of_a_fill_that_runs_once_is_seen(fault):
+    def later(executor, a, out):
+        if executor.runs == 4:  # the third fill
+            fault(executor, a, out)
+
+    class Forgetful(Watched):
+        def run(self, launch, programs=None, *, observe=False):
+            self.before = launch.arguments["c_ptr"][7, 5].clone()
+            return super().run(launch, programs, observe=observe)
+
+    wrong = [verdict.check for verdict in trial(KERNEL, PLAN, Forgetful(later)).verdicts if not verdict.passed]
+    assert [check.split("/")[-1] for check in wrong] == ["wide-B"]
 
 
 def test_only_the_fills_that_were_asked_for():

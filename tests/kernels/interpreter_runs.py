@@ -5,30 +5,80 @@ Independent of the oracle: inputs are small integers, so that every sum is exact
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
 import pickle
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-CHILD = """
-import pickle, sys
-function, arguments = pickle.load(sys.stdin.buffer)
-sys.stdout.buffer.write(pickle.dumps(function(*arguments)))
+#: Imports once what every call needs, knowing from its start that kernels are interpreted. Each call has a copy of the
+#: process, so that none sees what another has changed.
+SERVER = """
+import os, pickle, sys, traceback
+import conformance.execution.interpreter, conformance.kernels.catalogue, numpy, torch, triton, pytest
+for line in sys.stdin:
+    folder = line.rstrip()
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            os.dup2(os.open(f"{folder}/errors", os.O_WRONLY | os.O_CREAT), 2)
+            os.dup2(2, 1)
+            with open(f"{folder}/call", "rb") as file:
+                sys.path[:], environment = pickle.load(file)
+                os.environ.update(environment)
+                function, arguments = pickle.load(file)
+            answer = pickle.dumps(function(*arguments))
+            with open(f"{folder}/answer", "wb") as file:
+                file.write(answer)
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
+
+
+def _environment():
+    return {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+
+
+@functools.cache
+def _server():
+    environment = {**_environment(), "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    server = subprocess.Popen([sys.executable, "-c", SERVER], env=environment, **pipes)
+    atexit.register(server.communicate)
+    return server
 
 
 def in_interpreter(function, *arguments):
     """``function(*arguments)`` from a process that knows from its start that kernels are interpreted."""
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *sys.path])
-    message = pickle.dumps((function, arguments))
-    command = [sys.executable, "-c", CHILD]
-    process = subprocess.run(command, input=message, env=environment, capture_output=True, check=False)
-    assert process.returncode == 0, process.stderr.decode()
-    return pickle.loads(process.stdout)
+    server = _server()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        state = [str(ROOT), *sys.path], _environment()
+        (folder / "call").write_bytes(pickle.dumps(state) + pickle.dumps((function, arguments)))
+        server.stdin.write(f"{folder}\n")
+        server.stdin.flush()
+        code = server.stdout.readline().strip()
+        assert code == "0", f"exit status {code}: {(folder / 'errors').read_text()}"
+        return pickle.loads((folder / "answer").read_bytes())
+
+
+@functools.cache
+def executor():
+    """The executor of such a process: to make it is to prove it."""
+    from conformance.execution.interpreter import InterpreterExecutor
+
+    return InterpreterExecutor()
 
 
 def run(cases, *, spoil=False):
@@ -41,10 +91,9 @@ def run(cases, *, spoil=False):
 
 def run_here(cases, spoil):
     from conformance import targets
-    from conformance.execution.interpreter import InterpreterExecutor
 
-    executor, target = InterpreterExecutor(), targets.find("sm_90")
-    return [complaints(*case, executor=executor, target=target, spoil=spoil) for case in cases]
+    target = targets.find("sm_90")
+    return [complaints(*case, executor=executor(), target=target, spoil=spoil) for case in cases]
 
 
 def complaints(name, problem, config, variant=None, *, executor, target, spoil):
