@@ -17,7 +17,7 @@ from conformance.inductor.compile.program import Choice, Launches
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Kernel, Plan
 from conformance.numerics.contract import Accumulator, Contract
-from conformance.problems import BLOCK_SCALINGS, FP8, Attention, GroupedGemm, Problem, itemsize
+from conformance.problems import BLOCK_SCALINGS, FP8, Attention, Gemm, GroupedGemm, Problem, itemsize
 from conformance.records import ExecutorName
 from conformance.targets import Target
 
@@ -84,7 +84,8 @@ def described_config(choice: Choice) -> AnyConfig | None:
 def expected_grid(
     problem: Problem, config: AnyConfig, target: Target, sms: int | None, source: str = ""
 ) -> tuple[int, ...]:
-    """Programs that a template launches: those of the catalogue's kernel for the same operation, one per tile.
+    """Programs that a template launches: those of the catalogue's kernel for the same operation, one per tile. A batch
+    is the template's second dimension.
 
     Of attention it is their number alone, for releases arrange them differently; ``source`` is its kernel's.
 
@@ -97,6 +98,8 @@ def expected_grid(
         return (sms, 1, 1)
     kernel = catalogue.get(problem.op)
     x, y, z = (*kernel.grid(kernel.draft(problem, config, target)), 1, 1)[:3]
+    if isinstance(problem, Gemm) and problem.batch:
+        x, y = x // problem.batch, problem.batch
     return (x, y, z) if sms is None else (min(sms, x), y, z)
 
 
