@@ -135,13 +135,12 @@ class ItemRecording:
             if recorder.status is Status.PASS and not recorder.phases >= {"setup", "teardown"}:
                 recorder.conclude(Status.FAIL, _UNSEEN)
             fault = device_fault()
-            if fault is not None and recorder.fault_named:  # the failure is about the fault
+            if fault is not None and (recorder.fault_named or _LEFT in recorder.diagnosis):  # the failure says so
                 with contextlib.suppress(OSError):
                     recorder.keep_artefacts()
                 self._watchdog.finish(recorder)
             elif fault is not None:
-                text = "\n".join(filter(None, (recorder.diagnosis, f"left its GPU unusable: {fault}")))
-                self._watchdog.finish(recorder, Status.CRASH, text)
+                self._watchdog.finish(recorder, Status.CRASH, _with_fault(recorder.diagnosis, fault))
         try:
             if recorder.status not in (Status.PASS, Status.NOT_APPLICABLE, Status.NOT_RUN):
                 recorder.keep_artefacts()  # a failure is read later, and elsewhere
@@ -226,7 +225,11 @@ class ItemRecording:
             text = f"skip or xfail without a typed reason ({why}): use recorder.not_applicable or recorder.not_run"
             _fail(recorder, report, text)
         elif error is not None:
-            self._record_failure(recorder, report, *status_of(error))
+            status, text = status_of(error)
+            fault = None if recorder.fault_named else device_fault()
+            if fault is not None:  # told to pytest now, so that an entry that expects a crash excuses this report, too
+                status, text = Status.CRASH, _with_fault(text, fault)
+            self._record_failure(recorder, report, status, text)
         elif report.failed:
             self._record_failure(recorder, report, Status.FAIL, report.longreprtext)
         if report.when == "teardown" and (report.passed or recorder.status is Status.EXPECTED_FAIL):
@@ -285,6 +288,14 @@ _UNSEEN = (
     "no end of this test was seen here: an option or a plugin runs tests in processes of its own; leave it out. A "
     "worker of xdist that dies is replaced"
 )
+
+
+#: What a diagnosis says of a case after which its process can use the GPU no more.
+_LEFT = "left its GPU unusable: "
+
+
+def _with_fault(diagnosis: str, fault: str) -> str:
+    return "\n".join(filter(None, (diagnosis, _LEFT + fault)))
 
 
 def cannot_write(folder: Path, error: Exception) -> str:

@@ -146,6 +146,16 @@ def test_such_a_fault_may_be_expected(project):
     assert project.statuses == {"test_a": "pass", "test_b": "expected-fail", "test_c": "pass"}
 
 
+def test_a_fault_without_a_name_may_be_expected_and_fails_no_run(project):
+    project.suite("gpu", NAMED.replace("    recorder.fault_named = True\n", ""))
+    text = entry(cases='"test_gpu.py::test_b"', seen='"reads behind"', status='"crash"')
+    (project.path / "known.toml").write_text(text)
+    result = project.run("--expected-failures=known.toml", "-n", "1")
+    assert result.ret == 0
+    assert project.records["test_b"].diagnosis.count("left its GPU unusable") == 1
+    assert project.statuses == {"test_a": "pass", "test_b": "expected-fail", "test_c": "pass"}
+
+
 def test_workers_that_die_in_collection_end_the_run(project):
     project.suite("bad", "os._exit(3)\n")
     result = project.run("-n", "2")
