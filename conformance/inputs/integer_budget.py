@@ -325,6 +325,10 @@ def with_bits(integers: Integers, bits: int) -> Integers:
     return cut
 
 
+#: Outputs whose sums :func:`subset_sums` holds at once: few enough for a processor's cache.
+OUTPUTS_AT_ONCE = 2**19
+
+
 def subset_sums(a: Tensor, b: Tensor, chunk: int, segment: int | None = None) -> tuple[int, int]:
     """max(P, N) over all outputs of A @ B (int64 matrices), within any ``chunk`` consecutive k and in total. A chunk
     lies within one ``segment`` of k.
@@ -332,20 +336,31 @@ def subset_sums(a: Tensor, b: Tensor, chunk: int, segment: int | None = None) ->
     Chunks may start at any k, for a kernel that splits K may promote elsewhere than at multiples of a chunk. Of long
     chunks the first figure is a bound, at most a quarter too large.
     """
-    largest, k = 0, a.shape[1]
+    k = a.shape[1]
     segment = max(1, segment or k)
     step = max(1, chunk // CHUNK_STEPS)
-    steps = -(-chunk // step) + (step > 1)  # any chunk lies in so many steps
     if chunk >= k and segment >= k:
-        step, steps = max(1, k), 1
-    left, right = a.double(), b.double()
+        step, chunk = max(1, k), k
+    rows = max(1, OUTPUTS_AT_ONCE // max(1, b.shape[1]))
+    right = b.double()
+    sizes = right.abs()
+    parts = [_subset_sums(left, right, sizes, chunk, segment, step) for left in a.double().split(rows)]
+    return max(in_chunk for in_chunk, _ in parts), max(total for _, total in parts)
+
+
+def _subset_sums(
+    left: Tensor, right: Tensor, right_size: Tensor, chunk: int, segment: int, step: int
+) -> tuple[int, int]:
+    """What :func:`subset_sums` returns, of matrices in fp64 and for chunks that begin at multiples of ``step``."""
+    largest, k, left_size = 0, left.shape[1], left.abs()
+    steps = -(-chunk // step) + (step > 1 and step < k)  # any chunk lies in so many steps
     for first in range(0, k, segment):
         last = min(first + segment, k)
         window: deque[tuple[Tensor, Tensor]] = deque()
-        inside, inside_size = (left.new_zeros(a.shape[0], b.shape[1]) for _ in range(2))
+        inside, inside_size = (left.new_zeros(left.shape[0], right.shape[1]) for _ in range(2))
         for start in range(first, last, step):
             where = slice(start, min(start + step, last))
-            part, size = left[:, where] @ right[where], left[:, where].abs() @ right[where].abs()
+            part, size = left[:, where] @ right[where], left_size[:, where] @ right_size[where]
             inside += part
             inside_size += size
             window.append((part, size))
@@ -356,7 +371,7 @@ def subset_sums(a: Tensor, b: Tensor, chunk: int, segment: int | None = None) ->
             largest = max(largest, larger_part(inside, inside_size))
     if step >= k:
         return largest, largest
-    return largest, larger_part(left @ right, left.abs() @ right.abs())
+    return largest, larger_part(left @ right, left_size @ right_size)
 
 
 def larger_part(total: Tensor, size: Tensor) -> int:
