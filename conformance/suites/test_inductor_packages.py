@@ -59,21 +59,20 @@ def package(inductor, cpp, folder):
     return path
 
 
-def need_loadable(inductor, path):
-    """Ends the case as not run where what this machine's compiler builds cannot be loaded, or as failed where a check
-    has failed already."""
-    inductor.conclude()
-    reason = checks.static_standard_library(path)
+def need_loadable(inductor):
+    """Ends the case as not run where what this machine's compiler builds cannot be loaded."""
+    reason = cpp_programs.not_loadable()
     if reason is not None:
         inductor.recorder.not_run(reason)
 
 
 def judge_package(inductor, cpp, operation, kernels, folder):
     """Judges what the package of a program holds, and what it computes in another process."""
+    need_loadable(inductor)
     path = package(inductor, cpp, folder)
     product, files = PRODUCTS[kernels]
     inductor.record(checks.check_content(path, cpp.device, product.format(operation=operation), files))
-    need_loadable(inductor, path)
+    inductor.conclude()
     with inductor.recorder.timed("run"):
         outcome = in_child(folder, cpp_programs.load, cpp, str(path))
     loaded = checks.check_child("loaded", outcome)
@@ -104,12 +103,13 @@ def test_damaged_package(inductor, tmp_path, damage):
     """A package of which a part is missing, or a bit of a constant has changed, so that the checksum of its file is
     wrong: it is refused with an error and ends no process."""
     cpp = cpp_program(inductor, "mm", "fp32", "library")
+    if damage == "altered":
+        need_loadable(inductor)
     path, to = package(inductor, cpp, tmp_path), tmp_path / "damaged.pt2"
     for name, write in checks.INCOMPLETE.items() if damage == "incomplete" else [("altered", None)]:
         if write is not None:
             write(path, to)
         else:
-            need_loadable(inductor, path)
             constant = values_of(cpp.program, cpp.seed, {})["b"]
             checks.altered(path, to, constant.numpy().tobytes())
         inductor.record([checks.check_refused(name, in_child(tmp_path, cpp_programs.load, cpp, str(to)))])

@@ -12,12 +12,10 @@ from pathlib import Path
 
 from conformance.inductor.compile.cpp_programs import BUILD_SECONDS, Outcome
 from conformance.inductor.source.source_checks import exactly, in_source
-from conformance.records import Reason, ReasonCode, Verdict
+from conformance.records import Verdict
 
 #: How a shared library and a cubin begin.
 ELF = b"\x7fELF"
-#: Names of C++'s standard libraries that a library can need, as its dynamic section has them.
-STANDARD_LIBRARIES = (b"libstdc++.so", b"libc++.so")
 
 
 def check_child(what: str, outcome: Outcome) -> Verdict:
@@ -72,22 +70,6 @@ def check_content(path: Path, device: str, product: str, kernels: Mapping[str, b
             for suffix, part in kernels.items()
         ),
     ]
-
-
-def static_standard_library(path: Path) -> Reason | None:
-    """Why the package ``path`` cannot be loaded on this machine: its library has a C++ standard library of its own.
-    Beside that of torch's process, ``std::regex`` then ends the process. None if it needs a shared one, or there is no
-    library."""
-    with zipfile.ZipFile(path) as archive:
-        libraries = [archive.read(name) for name in archive.namelist() if name.endswith(".so")]
-    if all(any(name in library for name in STANDARD_LIBRARIES) for library in libraries):
-        return None
-    detail = (
-        "the C++ compiler of this machine links the C++ standard library into what it builds; such a library ends "
-        "torch's process when it is loaded (https://github.com/pytorch/pytorch/issues/109923): install the shared "
-        "libstdc++ for development, or name another compiler in the variable CXX"
-    )
-    return Reason(ReasonCode.CAPABILITY, "shared C++ standard library", detail)
 
 
 def check_wrapper(module: str, product: str) -> list[Verdict]:

@@ -6,6 +6,9 @@ how that ends is a part of the result.
 
 from __future__ import annotations
 
+import functools
+import subprocess
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,3 +176,34 @@ def no_compiler() -> Reason | None:
         detail = f"torch found no C++ compiler: {error}; install g++ or name another in the variable CXX"
         return Reason(ReasonCode.CAPABILITY, "C++ compiler", detail)
     return None
+
+
+#: A library that needs C++'s standard library, and the names under which its dynamic section can ask for a shared one.
+LIBRARY = "#include <string>\nstd::string text(int number) { return std::to_string(number); }\n"
+STANDARD_LIBRARIES = (b"libstdc++.so", b"libc++.so")
+
+
+@functools.cache
+def not_loadable() -> Reason | None:
+    """Why no package that is built here can be loaded; None if one can, or if a small library cannot be built: then the
+    package says why. To build a package takes a minute, and this a second."""
+    from torch._inductor.cpp_builder import get_cpp_compiler
+
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "library.cpp").write_text(LIBRARY)
+        command = [get_cpp_compiler(), "-shared", "-fPIC", "library.cpp", "-o", "library.so"]
+        built = subprocess.run(command, cwd=folder, capture_output=True, timeout=BUILD_SECONDS, check=False)
+        return static_standard_library(Path(folder, "library.so").read_bytes()) if built.returncode == 0 else None
+
+
+def static_standard_library(library: bytes) -> Reason | None:
+    """Why ``library`` cannot be loaded: it has a C++ standard library of its own. Beside that of torch's process,
+    ``std::regex`` then ends the process. None if it needs a shared one."""
+    if any(name in library for name in STANDARD_LIBRARIES):
+        return None
+    detail = (
+        "the C++ compiler of this machine links the C++ standard library into what it builds; such a library ends "
+        "torch's process when it is loaded (https://github.com/pytorch/pytorch/issues/109923): install the shared "
+        "libstdc++ for development, or name another compiler in the variable CXX"
+    )
+    return Reason(ReasonCode.CAPABILITY, "shared C++ standard library", detail)
