@@ -28,8 +28,8 @@ SHAPE_FILLS = ("tie", "hot")
 
 def attention(kernel, dtype, config, **fields):
     """A problem of the kernel's operation whose queries and keys end inside the second block, the queries with its
-    first row; for a kernel that takes whole tiles only, with it. Batch, heads, lengths and dims all differ. Products
-    that are unrolled have a small head: four times fewer of them to compile."""
+    first row; for a kernel that takes whole tiles only, with it. Batch, heads, lengths and dims all differ. A dtype
+    whose products are unrolled has heads of 16 instead of 64: a quarter of the products to compile."""
     (operation,) = kernel.operations
     head_dim = 16 if dtype == UNROLLED else 64
     if dtype == "tf32":

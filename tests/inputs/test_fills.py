@@ -258,6 +258,20 @@ def test_subset_sums_by_hand():
     assert integer_budget.subset_sums(a, b, 1) == (8, 13)
 
 
+@pytest.mark.parametrize("place", [0, 3, 6])
+def test_subset_sums_see_every_block_of_rows(monkeypatch, place):
+    monkeypatch.setattr(integer_budget, "OUTPUTS_AT_ONCE", 4)  # two rows
+    a = torch.ones(7, 6, dtype=torch.int64)
+    a[place] = 5
+    b = torch.ones(6, 2, dtype=torch.int64)
+    assert integer_budget.subset_sums(a, b, 2) == (10, 30)
+
+
+def test_subset_sums_of_a_chunk_that_is_longer_than_all():
+    ones = torch.ones(1, 6, dtype=torch.int64)
+    assert [integer_budget.subset_sums(ones, ones.T, chunk, 3) for chunk in (2, 6, 100)] == [(2, 6), (3, 6), (3, 6)]
+
+
 def test_freivalds_check_trips(monkeypatch):
     problem = mm(40, 48, 88)
     right = gemm.product
