@@ -118,7 +118,7 @@ class InterpreterExecutor:
         out = torch.zeros(1, dtype=torch.int32)
         try:
             self.run(Launch(count_blocks, (1,), {"out": out, "size": 40, "BLOCK": 16}))
-        except self._interpreter.InterpreterError as error:
+        except (self._interpreter.InterpreterError, InterpreterUnsupported) as error:
             detail = (
                 f"this Triton's interpreter cannot count a loop with NumPy {np.__version__} ({error}): "
                 "install numpy<2.4, or Triton 3.7 or later"
@@ -165,7 +165,7 @@ class InterpreterExecutor:
 
         methods = {**self._methods, "set_grid_dim": grid_dim, "set_grid_idx": grid_idx}
         if accesses is not None and accesses.undefined_lanes:
-            methods["create_masked_load"] = with_undefined_lanes(interpreter, accesses.pattern)
+            methods["create_masked_load"] = with_undefined_lanes(interpreter, accesses.plausible)
         executor = {"_restore_args_dev": lambda *arguments: None}  # arguments are host memory already
         grid = launch.grid if programs is None else (len(programs), *launch.grid[1:])
         arguments = {name: getattr(value, "value", value) for name, value in launch.arguments.items()}

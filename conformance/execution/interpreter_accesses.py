@@ -34,8 +34,8 @@ class Accesses:
     """The accesses of launches that may touch ``operands``, and in each launch what it was given beside them. Each
     launch may store at most once to each element of the operands named in ``once``; an atomic operation is a store.
     ``written`` names the operands that may be stored to (None: all). ``footprints`` are told what each program touches.
-    ``undefined_lanes``: a masked load gives NaN where nothing stands for what is masked, and in integers, which have
-    none, bytes of the ``pattern``."""
+    ``undefined_lanes``: a masked load gives NaN where nothing stands for what is masked. Integers have none: there
+    every bit is set, or with ``plausible`` such a lane holds the last number that the load reads."""
 
     def __init__(
         self,
@@ -44,12 +44,12 @@ class Accesses:
         *,
         written: Iterable[str] | None = None,
         undefined_lanes: bool = True,
-        pattern: int = 0xFF,
+        plausible: bool = False,
         footprints: Footprints | None = None,
     ) -> None:
         self.undefined_lanes = undefined_lanes
         self._footprints = footprints
-        self.pattern = pattern
+        self.plausible = plausible
         self._operands = _regions(operands)
         self._written = None if written is None else set(written)
         self._once = [region for region in self._operands if region.name in set(once)]
@@ -185,34 +185,40 @@ def _kernel_line() -> str:
     return f"{lines[0]} (called at {lines[1]})" if len(lines) > 1 else "".join(lines)
 
 
-def undefined(shape: tuple[int, ...], dtype: np.dtype, pattern: int = 0xFF) -> np.ndarray:
-    """What no kernel may use, as ``dtype`` is stored: NaN, and in integers and booleans bytes of the ``pattern``. All
+def undefined(shape: tuple[int, ...], dtype: np.dtype, byte: int = 0xFF) -> np.ndarray:
+    """What no kernel may use, as ``dtype`` is stored: NaN, and in integers and booleans copies of the ``byte``. All
     ones are NaN in bf16 and fp8, which NumPy holds as integers."""
     if dtype.kind in "fb":
-        return np.full(shape, np.nan if dtype.kind == "f" else bool(pattern & 1), dtype)
-    return np.full(shape, np.frombuffer(bytes([pattern]) * dtype.itemsize, dtype)[0], dtype)
+        return np.full(shape, np.nan if dtype.kind == "f" else bool(byte & 1), dtype)
+    return np.full(shape, np.frombuffer(bytes([byte]) * dtype.itemsize, dtype)[0], dtype)
 
 
 #: NaN of fp8 formats that have one NaN only, which is not all ones.
 _OTHER_NAN = {"fp8e4b8": 0x80, "fp8e5b16": 0x80}
 
 
-def with_undefined_lanes(interpreter: Any, pattern: int) -> Callable[..., Any]:
+def with_undefined_lanes(interpreter: Any, plausible: bool) -> Callable[..., Any]:
     """The replacement for the builder's masked load that gives what is :func:`undefined` where nothing stands for what
-    is masked."""
+    is masked. ``plausible``: an integer there is the last one that the load reads, which a comparison takes for a real
+    one, and a byte is 0."""
     original = interpreter.InterpreterBuilder.create_masked_load
 
     def create_masked_load(self: Any, ptrs: Any, mask: Any, other: Any, *more: Any, **named: Any) -> Any:
-        if other is None and not np.asarray(mask.data).all():  # of a block pointer, the mask is no handle
-            element = ptrs.get_element_ty()
-            of_kind = pattern
-            if element.is_floating():
-                of_kind = _OTHER_NAN.get(element.name, 0xFF)
-            elif element.primitive_bitwidth <= 8 and pattern != 0xFF:
-                of_kind = 0  # booleans are loaded as int8: true in one run, false in another
-            lanes = undefined(ptrs.data.shape, np.dtype(interpreter._get_np_dtype(element)), of_kind)
-            other = interpreter.TensorHandle(lanes, element)
-        return original(self, ptrs, mask, other, *more, **named)
+        if other is not None or np.asarray(mask.data).all():  # of a block pointer, the mask is no handle
+            return original(self, ptrs, mask, other, *more, **named)
+        element = ptrs.get_element_ty()
+        byte = 0xFF
+        if element.is_floating():
+            byte = _OTHER_NAN.get(element.name, byte)
+        elif plausible:
+            byte = 0  # booleans are loaded as int8: true in one run, false in another
+        lanes = undefined(ptrs.data.shape, np.dtype(interpreter._get_np_dtype(element)), byte)
+        loaded = original(self, ptrs, mask, interpreter.TensorHandle(lanes, element), *more, **named)
+        if plausible and not element.is_floating() and element.primitive_bitwidth > 8:
+            read = np.broadcast_to(mask.data, loaded.data.shape)
+            if read.any():
+                loaded.data = np.where(read, loaded.data, loaded.data[read][-1])
+        return loaded
 
     return create_masked_load
 

@@ -47,8 +47,8 @@ from conformance.records import Check, CheckKind, ExecutorName, Verdict
 
 #: Each fill runs once per pattern, which chooses the operands' poison and the outputs' sentinel.
 PATTERNS = (0, 1)
-#: The bytes of integers that a load leaves undefined in the interpreter, of each pattern.
-UNDEFINED_INTEGERS = (0xFF, 0x5A)
+#: Of each pattern, whether integers that a load leaves undefined in the interpreter look like those that it reads.
+PLAUSIBLE_INTEGERS = (False, True)
 
 #: How what comes and goes may be as the author of a kernel meant it.
 UNLESS_DECLARED = (
@@ -153,7 +153,7 @@ def run_guarded(
     placed = place(problem, inputs, pattern, executor.device)
     views = {name: tensor.view for name, tensor in placed.items()}
     written = [output.name for output in problem.outputs]
-    rules = {"once": written if stores_once else [], "written": written, "pattern": UNDEFINED_INTEGERS[pattern]}
+    rules = {"once": written if stores_once else [], "written": written, "plausible": PLAUSIBLE_INTEGERS[pattern]}
     with watching(executor, views, **rules) as accesses:
         ran = starter(executor)(launcher(views), observe=observe)
     changed = torch.stack([tensor.changed().any() for tensor in placed.values()])

@@ -182,8 +182,8 @@ def test_awkward_sizes(conform, harness, kernel, target, dtype, config, sizes, s
 #: M and N in three tile rows, blocks of k, and tile rows of a band. One of M and N ends with a tile and the other one
 #: element later; or one band has more tiles than a tile has columns.
 EDGES: dict[str, tuple[Callable[[Config], tuple[int, int]], int, int]] = {
-    "rows-one-over": (lambda c: (2 * c.block_m + 1, 2 * c.block_n), 5, 2),
-    # a second launch, which sums parts or copies, has tiles of 64 columns
+    # a second launch, which sums parts or copies, has tiles of 64 columns: 4 * BLOCK_N is a whole number of them
+    "rows-one-over": (lambda c: (2 * c.block_m + 1, 4 * c.block_n), 5, 2),
     "columns-one-over": (lambda c: (3 * c.block_m, 4 * c.block_n + 1), 5, 2),
     "one-band": (lambda c: (3 * c.block_m - 5, c.block_n**2 // 2 - 3), 3, 2**14),
 }

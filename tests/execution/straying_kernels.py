@@ -166,12 +166,12 @@ def strays() -> dict[tuple[Any, ...], list[str]]:
     return result
 
 
-def undefined_numbers(dtype: torch.dtype, pattern: int) -> list[float]:
-    """What 4 of 8 lanes hold that a mask leaves undefined."""
+def undefined_numbers(dtype: torch.dtype, plausible: bool) -> list[float]:
+    """What 4 of 8 lanes hold that a mask leaves undefined; the others are 0, 1, 0 and 1."""
     from conformance.kernels.launch import Launch
 
-    tensors = {"a": torch.zeros(8, dtype=dtype), "out": torch.zeros(8, dtype=dtype)}
-    with executor().watching(tensors, pattern=pattern):
+    tensors = {"a": torch.tensor([0, 1] * 4).to(dtype), "out": torch.zeros(8, dtype=dtype)}
+    with executor().watching(tensors, plausible=plausible):
         executor().run(Launch(lanes, (1,), {**tensors, "n": 4, "SIZE": 8}))
     return tensors["out"].double().tolist()[4:]
 

@@ -17,7 +17,10 @@ FLOATS = [torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16, torch.float16,
 
 
 def everything() -> tuple[Any, dict[Any, list[list[float]]], str]:
-    lanes = {dtype: [kernels.undefined_numbers(dtype, byte) for byte in (0xFF, 0x5A)] for dtype in INTEGERS + FLOATS}
+    lanes = {
+        dtype: [kernels.undefined_numbers(dtype, plausible) for plausible in (False, True)]
+        for dtype in INTEGERS + FLOATS
+    }
     return kernels.strays(), lanes, kernels.refused("offset")
 
 
@@ -40,6 +43,7 @@ def test_what_strays_is_told(results: Any, launch: Any) -> None:
 def test_undefined_integers_differ_between_two_runs(results: Any, dtype: torch.dtype) -> None:
     first, second = results[1][dtype]
     assert all(x != y for x, y in zip(first, second, strict=True))
+    assert second == [0 if dtype.itemsize == 1 else 1] * 4, "the last number that the load reads"
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)

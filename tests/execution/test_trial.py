@@ -10,7 +10,7 @@ import torch
 from conformance import targets
 from conformance.execution.observation import Ran
 from conformance.execution.output_tiles import output_tiles
-from conformance.execution.trial import UNDEFINED_INTEGERS, trial
+from conformance.execution.trial import PLAUSIBLE_INTEGERS, trial
 from conformance.heuristics.configs import Config, FlexConfig, FlexDecodeConfig
 from conformance.inputs.fills import applicable_fills
 from conformance.kernels import catalogue
@@ -115,14 +115,14 @@ class Watched(TorchExecutor):
         if "footprints" in rules:  # asked for a diagnosis
             yield None
         else:
-            self.patterns.append(rules["pattern"])
+            self.patterns.append(rules["plausible"])
             yield SimpleNamespace(strays={})
 
 
 def test_where_each_access_is_watched_the_first_fill_alone_runs_twice():
     executor = Watched()
     judged = trial(KERNEL, PLAN, executor)
-    first, second = UNDEFINED_INTEGERS
+    first, second = PLAUSIBLE_INTEGERS
     assert executor.patterns == [first, second, *[second, first] * 2, second], "six fills, whose poison takes turns"
     (text,) = [verdict.text for verdict in judged.verdicts if verdict.check == "memory"]
     assert (judged.passed, text) == (True, "operands and surroundings untouched in 7 runs")
