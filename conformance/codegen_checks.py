@@ -75,6 +75,7 @@ WGMMA = Feature("WGMMA", "multiplies with wgmma")
 TCGEN05 = Feature("TCGEN05", "multiplies with tcgen05.mma")
 MFMA = Feature("MFMA", "multiplies with AMD's MFMA")
 WMMA = Feature("WMMA", "multiplies with AMD's WMMA")
+SCALED_MMA = Feature("SCALED_MMA", "multiplies block-scaled operands with their scales in the matrix unit")
 WARP_SPECIALIZED = Feature("WARP_SPECIALIZED", "gives warps different work")
 SPILL = Feature("SPILL", "spills registers to memory")
 
@@ -127,6 +128,7 @@ EVIDENCE: dict[str, dict[Feature, tuple[Evidence, ...]]] = {
             Evidence("ptx", r"CHECK: {{^tcgen05\.mma\b}}"),
             Evidence("ttgir", r"CHECK: {{\bttng\.tc_gen5_mma}}"),
         ),
+        SCALED_MMA: (Evidence("ptx", r"CHECK: {{^(tcgen05\.mma|mma\.sync)\S*\.block_scale\b}}"),),
         # Not tt.warp_specialize, which is the request on the loop and stays there when nothing comes of it.
         WARP_SPECIALIZED: (Evidence("ttgir", r"CHECK: {{\bttg\.warp_specialize\(}}"),),
     },
@@ -155,6 +157,7 @@ EVIDENCE: dict[str, dict[Feature, tuple[Evidence, ...]]] = {
         ),
         MFMA: (Evidence("amdgcn", r"CHECK: {{^v_s?mfma}}"),),
         WMMA: (Evidence("amdgcn", r"CHECK: {{^v_(wmma|swmmac)_}}"),),
+        SCALED_MMA: (Evidence("amdgcn", r"CHECK: {{^v_(mfma|wmma)_scale(16)?_}}"),),
         WARP_SPECIALIZED: (Evidence("ttgir", r"CHECK: {{\bttg\.warp_specialize\(}}"),),
     },
 }

@@ -28,6 +28,7 @@ from conformance.execution.interpreter_numbers import (
     widen,
 )
 from conformance.execution.interpreter_savings import Replacements
+from conformance.execution.interpreter_scaled_dot import scaled_dot_methods, scaled_dot_semantics
 
 Methods = dict[str, Callable[..., Any]]
 #: Of narrow formats: those in which a device adds, multiplies and compares. The compilers lower none of it for fp8.
@@ -58,7 +59,8 @@ def _computed(name: str, operation: str) -> bool:
 def corrections(interpreter: Any) -> Replacements:
     """Replacements for methods of the interpreter's builder, the first pair, and of its reductions and scans."""
     methods = {**_arithmetic(interpreter), **_conversions(interpreter), **_memory(interpreter)}
-    return [(interpreter.InterpreterBuilder, methods), *_reductions(interpreter)]
+    methods |= scaled_dot_methods(interpreter)
+    return [(interpreter.InterpreterBuilder, methods), *_reductions(interpreter), *scaled_dot_semantics(interpreter)]
 
 
 def _arithmetic(interpreter: Any) -> Methods:

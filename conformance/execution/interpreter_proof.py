@@ -47,7 +47,7 @@ def faults_of_methods(interpreter: Any, methods: Mapping[str, Callable[..., Any]
     products, sums and comparisons of special values, and functions of fp32."""
     faults: Faults = {}
     with np.errstate(all="ignore"):
-        for check in (_conversions, _dots, _operations, _fused, _functions):
+        for check in (_conversions, _dots, _scaled_dots, _operations, _fused, _functions):
             for name, right, text in check(interpreter, methods):
                 if not right:
                     faults.setdefault((name, ""), text)
@@ -154,6 +154,56 @@ def _dots(interpreter: Any, methods: Mapping[str, Callable[..., Any]]) -> _Check
 def pairs() -> tuple[np.ndarray, np.ndarray]:
     first, second = np.meshgrid(rounded(np.array(_NUMBERS), "bf16"), rounded(np.array(_NUMBERS), "bf16"))
     return first.ravel(), second.ravel()
+
+
+def _scaled_dots(interpreter: Any, methods: Mapping[str, Callable[..., Any]]) -> _Checks:
+    """Every code of every format under scales: a row of A holds one code, or pairs of codes, and B takes that at k = 5.
+    The expected numbers are those of the formats' definitions, in fp64."""
+    handle, tl, builder = interpreter.TensorHandle, interpreter.tl, interpreter.interpreter_builder
+    one = np.zeros((32, 16), np.float32)
+    one[5] = 1
+    right = handle(one.astype(np.float16), tl.float16)
+    every_byte = np.arange(256, dtype=np.uint8)
+    scales = np.array([2.0 ** (byte - 127) for byte in range(255)] + [math.nan])
+    in_range = np.where(every_byte > 250, 255, every_byte).astype(np.uint8)  # no code times these is an infinity
+    zero = handle(np.zeros((256, 16), np.float32), tl.float32)
+    four_bits = [sign * value for sign in (1.0, -1.0) for value in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)]
+    fp8 = {"float8e4nv": torch.float8_e4m3fn, "float8e5": torch.float8_e5m2}
+    for name, dtype in fp8.items():
+        codes = torch.arange(256, dtype=torch.uint8).view(dtype).double().numpy()
+        stored = np.zeros((256, 32), np.uint8)
+        stored[:, 5] = every_byte
+        left = handle(stored, getattr(tl, name))
+        for byte in (0, 1, 100, 127, 200, 254, 255):
+            scale = handle(np.full((256, 1), byte, np.uint8), tl.uint8)
+            made = methods["create_dot_scaled"](
+                builder, left, scale, None, right, None, None, False, True, True, zero
+            ).data
+            with np.errstate(all="ignore"):
+                wanted = (codes * scales[byte]).astype(np.float32)
+            yield (
+                "create_dot_scaled",
+                _alike(made[:, 0], wanted),
+                f"multiplies {name} with the scale byte {byte} wrongly",
+            )
+    for along_k in (True, False):
+        shape = (256, 16) if along_k else (128, 32)
+        for low, high in ((code, 15 - code) for code in range(16)):
+            pairs = handle(np.full(shape, high << 4 | low, np.uint8), tl.uint8)
+            scale = handle(in_range[:, None], tl.uint8)
+            made = methods["create_dot_scaled"](
+                builder, pairs, scale, None, right, None, None, False, along_k, True, zero
+            ).data
+            # k is 5, an odd place; of pairs along M the odd rows have the upper half
+            value = np.full(256, four_bits[high]) if along_k else np.tile([four_bits[low], four_bits[high]], 128)
+            with np.errstate(all="ignore"):
+                wanted = (value * scales[in_range]).astype(np.float32)
+            yield "create_dot_scaled", _alike(made[:, 0], wanted), f"reads the codes {low} and {high} of a byte wrongly"
+
+
+def _alike(first: np.ndarray, second: np.ndarray) -> bool:
+    """Whether the numbers are the same; NaN is one number, and zeros have no sign, because a sum begins at +0."""
+    return bool(np.array_equal(first, second, equal_nan=True))
 
 
 def _operations(interpreter: Any, methods: Mapping[str, Callable[..., Any]]) -> _Checks:

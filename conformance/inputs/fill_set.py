@@ -54,12 +54,14 @@ class FillRequest(Generic[SomeProblem]):
 
 @dataclass(frozen=True)
 class FillKind:
-    """One row of the table of fills: its name, whether it is judged bit for bit, what it holds, what it shows."""
+    """One row of the table of fills: its name, whether it is judged bit for bit, what it holds, what it shows; and
+    whether only a test that names it runs it."""
 
     name: str
     exact: bool
     holds: str
     shows: str
+    on_request: bool = False
 
 
 @dataclass(frozen=True)

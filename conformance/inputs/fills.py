@@ -66,7 +66,8 @@ def fill_names(problem: Problem) -> tuple[str, ...]:
 
 
 def applicable_fills(problem: Problem, contract: Contract, names: Sequence[str] | None = None) -> tuple[str, ...]:
-    """The names of the fills that ``problem`` has under ``contract``, or of those of them in ``names``.
+    """The names of the fills that ``problem`` has under ``contract``, or of those of them in ``names``; without
+    ``names`` none of those that run on request alone.
 
     Raises ValueError for a name that the family does not know or a contract of another output dtype.
     """
@@ -76,7 +77,8 @@ def applicable_fills(problem: Problem, contract: Contract, names: Sequence[str] 
         raise ValueError(f"fill names {unknown} are unknown for {problem.id}: use {', '.join(known)}")
     if contract.out_dtype != problem.output_dtype:
         raise ValueError(f"{problem.id} has output {problem.output_dtype}, its contract says {contract.out_dtype}")
-    return tuple(name for name in fill_set(problem).applicable(problem, contract) if names is None or name in names)
+    usual = [kind.name for kind in fill_set(problem).kinds if not kind.on_request] if names is None else names
+    return tuple(name for name in fill_set(problem).applicable(problem, contract) if name in usual)
 
 
 def fill_table() -> list[list[str]]:

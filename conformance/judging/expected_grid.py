@@ -12,6 +12,7 @@ from typing import Any
 from conformance.heuristics.configs import AnyConfig
 from conformance.kernels.kernel import Kernel, Plan
 from conformance.problems import Attention, Conv, Gemm, GroupedGemm
+from conformance.problems.microscaled import MicroscaledGemm
 
 
 def expected_grid(kernel: Kernel, plan: Plan, reserve: int) -> tuple[int, ...] | None:
@@ -31,6 +32,8 @@ def expected_grid(kernel: Kernel, plan: Plan, reserve: int) -> tuple[int, ...] |
         if kernel.family == "split-k":
             return (one, variant.splits) if variant.splits else None
         return (one if problem.batch is None else one * problem.batch,)
+    if isinstance(problem, MicroscaledGemm):
+        return (math.prod(tiles),) if problem.batch is None else (math.prod(tiles), problem.batch)
     if isinstance(problem, Conv):
         return (math.prod(tiles),) if getattr(kernel, "pointwise", False) else (*tiles, problem.groups)
     if isinstance(problem, Attention):
@@ -45,7 +48,7 @@ def _tiles(problem: Any, config: AnyConfig) -> tuple[int, int] | None:
     block_m, block_n = (getattr(config, name, None) for name in ("block_m", "block_n"))
     if not block_m or not block_n:
         return None
-    if isinstance(problem, Gemm):
+    if isinstance(problem, (Gemm, MicroscaledGemm)):
         rows, columns = problem.M, problem.N
     elif isinstance(problem, Conv):
         rows, columns = problem.batch * math.prod(problem.out_size), problem.out_channels // problem.groups

@@ -1,8 +1,9 @@
 """What a plan asks of the code of its launches, whatever the kernel says of itself.
 
 The operands of every product have the dtype of the problem: exactly in Triton's own representation, and in the matrix
-instruction, too, unless that has a wider type that holds the same values. An IEEE product of fp32 uses no matrix unit
-of NVIDIA's, which has none for it. Where the compiler promotes fp8 sums, it does so after as many k as the kernel
+instruction, too, unless that has a wider type that holds the same values. A product with scales has the formats of the
+problem in Triton's own representation; what multiplies it is a codegen feature. An IEEE product of fp32 uses no matrix
+unit of NVIDIA's, which has none for it. Where the compiler promotes fp8 sums, it does so after as many k as the kernel
 promises, or sooner. The tiles that are multiplied are those of the config. Descriptors are made where the variant says.
 """
 
@@ -17,6 +18,7 @@ from conformance.codegen_checks import CompiledCode
 from conformance.judging.product_tiles import Tile, product_tiles
 from conformance.kernels.kernel import Features, Kernel, Plan
 from conformance.problems import FP8
+from conformance.problems.microscaled import MicroscaledGemm
 from conformance.records import Check, CheckKind, Verdict
 
 #: dtype -> what TTIR calls it.
@@ -32,6 +34,7 @@ HOLDING = {
     "ieee": {"f32"},
 }
 
+_SCALED_DOT = re.compile(r"\btt\.dot_scaled\b.*\blhs = (\w+) rhs = (\w+)")
 _DOT = re.compile(r"\btt\.dot\b(?P<rest>.*)")
 _TENSOR = re.compile(r"tensor<(?:\d+x)+(\w+)")
 _MATRICES = re.compile(r"tensor<(\d+)x(\d+)x\w+>.*?\* tensor<\d+x(\d+)x\w+>")
@@ -74,11 +77,17 @@ def plan_verdicts(kernel: Kernel, plan: Plan, artefact: CompiledCode, launch: st
     ``launch`` is the name of the function, if it is not the main launch. Code without the stages that show it says
     nothing, and a launch without products neither."""
     problem, code = plan.problem, f"{kernel.name}, {launch}," if launch else kernel.name
+    texts = {stage: codegen_checks.code_of(path, stage) for stage, path in artefact.stages.items()
+             if stage in ("ttir", "ptx", "amdgcn")}  # fmt: skip
+    if isinstance(problem, MicroscaledGemm):
+        asked_for = (problem.formats[0].codes, problem.formats[1].codes)
+        others = set(_SCALED_DOT.findall(texts.get("ttir", ""))) - {asked_for}
+        if others:
+            yield _verdict("products", f"{code} multiplies {_shown(others)}, its plan asks for {_shown({asked_for})}")
+        return
     names = _multiplied(problem)
     if names is None:
         return
-    texts = {stage: codegen_checks.code_of(path, stage) for stage, path in artefact.stages.items()
-             if stage in ("ttir", "ptx", "amdgcn")}  # fmt: skip
     precision = problem.precision
     if "ttir" in texts:
         pair = tuple(MLIR_TYPES[name] for name in names)

@@ -15,6 +15,7 @@ from typing import Any
 from conformance.kernels.kernel import Kernel, Plan, Variant
 from conformance.problems import BASE_ALIGNMENT, BLOCK_SCALINGS, DTYPES, FP8, Operand, itemsize
 from conformance.problems.gemm import SCALE_BLOCK
+from conformance.problems.microscaled import MicroscaledGemm
 from conformance.records import Reason, ReasonCode
 
 #: Bytes of which a descriptor's base and pitch, and the rows of what it stores, are multiples.
@@ -112,6 +113,10 @@ def _dtypes_of(plan: Plan) -> set[str]:
 
 
 def _dtype(kernel: Any, plan: Plan, subject: str) -> bool:
+    if isinstance(plan.problem, MicroscaledGemm):  # of codes and scales that the target lacks
+        return subject in {name for form in plan.problem.formats for name in (form.codes, form.scale)} and _lacks(
+            plan, subject
+        )
     names = _dtypes_of(plan)
     taken = {*kernel.dtypes, *getattr(kernel, "more_dtypes", ())}
     if kernel.family == "gemm" and plan.problem.op in ("mixed_mm", "fused_mm"):
@@ -157,6 +162,8 @@ def _alignment(code: ReasonCode) -> Rule:
 
 
 def _scale(kernel: Any, plan: Plan, subject: str) -> bool:
+    if isinstance(plan.problem, MicroscaledGemm):
+        return "nvfp4" in (plan.problem.a_format, plan.problem.b_format) and len(set(plan.problem.formats)) > 1
     return (plan.problem.scaling in BLOCK_SCALINGS) != bool(getattr(kernel, "block_scaled", False))
 
 
@@ -195,8 +202,10 @@ def _block_size(kernel: Any, plan: Plan, subject: str) -> bool:
     """The least tiles of the matrix units: 16 in each direction, 32 k of operands of one byte."""
     if kernel.family == "attention":
         return any(size < 16 or size & (size - 1) for size in plan.config.tile)
-    depth = 32 if itemsize(plan.problem.dtype) == 1 else 16
     config = plan.config
+    if isinstance(plan.problem, MicroscaledGemm):
+        return bool(config.block_k < 64 or min(config.block_m, config.block_n) < 32)
+    depth = 32 if itemsize(plan.problem.dtype) == 1 else 16
     return bool(config.block_k < depth or min(config.block_m, config.block_n) < 16)
 
 
@@ -253,6 +262,8 @@ def _extent(kernel: Any, plan: Plan, subject: str) -> bool:
     if kernel.family == "conv":
         columns = -(-problem.out_channels // problem.groups // plan.config.block_n)
         return bool(problem.batch == 0 if subject == "batch" else max(problem.groups, columns) > GRID_LIMIT)
+    if isinstance(problem, MicroscaledGemm):
+        return (problem.batch or 0) > GRID_LIMIT
     if kernel.descriptors:
         broken = broken_by_descriptors(problem, tma_store=plan.variant.tma_store)
         return any((code, name) == (ReasonCode.EXTENT, subject) for code, name, _ in broken)

@@ -43,6 +43,7 @@ ORDER = (
     "conv",
     "attention",
     "legacy_tma",
+    "microscaled_mm",
 )
 
 

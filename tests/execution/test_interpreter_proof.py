@@ -51,6 +51,15 @@ def faulty(interpreter: Any, methods: dict[str, Any]) -> dict[str, tuple[str, An
     def squared(self: Any, a: Any, b: Any, d: Any, *more: Any) -> Any:
         return methods["create_dot"](self, a, handle(a.data.T, a.dtype), d, *more)
 
+    def other_nibble(self: Any, a: Any, *more: Any) -> Any:
+        if a.dtype.is_int():
+            a = handle(a.data >> 4 | a.data << 4, a.dtype)
+        return methods["create_dot_scaled"](self, a, *more)
+
+    def least_scale_is_zero(self: Any, a: Any, scale: Any, *more: Any) -> Any:
+        made = methods["create_dot_scaled"](self, a, scale, *more)
+        return handle(np.where(scale.data == 0, 0, made.data).astype(np.float32), made.dtype)
+
     return {
         "truncating cast": ("cast_impl", truncating_cast),
         "double rounding": ("cast_impl", via_fp32),
@@ -59,11 +68,13 @@ def faulty(interpreter: Any, methods: dict[str, Any]) -> dict[str, tuple[str, An
         "NaN is kept": ("create_maxnumf", keeps_nan),
         "bits are compared": ("binary_op", on_bits),
         "wrong operand": ("create_dot", squared),
+        "other nibble": ("create_dot_scaled", other_nibble),
+        "the least scale is zero": ("create_dot_scaled", least_scale_is_zero),
     }
 
 
 FAULTS = ("truncating cast", "double rounding", "no rounding mode", "two roundings of fma", "NaN is kept")
-FAULTS += ("bits are compared", "wrong operand")
+FAULTS += ("bits are compared", "wrong operand", "other nibble", "the least scale is zero")
 
 
 def named_faults() -> dict[str, tuple[str, dict[Any, str]]]:

@@ -1,0 +1,67 @@
+"""The family of products of block-scaled operands: what its problems, examples and random problems are."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any
+
+from conformance.kernels.families.draw import Draw
+from conformance.kernels.families.examples import TIMED_EDGE, WHOLE_TILES, matrix_sizes
+from conformance.kernels.kernel import Kernel
+from conformance.problems import Layout
+from conformance.problems.microscaled import MicroscaledGemm
+
+#: dtype of A's tensor -> the formats of A and B in the examples of that dtype.
+EXAMPLES = {
+    "e4m3": ("mxfp8", "mxfp8"),
+    "e5m2": ("mxfp8e5", "mxfp8"),
+    "uint8": ("mxfp4", "mxfp4"),
+    "bf16": ("bf16", "mxfp4"),
+    "fp16": ("fp16", "mxfp4"),
+}
+
+#: The formats of random problems.
+DRAWN = (
+    *itertools.product(("mxfp8", "mxfp8e5", "mxfp4"), repeat=2),
+    *itertools.product(("mxfp8", "mxfp4"), ("bf16", "fp16")),
+)
+
+
+class MicroscaledFamily(Kernel):
+    """A kernel whose problems are :class:`~conformance.problems.microscaled.MicroscaledGemm`. A kernel from elsewhere
+    needs only this base."""
+
+    core = False
+    family = "microscaled"
+    operations = frozenset({"microscaled_mm"})
+    dtypes = tuple(EXAMPLES)
+    more_shapes = (WHOLE_TILES,)
+
+    def sizes(self, config: Any, shape: str) -> tuple[int, int, int]:
+        """(M, N, K) of a shape class. All are even, for codes in pairs; K has a rest of 16, half a block of scales."""
+        return matrix_sizes(config, "e4m3", shape)
+
+    def problem(self, formats: tuple[str, str], M: int, N: int, K: int, **fields: Any) -> MicroscaledGemm:
+        """A product of A and B in these ``formats``; ``fields`` are those of
+        :class:`~conformance.problems.microscaled.MicroscaledGemm`."""
+        return MicroscaledGemm(*formats, M, N, K, **fields)
+
+    def example(self, dtype: str, config: Any, shape: str = "ragged") -> MicroscaledGemm:
+        """See :class:`Kernel`."""
+        return self.problem(EXAMPLES[dtype], *self.sizes(config, shape))
+
+    def timed(self, dtype: str) -> MicroscaledGemm:
+        """See :class:`Kernel`: a square product."""
+        return self.problem(EXAMPLES[dtype], TIMED_EDGE, TIMED_EDGE, TIMED_EDGE)
+
+    def draw_problem(self, draw: Draw) -> MicroscaledGemm:
+        """See :class:`Kernel`: any sizes and layouts. The formats and packings that a released Triton does not compile,
+        or multiplies wrongly, have cases of their own."""
+        pick = draw.pick
+        fields: dict[str, Any] = {"out_dtype": pick(("fp32", "fp32", "bf16")), "batch": pick((None, None, 2, 3))}
+        for name in ("layout_a", "layout_b"):
+            fields[name] = dataclasses.replace(draw.layout(None, fields["batch"] is not None), batch="outer")
+        fields["layout_out"] = Layout(pick(("row", "col")), pick((0, 1, 8)))
+        m, n, k = draw.size(), draw.size(), 2 * -(-draw.k() // 2)
+        return self.problem(pick(DRAWN), m, n, k, **fields)

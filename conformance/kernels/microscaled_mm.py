@@ -1,0 +1,160 @@
+"""Products of block-scaled operands (mxfp8, mxfp4, nvfp4) by ``tl.dot_scaled``, by pointer loads and stores."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from conformance import codegen_checks as codegen
+from conformance.heuristics.configs import AnyConfig, Config
+from conformance.kernels.arguments import GRID_LIMIT, spans_wide
+from conformance.kernels.device.microscaled_mm import gemm_microscaled
+from conformance.kernels.families.microscaled import MicroscaledFamily
+from conformance.kernels.kernel import Features, Plan, check_tensors
+from conformance.kernels.launch import Launch
+from conformance.numerics.contract import FMA, Accumulator, Contract
+from conformance.problems.microscaled import MicroscaledGemm
+from conformance.records import ExecutorName, Reason, ReasonCode
+
+#: Tiles for units of every size: tcgen05's scaled product takes 128 rows, mma.sync's and AMD's fewer.
+CONFIGS: tuple[AnyConfig, ...] = (
+    Config(128, 128, 128, 2, 4),
+    Config(128, 64, 128, 3, 4),
+    Config(64, 128, 128, 2, 8),
+    Config(32, 64, 64, 2, 4),
+)
+
+
+class MicroscaledMm(MicroscaledFamily):
+    """One tile of one matrix per program, operands of any strides."""
+
+    #: Triton 3.2 and 3.3 cannot say along which dimension codes are packed
+    offered = "lhs_k_pack" in inspect.signature(tl.dot_scaled).parameters
+    configs = CONFIGS
+    zero_sign = "ieee"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def refusal(self, plan: Plan) -> Reason | None:
+        """See :class:`Kernel`: operation, variant, dtypes and blocks are checked in this order."""
+        problem, config, variant, target = plan.problem, plan.config, plan.variant, plan.target
+        if problem.op not in self.operations:
+            return Reason(ReasonCode.OPERATION, problem.op, f"{self.name} computes microscaled_mm, not {problem.op}")
+        if variant.id:
+            detail = f"{self.name} has one way to work, '{variant.id}' was asked for"
+            return Reason(ReasonCode.CONFIG, "variant", detail)
+        names = {form.codes for form in problem.formats} | {form.scale for form in problem.formats}
+        for name in sorted(names & {"e4m3", "e5m2", "bf16", "fp16"}):
+            capability = target.capability(name)
+            if not capability.available:
+                return Reason(ReasonCode.DTYPE, name, f"{target.id}: {capability.why}")
+        blocks = {form.block for form in problem.formats if form.scale is not None}
+        if len(blocks) > 1:
+            detail = f"{problem.a_format} and {problem.b_format} have scales for {sorted(blocks)} k: both must be alike"
+            return Reason(ReasonCode.SCALE, "scale_b", detail)
+        if config.block_k < 64 or min(config.block_m, config.block_n) < 32:
+            detail = f"{config.id}: scaled products need BLOCK_M and BLOCK_N >= 32 and BLOCK_K >= 64"
+            return Reason(ReasonCode.CONFIG, "block size", detail)
+        if (problem.batch or 0) > GRID_LIMIT:
+            detail = f"a batch of {problem.batch} is more than the {GRID_LIMIT} programs of a grid's second dimension"
+            return Reason(ReasonCode.EXTENT, "batch", detail)
+        return None
+
+    def grid(self, plan: Plan) -> tuple[int, ...]:
+        """See :class:`Kernel`: one program per tile, and per matrix of a batch."""
+        problem, config = plan.problem, plan.config
+        tiles = triton.cdiv(problem.M, config.block_m) * triton.cdiv(problem.N, config.block_n)
+        return (tiles,) if problem.batch is None else (tiles, problem.batch)
+
+    def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
+        problem, config = plan.problem, plan.config
+        check_tensors(self.name, problem, tensors)
+        form_a, form_b = problem.formats
+        arguments = {
+            **_strided("a", tensors["a"], problem.operand("a").strides, "mk"),
+            **_strided("b", tensors["b"], problem.operand("b").strides, "kn"),
+            **_strided("c", tensors["out"], problem.output.strides, "mn"),
+            **_scale_arguments(problem, "a", "mk", tensors),
+            **_scale_arguments(problem, "b", "nk", tensors),
+            "M": problem.M,
+            "N": problem.N,
+            "K": problem.K,
+            "A_CODES": form_a.codes,
+            "B_CODES": form_b.codes,
+            "A_ALONG_M": form_a.per_byte if problem.packed_a == "m" else 1,
+            "A_ALONG_K": form_a.per_byte if problem.packed_a == "k" else 1,
+            "B_ALONG_K": form_b.per_byte if problem.packed_b == "k" else 1,
+            "B_ALONG_N": form_b.per_byte if problem.packed_b == "n" else 1,
+            "SCALED_A": form_a.scale is not None,
+            "SCALED_B": form_b.scale is not None,
+            "SCALE_BLOCK_A": form_a.block,
+            "SCALE_BLOCK_B": form_b.block,
+            "BLOCK_M": config.block_m,
+            "BLOCK_N": config.block_n,
+            "BLOCK_K": config.block_k,
+            "GROUP_M": config.group_m,
+            "WIDE_INDEX": spans_wide(problem),
+        }
+        return Launch(gemm_microscaled, plan.grid, arguments, config.options)
+
+    def contract(self, plan: Plan, executor: ExecutorName) -> Contract:
+        """See :class:`Kernel`. A unit that takes scales holds codes times scales exactly, and so does bf16, to which
+        Triton converts elsewhere. Nobody has measured how a unit with scales sums."""
+        problem, unit = plan.problem, plan.target.matrix_unit
+        if executor == ExecutorName.INTERPRETER:
+            return Contract(problem.out_dtype, FMA, zero_sign=self.declared_zero_sign)
+        scaled = self.multiplies_scaled(plan)
+        accumulator = Accumulator(
+            alignment_bits=unit.alignment_bits, chunk=unit.products[1 if scaled else 2], assumed=unit.assumed or scaled
+        )
+        return Contract(problem.out_dtype, accumulator, flushes_subnormals=plan.target.vendor == "amd")
+
+    def multiplies_scaled(self, plan: Plan) -> bool:
+        """Whether the target's matrix unit takes the plan's operands with their scales, so that none is converted.
+
+        tcgen05 and the units of gfx950 and gfx1250 take every pair of scaled formats (gfx950 no scales of e4m3),
+        those of sm_120 pairs of one width with k side by side.
+        """
+        problem, target = plan.problem, plan.target
+        formats = problem.formats
+        if None in (formats[0].scale, formats[1].scale):
+            return False
+        if target.vendor == "amd":
+            return bool(target.arch == "gfx1250" or (target.arch == "gfx950" and formats[0].scale == "uint8"))
+        if target.capability("tcgen05").available:
+            return plan.config.block_m >= 128
+        along_k = (problem.packed_a, problem.packed_b) == ("k", "k")
+        return bool(target.arch == 120 and formats[0].per_byte == formats[1].per_byte and along_k)
+
+    def features(self, plan: Plan) -> Features:
+        """See :class:`Kernel`: the unit's product with scales where it has one, and no descriptors."""
+        required = {codegen.POINTER_STORE}
+        if plan.problem.has_product:
+            required.add(codegen.POINTER_LOAD)
+            if self.multiplies_scaled(plan):
+                required.add(codegen.SCALED_MMA)
+        forbidden = {codegen.TENSOR_DESCRIPTOR, codegen.TMA_LOAD, codegen.TMA_STORE}
+        return Features(frozenset(required), frozenset(forbidden))
+
+
+def _strided(name: str, tensor: Tensor, strides: tuple[int, ...], axes: str) -> dict[str, Any]:
+    """A tensor, and its strides with that of the batch, 0 without one, as ``stride_az``, ``stride_am``, ..."""
+    batch = strides[0] if len(strides) == 3 else 0
+    steps = zip(("z", *axes), (batch, *strides[-2:]), strict=True)
+    return {f"{name}_ptr": tensor, **{f"stride_{name}{axis}": stride for axis, stride in steps}}
+
+
+def _scale_arguments(problem: MicroscaledGemm, name: str, axes: str, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    scale = tensors.get(f"scale_{name}")
+    strides = problem.operand(f"scale_{name}").strides if scale is not None else (0, 0)
+    return _strided(f"scale_{name}", scale, strides, axes)  # type: ignore[arg-type]
+
+
+KERNELS: tuple[MicroscaledMm, ...] = (MicroscaledMm("microscaled_mm"),)

@@ -1,0 +1,145 @@
+"""Products of block-scaled operands: narrow codes, and one scale for each block of k (OCP Microscaling Formats 1.0)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from dataclasses import dataclass, field
+
+from conformance.problems.problem import Problem
+from conformance.problems.tensors import Layout, Operand, check_choice
+
+
+@dataclass(frozen=True)
+class ScaledFormat:
+    """How an operand is stored: the ``codes`` of its elements, as ``tl.dot_scaled`` calls them, the ``dtype`` of the
+    tensor that holds them, and the ``scale`` dtype with the ``block`` of k that shares one scale (None: not scaled).
+
+    Codes of e2m1 are packed in pairs, the first in the lower half of a byte. A scale of dtype "uint8" is a biased
+    exponent (E8M0): byte b stands for 2**(b - 127), byte 255 for NaN. A scale of dtype "e4m3" is a number.
+    """
+
+    codes: str
+    dtype: str
+    scale: str | None = None
+    block: int = 32
+
+    @property
+    def per_byte(self) -> int:
+        """Elements in one element of the tensor."""
+        return 2 if self.codes == "e2m1" else 1
+
+
+FORMATS: dict[str, ScaledFormat] = {
+    "mxfp8": ScaledFormat("e4m3", "e4m3", "uint8"),
+    "mxfp8e5": ScaledFormat("e5m2", "e5m2", "uint8"),
+    "mxfp4": ScaledFormat("e2m1", "uint8", "uint8"),
+    "nvfp4": ScaledFormat("e2m1", "uint8", "e4m3", 16),
+    "bf16": ScaledFormat("bf16", "bf16"),
+    "fp16": ScaledFormat("fp16", "fp16"),
+}
+
+
+@dataclass(frozen=True)
+class MicroscaledGemm(Problem):
+    """``out[M,N] = A[M,K] @ B[K,N]``, where each operand is codes times the scales of their blocks of k.
+
+    ``a_format`` and ``b_format`` are keys of :data:`FORMATS`. ``packed_a`` is "k" or "m" and ``packed_b`` "k" or "n":
+    the dimension along which the codes of two neighbours share a byte; only four-bit codes can be packed along another
+    than k. Operands: a (M, K) and b (K, N), half as long in the dimension in which they are packed; scale_a
+    (M, blocks of k) and scale_b (N, blocks of k), row-major; each with the ``batch`` in front, if there is one. Sums
+    are fp32.
+    """
+
+    a_format: str
+    b_format: str
+    M: int
+    N: int
+    K: int
+    packed_a: str = "k"
+    packed_b: str = "k"
+    out_dtype: str = "fp32"
+    layout_a: Layout = Layout()
+    layout_b: Layout = Layout("col")
+    layout_out: Layout = Layout()
+    batch: int | None = None
+    op: str = field(default="microscaled_mm", init=False)
+
+    def __post_init__(self) -> None:
+        for name in ("a_format", "b_format"):
+            check_choice(name, getattr(self, name), FORMATS)
+        if self.formats[0].scale is None and self.formats[1].scale is None:
+            raise ValueError(f"{self.a_format} x {self.b_format}: one operand at least must have scales; use mm")
+        check_choice("out_dtype", self.out_dtype, ("fp32", "bf16", "fp16"))
+        for name in ("M", "N", "K", "batch"):
+            if (getattr(self, name) or 0) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}: sizes must be >= 0")
+        for operand, outer in (("a", "m"), ("b", "n")):
+            form, packed = self.format_of(operand), self.packed(operand)
+            check_choice(f"packed_{operand}", packed, ("k", outer))
+            if packed != "k" and form.per_byte == 1:
+                raise ValueError(f"packed_{operand} is {packed!r}: only four-bit codes are packed along {outer}")
+            extent = getattr(self, packed.upper())
+            if extent % form.per_byte:
+                raise ValueError(f"{packed.upper()} is {extent}: {operand} has two codes a byte along {packed}")
+
+    @property
+    def formats(self) -> tuple[ScaledFormat, ScaledFormat]:
+        """The formats of A and B."""
+        return FORMATS[self.a_format], FORMATS[self.b_format]
+
+    def format_of(self, operand: str) -> ScaledFormat:
+        """The format of "a" or "b"."""
+        return self.formats["ab".index(operand)]
+
+    def packed(self, operand: str) -> str:
+        """Along which dimension the codes of "a" or "b" are packed."""
+        return self.packed_a if operand == "a" else self.packed_b
+
+    @property
+    def dtype(self) -> str:  # type: ignore[override]
+        """dtype of the tensor that holds the codes of A."""
+        return self.formats[0].dtype
+
+    @property
+    def has_product(self) -> bool:
+        """Whether there is anything to multiply."""
+        return self.K > 0
+
+    @property
+    def dense(self) -> MicroscaledGemm:
+        return dataclasses.replace(self, layout_a=Layout(), layout_b=Layout(), layout_out=Layout())
+
+    def blocks(self, operand: str) -> int:
+        """Blocks of k that have a scale each, the last one perhaps not full."""
+        return -(-self.K // self.format_of(operand).block)
+
+    @functools.cached_property
+    def operands(self) -> tuple[Operand, ...]:
+        """a, b and the scales that exist: scale_a, scale_b."""
+        lead = () if self.batch is None else (self.batch,)
+        operands = []
+        for name, axes, layout in (("a", "mk", self.layout_a), ("b", "kn", self.layout_b)):
+            form = self.format_of(name)
+            bytes_along = {axis: form.per_byte if axis == self.packed(name) else 1 for axis in axes}
+            shape = (*lead, *(getattr(self, axis.upper()) // bytes_along[axis] for axis in axes))
+            operands.append(Operand(name, shape, layout.strides(shape), form.dtype, layout.offset))
+        for name, lines in (("a", self.M), ("b", self.N)):
+            scale = self.format_of(name).scale
+            if scale is not None:
+                shape = (*lead, lines, self.blocks(name))
+                operands.append(Operand(f"scale_{name}", shape, Layout().strides(shape), scale))
+        return tuple(operands)
+
+    @functools.cached_property
+    def outputs(self) -> tuple[Operand, ...]:
+        shape = (self.M, self.N) if self.batch is None else (self.batch, self.M, self.N)
+        return (Operand("out", shape, self.layout_out.strides(shape), self.out_dtype, self.layout_out.offset),)
+
+    @functools.cached_property
+    def id(self) -> str:
+        """Stable text such as ``microscaled_mm-40x56x96-mxfp8.mxfp4-kk-to.fp32-row.col.row``."""
+        sizes = f"{'' if self.batch is None else f'{self.batch}x'}{self.M}x{self.N}x{self.K}"
+        layouts = ".".join(layout.id for layout in (self.layout_a, self.layout_b, self.layout_out))
+        formats, packed = f"{self.a_format}.{self.b_format}", self.packed_a + self.packed_b
+        return "-".join((self.op, sizes, formats, packed, f"to.{self.out_dtype}", layouts))
