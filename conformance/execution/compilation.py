@@ -456,12 +456,15 @@ def process_group(target: Target) -> str:
     """What may share a compiler process with ``target``.
 
     Up to Triton 3.6 a process chooses the code of its fp8 conversions once, for its first NVIDIA architecture, and uses
-    it for all others. The next architecture may lack these instructions, or have better ones. So architectures with and
-    without instructions for e4m3 get processes of their own.
+    it for all others. The next architecture may lack these instructions, or have better ones. So architectures without
+    instructions for e4m3, with those, and with conversions between bf16 and fp16 too (sm_90 and later) get processes of
+    their own.
     """
-    if target.vendor == "nvidia":
-        return "nvidia with fp8" if target.capability("e4m3").available else "nvidia without fp8"
-    return target.vendor
+    if target.vendor != "nvidia":
+        return target.vendor
+    if not target.capability("e4m3").available:
+        return "nvidia without fp8"
+    return "nvidia with fp8" if int(target.arch) >= 90 else "nvidia with fp8, no bf16 conversions"
 
 
 class CompilePools:
