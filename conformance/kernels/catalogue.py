@@ -43,6 +43,8 @@ ORDER = (
     "conv",
     "attention",
     "legacy_tma",
+    "chained_mm",
+    "fp16_acc_mm",
 )
 
 

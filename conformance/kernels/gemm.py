@@ -314,6 +314,20 @@ class TunedMm(PointerGemm):
     zero_sign = "ieee"
 
 
+class OwnTableGemm(PointerGemm):
+    """A pointer kernel of one operation with configs of its own, which no heuristic lists."""
+
+    core = False
+    zero_sign = "ieee"
+
+    def __init__(self, name: str, operation: str, configs: tuple[Config, ...], dtypes: tuple[str, ...]) -> None:
+        """``operation`` is the op of its problems; ``configs`` and ``dtypes`` are those of :class:`Kernel`."""
+        self.name = name
+        self.operations = frozenset({operation})
+        self.configs = configs
+        self.dtypes = dtypes
+
+
 KERNELS: tuple[GemmKernel, ...] = (
     TunedMm("mm", "mm", "mm"),
     PointerGemm("addmm", "addmm", "mm", same_loop_as="mm"),

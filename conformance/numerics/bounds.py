@@ -87,7 +87,9 @@ def epilogue_bound(problem: Gemm, contract: Contract, value: Tensor, inputs: Map
 
 
 def _tiny(contract: Contract) -> float:
-    return 2.0**-126 if contract.flushes_subnormals else 2.0 ** (-126 - contract.accumulator.result_bits)
+    accumulator = contract.accumulator
+    smallest = FORMATS[accumulator.dtype].smallest_normal
+    return smallest if contract.flushes_subnormals else smallest * 2.0**-accumulator.result_bits
 
 
 def _with_epilogue(
