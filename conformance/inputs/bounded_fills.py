@@ -138,6 +138,8 @@ def _fitted(request: FillRequest[Gemm], a: Floats, b: Floats) -> tuple[Floats, F
     if problem.fusion is not None:
         gain = 2.0 * LARGEST_SCALE  # of a dropout and of a prologue
     limit = largest / 4 / gain
+    if problem.op == "dual_mm":  # two such sums are multiplied
+        limit = math.sqrt(limit)
     sizes = (torch.from_numpy(np.abs(array)).to(request.device or "cpu") for array in (a, b))
     size = float(torch.matmul(*sizes).max())
     shift = max(0, math.frexp(size / limit)[1])

@@ -45,6 +45,7 @@ ORDER = (
     "legacy_tma",
     "chained_mm",
     "fp16_acc_mm",
+    "dual_mm",
 )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 class Accumulator:
     """How products are summed.
 
-    ``kind`` is "tensor-core", "fma" (a chain of correctly rounded operations in ``dtype``; the other figures are its own)
+    ``kind`` is "tensor-core", "fma" (a chain of correctly rounded operations in ``dtype``, which has the other figures)
     or "int" (the exact sum of int8 products in int32). One step of a tensor core sums ``chunk`` products and the
     running sum: every term is aligned to the largest and cut to ``alignment_bits`` fraction bits, and the result keeps
     ``result_bits`` fraction bits. After ``promote`` consecutive k the sum is added to an fp32 sum and begins anew

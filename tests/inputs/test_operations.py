@@ -30,6 +30,7 @@ from conformance.problems import (
     Problem,
     baddbmm,
     bmm,
+    dual_mm,
     fused_mm,
     int_mm,
     mixed_mm,
@@ -78,6 +79,8 @@ TYPICAL = {
     mixed_mm(72, 56, 88, "fp32", b_dtype="uint8", precision="tf32"): ALL,
     **{scaled_mm(140, 140, 300, scaling=s, out_dtype=out): SCALED for s in BLOCK_SCALINGS for out in ("bf16", "fp32")},
     scaled_mm(140, 140, 129, scaling="1x128/128x128", bias=Bias()): SCALED,
+    dual_mm(72, 56, 88): ("transparent", "wide-A", "randn"),
+    dual_mm(72, 56, 33, "fp32", precision="tf32", out_dtype="bf16"): ("transparent", "wide-A", "randn"),
     fused(): ALL,
     fused("bias", "relu", dtype="bf16"): ALL,
     fused("bias", "relu", "residual", "dropout", dtype="bf16"): ALL,
@@ -90,6 +93,8 @@ TYPICAL = {
 }
 EMPTY = [
     mm_plus_mm(8, 8, 0),
+    dual_mm(8, 8, 0),
+    dual_mm(8, 0, 8),
     bmm(8, 8, 8, batch=0),
     bmm(8, 0, 8),
     baddbmm(8, 8, 0),
@@ -104,6 +109,8 @@ EMPTY = [
 SMALL = [
     mm_plus_mm(1, 1, 1),
     mm_plus_mm(3, 2, 2),
+    dual_mm(1, 1, 1),
+    dual_mm(2, 3, 5, "bf16"),
     bmm(1, 1, 1, batch=1),
     baddbmm(2, 3, 5, batch=2),
     int_mm(1, 1, 1),

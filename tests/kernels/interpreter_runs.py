@@ -127,11 +127,11 @@ def complaints(name, problem, config, variant=None, *, executor, target, spoil):
 
 
 def tolerance(problem, wanted, dtype):
-    """0 unless a gelu makes numbers that are no integers: then a unit of the output, and some of fp32 of the largest
-    number, because gelu adds 1 to a nearby -1."""
+    """0 unless a gelu or silu makes numbers that are no integers: then a unit of the output, and some of fp32 of the
+    largest number, because gelu adds 1 to a nearby -1."""
     import torch
 
-    if problem.fusion is None or "gelu" not in problem.fusion.epilogue:
+    if problem.op != "dual_mm" and (problem.fusion is None or "gelu" not in problem.fusion.epilogue):
         return 0
     return wanted.abs() * torch.finfo(dtype).eps + wanted.abs().max() * 2.0**-22
 
@@ -177,6 +177,8 @@ def meaning(problem, inputs):
     out = problem.alpha * (a @ b)
     if problem.op == "mm_plus_mm":
         out = out + x["c"] @ x["d"]
+    if problem.op == "dual_mm":
+        out = torch.nn.functional.silu(out) * (a @ x["d"])
     steps = fusion.epilogue if fusion is not None else ("bias",) if problem.reads_bias else ()
     for step in steps:
         if step == "bias":

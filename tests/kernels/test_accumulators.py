@@ -9,7 +9,7 @@ from conformance.judging.refusal_rules import objection
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import NotApplicable, Variant
 from conformance.numerics.contract import FMA16
-from conformance.problems import Layout, mm, mm_plus_mm
+from conformance.problems import Layout, dual_mm, mm, mm_plus_mm
 from conformance.records import ReasonCode
 from tests.kernels import interpreter_runs
 
@@ -31,6 +31,10 @@ CASES = [
     ("mm_fp16_acc", mm(40, 24, 40, layout_a=COLUMN), SMALL),
     ("mm_fp16_acc", mm(24, 40, 32, layout_b=Layout(step=2)), SMALL, STATIC),
     ("mm_fp16_acc", mm(24, 24, 0), SMALL),
+    ("dual_mm", dual_mm(40, 24, 40, "bf16", layout_a=COLUMN), SMALL),
+    ("dual_mm", dual_mm(24, 40, 24, "fp32", layout_b=Layout(step=2), layout_out=COLUMN), SMALL),
+    ("dual_mm", dual_mm(24, 24, 32, "fp32", precision="tf32", out_dtype="fp16"), SMALL, STATIC),
+    ("dual_mm", dual_mm(24, 24, 0), SMALL),
 ]
 
 
@@ -65,6 +69,9 @@ def _plan(name, problem, config=LARGE, target=HOPPER, **variant):
         ("mm_fp16_acc", mm(64, 64, 64, "bf16"), LARGE, ReasonCode.DTYPE, "out"),
         ("mm_fp16_acc", mm(64, 64, 64, "bf16", out_dtype="fp16"), LARGE, ReasonCode.DTYPE, "a"),
         ("mm_fp16_acc", mm(64, 64, 64, out_dtype="fp32"), LARGE, ReasonCode.DTYPE, "out"),
+        ("dual_mm", mm(64, 64, 64), LARGE, ReasonCode.OPERATION, "mm"),
+        ("dual_mm", dual_mm(64, 64, 64, "e4m3"), LARGE, ReasonCode.DTYPE, "a"),
+        ("dual_mm", dual_mm(64, 64, 64, "fp32"), Config(128, 128, 64, 3, 4), ReasonCode.SHARED_MEMORY, None),
     ],
 )
 def test_typed_reason(name, problem, config, code, subject):
@@ -100,6 +107,12 @@ def test_contracts():
         plan = _plan(name, problem, LARGE_PAIRS)
         plain = _plan("mm", mm(64, 64, 64, "bf16"))
         assert catalogue.get(name).contract(plan, "device") == catalogue.get("mm").contract(plain, "device")
+
+
+def test_the_sign_of_a_gated_zero_is_open():
+    plan = _plan("dual_mm", dual_mm(64, 64, 64))
+    assert catalogue.get("dual_mm").contract(plan, "interpreter").zero_sign == "any"
+    assert catalogue.get("dual_mm").order(plan) is None
 
 
 def test_orders():

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from conformance.kernels.device.load_tiles import load_tiles
+from conformance.kernels.device.load_tiles import load_columns, load_rows
 from conformance.kernels.device.tiles import store_pointers, swizzle
 
 
@@ -25,10 +25,8 @@ def gemm_chained(
     for turn in range(tl.cdiv(K, CHAIN * BLOCK_K)):
         for link in tl.static_range(CHAIN):
             first_k = (turn * CHAIN + link) * BLOCK_K
-            a, b = load_tiles(
-                a_ptr, b_ptr, rm, rn, first_k, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
-                BLOCK_K, EVEN_K, WIDE_INDEX,
-            )  # fmt: skip
+            a = load_rows(a_ptr, rm, first_k, M, K, stride_am, stride_ak, BLOCK_K, EVEN_K, WIDE_INDEX)
+            b = load_columns(b_ptr, rn, first_k, N, K, stride_bk, stride_bn, BLOCK_K, EVEN_K, WIDE_INDEX)
             acc = tl.dot(a, b, acc, input_precision=PRECISION)
     store_pointers(acc, c_ptr, rm, rn, M, N, stride_cm, stride_cn, WIDE_INDEX)
 
@@ -46,14 +44,11 @@ def gemm_plus_gemm_one_loop(
     rn = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for k in range(tl.cdiv(K, BLOCK_K)):
-        a, b = load_tiles(
-            a_ptr, b_ptr, rm, rn, k * BLOCK_K, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
-            BLOCK_K, EVEN_K, WIDE_INDEX,
-        )  # fmt: skip
-        c, d = load_tiles(
-            c_ptr, d_ptr, rm, rn, k * BLOCK_K, M, N, K, stride_cm, stride_ck, stride_dk, stride_dn,
-            BLOCK_K, EVEN_K, WIDE_INDEX,
-        )  # fmt: skip
+        first_k = k * BLOCK_K
+        a = load_rows(a_ptr, rm, first_k, M, K, stride_am, stride_ak, BLOCK_K, EVEN_K, WIDE_INDEX)
+        b = load_columns(b_ptr, rn, first_k, N, K, stride_bk, stride_bn, BLOCK_K, EVEN_K, WIDE_INDEX)
+        c = load_rows(c_ptr, rm, first_k, M, K, stride_cm, stride_ck, BLOCK_K, EVEN_K, WIDE_INDEX)
+        d = load_columns(d_ptr, rn, first_k, N, K, stride_dk, stride_dn, BLOCK_K, EVEN_K, WIDE_INDEX)
         acc = tl.dot(a, b, acc, input_precision=PRECISION)
         acc = tl.dot(c, d, acc, input_precision=PRECISION)
     store_pointers(acc, o_ptr, rm, rn, M, N, stride_om, stride_on, WIDE_INDEX)

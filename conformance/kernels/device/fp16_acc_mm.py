@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from conformance.kernels.device.load_tiles import load_tiles
+from conformance.kernels.device.load_tiles import load_columns, load_rows
 from conformance.kernels.device.tiles import store_pointers, swizzle
 
 
@@ -19,9 +19,8 @@ def gemm_fp16_acc(
     rn = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float16)
     for k in range(tl.cdiv(K, BLOCK_K)):
-        a, b = load_tiles(
-            a_ptr, b_ptr, rm, rn, k * BLOCK_K, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
-            BLOCK_K, EVEN_K, WIDE_INDEX,
-        )  # fmt: skip
+        first_k = k * BLOCK_K
+        a = load_rows(a_ptr, rm, first_k, M, K, stride_am, stride_ak, BLOCK_K, EVEN_K, WIDE_INDEX)
+        b = load_columns(b_ptr, rn, first_k, N, K, stride_bk, stride_bn, BLOCK_K, EVEN_K, WIDE_INDEX)
         acc = tl.dot(a, b, acc, out_dtype=tl.float16)
     store_pointers(acc, c_ptr, rm, rn, M, N, stride_cm, stride_cn, WIDE_INDEX)

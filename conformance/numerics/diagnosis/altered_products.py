@@ -30,6 +30,8 @@ def alterations(problem: Gemm, contract: Contract, tiling: Tiling, exact: bool) 
         yield from _about_batch(problem, make)
     if problem.op == "mm_plus_mm":
         yield from _about_two_products(problem, make)
+    if problem.op == "dual_mm":
+        yield from _about_dual_product(problem, make)
     if problem.op in ("int_mm", "mixed_mm"):
         yield from _about_integers(problem, make)
     if problem.scaling in BLOCK_SCALINGS:
@@ -131,6 +133,41 @@ def _about_two_products(problem: Gemm, make: Callable[..., Alteration]) -> Itera
         yield make(cause, problem, _times(factors))
     yield make("C @ D is added twice", problem, _times((1, 2)))
     yield make("C @ D is subtracted", problem, _times((1, -1)))
+
+
+def _about_dual_product(problem: Gemm, make: Callable[..., Alteration]) -> Iterator[Alteration]:
+    yield make("B and D are exchanged", problem, lambda inputs: {**inputs, "b": inputs["d"], "d": inputs["b"]})
+    yield make("D is read as B", problem, lambda inputs: {**inputs, "d": inputs["b"]})
+    yield make("B is read as D", problem, lambda inputs: {**inputs, "b": inputs["d"]})
+    for cause, activation in _INSTEAD_OF_SILU.items():
+        yield Alteration(f"{cause} instead of silu", functools.partial(_dual_with, problem, activation))
+    added = functools.partial(_dual_with, problem, gemm.silu, combine=torch.add)
+    yield Alteration("the products are added, not multiplied", added)
+
+
+#: What may stand for silu.
+_INSTEAD_OF_SILU: dict[str, Callable[[Tensor], Tensor]] = {
+    "nothing is computed": lambda x: x,
+    "sigmoid": torch.sigmoid,
+    "relu": torch.relu,
+    "gelu": torch.nn.functional.gelu,
+    "x * sigmoid(1.702 x)": lambda x: x * torch.sigmoid(1.702 * x),
+    "x / (1 + exp(x))": lambda x: x / (1 + torch.exp(x)),
+}
+
+
+def _dual_with(
+    problem: Gemm,
+    activation: Callable[[Tensor], Tensor],
+    inputs: Inputs,
+    combine: Callable[[Tensor, Tensor], Tensor] = torch.mul,
+) -> Outputs:
+    """A dual product with another ``activation``. Its result may err by 2**-10 of itself and by what sums that cancel
+    lose, which distinguishes what differs more."""
+    gate, factor = gemm.product(problem, inputs, device="cpu").chunk(2, -1)
+    value = combine(activation(gate), factor)
+    sizes = gemm.magnitude(problem, inputs, device="cpu").chunk(2, -1)
+    return {"out": (value, value.abs() * 2.0**-10 + torch.maximum(combine(*sizes), sizes[0]) * 2.0**-16)}
 
 
 def _times(factors: tuple[int, int]) -> Change:

@@ -91,7 +91,8 @@ def _of_gemm(problem: Gemm, inputs: Mapping[str, Tensor], stored: Indices) -> Ne
         if "rows" in inputs and problem.fusion is not None and problem.fusion.prologue == "gather":
             of_a = _chosen(problem.operand("a").shape[-2], inputs["rows"].cpu().long()[rows])
             result["rows"] = (rows,)
-        for left, right in (("a", "b"), ("c", "d")) if problem.op == "mm_plus_mm" else (("a", "b"),):
+        more = {"mm_plus_mm": (("c", "d"),), "dual_mm": (("a", "d"),)}.get(problem.op, ())
+        for left, right in (("a", "b"), *more):
             result[left] = (*lead, of_a, _every(problem.K))
             result[right] = (*lead, _every(problem.K), columns)
         result |= _of_scales(problem, rows, columns)
