@@ -17,7 +17,7 @@ from conformance.heuristics.configs import AnyConfig, ChainedConfig, Config
 from conformance.kernels.arguments import dot_precision, pointer_arguments
 from conformance.kernels.device.chained_mm import gemm_chained, gemm_plus_gemm_one_loop
 from conformance.kernels.families.examples import matrix_sizes
-from conformance.kernels.gemm import OwnTableGemm
+from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch
 from conformance.numerics.sum_order import SumOrder
@@ -25,9 +25,10 @@ from conformance.problems import Gemm, Problem
 from conformance.records import Reason, ReasonCode
 
 
-class ChainedGemm(OwnTableGemm):
+class ChainedGemm(PointerGemm):
     """mm that multiplies two or three k-blocks in each turn of its loop, as its config says."""
 
+    core = False
     zero_sign = "ieee"
 
     def example(self, dtype: str, config: Any, shape: str = "ragged") -> Gemm:
@@ -61,9 +62,10 @@ class ChainedGemm(OwnTableGemm):
         return self._launch(gemm_chained, plan, tensors, **more)
 
 
-class PlusGemmOneLoop(OwnTableGemm):
+class PlusGemmOneLoop(PointerGemm):
     """The sum of two products of one shape, both in the same loop."""
 
+    core = False
     zero_sign = "ieee"
 
     def order(self, plan: Plan) -> SumOrder | None:
@@ -101,7 +103,7 @@ CHAINED = (
 )
 ONE_LOOP = (Config(32, 32, 16, 2, 2), Config(64, 64, 32, 3, 4), Config(128, 64, 32, 2, 8))
 
-KERNELS: tuple[OwnTableGemm, ...] = (
-    ChainedGemm("mm_chained", "mm", CHAINED, DTYPES),
-    PlusGemmOneLoop("mm_plus_mm_one_loop", "mm_plus_mm", ONE_LOOP, DTYPES),
+KERNELS: tuple[PointerGemm, ...] = (
+    ChainedGemm("mm_chained", "mm", dtypes=DTYPES, configs=CHAINED),
+    PlusGemmOneLoop("mm_plus_mm_one_loop", "mm_plus_mm", dtypes=DTYPES, configs=ONE_LOOP),
 )

@@ -10,17 +10,18 @@ from torch import Tensor
 from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.arguments import dot_precision, pointer_arguments
 from conformance.kernels.device.dual_mm import gemm_dual
-from conformance.kernels.families.examples import FLOATS
-from conformance.kernels.gemm import OwnTableGemm
+from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch
 from conformance.numerics.sum_order import SumOrder
 from conformance.problems import Problem, itemsize
 
 
-class DualGemm(OwnTableGemm):
+class DualGemm(PointerGemm):
     """Two products of one A with an accumulator each, which the epilogue multiplies. The sign of a zero is that of both
     factors, so no rule is promised."""
+
+    core = False
 
     def order(self, plan: Plan) -> SumOrder | None:
         """See :class:`Kernel`. The bits of a device's exp are not known, so none are asked for."""
@@ -52,4 +53,4 @@ CONFIGS = (
     Config(128, 64, 32, 2, 8),
 )
 
-KERNELS = (DualGemm("dual_mm", "dual_mm", CONFIGS, FLOATS),)
+KERNELS = (DualGemm("dual_mm", "dual_mm", configs=CONFIGS),)

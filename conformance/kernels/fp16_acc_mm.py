@@ -9,7 +9,7 @@ from torch import Tensor
 
 from conformance.heuristics.configs import Config
 from conformance.kernels.device.fp16_acc_mm import gemm_fp16_acc
-from conformance.kernels.gemm import OwnTableGemm
+from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Plan
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import FMA16, Contract
@@ -17,9 +17,10 @@ from conformance.numerics.sum_order import SumOrder
 from conformance.records import ExecutorName, Reason, ReasonCode
 
 
-class Fp16AccumulatorGemm(OwnTableGemm):
+class Fp16AccumulatorGemm(PointerGemm):
     """mm of fp16 operands into fp16, whose running sum is fp16 too."""
 
+    core = False
     zero_sign = "ieee"
 
     def _dtype(self, plan: Plan) -> Reason | None:
@@ -53,4 +54,4 @@ CONFIGS = (
     Config(128, 64, 32, 2, 8),
 )
 
-KERNELS = (Fp16AccumulatorGemm("mm_fp16_acc", "mm", CONFIGS, ("fp16",)),)
+KERNELS = (Fp16AccumulatorGemm("mm_fp16_acc", "mm", dtypes=("fp16",), configs=CONFIGS),)

@@ -35,9 +35,8 @@ GELU_ERROR = 8 * U
 #: Largest slope of silu, rounded up (at 2.3994: 1.0998...).
 SILU_SLOPE = 1.1
 #: Error of an fp32 silu(x) = x / (1 + exp(-x)) over |x|, in units of 2**-24. The quotient errs by up to five (2.5 units
-#: in the last place on AMD, two by CUDA) and the sum by one. exp errs by four (CUDA states 2**-22) and by 2 |x|, for the
-#: rounding of its argument. Of x, silu errs by as much times exp(-x) / (1 + exp(-x))**2, which is at most 1/4 and decays:
-#: by less than two.
+#: in the last place on AMD, two by CUDA) and the sum by one. exp errs by four (CUDA states 2**-22) and, because its
+#: argument is rounded, by 2 |x|: times exp(-x) / (1 + exp(-x))**2, which is at most 1/4 and decays, less than two.
 SILU_ERROR = 8 * U
 #: And its error where exp overflows, or the quotient of a large number is 0: silu itself is below this there.
 SILU_TINY = 2.0**-118
