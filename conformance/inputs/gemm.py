@@ -5,6 +5,7 @@ from __future__ import annotations
 from conformance.inputs import bounded_fills, exact
 from conformance.inputs.fill_set import FillKind, FillRequest, FillSet, register_fills
 from conformance.inputs.integer_budget import allows_exact, is_curved
+from conformance.inputs.row_sums import with_row_sums
 from conformance.inputs.ties import tie_bits
 from conformance.inputs.trust import check_trust
 from conformance.numerics.contract import Contract
@@ -89,7 +90,8 @@ def build(request: FillRequest[Gemm]) -> Fill:
     }
     problem, contract = request.problem, request.contract
     ties = request.name == "wide-B" and tie_bits(problem, contract) is not None
-    return check_trust(problem, problem, contract, builders[request.name](request), ties=ties)
+    fill = check_trust(problem, problem, contract, builders[request.name](request), ties=ties)
+    return with_row_sums(request, fill) if problem.op == "mm_with_sums" else fill
 
 
 FILLS = FillSet((TRANSPARENT, WIDE_A, WIDE_B, WIDE_SCALES, RANDN, HOT, SPECIAL), applicable, build)

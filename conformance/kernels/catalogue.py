@@ -46,6 +46,7 @@ ORDER = (
     "chained_mm",
     "fp16_acc_mm",
     "dual_mm",
+    "mm_with_sums",
 )
 
 

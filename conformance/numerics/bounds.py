@@ -89,6 +89,15 @@ def error_bound(
     return _with_epilogue(problem, contract, value, inputs, error)
 
 
+def row_sums(contract: Contract, a: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum of each row of ``a`` (rows, k) in fp64, and the bound of the error of an fp32 sum in any order; both are
+    on its device. The bound is 0 for a sum that is not finite."""
+    values = a.double()
+    total, size, k = values.sum(1).add_(0.0), values.abs().sum(1), values.shape[1]
+    error = size * (_compound(U, k) + (k + 8) * U64) + (k + 4) * _tiny(contract)
+    return total, torch.where(total.isfinite(), error, 0.0)
+
+
 def epilogue_bound(problem: Gemm, contract: Contract, value: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
     """The same where the product is exact, as any accumulator of the contract computes it: the roundings of the
     epilogue alone. Arguments are those of :func:`error_bound`."""

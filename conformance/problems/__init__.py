@@ -20,6 +20,7 @@ from conformance.problems.gemm import (
     mixed_mm,
     mm,
     mm_plus_mm,
+    mm_with_sums,
     scaled_mm,
 )
 from conformance.problems.grouped import GroupedGemm
@@ -55,5 +56,6 @@ __all__ = [
     "mixed_mm",
     "mm",
     "mm_plus_mm",
+    "mm_with_sums",
     "scaled_mm",
 ]

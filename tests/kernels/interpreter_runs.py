@@ -105,6 +105,8 @@ def complaints(name, problem, config, variant=None, *, executor, target, spoil):
     """What is wrong with one case: numbers, memory, grid."""
     import functools
 
+    import torch
+
     from conformance.execution.trial import run_guarded
     from conformance.kernels import catalogue
     from conformance.kernels.kernel import Variant
@@ -121,6 +123,9 @@ def complaints(name, problem, config, variant=None, *, executor, target, spoil):
     if wrong.any():
         at = tuple(wrong.nonzero()[0].tolist())
         wrongs.append(f"{int(wrong.sum())} wrong, {at} is {out[at]}, {wanted[at]} is right")
+    sums = inputs["a"].double().sum(1).float() if "sums" in outputs else None
+    if sums is not None and not torch.equal(outputs["sums"], sums):
+        wrongs.append(f"row sums {outputs['sums'].tolist()}, {sums.tolist()} are right")
     if ran.grid != plan.grid:
         wrongs.append(f"grid {ran.grid}, planned {plan.grid}")
     return wrongs

@@ -5,11 +5,12 @@ import pytest
 from conformance import codegen_checks as codegen
 from conformance import targets
 from conformance.heuristics.configs import ChainedConfig, Config
+from conformance.judging.expected_grid import expected_grid
 from conformance.judging.refusal_rules import objection
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import NotApplicable, Variant
 from conformance.numerics.contract import FMA16
-from conformance.problems import Layout, dual_mm, mm, mm_plus_mm
+from conformance.problems import Layout, dual_mm, mm, mm_plus_mm, mm_with_sums
 from conformance.records import ReasonCode
 from tests.kernels import interpreter_runs
 
@@ -35,6 +36,11 @@ CASES = [
     ("dual_mm", dual_mm(24, 40, 24, "fp32", layout_b=Layout(step=2), layout_out=COLUMN), SMALL),
     ("dual_mm", dual_mm(24, 24, 32, "fp32", precision="tf32", out_dtype="fp16"), SMALL, STATIC),
     ("dual_mm", dual_mm(24, 24, 0), SMALL),
+    ("mm_with_sums", mm_with_sums(40, 72, 40, "bf16", layout_a=COLUMN), SMALL),
+    ("mm_with_sums", mm_with_sums(24, 40, 32, "fp32", layout_a=Layout(step=2)), SMALL, STATIC),
+    ("mm_with_sums", mm_with_sums(40, 0, 24), SMALL),
+    ("mm_with_sums", mm_with_sums(40, 24, 0), SMALL),
+    ("mm_with_sums", mm_with_sums(0, 24, 24), SMALL),
 ]
 
 
@@ -69,6 +75,7 @@ def _plan(name, problem, config=LARGE, target=HOPPER, **variant):
         ("mm_fp16_acc", mm(64, 64, 64, "bf16"), LARGE, ReasonCode.DTYPE, "out"),
         ("mm_fp16_acc", mm(64, 64, 64, "bf16", out_dtype="fp16"), LARGE, ReasonCode.DTYPE, "a"),
         ("mm_fp16_acc", mm(64, 64, 64, out_dtype="fp32"), LARGE, ReasonCode.DTYPE, "out"),
+        ("mm_with_sums", mm(64, 64, 64), LARGE, ReasonCode.OPERATION, "mm"),
         ("dual_mm", mm(64, 64, 64), LARGE, ReasonCode.OPERATION, "mm"),
         ("dual_mm", dual_mm(64, 64, 64, "e4m3"), LARGE, ReasonCode.DTYPE, "a"),
         ("dual_mm", dual_mm(64, 64, 64, "fp32"), Config(128, 128, 64, 3, 4), ReasonCode.SHARED_MEMORY, None),
@@ -92,6 +99,13 @@ def test_a_chain_has_no_mask_only_where_it_is_whole():
     for k, even in ((64, True), (96, False), (128, True)):
         launch = catalogue.meta_launch(_plan("mm_chained", mm(64, 64, k, "bf16"), LARGE_PAIRS, static=True), HOPPER)
         assert launch.arguments["EVEN_K"] is even
+
+
+def test_rows_are_summed_where_there_is_no_column():
+    for n, programs in ((0, 2), (1, 2), (65, 4)):
+        plan = _plan("mm_with_sums", mm_with_sums(100, n, 64))
+        assert plan.grid == (programs,) == expected_grid(catalogue.get("mm_with_sums"), plan, 0)
+    assert _plan("mm_with_sums", mm_with_sums(0, 64, 64)).grid == (0,)
 
 
 def test_contracts():

@@ -1,13 +1,13 @@
-"""Faults of the kernels with accumulators of another kind: chained, in fp16, two at a time."""
+"""Faults of the kernels with accumulators of another kind: chained, in fp16, two at a time, of A alone."""
 
 from __future__ import annotations
 
 from conformance.heuristics.configs import ChainedConfig
-from conformance.problems import Layout, dual_mm, mm, mm_plus_mm
+from conformance.problems import Layout, dual_mm, mm, mm_plus_mm, mm_with_sums
 from tests.planted.cases import SMALL, Case, fault, grouped
 
 CHAINS, LOADS, NARROW = "device/chained_mm.py", "device/load_tiles.py", "device/fp16_acc_mm.py"
-DUALS = "device/dual_mm.py"
+DUALS, SUMS = "device/dual_mm.py", "device/mm_with_sums.py"
 
 PADDED = Layout("row", pad=8)
 PADDING = {"layout_a": PADDED, "layout_b": PADDED, "layout_out": PADDED}
@@ -18,6 +18,7 @@ CHAINED = Case("mm_chained", mm(40, 24, 88, "bf16", **PADDING), ChainedConfig(32
 CHAINED_3 = Case("mm_chained", mm(40, 24, 80, "bf16", **PADDING), ChainedConfig(32, 32, 16, 2, 4, chain=3))
 ONE_LOOP = Case("mm_plus_mm_one_loop", mm_plus_mm(40, 24, 40, "bf16", **PADDING), SMALL)
 DUAL = Case("dual_mm", dual_mm(40, 24, 40, **PADDING), SMALL)
+WITH_SUMS = Case("mm_with_sums", mm_with_sums(40, 72, 40, **PADDING), SMALL)
 FP16 = Case("mm_fp16_acc", mm(40, 24, 40, **PADDING), SMALL)
 
 _LINK = "            acc = tl.dot(a, b, acc, input_precision=PRECISION)"
@@ -78,4 +79,37 @@ _DUAL = (
     fault("dual_silu_rounded", DUAL, DUALS, _GATED, "(gate / (1.0 + tl.exp(-gate))).to(tl.bfloat16) * factor"),
 )
 
-ACCUMULATORS = grouped("accumulators", *_CHAINED, *_NARROW, *_DUAL)
+_SUM = "tl.sum(a.to(tl.float32), 1)"
+_SUMS = (
+    fault("sums_ktail", WITH_SUMS, LOADS, "if not EVEN_K:", "if False:", count=2),
+    fault("sums_last_block", WITH_SUMS, SUMS, f"sums += {_SUM}", f"sums = {_SUM}"),
+    fault("sums_in_fp16", WITH_SUMS, SUMS, _SUM, "tl.sum(a, 1)"),
+    fault(
+        "sums_rounded",
+        WITH_SUMS,
+        SUMS,
+        "sums_ptr + rm, sums,",
+        "sums_ptr + rm, sums.to(tl.bfloat16).to(tl.float32),",
+        cause="the row sums are rounded to bf16",
+    ),
+    fault("sums_row", WITH_SUMS, SUMS, "sums_ptr + rm, sums, mask=(rm < M)", "sums_ptr + rm, sums, mask=(rm < M + 1)"),
+    fault(
+        "sums_other_row",
+        WITH_SUMS,
+        SUMS,
+        "sums_ptr + rm, sums,",
+        "sums_ptr + (rm ^ 1), sums,",
+        cause="the row sums are those of another row: neighbours are exchanged",
+    ),
+    fault("sums_stored_by_each", WITH_SUMS, SUMS, "& (tile_n == 0)", "& (tile_n >= 0)"),
+    fault("sums_of_product", WITH_SUMS, SUMS, "sums_ptr + rm, sums,", "sums_ptr + rm, tl.sum(acc, 1),"),
+    fault(
+        "sums_product_short",
+        WITH_SUMS,
+        SUMS,
+        "acc = tl.dot(a, b, acc,",
+        "acc = tl.dot(a, b, acc if k else 0 * acc + 1,",
+    ),
+)
+
+ACCUMULATORS = grouped("accumulators", *_CHAINED, *_NARROW, *_DUAL, *_SUMS)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from conformance.numerics.bounds import error_bound
+from conformance.numerics.bounds import error_bound, row_sums
 from conformance.numerics.contract import Contract
 from conformance.numerics.diagnosis.alterations import Alteration, Outputs
 from conformance.numerics.diagnosis.products import Tiling
@@ -32,6 +32,8 @@ def alterations(problem: Gemm, contract: Contract, tiling: Tiling, exact: bool) 
         yield from _about_two_products(problem, make)
     if problem.op == "dual_mm":
         yield from _about_dual_product(problem, make)
+    if problem.op == "mm_with_sums":
+        yield from _about_row_sums(problem, contract)
     if problem.op in ("int_mm", "mixed_mm"):
         yield from _about_integers(problem, make)
     if problem.scaling in BLOCK_SCALINGS:
@@ -56,11 +58,12 @@ def _altered(contract: Contract, exact: bool, cause: str, problem: Gemm, change:
 
     def compute(inputs: Inputs) -> Outputs:
         changed = change(inputs)
-        value = gemm.value(problem, changed, device="cpu")
-        if exact:
-            return {"out": (value, None)}
-        size = gemm.magnitude(problem, changed, device="cpu")
-        return {"out": (value, error_bound(problem, contract, value, size, changed))}
+        value, error = gemm.value(problem, changed, device="cpu"), None
+        if not exact:
+            size = gemm.magnitude(problem, changed, device="cpu")
+            error = error_bound(problem, contract, value, size, changed)
+        sums = {"sums": row_sums(contract, changed["a"])} if problem.op == "mm_with_sums" else {}
+        return {"out": (value, error), **sums}
 
     return Alteration(cause, compute)
 
@@ -168,6 +171,29 @@ def _dual_with(
     value = combine(activation(gate), factor)
     sizes = gemm.magnitude(problem, inputs, device="cpu").chunk(2, -1)
     return {"out": (value, value.abs() * 2.0**-10 + torch.maximum(combine(*sizes), sizes[0]) * 2.0**-16)}
+
+
+def _about_row_sums(problem: Gemm, contract: Contract) -> Iterator[Alteration]:
+    """Other sums beside the right product."""
+
+    def beside(cause: str, change: Callable[[Tensor], Tensor]) -> Alteration:
+        def compute(inputs: Inputs) -> Outputs:
+            value, size = (of(problem, inputs, device="cpu") for of in (gemm.value, gemm.magnitude))
+            sums, error = row_sums(contract, inputs["a"])
+            return {"out": (value, error_bound(problem, contract, value, size, inputs)), "sums": (change(sums), error)}
+
+        return Alteration(cause, compute)
+
+    for form in ("fp16", "bf16"):
+        yield beside(f"the row sums are rounded to {form}", functools.partial(_rounded, form))
+    yield beside("the row sums are absent", torch.zeros_like)
+    yield beside("the row sums are taken twice", lambda sums: 2 * sums)
+    for what, index in other_indices(problem.M):
+        yield beside(f"the row sums are those of another row: {what}", lines(index))
+
+
+def _rounded(form: str, values: Tensor) -> Tensor:
+    return round_to(values, form).double()
 
 
 def _times(factors: tuple[int, int]) -> Change:

@@ -58,6 +58,8 @@ def needed(problem: Problem, inputs: Mapping[str, Tensor], output: str, stored: 
     if not all(bool(index.any()) for index in stored):
         return {}
     if isinstance(problem, Gemm):
+        if output == "sums":
+            return {"a": (stored[0], _every(problem.K))} if problem.K else {}
         return _of_gemm(problem, inputs, stored)
     if isinstance(problem, GroupedGemm):
         return _of_groups(problem, stored)
