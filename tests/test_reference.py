@@ -10,6 +10,7 @@ from conformance.problems import (
     addmm,
     baddbmm,
     bmm,
+    dual_mm,
     fused_mm,
     int_mm,
     mixed_mm,
@@ -101,6 +102,18 @@ def test_sum_of_two_products():
     assert reference.value(problem, inputs).tolist() == wanted.tolist()
     sizes = torch.tensor(slow(a.abs(), b.abs())) + torch.tensor(slow(c.abs(), d.abs()))
     assert reference.magnitude(problem, inputs).tolist() == sizes.tolist()
+
+
+def test_gated_product():
+    problem = dual_mm(5, 4, 7)
+    inputs = {name: integers(*problem.operand(name).shape, seed=seed) for seed, name in enumerate("abd")}
+    a, b, d = (inputs[name] for name in "abd")
+    gate, factor = torch.tensor(slow(a, b)).double(), torch.tensor(slow(a, d)).double()
+    result = reference.value(problem, inputs)
+    assert torch.allclose(result, torch.nn.functional.silu(gate) * factor, rtol=1e-14, atol=1e-300)
+    sizes = reference.magnitude(problem, inputs)
+    assert sizes.tolist() == torch.cat([torch.tensor(slow(a.abs(), other.abs())) for other in (b, d)], 1).tolist()
+    assert not reference.value(dual_mm(5, 4, 0), {"a": a[:, :0], "b": b[:0], "d": d[:0]}).any()
 
 
 @pytest.mark.parametrize("kind", ["n", "1n", "m1", "mn", "b1n", "bmn"])

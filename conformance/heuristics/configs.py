@@ -85,6 +85,17 @@ class TemplateConfig(Config):
 
 
 @dataclass(frozen=True)
+class ChainedConfig(Config):
+    """Config of a product that multiplies ``chain`` k-blocks in each turn of its loop."""
+
+    chain: int = field(default=2, kw_only=True)
+
+    @property
+    def _id_suffix(self) -> str:
+        return f"{super()._id_suffix}-chain{self.chain}"
+
+
+@dataclass(frozen=True)
 class FlexConfig(AnyConfig):
     """Config of attention forward (queries x keys per step) or backward: ``block_m`` is then the query block of dK/dV
     and the key block of dQ, ``block_n`` the key block of dK/dV and the query block of dQ."""

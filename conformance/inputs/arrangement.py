@@ -1,8 +1,8 @@
 """How the operands of a problem are cut from one plain product, so that one recipe serves every operation.
 
-A sum of products is one product with the operands side by side. A batch is the diagonal of the product of all
-matrices of A below each other with all those of B side by side: what holds for every row and column of that product
-holds for every matrix of the batch, whichever two of them meet.
+A sum of products is one product with the operands side by side, and so are two products with the same A. A batch is the
+diagonal of the product of all matrices of A below each other with all those of B side by side: what holds for every row
+and column of that product holds for every matrix of the batch, whichever two of them meet.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ class Product:
         if problem.batch is not None:
             in_a, in_b = _pools(problem)
             return cls(in_a * problem.M, in_b * problem.N, problem.K, problem.K)
+        if problem.op == "dual_mm":
+            return cls(problem.M, 2 * problem.N, problem.K, problem.K)
         rows = problem.operand("a").shape[0]
         if problem.scaling in BLOCK_SCALINGS:
             return cls(rows, problem.N, problem.K, min(SCALE_BLOCK, problem.K), True)
@@ -57,6 +59,8 @@ def arrange(problem: Gemm, a: Tensor, b: Tensor) -> dict[str, Tensor]:
     if problem.op == "mm_plus_mm":
         k = problem.K
         return {"a": a[:, :k], "b": b[:k], "c": a[:, k:], "d": b[k:]}
+    if problem.op == "dual_mm":
+        return {"a": a, "b": b[:, : problem.N], "d": b[:, problem.N :]}
     if problem.batch is None:
         return {"a": a, "b": b}
     in_a, in_b = _pools(problem)

@@ -56,7 +56,10 @@ def transparent(request: FillRequest[Gemm]) -> Fill:
         a, b = (draws.below(256, shape) - 128 for shape in ((product.rows, product.k), (product.k, product.cols)))
     else:
         a, b = (_direct if product.k < 4 else _paired)(request, draws)
-    return assemble(request, draws, Products(a, b))
+    shown = None
+    if problem.op == "dual_mm":  # silu needs results of usual size, which are far below the sums that cancel
+        shown = max(1, int(np.abs(a.astype(np.float64) @ b.astype(np.float64)).max(initial=0)))
+    return assemble(request, draws, Products(a, b, shown))
 
 
 def wide(request: FillRequest[Gemm]) -> Fill:
@@ -119,7 +122,7 @@ def _wide(request: FillRequest[Gemm], boost: float) -> Fill:
     wide_a = request.name == "wide-A"
     sizes = (product.rows, product.cols) if wide_a else (product.cols, product.rows)
     full, small = _wide_pair(draws, budget_of(problem, contract), sizes, ranges if wide_a else ranges[::-1], boost)
-    if integer_budget.has_gelu(problem):  # which shows most where its argument is neither large nor the same
+    if integer_budget.is_curved(problem):  # which shows most where its argument is neither large nor the same
         full = np.sign(full) * np.maximum(np.abs(full) >> draws.below(4, (sizes[0], 1)), 1)
     a, b = (full, small) if wide_a else (small.T, full.T)
     if range_b.integer and range_b.signed and not wide_a:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from conformance.inputs import bounded_fills, exact
 from conformance.inputs.fill_set import FillKind, FillRequest, FillSet, register_fills
-from conformance.inputs.integer_budget import allows_exact
+from conformance.inputs.integer_budget import allows_exact, is_curved
+from conformance.inputs.row_sums import with_row_sums
 from conformance.inputs.ties import tie_bits
 from conformance.inputs.trust import check_trust
 from conformance.numerics.contract import Contract
@@ -53,11 +54,12 @@ SPECIAL = FillKind(
 def applicable(problem: Gemm, contract: Contract) -> tuple[str, ...]:
     """The names of the fills that ``problem`` has.
 
-    Where the epilogue rounds (a gelu, or an alpha or beta that acts and is no power of two of at most 2**8), "wide-A"
-    is the only exact product. It is judged by the epilogue's own error, and stands for "hot" too. Without a product
+    Where the epilogue rounds (a gelu, a silu, or an alpha or beta that acts and is no power of two of at most 2**8),
+    "wide-A" is the only exact product, beside "transparent" of dual products. They are judged by the epilogue's own
+    error, and "wide-A" stands for "hot" too. Without a product
     (K == 0 or alpha == 0) there are "transparent" and "randn", with an empty output only one of them. "wide-scales" is
     for scaled problems, unless operands are rounded to tf32 with the scales of their blocks; integer sums have
-    "transparent" and "wide-A"; "special" is not for a prologue that computes nor for gelu.
+    "transparent" and "wide-A"; "special" is not for a prologue that computes, nor for gelu and silu.
     """
     if problem.output.numel == 0:
         return ("transparent",) if allows_exact(problem) else ("randn",)
@@ -68,9 +70,9 @@ def applicable(problem: Gemm, contract: Contract) -> tuple[str, ...]:
     if problem.scaling is None or (problem.scaling in BLOCK_SCALINGS and contract.operand == "tf32"):
         left_out.add("wide-scales")
     if not allows_exact(problem):
-        left_out |= {"transparent", "wide-B", "hot"}
+        left_out |= {"wide-B", "hot"} if problem.op == "dual_mm" else {"transparent", "wide-B", "hot"}
     fusion = problem.fusion
-    if fusion is not None and (fusion.prologue in ("cast", "scale") or "gelu" in fusion.epilogue):
+    if is_curved(problem) or (fusion is not None and fusion.prologue in ("cast", "scale")):
         left_out.add("special")
     return tuple(name for name in names if name not in left_out)
 
@@ -88,7 +90,8 @@ def build(request: FillRequest[Gemm]) -> Fill:
     }
     problem, contract = request.problem, request.contract
     ties = request.name == "wide-B" and tie_bits(problem, contract) is not None
-    return check_trust(problem, problem, contract, builders[request.name](request), ties=ties)
+    fill = check_trust(problem, problem, contract, builders[request.name](request), ties=ties)
+    return with_row_sums(request, fill) if problem.op == "mm_with_sums" else fill
 
 
 FILLS = FillSet((TRANSPARENT, WIDE_A, WIDE_B, WIDE_SCALES, RANDN, HOT, SPECIAL), applicable, build)

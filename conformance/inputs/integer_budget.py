@@ -73,8 +73,9 @@ FEW_TERMS = 256
 SHARES_OF_ROOM = (0.97, 0.9, 0.82, 0.74)
 #: In so many steps the sums of a chunk are measured, wherever it starts.
 CHUNK_STEPS = 4
-#: A gelu sees values of at most 2**GELU_EXPONENT: beyond it is the identity, or so close to zero that nothing shows.
-GELU_EXPONENT = 2
+#: A gelu or silu sees values of at most 2**CURVE_EXPONENT: beyond it is the identity, or so close to zero that nothing
+#: shows.
+CURVE_EXPONENT = 2
 #: With fewer nonzero products than this per output, a full-width operand meets one-hot columns.
 FEWEST_PRODUCTS = 16
 
@@ -154,14 +155,15 @@ def factor_exponent(factor: float) -> int | None:
     return exponent - 1 if fraction == 0.5 and abs(exponent - 1) <= FACTOR_EXPONENT else None
 
 
-def has_gelu(problem: Gemm) -> bool:
-    """Whether the epilogue has a gelu."""
-    return problem.fusion is not None and "gelu" in problem.fusion.epilogue
+def is_curved(problem: Gemm) -> bool:
+    """Whether the epilogue has a gelu or a silu."""
+    return problem.op == "dual_mm" or (problem.fusion is not None and "gelu" in problem.fusion.epilogue)
 
 
 def allows_exact(problem: Gemm) -> bool:
-    """Whether the epilogue rounds nothing: alpha and beta, where they act, are powers of two, and there is no gelu."""
-    if has_gelu(problem):
+    """Whether the epilogue rounds nothing: alpha and beta, where they act, are powers of two, and there is no gelu and
+    no silu."""
+    if is_curved(problem):
         return problem.output.numel == 0
     product = not problem.has_product or factor_exponent(problem.alpha) is not None
     return product and (not problem.reads_bias or factor_exponent(problem.beta) is not None)
@@ -299,8 +301,8 @@ def output_unit(problem: Gemm, contract: Contract, budget: IntegerBudget, larges
     if not allows_exact(problem):
         size *= math.ceil(max(1.0, abs(problem.alpha), abs(problem.beta)))
     unit = min(0, FORMATS[contract.out_dtype].max_exponent - (size - 1).bit_length())
-    if has_gelu(problem):
-        unit = min(unit, GELU_EXPONENT - (size - 1).bit_length())
+    if is_curved(problem):
+        unit = min(unit, CURVE_EXPONENT - (size - 1).bit_length())
     for operand in addends(problem):
         reach = FORMATS[operand.dtype].max_exponent - addend.bit_length()
         unit = min(unit, reach + addend_exponent(problem, operand))

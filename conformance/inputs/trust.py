@@ -69,7 +69,7 @@ def _shares(
         rounded = round_to(fill.expected, contract.out_dtype, overflow=contract.overflow).double()
     nonzero = rounded != 0  # NaN is not zero either
     shares = [("are not zero", float(nonzero.double().mean()), least)]
-    if fill.name == "transparent" and product.op != "int_mm":
+    if fill.name == "transparent" and product.op not in ("int_mm", "dual_mm"):  # whose outputs are no sums
         limit = 2.0 ** (FORMATS[contract.out_dtype].significand + fill.meta["unit_out"])
         seen = fill.expected.abs() <= limit
         shares.append(("show a change of one unit", float(seen.double().mean()), TRANSPARENT))

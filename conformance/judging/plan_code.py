@@ -1,10 +1,11 @@
 """What a plan asks of the code of its launches, whatever the kernel says of itself.
 
 The operands of every product have the dtype of the problem: exactly in Triton's own representation, and in the matrix
-instruction, too, unless that has a wider type that holds the same values. A product with scales has the formats of the
-problem in Triton's own representation; what multiplies it is a codegen feature. An IEEE product of fp32 uses no matrix
-unit of NVIDIA's, which has none for it. Where the compiler promotes fp8 sums, it does so after as many k as the kernel
-promises, or sooner. The tiles that are multiplied are those of the config. Descriptors are made where the variant says.
+instruction, too, unless that has a wider type that holds the same values. In Triton's own representation they are
+summed in the dtype of the contract. A product with scales has the formats of the problem there; what multiplies it is a
+codegen feature. An IEEE product of fp32 uses no matrix unit of NVIDIA's, which has none for it. Where the compiler
+promotes fp8 sums, it does so after as many k as the kernel promises, or sooner. The tiles that are multiplied are those
+of the config. Descriptors are made where the variant says.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from conformance.judging.product_tiles import Tile, product_tiles
 from conformance.kernels.kernel import Features, Kernel, Plan
 from conformance.problems import FP8
 from conformance.problems.microscaled import MicroscaledGemm
-from conformance.records import Check, CheckKind, Verdict
+from conformance.records import Check, CheckKind, ExecutorName, Verdict
 
 #: dtype -> what TTIR calls it.
 MLIR_TYPES = {"fp16": "f16", "bf16": "bf16", "fp32": "f32", "e4m3": "f8E4M3FN", "e5m2": "f8E5M2", "int8": "i8"}
@@ -38,6 +39,7 @@ _SCALED_DOT = re.compile(r"\btt\.dot_scaled\b.*\blhs = (\w+) rhs = (\w+)")
 _DOT = re.compile(r"\btt\.dot\b(?P<rest>.*)")
 _TENSOR = re.compile(r"tensor<(?:\d+x)+(\w+)")
 _MATRICES = re.compile(r"tensor<(\d+)x(\d+)x\w+>.*?\* tensor<\d+x(\d+)x\w+>")
+_SUM = re.compile(r"-> tensor<(?:\d+x)+(\w+)")
 _PRECISION = re.compile(r"inputPrecision = (\w+)")
 _PROMOTED_AFTER = re.compile(r"maxNumImpreciseAcc = (\d+)")
 _MMA = re.compile(r"^mma\.sync\.\S*\.(\w+)\.(\w+)\.\w+\s", re.M)
@@ -64,6 +66,12 @@ def dots(text: str) -> set[tuple[str, ...]]:
         precision = _PRECISION.search(match["rest"])
         products.add((*types, precision[1] if precision else "ieee") if "f32" in types else tuple(types))
     return products
+
+
+def sums(text: str) -> set[str]:
+    """The types in which products are summed in ``text``, TTIR."""
+    found = [_SUM.search(match["rest"]) for match in _DOT.finditer(text)]
+    return {match[1] for match in found if match}
 
 
 def tiles(text: str) -> set[Tile]:
@@ -95,6 +103,11 @@ def plan_verdicts(kernel: Kernel, plan: Plan, artefact: CompiledCode, launch: st
         wrong = {dot for dot in dots(texts["ttir"]) if dot not in (wanted, (*wanted[1::-1], *wanted[2:]))}
         if wrong:
             yield _verdict("products", f"{code} multiplies {_shown(wrong)}, its plan asks for {_shown({wanted})}")
+        accumulator = kernel.contract(plan, ExecutorName.DEVICE).accumulator
+        summed, kept = sums(texts["ttir"]), "i32" if accumulator.kind == "int" else MLIR_TYPES[accumulator.dtype]
+        if summed - {kept}:
+            others = ", ".join(sorted(summed - {kept}))
+            yield _verdict("sums", f"{code} sums in {others}; its contract promises {kept}")
         multiplied, asked = tiles(texts["ttir"]), product_tiles(plan, launch)
         if multiplied and asked not in (None, multiplied):
             text = f"{code} multiplies tiles of {_sizes(multiplied)}; its plan asks for {_sizes(asked or ())}"

@@ -119,6 +119,8 @@ def _dtype(kernel: Any, plan: Plan, subject: str) -> bool:
         )
     names = _dtypes_of(plan)
     taken = {*kernel.dtypes, *getattr(kernel, "more_dtypes", ())}
+    if kernel.name == "mm_fp16_acc" and plan.problem.output.dtype != "fp16":
+        return True  # its sums hold no more
     if kernel.family == "gemm" and plan.problem.op in ("mixed_mm", "fused_mm"):
         taken |= set(DTYPES) if plan.problem.op == "fused_mm" else {"int8", "uint8"}
     unlike = len(names) > 1 and not names <= set(FP8) and plan.problem.op not in ("mixed_mm", "fused_mm")
@@ -210,9 +212,13 @@ def _block_size(kernel: Any, plan: Plan, subject: str) -> bool:
 
 
 def _block_k(kernel: Any, plan: Plan, subject: str) -> bool:
-    if plan.problem.op == "mm_plus_mm":
+    if kernel.name == "mm_plus_mm":
         return bool(0 < plan.problem.K <= plan.config.block_k)
     return plan.problem.scaling in BLOCK_SCALINGS and SCALE_BLOCK % plan.config.block_k != 0
+
+
+def _chain(kernel: Any, plan: Plan, subject: str) -> bool:
+    return not hasattr(plan.config, "chain")
 
 
 def _kpack(kernel: Any, plan: Plan, subject: str) -> bool:
@@ -285,6 +291,7 @@ _RULES: dict[tuple[ReasonCode, str], Rule] = {
     (ReasonCode.CONFIG, "epilogue_subtile"): _subtile,
     (ReasonCode.CONFIG, "block size"): _block_size,
     (ReasonCode.CONFIG, "BLOCK_K"): _block_k,
+    (ReasonCode.CONFIG, "chain"): _chain,
     (ReasonCode.CONFIG, "kpack"): _kpack,
     (ReasonCode.CONFIG, "splits"): _splits,
     (ReasonCode.CONFIG, "block"): _list_block,

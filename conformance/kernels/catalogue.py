@@ -44,6 +44,10 @@ ORDER = (
     "attention",
     "legacy_tma",
     "microscaled_mm",
+    "chained_mm",
+    "fp16_acc_mm",
+    "dual_mm",
+    "mm_with_sums",
 )
 
 

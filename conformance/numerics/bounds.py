@@ -32,6 +32,14 @@ GELU_SLOPE = 1.13
 #: (CUDA states two), one by its argument's two roundings (their slope z * erf'(z) is below 1/2) and one by its own, and
 #: half of that counts; the products' roundings make up the rest.
 GELU_ERROR = 8 * U
+#: Largest slope of silu, rounded up (at 2.3994: 1.0998...).
+SILU_SLOPE = 1.1
+#: Error of an fp32 silu(x) = x / (1 + exp(-x)) over |x|, in units of 2**-24. The quotient errs by up to five (2.5 units
+#: in the last place on AMD, two by CUDA) and the sum by one. exp errs by four (CUDA states 2**-22) and, because its
+#: argument is rounded, by 2 |x|: times exp(-x) / (1 + exp(-x))**2, which is at most 1/4 and decays, less than two.
+SILU_ERROR = 8 * U
+#: And its error where exp overflows, or the quotient of a large number is 0: silu itself is below this there.
+SILU_TINY = 2.0**-118
 #: A block-wise scaled sum adds a partial sum for each so many k at least.
 SMALLEST_PARTIAL = 16
 #: The fewest products that one step of a known matrix unit adds (Volta's, and Ampere's of tf32: MMA-Sim). A unit may
@@ -68,7 +76,8 @@ def error_bound(
 ) -> Tensor:
     """Bound, in fp64 and the output's shape, of |computed - value| before the output rounding.
 
-    ``value`` and ``magnitude`` are those of ``conformance.reference`` (fp64, on one device). Includes the
+    ``value`` and ``magnitude`` are those of ``conformance.reference`` (fp64, on one device); a dual product has two
+    magnitudes for each value. Includes the
     roundings of the epilogue (the constants alpha and beta themselves may be rounded to fp32), the reference's own
     error and underflow: the smallest subnormal of the accumulator per operation, or, where the contract flushes
     subnormals, its smallest normal and that of the output. Rounded up, so that fp64 evaluation keeps it a bound.
@@ -80,21 +89,34 @@ def error_bound(
     return _with_epilogue(problem, contract, value, inputs, error)
 
 
+def row_sums(contract: Contract, a: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum of each row of ``a`` (rows, k) in fp64, and the bound of the error of an fp32 sum in any order; both are
+    on its device. The bound is 0 for a sum that is not finite."""
+    values = a.double()
+    total, size, k = values.sum(1).add_(0.0), values.abs().sum(1), values.shape[1]
+    error = size * (_compound(U, k) + (k + 8) * U64) + (k + 4) * _tiny(contract)
+    return total, torch.where(total.isfinite(), error, 0.0)
+
+
 def epilogue_bound(problem: Gemm, contract: Contract, value: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
     """The same where the product is exact, as any accumulator of the contract computes it: the roundings of the
     epilogue alone. Arguments are those of :func:`error_bound`."""
-    return _with_epilogue(problem, contract, value, inputs, torch.zeros_like(value))
+    return _with_epilogue(problem, contract, value, inputs, value.new_zeros(gemm.product_shape(problem)))
 
 
 def _tiny(contract: Contract) -> float:
-    return 2.0**-126 if contract.flushes_subnormals else 2.0 ** (-126 - contract.accumulator.result_bits)
+    accumulator = contract.accumulator
+    smallest = FORMATS[accumulator.dtype].smallest_normal
+    return smallest if contract.flushes_subnormals else smallest * 2.0**-accumulator.result_bits
 
 
 def _with_epilogue(
     problem: Gemm, contract: Contract, value: Tensor, inputs: Mapping[str, Tensor], error: Tensor
 ) -> Tensor:
     """``error`` of the product, carried through the epilogue, with underflow and the output's subnormals."""
-    if problem.fusion is not None:
+    if problem.op == "dual_mm":
+        error = _dual_error(problem, inputs, error, value.device)
+    elif problem.fusion is not None:
         error = _fused_error(problem, inputs, error, value.device)
     else:
         error = _epilogue_error(problem, inputs, value, error)
@@ -156,6 +178,15 @@ def _fused_error(problem: Gemm, inputs: Mapping[str, Tensor], error: Tensor, dev
         # what relu and dropout make of an infinity or NaN is 0 without any error
         error = torch.where(before.isfinite() | ~after.isfinite(), error, 0.0)
     return error
+
+
+def _dual_error(problem: Gemm, inputs: Mapping[str, Tensor], error: Tensor, device: torch.device) -> Tensor:
+    """``error`` of both products, carried through silu of the first and the multiplication with the second."""
+    gate, factor = gemm.product(problem, inputs, device=device).chunk(2, -1)
+    of_gate, of_factor = error.chunk(2, -1)
+    size, curved = factor.abs() + of_factor, gemm.silu(gate).abs()
+    of_silu = SILU_SLOPE * of_gate + (SILU_ERROR + 16 * U64) * (gate.abs() + of_gate) + SILU_TINY
+    return of_silu * size + curved * of_factor + (2 * U + 8 * U64) * (curved + of_silu) * size
 
 
 def _aligned_magnitude(problem: Gemm, magnitude: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 class Accumulator:
     """How products are summed.
 
-    ``kind`` is "tensor-core", "fma" (a chain of correctly rounded fp32 operations; the other figures are those of fp32)
+    ``kind`` is "tensor-core", "fma" (a chain of correctly rounded operations in ``dtype``, which has the other figures)
     or "int" (the exact sum of int8 products in int32). One step of a tensor core sums ``chunk`` products and the
     running sum: every term is aligned to the largest and cut to ``alignment_bits`` fraction bits, and the result keeps
     ``result_bits`` fraction bits. After ``promote`` consecutive k the sum is added to an fp32 sum and begins anew
-    (None: never). ``assumed`` marks figures that no measurement has confirmed for this device.
+    (None: never). ``assumed`` marks figures that no measurement has confirmed for this device. ``dtype``: the format
+    whose exponents the running sum has, "fp32" or "fp16"; past its largest value a sum overflows whatever follows.
     """
 
     kind: str = "tensor-core"
@@ -27,6 +28,7 @@ class Accumulator:
     chunk: int = 16
     promote: int | None = None
     assumed: bool = False
+    dtype: str = "fp32"
 
     @property
     def exact_bits(self) -> int:
@@ -77,5 +79,7 @@ class Contract:
 
 #: fp32 arithmetic, one fused or separate multiply-add per k: the interpreter, and fp32 "ieee" dots on every target.
 FMA = Accumulator(kind="fma", alignment_bits=24, result_bits=23, chunk=1)
+#: The same in fp16.
+FMA16 = Accumulator(kind="fma", alignment_bits=11, result_bits=10, chunk=1, dtype="fp16")
 #: int32 sums of int8 products, exact on every target and in the interpreter.
 INT32 = Accumulator(kind="int", alignment_bits=31, result_bits=31, chunk=1)

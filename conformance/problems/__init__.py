@@ -14,11 +14,13 @@ from conformance.problems.gemm import (
     addmm,
     baddbmm,
     bmm,
+    dual_mm,
     fused_mm,
     int_mm,
     mixed_mm,
     mm,
     mm_plus_mm,
+    mm_with_sums,
     scaled_mm,
 )
 from conformance.problems.grouped import GroupedGemm
@@ -47,11 +49,13 @@ __all__ = [
     "bmm",
     "conv2d",
     "conv3d",
+    "dual_mm",
     "fused_mm",
     "int_mm",
     "itemsize",
     "mixed_mm",
     "mm",
     "mm_plus_mm",
+    "mm_with_sums",
     "scaled_mm",
 ]

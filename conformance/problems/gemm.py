@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from conformance.problems.problem import Problem
 from conformance.problems.tensors import DTYPES, FP8, INTEGERS, PRECISIONS, Layout, Operand, check_choice
 
-OPERATIONS = ("mm", "addmm", "scaled_mm", "mm_plus_mm", "bmm", "baddbmm", "int_mm", "mixed_mm", "fused_mm")
+OPERATIONS = (
+    *("mm", "addmm", "scaled_mm", "mm_plus_mm", "bmm", "baddbmm", "int_mm", "mixed_mm", "fused_mm"),
+    *("dual_mm", "mm_with_sums"),
+)
 
 #: The edge of a block that shares one scale.
 SCALE_BLOCK = 128
@@ -84,7 +87,9 @@ class Gemm(Problem):
     * ``bmm``, ``baddbmm``: mm and addmm of ``batch`` matrices each;
     * ``int_mm``: int8 operands, int32 result (sums do not wrap as long as 2**14 * K stays below 2**31);
     * ``mixed_mm``: B holds int8 or uint8 (``b_dtype``), converted to A's dtype before it is multiplied;
-    * ``fused_mm``: a product with a :class:`Fusion`.
+    * ``fused_mm``: a product with a :class:`Fusion`;
+    * ``dual_mm``: ``silu(A @ B) * (A @ D)``, where silu(x) is x / (1 + exp(-x)); D lies as that of mm_plus_mm;
+    * ``mm_with_sums``: the product, and beside it ``sums``, the sum of each row of A in fp32.
 
     ``precision`` applies to fp32 operands: "ieee" or "tf32". ``fast_accum`` applies to fp8 operands.
     """
@@ -185,16 +190,14 @@ class Gemm(Problem):
         lead = () if self.batch is None else (self.batch,)
         gathered = self.fusion is not None and self.fusion.prologue == "gather"
         shape_a, shape_b = (*lead, 2 * self.M + 3 if gathered else self.M, self.K), (*lead, self.K, self.N)
-        pairs = (("a", "b", 0), ("c", "d", 16)) if self.op == "mm_plus_mm" else (("a", "b", 0),)
         operands = []
-        for first, second, more in pairs:
-            layout_a, layout_b = (
-                dataclasses.replace(layout, pad=layout.pad + more) for layout in (self.layout_a, self.layout_b)
-            )
-            operands += [
-                Operand(first, shape_a, layout_a.strides(shape_a), self.a_dtype, layout_a.offset),
-                Operand(second, shape_b, layout_b.strides(shape_b), self.second_dtype, layout_b.offset),
-            ]
+        for name in {"mm_plus_mm": "abcd", "dual_mm": "abd"}.get(self.op, "ab"):
+            left = name in "ac"
+            shape, layout = (shape_a, self.layout_a) if left else (shape_b, self.layout_b)
+            if name in "cd":
+                layout = dataclasses.replace(layout, pad=layout.pad + 16)
+            dtype = self.a_dtype if left else self.second_dtype
+            operands.append(Operand(name, shape, layout.strides(shape), dtype, layout.offset))
         operands += self._scale_operands()
         if self.fusion is not None and self.fusion.prologue == "scale":
             operands.append(Operand("row_scale", (self.M,), (1,), "fp32"))
@@ -248,7 +251,8 @@ class Gemm(Problem):
     def outputs(self) -> tuple[Operand, ...]:
         shape = (self.M, self.N) if self.batch is None else (self.batch, self.M, self.N)
         strides = self.layout_out.strides(shape)
-        return (Operand("out", shape, strides, self.output_dtype, self.layout_out.offset),)
+        out = Operand("out", shape, strides, self.output_dtype, self.layout_out.offset)
+        return (out, Operand("sums", (self.M,), (1,), "fp32")) if self.op == "mm_with_sums" else (out,)
 
     @functools.cached_property
     def id(self) -> str:
@@ -324,3 +328,13 @@ def fused_mm(M: int, N: int, K: int, dtype: str = "fp16", **fields: object) -> G
     if "fusion" in fields:
         plain.pop("bias")
     return Gemm("fused_mm", M, N, K, dtype, **{**plain, **fields})  # type: ignore[arg-type]
+
+
+def dual_mm(M: int, N: int, K: int, dtype: str = "fp16", **fields: object) -> Gemm:
+    """``silu(A @ B) * (A @ D)``; ``fields`` are those of :class:`Gemm`."""
+    return Gemm("dual_mm", M, N, K, dtype, **fields)  # type: ignore[arg-type]
+
+
+def mm_with_sums(M: int, N: int, K: int, dtype: str = "fp16", **fields: object) -> Gemm:
+    """``A @ B`` and the sums of A's rows; ``fields`` are those of :class:`Gemm`."""
+    return Gemm("mm_with_sums", M, N, K, dtype, **fields)  # type: ignore[arg-type]

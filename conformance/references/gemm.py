@@ -1,8 +1,9 @@
 """What a matrix product means: its fp64 value, and the magnitude ``|A| @ |B|`` that error bounds need.
 
-Every operation is one product of two factors and an epilogue. A sum of products has its operands side by side; a
-prologue and the scales of blocks are part of the factors. Nothing here knows how a kernel computes. Products of
-integers whose sums stay below 2**53 are exact in fp64, so for exact fills the value is the exact result;
+Every operation is one product of two factors and an epilogue. A sum of products has its operands side by side, and so
+have two products that the epilogue combines; a prologue and the scales of blocks are part of the factors. Nothing here
+knows how a kernel computes. Products of integers whose sums stay below 2**53 are exact in fp64, so for exact fills the
+value is the exact result;
 :func:`freivalds` checks that claim in int64 arithmetic.
 """
 
@@ -29,17 +30,20 @@ def factors(
 ) -> tuple[Tensor, Tensor]:
     """Two fp64 matrices, or batches of them, whose product is the result before the epilogue.
 
-    A with its prologue, beside C for a sum of two products; B above D; both times the scales of their blocks.
+    A with its prologue, beside C for a sum of two products; B above D, or for a dual product beside it; both times the
+    scales of their blocks.
     """
     check_inputs(problem, inputs)
     target = inputs["a"].device if device is None else torch.device(device)
     on_device = {name: tensor.to(target) for name, tensor in inputs.items()}
     operands: dict[str, Tensor] = {}
-    for name in "abcd" if problem.op == "mm_plus_mm" else "ab":
+    for name in {"mm_plus_mm": "abcd", "dual_mm": "abd"}.get(problem.op, "ab"):
         seen = _prologue(problem, on_device) if name == "a" and problem.fusion is not None else on_device[name].double()
         operands[name] = seen if change is None else change(name, seen)
     if problem.op == "mm_plus_mm":
         return torch.cat([operands["a"], operands["c"]], 1), torch.cat([operands["b"], operands["d"]], 0)
+    if problem.op == "dual_mm":
+        return operands["a"], torch.cat([operands["b"], operands["d"]], 1)
     if problem.scaling in BLOCK_SCALINGS:
         scale_a, scale_b = block_scales(problem, on_device["scale_a"].double(), on_device["scale_b"].double())
         if change is not None:
@@ -61,8 +65,14 @@ def block_scales(problem: Gemm, scale_a: Tensor, scale_b: Tensor) -> tuple[Tenso
     return scale_a, scale_b
 
 
+def product_shape(problem: Gemm) -> tuple[int, ...]:
+    """The shape of :func:`product`: that of the output, with twice its columns for a dual product."""
+    shape = problem.output.shape
+    return (*shape[:-1], 2 * shape[-1]) if problem.op == "dual_mm" else shape
+
+
 def product(problem: Gemm, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """The product in fp64, in the output's shape; with the scales of blocks, as they are part of the sum.
+    """The product in fp64, in the shape of :func:`product_shape`; with the scales of blocks, which are part of the sum.
 
     Zeros where the problem ignores the product (K == 0 or alpha == 0).
     """
@@ -70,14 +80,14 @@ def product(problem: Gemm, inputs: Mapping[str, Tensor], *, device: Device = Non
 
 
 def magnitude(problem: Gemm, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
-    """``|A| @ |B|`` in fp64, in the output's shape, of the factors of :func:`product`, without the epilogue; zeros
-    where the problem ignores the product."""
+    """``|A| @ |B|`` in fp64, in the shape of :func:`product_shape`, of the factors of :func:`product`, without the
+    epilogue; zeros where the problem ignores the product."""
     return _multiplied(problem, *factors(problem, inputs, device=device, change=lambda name, values: values.abs()))
 
 
 def _multiplied(problem: Gemm, a: Tensor, b: Tensor) -> Tensor:
     if not problem.has_product:
-        return torch.zeros(problem.output.shape, dtype=torch.float64, device=a.device)
+        return torch.zeros(product_shape(problem), dtype=torch.float64, device=a.device)
     return (a @ b).add_(0.0)  # a sum that starts from +0 is never -0
 
 
@@ -97,7 +107,10 @@ def _prologue(problem: Gemm, inputs: Mapping[str, Tensor]) -> Tensor:
 
 
 def epilogue(problem: Gemm, inputs: Mapping[str, Tensor], raw: Tensor) -> Tensor:
-    """The problem's epilogue in fp64 applied to the raw product, which has the output's shape."""
+    """The problem's epilogue in fp64 applied to the raw product, which has the shape of :func:`product_shape`."""
+    if problem.op == "dual_mm":
+        gate, factor = raw.chunk(2, -1)
+        return silu(gate) * factor
     if problem.fusion is not None:
         return fused_steps(problem, inputs, raw)[-1]
     result = raw
@@ -108,6 +121,11 @@ def epilogue(problem: Gemm, inputs: Mapping[str, Tensor], raw: Tensor) -> Tensor
     if problem.reads_bias:
         result = result + problem.beta * inputs["bias"].to(raw.device).double()
     return result
+
+
+def silu(values: Tensor) -> Tensor:
+    """x / (1 + exp(-x)) of each element."""
+    return values / (1 + torch.exp(-values))
 
 
 def fused_steps(problem: Gemm, inputs: Mapping[str, Tensor], raw: Tensor) -> list[Tensor]:

@@ -37,7 +37,10 @@ KERNELS = [name for name, kernel in catalogue().items() if kernel.offered]
 
 
 def listed(kernel, target):
-    """The rows that a target's tables list for a kernel, by what is written in the tables alone."""
+    """The rows that a target's tables list for a kernel, by what is written in the tables alone; the configs of a
+    kernel without a table."""
+    if kernel.table is None:
+        return set(kernel.configs)
     tables = for_target(target).tables
     names = {"mixed_mm": ("mm", "mixed_mm")}.get(kernel.table, (kernel.table,))
     names += ("extra_mm",) if kernel.name == "mm" else ()
@@ -317,13 +320,14 @@ def _shows(block, shape):
 
 
 def size_faults(kernel, config, shape, m, n, k):
+    step = config.block_k * getattr(config, "chain", 1)
     tiles = -(-m // config.block_m) * -(-n // config.block_n)
-    blocks, deep = -(-k // config.block_k), kernel.operations == {"mm_plus_mm"}  # which takes no less than one k-block
+    blocks, deep = -(-k // step), kernel.operations == {"mm_plus_mm"}  # which takes no less than one k-block
     faults = {"M has no tail"} if m % config.block_m == 0 else set()
     # outside "several-tiles" N and K are multiples of 16: a block of 16 then has no tail
-    faults |= {"K has no tail"} if k % config.block_k == 0 and _shows(config.block_k, shape) else set()
+    faults |= {"K has no tail"} if k % step == 0 and _shows(step, shape) else set()
     if shape == "smaller-than-a-tile":
-        smaller = m < config.block_m and n <= config.block_n and (deep or k <= config.block_k)
+        smaller = m < config.block_m and n <= config.block_n and (deep or k <= step)
         return faults | (set() if smaller else {"not smaller"})
     faults |= {"N has no tail"} if n % config.block_n == 0 and _shows(config.block_n, shape) else set()
     if shape == "several-tiles":

@@ -33,7 +33,7 @@ def check_promises(problem: Gemm, fill: Fill, nonzero: float = 0.5) -> None:
     check_operands(problem, fill)
     shares = visible_shares(fill, problem)
     assert shares["nonzero"] > nonzero
-    if fill.name == "transparent":
+    if fill.name == "transparent" and problem.op != "dual_mm":  # of which no output is a sum
         assert shares["transparent"] >= 0.95
     if fill.method != "exact":
         assert fill.error is not None

@@ -18,6 +18,7 @@ from conformance.inputs.fills import (
 )
 from conformance.numerics.contract import FMA, Accumulator, Contract
 from conformance.numerics.rounding import round_to
+from conformance.numerics.verdict import judge
 from conformance.problems import (
     BLOCK_SCALINGS,
     FP8,
@@ -30,11 +31,13 @@ from conformance.problems import (
     Problem,
     baddbmm,
     bmm,
+    dual_mm,
     fused_mm,
     int_mm,
     mixed_mm,
     mm,
     mm_plus_mm,
+    mm_with_sums,
     scaled_mm,
 )
 from conformance.references import gemm
@@ -78,6 +81,10 @@ TYPICAL = {
     mixed_mm(72, 56, 88, "fp32", b_dtype="uint8", precision="tf32"): ALL,
     **{scaled_mm(140, 140, 300, scaling=s, out_dtype=out): SCALED for s in BLOCK_SCALINGS for out in ("bf16", "fp32")},
     scaled_mm(140, 140, 129, scaling="1x128/128x128", bias=Bias()): SCALED,
+    dual_mm(72, 56, 88): ("transparent", "wide-A", "randn"),
+    dual_mm(72, 56, 33, "fp32", precision="tf32", out_dtype="bf16"): ("transparent", "wide-A", "randn"),
+    mm_with_sums(72, 56, 88): ALL,
+    mm_with_sums(72, 56, 33, "fp32"): ALL,
     fused(): ALL,
     fused("bias", "relu", dtype="bf16"): ALL,
     fused("bias", "relu", "residual", "dropout", dtype="bf16"): ALL,
@@ -90,6 +97,11 @@ TYPICAL = {
 }
 EMPTY = [
     mm_plus_mm(8, 8, 0),
+    dual_mm(8, 8, 0),
+    mm_with_sums(8, 8, 0),
+    mm_with_sums(8, 0, 8),
+    mm_with_sums(0, 8, 8),
+    dual_mm(8, 0, 8),
     bmm(8, 8, 8, batch=0),
     bmm(8, 0, 8),
     baddbmm(8, 8, 0),
@@ -104,6 +116,9 @@ EMPTY = [
 SMALL = [
     mm_plus_mm(1, 1, 1),
     mm_plus_mm(3, 2, 2),
+    dual_mm(1, 1, 1),
+    mm_with_sums(1, 1, 1),
+    dual_mm(2, 3, 5, "bf16"),
     bmm(1, 1, 1, batch=1),
     baddbmm(2, 3, 5, batch=2),
     int_mm(1, 1, 1),
@@ -348,3 +363,21 @@ def test_a_family_from_elsewhere_registers_its_reference_and_its_fills(monkeypat
     (fill,) = fills(Registered(), Contract("fp32", FMA))
     assert fill.expected.tolist() == [0.0, 2.0, 4.0]
     assert ["Registered", "counted", "bit for bit", "0, 1, 2", "a wrong order"] in fill_table()
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
+def test_row_sums_are_judged_bit_by_bit_where_none_can_be_rounded(dtype):
+    problem = mm_with_sums(40, 24, 70, dtype)
+    methods = {fill.name: fill.of("sums").method for fill in fills(problem, contract_of(problem))}
+    bounded = {"randn": "bounded", "hot": "bounded", "special": "special"}
+    # significands of fp32 are as wide as its sums
+    assert methods == {**dict.fromkeys(("transparent", "wide-A", "wide-B"), "exact"), **bounded} | (
+        {"wide-A": "bounded"} if dtype == "fp32" else {}
+    )
+    for fill in fills(problem, contract_of(problem)):
+        part, a = fill.of("sums"), fill.inputs["a"]
+        assert torch.equal(part.expected.nan_to_num(), a.double().sum(1).add(0.0).nan_to_num())
+        halves = a.float()[:, ::2].sum(1) + a.float()[:, 1::2].sum(1)  # another order
+        verdict = judge(problem, contract_of(problem), fill, halves, "sums")
+        assert verdict.passed, verdict.text
+        assert not judge(problem, contract_of(problem), fill, 1.001 * halves, "sums").passed

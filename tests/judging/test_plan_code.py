@@ -9,7 +9,7 @@ import pytest
 from conformance import codegen_checks, targets
 from conformance.execution.compilation import Artefact, CompileRequest
 from conformance.heuristics.configs import Config, FlexConfig, FlexDecodeConfig
-from conformance.judging.plan_code import descriptor_features, dots, operand_types, plan_verdicts, tiles
+from conformance.judging.plan_code import descriptor_features, dots, operand_types, plan_verdicts, sums, tiles
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Variant
 from conformance.problems import Attention, mm, scaled_mm
@@ -26,6 +26,7 @@ WIDE, TALL = FlexConfig(32, 64, 1, 4), FlexConfig(64, 32, 1, 4)
 PLANS = {
     "bf16": ("mm", mm(64, 64, 64, "bf16"), SMALL, Variant(), HOPPER),
     "fp16 by wgmma": ("mm", mm(64, 64, 64), LARGE, Variant(), HOPPER),
+    "fp16 sums": ("mm_fp16_acc", mm(64, 64, 64), LARGE, Variant(), HOPPER),
     "tf32": ("mm", TF32, SMALL, Variant(), HOPPER),
     "ieee": ("mm", IEEE, SMALL, Variant(), HOPPER),
     "e4m3": ("scaled_mm", scaled_mm(64, 64, 64), LARGE, Variant(), HOPPER),
@@ -96,6 +97,8 @@ FAULTS = [
     ("bf16", "e4m3", "codegen/products", "multiplies bf16 x bf16, its plan asks for f8E4M3FN x f8E4M3FN"),
     ("queries tf32", "queries ieee", "codegen/operands", "attention_backward_queries, multiplies operands of tf32"),
     ("queries tf32", "queries ieee", "codegen/products", "attention_backward_queries, multiplies f32 x f32 in tf32"),
+    ("fp16 sums", "fp16 by wgmma", "codegen/sums", "mm sums in f16; its contract promises f32"),
+    ("fp16 by wgmma", "fp16 sums", "codegen/sums", "mm_fp16_acc sums in f32; its contract promises f16"),
     ("fp16 by wgmma", "bf16", "codegen/tiles", "mm multiplies tiles of 64x64x32; its plan asks for 32x32x32"),
     ("tall", "wide", "codegen/tiles", "tiles of 64x32x32, 64x32x64; its plan asks for 32x32x64, 32x64x64"),
     ("decode 64", "decode", "codegen/tiles", "tiles of 32x32x64, 32x64x64; its plan asks for 32x32x32, 32x32x64"),
@@ -156,6 +159,7 @@ def test_products_of_ttir():
     assert dots(line.format("", "f16", "f16")) == {("f16", "f16")}
     assert dots(line.format(", inputPrecision = tf32", "f32", "f32")) == {("f32", "f32", "tf32")}
     assert dots(line.format("", "f32", "f32")) == {("f32", "f32", "ieee")}
+    assert sums(line.format("", "f16", "f16")) == {"f32"}
     assert tiles(line.format("", "f16", "f16")) == {(32, 32, 16)}
 
 

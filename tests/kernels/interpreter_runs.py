@@ -105,6 +105,8 @@ def complaints(name, problem, config, variant=None, *, executor, target, spoil):
     """What is wrong with one case: numbers, memory, grid."""
     import functools
 
+    import torch
+
     from conformance.execution.trial import run_guarded
     from conformance.kernels import catalogue
     from conformance.kernels.kernel import Variant
@@ -121,17 +123,20 @@ def complaints(name, problem, config, variant=None, *, executor, target, spoil):
     if wrong.any():
         at = tuple(wrong.nonzero()[0].tolist())
         wrongs.append(f"{int(wrong.sum())} wrong, {at} is {out[at]}, {wanted[at]} is right")
+    sums = inputs["a"].double().sum(1).float() if "sums" in outputs else None
+    if sums is not None and not torch.equal(outputs["sums"], sums):
+        wrongs.append(f"row sums {outputs['sums'].tolist()}, {sums.tolist()} are right")
     if ran.grid != plan.grid:
         wrongs.append(f"grid {ran.grid}, planned {plan.grid}")
     return wrongs
 
 
 def tolerance(problem, wanted, dtype):
-    """0 unless a gelu makes numbers that are no integers: then a unit of the output, and some of fp32 of the largest
-    number, because gelu adds 1 to a nearby -1."""
+    """0 unless a gelu or silu makes numbers that are no integers: then a unit of the output, and some of fp32 of the
+    largest number, because gelu adds 1 to a nearby -1."""
     import torch
 
-    if problem.fusion is None or "gelu" not in problem.fusion.epilogue:
+    if problem.op != "dual_mm" and (problem.fusion is None or "gelu" not in problem.fusion.epilogue):
         return 0
     return wanted.abs() * torch.finfo(dtype).eps + wanted.abs().max() * 2.0**-22
 
@@ -177,6 +182,8 @@ def meaning(problem, inputs):
     out = problem.alpha * (a @ b)
     if problem.op == "mm_plus_mm":
         out = out + x["c"] @ x["d"]
+    if problem.op == "dual_mm":
+        out = torch.nn.functional.silu(out) * (a @ x["d"])
     steps = fusion.epilogue if fusion is not None else ("bias",) if problem.reads_bias else ()
     for step in steps:
         if step == "bias":

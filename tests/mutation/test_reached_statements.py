@@ -17,13 +17,24 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Modules of ``conformance.kernels.device``, and kernels whose cases reach all of their statements.
 MODULES = (
     *("bmm", "contiguous_mm", "conv", "decompose_k_mm", "fused_mm", "grouped_mm", "int_mm", "loops", "mm_plus_mm"),
-    *("persistent_tma", "pointer", "scaled_mm_blockwise", "tiles"),
+    *(
+        "persistent_tma",
+        "pointer",
+        "scaled_mm_blockwise",
+        "tiles",
+        "chained_mm",
+        "fp16_acc_mm",
+        "load_tiles",
+        "mm_with_sums",
+        "dual_mm",
+    ),
     *("attention_backward", "attention_decode", "attention_forward", "attention_tiles"),
 )
 KERNELS = (
     *("baddbmm", "contiguous_addmm", "conv2d", "conv3d", "decompose_k_mm", "fused_mm", "grouped_mm", "int_mm"),
     *("mm_plus_mm", "scaled_mm_blockwise", "mm", "mm_persistent_tma", "addmm_persistent_tma", "scaled_mm_blackwell_ws"),
     *("attention", "attention_backward", "attention_decode"),
+    *("mm_chained", "mm_plus_mm_one_loop", "mm_fp16_acc", "dual_mm", "mm_with_sums"),
 )
 #: Statements that releases of Triton refuse: see the expected failure "triton-int8-dot-out-dtype".
 REFUSED = {"loops.accumulate: acc = tl.dot(a, converted, acc, input_precision=PRECISION)"}

@@ -6,9 +6,18 @@ import torch
 
 from conformance import reference
 from conformance.inputs.fills import fills
-from conformance.numerics.bounds import GELU_ERROR, GELU_SLOPE, U, error_bound, growth
-from conformance.numerics.contract import FMA, INT32, Accumulator, Contract
-from conformance.problems import Bias, Fusion, addmm, fused_mm, int_mm, mm, mm_plus_mm, scaled_mm
+from conformance.numerics.bounds import (
+    GELU_ERROR,
+    GELU_SLOPE,
+    SILU_ERROR,
+    SILU_SLOPE,
+    SILU_TINY,
+    U,
+    error_bound,
+    growth,
+)
+from conformance.numerics.contract import FMA, FMA16, INT32, Accumulator, Contract
+from conformance.problems import Bias, Fusion, addmm, dual_mm, fused_mm, int_mm, mm, mm_plus_mm, scaled_mm
 from conformance.references import gemm
 
 
@@ -130,6 +139,37 @@ def test_gelu_is_within_its_bound():
     assert 1.12 < float(slope.max()) < GELU_SLOPE
 
 
+def test_silu_is_within_its_bound():
+    """Every sign and size of fp32 argument: the fp32 formula, with an exp that errs by four units, too."""
+    x = torch.cat([torch.linspace(-110, 110, 400001), torch.logspace(-30, 2, 20001), -torch.logspace(-30, 2, 20001)])
+    right = gemm.silu(x.double())
+    for off in (-4 * U, 0.0, 4 * U):
+        silu = x / (1 + torch.exp(-x) * (1 + off))
+        used = ((silu.double() - right).abs() - SILU_TINY) / (SILU_ERROR * x.double().abs())
+        assert float(used[x != 0].max()) < 1
+    assert float(used[x != 0].max()) > 0.05
+    near = (right[1:400001] - right[:400000]) / (x[1:400001] - x[:400000]).double()
+    assert 1.099 < float(near.max()) < SILU_SLOPE
+
+
+def test_a_gated_product_is_within_its_bound():
+    """fp32 arithmetic throughout, over inputs of every fill; and an error of both products that is as large as it may
+    be."""
+    for dtype in ("fp32", "bf16"):
+        problem, contract = dual_mm(24, 28, 40, dtype, out_dtype="fp32"), Contract("fp32", FMA)
+        for fill in fills(problem, contract):
+            a, b, d = (fill.inputs[name].float() for name in "abd")
+            gate, factor = a @ b, a @ d
+            out = gate / (1 + torch.exp(-gate)) * factor
+            assert bool(((out.double() - fill.expected).abs() <= fill.error + U * fill.expected.abs()).all()), fill.name
+        inputs = fills(problem, contract, names=["randn"])[0].inputs
+        right, allowed = reference.value(problem, inputs), bound(problem, contract, inputs)
+        raw, size = gemm.product(problem, inputs), reference.magnitude(problem, inputs)
+        worse = gemm.epilogue(problem, inputs, raw + growth(FMA, 40) * size)
+        assert bool(((worse - right).abs() <= allowed).all())
+        assert bool(((gemm.epilogue(problem, inputs, raw + 4 * growth(FMA, 40) * size) - right).abs() > allowed).any())
+
+
 def test_fused_epilogues_carry_the_error():
     contract = Contract("fp32", FMA)
 
@@ -164,3 +204,36 @@ def test_scales_of_blocks_that_are_part_of_tf32_operands():
     assert (error > bound(problem, exact, positive)).all()
     assert (error < bound(problem, tf32, positive)).all()
     assert (4 * error > bound(problem, tf32, positive)).all()
+
+
+def test_sums_in_fp16_are_within_their_bound():
+    """Each step rounded to fp16: positive sums, where errors add up, and sums of subnormals, which round to nothing."""
+    problem, contract = mm(6, 7, 40), Contract("fp16", FMA16)
+    generator = torch.Generator().manual_seed(0)
+    for size in (1.0, 2.0**-11):
+        inputs = {name: (size * torch.rand(shape, generator=generator)).half() for name, shape in
+                  (("a", (6, 40)), ("b", (40, 7)))}  # fmt: skip
+        total = torch.zeros(6, 7, dtype=torch.float16)
+        for k in range(40):
+            total = (total.double() + inputs["a"][:, k : k + 1].double() * inputs["b"][k].double()).half()
+        error = (total.double() - reference.value(problem, inputs)).abs()
+        allowed = bound(problem, contract, inputs)
+        assert bool((error <= allowed).all())
+        assert bool((error > bound(problem, Contract("fp16", FMA), inputs)).any())
+        assert float((error / allowed).max()) > 0.02
+
+
+def test_fills_of_sums_in_fp16_stay_in_fp16():
+    """Exact sums are below 2**11 units, and nothing on the way to a bounded one overflows."""
+    problem = mm(40, 56, 264)
+    narrow = replace(Accumulator(), result_bits=10, dtype="fp16", assumed=True)
+    for accumulator in (FMA16, narrow):
+        for fill in fills(problem, Contract("fp16", accumulator)):
+            if fill.method == "exact":
+                assert fill.meta["max_subset_sum_total"] < 2**11
+            a, b = (fill.inputs[name].double() for name in "ab")
+            size = torch.where(a.isfinite(), a, 0.0).abs() @ torch.where(b.isfinite(), b, 0.0).abs()
+            assert float(size.max()) < 65504, fill.name
+    wide = {fill.name: fill for fill in fills(problem, Contract("fp16", FMA))}
+    a = wide["special"].inputs["a"].double()
+    assert float(torch.where(a.isfinite(), a, 0.0).abs().median(1).values.max()) > 2**12, "a row that overflows"

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from tests.planted.accumulator_faults import ACCUMULATORS
 from tests.planted.arithmetic_faults import DATA, EPILOGUE, PRECISION
 from tests.planted.attention_faults import FAULTS as ATTENTION
 from tests.planted.blackwell_faults import BLACKWELL
@@ -16,7 +17,7 @@ from tests.planted.microscaled_faults import MICROSCALED
 
 _PLANTED: tuple[Fault, ...] = (
     *(*TAIL, *TILING, *ADDRESSING, *EPILOGUE, *DATA, *PRECISION),
-    *(*FAMILY, *CONVOLUTION, *ATTENTION, *BLACKWELL, *GROUPED, *LEGACY, *MICROSCALED),
+    *(*FAMILY, *CONVOLUTION, *ATTENTION, *BLACKWELL, *GROUPED, *LEGACY, *MICROSCALED, *ACCUMULATORS),
 )
 FAULTS = tuple(replace(fault, cause=fault.cause or CAUSES.get(fault.name, "")) for fault in _PLANTED)
 GROUPS = tuple(dict.fromkeys(fault.group for fault in FAULTS))

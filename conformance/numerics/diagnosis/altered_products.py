@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from conformance.numerics.bounds import error_bound
+from conformance.numerics.bounds import error_bound, row_sums
 from conformance.numerics.contract import Contract
 from conformance.numerics.diagnosis.alterations import Alteration, Outputs
 from conformance.numerics.diagnosis.products import Tiling
@@ -30,6 +30,10 @@ def alterations(problem: Gemm, contract: Contract, tiling: Tiling, exact: bool) 
         yield from _about_batch(problem, make)
     if problem.op == "mm_plus_mm":
         yield from _about_two_products(problem, make)
+    if problem.op == "dual_mm":
+        yield from _about_dual_product(problem, make)
+    if problem.op == "mm_with_sums":
+        yield from _about_row_sums(problem, contract)
     if problem.op in ("int_mm", "mixed_mm"):
         yield from _about_integers(problem, make)
     if problem.scaling in BLOCK_SCALINGS:
@@ -54,11 +58,12 @@ def _altered(contract: Contract, exact: bool, cause: str, problem: Gemm, change:
 
     def compute(inputs: Inputs) -> Outputs:
         changed = change(inputs)
-        value = gemm.value(problem, changed, device="cpu")
-        if exact:
-            return {"out": (value, None)}
-        size = gemm.magnitude(problem, changed, device="cpu")
-        return {"out": (value, error_bound(problem, contract, value, size, changed))}
+        value, error = gemm.value(problem, changed, device="cpu"), None
+        if not exact:
+            size = gemm.magnitude(problem, changed, device="cpu")
+            error = error_bound(problem, contract, value, size, changed)
+        sums = {"sums": row_sums(contract, changed["a"])} if problem.op == "mm_with_sums" else {}
+        return {"out": (value, error), **sums}
 
     return Alteration(cause, compute)
 
@@ -131,6 +136,64 @@ def _about_two_products(problem: Gemm, make: Callable[..., Alteration]) -> Itera
         yield make(cause, problem, _times(factors))
     yield make("C @ D is added twice", problem, _times((1, 2)))
     yield make("C @ D is subtracted", problem, _times((1, -1)))
+
+
+def _about_dual_product(problem: Gemm, make: Callable[..., Alteration]) -> Iterator[Alteration]:
+    yield make("B and D are exchanged", problem, lambda inputs: {**inputs, "b": inputs["d"], "d": inputs["b"]})
+    yield make("D is read as B", problem, lambda inputs: {**inputs, "d": inputs["b"]})
+    yield make("B is read as D", problem, lambda inputs: {**inputs, "b": inputs["d"]})
+    for cause, activation in _INSTEAD_OF_SILU.items():
+        yield Alteration(f"{cause} instead of silu", functools.partial(_dual_with, problem, activation))
+    added = functools.partial(_dual_with, problem, gemm.silu, combine=torch.add)
+    yield Alteration("the products are added, not multiplied", added)
+
+
+#: What may stand for silu.
+_INSTEAD_OF_SILU: dict[str, Callable[[Tensor], Tensor]] = {
+    "nothing is computed": lambda x: x,
+    "sigmoid": torch.sigmoid,
+    "relu": torch.relu,
+    "gelu": torch.nn.functional.gelu,
+    "x * sigmoid(1.702 x)": lambda x: x * torch.sigmoid(1.702 * x),
+    "x / (1 + exp(x))": lambda x: x / (1 + torch.exp(x)),
+}
+
+
+def _dual_with(
+    problem: Gemm,
+    activation: Callable[[Tensor], Tensor],
+    inputs: Inputs,
+    combine: Callable[[Tensor, Tensor], Tensor] = torch.mul,
+) -> Outputs:
+    """A dual product with another ``activation``. Its result may err by 2**-10 of itself and by what sums that cancel
+    lose, which distinguishes what differs more."""
+    gate, factor = gemm.product(problem, inputs, device="cpu").chunk(2, -1)
+    value = combine(activation(gate), factor)
+    sizes = gemm.magnitude(problem, inputs, device="cpu").chunk(2, -1)
+    return {"out": (value, value.abs() * 2.0**-10 + torch.maximum(combine(*sizes), sizes[0]) * 2.0**-16)}
+
+
+def _about_row_sums(problem: Gemm, contract: Contract) -> Iterator[Alteration]:
+    """Other sums beside the right product."""
+
+    def beside(cause: str, change: Callable[[Tensor], Tensor]) -> Alteration:
+        def compute(inputs: Inputs) -> Outputs:
+            value, size = (of(problem, inputs, device="cpu") for of in (gemm.value, gemm.magnitude))
+            sums, error = row_sums(contract, inputs["a"])
+            return {"out": (value, error_bound(problem, contract, value, size, inputs)), "sums": (change(sums), error)}
+
+        return Alteration(cause, compute)
+
+    for form in ("fp16", "bf16"):
+        yield beside(f"the row sums are rounded to {form}", functools.partial(_rounded, form))
+    yield beside("the row sums are absent", torch.zeros_like)
+    yield beside("the row sums are taken twice", lambda sums: 2 * sums)
+    for what, index in other_indices(problem.M):
+        yield beside(f"the row sums are those of another row: {what}", lines(index))
+
+
+def _rounded(form: str, values: Tensor) -> Tensor:
+    return round_to(values, form).double()
 
 
 def _times(factors: tuple[int, int]) -> Change:

@@ -58,6 +58,8 @@ def needed(problem: Problem, inputs: Mapping[str, Tensor], output: str, stored: 
     if not all(bool(index.any()) for index in stored):
         return {}
     if isinstance(problem, Gemm):
+        if output == "sums":
+            return {"a": (stored[0], _every(problem.K))} if problem.K else {}
         return _of_gemm(problem, inputs, stored)
     if isinstance(problem, GroupedGemm):
         return _of_groups(problem, stored)
@@ -91,7 +93,8 @@ def _of_gemm(problem: Gemm, inputs: Mapping[str, Tensor], stored: Indices) -> Ne
         if "rows" in inputs and problem.fusion is not None and problem.fusion.prologue == "gather":
             of_a = _chosen(problem.operand("a").shape[-2], inputs["rows"].cpu().long()[rows])
             result["rows"] = (rows,)
-        for left, right in (("a", "b"), ("c", "d")) if problem.op == "mm_plus_mm" else (("a", "b"),):
+        more = {"mm_plus_mm": (("c", "d"),), "dual_mm": (("a", "d"),)}.get(problem.op, ())
+        for left, right in (("a", "b"), *more):
             result[left] = (*lead, of_a, _every(problem.K))
             result[right] = (*lead, _every(problem.K), columns)
         result |= _of_scales(problem, rows, columns)

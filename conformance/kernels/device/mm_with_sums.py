@@ -1,0 +1,33 @@
+"""mm_with_sums: the tiles of A are multiplied and summed along k."""
+
+import triton
+import triton.language as tl
+
+from conformance.kernels.device.load_tiles import load_columns, load_rows
+from conformance.kernels.device.tiles import store_pointers, swizzle
+
+
+@triton.jit
+def gemm_with_sums(
+    a_ptr, b_ptr, c_ptr, sums_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    EVEN_K: tl.constexpr, WIDE_INDEX: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """C[M,N] = A[M,K] @ B[K,N] and sums[M] = the sum of A's rows; grid (tiles,), one per tile row at least.
+
+    Each tile of A is loaded once for both. The sums are stored by the programs of the first tile column, which exist
+    even if N is 0.
+    """
+    tile_m, tile_n = swizzle(tl.program_id(0), M, max(N, 1), BLOCK_M, BLOCK_N, GROUP_M)
+    rm = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    rn = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    sums = tl.zeros((BLOCK_M,), dtype=tl.float32)
+    for k in range(tl.cdiv(K, BLOCK_K)):
+        first_k = k * BLOCK_K
+        a = load_rows(a_ptr, rm, first_k, M, K, stride_am, stride_ak, BLOCK_K, EVEN_K, WIDE_INDEX)
+        b = load_columns(b_ptr, rn, first_k, N, K, stride_bk, stride_bn, BLOCK_K, EVEN_K, WIDE_INDEX)
+        acc = tl.dot(a, b, acc, input_precision=PRECISION)
+        sums += tl.sum(a.to(tl.float32), 1)
+    store_pointers(acc, c_ptr, rm, rn, M, N, stride_cm, stride_cn, WIDE_INDEX)
+    tl.store(sums_ptr + rm, sums, mask=(rm < M) & (tile_n == 0))
