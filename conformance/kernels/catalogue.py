@@ -31,6 +31,7 @@ NAME = re.compile(r"\w[\w.]*")
 ORDER = (
     "gemm",
     "persistent_tma",
+    "mm_persistent",
     "bmm",
     "mm_plus_mm",
     "int_mm",

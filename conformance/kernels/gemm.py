@@ -47,16 +47,26 @@ class GemmKernel(GemmFamily):
     more_dtypes: tuple[str, ...] = ()
 
     def __init__(
-        self, name: str, operation: str, table: str, dtypes: tuple[str, ...] = (), same_loop_as: str | None = None
+        self,
+        name: str,
+        operation: str,
+        table: str | None = None,
+        dtypes: tuple[str, ...] = (),
+        same_loop_as: str | None = None,
+        *,
+        configs: tuple[AnyConfig, ...] = (),
     ) -> None:
-        """``operation`` is the op of its problems, ``table`` the config table in ``conformance.heuristics``; without
-        ``dtypes`` it takes those of the operation. ``same_loop_as``: see :class:`Kernel`."""
+        """``operation`` is the op of its problems, ``table`` the config table in ``conformance.heuristics``, or None
+        with ``configs`` of its own; without ``dtypes`` it takes those of the operation. ``same_loop_as``: see
+        :class:`Kernel`. Raises ValueError for a table beside configs, and for neither."""
+        if (table is None) != bool(configs):
+            raise ValueError(f"{name} has the table {table!r} and {len(configs)} configs: give one of both")
         self.name = name
         self.operations = frozenset({operation})
         self.same_loop_as = same_loop_as
         self.dtypes = dtypes or (FP8 if operation == "scaled_mm" else FLOATS)
         self.table = table
-        self.configs: tuple[AnyConfig, ...] = BASE.table(table)
+        self.configs = configs if table is None else BASE.table(table)
         self.any_order = operation != "scaled_mm"
 
     # Requirements

@@ -37,7 +37,10 @@ KERNELS = [name for name, kernel in catalogue().items() if kernel.offered]
 
 
 def listed(kernel, target):
-    """The rows that a target's tables list for a kernel, by what is written in the tables alone."""
+    """The rows that a target's tables list for a kernel, by what is written in the tables alone; the configs of a
+    kernel without a table."""
+    if kernel.table is None:
+        return set(kernel.configs)
     tables = for_target(target).tables
     names = {"mixed_mm": ("mm", "mixed_mm")}.get(kernel.table, (kernel.table,))
     names += ("extra_mm",) if kernel.name == "mm" else ()

@@ -6,6 +6,7 @@ from conformance import codegen_checks as codegen
 from conformance import targets
 from conformance.heuristics.configs import Config
 from conformance.kernels import catalogue
+from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import NotApplicable, Variant
 from conformance.numerics.contract import INT32
 from conformance.problems import (
@@ -55,6 +56,9 @@ CASES = [
     ("decompose_k_mm", mm(40, 24, 72, layout_out=COLUMN), SMALL, Variant(splits=3)),
     ("decompose_k_mm", mm(16, 8, 256, "bf16"), Config(32, 32, 128, 2, 4)),
     ("decompose_k_mm", mm(24, 24, 0), SMALL, Variant(splits=2)),
+    ("mm_persistent", mm(72, 72, 24, layout_b=COLUMN, layout_out=Layout(pad=3)), SMALL, Variant(sms=2)),
+    ("mm_persistent", mm(72, 40, 40, "fp32", precision="tf32"), SMALL, Variant(flatten=True, static=True, sms=3)),
+    ("mm_persistent", mm(40, 40, 0, "bf16"), SMALL, Variant(flatten=True, sms=2)),
     ("contiguous_mm", mm(40, 72, 24, layout_b=COLUMN), Config(32, 64, 16, 2, 4)),
     ("contiguous_addmm", addmm(24, 24, 24, layout_b=Layout(pad=3, offset=1)), SMALL),
     ("contiguous_mm", mm(24, 24, 0, layout_b=COLUMN), SMALL),
@@ -94,6 +98,8 @@ def test_grids():
     assert _plan("bmm", bmm(100, 70, 64, batch=65_536)).grid == (4 * 65_536,)
     assert _plan("bmm", bmm(100, 70, 64, batch=0)).grid == (0,)
     assert _plan("decompose_k_mm", mm(100, 70, 64), splits=2).grid == (4, 2)
+    assert _plan("mm_persistent", mm(100, 70, 64), sms=3).grid == (3,)
+    assert _plan("mm_persistent", mm(100, 70, 64)).grid == (4,), "never more programs than tiles"
     assert _plan("decompose_k_mm", mm(64, 64, 4096)).grid == (1, 2), "the fewest parts whose size is a power of two"
 
 
@@ -130,6 +136,8 @@ def test_grids():
         ("decompose_k_mm", mm(64, 64, 64), LARGE, HOPPER, {"splits": 3}, ReasonCode.CONFIG, "splits"),
         ("decompose_k_mm", mm(64, 64, 64), LARGE, HOPPER, {"splits": 1}, ReasonCode.CONFIG, "splits"),
         ("contiguous_mm", mm(64, 64, 64), LARGE, HOPPER, {}, ReasonCode.LAYOUT, "b"),
+        ("mm_persistent", mm(64, 64, 64), LARGE, HOPPER, {"epilogue_subtile": 2}, ReasonCode.CONFIG, "variant"),
+        ("mm_persistent", addmm(64, 64, 64), LARGE, HOPPER, {}, ReasonCode.OPERATION, "addmm"),
         ("fused_mm", _fused("cast", stored="e4m3"), LARGE, AMPERE, {}, ReasonCode.DTYPE, "a"),
         ("fused_mm", _fused("cast", stored="fp64"), LARGE, HOPPER, {}, ReasonCode.DTYPE, "a"),
     ],
@@ -160,12 +168,26 @@ def test_launches_that_belong_to_the_main_one():
         ("decompose_k_mm", mm(64, 0, 4096)),
         ("contiguous_mm", mm(0, 64, 64, layout_b=COLUMN)),
         ("fused_mm", fused_mm(64, 0, 64)),
+        ("mm_persistent", mm(64, 0, 64)),
     ],
 )
 def test_nothing_is_launched_for_an_empty_result(name, problem):
     variant = {"splits": 2} if name == "decompose_k_mm" else {}
     launch = catalogue.meta_launch(_plan(name, problem, **variant), HOPPER)
     assert all(step.empty for step in launch.steps)
+
+
+def test_the_loops_are_flattened_as_asked_and_the_tile_of_c_then_has_memory_of_its_own():
+    kernel, problem = catalogue.get("mm_persistent"), mm(100, 70, 64, out_dtype="fp32")
+    nested, flat = (_plan("mm_persistent", problem, flatten=flatten) for flatten in (False, True))
+    assert [catalogue.meta_launch(plan, HOPPER).arguments["FLATTEN"] for plan in (nested, flat)] == [False, True]
+    assert kernel.shared_memory(flat) - kernel.shared_memory(nested) == LARGE.block_m * LARGE.block_n * 4
+
+
+def test_a_kernel_has_a_table_or_configs_of_its_own():
+    for table, configs in ((None, ()), ("mm", (SMALL,))):
+        with pytest.raises(ValueError, match="give one of both"):
+            PointerGemm("mine", "mm", table, configs=configs)
 
 
 def test_offsets_are_wide_where_an_operand_spans_2_to_the_31():
