@@ -37,6 +37,7 @@ ORDER = (
     "int_mm",
     "scaled_mm_blockwise",
     "decompose_k_mm",
+    "mm_atomic_split_k",
     "contiguous_mm",
     "fused_mm",
     "blackwell_ws",
