@@ -188,6 +188,23 @@ TENSORMAP = Feature(
 )
 
 
+#: Likewise looked for only where a kernel asks. A sum that is not used is "red" from Triton 3.9 on, "atom" before.
+ATOMIC_ADD = Feature(
+    "ATOMIC_ADD",
+    "adds to memory atomically, in fp32",
+    {
+        "nvidia": (
+            Evidence("ptx", r"CHECK: {{^(red|atom)\.[a-z_.0-9:]*\badd\b[a-z_.0-9]*\.f32\b}}"),
+            Evidence("ttir", r"CHECK: {{\btt\.atomic_rmw fadd\b}}"),
+        ),
+        "amd": (
+            Evidence("amdgcn", r"CHECK: {{^(buffer|global|flat)_atomic_add_f32\b}}"),
+            Evidence("ttir", r"CHECK: {{\btt\.atomic_rmw fadd\b}}"),
+        ),
+    },
+)
+
+
 #: Where descriptors are made: likewise looked for only where somebody asks. What the host made is an argument.
 HOST_DESCRIPTOR = Feature(
     "HOST_DESCRIPTOR",

@@ -128,6 +128,11 @@ def _dtype(kernel: Any, plan: Plan, subject: str) -> bool:
     return bool(names - taken) or unlike or missing
 
 
+def _output_dtype(kernel: Any, plan: Plan, subject: str) -> bool:
+    """Sums that are added in memory are in the output's dtype."""
+    return "atomic" in kernel.name and plan.problem.output.dtype != "fp32"
+
+
 def _precision(kernel: Any, plan: Plan, subject: str) -> bool:
     if _dtypes_of(plan) != {"fp32"}:
         return False
@@ -281,6 +286,7 @@ _RULES: dict[tuple[ReasonCode, str], Rule] = {
     (ReasonCode.OPERATION, ""): _operation,
     (ReasonCode.CAPABILITY, ""): _capability,
     (ReasonCode.DTYPE, ""): _dtype,
+    (ReasonCode.DTYPE, "out"): _output_dtype,
     (ReasonCode.PRECISION, ""): _precision,
     (ReasonCode.LAYOUT, ""): _layout,
     (ReasonCode.SCALE, ""): _scale,

@@ -31,11 +31,13 @@ NAME = re.compile(r"\w[\w.]*")
 ORDER = (
     "gemm",
     "persistent_tma",
+    "mm_persistent",
     "bmm",
     "mm_plus_mm",
     "int_mm",
     "scaled_mm_blockwise",
     "decompose_k_mm",
+    "mm_atomic_split_k",
     "contiguous_mm",
     "fused_mm",
     "blackwell_ws",

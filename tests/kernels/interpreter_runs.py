@@ -115,7 +115,8 @@ def complaints(name, problem, config, variant=None, *, executor, target, spoil):
     plan = kernel.plan(problem, config, target, variant or Variant())
     inputs = {operand.name: draw(problem, operand) for operand in problem.operands}
     wanted = meaning(problem, inputs)
-    outputs, wrongs, ran = run_guarded(functools.partial(kernel.launch, plan), problem, inputs, executor, 0)
+    launcher, once = functools.partial(kernel.launch, plan), kernel.contract(plan, executor.name).stores_once
+    outputs, wrongs, ran = run_guarded(launcher, problem, inputs, executor, 0, stores_once=once)
     out = outputs["out"].double()
     if spoil:
         out.view(-1)[-1] += 1

@@ -4,8 +4,10 @@ import pytest
 
 from conformance import codegen_checks as codegen
 from conformance import targets
+from conformance.filecheck import filecheck
 from conformance.heuristics.configs import Config
 from conformance.kernels import catalogue
+from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import NotApplicable, Variant
 from conformance.numerics.contract import INT32
 from conformance.problems import (
@@ -30,6 +32,7 @@ SMALL, SMALL_8BIT = Config(32, 32, 16, 2, 4), Config(32, 32, 32, 2, 4)
 LARGE = Config(64, 64, 32, 2, 4)
 HOPPER, AMPERE, BLACKWELL = (targets.find(name) for name in ("sm_90", "sm_80", "sm_100"))
 COLUMN, STATIC = Layout("col"), Variant(static=True)
+SUMMED = mm(64, 64, 64, "bf16", out_dtype="fp32")
 
 
 def _fused(prologue, *epilogue, stored=None, **fields):
@@ -55,6 +58,12 @@ CASES = [
     ("decompose_k_mm", mm(40, 24, 72, layout_out=COLUMN), SMALL, Variant(splits=3)),
     ("decompose_k_mm", mm(16, 8, 256, "bf16"), Config(32, 32, 128, 2, 4)),
     ("decompose_k_mm", mm(24, 24, 0), SMALL, Variant(splits=2)),
+    ("mm_persistent", mm(72, 72, 24, layout_b=COLUMN, layout_out=Layout(pad=3)), SMALL, Variant(sms=2)),
+    ("mm_persistent", mm(72, 40, 40, "fp32", precision="tf32"), SMALL, Variant(flatten=True, static=True, sms=3)),
+    ("mm_persistent", mm(40, 40, 0, "bf16"), SMALL, Variant(flatten=True, sms=2)),
+    ("mm_atomic_split_k", mm(40, 24, 72, out_dtype="fp32", layout_out=COLUMN), SMALL, Variant(splits=3)),
+    ("mm_atomic_split_k", mm(24, 40, 64, "fp32", layout_out=Layout(pad=3)), SMALL, Variant(splits=4, static=True)),
+    ("mm_atomic_split_k", mm(24, 24, 0, "bf16", out_dtype="fp32"), SMALL, Variant(splits=2)),
     ("contiguous_mm", mm(40, 72, 24, layout_b=COLUMN), Config(32, 64, 16, 2, 4)),
     ("contiguous_addmm", addmm(24, 24, 24, layout_b=Layout(pad=3, offset=1)), SMALL),
     ("contiguous_mm", mm(24, 24, 0, layout_b=COLUMN), SMALL),
@@ -94,6 +103,9 @@ def test_grids():
     assert _plan("bmm", bmm(100, 70, 64, batch=65_536)).grid == (4 * 65_536,)
     assert _plan("bmm", bmm(100, 70, 64, batch=0)).grid == (0,)
     assert _plan("decompose_k_mm", mm(100, 70, 64), splits=2).grid == (4, 2)
+    assert _plan("mm_persistent", mm(100, 70, 64), sms=3).grid == (3,)
+    assert _plan("mm_persistent", mm(100, 70, 64)).grid == (4,), "never more programs than tiles"
+    assert _plan("mm_atomic_split_k", mm(100, 70, 64, out_dtype="fp32"), splits=2).grid == (4, 2)
     assert _plan("decompose_k_mm", mm(64, 64, 4096)).grid == (1, 2), "the fewest parts whose size is a power of two"
 
 
@@ -130,6 +142,11 @@ def test_grids():
         ("decompose_k_mm", mm(64, 64, 64), LARGE, HOPPER, {"splits": 3}, ReasonCode.CONFIG, "splits"),
         ("decompose_k_mm", mm(64, 64, 64), LARGE, HOPPER, {"splits": 1}, ReasonCode.CONFIG, "splits"),
         ("contiguous_mm", mm(64, 64, 64), LARGE, HOPPER, {}, ReasonCode.LAYOUT, "b"),
+        ("mm_persistent", mm(64, 64, 64), LARGE, HOPPER, {"epilogue_subtile": 2}, ReasonCode.CONFIG, "variant"),
+        ("mm_persistent", addmm(64, 64, 64), LARGE, HOPPER, {}, ReasonCode.OPERATION, "addmm"),
+        ("mm_atomic_split_k", mm(64, 64, 64, "bf16"), LARGE, HOPPER, {"splits": 2}, ReasonCode.DTYPE, "out"),
+        ("mm_atomic_split_k", SUMMED, LARGE, HOPPER, {}, ReasonCode.CONFIG, "splits"),
+        ("mm_atomic_split_k", SUMMED, LARGE, HOPPER, {"splits": 3}, ReasonCode.CONFIG, "splits"),
         ("fused_mm", _fused("cast", stored="e4m3"), LARGE, AMPERE, {}, ReasonCode.DTYPE, "a"),
         ("fused_mm", _fused("cast", stored="fp64"), LARGE, HOPPER, {}, ReasonCode.DTYPE, "a"),
     ],
@@ -147,6 +164,9 @@ def test_launches_that_belong_to_the_main_one():
     assert [step.function.fn.__name__ for step in launch.steps] == ["gemm_split_k", "sum_parts"]
     assert launch.arguments["c_ptr"].shape == (4, 100, 70)
     assert launch.arguments["c_ptr"] is launch.after[0].arguments["parts_ptr"]
+    added = catalogue.meta_launch(_plan("mm_atomic_split_k", SUMMED, splits=2), HOPPER)
+    assert [step.function.fn.__name__ for step in added.steps] == ["zero_matrix", "gemm_atomic_split_k"]
+    assert added.steps[0].arguments["c_ptr"] is added.arguments["c_ptr"]
     copied = catalogue.meta_launch(_plan("contiguous_mm", mm(64, 70, 90, layout_b=COLUMN)), HOPPER)
     assert [step.function.fn.__name__ for step in copied.steps] == ["copy_matrix", "gemm_pointer"]
     assert (copied.arguments["stride_bk"], copied.arguments["stride_bn"]) == (70, 1)
@@ -160,12 +180,27 @@ def test_launches_that_belong_to_the_main_one():
         ("decompose_k_mm", mm(64, 0, 4096)),
         ("contiguous_mm", mm(0, 64, 64, layout_b=COLUMN)),
         ("fused_mm", fused_mm(64, 0, 64)),
+        ("mm_persistent", mm(64, 0, 64)),
+        ("mm_atomic_split_k", mm(64, 0, 4096, out_dtype="fp32")),
     ],
 )
 def test_nothing_is_launched_for_an_empty_result(name, problem):
-    variant = {"splits": 2} if name == "decompose_k_mm" else {}
+    variant = {"splits": 2} if name in ("decompose_k_mm", "mm_atomic_split_k") else {}
     launch = catalogue.meta_launch(_plan(name, problem, **variant), HOPPER)
     assert all(step.empty for step in launch.steps)
+
+
+def test_the_loops_are_flattened_as_asked_and_the_tile_of_c_then_has_memory_of_its_own():
+    kernel, problem = catalogue.get("mm_persistent"), mm(100, 70, 64, out_dtype="fp32")
+    nested, flat = (_plan("mm_persistent", problem, flatten=flatten) for flatten in (False, True))
+    assert [catalogue.meta_launch(plan, HOPPER).arguments["FLATTEN"] for plan in (nested, flat)] == [False, True]
+    assert kernel.shared_memory(flat) - kernel.shared_memory(nested) == LARGE.block_m * LARGE.block_n * 4
+
+
+def test_a_kernel_has_a_table_or_configs_of_its_own():
+    for table, configs in ((None, ()), ("mm", (SMALL,))):
+        with pytest.raises(ValueError, match="give one of both"):
+            PointerGemm("mine", "mm", table, configs=configs)
 
 
 def test_offsets_are_wide_where_an_operand_spans_2_to_the_31():
@@ -181,6 +216,38 @@ def test_contracts():
     assert catalogue.get("int_mm").contract(integer, "device").accumulator == INT32
     blocks = _plan("scaled_mm_blockwise", scaled_mm(64, 64, 64, scaling=BLOCK_SCALINGS[0], fast_accum=True))
     assert catalogue.get("scaled_mm_blockwise").contract(blocks, "device").accumulator.promote == 32
+
+
+def test_atomic_sums_are_promised_no_order_on_a_device_and_no_subnormals():
+    kernel, plan = catalogue.get("mm_atomic_split_k"), _plan("mm_atomic_split_k", SUMMED, splits=2)
+    device, interpreted = (kernel.contract(plan, executor) for executor in ("device", "interpreter"))
+    assert (device.deterministic, device.flushes_subnormals, device.stores_once) == (False, True, False)
+    assert (interpreted.deterministic, interpreted.flushes_subnormals, interpreted.stores_once) == (True, False, False)
+    assert kernel.order(plan) is None
+    features = kernel.features(plan)
+    assert codegen.ATOMIC_ADD in features.required
+    assert codegen.POINTER_STORE in features.forbidden
+
+
+@pytest.mark.parametrize(
+    ("vendor", "line", "there"),
+    [
+        ("nvidia", "atom.global.gpu.relaxed.add.f32 %r1, [ %rd1 + 0 ], %r2;", True),
+        ("nvidia", "red.global.gpu.relaxed.add.v4.f32 [ %rd1 + 0 ], {%r1, %r2, %r3, %r4};", True),
+        ("nvidia", "atom.global.gpu.relaxed.add.u32 %r1, [ %rd1 + 0 ], %r2;", False),
+        ("nvidia", "add.f32 %r1, %r2, %r3;", False),
+        ("nvidia", "st.global.v4.b32 [ %rd1 + 0 ], {%r1, %r2, %r3, %r4};", False),
+        ("amd", "buffer_atomic_add_f32 v1, v2, s[0:3], 0 offen", True),
+        ("amd", "global_atomic_add_f32 v1, v2, s[0:1]", True),
+        ("amd", "buffer_atomic_add v1, v2, s[0:3], 0 offen", False),
+        ("amd", "buffer_store_dwordx4 v[0:3], v4, s[0:3], 0 offen", False),
+    ],
+)
+def test_what_an_atomic_addition_is_known_by(vendor, line, there):
+    machine, ttir = codegen.ATOMIC_ADD.evidence[vendor]
+    assert filecheck(machine.directive, codegen.code(machine.stage, line)).passed == there
+    rmw = "%7 = tt.atomic_rmw {}, relaxed, gpu, %4, %5, %6 : (tensor<16x!tt.ptr<f32>>) -> tensor<16xf32>"
+    assert [filecheck(ttir.directive, rmw.format(name)).passed for name in ("fadd", "exch")] == [True, False]
 
 
 def test_matrix_units():

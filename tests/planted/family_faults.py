@@ -21,13 +21,15 @@ from conformance.problems import (
     mm_plus_mm,
     scaled_mm,
 )
-from tests.planted.cases import SMALL, SMALL_FP8, Case, fault, grouped
+from tests.planted.cases import SMALL, SMALL_FP8, Case, Edit, Fault, fault, grouped
 
 LOOPS, BATCHED, PLUS = "device/loops.py", "device/bmm.py", "device/mm_plus_mm.py"
 INTEGER, BLOCKWISE = "device/int_mm.py", "device/scaled_mm_blockwise.py"
 SPLIT_K, SPLIT_K_HOST = "device/decompose_k_mm.py", "decompose_k_mm.py"
 CONTIGUOUS, CONTIGUOUS_HOST = "device/contiguous_mm.py", "contiguous_mm.py"
 FUSED = "device/fused_mm.py"
+LOOP = "device/mm_persistent.py"
+ATOMIC, ATOMIC_HOST = "device/mm_atomic_split_k.py", "mm_atomic_split_k.py"
 
 PADDED = Layout("row", pad=8)
 PADDING = {"layout_a": PADDED, "layout_b": PADDED, "layout_out": PADDED}
@@ -49,6 +51,12 @@ BLOCKS = Case("scaled_mm_blockwise", scaled_mm(40, 24, 200, scaling="1x128/128x1
 #: Two row blocks, of which only the first has 128 rows.
 ROW_BLOCKS = Case("scaled_mm_blockwise", scaled_mm(136, 24, 136, scaling="128x128/1x128"), Config(64, 32, 128, 2, 4))
 SPLIT = Case("decompose_k_mm", mm(40, 24, 72, layout_a=PADDED, layout_out=PADDED), SMALL, Variant(splits=3))
+#: Two programs with two tiles each.
+LOOPED = Case("mm_persistent", mm(40, 56, 40, **PADDING), SMALL, Variant(sms=2))
+LOOPED_FLAT = Case("mm_persistent", mm(40, 56, 40, layout_a=Layout("col")), SMALL, Variant(flatten=True, sms=3))
+ATOMIC_SPLIT = Case(
+    "mm_atomic_split_k", mm(40, 24, 72, out_dtype="fp32", layout_a=PADDED, layout_out=PADDED), SMALL, Variant(splits=3)
+)
 COPIED = Case("contiguous_mm", mm(40, 24, 24, layout_b=Layout("col", pad=8)), SMALL)
 
 
@@ -157,6 +165,50 @@ _SPLIT = (
     ),
 )
 
+_RANGE = "tl.program_id(0), tiles, tl.num_programs(0)"
+_PERSISTENT = (
+    fault("loop_ktail", LOOPED, LOOP, "BLOCK_K, EVEN_K,", "BLOCK_K, True,"),
+    fault("loop_step", LOOPED_FLAT, LOOP, _RANGE, "tl.program_id(0), tiles, tl.num_programs(0) + 1"),
+    fault("loop_first_tile_only", LOOPED, LOOP, _RANGE, "tl.program_id(0), tl.num_programs(0), tl.num_programs(0)"),
+    fault("loop_last_tile", LOOPED_FLAT, LOOP, "tl.cdiv(N, BLOCK_N)\n", "tl.cdiv(N, BLOCK_N) - 1\n"),
+    fault("loop_all_tiles_in_each", LOOPED, LOOP, _RANGE, "0, tiles, 1", memory=True, watch_only=True),
+    fault("loop_same_tile", LOOPED, LOOP, "swizzle(tile,", "swizzle(tl.program_id(0),"),
+    fault("loop_columns", LOOPED, LOOP, "rn = tile_n * BLOCK_N", "rn = tile_m * BLOCK_N"),
+    fault("loop_store_row", LOOPED_FLAT, LOOP, "rm, rn, M, N, stride_cm", "rm, rn, M + 1, N, stride_cm"),
+)
+
+_ADDED = "acc, mask=inside, sem"
+_ATOMIC = (
+    fault("atomic_ktail", ATOMIC_SPLIT, ATOMIC, "BLOCK_K, EVEN_K,", "BLOCK_K, True,"),
+    fault("atomic_not_zeroed", ATOMIC_SPLIT, ATOMIC_HOST, "before=(before,)", "before=()"),
+    fault("atomic_zeroed_short", ATOMIC_SPLIT, ATOMIC, "zeros, mask=inside", "zeros, mask=inside & (rm > 0)[:, None]"),
+    Fault(
+        "atomic_stored",
+        (Edit(ATOMIC, "tl.atomic_add(", "tl.store("), Edit(ATOMIC, ', sem="relaxed")', ")")),
+        ATOMIC_SPLIT,
+    ),
+    fault(
+        "atomic_first_part",
+        ATOMIC_SPLIT,
+        ATOMIC,
+        "first_k = part * K",
+        "first_k = part % 2 * K",
+        cause="part i is part i % 2",
+    ),
+    fault(
+        "atomic_rounded",
+        ATOMIC_SPLIT,
+        ATOMIC,
+        _ADDED,
+        _ADDED.replace("acc", "acc.to(tl.float16).to(tl.float32)"),
+        cause="every part of K is rounded to fp16 before the parts are summed",
+    ),
+    fault("atomic_column", ATOMIC_SPLIT, ATOMIC, _ADDED, _ADDED.replace("inside", "inside & (rn != 8)[None, :]")),
+    fault(
+        "atomic_row_past_end", ATOMIC_SPLIT, ATOMIC, _ADDED, _ADDED.replace("inside", "(rm <= M)[:, None] & (rn < N)")
+    ),
+)
+
 _CONTIGUOUS = (
     fault("copy_short", COPIED, CONTIGUOUS, "(rm < rows)", "(rm < rows - 1)"),
     fault(
@@ -229,4 +281,5 @@ _FUSED = (
 FAMILY = (
     *grouped("batches and sums", *_BATCHED, *_PLUS, *_INTEGER),
     *grouped("scales, splits and fusions", *_BLOCKWISE, *_SPLIT, *_CONTIGUOUS, *_FUSED),
+    *grouped("loops and shared sums", *_PERSISTENT, *_ATOMIC),
 )

@@ -1,0 +1,88 @@
+"""mm with K split: each program adds the sum of its part of K to the output, by atomic additions in no fixed order."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import triton
+from torch import Tensor
+
+from conformance import codegen_checks as codegen
+from conformance.heuristics.configs import AnyConfig, Config
+from conformance.kernels.arguments import dot_precision
+from conformance.kernels.decompose_k_mm import SplitKGemm
+from conformance.kernels.device.mm_atomic_split_k import gemm_atomic_split_k, zero_matrix
+from conformance.kernels.families.draw import Draw
+from conformance.kernels.kernel import Features, Plan
+from conformance.kernels.launch import Launch
+from conformance.numerics.contract import Contract
+from conformance.problems import Gemm
+from conformance.records import ExecutorName, Reason, ReasonCode
+
+#: Tiles of large and of small matrix instructions, loops with and without a pipeline.
+CONFIGS: tuple[AnyConfig, ...] = (
+    Config(64, 64, 32, 2, 4, group_m=4),
+    Config(16, 32, 64, 1, 2),
+    Config(64, 128, 32, 3, 8),
+)
+#: Tile and compile options of the zeroing launch.
+ZERO_ROWS, ZERO_COLUMNS = 32, 64
+ZERO_OPTIONS = {"num_stages": 1, "num_warps": 4}
+
+
+class AtomicSplitKGemm(SplitKGemm):
+    """mm of a deep product into fp32, in one main launch and without a workspace. Parts are those of the kernel that
+    sums them in a second launch."""
+
+    zero_sign = "ieee"
+
+    def problem(self, dtype: str, M: int, N: int, K: int, **fields: Any) -> Gemm:
+        """See :class:`GemmFamily`: the result is fp32."""
+        return super().problem(dtype, M, N, K, **{"out_dtype": "fp32", **fields})
+
+    def draw_problem(self, draw: Draw) -> Gemm:
+        """See :class:`Kernel`."""
+        return dataclasses.replace(super().draw_problem(draw), out_dtype="fp32")
+
+    def _dtype(self, plan: Plan) -> Reason | None:
+        output = plan.problem.output_dtype
+        if output != "fp32":
+            detail = (
+                f"out is {output}: {self.name} adds partial sums in the output's own dtype, and a narrower one would "
+                "round each of them. Use out_dtype fp32"
+            )
+            return Reason(ReasonCode.DTYPE, "out", detail)
+        return super()._dtype(plan)
+
+    def contract(self, plan: Plan, executor: ExecutorName) -> Contract:
+        """See :class:`Kernel`. On a device programs add in any order, and an atomic addition in global memory may take
+        a subnormal for zero (PTX says that ``atom.add.f32`` does). The interpreter runs one program after the other."""
+        contract = dataclasses.replace(super().contract(plan, executor), stores_once=False)
+        if executor == ExecutorName.INTERPRETER:
+            return contract
+        return dataclasses.replace(contract, deterministic=False, flushes_subnormals=True)
+
+    def order(self, plan: Plan) -> None:
+        """See :class:`Kernel`: parts are added in any order."""
+        return
+
+    def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`: the launch before the main one zeroes the output."""
+        problem = plan.problem
+        main = self._launch(gemm_atomic_split_k, plan, tensors, PRECISION=dot_precision(problem))
+        names = ("c_ptr", "M", "N", "stride_cm", "stride_cn", "WIDE_INDEX")
+        arguments = {name: main.arguments[name] for name in names} | {"BLOCK_M": ZERO_ROWS, "BLOCK_N": ZERO_COLUMNS}
+        tiles = triton.cdiv(problem.M, ZERO_ROWS) * triton.cdiv(problem.N, ZERO_COLUMNS)
+        before = Launch(zero_matrix, (tiles,), arguments, ZERO_OPTIONS)
+        return dataclasses.replace(main, before=(before,))
+
+    def features(self, plan: Plan) -> Features:
+        """See :class:`Kernel`: the main launch adds atomically and stores nothing."""
+        features = super().features(plan)
+        required = features.required - {codegen.POINTER_STORE} | {codegen.ATOMIC_ADD}
+        return Features(required, features.forbidden | {codegen.POINTER_STORE})
+
+
+KERNELS = (AtomicSplitKGemm("mm_atomic_split_k", "mm", configs=CONFIGS),)

@@ -1,0 +1,59 @@
+"""mm by pointers with persistent programs: each loops over tiles, as many as there are SMs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from conformance.heuristics.configs import AnyConfig, Config, TemplateConfig
+from conformance.kernels import carveout
+from conformance.kernels.arguments import dot_precision
+from conformance.kernels.device.mm_persistent import gemm_persistent_pointers
+from conformance.kernels.families.draw import Draw
+from conformance.kernels.gemm import PointerGemm, output_tiles
+from conformance.kernels.kernel import Plan, Variant
+from conformance.kernels.launch import Launch
+from conformance.problems import itemsize
+
+#: Tiles of large and of small matrix instructions, loops with and without a pipeline, nested and flattened into one.
+CONFIGS: tuple[AnyConfig, ...] = (
+    Config(64, 64, 32, 2, 4, group_m=4),
+    Config(16, 32, 64, 1, 2),
+    TemplateConfig(64, 64, 32, 3, 8),
+)
+
+
+class PersistentPointerGemm(PointerGemm):
+    """The pointer kernel in a loop over tiles, with strides of any kind, on min(SMs - carveout, tiles) programs.
+    ``Variant.flatten`` makes one loop of those over tiles and over K."""
+
+    core = False
+    persistent = True
+    zero_sign = "ieee"
+
+    def grid(self, plan: Plan) -> tuple[int, ...]:
+        """See :class:`Kernel`: one program per SM, or per tile if there are fewer."""
+        return (min(carveout.available_sms(plan), output_tiles(plan)),)
+
+    def draw_variant(self, draw: Draw) -> Variant:
+        """See :class:`Kernel`: any number of programs, sizes and loops of both kinds."""
+        variant = super().draw_variant(draw)
+        return dataclasses.replace(variant, flatten=draw.chance(0.5), static=draw.chance(0.5))
+
+    def shared_memory(self, plan: Plan) -> int:
+        """See :class:`GemmKernel`. In one loop, loads of the next tile begin before a tile is stored: that of C changes
+        its layout beside the operands."""
+        config, operands = plan.config, super().shared_memory(plan)
+        if not plan.variant.flatten:
+            return operands
+        return int(operands + config.block_m * config.block_n * itemsize(plan.problem.output_dtype))
+
+    def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
+        more = {"PRECISION": dot_precision(plan.problem), "FLATTEN": plan.variant.flatten}
+        return self._launch(gemm_persistent_pointers, plan, tensors, **more)
+
+
+KERNELS = (PersistentPointerGemm("mm_persistent", "mm", configs=CONFIGS),)
