@@ -18,6 +18,7 @@ from conformance.codegen_checks import (
     MMA,
     POINTER_LOAD,
     POINTER_STORE,
+    SCALED_MMA,
     SPILL,
     TENSOR_DESCRIPTOR,
     TMA_LOAD,
@@ -136,9 +137,11 @@ def test_every_directive_matches_somewhere_and_fails_elsewhere(artefacts: Artefa
     # Every kernel loads and stores; on AMD every one does so through pointers.
     always = {("nvidia", "POINTER_LOAD", "ptx")} & one_sided
     amd = {("amd", name, stage) for name in ("POINTER_LOAD", "POINTER_STORE") for stage in ("ttir", "amdgcn")}
-    absent = {(f, n, s) for f, n, s in one_sided if f == "amd" and outcomes[f, n, s] == {False}}
+    absent = {(f, n, s) for f, n, s in one_sided if outcomes[f, n, s] == {False}}
+    scaled = {("nvidia", "SCALED_MMA", "ptx")}
+    assert {key for key in absent if key[0] == "nvidia"} == scaled, "no sample multiplies with scales"
     assert one_sided - always - amd == absent
-    known = {TMA_LOAD, TMA_STORE, TENSOR_DESCRIPTOR, ASYNC_COPY, WARP_SPECIALIZED}
+    known = {TMA_LOAD, TMA_STORE, TENSOR_DESCRIPTOR, ASYNC_COPY, WARP_SPECIALIZED, SCALED_MMA}
     assert {name for _, name, _ in absent} <= {feature.name for feature in known}
 
 
@@ -158,6 +161,21 @@ SPELLINGS = [
     ("nvidia", TENSOR_DESCRIPTOR, "ttir", "%a: !tt.tensordesc<64x64xbf16>"),
     ("nvidia", WGMMA, "ttgir", "%1 = triton_nvidia_gpu.warp_group_dot %2, %3, %4"),
     ("nvidia", ASYNC_COPY, "ttgir", "%1 = triton_gpu.async_copy_global_to_local %2, %3"),
+    (
+        "nvidia",
+        SCALED_MMA,
+        "ptx",
+        "@%p9 tcgen05.mma.cta_group::1.kind::mxf8f6f4.block_scale.scale_vec::1X [ %r1 ], %rd1, %rd2, %r2, [ %r3 ];",
+    ),
+    ("nvidia", SCALED_MMA, "ptx", "tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale.block16 [ %r1 ], %rd1, %rd2;"),
+    (
+        "nvidia",
+        SCALED_MMA,
+        "ptx",
+        "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32.ue8m0 { %r1 };",
+    ),
+    ("amd", SCALED_MMA, "amdgcn", "v_mfma_scale_f32_32x32x64_f8f6f4 a[0:15], v[0:7], v[8:15], a[0:15], v16, v17"),
+    ("amd", SCALED_MMA, "amdgcn", "v_wmma_scale16_f32_16x16x128_f8f6f4 v[0:7], v[8:23], v[24:39], v[0:7]"),
     ("amd", TMA_LOAD, "amdgcn", "tensor_load_to_lds s[0:3], s[4:11]"),
     ("amd", TMA_STORE, "amdgcn", "tensor_store_from_lds s[0:3], s[4:11]"),
     ("amd", ASYNC_COPY, "amdgcn", "buffer_load_dwordx4 v1, s[8:11], 0 offen lds"),
@@ -169,6 +187,8 @@ SPELLINGS = [
 ]
 
 LOOKALIKES = [
+    ("nvidia", SCALED_MMA, "ptx", "tcgen05.mma.cta_group::1.kind::f8f6f4 [ %r1 + 0 ], %rd1, %rd2, %r2, %p1;"),
+    ("amd", SCALED_MMA, "amdgcn", "v_mfma_f32_32x32x16_bf16 a[0:15], v[0:3], v[4:7], a[0:15]"),
     ("nvidia", TMA_LOAD, "ptx", "cp.async.bulk.commit_group;"),
     ("nvidia", TMA_STORE, "ptx", "cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes [x];"),
     ("nvidia", MMA, "ptx", "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 { %r1 };"),

@@ -70,8 +70,8 @@ def dots(text: str) -> set[tuple[str, ...]]:
 
 def sums(text: str) -> set[str]:
     """The types in which products are summed in ``text``, TTIR."""
-    found = [_SUM.search(match["rest"]) for match in _DOT.finditer(text)]
-    return {match[1] for match in found if match}
+    kinds = [_SUM.search(match["rest"]) for match in _DOT.finditer(text)]
+    return {kind[1] for kind in kinds if kind}
 
 
 def tiles(text: str) -> set[Tile]:
@@ -89,9 +89,9 @@ def plan_verdicts(kernel: Kernel, plan: Plan, artefact: CompiledCode, launch: st
              if stage in ("ttir", "ptx", "amdgcn")}  # fmt: skip
     if isinstance(problem, MicroscaledGemm):
         asked_for = (problem.formats[0].codes, problem.formats[1].codes)
-        others = set(_SCALED_DOT.findall(texts.get("ttir", ""))) - {asked_for}
-        if others:
-            yield _verdict("products", f"{code} multiplies {_shown(others)}, its plan asks for {_shown({asked_for})}")
+        formats = set(_SCALED_DOT.findall(texts.get("ttir", ""))) - {asked_for}
+        if formats:
+            yield _verdict("products", f"{code} multiplies {_shown(formats)}, its plan asks for {_shown({asked_for})}")
         return
     names = _multiplied(problem)
     if names is None:

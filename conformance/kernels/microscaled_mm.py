@@ -129,7 +129,7 @@ class MicroscaledMm(MicroscaledFamily):
         if target.vendor == "amd":
             return bool(target.arch == "gfx1250" or (target.arch == "gfx950" and formats[0].scale == "uint8"))
         if target.capability("tcgen05").available:
-            return plan.config.block_m >= 128
+            return bool(plan.config.block_m >= 128)
         along_k = (problem.packed_a, problem.packed_b) == ("k", "k")
         return bool(target.arch == 120 and formats[0].per_byte == formats[1].per_byte and along_k)
 

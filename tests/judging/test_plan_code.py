@@ -13,10 +13,12 @@ from conformance.judging.plan_code import descriptor_features, dots, operand_typ
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Variant
 from conformance.problems import Attention, mm, scaled_mm
+from conformance.problems.microscaled import MicroscaledGemm
 from tests.execution.sample_kernels import pool
 
 HOPPER, AMD = targets.find("sm_90"), targets.find("gfx942")
 SMALL, LARGE = Config(32, 32, 32, 2, 4), Config(64, 64, 32, 2, 4)
+SCALED = Config(64, 64, 64, 2, 4)
 IEEE, TF32 = mm(64, 64, 64, "fp32"), mm(64, 64, 64, "fp32", precision="tf32")
 FORWARD = Attention("attention", 1, 2, 65, 75, 64, "bf16", value_dim=32)
 BACKWARD = dataclasses.replace(FORWARD, op="attention_backward", head_dim=16, value_dim=32)
@@ -32,6 +34,8 @@ PLANS = {
     "e4m3": ("scaled_mm", scaled_mm(64, 64, 64), LARGE, Variant(), HOPPER),
     "e4m3 fast": ("scaled_mm", scaled_mm(64, 64, 64, fast_accum=True), LARGE, Variant(), HOPPER),
     "amd": ("mm", mm(64, 64, 64, "bf16"), SMALL, Variant(), AMD),
+    "mxfp8": ("microscaled_mm", MicroscaledGemm("mxfp8", "mxfp8", 64, 64, 64), SCALED, Variant(), HOPPER),
+    "mxfp4": ("microscaled_mm", MicroscaledGemm("mxfp8", "mxfp4", 64, 64, 64), SCALED, Variant(), HOPPER),
     "device": ("mm_persistent_tma", mm(64, 64, 64), LARGE, Variant(), HOPPER),
     "host": ("mm_persistent_tma", mm(64, 64, 64), LARGE, Variant("host"), HOPPER),
     "wide": ("attention", FORWARD, WIDE, Variant(), HOPPER),
@@ -99,6 +103,7 @@ FAULTS = [
     ("queries tf32", "queries ieee", "codegen/products", "attention_backward_queries, multiplies f32 x f32 in tf32"),
     ("fp16 sums", "fp16 by wgmma", "codegen/sums", "mm sums in f16; its contract promises f32"),
     ("fp16 by wgmma", "fp16 sums", "codegen/sums", "mm_fp16_acc sums in f32; its contract promises f16"),
+    ("mxfp4", "mxfp8", "codegen/products", "multiplies e4m3 x e2m1, its plan asks for e4m3 x e4m3"),
     ("fp16 by wgmma", "bf16", "codegen/tiles", "mm multiplies tiles of 64x64x32; its plan asks for 32x32x32"),
     ("tall", "wide", "codegen/tiles", "tiles of 64x32x32, 64x32x64; its plan asks for 32x32x64, 32x64x64"),
     ("decode 64", "decode", "codegen/tiles", "tiles of 32x32x64, 32x64x64; its plan asks for 32x32x32, 32x32x64"),
