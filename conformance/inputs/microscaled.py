@@ -1,8 +1,7 @@
 """Fills of products of block-scaled operands.
 
-The exact ones need no budget of a product's integers: "codes-A" and "codes-B" have one product in each sum, and "sums"
-has codes and scales so few bits wide that every partial sum is held. Whatever multiplies, natively or after a
-conversion to bf16 or fp16, holds them alike.
+"codes-A" and "codes-B" have one product in each sum, and "sums" has integers so small that the accumulator holds every
+partial sum. So they are exact, whatever multiplies: a unit that takes scales, or one that gets bf16 or fp16.
 """
 
 from __future__ import annotations
@@ -263,25 +262,23 @@ def _with_bound(request: FillRequest[MicroscaledGemm], inputs: dict[str, Tensor]
 
 
 def _ends(request: FillRequest[MicroscaledGemm]) -> Fill:
-    """One product in each sum, of an element that has a scale from an end of its range; the other is scaled back by as
-    much as keeps results within fp32's normal numbers. One block of one line is NaN."""
-    problem, draws, large = request.problem, request.draws(), request.name == "large-scales"
-    full = _scaled(problem)[-1 if large else 0]
+    """One product in each sum, of an element that has a scale from an end of its range; the other operand brings small
+    ones back into fp32's normal numbers. One block of one line is NaN. The sizes say which operand it is."""
+    problem, draws = request.problem, request.draws()
+    scaled = _scaled(problem)
+    full = scaled[(problem.M + problem.N + problem.K) // 2 % len(scaled)]
     single = "b" if full == "a" else "a"
-    form = problem.format_of(full)
-    shape = (*_lines(problem, full), problem.blocks(full))
-    ends = _ENDS[request.name] if form.scale == "uint8" else _ENDS_E4M3[request.name]
-    scale = np.array(ends)[draws.below(len(ends), shape)]
+    powers_of_two = problem.format_of(full).scale == "uint8"
+    ends = (_ENDS if powers_of_two else _ENDS_E4M3)[request.name]
+    scale = np.array(ends)[draws.below(len(ends), (*_lines(problem, full), problem.blocks(full)))]
     scale.reshape(-1)[int(draws.below(scale.size, ())[()])] = math.nan
-    scales = {full: scale}
-    if problem.format_of(single).scale is not None:
-        back = 0 if large or form.scale != "uint8" or problem.format_of(single).scale != "uint8" else 20
-        scales[single] = np.full((*_lines(problem, single), problem.blocks(single)), 2.0**back)
-    values = np.array([1.0, -1.0, 1.5, -1.5])
-    numbers = values[draws.below(4, (*_lines(problem, full), problem.K))]
+    scales, back = {full: scale}, 2.0**20 if powers_of_two and request.name != "large-scales" else 1.0
+    if single in scaled:
+        scales[single] = np.full((*_lines(problem, single), problem.blocks(single)), back)
+        back = 1.0
+    numbers = np.array([1.0, -1.0, 1.5, -1.5])[draws.below(4, (*_lines(problem, full), problem.K))]
     ones = np.zeros((*_lines(problem, single), problem.K))
-    factor = 2.0**20 if not large and problem.format_of(single).scale is None else 1.0
-    np.put_along_axis(ones, _places(problem, draws, ones.shape[:-1])[..., None], factor, -1)
+    np.put_along_axis(ones, _places(problem, draws, ones.shape[:-1])[..., None], back, -1)
     inputs = _inputs(problem, {full: numbers, single: ones}, scales)
     expected = microscaled.value(problem, inputs, device=request.device)
     return request.fill("special", inputs, expected, torch.zeros_like(expected))

@@ -90,12 +90,13 @@ def test_no_sum_of_the_exact_fills_is_rounded(K, bits):
         assert float((left.abs() @ right.abs() / (units[0] * units[1])).max()) <= 2.0 ** min(bits, 24)
 
 
-def test_the_least_scale_is_for_tests_that_name_it():
-    problem = PROBLEMS[0]
+@pytest.mark.parametrize(("N", "operand"), [(18, "a"), (20, "b")])
+def test_the_least_scale_is_for_tests_that_name_it(N, operand):
+    problem = dataclasses.replace(PROBLEMS[0], N=N)
     assert "least-scale" not in applicable_fills(problem, CONTRACT)
     assert applicable_fills(problem, CONTRACT, ("least-scale",)) == ("least-scale",)
     (fill,) = fills(problem, CONTRACT, names=("least-scale",))
-    assert 0 in fill.inputs["scale_a"]
+    assert [name for name in "ab" if 0 in fill.inputs[f"scale_{name}"]] == [operand]
     as_zero = torch.where(fill.expected.abs() < 2.0**-106, 0.0, fill.expected).float()
     assert judge(problem, CONTRACT, fill, fill.expected.float()).passed
     assert not judge(problem, CONTRACT, fill, as_zero).passed, "a kernel that takes the byte 0 for zero"
