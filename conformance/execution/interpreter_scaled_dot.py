@@ -32,7 +32,7 @@ def exponents_as_numbers(scales: np.ndarray) -> np.ndarray:
     return np.asarray(np.where(codes == 255, np.float32(np.nan), numbers), np.float32)
 
 
-def unpacked(pairs: np.ndarray, axis: int) -> np.ndarray:
+def four_bit_numbers(pairs: np.ndarray, axis: int) -> np.ndarray:
     """The values of pairs of four-bit codes, twice as many along ``axis``, the lower half of each byte first."""
     codes = pairs.view(np.uint8)
     both = np.stack([codes & 15, codes >> 4], axis=axis % codes.ndim + 1)
@@ -51,7 +51,7 @@ def scaled_dot_methods(interpreter: Any) -> dict[str, Any]:
     def operand(codes: Any, scale: Any, axis: int, packed_axis: int) -> np.ndarray:
         """Codes times scales. k is the ``axis`` of the codes and the last one of the scales."""
         integers = codes.dtype.scalar.is_int()
-        values = unpacked(codes.data, packed_axis) if integers else numbers(codes)
+        values = four_bit_numbers(codes.data, packed_axis) if integers else numbers(codes)
         if scale is None:
             return values
         integers = scale.dtype.scalar.is_int()

@@ -119,8 +119,6 @@ def _dtype(kernel: Any, plan: Plan, subject: str) -> bool:
         )
     names = _dtypes_of(plan)
     taken = {*kernel.dtypes, *getattr(kernel, "more_dtypes", ())}
-    if kernel.name == "mm_fp16_acc" and plan.problem.output.dtype != "fp16":
-        return True  # its sums hold no more
     if kernel.family == "gemm" and plan.problem.op in ("mixed_mm", "fused_mm"):
         taken |= set(DTYPES) if plan.problem.op == "fused_mm" else {"int8", "uint8"}
     unlike = len(names) > 1 and not names <= set(FP8) and plan.problem.op not in ("mixed_mm", "fused_mm")
@@ -129,8 +127,9 @@ def _dtype(kernel: Any, plan: Plan, subject: str) -> bool:
 
 
 def _output_dtype(kernel: Any, plan: Plan, subject: str) -> bool:
-    """Sums that are added in memory are in the output's dtype."""
-    return "atomic" in kernel.name and plan.problem.output.dtype != "fp32"
+    """Sums that are added in memory are in the output's dtype, and sums in fp16 hold no more than that."""
+    sums = {"mm_atomic_split_k": "fp32", "mm_fp16_acc": "fp16"}
+    return kernel.name in sums and bool(plan.problem.output.dtype != sums[kernel.name])
 
 
 def _precision(kernel: Any, plan: Plan, subject: str) -> bool:

@@ -36,6 +36,7 @@ from conformance.reproducers.launch_arguments import packed, without_memory, wri
 from conformance.reproducers.script_request import ScriptRequest, file_name
 from conformance.reproducers.script_text import SeenFailure
 from tests.planted import cases as on
+from tests.planted.accumulator_faults import CHAINED, DUAL, WITH_SUMS
 from tests.planted.cases import Case, Fault
 from tests.planted.cases import fault as fault_of_one_edit
 from tests.planted.faults import FAULTS
@@ -111,7 +112,10 @@ def test_wrong_numbers_show_and_right_ones_do_not(run, fault, fill, says):
 
 @pytest.mark.parametrize(
     ("case", "fill"),
-    [(on.SCALED_BIAS, "wide-A"), (on.TMA_HOST, "special"), (on.ADDMM_BF16, "special"), (SOFTMAX, "uniform")],
+    [
+        *((on.SCALED_BIAS, "wide-A"), (on.TMA_HOST, "special"), (on.ADDMM_BF16, "special"), (SOFTMAX, "uniform")),
+        *((CHAINED, "wide-A"), (DUAL, "transparent"), (WITH_SUMS, "special")),
+    ],
     ids=lambda value: value if isinstance(value, str) else value.kernel,
 )
 def test_a_kernel_that_is_right_passes(run, case, fill):
