@@ -525,6 +525,10 @@ _PREDICATES: dict[str, _Predicate] = {
     "bf16": _hardware(lambda t: t.vendor != "nvidia" or _arch(t) >= 80, "bf16 matrix products (NVIDIA from sm_80 on)"),
     "ieee": _listed("allowed_dot_input_precisions", "ieee"),
     "tf32": _listed("allowed_dot_input_precisions", "tf32", lambda t: t.vendor != "nvidia" or _arch(t) >= 80),
+    **{
+        name: _listed("allowed_dot_input_precisions", name, lambda t: t.vendor != "nvidia" or _arch(t) >= 80)
+        for name in ("tf32x3", "bf16x3", "bf16x6")
+    },
     "e4m3": _listed("supported_fp8_dtypes", "fp8e4nv"),
     "e5m2": _listed("supported_fp8_dtypes", "fp8e5"),
     "tensor-descriptor": _descriptor("triton.language", "make_tensor_descriptor"),

@@ -7,6 +7,7 @@ keeps the NaN of a maximum that drops it on a device. What no device does, or ea
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,7 @@ from conformance.execution.interpreter_numbers import (
     widen,
 )
 from conformance.execution.interpreter_savings import Replacements
+from conformance.problems import PRECISIONS, SPLIT_PRECISIONS
 
 Methods = dict[str, Callable[..., Any]]
 #: Of narrow formats: those in which a device adds, multiplies and compares. The compilers lower none of it for fp8.
@@ -58,7 +60,11 @@ def _computed(name: str, operation: str) -> bool:
 def corrections(interpreter: Any) -> Replacements:
     """Replacements for methods of the interpreter's builder, the first pair, and of its reductions and scans."""
     methods = {**_arithmetic(interpreter), **_conversions(interpreter), **_memory(interpreter)}
-    return [(interpreter.InterpreterBuilder, methods), *_reductions(interpreter)]
+    one = interpreter.interpreter_builder
+    # it multiplies in fp32, whatever the precision is: what targets take is asked of their backends
+    allowed = tuple(dict.fromkeys((*one.options.allowed_dot_input_precisions, *PRECISIONS, *SPLIT_PRECISIONS)))
+    options = dataclasses.replace(one.options, allowed_dot_input_precisions=allowed)
+    return [(interpreter.InterpreterBuilder, methods), (one, {"options": options}), *_reductions(interpreter)]
 
 
 def _arithmetic(interpreter: Any) -> Methods:

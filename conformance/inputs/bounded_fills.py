@@ -102,6 +102,8 @@ def _kinds(problem: Gemm, name: str, contract: Contract) -> list[str]:
         kinds += ["+inf", "-inf"]
     if not contract.flushes_subnormals:
         kinds.append("subnormal")
+    if contract.split is not None:  # which promises nothing of the others
+        return ["nan", "zero"]
     if name == "a" and FORMATS[contract.out_dtype].largest < 2**20:
         kinds.append("overflow")
     return kinds

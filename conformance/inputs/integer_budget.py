@@ -140,7 +140,11 @@ def budget_of(problem: Gemm, contract: Contract) -> IntegerBudget:
     all_addends = len(added) * addend
     chunk = min(contract.accumulator.promote or product.k, product.segment if product.scaled else product.k)
     limit = (whole - 1 - all_addends) // spread
-    chunk_limit = min(2**contract.accumulator.exact_bits - 1, limit)
+    most = 2**contract.accumulator.exact_bits - 1
+    if contract.split is not None:
+        # sums of some parts may exceed those of all: by what rounding adds to a first part, and by all second parts
+        limit, most = limit - (limit >> 6), most - (most >> 6)
+    chunk_limit = min(most, limit)
     visible = max(1, (shown - all_addends) // spread)
     return IntegerBudget(product.k, chunk, chunk_limit, limit, visible, addend, len(added), spread, dropout)
 

@@ -29,6 +29,9 @@ HOLDING = {
     "e5m2": {"e5m2", "bf8", "f8f6f4", "f16", "bf16", "kind::f8f6f4", "kind::f16"},
     "int8": {"s8", "i8", "iu8", "kind::i8"},
     "tf32": {"tf32", "xf32", "f32", "kind::tf32"},
+    "tf32x3": {"tf32", "kind::tf32"},
+    "bf16x3": {"bf16", "kind::f16"},
+    "bf16x6": {"bf16", "kind::f16"},
     "ieee": {"f32"},
 }
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from conformance.kernels.kernel import Kernel, Plan, Variant
-from conformance.problems import BASE_ALIGNMENT, BLOCK_SCALINGS, DTYPES, FP8, Operand, itemsize
+from conformance.problems import BASE_ALIGNMENT, BLOCK_SCALINGS, DTYPES, FP8, SPLIT_PRECISIONS, Operand, itemsize
 from conformance.problems.gemm import SCALE_BLOCK
 from conformance.records import Reason, ReasonCode
 
@@ -129,6 +129,8 @@ def _output_dtype(kernel: Any, plan: Plan, subject: str) -> bool:
 def _precision(kernel: Any, plan: Plan, subject: str) -> bool:
     if _dtypes_of(plan) != {"fp32"}:
         return False
+    if plan.problem.precision in SPLIT_PRECISIONS and plan.problem.precision not in kernel.more_precisions:
+        return True
     return _lacks(plan, plan.problem.precision) or (plan.target.vendor == "amd" and _lacks(plan, "mfma"))
 
 

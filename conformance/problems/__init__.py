@@ -23,7 +23,17 @@ from conformance.problems.gemm import (
 )
 from conformance.problems.grouped import GroupedGemm
 from conformance.problems.problem import Problem
-from conformance.problems.tensors import BASE_ALIGNMENT, DTYPES, FP8, INTEGERS, Layout, Operand, itemsize
+from conformance.problems.tensors import (
+    BASE_ALIGNMENT,
+    DTYPES,
+    FP8,
+    INTEGERS,
+    PRECISIONS,
+    SPLIT_PRECISIONS,
+    Layout,
+    Operand,
+    itemsize,
+)
 
 __all__ = [
     "BASE_ALIGNMENT",
@@ -31,6 +41,8 @@ __all__ = [
     "DTYPES",
     "FP8",
     "INTEGERS",
+    "PRECISIONS",
+    "SPLIT_PRECISIONS",
     "Attention",
     "Bias",
     "Conv",
