@@ -128,8 +128,9 @@ def budget_of(problem: Gemm, contract: Contract) -> IntegerBudget:
     # the inputs' smallest normals limit the output's unit from below, the output's range then limits the integers
     units = (FORMATS[operand.dtype].emin + addend_exponent(problem, operand) for operand in added)
     lowest = max([a.emin + b.emin + epilogue_exponent(problem), *units])
-    # fp32 holds what an epilogue computes; integers have none
-    exact_bits = contract.accumulator.exact_bits if problem.op == "int_mm" else EPILOGUE_BITS
+    # fp32 holds what an epilogue computes; integers have none, and fp64 sums none in fp32
+    wider = contract.accumulator.exact_bits > EPILOGUE_BITS
+    exact_bits = contract.accumulator.exact_bits if wider else EPILOGUE_BITS
     reach = out.significand if problem.op == "int_mm" else out.max_exponent - lowest
     whole = 2 ** min(exact_bits, reach) // dropout
     shown = 2 ** min(exact_bits, out.significand) // dropout

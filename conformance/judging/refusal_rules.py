@@ -117,13 +117,14 @@ def _dtype(kernel: Any, plan: Plan, subject: str) -> bool:
     if kernel.family == "gemm" and plan.problem.op in ("mixed_mm", "fused_mm"):
         taken |= set(DTYPES) if plan.problem.op == "fused_mm" else {"int8", "uint8"}
     unlike = len(names) > 1 and not names <= set(FP8) and plan.problem.op not in ("mixed_mm", "fused_mm")
-    missing = any(_lacks(plan, name) for name in {*names, plan.problem.output.dtype} & {*FP8, "bf16", "fp16"})
+    missing = any(_lacks(plan, name) for name in {*names, plan.problem.output.dtype} & {*FP8, "bf16", "fp16", "fp64"})
     return bool(names - taken) or unlike or missing
 
 
 def _output_dtype(kernel: Any, plan: Plan, subject: str) -> bool:
-    """Sums that are added in memory are in the output's dtype."""
-    return "atomic" in kernel.name and plan.problem.output.dtype != "fp32"
+    """Sums that are added in memory are in the output's dtype; those of fp64 stay as they are."""
+    wanted = "fp32" if "atomic" in kernel.name else "fp64" if "fp64" in kernel.name else plan.problem.output.dtype
+    return bool(plan.problem.output.dtype != wanted)
 
 
 def _precision(kernel: Any, plan: Plan, subject: str) -> bool:

@@ -104,7 +104,7 @@ class GemmKernel(GemmFamily):
         if problem.a_dtype != problem.second_dtype and problem.a_dtype not in FP8:
             detail = f"a is {problem.a_dtype} and b is {problem.second_dtype}: both must have one dtype"
             return Reason(ReasonCode.DTYPE, "b", detail)
-        names = {problem.a_dtype, problem.second_dtype, problem.output_dtype} & {*FP8, "bf16", "fp16"}
+        names = {problem.a_dtype, problem.second_dtype, problem.output_dtype} & {*FP8, "bf16", "fp16", "fp64"}
         if problem.a_dtype == "fp32":
             names.add(problem.precision)
             if problem.precision not in (*PRECISIONS, *self.more_precisions):

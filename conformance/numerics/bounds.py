@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from conformance.numerics.contract import Accumulator, Contract
+from conformance.numerics.contract import FMA64, Accumulator, Contract
 from conformance.numerics.rounding import FORMATS
 from conformance.problems import BLOCK_SCALINGS, Gemm
 from conformance.problems.gemm import SCALE_BLOCK
@@ -87,7 +87,8 @@ def epilogue_bound(problem: Gemm, contract: Contract, value: Tensor, inputs: Map
 
 
 def _tiny(contract: Contract) -> float:
-    return 2.0**-126 if contract.flushes_subnormals else 2.0 ** (-126 - contract.accumulator.result_bits)
+    form = FORMATS["fp64" if contract.accumulator == FMA64 else "fp32"]
+    return form.smallest_normal if contract.flushes_subnormals else 2.0**-126 * 2.0**-contract.accumulator.result_bits
 
 
 def _with_epilogue(

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 class Accumulator:
     """How products are summed.
 
-    ``kind`` is "tensor-core", "fma" (a chain of correctly rounded fp32 operations; the other figures are those of fp32)
+    ``kind`` is "tensor-core", "fma" (a chain of correctly rounded operations; the other figures are those of their fp32
+    or fp64)
     or "int" (the exact sum of int8 products in int32). One step of a tensor core sums ``chunk`` products and the
     running sum: every term is aligned to the largest and cut to ``alignment_bits`` fraction bits, and the result keeps
     ``result_bits`` fraction bits. After ``promote`` consecutive k the sum is added to an fp32 sum and begins anew
@@ -38,6 +39,8 @@ class Accumulator:
         """
         if self.kind == "int":
             return self.result_bits
+        if self.kind == "fma":
+            return self.result_bits + 1
         if self.result_bits < 23:
             return min(self.result_bits, self.alignment_bits) + (not self.assumed)
         return min(24, self.result_bits + 1, self.alignment_bits)
@@ -116,5 +119,7 @@ class Contract:
 
 #: fp32 arithmetic, one fused or separate multiply-add per k: the interpreter, and fp32 "ieee" dots on every target.
 FMA = Accumulator(kind="fma", alignment_bits=24, result_bits=23, chunk=1)
+#: The same in fp64.
+FMA64 = Accumulator(kind="fma", alignment_bits=53, result_bits=52, chunk=1)
 #: int32 sums of int8 products, exact on every target and in the interpreter.
 INT32 = Accumulator(kind="int", alignment_bits=31, result_bits=31, chunk=1)
