@@ -520,11 +520,25 @@ def _constant_item(target: Target) -> tuple[bool, str]:
     return has, f"in the installed Triton a tl.constexpr has {'' if has else 'no '}items"
 
 
+def _fp64_products(target: Target) -> tuple[bool, str]:
+    """Up to Triton 3.4 ``tl.dot`` asserts that operands are narrower, and offers no query: its source says which."""
+    semantic = importlib.import_module("triton.language.semantic")
+    dot = getattr(getattr(semantic, "TritonSemantic", semantic), "dot", None)
+    if dot is None or "float64" not in inspect.getsource(dot):
+        return False, "the installed Triton's tl.dot takes no fp64 operands"
+    return target.vendor != "nvidia" or _arch(target) >= 80, "fp64 products (NVIDIA from sm_80 on)"
+
+
 _PREDICATES: dict[str, _Predicate] = {
+    "fp64": _fp64_products,
     "fp16": _hardware(lambda t: True, "fp16 matrix products"),
     "bf16": _hardware(lambda t: t.vendor != "nvidia" or _arch(t) >= 80, "bf16 matrix products (NVIDIA from sm_80 on)"),
     "ieee": _listed("allowed_dot_input_precisions", "ieee"),
     "tf32": _listed("allowed_dot_input_precisions", "tf32", lambda t: t.vendor != "nvidia" or _arch(t) >= 80),
+    **{
+        name: _listed("allowed_dot_input_precisions", name, lambda t: t.vendor != "nvidia" or _arch(t) >= 80)
+        for name in ("tf32x3", "bf16x3", "bf16x6")
+    },
     "e4m3": _listed("supported_fp8_dtypes", "fp8e4nv"),
     "e5m2": _listed("supported_fp8_dtypes", "fp8e5"),
     "tensor-descriptor": _descriptor("triton.language", "make_tensor_descriptor"),

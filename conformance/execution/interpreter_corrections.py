@@ -7,6 +7,7 @@ keeps the NaN of a maximum that drops it on a device. What no device does, or ea
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,7 @@ from conformance.execution.interpreter_numbers import (
 )
 from conformance.execution.interpreter_savings import Replacements
 from conformance.execution.interpreter_scaled_dot import scaled_dot_methods, scaled_dot_semantics
+from conformance.problems import PRECISIONS, SPLIT_PRECISIONS
 
 Methods = dict[str, Callable[..., Any]]
 #: Of narrow formats: those in which a device adds, multiplies and compares. The compilers lower none of it for fp8.
@@ -60,7 +62,12 @@ def corrections(interpreter: Any) -> Replacements:
     """Replacements for methods of the interpreter's builder, the first pair, and of its reductions and scans."""
     methods = {**_arithmetic(interpreter), **_conversions(interpreter), **_memory(interpreter)}
     methods |= scaled_dot_methods(interpreter)
-    return [(interpreter.InterpreterBuilder, methods), *_reductions(interpreter), *scaled_dot_semantics(interpreter)]
+    one = interpreter.interpreter_builder
+    # it multiplies in fp32, whatever the precision is: what targets take is asked of their backends
+    allowed = tuple(dict.fromkeys((*one.options.allowed_dot_input_precisions, *PRECISIONS, *SPLIT_PRECISIONS)))
+    options = dataclasses.replace(one.options, allowed_dot_input_precisions=allowed)
+    replaced = [(interpreter.InterpreterBuilder, methods), (one, {"options": options})]
+    return [*replaced, *_reductions(interpreter), *scaled_dot_semantics(interpreter)]
 
 
 def _arithmetic(interpreter: Any) -> Methods:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -88,7 +88,8 @@ class Range:
     """Which integers times a power of two an operand can hold in every format that it passes through.
 
     ``bits`` of significand; the exponents of the smallest normal number (``emin``) and of the largest power of two;
-    whether one of the formats is an integer format, and whether all of them hold negative numbers.
+    whether one of the formats is an integer format, and whether all of them hold negative numbers. ``part``: the bits
+    of one part where operands are split (see :class:`~conformance.numerics.contract.Split`), otherwise ``bits``.
     """
 
     bits: int
@@ -96,6 +97,7 @@ class Range:
     max_exponent: int
     integer: bool
     signed: bool
+    part: int
 
     @property
     def top(self) -> int:
@@ -119,15 +121,24 @@ def formats(problem: Gemm, contract: Contract, name: str) -> tuple[str, ...]:
 
 
 def value_range(problem: Gemm, contract: Contract, name: str) -> Range:
-    """The :class:`Range` of operand ``name``."""
+    """The :class:`Range` of operand ``name``. Of one that is split, no part may be subnormal or infinite."""
     forms = [FORMATS[form] for form in formats(problem, contract, name)]
-    return Range(
-        min(form.significand for form in forms),
-        max(form.emin for form in forms),
-        min(form.max_exponent for form in forms),
-        any(form.lowest is not None for form in forms),
-        all(form.lowest != 0 for form in forms),
-    )
+    bits = min(form.significand for form in forms)
+    emin, top = max(form.emin for form in forms), min(form.max_exponent for form in forms)
+    part = bits
+    if (split := contract.split) is not None:
+        bits, part, emin, top = min(bits, split.bits), min(bits, split.part_bits), emin + split.bits, top - 1
+    integer, signed = any(form.lowest is not None for form in forms), all(form.lowest != 0 for form in forms)
+    return Range(bits, emin, top, integer, signed, part)
+
+
+def paired_ranges(problem: Gemm, contract: Contract, wide: str) -> tuple[Range, Range]:
+    """The ranges of A and B whose products are exact: where operands are split, only the one named ``wide`` has more
+    than one part."""
+    a, b = (value_range(problem, contract, name) for name in "ab")
+    if wide == "a":
+        return a, replace(b, bits=b.part)
+    return replace(a, bits=a.part), b
 
 
 #: Exponents of the row scales of A and B, of which each scale draws one, and of the tensor scales. The products of

@@ -31,7 +31,9 @@ class Draws:
         return raw.reshape(shape)
 
     def below(self, limit: int, shape: Shape) -> Integers:
-        """Integers in [0, limit), limit at most 2**31."""
+        """Integers in [0, limit), limit at most 2**53; of a limit past 2**31 up to a multiple of 2**22."""
+        if limit > 2**31:
+            return (self.below(limit >> 22, shape) << 22) + self.below(2**22, shape)
         scaled = (self.words(shape) >> np.uint64(32)) * np.uint64(limit)
         integers: Integers = (scaled >> np.uint64(32)).astype(np.int64)
         return integers

@@ -26,7 +26,7 @@ import functools
 import numpy as np
 
 from conformance.inputs import integer_budget, ties
-from conformance.inputs.arrangement import Product, Range, value_range
+from conformance.inputs.arrangement import Product, Range, paired_ranges, value_range
 from conformance.inputs.assembly import Products, assemble
 from conformance.inputs.draws import Draws, Integers
 from conformance.inputs.fill_set import FillRequest
@@ -89,8 +89,7 @@ def wide_scales(request: FillRequest[Gemm]) -> Fill:
 
 
 def _ranges(request: FillRequest[Gemm]) -> tuple[Range, Range]:
-    a, b = (value_range(request.problem, request.contract, name) for name in "ab")
-    return a, b
+    return paired_ranges(request.problem, request.contract, "a" if request.name == "wide-A" else "b")
 
 
 def _large_sums(request: FillRequest[Gemm]) -> Fill:

@@ -129,8 +129,9 @@ def budget_of(problem: Gemm, contract: Contract) -> IntegerBudget:
     # the inputs' smallest normals limit the output's unit from below, the output's range then limits the integers
     units = (FORMATS[operand.dtype].emin + addend_exponent(problem, operand) for operand in added)
     lowest = max([a.emin + b.emin + epilogue_exponent(problem), *units])
-    # fp32 holds what an epilogue computes; integers have none
-    exact_bits = contract.accumulator.exact_bits if problem.op == "int_mm" else EPILOGUE_BITS
+    # fp32 holds what an epilogue computes; integers have none, and fp64 sums none in fp32
+    wider = contract.accumulator.exact_bits > EPILOGUE_BITS
+    exact_bits = contract.accumulator.exact_bits if wider else EPILOGUE_BITS
     reach = out.significand if problem.op == "int_mm" else out.max_exponent - lowest
     whole = 2 ** min(exact_bits, reach) // dropout
     shown = 2 ** min(exact_bits, out.significand) // dropout
@@ -141,7 +142,11 @@ def budget_of(problem: Gemm, contract: Contract) -> IntegerBudget:
     all_addends = len(added) * addend
     chunk = min(contract.accumulator.promote or product.k, product.segment if product.scaled else product.k)
     limit = (whole - 1 - all_addends) // spread
-    chunk_limit = min(2**contract.accumulator.exact_bits - 1, limit)
+    most = 2**contract.accumulator.exact_bits - 1
+    if contract.split is not None:
+        # sums of some parts may exceed those of all: by what rounding adds to a first part, and by all second parts
+        limit, most = limit - (limit >> 6), most - (most >> 6)
+    chunk_limit = min(most, limit)
     visible = max(1, (shown - all_addends) // spread)
     return IntegerBudget(product.k, chunk, chunk_limit, limit, visible, addend, len(added), spread, dropout)
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from conformance.inputs import integer_budget
-from conformance.inputs.arrangement import Product, Range, value_range
+from conformance.inputs.arrangement import Product, Range, paired_ranges
 from conformance.inputs.draws import Draws, Integers
 from conformance.inputs.integer_budget import IntegerBudget, budget_of
 from conformance.numerics.contract import Contract
@@ -217,7 +217,7 @@ def small_integers(
 def ties(problem: Gemm, contract: Contract, draws: Draws, bits: TieBits, boost: float) -> tuple[Integers, Integers]:
     """A (rows, k) and B (k, columns) of the problem's :class:`Product`, whose outputs are ties."""
     product = Product.of(problem)
-    range_a, range_b = (value_range(problem, contract, name) for name in "ab")
+    range_a, range_b = paired_ranges(problem, contract, "b")
     carried = carriers(bits, draws, product.rows, product.cols, (range_a, range_b))
     a = np.zeros((product.rows, product.k), dtype=np.int64)
     b = np.zeros((product.k, product.cols), dtype=np.int64)

@@ -23,15 +23,27 @@ from conformance.problems.microscaled import MicroscaledGemm
 from conformance.records import Check, CheckKind, ExecutorName, Verdict
 
 #: dtype -> what TTIR calls it.
-MLIR_TYPES = {"fp16": "f16", "bf16": "bf16", "fp32": "f32", "e4m3": "f8E4M3FN", "e5m2": "f8E5M2", "int8": "i8"}
+MLIR_TYPES = {
+    "fp16": "f16",
+    "bf16": "bf16",
+    "fp32": "f32",
+    "fp64": "f64",
+    "e4m3": "f8E4M3FN",
+    "e5m2": "f8E5M2",
+    "int8": "i8",
+}
 #: dtype or precision -> operand types of matrix instructions that hold its values.
 HOLDING = {
     "fp16": {"f16", "f32", "kind::f16"},
     "bf16": {"bf16", "f32", "kind::f16"},
     "e4m3": {"e4m3", "fp8", "f8f6f4", "f16", "bf16", "kind::f8f6f4", "kind::f16"},
     "e5m2": {"e5m2", "bf8", "f8f6f4", "f16", "bf16", "kind::f8f6f4", "kind::f16"},
+    "fp64": {"f64"},
     "int8": {"s8", "i8", "iu8", "kind::i8"},
     "tf32": {"tf32", "xf32", "f32", "kind::tf32"},
+    "tf32x3": {"tf32", "kind::tf32"},
+    "bf16x3": {"bf16", "kind::f16"},
+    "bf16x6": {"bf16", "kind::f16"},
     "ieee": {"f32"},
 }
 

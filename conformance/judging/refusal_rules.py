@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from conformance.kernels.kernel import Kernel, Plan, Variant
-from conformance.problems import BASE_ALIGNMENT, BLOCK_SCALINGS, DTYPES, FP8, Operand, itemsize
+from conformance.problems import BASE_ALIGNMENT, BLOCK_SCALINGS, DTYPES, FP8, SPLIT_PRECISIONS, Operand, itemsize
 from conformance.problems.gemm import SCALE_BLOCK
 from conformance.problems.microscaled import MicroscaledGemm
 from conformance.records import Reason, ReasonCode
@@ -122,19 +122,21 @@ def _dtype(kernel: Any, plan: Plan, subject: str) -> bool:
     if kernel.family == "gemm" and plan.problem.op in ("mixed_mm", "fused_mm"):
         taken |= set(DTYPES) if plan.problem.op == "fused_mm" else {"int8", "uint8"}
     unlike = len(names) > 1 and not names <= set(FP8) and plan.problem.op not in ("mixed_mm", "fused_mm")
-    missing = any(_lacks(plan, name) for name in {*names, plan.problem.output.dtype} & {*FP8, "bf16", "fp16"})
+    missing = any(_lacks(plan, name) for name in {*names, plan.problem.output.dtype} & {*FP8, "bf16", "fp16", "fp64"})
     return bool(names - taken) or unlike or missing
 
 
 def _output_dtype(kernel: Any, plan: Plan, subject: str) -> bool:
-    """Sums that are added in memory are in the output's dtype, and sums in fp16 hold no more than that."""
-    sums = {"mm_atomic_split_k": "fp32", "mm_fp16_acc": "fp16"}
+    """Sums that are added in memory are in the output's dtype; sums in fp16 hold no more, and those of fp64 stay."""
+    sums = {"mm_atomic_split_k": "fp32", "mm_fp16_acc": "fp16", "mm_fp64": "fp64"}
     return kernel.name in sums and bool(plan.problem.output.dtype != sums[kernel.name])
 
 
 def _precision(kernel: Any, plan: Plan, subject: str) -> bool:
     if _dtypes_of(plan) != {"fp32"}:
         return False
+    if plan.problem.precision in SPLIT_PRECISIONS and plan.problem.precision not in kernel.more_precisions:
+        return True
     return _lacks(plan, plan.problem.precision) or (plan.target.vendor == "amd" and _lacks(plan, "mfma"))
 
 

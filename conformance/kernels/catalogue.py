@@ -35,6 +35,7 @@ ORDER = (
     "bmm",
     "mm_plus_mm",
     "int_mm",
+    "mm_fp64",
     "scaled_mm_blockwise",
     "decompose_k_mm",
     "mm_atomic_split_k",

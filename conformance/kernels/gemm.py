@@ -18,9 +18,9 @@ from conformance.kernels.families.examples import FLOATS
 from conformance.kernels.families.gemm import GemmFamily
 from conformance.kernels.kernel import Features, Plan, check_tensors
 from conformance.kernels.launch import Launch
-from conformance.numerics.contract import FMA, Accumulator, Contract
+from conformance.numerics.contract import FMA, SPLITS, Accumulator, Contract, Split
 from conformance.numerics.sum_order import SumOrder
-from conformance.problems import BLOCK_SCALINGS, FP8, itemsize
+from conformance.problems import BLOCK_SCALINGS, FP8, PRECISIONS, SPLIT_PRECISIONS, itemsize
 from conformance.records import ExecutorName, Reason, ReasonCode
 
 #: With fast accumulation off, an fp8 partial sum is added to an fp32 sum after this many k (or BLOCK_K if smaller).
@@ -40,11 +40,18 @@ def _uses_wgmma(plan: Plan) -> bool:
     return plan.target.capability("wgmma").available and config.block_m >= 64 and config.num_warps % 4 == 0
 
 
+def _split(plan: Plan) -> Split | None:
+    """How fp32 operands of the plan's products are split; None where they are not."""
+    return SPLITS.get(plan.problem.precision) if plan.problem.dtype == "fp32" else None
+
+
 class GemmKernel(GemmFamily):
     """What all GEMM kernels share: what they demand of the operation, what they promise, their launch arguments."""
 
     #: operand dtypes that it takes beside :attr:`dtypes`, too wide for the configs of its table: one suite has them
     more_dtypes: tuple[str, ...] = ()
+    #: precisions of fp32 products that it takes beside "ieee" and "tf32": one suite has them
+    more_precisions: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -97,10 +104,15 @@ class GemmKernel(GemmFamily):
         if problem.a_dtype != problem.second_dtype and problem.a_dtype not in FP8:
             detail = f"a is {problem.a_dtype} and b is {problem.second_dtype}: both must have one dtype"
             return Reason(ReasonCode.DTYPE, "b", detail)
-        names = {problem.a_dtype, problem.second_dtype, problem.output_dtype} & {*FP8, "bf16", "fp16"}
+        names = {problem.a_dtype, problem.second_dtype, problem.output_dtype} & {*FP8, "bf16", "fp16", "fp64"}
         if problem.a_dtype == "fp32":
             names.add(problem.precision)
-        if problem.dtype == "fp32" and target.vendor == "amd" and not target.capability("mfma").available:
+            if problem.precision not in (*PRECISIONS, *self.more_precisions):
+                taken = ", ".join((*PRECISIONS, *self.more_precisions))
+                detail = f"precision is {problem.precision}, {self.name} takes {taken}"
+                return Reason(ReasonCode.PRECISION, problem.precision, detail)
+        unrolled = problem.dtype == "fp32" and problem.precision in PRECISIONS
+        if unrolled and target.vendor == "amd" and not target.capability("mfma").available:
             detail = (
                 f"{target.id} has no matrix instruction for fp32 operands: a tile unrolls into single multiply-adds, "
                 "which the compiler does not finish in minutes. Use fp16 or bf16"
@@ -109,7 +121,7 @@ class GemmKernel(GemmFamily):
         for name in sorted(names):
             capability = target.capability(name)
             if not capability.available:
-                code = ReasonCode.PRECISION if name in ("tf32", "ieee") else ReasonCode.DTYPE
+                code = ReasonCode.PRECISION if name in (*PRECISIONS, *SPLIT_PRECISIONS) else ReasonCode.DTYPE
                 return Reason(code, name, f"{target.id}: {capability.why}")
         return None
 
@@ -147,10 +159,14 @@ class GemmKernel(GemmFamily):
     def shared_memory(self, plan: Plan) -> int:
         """Bytes of shared memory that one block needs, by estimate.
 
-        Here those of the pipelined operand tiles, (BLOCK_M + BLOCK_N) * BLOCK_K * itemsize * num_stages.
+        Here those of the pipelined operand tiles, (BLOCK_M + BLOCK_N) * BLOCK_K * itemsize * num_stages, and of the
+        parts of one of each, where they are split.
         """
         config: Config = plan.config
-        return (config.block_m + config.block_n) * config.block_k * itemsize(plan.problem.dtype) * config.num_stages
+        size = itemsize(plan.problem.dtype) * config.num_stages
+        if (split := _split(plan)) is not None:
+            size += split.bits // split.part_bits * (4 if split.part_bits > 8 else 2)
+        return (config.block_m + config.block_n) * config.block_k * size
 
     # Arithmetic
 
@@ -158,7 +174,7 @@ class GemmKernel(GemmFamily):
         """See :class:`Kernel`. The interpreter, and fp32 products in fp32, use fused multiply-adds."""
         problem, target = plan.problem, plan.target
         overflow = "saturate" if problem.output_dtype in FP8 else "ieee"
-        operand = "tf32" if problem.dtype == "fp32" and problem.precision == "tf32" else "exact"
+        operand = problem.precision if problem.dtype == "fp32" and problem.precision != "ieee" else "exact"
         if executor == ExecutorName.INTERPRETER:
             return Contract(problem.output_dtype, FMA, operand, overflow, zero_sign=self.declared_zero_sign)
         if problem.dtype == "fp32" and problem.precision == "ieee":
@@ -171,9 +187,9 @@ class GemmKernel(GemmFamily):
         if dtype in FP8 and unit.fp8_bits is not None:
             bits, promote = unit.fp8_bits, self.promotion(plan)
             return Accumulator(alignment_bits=bits, result_bits=bits, chunk=32, promote=promote, assumed=unit.assumed)
-        return Accumulator(
-            alignment_bits=unit.alignment_bits, chunk=unit.products[itemsize(dtype)], assumed=unit.assumed
-        )
+        split = _split(plan)
+        size = 2 if split is not None and split.part_bits == 8 else itemsize(dtype)
+        return Accumulator(alignment_bits=unit.alignment_bits, chunk=unit.products[size], assumed=unit.assumed)
 
     def promotion(self, plan: Plan) -> int | None:
         """Consecutive k between promotions of an fp8 partial sum to fp32; None where the compiler offers none."""
@@ -182,9 +198,10 @@ class GemmKernel(GemmFamily):
         return min(PROMOTION_CHUNK, int(plan.config.block_k))
 
     def order(self, plan: Plan) -> SumOrder | None:
-        """See :class:`Kernel`: k from the first to the last. None where no tensor core multiplies."""
+        """See :class:`Kernel`: k from the first to the last. None where no tensor core multiplies, and where a compiler
+        may sum products of parts in more than one order."""
         unit = self._matrix_unit(plan)
-        if unit is None or plan.problem.dtype == "int8":
+        if unit is None or plan.problem.dtype == "int8" or _split(plan) is not None:
             return None
         return SumOrder(unit.name.lower(), self.promotion(plan))
 
@@ -318,9 +335,10 @@ class PointerGemm(GemmKernel):
 
 
 class TunedMm(PointerGemm):
-    """mm, which is also offered the rows that a learned choice may pick."""
+    """mm, which is also offered the rows that a learned choice may pick, and takes every precision."""
 
     extra_table = "extra_mm"
+    more_precisions = SPLIT_PRECISIONS
     zero_sign = "ieee"
 
 

@@ -18,7 +18,7 @@ from conformance.kernels.device.persistent_tma import (
 from conformance.kernels.gemm import GemmKernel, output_tiles
 from conformance.kernels.kernel import Features, Plan
 from conformance.kernels.launch import Launch
-from conformance.problems import BASE_ALIGNMENT, Operand, itemsize
+from conformance.problems import BASE_ALIGNMENT, SPLIT_PRECISIONS, Operand, itemsize
 from conformance.records import Reason, ReasonCode
 
 #: Barriers of the load pipeline and descriptors, at most.
@@ -205,8 +205,15 @@ def _undescribable(operand: Operand) -> Reason | None:
     return None
 
 
+class PersistentTmaMm(PersistentTmaGemm):
+    """mm, which takes every precision."""
+
+    more_precisions = SPLIT_PRECISIONS
+    zero_sign = "ieee"
+
+
 KERNELS: tuple[PersistentTmaGemm, ...] = (
-    PersistentTmaGemm("mm_persistent_tma", "mm", "persistent_mm"),
+    PersistentTmaMm("mm_persistent_tma", "mm", "persistent_mm"),
     PersistentTmaGemm("addmm_persistent_tma", "addmm", "persistent_mm", same_loop_as="mm_persistent_tma"),
     PersistentTmaGemm("scaled_mm_persistent_tma", "scaled_mm", "persistent_fp8"),
 )

@@ -132,7 +132,7 @@ def _product_error(
     """Error of the product before the epilogue; the sum of scaled partial sums is part of it."""
     k = problem.K * (2 if problem.op == "mm_plus_mm" else 1) if problem.has_product else 0
     if contract.accumulator.kind == "tensor-core" and k:
-        magnitude = _aligned_magnitude(problem, magnitude, inputs)
+        magnitude = _aligned_magnitude(problem, contract, magnitude, inputs)
     if problem.scaling in BLOCK_SCALINGS and k:
         # each block's sum errs by its growth; its scales round twice, and each addition of a scaled partial sum once
         # where the unit sees operands with their scales in tf32, both are rounded to it, and all blocks are one sum
@@ -142,8 +142,14 @@ def _product_error(
         scales = [float(inputs[name].double().abs().max()) for name in ("scale_a", "scale_b")]
         underflow = (2 * k + 8) * tiny * max(1.0, math.prod(scales)) * max(1.0, *scales)
         return magnitude * (math.expm1(within + outside) + (k + 12) * U64) + underflow
-    relative = growth(contract.accumulator, k, fused=problem.op != "mm") + (k + 8) * U64
-    return magnitude * relative + (k + 4) * tiny
+    terms, dropped = k, 0.0
+    if (split := contract.split) is not None and k:
+        # parts are rounded up by less than 2**-7; a compiler may sum each block of k by itself, and add that
+        magnitude, dropped = magnitude * (1 + 2.0**-6), split.dropped
+        if contract.accumulator.kind == "tensor-core":
+            terms = split.products * k + math.ceil(k / SMALLEST_PARTIAL)
+    relative = growth(contract.accumulator, terms, fused=problem.op != "mm") + dropped + (k + 8) * U64
+    return magnitude * relative + (terms + 4) * tiny
 
 
 def _epilogue_error(problem: Gemm, inputs: Mapping[str, Tensor], value: Tensor, error: Tensor) -> Tensor:
@@ -189,12 +195,12 @@ def _dual_error(problem: Gemm, inputs: Mapping[str, Tensor], error: Tensor, devi
     return of_silu * size + curved * of_factor + (2 * U + 8 * U64) * (curved + of_silu) * size
 
 
-def _aligned_magnitude(problem: Gemm, magnitude: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
+def _aligned_magnitude(problem: Gemm, contract: Contract, magnitude: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
     """|A||B| as a tensor core aligns it: the unit does not normalise a subnormal operand, so a product with one has
     the exponent that it would have with the smallest normal, and the other terms of its step are cut accordingly.
 
     Found on an H200: fp16 sums of one subnormal times a large value with ordinary terms err by up to four times the
-    bound without this.
+    bound without this. The last part of an operand that is split is subnormal long before the operand is.
     """
     subnormal = False
 
@@ -205,7 +211,7 @@ def _aligned_magnitude(problem: Gemm, magnitude: Tensor, inputs: Mapping[str, Te
             return size
         # a converted operand is in the problem's dtype when the unit sees it
         seen = problem.dtype if name in "ac" or problem.op == "mixed_mm" else problem.second_dtype
-        smallest = FORMATS[seen].smallest_normal
+        smallest = FORMATS[seen].smallest_normal * (2.0**24 if contract.split is not None else 1.0)
         small = (size > 0) & (size < smallest)
         subnormal |= bool(small.any())
         return torch.where(small, smallest, size)

@@ -19,7 +19,7 @@ class Accumulator:
     running sum: every term is aligned to the largest and cut to ``alignment_bits`` fraction bits, and the result keeps
     ``result_bits`` fraction bits. After ``promote`` consecutive k the sum is added to an fp32 sum and begins anew
     (None: never). ``assumed`` marks figures that no measurement has confirmed for this device. ``dtype``: the format
-    whose exponents the running sum has, "fp32" or "fp16"; past its largest value a sum overflows whatever follows.
+    whose exponents the running sum has, "fp32", "fp16" or "fp64"; past its largest value a sum overflows whatever follows.
     """
 
     kind: str = "tensor-core"
@@ -40,9 +40,44 @@ class Accumulator:
         """
         if self.kind == "int":
             return self.result_bits
+        if self.kind == "fma":
+            return self.result_bits + 1
         if self.result_bits < 23:
             return min(self.result_bits, self.alignment_bits) + (not self.assumed)
         return min(24, self.result_bits + 1, self.alignment_bits)
+
+
+@dataclass(frozen=True)
+class Split:
+    """How a product a * b of fp32 operands becomes products of narrow parts, a1 * b1 + a1 * b2 + a2 * b1 + ...
+
+    A part is what the parts before it leave, in a format of ``part_bits`` significant bits; what the last one leaves is
+    lost. Operands of at most ``bits`` significant bits are split exactly. ``products`` of parts are summed. ``dropped``
+    bounds what is lost of a product a * b, by the last parts and the other products, relative to |a * b|. A product is
+    exact if one operand is split exactly and the other is one part.
+    """
+
+    part_bits: int
+    bits: int
+    products: int
+    dropped: float
+
+
+#: Ways to split by the precision of a problem. Write u for half a unit of a part relative to the operand, and r for
+#: what the last part leaves. A sum of the kept products differs from a * b by r_a * b + a * r_b and the dropped ones.
+#:
+#: * "tf32x3": a1 is rounded to nearest in 11 bits (cvt.rna), so |a - a1| <= u |a| with u = 2**-11, and a - a1 has 12
+#:   bits at most, of which the unit takes 11: |r| <= 2**-23 |a|. Dropped is a2 * b2 <= 2**-22 |a * b|. Altogether
+#:   2**-22 + 2 * 2**-23, and less than 2**-28 for products of errors.
+#: * "bf16x3": u = 2**-8 twice: |a2| <= (1 + u) u |a|, |r| <= 2**-16 |a|. Dropped is a2 * b2. Altogether
+#:   (3 + 2u + ...) * 2**-16.
+#: * "bf16x6": a third part takes the last 8 of 24 bits, so r = 0. Dropped are a2 * b3, a3 * b2 and a3 * b3, with
+#:   |a3| <= 2**-16 |a|. Altogether (2 + 2u + ...) * 2**-24.
+SPLITS = {
+    "tf32x3": Split(11, 22, 3, (2 + 2.0**-6) * 2.0**-22),
+    "bf16x3": Split(8, 16, 3, (3 + 2.0**-6) * 2.0**-16),
+    "bf16x6": Split(8, 24, 6, (2 + 2.0**-6) * 2.0**-24),
+}
 
 
 @dataclass(frozen=True)
@@ -50,19 +85,20 @@ class Contract:
     """What a kernel promises of its arithmetic.
 
     ``out_dtype``: dtype of the first output, a key of ``problems.DTYPES``. ``accumulator``: how products are summed.
-    ``operand``: what the unit sees of an operand: "exact" (its value) or "tf32" (rounded to 11 significant bits; fills
-    hold only representable values, to which scales of blocks may add bits). ``overflow``: what a result past the
-    largest finite value becomes: "ieee" (infinity), "saturate" (largest finite) or "nan". ``flushes_subnormals``:
-    results below the smallest normal may become zero. ``intermediate``: the dtype to which the first operand of a
-    second product is rounded, such as the probabilities of attention; None where there is none. ``stores_once``: a
-    launch stores at most once to each element of an output; False for a kernel whose tiles overlap. ``deterministic``:
-    equal inputs give equal bits in every run; False for a kernel that rounds sums in an order that nothing fixes, such
-    as those of unordered atomics in fp32. Its exact fills, in which no sum is rounded, must still agree bit by bit.
-    ``hidden_nan``: what becomes of NaN or infinity that meets nothing but a zero that stands for no element, such as
-    the padding of a convolution or the weight of a masked pair of attention. "skipped": nothing; "multiplied": NaN,
-    which no fill demands of masked pairs, whose blocks may be skipped; "open": either. ``zero_sign``: the sign of
-    an output that is exactly zero: "any", or "ieee", which is that of IEEE 754's rules for sums that start from +0: +0,
-    even where every term is -0, unless a factor of the epilogue is negative.
+    ``operand``: what the unit sees of an operand: "exact" (its value), "tf32" (rounded to 11 significant bits; fills
+    hold only representable values, to which scales of blocks may add bits) or a key of :data:`SPLITS` (parts; nothing
+    is promised of infinities, of the largest values, whose first part may be one, and of subnormals). ``overflow``:
+    what a result past the largest finite value becomes: "ieee" (infinity), "saturate" (largest finite) or "nan".
+    ``flushes_subnormals``: results below the smallest normal may become zero. ``intermediate``: the dtype to which the
+    first operand of a second product is rounded, such as the probabilities of attention; None where there is none.
+    ``stores_once``: a launch stores at most once to each element of an output; False for a kernel whose tiles overlap.
+    ``deterministic``: equal inputs give equal bits in every run; False for a kernel that rounds sums in an order that
+    nothing fixes, such as those of unordered atomics in fp32. Its exact fills, in which no sum is rounded, must still
+    agree bit by bit. ``hidden_nan``: what becomes of NaN or infinity that meets nothing but a zero that stands for no
+    element, such as the padding of a convolution or the weight of a masked pair of attention. "skipped": nothing;
+    "multiplied": NaN, which no fill demands of masked pairs, whose blocks may be skipped; "open": either.
+    ``zero_sign``: the sign of an output that is exactly zero: "any", or "ieee", which is that of IEEE 754's rules for
+    sums that start from +0: +0, even where every term is -0, unless a factor of the epilogue is negative.
     """
 
     out_dtype: str
@@ -76,10 +112,16 @@ class Contract:
     hidden_nan: str = "open"
     zero_sign: str = "any"
 
+    @property
+    def split(self) -> Split | None:
+        """How operands are split; None where they are not."""
+        return SPLITS.get(self.operand)
+
 
 #: fp32 arithmetic, one fused or separate multiply-add per k: the interpreter, and fp32 "ieee" dots on every target.
 FMA = Accumulator(kind="fma", alignment_bits=24, result_bits=23, chunk=1)
-#: The same in fp16.
+#: The same in fp16, and in fp64.
 FMA16 = Accumulator(kind="fma", alignment_bits=11, result_bits=10, chunk=1, dtype="fp16")
+FMA64 = Accumulator(kind="fma", alignment_bits=53, result_bits=52, chunk=1, dtype="fp64")
 #: int32 sums of int8 products, exact on every target and in the interpreter.
 INT32 = Accumulator(kind="int", alignment_bits=31, result_bits=31, chunk=1)

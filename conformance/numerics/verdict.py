@@ -259,7 +259,7 @@ def _interval(contract: Contract, value: Tensor, error: Tensor, or_nan: Tensor |
         rounded = round_to(end, contract.out_dtype, overflow=contract.overflow).to(compared)
         # where overflow gives NaN: an end beyond its own side stops at the largest finite value, beyond the other side
         # it leaves no finite value at all
-        beyond = torch.where((end > 0) == (outward > 0), outward, inward).to(compared)
+        beyond = torch.where((end > 0) == (outward > 0), torch.full_like(end, outward), inward).to(compared)
         ends.append((torch.where(rounded.isnan(), beyond, rounded), rounded.isnan()))
     (low, low_nan), (high, high_nan) = ends
     low = torch.where(value.isnan(), math.inf, low)  # nothing but NaN

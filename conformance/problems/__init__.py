@@ -25,7 +25,17 @@ from conformance.problems.gemm import (
 )
 from conformance.problems.grouped import GroupedGemm
 from conformance.problems.problem import Problem
-from conformance.problems.tensors import BASE_ALIGNMENT, DTYPES, FP8, INTEGERS, Layout, Operand, itemsize
+from conformance.problems.tensors import (
+    BASE_ALIGNMENT,
+    DTYPES,
+    FP8,
+    INTEGERS,
+    PRECISIONS,
+    SPLIT_PRECISIONS,
+    Layout,
+    Operand,
+    itemsize,
+)
 
 __all__ = [
     "BASE_ALIGNMENT",
@@ -33,6 +43,8 @@ __all__ = [
     "DTYPES",
     "FP8",
     "INTEGERS",
+    "PRECISIONS",
+    "SPLIT_PRECISIONS",
     "Attention",
     "Bias",
     "Conv",

@@ -7,7 +7,16 @@ import functools
 from dataclasses import dataclass
 
 from conformance.problems.problem import Problem
-from conformance.problems.tensors import DTYPES, FP8, INTEGERS, PRECISIONS, Layout, Operand, check_choice
+from conformance.problems.tensors import (
+    DTYPES,
+    FP8,
+    INTEGERS,
+    PRECISIONS,
+    SPLIT_PRECISIONS,
+    Layout,
+    Operand,
+    check_choice,
+)
 
 OPERATIONS = (
     *("mm", "addmm", "scaled_mm", "mm_plus_mm", "bmm", "baddbmm", "int_mm", "mixed_mm", "fused_mm"),
@@ -91,7 +100,8 @@ class Gemm(Problem):
     * ``dual_mm``: ``silu(A @ B) * (A @ D)``, where silu(x) is x / (1 + exp(-x)); D lies as that of mm_plus_mm;
     * ``mm_with_sums``: the product, and beside it ``sums``, the sum of each row of A in fp32.
 
-    ``precision`` applies to fp32 operands: "ieee" or "tf32". ``fast_accum`` applies to fp8 operands.
+    ``precision`` applies to fp32 operands: "ieee", "tf32" or one of :data:`SPLIT_PRECISIONS`. ``fast_accum`` applies to
+    fp8 operands.
     """
 
     op: str
@@ -120,7 +130,7 @@ class Gemm(Problem):
                 raise ValueError(f"{name} is {getattr(self, name)}: sizes must be >= 0")
         for dtype in (self.dtype, self.a_dtype, self.second_dtype, self.output_dtype):
             check_choice("dtype", dtype, DTYPES)
-        check_choice("precision", self.precision, PRECISIONS)
+        check_choice("precision", self.precision, (*PRECISIONS, *SPLIT_PRECISIONS))
         self._check_operation()
 
     def _check_operation(self) -> None:
@@ -257,7 +267,7 @@ class Gemm(Problem):
     @functools.cached_property
     def id(self) -> str:
         """Stable text that names this problem, such as ``mm-168x248x88-bf16-row.col.row``."""
-        dtype = "tf32" if (self.dtype, self.precision) == ("fp32", "tf32") else self.dtype
+        dtype = self.precision if self.dtype == "fp32" and self.precision != "ieee" else self.dtype
         if self.b_dtype not in (None, self.dtype):
             dtype += f"x{self.b_dtype}"
         batch = "" if self.batch is None else f"{self.batch}x"

@@ -14,7 +14,7 @@ class Problem(abc.ABC):
     op: str
     #: dtype of the operands, a key of ``DTYPES``
     dtype: str
-    #: how fp32 operands are multiplied: "ieee" or "tf32"
+    #: how fp32 operands are multiplied: "ieee" or "tf32"; products of two matrices know more
     precision: str = "ieee"
 
     @property

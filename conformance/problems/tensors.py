@@ -21,6 +21,9 @@ DTYPES: dict[str, torch.dtype] = {
 }
 #: How fp32 operands are multiplied.
 PRECISIONS = ("ieee", "tf32")
+#: Further ways, of which only products of two matrices know: each operand is split into parts of a narrower format, and
+#: three or six products of parts are summed.
+SPLIT_PRECISIONS = ("tf32x3", "bf16x3", "bf16x6")
 FP8 = ("e4m3", "e5m2")
 INTEGERS = ("int8", "uint8", "int32")
 

@@ -12,7 +12,7 @@ from conformance.heuristics.configs import Config, FlexConfig, FlexDecodeConfig
 from conformance.judging.plan_code import descriptor_features, dots, operand_types, plan_verdicts, sums, tiles
 from conformance.kernels import catalogue
 from conformance.kernels.kernel import Variant
-from conformance.problems import Attention, mm, scaled_mm
+from conformance.problems import SPLIT_PRECISIONS, Attention, mm, scaled_mm
 from conformance.problems.microscaled import MicroscaledGemm
 from tests.execution.sample_kernels import pool
 
@@ -20,6 +20,12 @@ HOPPER, AMD = targets.find("sm_90"), targets.find("gfx942")
 SMALL, LARGE = Config(32, 32, 32, 2, 4), Config(64, 64, 32, 2, 4)
 SCALED = Config(64, 64, 64, 2, 4)
 IEEE, TF32 = mm(64, 64, 64, "fp32"), mm(64, 64, 64, "fp32", precision="tf32")
+SPLIT = {
+    f"{name} on {target.id}": ("mm", mm(64, 64, 64, "fp32", precision=name), SMALL, Variant(), target)
+    for name in SPLIT_PRECISIONS
+    for target in (HOPPER, AMD)
+    if target.capability(name).available
+}
 FORWARD = Attention("attention", 1, 2, 65, 75, 64, "bf16", value_dim=32)
 BACKWARD = dataclasses.replace(FORWARD, op="attention_backward", head_dim=16, value_dim=32)
 FEW = dataclasses.replace(FORWARD, queries=9, kv_heads=1)
@@ -33,6 +39,7 @@ PLANS = {
     "ieee": ("mm", IEEE, SMALL, Variant(), HOPPER),
     "e4m3": ("scaled_mm", scaled_mm(64, 64, 64), LARGE, Variant(), HOPPER),
     "e4m3 fast": ("scaled_mm", scaled_mm(64, 64, 64, fast_accum=True), LARGE, Variant(), HOPPER),
+    **SPLIT,
     "amd": ("mm", mm(64, 64, 64, "bf16"), SMALL, Variant(), AMD),
     "mxfp8": ("microscaled_mm", MicroscaledGemm("mxfp8", "mxfp8", 64, 64, 64), SCALED, Variant(), HOPPER),
     "mxfp4": ("microscaled_mm", MicroscaledGemm("mxfp8", "mxfp4", 64, 64, 64), SCALED, Variant(), HOPPER),
@@ -95,6 +102,9 @@ FAULTS = [
     ("tf32", "ieee", "codegen/operands", "multiplies operands of tf32; its plan asks for no matrix unit"),
     ("tf32", "ieee", "codegen/products", "multiplies f32 x f32 in tf32, its plan asks for f32 x f32 in ieee"),
     ("ieee", "tf32", "codegen/products", "multiplies f32 x f32 in ieee, its plan asks for f32 x f32 in tf32"),
+    ("tf32", "tf32x3 on sm_90", "codegen/products", "f32 x f32 in tf32, its plan asks for f32 x f32 in tf32x3"),
+    ("tf32x3 on sm_90", "tf32", "codegen/products", "f32 x f32 in tf32x3, its plan asks for f32 x f32 in tf32"),
+    ("bf16", "tf32x3 on sm_90", "codegen/operands", "multiplies operands of bf16; its plan asks for one of kind::tf32"),
     ("fp16 by wgmma", "bf16", "codegen/operands", "multiplies operands of f16"),
     ("e4m3", "fp16 by wgmma", "codegen/operands", "multiplies operands of e4m3"),
     ("e4m3 fast", "e4m3", "codegen/promotion", "promises promotion after 32 k, its code has one after 1073741824"),

@@ -1,15 +1,18 @@
 """The products beyond mm, addmm and scaled mm: numbers in the interpreter, refusals, grids and what is launched."""
 
+from dataclasses import replace
+
 import pytest
 
 from conformance import codegen_checks as codegen
 from conformance import targets
 from conformance.filecheck import filecheck
 from conformance.heuristics.configs import Config
+from conformance.inputs.fills import fills
 from conformance.kernels import catalogue
 from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import NotApplicable, Variant
-from conformance.numerics.contract import INT32
+from conformance.numerics.contract import FMA64, INT32
 from conformance.problems import (
     BLOCK_SCALINGS,
     Bias,
@@ -31,6 +34,7 @@ from tests.kernels import interpreter_runs
 SMALL, SMALL_8BIT = Config(32, 32, 16, 2, 4), Config(32, 32, 32, 2, 4)
 LARGE = Config(64, 64, 32, 2, 4)
 HOPPER, AMPERE, BLACKWELL = (targets.find(name) for name in ("sm_90", "sm_80", "sm_100"))
+FP64 = HOPPER.capability("fp64").available
 COLUMN, STATIC = Layout("col"), Variant(static=True)
 SUMMED = mm(64, 64, 64, "bf16", out_dtype="fp32")
 
@@ -64,6 +68,8 @@ CASES = [
     ("mm_atomic_split_k", mm(40, 24, 72, out_dtype="fp32", layout_out=COLUMN), SMALL, Variant(splits=3)),
     ("mm_atomic_split_k", mm(24, 40, 64, "fp32", layout_out=Layout(pad=3)), SMALL, Variant(splits=4, static=True)),
     ("mm_atomic_split_k", mm(24, 24, 0, "bf16", out_dtype="fp32"), SMALL, Variant(splits=2)),
+    *[("mm_fp64", mm(40, 24, 40, "fp64", layout_b=COLUMN, layout_out=Layout(pad=3)), SMALL)][: int(FP64)],
+    *[("mm_fp64", mm(24, 24, 0, "fp64"), SMALL, STATIC)][: int(FP64)],
     ("contiguous_mm", mm(40, 72, 24, layout_b=COLUMN), Config(32, 64, 16, 2, 4)),
     ("contiguous_addmm", addmm(24, 24, 24, layout_b=Layout(pad=3, offset=1)), SMALL),
     ("contiguous_mm", mm(24, 24, 0, layout_b=COLUMN), SMALL),
@@ -147,6 +153,9 @@ def test_grids():
         ("mm_atomic_split_k", mm(64, 64, 64, "bf16"), LARGE, HOPPER, {"splits": 2}, ReasonCode.DTYPE, "out"),
         ("mm_atomic_split_k", SUMMED, LARGE, HOPPER, {}, ReasonCode.CONFIG, "splits"),
         ("mm_atomic_split_k", SUMMED, LARGE, HOPPER, {"splits": 3}, ReasonCode.CONFIG, "splits"),
+        ("mm_fp64", mm(64, 64, 64, "fp32"), SMALL, HOPPER, {}, ReasonCode.DTYPE, "out"),
+        ("mm_fp64", mm(64, 64, 64, "fp64", out_dtype="fp32"), SMALL, HOPPER, {}, ReasonCode.DTYPE, "out"),
+        ("mm_fp64", mm(64, 64, 64, "fp32", out_dtype="fp64"), SMALL, HOPPER, {}, ReasonCode.DTYPE, "a"),
         ("fused_mm", _fused("cast", stored="e4m3"), LARGE, AMPERE, {}, ReasonCode.DTYPE, "a"),
         ("fused_mm", _fused("cast", stored="fp64"), LARGE, HOPPER, {}, ReasonCode.DTYPE, "a"),
     ],
@@ -216,6 +225,19 @@ def test_contracts():
     assert catalogue.get("int_mm").contract(integer, "device").accumulator == INT32
     blocks = _plan("scaled_mm_blockwise", scaled_mm(64, 64, 64, scaling=BLOCK_SCALINGS[0], fast_accum=True))
     assert catalogue.get("scaled_mm_blockwise").contract(blocks, "device").accumulator.promote == 32
+
+
+@pytest.mark.skipif(not FP64, reason=HOPPER.capability("fp64").why)
+def test_fp64_is_summed_in_fp64_and_assumed_of_devices():
+    kernel, plan = catalogue.get("mm_fp64"), _plan("mm_fp64", mm(64, 64, 64, "fp64"), SMALL)
+    device, interpreted = (kernel.contract(plan, executor) for executor in ("device", "interpreter"))
+    assert (interpreted.accumulator, device.accumulator) == (FMA64, replace(FMA64, assumed=True))
+    assert FMA64.exact_bits == 53
+    assert kernel.order(plan) is None
+    units = [kernel.features(_plan("mm_fp64", plan.problem, SMALL, target)).required for target in (AMPERE, BLACKWELL)]
+    assert [codegen.MMA in unit for unit in units] == [True, False]
+    largest = {fill.name: float(fill.inputs["a"].abs().max()) for fill in fills(plan.problem, device)}
+    assert largest["wide-A"] > 2.0**52
 
 
 def test_atomic_sums_are_promised_no_order_on_a_device_and_no_subnormals():

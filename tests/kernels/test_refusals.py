@@ -13,7 +13,7 @@ from conformance.problems import Bias, Gemm, Layout, addmm, mm, scaled_mm
 from conformance.records import ReasonCode
 
 SMALL = Config(64, 64, 32, 2, 4)
-HOPPER, AMPERE = targets.find("sm_90"), targets.find("sm_80")
+HOPPER, AMPERE, AMD = (targets.find(name) for name in ("sm_90", "sm_80", "gfx942"))
 
 
 def refusal(name, problem, config=SMALL, target=HOPPER, **variant):
@@ -36,6 +36,8 @@ def refusal(name, problem, config=SMALL, target=HOPPER, **variant):
         ("scaled_mm", scaled_mm(64, 64, 64), Config(64, 64, 16, 2, 4), HOPPER, {}, ReasonCode.CONFIG, "block size"),
         ("mm", mm(64, 64, 64), Config(8, 64, 32, 2, 4), HOPPER, {}, ReasonCode.CONFIG, "block size"),
         ("mm", mm(64, 64, 64), SMALL, HOPPER, {"tma_store": True}, ReasonCode.CONFIG, "variant"),
+        ("addmm", addmm(64, 64, 64, "fp32", precision="tf32x3"), SMALL, HOPPER, {}, ReasonCode.PRECISION, "tf32x3"),
+        ("mm", mm(64, 64, 64, "fp32", precision="tf32x3"), SMALL, AMD, {}, ReasonCode.PRECISION, "tf32x3"),
         ("mm_persistent_tma", mm(64, 64, 64), SMALL, AMPERE, {}, ReasonCode.CAPABILITY, "tma"),
         ("mm_persistent_tma", mm(64, 64, 60), SMALL, HOPPER, {}, ReasonCode.ALIGNMENT_PITCH, "a"),
         ("mm_persistent_tma", mm(64, 60, 64), SMALL, HOPPER, {}, ReasonCode.ALIGNMENT_PITCH, "b"),
@@ -63,6 +65,21 @@ def test_shared_memory_counts_every_stage():
     assert reason.code is ReasonCode.SHARED_MEMORY
     assert str((128 + 128) * 64 * 4 * 5) in reason.detail
     assert refusal("mm", mm(64, 64, 64, "bf16"), Config(128, 128, 64, 5, 8)) is None
+
+
+def test_split_operands_need_memory_for_their_parts_and_have_no_known_bits():
+    kernel, sizes = catalogue.get("mm"), (64, 64, 64, "fp32")
+    plain, split = (kernel.plan(mm(*sizes, precision=name), SMALL, HOPPER) for name in ("tf32", "tf32x3"))
+    assert kernel.shared_memory(split) - kernel.shared_memory(plain) == 2 * (64 + 64) * 32 * 4
+    assert (kernel.order(plain) is None, kernel.order(split) is None) == (False, True)
+    for executor in ("device", "interpreter"):
+        assert kernel.contract(split, executor).operand == "tf32x3"
+    if HOPPER.capability("bf16x3").available:
+        narrow = kernel.plan(mm(*sizes, precision="bf16x3"), SMALL, HOPPER)
+        steps = [kernel.contract(plan, "device").accumulator.chunk for plan in (plain, split, narrow)]
+        assert steps == [steps[0], steps[0], 2 * steps[0]], (
+            "a step adds twice as many products of operands half as wide"
+        )
 
 
 @pytest.mark.parametrize(

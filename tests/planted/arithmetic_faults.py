@@ -223,6 +223,29 @@ PRECISION = grouped(
     Fault(
         "tf32_instruction_for_ieee", _pointer_dot(_DOT.replace("=PRECISION", '="tf32"')), on.MM_IEEE, device_only=True
     ),
+    Fault(
+        "tf32_instruction_for_tf32x3",
+        _pointer_dot(_DOT.replace("=PRECISION", '="tf32"')),
+        on.MM_TF32X3,
+        device_only=True,
+    ),
+    Fault(
+        "bf16_for_tf32x3",
+        _pointer_dot(_DOT.replace("a, b,", "a.to(tl.bfloat16), b.to(tl.bfloat16),")),
+        on.MM_TF32X3,
+        "rounded to bf16",
+    ),
+    Fault(
+        "tf32_for_tf32x3",
+        _before_dot(f"a = {_cut('a', -8192)}\n        b = {_cut('b', -8192)}"),
+        on.MM_TF32X3,
+        "cut to tf32",
+    ),
+    Fault(
+        "second_part_of_a_for_tf32x3",
+        _before_dot(f"a = a - {_cut('a', -8192)}"),
+        on.MM_TF32X3,
+    ),
     Fault("out_rz", _stored(_cut("values", -65536)), on.MM_BF16, "rounded towards zero"),
     Fault(
         "double_round",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 
 import triton.language as tl
 
+from conformance import targets
 from conformance.heuristics.configs import Config
 from conformance.kernels.kernel import Variant
 from conformance.problems import (
@@ -29,6 +31,7 @@ SPLIT_K, SPLIT_K_HOST = "device/decompose_k_mm.py", "decompose_k_mm.py"
 CONTIGUOUS, CONTIGUOUS_HOST = "device/contiguous_mm.py", "contiguous_mm.py"
 FUSED = "device/fused_mm.py"
 LOOP = "device/mm_persistent.py"
+DOUBLE_HOST = "mm_fp64.py"
 ATOMIC, ATOMIC_HOST = "device/mm_atomic_split_k.py", "mm_atomic_split_k.py"
 
 PADDED = Layout("row", pad=8)
@@ -57,6 +60,9 @@ LOOPED_FLAT = Case("mm_persistent", mm(40, 56, 40, layout_a=Layout("col")), SMAL
 ATOMIC_SPLIT = Case(
     "mm_atomic_split_k", mm(40, 24, 72, out_dtype="fp32", layout_a=PADDED, layout_out=PADDED), SMALL, Variant(splits=3)
 )
+#: Whether tl.dot takes fp64.
+FP64 = targets.find("sm_90").capability("fp64").available
+DOUBLE = Case("mm_fp64", mm(40, 56, 40, "fp64", **PADDING), SMALL)
 COPIED = Case("contiguous_mm", mm(40, 24, 24, layout_b=Layout("col", pad=8)), SMALL)
 
 
@@ -177,6 +183,30 @@ _PERSISTENT = (
     fault("loop_store_row", LOOPED_FLAT, LOOP, "rm, rn, M, N, stride_cm", "rm, rn, M + 1, N, stride_cm"),
 )
 
+_OPERANDS = "tl.dot(a, converted, acc, input_precision=PRECISION, out_dtype=acc.dtype)"
+_DOUBLE = tuple(
+    replace(each, defect=not FP64)
+    for each in (
+        fault("double_ktail", DOUBLE, LOOPS, "if EVEN_K:", "if True:"),
+        fault("double_summed_in_fp32", DOUBLE, DOUBLE_HOST, "tl.float64", "tl.float32"),
+        fault("double_b_as_fp32", DOUBLE, LOOPS, "b.to(a.dtype)", "b.to(tl.float32).to(a.dtype)"),
+        fault(
+            "double_a_as_fp32",
+            DOUBLE,
+            LOOPS,
+            _OPERANDS,
+            _OPERANDS.replace("dot(a,", "dot(a.to(tl.float32).to(tl.float64),"),
+        ),
+        fault(
+            "double_rounded",
+            DOUBLE,
+            INTEGER,
+            "store_pointers(acc,",
+            "store_pointers(acc.to(tl.float32).to(tl.float64),",
+        ),
+    )
+)
+
 _ADDED = "acc, mask=inside, sem"
 _ATOMIC = (
     fault("atomic_ktail", ATOMIC_SPLIT, ATOMIC, "BLOCK_K, EVEN_K,", "BLOCK_K, True,"),
@@ -281,5 +311,5 @@ _FUSED = (
 FAMILY = (
     *grouped("batches and sums", *_BATCHED, *_PLUS, *_INTEGER),
     *grouped("scales, splits and fusions", *_BLOCKWISE, *_SPLIT, *_CONTIGUOUS, *_FUSED),
-    *grouped("loops and shared sums", *_PERSISTENT, *_ATOMIC),
+    *grouped("loops and shared sums", *_PERSISTENT, *_ATOMIC, *_DOUBLE),
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from conformance.heuristics.configs import Config
-from conformance.problems import FP8
+from conformance.problems import FP8, SPLIT_PRECISIONS
 
 #: The dtypes of kernels that multiply plain floats.
 FLOATS: tuple[str, ...] = ("bf16", "fp16", "fp32")
@@ -39,18 +39,21 @@ TIMED_EDGE, TIMED_IMAGE, TIMED_SEQUENCE = 2048, 32, 2048
 
 
 def stored_dtype(name: str) -> str:
-    """dtype of the first operand for a scenario's name of a dtype: "fp32" for "tf32", "fp16" for "fp16xint8"."""
-    return "fp32" if name == "tf32" else name.split("x")[0]
+    """dtype of the first operand for a scenario's name of a dtype: "fp32" for "tf32" and "tf32x3", "fp16" for
+    "fp16xint8"."""
+    return "fp32" if name in ("tf32", *SPLIT_PRECISIONS) else name.split("x")[0]
 
 
 def dtype_fields(name: str) -> dict[str, Any]:
     """The fields of a problem that a scenario's name of a dtype stands for.
 
-    "tf32" is fp32 operands in tf32 precision, "fp16xint8" an A of fp16 and a B of int8.
+    "tf32" is fp32 operands in tf32 precision, likewise those of :data:`~conformance.problems.SPLIT_PRECISIONS`;
+    "fp16xint8" is an A of fp16 and a B of int8.
     """
+    if name in ("tf32", *SPLIT_PRECISIONS):
+        return {"dtype": "fp32", "precision": name}
     second = name.partition("x")[2]
-    precision = {"precision": "tf32"} if name == "tf32" else {}
-    return {"dtype": stored_dtype(name), **precision, **({"b_dtype": second} if second else {})}
+    return {"dtype": stored_dtype(name), **({"b_dtype": second} if second else {})}
 
 
 def rest(dtype: str, shape: str = "ragged") -> int:
