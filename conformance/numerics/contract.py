@@ -19,7 +19,7 @@ class Accumulator:
     running sum: every term is aligned to the largest and cut to ``alignment_bits`` fraction bits, and the result keeps
     ``result_bits`` fraction bits. After ``promote`` consecutive k the sum is added to an fp32 sum and begins anew
     (None: never). ``assumed`` marks figures that no measurement has confirmed for this device. ``dtype``: the format
-    whose exponents the running sum has, "fp32", "fp16" or "fp64"; past its largest value a sum overflows whatever follows.
+    whose exponents the running sum has, "fp32", "fp16" or "fp64"; past its largest value a sum overflows.
     """
 
     kind: str = "tensor-core"
