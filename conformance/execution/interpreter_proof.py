@@ -5,6 +5,7 @@ The other arithmetic is that of :mod:`conformance.numerics.rounding` and a searc
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
@@ -37,6 +38,9 @@ _FUNCTIONS: dict[str, Callable[..., np.ndarray]] = {
     "create_erf": np.vectorize(math.erf, otypes=[np.float64]),
 }
 
+
+#: Formats of eight bits by their attribute of triton.language.
+_FP8 = {"float8e4nv": torch.float8_e4m3fn, "float8e5": torch.float8_e5m2}
 
 #: What is wrong, by the name of a method and that of the format (Triton's; empty: all) for which it is.
 Faults = dict[tuple[str, str], str]
@@ -157,48 +161,55 @@ def pairs() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _scaled_dots(interpreter: Any, methods: Mapping[str, Callable[..., Any]]) -> _Checks:
-    """Every code of every format under scales: a row of A holds one code, or pairs of codes, and B takes that at k = 5.
-    The expected numbers are those of the formats' definitions, in fp64."""
+    """Every code of every format under scales, as the first operand and as the second: a line holds one code, or pairs
+    of codes, of which that at k = 5 is multiplied by 1. The expected numbers are those of the formats' definitions, in
+    fp64."""
     handle, tl, builder = interpreter.TensorHandle, interpreter.tl, interpreter.interpreter_builder
-    one = np.zeros((32, 16), np.float32)
-    one[5] = 1
-    right = handle(one.astype(np.float16), tl.float16)
-    every_byte = np.arange(256, dtype=np.uint8)
-    scales = np.array([2.0 ** (byte - 127) for byte in range(255)] + [math.nan])
-    in_range = np.where(every_byte > 250, 255, every_byte).astype(np.uint8)  # no code times these is an infinity
-    zero = handle(np.zeros((256, 16), np.float32), tl.float32)
+    one = np.zeros((16, 32), np.float16)
+    one[:, 5] = 1
     four_bits = [sign * value for sign in (1.0, -1.0) for value in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)]
-    fp8 = {"float8e4nv": torch.float8_e4m3fn, "float8e5": torch.float8_e5m2}
-    for name, dtype in fp8.items():
-        codes = torch.arange(256, dtype=torch.uint8).view(dtype).double().numpy()
-        stored = np.zeros((256, 32), np.uint8)
-        stored[:, 5] = every_byte
-        left = handle(stored, getattr(tl, name))
-        for byte in (0, 1, 100, 127, 200, 254, 255):
-            scale = handle(np.full((256, 1), byte, np.uint8), tl.uint8)
-            made = methods["create_dot_scaled"](
-                builder, left, scale, None, right, None, None, False, True, True, zero
-            ).data
-            with np.errstate(all="ignore"):
-                wanted = (codes * scales[byte]).astype(np.float32)
-            yield (
-                "create_dot_scaled",
-                _alike(made[:, 0], wanted),
-                f"multiplies {name} with the scale byte {byte} wrongly",
-            )
-    for along_k in (True, False):
-        shape = (256, 16) if along_k else (128, 32)
-        for low, high in ((code, 15 - code) for code in range(16)):
-            pairs = handle(np.full(shape, high << 4 | low, np.uint8), tl.uint8)
-            scale = handle(in_range[:, None], tl.uint8)
-            made = methods["create_dot_scaled"](
-                builder, pairs, scale, None, right, None, None, False, along_k, True, zero
-            ).data
-            # k is 5, an odd place; of pairs along M the odd rows have the upper half
-            value = np.full(256, four_bits[high]) if along_k else np.tile([four_bits[low], four_bits[high]], 128)
-            with np.errstate(all="ignore"):
-                wanted = (value * scales[in_range]).astype(np.float32)
-            yield "create_dot_scaled", _alike(made[:, 0], wanted), f"reads the codes {low} and {high} of a byte wrongly"
+    every_byte = np.arange(256, dtype=np.uint8)
+    exponents = np.array([2.0 ** (byte - 127) for byte in range(255)] + [math.nan])
+    in_range = np.where(every_byte > 250, 255, every_byte).astype(np.uint8)  # no code times these is an infinity
+    fp8 = {name: torch.from_numpy(every_byte).view(dtype).double().numpy() for name, dtype in _FP8.items()}
+
+    def products(codes: np.ndarray, kind: Any, scale: np.ndarray, scale_kind: Any, second: bool, along_k: bool) -> Any:
+        """The products of the codes at k = 5 of 256 lines, the rows of A or, for the ``second`` operand, columns."""
+        lines, scales = handle(codes.T if second else codes, kind), handle(scale, scale_kind)
+        other = handle(one if second else one.T, tl.float16)
+        zero = handle(np.zeros((16, 256) if second else (256, 16), np.float32), tl.float32)
+        plain, scaled = (other, None, None), (lines, scales, None)
+        first, last = (plain, scaled) if second else (scaled, plain)
+        packed = (True, along_k) if second else (along_k, True)
+        made = methods["create_dot_scaled"](builder, *first, *last, False, *packed, zero).data
+        return made[0] if second else made[:, 0]
+
+    with np.errstate(all="ignore"):
+        for second in (False, True):
+            for name, numbers in fp8.items():
+                codes = np.zeros((256, 32), np.uint8)
+                codes[:, 5] = every_byte
+                for byte in (0, 1, 100, 127, 200, 254, 255):
+                    scale = np.full((256, 1), byte, np.uint8)
+                    made = products(codes, getattr(tl, name), scale, tl.uint8, second, True)
+                    wanted = (numbers * exponents[byte]).astype(np.float32)
+                    yield (
+                        "create_dot_scaled",
+                        _alike(made, wanted),
+                        f"multiplies {name} with the scale byte {byte} wrongly",
+                    )
+            for low, along_k in itertools.product(range(16), (True, False)):
+                high = 15 - low
+                codes = np.full((256, 16) if along_k else (128, 32), high << 4 | low, np.uint8)
+                # of pairs along k that at 5 is the upper half of its byte, of others every second line has the upper
+                values = np.full(256, four_bits[high]) if along_k else np.tile([four_bits[low], four_bits[high]], 128)
+                text = f"reads the codes {low} and {high} of a byte wrongly"
+                made = products(codes, tl.uint8, in_range[:, None], tl.uint8, second, along_k)
+                yield "create_dot_scaled", _alike(made, (values * exponents[in_range]).astype(np.float32)), text
+                # two blocks of 16 k with a scale of e4m3 each: k = 5 has the first
+                scale = np.stack([every_byte, np.full(256, 0x38, np.uint8)], 1)
+                made = products(codes, tl.uint8, scale, tl.float8e4nv, second, along_k)
+                yield "create_dot_scaled", _alike(made, (values * fp8["float8e4nv"]).astype(np.float32)), text
 
 
 def _alike(first: np.ndarray, second: np.ndarray) -> bool:

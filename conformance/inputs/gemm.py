@@ -56,10 +56,10 @@ def applicable(problem: Gemm, contract: Contract) -> tuple[str, ...]:
 
     Where the epilogue rounds (a gelu, a silu, or an alpha or beta that acts and is no power of two of at most 2**8),
     "wide-A" is the only exact product, beside "transparent" of dual products. They are judged by the epilogue's own
-    error, and "wide-A" stands for "hot" too. Without a product
-    (K == 0 or alpha == 0) there are "transparent" and "randn", with an empty output only one of them. "wide-scales" is
-    for scaled problems, unless operands are rounded to tf32 with the scales of their blocks; integer sums have
-    "transparent" and "wide-A"; "special" is not for a prologue that computes, nor for gelu and silu.
+    error, and "wide-A" stands for "hot" too. Without a product (K == 0 or alpha == 0) there are "transparent" and
+    "randn", with an empty output only one of them. "wide-scales" is for scaled problems, unless operands are rounded to
+    tf32 with the scales of their blocks; integer sums have "transparent" and "wide-A"; "special" is not for a prologue
+    that computes, nor for gelu and silu.
     """
     if problem.output.numel == 0:
         return ("transparent",) if allows_exact(problem) else ("randn",)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Mapping
 from typing import Any
@@ -15,9 +16,11 @@ from conformance.heuristics.configs import AnyConfig, Config
 from conformance.kernels.arguments import GRID_LIMIT, spans_wide
 from conformance.kernels.device.microscaled_mm import gemm_microscaled
 from conformance.kernels.families.microscaled import MicroscaledFamily
+from conformance.kernels.gemm import PointerGemm
 from conformance.kernels.kernel import Features, Plan, check_tensors
 from conformance.kernels.launch import Launch
 from conformance.numerics.contract import FMA, Accumulator, Contract
+from conformance.problems import mm
 from conformance.problems.microscaled import MicroscaledGemm
 from conformance.records import ExecutorName, Reason, ReasonCode
 
@@ -40,6 +43,7 @@ class MicroscaledMm(MicroscaledFamily):
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self._converted = PointerGemm(name, "mm", dtypes=("bf16",), configs=CONFIGS)
 
     def refusal(self, plan: Plan) -> Reason | None:
         """See :class:`Kernel`: operation, variant, dtypes and blocks are checked in this order."""
@@ -134,14 +138,17 @@ class MicroscaledMm(MicroscaledFamily):
         return bool(target.arch == 120 and formats[0].per_byte == formats[1].per_byte and along_k)
 
     def features(self, plan: Plan) -> Features:
-        """See :class:`Kernel`: the unit's product with scales where it has one, and no descriptors."""
-        required = {codegen.POINTER_STORE}
-        if plan.problem.has_product:
-            required.add(codegen.POINTER_LOAD)
-            if self.multiplies_scaled(plan):
-                required.add(codegen.SCALED_MMA)
-        forbidden = {codegen.TENSOR_DESCRIPTOR, codegen.TMA_LOAD, codegen.TMA_STORE}
-        return Features(frozenset(required), frozenset(forbidden))
+        """See :class:`Kernel`: those of the product of bf16 operands to which Triton converts, or in place of its
+        matrix instruction the product with scales where the unit has one."""
+        problem, config = plan.problem, plan.config
+        product = mm(problem.M, problem.N, problem.K, "bf16", out_dtype=problem.out_dtype)
+        if problem.formats[0].scale is None:  # Triton multiplies the transposed operands, so that A has the scales
+            config = dataclasses.replace(config, block_m=config.block_n, block_n=config.block_m)
+        features = self._converted.features(dataclasses.replace(plan, problem=product, config=config))
+        if not problem.has_product or not self.multiplies_scaled(plan):
+            return features
+        own = {codegen.POINTER_LOAD, codegen.POINTER_STORE, codegen.SCALED_MMA}
+        return dataclasses.replace(features, required=frozenset(own))
 
 
 def _strided(name: str, tensor: Tensor, strides: tuple[int, ...], axes: str) -> dict[str, Any]:

@@ -77,11 +77,10 @@ def error_bound(
     """Bound, in fp64 and the output's shape, of |computed - value| before the output rounding.
 
     ``value`` and ``magnitude`` are those of ``conformance.reference`` (fp64, on one device); a dual product has two
-    magnitudes for each value. Includes the
-    roundings of the epilogue (the constants alpha and beta themselves may be rounded to fp32), the reference's own
-    error and underflow: the smallest subnormal of the accumulator per operation, or, where the contract flushes
-    subnormals, its smallest normal and that of the output. Rounded up, so that fp64 evaluation keeps it a bound.
-    Sums of integers have no error.
+    magnitudes for each value. Includes the roundings of the epilogue (the constants alpha and beta themselves may be
+    rounded to fp32), the reference's own error and underflow: the smallest subnormal of the accumulator per operation,
+    or, where the contract flushes subnormals, its smallest normal and that of the output. Rounded up, so that fp64
+    evaluation keeps it a bound. Sums of integers have no error.
     """
     if contract.accumulator.kind == "int":
         return torch.zeros_like(value)

@@ -47,8 +47,8 @@ class MicroscaledGemm(Problem):
     ``a_format`` and ``b_format`` are keys of :data:`FORMATS`. ``packed_a`` is "k" or "m" and ``packed_b`` "k" or "n":
     the dimension along which the codes of two neighbours share a byte; only four-bit codes can be packed along another
     than k. Operands: a (M, K) and b (K, N), half as long in the dimension in which they are packed; scale_a
-    (M, blocks of k) and scale_b (N, blocks of k), row-major; each with the ``batch`` in front, if there is one. Sums
-    are fp32.
+    (M, blocks of k) and scale_b (N, blocks of k), both laid out as ``layout_scale`` says; each with the ``batch`` in
+    front, if there is one. Sums are fp32.
     """
 
     a_format: str
@@ -62,6 +62,7 @@ class MicroscaledGemm(Problem):
     layout_a: Layout = Layout()
     layout_b: Layout = Layout("col")
     layout_out: Layout = Layout()
+    layout_scale: Layout = Layout()
     batch: int | None = None
     op: str = field(default="microscaled_mm", init=False)
 
@@ -74,6 +75,9 @@ class MicroscaledGemm(Problem):
         for name in ("M", "N", "K", "batch"):
             if (getattr(self, name) or 0) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}: sizes must be >= 0")
+        for name in ("layout_a", "layout_b", "layout_out", "layout_scale"):
+            if getattr(self, name).batch == "zero":
+                raise ValueError(f"{name} has batch 'zero': each matrix of a batch is its own")
         for operand, outer in (("a", "m"), ("b", "n")):
             form, packed = self.format_of(operand), self.packed(operand)
             check_choice(f"packed_{operand}", packed, ("k", outer))
@@ -108,7 +112,8 @@ class MicroscaledGemm(Problem):
 
     @property
     def dense(self) -> MicroscaledGemm:
-        return dataclasses.replace(self, layout_a=Layout(), layout_b=Layout(), layout_out=Layout())
+        plain = Layout()
+        return dataclasses.replace(self, layout_a=plain, layout_b=plain, layout_out=plain, layout_scale=plain)
 
     def blocks(self, operand: str) -> int:
         """Blocks of k that have a scale each, the last one perhaps not full."""
@@ -128,7 +133,8 @@ class MicroscaledGemm(Problem):
             scale = self.format_of(name).scale
             if scale is not None:
                 shape = (*lead, lines, self.blocks(name))
-                operands.append(Operand(f"scale_{name}", shape, Layout().strides(shape), scale))
+                layout = self.layout_scale
+                operands.append(Operand(f"scale_{name}", shape, layout.strides(shape), scale, layout.offset))
         return tuple(operands)
 
     @functools.cached_property
@@ -140,6 +146,8 @@ class MicroscaledGemm(Problem):
     def id(self) -> str:
         """Stable text such as ``microscaled_mm-40x56x96-mxfp8.mxfp4-kk-to.fp32-row.col.row``."""
         sizes = f"{'' if self.batch is None else f'{self.batch}x'}{self.M}x{self.N}x{self.K}"
-        layouts = ".".join(layout.id for layout in (self.layout_a, self.layout_b, self.layout_out))
+        layouts = [layout.id for layout in (self.layout_a, self.layout_b, self.layout_out)]
+        if self.layout_scale != Layout():
+            layouts.append(f"scale.{self.layout_scale.id}")
         formats, packed = f"{self.a_format}.{self.b_format}", self.packed_a + self.packed_b
-        return "-".join((self.op, sizes, formats, packed, f"to.{self.out_dtype}", layouts))
+        return "-".join((self.op, sizes, formats, packed, f"to.{self.out_dtype}", ".".join(layouts)))

@@ -1,27 +1,35 @@
-"""Products of block-scaled operands: every format and packing, ends of blocks, orders, batches."""
+"""Products of block-scaled operands: every format and packing, ends of blocks, orders, batches, far offsets."""
+
+from dataclasses import replace
 
 from conformance.cases.scenarios import every_kernel, scenario, where
+from conformance.heuristics.configs import Config
 from conformance.problems import Layout
 
-#: A x B, and along which dimension the codes of each are packed.
+#: A x B, and along which dimension the codes of each are packed: for every target, and for those with e4m3, which nvfp4
+#: has in its scales.
 FORMATS = (
-    "mxfp8.mxfp8.kk",
-    "mxfp8e5.mxfp8.kk",
-    "mxfp8.mxfp4.kk",
-    "mxfp4.mxfp8e5.kk",
     "mxfp4.mxfp4.kk",
-    "nvfp4.nvfp4.kk",
+    "mxfp4.mxfp8e5.kk",
     "bf16.mxfp4.kk",
     "mxfp4.bf16.kk",
     "fp16.mxfp4.kk",
-    "mxfp8.bf16.kk",
     "mxfp4.mxfp4.kn",
     "mxfp4.mxfp4.mk",
     "mxfp4.mxfp4.mn",
-    "mxfp8.mxfp4.kn",
     "bf16.mxfp4.kn",
+)
+E4M3_FORMATS = (
+    "mxfp8.mxfp8.kk",
+    "mxfp8e5.mxfp8.kk",
+    "mxfp8.mxfp4.kk",
+    "nvfp4.nvfp4.kk",
+    "mxfp8.bf16.kk",
+    "mxfp8.mxfp4.kn",
     "nvfp4.nvfp4.mn",
 )
+#: Selects the targets with e4m3, in tests that do not take a dtype.
+E4M3 = ("e4m3",)
 
 #: K, from one pair of codes to a block of k and one pair of the next block of scales.
 DEPTHS = {
@@ -34,11 +42,22 @@ DEPTHS = {
     "half-a-scale-over": lambda config: config.block_k + 48,
 }
 
+#: Of A, B and the scales.
 ORDERS = {
-    "row.row": (Layout("row", pad=3), Layout("row", pad=5)),
-    "row.col": (Layout("row", pad=16), Layout("col", offset=1)),
-    "col.row": (Layout("col", pad=1), Layout("row", offset=16)),
-    "col.col": (Layout("col", offset=3), Layout("col", pad=16)),
+    "row.row": (Layout("row", pad=3), Layout("row", pad=5), Layout("col", pad=1)),
+    "row.col": (Layout("row", pad=16), Layout("col", offset=1), Layout("row", pad=2, offset=3)),
+    "col.row": (Layout("col", pad=1), Layout("row", offset=16), Layout("col")),
+    "col.col": (Layout("col", offset=3), Layout("col", pad=16), Layout("row", pad=16)),
+}
+
+#: Four blocks that differ, in bands of two tile rows.
+UNLIKE = Config(32, 64, 128, 2, 4, group_m=2)
+#: M, N and K: three tile rows, more tile columns, and six blocks of k of which the last has one k, which begins a block
+#: of scales; or one band with more tiles than a tile has columns.
+EDGES = {
+    "rows-one-over": (UNLIKE, 65, 256, 641),
+    "columns-one-over": (UNLIKE, 96, 257, 641),
+    "one-band": (replace(UNLIKE, group_m=2**14), 91, 2045, 130),
 }
 
 
@@ -57,6 +76,20 @@ def test_formats(conform, kernel, target, config, formats, out):
 
 @scenario(
     where(family="microscaled"),
+    dtypes=E4M3,
+    formats=E4M3_FORMATS,
+    rotate={"out": ["fp32", "bf16"]},
+    every_row=every_kernel,
+)
+def test_formats_with_e4m3(conform, kernel, target, config, formats, out):
+    """The same of formats that not every target has."""
+    sizes = kernel.sizes(config, "ragged")
+    conform(kernel, problem_of(kernel, formats, *sizes, out_dtype=out), config=config, target=target)
+
+
+@scenario(
+    where(family="microscaled"),
+    dtypes=E4M3,
     depth=list(DEPTHS),
     rotate={"formats": ["mxfp8.mxfp8.kk", "mxfp4.mxfp4.kk", "nvfp4.nvfp4.kk", "bf16.mxfp4.kk"]},
     configs=2,
@@ -70,6 +103,7 @@ def test_depths(conform, kernel, target, config, depth, formats):
 
 @scenario(
     where(family="microscaled"),
+    dtypes=E4M3,
     order=list(ORDERS),
     batch=[None, 3],
     rotate={"formats": ["mxfp8.mxfp8.kk", "mxfp4.mxfp4.kk", "mxfp8.mxfp4.kk"]},
@@ -77,15 +111,43 @@ def test_depths(conform, kernel, target, config, depth, formats):
     every_row=every_kernel,
 )
 def test_orders(conform, kernel, target, config, order, batch, formats):
-    """Either order of each operand, with gaps between rows, odd bases, and matrices of a batch that lie apart."""
-    layout_a, layout_b = ORDERS[order]
-    fields = {"layout_a": layout_a, "layout_b": layout_b, "layout_out": Layout("col", pad=1), "batch": batch}
+    """Either order of each operand and of the scales, with gaps between rows, odd bases, and matrices of a batch."""
+    layout_a, layout_b, layout_scale = ORDERS[order]
+    fields = {"layout_a": layout_a, "layout_b": layout_b, "layout_out": Layout("col", pad=1)}
+    fields |= {"layout_scale": layout_scale, "batch": batch}
     sizes = (config.block_m + 10, config.block_n + 6, config.block_k + 40)
     conform(kernel, problem_of(kernel, formats, *sizes, **fields), config=config, target=target)
 
 
+@scenario(where(family="microscaled"), dtypes=E4M3, edge=list(EDGES), every_row=every_kernel)
+def test_tile_edges(conform, kernel, target, edge):
+    """No extent can be one more or one less, and no number of the config can stand for another."""
+    config, *sizes = EDGES[edge]
+    conform(kernel, problem_of(kernel, "mxfp8.mxfp8.kk", *sizes), config=config, target=target)
+
+
+@scenario(where(family="microscaled"), dtypes=E4M3, far=["row", "col", "batch"], configs=1, every_row=every_kernel)
+def test_strides_past_2_31_elements(conform, harness, kernel, target, config, far):
+    """Offsets need over 32 bits: of the last rows or columns of every operand, of the last blocks of k, and of the last
+    matrix of a batch. The memory between is not used. Below the full tier one fill shows what was read and written."""
+    M, N, K = config.block_m + 8, config.block_n + 8, 2 * config.block_k
+    if far == "batch":
+        layouts = dict.fromkeys(("a", "b", "out", "scale"), Layout(batch_pad=2**30))
+    else:
+        lines = {"a": (M, K), "b": (K, N), "out": (M, N), "scale": (min(M, N), K // 32)}
+        layouts = {
+            name: Layout(far, pad=2**31 // (extents[far == "col"] - 1) // 16 * 16 + 16)
+            for name, extents in lines.items()
+        }
+    fields = {f"layout_{name}": layout for name, layout in layouts.items()}
+    problem = problem_of(kernel, "mxfp8.mxfp8.kk", M, N, K, batch=3 if far == "batch" else None, **fields)
+    fills = None if harness.settings.whole_tier else ("codes-A", "codes-B")
+    conform(kernel, problem, config=config, target=target, fills=fills)
+
+
 @scenario(
     where(family="microscaled"),
+    dtypes=E4M3,
     rotate={"formats": ["mxfp8.mxfp8.kk", "mxfp4.mxfp4.kk", "bf16.mxfp4.kk", "mxfp8.mxfp4.kk"]},
     configs=2,
     every_row=every_kernel,

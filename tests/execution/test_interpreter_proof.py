@@ -56,8 +56,15 @@ def faulty(interpreter: Any, methods: dict[str, Any]) -> dict[str, tuple[str, An
             a = handle(a.data >> 4 | a.data << 4, a.dtype)
         return methods["create_dot_scaled"](self, a, *more)
 
+    def other_block(self: Any, a: Any, a_scale: Any, a_format: Any, b: Any, b_scale: Any, *more: Any) -> Any:
+        if b_scale is not None:
+            b_scale = handle(b_scale.data[:, ::-1], b_scale.dtype)
+        return methods["create_dot_scaled"](self, a, a_scale, a_format, b, b_scale, *more)
+
     def least_scale_is_zero(self: Any, a: Any, scale: Any, *more: Any) -> Any:
         made = methods["create_dot_scaled"](self, a, scale, *more)
+        if scale is None or scale.data.shape[-1] > 1:
+            return made
         return handle(np.where(scale.data == 0, 0, made.data).astype(np.float32), made.dtype)
 
     return {
@@ -69,12 +76,14 @@ def faulty(interpreter: Any, methods: dict[str, Any]) -> dict[str, tuple[str, An
         "bits are compared": ("binary_op", on_bits),
         "wrong operand": ("create_dot", squared),
         "other nibble": ("create_dot_scaled", other_nibble),
+        "scale of another block": ("create_dot_scaled", other_block),
         "the least scale is zero": ("create_dot_scaled", least_scale_is_zero),
     }
 
 
 FAULTS = ("truncating cast", "double rounding", "no rounding mode", "two roundings of fma", "NaN is kept")
-FAULTS += ("bits are compared", "wrong operand", "other nibble", "the least scale is zero")
+FAULTS += ("bits are compared", "wrong operand", "other nibble", "scale of another block")
+FAULTS += ("the least scale is zero",)
 
 
 def named_faults() -> dict[str, tuple[str, dict[Any, str]]]:

@@ -9,7 +9,7 @@ import pytest
 
 from conformance import targets
 from conformance.kernels.catalogue import get
-from conformance.mutation.compile_process import Compared, CompileProcess, without_names
+from conformance.mutation.compile_process import Compared, CompileProcess, _Question, without_names
 from conformance.mutation.judge import Judge
 from conformance.mutation.mutants import Mutant
 from conformance.mutation.tier_plans import TierPlan
@@ -104,6 +104,14 @@ def test_compiled_code_is_checked(process, plan):
     check, text = process.check(unmatched, frozenset({"case#0"}), [plan])
     assert check.startswith("codegen/requires/")
     assert text
+
+
+def test_a_plan_that_fails_unchanged_says_nothing_of_a_fault(process, plan):
+    config = dataclasses.replace(plan.plan.config, num_warps=3)  # which no release compiles
+    failing = dataclasses.replace(plan, id="case#1", plan=dataclasses.replace(plan.plan, config=config))
+    mutant = changed(plan, "range(tl.cdiv", "range(1, tl.cdiv")
+    assert process._ask(_Question("loops.accumulate", None, (failing.plan,), True))[0].startswith("compile: ")
+    assert process.check(mutant, frozenset({"case#1"}), [failing]) is None
 
 
 def test_each_dtype_is_compiled(process):

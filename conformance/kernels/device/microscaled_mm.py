@@ -49,12 +49,16 @@ def gemm_microscaled(
         scale_a = None
         if SCALED_A:
             blocks = k * (BLOCK_K // SCALE_BLOCK_A) + tl.arange(0, BLOCK_K // SCALE_BLOCK_A)
+            if WIDE_INDEX:
+                blocks = blocks.to(tl.int64)
             place = scale_a_ptr + matrix * stride_scale_az + rm[:, None] * stride_scale_am
             inside = (rm < M)[:, None] & (blocks * SCALE_BLOCK_A < K)[None, :]
             scale_a = tl.load(place + blocks[None, :] * stride_scale_ak, mask=inside, other=0.0)
         scale_b = None
         if SCALED_B:
             blocks = k * (BLOCK_K // SCALE_BLOCK_B) + tl.arange(0, BLOCK_K // SCALE_BLOCK_B)
+            if WIDE_INDEX:
+                blocks = blocks.to(tl.int64)
             place = scale_b_ptr + matrix * stride_scale_bz + rn[:, None] * stride_scale_bn
             inside = (rn < N)[:, None] & (blocks * SCALE_BLOCK_B < K)[None, :]
             scale_b = tl.load(place + blocks[None, :] * stride_scale_bk, mask=inside, other=0.0)

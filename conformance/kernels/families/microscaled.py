@@ -63,5 +63,6 @@ class MicroscaledFamily(Kernel):
         for name in ("layout_a", "layout_b"):
             fields[name] = dataclasses.replace(draw.layout(None, fields["batch"] is not None), batch="outer")
         fields["layout_out"] = Layout(pick(("row", "col")), pick((0, 1, 8)))
+        fields["layout_scale"] = Layout(pick(("row", "col")), pick((0, 3)), offset=pick((0, 5)))
         m, n, k = draw.size(), draw.size(), 2 * -(-draw.k() // 2)
         return self.problem(pick(DRAWN), m, n, k, **fields)
