@@ -5,7 +5,7 @@ instruction, too, unless that has a wider type that holds the same values. In Tr
 summed in the dtype of the contract. A product with scales has the formats of the problem there; what multiplies it is a
 codegen feature. An IEEE product of fp32 uses no matrix unit of NVIDIA's, which has none for it. Where the compiler
 promotes fp8 sums, it does so after as many k as the kernel promises, or sooner. The tiles that are multiplied are those
-of the config. Descriptors are made where the variant says.
+of the config. Descriptors are made where the variant says. No copy overwrites a tile before wgmma has read it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 from conformance import codegen_checks
 from conformance.codegen_checks import CompiledCode
+from conformance.judging.operand_slots import overwritten_operands
 from conformance.judging.product_tiles import Tile, product_tiles
 from conformance.kernels.kernel import Features, Kernel, Plan
 from conformance.problems import FP8
@@ -98,7 +99,12 @@ def plan_verdicts(kernel: Kernel, plan: Plan, artefact: CompiledCode, launch: st
     nothing, and a launch without products neither."""
     problem, code = plan.problem, f"{kernel.name}, {launch}," if launch else kernel.name
     texts = {stage: codegen_checks.code_of(path, stage) for stage, path in artefact.stages.items()
-             if stage in ("ttir", "ptx", "amdgcn")}  # fmt: skip
+             if stage in ("ttir", "ttgir", "ptx", "amdgcn")}  # fmt: skip
+    for operand in overwritten_operands(texts.get("ttgir", "")):
+        text = (
+            f"{code} keeps {operand.slots} of the tiles {operand.allocation} in shared memory (ttgir): its loop copies"
+        )
+        yield _verdict("operand-slots", f"{text} the next tile into a slot before wgmma has read it")
     if isinstance(problem, MicroscaledGemm):
         asked_for = (problem.formats[0].codes, problem.formats[1].codes)
         formats = set(_SCALED_DOT.findall(texts.get("ttir", ""))) - {asked_for}

@@ -101,7 +101,15 @@ _SUMS = (
         "sums_ptr + (rm ^ 1), sums,",
         cause="the row sums are those of another row: neighbours are exchanged",
     ),
-    fault("sums_stored_by_each", WITH_SUMS, SUMS, "& (tile_n == 0)", "& (tile_n >= 0)"),
+    fault(
+        "sums_stored_by_each",
+        WITH_SUMS,
+        SUMS,
+        "& (tile_n == 0)",
+        "& (tile_n >= 0)",
+        memory=True,
+        watch_only=True,
+    ),
     fault("sums_of_product", WITH_SUMS, SUMS, "sums_ptr + rm, sums,", "sums_ptr + rm, tl.sum(acc, 1),"),
     fault(
         "sums_product_short",

@@ -31,7 +31,6 @@ SPLIT_K, SPLIT_K_HOST = "device/decompose_k_mm.py", "decompose_k_mm.py"
 CONTIGUOUS, CONTIGUOUS_HOST = "device/contiguous_mm.py", "contiguous_mm.py"
 FUSED = "device/fused_mm.py"
 LOOP = "device/mm_persistent.py"
-DOUBLE_HOST = "mm_fp64.py"
 ATOMIC, ATOMIC_HOST = "device/mm_atomic_split_k.py", "mm_atomic_split_k.py"
 
 PADDED = Layout("row", pad=8)
@@ -188,7 +187,13 @@ _DOUBLE = tuple(
     replace(each, defect=not FP64)
     for each in (
         fault("double_ktail", DOUBLE, LOOPS, "if EVEN_K:", "if True:"),
-        fault("double_summed_in_fp32", DOUBLE, DOUBLE_HOST, "tl.float64", "tl.float32"),
+        fault(
+            "double_summed_in_fp32",
+            DOUBLE,
+            LOOPS,
+            _OPERANDS,
+            _OPERANDS.replace("acc,", "acc.to(tl.float32).to(tl.float64),", 1),
+        ),
         fault("double_b_as_fp32", DOUBLE, LOOPS, "b.to(a.dtype)", "b.to(tl.float32).to(a.dtype)"),
         fault(
             "double_a_as_fp32",
