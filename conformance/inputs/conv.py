@@ -70,11 +70,7 @@ def _built(request: FillRequest[Conv], bits: TieBits | None) -> Fill:
 
 def _taps_inside(problem: Conv) -> list[list[list[bool]]]:
     """For each axis, output position along it and tap, whether the tap lies inside of the image."""
-    axes = zip(problem.size, problem.kernel, problem.stride, problem.padding, problem.out_size, strict=True)
-    return [
-        [[0 <= place * step - pad + tap < size for tap in range(width)] for place in range(count)]
-        for size, width, step, pad, count in axes
-    ]
+    return [[[place >= 0 for place in taps] for taps in axis] for axis in problem.correlation.places]
 
 
 # Exact fills
@@ -216,7 +212,7 @@ def _one_hot_windows(problem: Conv, draws: Draws) -> Integers:
     its element in a random channel."""
     outer = (problem.batch, problem.groups)
     on_lattice = np.ones((*outer, *problem.size), dtype=np.bool_)
-    for axis, (size, width) in enumerate(zip(problem.size, problem.kernel, strict=True)):
+    for axis, (size, width) in enumerate(zip(problem.size, problem.reach, strict=True)):
         shift = draws.below(min(width, size), (*outer, 1))
         line = np.arange(size) % width == shift
         on_lattice &= line.reshape(*outer, *(size if other == axis else 1 for other in range(len(problem.size))))
@@ -262,7 +258,8 @@ def _subset_sum(request: FillRequest[Conv], x: Integers, w: Integers) -> int:
     if not problem.batch:
         return 0
     x_units, w_units = (torch.from_numpy(array).to(request.device or "cpu").double() for array in (x, w))
-    total, size = correlate(problem, x_units, w_units), correlate(problem, x_units.abs(), w_units.abs())
+    view = problem.correlation
+    total, size = correlate(view, x_units, w_units), correlate(view, x_units.abs(), w_units.abs())
     return integer_budget.larger_part(total, size)
 
 
@@ -285,7 +282,7 @@ def _fitted(request: FillRequest[Conv], x: Floats, w: Floats) -> tuple[Floats, F
     if largest > 2.0**100:
         return x, w
     sizes = (torch.from_numpy(np.abs(array)).to(request.device or "cpu") for array in (x, w))
-    shift = max(0, math.frexp(float(correlate(request.problem, *sizes).max()) / (largest / 4))[1])
+    shift = max(0, math.frexp(float(correlate(request.problem.correlation, *sizes).max()) / (largest / 4))[1])
     return np.ldexp(x, -(shift - shift // 2)), np.ldexp(w, -(shift // 2))
 
 

@@ -17,10 +17,10 @@ STYLES: dict[str, dict[str, object]] = {
     "mixed-padded-bias": {"order": (LAST, FIRST, FIRST), "pad": 5, "bias": True},
 }
 
-#: window, stride, padding, groups. The quick tier has the first one: it differs in each direction, and a program must
-#: stay in its group.
+#: window, stride, padding, groups and, if it is not 1, dilation. The quick tier has the first one: it differs in each
+#: direction, and a program must stay in its group.
 WINDOWS = {
-    "two-groups": ((3, 2), (2, 1), (1, 0), 2),
+    "two-groups": ((3, 2), (2, 1), (1, 0), 2, (1, 3)),
     # the usual layer: every tap but the middle one leaves the image somewhere
     "3x3-same": ((3, 3), (1, 1), (1, 1), 1),
     # one tap: no loop over the window
@@ -31,20 +31,24 @@ WINDOWS = {
     "padded-past-the-window": ((1, 4), (1, 3), (2, 3), 1),
     # K is shorter than any block
     "one-channel-per-group": ((1, 2), (1, 1), (1, 1), 3),
+    # taps further apart than outputs along one axis and not along the other; some leave the image
+    "dilated": ((2, 3), (1, 3), (2, 1), 1, (3, 2)),
 }
 #: The same. The quick tier has the second one.
 DEEP_WINDOWS = {
     "2x2x2": ((2, 2, 2), (1, 1, 1), (1, 0, 1), 1),
-    "two-groups": ((2, 2, 3), (3, 2, 1), (1, 0, 2), 2),
+    "two-groups": ((2, 2, 3), (3, 2, 1), (1, 0, 2), 2, (1, 3, 2)),
     "1x1x1": ((1, 1, 1), (1, 1, 1), (0, 0, 0), 1),
     "padded-past-the-window": ((1, 3, 1), (1, 2, 1), (1, 3, 0), 1),
+    "dilated": ((2, 2, 2), (1, 1, 2), (2, 0, 1), 2, (3, 2, 1)),
 }
 
 
 def convolution(dtype, config, geometry, *, order=(FIRST, FIRST, FIRST), batch=2, **fields):
     """Two or more ragged row blocks of positions over ``batch`` images, two of columns (one where there are groups or
     many taps) and three k-blocks or more: channels make one and a half, three where there is one tap."""
-    window, stride, padding, groups = geometry
+    window, stride, padding, groups, *more = geometry
+    dilation = more[0] if more else (1,) * len(window)
     taps = math.prod(window)
     channels = config.block_k // 2 + 3 if taps > 1 else 2 * config.block_k + 3
     if groups == 3:
@@ -54,15 +58,15 @@ def convolution(dtype, config, geometry, *, order=(FIRST, FIRST, FIRST), batch=2
     rows = -(-(config.block_m + 9) // (max(batch, 1) * width))
     positions = (rows, width) if len(window) == 2 else (2, -(-rows // 2), width)
     size = tuple(
-        max((count - 1) * step + extent - 2 * pad, 1)
-        for count, step, extent, pad in zip(positions, stride, window, padding, strict=True)
+        max((count - 1) * step + (extent - 1) * apart + 1 - 2 * pad, 1)
+        for count, step, extent, pad, apart in zip(positions, stride, window, padding, dilation, strict=True)
     )
     if dtype == "tf32":
         dtype, fields["precision"] = "fp32", "tf32"
     orders = dict(zip(("order_x", "order_w", "order_out"), order, strict=True))
     return Conv(
         f"conv{len(window)}d", batch, channels * groups, size, columns * groups, window, stride, padding, groups, dtype,
-        **{**orders, **fields},
+        **{**orders, **fields, "dilation": dilation},
     )  # fmt: skip
 
 

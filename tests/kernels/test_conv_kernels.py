@@ -121,6 +121,8 @@ INTERPRETED = [
     ("conv2d", conv2d(2, 5, (4, 5), 33, 1, order_w="channels-last"), {}),
     ("conv3d", conv3d(2, 5, (3, 4, 5), 9, (2, 1, 2), padding=(1, 0, 2), stride=(1, 2, 1), bias=True), {}),
     ("conv2d", conv2d(0, 5, (4, 5), 33, 3), {}),
+    ("conv2d", conv2d(2, 10, (9, 8), 34, (3, 2), padding=(2, 1), stride=(1, 2), dilation=(2, 3), groups=2), {}),
+    ("conv3d", conv3d(2, 5, (5, 4, 5), 9, (2, 1, 2), padding=(1, 0, 2), dilation=(3, 2, 1)), {"static": True}),
     ("conv1x1_as_mm", conv2d(2, 20, (3, 7), 40, 1, "bf16", bias=True, **LAST, pad=8), {}),
     ("conv1x1_as_mm", conv3d(2, 20, (2, 3, 4), 9, 1, order_x="channels-last", order_out="channels-last", pad=2), {}),
 ]
@@ -149,7 +151,7 @@ def wrong_sums():
         stored = {o.name: values[o.name].to(DTYPES[o.dtype]) for o in problem.operands}
         convolve = torch.nn.functional.conv2d if problem.op == "conv2d" else torch.nn.functional.conv3d
         operands = (values["x"], values["w"], values.get("bias"))
-        wanted = convolve(*operands, problem.stride, problem.padding, 1, problem.groups)
+        wanted = convolve(*operands, problem.stride, problem.padding, problem.dilation, problem.groups)
         outputs, disturbed, _ = run_guarded(functools.partial(kernel.launch, plan), problem, stored, executor, 0)
         wrong = int((outputs["out"] != wanted.to(DTYPES[problem.output_dtype])).sum())
         if wrong or disturbed:

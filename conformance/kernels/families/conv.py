@@ -62,7 +62,8 @@ class ConvFamily(Kernel):
         rank = 3 if "conv3d" in self.operations and (self.rank == 3 or draw.chance(0.5)) else 2
         groups = 1 if single else pick((1, 1, 2, 3))
         window = tuple(1 if single else pick((1, 2, 3)) for _ in range(rank))
-        size = tuple(edge + pick((0, 1, 3, 6)) for edge in window)
+        dilation = tuple(1 if single else pick((1, 1, 2, 3)) for _ in range(rank))
+        size = tuple((edge - 1) * apart + 1 + pick((0, 1, 3, 6)) for edge, apart in zip(window, dilation, strict=True))
         order = "channels-last" if single else None
         dtype = pick(self.dtypes)
         fields: dict[str, Any] = {"precision": pick(("ieee", "tf32"))} if dtype == "fp32" else {}
@@ -81,6 +82,7 @@ class ConvFamily(Kernel):
             order_x=order or pick(("contiguous", "channels-last")),
             order_w=order or pick(("contiguous", "channels-last")),
             order_out=order or pick(("contiguous", "channels-last")),
+            dilation=dilation,
             **fields,
         )
 

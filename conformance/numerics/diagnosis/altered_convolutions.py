@@ -37,7 +37,7 @@ class _Geometry:
         return cls(
             problem.stride,
             problem.padding,
-            (1,) * len(problem.kernel),
+            problem.dilation,
             tuple(tuple(range(size)) for size in problem.out_size),
             tuple(tuple(range(size)) for size in problem.kernel),
         )
@@ -81,7 +81,11 @@ def _about_geometry(
             if other_stride not in (0, stride):
                 cause = f"the stride along {name} is {other_stride}, not {stride}"
                 yield make(cause, right.changed("stride", axis, other_stride))
-        yield make(f"the dilation along {name} is 2, not 1", right.changed("dilation", axis, 2))
+        step = problem.dilation[axis]
+        for other_step in dict.fromkeys((1, step - 1, step + 1)):
+            if other_step not in (0, step):
+                cause = f"the dilation along {name} is {other_step}, not {step}"
+                yield make(cause, right.changed("dilation", axis, other_step))
         size, taps = problem.out_size[axis], problem.kernel[axis]
         if taps > 1:
             flipped = right.changed("weight_taps", axis, tuple(reversed(range(taps))))
@@ -103,6 +107,9 @@ def _about_geometry(
         for axis, taps in enumerate(problem.kernel):
             every = every.changed("weight_taps", axis, tuple(reversed(range(taps))))
         yield make("the weights are flipped along every axis", every)
+    if len(set(problem.dilation)) > 1:
+        every = dataclasses.replace(right, dilation=problem.dilation[::-1])
+        yield make("the dilations of the axes are exchanged", every)
     if len(set(problem.stride)) > 1:
         yield make("the strides of the axes are exchanged", dataclasses.replace(right, stride=problem.stride[::-1]))
     if len(set(problem.padding)) > 1:

@@ -144,11 +144,9 @@ def _of_conv(problem: Conv, stored: Indices) -> Needed:
     batch, channels, *places = stored
     groups = _divided(channels, problem.out_channels // problem.groups, problem.groups)
     seen, taps = [], []
-    for index, size, kernel, stride, padding in zip(
-        places, problem.size, problem.kernel, problem.stride, problem.padding, strict=True
-    ):
-        reached = index.nonzero() * stride - padding + torch.arange(kernel)  # (positions, taps)
-        inside = (reached >= 0) & (reached < size)
+    for index, size, axis in zip(places, problem.size, problem.correlation.places, strict=True):
+        reached = torch.tensor(axis)[index]  # (positions, taps)
+        inside = reached >= 0
         seen.append(_chosen(size, reached[inside]))
         taps.append(inside.any(0))
     if not all(bool(index.any()) for index in seen):
