@@ -207,19 +207,34 @@ def _one_hot_weights(problem: Conv, draws: Draws) -> Integers:
 
 
 def _one_hot_windows(problem: Conv, draws: Draws) -> Integers:
-    """Images of which one output sees at most one element of +-1. These lie on a lattice as wide as the kernel, which
-    each image and group shifts at random, but not off an image smaller than the kernel; each point of the lattice has
-    its element in a random channel."""
+    """Images of which one output sees at most one element of +-1. These lie on a lattice that begins somewhere else in
+    each image and group; each point of the lattice has its element in a random channel."""
     outer = (problem.batch, problem.groups)
     on_lattice = np.ones((*outer, *problem.size), dtype=np.bool_)
-    for axis, (size, width) in enumerate(zip(problem.size, problem.reach, strict=True)):
-        shift = draws.below(min(width, size), (*outer, 1))
-        line = np.arange(size) % width == shift
+    for axis, (size, places) in enumerate(zip(problem.size, problem.correlation.places, strict=True)):
+        lines = np.array([_apart(places, size, start) for start in range(size)])
+        line = lines[draws.below(size, outer)]
         on_lattice &= line.reshape(*outer, *(size if other == axis else 1 for other in range(len(problem.size))))
     channel = draws.below(problem.group_channels, (*outer, 1, *problem.size))
     every = np.arange(problem.group_channels).reshape(-1, *[1] * len(problem.size))
     values = np.where((channel == every) & on_lattice[:, :, None], draws.signs(channel.shape), 0)
     return values.reshape(problem.operand("x").shape)
+
+
+def _apart(places: tuple[tuple[int, ...], ...], size: int, start: int) -> list[bool]:
+    """Which of ``size`` indices along an axis are taken, so that no output position sees two of them: ``start``, and
+    of those behind and then before it each that is possible. ``places``: those of the axis."""
+    seen_by: list[set[int]] = [set() for _ in range(size)]
+    for position, taps in enumerate(places):
+        for place in taps:
+            if place >= 0:
+                seen_by[place].add(position)
+    taken, used = [False] * size, set[int]()
+    for place in (*range(start, size), *reversed(range(start))):
+        if not used & seen_by[place]:
+            taken[place] = True
+            used |= seen_by[place]
+    return taken
 
 
 def _exact(request: FillRequest[Conv], draws: Draws, x: Integers, w: Integers, tie: TieBits | None = None) -> Fill:

@@ -44,6 +44,7 @@ ORDER = (
     "blackwell_ws",
     "grouped_mm",
     "conv",
+    "depthwise_conv",
     "attention",
     "legacy_tma",
     "microscaled_mm",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -220,7 +221,8 @@ def _conv_runs(problem: Conv, inputs: Inputs) -> Iterator[list[Factors]]:
     for group in range(problem.groups):
         runs = []
         for tap, values in seen.items():
+            at_tap: Any = (..., *tap)
             of_group = values.unflatten(1, (problem.groups, problem.group_channels))[:, group]
             rows = of_group.movedim(1, -1).reshape(-1, problem.group_channels)
-            runs.append(Factors(rows, weights[group][(..., *tap)].t(), form, form))
+            runs.append(Factors(rows, weights[group][at_tap].t(), form, form))
         yield runs

@@ -31,8 +31,6 @@ class Correlation:
     size: tuple[int, ...]
     out_channels: int
     places: tuple[tuple[tuple[int, ...], ...], ...]
-    #: elements of x between the first and the last tap that one output sees, both included, along each axis
-    reach: tuple[int, ...]
 
     @property
     def out_size(self) -> tuple[int, ...]:
@@ -139,7 +137,7 @@ class Conv(Problem):
     def correlation(self) -> Correlation:
         """Which element of x each output position and tap meet."""
         sizes = (self.batch, self.groups, self.group_channels, self.size, self.out_channels)
-        return Correlation(*sizes, tuple(map(self._places, range(len(self.size)))), self.reach)
+        return Correlation(*sizes, tuple(map(self._places, range(len(self.size)))))
 
     def _places(self, axis: int) -> tuple[tuple[int, ...], ...]:
         size, step, padding = self.size[axis], self.stride[axis], self.padding[axis]

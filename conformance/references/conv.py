@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,9 +43,10 @@ def correlate(view: Correlation, x: Tensor, w: Tensor, *, skip_padding: bool = F
     total = x.new_zeros(view.batch, view.groups, columns, *view.out_size)
     flat = total.flatten(3)
     for tap in itertools.product(*map(range, view.kernel)):
+        at_tap: Any = (..., *tap)
         values, inside = seen(view, x, tap)
         windows = values.reshape(view.batch, view.groups, view.group_channels, inside.numel())
-        product = weights[(..., *tap)] @ windows
+        product = weights[at_tap] @ windows
         if skip_padding:
             product.masked_fill_(~inside.flatten(), 0.0)
         flat += product

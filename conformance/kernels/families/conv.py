@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import triton
 
+from conformance.heuristics.configs import Config
 from conformance.kernels.families.draw import Draw
 from conformance.kernels.families.examples import EVEN, FLOATS, TIMED_IMAGE, WHOLE_TILES, dtype_fields, matrix_sizes
 from conformance.kernels.kernel import Kernel
@@ -21,6 +23,8 @@ class ConvFamily(Kernel):
     dtypes = FLOATS
     #: whether it takes windows of one tap only
     pointwise: bool = False
+    #: whether it takes groups of one channel only
+    depthwise: bool = False
 
     @property
     def rank(self) -> int:
@@ -85,6 +89,46 @@ class ConvFamily(Kernel):
             dilation=dilation,
             **fields,
         )
+
+
+class DepthwiseFamily(ConvFamily):
+    """A kernel that takes groups of one channel only."""
+
+    depthwise = True
+
+    def dtype_names(self) -> list[str]:
+        """See :class:`Kernel`: there is no matrix unit, and so no tf32."""
+        return list(self.dtypes)
+
+    def example(self, dtype: str, config: Any, shape: str = "ragged") -> Conv:
+        """See :class:`Kernel`. Positions stand for rows of a product, output channels for columns, taps for k. There
+        are two output channels for each channel where the kernel has more than one column block."""
+        tile = Config(config.block_m, config.block_n, 4, config.num_stages, config.num_warps)
+        positions, columns, _ = matrix_sizes(tile, dtype, shape)
+        multiplier = 2 if shape in ("ragged", "several-tiles") else 1
+        channels, width = -(-columns // multiplier), min(positions, 8)
+        size = triton.cdiv(positions, width), width
+        window = (5, 5) if shape == "many-k-blocks" else (2, 3) if shape != WHOLE_TILES else (3, 3)
+        padding = (window[0] // 2, window[1] // 2)
+        order = "contiguous" if shape == "several-tiles" else "channels-last"
+        return Conv(
+            "conv2d", 1, channels, size, channels * multiplier, window, (1, 1), padding, channels,
+            **dtype_fields(dtype), **_one_order(order),
+        )  # fmt: skip
+
+    def timed(self, dtype: str) -> Conv:
+        """See :class:`Kernel`: 8 images of 256 channels."""
+        edges = (TIMED_IMAGE, TIMED_IMAGE)
+        return Conv(
+            "conv2d", 8, 256, edges, 256, (3, 3), (1, 1), (1, 1), 256,
+            **dtype_fields(dtype), **_one_order("channels-last"),
+        )  # fmt: skip
+
+    def draw_problem(self, draw: Draw) -> Conv:
+        """See :class:`Kernel`: any channels and multiplier, for the rest as other convolutions."""
+        channels = draw.pick((1, 3, 8, 20))
+        sizes = {"channels": channels, "groups": channels, "out_channels": channels * draw.pick((1, 2, 3))}
+        return dataclasses.replace(super().draw_problem(draw), precision="ieee", **sizes)
 
 
 def _one_order(order: str) -> dict[str, Any]:
