@@ -59,7 +59,7 @@ def _built(request: FillRequest[Conv], bits: TieBits | None) -> Fill:
     problem, draws = request.problem, request.draws("conv")
     if request.name == "transparent":
         return _exact(request, draws, *(_direct if problem.group_channels < 4 else _paired)(request, draws))
-    x, w = (draws.normal(problem.operand(side).shape) for side in "xw")
+    x, w = (draws.normal(problem.correlation.shapes[side]) for side in "xw")
     if request.name == "special":
         _plant(problem, request.contract, draws, x, w)
         return _judged_by_bound(request, "special", draws, x, w)
@@ -86,8 +86,8 @@ def _direct(request: FillRequest[Conv], draws: Draws) -> tuple[Integers, Integer
     """Small integers whose sums fit the output, for fewer channels than pairs need."""
     budget, top = _budget(request)
     largest_x, largest_w = integer_budget.direct_sizes(budget, top, top)
-    operand = request.problem.operand
-    return draws.nonzero(largest_x, operand("x").shape), draws.nonzero(largest_w, operand("w").shape)
+    shapes = request.problem.correlation.shapes
+    return draws.nonzero(largest_x, shapes["x"]), draws.nonzero(largest_w, shapes["w"])
 
 
 def _paired(request: FillRequest[Conv], draws: Draws) -> tuple[Integers, Integers]:
@@ -114,7 +114,7 @@ def _paired(request: FillRequest[Conv], draws: Draws) -> tuple[Integers, Integer
     where = (draws.below(slots, (problem.out_channels, 1)) + np.arange(count) * slots // count) % slots
     channel = np.concatenate([v, single])[where // taps]
     w[np.arange(problem.out_channels)[:, None], channel, where % taps] += draws.signs(where.shape)
-    return x.reshape(problem.operand("x").shape), w.reshape(problem.operand("w").shape)
+    return x.reshape(problem.correlation.shapes["x"]), w.reshape(problem.correlation.shapes["w"])
 
 
 def _wide(request: FillRequest[Conv], boost: float) -> Fill:
@@ -124,7 +124,7 @@ def _wide(request: FillRequest[Conv], boost: float) -> Fill:
     budget, _ = _budget(request)
     reach = value_range(problem.product, request.contract, "a")
     wide_x = request.name == "wide-A"
-    shapes = problem.operand("x").shape, problem.operand("w").shape
+    shapes = problem.correlation.shapes["x"], problem.correlation.shapes["w"]
     wide_shape, small_shape = shapes if wide_x else shapes[::-1]
     tops = integer_budget.wide_tops(budget, (reach, reach))
     largest = min(tops[0], budget.chunk_limit)
@@ -172,7 +172,7 @@ def _ties(request: FillRequest[Conv], bits: TieBits, boost: float) -> Fill:
     x = x.reshape(problem.batch, problem.groups, pixels, channels).transpose(0, 1, 3, 2)
     w = w.transpose(1, 0, 2)
     return _exact(
-        request, draws, x.reshape(problem.operand("x").shape), w.reshape(problem.operand("w").shape), tie=bits
+        request, draws, x.reshape(problem.correlation.shapes["x"]), w.reshape(problem.correlation.shapes["w"]), tie=bits
     )
 
 
@@ -203,7 +203,7 @@ def _one_hot_weights(problem: Conv, draws: Draws) -> Integers:
     w = np.zeros((problem.out_channels, slots), dtype=np.int64)
     rows = np.arange(problem.out_channels)
     w[rows, draws.permutation(slots)[rows % slots]] = draws.signs((problem.out_channels,))
-    return w.reshape(problem.operand("w").shape)
+    return w.reshape(problem.correlation.shapes["w"])
 
 
 def _one_hot_windows(problem: Conv, draws: Draws) -> Integers:
@@ -218,7 +218,7 @@ def _one_hot_windows(problem: Conv, draws: Draws) -> Integers:
     channel = draws.below(problem.group_channels, (*outer, 1, *problem.size))
     every = np.arange(problem.group_channels).reshape(-1, *[1] * len(problem.size))
     values = np.where((channel == every) & on_lattice[:, :, None], draws.signs(channel.shape), 0)
-    return values.reshape(problem.operand("x").shape)
+    return values.reshape(problem.correlation.shapes["x"])
 
 
 def _apart(places: tuple[tuple[int, ...], ...], size: int, start: int) -> list[bool]:
@@ -251,7 +251,7 @@ def _exact(request: FillRequest[Conv], draws: Draws, x: Integers, w: Integers, t
     unit_out = sum(units)
     inputs = {
         name: exactly(integers, unit, problem.operand(name), formats(product, contract, _SIDES[name]))
-        for name, integers, unit in zip("xw", (x, w), units, strict=True)
+        for name, integers, unit in zip("xw", (x, problem.as_stored(w)), units, strict=True)
     }
     if problem.bias:
         operand = problem.operand("bias")
@@ -284,7 +284,7 @@ def _subset_sum(request: FillRequest[Conv], x: Integers, w: Integers) -> int:
 def _hot(problem: Conv, draws: Draws) -> tuple[Floats, Floats]:
     """Lognormal over many binades, but positive uniform in the right half of x and in odd output channels: positive
     times positive shows biased truncation, which grows with k, lognormal lost small terms."""
-    x, w = (draws.lognormal(problem.operand(name).shape) for name in "xw")
+    x, w = (draws.lognormal(problem.correlation.shapes[name]) for name in "xw")
     half = problem.size[-1] // 2
     x[..., half:] = draws.uniform(x[..., half:].shape)
     w[1::2] = draws.uniform(w[1::2].shape)
@@ -341,7 +341,7 @@ def _judged_by_bound(request: FillRequest[Conv], method: str, draws: Draws, x: F
     problem, contract = request.problem, request.contract
     inputs = {
         name: representable(values, formats(problem.product, contract, _SIDES[name]))
-        for name, values in (("x", x), ("w", w))
+        for name, values in (("x", x), ("w", problem.as_stored(w)))
     }
     if problem.bias:
         bias = problem.operand("bias")

@@ -37,6 +37,10 @@ def expected_grid(kernel: Kernel, plan: Plan, reserve: int) -> tuple[int, ...] |
     if isinstance(problem, Conv):
         if getattr(kernel, "depthwise", False):
             return tiles
+        if getattr(kernel, "phases", False):
+            each = [-(-size // step) for size, step in zip(problem.out_size, problem.stride, strict=True)]
+            rows = -(-problem.batch * math.prod(each) // config.block_m)
+            return (math.prod(problem.stride) * rows, tiles[1], problem.groups)
         return (math.prod(tiles),) if getattr(kernel, "pointwise", False) else (*tiles, problem.groups)
     if isinstance(problem, Attention):
         return _attention(kernel, problem, plan, free)

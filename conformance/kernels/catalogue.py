@@ -45,6 +45,7 @@ ORDER = (
     "grouped_mm",
     "conv",
     "depthwise_conv",
+    "transposed_conv",
     "attention",
     "legacy_tma",
     "microscaled_mm",

@@ -216,7 +216,7 @@ def _conv_runs(problem: Conv, inputs: Inputs) -> Iterator[list[Factors]]:
     form = seen_format(problem, problem.dtype)
     view = problem.correlation
     seen = {tap: conv.seen(view, inputs["x"].double(), tap)[0] for tap in itertools.product(*map(range, view.kernel))}
-    w = inputs["w"].double()
+    w = problem.by_output(inputs["w"].double())
     weights = w.reshape(problem.groups, problem.out_channels // problem.groups, problem.group_channels, *problem.kernel)
     for group in range(problem.groups):
         runs = []

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from conformance.problems.gemm import Bias, Gemm
 from conformance.problems.problem import Problem
@@ -92,10 +93,12 @@ class Conv(Problem):
     pad: int = 0
     batch_pad: int = 0
     dilation: tuple[int, ...] = ()
+    #: operation -> dimensions of its images
+    ranks: ClassVar[dict[str, int]] = RANKS
 
     def __post_init__(self) -> None:
-        check_choice("operation", self.op, RANKS)
-        rank = RANKS[self.op]
+        check_choice("operation", self.op, self.ranks)
+        rank = self.ranks[self.op]
         if not self.dilation:
             object.__setattr__(self, "dilation", (1,) * rank)
         for name, least in (("size", 1), ("kernel", 1), ("stride", 1), ("padding", 0), ("dilation", 1)):
@@ -132,6 +135,19 @@ class Conv(Problem):
     def reach(self) -> tuple[int, ...]:
         """Elements from the first to the last tap along each axis, both included."""
         return tuple((kernel - 1) * step + 1 for kernel, step in zip(self.kernel, self.dilation, strict=True))
+
+    @property
+    def weights_shape(self) -> tuple[int, ...]:
+        """Shape of w."""
+        return (self.out_channels, self.group_channels, *self.kernel)
+
+    def by_output(self, w: Any) -> Any:
+        """w, a tensor or array of its own shape, as (out_channels, channels of a group, *kernel)."""
+        return w
+
+    def as_stored(self, w: Any) -> Any:
+        """w as (out_channels, channels of a group, *kernel) in its own shape."""
+        return w
 
     @functools.cached_property
     def correlation(self) -> Correlation:
@@ -188,10 +204,9 @@ class Conv(Problem):
     @functools.cached_property
     def operands(self) -> tuple[Operand, ...]:
         """x, w and, if there is one, bias."""
-        weights = (self.out_channels, self.group_channels, *self.kernel)
         operands = [
             self._tensor("x", (self.batch, self.channels, *self.size), self.order_x, self.dtype, self.batch_pad),
-            self._tensor("w", weights, self.order_w, self.dtype, 0),
+            self._tensor("w", self.weights_shape, self.order_w, self.dtype, 0),
         ]
         if self.bias:
             operands.append(Operand("bias", (self.out_channels,), (1,), self.dtype))

@@ -70,7 +70,8 @@ def value(problem: Conv, inputs: Mapping[str, Tensor], *, device: Device = None,
 
 def _operands(problem: Conv, inputs: Mapping[str, Tensor], device: Device) -> list[Tensor]:
     check_inputs(problem, inputs)
-    return in_fp64(inputs, "xw", device)
+    x, w = in_fp64(inputs, "xw", device)
+    return [x, problem.by_output(w)]
 
 
 dispatch.value.register(Conv, value)

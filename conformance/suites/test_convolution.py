@@ -77,7 +77,7 @@ def _styled(dtype, config, geometry, style, **fields):
 
 
 @scenario(
-    where(family="conv", operation="conv2d", pointwise=False, depthwise=False),
+    where(family="conv", operation="conv2d", pointwise=False, depthwise=False, transposed=False),
     window=list(WINDOWS),
     rotate={"style": list(STYLES)},
 )
@@ -88,7 +88,7 @@ def test_windows(conform, kernel, target, dtype, config, window, style):
 
 
 @scenario(
-    where(family="conv", operation="conv3d", pointwise=False, depthwise=False),
+    where(family="conv", operation="conv3d", pointwise=False, depthwise=False, transposed=False),
     window=list(DEEP_WINDOWS),
     rotate={"style": list(STYLES)},
 )
@@ -112,7 +112,9 @@ def test_single_tap_as_product(conform, kernel, target, dtype, config, rank, wei
     conform(kernel, problem, config=config, target=target)
 
 
-@scenario(where(family="conv", depthwise=False), window=["1x1", "3x3"], dtypes=("bf16", "fp16"), configs=1)
+@scenario(
+    where(family="conv", depthwise=False, transposed=False), window=["1x1", "3x3"], dtypes=("bf16", "fp16"), configs=1
+)
 def test_empty_batch(conform, recorder, kernel, target, dtype, config, window):
     """A batch of no image launches nothing and gives an empty result. The kernels that use a product refuse it."""
     rank = kernel.rank
@@ -131,7 +133,7 @@ def test_empty_batch(conform, recorder, kernel, target, dtype, config, window):
 
 #: window, stride, padding, dilation and output channels for each channel. The quick tier has the first one.
 DEPTHWISE = {
-    "two-a-channel": ((3, 2), (2, 1), (1, 1), (1, 2), 2),
+    "two-a-channel": ((3, 2), (2, 1), (1, 1), (2, 3), 2),
     "3x3-same": ((3, 3), (1, 1), (1, 1), (1, 1), 1),
     "1x1": ((1, 1), (1, 1), (0, 0), (1, 1), 3),
     "dilated": ((2, 3), (1, 2), (3, 2), (3, 2), 1),
@@ -158,7 +160,7 @@ def depthwise(config, dtype, geometry, *, batch=2, order=(FIRST, FIRST, FIRST), 
     )  # fmt: skip
 
 
-@scenario(where(family="conv", depthwise=True), window=list(DEPTHWISE), rotate={"style": list(STYLES)})
+@scenario(where(family="conv", depthwise=True), window=list(DEPTHWISE), rotate={"style": list(STYLES)[::-1]})
 def test_groups_of_one_channel(conform, kernel, target, dtype, config, window, style):
     """Groups of one channel, with one output channel or more for each; no matrix unit is used."""
     fields = {name: value for name, value in STYLES[style].items() if name != "static"}
@@ -168,7 +170,7 @@ def test_groups_of_one_channel(conform, kernel, target, dtype, config, window, s
 
 @scenario(
     where(family="conv", depthwise=True),
-    edge=["empty", "far-images", "far-taps", "far-channels"],
+    edge=["far-taps", "far-images", "far-channels", "empty"],
     dtypes=("bf16",),
     configs=1,
 )
@@ -192,7 +194,9 @@ def test_edges_of_groups_of_one_channel(conform, kernel, target, dtype, config, 
 FAR_IMAGES = {2: ((1, 2), (1, 1), (0, 1), 1), 3: ((1, 1, 2), (1, 1, 1), (0, 0, 1), 1)}
 
 
-@scenario(where(family="conv", pointwise=False, depthwise=False), order=[LAST], dtypes=("bf16",), configs=1)
+@scenario(
+    where(family="conv", pointwise=False, depthwise=False, transposed=False), order=[LAST], dtypes=("bf16",), configs=1
+)
 def test_images_past_2_31_elements(conform, kernel, target, dtype, config, order):
     """Offsets of the last image need more than 32 bits; only the images themselves are touched."""
     problem = convolution(dtype, config, FAR_IMAGES[kernel.rank], batch=3, order=(order,) * 3, batch_pad=2**30)
@@ -209,7 +213,7 @@ FAR = {
 
 
 @scenario(
-    where(family="conv", operation="conv2d", pointwise=False, depthwise=False),
+    where(family="conv", operation="conv2d", pointwise=False, depthwise=False, transposed=False),
     far=list(FAR),
     dtypes=("bf16",),
     configs=1,

@@ -12,6 +12,7 @@ from conformance.kernels.families.draw import Draw
 from conformance.kernels.families.examples import EVEN, FLOATS, TIMED_IMAGE, WHOLE_TILES, dtype_fields, matrix_sizes
 from conformance.kernels.kernel import Kernel
 from conformance.problems import Conv
+from conformance.problems.transposed_conv import TransposedConv, conv_transpose2d, input_gradient
 
 
 class ConvFamily(Kernel):
@@ -23,13 +24,15 @@ class ConvFamily(Kernel):
     dtypes = FLOATS
     #: whether it takes windows of one tap only
     pointwise: bool = False
+    #: whether it computes transposed convolutions
+    transposed: bool = False
     #: whether it takes groups of one channel only
     depthwise: bool = False
 
     @property
     def rank(self) -> int:
         """Dimensions of the images of its examples: 3 only if it takes no others."""
-        return 2 if "conv2d" in self.operations else 3
+        return 3 if self.operations == {"conv3d"} else 2
 
     def example(self, dtype: str, config: Any, shape: str = "ragged") -> Conv:
         """See :class:`Kernel`. Positions stand for rows of a product, output channels for columns, channels for k.
@@ -89,6 +92,40 @@ class ConvFamily(Kernel):
             dilation=dilation,
             **fields,
         )
+
+
+class TransposedFamily(ConvFamily):
+    """A kernel that computes transposed convolutions over two dimensions."""
+
+    transposed = True
+    #: whether a program has output positions that agree modulo the strides
+    phases: bool = False
+
+    def example(self, dtype: str, config: Any, shape: str = "ragged") -> TransposedConv:
+        """See :class:`Kernel`. Output positions stand for rows of a product, output channels for columns, channels for
+        k. The strides are 2 x 1, and the windows 1x1 where K is to be long."""
+        positions, columns, channels = matrix_sizes(config, dtype, shape)
+        edge, width = 1 if shape in ("many-k-blocks", WHOLE_TILES, EVEN) else 2, min(positions, 8)
+        out_size, stride = (triton.cdiv(positions, width), width), (2, 1)
+        window = tuple(min(edge, size) for size in out_size)
+        left = [size - taps for size, taps in zip(out_size, window, strict=True)]
+        size = tuple(rest // step + 1 for rest, step in zip(left, stride, strict=True))
+        output_padding = tuple(rest % step for rest, step in zip(left, stride, strict=True))
+        return conv_transpose2d(
+            1, channels, size, columns, window, stride=stride, output_padding=output_padding,
+            **dtype_fields(dtype), **_one_order("contiguous" if shape == "several-tiles" else "channels-last"),
+        )  # fmt: skip
+
+    def timed(self, dtype: str) -> TransposedConv:
+        """See :class:`Kernel`: 8 images of 256 channels, twice as large as they were."""
+        fields = {**dtype_fields(dtype), **_one_order("channels-last")}
+        return conv_transpose2d(8, 256, TIMED_IMAGE // 2, 256, 3, stride=2, padding=1, output_padding=1, **fields)
+
+    def draw_problem(self, draw: Draw) -> TransposedConv:
+        """See :class:`Kernel`: the gradient of a convolution that other kernels take, with a bias and any orders."""
+        forward = super().draw_problem(draw)
+        orders = {name: getattr(forward, name) for name in ("order_x", "order_w", "order_out")}
+        return input_gradient(forward, bias=forward.bias, **orders)
 
 
 class DepthwiseFamily(ConvFamily):

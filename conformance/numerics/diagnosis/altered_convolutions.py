@@ -17,6 +17,9 @@ from conformance.numerics.diagnosis.alterations import Alteration, Outputs
 from conformance.numerics.diagnosis.altered_products import lines, other_indices
 from conformance.numerics.diagnosis.products import Tiling
 from conformance.problems import Conv
+from conformance.problems.conv import Correlation
+from conformance.problems.transposed_conv import TransposedConv, transposed_places
+from conformance.references.conv import correlate
 
 AXES = ("depth", "height", "width")
 
@@ -50,7 +53,8 @@ class _Geometry:
 
 def alterations(problem: Conv, contract: Contract, tiling: Tiling, exact: bool) -> Iterator[Alteration]:
     """Every alteration of ``problem``; ``exact``: the fills round nothing, so no bounds are needed."""
-    right = _Geometry.of(problem)
+    unchanged = _Geometry.of(problem)
+    right: _Geometry | Correlation = problem.correlation if isinstance(problem, TransposedConv) else unchanged
 
     def of_geometry(cause: str, geometry: _Geometry) -> Alteration:
         return Alteration(cause, _computed(problem, contract, exact, geometry, lambda inputs: inputs))
@@ -61,7 +65,10 @@ def alterations(problem: Conv, contract: Contract, tiling: Tiling, exact: bool) 
 
         return Alteration(cause, _computed(problem, contract, exact, right, change))
 
-    yield from _about_geometry(problem, right, of_geometry)
+    if isinstance(problem, TransposedConv):
+        yield from _about_transposed_geometry(problem, contract, exact)
+    else:
+        yield from _about_geometry(problem, unchanged, of_geometry)
     yield from _about_operands(problem, tiling, of_inputs)
 
 
@@ -116,6 +123,29 @@ def _about_geometry(
         yield make("the paddings of the axes are exchanged", dataclasses.replace(right, padding=problem.padding[::-1]))
 
 
+def _about_transposed_geometry(problem: TransposedConv, contract: Contract, exact: bool) -> Iterator[Alteration]:
+    view = problem.correlation
+
+    def make(cause: str, axis: int, places: tuple[tuple[int, ...], ...]) -> Alteration:
+        changed = dataclasses.replace(view, places=(*view.places[:axis], places, *view.places[axis + 1 :]))
+        return Alteration(cause, _computed(problem, contract, exact, changed, lambda inputs: inputs))
+
+    for axis, name in enumerate(AXES[-len(problem.kernel) :]):
+        sizes = problem.size[axis], problem.out_size[axis], problem.kernel[axis]
+        geometry = {what: getattr(problem, what)[axis] for what in ("stride", "padding", "dilation")}
+        for what, least in (("stride", 1), ("padding", 0), ("dilation", 1)):
+            for other in dict.fromkeys((least, geometry[what] - 1, geometry[what] + 1)):
+                if other >= least and other != geometry[what]:
+                    places = transposed_places(*sizes, **{**geometry, what: other})
+                    yield make(f"the {what} along {name} is {other}, not {geometry[what]}", axis, places)
+        if problem.kernel[axis] > 1:
+            flipped = tuple(taps[::-1] for taps in view.places[axis])
+            yield make(f"the weights are flipped along {name}", axis, flipped)
+        if problem.out_size[axis] > 1:
+            cause = f"all output positions along {name} are the first"
+            yield make(cause, axis, view.places[axis][:1] * problem.out_size[axis])
+
+
 def _about_operands(problem: Conv, tiling: Tiling, make: Callable[..., Alteration]) -> Iterator[Alteration]:
     groups, channels, block_k = problem.groups, problem.group_channels, tiling.block[2]
     columns = problem.out_channels // groups
@@ -131,8 +161,13 @@ def _about_operands(problem: Conv, tiling: Tiling, make: Callable[..., Alteratio
                 yield make(cause, bias=functools.partial(_grouped, 0, groups, index))
     if channels > block_k:
         place = torch.arange(channels)
+        transposed = isinstance(problem, TransposedConv)  # whose w has the channels in its first dimension
+        first_of = {
+            name: functools.partial(_within, int(name == "x" or not transposed), channels, place % block_k)
+            for name in "xw"
+        }
         for names, text in ((("x", "w"), "x and w"), (("x",), "x"), (("w",), "w")):
-            first = dict.fromkeys(names, functools.partial(_within, channels, place % block_k))
+            first = {name: first_of[name] for name in names}
             yield make(f"the first block of channels of {text} is used for all", **first)
     if problem.bias:
         yield make("the bias is absent", bias=torch.zeros_like)
@@ -149,21 +184,22 @@ def _grouped(dim: int, groups: int, index: Tensor, tensor: Tensor) -> Tensor:
     return split.index_select(dim, index).flatten(dim, dim + 1)
 
 
-def _within(channels: int, index: Tensor, tensor: Tensor) -> Tensor:
-    split: Tensor = tensor.unflatten(1, (-1, channels))
-    return split.index_select(2, index).flatten(1, 2)
+def _within(dim: int, channels: int, index: Tensor, tensor: Tensor) -> Tensor:
+    split: Tensor = tensor.unflatten(dim, (-1, channels))
+    return split.index_select(dim + 1, index).flatten(dim, dim + 1)
 
 
 def _computed(
     problem: Conv,
     contract: Contract,
     exact: bool,
-    geometry: _Geometry,
+    geometry: _Geometry | Correlation,
     change: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]],
 ) -> Callable[[Mapping[str, Tensor]], Outputs]:
     def compute(inputs: Mapping[str, Tensor]) -> Outputs:
         changed = change(inputs)
-        value = _correlated(problem, geometry, changed["x"].double(), changed["w"].double())
+        x, w = changed["x"].double(), problem.by_output(changed["w"].double())
+        value = correlate(geometry, x, w) if isinstance(geometry, Correlation) else _correlated(problem, geometry, x, w)
         if problem.bias:
             value = value + changed["bias"].double().reshape(-1, *[1] * len(problem.size))
         return {"out": (value, None if exact else error_bound(problem, contract, value, changed))}

@@ -103,7 +103,8 @@ def _of_gemm(problem: Gemm, fill: Fill, out: Tensor, bad: Tensor, tiling: Tiling
 def _of_conv(problem: Conv, fill: Fill, out: Tensor, bad: Tensor, tiling: Tiling) -> Iterator[Product]:
     """Rows are output positions, columns output channels of a group; k runs over channels within taps."""
     windows = _windows(problem, fill.inputs["x"].cpu().double())
-    weights = fill.inputs["w"].cpu().double().reshape(problem.groups, -1, problem.group_channels, problem.taps)
+    weights = problem.by_output(fill.inputs["w"].cpu().double())
+    weights = weights.reshape(problem.groups, -1, problem.group_channels, problem.taps)
     columns = problem.out_channels // problem.groups
     rows = problem.batch * math.prod(problem.out_size)
     matrices = [tensor.movedim(1, -1).reshape(rows, problem.groups, columns) for tensor in (out, bad)]
