@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from conformance.heuristics.configs import AnyConfig
+from conformance.heuristics.configs import AnyConfig, DepthwiseConfig
 from conformance.problems import Attention, Conv, GroupedGemm, Problem
 
 
@@ -22,8 +22,10 @@ def output_tiles(problem: Problem, config: AnyConfig) -> tuple[int, int]:
 
 @output_tiles.register
 def _(problem: Conv, config: AnyConfig) -> tuple[int, int]:
-    """A row per output position, a column per output channel of a group."""
-    return _blocks(problem.product.M, config, "block_m"), _blocks(problem.product.N, config, "block_n")
+    """A row per output position, a column per output channel of a group, or of all where a tile has channels of many
+    groups."""
+    columns = problem.out_channels if isinstance(config, DepthwiseConfig) else problem.product.N
+    return _blocks(problem.product.M, config, "block_m"), _blocks(columns, config, "block_n")
 
 
 @output_tiles.register

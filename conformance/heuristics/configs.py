@@ -96,6 +96,17 @@ class ChainedConfig(Config):
 
 
 @dataclass(frozen=True)
+class DepthwiseConfig(AnyConfig):
+    """Config of a depthwise convolution: ``block_m`` output positions by ``block_n`` output channels of all groups."""
+
+    block_m: int
+    block_n: int
+    num_stages: int
+    num_warps: int
+    vendor: Vendor = field(default=(), kw_only=True)
+
+
+@dataclass(frozen=True)
 class FlexConfig(AnyConfig):
     """Config of attention forward (queries x keys per step) or backward: ``block_m`` is then the query block of dK/dV
     and the key block of dQ, ``block_n`` the key block of dK/dV and the query block of dQ."""

@@ -59,7 +59,7 @@ def _built(request: FillRequest[Conv], bits: TieBits | None) -> Fill:
     problem, draws = request.problem, request.draws("conv")
     if request.name == "transparent":
         return _exact(request, draws, *(_direct if problem.group_channels < 4 else _paired)(request, draws))
-    x, w = (draws.normal(problem.operand(side).shape) for side in "xw")
+    x, w = (draws.normal(problem.correlation.shapes[side]) for side in "xw")
     if request.name == "special":
         _plant(problem, request.contract, draws, x, w)
         return _judged_by_bound(request, "special", draws, x, w)
@@ -70,11 +70,7 @@ def _built(request: FillRequest[Conv], bits: TieBits | None) -> Fill:
 
 def _taps_inside(problem: Conv) -> list[list[list[bool]]]:
     """For each axis, output position along it and tap, whether the tap lies inside of the image."""
-    axes = zip(problem.size, problem.kernel, problem.stride, problem.padding, problem.out_size, strict=True)
-    return [
-        [[0 <= place * step - pad + tap < size for tap in range(width)] for place in range(count)]
-        for size, width, step, pad, count in axes
-    ]
+    return [[[place >= 0 for place in taps] for taps in axis] for axis in problem.correlation.places]
 
 
 # Exact fills
@@ -90,8 +86,8 @@ def _direct(request: FillRequest[Conv], draws: Draws) -> tuple[Integers, Integer
     """Small integers whose sums fit the output, for fewer channels than pairs need."""
     budget, top = _budget(request)
     largest_x, largest_w = integer_budget.direct_sizes(budget, top, top)
-    operand = request.problem.operand
-    return draws.nonzero(largest_x, operand("x").shape), draws.nonzero(largest_w, operand("w").shape)
+    shapes = request.problem.correlation.shapes
+    return draws.nonzero(largest_x, shapes["x"]), draws.nonzero(largest_w, shapes["w"])
 
 
 def _paired(request: FillRequest[Conv], draws: Draws) -> tuple[Integers, Integers]:
@@ -118,7 +114,7 @@ def _paired(request: FillRequest[Conv], draws: Draws) -> tuple[Integers, Integer
     where = (draws.below(slots, (problem.out_channels, 1)) + np.arange(count) * slots // count) % slots
     channel = np.concatenate([v, single])[where // taps]
     w[np.arange(problem.out_channels)[:, None], channel, where % taps] += draws.signs(where.shape)
-    return x.reshape(problem.operand("x").shape), w.reshape(problem.operand("w").shape)
+    return x.reshape(problem.correlation.shapes["x"]), w.reshape(problem.correlation.shapes["w"])
 
 
 def _wide(request: FillRequest[Conv], boost: float) -> Fill:
@@ -128,7 +124,7 @@ def _wide(request: FillRequest[Conv], boost: float) -> Fill:
     budget, _ = _budget(request)
     reach = value_range(problem.product, request.contract, "a")
     wide_x = request.name == "wide-A"
-    shapes = problem.operand("x").shape, problem.operand("w").shape
+    shapes = problem.correlation.shapes["x"], problem.correlation.shapes["w"]
     wide_shape, small_shape = shapes if wide_x else shapes[::-1]
     tops = integer_budget.wide_tops(budget, (reach, reach))
     largest = min(tops[0], budget.chunk_limit)
@@ -176,7 +172,7 @@ def _ties(request: FillRequest[Conv], bits: TieBits, boost: float) -> Fill:
     x = x.reshape(problem.batch, problem.groups, pixels, channels).transpose(0, 1, 3, 2)
     w = w.transpose(1, 0, 2)
     return _exact(
-        request, draws, x.reshape(problem.operand("x").shape), w.reshape(problem.operand("w").shape), tie=bits
+        request, draws, x.reshape(problem.correlation.shapes["x"]), w.reshape(problem.correlation.shapes["w"]), tie=bits
     )
 
 
@@ -207,23 +203,38 @@ def _one_hot_weights(problem: Conv, draws: Draws) -> Integers:
     w = np.zeros((problem.out_channels, slots), dtype=np.int64)
     rows = np.arange(problem.out_channels)
     w[rows, draws.permutation(slots)[rows % slots]] = draws.signs((problem.out_channels,))
-    return w.reshape(problem.operand("w").shape)
+    return w.reshape(problem.correlation.shapes["w"])
 
 
 def _one_hot_windows(problem: Conv, draws: Draws) -> Integers:
-    """Images of which one output sees at most one element of +-1. These lie on a lattice as wide as the kernel, which
-    each image and group shifts at random, but not off an image smaller than the kernel; each point of the lattice has
-    its element in a random channel."""
+    """Images of which one output sees at most one element of +-1. These lie on a lattice that begins somewhere else in
+    each image and group; each point of the lattice has its element in a random channel."""
     outer = (problem.batch, problem.groups)
     on_lattice = np.ones((*outer, *problem.size), dtype=np.bool_)
-    for axis, (size, width) in enumerate(zip(problem.size, problem.kernel, strict=True)):
-        shift = draws.below(min(width, size), (*outer, 1))
-        line = np.arange(size) % width == shift
+    for axis, (size, places) in enumerate(zip(problem.size, problem.correlation.places, strict=True)):
+        lines = np.array([_apart(places, size, start) for start in range(size)])
+        line = lines[draws.below(size, outer)]
         on_lattice &= line.reshape(*outer, *(size if other == axis else 1 for other in range(len(problem.size))))
     channel = draws.below(problem.group_channels, (*outer, 1, *problem.size))
     every = np.arange(problem.group_channels).reshape(-1, *[1] * len(problem.size))
     values = np.where((channel == every) & on_lattice[:, :, None], draws.signs(channel.shape), 0)
-    return values.reshape(problem.operand("x").shape)
+    return values.reshape(problem.correlation.shapes["x"])
+
+
+def _apart(places: tuple[tuple[int, ...], ...], size: int, start: int) -> list[bool]:
+    """Which of ``size`` indices along an axis are taken, so that no output position sees two of them: ``start``, and
+    of those behind and then before it each that is possible. ``places``: those of the axis."""
+    seen_by: list[set[int]] = [set() for _ in range(size)]
+    for position, taps in enumerate(places):
+        for place in taps:
+            if place >= 0:
+                seen_by[place].add(position)
+    taken, used = [False] * size, set[int]()
+    for place in (*range(start, size), *reversed(range(start))):
+        if not used & seen_by[place]:
+            taken[place] = True
+            used |= seen_by[place]
+    return taken
 
 
 def _exact(request: FillRequest[Conv], draws: Draws, x: Integers, w: Integers, tie: TieBits | None = None) -> Fill:
@@ -240,7 +251,7 @@ def _exact(request: FillRequest[Conv], draws: Draws, x: Integers, w: Integers, t
     unit_out = sum(units)
     inputs = {
         name: exactly(integers, unit, problem.operand(name), formats(product, contract, _SIDES[name]))
-        for name, integers, unit in zip("xw", (x, w), units, strict=True)
+        for name, integers, unit in zip("xw", (x, problem.as_stored(w)), units, strict=True)
     }
     if problem.bias:
         operand = problem.operand("bias")
@@ -262,7 +273,8 @@ def _subset_sum(request: FillRequest[Conv], x: Integers, w: Integers) -> int:
     if not problem.batch:
         return 0
     x_units, w_units = (torch.from_numpy(array).to(request.device or "cpu").double() for array in (x, w))
-    total, size = correlate(problem, x_units, w_units), correlate(problem, x_units.abs(), w_units.abs())
+    view = problem.correlation
+    total, size = correlate(view, x_units, w_units), correlate(view, x_units.abs(), w_units.abs())
     return integer_budget.larger_part(total, size)
 
 
@@ -272,7 +284,7 @@ def _subset_sum(request: FillRequest[Conv], x: Integers, w: Integers) -> int:
 def _hot(problem: Conv, draws: Draws) -> tuple[Floats, Floats]:
     """Lognormal over many binades, but positive uniform in the right half of x and in odd output channels: positive
     times positive shows biased truncation, which grows with k, lognormal lost small terms."""
-    x, w = (draws.lognormal(problem.operand(name).shape) for name in "xw")
+    x, w = (draws.lognormal(problem.correlation.shapes[name]) for name in "xw")
     half = problem.size[-1] // 2
     x[..., half:] = draws.uniform(x[..., half:].shape)
     w[1::2] = draws.uniform(w[1::2].shape)
@@ -285,7 +297,7 @@ def _fitted(request: FillRequest[Conv], x: Floats, w: Floats) -> tuple[Floats, F
     if largest > 2.0**100:
         return x, w
     sizes = (torch.from_numpy(np.abs(array)).to(request.device or "cpu") for array in (x, w))
-    shift = max(0, math.frexp(float(correlate(request.problem, *sizes).max()) / (largest / 4))[1])
+    shift = max(0, math.frexp(float(correlate(request.problem.correlation, *sizes).max()) / (largest / 4))[1])
     return np.ldexp(x, -(shift - shift // 2)), np.ldexp(w, -(shift // 2))
 
 
@@ -329,7 +341,7 @@ def _judged_by_bound(request: FillRequest[Conv], method: str, draws: Draws, x: F
     problem, contract = request.problem, request.contract
     inputs = {
         name: representable(values, formats(problem.product, contract, _SIDES[name]))
-        for name, values in (("x", x), ("w", w))
+        for name, values in (("x", x), ("w", problem.as_stored(w)))
     }
     if problem.bias:
         bias = problem.operand("bias")

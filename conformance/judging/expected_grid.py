@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from conformance.heuristics.configs import AnyConfig
+from conformance.heuristics.configs import AnyConfig, DepthwiseConfig
 from conformance.kernels.kernel import Kernel, Plan
 from conformance.problems import Attention, Conv, Gemm, GroupedGemm
 from conformance.problems.microscaled import MicroscaledGemm
@@ -35,6 +35,12 @@ def expected_grid(kernel: Kernel, plan: Plan, reserve: int) -> tuple[int, ...] |
     if isinstance(problem, MicroscaledGemm):
         return (math.prod(tiles),) if problem.batch is None else (math.prod(tiles), problem.batch)
     if isinstance(problem, Conv):
+        if getattr(kernel, "depthwise", False):
+            return tiles
+        if getattr(kernel, "phases", False):
+            each = [-(-size // step) for size, step in zip(problem.out_size, problem.stride, strict=True)]
+            rows = -(-problem.batch * math.prod(each) // config.block_m)
+            return (math.prod(problem.stride) * rows, tiles[1], problem.groups)
         return (math.prod(tiles),) if getattr(kernel, "pointwise", False) else (*tiles, problem.groups)
     if isinstance(problem, Attention):
         return _attention(kernel, problem, plan, free)
@@ -54,6 +60,8 @@ def _tiles(problem: Any, config: AnyConfig) -> tuple[int, int] | None:
             columns = max(columns, 1)
     elif isinstance(problem, Conv):
         rows, columns = problem.batch * math.prod(problem.out_size), problem.out_channels // problem.groups
+        if isinstance(config, DepthwiseConfig):  # one channel a group: a tile has channels of many groups
+            columns = problem.out_channels
     elif isinstance(problem, GroupedGemm):
         return _most_grouped(problem, block_m, block_n)
     else:

@@ -92,6 +92,8 @@ def _operation(kernel: Any, plan: Plan, subject: str) -> bool:
     if getattr(kernel, "pointwise", False) and subject in plain:
         value = getattr(plan.problem, subject)
         return set(value if isinstance(value, tuple) else (value,)) != plain[subject]
+    if getattr(kernel, "depthwise", False) and subject == "groups":
+        return bool(plan.problem.groups != plan.problem.channels)
     return False
 
 
@@ -137,6 +139,8 @@ def _precision(kernel: Any, plan: Plan, subject: str) -> bool:
         return False
     if plan.problem.precision in SPLIT_PRECISIONS and plan.problem.precision not in kernel.more_precisions:
         return True
+    if getattr(kernel, "depthwise", False):  # it has no matrix unit
+        return bool(plan.problem.precision != "ieee")
     return _lacks(plan, plan.problem.precision) or (plan.target.vendor == "amd" and _lacks(plan, "mfma"))
 
 
@@ -272,6 +276,8 @@ def _extent(kernel: Any, plan: Plan, subject: str) -> bool:
         known = {**least, **most, **far, **(decode if "decode" in kernel.name else {})}
         return bool(known.get(subject, False))
     if kernel.family == "conv":
+        if getattr(kernel, "depthwise", False):
+            return bool(-(-problem.out_channels // plan.config.block_n) > GRID_LIMIT)
         columns = -(-problem.out_channels // problem.groups // plan.config.block_n)
         return bool(problem.batch == 0 if subject == "batch" else max(problem.groups, columns) > GRID_LIMIT)
     if isinstance(problem, MicroscaledGemm):

@@ -44,6 +44,8 @@ ORDER = (
     "blackwell_ws",
     "grouped_mm",
     "conv",
+    "depthwise_conv",
+    "transposed_conv",
     "attention",
     "legacy_tma",
     "microscaled_mm",

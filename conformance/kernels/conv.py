@@ -134,6 +134,7 @@ class PointerConv(ConvKernel):
             **_by_axis("KERNEL_{}", problem.kernel, 1),
             **_by_axis("STRIDE_{}", problem.stride, 1),
             **_by_axis("PADDING_{}", problem.padding, 0),
+            **_by_axis("DILATION_{}", problem.dilation, 1),
             "BLOCK_M": config.block_m,
             "BLOCK_N": config.block_n,
             "BLOCK_K": config.block_k,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from conformance.numerics.rounding import round_to
 from conformance.numerics.sum_order import SumOrder, Unit
 from conformance.numerics.tensor_core import Factors, fused_multiply_add, sum_products
 from conformance.problems import BLOCK_SCALINGS, FP8, Conv, Gemm, GroupedGemm, Problem
-from conformance.references import gemm, grouped
+from conformance.references import conv, gemm, grouped
 
 Inputs = Mapping[str, Tensor]
 
@@ -213,18 +214,15 @@ def _conv_runs(problem: Conv, inputs: Inputs) -> Iterator[list[Factors]]:
     """For each group the products that follow each other: taps in the order of the kernel's dimensions, the last
     fastest, and channels within a tap."""
     form = seen_format(problem, problem.dtype)
-    around = [count for padding in reversed(problem.padding) for count in (padding, padding)]
-    padded = torch.nn.functional.pad(inputs["x"].double(), around)
-    padded = padded.reshape(problem.batch, problem.groups, problem.group_channels, *padded.shape[2:])
-    w = inputs["w"].double()
+    view = problem.correlation
+    seen = {tap: conv.seen(view, inputs["x"].double(), tap)[0] for tap in itertools.product(*map(range, view.kernel))}
+    w = problem.by_output(inputs["w"].double())
     weights = w.reshape(problem.groups, problem.out_channels // problem.groups, problem.group_channels, *problem.kernel)
     for group in range(problem.groups):
         runs = []
-        for tap in itertools.product(*map(range, problem.kernel)):
-            seen, weight = padded[:, group], weights[group]
-            for axis, (first, count, step) in enumerate(zip(tap, problem.out_size, problem.stride, strict=True), 2):
-                seen = seen[(slice(None),) * axis + (slice(first, first + (count - 1) * step + 1, step),)]
-                weight = weight.select(2, first)
-            rows = seen.movedim(1, -1).reshape(-1, problem.group_channels)
-            runs.append(Factors(rows, weight.t(), form, form))
+        for tap, values in seen.items():
+            at_tap: Any = (..., *tap)
+            of_group = values.unflatten(1, (problem.groups, problem.group_channels))[:, group]
+            rows = of_group.movedim(1, -1).reshape(-1, problem.group_channels)
+            runs.append(Factors(rows, weights[group][at_tap].t(), form, form))
         yield runs

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from conformance.problems.gemm import Bias, Gemm
 from conformance.problems.problem import Problem
@@ -17,13 +18,55 @@ Extents = int | tuple[int, ...]
 
 
 @dataclass(frozen=True)
+class Correlation:
+    """``out[n, o, p] = sum over channels c of o's group and taps t of x[n, c, place of p and t] * w[o, c, t]``.
+
+    ``places``: for each spatial axis, position of the output along it and tap, the index of x that they meet, or -1
+    where that is no element of x. x (batch, groups * group_channels, *size), w (out_channels, group_channels, *kernel),
+    out (batch, out_channels, *out_size).
+    """
+
+    batch: int
+    groups: int
+    group_channels: int
+    size: tuple[int, ...]
+    out_channels: int
+    places: tuple[tuple[tuple[int, ...], ...], ...]
+
+    @property
+    def out_size(self) -> tuple[int, ...]:
+        """Spatial extents of the output."""
+        return tuple(map(len, self.places))
+
+    @property
+    def kernel(self) -> tuple[int, ...]:
+        """Spatial extents of w."""
+        return tuple(len(axis[0]) for axis in self.places)
+
+    @property
+    def taps(self) -> int:
+        """Spatial positions of w."""
+        return math.prod(self.kernel)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of x, w and out."""
+        return {
+            "x": (self.batch, self.groups * self.group_channels, *self.size),
+            "w": (self.out_channels, self.group_channels, *self.kernel),
+            "out": (self.batch, self.out_channels, *self.out_size),
+        }
+
+
+@dataclass(frozen=True)
 class Conv(Problem):
     """``out[n, o] = bias[o] + sum over channels c of o's group of x[n, c] * w[o, c]``, where ``*`` slides w over x.
 
     Operands x (batch, channels, *size), w (out_channels, channels // groups, *kernel) and, if ``bias``, bias
     (out_channels,); output out (batch, out_channels, *out_size). ``padding`` zeros lie at both ends of each
     spatial dimension of x. They are multiplied like other elements: a NaN of w shows wherever it meets a zero. The bias
-    has the dtype of x and is added to the fp32 sum. There is no dilation. ``batch`` may be 0.
+    has the dtype of x and is added to the fp32 sum. Taps are ``dilation`` elements of x apart, by default one.
+    ``batch`` may be 0.
 
     ``order_x``, ``order_w`` and ``order_out`` are "contiguous" (the last spatial dimension has stride 1) or
     "channels-last" (the second dimension has). ``pad`` elements are added to the second-smallest stride of x, w and
@@ -49,11 +92,16 @@ class Conv(Problem):
     order_out: str = "contiguous"
     pad: int = 0
     batch_pad: int = 0
+    dilation: tuple[int, ...] = ()
+    #: operation -> dimensions of its images
+    ranks: ClassVar[dict[str, int]] = RANKS
 
     def __post_init__(self) -> None:
-        check_choice("operation", self.op, RANKS)
-        rank = RANKS[self.op]
-        for name, least in (("size", 1), ("kernel", 1), ("stride", 1), ("padding", 0)):
+        check_choice("operation", self.op, self.ranks)
+        rank = self.ranks[self.op]
+        if not self.dilation:
+            object.__setattr__(self, "dilation", (1,) * rank)
+        for name, least in (("size", 1), ("kernel", 1), ("stride", 1), ("padding", 0), ("dilation", 1)):
             values = getattr(self, name)
             if len(values) != rank or min(values) < least:
                 raise ValueError(f"{name} is {values}: {self.op} needs {rank} numbers >= {least}")
@@ -68,8 +116,8 @@ class Conv(Problem):
             )
         if min(self.out_size) < 1:
             raise ValueError(
-                f"a kernel of {self.kernel} does not fit {self.size} with padding {self.padding}: pad more or use "
-                "a smaller kernel"
+                f"a kernel of {self.kernel} with dilation {self.dilation} does not fit {self.size} with padding "
+                f"{self.padding}: pad more or use a smaller kernel"
             )
         for dtype in (self.dtype, self.out_dtype or self.dtype):
             check_choice("dtype", dtype, DTYPES)
@@ -80,8 +128,40 @@ class Conv(Problem):
     @property
     def out_size(self) -> tuple[int, ...]:
         """Spatial extents of the output."""
-        axes = zip(self.size, self.kernel, self.stride, self.padding, strict=True)
-        return tuple((size + 2 * padding - kernel) // stride + 1 for size, kernel, stride, padding in axes)
+        axes = zip(self.size, self.reach, self.stride, self.padding, strict=True)
+        return tuple((size + 2 * padding - reach) // stride + 1 for size, reach, stride, padding in axes)
+
+    @property
+    def reach(self) -> tuple[int, ...]:
+        """Elements from the first to the last tap along each axis, both included."""
+        return tuple((kernel - 1) * step + 1 for kernel, step in zip(self.kernel, self.dilation, strict=True))
+
+    @property
+    def weights_shape(self) -> tuple[int, ...]:
+        """Shape of w."""
+        return (self.out_channels, self.group_channels, *self.kernel)
+
+    def by_output(self, w: Any) -> Any:
+        """w, a tensor or array of its own shape, as (out_channels, channels of a group, *kernel)."""
+        return w
+
+    def as_stored(self, w: Any) -> Any:
+        """w as (out_channels, channels of a group, *kernel) in its own shape."""
+        return w
+
+    @functools.cached_property
+    def correlation(self) -> Correlation:
+        """Which element of x each output position and tap meet."""
+        sizes = (self.batch, self.groups, self.group_channels, self.size, self.out_channels)
+        return Correlation(*sizes, tuple(map(self._places, range(len(self.size)))))
+
+    def _places(self, axis: int) -> tuple[tuple[int, ...], ...]:
+        size, step, padding = self.size[axis], self.stride[axis], self.padding[axis]
+        places = [
+            [position * step - padding + tap * self.dilation[axis] for tap in range(self.kernel[axis])]
+            for position in range(self.out_size[axis])
+        ]
+        return tuple(tuple(place if 0 <= place < size else -1 for place in taps) for taps in places)
 
     @property
     def group_channels(self) -> int:
@@ -124,10 +204,9 @@ class Conv(Problem):
     @functools.cached_property
     def operands(self) -> tuple[Operand, ...]:
         """x, w and, if there is one, bias."""
-        weights = (self.out_channels, self.group_channels, *self.kernel)
         operands = [
             self._tensor("x", (self.batch, self.channels, *self.size), self.order_x, self.dtype, self.batch_pad),
-            self._tensor("w", weights, self.order_w, self.dtype, 0),
+            self._tensor("w", self.weights_shape, self.order_w, self.dtype, 0),
         ]
         if self.bias:
             operands.append(Operand("bias", (self.out_channels,), (1,), self.dtype))
@@ -149,6 +228,7 @@ class Conv(Problem):
         parts.append(f"k{sizes(self.kernel)}")
         parts += [f"s{sizes(self.stride)}"] if set(self.stride) != {1} else []
         parts += [f"p{sizes(self.padding)}"] if any(self.padding) else []
+        parts += [f"d{sizes(self.dilation)}"] if set(self.dilation) != {1} else []
         parts += [f"g{self.groups}"] if self.groups > 1 else []
         parts.append(self.precision if self.dtype == "fp32" and self.precision == "tf32" else self.dtype)
         parts += [f"to.{self.out_dtype}"] if self.out_dtype not in (None, self.dtype) else []
@@ -171,6 +251,7 @@ def _conv(
     *,
     stride: Extents = 1,
     padding: Extents = 0,
+    dilation: Extents = 1,
     **fields: object,
 ) -> Conv:
     """A convolution; one number stands for all dimensions. ``fields`` are those of :class:`Conv`."""
@@ -179,7 +260,7 @@ def _conv(
         return (extents,) * RANKS[op] if isinstance(extents, int) else extents
 
     sizes = (every(size), out_channels, every(kernel), every(stride), every(padding))
-    return Conv(op, batch, channels, *sizes, dtype=dtype, **fields)  # type: ignore[arg-type]
+    return Conv(op, batch, channels, *sizes, dtype=dtype, dilation=every(dilation), **fields)  # type: ignore[arg-type]
 
 
 #: Convolutions over two and over three dimensions, with the arguments of :func:`_conv` from ``batch`` on.

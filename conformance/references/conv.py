@@ -1,8 +1,8 @@
 """What a convolution means: its fp64 value and the magnitude that error bounds need.
 
-One batched product per tap of the kernel over x with explicit zeros around it, so that sums of integers below 2**53 are
-exact. What a weight of NaN or infinity makes of padding depends on the kernel: 0 * NaN is NaN, but a kernel may skip
-padding instead.
+One batched product per tap of the kernel over the elements of x that its outputs see there, so that sums of integers
+below 2**53 are exact. What a weight of NaN or infinity makes of padding depends on the kernel: 0 * NaN is NaN, but a
+kernel may skip padding instead.
 """
 
 from __future__ import annotations
@@ -15,50 +15,54 @@ import torch
 from torch import Tensor
 
 from conformance.problems import Conv
+from conformance.problems.conv import Correlation
 from conformance.references import dispatch
 from conformance.references.dispatch import Device, check_inputs, in_fp64
 
 
-def correlate(problem: Conv, x: Tensor, w: Tensor, *, skip_padding: bool = False) -> Tensor:
-    """The sum over channels and taps of x times w, fp64, in the output's shape; x and w in fp64 and the shapes of the
-    problem's operands, on one device, where the result is too. With ``skip_padding`` what meets padding adds nothing,
-    not even NaN. Raises ValueError for other shapes."""
+def seen(view: Correlation, x: Tensor, tap: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """What each output position sees at ``tap``: (batch, channels, *out_size), 0 where that is no element of x; and a
+    bool tensor (*out_size) that says where it is one. x has the shape of ``view`` and any dtype."""
+    inside = torch.ones(view.out_size, dtype=torch.bool, device=x.device)
+    for axis, number in enumerate(tap):
+        places = torch.tensor([taps[number] for taps in view.places[axis]], device=x.device)
+        x = x.index_select(2 + axis, places.clamp(min=0))
+        inside = inside & (places >= 0).reshape(-1, *[1] * (len(tap) - 1 - axis))
+    return torch.where(inside, x, torch.zeros((), dtype=x.dtype, device=x.device)), inside
+
+
+def correlate(view: Correlation, x: Tensor, w: Tensor, *, skip_padding: bool = False) -> Tensor:
+    """The sum over channels and taps of x times w, fp64, in the output's shape; x and w in fp64 and the shapes of
+    ``view``, on one device, where the result is too. With ``skip_padding`` what meets padding adds nothing, not even
+    NaN. Raises ValueError for other shapes."""
     for name, tensor in (("x", x), ("w", w)):
-        if tuple(tensor.shape) != problem.operand(name).shape:
-            wanted = problem.operand(name).shape
-            raise ValueError(f"{problem.id}: input {name!r} has shape {tuple(tensor.shape)}, it must have {wanted}")
-    groups, positions = problem.groups, problem.out_size
-    around = [count for padding in reversed(problem.padding) for count in (padding, padding)]
-    padded = torch.nn.functional.pad(x, around)
-    inside = torch.nn.functional.pad(x.new_ones(problem.size, dtype=torch.bool), around)
-    padded = padded.reshape(problem.batch, groups, problem.group_channels, *padded.shape[2:])
-    weights = w.reshape(groups, problem.out_channels // groups, problem.group_channels, *problem.kernel)
-    total = x.new_zeros(problem.batch, groups, problem.out_channels // groups, *positions)
+        if tuple(tensor.shape) != view.shapes[name]:
+            raise ValueError(f"input {name!r} has shape {tuple(tensor.shape)}, it must have {view.shapes[name]}")
+    columns = view.out_channels // view.groups
+    weights = w.reshape(view.groups, columns, view.group_channels, *view.kernel)
+    total = x.new_zeros(view.batch, view.groups, columns, *view.out_size)
     flat = total.flatten(3)
-    for tap in itertools.product(*map(range, problem.kernel)):
-        steps = zip(tap, positions, problem.stride, strict=True)
-        seen = tuple(slice(first, first + (count - 1) * step + 1, step) for first, count, step in steps)
-        weight = weights
-        for first in tap:
-            weight = weight.select(3, first)
-        windows: Any = (..., *seen)
-        product = weight @ padded[windows].flatten(3)
-        if skip_padding and any(problem.padding):
-            product.masked_fill_(~inside[seen].flatten(), 0.0)
+    for tap in itertools.product(*map(range, view.kernel)):
+        at_tap: Any = (..., *tap)
+        values, inside = seen(view, x, tap)
+        windows = values.reshape(view.batch, view.groups, view.group_channels, inside.numel())
+        product = weights[at_tap] @ windows
+        if skip_padding:
+            product.masked_fill_(~inside.flatten(), 0.0)
         flat += product
-    return total.reshape(problem.output.shape)
+    return total.reshape(view.shapes["out"])
 
 
 def magnitude(problem: Conv, inputs: Mapping[str, Tensor], *, device: Device = None) -> Tensor:
     """The same of ``|x|`` and ``|w|``, without the bias and without what meets padding."""
     x, w = _operands(problem, inputs, device)
-    return correlate(problem, x.abs(), w.abs(), skip_padding=True)
+    return correlate(problem.correlation, x.abs(), w.abs(), skip_padding=True)
 
 
 def value(problem: Conv, inputs: Mapping[str, Tensor], *, device: Device = None, skip_padding: bool = False) -> Tensor:
     """The convolution and its bias in fp64; arguments and errors are those of :func:`.dispatch.value`, and
     ``skip_padding`` is that of :func:`correlate`."""
-    result = correlate(problem, *_operands(problem, inputs, device), skip_padding=skip_padding)
+    result = correlate(problem.correlation, *_operands(problem, inputs, device), skip_padding=skip_padding)
     if problem.bias:
         result = result + inputs["bias"].to(result.device).double().reshape(-1, *[1] * len(problem.size))
     return result
@@ -66,7 +70,8 @@ def value(problem: Conv, inputs: Mapping[str, Tensor], *, device: Device = None,
 
 def _operands(problem: Conv, inputs: Mapping[str, Tensor], device: Device) -> list[Tensor]:
     check_inputs(problem, inputs)
-    return in_fp64(inputs, "xw", device)
+    x, w = in_fp64(inputs, "xw", device)
+    return [x, problem.by_output(w)]
 
 
 dispatch.value.register(Conv, value)

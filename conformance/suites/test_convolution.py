@@ -17,10 +17,10 @@ STYLES: dict[str, dict[str, object]] = {
     "mixed-padded-bias": {"order": (LAST, FIRST, FIRST), "pad": 5, "bias": True},
 }
 
-#: window, stride, padding, groups. The quick tier has the first one: it differs in each direction, and a program must
-#: stay in its group.
+#: window, stride, padding, groups and, if it is not 1, dilation. The quick tier has the first one: it differs in each
+#: direction, and a program must stay in its group.
 WINDOWS = {
-    "two-groups": ((3, 2), (2, 1), (1, 0), 2),
+    "two-groups": ((3, 2), (2, 1), (1, 0), 2, (1, 3)),
     # the usual layer: every tap but the middle one leaves the image somewhere
     "3x3-same": ((3, 3), (1, 1), (1, 1), 1),
     # one tap: no loop over the window
@@ -31,20 +31,24 @@ WINDOWS = {
     "padded-past-the-window": ((1, 4), (1, 3), (2, 3), 1),
     # K is shorter than any block
     "one-channel-per-group": ((1, 2), (1, 1), (1, 1), 3),
+    # taps further apart than outputs along one axis and not along the other; some leave the image
+    "dilated": ((2, 3), (1, 3), (2, 1), 1, (3, 2)),
 }
 #: The same. The quick tier has the second one.
 DEEP_WINDOWS = {
     "2x2x2": ((2, 2, 2), (1, 1, 1), (1, 0, 1), 1),
-    "two-groups": ((2, 2, 3), (3, 2, 1), (1, 0, 2), 2),
+    "two-groups": ((2, 2, 3), (3, 2, 1), (1, 0, 2), 2, (1, 3, 2)),
     "1x1x1": ((1, 1, 1), (1, 1, 1), (0, 0, 0), 1),
     "padded-past-the-window": ((1, 3, 1), (1, 2, 1), (1, 3, 0), 1),
+    "dilated": ((2, 2, 2), (1, 1, 2), (2, 0, 1), 2, (3, 2, 1)),
 }
 
 
 def convolution(dtype, config, geometry, *, order=(FIRST, FIRST, FIRST), batch=2, **fields):
     """Two or more ragged row blocks of positions over ``batch`` images, two of columns (one where there are groups or
     many taps) and three k-blocks or more: channels make one and a half, three where there is one tap."""
-    window, stride, padding, groups = geometry
+    window, stride, padding, groups, *more = geometry
+    dilation = more[0] if more else (1,) * len(window)
     taps = math.prod(window)
     channels = config.block_k // 2 + 3 if taps > 1 else 2 * config.block_k + 3
     if groups == 3:
@@ -54,15 +58,15 @@ def convolution(dtype, config, geometry, *, order=(FIRST, FIRST, FIRST), batch=2
     rows = -(-(config.block_m + 9) // (max(batch, 1) * width))
     positions = (rows, width) if len(window) == 2 else (2, -(-rows // 2), width)
     size = tuple(
-        max((count - 1) * step + extent - 2 * pad, 1)
-        for count, step, extent, pad in zip(positions, stride, window, padding, strict=True)
+        max((count - 1) * step + (extent - 1) * apart + 1 - 2 * pad, 1)
+        for count, step, extent, pad, apart in zip(positions, stride, window, padding, dilation, strict=True)
     )
     if dtype == "tf32":
         dtype, fields["precision"] = "fp32", "tf32"
     orders = dict(zip(("order_x", "order_w", "order_out"), order, strict=True))
     return Conv(
         f"conv{len(window)}d", batch, channels * groups, size, columns * groups, window, stride, padding, groups, dtype,
-        **{**orders, **fields},
+        **{**orders, **fields, "dilation": dilation},
     )  # fmt: skip
 
 
@@ -73,7 +77,9 @@ def _styled(dtype, config, geometry, style, **fields):
 
 
 @scenario(
-    where(family="conv", operation="conv2d", pointwise=False), window=list(WINDOWS), rotate={"style": list(STYLES)}
+    where(family="conv", operation="conv2d", pointwise=False, depthwise=False, transposed=False),
+    window=list(WINDOWS),
+    rotate={"style": list(STYLES)},
 )
 def test_windows(conform, kernel, target, dtype, config, window, style):
     """Windows of one tap, odd, even and flat; strides, padding wider than the window, groups."""
@@ -82,7 +88,9 @@ def test_windows(conform, kernel, target, dtype, config, window, style):
 
 
 @scenario(
-    where(family="conv", operation="conv3d", pointwise=False), window=list(DEEP_WINDOWS), rotate={"style": list(STYLES)}
+    where(family="conv", operation="conv3d", pointwise=False, depthwise=False, transposed=False),
+    window=list(DEEP_WINDOWS),
+    rotate={"style": list(STYLES)},
 )
 def test_windows_with_depth(conform, kernel, target, dtype, config, window, style):
     """The same in three dimensions."""
@@ -104,7 +112,9 @@ def test_single_tap_as_product(conform, kernel, target, dtype, config, rank, wei
     conform(kernel, problem, config=config, target=target)
 
 
-@scenario(where(family="conv"), window=["1x1", "3x3"], dtypes=("bf16", "fp16"), configs=1)
+@scenario(
+    where(family="conv", depthwise=False, transposed=False), window=["1x1", "3x3"], dtypes=("bf16", "fp16"), configs=1
+)
 def test_empty_batch(conform, recorder, kernel, target, dtype, config, window):
     """A batch of no image launches nothing and gives an empty result. The kernels that use a product refuse it."""
     rank = kernel.rank
@@ -121,11 +131,72 @@ def test_empty_batch(conform, recorder, kernel, target, dtype, config, window):
         recorder.verdict(f"shape/{name}", tuple(out.shape) == problem.output.shape, str(tuple(out.shape)))
 
 
+#: window, stride, padding, dilation and output channels for each channel. The quick tier has the first one.
+DEPTHWISE = {
+    "two-a-channel": ((3, 2), (2, 1), (1, 1), (2, 3), 2),
+    "3x3-same": ((3, 3), (1, 1), (1, 1), (1, 1), 1),
+    "1x1": ((1, 1), (1, 1), (0, 0), (1, 1), 3),
+    "dilated": ((2, 3), (1, 2), (3, 2), (3, 2), 1),
+    # whole windows that see padding only
+    "padded-past-the-window": ((1, 4), (1, 3), (2, 4), (1, 1), 1),
+    # the window is larger than the image
+    "larger-than-the-image": ((5, 4), (1, 1), (4, 3), (1, 1), 2),
+}
+
+
+def depthwise(config, dtype, geometry, *, batch=2, order=(FIRST, FIRST, FIRST), **fields):
+    """A column block and a few channels more, and two row blocks of positions or more over ``batch`` images."""
+    window, stride, padding, dilation, multiplier = geometry
+    channels = -(-(config.block_n + 3) // multiplier)
+    positions = 2, -(-(config.block_m + 5) // (2 * max(batch, 1)))
+    size = tuple(
+        max((count - 1) * step + (extent - 1) * apart + 1 - 2 * pad, 1)
+        for count, step, extent, pad, apart in zip(positions, stride, window, padding, dilation, strict=True)
+    )
+    orders = dict(zip(("order_x", "order_w", "order_out"), order, strict=True))
+    return Conv(
+        "conv2d", batch, channels, size, channels * multiplier, window, stride, padding, channels, dtype,
+        dilation=dilation, **{**orders, **fields},
+    )  # fmt: skip
+
+
+@scenario(where(family="conv", depthwise=True), window=list(DEPTHWISE), rotate={"style": list(STYLES)[::-1]})
+def test_groups_of_one_channel(conform, kernel, target, dtype, config, window, style):
+    """Groups of one channel, with one output channel or more for each; no matrix unit is used."""
+    fields = {name: value for name, value in STYLES[style].items() if name != "static"}
+    problem = depthwise(config, dtype, DEPTHWISE[window], **fields)
+    conform(kernel, problem, config=config, target=target, static="static" in STYLES[style])
+
+
+@scenario(
+    where(family="conv", depthwise=True),
+    edge=["far-taps", "far-images", "far-channels", "empty"],
+    dtypes=("bf16",),
+    configs=1,
+)
+def test_edges_of_groups_of_one_channel(conform, kernel, target, dtype, config, edge):
+    """A batch of no image launches nothing. Offsets of the last image, tap and channel may need more than 32 bits; the
+    memory between is not used."""
+    plain, fills = ((1, 2), (1, 1), (0, 1), (1, 1), 1), ("transparent", "wide-A", "randn")
+    if edge == "empty":
+        conform(kernel, depthwise(config, dtype, plain, batch=0), config=config, target=target)
+    elif edge == "far-images":
+        problem = depthwise(config, dtype, plain, batch=3, order=(LAST,) * 3, batch_pad=2**30)
+        conform(kernel, problem, config=config, target=target, fills=fills)
+    else:
+        channels, taps, order = (1, 3, LAST) if edge == "far-taps" else (3, 1, FIRST)
+        pitches = {"order_x": order, "order_w": order, "order_out": order, "pad": 2**30}
+        problem = Conv("conv2d", 1, channels, (1, 3), channels, (1, taps), (1, 1), (0, 0), channels, dtype, **pitches)
+        conform(kernel, problem, config=config, target=target, fills=("transparent",))
+
+
 #: by the rank of the images
 FAR_IMAGES = {2: ((1, 2), (1, 1), (0, 1), 1), 3: ((1, 1, 2), (1, 1, 1), (0, 0, 1), 1)}
 
 
-@scenario(where(family="conv", pointwise=False), order=[LAST], dtypes=("bf16",), configs=1)
+@scenario(
+    where(family="conv", pointwise=False, depthwise=False, transposed=False), order=[LAST], dtypes=("bf16",), configs=1
+)
 def test_images_past_2_31_elements(conform, kernel, target, dtype, config, order):
     """Offsets of the last image need more than 32 bits; only the images themselves are touched."""
     problem = convolution(dtype, config, FAR_IMAGES[kernel.rank], batch=3, order=(order,) * 3, batch_pad=2**30)
@@ -142,7 +213,7 @@ FAR = {
 
 
 @scenario(
-    where(family="conv", operation="conv2d", pointwise=False),
+    where(family="conv", operation="conv2d", pointwise=False, depthwise=False, transposed=False),
     far=list(FAR),
     dtypes=("bf16",),
     configs=1,

@@ -27,6 +27,8 @@ PROBLEMS = [
     conv2d(2, 12, (6, 7), 24, 2, "fp16", groups=12, padding=1),
     conv2d(2, 21, (6, 7), 24, 1, "fp16", out_dtype="fp32"),
     conv3d(2, 5, (3, 4, 5), 18, (2, 1, 3), padding=(1, 0, 2), stride=(1, 2, 1), bias=True),
+    conv2d(2, 20, (9, 8), 24, (3, 2), "bf16", padding=(2, 1), stride=(1, 2), dilation=(2, 3), groups=2),
+    conv3d(2, 5, (5, 4, 7), 18, (2, 1, 3), "fp32", padding=(1, 0, 2), dilation=(3, 1, 2), bias=True),
 ]
 
 
@@ -40,7 +42,8 @@ def unfolded(problem, x, w, bias):
     rank = len(problem.size)
     windows = torch.nn.functional.pad(x, [p for pad in reversed(problem.padding) for p in (pad, pad)])
     for axis in range(rank):
-        windows = windows.unfold(2 + axis, problem.kernel[axis], problem.stride[axis])
+        windows = windows.unfold(2 + axis, problem.reach[axis], problem.stride[axis])
+    windows = windows[(..., *(slice(None, None, apart) for apart in problem.dilation))]
     letters, taps = "dhw"[:rank], "xyz"[:rank]
     windows = windows.unflatten(1, (problem.groups, -1))
     weights = w.unflatten(0, (problem.groups, -1))
@@ -55,7 +58,8 @@ def test_value_is_that_of_torch_and_of_windows(problem):
     result = value(problem, x)
     assert result.shape == problem.output.shape
     operands = x["x"], x["w"], x.get("bias")
-    assert torch.equal(result, convolve(*operands, problem.stride, problem.padding, 1, problem.groups))
+    wanted = convolve(*operands, problem.stride, problem.padding, problem.dilation, problem.groups)
+    assert torch.equal(result, wanted)
     assert torch.equal(result, unfolded(problem, *operands))
     sizes = {name: tensor.abs() for name, tensor in x.items()}
     assert torch.equal(magnitude(problem, x), unfolded(problem, sizes["x"], sizes["w"], None))

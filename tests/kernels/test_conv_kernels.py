@@ -3,7 +3,7 @@
 import pytest
 
 from conformance import codegen_checks, targets
-from conformance.heuristics.configs import Config
+from conformance.heuristics.configs import Config, DepthwiseConfig
 from conformance.kernels import catalogue, conv
 from conformance.kernels.catalogue import meta_launch, meta_tensor
 from conformance.kernels.kernel import NotApplicable, Variant
@@ -13,6 +13,7 @@ from tests.kernels.interpreter_runs import in_interpreter
 
 HOPPER, AMPERE = targets.find("sm_90"), targets.find("sm_80")
 SMALL = Config(32, 32, 16, 2, 4)
+TILE = DepthwiseConfig(16, 8, 1, 1)
 LAST = {"order_x": "channels-last", "order_w": "channels-last", "order_out": "channels-last"}
 ONE = conv2d(2, 20, (5, 7), 40, 1, "bf16", **LAST)
 
@@ -42,6 +43,26 @@ ONE = conv2d(2, 20, (5, 7), 40, 1, "bf16", **LAST)
         ("conv1x1_as_mm", conv2d(0, 16, 4, 16, 1, **LAST), SMALL, {}, ReasonCode.EXTENT, "batch"),
         ("conv1x1_as_mm", conv2d(1, 16, 4, 16, 1), SMALL, {}, ReasonCode.LAYOUT, "x"),
         ("conv1x1_as_mm", conv2d(2, 16, 4, 16, 1, batch_pad=8, **LAST), SMALL, {}, ReasonCode.LAYOUT, "x"),
+        ("conv2d_depthwise", conv2d(1, 4, 4, 4, 1, groups=2), TILE, {}, ReasonCode.OPERATION, "groups"),
+        ("conv2d_depthwise", conv3d(1, 4, 4, 4, 1, groups=4), TILE, {}, ReasonCode.OPERATION, "conv3d"),
+        ("conv2d_depthwise", conv2d(1, 4, 4, 4, 1, "e4m3", groups=4), TILE, {}, ReasonCode.DTYPE, "x"),
+        (
+            "conv2d_depthwise",
+            conv2d(1, 4, 4, 4, 1, "fp32", groups=4, precision="tf32"),
+            TILE,
+            {},
+            ReasonCode.PRECISION,
+            "tf32",
+        ),
+        (
+            "conv2d_depthwise",
+            conv2d(1, 4, 4, 4, 1, groups=4),
+            TILE,
+            {"descriptors": "host"},
+            ReasonCode.CONFIG,
+            "variant",
+        ),
+        ("conv2d_depthwise", conv2d(1, 2**20, 2, 2**20, 1, groups=2**20), TILE, {}, ReasonCode.EXTENT, "out_channels"),
     ],
 )
 def test_typed_reason(name, problem, config, variant, code, subject):
@@ -121,6 +142,12 @@ INTERPRETED = [
     ("conv2d", conv2d(2, 5, (4, 5), 33, 1, order_w="channels-last"), {}),
     ("conv3d", conv3d(2, 5, (3, 4, 5), 9, (2, 1, 2), padding=(1, 0, 2), stride=(1, 2, 1), bias=True), {}),
     ("conv2d", conv2d(0, 5, (4, 5), 33, 3), {}),
+    ("conv2d", conv2d(2, 10, (9, 8), 34, (3, 2), padding=(2, 1), stride=(1, 2), dilation=(2, 3), groups=2), {}),
+    ("conv3d", conv3d(2, 5, (5, 4, 5), 9, (2, 1, 2), padding=(1, 0, 2), dilation=(3, 2, 1)), {"static": True}),
+    ("conv2d_depthwise", conv2d(2, 9, (5, 7), 18, (3, 2), "bf16", padding=(2, 1), groups=9, bias=True, pad=3), {}),
+    ("conv2d_depthwise", conv2d(2, 5, (9, 8), 5, (3, 2), stride=(1, 2), dilation=(2, 3), groups=5, **LAST), {}),
+    ("conv2d_depthwise", conv2d(2, 5, 2, 5, 4, "fp32", padding=3, groups=5), {"static": True}),
+    ("conv2d_depthwise", conv2d(0, 5, 2, 5, 4, padding=3, groups=5), {}),
     ("conv1x1_as_mm", conv2d(2, 20, (3, 7), 40, 1, "bf16", bias=True, **LAST, pad=8), {}),
     ("conv1x1_as_mm", conv3d(2, 20, (2, 3, 4), 9, 1, order_x="channels-last", order_out="channels-last", pad=2), {}),
 ]
@@ -144,12 +171,12 @@ def wrong_sums():
     executor, generator, failures = InterpreterExecutor(), torch.Generator().manual_seed(0), []
     for name, problem, fields in INTERPRETED:
         kernel = catalogue.get(name)
-        plan = kernel.plan(problem, SMALL, HOPPER, Variant(**fields))
+        plan = kernel.plan(problem, TILE if kernel.depthwise else SMALL, HOPPER, Variant(**fields))
         values = {o.name: torch.randint(-3, 4, o.shape, generator=generator).double() for o in problem.operands}
         stored = {o.name: values[o.name].to(DTYPES[o.dtype]) for o in problem.operands}
         convolve = torch.nn.functional.conv2d if problem.op == "conv2d" else torch.nn.functional.conv3d
         operands = (values["x"], values["w"], values.get("bias"))
-        wanted = convolve(*operands, problem.stride, problem.padding, 1, problem.groups)
+        wanted = convolve(*operands, problem.stride, problem.padding, problem.dilation, problem.groups)
         outputs, disturbed, _ = run_guarded(functools.partial(kernel.launch, plan), problem, stored, executor, 0)
         wrong = int((outputs["out"] != wanted.to(DTYPES[problem.output_dtype])).sum())
         if wrong or disturbed:

@@ -11,6 +11,8 @@ FLAT = Case("conv2d", conv2d(2, 11, (5, 4), 40, (2, 1), padding=(1, 1), pad=3, *
 STRIDED = Case("conv2d", conv2d(2, 20, (9, 8), 20, (1, 2), stride=(2, 1), padding=(0, 1)), SMALL)
 GROUPED = Case("conv2d", conv2d(2, 22, (4, 5), 40, (1, 2), "bf16", groups=2, bias=True, padding=(0, 1)), SMALL)
 DEEP = Case("conv3d", conv3d(2, 11, (3, 3, 3), 20, (2, 1, 2), padding=(1, 0, 1)), SMALL)
+DILATED = Case("conv2d", conv2d(2, 20, (9, 8), 20, (2, 3), padding=(2, 1), dilation=(3, 2)), SMALL)
+DEEP_DILATED = Case("conv3d", conv3d(2, 11, (5, 3, 4), 20, (2, 1, 2), padding=(1, 0, 1), dilation=(3, 1, 2)), SMALL)
 SINGLE = Case("conv1x1_as_mm", conv2d(2, 40, (5, 5), 40, 1, "bf16", bias=True, pad=8, **LAST), SMALL)
 
 _STORE = "mask=in_batch[:, None] & in_columns[None, :]"
@@ -51,6 +53,19 @@ CONVOLUTION = grouped(
     Fault("conv_depth_not_counted", _conv("od = n % OD", "od = n % (OD - 1)"), DEEP),
     Fault("conv_weights_of_first_depth", _conv("w_step += kd * stride_wd", "w_step += 0"), DEEP),
     Fault("conv_first_image_again", _conv("(x_rows + n * stride_xn)", "x_rows"), FLAT),
+    # dilation
+    Fault("conv_no_dilation_down", _conv("down = kh * DILATION_H", "down = kh"), DILATED),
+    Fault("conv_no_dilation_across", _conv("across = kw * DILATION_W", "across = kw"), DILATED),
+    Fault("conv_no_dilation_in_depth", _conv("deep = kd * DILATION_D", "deep = kd"), DEEP_DILATED),
+    Fault("conv_dilations_exchanged", _conv("kh * DILATION_H", "kh * DILATION_W"), DILATED),
+    Fault("conv_mask_without_dilation", _conv("h = h0 + down", "h = h0 + kh"), DILATED),
+    Fault("conv_depth_mask_without_dilation", _conv("d = d0 + deep", "d = d0 + kd"), DEEP_DILATED),
+    Fault("conv_weights_dilated_too", _conv("w_step = kh * stride_wh", "w_step = down * stride_wh"), DILATED),
+    Fault(
+        "conv_columns_read_undilated",
+        _conv("down * stride_xh + across * stride_xw", "down * stride_xh + kw * stride_xw"),
+        DILATED,
+    ),
     # precision
     Fault(
         "conv_fp16_acc_between",

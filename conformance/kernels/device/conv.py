@@ -13,6 +13,7 @@ def conv_pointer(
     KERNEL_D: tl.constexpr, KERNEL_H: tl.constexpr, KERNEL_W: tl.constexpr,
     STRIDE_D: tl.constexpr, STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr,
     PADDING_D: tl.constexpr, PADDING_H: tl.constexpr, PADDING_W: tl.constexpr,
+    DILATION_D: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, DEPTH: tl.constexpr,
     EVEN_CHANNELS: tl.constexpr, WIDE_INDEX: tl.constexpr, PRECISION: tl.constexpr, HAS_BIAS: tl.constexpr,
 ):  # fmt: skip
@@ -68,15 +69,18 @@ def conv_pointer(
             first_channel = tl.cast(first_channel, tl.int64)
         kw = tap % KERNEL_W
         kh = tap // KERNEL_W % KERNEL_H
-        h = h0 + kh
-        w = w0 + kw
-        x_step = kh * stride_xh + kw * stride_xw + first_channel * stride_xc
+        down = kh * DILATION_H
+        across = kw * DILATION_W
+        h = h0 + down
+        w = w0 + across
+        x_step = down * stride_xh + across * stride_xw + first_channel * stride_xc
         w_step = kh * stride_wh + kw * stride_ww + first_channel * stride_wc
         in_x = in_batch & (h >= 0) & (h < H) & (w >= 0) & (w < W)
         if DEPTH:
             kd = tap // (KERNEL_W * KERNEL_H)
-            d = d0 + kd
-            x_step += kd * stride_xd
+            deep = kd * DILATION_D
+            d = d0 + deep
+            x_step += deep * stride_xd
             w_step += kd * stride_wd
             in_x = in_x & (d >= 0) & (d < D)
         if EVEN_CHANNELS:

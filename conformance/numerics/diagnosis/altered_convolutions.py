@@ -17,6 +17,9 @@ from conformance.numerics.diagnosis.alterations import Alteration, Outputs
 from conformance.numerics.diagnosis.altered_products import lines, other_indices
 from conformance.numerics.diagnosis.products import Tiling
 from conformance.problems import Conv
+from conformance.problems.conv import Correlation
+from conformance.problems.transposed_conv import TransposedConv, transposed_places
+from conformance.references.conv import correlate
 
 AXES = ("depth", "height", "width")
 
@@ -37,7 +40,7 @@ class _Geometry:
         return cls(
             problem.stride,
             problem.padding,
-            (1,) * len(problem.kernel),
+            problem.dilation,
             tuple(tuple(range(size)) for size in problem.out_size),
             tuple(tuple(range(size)) for size in problem.kernel),
         )
@@ -50,7 +53,8 @@ class _Geometry:
 
 def alterations(problem: Conv, contract: Contract, tiling: Tiling, exact: bool) -> Iterator[Alteration]:
     """Every alteration of ``problem``; ``exact``: the fills round nothing, so no bounds are needed."""
-    right = _Geometry.of(problem)
+    unchanged = _Geometry.of(problem)
+    right: _Geometry | Correlation = problem.correlation if isinstance(problem, TransposedConv) else unchanged
 
     def of_geometry(cause: str, geometry: _Geometry) -> Alteration:
         return Alteration(cause, _computed(problem, contract, exact, geometry, lambda inputs: inputs))
@@ -61,7 +65,10 @@ def alterations(problem: Conv, contract: Contract, tiling: Tiling, exact: bool) 
 
         return Alteration(cause, _computed(problem, contract, exact, right, change))
 
-    yield from _about_geometry(problem, right, of_geometry)
+    if isinstance(problem, TransposedConv):
+        yield from _about_transposed_geometry(problem, contract, exact)
+    else:
+        yield from _about_geometry(problem, unchanged, of_geometry)
     yield from _about_operands(problem, tiling, of_inputs)
 
 
@@ -81,7 +88,11 @@ def _about_geometry(
             if other_stride not in (0, stride):
                 cause = f"the stride along {name} is {other_stride}, not {stride}"
                 yield make(cause, right.changed("stride", axis, other_stride))
-        yield make(f"the dilation along {name} is 2, not 1", right.changed("dilation", axis, 2))
+        step = problem.dilation[axis]
+        for other_step in dict.fromkeys((1, step - 1, step + 1)):
+            if other_step not in (0, step):
+                cause = f"the dilation along {name} is {other_step}, not {step}"
+                yield make(cause, right.changed("dilation", axis, other_step))
         size, taps = problem.out_size[axis], problem.kernel[axis]
         if taps > 1:
             flipped = right.changed("weight_taps", axis, tuple(reversed(range(taps))))
@@ -103,10 +114,36 @@ def _about_geometry(
         for axis, taps in enumerate(problem.kernel):
             every = every.changed("weight_taps", axis, tuple(reversed(range(taps))))
         yield make("the weights are flipped along every axis", every)
+    if len(set(problem.dilation)) > 1:
+        every = dataclasses.replace(right, dilation=problem.dilation[::-1])
+        yield make("the dilations of the axes are exchanged", every)
     if len(set(problem.stride)) > 1:
         yield make("the strides of the axes are exchanged", dataclasses.replace(right, stride=problem.stride[::-1]))
     if len(set(problem.padding)) > 1:
         yield make("the paddings of the axes are exchanged", dataclasses.replace(right, padding=problem.padding[::-1]))
+
+
+def _about_transposed_geometry(problem: TransposedConv, contract: Contract, exact: bool) -> Iterator[Alteration]:
+    view = problem.correlation
+
+    def make(cause: str, axis: int, places: tuple[tuple[int, ...], ...]) -> Alteration:
+        changed = dataclasses.replace(view, places=(*view.places[:axis], places, *view.places[axis + 1 :]))
+        return Alteration(cause, _computed(problem, contract, exact, changed, lambda inputs: inputs))
+
+    for axis, name in enumerate(AXES[-len(problem.kernel) :]):
+        sizes = problem.size[axis], problem.out_size[axis], problem.kernel[axis]
+        geometry = {what: getattr(problem, what)[axis] for what in ("stride", "padding", "dilation")}
+        for what, least in (("stride", 1), ("padding", 0), ("dilation", 1)):
+            for other in dict.fromkeys((least, geometry[what] - 1, geometry[what] + 1)):
+                if other >= least and other != geometry[what]:
+                    places = transposed_places(*sizes, **{**geometry, what: other})
+                    yield make(f"the {what} along {name} is {other}, not {geometry[what]}", axis, places)
+        if problem.kernel[axis] > 1:
+            flipped = tuple(taps[::-1] for taps in view.places[axis])
+            yield make(f"the weights are flipped along {name}", axis, flipped)
+        if problem.out_size[axis] > 1:
+            cause = f"all output positions along {name} are the first"
+            yield make(cause, axis, view.places[axis][:1] * problem.out_size[axis])
 
 
 def _about_operands(problem: Conv, tiling: Tiling, make: Callable[..., Alteration]) -> Iterator[Alteration]:
@@ -124,8 +161,13 @@ def _about_operands(problem: Conv, tiling: Tiling, make: Callable[..., Alteratio
                 yield make(cause, bias=functools.partial(_grouped, 0, groups, index))
     if channels > block_k:
         place = torch.arange(channels)
+        transposed = isinstance(problem, TransposedConv)  # whose w has the channels in its first dimension
+        first_of = {
+            name: functools.partial(_within, int(name == "x" or not transposed), channels, place % block_k)
+            for name in "xw"
+        }
         for names, text in ((("x", "w"), "x and w"), (("x",), "x"), (("w",), "w")):
-            first = dict.fromkeys(names, functools.partial(_within, channels, place % block_k))
+            first = {name: first_of[name] for name in names}
             yield make(f"the first block of channels of {text} is used for all", **first)
     if problem.bias:
         yield make("the bias is absent", bias=torch.zeros_like)
@@ -142,21 +184,22 @@ def _grouped(dim: int, groups: int, index: Tensor, tensor: Tensor) -> Tensor:
     return split.index_select(dim, index).flatten(dim, dim + 1)
 
 
-def _within(channels: int, index: Tensor, tensor: Tensor) -> Tensor:
-    split: Tensor = tensor.unflatten(1, (-1, channels))
-    return split.index_select(2, index).flatten(1, 2)
+def _within(dim: int, channels: int, index: Tensor, tensor: Tensor) -> Tensor:
+    split: Tensor = tensor.unflatten(dim, (-1, channels))
+    return split.index_select(dim + 1, index).flatten(dim, dim + 1)
 
 
 def _computed(
     problem: Conv,
     contract: Contract,
     exact: bool,
-    geometry: _Geometry,
+    geometry: _Geometry | Correlation,
     change: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]],
 ) -> Callable[[Mapping[str, Tensor]], Outputs]:
     def compute(inputs: Mapping[str, Tensor]) -> Outputs:
         changed = change(inputs)
-        value = _correlated(problem, geometry, changed["x"].double(), changed["w"].double())
+        x, w = changed["x"].double(), problem.by_output(changed["w"].double())
+        value = correlate(geometry, x, w) if isinstance(geometry, Correlation) else _correlated(problem, geometry, x, w)
         if problem.bias:
             value = value + changed["bias"].double().reshape(-1, *[1] * len(problem.size))
         return {"out": (value, None if exact else error_bound(problem, contract, value, changed))}

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from conformance.problems import BLOCK_SCALINGS, Attention, Conv, Gemm, GroupedGemm, Problem
 from conformance.problems.gemm import SCALE_BLOCK
+from conformance.problems.transposed_conv import TransposedConv
 from conformance.references import attention
 
 #: For each dimension of a tensor a bool vector: which of its indices are meant.
@@ -44,7 +45,9 @@ def axes(problem: Problem, name: str) -> tuple[str, ...]:
     if isinstance(problem, Attention):
         return _ATTENTION[name]
     if isinstance(problem, Conv):
-        first = {"x": ("image", "channel"), "w": ("output channel", "channel")}.get(name, ("output channel",))
+        weights = ("output channel", "channel")
+        weights = weights[::-1] if isinstance(problem, TransposedConv) else weights
+        first = {"x": ("image", "channel"), "w": weights}.get(name, ("output channel",))
         return (*first, *_SPACE[len(first) - rank :]) if rank > len(first) else first
     lead = "group" if isinstance(problem, GroupedGemm) else "matrix"
     if name == "bias" and rank == 1:
@@ -144,19 +147,19 @@ def _of_conv(problem: Conv, stored: Indices) -> Needed:
     batch, channels, *places = stored
     groups = _divided(channels, problem.out_channels // problem.groups, problem.groups)
     seen, taps = [], []
-    for index, size, kernel, stride, padding in zip(
-        places, problem.size, problem.kernel, problem.stride, problem.padding, strict=True
-    ):
-        reached = index.nonzero() * stride - padding + torch.arange(kernel)  # (positions, taps)
-        inside = (reached >= 0) & (reached < size)
+    for index, size, axis in zip(places, problem.size, problem.correlation.places, strict=True):
+        reached = torch.tensor(axis)[index]  # (positions, taps)
+        inside = reached >= 0
         seen.append(_chosen(size, reached[inside]))
         taps.append(inside.any(0))
     if not all(bool(index.any()) for index in seen):
         return {}
-    result: Needed = {
-        "x": (batch, groups.repeat_interleave(problem.group_channels), *seen),
-        "w": (channels, _every(problem.group_channels), *taps),
-    }
+    inner = groups.repeat_interleave(problem.group_channels)
+    if isinstance(problem, TransposedConv):
+        of_weights = inner, channels.reshape(problem.groups, -1).any(0)
+    else:
+        of_weights = channels, _every(problem.group_channels)
+    result: Needed = {"x": (batch, inner, *seen), "w": (*of_weights, *taps)}
     return {**result, "bias": (channels,)} if problem.bias else result
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from conformance.numerics.fill import Fill
 from conformance.problems import Bias, Conv, Gemm, GroupedGemm, Problem
 from conformance.problems.gemm import BLOCK_SCALINGS, addmm, mm
-from conformance.references import gemm, grouped
+from conformance.references import conv, gemm, grouped
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,8 @@ def _of_gemm(problem: Gemm, fill: Fill, out: Tensor, bad: Tensor, tiling: Tiling
 def _of_conv(problem: Conv, fill: Fill, out: Tensor, bad: Tensor, tiling: Tiling) -> Iterator[Product]:
     """Rows are output positions, columns output channels of a group; k runs over channels within taps."""
     windows = _windows(problem, fill.inputs["x"].cpu().double())
-    weights = fill.inputs["w"].cpu().double().reshape(problem.groups, -1, problem.group_channels, problem.taps)
+    weights = problem.by_output(fill.inputs["w"].cpu().double())
+    weights = weights.reshape(problem.groups, -1, problem.group_channels, problem.taps)
     columns = problem.out_channels // problem.groups
     rows = problem.batch * math.prod(problem.out_size)
     matrices = [tensor.movedim(1, -1).reshape(rows, problem.groups, columns) for tensor in (out, bad)]
@@ -127,14 +128,10 @@ def _of_conv(problem: Conv, fill: Fill, out: Tensor, bad: Tensor, tiling: Tiling
 
 def _windows(problem: Conv, x: Tensor) -> Tensor:
     """What each output position sees: (positions, groups, taps, channels of a group)."""
-    around = [count for padding in reversed(problem.padding) for count in (padding, padding)]
-    padded = torch.nn.functional.pad(x, around)
     taps = []
-    for tap in itertools.product(*map(range, problem.kernel)):
-        seen = padded
-        for axis, (first, count, step) in enumerate(zip(tap, problem.out_size, problem.stride, strict=True), 2):
-            seen = seen[(slice(None),) * axis + (slice(first, first + (count - 1) * step + 1, step),)]
-        taps.append(seen.movedim(1, -1).reshape(-1, problem.groups, problem.group_channels))
+    for tap in itertools.product(*map(range, problem.correlation.kernel)):
+        values, _ = conv.seen(problem.correlation, x, tap)
+        taps.append(values.movedim(1, -1).reshape(-1, problem.groups, problem.group_channels))
     return torch.stack(taps, 2)
 
 

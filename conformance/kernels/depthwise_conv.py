@@ -1,0 +1,135 @@
+"""Depthwise convolution: each output channel sees one channel, so there is no product of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from conformance import codegen_checks as codegen
+from conformance.heuristics.configs import AnyConfig, DepthwiseConfig
+from conformance.kernels.arguments import GRID_LIMIT, spans_wide
+from conformance.kernels.device.depthwise_conv import conv_depthwise
+from conformance.kernels.families.conv import DepthwiseFamily
+from conformance.kernels.kernel import Features, Plan, check_tensors
+from conformance.kernels.launch import Launch
+from conformance.numerics.contract import FMA, Contract
+from conformance.problems import FP8
+from conformance.records import ExecutorName, Reason, ReasonCode
+
+#: Tiles of many positions and few channels, of few and many, and small ones; one warp to eight; loops with and without
+#: a pipeline.
+CONFIGS: tuple[AnyConfig, ...] = (
+    DepthwiseConfig(64, 16, 2, 4),
+    DepthwiseConfig(16, 64, 1, 2),
+    DepthwiseConfig(8, 8, 1, 1),
+    DepthwiseConfig(256, 8, 3, 8),
+)
+
+
+class DepthwiseConv(DepthwiseFamily):
+    """One multiply-add in fp32 for each tap of an output element, taps from the first to the last."""
+
+    name = "conv2d_depthwise"
+    operations = frozenset({"conv2d"})
+    configs = CONFIGS
+    zero_sign = "ieee"
+
+    def refusal(self, plan: Plan) -> Reason | None:
+        """See :class:`Kernel`."""
+        problem, variant = plan.problem, plan.variant
+        if problem.op not in self.operations:
+            return Reason(ReasonCode.OPERATION, problem.op, f"{self.name} computes conv2d, not {problem.op}")
+        if problem.groups != problem.channels:
+            detail = f"{problem.channels} channels in {problem.groups} groups: {self.name} takes a group per channel"
+            return Reason(ReasonCode.OPERATION, "groups", detail)
+        if problem.dtype not in self.dtypes:
+            detail = f"x is {problem.dtype}, {self.name} takes {', '.join(self.dtypes)}: convert x and w"
+            return Reason(ReasonCode.DTYPE, "x", detail)
+        if problem.dtype == "fp32" and problem.precision != "ieee":
+            detail = f"precision is {problem.precision}: {self.name} has no matrix unit. Use ieee"
+            return Reason(ReasonCode.PRECISION, problem.precision, detail)
+        for name in sorted({problem.dtype, problem.output.dtype} & {*FP8, "bf16", "fp16"}):
+            if not (capability := plan.target.capability(name)).available:
+                return Reason(ReasonCode.DTYPE, name, f"{plan.target.id}: {capability.why}")
+        if variant.static and not (constants := plan.target.capability("constant-argument")).available:
+            return Reason(ReasonCode.CAPABILITY, constants.name, constants.why)
+        if variant.tma_store or variant.descriptors == "host" or variant.epilogue_subtile != 1:
+            detail = f"{self.name} has no descriptors and no subtiles, '{variant.id}' was asked for"
+            return Reason(ReasonCode.CONFIG, "variant", detail)
+        columns = triton.cdiv(problem.out_channels, plan.config.block_n)
+        if columns > GRID_LIMIT:
+            detail = f"{problem.id} takes {columns} programs along the channels, {GRID_LIMIT} are possible"
+            return Reason(ReasonCode.EXTENT, "out_channels", detail)
+        return None
+
+    def contract(self, plan: Plan, executor: ExecutorName) -> Contract:
+        """See :class:`Kernel`: fp32 multiply-adds, fused or not."""
+        zero_sign = self.declared_zero_sign if executor == ExecutorName.INTERPRETER else "any"
+        overflow = "saturate" if plan.problem.output.dtype in FP8 else "ieee"
+        return Contract(plan.problem.output.dtype, FMA, overflow=overflow, zero_sign=zero_sign)
+
+    def grid(self, plan: Plan) -> tuple[int, ...]:
+        """See :class:`Kernel`: (tiles of output positions, tiles of output channels)."""
+        problem, config = plan.problem, plan.config
+        return (triton.cdiv(problem.product.M, config.block_m), triton.cdiv(problem.out_channels, config.block_n))
+
+    def launch(self, plan: Plan, tensors: Mapping[str, Tensor]) -> Launch:
+        """See :class:`Kernel`."""
+        problem, config = plan.problem, plan.config
+        check_tensors(self.name, problem, tensors)
+        sizes: dict[str, Any] = {
+            "BATCH": problem.batch,
+            "OUT_CHANNELS": problem.out_channels,
+            **_by_axis("{}", problem.size),
+            **_by_axis("O{}", problem.out_size),
+        }
+        if plan.variant.static:
+            sizes = {name: tl.constexpr(size) for name, size in sizes.items()}
+        (xn, xc, *x), (wo, _, *w), (on, oc, *out) = (
+            operand.strides for operand in (problem.operand("x"), problem.operand("w"), problem.output)
+        )
+        arguments = {
+            "x_ptr": tensors["x"],
+            "w_ptr": tensors["w"],
+            "out_ptr": tensors["out"],
+            "bias_ptr": tensors.get("bias"),
+            **sizes,
+            "stride_xn": xn,
+            "stride_xc": xc,
+            "stride_xh": x[0],
+            "stride_xw": x[1],
+            "stride_wo": wo,
+            "stride_wh": w[0],
+            "stride_ww": w[1],
+            "stride_on": on,
+            "stride_oc": oc,
+            "stride_oh": out[0],
+            "stride_ow": out[1],
+            "MULTIPLIER": problem.out_channels // problem.groups,
+            **_by_axis("KERNEL_{}", problem.kernel),
+            **_by_axis("STRIDE_{}", problem.stride),
+            **_by_axis("PADDING_{}", problem.padding),
+            **_by_axis("DILATION_{}", problem.dilation),
+            "BLOCK_M": config.block_m,
+            "BLOCK_N": config.block_n,
+            "WIDE_INDEX": spans_wide(problem),
+            "HAS_BIAS": problem.bias,
+        }
+        return Launch(conv_depthwise, plan.grid, arguments, config.options)
+
+    def features(self, plan: Plan) -> Features:
+        """See :class:`Kernel`: pointer loads and stores, and no matrix unit."""
+        units = {codegen.MMA, codegen.WGMMA, codegen.TCGEN05, codegen.MFMA, codegen.WMMA}
+        copies = {codegen.TENSOR_DESCRIPTOR, codegen.TMA_LOAD, codegen.TMA_STORE}
+        return Features(frozenset({codegen.POINTER_LOAD, codegen.POINTER_STORE}), frozenset(units | copies))
+
+
+def _by_axis(name: str, values: tuple[int, ...]) -> dict[str, int]:
+    return {name.format(axis): value for axis, value in zip("HW", values, strict=True)}
+
+
+KERNELS = (DepthwiseConv(),)

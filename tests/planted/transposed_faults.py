@@ -1,0 +1,85 @@
+"""Faults of transposed convolutions: which tap a position meets, phases of the strides, masks and groups."""
+
+from conformance.problems.transposed_conv import conv_transpose2d
+from tests.planted.cases import SMALL, Case, Edit, Fault, grouped
+
+LAST = {"order_x": "channels-last", "order_w": "channels-last", "order_out": "channels-last"}
+
+#: strides, padding, output padding and dilation that differ along the axes; ragged tiles and blocks of channels
+MIXED = conv_transpose2d(
+    2, 11, (4, 5), 36, (3, 2), stride=(2, 3), padding=(1, 0), output_padding=(1, 2), dilation=(1, 2), pad=3, **LAST
+)
+GROUPS = conv_transpose2d(2, 22, (3, 4), 40, (2, 3), "bf16", stride=2, padding=1, groups=2, bias=True)
+#: two blocks of channels without a rest, and taps that no phase of odd rows meets
+SHARED = conv_transpose2d(2, 32, (4, 3), 20, (2, 3), stride=(2, 3), padding=(1, 2), dilation=(4, 2))
+#: positions that padding cuts off
+CUT = conv_transpose2d(2, 20, (6, 5), 20, (3, 2), "fp32", padding=(3, 2), stride=(1, 2), dilation=(2, 1))
+
+_STEP = "acc = tl.dot(a, b, acc, input_precision=PRECISION)\n"
+
+
+_EXCHANGED = "* stride_wo + ro[None, :] * stride_wc"
+
+
+def _both(file: str, kernel: str, short: str) -> tuple[Fault, ...]:
+    """Faults that both functions can have."""
+    mixed, groups, shared, cut = (Case(kernel, problem, SMALL) for problem in (MIXED, GROUPS, SHARED, CUT))
+
+    def fault(name: str, old: str, new: str, case: Case, count: int = 1) -> Fault:
+        return Fault(f"{short}_{name}", Edit(file, old, new, count), case)
+
+    depth = "        " if short == "transposed" else "                "
+    return (
+        fault("no_height_bound", "(h < H) & ", "", cut),
+        fault("width_bound_off1", "(w < W)", "(w <= W)", mixed),
+        fault("no_padding", "oh + PADDING_H - kh", "oh - kh", groups),
+        fault("paddings_exchanged", "ow + PADDING_W - kw", "ow + PADDING_H - kw", shared),
+        fault("no_dilation", "kh * DILATION_H", "kh", shared),
+        fault("padding_added_twice", "oh + PADDING_H - kh", "oh + 2 * PADDING_H - kh", cut),
+        fault("x_of_first_group", "[:, None] + (group * CHANNELS + rk)", "[:, None] + (0 * group + rk)", groups),
+        fault("weights_of_first_group", "w_ptr + (group * CHANNELS + rk)", "w_ptr + (0 * group + rk)", groups),
+        fault("weights_of_a_convolution", "* stride_wc + ro[None, :] * stride_wo", _EXCHANGED, mixed),
+        fault("bias_of_first_group", "bias_ptr + channel", "bias_ptr + ro", groups),
+        fault("first_image_again", "(x_ptr + n * stride_xn)", "(x_ptr + 0 * n)", mixed),
+        fault("channels_mask_off1", "rk < CHANNELS -", "rk <= CHANNELS -", mixed),
+        fault("channels_mask_short1", "rk < CHANNELS -", "rk < CHANNELS - 1 -", groups),
+        fault("columns_stored_past_the_group", " & in_columns[None, :])\n", ")\n", groups),
+        fault("weights_of_other_axis", "kh * stride_wh + kw * stride_ww", "kh * stride_ww + kw * stride_wh", mixed),
+        fault("bf16_acc_between", _STEP, f"{_STEP}{depth}acc = acc.to(tl.bfloat16).to(tl.float32)\n", shared),
+    )  # fmt: skip
+
+
+def _gathered(name: str, old: str, new: str, problem) -> Fault:
+    return Fault(
+        f"transposed_{name}", Edit("device/transposed_conv.py", old, new), Case("conv_transpose2d", problem, SMALL)
+    )
+
+
+def _phased(name: str, old: str, new: str, problem) -> Fault:
+    edit = Edit("device/conv_input_gradient.py", old, new)
+    return Fault(f"input_gradient_{name}", edit, Case("conv2d_input_gradient", problem, SMALL))
+
+
+TRANSPOSED = grouped(
+    "transposed convolution",
+    *_both("device/transposed_conv.py", "conv_transpose2d", "transposed"),
+    _gathered("rows_between_elements_read", " & (down % STRIDE_H == 0)", "", MIXED),
+    _gathered("columns_between_elements_read", " & (across % STRIDE_W == 0)", "", MIXED),
+    _gathered("read_before_the_image", "(down >= 0) & ", "", CUT),
+    _gathered("last_tap_skipped", "KERNEL_W * blocks)", "KERNEL_W * blocks - 1)", SHARED),
+    _gathered("first_channels_again", "step % blocks * BLOCK_K", "0", SHARED),
+    _gathered("channels_never_even", "if EVEN_CHANNELS:", "if True:", MIXED),
+    _gathered("rows_stored_past_the_batch", "in_batch[:, None] & in_columns[None, :]", "in_columns[None, :]", CUT),
+    *_both("device/conv_input_gradient.py", "conv2d_input_gradient", "input_gradient"),
+    _phased("read_before_the_image", "(h >= 0) & ", "", CUT),
+    _phased("rows_stored_past_the_image", "(oh < OH) & ", "", SHARED),
+    _phased("columns_stored_past_the_image", " & (ow < OW)", "", MIXED),
+    _phased("phase_of_other_axis", "first_w = phase % STRIDE_W", "first_w = phase % STRIDE_H", MIXED),
+    _phased("phase_without_padding", "tap_h = (first_h + PADDING_H)", "tap_h = first_h", GROUPS),
+    _phased("taps_of_every_phase", "tl.where((first_h + PADDING_H) % COMMON_H == 0,", "tl.where(COMMON_H > 0,", SHARED),
+    _phased("no_inverse", "// COMMON_W * INVERSE_W", "// COMMON_W", MIXED),
+    _phased("last_tap_of_a_phase_dropped", "(KERNEL_H - tap_h + step_h - 1)", "(KERNEL_H - tap_h)", MIXED),
+    _phased("step_of_the_stride", "kh = tap_h + down * step_h", "kh = tap_h + down * STRIDE_H", SHARED),
+    _phased("rows_not_rounded_up", "rows = tl.cdiv(OH, STRIDE_H)", "rows = OH // STRIDE_H", SHARED),
+    _phased("first_channels_again", "first_channel = block * BLOCK_K", "first_channel = 0", SHARED),
+)
